@@ -1,0 +1,43 @@
+#pragma once
+
+// Counters and histograms that one thread writes and any may read. How they are named and exported
+// is the server's business.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace quire::base {
+
+class Counter {
+ public:
+  void Add(int64_t n) { value_.fetch_add(n, std::memory_order_relaxed); }
+  void Set(int64_t n) { value_.store(n, std::memory_order_relaxed); }
+  int64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> value_ = 0;
+};
+
+// Counts of observations at or below each of `kBounds` seconds, and above the last.
+class LatencyHistogram {
+ public:
+  static constexpr std::array kBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                         0.5,   1.0,    2.5,   5.0,  10.0,  25.0, 60.0};
+
+  void Observe(double seconds) {
+    size_t i = 0;
+    while (i < kBounds.size() && seconds > kBounds[i]) ++i;
+    counts_[i].fetch_add(1, std::memory_order_relaxed);
+    sum_.fetch_add(seconds, std::memory_order_relaxed);
+  }
+  uint64_t count(size_t bucket) const { return counts_[bucket].load(std::memory_order_relaxed); }
+  double sum() const { return sum_.load(std::memory_order_relaxed); }
+
+ private:
+  std::array<std::atomic<uint64_t>, kBounds.size() + 1> counts_{};
+  std::atomic<double> sum_ = 0.0;
+};
+
+}  // namespace quire::base

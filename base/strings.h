@@ -1,0 +1,18 @@
+#pragma once
+
+// The border between std and Abseil strings. Debian builds Abseil with its own string_view, which
+// does not convert to or from std::string_view; our interfaces speak std, so this is the one place
+// that knows.
+
+#include <string_view>
+
+#include "absl/strings/string_view.h"
+
+namespace quire::base {
+
+inline absl::string_view ToAbsl(std::string_view s) {
+  return absl::string_view(s.data(), s.size());
+}
+inline std::string_view ToStd(absl::string_view s) { return std::string_view(s.data(), s.size()); }
+
+}  // namespace quire::base

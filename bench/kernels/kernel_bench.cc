@@ -1,0 +1,358 @@
+// Times the CPU kernels at the sizes of SmolLM2-135M and prints a table: median time, bytes, FLOPs,
+// and the share of the ceiling, which is the read bandwidth measured in the same run.
+//
+// Variants take turns, one repeat each, so that a slow phase of a shared machine falls on all.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "base/check.h"
+#include "kernels/backend.h"
+#include "kernels/backend_registry.h"
+#include "kernels/cpu/huge_memory.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/float16.h"
+
+namespace quire::kernels {
+namespace {
+
+constexpr char kUsage[] =
+    "quire-kernel-bench [--isa auto|portable|avx2|avx512|amx] [--threads N] [--repeats N]\n"
+    "                   [--only step,linear,attention] [--rows M,M,...] [--clock wall|cpu]\n"
+    "Median time, bytes and FLOPs of the CPU kernels at SmolLM2-135M's sizes, as a share of the\n"
+    "read bandwidth measured in the same run. --clock cpu counts the CPU time of all threads: "
+    "with\n"
+    "--threads 1 it is what a busy machine cannot disturb.\n";
+
+struct Options {
+  BackendOptions backend{.name = "cpu"};
+  int repeats = 7;
+  std::vector<std::string> only = {"step", "linear", "attention"};
+  std::vector<std::string> rows = {"1", "2", "4", "8", "16", "32", "64", "256", "512"};
+};
+
+clockid_t clock_id = CLOCK_MONOTONIC;
+
+double Now() {
+  timespec now{};
+  clock_gettime(clock_id, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+double Seconds(const std::function<void()>& run) {
+  const double start = Now();
+  run();
+  return Now() - start;
+}
+
+struct Variant {
+  std::string name;
+  double bytes = 0.0;
+  double flops = 0.0;
+  std::function<void()> run;
+  std::vector<double> seconds = {};
+};
+
+// One warm-up each, then rounds of one repeat each.
+void Measure(std::vector<Variant>& variants, int repeats) {
+  for (Variant& variant : variants) variant.run();
+  for (int i = 0; i < repeats; ++i) {
+    for (Variant& variant : variants) variant.seconds.push_back(Seconds(variant.run));
+  }
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+void Print(const std::vector<Variant>& variants, double bandwidth) {
+  std::printf("%-34s %10s %10s %9s %9s %8s\n", "case", "median us", "best us", "GB/s", "GFLOP/s",
+              "of read");
+  for (const Variant& variant : variants) {
+    const double median = Median(variant.seconds);
+    const double best = *std::min_element(variant.seconds.begin(), variant.seconds.end());
+    std::printf("%-34s %10.1f %10.1f %9.1f %9.0f %7.0f%%\n", variant.name.c_str(), median * 1e6,
+                best * 1e6, variant.bytes / median / 1e9, variant.flops / median / 1e9,
+                variant.bytes / median / bandwidth * 100);
+  }
+  std::printf("\n");
+}
+
+// Reads `bytes` in huge pages with every thread; bytes a second.
+double ReadBandwidth(int threads, int64_t bytes, int repeats) {
+  const DeviceBuffer buffer = *cpu::AllocateHuge(bytes);
+  std::memset(buffer.data(), 1, static_cast<size_t>(bytes));
+  cpu::ThreadPool pool(threads);
+  std::vector<uint64_t> sums(static_cast<size_t>(threads) * 8);
+  std::vector<double> seconds;
+  constexpr int64_t kPiece = 1 << 20;
+  for (int i = 0; i < repeats; ++i) {
+    seconds.push_back(Seconds([&] {
+      pool.ParallelFor(bytes / kPiece, [&](int64_t item, int thread) {
+        const auto* p = reinterpret_cast<const uint64_t*>(buffer.data()) + item * (kPiece / 8);
+        uint64_t a = 0, b = 0, c = 0, d = 0;
+        for (int64_t k = 0; k < kPiece / 8; k += 4) {
+          a += p[k];
+          b += p[k + 1];
+          c += p[k + 2];
+          d += p[k + 3];
+        }
+        sums[static_cast<size_t>(thread) * 8] += a + b + c + d;
+      });
+    }));
+  }
+  QUIRE_CHECK(sums[0] != 1);
+  return static_cast<double>(bytes) / Median(seconds);
+}
+
+// A weight of random codes and small scales, prepared.
+std::unique_ptr<PreparedWeight> MakeWeight(Backend& backend, WeightType type, int64_t rows,
+                                           int64_t cols) {
+  const WeightTypeTraits& traits = Traits(type);
+  std::vector<std::byte> bytes(
+      static_cast<size_t>(rows * (cols / traits.block_elements) * traits.block_bytes));
+  uint32_t state = 1;
+  for (std::byte& byte : bytes) {
+    state = state * 1664525u + 1013904223u;
+    byte = static_cast<std::byte>((state >> 16) & 0x1f);  // scales that are small numbers
+  }
+  const WeightView view{.type = type, .rows = rows, .cols = cols, .bytes = bytes};
+  return *backend.PrepareWeight({&view, 1});
+}
+
+struct Product {
+  std::unique_ptr<PreparedWeight> weight;
+  Activation activation = Activation::kNone;
+};
+
+// Buffers for the largest product.
+struct Activations {
+  DeviceBuffer in, out;
+  Activations(Backend& backend, int64_t rows, int64_t cols)
+      : in(*backend.Allocate(rows * cols * 4)), out(*backend.Allocate(rows * cols * 4)) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < rows * 3072; ++i) static_cast<float*>(in.data())[i] = normal(random);
+  }
+};
+
+void RunProduct(Backend& backend, const Product& product, Activations& act, int64_t rows) {
+  const int64_t outputs =
+      product.weight->rows() / (product.activation == Activation::kSiluMul ? 2 : 1);
+  const absl::Status status = backend.Linear(
+      {.out = TensorView(act.out.data(), DType::kF32, {rows, outputs}),
+       .input = TensorView(act.in.data(), DType::kF32, {rows, product.weight->cols()}),
+       .weight = product.weight.get(),
+       .activation = product.activation});
+  QUIRE_CHECK(status.ok()) << status;
+}
+
+// The matrix products of one step of SmolLM2: 30 layers and, for at most 64 rows, the head.
+void BenchStep(Backend& backend, const Options& options, double bandwidth) {
+  constexpr int64_t kMaxRows = 512;
+  Activations act(backend, 64, 49152);
+  for (const WeightType type : {WeightType::kQ4_1, WeightType::kBF16}) {
+    std::vector<Product> layers;
+    double bytes = 0.0, elements = 0.0;
+    const auto add = [&](int64_t rows, int64_t cols, Activation activation) {
+      layers.push_back({MakeWeight(backend, type, rows, cols), activation});
+      bytes += static_cast<double>(layers.back().weight->bytes());
+      elements += static_cast<double>(rows * cols);
+    };
+    for (int layer = 0; layer < 30; ++layer) {
+      add(960, 576, Activation::kNone);
+      add(576, 576, Activation::kNone);
+      add(3072, 576, Activation::kSiluMul);
+      add(576, 1536, Activation::kNone);
+    }
+    const Product head{
+        MakeWeight(backend, type == WeightType::kQ4_1 ? WeightType::kQ8_0 : type, 49152, 576)};
+    std::vector<Variant> variants;
+    for (const std::string& text : options.rows) {
+      int64_t rows = 0;
+      if (!absl::SimpleAtoi(text, &rows) || rows < 1 || rows > kMaxRows) continue;
+      if (type == WeightType::kBF16 && rows > 64) continue;
+      const bool with_head = rows <= 64;
+      const double head_elements = with_head ? 49152.0 * 576 : 0.0;
+      variants.push_back(
+          {.name = absl::StrCat("step ", std::string(Traits(type).name), " M=", rows,
+                                with_head ? "" : " (no head)"),
+           .bytes = bytes + (with_head ? static_cast<double>(head.weight->bytes()) : 0.0),
+           .flops = 2.0 * static_cast<double>(rows) * (elements + head_elements),
+           .run = [&, rows, with_head] {
+             for (const Product& product : layers) RunProduct(backend, product, act, rows);
+             if (with_head) RunProduct(backend, head, act, rows);
+           }});
+    }
+    Measure(variants, options.repeats);
+    Print(variants, bandwidth);
+  }
+}
+
+// Each weight type at one shape, rotating through copies larger than the private caches.
+void BenchLinear(Backend& backend, const Options& options, double bandwidth) {
+  constexpr int64_t kRows = 1536, kCols = 1536;
+  Activations act(backend, 512, 3072);
+  std::vector<std::vector<Product>> weights;
+  std::vector<Variant> variants;
+  for (int type = 0; type < 11; ++type) {
+    std::vector<Product> copies;
+    const auto weight_type = static_cast<WeightType>(type);
+    int64_t bytes = 0;
+    while (bytes < (24 << 20)) {
+      copies.push_back({MakeWeight(backend, weight_type, kRows, kCols)});
+      bytes += copies.back().weight->bytes();
+    }
+    weights.push_back(std::move(copies));
+  }
+  std::vector<size_t> next(weights.size());
+  for (int type = 0; type < 11; ++type) {
+    for (const int64_t rows : {1, 4, 16, 64, 256}) {
+      variants.push_back(
+          {.name = absl::StrCat(std::string(Traits(static_cast<WeightType>(type)).name), " ", kRows,
+                                "x", kCols, " M=", rows),
+           .bytes = static_cast<double>(weights[type][0].weight->bytes()),
+           .flops = 2.0 * kRows * kCols * static_cast<double>(rows),
+           .run = [&, type, rows] {
+             const std::vector<Product>& copies = weights[type];
+             RunProduct(backend, copies[next[type]++ % copies.size()], act, rows);
+           }});
+    }
+  }
+  Measure(variants, std::max(options.repeats, 15));
+  Print(variants, bandwidth);
+}
+
+// One layer of SmolLM2's attention: 9 heads over 3, head_dim 64, f16 cache.
+void BenchAttention(Backend& backend, const Options& options, double bandwidth) {
+  constexpr int32_t kHeads = 9, kKvHeads = 3, kHeadDim = 64, kBlockSize = 16;
+  struct Case {
+    int32_t seqs, query_len, context_len;
+  };
+  constexpr int32_t kMaxBlocks = 32 * 1024 / kBlockSize;
+  const int64_t cache_bytes = int64_t{kMaxBlocks} * 2 * kKvHeads * kBlockSize * kHeadDim * 2;
+  const DeviceBuffer cache = *backend.Allocate(cache_bytes);
+  for (int64_t i = 0; i < cache_bytes / 2; ++i) {
+    static_cast<uint16_t*>(cache.data())[i] = F32ToF16(static_cast<float>(i % 17) / 17 - 0.5f);
+  }
+  Activations act(backend, 512, 3072);
+  struct Step {
+    std::vector<int32_t> table, contexts, queries, starts;
+  };
+  std::vector<std::unique_ptr<Step>> steps;
+  std::vector<Variant> variants;
+  for (const Case& c : {Case{1, 1, 1024},
+                        {1, 1, 8192},
+                        {16, 1, 128},
+                        {16, 1, 1024},
+                        {1, 64, 64},
+                        {1, 256, 1024},
+                        {1, 512, 2048}}) {
+    steps.push_back(std::make_unique<Step>());
+    Step& step = *steps.back();
+    const int32_t blocks = (c.context_len + kBlockSize - 1) / kBlockSize;
+    for (int32_t s = 0; s < c.seqs; ++s) {
+      for (int32_t b = 0; b < blocks; ++b) step.table.push_back((s * blocks + b) % kMaxBlocks);
+      step.contexts.push_back(c.context_len);
+      step.queries.push_back(c.query_len);
+      step.starts.push_back(s * c.query_len);
+    }
+    step.starts.push_back(c.seqs * c.query_len);
+    const double keys =
+        static_cast<double>(c.seqs) * c.query_len * (c.context_len - (c.query_len - 1) / 2.0);
+    variants.push_back(
+        {.name = absl::StrCat("attention ", c.seqs, " x ", c.query_len, " of ", c.context_len),
+         .bytes = static_cast<double>(c.seqs) * c.context_len * 2 * kKvHeads * kHeadDim * 2,
+         .flops = 4.0 * keys * kHeads * kHeadDim,
+         .run = [&backend, &cache, &act, &step, c, blocks] {
+           const int64_t tokens = int64_t{c.seqs} * c.query_len;
+           const auto plan = backend.Plan({.context_lens = step.contexts,
+                                           .query_lens = step.queries,
+                                           .num_heads = kHeads,
+                                           .num_kv_heads = kKvHeads,
+                                           .head_dim = kHeadDim});
+           QUIRE_CHECK(plan.ok()) << plan.status();
+           const absl::Status status = backend.PagedAttention(
+               {.out = TensorView(act.out.data(), DType::kF32, {tokens, kHeads, kHeadDim}),
+                .query = TensorView(act.in.data(), DType::kF32, {tokens, kHeads, kHeadDim}),
+                .kv_cache = TensorView(cache.data(), DType::kF16,
+                                       {kMaxBlocks, 2, kKvHeads, kBlockSize, kHeadDim}),
+                .block_table = TensorView(step.table.data(), DType::kI32, {c.seqs, blocks}),
+                .context_lens = TensorView(step.contexts.data(), DType::kI32, {c.seqs}),
+                .query_starts = TensorView(step.starts.data(), DType::kI32, {c.seqs + 1}),
+                .scale = 0.125f,
+                .plan = *plan});
+           QUIRE_CHECK(status.ok()) << status;
+         }});
+  }
+  Measure(variants, std::max(options.repeats, 15));
+  Print(variants, bandwidth);
+}
+
+bool Parse(int argc, char** argv, Options* options) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (i + 1 == argc) return false;
+    const std::string value = argv[++i];
+    if (flag == "--isa") {
+      options->backend.cpu_isa = value;
+    } else if (flag == "--threads") {
+      if (!absl::SimpleAtoi(value, &options->backend.num_threads)) return false;
+    } else if (flag == "--repeats") {
+      if (!absl::SimpleAtoi(value, &options->repeats) || options->repeats < 1) return false;
+    } else if (flag == "--clock" && (value == "wall" || value == "cpu")) {
+      clock_id = value == "cpu" ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
+    } else if (flag == "--rows") {
+      options->rows = absl::StrSplit(value, ',');
+    } else if (flag == "--only") {
+      options->only = absl::StrSplit(value, ',');
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  const bool help = argc == 2 && std::strcmp(argv[1], "--help") == 0;
+  if (help || !Parse(argc, argv, &options)) {
+    std::fputs(kUsage, help ? stdout : stderr);
+    return help ? 0 : 2;
+  }
+  auto backend = CreateBackend(options.backend);
+  if (!backend.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(backend.status().message()).c_str());
+    return 1;
+  }
+  const BackendInfo info = (*backend)->info();
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  constexpr int64_t kCeilingBytes = int64_t{96} << 20;  // what a 4-bit SmolLM2 reads a step
+  const double bandwidth = ReadBandwidth(info.num_threads, kCeilingBytes, 15);
+  std::printf("isa %s, %d threads, read bandwidth at %lld MiB: %.1f GB/s\n\n",
+              info.isa_path.c_str(), info.num_threads, static_cast<long long>(kCeilingBytes >> 20),
+              bandwidth / 1e9);
+  for (const std::string& part : options.only) {
+    if (part == "step") BenchStep(**backend, options, bandwidth);
+    if (part == "linear") BenchLinear(**backend, options, bandwidth);
+    if (part == "attention") BenchAttention(**backend, options, bandwidth);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace quire::kernels
+
+int main(int argc, char** argv) { return quire::kernels::Main(argc, argv); }

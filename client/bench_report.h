@@ -1,0 +1,66 @@
+#pragma once
+
+// From what each request of a load went through to one page of numbers.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+
+namespace quire::client {
+
+// One request, as its client saw it. Times are since the start of the load.
+struct RequestRecord {
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  bool dropped = false;    // cancelled by the load itself
+  absl::Duration arrival;  // when it was to be sent: a late client hides no waiting
+  absl::Duration first_token;
+  absl::Duration last_token;
+  absl::Duration end;
+  uint32_t num_tokens = 0;  // generated ones that arrived
+  uint64_t prompt_tokens = 0;
+  uint64_t cached_tokens = 0;
+  std::vector<float> gaps;  // seconds between messages that carried tokens
+};
+
+// Percentiles interpolate between the nearest two values.
+struct Distribution {
+  uint64_t count = 0;
+  double mean = 0.0;
+  double p50 = 0.0;
+  double p90 = 0.0;
+  double p99 = 0.0;
+  double max = 0.0;
+};
+Distribution Summarize(std::vector<double> values);
+
+struct BenchReport {
+  double wall_seconds = 0.0;
+  uint64_t num_ok = 0;
+  uint64_t num_dropped = 0;                  // cancelled by the load itself
+  std::map<std::string, uint64_t> failures;  // by status code
+  uint64_t prompt_tokens = 0;
+  uint64_t cached_tokens = 0;
+  uint64_t output_tokens = 0;  // of every request, also of those that did not end well
+  double output_tokens_per_second = 0.0;
+  double requests_per_second = 0.0;  // ok ones
+  Distribution ttft;                 // seconds from arrival to the first token
+  Distribution tpot;     // seconds a token after the first; ok requests of two tokens and more
+  Distribution gap;      // seconds between two messages of one stream
+  Distribution latency;  // seconds from arrival to the end; ok requests
+  std::map<std::string, int64_t>
+      server;  // what the server's counters grew by; empty when not asked
+};
+
+BenchReport MakeReport(const std::vector<RequestRecord>& records, absl::Duration wall);
+
+// A table to read; times in milliseconds.
+std::string FormatReport(const BenchReport& report);
+// One object with the names above; times in seconds.
+nlohmann::json ToJson(const BenchReport& report);
+
+}  // namespace quire::client

@@ -1,0 +1,99 @@
+#include "client/command.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "google/protobuf/util/json_util.h"
+
+#include "base/check.h"
+
+namespace quire::client {
+
+void AddCommonFlags(FlagSet& flags, CommonFlags* common) {
+  ConnectionOptions& connection = common->connection;
+  flags.Section("Server");
+  flags.Add("server", "HOST:PORT", "where the server listens (default 127.0.0.1:8100)",
+            &connection.server);
+  flags.AddSwitch("tls", "use TLS, trusting the system's certificate authorities", &connection.tls);
+  flags.Add("tls_ca", "FILE", "use TLS, trusting the authorities in this PEM file",
+            &connection.tls_ca);
+  flags.Add("tls_cert", "FILE", "our certificate, for a server with --tls_client_ca",
+            &connection.tls_cert);
+  flags.Add("tls_key", "FILE", "its key", &connection.tls_key);
+  flags.Add("tls_server_name", "NAME", "the name in the server's certificate (default: HOST)",
+            &connection.tls_server_name);
+  flags.Add(
+      "token_file", "FILE",
+      "bearer token for a server with --auth_token_file (default: the environment's QUIRE_TOKEN)",
+      &connection.token_file);
+  flags.Add("timeout", "TIME",
+            "give up after this, e.g. 500ms, 30s, 2m (default: 10s; none for generating)",
+            &connection.timeout);
+  flags.AddSwitch("json",
+                  "print each response as one line of JSON; a field at its default is left out",
+                  &common->json);
+}
+
+std::optional<int> ParseFlags(FlagSet& flags, const Args& args) {
+  if (const absl::Status status = flags.Parse(args); !status.ok()) return FailUsage(flags, status);
+  if (!flags.help_requested()) return std::nullopt;
+  Print(flags.Help());
+  return kExitOk;
+}
+
+int FailUsage(const FlagSet& flags, const absl::Status& status) {
+  std::cerr << "quire: " << status.message() << "\nusage: " << flags.usage()
+            << "; --help tells all\n";
+  return kExitUsage;
+}
+
+int Fail(const absl::Status& status) {
+  std::cerr << "quire: " << absl::StatusCodeToString(status.code()) << ": " << status.message()
+            << "\n";
+  return kExitFailed;
+}
+
+absl::StatusOr<std::unique_ptr<Connection>> Connect(const CommonFlags& common,
+                                                    Interrupt& interrupt) {
+  auto connection = Connection::Create(common.connection);
+  if (connection.ok()) {
+    interrupt.SetHandler([raw = connection->get()] { raw->CancelAll(); });
+  }
+  return connection;
+}
+
+absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
+  std::ostringstream text;
+  bool read = false;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    read = !std::cin.bad();
+  } else {
+    std::ifstream in(path, std::ios::binary);
+    // Inserting nothing sets failbit on `text`, so an empty file is told apart by `in`.
+    if (in) text << in.rdbuf();
+    read = in.is_open() && !in.bad();
+  }
+  if (!read) return absl::InvalidArgumentError(absl::StrFormat("cannot read %s", path));
+  return text.str();
+}
+
+std::string ToJsonLine(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string line;
+  const auto status = google::protobuf::util::MessageToJsonString(message, &line, options);
+  QUIRE_CHECK(status.ok()) << status.ToString();
+  return line + "\n";
+}
+
+void Print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace quire::client

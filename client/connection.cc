@@ -1,0 +1,332 @@
+#include "client/connection.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "google/protobuf/wrappers.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
+
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "quire/v1/control_service.grpc.pb.h"
+#include "quire/v1/inference_service.grpc.pb.h"
+#include "quire/v1/token_service.grpc.pb.h"
+
+namespace quire::client {
+namespace {
+
+absl::StatusOr<std::string> ReadFile(const char* flag, const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  if (!in || !text) {
+    return absl::InvalidArgumentError(absl::StrFormat("--%s: cannot read %s", flag, path));
+  }
+  return text.str();
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
+    const ConnectionOptions& options) {
+  const bool tls = options.tls || !options.tls_ca.empty() || !options.tls_cert.empty() ||
+                   !options.tls_key.empty() || !options.tls_server_name.empty();
+  if (!tls) return grpc::InsecureChannelCredentials();
+  if (options.tls_cert.empty() != options.tls_key.empty()) {
+    return absl::InvalidArgumentError("--tls_cert and --tls_key go together");
+  }
+  grpc::SslCredentialsOptions ssl;
+  if (!options.tls_ca.empty()) {
+    ASSIGN_OR_RETURN(ssl.pem_root_certs, ReadFile("tls_ca", options.tls_ca));
+  }
+  if (!options.tls_cert.empty()) {
+    ASSIGN_OR_RETURN(ssl.pem_cert_chain, ReadFile("tls_cert", options.tls_cert));
+    ASSIGN_OR_RETURN(ssl.pem_private_key, ReadFile("tls_key", options.tls_key));
+  }
+  return grpc::SslCredentials(ssl);
+}
+
+absl::StatusOr<std::string> ReadToken(const ConnectionOptions& options) {
+  std::string token;
+  if (!options.token_file.empty()) {
+    ASSIGN_OR_RETURN(token, ReadFile("token_file", options.token_file));
+  } else if (const char* from_environment = std::getenv("QUIRE_TOKEN")) {
+    token = from_environment;
+  }
+  absl::StripAsciiWhitespace(&token);
+  return token;
+}
+
+// "; retry after 2s" when the server said so.
+std::string RetryAdvice(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) return "";
+  for (const auto& detail : details.details()) {
+    google::rpc::RetryInfo retry;
+    if (detail.UnpackTo(&retry)) {
+      const absl::Duration delay = absl::Seconds(retry.retry_delay().seconds()) +
+                                   absl::Nanoseconds(retry.retry_delay().nanos());
+      return absl::StrCat("; retry after ", absl::FormatDuration(delay));
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+struct Connection::Impl {
+  // Constant after construction.
+  ConnectionOptions options;
+  std::string token;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::InferenceService::Stub> inference;
+  std::unique_ptr<v1::TokenService::Stub> tokens;
+  std::unique_ptr<v1::ControlService::Stub> control;
+  std::unique_ptr<
+      grpc::TemplatedGenericStub<google::protobuf::StringValue, google::protobuf::Int32Value>>
+      health;
+
+  base::Mutex mu;
+  std::set<grpc::ClientContext*> in_flight ABSL_GUARDED_BY(mu);
+
+  void Begin(grpc::ClientContext& context, std::optional<absl::Duration> default_timeout) {
+    const std::optional<absl::Duration> timeout =
+        options.timeout.has_value() ? options.timeout : default_timeout;
+    if (timeout.has_value()) context.set_deadline(absl::ToChronoTime(absl::Now() + *timeout));
+    if (!token.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
+    base::MutexLock lock(mu);
+    in_flight.insert(&context);
+  }
+
+  void End(grpc::ClientContext& context) {
+    base::MutexLock lock(mu);
+    in_flight.erase(&context);
+  }
+
+  template <typename Stub, typename Request, typename Response>
+  absl::Status Call(Stub& stub,
+                    grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const Request& request, Response* response,
+                    std::optional<absl::Duration> default_timeout = kUnaryTimeout) {
+    grpc::ClientContext context;
+    Begin(context, default_timeout);
+    const grpc::Status status = (stub.*method)(&context, request, response);
+    End(context);
+    return ToStatus(status);
+  }
+
+  absl::Status ToStatus(const grpc::Status& status) const {
+    if (status.ok()) return absl::OkStatus();
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                        absl::StrCat(status.error_message(), RetryAdvice(status), Cure(status)));
+  }
+
+  std::string Cure(const grpc::Status& status) const {
+    switch (status.error_code()) {
+      case grpc::StatusCode::UNAVAILABLE:
+        if (channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) return "";
+        return absl::StrFormat(
+            ". No server answers at %s: start one with \"quire-server --model PATH --listen %s\", "
+            "or "
+            "name another with --server; if it uses TLS, give --tls_ca",
+            options.server, options.server);
+      case grpc::StatusCode::UNAUTHENTICATED:
+        return ". Give the server's token with --token_file or in QUIRE_TOKEN";
+      case grpc::StatusCode::DEADLINE_EXCEEDED:
+        return ". Give it longer with --timeout";
+      case grpc::StatusCode::UNIMPLEMENTED:
+        return absl::StrFormat(
+            ". %s does not offer this service: an address that strangers can reach has no "
+            "ControlService (see the server's --control_listen)",
+            options.server);
+      default:
+        return "";
+    }
+  }
+};
+
+namespace {
+
+// Lives until OnDone, which gRPC calls exactly once.
+class StreamReactor final : public StreamCall,
+                            public grpc::ClientReadReactor<v1::GenerateStreamResponse> {
+ public:
+  using OnStatus = std::function<void(grpc::ClientContext&, const grpc::Status&)>;
+
+  StreamReactor(Connection::OnMessage on_message, OnStatus on_status)
+      : on_message_(std::move(on_message)), on_status_(std::move(on_status)) {}
+
+  grpc::ClientContext& context() { return context_; }
+
+  void Start(v1::InferenceService::Stub& stub, const v1::GenerateRequest& request,
+             std::shared_ptr<StreamReactor> self) {
+    self_ = std::move(self);
+    stub.async()->GenerateStream(&context_, &request, this);
+    StartRead(&response_);
+    StartCall();
+  }
+
+  void Cancel() override { context_.TryCancel(); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    on_message_(*this, response_);
+    StartRead(&response_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<StreamReactor> alive = std::move(self_);
+    on_status_(context_, status);
+  }
+
+  grpc::ClientContext context_;
+  v1::GenerateStreamResponse response_;
+  Connection::OnMessage on_message_;
+  OnStatus on_status_;
+  std::shared_ptr<StreamReactor> self_;  // from Start to OnDone
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Create(const ConnectionOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  ASSIGN_OR_RETURN(impl->token, ReadToken(options));
+  ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options));
+  grpc::ChannelArguments arguments;
+  arguments.SetUserAgentPrefix("quire");
+  arguments.SetMaxReceiveMessageSize(-1);  // prompt logprobs of a long prompt are large
+  // Two connections of a load are two connections, not one shared by gRPC.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  if (!options.tls_server_name.empty()) {
+    arguments.SetSslTargetNameOverride(options.tls_server_name);
+  }
+  impl->channel = grpc::CreateCustomChannel(options.server, credentials, arguments);
+  impl->inference = v1::InferenceService::NewStub(impl->channel);
+  impl->tokens = v1::TokenService::NewStub(impl->channel);
+  impl->control = v1::ControlService::NewStub(impl->channel);
+  impl->health = std::make_unique<
+      grpc::TemplatedGenericStub<google::protobuf::StringValue, google::protobuf::Int32Value>>(
+      impl->channel);
+  return std::unique_ptr<Connection>(new Connection(std::move(impl)));
+}
+
+Connection::Connection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Connection::~Connection() = default;
+
+absl::Status Connection::Generate(const v1::GenerateRequest& request,
+                                  v1::GenerateResponse* response) {
+  return impl_->Call(*impl_->inference, &v1::InferenceService::Stub::Generate, request, response,
+                     std::nullopt);
+}
+
+absl::Status Connection::Tokenize(const v1::TokenizeRequest& request,
+                                  v1::TokenizeResponse* response) {
+  return impl_->Call(*impl_->tokens, &v1::TokenService::Stub::Tokenize, request, response);
+}
+
+absl::Status Connection::Detokenize(const v1::DetokenizeRequest& request,
+                                    v1::DetokenizeResponse* response) {
+  return impl_->Call(*impl_->tokens, &v1::TokenService::Stub::Detokenize, request, response);
+}
+
+absl::Status Connection::ApplyChatTemplate(const v1::ApplyChatTemplateRequest& request,
+                                           v1::ApplyChatTemplateResponse* response) {
+  return impl_->Call(*impl_->tokens, &v1::TokenService::Stub::ApplyChatTemplate, request, response);
+}
+
+absl::Status Connection::ListModels(const v1::ListModelsRequest& request,
+                                    v1::ListModelsResponse* response) {
+  return impl_->Call(*impl_->control, &v1::ControlService::Stub::ListModels, request, response);
+}
+
+absl::Status Connection::GetModelInfo(const v1::GetModelInfoRequest& request,
+                                      v1::GetModelInfoResponse* response) {
+  return impl_->Call(*impl_->control, &v1::ControlService::Stub::GetModelInfo, request, response);
+}
+
+absl::Status Connection::GetServerInfo(const v1::GetServerInfoRequest& request,
+                                       v1::GetServerInfoResponse* response) {
+  return impl_->Call(*impl_->control, &v1::ControlService::Stub::GetServerInfo, request, response);
+}
+
+absl::Status Connection::GetStats(const v1::GetStatsRequest& request,
+                                  v1::GetStatsResponse* response) {
+  return impl_->Call(*impl_->control, &v1::ControlService::Stub::GetStats, request, response);
+}
+
+absl::StatusOr<std::string> Connection::CheckHealth(std::string_view service) {
+  // grpc.health.v1's HealthCheckRequest is one string and its HealthCheckResponse one enum, both
+  // field 1: on the wire they are the well-known wrappers.
+  google::protobuf::StringValue request;
+  request.set_value(std::string(service));
+  google::protobuf::Int32Value response;
+  grpc::ClientContext context;
+  impl_->Begin(context, kUnaryTimeout);
+  base::Mutex mu;
+  base::CondVar done;
+  std::optional<grpc::Status> status;
+  impl_->health->UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request,
+                           &response, [&](grpc::Status result) {
+                             base::MutexLock lock(mu);
+                             status = std::move(result);
+                             done.NotifyOne();
+                           });
+  {
+    base::MutexLock lock(mu);
+    while (!status.has_value()) done.WaitFor(mu, std::chrono::seconds(1));
+  }
+  impl_->End(context);
+  if (!status->ok()) return impl_->ToStatus(*status);
+  switch (response.value()) {
+    case 1:
+      return "SERVING";
+    case 2:
+      return "NOT_SERVING";
+    default:
+      return "UNKNOWN";
+  }
+}
+
+std::shared_ptr<StreamCall> Connection::StartStream(const v1::GenerateRequest& request,
+                                                    OnMessage on_message, OnDone on_done) {
+  auto reactor = std::make_shared<StreamReactor>(
+      std::move(on_message), [this, on_done = std::move(on_done)](grpc::ClientContext& context,
+                                                                  const grpc::Status& status) {
+        impl_->End(context);
+        on_done(impl_->ToStatus(status));
+      });
+  impl_->Begin(reactor->context(), std::nullopt);
+  reactor->Start(*impl_->inference, request, reactor);
+  return reactor;
+}
+
+absl::Status Connection::Stream(const v1::GenerateRequest& request, const OnMessage& on_message) {
+  base::Mutex mu;
+  base::CondVar done;
+  std::optional<absl::Status> result;
+  StartStream(request, on_message, [&](const absl::Status& status) {
+    base::MutexLock lock(mu);
+    result = status;
+    done.NotifyOne();
+  });
+  base::MutexLock lock(mu);
+  while (!result.has_value()) done.WaitFor(mu, std::chrono::seconds(1));
+  return *result;
+}
+
+void Connection::CancelAll() {
+  // Held while cancelling: a context leaves in_flight before it is destroyed.
+  base::MutexLock lock(impl_->mu);
+  for (grpc::ClientContext* context : impl_->in_flight) context->TryCancel();
+}
+
+}  // namespace quire::client

@@ -1,0 +1,85 @@
+#pragma once
+
+// One server, as the subcommands see it: proto messages in, proto messages and absl::Status out.
+// Knows gRPC so that no other header of the client does.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "quire/v1/control_service.pb.h"
+#include "quire/v1/inference_service.pb.h"
+#include "quire/v1/token_service.pb.h"
+
+namespace quire::client {
+
+struct ConnectionOptions {
+  std::string server = "127.0.0.1:8100";
+  bool tls = false;    // with the system's certificate authorities, unless tls_ca
+  std::string tls_ca;  // PEM files; each implies tls
+  std::string tls_cert;
+  std::string tls_key;
+  std::string tls_server_name;  // expected in the certificate; empty: the host of `server`
+  std::string token_file;       // empty: the environment's QUIRE_TOKEN; neither: no token
+  std::optional<absl::Duration> timeout;  // of each call; absent: kUnaryTimeout, streams have none
+};
+
+inline constexpr absl::Duration kUnaryTimeout = absl::Seconds(10);
+
+// A stream in flight.
+class StreamCall {
+ public:
+  virtual ~StreamCall() = default;
+  // From any thread, at any time; on_done then comes with CANCELLED.
+  virtual void Cancel() = 0;
+};
+
+// Thread-safe. An error's message ends with what the user can do about it.
+class Connection {
+ public:
+  using OnMessage = std::function<void(StreamCall& call, const v1::GenerateStreamResponse&)>;
+  using OnDone = std::function<void(const absl::Status&)>;
+
+  // Reads the files; connects with the first call. InvalidArgument when a file cannot be read.
+  static absl::StatusOr<std::unique_ptr<Connection>> Create(const ConnectionOptions& options);
+  ~Connection();  // every stream must be done
+
+  // These wait for the answer. Generate has no timeout of its own, like a stream.
+  absl::Status Generate(const v1::GenerateRequest& request, v1::GenerateResponse* response);
+  absl::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response);
+  absl::Status Detokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse* response);
+  absl::Status ApplyChatTemplate(const v1::ApplyChatTemplateRequest& request,
+                                 v1::ApplyChatTemplateResponse* response);
+  absl::Status ListModels(const v1::ListModelsRequest& request, v1::ListModelsResponse* response);
+  absl::Status GetModelInfo(const v1::GetModelInfoRequest& request,
+                            v1::GetModelInfoResponse* response);
+  absl::Status GetServerInfo(const v1::GetServerInfoRequest& request,
+                             v1::GetServerInfoResponse* response);
+  absl::Status GetStats(const v1::GetStatsRequest& request, v1::GetStatsResponse* response);
+  // "SERVING", "NOT_SERVING" or "UNKNOWN"; NotFound for a service that the server does not have.
+  absl::StatusOr<std::string> CheckHealth(std::string_view service);
+
+  // Both are called on gRPC's threads, one at a time; on_done once, last, also when the server
+  // cannot be reached.
+  std::shared_ptr<StreamCall> StartStream(const v1::GenerateRequest& request, OnMessage on_message,
+                                          OnDone on_done);
+  // The same, waiting for the end.
+  absl::Status Stream(const v1::GenerateRequest& request, const OnMessage& on_message);
+
+  // Cancels every call in flight, waiting ones too. For Ctrl-C.
+  void CancelAll();
+
+ private:
+  struct Impl;
+  explicit Connection(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire::client

@@ -1,0 +1,131 @@
+#include "client/generation_output.h"
+
+#include <iostream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+
+#include "client/command.h"
+
+namespace quire::client {
+namespace {
+
+// "13 -0.4215 | 13 -0.4215, 5 -2.1000": the token that stands there, then the most likely ones.
+void PrintLogprobs(const char* title, const std::vector<v1::PositionLogprobs>& positions) {
+  if (positions.empty()) return;
+  std::string out = absl::StrCat(title, " (token id, log probability | most likely)\n");
+  for (const v1::PositionLogprobs& position : positions) {
+    absl::StrAppendFormat(&out, "%8d %9.4f", position.chosen().token_id(),
+                          position.chosen().logprob());
+    const char* separator = " | ";
+    for (const v1::TokenLogprob& top : position.top()) {
+      absl::StrAppendFormat(&out, "%s%d %.4f", separator, top.token_id(), top.logprob());
+      separator = ", ";
+    }
+    out += '\n';
+  }
+  Print(out);
+}
+
+// "FINISH_REASON_LENGTH" -> "length".
+std::string Describe(v1::FinishReason reason, const v1::StoppedBy& stop) {
+  const std::string& name = v1::FinishReason_Name(reason);
+  std::string out = absl::AsciiStrToLower(absl::StripPrefix(name, "FINISH_REASON_"));
+  if (stop.by_case() == v1::StoppedBy::kText) absl::StrAppend(&out, " at \"", stop.text(), "\"");
+  if (stop.by_case() == v1::StoppedBy::kTokenId)
+    absl::StrAppend(&out, " at token ", stop.token_id());
+  return out;
+}
+
+}  // namespace
+
+GenerationPrinter::GenerationPrinter(GenerationOutputOptions options) : options_(options) {}
+
+void GenerationPrinter::Take(const v1::GenerateStreamResponse& message) {
+  if (message.has_usage()) usage_ = message.usage();
+  if (message.has_timings()) timings_ = message.timings();
+  if (message.index() == 0) text_ += message.text_delta();
+  if (options_.json) {
+    Print(ToJsonLine(message));
+    return;
+  }
+  prompt_logprobs_.insert(prompt_logprobs_.end(), message.prompt_logprobs().begin(),
+                          message.prompt_logprobs().end());
+  Sample& sample = samples_[message.index()];
+  sample.logprobs.insert(sample.logprobs.end(), message.logprobs().begin(),
+                         message.logprobs().end());
+  if (options_.num_samples <= 1) {
+    Print(message.text_delta());
+  } else {
+    sample.text += message.text_delta();
+  }
+  if (message.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+    TakeEnd(message.index(), message.finish_reason(), message.stop());
+  }
+}
+
+void GenerationPrinter::Take(const v1::GenerateResponse& response) {
+  usage_ = response.usage();
+  timings_ = response.timings();
+  if (options_.json) {
+    Print(ToJsonLine(response));
+    return;
+  }
+  prompt_logprobs_ = {response.prompt_logprobs().begin(), response.prompt_logprobs().end()};
+  for (const v1::Completion& completion : response.completions()) {
+    Sample& sample = samples_[completion.index()];
+    sample.logprobs = {completion.logprobs().begin(), completion.logprobs().end()};
+    if (completion.index() == 0) text_ = completion.text();
+    if (options_.num_samples <= 1) {
+      Print(completion.text());
+    } else {
+      sample.text = completion.text();
+    }
+    TakeEnd(completion.index(), completion.finish_reason(), completion.stop());
+  }
+}
+
+void GenerationPrinter::Finish() {
+  if (!options_.json) {
+    if (options_.num_samples <= 1) Print("\n");
+    PrintLogprobs("prompt", prompt_logprobs_);
+    for (const auto& [index, sample] : samples_) {
+      PrintLogprobs(absl::StrFormat("sample %d", index).c_str(), sample.logprobs);
+    }
+  }
+  if (options_.stats) PrintStats();
+}
+
+void GenerationPrinter::TakeEnd(uint32_t index, v1::FinishReason reason,
+                                const v1::StoppedBy& stop) {
+  endings_[index] = Describe(reason, stop);
+  if (options_.num_samples > 1) PrintSample(index);
+}
+
+void GenerationPrinter::PrintSample(uint32_t index) {
+  Print(absl::StrFormat("--- sample %d (%s)\n%s\n", index, endings_[index], samples_[index].text));
+}
+
+void GenerationPrinter::PrintStats() const {
+  const double decoded = usage_.completion_tokens() > 1 ? usage_.completion_tokens() - 1 : 0;
+  std::cerr << absl::StrFormat("[%d prompt tokens, %d of them cached; %d generated",
+                               usage_.prompt_tokens(), usage_.cached_tokens(),
+                               usage_.completion_tokens());
+  if (usage_.num_preemptions() > 0) {
+    std::cerr << absl::StrFormat("; %d preemptions, %d tokens recomputed", usage_.num_preemptions(),
+                                 usage_.recomputed_tokens());
+  }
+  std::cerr << absl::StrFormat("; queue %.1f ms, first token %.1f ms",
+                               timings_.queue_seconds() * 1e3, timings_.ttft_seconds() * 1e3);
+  if (timings_.decode_seconds() > 0) {
+    std::cerr << absl::StrFormat(", then %.1f tokens/s", decoded / timings_.decode_seconds());
+  }
+  for (const auto& [index, ending] : endings_) {
+    if (index == 0) std::cerr << "; ended by " << ending;
+  }
+  std::cerr << "]\n";
+}
+
+}  // namespace quire::client

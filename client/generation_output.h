@@ -1,0 +1,52 @@
+#pragma once
+
+// Generated text on the terminal: as it comes, or one sample after another.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "quire/v1/inference_service.pb.h"
+
+namespace quire::client {
+
+struct GenerationOutputOptions {
+  bool json = false;         // each message as a line of JSON instead
+  bool stats = false;        // a line of counts and times on standard error at the end
+  uint32_t num_samples = 1;  // of the request; several are printed whole, each under its title
+};
+
+// Prints what a request gives. Not thread-safe.
+class GenerationPrinter {
+ public:
+  explicit GenerationPrinter(GenerationOutputOptions options);
+
+  void Take(const v1::GenerateStreamResponse& message);
+  void Take(const v1::GenerateResponse& response);
+  // After the last message: ends the line, prints logprobs and stats.
+  void Finish();
+
+  // Of the first sample, so far.
+  const std::string& text() const { return text_; }
+
+ private:
+  struct Sample {
+    std::string text;
+    std::vector<v1::PositionLogprobs> logprobs;
+  };
+
+  void TakeEnd(uint32_t index, v1::FinishReason reason, const v1::StoppedBy& stop);
+  void PrintSample(uint32_t index);
+  void PrintStats() const;
+
+  const GenerationOutputOptions options_;
+  std::map<uint32_t, Sample> samples_;  // of several; the only one streams
+  std::vector<v1::PositionLogprobs> prompt_logprobs_;
+  std::map<uint32_t, std::string> endings_;
+  std::string text_;
+  v1::Usage usage_;
+  v1::Timings timings_;
+};
+
+}  // namespace quire::client

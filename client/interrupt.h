@@ -1,0 +1,40 @@
+#pragma once
+
+// Ctrl-C and SIGTERM as an ordinary function call, on a thread of its own.
+
+#include <functional>
+#include <thread>
+
+#include "base/mutex.h"
+
+namespace quire::client {
+
+// Make one at the start of main, before any other thread: it blocks both signals for the process.
+// Without a handler, or at the second signal, the process ends with exit status 130.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  // What the next signal does, once. When this returns, the handler before it does not run and will
+  // not.
+  void SetHandler(std::function<void()> handler);
+  // From now on a signal ends the process.
+  void ClearHandler();
+  // Whether the handler set last has run.
+  bool interrupted() const;
+
+ private:
+  void Watch();
+
+  int signal_fd_ = -1;  // constant after construction
+  int stop_fd_ = -1;
+  mutable base::Mutex mu_;
+  std::function<void()> handler_ ABSL_GUARDED_BY(mu_);
+  bool interrupted_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace quire::client

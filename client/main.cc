@@ -1,0 +1,67 @@
+// quire: the command-line client.
+
+#include <iostream>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+
+#include "client/command.h"
+
+namespace quire::client {
+namespace {
+
+struct Command {
+  std::string_view name;
+  const char* summary;
+  int (*run)(const Args& args, Interrupt& interrupt);
+};
+
+constexpr Command kCommands[] = {
+    {"generate", "generate from a prompt", RunGenerate},
+    {"chat", "talk with a chat model", RunChat},
+    {"tokenize", "text to tokens and back", RunTokenize},
+    {"models", "what is served", RunModels},
+    {"stats", "what the server does; --watch", RunStats},
+    {"health", "whether the server takes requests", RunHealth},
+    {"bench", "put load on the server and measure it", RunBench},
+};
+
+std::string Usage() {
+  std::string out =
+      "usage: quire COMMAND [flags]\n\nThe client of quire-server.\n\nCommands (quire COMMAND "
+      "--help tells "
+      "its flags):\n";
+  for (const Command& command : kCommands) {
+    absl::StrAppendFormat(&out, "  %-10s %s\n", command.name, command.summary);
+  }
+  return out;
+}
+
+int Main(const Args& args) {
+  if (args.empty()) {
+    std::cerr << Usage();
+    return kExitUsage;
+  }
+  if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
+    Print(Usage());
+    return kExitOk;
+  }
+  for (const Command& command : kCommands) {
+    if (command.name != args[0]) continue;
+    Interrupt interrupt;
+    return command.run(Args(args.begin() + 1, args.end()), interrupt);
+  }
+  std::cerr << "quire: unknown command \"" << args[0] << "\"\n" << Usage();
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace quire::client
+
+int main(int argc, char** argv) {
+  // Debian builds Abseil with lock-order checks on; gRPC's locks pay for them.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  return quire::client::Main(quire::client::Args(argv + 1, argv + argc));
+}

@@ -1,0 +1,176 @@
+#include "client/request_flags.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace quire::client {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+struct FieldFlag {
+  const char* flag;  // nullptr: a section titled `help`
+  const char* path;  // of the field in GenerateRequest
+  const char* value_name;
+  const char* help;
+};
+
+constexpr FieldFlag kFieldFlags[] = {
+    {nullptr, "", "", "Request"},
+    {"model", "model", "NAME", "which model (default: the served one)"},
+    {"request_id", "request_id", "ID",
+     "its name in logs and for Abort (default: made by the server)"},
+    {"priority", "sched.priority", "P", "-100..100; larger is served first (default 0)"},
+    {"tenant", "sched.tenant", "NAME", "whose request it is"},
+    {"cache_salt", "cache.salt", "TEXT", "share cached prefixes only with requests of this salt"},
+    {"bypass_cache_read", "cache.bypass_read", "", "compute the whole prompt"},
+    {"bypass_cache_write", "cache.bypass_write", "", "leave nothing in the cache"},
+
+    {nullptr, "", "", "Sampling"},
+    {"temperature", "sampling.temperature", "T", "0..100; 0 is greedy (default 1)"},
+    {"top_k", "sampling.top_k", "K", "keep the K most likely tokens; 0: all (default 0)"},
+    {"typical_p", "sampling.typical_p", "P",
+     "locally typical sampling, (0, 1]; 1: off (default 1)"},
+    {"top_p", "sampling.top_p", "P",
+     "keep the fewest most likely tokens of this mass, (0, 1]; 1: off (default 1)"},
+    {"min_p", "sampling.min_p", "P",
+     "drop tokens less likely than P times the best one, 0..1; 0: off (default 0)"},
+    {"presence_penalty", "sampling.presence_penalty", "X",
+     "-2..2, off the logit of each token generated before (default 0)"},
+    {"frequency_penalty", "sampling.frequency_penalty", "X",
+     "-2..2, the same for each time it was generated (default 0)"},
+    {"repetition_penalty", "sampling.repetition_penalty", "X",
+     "(0, 10], weakens tokens of prompt and output; 1: off (default 1)"},
+    {"penalty_last_n", "sampling.penalty_last_n", "N",
+     "tokens that penalties look back; 0: they are off (default: all)"},
+    {"seed", "sampling.seed", "S",
+     "the same seed gives the same answer (default: drawn by the server)"},
+    {"n", "sampling.n", "N",
+     "samples of the one prompt, 1..64; sample k uses seed + k (default 1)"},
+    {"logit_bias", "sampling.logit_bias", "ID:BIAS",
+     "add to the logit of a token, -100..100; repeatable"},
+    {"allowed_token_ids", "sampling.allowed_token_ids", "IDS", "draw no other tokens, e.g. 5,6,7"},
+
+    {nullptr, "", "", "When to stop"},
+    {"max_tokens", "stop.max_tokens", "N",
+     "tokens of output per sample (default: to the context's end)"},
+    {"min_tokens", "stop.min_tokens", "N", "do not end before these (default 0)"},
+    {"stop", "stop.stop", "TEXT", "end where this text appears; repeatable"},
+    {"stop_token_ids", "stop.stop_token_ids", "IDS", "end at these tokens, e.g. 1,2"},
+    {"include_stop", "stop.include_stop", "", "keep the stop text or token in the output"},
+    {"ignore_eos", "stop.ignore_eos", "", "do not end at the model's own end tokens"},
+
+    {nullptr, "", "", "Output"},
+    {"text", "output.text", "", "=false leaves out the text (default true)"},
+    {"return_token_ids", "output.token_ids", "", "the token ids (default: with --json)"},
+    {"logprobs", "output.top_logprobs", "N",
+     "log probabilities of each token and the N most likely, 0..20"},
+    {"prompt_logprobs", "output.prompt_logprobs", "N",
+     "the same of the prompt's tokens; computes the whole prompt"},
+    {"echo", "output.echo", "", "the prompt's text first"},
+    {"usage_per_chunk", "output.usage_per_chunk", "", "token counts with every message"},
+    {"skip_special_tokens", "output.skip_special_tokens", "",
+     "=false shows special tokens in the text (default true)"},
+};
+
+// The parsed value goes to `put` when it is one.
+template <typename T, typename Put>
+absl::Status ParseInto(std::string_view text, Put put) {
+  T value{};
+  RETURN_IF_ERROR(ParseValue(text, &value));
+  put(value);
+  return absl::OkStatus();
+}
+
+absl::Status SetScalar(Message* message, const FieldDescriptor* field, std::string_view text) {
+  const google::protobuf::Reflection* reflection = message->GetReflection();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return ParseInto<bool>(text, [&](bool v) { reflection->SetBool(message, field, v); });
+    case FieldDescriptor::CPPTYPE_INT32:
+      return ParseInto<int32_t>(text, [&](int32_t v) { reflection->SetInt32(message, field, v); });
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return ParseInto<uint32_t>(text,
+                                 [&](uint32_t v) { reflection->SetUInt32(message, field, v); });
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return ParseInto<uint64_t>(text,
+                                 [&](uint64_t v) { reflection->SetUInt64(message, field, v); });
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return ParseInto<float>(text, [&](float v) { reflection->SetFloat(message, field, v); });
+    case FieldDescriptor::CPPTYPE_STRING:
+      reflection->SetString(message, field, std::string(text));
+      return absl::OkStatus();
+    default:
+      QUIRE_CHECK(false) << field->full_name() << ": no flag can set a " << field->cpp_type_name();
+  }
+  return absl::OkStatus();
+}
+
+// Strings come one a flag, since they may hold commas; numbers come as a list.
+absl::Status AddRepeated(Message* message, const FieldDescriptor* field, std::string_view text) {
+  const google::protobuf::Reflection* reflection = message->GetReflection();
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    reflection->AddString(message, field, std::string(text));
+    return absl::OkStatus();
+  }
+  QUIRE_CHECK(field->cpp_type() == FieldDescriptor::CPPTYPE_INT32) << field->full_name();
+  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, ParseIdList(text));
+  for (const int32_t id : ids) reflection->AddInt32(message, field, id);
+  return absl::OkStatus();
+}
+
+absl::Status AddLogitBias(v1::GenerateRequest* request, std::string_view text) {
+  const size_t colon = text.find(':');
+  int32_t id = 0;
+  float bias = 0;
+  if (colon == text.npos || !ParseValue(text.substr(0, colon), &id).ok() ||
+      !ParseValue(text.substr(colon + 1), &bias).ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("want ID:BIAS such as 13:-2.5, got \"%s\"", text));
+  }
+  (*request->mutable_sampling()->mutable_logit_bias())[id] = bias;
+  return absl::OkStatus();
+}
+
+absl::Status SetPath(v1::GenerateRequest* request, std::string_view path, std::string_view text) {
+  Message* message = request;
+  while (true) {
+    const size_t dot = path.find('.');
+    const FieldDescriptor* field =
+        message->GetDescriptor()->FindFieldByName(std::string(path.substr(0, dot)));
+    QUIRE_CHECK(field != nullptr) << "no field " << path;
+    if (field->is_map()) return AddLogitBias(request, text);
+    if (field->is_repeated()) return AddRepeated(message, field, text);
+    if (dot == path.npos) return SetScalar(message, field, text);
+    message = message->GetReflection()->MutableMessage(message, field);
+    path.remove_prefix(dot + 1);
+  }
+}
+
+}  // namespace
+
+void AddRequestFlags(FlagSet& flags, v1::GenerateRequest* request,
+                     std::initializer_list<std::string_view> without) {
+  for (const FieldFlag& entry : kFieldFlags) {
+    if (entry.flag == nullptr) {
+      flags.Section(entry.help);
+      continue;
+    }
+    if (std::find(without.begin(), without.end(), entry.flag) != without.end()) continue;
+    FlagSet::Setter setter = [request, path = entry.path](std::string_view text) {
+      return SetPath(request, path, text);
+    };
+    if (entry.value_name[0] == '\0') {
+      flags.AddSwitch(entry.flag, entry.help, std::move(setter));
+    } else {
+      flags.Add(entry.flag, entry.value_name, entry.help, std::move(setter));
+    }
+  }
+}
+
+}  // namespace quire::client

@@ -1,0 +1,83 @@
+# Helpers that give every target of ours the same warnings, sanitizers and include root.
+
+find_program(QUIRE_CCACHE ccache)
+if(QUIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${QUIRE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${QUIRE_CCACHE})
+endif()
+
+find_program(QUIRE_MOLD mold)
+if(QUIRE_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+add_library(quire_options INTERFACE)
+target_include_directories(quire_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(quire_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
+                                               # A fused multiply-add is written as one, never made by the compiler:
+                                               # the same bits must come out of every ISA path and compiler.
+                                               -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(quire_options INTERFACE -Wthread-safety)
+endif()
+if(QUIRE_SANITIZE)
+  target_compile_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE})
+endif()
+
+# quire_library(NAME SOURCES a.cc b.cc [DEPS x y] [PRIVATE_DEPS z])
+# DEPS are what its headers need; PRIVATE_DEPS what only its sources need. Without SOURCES: header only.
+function(quire_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE quire_options ${ARG_PRIVATE_DEPS})
+    target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE ${ARG_DEPS})
+    target_include_directories(${name} INTERFACE ${PROJECT_SOURCE_DIR})
+  endif()
+endfunction()
+
+# quire_binary(NAME SOURCES a.cc [DEPS x y])
+function(quire_binary name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS})
+endfunction()
+
+# What is built under ThreadSanitizer: the tests labelled `threads`.
+add_custom_target(thread_tests)
+
+# quire_test(NAME SOURCES a.cc [DEPS x y] [LABELS l] [TIMEOUT s]): one GoogleTest binary, one ctest entry.
+function(quire_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=0 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  if("threads" IN_LIST ARG_LABELS)
+    add_dependencies(thread_tests ${name})
+  endif()
+endfunction()
+
+# Every fuzz target.
+add_custom_target(fuzzers)
+
+# quire_fuzzer(NAME SOURCES a.cc [DEPS x y]): a libFuzzer target, only with QUIRE_BUILD_FUZZERS.
+function(quire_fuzzer name)
+  if(NOT QUIRE_BUILD_FUZZERS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  add_dependencies(fuzzers ${name})
+endfunction()

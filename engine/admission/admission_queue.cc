@@ -1,0 +1,96 @@
+#include "engine/admission/admission_queue.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace quire::engine {
+
+AdmissionTicket::AdmissionTicket(AdmissionTicket&& other) noexcept
+    : queue_(std::exchange(other.queue_, nullptr)) {}
+
+AdmissionTicket& AdmissionTicket::operator=(AdmissionTicket&& other) noexcept {
+  if (this != &other) {
+    Release();
+    queue_ = std::exchange(other.queue_, nullptr);
+  }
+  return *this;
+}
+
+void AdmissionTicket::Release() {
+  if (AdmissionQueue* queue = std::exchange(queue_, nullptr)) {
+    queue->num_waiting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+AdmissionQueue::AdmissionQueue(int32_t max_queue) : max_queue_(max_queue) {
+  QUIRE_CHECK(max_queue >= 1) << "max_queue: got " << max_queue;
+}
+
+absl::StatusOr<AdmissionTicket> AdmissionQueue::Reserve() {
+  // Under the lock, so that StartDrain() returns to a count that no late ticket raises.
+  base::MutexLock lock(mu_);
+  if (draining_) return absl::UnavailableError("the server is draining: try another one");
+  if (num_waiting_.load(std::memory_order_relaxed) >= max_queue_) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("max_queue: %d requests wait already: try later", max_queue_));
+  }
+  num_waiting_.fetch_add(1, std::memory_order_relaxed);
+  return AdmissionTicket(this);
+}
+
+void AdmissionQueue::Push(std::shared_ptr<Request> request, AdmissionTicket ticket) {
+  base::MutexLock lock(mu_);
+  queue_.push_back({.request = std::move(request), .ticket = std::move(ticket)});
+  work_.NotifyOne();
+}
+
+absl::Status AdmissionQueue::TryPush(std::shared_ptr<Request> request) {
+  ASSIGN_OR_RETURN(AdmissionTicket ticket, Reserve());
+  Push(std::move(request), std::move(ticket));
+  return absl::OkStatus();
+}
+
+void AdmissionQueue::StartDrain() {
+  base::MutexLock lock(mu_);
+  draining_ = true;
+}
+
+bool AdmissionQueue::draining() const {
+  base::MutexLock lock(mu_);
+  return draining_;
+}
+
+void AdmissionQueue::Wake() {
+  base::MutexLock lock(mu_);
+  woken_ = true;
+  work_.NotifyOne();
+}
+
+bool AdmissionQueue::WaitForWork(absl::Duration timeout) {
+  // Far enough to be forever, near enough not to overflow a clock.
+  const absl::Duration at_most = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24));
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(at_most);
+  base::MutexLock lock(mu_);
+  while (!woken_ && queue_.empty()) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    if (left <= std::chrono::nanoseconds::zero()) return false;
+    work_.WaitFor(mu_, left);
+  }
+  woken_ = false;
+  return true;
+}
+
+void AdmissionQueue::Drain(std::vector<AdmittedRequest>& out) {
+  base::MutexLock lock(mu_);
+  std::move(queue_.begin(), queue_.end(), std::back_inserter(out));
+  queue_.clear();
+}
+
+}  // namespace quire::engine

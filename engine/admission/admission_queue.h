@@ -1,0 +1,90 @@
+#pragma once
+
+// The bounded way into the step thread.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "base/mutex.h"
+#include "engine/request/request.h"
+
+namespace quire::engine {
+
+class AdmissionQueue;
+
+// A place among those that wait: taken at submission, before the frontend; given back when the
+// request first runs or ends, whichever comes first. Move-only. An empty one holds no place.
+class AdmissionTicket {
+ public:
+  AdmissionTicket() = default;
+  AdmissionTicket(AdmissionTicket&& other) noexcept;
+  AdmissionTicket& operator=(AdmissionTicket&& other) noexcept;
+  ~AdmissionTicket() { Release(); }
+
+  void Release();  // again: nothing happens
+  explicit operator bool() const { return queue_ != nullptr; }
+
+ private:
+  friend class AdmissionQueue;
+  explicit AdmissionTicket(AdmissionQueue* queue) : queue_(queue) {}
+
+  AdmissionQueue* queue_ = nullptr;  // not owned
+};
+
+struct AdmittedRequest {
+  std::shared_ptr<Request> request;
+  AdmissionTicket ticket;
+};
+
+// Requests go in from any thread and out on the step thread. max_queue bounds all that wait for
+// their first step: in the frontend, here, and in the scheduler, so that "full" is known at once,
+// at submission, and a request that got its ticket is never refused later. Must outlive its
+// tickets. Thread-safe.
+class AdmissionQueue {
+ public:
+  explicit AdmissionQueue(int32_t max_queue);  // at least 1
+
+  // ResourceExhausted: max_queue requests wait. Unavailable: draining.
+  absl::StatusOr<AdmissionTicket> Reserve();
+
+  // Hands a request over and wakes the step thread; never refuses.
+  void Push(std::shared_ptr<Request> request, AdmissionTicket ticket);
+
+  // Both at once, for a caller without a frontend between.
+  absl::Status TryPush(std::shared_ptr<Request> request);
+
+  // Refuses new tickets from now on; those given out are still served.
+  void StartDrain();
+  bool draining() const;
+
+  // Makes WaitForWork return: a request was cancelled, the engine is to stop. One that comes while
+  // nobody waits is kept for the next wait; several are one.
+  void Wake();
+
+  // Step thread: until there is a request or a Wake, at most `timeout`. False when it passed.
+  bool WaitForWork(absl::Duration timeout);
+  // Step thread: moves what is queued behind the elements of `out`, in order.
+  void Drain(std::vector<AdmittedRequest>& out);
+
+  int64_t num_waiting() const { return num_waiting_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class AdmissionTicket;
+
+  const int32_t max_queue_;
+  // Tickets given out; never above max_queue_. Raised under mu_, lowered by any ticket's owner.
+  std::atomic<int64_t> num_waiting_ = 0;
+
+  mutable base::Mutex mu_;
+  base::CondVar work_;
+  bool woken_ ABSL_GUARDED_BY(mu_) = false;
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<AdmittedRequest> queue_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,26 @@
+#pragma once
+
+// A step's plan becomes the model's input.
+
+#include "engine/batch/model_input.h"
+#include "engine/kv/block_manager.h"
+#include "engine/scheduler/step_plan.h"
+
+namespace quire::engine {
+
+// Step thread only.
+class BatchBuilder {
+ public:
+  explicit BatchBuilder(const BlockManager& blocks) : blocks_(blocks) {}  // must outlive this
+
+  // Overwrites `input`. Rows are in the order of the plan's entries; an entry's logit rows are its
+  // last num_logit_rows tokens.
+  void Build(const StepPlan& plan, ModelInput& input) const;
+
+ private:
+  void BuildGroup(const StepPlan& plan, int32_t kv_group, GroupInput& group) const;
+
+  const BlockManager& blocks_;
+};
+
+}  // namespace quire::engine

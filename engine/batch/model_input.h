@@ -1,0 +1,35 @@
+#pragma once
+
+// One step as a model sees it: flat tokens, and for each sequence where its context lies.
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/ops/copy_blocks.h"
+
+namespace quire::engine {
+
+// A step's view of one KV group's cache.
+struct GroupInput {
+  std::vector<int64_t> slot_mapping;  // [num_tokens], block_id * block_size + offset
+  std::vector<int32_t> block_table;   // [num_seqs, max_blocks_per_seq]; unused tails hold 0
+  int64_t max_blocks_per_seq = 0;
+};
+
+// Vectors are reused from step to step: after warm-up nothing is allocated.
+struct ModelInput {
+  std::vector<int32_t> token_ids;     // [num_tokens]
+  std::vector<int32_t> positions;     // [num_tokens]
+  std::vector<int32_t> query_starts;  // [num_seqs + 1], each sequence's first token
+  std::vector<int32_t> query_lens;    // [num_seqs]
+  std::vector<int32_t> context_lens;  // [num_seqs], this step's tokens included
+  std::vector<int32_t> logit_rows;    // [num_logit_rows], tokens whose logits are wanted, ascending
+  std::vector<GroupInput> groups;     // by KV group
+  std::vector<kernels::BlockCopy> copies;  // run before the step's KV writes
+
+  int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
+  int64_t num_seqs() const { return static_cast<int64_t>(query_lens.size()); }
+  int64_t num_logit_rows() const { return static_cast<int64_t>(logit_rows.size()); }
+};
+
+}  // namespace quire::engine

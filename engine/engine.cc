@@ -1,0 +1,226 @@
+#include "engine/engine.h"
+
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+#include "base/status_macros.h"
+#include "engine/admission/admission_queue.h"
+#include "engine/admission/running_requests.h"
+#include "engine/engine_metrics.h"
+#include "engine/engine_parts.h"
+#include "engine/frontend/frontend.h"
+#include "engine/frontend/worker_pool.h"
+#include "engine/step_loop.h"
+
+namespace quire::engine {
+namespace {
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(EngineParts parts, const EngineConfig& config);
+  ~EngineImpl() override;
+
+  absl::Status Start();
+
+  absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
+      GenerateParams params, std::shared_ptr<TokenSink> sink) override;
+  absl::Status Abort(std::string_view request_id, std::string_view owner) override;
+  absl::Status RunOnFrontend(std::function<void()> work) override {
+    return workers_->Submit(std::move(work));
+  }
+  absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text, bool add_special_tokens,
+                                              bool parse_special_tokens) const override;
+  absl::StatusOr<std::string> Detokenize(const TokenIds& ids,
+                                         bool skip_special_tokens) const override;
+  absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
+                                                bool add_generation_prompt) const override {
+    return frontend_.ApplyChatTemplate(messages, add_generation_prompt);
+  }
+  const ModelInfo& model_info() const override { return parts_.model_info; }
+  const ServerInfo& server_info() const override { return parts_.server_info; }
+  Stats stats() const override;
+  void StartDrain() override { admission_.StartDrain(); }
+  absl::Status WaitIdle(absl::Duration timeout) override;
+
+ private:
+  class Handle;
+
+  // On a frontend thread.
+  void PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTicket ticket);
+
+  EngineParts parts_;
+  EngineMetrics metrics_;
+  Frontend frontend_;
+  AdmissionQueue admission_;
+  RunningRequests running_;
+  StepLoop loop_;
+  std::atomic<uint64_t> next_request_ = 1;
+  std::unique_ptr<WorkerPool> workers_;  // its threads use everything above
+};
+
+// Keeps the request and a way to wake the step thread. The engine outlives its handles' use: the
+// server drops its streams before the engine.
+class EngineImpl::Handle final : public SubmittedRequest {
+ public:
+  Handle(std::shared_ptr<Request> request, AdmissionQueue& admission)
+      : request_(std::move(request)), admission_(admission) {}
+
+  const std::string& request_id() const override { return request_->params.request_id; }
+  void Cancel() override {
+    request_->cancelled.store(true, std::memory_order_release);
+    admission_.Wake();
+  }
+
+ private:
+  const std::shared_ptr<Request> request_;
+  AdmissionQueue& admission_;  // not owned
+};
+
+EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
+    : parts_(std::move(parts)),
+      frontend_(*parts_.tokenizer, parts_.chat_template.get(),
+                {.max_model_len = parts_.limits.max_model_len,
+                 .max_prompt_bytes = config.max_prompt_bytes,
+                 .cache_tokens = parts_.cache.num_blocks() * parts_.limits.block_size,
+                 .block_size = parts_.limits.block_size,
+                 .max_num_seqs = static_cast<int32_t>(parts_.limits.max_seqs)}),
+      admission_(config.max_queue),
+      loop_(parts_, config, admission_, running_, metrics_),
+      workers_(std::make_unique<WorkerPool>(config.frontend_threads, config.frontend_queue)) {}
+
+EngineImpl::~EngineImpl() {
+  admission_.StartDrain();
+  running_.CancelAll();
+  workers_.reset();  // hands over what it still had; only then may the step thread go
+  loop_.Stop();
+}
+
+absl::Status EngineImpl::Start() { return loop_.Start(); }
+
+absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
+    GenerateParams params, std::shared_ptr<TokenSink> sink) {
+  const auto reject = [&](absl::Status status) {
+    metrics_.requests_rejected.Add(1);
+    return status;
+  };
+  if (!params.model.empty() && params.model != parts_.model_info.name) {
+    return reject(absl::NotFoundError(absl::StrFormat(
+        "model \"%s\" is not served here; want \"%s\"", params.model, parts_.model_info.name)));
+  }
+  auto request = std::make_shared<Request>();
+  request->params = std::move(params);
+  request->sink = std::move(sink);
+  request->arrival = absl::Now();
+  if (request->params.request_id.empty()) {
+    request->params.request_id =
+        absl::StrCat("req-", next_request_.fetch_add(1, std::memory_order_relaxed));
+  }
+  absl::StatusOr<AdmissionTicket> ticket = admission_.Reserve();
+  if (!ticket.ok()) return reject(ticket.status());
+  if (absl::Status status = running_.Insert(request); !status.ok()) return reject(status);
+
+  auto handle = std::make_shared<Handle>(request, admission_);
+  // std::function wants what it holds to be copyable.
+  auto shared_ticket = std::make_shared<AdmissionTicket>(*std::move(ticket));
+  const absl::Status queued = workers_->Submit(
+      [this, request, shared_ticket] { PrepareAndAdmit(request, std::move(*shared_ticket)); });
+  if (!queued.ok()) {
+    running_.Erase(*request);
+    return reject(queued);
+  }
+  return handle;
+}
+
+void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTicket ticket) {
+  // A cancelled one still goes to the step thread, which alone ends admitted requests.
+  if (!request->cancelled.load(std::memory_order_acquire)) {
+    if (const absl::Status status = frontend_.Prepare(*request); !status.ok()) {
+      metrics_.requests_rejected.Add(1);
+      ticket.Release();
+      running_.Erase(*request);
+      request->sink->Finish(status, RequestSummary{});
+      return;
+    }
+  }
+  admission_.Push(std::move(request), std::move(ticket));
+}
+
+absl::Status EngineImpl::Abort(std::string_view request_id, std::string_view owner) {
+  RETURN_IF_ERROR(running_.Abort(request_id, owner));
+  admission_.Wake();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Piece>> EngineImpl::Tokenize(std::string_view text,
+                                                        bool add_special_tokens,
+                                                        bool parse_special_tokens) const {
+  ASSIGN_OR_RETURN(const std::vector<EncodedToken> tokens,
+                   frontend_.Encode(text, {.add_special_tokens = add_special_tokens,
+                                           .parse_special_tokens = parse_special_tokens}));
+  std::vector<Piece> pieces;
+  pieces.reserve(tokens.size());
+  for (const EncodedToken& token : tokens) {
+    pieces.push_back({.id = token.id,
+                      .piece = std::string(parts_.tokenizer->Piece(token.id)),
+                      .begin = token.begin,
+                      .end = token.end});
+  }
+  return pieces;
+}
+
+absl::StatusOr<std::string> EngineImpl::Detokenize(const TokenIds& ids,
+                                                   bool skip_special_tokens) const {
+  RETURN_IF_ERROR(frontend_.CheckTokenIds("token_ids", ids));
+  return parts_.tokenizer->Decode(ids, skip_special_tokens);
+}
+
+Stats EngineImpl::stats() const {
+  Stats stats{.num_waiting = admission_.num_waiting() + metrics_.num_preempted.value(),
+              .num_running = metrics_.num_running.value(),
+              .blocks_total = parts_.cache.num_blocks(),
+              .blocks_free = metrics_.blocks_free.value(),
+              .blocks_cached = metrics_.blocks_cached.value(),
+              .blocks_held = metrics_.blocks_held.value(),
+              .prompt_tokens_computed = metrics_.prompt_tokens_computed.value(),
+              .prompt_tokens_cached = metrics_.prompt_tokens_cached.value(),
+              .generated_tokens = metrics_.generated_tokens.value(),
+              .recomputed_tokens = metrics_.recomputed_tokens.value(),
+              .block_copies = metrics_.block_copies.value(),
+              .preemptions = metrics_.preemptions.value(),
+              .steps = metrics_.steps.value(),
+              .requests_rejected = metrics_.requests_rejected.value(),
+              .ttft = Snapshot(metrics_.ttft),
+              .tpot = Snapshot(metrics_.tpot),
+              .draining = admission_.draining()};
+  for (size_t i = 0; i < stats.finished_by_reason.size(); ++i) {
+    stats.finished_by_reason[i] = metrics_.finished_by_reason[i].value();
+  }
+  return stats;
+}
+
+absl::Status EngineImpl::WaitIdle(absl::Duration timeout) {
+  if (!running_.WaitUntilEmpty(timeout)) {
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "%d requests still run after %s", running_.size(), absl::FormatDuration(timeout)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(EngineParts parts, const EngineConfig& config) {
+  auto engine = std::make_unique<EngineImpl>(std::move(parts), config);
+  RETURN_IF_ERROR(engine->Start());
+  return engine;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config) {
+  ASSIGN_OR_RETURN(EngineParts parts, LoadEngineParts(config));
+  return MakeEngine(std::move(parts), config);
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,162 @@
+#pragma once
+
+// The engine: requests in, tokens out. Plain C++; the gRPC server, the tools and the tests all
+// stand on this one header (with engine/request/).
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "engine/request/request.h"
+
+namespace quire::engine {
+
+struct EngineConfig {
+  std::string model_path;          // a GGUF file, a safetensors file or a Hugging Face directory
+  std::string served_model_name;   // empty: the file's own name, or its path's last part
+  std::string backend = "auto";    // auto | cpu | cuda
+  std::string cpu_isa = "auto";    // auto | portable | avx2 | avx512 | amx
+  int32_t threads = 0;             // 0: physical cores within affinity and quota
+  std::string weights = "packed";  // packed | mapped: same bits
+  std::string kv_dtype = "auto";   // auto | f32 | f16 | bf16; auto: f32 for F32 weights, else f16
+  int64_t kv_cache_mib = 0;        // 0: the smaller of 25 % of available memory and
+                                   // max_num_seqs x max_model_len
+  int32_t block_size = 16;         // tokens
+  int32_t max_num_seqs = 64;
+  int32_t max_num_batched_tokens = 0;  // 0: the backend's default
+  int64_t max_model_len = 0;           // 0: the trained context
+  int32_t max_queue = 1024;            // requests waiting
+  int64_t max_prompt_bytes = 4 << 20;
+  int32_t frontend_threads = 2;
+  int32_t frontend_queue = 256;
+  absl::Duration stalled_stream_timeout = absl::Seconds(30);
+};
+
+struct ModelInfo {
+  std::string name;          // as served
+  std::string architecture;  // "llama"
+  std::string weight_type;   // "Q4_1"
+  std::string kv_dtype;      // "f16"
+  int64_t num_parameters = 0;
+  int64_t weight_bytes = 0;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_model_len = 0;            // served context, in tokens
+  int64_t max_position_embeddings = 0;  // trained context
+  int64_t kv_bytes_per_token = 0;
+  bool has_chat_template = false;
+  int32_t bos_id = -1;
+  std::vector<int32_t> end_ids;
+};
+
+struct ServerInfo {
+  std::string version;
+  std::string backend;   // "cpu"
+  std::string isa_path;  // "amx"
+  int32_t num_threads = 0;
+  int32_t block_size = 0;
+  int64_t num_blocks = 0;
+  int64_t kv_cache_bytes = 0;
+  int32_t max_num_seqs = 0;
+  int32_t max_num_batched_tokens = 0;
+  std::string hash_scheme;  // of the prefix cache
+};
+
+// A cumulative histogram in Prometheus' sense.
+struct HistogramSnapshot {
+  std::vector<double> bounds;    // upper bounds in seconds, +Inf left out
+  std::vector<uint64_t> counts;  // bounds.size() + 1, not cumulative
+  double sum = 0.0;
+};
+
+struct Stats {
+  int64_t num_waiting = 0;  // requests that have not run yet, and sequences that were preempted
+  int64_t num_running = 0;
+  int64_t blocks_total = 0;
+  int64_t blocks_free = 0;
+  int64_t blocks_cached = 0;
+  int64_t blocks_held = 0;
+  int64_t prompt_tokens_computed = 0;
+  int64_t prompt_tokens_cached = 0;
+  int64_t generated_tokens = 0;
+  int64_t recomputed_tokens = 0;
+  int64_t block_copies = 0;
+  int64_t preemptions = 0;
+  int64_t steps = 0;
+  int64_t requests_rejected = 0;                // refused before admission
+  std::array<int64_t, 4> finished_by_reason{};  // sequences, by FinishReason
+  HistogramSnapshot ttft;
+  HistogramSnapshot tpot;
+  bool draining = false;
+};
+
+struct Piece {
+  int32_t id = 0;
+  std::string piece;  // as the vocabulary writes it
+  int64_t begin = 0;  // bytes of the text
+  int64_t end = 0;
+};
+
+// A request on its way; whoever holds it may cancel it.
+class SubmittedRequest {
+ public:
+  virtual ~SubmittedRequest() = default;
+  virtual const std::string& request_id() const = 0;
+  // In any state, from any thread; at most one further token comes, then Finish(CANCELLED).
+  virtual void Cancel() = 0;
+};
+
+// Thread-safe. One step thread owns the scheduler, the cache and the model; a small frontend pool
+// renders templates and tokenizes; sinks are called by the step thread.
+class Engine {
+ public:
+  // Reads the model, takes the memory, makes a warm-up token. Fails with what to change.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineConfig& config);
+  // Cancels what still runs, then joins every thread.
+  virtual ~Engine() = default;
+
+  // Takes one request over; never blocks. An error means that the sink is never called:
+  // NotFound (model), AlreadyExists (request id running), ResourceExhausted (queue full),
+  // Unavailable (draining). Otherwise sink->Finish comes exactly once, also for what the frontend
+  // refuses (InvalidArgument).
+  virtual absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
+      GenerateParams params, std::shared_ptr<TokenSink> sink) = 0;
+
+  // NotFound when `owner` has no such request running.
+  virtual absl::Status Abort(std::string_view request_id, std::string_view owner) = 0;
+
+  // Runs `work` on the frontend pool; ResourceExhausted, at once, when its queue is full.
+  virtual absl::Status RunOnFrontend(std::function<void()> work) = 0;
+  // These compute on the caller's thread; InvalidArgument beyond max_prompt_bytes.
+  virtual absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text,
+                                                      bool add_special_tokens,
+                                                      bool parse_special_tokens) const = 0;
+  virtual absl::StatusOr<std::string> Detokenize(const TokenIds& ids,
+                                                 bool skip_special_tokens) const = 0;
+  // FailedPrecondition when the model has no template.
+  virtual absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
+                                                        bool add_generation_prompt) const = 0;
+
+  virtual const ModelInfo& model_info() const = 0;
+  virtual const ServerInfo& server_info() const = 0;
+  virtual Stats stats() const = 0;
+
+  // Refuses new requests with Unavailable from now on; what runs goes on.
+  virtual void StartDrain() = 0;
+  // Waits until nothing is queued or running; DeadlineExceeded when `timeout` passes first.
+  virtual absl::Status WaitIdle(absl::Duration timeout) = 0;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,165 @@
+// From a model path to the parts of an engine.
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+#include "base/logging.h"
+#include "base/status_macros.h"
+#include "engine/engine_parts.h"
+#include "engine/frontend/tokenizer_loader.h"
+#include "engine/model/model_config_reader.h"
+#include "engine/model/model_registry.h"
+#include "engine/weights/model_files.h"
+#include "kernels/backend_registry.h"
+
+namespace quire::engine {
+namespace {
+
+// A step must leave running streams responsive, so one prompt gets half of it: see "A long prompt
+// beside running streams" in docs/performance.md.
+constexpr int64_t kCpuMaxChunkTokens = 64;
+constexpr int32_t kCpuMaxNumBatchedTokens = 128;
+// Prompt positions whose logits one step may compute: 64 rows of a vocabulary of 49,152 are 12 MiB.
+constexpr int64_t kPromptLogprobRows = 64;
+
+absl::StatusOr<kernels::DType> ChooseKvDtype(const std::string& name, const ModelConfig& config) {
+  // F32 weights are served to compare with references; the others lose nothing to f16.
+  if (name == "auto")
+    return config.weight_type == "F32" ? kernels::DType::kF32 : kernels::DType::kF16;
+  for (const kernels::DType dtype :
+       {kernels::DType::kF32, kernels::DType::kF16, kernels::DType::kBF16}) {
+    if (name == kernels::Name(dtype)) return dtype;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("kv_dtype: want auto, f32, f16 or bf16, got \"%s\"", name));
+}
+
+absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelConfig& model) {
+  StepLimits limits{.max_tokens = config.max_num_batched_tokens,
+                    .max_seqs = config.max_num_seqs,
+                    .max_model_len = config.max_model_len,
+                    .block_size = config.block_size};
+  if (limits.max_tokens == 0) {
+    limits.max_tokens = kCpuMaxNumBatchedTokens;
+    limits.max_chunk_tokens = kCpuMaxChunkTokens;
+  }
+  limits.max_tokens = std::max(limits.max_tokens, limits.max_seqs);
+  limits.max_logit_rows = limits.max_seqs + kPromptLogprobRows;
+  if (limits.max_model_len == 0) limits.max_model_len = model.max_position_embeddings;
+  const bool extrapolates = model.rope.scaling != RopeScaling::kNone;
+  if (limits.max_model_len > model.max_position_embeddings && !extrapolates) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "max_model_len: want at most %d, the context that the model was trained for, got %d",
+        model.max_position_embeddings, limits.max_model_len));
+  }
+  if (limits.block_size % 16 != 0 || limits.block_size < 16 || limits.block_size > 256) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("block_size: want a multiple of 16 in 16..256, got %d", limits.block_size));
+  }
+  return limits;
+}
+
+// Blocks for max_num_seqs whole contexts, or what memory allows.
+absl::StatusOr<int64_t> ChooseNumBlocks(const EngineConfig& config, const StepLimits& limits,
+                                        const KvCacheShape& shape, int64_t available_bytes) {
+  const int64_t blocks_per_context =
+      (limits.max_model_len + limits.block_size - 1) / limits.block_size;
+  int64_t num_blocks = limits.max_seqs * blocks_per_context;
+  if (config.kv_cache_mib > 0) {
+    num_blocks = (config.kv_cache_mib << 20) / shape.bytes_per_block();
+  } else if (available_bytes > 0) {
+    num_blocks = std::min(num_blocks, available_bytes / 4 / shape.bytes_per_block());
+  }
+  if (num_blocks < 2) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the KV cache holds %d blocks of %d bytes; raise --kv_cache_mib or lower --block_size",
+        num_blocks, shape.bytes_per_block()));
+  }
+  return std::min<int64_t>(num_blocks, INT32_MAX);
+}
+
+std::string ServedName(const EngineConfig& config, const OpenedModel& files) {
+  if (!config.served_model_name.empty()) return config.served_model_name;
+  const std::string& name = files.file_name;
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos || files.hf ? name : name.substr(0, dot);
+}
+
+absl::Status LoadText(const OpenedModel& files, EngineParts& parts) {
+  ASSIGN_OR_RETURN(parts.tokenizer, LoadTokenizer(files));
+  ASSIGN_OR_RETURN(const std::string source, LoadChatTemplateSource(files));
+  if (source.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const SpecialTokenTexts texts, LoadSpecialTokenTexts(files, *parts.tokenizer));
+  ASSIGN_OR_RETURN(parts.chat_template,
+                   ChatTemplate::Create(source, {.bos_token = texts.bos, .eos_token = texts.eos}));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
+  if (config.weights != "packed" && config.weights != "mapped") {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("weights: want packed or mapped, got \"%s\"", config.weights));
+  }
+  EngineParts parts;
+  ASSIGN_OR_RETURN(OpenedModel opened, OpenModelFiles(config.model_path));
+  const auto files = std::make_shared<OpenedModel>(std::move(opened));
+  parts.files = files;
+  ASSIGN_OR_RETURN(const ModelConfig model, ReadModelConfig(*files));
+  RETURN_IF_ERROR(LoadText(*files, parts));
+
+  ASSIGN_OR_RETURN(parts.backend,
+                   kernels::CreateBackend({.name = config.backend,
+                                           .cpu_isa = config.cpu_isa,
+                                           .num_threads = config.threads,
+                                           .pack_weights = config.weights == "packed"}));
+  ASSIGN_OR_RETURN(parts.limits, ChooseLimits(config, model));
+  ASSIGN_OR_RETURN(parts.model, CreateModel(model, *files, *parts.backend, parts.limits));
+
+  ASSIGN_OR_RETURN(const kernels::DType kv_dtype, ChooseKvDtype(config.kv_dtype, model));
+  const KvCacheShape shape{.num_layers = model.num_hidden_layers,
+                           .num_kv_heads = model.num_key_value_heads,
+                           .head_dim = model.head_dim,
+                           .block_size = config.block_size,
+                           .dtype = kv_dtype};
+  ASSIGN_OR_RETURN(const int64_t num_blocks,
+                   ChooseNumBlocks(config, parts.limits, shape, parts.backend->available_bytes()));
+  ASSIGN_OR_RETURN(parts.cache, KvCache::Create(*parts.backend, shape, num_blocks));
+
+  const kernels::BackendInfo backend = parts.backend->info();
+  parts.model_info = {.name = ServedName(config, *files),
+                      .architecture = model.architecture,
+                      .weight_type = model.weight_type,
+                      .kv_dtype = std::string(kernels::Name(kv_dtype)),
+                      .num_parameters = parts.model->num_parameters(),
+                      .weight_bytes = parts.model->weight_bytes(),
+                      .vocab_size = model.vocab_size,
+                      .hidden_size = model.hidden_size,
+                      .num_layers = model.num_hidden_layers,
+                      .num_heads = model.num_attention_heads,
+                      .num_kv_heads = model.num_key_value_heads,
+                      .head_dim = model.head_dim,
+                      .max_model_len = parts.limits.max_model_len,
+                      .max_position_embeddings = model.max_position_embeddings,
+                      .kv_bytes_per_token = shape.bytes_per_token(),
+                      .has_chat_template = parts.chat_template != nullptr,
+                      .bos_id = parts.tokenizer->bos_id(),
+                      .end_ids = parts.tokenizer->end_ids()};
+  parts.server_info = {.version = QUIRE_VERSION,
+                       .backend = backend.name,
+                       .isa_path = backend.isa_path,
+                       .num_threads = backend.num_threads,
+                       .block_size = config.block_size,
+                       .num_blocks = num_blocks,
+                       .kv_cache_bytes = parts.cache.bytes(),
+                       .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
+                       .max_num_batched_tokens = static_cast<int32_t>(parts.limits.max_tokens),
+                       .hash_scheme = "xxh3-128, chained, verified by tokens"};
+  return parts;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,136 @@
+#include "engine/frontend/frontend.h"
+
+#include <algorithm>
+#include <random>
+
+#include "absl/strings/str_format.h"
+
+#include "base/status_macros.h"
+
+namespace quire::engine {
+namespace {
+
+// Only a client that named no seed gets one of these; it is reported back.
+uint64_t DrawSeed() {
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator();
+}
+
+}  // namespace
+
+absl::Status Frontend::Prepare(Request& request) const {
+  const GenerateParams& params = request.params;
+  RETURN_IF_ERROR(Validate(params.sampling, params.stop, params.output, params.cache, params.sched,
+                           tokenizer_.vocab_size()));
+  if (params.sampling.n > limits_.max_num_seqs) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("sampling.n: want at most max_num_seqs (%d) samples, got %d",
+                        limits_.max_num_seqs, params.sampling.n));
+  }
+  RETURN_IF_ERROR(FillPrompt(request));
+  RETURN_IF_ERROR(ResolveLengths(request));
+  request.seed = params.sampling.seed.value_or(DrawSeed());
+  return absl::OkStatus();
+}
+
+absl::Status Frontend::FillPrompt(Request& request) const {
+  const GenerateParams& params = request.params;
+  if (const TokenIds* ids = std::get_if<TokenIds>(&params.prompt)) {
+    RETURN_IF_ERROR(CheckTokenIds("token_ids", *ids));
+    request.prompt_ids = *ids;
+    if (params.output.echo) {
+      request.prompt_text = tokenizer_.Decode(*ids, params.output.skip_special_tokens);
+    }
+  } else {
+    std::string text;
+    EncodeOptions options;
+    if (const ChatMessages* messages = std::get_if<ChatMessages>(&params.prompt)) {
+      ASSIGN_OR_RETURN(text, ApplyChatTemplate(*messages, /*add_generation_prompt=*/true));
+      options.add_special_tokens = false;  // the template writes them itself
+    } else {
+      text = std::get<std::string>(params.prompt);
+    }
+    ASSIGN_OR_RETURN(const std::vector<EncodedToken> tokens, Encode(text, options));
+    request.prompt_ids.reserve(tokens.size());
+    for (const EncodedToken& token : tokens) request.prompt_ids.push_back(token.id);
+    if (params.output.echo) request.prompt_text = std::move(text);
+  }
+  // A model without BOS has nothing to continue an empty text from.
+  if (request.prompt_ids.empty()) {
+    return absl::InvalidArgumentError("prompt: want at least one token, got an empty prompt");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Frontend::ResolveLengths(Request& request) const {
+  const int64_t prompt_len = static_cast<int64_t>(request.prompt_ids.size());
+  if (prompt_len >= limits_.max_model_len) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "prompt: want at most %d tokens (max_model_len %d less one to generate), got %d",
+        limits_.max_model_len - 1, limits_.max_model_len, prompt_len));
+  }
+  const StopParams& stop = request.params.stop;
+  const int64_t context_left = limits_.max_model_len - prompt_len;
+  if (stop.max_tokens.has_value() && *stop.max_tokens > context_left) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "stop.max_tokens: want at most %d (max_model_len %d less the prompt's %d tokens), got %d",
+        context_left, limits_.max_model_len, prompt_len, *stop.max_tokens));
+  }
+  // The samples of one request must be able to run side by side in an empty cache: they share the
+  // prompt's whole blocks; each has its own from there, and one block in hand for a copy.
+  const int64_t n = request.params.sampling.n;
+  const int64_t shared = prompt_len / limits_.block_size * limits_.block_size;
+  const int64_t own_room =
+      (limits_.cache_tokens - shared) / n / limits_.block_size * limits_.block_size;
+  const int64_t cache_left = own_room - (prompt_len - shared) - (n > 1 ? limits_.block_size : 0);
+  const int64_t wanted = stop.max_tokens.value_or(1);
+  if (wanted > cache_left) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "prompt + max_tokens x n: want at most %d tokens (the KV cache), got %d + %d x %d",
+        limits_.cache_tokens, prompt_len, wanted, n));
+  }
+  request.max_tokens =
+      static_cast<int32_t>(stop.max_tokens.value_or(std::min(context_left, cache_left)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<EncodedToken>> Frontend::Encode(std::string_view text,
+                                                           const EncodeOptions& options) const {
+  if (static_cast<int64_t>(text.size()) > limits_.max_prompt_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("text: want at most %d bytes (max_prompt_bytes), got %d",
+                        limits_.max_prompt_bytes, text.size()));
+  }
+  return tokenizer_.Encode(text, options);
+}
+
+absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& messages,
+                                                        bool add_generation_prompt) const {
+  if (chat_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "chat: this model has no chat template; send text or token_ids");
+  }
+  if (messages.empty()) {
+    return absl::InvalidArgumentError("chat.messages: want at least one message, got none");
+  }
+  int64_t bytes = 0;
+  for (const ChatMessage& message : messages) bytes += static_cast<int64_t>(message.content.size());
+  if (bytes > limits_.max_prompt_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("chat.messages: want at most %d bytes (max_prompt_bytes), got %d",
+                        limits_.max_prompt_bytes, bytes));
+  }
+  return chat_->Render(messages, add_generation_prompt);
+}
+
+absl::Status Frontend::CheckTokenIds(const char* field, const TokenIds& ids) const {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= tokenizer_.vocab_size()) {
+      return absl::InvalidArgumentError(absl::StrFormat("%s[%d]: want 0..%d, got %d", field, i,
+                                                        tokenizer_.vocab_size() - 1, ids[i]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,56 @@
+#pragma once
+
+// From what a client sent to token ids the scheduler can plan: template, tokenize, validate.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "engine/request/request.h"
+#include "engine/tokenizer/chat_template.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace quire::engine {
+
+struct FrontendLimits {
+  int64_t max_model_len = 0;     // prompt and generated tokens together
+  int64_t max_prompt_bytes = 0;  // of text, before it is tokenized
+  int64_t cache_tokens = 0;      // the whole KV cache
+  int32_t block_size = 0;
+  int32_t max_num_seqs = 0;
+};
+
+// Constant after construction; thread-safe. Borrows tokenizer and template; `chat` may be null.
+class Frontend {
+ public:
+  Frontend(const Tokenizer& tokenizer, const ChatTemplate* chat, const FrontendLimits& limits)
+      : tokenizer_(tokenizer), chat_(chat), limits_(limits) {}
+
+  // Fills prompt_ids, prompt_text (for echo), max_tokens and seed of `request` from its params.
+  // InvalidArgument names the field and the numbers.
+  absl::Status Prepare(Request& request) const;
+
+  // InvalidArgument beyond max_prompt_bytes.
+  absl::StatusOr<std::vector<EncodedToken>> Encode(std::string_view text,
+                                                   const EncodeOptions& options) const;
+  // FailedPrecondition when the model has no template.
+  absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
+                                                bool add_generation_prompt) const;
+  // InvalidArgument when an id is outside the vocabulary.
+  absl::Status CheckTokenIds(const char* field, const TokenIds& ids) const;
+
+ private:
+  absl::Status FillPrompt(Request& request) const;
+  // Whether prompt and generated tokens fit the context and the cache; resolves max_tokens.
+  absl::Status ResolveLengths(Request& request) const;
+
+  const Tokenizer& tokenizer_;
+  const ChatTemplate* const chat_;
+  const FrontendLimits limits_;
+};
+
+}  // namespace quire::engine

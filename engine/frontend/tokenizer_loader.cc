@@ -1,0 +1,111 @@
+#include "engine/frontend/tokenizer_loader.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "engine/tokenizer/gguf_vocabulary.h"
+#include "engine/tokenizer/tokenizer_json.h"
+
+namespace quire::engine {
+namespace {
+
+absl::StatusOr<std::optional<int64_t>> OptionalInt(const GgufMetadata& gguf, std::string_view key) {
+  if (!gguf.Has(key)) return std::nullopt;
+  ASSIGN_OR_RETURN(const int64_t value, gguf.Int(key));
+  return std::optional<int64_t>(value);
+}
+
+absl::StatusOr<std::optional<bool>> OptionalBool(const GgufMetadata& gguf, std::string_view key) {
+  if (!gguf.Has(key)) return std::nullopt;
+  ASSIGN_OR_RETURN(const bool value, gguf.Bool(key));
+  return std::optional<bool>(value);
+}
+
+absl::StatusOr<GgufVocabulary> ReadVocabulary(const GgufMetadata& gguf) {
+  GgufVocabulary out;
+  ASSIGN_OR_RETURN(out.model, gguf.String("tokenizer.ggml.model"));
+  ASSIGN_OR_RETURN(out.pre, gguf.StringOr("tokenizer.ggml.pre", ""));
+  ASSIGN_OR_RETURN(out.model_name, gguf.StringOr("general.name", ""));
+  ASSIGN_OR_RETURN(out.tokens, gguf.Strings("tokenizer.ggml.tokens"));
+  if (gguf.Has("tokenizer.ggml.scores")) {
+    ASSIGN_OR_RETURN(const std::vector<double> scores, gguf.Floats("tokenizer.ggml.scores"));
+    out.scores.assign(scores.begin(), scores.end());
+  }
+  if (gguf.Has("tokenizer.ggml.token_type")) {
+    ASSIGN_OR_RETURN(const std::vector<int64_t> types, gguf.Ints("tokenizer.ggml.token_type"));
+    for (const int64_t type : types) {
+      const bool fits = type >= 0 && type <= std::numeric_limits<int32_t>::max();
+      out.token_types.push_back(fits ? static_cast<int32_t>(type) : 0);
+    }
+  }
+  if (gguf.Has("tokenizer.ggml.merges")) {
+    ASSIGN_OR_RETURN(out.merges, gguf.Strings("tokenizer.ggml.merges"));
+  }
+  ASSIGN_OR_RETURN(out.bos_id, OptionalInt(gguf, "tokenizer.ggml.bos_token_id"));
+  ASSIGN_OR_RETURN(out.eos_id, OptionalInt(gguf, "tokenizer.ggml.eos_token_id"));
+  ASSIGN_OR_RETURN(out.eot_id, OptionalInt(gguf, "tokenizer.ggml.eot_token_id"));
+  ASSIGN_OR_RETURN(out.eom_id, OptionalInt(gguf, "tokenizer.ggml.eom_token_id"));
+  ASSIGN_OR_RETURN(out.unknown_id, OptionalInt(gguf, "tokenizer.ggml.unknown_token_id"));
+  ASSIGN_OR_RETURN(out.add_bos, OptionalBool(gguf, "tokenizer.ggml.add_bos_token"));
+  ASSIGN_OR_RETURN(out.add_eos, OptionalBool(gguf, "tokenizer.ggml.add_eos_token"));
+  ASSIGN_OR_RETURN(out.add_space_prefix, OptionalBool(gguf, "tokenizer.ggml.add_space_prefix"));
+  return out;
+}
+
+absl::Status WithPath(const OpenedModel& model, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(model.path, ": ", status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const OpenedModel& model) {
+  if (model.gguf) {
+    ASSIGN_OR_RETURN(const GgufVocabulary vocabulary, ReadVocabulary(*model.gguf));
+    auto tokenizer = CreateTokenizer(vocabulary);
+    if (!tokenizer.ok()) return WithPath(model, tokenizer.status());
+    return tokenizer;
+  }
+  if (!model.hf || model.hf->tokenizer_json.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        model.path, ": no tokenizer; want a GGUF file, or a directory with tokenizer.json"));
+  }
+  auto tokenizer =
+      CreateTokenizer(HfTokenizerFiles{.tokenizer_json = model.hf->tokenizer_json,
+                                       .config = model.hf->config,
+                                       .generation_config = model.hf->generation_config,
+                                       .tokenizer_config = model.hf->tokenizer_config});
+  if (!tokenizer.ok()) return WithPath(model, tokenizer.status());
+  return tokenizer;
+}
+
+absl::StatusOr<std::string> LoadChatTemplateSource(const OpenedModel& model) {
+  return model.ChatTemplate();
+}
+
+absl::StatusOr<SpecialTokenTexts> LoadSpecialTokenTexts(const OpenedModel& model,
+                                                        const Tokenizer& tokenizer) {
+  SpecialTokenTexts texts{.bos = std::string(tokenizer.Piece(tokenizer.bos_id()))};
+  if (model.gguf) {
+    ASSIGN_OR_RETURN(const int64_t eos, model.gguf->IntOr("tokenizer.ggml.eos_token_id", -1));
+    if (eos >= 0 && eos < tokenizer.vocab_size()) {
+      texts.eos = std::string(tokenizer.Piece(static_cast<int32_t>(eos)));
+      return texts;
+    }
+  } else if (model.hf) {
+    texts.eos = SpecialTokenText(model.hf->tokenizer_config, "eos_token");
+  }
+  if (texts.eos.empty() && !tokenizer.end_ids().empty()) {
+    texts.eos = std::string(tokenizer.Piece(tokenizer.end_ids().front()));
+  }
+  return texts;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,33 @@
+#pragma once
+
+// From an open model file to its tokenizer: the one place that knows both the files and the
+// vocabularies.
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "engine/tokenizer/tokenizer.h"
+#include "engine/weights/model_files.h"
+
+namespace quire::engine {
+
+// NotFound when the model carries none (a bare .safetensors file, a directory without
+// tokenizer.json); InvalidArgument, naming the file, for one that is malformed or unsupported.
+// The tokenizer keeps nothing of `model`.
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const OpenedModel& model);
+
+// Where the model keeps it: tokenizer.chat_template of a GGUF file; chat_template.jinja, or
+// chat_template in tokenizer_config.json (the one named "default" of several). Empty when none.
+absl::StatusOr<std::string> LoadChatTemplateSource(const OpenedModel& model);
+
+// The texts that a chat template calls bos_token and eos_token; empty where the model has none.
+struct SpecialTokenTexts {
+  std::string bos;
+  std::string eos;
+};
+absl::StatusOr<SpecialTokenTexts> LoadSpecialTokenTexts(const OpenedModel& model,
+                                                        const Tokenizer& tokenizer);
+
+}  // namespace quire::engine

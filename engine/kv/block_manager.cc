@@ -1,0 +1,262 @@
+#include "engine/kv/block_manager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire::engine {
+namespace {
+
+void AppendPart(std::string& key, std::string_view part) {
+  const uint64_t size = part.size();
+  for (int shift = 0; shift < 64; shift += 8) key.push_back(static_cast<char>(size >> shift));
+  key.append(part);
+}
+
+}  // namespace
+
+std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
+                         std::string_view salt) {
+  std::string key;
+  key.reserve(32 + model.size() + adapter.size() + tenant.size() + salt.size());
+  for (const std::string_view part : {model, adapter, tenant, salt}) AppendPart(key, part);
+  return key;
+}
+
+BlockManager::BlockManager(const BlockManagerConfig& config)
+    : block_size_(config.block_size), store_(config.num_blocks, config.block_size) {}
+
+bool BlockManager::FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n) const {
+  const int64_t each = NumBlocksFor(prompt_len + num_new);
+  const int64_t shared = n > 1 ? prompt_len / block_size_ : 0;
+  return shared + n * (each - shared) <= store_.pool().num_blocks();
+}
+
+BlockManager::Held& BlockManager::Find(SequenceId id) {
+  const auto it = sequences_.find(id);
+  QUIRE_CHECK(it != sequences_.end()) << "sequence " << id << " holds nothing";
+  return it->second;
+}
+
+const BlockManager::Held& BlockManager::Find(SequenceId id) const {
+  return const_cast<BlockManager*>(this)->Find(id);
+}
+
+BlockManager::Held& BlockManager::Insert(SequenceId id) {
+  QUIRE_CHECK(!sequences_.contains(id)) << "sequence " << id << " holds blocks already";
+  if (spare_.empty()) return sequences_[id];
+  auto node = std::move(spare_.back());
+  spare_.pop_back();
+  node.key() = id;
+  return sequences_.insert(std::move(node)).position->second;
+}
+
+void BlockManager::BeginStep(int64_t step) { store_.BeginStep(step); }
+
+void BlockManager::EndStep(bool submitted, std::vector<kernels::BlockCopy>* copies) {
+  QUIRE_CHECK(submitted || copies_.empty())
+      << copies_.size() << " copies of a step that never runs";
+  store_.EndStep(submitted);
+  num_copies_ += static_cast<int64_t>(copies_.size());
+  copies->insert(copies->end(), copies_.begin(), copies_.end());
+  copies_.clear();
+}
+
+void BlockManager::CompleteStep(int64_t step) { store_.CompleteStep(step); }
+
+void BlockManager::AddCopy(Held& held, int32_t source, int32_t destination) {
+  held.copy = {.source = source, .destination = destination};
+  held.copy_step = store_.step();
+  copies_.push_back(held.copy);
+}
+
+void BlockManager::TakeBackCopy(Held& held) {
+  if (!store_.building() || held.copy_step != store_.step()) return;
+  const auto it =
+      std::ranges::find(copies_, held.copy.destination, &kernels::BlockCopy::destination);
+  QUIRE_CHECK(it != copies_.end()) << "block " << held.copy.destination;
+  copies_.erase(it);
+  store_.DropSource(held.copy.source);
+  held.copy_step = -1;
+}
+
+BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string_view root_key,
+                                                      std::span<const int32_t> tokens,
+                                                      CacheAccess access, bool allow_copy) {
+  QUIRE_CHECK(store_.building() && !tokens.empty()) << "sequence " << id;
+  Held& held = Insert(id);
+  held.root = store_.cache().roots().Acquire(root_key);
+  held.access = access;
+  held.num_committed = 0;
+  held.start_step = store_.step();
+  held.copy_step = -1;
+  if (!access.read) return {};
+
+  // The last token is computed in any case: its logits are wanted.
+  matched_.clear();
+  const PrefixCache::Match match =
+      store_.cache().Find(held.root, tokens.first(tokens.size() - 1), &matched_);
+  for (const int32_t block : matched_) held.table.AppendShared(store_, block);
+  held.num_committed = int64_t{match.num_whole} * block_size_;
+  num_hit_blocks_ += match.num_whole;
+  if (match.partial_block >= 0 && allow_copy) {
+    // Held first, so that the block for the copy is not this one, evicted.
+    store_.HoldSource(match.partial_block);
+    const int32_t destination = held.table.AppendOwn(store_);
+    if (destination < 0) {
+      store_.DropSource(match.partial_block);
+    } else {
+      AddCopy(held, match.partial_block, destination);
+      held.num_committed += match.partial_tokens;
+      ++num_partial_hits_;
+    }
+  }
+  return {.num_cached = held.num_committed};
+}
+
+int64_t BlockManager::NumBlocksToGrow(SequenceId id, int64_t num_tokens) const {
+  const Held& held = Find(id);
+  return held.table.NumBlocksToGrow(store_, block_size_, held.num_committed, num_tokens);
+}
+
+bool BlockManager::TryGrow(SequenceId id, int64_t num_tokens) {
+  Held& held = Find(id);
+  kernels::BlockCopy copy;
+  bool copied = false;
+  if (!held.table.TryGrow(store_, block_size_, held.num_committed, num_tokens, &copy, &copied)) {
+    return false;
+  }
+  if (copied) AddCopy(held, copy.source, copy.destination);
+  return true;
+}
+
+void BlockManager::Commit(SequenceId id, std::span<const int32_t> tokens, int64_t num_computed) {
+  Held& held = Find(id);
+  QUIRE_CHECK(num_computed >= held.num_committed &&
+              num_computed <= static_cast<int64_t>(tokens.size()) &&
+              num_computed <= held.table.size() * block_size_)
+      << "sequence " << id << ": " << num_computed << " tokens after " << held.num_committed;
+  while (held.access.write && held.num_committed < num_computed) {
+    const int64_t block_end = (held.num_committed / block_size_ + 1) * block_size_;
+    CommitInBlock(held, tokens, std::min(num_computed, block_end));
+  }
+  held.num_committed = num_computed;
+}
+
+void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, int64_t end) {
+  PrefixCache& cache = store_.cache();
+  const int64_t i = held.num_committed / block_size_;
+  const int64_t begin = i * block_size_;
+  const int32_t block = held.table.blocks()[i];
+  const int32_t parent = i == 0 ? -1 : held.table.blocks()[i - 1];
+  const std::span<const int32_t> content = tokens.subspan(begin, end - begin);
+
+  if (end - begin == block_size_) {
+    if (const int32_t known = cache.FindWhole(held.root, parent, content); known >= 0) {
+      if (!held.access.read) {
+        // It keeps to what it computed itself. Nothing can be listed behind a block that is not.
+        held.access.write = false;
+        if (cache.IsListed(block)) store_.Unlist(block);
+        return;
+      }
+      if (cache.IsListed(block)) store_.Unlist(block);
+      held.table.Replace(store_, i, known);
+      ++num_deduplicated_;
+      held.num_committed = end;
+      return;
+    }
+  }
+  if (cache.IsListed(block)) {
+    QUIRE_CHECK(static_cast<int64_t>(cache.Tokens(block).size()) == held.num_committed - begin)
+        << "block " << block << " was written by another";
+    cache.Append(block, tokens.subspan(held.num_committed, end - held.num_committed));
+  } else {
+    store_.List(block, held.root, parent, content);
+  }
+  held.num_committed = end;
+}
+
+void BlockManager::Fork(SequenceId parent_id, SequenceId child_id) {
+  Held& child = Insert(child_id);
+  const Held& parent = Find(parent_id);
+  child.table.ForkFrom(parent.table, store_, block_size_, parent.num_committed);
+  store_.cache().roots().AddRef(parent.root);
+  child.root = parent.root;
+  child.access = parent.access;
+  child.num_committed = parent.num_committed;
+  child.start_step = -1;
+  child.copy_step = -1;
+}
+
+void BlockManager::Release(SequenceId id) {
+  Held& held = Find(id);
+  TakeBackCopy(held);
+  const bool untouched = store_.building() && held.start_step == store_.step();
+  held.table.Clear(store_, /*in_flight=*/!untouched);
+  store_.cache().roots().Release(held.root);
+  spare_.push_back(sequences_.extract(id));
+}
+
+std::span<const int32_t> BlockManager::Table(SequenceId id, int32_t kv_group) const {
+  QUIRE_CHECK(kv_group == 0) << "KV group " << kv_group;
+  return Find(id).table.blocks();
+}
+
+BlockManager::Exclusive BlockManager::ExclusiveOf(SequenceId id) const {
+  const Held& held = Find(id);
+  Exclusive exclusive;
+  int64_t begin = 0;
+  for (const int32_t block : held.table.blocks()) {
+    if (store_.pool().table_refs(block) + store_.pool().handle_refs(block) == 1) {
+      ++exclusive.num_blocks;
+      exclusive.num_tokens +=
+          std::clamp(held.num_committed - begin, int64_t{0}, int64_t{block_size_});
+    }
+    begin += block_size_;
+  }
+  return exclusive;
+}
+
+BlockStats BlockManager::stats() const {
+  const BlockPool& pool = store_.pool();
+  return {.num_total = pool.num_blocks(),
+          .num_free = pool.num_free(),
+          .num_cached = pool.num_cached(),
+          .num_held = pool.num_held(),
+          .num_quarantined = store_.num_quarantined(),
+          .num_hit_blocks = num_hit_blocks_,
+          .num_partial_hits = num_partial_hits_,
+          .num_copies = num_copies_,
+          .num_evictions = store_.num_evictions(),
+          .num_deduplicated = num_deduplicated_};
+}
+
+void BlockManager::CheckInvariants() const {
+  store_.CheckInvariants();
+  const BlockPool& pool = store_.pool();
+  std::vector<int32_t> tables(pool.num_blocks(), 0);
+  for (const auto& [id, held] : sequences_) {
+    const std::span<const int32_t> blocks = held.table.blocks();
+    QUIRE_CHECK(held.num_committed <= held.table.size() * block_size_) << "sequence " << id;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      ++tables[blocks[i]];
+      const int64_t own = held.num_committed - static_cast<int64_t>(i) * block_size_;
+      if (!pool.listed(blocks[i])) continue;
+      QUIRE_CHECK(static_cast<int64_t>(store_.cache().Tokens(blocks[i]).size()) <=
+                  std::max(own, int64_t{0}))
+          << "sequence " << id << " holds more tokens than it committed, block " << blocks[i];
+    }
+  }
+  const std::vector<int32_t> handles = store_.CountHandles();
+  for (int32_t i = 0; i < pool.num_blocks(); ++i) {
+    QUIRE_CHECK(pool.table_refs(i) == tables[i])
+        << "block " << i << ": " << pool.table_refs(i) << " table references, in " << tables[i];
+    QUIRE_CHECK(pool.handle_refs(i) == handles[i])
+        << "block " << i << ": " << pool.handle_refs(i) << " handles, " << handles[i] << " known";
+  }
+  const BlockStats s = stats();
+  QUIRE_CHECK(s.num_free + s.num_cached + s.num_held == s.num_total);
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,176 @@
+#pragma once
+
+// The scheduler's and the engine's one door to the KV cache's blocks.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/kv/block_store.h"
+#include "engine/kv/block_table.h"
+#include "engine/request/sequence.h"
+#include "kernels/ops/copy_blocks.h"
+
+namespace quire::engine {
+
+struct BlockManagerConfig {
+  int32_t num_blocks = 0;
+  int32_t block_size = 16;  // tokens
+};
+
+struct CacheAccess {
+  bool read = true;   // may start from blocks that others computed
+  bool write = true;  // others may start from what it computed
+};
+
+struct BlockStats {
+  int64_t num_total = 0;  // free + cached + held
+  int64_t num_free = 0;
+  int64_t num_cached = 0;
+  int64_t num_held = 0;
+  int64_t num_quarantined = 0;   // of the held: only a step in flight may still touch them
+  int64_t num_hit_blocks = 0;    // shared whole, since the start
+  int64_t num_partial_hits = 0;  // taken by copy
+  int64_t num_copies = 0;        // partial hits and copies on write
+  int64_t num_evictions = 0;
+  int64_t num_deduplicated = 0;  // computed twice, kept once
+};
+
+// Whose cache a sequence may share: requests share only under equal parts. Injective: every part
+// is written behind its length.
+std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
+                         std::string_view salt);
+
+// A sequence's life here:
+//
+//   BeginStep(1)
+//     StartSequence(7, root, tokens)    -> 20 cached: its table holds a shared block (16) and one
+//                                          of its own, into which 4 tokens are copied
+//     TryGrow(7, 33)                    -> true: its table covers tokens 0 .. 32
+//   EndStep(true, &plan.copies)            the step is in flight
+//   CompleteStep(1)
+//     Commit(7, tokens, 33)                their K and V exist: others may start from them
+//     Fork(7, 8)                           8 shares all of it; who writes the tail first, copies it
+//     Release(7)                           shared blocks stay with 8, listed ones stay cached
+//
+// Two kinds of block are in a table: listed ones, whose tokens are committed and which are never
+// written again but behind those tokens, by their one table; and its own, for what comes. A table's
+// chain of listed blocks is the tree's own (a block computed twice is kept once, by Commit), so
+// nobody holds a block whose parent nobody holds: all cached blocks can be evicted, leaves first,
+// and free + cached is what can be had at once.
+//
+// Steps begin, end and complete in order; at most one is being built and one more in flight. What
+// is released while a step in flight may touch it is quarantined (still held) until that step has
+// completed. Tables exist per KV group; there is one group, 0, so far.
+//
+// Not thread-safe; lives on the step thread. Nothing is allocated per step after warm-up.
+class BlockManager {
+ public:
+  explicit BlockManager(const BlockManagerConfig& config);
+
+  int32_t block_size() const { return block_size_; }
+  int64_t NumBlocksFor(int64_t num_tokens) const {
+    return (num_tokens + block_size_ - 1) / block_size_;
+  }
+  // Whether `n` sequences of `prompt_len` shared and `num_new` own tokens fit an empty cache at
+  // once: what admission asks. One sequence alone can then always be brought to its end.
+  bool FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n = 1) const;
+  // Blocks that can be had at once: free and cached.
+  int64_t num_available() const { return store_.num_available(); }
+  // Those that can be had when the steps in flight have completed.
+  int64_t num_quarantined() const { return store_.num_quarantined(); }
+
+  // --- Within a step: between BeginStep and EndStep.
+
+  void BeginStep(int64_t step);
+
+  struct StartResult {
+    int64_t num_cached = 0;  // leading tokens that need not be computed; at most tokens - 1
+  };
+  // Gives the sequence a table that holds what the cache has of `tokens`: whole blocks shared, the
+  // best partly matching one copied, if a block can be had for the copy and `allow_copy`. It must
+  // then grow and run in this step, or be released in it.
+  StartResult StartSequence(SequenceId id, std::string_view root_key,
+                            std::span<const int32_t> tokens, CacheAccess access,
+                            bool allow_copy = true);
+
+  // Makes the table cover tokens [0, num_tokens), all writable from the first uncommitted one on:
+  // a shared tail is copied first. False, and nothing changed, when the blocks cannot be had.
+  bool TryGrow(SequenceId id, int64_t num_tokens);
+  // Blocks that TryGrow would take now.
+  int64_t NumBlocksToGrow(SequenceId id, int64_t num_tokens) const;
+
+  // Ends the building of a step. `submitted`: it goes into flight and runs `copies` (appended)
+  // first. Otherwise no sequence may have started or been given a copy in it.
+  void EndStep(bool submitted, std::vector<kernels::BlockCopy>* copies);
+
+  // --- When a step has run.
+
+  // Frees what waited for it.
+  void CompleteStep(int64_t step);
+
+  // `tokens`, at least the first `num_computed` of the sequence, whose K and V completed steps have
+  // written: from now on others may start from them. num_computed never falls.
+  void Commit(SequenceId id, std::span<const int32_t> tokens, int64_t num_computed);
+
+  // A child that shares everything the parent committed. No step in flight may be writing for the
+  // parent.
+  void Fork(SequenceId parent, SequenceId child);
+
+  // --- At any time.
+
+  // Every hold of the sequence; what it committed stays cached. Its copies in the step being built
+  // are taken back.
+  void Release(SequenceId id);
+
+  bool Holds(SequenceId id) const { return sequences_.contains(id); }
+  // Valid until the next call that changes the sequence.
+  std::span<const int32_t> Table(SequenceId id, int32_t kv_group = 0) const;
+  // What its release would free or leave to the cache: blocks that nobody else holds, and the
+  // committed tokens in them, the work that could be lost.
+  struct Exclusive {
+    int64_t num_blocks = 0;
+    int64_t num_tokens = 0;
+  };
+  Exclusive ExclusiveOf(SequenceId id) const;
+
+  BlockStats stats() const;
+  // Counts everything again from the tables, the tree and the holds; aborts on a difference:
+  // free + cached + held == total, each reference count equals the number of tables and handles
+  // that hold the block, and every cached block can be evicted.
+  void CheckInvariants() const;
+
+ private:
+  struct Held {
+    BlockTable table;
+    RootId root = -1;
+    CacheAccess access;
+    int64_t num_committed = 0;
+    int64_t start_step = -1;  // the step it started in
+    int64_t copy_step = -1;   // the step that makes its last copy
+    kernels::BlockCopy copy;
+  };
+  Held& Find(SequenceId id);
+  const Held& Find(SequenceId id) const;
+  Held& Insert(SequenceId id);
+  void AddCopy(Held& held, int32_t source, int32_t destination);
+  void TakeBackCopy(Held& held);
+  // Lists tokens [num_committed, end) of one block.
+  void CommitInBlock(Held& held, std::span<const int32_t> tokens, int64_t end);
+
+  const int32_t block_size_;
+  BlockStore store_;
+  std::unordered_map<SequenceId, Held> sequences_;
+  std::vector<std::unordered_map<SequenceId, Held>::node_type> spare_;  // with their capacity
+  std::vector<int32_t> matched_;                                        // scratch of StartSequence
+  std::vector<kernels::BlockCopy> copies_;                              // of the step being built
+  int64_t num_hit_blocks_ = 0;
+  int64_t num_partial_hits_ = 0;
+  int64_t num_copies_ = 0;
+  int64_t num_deduplicated_ = 0;
+};
+
+}  // namespace quire::engine

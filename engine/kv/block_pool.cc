@@ -1,0 +1,130 @@
+#include "engine/kv/block_pool.h"
+
+#include "base/check.h"
+
+namespace quire::engine {
+
+BlockPool::BlockPool(int32_t num_blocks) : blocks_(num_blocks), num_free_(num_blocks) {
+  QUIRE_CHECK(num_blocks > 0) << "num_blocks " << num_blocks;
+  // The lowest ids first, so that a small load touches little memory.
+  for (int32_t i = 0; i < num_blocks; ++i) blocks_[i].next_free = i + 1 < num_blocks ? i + 1 : -1;
+  first_free_ = 0;
+}
+
+int32_t BlockPool::Take() {
+  if (first_free_ < 0) return -1;
+  const int32_t id = first_free_;
+  Block& block = blocks_[id];
+  first_free_ = block.next_free;
+  --num_free_;
+  block = {.table_refs = 1, .free = false};
+  return id;
+}
+
+void BlockPool::TakeEvicted(int32_t block) {
+  QUIRE_CHECK(state(block) == State::kCached) << "block " << block;
+  --num_cached_;
+  blocks_[block] = {.table_refs = 1, .free = false};
+}
+
+bool BlockPool::Added(Block& block) {
+  QUIRE_CHECK(!block.free) << "a free block is taken, not shared";
+  if (block.table_refs + block.handle_refs > 0) return false;
+  --num_cached_;
+  return true;
+}
+
+bool BlockPool::AddTableRef(int32_t block) {
+  Block& b = blocks_[block];
+  const bool was_cached = Added(b);
+  if (b.table_refs == 0 && b.handle_refs > 0) --num_handles_only_;
+  ++b.table_refs;
+  return was_cached;
+}
+
+bool BlockPool::AddHandleRef(int32_t block) {
+  Block& b = blocks_[block];
+  const bool was_cached = Added(b);
+  if (was_cached) ++num_handles_only_;
+  ++b.handle_refs;
+  return was_cached;
+}
+
+bool BlockPool::Dropped(int32_t id) {
+  Block& block = blocks_[id];
+  if (block.table_refs + block.handle_refs > 0) return false;
+  if (block.listed) {
+    ++num_cached_;
+  } else {
+    // In front: what was used last is likeliest still in a processor's cache.
+    block.free = true;
+    block.next_free = first_free_;
+    first_free_ = id;
+    ++num_free_;
+  }
+  return true;
+}
+
+bool BlockPool::DropTableRef(int32_t block) {
+  Block& b = blocks_[block];
+  QUIRE_CHECK(b.table_refs > 0) << "block " << block;
+  if (--b.table_refs == 0 && b.handle_refs > 0) ++num_handles_only_;
+  return Dropped(block);
+}
+
+bool BlockPool::DropHandleRef(int32_t block) {
+  Block& b = blocks_[block];
+  QUIRE_CHECK(b.handle_refs > 0) << "block " << block;
+  if (--b.handle_refs == 0 && b.table_refs == 0) --num_handles_only_;
+  return Dropped(block);
+}
+
+void BlockPool::TableRefToHandle(int32_t block) {
+  Block& b = blocks_[block];
+  QUIRE_CHECK(b.table_refs > 0) << "block " << block;
+  if (--b.table_refs == 0) ++num_handles_only_;
+  ++b.handle_refs;
+}
+
+void BlockPool::SetListed(int32_t block, bool listed) {
+  QUIRE_CHECK(state(block) == State::kHeld) << "block " << block;
+  blocks_[block].listed = listed;
+}
+
+BlockPool::State BlockPool::state(int32_t block) const {
+  const Block& b = blocks_[block];
+  if (b.free) return State::kFree;
+  return b.table_refs + b.handle_refs > 0 ? State::kHeld : State::kCached;
+}
+
+void BlockPool::CheckInvariants() const {
+  int32_t on_list = 0;
+  for (int32_t i = first_free_; i >= 0; i = blocks_[i].next_free) {
+    QUIRE_CHECK(blocks_[i].free) << "block " << i << " is on the free list";
+    QUIRE_CHECK(++on_list <= num_blocks()) << "the free list has a cycle";
+  }
+  int32_t cached = 0;
+  int32_t held = 0;
+  int32_t handles_only = 0;
+  int32_t free = 0;
+  for (int32_t i = 0; i < num_blocks(); ++i) {
+    const Block& b = blocks_[i];
+    QUIRE_CHECK(b.table_refs >= 0 && b.handle_refs >= 0) << "block " << i;
+    if (state(i) == State::kFree) {
+      ++free;
+      QUIRE_CHECK(b.table_refs == 0 && b.handle_refs == 0 && !b.listed) << "free block " << i;
+    } else if (state(i) == State::kCached) {
+      ++cached;
+      QUIRE_CHECK(b.listed) << "block " << i << " is lost: neither free, held nor listed";
+    } else {
+      ++held;
+      handles_only += b.table_refs == 0 ? 1 : 0;
+    }
+  }
+  QUIRE_CHECK(free == on_list && free == num_free_) << free << ' ' << on_list << ' ' << num_free_;
+  QUIRE_CHECK(cached == num_cached_) << cached << ' ' << num_cached_;
+  QUIRE_CHECK(held == num_held()) << held << ' ' << num_held();
+  QUIRE_CHECK(handles_only == num_handles_only_) << handles_only << ' ' << num_handles_only_;
+}
+
+}  // namespace quire::engine

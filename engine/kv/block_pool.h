@@ -1,0 +1,73 @@
+#pragma once
+
+// Which blocks are free, and how many holders each of the others has.
+
+#include <cstdint>
+#include <vector>
+
+namespace quire::engine {
+
+// Blocks 0 .. num_blocks - 1. Each is
+//   free     on the free list;
+//   held     by tables (sequences that read and write it) or by handles (what only must not lose
+//            it: a copy's source, a step in flight, later a named prefix);
+//   cached   held by nobody, but listed in the prefix cache: may be held again, or evicted.
+// Every operation is O(1); nothing is allocated after construction. Not thread-safe.
+class BlockPool {
+ public:
+  enum class State : uint8_t { kFree, kCached, kHeld };
+
+  explicit BlockPool(int32_t num_blocks);
+
+  // A free block, now held by one table; -1 when none is free.
+  int32_t Take();
+  // An evicted block: cached and no longer listed; now held by one table.
+  void TakeEvicted(int32_t block);
+
+  // Both return whether the block was cached until now.
+  bool AddTableRef(int32_t block);
+  bool AddHandleRef(int32_t block);
+  // Both return whether the last holder went: the block is then cached, if it is listed, or
+  // else free.
+  bool DropTableRef(int32_t block);
+  bool DropHandleRef(int32_t block);
+  // One holder changes its kind.
+  void TableRefToHandle(int32_t block);
+
+  // Whether the prefix cache lists the block; set while it is held, cleared also by an eviction.
+  void SetListed(int32_t block, bool listed);
+
+  State state(int32_t block) const;
+  int32_t table_refs(int32_t block) const { return blocks_[block].table_refs; }
+  int32_t handle_refs(int32_t block) const { return blocks_[block].handle_refs; }
+  bool listed(int32_t block) const { return blocks_[block].listed; }
+
+  int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
+  int32_t num_free() const { return num_free_; }
+  int32_t num_cached() const { return num_cached_; }
+  int32_t num_held() const { return num_blocks() - num_free_ - num_cached_; }
+  // Of the held ones, those that no table holds.
+  int32_t num_held_by_handles_only() const { return num_handles_only_; }
+
+  // Walks the free list and counts again; aborts when anything differs.
+  void CheckInvariants() const;
+
+ private:
+  struct Block {
+    int32_t table_refs = 0;
+    int32_t handle_refs = 0;
+    int32_t next_free = -1;
+    bool listed = false;
+    bool free = true;
+  };
+  bool Added(Block& block);
+  bool Dropped(int32_t block);
+
+  std::vector<Block> blocks_;
+  int32_t first_free_ = -1;
+  int32_t num_free_ = 0;
+  int32_t num_cached_ = 0;
+  int32_t num_handles_only_ = 0;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,51 @@
+#pragma once
+
+// The blocks of one sequence, in the order of its tokens.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/kv/block_store.h"
+#include "kernels/ops/copy_blocks.h"
+
+namespace quire::engine {
+
+// Block i holds tokens [i * block_size, (i + 1) * block_size). Every block is held once in the
+// store for each table that it is in; Clear() gives them back. Not thread-safe.
+class BlockTable {
+ public:
+  std::span<const int32_t> blocks() const { return blocks_; }
+  int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
+
+  // One more block at the end: one that others hold or the cache has; one of its own (-1, and
+  // nothing changed, when there is none).
+  void AppendShared(BlockStore& store, int32_t block);
+  int32_t AppendOwn(BlockStore& store);
+
+  // Blocks that TryGrow would take.
+  int64_t NumBlocksToGrow(const BlockStore& store, int32_t block_size, int64_t first_write,
+                          int64_t num_tokens) const;
+  // Covers tokens [0, num_tokens) and makes [first_write, num_tokens) writable: if other tables
+  // hold the block of first_write too, this one goes on with a copy, to be made before the write:
+  // `copy` then names it, and the source is held until the step being built has completed. Blocks
+  // behind that one are never shared. False, and nothing changed, when blocks are lacking.
+  bool TryGrow(BlockStore& store, int32_t block_size, int64_t first_write, int64_t num_tokens,
+               kernels::BlockCopy* copy, bool* copied);
+
+  // Shares the blocks of `parent` that hold its first num_tokens. This one is empty.
+  void ForkFrom(const BlockTable& parent, BlockStore& store, int32_t block_size,
+                int64_t num_tokens);
+
+  // Block i's content is also in `block`, which others hold or the cache has: this table goes on
+  // with that one.
+  void Replace(BlockStore& store, int64_t i, int32_t block);
+
+  // From the tail: a prefix is useful without its suffix. `in_flight`: see BlockStore::Drop.
+  void Clear(BlockStore& store, bool in_flight);
+
+ private:
+  std::vector<int32_t> blocks_;
+};
+
+}  // namespace quire::engine

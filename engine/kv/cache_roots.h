@@ -1,0 +1,55 @@
+#pragma once
+
+// The namespaces of the prefix cache: every tree of blocks grows from one root.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace quire::engine {
+
+using RootId = int32_t;
+
+// Chained over a root's key and the blocks from it on: XXH3, 128 bits.
+struct ChainHash {
+  uint64_t low = 0;
+  uint64_t high = 0;
+  bool operator==(const ChainHash&) const = default;
+};
+
+// Root keys by number, compared in full. A root lives as long as a sequence or a block refers to
+// it, so there are never more than sequences and blocks together. Not thread-safe.
+class CacheRoots {
+ public:
+  // With one reference more.
+  RootId Acquire(std::string_view key);
+  void AddRef(RootId root) { ++roots_[root].refs; }
+  void Release(RootId root);
+
+  const ChainHash& hash(RootId root) const { return roots_[root].hash; }
+  // Differs each time an id is used anew.
+  uint32_t generation(RootId root) const { return roots_[root].generation; }
+  int64_t refs(RootId root) const { return roots_[root].refs; }
+  int64_t size() const { return static_cast<int64_t>(by_key_.size()); }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
+  };
+  struct Root {
+    std::string key;
+    ChainHash hash;
+    int64_t refs = 0;
+    uint32_t generation = 0;
+  };
+
+  std::unordered_map<std::string, RootId, Hash, std::equal_to<>> by_key_;
+  std::vector<Root> roots_;
+  std::vector<RootId> unused_;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,246 @@
+#include "engine/kv/prefix_cache.h"
+
+#include <algorithm>
+#include <bit>
+#include <xxhash.h>
+
+#include "base/check.h"
+
+namespace quire::engine {
+
+PrefixCache::PrefixCache(int32_t num_blocks, int32_t block_size, int32_t max_compared)
+    : block_size_(block_size),
+      max_compared_(max_compared),
+      evictable_(num_blocks),
+      nodes_(num_blocks),
+      tokens_(int64_t{num_blocks} * block_size) {
+  QUIRE_CHECK(block_size > 0) << "block_size " << block_size;
+  const size_t buckets = std::bit_ceil(2 * static_cast<size_t>(num_blocks));
+  mask_ = buckets - 1;
+  child_buckets_.assign(buckets, -1);
+  whole_buckets_.assign(buckets, -1);
+}
+
+PrefixCache::NodeKey PrefixCache::KeyOf(RootId root, int32_t block) const {
+  if (block < 0) return {.index = -1 - root, .generation = roots_.generation(root)};
+  return {.index = block, .generation = nodes_[block].generation};
+}
+
+const ChainHash& PrefixCache::HashOf(NodeKey key) const {
+  return key.index < 0 ? roots_.hash(-1 - key.index) : nodes_[key.index].hash;
+}
+
+ChainHash PrefixCache::Chain(const ChainHash& parent, std::span<const int32_t> tokens) const {
+  const XXH128_hash_t own = XXH3_128bits(tokens.data(), tokens.size_bytes());
+  const uint64_t both[4] = {parent.low, parent.high, own.low64, own.high64};
+  const XXH128_hash_t chained = XXH3_128bits(both, sizeof(both));
+  return {.low = chained.low64, .high = chained.high64};
+}
+
+int32_t PrefixCache::Lookup(const ChainHash& hash, NodeKey parent,
+                            std::span<const int32_t> tokens) const {
+  for (int32_t i = whole_buckets_[WholeBucket(hash)]; i >= 0; i = nodes_[i].next_whole) {
+    const Node& node = nodes_[i];
+    if (node.hash == hash && node.parent == parent && std::ranges::equal(Tokens(i), tokens)) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+PrefixCache::Match PrefixCache::Find(RootId root, std::span<const int32_t> tokens,
+                                     std::vector<int32_t>* whole) {
+  Match match;
+  NodeKey parent = KeyOf(root, -1);
+  while (tokens.size() >= static_cast<size_t>(block_size_)) {
+    const std::span<const int32_t> front = tokens.first(block_size_);
+    const int32_t block = Lookup(Chain(HashOf(parent), front), parent, front);
+    if (block < 0) break;
+    whole->push_back(block);
+    ++match.num_whole;
+    parent = KeyOf(root, block);
+    tokens = tokens.subspan(block_size_);
+  }
+  if (tokens.empty()) return match;
+
+  int32_t compared = 0;
+  for (int32_t i = child_buckets_[ChildBucket(parent, tokens[0])];
+       i >= 0 && compared < max_compared_; i = nodes_[i].next_child) {
+    const std::span<const int32_t> known = Tokens(i);
+    if (nodes_[i].parent != parent || known[0] != tokens[0]) continue;
+    ++compared;
+    const size_t limit = std::min(known.size(), tokens.size());
+    const auto [end, unused] = std::mismatch(known.begin(), known.begin() + limit, tokens.begin());
+    const auto matched = static_cast<int32_t>(end - known.begin());
+    if (matched > match.partial_tokens) {
+      match.partial_block = i;
+      match.partial_tokens = matched;
+    }
+  }
+  if (match.partial_block >= 0) {  // to the front, among those compared next time
+    UnlinkChild(match.partial_block);
+    LinkChild(match.partial_block);
+  }
+  return match;
+}
+
+int32_t PrefixCache::FindWhole(RootId root, int32_t parent, std::span<const int32_t> tokens) const {
+  const NodeKey key = KeyOf(root, parent);
+  return Lookup(Chain(HashOf(key), tokens), key, tokens);
+}
+
+void PrefixCache::List(int32_t block, RootId root, int32_t parent,
+                       std::span<const int32_t> tokens) {
+  Node& node = nodes_[block];
+  QUIRE_CHECK(!IsListed(block) && !tokens.empty() &&
+              tokens.size() <= static_cast<size_t>(block_size_))
+      << "block " << block << ", " << tokens.size() << " tokens";
+  node.parent = KeyOf(root, parent);
+  node.root = root;
+  ++node.generation;
+  node.num_children = 0;
+  node.held = true;
+  if (parent < 0) {
+    node.first_position = 0;
+    roots_.AddRef(root);
+  } else {
+    QUIRE_CHECK(nodes_[parent].num_tokens == block_size_ && nodes_[parent].held)
+        << "parent " << parent << " of block " << block;
+    node.first_position = nodes_[parent].first_position + block_size_;
+    ++nodes_[parent].num_children;
+  }
+  tokens_[int64_t{block} * block_size_] = tokens[0];
+  LinkChild(block);
+  Append(block, tokens);
+}
+
+void PrefixCache::Append(int32_t block, std::span<const int32_t> tokens) {
+  Node& node = nodes_[block];
+  QUIRE_CHECK(node.num_tokens + tokens.size() <= static_cast<size_t>(block_size_))
+      << "block " << block << ", " << node.num_tokens << " + " << tokens.size() << " tokens";
+  std::ranges::copy(tokens, tokens_.begin() + int64_t{block} * block_size_ + node.num_tokens);
+  node.num_tokens += static_cast<int32_t>(tokens.size());
+  if (node.num_tokens < block_size_ || tokens.empty()) return;
+  node.hash = Chain(HashOf(node.parent), Tokens(block));
+  LinkWhole(block);
+}
+
+void PrefixCache::Unlist(int32_t block) {
+  Node& node = nodes_[block];
+  QUIRE_CHECK(IsListed(block) && node.num_children == 0)
+      << "block " << block << ", " << node.num_children << " children";
+  if (evictable_.Contains(block)) evictable_.Remove(block);
+  if (node.num_tokens == block_size_) UnlinkWhole(block);
+  UnlinkChild(block);
+  node.num_tokens = 0;
+  if (node.parent.index < 0) {
+    roots_.Release(node.root);
+    return;
+  }
+  Node& parent = nodes_[node.parent.index];
+  QUIRE_CHECK(parent.generation == node.parent.generation) << "block " << block << " is an orphan";
+  if (--parent.num_children == 0 && !parent.held) Enqueue(node.parent.index);
+}
+
+void PrefixCache::Enqueue(int32_t block) {
+  const Node& node = nodes_[block];
+  const int64_t work = node.num_tokens * (kBonusPositions + node.first_position);
+  evictable_.Push(block,
+                  node.unheld_since + kEvictionBonusSteps * work / (kBonusPositions * block_size_));
+}
+
+void PrefixCache::MarkUnheld(int32_t block, int64_t step) {
+  Node& node = nodes_[block];
+  QUIRE_CHECK(IsListed(block) && node.held) << "block " << block;
+  node.held = false;
+  node.unheld_since = step;
+  if (node.num_children == 0) Enqueue(block);
+}
+
+void PrefixCache::MarkHeld(int32_t block) {
+  QUIRE_CHECK(IsListed(block) && !nodes_[block].held) << "block " << block;
+  nodes_[block].held = true;
+  if (evictable_.Contains(block)) evictable_.Remove(block);
+}
+
+int32_t PrefixCache::Evict() {
+  const int32_t block = evictable_.Pop();
+  if (block >= 0) Unlist(block);
+  return block;
+}
+
+size_t PrefixCache::ChildBucket(NodeKey parent, int32_t first_token) const {
+  // Fibonacci hashing of the three words.
+  uint64_t h = uint64_t{static_cast<uint32_t>(parent.index)} << 32 | parent.generation;
+  h = (h ^ (h >> 29)) * 0x9e3779b97f4a7c15u + static_cast<uint32_t>(first_token);
+  h = (h ^ (h >> 32)) * 0x9e3779b97f4a7c15u;
+  return (h >> 32) & mask_;
+}
+
+void PrefixCache::LinkChild(int32_t block) {
+  Node& node = nodes_[block];
+  int32_t& first = child_buckets_[ChildBucket(node.parent, tokens_[int64_t{block} * block_size_])];
+  node.previous_child = -1;
+  node.next_child = first;
+  if (first >= 0) nodes_[first].previous_child = block;
+  first = block;
+}
+
+void PrefixCache::UnlinkChild(int32_t block) {
+  const Node& node = nodes_[block];
+  if (node.previous_child >= 0) {
+    nodes_[node.previous_child].next_child = node.next_child;
+  } else {
+    child_buckets_[ChildBucket(node.parent, tokens_[int64_t{block} * block_size_])] =
+        node.next_child;
+  }
+  if (node.next_child >= 0) nodes_[node.next_child].previous_child = node.previous_child;
+}
+
+void PrefixCache::LinkWhole(int32_t block) {
+  int32_t& first = whole_buckets_[WholeBucket(nodes_[block].hash)];
+  nodes_[block].next_whole = first;
+  first = block;
+}
+
+void PrefixCache::UnlinkWhole(int32_t block) {
+  int32_t* link = &whole_buckets_[WholeBucket(nodes_[block].hash)];
+  while (*link != block) link = &nodes_[*link].next_whole;
+  *link = nodes_[block].next_whole;
+}
+
+void PrefixCache::CheckTree() const {
+  std::vector<int32_t> children(nodes_.size(), 0);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    if (node.num_tokens == 0 || node.parent.index < 0) continue;
+    const Node& parent = nodes_[node.parent.index];
+    QUIRE_CHECK(parent.num_tokens == block_size_ && parent.generation == node.parent.generation &&
+                parent.root == node.root)
+        << "block " << i << " has lost its parent " << node.parent.index;
+    QUIRE_CHECK(parent.held || !node.held) << "block " << i << " is held, its parent is not";
+    ++children[node.parent.index];
+  }
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].num_tokens == 0) continue;
+    QUIRE_CHECK(children[i] == nodes_[i].num_children) << "block " << i;
+  }
+}
+
+void PrefixCache::CheckNode(int32_t block, bool listed, bool held) const {
+  const Node& node = nodes_[block];
+  QUIRE_CHECK(IsListed(block) == listed) << "block " << block;
+  const bool evictable = listed && !held && node.num_children == 0;
+  QUIRE_CHECK(evictable_.Contains(block) == evictable) << "block " << block;
+  if (!listed) return;
+  QUIRE_CHECK(node.held == held) << "block " << block;
+  if (node.num_tokens == block_size_) {
+    QUIRE_CHECK(Lookup(node.hash, node.parent, Tokens(block)) == block)
+        << "block " << block << " is not the only one of its content";
+  }
+  int32_t i = child_buckets_[ChildBucket(node.parent, Tokens(block)[0])];
+  while (i >= 0 && i != block) i = nodes_[i].next_child;
+  QUIRE_CHECK(i == block) << "block " << block << " is not among its parent's children";
+}
+
+}  // namespace quire::engine

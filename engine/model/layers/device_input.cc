@@ -1,0 +1,59 @@
+#include "engine/model/layers/device_input.h"
+
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace quire::engine {
+namespace {
+
+// Every vector starts on a cache line of its own.
+constexpr int64_t kAlignment = 64;
+
+int64_t Align(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
+                                                const StepLimits& limits) {
+  const int64_t max_blocks = (limits.max_model_len + limits.block_size - 1) / limits.block_size;
+  DeviceInput input;
+  input.capacity_bytes_ = 2 * Align(limits.max_tokens * 4) + Align((limits.max_seqs + 1) * 4) +
+                          Align(limits.max_seqs * 4) + Align(limits.max_logit_rows * 4) +
+                          Align(limits.max_tokens * 8) + Align(limits.max_seqs * max_blocks * 4);
+  ASSIGN_OR_RETURN(input.buffer_, backend.Allocate(input.capacity_bytes_));
+  return input;
+}
+
+absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& input,
+                                 const ModelConfig& config) {
+  int64_t offset = 0;
+  const auto upload = [&](kernels::TensorView& view, const auto& values, kernels::DType dtype,
+                          std::initializer_list<int64_t> shape) {
+    view = kernels::TensorView(static_cast<char*>(buffer_.data()) + offset, dtype, shape);
+    const int64_t bytes = view.num_bytes();
+    offset += Align(bytes);
+    QUIRE_CHECK(offset <= capacity_bytes_) << "a step larger than its limits";
+    return backend.CopyToDevice(view.raw(), values.data(), bytes);
+  };
+  using enum kernels::DType;
+  const int64_t num_tokens = input.num_tokens();
+  const int64_t num_seqs = input.num_seqs();
+  const GroupInput& group = input.groups.front();
+  RETURN_IF_ERROR(upload(token_ids_, input.token_ids, kI32, {num_tokens}));
+  RETURN_IF_ERROR(upload(positions_, input.positions, kI32, {num_tokens}));
+  RETURN_IF_ERROR(upload(query_starts_, input.query_starts, kI32, {num_seqs + 1}));
+  RETURN_IF_ERROR(upload(context_lens_, input.context_lens, kI32, {num_seqs}));
+  RETURN_IF_ERROR(upload(logit_rows_, input.logit_rows, kI32, {input.num_logit_rows()}));
+  RETURN_IF_ERROR(upload(slot_mapping_, group.slot_mapping, kI64, {num_tokens}));
+  RETURN_IF_ERROR(
+      upload(block_table_, group.block_table, kI32, {num_seqs, group.max_blocks_per_seq}));
+  ASSIGN_OR_RETURN(plan_,
+                   backend.Plan({.context_lens = input.context_lens,
+                                 .query_lens = input.query_lens,
+                                 .num_heads = static_cast<int32_t>(config.num_attention_heads),
+                                 .num_kv_heads = static_cast<int32_t>(config.num_key_value_heads),
+                                 .head_dim = static_cast<int32_t>(config.head_dim)}));
+  return absl::OkStatus();
+}
+
+}  // namespace quire::engine

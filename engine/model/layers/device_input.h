@@ -1,0 +1,40 @@
+#pragma once
+
+// A step's index vectors in device memory.
+
+#include "absl/status/statusor.h"
+
+#include "engine/batch/model_input.h"
+#include "engine/model/model.h"
+#include "kernels/backend.h"
+
+namespace quire::engine {
+
+// The buffers are taken once, for the largest step; Upload then only copies.
+class DeviceInput {
+ public:
+  static absl::StatusOr<DeviceInput> Create(kernels::Backend& backend, const StepLimits& limits);
+
+  // Also asks the backend to plan the step's attention.
+  absl::Status Upload(kernels::Backend& backend, const ModelInput& input,
+                      const ModelConfig& config);
+
+  // Views of the last upload.
+  kernels::TensorView token_ids() const { return token_ids_; }
+  kernels::TensorView positions() const { return positions_; }
+  kernels::TensorView query_starts() const { return query_starts_; }
+  kernels::TensorView context_lens() const { return context_lens_; }
+  kernels::TensorView logit_rows() const { return logit_rows_; }
+  kernels::TensorView slot_mapping() const { return slot_mapping_; }
+  kernels::TensorView block_table() const { return block_table_; }
+  const kernels::AttentionPlan* plan() const { return plan_; }
+
+ private:
+  int64_t capacity_bytes_ = 0;
+  kernels::DeviceBuffer buffer_;
+  kernels::TensorView token_ids_, positions_, query_starts_, context_lens_, logit_rows_;
+  kernels::TensorView slot_mapping_, block_table_;
+  const kernels::AttentionPlan* plan_ = nullptr;
+};
+
+}  // namespace quire::engine

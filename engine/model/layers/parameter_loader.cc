@@ -1,0 +1,45 @@
+#include "engine/model/layers/parameter_loader.h"
+
+#include "base/status_macros.h"
+
+namespace quire::engine {
+
+absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix(
+    const std::vector<NamedMatrix>& parts, int64_t cols) {
+  std::vector<kernels::WeightView> views;
+  for (const NamedMatrix& part : parts) {
+    ASSIGN_OR_RETURN(kernels::WeightView view, weights_.Matrix(part.name, part.rows, cols));
+    num_parameters_ += view.rows * view.cols;
+    views.push_back(view);
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<kernels::PreparedWeight> prepared,
+                   backend_.PrepareWeight(views));
+  // Zero bytes of its own: the backend computes on the file's pages, which must stay.
+  if (prepared->bytes() > 0) {
+    for (const kernels::WeightView& view : views) weights_.DropPages(view.bytes);
+  }
+  bytes_ += prepared->bytes();
+  return prepared;
+}
+
+absl::StatusOr<Parameter> ParameterLoader::Vector(const std::vector<NamedVector>& parts) {
+  std::vector<float> values;
+  for (const NamedVector& part : parts) {
+    ASSIGN_OR_RETURN(const std::vector<float> piece, weights_.Vector(part.name, part.size));
+    values.insert(values.end(), piece.begin(), piece.end());
+  }
+  num_parameters_ += static_cast<int64_t>(values.size());
+  return Upload(values);
+}
+
+absl::StatusOr<Parameter> ParameterLoader::Upload(const std::vector<float>& values) {
+  const int64_t size = static_cast<int64_t>(values.size());
+  Parameter parameter;
+  ASSIGN_OR_RETURN(parameter.buffer, backend_.Allocate(size * 4));
+  RETURN_IF_ERROR(backend_.CopyToDevice(parameter.buffer.data(), values.data(), size * 4));
+  parameter.view = kernels::TensorView(parameter.buffer.data(), kernels::DType::kF32, {size});
+  bytes_ += size * 4;
+  return parameter;
+}
+
+}  // namespace quire::engine

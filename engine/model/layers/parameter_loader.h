@@ -1,0 +1,56 @@
+#pragma once
+
+// Named tensors of a file become prepared weights and device vectors.
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "engine/weights/weight_map.h"
+#include "kernels/backend.h"
+
+namespace quire::engine {
+
+struct NamedMatrix {
+  std::string name;
+  int64_t rows = 0;
+};
+
+struct NamedVector {
+  std::string name;
+  int64_t size = 0;
+};
+
+// A vector in device memory and its view.
+struct Parameter {
+  kernels::DeviceBuffer buffer;
+  kernels::TensorView view;  // f32 [size]; empty for an absent optional
+};
+
+// Loads what one model needs and adds up what it came to. Borrows `weights` and `backend`.
+class ParameterLoader {
+ public:
+  ParameterLoader(const WeightMap& weights, kernels::Backend& backend)
+      : weights_(weights), backend_(backend) {}
+
+  // The parts stacked by rows, all with `cols` columns; their file pages are dropped once repacked.
+  absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> Matrix(
+      const std::vector<NamedMatrix>& parts, int64_t cols);
+  // The parts one after another, as f32.
+  absl::StatusOr<Parameter> Vector(const std::vector<NamedVector>& parts);
+  absl::StatusOr<Parameter> Upload(const std::vector<float>& values);
+
+  bool Has(const std::string& name) const { return weights_.Find(name) != nullptr; }
+
+  int64_t num_parameters() const { return num_parameters_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const WeightMap& weights_;
+  kernels::Backend& backend_;
+  int64_t num_parameters_ = 0;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace quire::engine

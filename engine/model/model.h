@@ -1,0 +1,42 @@
+#pragma once
+
+// A model: one step's tokens in, logits out.
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+#include "engine/batch/model_input.h"
+#include "engine/kv/kv_cache.h"
+#include "engine/model/model_config.h"
+#include "kernels/tensor_view.h"
+
+namespace quire::engine {
+
+// The largest step a model must be ready for; its buffers are taken once, at load.
+struct StepLimits {
+  int64_t max_tokens = 0;        // max_num_batched_tokens
+  int64_t max_chunk_tokens = 0;  // of one prompt in a step; 0: max_tokens
+  int64_t max_seqs = 0;    // max_num_seqs
+  int64_t max_logit_rows = 0;
+  int64_t max_model_len = 0;  // positions, in tokens
+  int32_t block_size = 0;
+};
+
+// Step thread only.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  // Bytes held: weights as prepared, and the step's buffers.
+  virtual int64_t weight_bytes() const = 0;
+  virtual int64_t num_parameters() const = 0;
+
+  // Runs one step: writes the tokens' K and V into `cache`, reads the context from it. The logits,
+  // f32 [num_logit_rows, vocab_size] in host memory, stay valid until the next Forward.
+  virtual absl::StatusOr<kernels::TensorView> Forward(const ModelInput& input, KvCache& cache) = 0;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,53 @@
+#pragma once
+
+// What a model is, in the words of its config.json, whatever file it came from.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/ops/qkv_post.h"
+
+namespace quire::engine {
+
+// How trained rotary frequencies are stretched to longer contexts.
+enum class RopeScaling { kNone, kLinear, kLlama3 };
+
+struct RopeConfig {
+  kernels::RopeLayout layout = kernels::RopeLayout::kHalfSplit;
+  double theta = 10000.0;
+  int64_t rope_dim = 0;  // leading dimensions of a head that turn
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1.0;  // kLinear, kLlama3
+  // kLlama3 (arXiv:2407.21783)
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int64_t original_max_position_embeddings = 0;
+  // Divisors of each frequency, [rope_dim / 2]; from GGUF's rope_freqs.weight. Empty: all 1.
+  std::vector<float> frequency_divisors;
+};
+
+struct ModelConfig {
+  std::string architecture;  // the registry's name: "llama"
+  std::string name;          // what the file calls itself; empty when it does not
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_position_embeddings = 0;  // trained context, in tokens
+  double norm_eps = 1e-5;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;  // biases on q, k, v (and o where the file has one)
+  bool mlp_bias = false;
+  RopeConfig rope;
+  std::string weight_type;  // the type most of the weights have: "Q4_1", "BF16"
+
+  // Attention groups with a KV cache of their own: all full-attention layers are one.
+  int32_t num_kv_groups() const { return 1; }
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,138 @@
+#include "engine/model/model_config_reader.h"
+
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_format.h"
+
+#include "base/status_macros.h"
+#include "engine/weights/ggml_types.h"
+
+namespace quire::engine {
+namespace {
+
+// Far beyond any model there is, and small enough that no product of sizes overflows.
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxSize = int64_t{1} << 22;     // hidden, intermediate
+constexpr int64_t kMaxVocab = int64_t{1} << 24;    // token ids are int32
+constexpr int64_t kMaxContext = int64_t{1} << 30;  // positions are int32
+// What the attention and RoPE kernels take.
+constexpr int64_t kMinHeadDim = 8;
+constexpr int64_t kMaxHeadDim = 256;
+constexpr int64_t kHeadDimStep = 8;
+
+class Checker {
+ public:
+  explicit Checker(std::string_view file) : file_(file) {}
+
+  void Range(std::string_view field, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most) {
+      Fail(field, absl::StrFormat("want %d to %d, got %d", least, most, value));
+    }
+  }
+  void Range(std::string_view field, double value, double least, double most) {
+    if (!(value >= least && value <= most)) {  // NaN fails too
+      Fail(field, absl::StrFormat("want %g to %g, got %g", least, most, value));
+    }
+  }
+  void Fail(std::string_view field, const std::string& wanted_and_got) {
+    if (!status_.ok()) return;  // the first is the cause
+    status_ =
+        absl::InvalidArgumentError(absl::StrFormat("%s: %s: %s", file_, field, wanted_and_got));
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const std::string_view file_;
+  absl::Status status_;
+};
+
+void CheckRope(const ModelConfig& config, Checker& check) {
+  const RopeConfig& rope = config.rope;
+  check.Range("rope theta", rope.theta, 1.0, 1e12);
+  check.Range("rope dimensions", rope.rope_dim, 2, config.head_dim);
+  if (rope.rope_dim % 2 != 0) {
+    check.Fail("rope dimensions", absl::StrFormat("want an even number, got %d", rope.rope_dim));
+  }
+  if (rope.scaling != RopeScaling::kNone) check.Range("rope scaling factor", rope.factor, 1.0, 1e6);
+  if (rope.scaling == RopeScaling::kLlama3) {
+    check.Range("rope low_freq_factor", rope.low_freq_factor, 1e-3, 1e6);
+    check.Range("rope high_freq_factor", rope.high_freq_factor, 1e-3, 1e6);
+    if (rope.high_freq_factor <= rope.low_freq_factor) {
+      check.Fail("rope high_freq_factor",
+                 absl::StrFormat("want more than low_freq_factor %g, got %g", rope.low_freq_factor,
+                                 rope.high_freq_factor));
+    }
+    check.Range("rope original_max_position_embeddings", rope.original_max_position_embeddings, 1,
+                kMaxContext);
+  }
+  const auto divisors = static_cast<int64_t>(rope.frequency_divisors.size());
+  if (divisors != 0 && divisors != rope.rope_dim / 2) {
+    check.Fail("rope frequency divisors",
+               absl::StrFormat("want %d, got %d", rope.rope_dim / 2, divisors));
+  }
+  for (const float divisor : rope.frequency_divisors) {
+    check.Range("rope frequency divisors", static_cast<double>(divisor), 1e-6, 1e9);
+  }
+}
+
+}  // namespace
+
+absl::Status Validate(const ModelConfig& config, std::string_view file) {
+  Checker check(file);
+  check.Range("vocab_size", config.vocab_size, 1, kMaxVocab);
+  check.Range("hidden_size", config.hidden_size, 1, kMaxSize);
+  check.Range("intermediate_size", config.intermediate_size, 1, kMaxSize);
+  check.Range("num_hidden_layers", config.num_hidden_layers, 1, kMaxLayers);
+  check.Range("num_attention_heads", config.num_attention_heads, 1, kMaxHeads);
+  check.Range("num_key_value_heads", config.num_key_value_heads, 1, config.num_attention_heads);
+  check.Range("head_dim", config.head_dim, kMinHeadDim, kMaxHeadDim);
+  check.Range("max_position_embeddings", config.max_position_embeddings, 1, kMaxContext);
+  check.Range("norm_eps", config.norm_eps, 0.0, 0.1);
+  if (!check.status().ok()) return check.status();
+  if (config.head_dim % kHeadDimStep != 0) {
+    check.Fail("head_dim",
+               absl::StrFormat("want a multiple of %d, got %d", kHeadDimStep, config.head_dim));
+  }
+  if (config.num_attention_heads % config.num_key_value_heads != 0) {
+    check.Fail("num_key_value_heads",
+               absl::StrFormat("want a divisor of num_attention_heads %d, got %d",
+                               config.num_attention_heads, config.num_key_value_heads));
+  }
+  CheckRope(config, check);
+  return check.status();
+}
+
+std::string DominantWeightType(const WeightMap& weights) {
+  std::map<kernels::WeightType, int64_t> counts;
+  for (const TensorInfo& tensor : weights.tensors()) {
+    int64_t elements = 1;
+    for (const int64_t dim : tensor.shape) elements *= dim;
+    counts[tensor.type] += elements;
+  }
+  int64_t most = 0;
+  std::string name;
+  for (const auto& [type, count] : counts) {
+    if (count <= most) continue;
+    most = count;
+    name = GgmlTypeName(type);
+  }
+  return name;
+}
+
+int64_t KvElementsPerToken(const ModelConfig& config) {
+  return config.num_hidden_layers * 2 * config.num_key_value_heads * config.head_dim;
+}
+
+absl::StatusOr<ModelConfig> ReadModelConfig(const OpenedModel& model) {
+  if (model.gguf) return ReadGgufModelConfig(*model.gguf, *model.weights);
+  if (model.hf)
+    return ReadHfModelConfig(model.hf->config, model.path + "/config.json", *model.weights);
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: weights alone do not say what the model is: want the Hugging Face directory "
+      "around it, with config.json, or a .gguf file",
+      model.path));
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,52 @@
+#pragma once
+
+// What a client asked, from the wire to the last token.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+
+#include "engine/request/chat_message.h"
+#include "engine/request/sampling_params.h"
+#include "engine/request/token_sink.h"
+
+namespace quire::engine {
+
+using TokenIds = std::vector<int32_t>;
+using ChatMessages = std::vector<ChatMessage>;
+
+// As it came in, before the frontend.
+struct GenerateParams {
+  std::string request_id;  // empty: made by the engine
+  std::string model;       // empty: the served one
+  std::string owner;       // who may abort it: the authenticated client, or ""
+  std::variant<std::string, TokenIds, ChatMessages> prompt;
+  SamplingParams sampling;
+  StopParams stop;
+  OutputOptions output;
+  CacheParams cache;
+  SchedParams sched;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+// After the frontend: valid, tokenized, feasible. Shared by the server's reactor and the step
+// thread; constant but for `cancelled`.
+struct Request {
+  GenerateParams params;
+  TokenIds prompt_ids;
+  std::string prompt_text;  // for echo
+  int32_t max_tokens = 0;   // resolved: what the context allows
+  uint64_t seed = 0;        // resolved
+  absl::Time arrival;
+  std::shared_ptr<TokenSink> sink;
+
+  // Set in any state, by any thread; the step thread frees everything at its next step.
+  std::atomic<bool> cancelled = false;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,104 @@
+#include "engine/request/sampling_params.h"
+
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+
+#include "base/status_macros.h"
+
+namespace quire::engine {
+namespace {
+
+template <typename... Args>
+absl::Status Invalid(const absl::FormatSpec<Args...>& format, const Args&... args) {
+  return absl::InvalidArgumentError(absl::StrFormat(format, args...));
+}
+
+absl::Status InRange(const char* field, double value, double low, double high) {
+  if (std::isfinite(value) && value >= low && value <= high) return absl::OkStatus();
+  return Invalid("%s: want %g..%g, got %g", field, low, high, value);
+}
+
+absl::Status InHalfOpen(const char* field, double value, double above, double high) {
+  if (std::isfinite(value) && value > above && value <= high) return absl::OkStatus();
+  return Invalid("%s: want (%g, %g], got %g", field, above, high, value);
+}
+
+absl::Status TokenInVocabulary(const char* field, int32_t id, int32_t vocab_size) {
+  if (id >= 0 && id < vocab_size) return absl::OkStatus();
+  return Invalid("%s: want token ids 0..%d, got %d", field, vocab_size - 1, id);
+}
+
+absl::Status ValidateSampling(const SamplingParams& p, int32_t vocab_size) {
+  RETURN_IF_ERROR(InRange("sampling.temperature", p.temperature, 0, 100));
+  if (p.top_k < 0) return Invalid("sampling.top_k: want >= 0 (0: all), got %d", p.top_k);
+  RETURN_IF_ERROR(InHalfOpen("sampling.typical_p", p.typical_p, 0, 1));
+  RETURN_IF_ERROR(InHalfOpen("sampling.top_p", p.top_p, 0, 1));
+  RETURN_IF_ERROR(InRange("sampling.min_p", p.min_p, 0, 1));
+  RETURN_IF_ERROR(InRange("sampling.presence_penalty", p.presence_penalty, -2, 2));
+  RETURN_IF_ERROR(InRange("sampling.frequency_penalty", p.frequency_penalty, -2, 2));
+  RETURN_IF_ERROR(InHalfOpen("sampling.repetition_penalty", p.repetition_penalty, 0, 10));
+  if (p.penalty_last_n < -1) {
+    return Invalid("sampling.penalty_last_n: want >= -1 (-1: all), got %d", p.penalty_last_n);
+  }
+  RETURN_IF_ERROR(InRange("sampling.n", p.n, 1, 64));
+  if (p.logit_bias.size() > 1024) {
+    return Invalid("sampling.logit_bias: want at most 1024 entries, got %d", p.logit_bias.size());
+  }
+  for (const LogitBias& entry : p.logit_bias) {
+    RETURN_IF_ERROR(TokenInVocabulary("sampling.logit_bias", entry.token_id, vocab_size));
+    RETURN_IF_ERROR(InRange("sampling.logit_bias", entry.bias, -100, 100));
+  }
+  for (const int32_t id : p.allowed_token_ids) {
+    RETURN_IF_ERROR(TokenInVocabulary("sampling.allowed_token_ids", id, vocab_size));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateStop(const StopParams& p, int32_t vocab_size) {
+  if (p.max_tokens.has_value() && *p.max_tokens < 1) {
+    return Invalid("stop.max_tokens: want >= 1, got %d", *p.max_tokens);
+  }
+  if (p.min_tokens < 0) return Invalid("stop.min_tokens: want >= 0, got %d", p.min_tokens);
+  if (p.max_tokens.has_value() && p.min_tokens > *p.max_tokens) {
+    return Invalid("stop.min_tokens: want at most max_tokens (%d), got %d", *p.max_tokens,
+                   p.min_tokens);
+  }
+  if (p.stop.size() > 16) {
+    return Invalid("stop.stop: want at most 16 strings, got %d", p.stop.size());
+  }
+  for (const std::string& text : p.stop) {
+    if (text.empty() || text.size() > 256) {
+      return Invalid("stop.stop: want 1..256 bytes each, got %d", text.size());
+    }
+  }
+  for (const int32_t id : p.stop_token_ids) {
+    RETURN_IF_ERROR(TokenInVocabulary("stop.stop_token_ids", id, vocab_size));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Validate(const SamplingParams& sampling, const StopParams& stop,
+                      const OutputOptions& output, const CacheParams& cache,
+                      const SchedParams& sched, int32_t vocab_size) {
+  RETURN_IF_ERROR(ValidateSampling(sampling, vocab_size));
+  RETURN_IF_ERROR(ValidateStop(stop, vocab_size));
+  if (output.top_logprobs) {
+    RETURN_IF_ERROR(InRange("output.top_logprobs", *output.top_logprobs, 0, 20));
+  }
+  if (output.prompt_logprobs) {
+    RETURN_IF_ERROR(InRange("output.prompt_logprobs", *output.prompt_logprobs, 0, 20));
+  }
+  if (cache.salt.size() > 256) {
+    return Invalid("cache.salt: want at most 256 bytes, got %d", cache.salt.size());
+  }
+  RETURN_IF_ERROR(InRange("sched.priority", sched.priority, -100, 100));
+  if (sched.tenant.size() > 256) {
+    return Invalid("sched.tenant: want at most 256 bytes, got %d", sched.tenant.size());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire::engine

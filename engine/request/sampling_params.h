@@ -1,0 +1,73 @@
+#pragma once
+
+// How the next token is drawn, and when to stop. Ranges are checked once, by Validate.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace quire::engine {
+
+struct LogitBias {
+  int32_t token_id = 0;
+  float bias = 0.0f;  // added to the logit, -100..100
+};
+
+// Stages run in this order: penalties, bias and allowed ids, temperature, top_k, typical_p, top_p,
+// min_p; then token = argmax over the kept ids of logit / T + Gumbel(Philox(seed, position, id)).
+struct SamplingParams {
+  float temperature = 1.0f;           // 0: greedy; at most 100
+  int32_t top_k = 0;                  // 0: all
+  float typical_p = 1.0f;             // (0, 1]; 1: off (arXiv:2202.00666)
+  float top_p = 1.0f;                 // (0, 1]; 1: off
+  float min_p = 0.0f;                 // [0, 1]; 0: off
+  float presence_penalty = 0.0f;      // -2..2, once per token that occurred among the generated
+  float frequency_penalty = 0.0f;     // -2..2, per occurrence among the generated
+  float repetition_penalty = 1.0f;    // (0, 10]; 1: off; counts the prompt too (arXiv:1909.05858)
+  int32_t penalty_last_n = -1;        // tokens looked back for penalties; -1: all, 0: none
+  std::optional<uint64_t> seed;       // absent: drawn at admission and reported
+  int32_t n = 1;                      // samples of one prompt, 1..64; sample k uses seed + k
+  std::vector<LogitBias> logit_bias;  // at most 1024
+  std::vector<int32_t> allowed_token_ids;  // empty: all
+};
+
+struct StopParams {
+  std::optional<int32_t> max_tokens;  // generated tokens; absent: to the context's end
+  int32_t min_tokens = 0;             // before these, tokens that would end it are not drawn
+  std::vector<std::string> stop;      // strings, at most 16, each 1..256 bytes
+  std::vector<int32_t> stop_token_ids;
+  bool include_stop = false;  // keep the stop string or token in the output
+  bool ignore_eos = false;    // do not stop at the model's own end tokens
+};
+
+struct OutputOptions {
+  bool text = true;
+  bool token_ids = false;
+  std::optional<int32_t> top_logprobs;     // 0..20: the drawn token's logprob and this many best
+  std::optional<int32_t> prompt_logprobs;  // 0..20; implies CacheParams::bypass_read
+  bool echo = false;                       // the prompt's text first
+  bool usage_per_chunk = false;
+  bool skip_special_tokens = true;
+};
+
+struct CacheParams {
+  std::string salt;  // requests share cached prefixes only with those of equal tenant and salt
+  bool bypass_read = false;
+  bool bypass_write = false;
+};
+
+struct SchedParams {
+  int32_t priority = 0;  // -100..100; larger is served first
+  std::string tenant;
+};
+
+// InvalidArgument whose message begins with the field's name: "sampling.top_p: want (0, 1],
+// got 1.5".
+absl::Status Validate(const SamplingParams& sampling, const StopParams& stop,
+                      const OutputOptions& output, const CacheParams& cache,
+                      const SchedParams& sched, int32_t vocab_size);
+
+}  // namespace quire::engine

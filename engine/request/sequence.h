@@ -1,0 +1,39 @@
+#pragma once
+
+// One stream of tokens: sample k of a request.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/time/time.h"
+
+#include "engine/request/request.h"
+
+namespace quire::engine {
+
+// The samples of one request have consecutive ids: first, first + 1, ... first + n - 1. The first
+// computes the prompt; the others are forked from it when the prompt's last row is sampled.
+using SequenceId = int64_t;
+
+// Owned by the scheduler; step thread only.
+struct Sequence {
+  SequenceId id = 0;
+  int32_t sample_index = 0;
+  std::shared_ptr<Request> request;
+
+  std::vector<int32_t> tokens;  // the prompt, then what was sampled; committed ones only
+  int64_t num_computed = 0;     // leading tokens whose K and V are in the cache
+  int64_t num_cached = 0;       // prompt tokens that came out of the prefix cache, first admission
+  int64_t num_recomputed = 0;   // tokens computed again after preemptions
+  int32_t num_preemptions = 0;
+
+  absl::Time first_scheduled = absl::InfinitePast();
+  absl::Time stalled_since = absl::InfiniteFuture();
+  FinishReason finish_reason = FinishReason::kNone;
+
+  int64_t prompt_len() const { return static_cast<int64_t>(request->prompt_ids.size()); }
+  int64_t num_generated() const { return static_cast<int64_t>(tokens.size()) - prompt_len(); }
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,66 @@
+#pragma once
+
+// What a sequence gives back, step by step, and what a whole request came to.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace quire::engine {
+
+enum class FinishReason : uint8_t {
+  kNone,    // it goes on
+  kStop,    // an end token, a stop token or a stop string
+  kLength,  // max_tokens or the context's end
+  kAbort,   // cancelled, aborted, past its deadline or stalled
+};
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob =
+      0.0f;  // natural log, of the model's own distribution (temperature 1, no penalties)
+};
+
+// One position: the token that stands there, and the most likely ones, best first.
+struct PositionLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;  // of all samples
+  int64_t cached_tokens = 0;      // of the prompt, not computed
+  int64_t recomputed_tokens = 0;  // after preemptions
+  int64_t num_preemptions = 0;
+};
+
+struct Timings {
+  absl::Duration queue;    // arrival to first scheduled
+  absl::Duration prefill;  // first scheduled to first token
+  absl::Duration ttft;     // arrival to first token
+  absl::Duration decode;   // first to last token
+};
+
+struct TokenDelta {
+  int32_t index = 0;  // sample, 0..n-1
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::vector<PositionLogprobs> logprobs;         // one per token of token_ids, when asked for
+  std::vector<PositionLogprobs> prompt_logprobs;  // of prompt positions 1.., in order, by chunks
+  FinishReason finish_reason = FinishReason::kNone;
+  std::string stop_string;  // the one that stopped it
+  std::optional<int32_t> stop_token_id;
+  uint64_t seed = 0;           // of this sample
+  std::optional<Usage> usage;  // when asked for per chunk
+};
+
+struct RequestSummary {
+  Usage usage;
+  Timings timings;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,40 @@
+#include "engine/sampling/gumbel.h"
+
+#include <array>
+#include <cmath>
+
+namespace quire::engine {
+namespace {
+
+constexpr double kTwoTo32 = 4294967296.0;
+constexpr double kMinGumbel = -4.0;  // below every GumbelFromBits
+constexpr int kStepsPerUnit = 16;
+constexpr int kNumSteps = static_cast<int>((kMaxGumbel - kMinGumbel) * kStepsPerUnit) + 1;
+
+// Step s holds for every Gumbel from kMinGumbel + s / kStepsPerUnit up to the next.
+std::array<uint32_t, kNumSteps> MakeReach() {
+  std::array<uint32_t, kNumSteps> reach;
+  for (int step = 0; step < kNumSteps; ++step) {
+    // The slack swallows the rounding of the exponentials here and of the sums that are compared.
+    const double gumbel = kMinGumbel + static_cast<double>(step) / kStepsPerUnit - 1e-6;
+    const double bits = std::exp(-std::exp(-gumbel)) * kTwoTo32 - 2.0;
+    reach[static_cast<size_t>(step)] = bits > 0.0 ? static_cast<uint32_t>(bits) : 0;
+  }
+  return reach;
+}
+
+}  // namespace
+
+double GumbelFromBits(uint32_t bits) {
+  const double u = (static_cast<double>(bits) + 0.5) / kTwoTo32;
+  return -std::log(-std::log(u));
+}
+
+uint32_t BitsThatMayReach(double gumbel) {
+  static const std::array<uint32_t, kNumSteps> reach = MakeReach();
+  if (!(gumbel > kMinGumbel)) return 0;
+  if (gumbel >= kMaxGumbel) return reach.back();
+  return reach[static_cast<size_t>((gumbel - kMinGumbel) * kStepsPerUnit)];
+}
+
+}  // namespace quire::engine

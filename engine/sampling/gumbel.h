@@ -1,0 +1,50 @@
+#pragma once
+
+// The noise that makes a draw: one Gumbel variable for each (seed, output position, token id).
+//
+//   bits   = Philox4x32-10(counter {id / 4, position low, position high, 0}, key {seed low,
+//   high})[id % 4] u      = (bits + 1/2) / 2^32                         in (0, 1), never 0 or 1
+//   Gumbel = -log(-log(u))                               float64
+//
+// argmax over ids of logit / T + Gumbel is a draw from softmax(logit / T) (Gumbel-max). Since each
+// id has noise of its own, what else is kept, batched or computed first cannot change it.
+// The logarithms are the C library's in float64, in one translation unit: no ISA path of ours has
+// its own, so all of them give the same bits.
+
+#include <cstdint>
+
+#include "engine/sampling/philox.h"
+
+namespace quire::engine {
+
+// Which noise: of one output position of one sample.
+struct NoiseKey {
+  uint64_t seed = 0;     // the request's, plus the sample's index
+  int64_t position = 0;  // tokens generated before this one
+};
+
+inline constexpr PhiloxCounter NoiseCounter(const NoiseKey& key, uint32_t id_over_4) {
+  const auto position = static_cast<uint64_t>(key.position);
+  return {id_over_4, static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0};
+}
+
+inline constexpr PhiloxKey NoisePhiloxKey(const NoiseKey& key) {
+  return {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)};
+}
+
+inline constexpr uint32_t NoiseBits(const NoiseKey& key, int32_t id) {
+  const auto unsigned_id = static_cast<uint32_t>(id);
+  return Philox4x32(NoiseCounter(key, unsigned_id / 4), NoisePhiloxKey(key))[unsigned_id % 4];
+}
+
+// Grows with `bits`; from about -3.13 to about 22.87.
+double GumbelFromBits(uint32_t bits);
+
+// Above every GumbelFromBits: a logit that lies further than this below the best score cannot win.
+inline constexpr double kMaxGumbel = 22.9;
+
+// Bits below the returned value give a Gumbel of less than `gumbel`: the cheap way to see that an
+// id cannot win, without a logarithm. Never too high; a little too low at times.
+uint32_t BitsThatMayReach(double gumbel);
+
+}  // namespace quire::engine

@@ -1,0 +1,21 @@
+#include "engine/sampling/min_p.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace quire::engine {
+
+void ApplyMinP(float min_p, KeptSet& kept) {
+  if (min_p <= 0.0f) return;
+  const double depth = -std::log(static_cast<double>(min_p)) * kept.temperature();
+  if (kept.is_whole_row()) {
+    kept.ListAtLeast(kept.row_max() - depth);
+    return;
+  }
+  std::vector<Candidate>& list = kept.list();
+  const float max = std::min_element(list.begin(), list.end())->logit;  // `<`: likelier first
+  std::erase_if(list, [lowest = max - depth](const Candidate& c) { return c.logit < lowest; });
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,41 @@
+#pragma once
+
+// Penalties on tokens that have occurred.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/request/sampling_params.h"
+
+namespace quire::engine {
+
+// Whether any penalty would change a logit.
+bool HasPenalties(const SamplingParams& params);
+
+// Per id that occurs in the window, in this order (as vLLM):
+//   repetition  once for an id of the prompt or the output: logit > 0 ? logit / r : logit * r
+//   (CTRL,
+//               arXiv:1909.05858; HF transformers' RepetitionPenaltyLogitsProcessor)
+//   frequency   logit -= f * occurrences in the output
+//   presence    logit -= p when it occurs in the output
+// The window is the last penalty_last_n tokens of prompt and output together; -1: all.
+class Penalties {
+ public:
+  explicit Penalties(int32_t vocab_size) : occurrences_(vocab_size) {}
+
+  // `tokens` are the prompt's `prompt_len` and then the output's. Ids outside of `logits` are
+  // passed over. Costs O(window).
+  void Apply(const SamplingParams& params, std::span<const int32_t> tokens, int64_t prompt_len,
+             std::span<float> logits);
+
+ private:
+  struct Count {
+    int32_t in_window = 0;
+    int32_t in_output = 0;
+  };
+  std::vector<Count> occurrences_;  // by id; all zero between calls
+  std::vector<int32_t> seen_;       // ids whose count is not zero
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,27 @@
+#pragma once
+
+// The inner loops of row_passes.h, one set per ISA: integer operations and single float operations
+// per element, so that all sets give the same bits and which one runs is nobody's business.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/sampling/gumbel.h"
+
+namespace quire::engine {
+
+struct RowKernels {
+  const char* isa;
+  void (*maxima)(std::span<const float> logits, std::span<float> maxima);  // BlockMaxima
+  double (*sum)(std::span<const float> logits, float max, float temperature,
+                std::span<float> exponentials);  // SumOfWeights
+  // Noise bits of kRowBlock consecutive ids from `first_id`, a multiple of 4. Whether any is at
+  // least `low`.
+  bool (*noise)(const NoiseKey& key, int64_t first_id, uint32_t low, uint32_t* bits);
+};
+
+// What this machine can run, the fastest first.
+const std::vector<RowKernels>& AvailableRowKernels();
+
+}  // namespace quire::engine

@@ -1,0 +1,119 @@
+#include "engine/sampling/sampler.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+#include "base/check.h"
+#include "engine/sampling/logit_edits.h"
+#include "engine/sampling/logprobs.h"
+#include "engine/sampling/min_p.h"
+#include "engine/sampling/row_passes.h"
+#include "engine/sampling/token_stops.h"
+#include "engine/sampling/top_k_top_p.h"
+
+namespace quire::engine {
+
+struct Sampler::Lane {
+  explicit Lane(int32_t vocab_size) : penalties(vocab_size) {}
+
+  std::vector<float> maxima;
+  std::vector<float> edited;          // the row's copy, when the request changes logits
+  std::vector<float> allowed_logits;  // scratch of ApplyAllowedIds
+  Penalties penalties;
+  KeptSet kept;
+  TypicalP typical_p;
+};
+
+Sampler::Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_lanes)
+    : vocab_size_(vocab_size), end_ids_(std::move(end_ids)) {
+  lanes_.reserve(num_lanes);
+  for (int32_t i = 0; i < num_lanes; ++i) lanes_.emplace_back(vocab_size);
+}
+
+Sampler::~Sampler() = default;
+
+absl::StatusOr<SampledRow> Sampler::Sample(const SampleRow& row) {
+  return SampleWith(lanes_.front(), row);
+}
+
+void Sampler::Sample(std::span<const SampleRow> rows, const ParallelFor& parallel_for,
+                     std::vector<absl::StatusOr<SampledRow>>& results) {
+  results.assign(rows.size(), SampledRow());
+  const auto num_rows = static_cast<int64_t>(rows.size());
+  const int64_t num_lanes = std::min<int64_t>(std::ssize(lanes_), num_rows);
+  if (!parallel_for || num_lanes <= 1) {
+    for (int64_t i = 0; i < num_rows; ++i) results[i] = SampleWith(lanes_.front(), rows[i]);
+    return;
+  }
+  std::atomic<int64_t> next = 0;  // rows differ in cost: each lane takes the next one
+  parallel_for(num_lanes, [&](int64_t lane) {
+    for (int64_t i = next++; i < num_rows; i = next++) {
+      results[i] = SampleWith(lanes_[lane], rows[i]);
+    }
+  });
+}
+
+// The row itself when the request leaves every logit as it is.
+std::span<const float> Sampler::EditLogits(Lane& lane, const SampleRow& row) const {
+  const SamplingParams& params = row.request->params.sampling;
+  const StopParams& stop = row.request->params.stop;
+  const int64_t num_generated = std::ssize(row.tokens) - row.prompt_len;
+  const bool must_go_on = MustGoOn(stop, num_generated);
+  if (!HasPenalties(params) && params.logit_bias.empty() && params.allowed_token_ids.empty() &&
+      !must_go_on) {
+    return row.logits;
+  }
+  lane.edited.assign(row.logits.begin(), row.logits.end());
+  if (HasPenalties(params)) {
+    lane.penalties.Apply(params, row.tokens, row.prompt_len, lane.edited);
+  }
+  ApplyLogitBias(params.logit_bias, lane.edited);
+  ApplyAllowedIds(params.allowed_token_ids, lane.allowed_logits, lane.edited);
+  if (must_go_on) {
+    if (!stop.ignore_eos) Ban(end_ids_, lane.edited);
+    Ban(stop.stop_token_ids, lane.edited);
+  }
+  return lane.edited;
+}
+
+absl::StatusOr<SampledRow> Sampler::SampleWith(Lane& lane, const SampleRow& row) const {
+  QUIRE_CHECK(std::ssize(row.logits) <= vocab_size_) << "logits: got " << row.logits.size();
+  QUIRE_CHECK(std::ssize(row.tokens) >= row.prompt_len) << "tokens end inside of the prompt";
+  const SamplingParams& params = row.request->params.sampling;
+  lane.maxima.resize(NumRowBlocks(std::ssize(row.logits)));
+  BlockMaxima(row.logits, lane.maxima);
+  if (const float max = *std::max_element(lane.maxima.begin(), lane.maxima.end());
+      !std::isfinite(max)) {
+    return absl::InternalError(absl::StrFormat("logits: want a finite maximum, got %f", max));
+  }
+  const std::span<const float> logits = EditLogits(lane, row);
+  if (logits.data() != row.logits.data()) BlockMaxima(logits, lane.maxima);
+
+  SampledRow sampled = {.id = ArgMax(logits, lane.maxima)};
+  if (sampled.id < 0) {
+    return absl::InvalidArgumentError(
+        "sampling.allowed_token_ids: no id is left to draw: each one ends the output before "
+        "stop.min_tokens, or has no probability");
+  }
+  if (params.temperature > 0.0f) {
+    KeptSet& kept = lane.kept;
+    kept.Reset(logits, lane.maxima, params.temperature);
+    ApplyTopK(params.top_k, kept);
+    lane.typical_p.Apply(params.typical_p, kept);
+    ApplyTopP(params.top_p, kept);
+    ApplyMinP(params.min_p, kept);
+    const int64_t position = std::ssize(row.tokens) - row.prompt_len;
+    sampled.id = kept.Draw({.seed = row.seed, .position = position});
+  }
+  if (const std::optional<int32_t> num_top = row.request->params.output.top_logprobs) {
+    sampled.logprobs = ComputeLogprobs(row.logits, sampled.id, *num_top);
+  }
+  return sampled;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,56 @@
+#include "engine/sampling/typical_p.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/sampling/select_mass.h"
+
+namespace quire::engine {
+namespace {
+
+// Where depths stop to differ, so that they stay finite at any temperature; weights are 0 long
+// before.
+constexpr double kLowestDepth = -1e9;
+
+}  // namespace
+
+void TypicalP::Apply(float typical_p, KeptSet& kept) {
+  if (typical_p >= 1.0f) return;
+  if (kept.is_whole_row()) {
+    kept.SumOfWeights();  // one fast pass for all weights
+    kept.ListAtLeast(-std::numeric_limits<double>::infinity());
+  }
+  std::vector<Candidate>& list = kept.list();
+
+  // With d = (logit - max) / temperature and w = e^d: surprise = log(sum w) - d, and its mean, the
+  // entropy, is log(sum w) - sum(w d) / sum w; the distance needs no logarithm.
+  const auto depth = [&kept](const Candidate& candidate) {
+    const double d = (static_cast<double>(candidate.logit) - kept.row_max()) / kept.temperature();
+    return std::max(d, kLowestDepth);
+  };
+  double sum = 0.0;
+  double weighted_depth = 0.0;
+  for (const Candidate& candidate : list) {
+    const double weight = kept.WeightOf(candidate);
+    if (weight == 0.0) continue;  // 0 * -infinity counts 0
+    sum += weight;
+    weighted_depth += weight * depth(candidate);
+  }
+  const double mean_depth = weighted_depth / sum;
+
+  entries_.clear();
+  entries_.reserve(list.size());
+  for (const Candidate& candidate : list) {
+    entries_.push_back(
+        {.distance = std::abs(mean_depth - depth(candidate)), .candidate = candidate});
+  }
+  const int64_t count = SelectMass(
+      entries_, static_cast<double>(typical_p) * sum,
+      [](const Entry& entry) { return entry.distance; },
+      [&kept](const Entry& entry) { return kept.WeightOf(entry.candidate); });
+  list.clear();
+  for (int64_t i = 0; i < count; ++i) list.push_back(entries_[i].candidate);
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,286 @@
+#include "engine/scheduler/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "base/check.h"
+#include "engine/scheduler/scheduler_state.h"
+
+namespace quire::engine {
+
+Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
+    : config_(config), blocks_(blocks), starts_to_oldest_(config.starts_per_oldest) {
+  QUIRE_CHECK(config.max_num_seqs > 0 && config.max_num_batched_tokens > 0 &&
+              config.max_logit_rows > 0 && config.starts_per_oldest > 0);
+  QUIRE_CHECK(config.pipeline_depth == 0 || config.pipeline_depth == 1)
+      << "pipeline_depth " << config.pipeline_depth;
+  waiting_.reserve(config.max_num_seqs);
+  running_.reserve(config.max_num_seqs);
+  scratch_.reserve(config.max_num_seqs);
+}
+
+Scheduler::~Scheduler() {
+  for (const auto& [id, state] : states_) {
+    if (blocks_.Holds(id)) blocks_.Release(id);
+  }
+}
+
+void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
+  const std::shared_ptr<Request>& request = sequence->request;
+  const int32_t n = request->params.sampling.n;
+  QUIRE_CHECK(n >= 1 && n <= config_.max_num_seqs && request->max_tokens >= 1 &&
+              !sequence->tokens.empty() && sequence->sample_index == 0)
+      << "sequence " << sequence->id;
+  auto group = std::make_shared<Group>();
+  group->request = request;
+  group->root_key = CacheRootKey(config_.model, /*adapter=*/"", request->params.sched.tenant,
+                                 request->params.cache.salt);
+  group->tenant = shares_.Enter(request->params.sched.tenant);
+  sequence->tokens.reserve(sequence->tokens.size() + request->max_tokens);
+  State& state = NewState(std::move(sequence), std::move(group), next_order_);
+  next_order_ += n;
+  waiting_.push_back(&state);
+  no_start_until_ = 0;
+}
+
+Scheduler::State& Scheduler::NewState(std::shared_ptr<Sequence> sequence,
+                                      std::shared_ptr<Group> group, uint64_t order) {
+  std::unique_ptr<State>& state = states_[sequence->id];
+  QUIRE_CHECK(state == nullptr) << "sequence " << sequence->id << " exists";
+  state = std::make_unique<State>();
+  state->sequence = std::move(sequence);
+  state->group = std::move(group);
+  state->order = order;
+  ++state->group->num_left;
+  return *state;
+}
+
+void Scheduler::InsertRunning(State& state) {
+  state.phase = State::Phase::kRunning;
+  num_places_ += state.num_samples();
+  const auto place = std::ranges::upper_bound(running_, state.order, {}, &State::order);
+  running_.insert(place, &state);
+}
+
+absl::Status Scheduler::Cancel(SequenceId id) {
+  const auto it = states_.find(id);
+  if (it == states_.end()) {
+    return absl::NotFoundError(absl::StrCat("sequence ", id, " does not run"));
+  }
+  dropped_.push_back(End(*it->second, FinishReason::kAbort, EndCause::kCancelled));
+  return absl::OkStatus();
+}
+
+std::vector<FinishedSequence> Scheduler::TakeDropped() {
+  return std::exchange(dropped_, std::vector<FinishedSequence>());
+}
+
+void Scheduler::DropEnded(absl::Time now) {
+  const auto cause = [&](State& state) {
+    const Request& request = state.request();
+    if (request.cancelled.load(std::memory_order_acquire)) return EndCause::kCancelled;
+    if (request.params.deadline <= now) return EndCause::kDeadline;
+    if (state.stalled() && now - state.sequence->stalled_since >= config_.stalled_stream_timeout &&
+        !SinkCanTake(state, 1, now)) {
+      return EndCause::kStalled;
+    }
+    return EndCause::kFinished;
+  };
+  for (std::vector<State*>* list : {&running_, &waiting_}) {
+    for (size_t i = list->size(); i-- > 0;) {  // backwards: End() takes it out
+      State& state = *(*list)[i];
+      const EndCause why = cause(state);
+      if (why != EndCause::kFinished) dropped_.push_back(End(state, FinishReason::kAbort, why));
+    }
+  }
+}
+
+FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause cause) {
+  const SequenceId id = state.sequence->id;
+  if (state.phase == State::Phase::kRunning) {
+    blocks_.Release(id);
+    num_places_ -= state.num_samples();
+    running_.erase(std::ranges::find(running_, &state));
+  } else {
+    waiting_.erase(std::ranges::find(waiting_, &state));
+  }
+  state.phase = State::Phase::kEnded;
+  state.sequence->finish_reason = reason;
+  if (--state.group->num_left == 0) shares_.Leave(state.group->tenant);
+
+  FinishedSequence finished{.sequence = state.sequence, .cause = cause};
+  const auto it = states_.find(id);
+  ended_.push_back(std::move(it->second));
+  states_.erase(it);
+  no_start_until_ = 0;
+  return finished;
+}
+
+Scheduler::InFlight& Scheduler::OldestInFlight(const StepPlan& plan) {
+  QUIRE_CHECK(!in_flight_.empty() && in_flight_.front().step == plan.step &&
+              in_flight_.front().items.size() == plan.entries.size())
+      << "step " << plan.step << " is not the next to complete";
+  return in_flight_.front();
+}
+
+void Scheduler::EndOldestInFlight() {
+  InFlight step = std::move(in_flight_.front());
+  in_flight_.erase(in_flight_.begin());
+  step.items.clear();
+  spare_in_flight_.push_back(std::move(step));
+  ForgetEnded();
+}
+
+void Scheduler::ForgetEnded() {
+  std::erase_if(ended_, [](const auto& state) { return state->in_flight == 0; });
+}
+
+std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
+                                                  const SampledTokens& sampled) {
+  std::vector<FinishedSequence> finished;
+  InFlight& step = OldestInFlight(plan);
+  blocks_.CompleteStep(plan.step);
+  size_t first_token = 0;
+  for (size_t i = 0; i < plan.entries.size(); ++i) {
+    const StepPlanEntry& entry = plan.entries[i];
+    const InFlight::Item& item = step.items[i];
+    State& state = *item.state;
+    QUIRE_CHECK(first_token + entry.num_samples <= sampled.tokens.size())
+        << sampled.tokens.size() << " tokens, for " << first_token + entry.num_samples;
+    const std::span<const SampledToken> tokens =
+        std::span(sampled.tokens).subspan(first_token, entry.num_samples);
+    first_token += entry.num_samples;
+
+    --state.in_flight;
+    state.unsampled -= entry.num_samples;
+    state.group->deltas_in_flight -= item.num_deltas;
+    if (state.phase == State::Phase::kEnded) {
+      stats_.num_overrun += entry.num_tokens;
+      continue;
+    }
+    Sequence& sequence = *state.sequence;
+    const bool lost = item.num_holds != state.num_holds;  // preempted meanwhile
+    if (!lost) {
+      sequence.num_computed += entry.num_tokens;
+      blocks_.Commit(sequence.id, sequence.tokens, sequence.num_computed);
+    }
+    if (tokens.empty()) continue;
+    if (!state.forked) {
+      ForkSamples(state, tokens, lost, finished);
+    } else {
+      TakeToken(state, tokens[0], finished);
+    }
+  }
+  QUIRE_CHECK(first_token == sampled.tokens.size())
+      << sampled.tokens.size() << " tokens, for " << first_token;
+  EndOldestInFlight();
+  return finished;
+}
+
+std::vector<FinishedSequence> Scheduler::Fail(const StepPlan& plan) {
+  std::vector<FinishedSequence> finished;
+  InFlight& step = OldestInFlight(plan);
+  blocks_.CompleteStep(plan.step);
+  for (size_t i = 0; i < plan.entries.size(); ++i) {
+    State& state = *step.items[i].state;
+    --state.in_flight;
+    state.unsampled -= plan.entries[i].num_samples;
+    state.group->deltas_in_flight -= step.items[i].num_deltas;
+    if (state.phase == State::Phase::kEnded) continue;
+    finished.push_back(End(state, FinishReason::kAbort, EndCause::kFailed));
+  }
+  EndOldestInFlight();
+  return finished;
+}
+
+void Scheduler::ForkSamples(State& first, std::span<const SampledToken> sampled, bool lost,
+                            std::vector<FinishedSequence>& finished) {
+  first.forked = true;
+  Sequence& sequence = *first.sequence;
+  for (size_t k = 1; k < sampled.size(); ++k) {
+    auto sibling = std::make_shared<Sequence>();
+    sibling->id = sequence.id + static_cast<SequenceId>(k);
+    sibling->sample_index = static_cast<int32_t>(k);
+    sibling->request = sequence.request;
+    sibling->tokens.reserve(sequence.tokens.capacity());
+    sibling->tokens = sequence.tokens;
+    sibling->first_scheduled = sequence.first_scheduled;
+    State& state = NewState(std::move(sibling), first.group, first.order + k);
+    state.started = true;
+    state.forked = true;
+    state.num_known = first.num_known;
+    if (lost) {
+      waiting_.push_back(&state);
+    } else {
+      state.sequence->num_computed = sequence.num_computed;
+      state.num_planned = sequence.num_computed;
+      blocks_.Fork(sequence.id, state.sequence->id);
+      --num_places_;  // of the first one, which held it until now
+      InsertRunning(state);
+    }
+    TakeToken(state, sampled[k], finished);
+  }
+  TakeToken(first, sampled[0], finished);
+}
+
+void Scheduler::TakeToken(State& state, const SampledToken& token,
+                          std::vector<FinishedSequence>& finished) {
+  if (token.finish_reason == FinishReason::kAbort) {
+    finished.push_back(End(state, FinishReason::kAbort, EndCause::kFailed));
+    return;
+  }
+  state.sequence->tokens.push_back(token.id);
+  ++stats_.generated_tokens;
+  if (token.finish_reason != FinishReason::kNone) {
+    finished.push_back(End(state, token.finish_reason, EndCause::kFinished));
+  }
+}
+
+void Scheduler::Recycle(StepPlan plan) {
+  plan.entries.clear();
+  plan.copies.clear();
+  if (spare_plans_.size() < 2) spare_plans_.push_back(std::move(plan));
+}
+
+absl::Time Scheduler::NextWakeup() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [id, state] : states_) {
+    next = std::min({next, state->request().params.deadline,
+                     state->sequence->stalled_since + config_.stalled_stream_timeout});
+  }
+  return next;
+}
+
+SchedulerStats Scheduler::stats() const {
+  SchedulerStats stats = stats_;
+  stats.num_waiting = static_cast<int64_t>(waiting_.size());
+  stats.num_running = static_cast<int64_t>(running_.size());
+  for (const State* state : running_) stats.num_stalled += state->stalled() ? 1 : 0;
+  for (const State* state : waiting_) stats.num_stalled += state->stalled() ? 1 : 0;
+  return stats;
+}
+
+void Scheduler::CheckInvariants() const {
+  int32_t places = 0;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const State& state = *running_[i];
+    places += state.num_samples();
+    QUIRE_CHECK(state.phase == State::Phase::kRunning && blocks_.Holds(state.sequence->id));
+    QUIRE_CHECK(i == 0 || running_[i - 1]->older_than(state)) << "running_ is not oldest first";
+    QUIRE_CHECK(state.num_planned <= state.num_tokens() + state.unsampled &&
+                state.sequence->num_computed <= state.num_planned);
+    QUIRE_CHECK(state.in_flight > 0 || state.num_planned == state.sequence->num_computed);
+  }
+  for (const State* state : waiting_) {
+    QUIRE_CHECK(state->phase == State::Phase::kWaiting && !blocks_.Holds(state->sequence->id));
+    QUIRE_CHECK(state->sequence->num_computed == 0);
+  }
+  QUIRE_CHECK(places == num_places_ && places <= config_.max_num_seqs)
+      << places << " places, " << num_places_ << " known of";
+  QUIRE_CHECK(states_.size() == running_.size() + waiting_.size());
+  blocks_.CheckInvariants();
+}
+
+}  // namespace quire::engine

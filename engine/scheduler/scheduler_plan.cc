@@ -1,0 +1,339 @@
+// Scheduler::Schedule and what it is made of: one step's plan.
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/scheduler/scheduler.h"
+#include "engine/scheduler/scheduler_state.h"
+
+namespace quire::engine {
+namespace {
+
+// After a start that did not fit, calls of Schedule until it is tried again although no more blocks
+// are to be had: others may have computed part of its prompt.
+constexpr int64_t kSchedulesToRetryStart = 8;
+
+// What the oldest sequence gets of a step's prefill tokens when others come before it.
+constexpr int32_t kOldestShare = 8;
+
+}  // namespace
+
+StepPlan Scheduler::Schedule(absl::Time now) {
+  QUIRE_CHECK(static_cast<int32_t>(in_flight_.size()) <= config_.pipeline_depth)
+      << in_flight_.size() << " steps are in flight";
+  StepPlan plan;
+  if (!spare_plans_.empty()) {
+    plan = std::move(spare_plans_.back());
+    spare_plans_.pop_back();
+  }
+  plan.step = step_ + 1;
+  plan.num_tokens = 0;
+  in_flight_.emplace_back();
+  if (!spare_in_flight_.empty()) {
+    in_flight_.back() = std::move(spare_in_flight_.back());
+    spare_in_flight_.pop_back();
+  }
+  in_flight_.back().step = plan.step;
+  ++num_schedules_;
+  num_sampled_ = 0;
+  blocks_waited_for_ = false;
+
+  DropEnded(now);
+  ForgetEnded();
+  blocks_.BeginStep(plan.step);
+  Budget budget{.tokens = config_.max_num_batched_tokens, .logit_rows = config_.max_logit_rows};
+  PlanDecodes(now, budget, plan);
+  PlanPrefills(now, budget, plan);
+  StartWaiting(now, budget, plan);
+  blocks_.EndStep(!plan.empty(), &plan.copies);
+
+  if (plan.empty()) {
+    spare_in_flight_.push_back(std::move(in_flight_.back()));
+    in_flight_.pop_back();
+    return plan;
+  }
+  step_ = plan.step;
+  ++stats_.num_steps;
+  stats_.scheduled_tokens += plan.num_tokens;
+  return plan;
+}
+
+bool Scheduler::SinkCanTake(State& state, int32_t num_deltas, absl::Time now) {
+  absl::Time& since = state.sequence->stalled_since;
+  if (state.request().sink->CanTake(state.group->deltas_in_flight + num_deltas)) {
+    since = absl::InfiniteFuture();
+    return true;
+  }
+  since = std::min(since, now);
+  return false;
+}
+
+void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
+  // A prefill always gets a token, or decodes enough could hold it up for ever.
+  const bool any_prefill = std::ranges::any_of(running_, [](const State* s) {
+    return !s->IsDecode() && !s->AwaitsToken() && !s->stalled();
+  });
+  const int32_t kept = any_prefill ? 1 : 0;
+  scratch_ = running_;
+  for (State* state : scratch_) {
+    if (budget.tokens <= kept) return;
+    // A victim of an older one no longer runs.
+    if (state->phase != State::Phase::kRunning || !state->IsDecode() || state->AwaitsToken()) {
+      continue;
+    }
+    if (!SinkCanTake(*state, 1, now)) continue;
+    if (!MakeRoom(*state, state->num_planned + 1)) {
+      blocks_waited_for_ = true;
+      continue;
+    }
+    PlanChunk(*state, 1, plan);
+    --budget.tokens;
+  }
+}
+
+int32_t Scheduler::ChunkLimit(const State& state, const Budget& budget) const {
+  int64_t limit = std::min<int64_t>(budget.tokens, state.num_tokens() - state.num_planned);
+  if (config_.max_chunk_tokens > 0) limit = std::min<int64_t>(limit, config_.max_chunk_tokens);
+  if (state.NeedsPromptRows()) limit = std::min<int64_t>(limit, budget.logit_rows);
+  return static_cast<int32_t>(limit);
+}
+
+void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
+  scratch_.clear();
+  State* oldest = nullptr;  // of all that run and are not stalled
+  for (State* state : running_) {
+    if (oldest == nullptr && !state->stalled()) oldest = state;
+    if (state->IsDecode() || state->AwaitsToken()) continue;
+    scratch_.push_back(state);
+  }
+  if (scratch_.empty()) return;
+  std::ranges::sort(scratch_, {}, [](const State* s) {
+    return std::pair(-s->request().params.sched.priority, s->order);
+  });
+  // The oldest is planned, whatever the priorities of the others: a share is kept for it, and what
+  // the others leave.
+  const bool keep = std::ranges::find(scratch_, oldest) != scratch_.end();
+  Budget kept{.tokens = keep ? std::max(1, budget.tokens / kOldestShare) : 0,
+              .logit_rows = keep ? std::max(1, budget.logit_rows / kOldestShare) : 0};
+  budget.tokens -= kept.tokens;
+  budget.logit_rows -= kept.logit_rows;
+  for (State* state : scratch_) {
+    if (state == oldest) {
+      budget.tokens += kept.tokens;
+      budget.logit_rows += kept.logit_rows;
+    }
+    TryPlanPrefill(*state, now, budget, plan);
+  }
+}
+
+bool Scheduler::TryPlanPrefill(State& state, absl::Time now, Budget& budget, StepPlan& plan) {
+  const int32_t chunk = ChunkLimit(state, budget);
+  if (chunk <= 0) return false;
+  const bool ends = state.num_planned + chunk == state.num_tokens();
+  const bool prompt_rows = state.NeedsPromptRows();
+  if (ends || prompt_rows) {
+    if (!SinkCanTake(state, ends ? state.num_samples() : 1, now)) return false;
+  }
+  // Its blocks were all taken when it started.
+  QUIRE_CHECK(blocks_.TryGrow(state.sequence->id, state.num_planned + chunk))
+      << "sequence " << state.sequence->id;
+  PlanChunk(state, chunk, plan);
+  budget.tokens -= chunk;
+  if (prompt_rows) budget.logit_rows -= chunk;
+  return true;
+}
+
+void Scheduler::PlanChunk(State& state, int32_t num_tokens, StepPlan& plan) {
+  Sequence& sequence = *state.sequence;
+  const int64_t begin = state.num_planned;
+  const int64_t end = begin + num_tokens;
+  const bool decode = state.IsDecode();
+  StepPlanEntry entry{.sequence = &sequence, .first_position = begin, .num_tokens = num_tokens};
+  if (end == state.num_tokens() + state.unsampled) {
+    entry.num_samples = state.num_samples();
+    entry.num_logit_rows = 1;
+  }
+  if (state.NeedsPromptRows()) entry.num_logit_rows = num_tokens;
+  if (begin == state.num_tokens()) entry.token_from_previous = state.sample_index;
+
+  const int32_t num_deltas = std::max(entry.num_samples, entry.num_logit_rows > 0 ? 1 : 0);
+  in_flight_.back().items.push_back(
+      {.state = &state, .num_holds = state.num_holds, .num_deltas = num_deltas});
+  state.group->deltas_in_flight += num_deltas;
+  ++state.in_flight;
+  state.unsampled += entry.num_samples;
+  // One sample need not be waited for: there is nothing to fork.
+  state.forked = state.forked || entry.num_samples == 1;
+  state.sample_index = num_sampled_;
+  num_sampled_ += entry.num_samples;
+  state.num_planned = end;
+  state.last_step = plan.step;
+  shares_.Charge(state.group->tenant,
+                 num_tokens * (decode ? TenantShares::kDecodeCost : TenantShares::kPrefillCost));
+
+  const int64_t again = std::clamp(state.num_known - begin, int64_t{0}, int64_t{num_tokens});
+  sequence.num_recomputed += again;
+  stats_.recomputed_tokens += again;
+  const int64_t prompt_begin = std::max(begin, state.num_known);
+  stats_.prompt_tokens_computed +=
+      std::max(int64_t{0}, std::min(end, sequence.prompt_len()) - prompt_begin);
+  state.num_known = std::max(state.num_known, end);
+
+  plan.num_tokens += num_tokens;
+  plan.entries.push_back(entry);
+}
+
+bool Scheduler::MakeRoom(State& state, int64_t num_tokens) {
+  const SequenceId id = state.sequence->id;
+  while (!blocks_.TryGrow(id, num_tokens)) {
+    // What earlier victims gave back comes when the step in flight completes.
+    const int64_t coming = blocks_.num_available() + blocks_.num_quarantined();
+    if (blocks_.NumBlocksToGrow(id, num_tokens) <= coming) return false;
+    State* victim = PickVictim(state);
+    if (victim == nullptr) return false;
+    Preempt(*victim);
+  }
+  return true;
+}
+
+// Cheapest to bring back: the fewest committed tokens that nobody else holds. Stalled ones first.
+Scheduler::State* Scheduler::PickVictim(const State& served) const {
+  State* best = nullptr;
+  std::tuple<bool, bool, int64_t> best_cost;
+  for (size_t i = running_.size(); i-- > 0;) {  // among equals the youngest
+    State* state = running_[i];
+    if (state == &served || state->last_step == step_ + 1) continue;
+    if (!state->stalled() && !served.older_than(*state)) continue;
+    const BlockManager::Exclusive own = blocks_.ExclusiveOf(state->sequence->id);
+    const std::tuple cost(own.num_blocks == 0, !state->stalled(), own.num_tokens);
+    if (best == nullptr || cost < best_cost) {
+      best = state;
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+void Scheduler::Preempt(State& victim) {
+  blocks_.Release(victim.sequence->id);
+  num_places_ -= victim.num_samples();
+  running_.erase(std::ranges::find(running_, &victim));
+  waiting_.push_back(&victim);
+  victim.phase = State::Phase::kWaiting;
+  victim.num_planned = 0;
+  victim.sequence->num_computed = 0;
+  ++victim.sequence->num_preemptions;
+  ++victim.num_holds;
+  ++stats_.num_preemptions;
+}
+
+void Scheduler::StartWaiting(absl::Time now, Budget& budget, StepPlan& plan) {
+  if (blocks_waited_for_) return;
+  while (budget.tokens > 0) {
+    State* state = PickNext(now);
+    if (state == nullptr || (state->NeedsPromptRows() && budget.logit_rows == 0)) return;
+    if (!TryStart(*state, now)) return;
+    QUIRE_CHECK(TryPlanPrefill(*state, now, budget, plan))
+        << "sequence " << state->sequence->id << " has started in vain";
+  }
+}
+
+// Null: nobody may start in this step.
+Scheduler::State* Scheduler::PickNext(absl::Time now) {
+  const auto before = [&](const State& a, const State& b) {
+    if (a.started != b.started) return a.started;
+    if (a.started || starts_to_oldest_ <= 1) return a.older_than(b);
+    const auto key = [&](const State& s) {
+      const Request& request = s.request();
+      return std::tuple(-request.params.sched.priority, shares_.served(s.group->tenant),
+                        request.params.deadline, s.order);
+    };
+    return key(a) < key(b);
+  };
+  while (true) {
+    State* next = nullptr;
+    for (State* state : waiting_) {
+      if (state->passed_in == num_schedules_) continue;
+      if (next == nullptr || before(*state, *next)) next = state;
+    }
+    if (next == nullptr) return nullptr;
+    // Preempted with a token in flight: its turn comes when that is here.
+    if (next->in_flight > 0) return nullptr;
+    if (SinkCanTake(*next, next->num_samples(), now)) return next;
+    next->passed_in = num_schedules_;
+  }
+}
+
+bool Scheduler::TryStart(State& state, absl::Time now) {
+  if (num_schedules_ < no_start_until_ && blocks_.num_available() <= no_start_below_) return false;
+  int64_t num_cached = 0;
+  while (true) {
+    const bool has_place = num_places_ + state.num_samples() <= config_.max_num_seqs;
+    if (has_place && StartBlocks(state, &num_cached)) break;
+    // Those whose readers take nothing make way for it; what they give back may come later.
+    State* stalled = has_place && blocks_.num_quarantined() > 0 ? nullptr : PickStalled();
+    if (stalled == nullptr) {
+      no_start_until_ = num_schedules_ + kSchedulesToRetryStart;
+      no_start_below_ = blocks_.num_available();
+      return false;
+    }
+    Preempt(*stalled);
+  }
+  waiting_.erase(std::ranges::find(waiting_, &state));
+  InsertRunning(state);
+
+  Sequence& sequence = *state.sequence;
+  // What the cache has beyond what it ever computed, of the prompt, was saved.
+  const int64_t saved = std::min(num_cached, sequence.prompt_len()) -
+                        std::min(state.num_known, sequence.prompt_len());
+  if (saved > 0) {
+    sequence.num_cached += saved;
+    stats_.prompt_tokens_cached += saved;
+  }
+  sequence.num_computed = num_cached;
+  state.num_planned = num_cached;
+  state.num_known = std::max(state.num_known, num_cached);
+  if (!state.started) {
+    sequence.first_scheduled = now;
+    starts_to_oldest_ = starts_to_oldest_ <= 1 ? config_.starts_per_oldest : starts_to_oldest_ - 1;
+  }
+  state.started = true;
+  return true;
+}
+
+Scheduler::State* Scheduler::PickStalled() const {
+  for (State* state : running_) {
+    if (state->stalled() && state->last_step != step_ + 1) return state;
+  }
+  return nullptr;
+}
+
+// Takes all blocks of its context, if one more could be had too.
+bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
+  const CacheParams& cache = state.request().params.cache;
+  const CacheAccess access{.read = !cache.bypass_read && !state.NeedsPromptRows(),
+                           .write = !cache.bypass_write};
+  const SequenceId id = state.sequence->id;
+  const int64_t num_tokens = state.num_tokens();
+  // Alone it may fill the cache to the last block.
+  const bool alone = running_.empty();
+  const int64_t spare =
+      alone ? 0 : 1 + config_.headroom_blocks * static_cast<int64_t>(running_.size());
+  for (const bool allow_copy : {true, false}) {
+    *num_cached =
+        blocks_.StartSequence(id, state.group->root_key, state.sequence->tokens, access, allow_copy)
+            .num_cached;
+    if (blocks_.NumBlocksToGrow(id, num_tokens) + spare <= blocks_.num_available()) {
+      QUIRE_CHECK(blocks_.TryGrow(id, num_tokens));
+      return true;
+    }
+    blocks_.Release(id);
+    // A copy's source may be the very block that is lacking.
+    if (!alone || *num_cached % blocks_.block_size() == 0) return false;
+  }
+  return false;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,75 @@
+#pragma once
+
+// What the scheduler remembers of each sequence, request and step. For its own .cc files.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/scheduler/scheduler.h"
+
+namespace quire::engine {
+
+struct Scheduler::Group {
+  std::shared_ptr<Request> request;
+  std::string root_key;  // of the prefix cache
+  TenantShares::TenantId tenant = -1;
+  int32_t num_left = 0;          // sequences with the scheduler
+  int32_t deltas_in_flight = 0;  // that its sink will be handed by steps in flight
+};
+
+struct Scheduler::State {
+  enum class Phase : uint8_t { kWaiting, kRunning, kEnded };
+
+  std::shared_ptr<Sequence> sequence;
+  std::shared_ptr<Group> group;
+  uint64_t order = 0;  // of arrival; a smaller one is older
+  Phase phase = Phase::kWaiting;
+  bool started = false;   // it has run before: waiting, it is a preempted one
+  bool forked = false;    // its prompt has been sampled: it is one sequence, not n
+  int32_t num_holds = 0;  // preemptions so far: entries planned before the last have lost their KV
+  int32_t in_flight = 0;  // entries in steps in flight
+  int32_t unsampled = 0;  // tokens that those will draw for it: 0, 1, or n before the fork
+  int32_t sample_index = 0;  // of its one in the SampledTokens of the step planned last
+  int64_t num_planned = 0;   // leading tokens with K and V: computed, or in flight
+  int64_t num_known = 0;   // leading tokens that were computed or cached once: again is recomputing
+  int64_t last_step = -1;  // it was planned in
+  int64_t passed_in = 0;   // the call of Schedule in which its sink kept it from starting
+
+  const Request& request() const { return *group->request; }
+  int32_t num_samples() const { return forked ? 1 : request().params.sampling.n; }
+  int64_t num_tokens() const { return static_cast<int64_t>(sequence->tokens.size()); }
+  bool stalled() const { return sequence->stalled_since != absl::InfiniteFuture(); }
+  bool older_than(const State& other) const { return order < other.order; }
+
+  // What is left to plan are the tokens known, on the host or in flight. A decode: just the last
+  // one, and it was sampled.
+  bool IsDecode() const { return forked && num_tokens() + unsampled - num_planned == 1; }
+  // The token in flight reaches max_tokens, or forks: nothing to plan until it is here.
+  bool AwaitsToken() const {
+    if (unsampled == 0) return false;
+    return !forked || sequence->num_generated() + unsampled >= request().max_tokens;
+  }
+  // Every row of its prompt needs logits; the first time only.
+  bool NeedsPromptRows() const {
+    return request().params.output.prompt_logprobs.has_value() && !forked;
+  }
+};
+
+struct Scheduler::InFlight {
+  struct Item {
+    State* state = nullptr;
+    int32_t num_holds = 0;   // the state's, when it was planned
+    int32_t num_deltas = 0;  // promised to its sink
+  };
+  int64_t step = 0;
+  std::vector<Item> items;  // by plan entry
+};
+
+struct Scheduler::Budget {
+  int32_t tokens = 0;
+  int32_t logit_rows = 0;  // of prompts
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,45 @@
+#pragma once
+
+// Which sequences run this step, how many tokens of each, and what came out.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/request/sequence.h"
+#include "kernels/ops/copy_blocks.h"
+
+namespace quire::engine {
+
+struct StepPlanEntry {
+  Sequence* sequence = nullptr;  // the scheduler's; valid until this plan was completed
+  int64_t first_position = 0;    // of this step's tokens in the sequence
+  int32_t num_tokens = 0;        // query_len
+  int32_t num_logit_rows = 0;    // the entry's last rows that need logits; 0 for a middle chunk
+  int32_t num_samples = 0;  // tokens drawn from its last row: 0 in a middle chunk, 1 as a rule,
+                            // n where the prompt of a request with n samples ends
+  // The entry's only token was sampled by the previous step and is not on the host yet: index into
+  // that step's SampledTokens::tokens. -1: every token is in sequence->tokens.
+  int32_t token_from_previous = -1;
+};
+
+struct StepPlan {
+  int64_t step = 0;
+  std::vector<StepPlanEntry> entries;      // decodes first, then prefill chunks
+  std::vector<kernels::BlockCopy> copies;  // run before the step's KV writes
+  int64_t num_tokens = 0;                  // sum over entries
+  bool empty() const { return entries.empty(); }
+};
+
+struct SampledToken {
+  int32_t id = 0;
+  // Why the sequence ends with this token; decided by token stops, lengths and stop strings.
+  FinishReason finish_reason = FinishReason::kNone;
+};
+
+// What a step drew: for each plan entry in order, its num_samples tokens.
+struct SampledTokens {
+  std::vector<SampledToken> tokens;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,65 @@
+#include "engine/scheduler/tenant_shares.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace quire::engine {
+
+TenantShares::TenantId TenantShares::Enter(std::string_view name) {
+  const int64_t least = LeastServed();
+  auto it = by_name_.find(name);
+  if (it == by_name_.end()) {
+    if (unused_.empty()) {
+      unused_.push_back(static_cast<TenantId>(tenants_.size()));
+      tenants_.emplace_back();
+    }
+    const TenantId id = unused_.back();
+    unused_.pop_back();
+    tenants_[id] = {.name = std::string(name)};
+    it = by_name_.emplace(std::string(name), id).first;
+    ++num_idle_;
+  }
+  Tenant& tenant = tenants_[it->second];
+  if (tenant.num_requests++ == 0) {
+    --num_idle_;
+    tenant.served = std::max(tenant.served, least);
+  }
+  return it->second;
+}
+
+void TenantShares::Leave(TenantId id) {
+  Tenant& tenant = tenants_[id];
+  QUIRE_CHECK(tenant.num_requests > 0) << "tenant " << id;
+  if (--tenant.num_requests > 0) return;
+  ++num_idle_;
+  last_served_ = tenant.served;
+  if (num_idle_ > kMaxIdle) Forget();
+}
+
+int64_t TenantShares::LeastServed() const {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const Tenant& tenant : tenants_) {
+    if (tenant.num_requests > 0) least = std::min(least, tenant.served);
+  }
+  return least == std::numeric_limits<int64_t>::max() ? last_served_ : least;
+}
+
+// The idle half that was served least: for them the least is forgotten.
+void TenantShares::Forget() {
+  std::vector<TenantId> idle;
+  for (const auto& [name, id] : by_name_) {
+    if (tenants_[id].num_requests == 0) idle.push_back(id);
+  }
+  std::ranges::sort(idle, {}, [&](TenantId id) { return tenants_[id].served; });
+  idle.resize(idle.size() / 2);
+  for (const TenantId id : idle) {
+    by_name_.erase(tenants_[id].name);
+    tenants_[id] = {};
+    unused_.push_back(id);
+  }
+  num_idle_ -= idle.size();
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,57 @@
+#pragma once
+
+// How much each tenant has been served, so that the one served least goes first.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace quire::engine {
+
+// Virtual token counters (VTC, arXiv:2401.00588). A tenant that comes back after it had nothing to
+// do is lifted to the least served of those that have, so that idling saves nothing up. What idle
+// tenants were served is remembered for at most kMaxIdle of them, those served most.
+// Not thread-safe.
+class TenantShares {
+ public:
+  using TenantId = int32_t;
+  // A generated token costs about as much as two of a prompt (the paper's weights).
+  static constexpr int64_t kPrefillCost = 1;
+  static constexpr int64_t kDecodeCost = 2;
+  static constexpr size_t kMaxIdle = 1024;
+
+  // One request more of this tenant. The id is good until as many calls of Leave.
+  TenantId Enter(std::string_view tenant);
+  void Leave(TenantId id);
+
+  void Charge(TenantId id, int64_t cost) { tenants_[id].served += cost; }
+  int64_t served(TenantId id) const { return tenants_[id].served; }
+
+  int64_t num_known() const { return static_cast<int64_t>(by_name_.size()); }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
+  };
+  struct Tenant {
+    std::string name;
+    int64_t served = 0;
+    int64_t num_requests = 0;
+  };
+  // Of the tenants with requests; what the last one had when there is none.
+  int64_t LeastServed() const;
+  void Forget();
+
+  std::unordered_map<std::string, TenantId, Hash, std::equal_to<>> by_name_;
+  std::vector<Tenant> tenants_;
+  std::vector<TenantId> unused_;
+  size_t num_idle_ = 0;
+  int64_t last_served_ = 0;
+};
+
+}  // namespace quire::engine

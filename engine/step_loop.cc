@@ -1,0 +1,337 @@
+#include "engine/step_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+#include "base/check.h"
+#include "base/logging.h"
+#include "base/status_macros.h"
+#include "engine/sampling/logprobs.h"
+
+namespace quire::engine {
+namespace {
+
+// How long the step thread sleeps when nothing runs and nothing is due.
+constexpr absl::Duration kIdleWait = absl::Seconds(1);
+// How often it looks whether the reader of a stalled stream has made room.
+constexpr absl::Duration kStalledPoll = absl::Milliseconds(2);
+
+absl::Status EndStatus(EndCause cause) {
+  switch (cause) {
+    case EndCause::kFinished:
+      return absl::OkStatus();
+    case EndCause::kCancelled:
+      return absl::CancelledError("the request was cancelled");
+    case EndCause::kDeadline:
+      return absl::DeadlineExceededError("the request's deadline has passed");
+    case EndCause::kStalled:
+      return absl::ResourceExhaustedError(
+          "the stream's reader was too slow: nothing was read for --stalled_stream_timeout");
+    case EndCause::kFailed:
+      return absl::InternalError(
+          "the step that computed this request failed; see the server's log");
+  }
+  return absl::InternalError("a sequence ended for no known cause");
+}
+
+}  // namespace
+
+StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueue& admission,
+                   RunningRequests& running, EngineMetrics& metrics)
+    : parts_(parts),
+      admission_(admission),
+      running_(running),
+      metrics_(metrics),
+      blocks_({.num_blocks = static_cast<int32_t>(parts.cache.num_blocks()),
+               .block_size = parts.limits.block_size}),
+      scheduler_({.model = parts.model_info.name,
+                  .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
+                  .max_num_batched_tokens = static_cast<int32_t>(parts.limits.max_tokens),
+                  .max_chunk_tokens = static_cast<int32_t>(parts.limits.max_chunk_tokens),
+                  .max_logit_rows =
+                      static_cast<int32_t>(parts.limits.max_logit_rows - parts.limits.max_seqs),
+                  .stalled_stream_timeout = config.stalled_stream_timeout},
+                 blocks_),
+      builder_(blocks_),
+      sampler_(parts.tokenizer->vocab_size(), parts.tokenizer->end_ids(),
+               std::max(1, parts.backend->info().num_threads)),
+      parallel_for_(
+          [&backend = *parts.backend](int64_t n, const std::function<void(int64_t)>& work) {
+            backend.RunOnHost(n, work);
+          }),
+      output_(*parts.tokenizer) {}
+
+absl::Status StepLoop::Start() {
+  RETURN_IF_ERROR(WarmUp());
+  UpdateMetrics();
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+void StepLoop::Stop() {
+  if (!thread_.joinable()) return;
+  stopping_.store(true, std::memory_order_release);
+  admission_.Wake();
+  thread_.join();
+}
+
+// One token in block 0, before anything owns it: every kernel has run once and every page of the
+// weights has been read when the server says that it is ready.
+absl::Status StepLoop::WarmUp() {
+  ModelInput input;
+  input.token_ids = {std::max(parts_.tokenizer->bos_id(), 0)};
+  input.positions = {0};
+  input.query_starts = {0, 1};
+  input.query_lens = {1};
+  input.context_lens = {1};
+  input.logit_rows = {0};
+  input.groups.push_back({.slot_mapping = {0}, .block_table = {0}, .max_blocks_per_seq = 1});
+  return parts_.model->Forward(input, parts_.cache).status();
+}
+
+void StepLoop::Run() {
+  while (!stopping_.load(std::memory_order_acquire)) {
+    if (Step()) continue;
+    const absl::Duration idle = scheduler_.HasWork() ? kStalledPoll : kIdleWait;
+    admission_.WaitForWork(std::min(idle, scheduler_.NextWakeup() - absl::Now()));
+  }
+  // Everything was cancelled before Stop: one more step ends it.
+  for (auto& [request, live] : live_) {
+    live.request->cancelled.store(true, std::memory_order_release);
+  }
+  while (Step() || !live_.empty()) {
+  }
+}
+
+// Pipeline depth 0: a step is collected before the next one is planned.
+bool StepLoop::Step() {
+  Admit(absl::Now());
+  const absl::Time begin = absl::Now();
+  StepPlan plan = scheduler_.Schedule(begin);
+  Finish(scheduler_.TakeDropped(), begin);
+  const bool planned = !plan.empty();
+  if (planned) {
+    NoteScheduled(plan, begin);
+    kernels::TensorView logits;
+    if (const absl::Status status = Forward(plan, logits); status.ok()) {
+      Sample(plan, logits);
+      Output(plan, absl::Now());
+      Finish(scheduler_.Complete(plan, sampled_), absl::Now());
+    } else {
+      base::Log(base::LogLevel::kError, "engine", "a step failed",
+                {{"status", status.ToString()}, {"tokens", plan.num_tokens}});
+      FailStep(plan, status);
+    }
+    scheduler_.Recycle(std::move(plan));
+  }
+  return planned;
+}
+
+void StepLoop::Admit(absl::Time now) {
+  admitted_.clear();
+  admission_.Drain(admitted_);
+  for (AdmittedRequest& admitted : admitted_) {
+    std::shared_ptr<Request> request = std::move(admitted.request);
+    Live& live = live_[request.get()];
+    live.request = request;
+    live.ticket = std::move(admitted.ticket);
+    if (request->cancelled.load(std::memory_order_acquire)) {
+      live.status = EndStatus(EndCause::kCancelled);
+      FinishRequest(live, now);
+      continue;
+    }
+    ++num_unstarted_;
+    live.first_id = next_sequence_id_;
+    live.num_left = request->params.sampling.n;
+    live.summary.usage.prompt_tokens = static_cast<int64_t>(request->prompt_ids.size());
+    next_sequence_id_ += live.num_left;
+    output_.Add(live.first_id, request);
+    auto sequence = std::make_unique<Sequence>();
+    sequence->id = live.first_id;
+    sequence->request = request;
+    sequence->tokens = request->prompt_ids;
+    scheduler_.Add(std::move(sequence));
+  }
+}
+
+void StepLoop::NoteScheduled(const StepPlan& plan, absl::Time now) {
+  for (const StepPlanEntry& entry : plan.entries) {
+    Live& live = FindLive(*entry.sequence);
+    if (live.first_scheduled != absl::InfinitePast()) continue;
+    live.first_scheduled = now;
+    --num_unstarted_;
+    live.ticket.Release();
+    live.summary.usage.cached_tokens = entry.sequence->num_cached;
+    live.summary.timings.queue = now - live.request->arrival;
+  }
+}
+
+absl::Status StepLoop::Forward(const StepPlan& plan, kernels::TensorView& logits) {
+  builder_.Build(plan, input_);
+  ASSIGN_OR_RETURN(logits, parts_.model->Forward(input_, parts_.cache));
+  return absl::OkStatus();
+}
+
+std::span<const float> StepLoop::LogitRow(const kernels::TensorView& logits, int64_t row) const {
+  const int64_t vocab_size = std::min<int64_t>(parts_.tokenizer->vocab_size(), logits.dim(1));
+  return {logits.data<const float>() + row * logits.dim(1), static_cast<size_t>(vocab_size)};
+}
+
+void StepLoop::Sample(const StepPlan& plan, const kernels::TensorView& logits) {
+  rows_.clear();
+  int64_t first_row = 0;
+  for (const StepPlanEntry& entry : plan.entries) {
+    const Sequence& sequence = *entry.sequence;
+    const Request& request = *sequence.request;
+    if (request.params.output.prompt_logprobs) PutPromptLogprobs(entry, logits, first_row);
+    first_row += entry.num_logit_rows;
+    for (int32_t k = 0; k < entry.num_samples; ++k) {
+      rows_.push_back({.logits = LogitRow(logits, first_row - 1),
+                       .request = &request,
+                       .seed = request.seed + static_cast<uint64_t>(sequence.sample_index + k),
+                       .tokens = sequence.tokens,
+                       .prompt_len = sequence.prompt_len()});
+    }
+  }
+  sampler_.Sample(rows_, parallel_for_, drawn_);
+}
+
+void StepLoop::PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,
+                                 int64_t first_row) {
+  Live& live = FindLive(*entry.sequence);
+  const TokenIds& prompt = live.request->prompt_ids;
+  TokenDelta delta;
+  // The row of position p tells how likely the token at p + 1 was.
+  for (int32_t i = 0; i < entry.num_logit_rows; ++i) {
+    const int64_t next = entry.first_position + entry.num_tokens - entry.num_logit_rows + i + 1;
+    if (next >= static_cast<int64_t>(prompt.size())) break;
+    if (next <= live.prompt_logprobs_sent) continue;  // computed again after a preemption
+    delta.prompt_logprobs.push_back(ComputeLogprobs(LogitRow(logits, first_row + i), prompt[next],
+                                                    *live.request->params.output.prompt_logprobs));
+    live.prompt_logprobs_sent = next;
+  }
+  if (delta.prompt_logprobs.empty()) return;
+  delta.seed = live.request->seed;
+  emissions_.push_back({.live = &live, .delta = std::move(delta)});
+}
+
+void StepLoop::Output(const StepPlan& plan, absl::Time now) {
+  sampled_.tokens.clear();
+  size_t row = 0;
+  for (const StepPlanEntry& entry : plan.entries) {
+    if (entry.num_samples == 0) continue;
+    const Sequence& sequence = *entry.sequence;
+    Live& live = FindLive(sequence);
+    live.forked = true;
+    for (int32_t k = 0; k < entry.num_samples; ++k, ++row) {
+      absl::StatusOr<SampledRow>& drawn = drawn_[row];
+      if (!drawn.ok()) {
+        live.status = drawn.status();
+        sampled_.tokens.push_back({.id = 0, .finish_reason = FinishReason::kAbort});
+        continue;
+      }
+      const TokenVerdict verdict = CheckTokenStops(*live.request, parts_.tokenizer->end_ids(),
+                                                   drawn->id, sequence.num_generated() + 1);
+      const int32_t id = drawn->id;
+      engine::Output output = output_.Push(sequence.id + k, *std::move(drawn), verdict);
+      sampled_.tokens.push_back({.id = id, .finish_reason = output.delta.finish_reason});
+      ++live.summary.usage.completion_tokens;
+      metrics_.generated_tokens.Add(1);
+      if (live.first_token == absl::InfinitePast()) {
+        live.first_token = now;
+        live.summary.timings.prefill = now - live.first_scheduled;
+        live.summary.timings.ttft = now - live.request->arrival;
+        metrics_.ttft.Observe(absl::ToDoubleSeconds(live.summary.timings.ttft));
+      }
+      live.last_token = now;
+      if (output.has_content) {
+        emissions_.push_back({.live = &live, .delta = std::move(output.delta)});
+      }
+    }
+  }
+}
+
+void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {
+  for (const StepPlanEntry& entry : plan.entries) FindLive(*entry.sequence).status = status;
+  Finish(scheduler_.Fail(plan), absl::Now());
+}
+
+void StepLoop::Finish(std::vector<FinishedSequence> finished, absl::Time now) {
+  // First: whoever has read the last token finds it counted, and its blocks given back.
+  UpdateMetrics();
+  Emit();
+  for (const FinishedSequence& end : finished) {
+    const Sequence& sequence = *end.sequence;
+    Live& live = FindLive(sequence);
+    live.summary.usage.recomputed_tokens += sequence.num_recomputed;
+    live.summary.usage.num_preemptions += sequence.num_preemptions;
+    // Until its prompt is computed, one sequence stands for all samples of its request.
+    const int32_t num_ended = live.forked ? 1 : live.num_left;
+    for (int32_t k = 0; k < num_ended; ++k) {
+      if (end.cause != EndCause::kFinished) {
+        live.request->sink->Put(output_.Cut(sequence.id + k, FinishReason::kAbort).delta);
+      }
+      output_.Remove(sequence.id + k);
+      metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)].Add(1);
+    }
+    if (end.cause != EndCause::kFinished) {
+      if (live.status.ok()) live.status = EndStatus(end.cause);
+      // The other samples end with it.
+      live.request->cancelled.store(true, std::memory_order_release);
+    }
+    live.num_left -= num_ended;
+    if (live.num_left == 0 && live.first_scheduled == absl::InfinitePast()) --num_unstarted_;
+    if (live.num_left == 0) FinishRequest(live, now);
+  }
+}
+
+void StepLoop::Emit() {
+  for (Emission& emission : emissions_) {
+    const Request& request = *emission.live->request;
+    if (request.params.output.usage_per_chunk) emission.delta.usage = emission.live->summary.usage;
+    request.sink->Put(std::move(emission.delta));
+  }
+  emissions_.clear();
+}
+
+void StepLoop::FinishRequest(Live& live, absl::Time now) {
+  RequestSummary& summary = live.summary;
+  if (live.first_scheduled == absl::InfinitePast())
+    summary.timings.queue = now - live.request->arrival;
+  const int64_t tokens_a_sample = summary.usage.completion_tokens / live.request->params.sampling.n;
+  if (live.first_token != absl::InfinitePast()) {
+    summary.timings.decode = live.last_token - live.first_token;
+    if (tokens_a_sample > 1) {
+      metrics_.tpot.Observe(absl::ToDoubleSeconds(summary.timings.decode) /
+                            static_cast<double>(tokens_a_sample - 1));
+    }
+  }
+  const std::shared_ptr<Request> request = std::move(live.request);
+  const absl::Status status = std::move(live.status);
+  const RequestSummary last = summary;
+  live_.erase(request.get());
+  running_.Erase(*request);
+  request->sink->Finish(status, last);
+}
+
+void StepLoop::UpdateMetrics() {
+  const SchedulerStats scheduler = scheduler_.stats();
+  const BlockStats blocks = blocks_.stats();
+  metrics_.num_running.Set(scheduler.num_running);
+  // An unstarted request is one sequence, and waits with its admission ticket.
+  metrics_.num_preempted.Set(std::max<int64_t>(0, scheduler.num_waiting - num_unstarted_));
+  metrics_.blocks_free.Set(blocks.num_free);
+  metrics_.blocks_cached.Set(blocks.num_cached);
+  metrics_.blocks_held.Set(blocks.num_held);
+  metrics_.prompt_tokens_computed.Set(scheduler.prompt_tokens_computed);
+  metrics_.prompt_tokens_cached.Set(scheduler.prompt_tokens_cached);
+  metrics_.recomputed_tokens.Set(scheduler.recomputed_tokens);
+  metrics_.block_copies.Set(blocks.num_copies);
+  metrics_.preemptions.Set(scheduler.num_preemptions);
+  metrics_.steps.Set(scheduler.num_steps);
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,111 @@
+#pragma once
+
+// The step thread: the only owner of scheduler, cache, model, sampler and output state.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "engine/admission/admission_queue.h"
+#include "engine/admission/running_requests.h"
+#include "engine/batch/batch_builder.h"
+#include "engine/engine_metrics.h"
+#include "engine/engine_parts.h"
+#include "engine/kv/block_manager.h"
+#include "engine/output/output_processor.h"
+#include "engine/sampling/sampler.h"
+#include "engine/scheduler/scheduler.h"
+
+namespace quire::engine {
+
+class StepLoop {
+ public:
+  // Everything borrowed must outlive this.
+  StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueue& admission,
+           RunningRequests& running, EngineMetrics& metrics);
+  ~StepLoop() { Stop(); }
+
+  // Makes a warm-up token, then starts the thread.
+  absl::Status Start();
+  // Ends what still runs with CANCELLED, and joins. Nothing may be pushed to admission after it.
+  void Stop();
+
+ private:
+  // A request from its admission to its sink's Finish.
+  struct Live {
+    std::shared_ptr<Request> request;
+    AdmissionTicket ticket;  // given back when it first runs
+    SequenceId first_id = 0;
+    int32_t num_left = 0;  // samples that have not ended
+    bool forked = false;   // its samples go each its own way
+    RequestSummary summary;
+    absl::Time first_scheduled = absl::InfinitePast();
+    absl::Time first_token = absl::InfinitePast();
+    absl::Time last_token = absl::InfinitePast();
+    int64_t prompt_logprobs_sent = 0;  // positions
+    absl::Status status;               // why it was cut short
+  };
+  struct Emission {
+    Live* live = nullptr;
+    TokenDelta delta;
+  };
+
+  void Run();
+  absl::Status WarmUp();
+
+  // One step, in the order below. False when nothing could run.
+  bool Step();
+  void Admit(absl::Time now);
+  void NoteScheduled(const StepPlan& plan, absl::Time now);
+  absl::Status Forward(const StepPlan& plan, kernels::TensorView& logits);
+  void Sample(const StepPlan& plan, const kernels::TensorView& logits);
+  void Output(const StepPlan& plan, absl::Time now);
+  void Emit();
+  void Finish(std::vector<FinishedSequence> finished, absl::Time now);
+  void FailStep(const StepPlan& plan, const absl::Status& status);
+  void UpdateMetrics();
+
+  // One row, less what a model pads its vocabulary with beyond what its tokenizer can write.
+  std::span<const float> LogitRow(const kernels::TensorView& logits, int64_t row) const;
+  void PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,
+                         int64_t first_row);
+  void FinishRequest(Live& live, absl::Time now);
+  Live& FindLive(const Sequence& sequence) { return live_.at(sequence.request.get()); }
+
+  // Constant after construction.
+  EngineParts& parts_;
+  AdmissionQueue& admission_;
+  RunningRequests& running_;
+  EngineMetrics& metrics_;
+
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+
+  // Step thread only.
+  BlockManager blocks_;
+  Scheduler scheduler_;
+  BatchBuilder builder_;
+  Sampler sampler_;
+  const ParallelFor parallel_for_;
+  OutputProcessor output_;
+  std::unordered_map<const Request*, Live> live_;
+  SequenceId next_sequence_id_ = 1;
+  int64_t num_unstarted_ = 0;  // requests that the scheduler has, and has not started
+
+  // Scratch of one step, kept for its capacity.
+  ModelInput input_;
+  std::vector<AdmittedRequest> admitted_;
+  std::vector<SampleRow> rows_;
+  std::vector<absl::StatusOr<SampledRow>> drawn_;
+  SampledTokens sampled_;
+  std::vector<Emission> emissions_;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,68 @@
+#pragma once
+
+// Byte-level BPE (the GPT-2 family) and SentencePiece-BPE: one pipeline, filled from a Hugging Face
+// tokenizer.json (tokenizer_json.h) or from a GGUF file's metadata (gguf_vocabulary.h).
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/tokenizer/added_tokens.h"
+#include "engine/tokenizer/bpe_model.h"
+#include "engine/tokenizer/normalizer.h"
+#include "engine/tokenizer/pre_tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace quire::engine {
+
+struct VocabularyEntry {
+  std::string piece;  // as the vocabulary writes it; empty: a hole in the ids
+  std::string bytes;  // what it stands for in a text
+  bool special = false;
+};
+
+// In the order a text meets them. An Encode splits off the added tokens, normalizes what is
+// between, splits off those of the normalized text, edits each part, splits it into words, and
+// merges.
+struct BpeTokenizerParts {
+  AddedTokens added_tokens;
+  Normalizer normalizer;
+  AddedTokens normalized_added_tokens;
+  Normalizer part_edits;  // what a pre-tokenizer changes: a prefix space, "▁" for " "
+  PreTokenizer pre_tokenizer;
+  BpeModel model{BpeModelConfig{}};
+  std::vector<VocabularyEntry> vocabulary;  // by id
+  std::vector<int32_t> prefix_ids;          // added with add_special_tokens
+  std::vector<int32_t> suffix_ids;
+  int32_t bos_id = -1;
+  std::vector<int32_t> end_ids;
+  bool strips_leading_space = false;
+};
+
+class BpeTokenizer final : public Tokenizer {
+ public:
+  explicit BpeTokenizer(BpeTokenizerParts parts);
+
+  int32_t vocab_size() const override { return static_cast<int32_t>(parts_.vocabulary.size()); }
+  std::vector<EncodedToken> Encode(std::string_view text,
+                                   const EncodeOptions& options) const override;
+  std::string_view TokenBytes(int32_t id) const override;
+  std::string_view Piece(int32_t id) const override;
+  bool IsSpecial(int32_t id) const override;
+  bool strips_leading_space() const override { return parts_.strips_leading_space; }
+  int32_t bos_id() const override { return parts_.bos_id; }
+  const std::vector<int32_t>& end_ids() const override { return parts_.end_ids; }
+
+ private:
+  struct Scratch;
+  void EncodeBetweenTokens(const TextPart& part, bool parse_special, Scratch& scratch,
+                           std::vector<EncodedToken>& out) const;
+  void EncodeWords(const TextPart& part, Scratch& scratch, std::vector<EncodedToken>& out) const;
+  const VocabularyEntry* Entry(int32_t id) const;  // null: out of range
+
+  const BpeTokenizerParts parts_;
+};
+
+}  // namespace quire::engine

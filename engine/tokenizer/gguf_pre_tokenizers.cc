@@ -1,0 +1,75 @@
+#include "engine/tokenizer/gguf_pre_tokenizers.h"
+
+#include <iterator>
+
+namespace quire::engine {
+namespace {
+
+constexpr std::string_view kGpt2 =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))";
+constexpr std::string_view kLlama3 =
+    R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen2 =
+    R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kDigit = R"(\p{N})";
+constexpr std::string_view kThreeDigits = "[0-9][0-9][0-9]";
+
+struct NamedPreTokenizer {
+  std::string_view name;
+  GgufPreTokenizer pre_tokenizer;
+};
+
+const std::vector<NamedPreTokenizer>& Table() {
+  static const auto* const table = [] {
+    const GgufPreTokenizer gpt2{.patterns = {kGpt2}};
+    const GgufPreTokenizer digits_alone{.patterns = {kDigit, kGpt2}};
+    const GgufPreTokenizer llama3{.patterns = {kLlama3}, .ignore_merges = true, .add_bos = true};
+    const GgufPreTokenizer qwen2{.patterns = {kQwen2}};
+    auto* rows = new std::vector<NamedPreTokenizer>{
+        {"default", {.patterns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", kThreeDigits}}},
+        {"falcon", {.patterns = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, kThreeDigits}}},
+        {"llama3", llama3},
+        {"llama-v3", llama3},
+        {"llama-bpe", llama3},
+        {"falcon3", {.patterns = {kLlama3}, .ignore_merges = true, .add_bos = true}},
+        {"dbrx", {.patterns = {kLlama3}}},
+        {"smaug-bpe", {.patterns = {kLlama3}}},
+    };
+    for (const std::string_view name :
+         {"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "mellum", "gigachat", "trillion",
+          "granite-docling", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "modern-bert"}) {
+      rows->push_back({name, gpt2});
+    }
+    for (const std::string_view name :
+         {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}) {
+      rows->push_back({name, digits_alone});
+    }
+    for (const std::string_view name :
+         {"qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez", "grok-2"}) {
+      rows->push_back({name, qwen2});
+    }
+    return rows;
+  }();
+  return *table;
+}
+
+}  // namespace
+
+const GgufPreTokenizer* FindGgufPreTokenizer(std::string_view name) {
+  if (name.empty()) name = "default";
+  for (const NamedPreTokenizer& row : Table()) {
+    if (row.name == name) return &row.pre_tokenizer;
+  }
+  return nullptr;
+}
+
+std::string GgufPreTokenizerNames() {
+  std::string names;
+  for (const NamedPreTokenizer& row : Table()) {
+    if (!names.empty()) names.append(", ");
+    names.append(row.name);
+  }
+  return names;
+}
+
+}  // namespace quire::engine

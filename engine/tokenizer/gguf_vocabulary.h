@@ -1,0 +1,42 @@
+#pragma once
+
+// The tokenizer that a GGUF file's metadata describes, with llama.cpp's meaning of each field.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "engine/tokenizer/tokenizer.h"
+
+namespace quire::engine {
+
+// tokenizer.ggml.*; whoever reads the file fills it, and the texts must live until the tokenizer is
+// made.
+struct GgufVocabulary {
+  std::string_view model;                // "gpt2": byte-level BPE; "llama": SentencePiece-BPE
+  std::string_view pre;                  // names the split into words, for gpt2; empty: "default"
+  std::string_view model_name;           // general.name: Phi-3's tokens strip what follows
+  std::vector<std::string_view> tokens;  // by id
+  std::vector<float> scores;             // llama: of each token
+  std::vector<int32_t> token_types;      // empty: all normal
+  std::vector<std::string_view> merges;  // gpt2: "left right", best first
+  std::optional<int64_t> bos_id;         // ids outside the vocabulary count as absent
+  std::optional<int64_t> eos_id;
+  std::optional<int64_t> eot_id;
+  std::optional<int64_t> eom_id;
+  std::optional<int64_t> unknown_id;
+  std::optional<bool> add_bos;
+  std::optional<bool> add_eos;
+  std::optional<bool> add_space_prefix;
+};
+
+// InvalidArgument for a vocabulary that contradicts itself, and for a model or pre-tokenizer that
+// we do not know, with those that we do.
+absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const GgufVocabulary& vocabulary);
+
+}  // namespace quire::engine

@@ -1,0 +1,29 @@
+#pragma once
+
+// Token ids to text as they come, never half a UTF-8 character.
+
+#include <cstdint>
+#include <string>
+
+#include "engine/tokenizer/tokenizer.h"
+
+namespace quire::engine {
+
+// One per output. The concatenation of all Push() results and Flush() equals Tokenizer::Decode of the
+// ids, with `skip_special_tokens`, as a continuation: leading spaces are kept, since a prompt precedes.
+class IncrementalDetokenizer {
+ public:
+  IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
+
+  // The text that became certain; empty while a character is incomplete.
+  std::string Push(int32_t id);
+  // What is left: an incomplete character as U+FFFD.
+  std::string Flush();
+
+ private:
+  const Tokenizer& tokenizer_;
+  const bool skip_special_tokens_;
+  std::string pending_;  // bytes of an unfinished character
+};
+
+}  // namespace quire::engine

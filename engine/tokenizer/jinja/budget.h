@@ -1,0 +1,76 @@
+#pragma once
+
+// What one rendering may cost. A template comes with a model file and its input from a client, so
+// neither may take the server's time, memory or stack.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace quire::engine::jinja {
+
+struct Limits {
+  int64_t max_steps = 20'000'000;       // a step: one node evaluated, or kBytesPerStep copied
+  int64_t max_output_bytes = 32 << 20;  // also the longest string that may exist
+  int32_t max_depth = 1000;             // nodes being evaluated inside each other, over all macros
+  int32_t max_value_depth = 200;        // lists within lists
+};
+
+// Counts down. Sticky: once spent, every further Spend() fails too, so a helper deep inside a
+// traversal may simply stop, and the evaluator asks status() after it.
+class Budget {
+ public:
+  static constexpr int64_t kBytesPerStep = 16;
+
+  explicit Budget(const Limits& limits) : limits_(limits), steps_left_(limits.max_steps) {}
+
+  bool Spend(int64_t steps) {
+    if (exhausted()) return false;
+    steps_left_ -= steps;
+    if (steps_left_ < 0) Fail("the template takes too many steps");
+    return !exhausted();
+  }
+  // For a string about to be made.
+  bool SpendBytes(int64_t bytes) {
+    if (bytes > limits_.max_output_bytes) return Fail("the template makes too long a text");
+    return Spend(1 + bytes / kBytesPerStep);
+  }
+  // For appending to a text that is growing.
+  bool SpendAppend(size_t have, size_t more) {
+    if (static_cast<int64_t>(have + more) > limits_.max_output_bytes) {
+      return Fail("the template makes too long a text");
+    }
+    return Spend(1 + static_cast<int64_t>(more) / kBytesPerStep);
+  }
+  bool CheckValueDepth(int32_t depth) {
+    return depth <= limits_.max_value_depth || Fail("values nest too deep");
+  }
+  // Counts a level in; every true needs one Leave().
+  bool Enter() {
+    if (depth_ >= limits_.max_depth) return Fail("the template recurses too deep");
+    ++depth_;
+    return !exhausted();
+  }
+  void Leave() { --depth_; }
+
+  bool exhausted() const { return failure_ != nullptr; }
+  absl::Status status() const {
+    return failure_ == nullptr ? absl::OkStatus() : absl::InvalidArgumentError(failure_);
+  }
+  const Limits& limits() const { return limits_; }
+
+ private:
+  bool Fail(const char* why) {
+    if (failure_ == nullptr) failure_ = why;
+    return false;
+  }
+
+  const Limits limits_;
+  int64_t steps_left_;
+  int32_t depth_ = 0;
+  const char* failure_ = nullptr;
+};
+
+}  // namespace quire::engine::jinja

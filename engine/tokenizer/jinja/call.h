@@ -1,0 +1,36 @@
+#pragma once
+
+// Arguments of a call at run time, and their binding to parameter names.
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "engine/tokenizer/jinja/value.h"
+
+namespace quire::engine::jinja {
+
+struct CallArguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> keyword;
+};
+
+// One value per name of `names`, nothing where it is not given; the first `required` must be.
+// An empty name can be given by position only. InvalidArgument for too many, unknown or doubled
+// ones, naming `what`.
+absl::StatusOr<std::vector<std::optional<Value>>> Bind(
+    std::string_view what, const CallArguments& arguments,
+    std::initializer_list<std::string_view> names, size_t required = 0);
+
+// What Bind gave, as a type. InvalidArgument names `what` when it is another.
+absl::StatusOr<int64_t> IntArgument(std::string_view what, const std::optional<Value>& value,
+                                    int64_t if_absent);
+absl::StatusOr<std::string> StringArgument(std::string_view what, const std::optional<Value>& value,
+                                           std::string_view if_absent);
+
+}  // namespace quire::engine::jinja

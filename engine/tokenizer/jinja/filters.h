@@ -1,0 +1,36 @@
+#pragma once
+
+// x | name(arguments)
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "engine/tokenizer/jinja/call.h"
+#include "engine/tokenizer/jinja/evaluator.h"
+#include "engine/tokenizer/jinja/value.h"
+
+namespace quire::engine::jinja {
+
+struct Filter {
+  std::string_view name;
+  absl::StatusOr<Value> (*function)(Evaluator& evaluator, const Value& input,
+                                    const CallArguments& arguments);
+};
+
+// Null when we have none of that name.
+const Filter* FindFilter(std::string_view name);
+
+// The groups, one file each.
+std::span<const Filter> StringFilters();
+std::span<const Filter> NumberFilters();
+std::span<const Filter> SequenceFilters();
+std::span<const Filter> SelectFilters();
+
+// The values of "a.b" or 0 within each item, as map(attribute=) and sort(attribute=) look them up.
+absl::StatusOr<Value> LookUpPath(Evaluator& evaluator, const Value& item, const Value& path,
+                                 const std::optional<Value>& if_undefined = std::nullopt);
+
+}  // namespace quire::engine::jinja

@@ -1,0 +1,26 @@
+#pragma once
+
+// The functions every template has: range, dict, namespace, cycler, joiner, and Hugging Face's
+// raise_exception and strftime_now.
+
+#include <optional>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+#include "engine/tokenizer/jinja/call.h"
+#include "engine/tokenizer/jinja/evaluator.h"
+#include "engine/tokenizer/jinja/value.h"
+
+namespace quire::engine::jinja {
+
+// Longer ones are refused, as the original's sandbox does.
+inline constexpr int64_t kMaxRange = 100'000;
+
+std::optional<Value> FindGlobal(std::string_view name);
+absl::StatusOr<Value> CallGlobal(Evaluator& evaluator, GlobalFunction function,
+                                 const CallArguments& arguments);
+// A joiner called.
+absl::StatusOr<Value> CallCycle(CycleState& cycle, const CallArguments& arguments);
+
+}  // namespace quire::engine::jinja

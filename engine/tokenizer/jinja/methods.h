@@ -1,0 +1,36 @@
+#pragma once
+
+// The tables of methods, one per Python type.
+
+#include <span>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+#include "engine/tokenizer/jinja/call.h"
+#include "engine/tokenizer/jinja/evaluator.h"
+#include "engine/tokenizer/jinja/value.h"
+
+namespace quire::engine::jinja {
+
+using MethodFunction = absl::StatusOr<Value> (*)(Evaluator& evaluator, const Value& self,
+                                                 const CallArguments& arguments);
+struct Method {
+  std::string_view name;
+  MethodFunction function;
+};
+
+std::span<const Method> StringMethods();
+std::span<const Method> SequenceMethods();  // list and tuple
+std::span<const Method> ListMethods();      // list only
+std::span<const Method> DictMethods();
+std::span<const Method> LoopMethods();
+std::span<const Method> CycleMethods();
+
+// What Python has and the sandbox forbids, since it would change the value.
+std::span<const std::string_view> ForbiddenListMethods();
+std::span<const std::string_view> ForbiddenDictMethods();
+// What Python's str has and we do not.
+std::span<const std::string_view> LackingStringMethods();
+
+}  // namespace quire::engine::jinja

@@ -1,0 +1,35 @@
+#pragma once
+
+// Python's operators on values. InvalidArgument carries Python's message for what does not fit
+// together.
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "engine/tokenizer/jinja/ast.h"
+#include "engine/tokenizer/jinja/value.h"
+
+namespace quire::engine::jinja {
+
+// "'x' is undefined", for using an undefined value.
+absl::Status UndefinedError(const Value& undefined);
+
+absl::StatusOr<Value> Arithmetic(BinaryOp op, const Value& left, const Value& right,
+                                 Budget& budget);
+absl::StatusOr<Value> Negate(UnaryOp op, const Value& value);
+
+bool Equal(const Value& left, const Value& right, Budget& budget);
+absl::StatusOr<bool> Compare(CompareOp op, const Value& left, const Value& right, Budget& budget);
+absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget& budget);
+
+// object[begin:end:step]; undefined or none for a part that is absent.
+absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value& end,
+                            const Value& step, Budget& budget);
+
+// Stable, ascending, by `<`. Sort by keys: values[i] goes where keys[i] goes.
+absl::Status SortValues(std::vector<Value>* values, Budget& budget);
+absl::Status SortByKeys(const std::vector<Value>& keys, bool reverse, std::vector<Value>* values,
+                        Budget& budget);
+
+}  // namespace quire::engine::jinja

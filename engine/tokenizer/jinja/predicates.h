@@ -1,0 +1,24 @@
+#pragma once
+
+// x is name(arguments): Jinja2 calls these tests.
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+#include "engine/tokenizer/jinja/call.h"
+#include "engine/tokenizer/jinja/evaluator.h"
+#include "engine/tokenizer/jinja/value.h"
+
+namespace quire::engine::jinja {
+
+struct Test {
+  std::string_view name;
+  absl::StatusOr<bool> (*function)(Evaluator& evaluator, const Value& input,
+                                   const CallArguments& arguments);
+};
+
+// Null when we have none of that name.
+const Test* FindTest(std::string_view name);
+
+}  // namespace quire::engine::jinja

@@ -1,0 +1,39 @@
+#pragma once
+
+// A Jinja template as Hugging Face's chat templates use it: the immutable sandbox of Jinja2 3.1
+// with trim_blocks, lstrip_blocks, loop controls, {% generation %}, and without autoescape.
+//
+// Not there: inheritance, import and include, {% block %}, recursive loops, autoescape; integers
+// past 64 bits are errors, and a generator or a function cannot be printed.
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+
+#include "engine/tokenizer/jinja/ast.h"
+#include "engine/tokenizer/jinja/budget.h"
+
+namespace quire::engine::jinja {
+
+// Immutable after Create; thread-safe.
+class Template {
+ public:
+  // InvalidArgument with the line: bad syntax, or the tag, filter, test or method that we lack.
+  static absl::StatusOr<Template> Create(std::string_view source);
+
+  // `context` is an object: the template's global names; the order of keys is kept. InvalidArgument
+  // with the text of raise_exception, or with the line and what failed, or when a limit is reached.
+  absl::StatusOr<std::string> Render(const nlohmann::ordered_json& context, absl::Time now,
+                                     const Limits& limits = {}) const;
+
+ private:
+  explicit Template(Body body) : body_(std::move(body)) {}
+
+  Body body_;
+};
+
+}  // namespace quire::engine::jinja

@@ -1,0 +1,43 @@
+#pragma once
+
+// What a tokenizer does to a text before it is split: replacements, prefixes, NFC.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/tokenizer/aligned_text.h"
+#include "engine/tokenizer/regex.h"
+
+namespace quire::engine {
+
+// A list of steps, applied in order. Immutable once filled; thread-safe. Linear in the text.
+class Normalizer {
+ public:
+  void AddPrepend(std::string prefix);
+  // Only where the text does not begin with `prefix`; with `only_at_input_start`, only there.
+  void AddPrependUnlessThere(std::string prefix, bool only_at_input_start);
+  void AddReplace(std::string from, std::string to);
+  void AddReplace(Regex from, std::string to);
+  void AddNfc();
+
+  bool empty() const { return steps_.empty(); }
+  // Nothing when no step changes the text: the part itself is its normal form.
+  std::optional<AlignedText> Apply(const TextPart& part) const;
+
+ private:
+  enum class Kind { kPrepend, kReplaceText, kReplaceRegex, kNfc };
+  struct Step {
+    Kind kind = Kind::kPrepend;
+    std::string from;
+    std::string to;
+    std::optional<Regex> regex;
+    bool unless_there = false;
+    bool only_at_input_start = false;
+  };
+  static std::optional<AlignedText> ApplyStep(const Step& step, const TextPart& part);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,21 @@
+#include "engine/tokenizer/tokenizer.h"
+
+#include "engine/tokenizer/utf8.h"
+
+namespace quire::engine {
+
+std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  std::string bytes;
+  for (const int32_t id : ids) {
+    if (skip_special_tokens && IsSpecial(id)) continue;
+    bytes.append(TokenBytes(id));
+  }
+  std::string_view text = bytes;
+  if (strips_leading_space() && text.starts_with(' ')) text.remove_prefix(1);
+  std::string out;
+  out.reserve(text.size());
+  AppendLossyUtf8(text, out);
+  return out;
+}
+
+}  // namespace quire::engine

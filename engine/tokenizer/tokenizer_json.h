@@ -1,0 +1,31 @@
+#pragma once
+
+// The tokenizer of a Hugging Face directory.
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+#include "engine/tokenizer/tokenizer.h"
+
+namespace quire::engine {
+
+// tokenizer.json as text, and the files beside it, parsed; those that are absent are null.
+struct HfTokenizerFiles {
+  std::string_view tokenizer_json;
+  const nlohmann::json& config;
+  const nlohmann::json& generation_config;
+  const nlohmann::json& tokenizer_config;
+};
+
+// A BPE model with the normalizers, pre-tokenizers, post-processors and decoders that the GPT-2 and
+// Llama families use. InvalidArgument names what is malformed, and what we do not support.
+absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const HfTokenizerFiles& files);
+
+// A token that tokenizer_config.json names under `key` ("bos_token"); empty when it names none.
+std::string SpecialTokenText(const nlohmann::json& tokenizer_config, std::string_view key);
+
+}  // namespace quire::engine

@@ -1,0 +1,33 @@
+#pragma once
+
+// UTF-8 as the tokenizers need it: decoding that never fails, one U+FFFD for each maximal invalid
+// part (Unicode 3.9, "substitution of maximal subparts"; what Rust's from_utf8_lossy does).
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace quire::engine {
+
+inline constexpr char32_t kReplacementCharacter = 0xFFFD;
+
+struct Utf8Char {
+  char32_t code_point = kReplacementCharacter;
+  size_t length = 0;  // bytes; of an invalid part, the maximal subpart
+  bool valid = false;
+  bool incomplete = false;  // invalid only because the text ends: more bytes could make it valid
+};
+
+// The character at `position`, which must be below text.size().
+Utf8Char DecodeUtf8(std::string_view text, size_t position);
+
+void AppendUtf8(char32_t code_point, std::string& out);
+bool IsValidUtf8(std::string_view text);
+// Appends `text` with every invalid part as U+FFFD.
+void AppendLossyUtf8(std::string_view text, std::string& out);
+
+// Unicode White_Space.
+bool IsWhiteSpace(char32_t code_point);
+
+}  // namespace quire::engine

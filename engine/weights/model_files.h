@@ -1,0 +1,52 @@
+#pragma once
+
+// A path a user gave becomes an open model: its tensors and everything that says what they mean.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+#include "engine/weights/gguf_metadata.h"
+#include "engine/weights/weight_map.h"
+
+namespace quire::engine {
+
+// The small files of a Hugging Face directory. Those that are absent are null or empty.
+struct HfFiles {
+  nlohmann::json config;             // config.json; always an object
+  nlohmann::json generation_config;  // generation_config.json
+  nlohmann::json tokenizer_config;   // tokenizer_config.json
+  std::string tokenizer_json;        // tokenizer.json as text: large, and parsed by who needs it
+};
+
+// Exactly one of `gguf` and `hf` is there; neither for a bare .safetensors file.
+// The metadata's views live as long as `weights`.
+struct OpenedModel {
+  std::string path;       // the file or directory
+  std::string file_name;  // its last part, for display
+  std::unique_ptr<WeightMap> weights;
+  std::optional<GgufMetadata> gguf;
+  std::optional<HfFiles> hf;
+  uint32_t gguf_version = 0;
+
+  // "GGUF", "safetensors"
+  std::string_view format() const { return gguf ? "GGUF" : "safetensors"; }
+  // The model's own template, from where its format keeps it; empty when it has none.
+  // InvalidArgument when what is there is no template.
+  absl::StatusOr<std::string> ChatTemplate() const;
+
+  std::string
+      chat_template_jinja;  // chat_template.jinja of a Hugging Face directory; empty: absent
+};
+
+// Opens a .gguf file, a .safetensors file, or a Hugging Face directory (config.json beside
+// model.safetensors, or beside model.safetensors.index.json and its shards). Only headers are read.
+// Errors name the file, and what would have been taken.
+absl::StatusOr<OpenedModel> OpenModelFiles(const std::string& path);
+
+}  // namespace quire::engine

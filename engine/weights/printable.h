@@ -1,0 +1,21 @@
+#pragma once
+
+// Names from a hostile file, made fit for a terminal: control characters escaped, one line long.
+
+#include <string>
+#include <string_view>
+
+#include "absl/strings/escaping.h"
+
+#include "base/strings.h"
+
+namespace quire::engine {
+
+inline std::string Printable(std::string_view text) {
+  constexpr size_t kMaxBytes = 96;
+  std::string shown = absl::Utf8SafeCHexEscape(base::ToAbsl(text.substr(0, kMaxBytes)));
+  if (text.size() > kMaxBytes) shown += "...";
+  return shown;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,80 @@
+#pragma once
+
+// The only door to a device. Ops are at the granularity of one fused kernel; models call nothing
+// finer. Ops enqueue and return; on the CPU they have run when they return.
+//
+// Not thread-safe: one step thread calls it.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/device_buffer.h"
+#include "kernels/dtype.h"
+#include "kernels/ops/copy_blocks.h"
+#include "kernels/ops/embed.h"
+#include "kernels/ops/gather_rows.h"
+#include "kernels/ops/linear.h"
+#include "kernels/ops/norm.h"
+#include "kernels/ops/paged_attention.h"
+#include "kernels/ops/qkv_post.h"
+#include "kernels/prepared_weight.h"
+#include "kernels/weight_view.h"
+
+namespace quire::kernels {
+
+struct BackendInfo {
+  std::string name;      // "cpu"
+  std::string isa_path;  // "amx", "avx512", "avx2", "portable"; a CUDA backend names the chip
+  int num_threads = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual BackendInfo info() const = 0;
+  // The dtype of activations between ops.
+  virtual DType activation_dtype() const = 0;
+  // Bytes an allocation of the KV cache and weights may still take; 0 when unknown.
+  virtual int64_t available_bytes() const = 0;
+
+  // Zero-filled memory; ResourceExhausted when there is none. Not for the hot path.
+  virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
+  // To and from the device; both wait.
+  virtual absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) = 0;
+  virtual absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) = 0;
+
+  // Stacks `parts` by rows (fused QKV, gate and up; their types may differ, their cols not) into
+  // the form this backend computes with. When it returns, the parts' bytes are no longer needed
+  // unless the backend says that it maps them. InvalidArgument names a type or shape it cannot
+  // honour.
+  virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
+      std::span<const WeightView> parts) = 0;
+
+  // Divides this step's attention into work, on the host. The plan stays valid until the second
+  // Plan call after it (a step in flight keeps its own).
+  virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
+
+  virtual absl::Status Embed(const EmbedArgs& args) = 0;
+  virtual absl::Status Norm(const NormArgs& args) = 0;
+  virtual absl::Status Linear(const LinearArgs& args) = 0;
+  virtual absl::Status QkvPost(const QkvPostArgs& args) = 0;
+  virtual absl::Status PagedAttention(const PagedAttentionArgs& args) = 0;
+  virtual absl::Status GatherRows(const GatherRowsArgs& args) = 0;
+  virtual absl::Status CopyBlocks(const CopyBlocksArgs& args) = 0;
+
+  // Host work between ops, on the backend's own threads where it has some: calls work(0) ..
+  // work(n - 1), in any order, and returns after all.
+  virtual void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) = 0;
+
+  // Waits for everything enqueued; reports a fault of any of it.
+  virtual absl::Status Synchronize() = 0;
+};
+
+}  // namespace quire::kernels

@@ -1,0 +1,366 @@
+// Attention over the paged cache, written once for every ISA; see kernel_bodies.h.
+//
+// A row is one (query token, head). Its keys are folded in spans of kSpanKeys at absolute multiples
+// of that, by online softmax (arXiv:1805.02867), inside segments of kSegmentKeys, likewise
+// absolute; each segment starts afresh and segments are merged in order. Rows are worked on
+// together only to share the loads of K and V: nothing in a row's fold depends on the others. A key
+// that a row may not see is neither scored into its maximum nor touched in V.
+
+constexpr int kSpanTiles = 4;
+constexpr int kSpanKeys = kSpanTiles * kLanes;
+static_assert(kSegmentKeys % kSpanKeys == 0);
+
+// Maximum and sum in the first two floats, the weighted sum of V from float 16.
+struct State {
+  float* p;
+  float& maximum() const { return p[0]; }
+  float& sum() const { return p[1]; }
+  float* values() const { return p + 16; }
+};
+
+inline float ExpOne(float x) { return Lane0(Exp(Set(x))); }
+
+inline void ClearState(State state, int64_t head_dim) {
+  const int64_t count = StateFloats(head_dim);
+  for (int64_t i = 0; i < count; i += kLanes) Store(state.p + i, Zero());
+  state.maximum() = -kInfinity;
+}
+
+inline void CopyState(State to, State from, int64_t head_dim) {
+  const int64_t count = StateFloats(head_dim);
+  for (int64_t i = 0; i < count; i += kLanes) Store(to.p + i, Load(from.p + i));
+}
+
+// Adds a later segment. A segment in which the row saw no key leaves `to` as it is.
+inline void MergeState(State to, State from, int64_t head_dim) {
+  if (from.maximum() == -kInfinity && from.sum() == 0.0f) return;
+  if (to.maximum() == -kInfinity && to.sum() == 0.0f) {
+    CopyState(to, from, head_dim);
+    return;
+  }
+  const float maximum = to.maximum() > from.maximum() ? to.maximum() : from.maximum();
+  const float keep = ExpOne(to.maximum() - maximum), take = ExpOne(from.maximum() - maximum);
+  to.maximum() = maximum;
+  to.sum() = __builtin_fmaf(from.sum(), take, to.sum() * keep);
+  for (int64_t i = 0; i < head_dim; i += kLanes) {
+    Store(to.values() + i,
+          Fma(Load(from.values() + i), Set(take), Mul(Load(to.values() + i), Set(keep))));
+  }
+}
+
+inline void FinishRow(State state, const float* sink, int64_t head_dim, float* out) {
+  float sum = state.sum();
+  float keep = 1.0f;
+  if (sink != nullptr) {
+    const float maximum = state.maximum() > *sink ? state.maximum() : *sink;
+    keep = ExpOne(state.maximum() - maximum);
+    sum = __builtin_fmaf(sum, keep, ExpOne(*sink - maximum));
+  }
+  const VecF factor = Set(keep), total = Set(sum);
+  for (int64_t i = 0; i < head_dim; i += kLanes) {
+    const VecF value = Div(Mul(Load(state.values() + i), factor), total);
+    StoreN(out + i, value, static_cast<int>(SmallerOf(kLanes, head_dim - i)));
+  }
+}
+
+// The tiles of 16 tokens that make a span.
+template <class T>
+struct Span {
+  const T* k[kSpanTiles];
+  const T* v[kSpanTiles];
+};
+
+// Scores of kTiles tiles for kRows rows: acc = fma(query[d], K[d], acc) over d.
+template <class T, int kRows, int kTiles>
+inline void ScoreTiles(const float* const* query, const Span<T>& span, int64_t head_dim,
+                       float* scores) {
+  VecF acc[kRows][kTiles];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kTiles; ++t) acc[r][t] = Zero();
+  }
+  for (int64_t d = 0; d < head_dim; ++d) {
+    VecF keys[kTiles];
+#pragma GCC unroll 4
+    for (int t = 0; t < kTiles; ++t) keys[t] = Load(span.k[t] + d * kLanes);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const VecF q = Set(query[r][d]);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTiles; ++t) acc[r][t] = Fma(q, keys[t], acc[r][t]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kTiles; ++t) Store(scores + r * kSpanKeys + t * kLanes, acc[r][t]);
+  }
+}
+
+// values += sum over keys [begin, end) of weights[key] * V[key], key by key, for kVectors vectors
+// of each row from element i.
+template <class T, int kRows, int kVectors>
+inline void AddVectors(float* const* values, const float* weights, const Span<T>& span,
+                       int64_t head_dim, int64_t i, int begin, int end) {
+  VecF acc[kRows][kVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int n = 0; n < kVectors; ++n) acc[r][n] = Load(values[r] + i + n * kLanes);
+  }
+  for (int key = begin; key < end; ++key) {
+    const T* v = span.v[key / kLanes] + key % kLanes * head_dim + i;
+    VecF value[kVectors];
+#pragma GCC unroll 4
+    for (int n = 0; n < kVectors; ++n) {
+      // A head that ends within a vector is the last of one: kVectors is 1 there.
+      value[n] = kVectors > 1 || head_dim - i >= kLanes ? Load(v + n * kLanes)
+                                                        : LoadN(v, static_cast<int>(head_dim - i));
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const VecF weight = Set(weights[r * kSpanKeys + key]);
+#pragma GCC unroll 4
+      for (int n = 0; n < kVectors; ++n) acc[r][n] = Fma(weight, value[n], acc[r][n]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int n = 0; n < kVectors; ++n) Store(values[r] + i + n * kLanes, acc[r][n]);
+  }
+}
+
+template <class T, int kRows>
+inline void AddValues(float* const* values, const float* weights, const Span<T>& span,
+                      int64_t head_dim, int begin, int end) {
+  if (begin >= end) return;
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= head_dim; i += 4 * kLanes) {
+    AddVectors<T, kRows, 4>(values, weights, span, head_dim, i, begin, end);
+  }
+  for (; i < head_dim; i += kLanes) {
+    AddVectors<T, kRows, 1>(values, weights, span, head_dim, i, begin, end);
+  }
+}
+
+template <class T>
+struct AttentionKernel {
+  const AttentionCall& call;
+  const AttentionWork& work;
+  int64_t head_dim = call.cache.head_dim;
+  int64_t group = call.num_heads / call.cache.num_kv_heads;
+  int64_t rows = work.num_queries * group;
+  int64_t state_floats = StateFloats(head_dim);
+  float* segment_states = work.scratch;
+  float* total_states = work.scratch + rows * state_floats;
+
+  int64_t Position(int64_t row) const { return work.first_position + row / group; }
+  int64_t Head(int64_t row) const { return work.kv_head * group + row % group; }
+  int64_t Offset(int64_t row) const {
+    return ((work.first_row + row / group) * call.num_heads + Head(row)) * head_dim;
+  }
+  int64_t FirstKey(int64_t row) const {
+    return call.window == 0 ? 0 : LargerOf(0, Position(row) - call.window + 1);
+  }
+
+  // Turns raw scores of keys [begin, end) of a span into weights, 0 outside them, and moves the
+  // row's state to the new maximum. kWhole: the row sees the whole span, and nothing is masked.
+  template <bool kWhole>
+  void Weigh(int64_t row, int64_t first_key, int begin, int end, State state, float* scores) const {
+    VecF s[kSpanTiles];
+    VecF largest = Set(-kInfinity);
+#pragma GCC unroll 4
+    for (int t = 0; t < kSpanTiles; ++t) {
+      if constexpr (kWhole) {
+        s[t] = Logits(Load(scores + t * kLanes), row, first_key + t * kLanes);
+        largest = Max(s[t], largest);
+        continue;
+      }
+      s[t] = Set(-kInfinity);
+      if (end <= t * kLanes || begin >= (t + 1) * kLanes) continue;
+      s[t] = Logits(Load(scores + t * kLanes), row, first_key + t * kLanes);
+      s[t] = Select(Seen(t, begin, end), s[t], Set(-kInfinity));
+      largest = Max(s[t], largest);
+    }
+    const float span_maximum = Largest(largest);
+    const float maximum = state.maximum() > span_maximum ? state.maximum() : span_maximum;
+    if (state.sum() != 0.0f && state.maximum() != maximum) {
+      const VecF shrink = Exp(Set(state.maximum() - maximum));
+      state.sum() *= Lane0(shrink);
+      for (int64_t i = 0; i < head_dim; i += kLanes) {
+        Store(state.values() + i, Mul(Load(state.values() + i), shrink));
+      }
+    }
+    state.maximum() = maximum;
+    VecF sum = Zero();
+#pragma GCC unroll 4
+    for (int t = 0; t < kSpanTiles; ++t) {
+      VecF weights = Zero();
+      if constexpr (kWhole) {
+        weights = Exp(Sub(s[t], Set(maximum)));
+      } else if (end > t * kLanes && begin < (t + 1) * kLanes) {
+        weights = Select(Seen(t, begin, end), Exp(Sub(s[t], Set(maximum))), Zero());
+      }
+      Store(scores + t * kLanes, weights);
+      sum = Add(sum, weights);
+    }
+    state.sum() += Sum(sum);
+  }
+
+  // Of tile t, the lanes whose keys lie in [begin, end) of the span.
+  static Mask Seen(int t, int begin, int end) {
+    const int64_t low = LargerOf(0, begin - t * kLanes), high = SmallerOf(kLanes, end - t * kLanes);
+    return LaneRange(static_cast<int>(low), static_cast<int>(high));
+  }
+
+  // scale, soft cap and ALiBi on raw scores of 16 keys from `first_key`.
+  VecF Logits(VecF s, int64_t row, int64_t first_key) const {
+    s = Mul(s, Set(call.scale));
+    if (call.soft_cap > 0.0f) {
+      // cap * tanh(s / cap), tanh(x) = 1 - 2 / (e^2x + 1).
+      const VecF e = Exp(Mul(s, Set(2.0f / call.soft_cap)));
+      const VecF tanh = Sub(Set(1.0f), Div(Set(2.0f), Add(e, Set(1.0f))));
+      s = Mul(tanh, Set(call.soft_cap));
+    }
+    if (call.slopes != nullptr) {
+      static constexpr float kRamp[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+      const VecF distance =
+          Add(Load(kRamp), Set(static_cast<float>(first_key - Position(row))));  // exact
+      s = Fma(Set(call.slopes[Head(row)]), distance, s);
+    }
+    return s;
+  }
+
+  template <int kRows>
+  void SpanRows(int64_t row, int64_t first_key, const Span<T>& span) const {
+    int begin[kRows], end[kRows];
+    int last_begin = 0, first_end = kSpanKeys, last_end = 0;
+    const float* query[kRows];
+    float* values[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t low = LargerOf(0, FirstKey(row + r) - first_key);
+      const int64_t high = LargerOf(0, SmallerOf(kSpanKeys, Position(row + r) - first_key + 1));
+      begin[r] = static_cast<int>(SmallerOf(low, high));
+      end[r] = static_cast<int>(high);
+      last_begin = begin[r] > last_begin ? begin[r] : last_begin;
+      first_end = end[r] < first_end ? end[r] : first_end;
+      last_end = end[r] > last_end ? end[r] : last_end;
+      query[r] = call.query + Offset(row + r);
+      values[r] = State{segment_states + (row + r) * state_floats}.values();
+    }
+    if (last_end == 0) return;
+    alignas(64) float scores[kRows * kSpanKeys];
+    if (last_end <= kLanes) {
+      ScoreTiles<T, kRows, 1>(query, span, head_dim, scores);
+    } else if (last_end <= 2 * kLanes) {
+      ScoreTiles<T, kRows, 2>(query, span, head_dim, scores);
+    } else {
+      ScoreTiles<T, kRows, 4>(query, span, head_dim, scores);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const State state{segment_states + (row + r) * state_floats};
+      if (begin[r] == 0 && end[r] == kSpanKeys) {
+        Weigh<true>(row + r, first_key, 0, kSpanKeys, state, scores + r * kSpanKeys);
+      } else if (begin[r] < end[r]) {
+        Weigh<false>(row + r, first_key, begin[r], end[r], state, scores + r * kSpanKeys);
+      }
+    }
+    // Every row's keys in order: those before the ones all rows see, those, and the rest.
+    const bool common = last_begin < first_end;
+    for (int r = 0; r < kRows; ++r) {
+      AddValues<T, 1>(&values[r], scores + r * kSpanKeys, span, head_dim, begin[r],
+                      common ? last_begin : end[r]);
+    }
+    if (!common) return;
+    AddValues<T, kRows>(values, scores, span, head_dim, last_begin, first_end);
+    for (int r = 0; r < kRows; ++r) {
+      AddValues<T, 1>(&values[r], scores + r * kSpanKeys, span, head_dim, first_end, end[r]);
+    }
+  }
+
+  void AllRows(int64_t first_key, const Span<T>& span) const {
+    int64_t row = 0;
+    for (; row + 4 <= rows; row += 4) SpanRows<4>(row, first_key, span);
+    switch (rows - row) {
+      case 3:
+        return SpanRows<3>(row, first_key, span);
+      case 2:
+        return SpanRows<2>(row, first_key, span);
+      case 1:
+        return SpanRows<1>(row, first_key, span);
+      default:
+        return;
+    }
+  }
+
+  void Segment(int64_t segment) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      ClearState(State{segment_states + r * state_floats}, head_dim);
+    }
+    const int64_t context_end = Position(rows - 1) + 1;
+    const int64_t begin = LargerOf(segment * kSegmentKeys, FirstKey(0) / kSpanKeys * kSpanKeys);
+    const int64_t end = SmallerOf((segment + 1) * kSegmentKeys, context_end);
+    const CacheLayout& cache = call.cache;
+    const int64_t head_elements = cache.block_size * head_dim;
+    for (int64_t first_key = begin; first_key < end; first_key += kSpanKeys) {
+      // Past the context's end the last tile stands in: its scores there are masked.
+      Span<T> span;
+      for (int t = 0; t < kSpanTiles; ++t) {
+        const int64_t key = SmallerOf(first_key + t * kLanes, (end - 1) / kLanes * kLanes);
+        const int64_t block = work.block_table[key / cache.block_size];
+        span.k[t] = reinterpret_cast<const T*>(cache.data) +
+                    (block * 2 * cache.num_kv_heads + work.kv_head) * head_elements +
+                    key % cache.block_size * head_dim;
+        span.v[t] = span.k[t] + cache.num_kv_heads * head_elements;
+      }
+      AllRows(first_key, span);
+    }
+  }
+
+  void Run() const {
+    for (int64_t segment = work.segment_begin; segment < work.segment_end; ++segment) {
+      Segment(segment);
+      for (int64_t r = 0; r < rows; ++r) {
+        const State from{segment_states + r * state_floats};
+        const State total{total_states + r * state_floats};
+        if (work.partials != nullptr) {
+          float* to = work.partials + ((segment - work.segment_begin) * rows + r) * state_floats;
+          CopyState(State{to}, from, head_dim);
+        } else if (segment == work.segment_begin) {
+          CopyState(total, from, head_dim);
+        } else {
+          MergeState(total, from, head_dim);
+        }
+      }
+    }
+    if (work.partials != nullptr) return;
+    for (int64_t r = 0; r < rows; ++r) {
+      FinishRow(State{total_states + r * state_floats},
+                call.sinks == nullptr ? nullptr : call.sinks + Head(r), head_dim,
+                call.out + Offset(r));
+    }
+  }
+};
+
+void Attention(const AttentionCall& call, const AttentionWork& work) {
+  switch (call.cache.dtype) {
+    case DType::kF16:
+      return AttentionKernel<Half>{call, work}.Run();
+    case DType::kBF16:
+      return AttentionKernel<Brain>{call, work}.Run();
+    default:
+      return AttentionKernel<float>{call, work}.Run();
+  }
+}
+
+void MergeAttention(const AttentionMerge& merge) {
+  const State total{merge.scratch};
+  CopyState(total, State{const_cast<float*>(merge.partials)}, merge.head_dim);
+  for (int64_t s = 1; s < merge.num_segments; ++s) {
+    const float* from = merge.partials + s * merge.segment_stride;
+    MergeState(total, State{const_cast<float*>(from)}, merge.head_dim);
+  }
+  FinishRow(total, merge.sink, merge.head_dim, merge.out);
+}

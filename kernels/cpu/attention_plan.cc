@@ -1,0 +1,102 @@
+#include "kernels/cpu/attention_plan.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/status_macros.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/ops/check.h"
+
+namespace quire::kernels::cpu {
+namespace {
+
+// Rows of one item: enough to reuse a tile of K and V, few enough that their states stay in L1.
+constexpr int64_t kMaxRows = 32;
+// Items for each thread, so that the last ones to finish are small.
+constexpr int64_t kItemsPerThread = 4;
+
+}  // namespace
+
+absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_threads) {
+  if (args.num_kv_heads <= 0 || args.num_heads % args.num_kv_heads != 0 || args.num_heads <= 0) {
+    return WantGot("plan", "num_heads a positive multiple of num_kv_heads",
+                   absl::StrCat(args.num_heads, " and ", args.num_kv_heads));
+  }
+  if (args.context_lens.size() != args.query_lens.size()) {
+    return WantGot("plan", absl::StrCat(args.context_lens.size(), " query_lens"),
+                   absl::StrCat(args.query_lens.size()));
+  }
+  items_.clear();
+  merges_.clear();
+  partial_floats_ = 0;
+  max_rows_ = 0;
+  num_heads_ = args.num_heads;
+  num_kv_heads_ = args.num_kv_heads;
+  head_dim_ = args.head_dim;
+  window_ = args.window;
+  query_lens_.assign(args.query_lens.begin(), args.query_lens.end());
+  context_lens_.assign(args.context_lens.begin(), args.context_lens.end());
+  int64_t total = 0;
+  for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
+    if (query_lens_[seq] < 0 || query_lens_[seq] > context_lens_[seq]) {
+      return WantGot("plan", absl::StrCat("a query_len in [0, ", context_lens_[seq], "]"),
+                     absl::StrCat(query_lens_[seq]));
+    }
+    const int64_t keys = window_ > 0 ? std::min(context_lens_[seq], window_) : context_lens_[seq];
+    total += keys * query_lens_[seq] * num_heads_;
+  }
+  const int64_t target = total / (num_threads * kItemsPerThread) + 1;
+  for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
+    AddItems(static_cast<int32_t>(seq), num_threads == 1 ? total + 1 : target);
+  }
+  // The dearest first. Ties by place, so that equal steps give equal plans.
+  std::sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
+    return std::tuple(-a.cost, a.seq, a.first_query, a.kv_head, a.segment_begin) <
+           std::tuple(-b.cost, b.seq, b.first_query, b.kv_head, b.segment_begin);
+  });
+  return absl::OkStatus();
+}
+
+void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
+  const int64_t group = num_heads_ / num_kv_heads_;
+  const auto queries_per_item = static_cast<int32_t>(std::max<int64_t>(1, kMaxRows / group));
+  const int32_t start = context_lens_[seq] - query_lens_[seq];
+  for (int32_t first = 0; first < query_lens_[seq]; first += queries_per_item) {
+    const int32_t count = std::min(queries_per_item, query_lens_[seq] - first);
+    const int64_t rows = count * group;
+    const int64_t first_key = window_ == 0 ? 0 : std::max(0, start + first - window_ + 1);
+    const int64_t end_key = start + first + count;
+    const auto segment_begin = static_cast<int32_t>(first_key / kSegmentKeys);
+    const auto segment_end = static_cast<int32_t>((end_key + kSegmentKeys - 1) / kSegmentKeys);
+    const int32_t num_segments = segment_end - segment_begin;
+    const int64_t cost = rows * (end_key - first_key);
+    const auto pieces = static_cast<int32_t>(
+        std::clamp<int64_t>((cost + target_cost - 1) / target_cost, 1, num_segments));
+    max_rows_ = std::max(max_rows_, rows);
+    for (int32_t kv_head = 0; kv_head < num_kv_heads_; ++kv_head) {
+      Item item{.seq = seq,
+                .first_query = first,
+                .num_queries = count,
+                .kv_head = kv_head,
+                .segment_begin = segment_begin,
+                .segment_end = segment_end,
+                .cost = cost};
+      if (pieces == 1) {
+        items_.push_back(item);
+        continue;
+      }
+      const int64_t segment_floats = rows * StateFloats(head_dim_);
+      merges_.push_back({seq, first, count, kv_head, num_segments, partial_floats_});
+      for (int32_t piece = 0; piece < pieces; ++piece) {
+        item.segment_begin = segment_begin + num_segments * piece / pieces;
+        item.segment_end = segment_begin + num_segments * (piece + 1) / pieces;
+        item.partials = partial_floats_ + (item.segment_begin - segment_begin) * segment_floats;
+        item.cost = cost * (item.segment_end - item.segment_begin) / num_segments;
+        items_.push_back(item);
+      }
+      partial_floats_ += num_segments * segment_floats;
+    }
+  }
+}
+
+}  // namespace quire::kernels::cpu

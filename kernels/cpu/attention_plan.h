@@ -1,0 +1,62 @@
+#pragma once
+
+// How one step's attention is divided: items of a few query tokens and one kv head, over all their
+// keys or, where that would leave threads without work, over whole segments of them.
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "kernels/ops/paged_attention.h"
+
+namespace quire::kernels::cpu {
+
+class CpuAttentionPlan final : public AttentionPlan {
+ public:
+  struct Item {
+    int32_t seq = 0;
+    int32_t first_query = 0;  // within the sequence's queries of this step
+    int32_t num_queries = 0;
+    int32_t kv_head = 0;
+    int32_t segment_begin = 0;
+    int32_t segment_end = 0;
+    int64_t partials = -1;  // float offset; -1: the item covers all segments
+    int64_t cost = 0;
+  };
+  // The rows of an item that was split by segments.
+  struct Merge {
+    int32_t seq = 0;
+    int32_t first_query = 0;
+    int32_t num_queries = 0;
+    int32_t kv_head = 0;
+    int32_t num_segments = 0;
+    int64_t partials = 0;
+  };
+
+  // InvalidArgument when lengths do not fit each other.
+  absl::Status Build(const AttentionPlanArgs& args, int num_threads);
+
+  const std::vector<Item>& items() const { return items_; }
+  const std::vector<Merge>& merges() const { return merges_; }
+  int64_t partial_floats() const { return partial_floats_; }
+  int64_t max_rows() const { return max_rows_; }  // of one item
+  int64_t num_seqs() const { return static_cast<int64_t>(query_lens_.size()); }
+  int32_t query_len(int32_t seq) const { return query_lens_[seq]; }
+  int32_t context_len(int32_t seq) const { return context_lens_[seq]; }
+  int32_t num_heads() const { return num_heads_; }
+  int32_t num_kv_heads() const { return num_kv_heads_; }
+  int32_t head_dim() const { return head_dim_; }
+  int32_t window() const { return window_; }
+
+ private:
+  void AddItems(int32_t seq, int64_t target_cost);
+
+  std::vector<Item> items_;
+  std::vector<Merge> merges_;
+  std::vector<int32_t> query_lens_, context_lens_;
+  int64_t partial_floats_ = 0;
+  int64_t max_rows_ = 0;
+  int32_t num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0, window_ = 0;
+};
+
+}  // namespace quire::kernels::cpu

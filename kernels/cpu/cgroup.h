@@ -1,0 +1,18 @@
+#pragma once
+
+// What the container leaves this process: processors and memory, cgroup v2 or v1.
+
+#include <cstdint>
+
+namespace quire::kernels::cpu {
+
+// Processors the quota allows, rounded up; 0 without a quota.
+int CgroupCpuLimit();
+
+// Bytes below the nearest memory limit of this process's groups; 0 without a limit.
+int64_t CgroupAvailableMemory();
+
+// Physical cores within the affinity mask and the cgroup's quota; at least 1.
+int UsablePhysicalCores();
+
+}  // namespace quire::kernels::cpu

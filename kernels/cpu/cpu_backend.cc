@@ -1,0 +1,359 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/cgroup.h"
+#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/huge_memory.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/cpu/packed_weight.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/dequantize.h"
+#include "kernels/ops/check.h"
+
+namespace quire::kernels::cpu {
+namespace {
+
+// Rows of cheap row-wise work below which waking a worker costs more than it saves.
+constexpr int64_t kRowsPerItem = 4;
+constexpr int kMaxThreads = 1024;
+
+absl::Status WantF32(std::string_view what, const TensorView& tensor) {
+  if (tensor.dtype() == DType::kF32) return absl::OkStatus();
+  return WantGot(what, "f32 activations on the CPU", Name(tensor.dtype()));
+}
+
+absl::Status CheckCache(const TensorView& kv_cache) {
+  const int64_t block_size = kv_cache.dim(3);
+  if (block_size > 0 && block_size % kLanes == 0) return absl::OkStatus();
+  return WantGot("kv_cache", "a block_size that is a multiple of 16 on the CPU",
+                 kv_cache.ToString());
+}
+
+CacheLayout LayoutOf(const TensorView& kv_cache) {
+  return {.data = kv_cache.data<uint8_t>(),
+          .dtype = kv_cache.dtype(),
+          .num_kv_heads = kv_cache.dim(2),
+          .block_size = kv_cache.dim(3),
+          .head_dim = kv_cache.dim(4)};
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const KernelTable& kernels, int num_threads, bool pack_weights)
+      : kernels_(kernels),
+        pack_weights_(pack_weights),
+        pool_(num_threads),
+        linear_(kernels, pool_),
+        attention_scratch_(num_threads) {}
+
+  BackendInfo info() const override {
+    return {.name = "cpu", .isa_path = kernels_.name, .num_threads = pool_.num_threads()};
+  }
+  DType activation_dtype() const override { return DType::kF32; }
+  int64_t available_bytes() const override { return AvailableMemory(); }
+
+  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override { return AllocateHuge(bytes); }
+  absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override {
+    // A step without logits has no rows to copy, and no memory behind them.
+    if (bytes > 0) std::memcpy(destination, source, static_cast<size_t>(bytes));
+    return absl::OkStatus();
+  }
+  absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) override {
+    return CopyToDevice(destination, source, bytes);
+  }
+
+  absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
+      std::span<const WeightView> parts) override;
+  absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
+  absl::Status Embed(const EmbedArgs& args) override;
+  absl::Status Norm(const NormArgs& args) override;
+  absl::Status Linear(const LinearArgs& args) override;
+  absl::Status QkvPost(const QkvPostArgs& args) override;
+  absl::Status PagedAttention(const PagedAttentionArgs& args) override;
+  absl::Status GatherRows(const GatherRowsArgs& args) override;
+  absl::Status CopyBlocks(const CopyBlocksArgs& args) override;
+  void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) override {
+    pool_.ParallelFor(n, [&](int64_t item, int) { work(item); });
+  }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+ private:
+  // Calls row(i) for every row, on several threads when there are enough of them.
+  template <typename Row>
+  void ForEachRow(int64_t num_rows, Row row) {
+    pool_.ParallelFor((num_rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item, int) {
+      const int64_t end = std::min(num_rows, (item + 1) * kRowsPerItem);
+      for (int64_t i = item * kRowsPerItem; i < end; ++i) row(i);
+    });
+  }
+
+  absl::Status CheckPlan(const PagedAttentionArgs& args, const CpuAttentionPlan& plan) const;
+  void MergeSegments(const PagedAttentionArgs& args, const CpuAttentionPlan& plan);
+
+  // Constant after construction.
+  const KernelTable& kernels_;
+  const bool pack_weights_;
+
+  // Step thread only.
+  ThreadPool pool_;
+  class Linear linear_;
+  std::array<CpuAttentionPlan, 2> plans_;
+  int next_plan_ = 0;
+  std::vector<std::vector<float>> attention_scratch_;  // one a thread
+  std::vector<float> partials_;
+};
+
+absl::StatusOr<std::unique_ptr<PreparedWeight>> CpuBackend::PrepareWeight(
+    std::span<const WeightView> parts) {
+  if (parts.empty()) return WantGot("parts", "one weight at least", "none");
+  for (const WeightView& part : parts) {
+    RETURN_IF_ERROR(ValidateWeight(part));
+    if (part.cols != parts[0].cols) {
+      return WantGot("parts", absl::StrCat(parts[0].cols, " cols"), absl::StrCat(part.cols));
+    }
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> weight,
+                   PackedWeight::Create(parts, pack_weights_));
+  RETURN_IF_ERROR(linear_.Reserve(*weight));
+  return weight;
+}
+
+absl::StatusOr<const AttentionPlan*> CpuBackend::Plan(const AttentionPlanArgs& args) {
+  CpuAttentionPlan& plan = plans_[next_plan_];
+  next_plan_ ^= 1;
+  RETURN_IF_ERROR(plan.Build(args, pool_.num_threads()));
+  return &plan;
+}
+
+absl::Status CpuBackend::Embed(const EmbedArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  RETURN_IF_ERROR(WantF32("out", args.out));
+  const auto& weight = static_cast<const PackedWeight&>(*args.weight);
+  const int64_t cols = weight.cols();
+  const int32_t* ids = args.token_ids.data<int32_t>();
+  for (int64_t i = 0; i < args.out.dim(0); ++i) {
+    if (ids[i] >= 0 && ids[i] < weight.rows()) continue;
+    return WantGot("token_ids", absl::StrCat("ids in [0, ", weight.rows(), ")"),
+                   absl::StrCat(ids[i]));
+  }
+  ForEachRow(args.out.dim(0), [&](int64_t i) {
+    float* out = args.out.data<float>() + i * cols;
+    linear_.UnpackRow(weight, ids[i], out);
+    if (args.scale == 1.0f) return;
+    for (int64_t k = 0; k < cols; ++k) out[k] *= args.scale;
+  });
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::Norm(const NormArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  RETURN_IF_ERROR(WantF32("input", args.input));
+  const int64_t hidden = args.input.dim(1);
+  ForEachRow(args.input.dim(0), [&](int64_t i) {
+    kernels_.norm({.input = args.input.data<float>() + i * hidden,
+                   .out = args.out.data<float>() + i * hidden,
+                   .weight = args.weight.data<float>(),
+                   .bias = args.bias.data<float>(),
+                   .count = hidden,
+                   .eps = args.eps,
+                   .layer_norm = args.kind == NormKind::kLayerNorm});
+  });
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::Linear(const LinearArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  RETURN_IF_ERROR(WantF32("input", args.input));
+  RETURN_IF_ERROR(WantF32("out", args.out));
+  linear_.Run(args);
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::QkvPost(const QkvPostArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  RETURN_IF_ERROR(WantF32("query", args.query));
+  RETURN_IF_ERROR(CheckCache(args.kv_cache));
+  const CacheLayout cache = LayoutOf(args.kv_cache);
+  if (cache.head_dim > 256) {
+    return WantGot("kv_cache", "head_dim at most 256", args.kv_cache.ToString());
+  }
+  const bool rope = args.rope_layout != RopeLayout::kNone;
+  const int64_t half = rope ? args.rope_table.dim(1) : 0;
+  const int64_t num_slots = args.kv_cache.dim(0) * cache.block_size;
+  for (int64_t i = 0; i < args.query.dim(0); ++i) {
+    const int64_t slot = args.slot_mapping.data<int64_t>()[i];
+    if (slot < 0 || slot >= num_slots) {
+      return WantGot("slot_mapping", absl::StrCat("slots in [0, ", num_slots, ")"),
+                     absl::StrCat(slot));
+    }
+    if (!rope) continue;
+    const int32_t position = args.positions.data<int32_t>()[i];
+    if (position < 0 || position >= args.rope_table.dim(0)) {
+      return WantGot("positions", absl::StrCat("positions in [0, ", args.rope_table.dim(0), ")"),
+                     absl::StrCat(position));
+    }
+  }
+  const int64_t num_heads = args.query.dim(1);
+  ForEachRow(args.query.dim(0), [&](int64_t i) {
+    kernels_.qkv_post({.cache = cache,
+                       .qkv = args.qkv.data<float>() + i * args.qkv.dim(1),
+                       .query = args.query.data<float>() + i * num_heads * cache.head_dim,
+                       .cos_sin = rope ? args.rope_table.data<float>() +
+                                             args.positions.data<int32_t>()[i] * half * 2
+                                       : nullptr,
+                       .slot = args.slot_mapping.data<int64_t>()[i],
+                       .num_heads = num_heads,
+                       .rope_dim = 2 * half,
+                       .interleaved = args.rope_layout == RopeLayout::kInterleaved});
+  });
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::CheckPlan(const PagedAttentionArgs& args,
+                                   const CpuAttentionPlan& plan) const {
+  if (plan.num_heads() != args.query.dim(1) || plan.num_kv_heads() != args.kv_cache.dim(2) ||
+      plan.head_dim() != args.query.dim(2) || plan.window() != args.window ||
+      plan.num_seqs() != args.block_table.dim(0)) {
+    return WantGot("plan",
+                   absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
+                                args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(),
+                                ", window ", args.window),
+                   absl::StrCat(plan.num_seqs(), " sequences, ", plan.num_heads(), " heads, ",
+                                plan.num_kv_heads(), " kv heads, head_dim ", plan.head_dim(),
+                                ", window ", plan.window()));
+  }
+  const int32_t* starts = args.query_starts.data<int32_t>();
+  const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.dim(3);
+  for (int32_t seq = 0; seq < plan.num_seqs(); ++seq) {
+    if (starts[seq] < 0 || starts[seq] + plan.query_len(seq) > args.query.dim(0)) {
+      return WantGot(
+          "query_starts",
+          absl::StrCat("rows of ", plan.query_len(seq), " tokens within ", args.query.dim(0)),
+          absl::StrCat(starts[seq]));
+    }
+    if (plan.context_len(seq) > table_keys) {
+      return WantGot("block_table", absl::StrCat("blocks for ", plan.context_len(seq), " tokens"),
+                     absl::StrCat(table_keys));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::PagedAttention(const PagedAttentionArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  RETURN_IF_ERROR(WantF32("query", args.query));
+  RETURN_IF_ERROR(CheckCache(args.kv_cache));
+  const auto& plan = static_cast<const CpuAttentionPlan&>(*args.plan);
+  RETURN_IF_ERROR(CheckPlan(args, plan));
+  const AttentionCall call{.cache = LayoutOf(args.kv_cache),
+                           .query = args.query.data<float>(),
+                           .out = args.out.data<float>(),
+                           .slopes = args.alibi_slopes.data<float>(),
+                           .sinks = args.sinks.data<float>(),
+                           .num_heads = args.query.dim(1),
+                           .scale = args.scale,
+                           .soft_cap = args.soft_cap,
+                           .window = args.window};
+  const int64_t head_dim = call.cache.head_dim;
+  const auto scratch_floats =
+      static_cast<size_t>(AttentionScratchFloats(plan.max_rows(), head_dim));
+  for (std::vector<float>& scratch : attention_scratch_) {
+    if (scratch.size() < scratch_floats) scratch.resize(scratch_floats);
+  }
+  if (partials_.size() < static_cast<size_t>(plan.partial_floats())) {
+    partials_.resize(static_cast<size_t>(plan.partial_floats()));
+  }
+  const auto& items = plan.items();
+  pool_.ParallelFor(static_cast<int64_t>(items.size()), [&](int64_t i, int thread) {
+    const CpuAttentionPlan::Item& item = items[i];
+    kernels_.attention(
+        call,
+        {.block_table = args.block_table.data<int32_t>() + item.seq * args.block_table.dim(1),
+         .first_row = args.query_starts.data<int32_t>()[item.seq] + item.first_query,
+         .first_position = plan.context_len(item.seq) - plan.query_len(item.seq) + item.first_query,
+         .num_queries = item.num_queries,
+         .kv_head = item.kv_head,
+         .segment_begin = item.segment_begin,
+         .segment_end = item.segment_end,
+         .partials = item.partials < 0 ? nullptr : partials_.data() + item.partials,
+         .scratch = attention_scratch_[thread].data()});
+  });
+  if (!plan.merges().empty()) MergeSegments(args, plan);
+  return absl::OkStatus();
+}
+
+void CpuBackend::MergeSegments(const PagedAttentionArgs& args, const CpuAttentionPlan& plan) {
+  const int64_t head_dim = plan.head_dim();
+  const int64_t group = plan.num_heads() / plan.num_kv_heads();
+  const auto& merges = plan.merges();
+  pool_.ParallelFor(static_cast<int64_t>(merges.size()), [&](int64_t i, int thread) {
+    const CpuAttentionPlan::Merge& merge = merges[i];
+    const int64_t rows = merge.num_queries * group;
+    const int64_t state_floats = StateFloats(head_dim);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t token =
+          args.query_starts.data<int32_t>()[merge.seq] + merge.first_query + row / group;
+      const int64_t head = merge.kv_head * group + row % group;
+      kernels_.attention_merge(
+          {.partials = partials_.data() + merge.partials + row * state_floats,
+           .segment_stride = rows * state_floats,
+           .num_segments = merge.num_segments,
+           .out = args.out.data<float>() + (token * plan.num_heads() + head) * head_dim,
+           .head_dim = head_dim,
+           .sink = args.sinks.empty() ? nullptr : args.sinks.data<float>() + head,
+           .scratch = attention_scratch_[thread].data()});
+    }
+  });
+}
+
+absl::Status CpuBackend::GatherRows(const GatherRowsArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  const int64_t row_bytes = args.input.dim(1) * SizeOf(args.input.dtype());
+  const int32_t* rows = args.rows.data<int32_t>();
+  for (int64_t i = 0; i < args.out.dim(0); ++i) {
+    if (rows[i] < 0 || rows[i] >= args.input.dim(0)) {
+      return WantGot("rows", absl::StrCat("rows in [0, ", args.input.dim(0), ")"),
+                     absl::StrCat(rows[i]));
+    }
+  }
+  for (int64_t i = 0; i < args.out.dim(0); ++i) {
+    std::memcpy(args.out.data<uint8_t>() + i * row_bytes,
+                args.input.data<uint8_t>() + rows[i] * row_bytes, static_cast<size_t>(row_bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::CopyBlocks(const CopyBlocksArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  if (args.copies.empty()) return absl::OkStatus();
+  const int64_t block_bytes = args.kv_cache.num_bytes() / args.kv_cache.dim(0);
+  auto* data = args.kv_cache.data<uint8_t>();
+  for (const BlockCopy& copy : args.copies) {
+    std::memcpy(data + copy.destination * block_bytes, data + copy.source * block_bytes,
+                static_cast<size_t>(block_bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options) {
+  ASSIGN_OR_RETURN(const KernelTable* kernels, SelectKernels(options.isa));
+  if (options.num_threads < 0 || options.num_threads > kMaxThreads) {
+    return WantGot("num_threads", absl::StrCat("0 to ", kMaxThreads),
+                   absl::StrCat(options.num_threads));
+  }
+  const int num_threads = options.num_threads == 0 ? UsablePhysicalCores() : options.num_threads;
+  return std::make_unique<CpuBackend>(*kernels, num_threads, options.pack_weights);
+}
+
+}  // namespace quire::kernels::cpu

@@ -1,0 +1,71 @@
+#include "kernels/cpu/huge_memory.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include <sys/mman.h>
+
+#include "absl/strings/str_cat.h"
+
+#include "kernels/cpu/cgroup.h"
+
+namespace quire::kernels::cpu {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+int64_t RoundUp(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
+
+// "MemAvailable:   123 kB" of /proc/meminfo, in bytes; 0 when it cannot be read.
+int64_t MachineAvailable() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key, unit;
+  int64_t value = 0;
+  while (meminfo >> key >> value >> unit) {
+    if (key == "MemAvailable:") return value * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceBuffer> AllocateHuge(int64_t bytes) {
+  if (bytes < 0 || bytes > std::numeric_limits<int64_t>::max() / 2) {
+    return absl::InvalidArgumentError(absl::StrCat("allocation: want a size, got ", bytes));
+  }
+  // Below a few pages huge ones would waste more than they bring.
+  if (bytes < kHugePage) {
+    const auto size = static_cast<size_t>(RoundUp(std::max<int64_t>(bytes, 1), 64));
+    void* data = std::aligned_alloc(64, size);
+    if (data == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
+    }
+    std::memset(data, 0, size);
+    return DeviceBuffer(data, bytes, [](void* p) { std::free(p); });
+  }
+  // One page more than asked, so that the buffer can begin on a huge page's border.
+  const auto mapped = static_cast<size_t>(RoundUp(bytes, kHugePage) + kHugePage);
+  void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) {
+    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
+  }
+  const auto begin = reinterpret_cast<uintptr_t>(base);
+  const uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  void* data = reinterpret_cast<void*>(aligned);
+  // Advice: without it the memory is the same, only slower.
+  (void)madvise(data, mapped - (aligned - begin), MADV_HUGEPAGE);
+  return DeviceBuffer(data, bytes, [base, mapped](void*) { munmap(base, mapped); });
+}
+
+int64_t AvailableMemory() {
+  const int64_t machine = MachineAvailable();
+  const int64_t group = CgroupAvailableMemory();
+  if (machine == 0 || group == 0) return std::max(machine, group);
+  return std::min(machine, group);
+}
+
+}  // namespace quire::kernels::cpu

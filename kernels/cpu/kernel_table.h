@@ -1,0 +1,158 @@
+#pragma once
+
+// What one ISA path offers the CPU backend: plain functions over plain pointers. Each path compiles
+// the same bodies (kernel_bodies.h) with its own instructions, and all give the same bits.
+
+#include <cstdint>
+
+#include "kernels/dtype.h"
+#include "kernels/weight_view.h"
+
+namespace quire::kernels::cpu {
+
+constexpr int kNumWeightTypes = 11;
+constexpr int kLanes = 16;       // outputs of a packed group, keys of a tile
+constexpr int kQuantBlock = 32;  // activations that share a scale
+constexpr int64_t kSegmentKeys = 256;
+
+// Rows of activations as int8: value ~ scale * q, one scale for 32. Rows lie in groups of
+// `group_rows` (1, or 16 so that the addresses of rows worked on together differ by constants);
+// a group holds, block after block of 32 k, its rows side by side:
+//   q [blocks][group_rows][32]   scale, scaled_sum [blocks][group_rows]   sums [2
+//   blocks][group_rows]
+struct QuantizedRows {
+  int8_t* q = nullptr;
+  float* scale = nullptr;       // absmax / 127
+  float* scaled_sum = nullptr;  // scale * sum of q
+  int32_t* sums = nullptr;      // of q, by 16
+  int64_t group_rows = 1;
+
+  [[gnu::always_inline]] QuantizedRows Rows(int64_t row, int64_t cols) const {
+    const int64_t group = row / group_rows, place = row % group_rows;
+    const int64_t blocks = group * group_rows * (cols / 32);
+    return {q + blocks * 32 + place * 32, scale + blocks + place, scaled_sum + blocks + place,
+            sums + 2 * blocks + place, group_rows};
+  }
+};
+
+// y[row, 16 * group + lane] = input[row] . weight row, for whole groups and any number of rows.
+struct LinearTile {
+  const uint8_t* groups = nullptr;  // the first packed group
+  int64_t num_groups = 0;
+  int64_t group_bytes = 0;
+  int64_t cols = 0;
+  const float* input = nullptr;  // [num_rows, cols]: float weights
+  QuantizedRows quantized;       // block-quantised weights; whole groups of rows may be read
+  int64_t num_rows = 0;
+  uint8_t* scratch = nullptr;  // 16 * cols bytes, aligned to 64: codes unpacked for tiles
+  float* y = nullptr;
+  int64_t y_stride = 0;
+};
+
+// One row's end: bias, activation, residual.
+struct EpilogueRow {
+  const float* y = nullptr;
+  const float* up = nullptr;        // silu(y) * up; null: y
+  const float* bias = nullptr;      // of y; null without one
+  const float* up_bias = nullptr;   // of up
+  const float* residual = nullptr;  // null without one
+  float* out = nullptr;
+  int64_t count = 0;
+};
+
+struct NormRow {
+  const float* input = nullptr;
+  float* out = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;  // null without one
+  int64_t count = 0;
+  float eps = 0.0f;
+  bool layer_norm = false;
+};
+
+// The cache of one layer. A (block, K) holds per head tiles of 16 tokens as [head_dim][16], a
+// (block, V) per head [block_size][head_dim].
+struct CacheLayout {
+  uint8_t* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t num_kv_heads = 0;
+  int64_t block_size = 0;
+  int64_t head_dim = 0;
+};
+
+struct QkvPostRow {
+  CacheLayout cache;
+  const float* qkv = nullptr;
+  float* query = nullptr;
+  const float* cos_sin = nullptr;  // [rope_dim / 2, 2] of this position; null without rope
+  int64_t slot = 0;
+  int64_t num_heads = 0;
+  int64_t rope_dim = 0;
+  bool interleaved = false;
+};
+
+struct AttentionCall {
+  CacheLayout cache;
+  const float* query = nullptr;  // [num_tokens, num_heads, head_dim]
+  float* out = nullptr;
+  const float* slopes = nullptr;  // [num_heads] or null
+  const float* sinks = nullptr;   // [num_heads] or null
+  int64_t num_heads = 0;
+  float scale = 0.0f;
+  float soft_cap = 0.0f;
+  int64_t window = 0;
+};
+
+// Query tokens [first_row, first_row + num_queries) of one sequence and the heads of one kv head,
+// over segments [segment_begin, segment_end) of its keys.
+struct AttentionWork {
+  const int32_t* block_table = nullptr;
+  int64_t first_row = 0;
+  int64_t first_position = 0;
+  int64_t num_queries = 0;
+  int64_t kv_head = 0;
+  int64_t segment_begin = 0;
+  int64_t segment_end = 0;
+  // Null: the work covers every segment and writes `out`. Otherwise segment s of row r leaves its
+  // state at partials + ((s - segment_begin) * rows + r) * StateFloats(head_dim).
+  float* partials = nullptr;
+  float* scratch = nullptr;  // AttentionScratchFloats(rows, head_dim)
+};
+
+// A row's softmax state: maximum, sum, then the weighted sum of V, in 64-byte steps.
+[[gnu::always_inline]] constexpr int64_t StateFloats(int64_t head_dim) {
+  return 16 + (head_dim + 15) / 16 * 16;
+}
+[[gnu::always_inline]] constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim) {
+  return rows * (2 * StateFloats(head_dim) + 16);
+}
+
+// Joins the segments of one row, in order, and writes its output.
+struct AttentionMerge {
+  const float* partials = nullptr;  // of the row in its first segment
+  int64_t segment_stride = 0;       // floats to the row in the next segment
+  int64_t num_segments = 0;
+  float* out = nullptr;
+  int64_t head_dim = 0;
+  const float* sink = nullptr;  // null without one
+  float* scratch = nullptr;     // StateFloats(head_dim)
+};
+
+struct KernelTable {
+  const char* name = nullptr;
+  void (*quantize_row)(const float* input, int64_t cols, const QuantizedRows& out) = nullptr;
+  void (*linear[kNumWeightTypes])(const LinearTile&) = {};
+  void (*epilogue)(const EpilogueRow&) = nullptr;
+  void (*norm)(const NormRow&) = nullptr;
+  void (*qkv_post)(const QkvPostRow&) = nullptr;
+  void (*attention)(const AttentionCall&, const AttentionWork&) = nullptr;
+  void (*attention_merge)(const AttentionMerge&) = nullptr;
+};
+
+const KernelTable& PortableKernels();
+// Null where the build's target has no such path.
+const KernelTable* Avx2Kernels();
+const KernelTable* Avx512Kernels();
+const KernelTable* AmxKernels();
+
+}  // namespace quire::kernels::cpu

@@ -1,0 +1,225 @@
+// Matrix kernels, written once for every ISA; see kernel_bodies.h.
+//
+// Quantised: an output is folded block by block of 32 k, in order,
+//     acc = fma(float(dot - offset * sum_a), d_w * d_a, acc)    exact integer dot of the block
+//     acc = fma(m_w, d_a * sum_a, acc)                          where the type has a minimum
+// (Q6_K: once for each 16 k.) Float: one chain acc = fma(w[k], a[k], acc) over k. Neither depends
+// on how many rows or groups are worked on together.
+
+// Rows that share one unpacking of the codes; as many as fit the registers.
+#ifdef QUIRE_SIMD_AVX512
+constexpr int kQuantRows = 8;
+#else
+constexpr int kQuantRows = 4;
+#endif
+
+inline VecF LoadHalfs(const uint8_t* p) { return Load(reinterpret_cast<const Half*>(p)); }
+
+// The scales of 16 outputs in a block, and their minimums; products of a K-quant are exact.
+template <class Format>
+inline VecF BlockScale(const uint8_t* header, const uint8_t* scales, int part) {
+  if constexpr (!Format::kSuper) {
+    return LoadHalfs(scales);
+  } else if constexpr (Format::kParts == 2) {
+    return Mul(LoadHalfs(header), LoadS8(reinterpret_cast<const int8_t*>(scales) + 16 * part));
+  } else {
+    return Mul(LoadHalfs(header), LoadU8(scales));
+  }
+}
+template <class Format>
+inline VecF BlockMinimum(const uint8_t* header, const uint8_t* scales) {
+  if constexpr (Format::kSuper) {
+    return Sub(Zero(), Mul(LoadHalfs(header + 32), LoadU8(scales + 16)));
+  } else {
+    return LoadHalfs(scales + 32);
+  }
+}
+
+// Sixteen outputs of the first `num_rows` of kRows rows, all of which may be read.
+template <class Format, int kRows, int kGroupRows>
+inline void QuantTile(const LinearTile& tile, const uint8_t* group, const QuantizedRows& a,
+                      float* y, int64_t num_rows = kRows) {
+  VecF acc[kRows];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) acc[r] = Zero();
+  const int64_t num_blocks = tile.cols / 32;
+  for (int64_t b = 0; b < num_blocks; ++b) {
+    const uint8_t* block = group + Format::BlockAt(b);
+    const uint8_t* scales = block + Format::kCodeBytes;
+    const uint8_t* header = group + Format::HeaderAt(b);
+    if constexpr (kRows == 1) {
+      for (int i = 0; i < Format::kBlockBytes; i += 64) Prefetch(block + 2048 + i);
+    }
+#pragma GCC unroll 2
+    for (int part = 0; part < Format::kParts; ++part) {
+      constexpr int kPartK = 32 / Format::kParts;
+      VecI dot[kRows];
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        if constexpr (Format::kOffset == 0) {
+          dot[r] = SetI(0);
+        } else {
+          const int32_t* sums = a.sums + 2 * b * kGroupRows + r;
+          const int32_t sum =
+              Format::kParts == 2 ? sums[part * kGroupRows] : sums[0] + sums[kGroupRows];
+          dot[r] = SetI(-Format::kOffset * sum);
+        }
+      }
+      if constexpr (Format::kCodeBits == 4) {
+#pragma GCC unroll 4
+        for (int p = 0; p < 4; ++p) {
+          const VecB codes = LoadB(block + 64 * p);
+          const VecB low = LowNibbles(codes), high = HighNibbles(codes);
+#pragma GCC unroll 16
+          for (int r = 0; r < kRows; ++r) {
+            const int8_t* q = a.q + (b * kGroupRows + r) * 32 + 4 * p;
+            dot[r] = Dot<Format::kMaxCode>(dot[r], low, LoadQuad(q));
+            dot[r] = Dot<Format::kMaxCode>(dot[r], high, LoadQuad(q + 16));
+          }
+        }
+      } else {
+#pragma GCC unroll 8
+        for (int p = part * (kPartK / 4); p < (part + 1) * (kPartK / 4); ++p) {
+          const VecB codes = LoadB(block + 64 * p);
+#pragma GCC unroll 16
+          for (int r = 0; r < kRows; ++r) {
+            const int8_t* q = a.q + (b * kGroupRows + r) * 32 + 4 * p;
+            dot[r] = Dot<Format::kMaxCode>(dot[r], codes, LoadQuad(q));
+          }
+        }
+      }
+      const VecF scale = BlockScale<Format>(header, scales, part);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const float d_a = a.scale[b * kGroupRows + r];
+        acc[r] = Fma(ToFloat(dot[r]), Mul(scale, Set(d_a)), acc[r]);
+      }
+    }
+    if constexpr (Format::kMinimum) {
+      const VecF minimum = BlockMinimum<Format>(header, scales);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        acc[r] = Fma(minimum, Set(a.scaled_sum[b * kGroupRows + r]), acc[r]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    if (r < num_rows) Store(y + r * tile.y_stride, acc[r]);
+  }
+}
+
+template <class Format>
+inline void QuantLinear(const LinearTile& tile) {
+  for (int64_t row = 0; row < tile.num_rows; row += kQuantRows) {
+    const int64_t rows = SmallerOf(kQuantRows, tile.num_rows - row);
+    const QuantizedRows a = tile.quantized.Rows(row, tile.cols);
+    for (int64_t g = 0; g < tile.num_groups; ++g) {
+      const uint8_t* group = tile.groups + g * tile.group_bytes;
+      float* y = tile.y + row * tile.y_stride + g * kLanes;
+      if (a.group_rows == 1) {
+        QuantTile<Format, 1, 1>(tile, group, a, y);
+      } else if (rows > 4) {
+        QuantTile<Format, kQuantRows, 16>(tile, group, a, y, rows);
+      } else if (rows > 2) {
+        QuantTile<Format, 4, 16>(tile, group, a, y, rows);
+      } else {
+        QuantTile<Format, 2, 16>(tile, group, a, y, rows);
+      }
+    }
+  }
+}
+
+// kRows rows and kGroups groups side by side: a chain of its own for each output, several in
+// flight.
+template <class T, int kRows, int kGroups>
+inline void FloatTile(const LinearTile& tile, const uint8_t* groups, const float* a, float* y) {
+  VecF acc[kGroups][kRows];
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) acc[g][r] = Zero();
+  }
+  for (int64_t k = 0; k < tile.cols; ++k) {
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) {
+      const T* w = reinterpret_cast<const T*>(groups + g * tile.group_bytes) + k * kLanes;
+      if constexpr (kRows == 1) Prefetch(reinterpret_cast<const uint8_t*>(w) + 1024);
+      const VecF weights = Load(w);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        acc[g][r] = Fma(weights, Set(a[r * tile.cols + k]), acc[g][r]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) Store(y + r * tile.y_stride + g * kLanes, acc[g][r]);
+  }
+}
+
+template <class T, int kGroups>
+inline void FloatGroups(const LinearTile& tile, int64_t group) {
+  const uint8_t* groups = tile.groups + group * tile.group_bytes;
+  for (int64_t row = 0; row < tile.num_rows;) {
+    const int64_t left = tile.num_rows - row;
+    const float* a = tile.input + row * tile.cols;
+    float* y = tile.y + row * tile.y_stride + group * kLanes;
+    if (left >= 4) {
+      FloatTile<T, 4, kGroups>(tile, groups, a, y);
+      row += 4;
+    } else {
+      FloatTile<T, 1, kGroups>(tile, groups, a, y);
+      row += 1;
+    }
+  }
+}
+
+template <class T>
+inline void FloatLinear(const LinearTile& tile) {
+  int64_t group = 0;
+  for (; group + 4 <= tile.num_groups; group += 4) FloatGroups<T, 4>(tile, group);
+  for (; group < tile.num_groups; ++group) FloatGroups<T, 1>(tile, group);
+}
+
+void QuantizeRow(const float* input, int64_t cols, const QuantizedRows& out) {
+  for (int64_t b = 0; b < cols / 32; ++b) {
+    const VecF x0 = Load(input + 32 * b), x1 = Load(input + 32 * b + 16);
+    // Of the bit patterns, so that a NaN or infinity is the largest and reaches the outputs.
+    const VecI magnitude = SetI(0x7fffffff);
+    const int32_t bits = LargestI(MaxI(AndI(Bits(x0), magnitude), AndI(Bits(x1), magnitude)));
+    float absmax;
+    __builtin_memcpy(&absmax, &bits, sizeof(absmax));
+    const float scale = absmax / 127.0f;
+    const VecF inverse = Set(scale > 0.0f ? 1.0f / scale : 0.0f);
+    int32_t sum = 0;
+    for (int half = 0; half < 2; ++half) {
+      const VecF x = Mul(half == 0 ? x0 : x1, inverse);
+      const VecF clamped = Min(Max(x, Set(-127.0f)), Set(127.0f));
+      const VecF magic = Set(12582912.0f);  // rounds to nearest even, leaving the integer below
+      const VecI q = AddI(Bits(Add(clamped, magic)), SetI(-0x4b400000));
+      StoreS8(out.q + 32 * b * out.group_rows + 16 * half, q);
+      const int32_t part = SumI(q);
+      out.sums[(2 * b + half) * out.group_rows] = part;
+      sum += part;
+    }
+    out.scale[b * out.group_rows] = scale;
+    out.scaled_sum[b * out.group_rows] = scale * static_cast<float>(sum);
+  }
+}
+
+void Epilogue(const EpilogueRow& row) {
+  for (int64_t i = 0; i < row.count; i += kLanes) {
+    const int n = static_cast<int>(SmallerOf(kLanes, row.count - i));
+    VecF y = LoadN(row.y + i, n);
+    if (row.bias != nullptr) y = Add(y, LoadN(row.bias + i, n));
+    if (row.up != nullptr) {
+      VecF up = LoadN(row.up + i, n);
+      if (row.up_bias != nullptr) up = Add(up, LoadN(row.up_bias + i, n));
+      y = Mul(Div(y, Add(Set(1.0f), Exp(Sub(Zero(), y)))), up);
+    }
+    if (row.residual != nullptr) y = Add(y, LoadN(row.residual + i, n));
+    StoreN(row.out + i, y, n);
+  }
+}

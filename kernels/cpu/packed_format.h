@@ -1,0 +1,55 @@
+#pragma once
+
+// The packed form of weights: groups of 16 outputs, side by side, so that one vector holds the same
+// k of 16 rows. A group holds all of K; a part of a stacked weight is a run of groups.
+//
+//   float types    [K][16] in their own type
+//   4-bit codes    per 32 k: 4 vectors of 64 bytes; vector p holds, for each lane, codes 4p..4p+3
+//                  in its low nibbles and 16+4p..16+4p+3 in its high ones
+//   8-bit codes    per 32 k: 8 vectors of 64 bytes; vector p holds codes 4p..4p+3 of each lane
+//                  (Q5, Q6 and Q8 codes: one byte each, unsigned)
+//   scales         after the codes of a block: f16 d[16], then f16 m[16] where the type has one;
+//                  K-quants: f16 d[16] (and f16 m[16]) before the 8 blocks of 256 k, and after each
+//                  block's codes u8 scale[16], u8 minimum[16] (Q6_K: s8 scale[2][16])
+//
+// Rows past the end of a part are zero. No number is rounded: the file's bits are kept.
+
+#include <cstdint>
+
+namespace quire::kernels::cpu {
+
+template <int kCodeBits_, int kMaxCode_, int kOffset_, bool kMinimum_, bool kSuper_, int kParts_>
+struct QuantFormat {
+  static constexpr int kCodeBits = kCodeBits_;  // as packed
+  static constexpr int kMaxCode = kMaxCode_;
+  static constexpr int kOffset = kOffset_;  // a power of two, or 0
+  static constexpr bool kMinimum = kMinimum_;
+  static constexpr bool kSuper = kSuper_;  // a K-quant
+  static constexpr int kParts = kParts_;   // scales per 32 k
+  static constexpr int kCodeBytes = kCodeBits * 64;
+  static constexpr int kHeaderBytes = kSuper ? (kMinimum ? 64 : 32) : 0;  // before 8 blocks
+  static constexpr int kScaleBytes = kSuper ? 32 : (kMinimum ? 64 : 32);
+  static constexpr int kBlockBytes = kCodeBytes + kScaleBytes;
+
+  [[gnu::always_inline]] static constexpr int64_t GroupBytes(int64_t cols) {
+    return cols / 32 * kBlockBytes + (kSuper ? cols / 256 * kHeaderBytes : 0);
+  }
+  // Where block `index` (of 32 k) begins, and where its super-block's header does.
+  [[gnu::always_inline]] static constexpr int64_t BlockAt(int64_t index) {
+    return kSuper ? HeaderAt(index) + kHeaderBytes + index % 8 * kBlockBytes : index * kBlockBytes;
+  }
+  [[gnu::always_inline]] static constexpr int64_t HeaderAt(int64_t index) {
+    return index / 8 * (kHeaderBytes + 8 * kBlockBytes);
+  }
+};
+
+using Q4_0Format = QuantFormat<4, 15, 8, false, false, 1>;
+using Q4_1Format = QuantFormat<4, 15, 0, true, false, 1>;
+using Q5_0Format = QuantFormat<8, 31, 16, false, false, 1>;
+using Q5_1Format = QuantFormat<8, 31, 0, true, false, 1>;
+using Q8_0Format = QuantFormat<8, 255, 128, false, false, 1>;
+using Q4_KFormat = QuantFormat<4, 15, 0, true, true, 1>;
+using Q5_KFormat = QuantFormat<8, 31, 0, true, true, 1>;
+using Q6_KFormat = QuantFormat<8, 63, 32, false, true, 2>;
+
+}  // namespace quire::kernels::cpu

@@ -1,0 +1,202 @@
+// Sixteen lanes in two ymm registers; needs AVX2, FMA and F16C. See simd.h.
+
+struct VecF {
+  __m256 lo, hi;
+};
+struct VecI {
+  __m256i lo, hi;
+};
+struct Mask {
+  __m256i lo, hi;  // all ones or all zeros per lane
+};
+
+inline __m256i LanesBelow(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+inline VecF Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline VecF LoadN(const float* p, int n) {
+  return {_mm256_maskload_ps(p, LanesBelow(n)),
+          n > 8 ? _mm256_maskload_ps(p + 8, LanesBelow(n - 8)) : _mm256_setzero_ps()};
+}
+inline void Store(float* p, VecF v) {
+  _mm256_storeu_ps(p, v.lo);
+  _mm256_storeu_ps(p + 8, v.hi);
+}
+inline void StoreN(float* p, VecF v, int n) {
+  _mm256_maskstore_ps(p, LanesBelow(n), v.lo);
+  if (n > 8) _mm256_maskstore_ps(p + 8, LanesBelow(n - 8), v.hi);
+}
+inline VecF Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline VecF Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+
+#define QUIRE_BINARY(type, name, op) \
+  inline type name(type a, type b) { return {op(a.lo, b.lo), op(a.hi, b.hi)}; }
+QUIRE_BINARY(VecF, Add, _mm256_add_ps)
+QUIRE_BINARY(VecF, Sub, _mm256_sub_ps)
+QUIRE_BINARY(VecF, Mul, _mm256_mul_ps)
+QUIRE_BINARY(VecF, Div, _mm256_div_ps)
+QUIRE_BINARY(VecF, Max, _mm256_max_ps)
+QUIRE_BINARY(VecF, Min, _mm256_min_ps)
+QUIRE_BINARY(VecI, AddI, _mm256_add_epi32)
+QUIRE_BINARY(VecI, AndI, _mm256_and_si256)
+QUIRE_BINARY(VecI, MaxI, _mm256_max_epi32)
+#undef QUIRE_BINARY
+
+inline VecF Fma(VecF a, VecF b, VecF c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+inline VecI Bits(VecF a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
+inline VecF FromBits(VecI a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
+
+inline Mask LaneRange(int lo, int hi) {
+  return {_mm256_andnot_si256(LanesBelow(lo), LanesBelow(hi)),
+          _mm256_andnot_si256(LanesBelow(lo - 8), LanesBelow(hi - 8))};
+}
+inline Mask Less(VecF a, VecF b) {
+  return {_mm256_castps_si256(_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
+          _mm256_castps_si256(_mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
+}
+inline VecF Select(Mask mask, VecF a, VecF b) {
+  return {_mm256_blendv_ps(b.lo, a.lo, _mm256_castsi256_ps(mask.lo)),
+          _mm256_blendv_ps(b.hi, a.hi, _mm256_castsi256_ps(mask.hi))};
+}
+
+inline VecI SetI(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+template <int kBits>
+inline VecI ShiftLeft(VecI a) {
+  return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
+}
+inline VecF ToFloat(VecI a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+
+struct VecB {
+  __m256i lo, hi;
+};
+inline VecB LoadB(const uint8_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+}
+inline VecB LowNibbles(VecB a) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(a.lo, mask), _mm256_and_si256(a.hi, mask)};
+}
+inline VecB HighNibbles(VecB a) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(_mm256_srli_epi16(a.lo, 4), mask),
+          _mm256_and_si256(_mm256_srli_epi16(a.hi, 4), mask)};
+}
+struct Quad {
+  __m256i v;
+};
+inline Quad LoadQuad(const int8_t* p) {
+  int32_t four;
+  __builtin_memcpy(&four, p, sizeof(four));
+  return {_mm256_set1_epi32(four)};
+}
+template <int kMaxCode>
+inline __m256i DotHalf(__m256i acc, __m256i codes, __m256i a) {
+  __m256i pairs;
+  if constexpr (kMaxCode <= 127) {
+    // Two products of at most 127 * 127: vpmaddubsw cannot saturate.
+    pairs = _mm256_maddubs_epi16(codes, a);
+  } else {
+    // Codes are weight + 128 and would saturate: |w| times a with w's sign, then 128 * a back.
+    const __m256i bias = _mm256_set1_epi8(static_cast<char>(0x80));
+    const __m256i weight = _mm256_xor_si256(codes, bias);
+    const __m256i signed_a = _mm256_sign_epi8(a, weight);
+    pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weight), signed_a);
+    const __m256i sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), a);
+    acc =
+        _mm256_add_epi32(acc, _mm256_slli_epi32(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)), 7));
+  }
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+template <int kMaxCode>
+inline VecI Dot(VecI acc, VecB codes, Quad a) {
+  return {DotHalf<kMaxCode>(acc.lo, codes.lo, a.v), DotHalf<kMaxCode>(acc.hi, codes.hi, a.v)};
+}
+
+inline void StoreS8(int8_t* p, VecI v) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(v.lo, v.hi), 0xd8);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(p),
+      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+inline VecF LoadS8(const int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+inline VecF LoadU8(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+
+inline VecF Load(const Half* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+inline VecF Load(const Brain* p) {
+  const auto widen = [](const Brain* half) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(half));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  };
+  return {widen(p), widen(p + 8)};
+}
+template <typename T>  // Half or Brain
+inline VecF LoadN(const T* p, int n) {
+  T copy[16] = {};
+  for (int i = 0; i < n; ++i) copy[i] = p[i];
+  return Load(copy);
+}
+inline void StoreWords(void* p, __m128i lo, __m128i hi, int n) {
+  alignas(32) uint16_t words[16];
+  _mm_store_si128(reinterpret_cast<__m128i*>(words), lo);
+  _mm_store_si128(reinterpret_cast<__m128i*>(words + 8), hi);
+  __builtin_memcpy(p, words, 2 * static_cast<unsigned>(n));
+}
+inline void StoreN(Half* p, VecF v, int n) {
+  StoreWords(p, _mm256_cvtps_ph(v.lo, _MM_FROUND_TO_NEAREST_INT),
+             _mm256_cvtps_ph(v.hi, _MM_FROUND_TO_NEAREST_INT), n);
+}
+inline void StoreN(Brain* p, VecF v, int n) {
+  const auto narrow = [](__m256 value) {
+    const __m256i bits = _mm256_castps_si256(value);
+    const __m256i high = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_srli_epi32(
+        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+    const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+    const __m256i words = _mm256_blendv_epi8(rounded, quiet, nan);
+    return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  };
+  StoreWords(p, narrow(v.lo), narrow(v.hi), n);
+}
+inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+inline float Lane0(VecF a) { return _mm256_cvtss_f32(a.lo); }
+template <int kBy>
+inline VecF Down(VecF a) {
+  if constexpr (kBy == 8) return {a.hi, a.hi};
+  // Only the lower half is still needed once the upper half was folded in.
+  if constexpr (kBy == 4) {
+    const __m256 swapped = _mm256_permute2f128_ps(a.lo, a.lo, 1);
+    return {swapped, swapped};
+  }
+  if constexpr (kBy == 2) return {_mm256_permute_ps(a.lo, 0x0e), a.hi};
+  return {_mm256_permute_ps(a.lo, 0x01), a.hi};
+}
+inline int32_t SumI(VecI a) {
+  const __m256i eight = _mm256_add_epi32(a.lo, a.hi);
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+inline int32_t LargestI(VecI a) {
+  const __m256i eight = _mm256_max_epi32(a.lo, a.hi);
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}

@@ -1,0 +1,119 @@
+// Sixteen lanes in one zmm register; needs AVX-512 F, BW, DQ, VL and VNNI. See simd.h.
+
+struct VecF {
+  __m512 v;
+};
+struct VecI {
+  __m512i v;
+};
+struct Mask {
+  __mmask16 bits;
+};
+
+inline __mmask16 FirstLanes(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
+
+inline VecF Load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline VecF LoadN(const float* p, int n) { return {_mm512_maskz_loadu_ps(FirstLanes(n), p)}; }
+inline void Store(float* p, VecF v) { _mm512_storeu_ps(p, v.v); }
+inline void StoreN(float* p, VecF v, int n) { _mm512_mask_storeu_ps(p, FirstLanes(n), v.v); }
+inline VecF Set(float x) { return {_mm512_set1_ps(x)}; }
+inline VecF Zero() { return {_mm512_setzero_ps()}; }
+inline VecF Add(VecF a, VecF b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline VecF Sub(VecF a, VecF b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline VecF Mul(VecF a, VecF b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline VecF Div(VecF a, VecF b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline VecF Max(VecF a, VecF b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline VecF Min(VecF a, VecF b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline VecF Fma(VecF a, VecF b, VecF c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline VecI Bits(VecF a) { return {_mm512_castps_si512(a.v)}; }
+inline VecF FromBits(VecI a) { return {_mm512_castsi512_ps(a.v)}; }
+
+inline Mask LaneRange(int lo, int hi) {
+  return {static_cast<__mmask16>(FirstLanes(hi) & ~FirstLanes(lo))};
+}
+inline Mask Less(VecF a, VecF b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
+inline VecF Select(Mask mask, VecF a, VecF b) {
+  return {_mm512_mask_blend_ps(mask.bits, b.v, a.v)};
+}
+
+inline VecI SetI(int32_t x) { return {_mm512_set1_epi32(x)}; }
+inline VecI AddI(VecI a, VecI b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline VecI AndI(VecI a, VecI b) { return {_mm512_and_si512(a.v, b.v)}; }
+inline VecI MaxI(VecI a, VecI b) { return {_mm512_max_epi32(a.v, b.v)}; }
+template <int kBits>
+inline VecI ShiftLeft(VecI a) {
+  return {_mm512_slli_epi32(a.v, kBits)};
+}
+inline VecF ToFloat(VecI a) { return {_mm512_cvtepi32_ps(a.v)}; }
+
+struct VecB {
+  __m512i v;
+};
+inline VecB LoadB(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+inline VecB LowNibbles(VecB a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
+inline VecB HighNibbles(VecB a) {
+  return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))};
+}
+struct Quad {
+  __m512i v;
+};
+inline Quad LoadQuad(const int8_t* p) {
+  int32_t four;
+  __builtin_memcpy(&four, p, sizeof(four));
+  return {_mm512_set1_epi32(four)};
+}
+template <int kMaxCode>
+inline VecI Dot(VecI acc, VecB codes, Quad a) {
+  return {_mm512_dpbusd_epi32(acc.v, codes.v, a.v)};
+}
+
+inline void StoreS8(int8_t* p, VecI v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v.v));
+}
+inline VecF LoadS8(const int8_t* p) {
+  return {_mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+inline VecF LoadU8(const uint8_t* p) {
+  return {_mm512_cvtepi32_ps(
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+
+inline VecF Load(const Half* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+inline VecF LoadN(const Half* p, int n) {
+  return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(FirstLanes(n), p))};
+}
+inline void StoreN(Half* p, VecF v, int n) {
+  _mm256_mask_storeu_epi16(p, FirstLanes(n), _mm512_cvtps_ph(v.v, _MM_FROUND_TO_NEAREST_INT));
+}
+inline VecF WidenBrain(__m256i bits) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+}
+inline VecF Load(const Brain* p) {
+  return WidenBrain(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline VecF LoadN(const Brain* p, int n) {
+  return WidenBrain(_mm256_maskz_loadu_epi16(FirstLanes(n), p));
+}
+inline void StoreN(Brain* p, VecF v, int n) {
+  const __m512i bits = _mm512_castps_si512(v.v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_srli_epi32(
+      _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+  const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
+  const __mmask16 nan = _mm512_cmp_ps_mask(v.v, v.v, _CMP_UNORD_Q);
+  _mm256_mask_storeu_epi16(p, FirstLanes(n),
+                           _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet)));
+}
+inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+inline float Lane0(VecF a) { return _mm512_cvtss_f32(a.v); }
+template <int kBy>
+inline VecF Down(VecF a) {
+  return {_mm512_castsi512_ps(
+      _mm512_alignr_epi32(_mm512_castps_si512(a.v), _mm512_castps_si512(a.v), kBy))};
+}
+inline int32_t SumI(VecI a) { return _mm512_reduce_add_epi32(a.v); }
+inline int32_t LargestI(VecI a) { return _mm512_reduce_max_epi32(a.v); }

@@ -1,0 +1,58 @@
+#pragma once
+
+// Threads for parallel loops of microseconds. The caller takes part, and a loop ends when its items
+// are done, not when every worker has turned up: a worker that the machine has lent to somebody
+// else delays nothing but the item it holds. Workers spin for a while between loops, then park.
+//
+// ParallelFor may be called by one thread at a time and not from inside a loop.
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+
+#include "base/mutex.h"
+
+namespace quire::kernels::cpu {
+
+class ThreadPool {
+ public:
+  // item: [0, num_items); thread: [0, num_threads), 0 is the caller.
+  using Loop = absl::FunctionRef<void(int64_t item, int thread)>;
+
+  explicit ThreadPool(int num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Each item runs once, on some thread, taken in order; all have run when this returns.
+  void ParallelFor(int64_t num_items, Loop loop);
+
+ private:
+  struct Job {
+    const Loop* loop = nullptr;
+    int64_t num_items = 0;
+  };
+
+  void Work(int thread);
+  // Waits for a job other than `epoch` and sets it; false at shutdown.
+  bool AwaitJob(uint64_t* epoch);
+  void RunItems(int thread);
+
+  // epoch << 32 | open << 31 | workers inside. A worker enters only while the job is open, so once
+  // it is closed and nobody is inside, job_ may be written again.
+  std::atomic<uint64_t> state_{0};
+  Job job_;  // written while closed and empty; read inside
+  alignas(64) std::atomic<int64_t> next_item_{0};
+  alignas(64) std::atomic<int> num_parked_{0};
+  std::atomic<bool> stopping_{false};
+  base::Mutex mu_;  // orders parking against waking
+  base::CondVar wake_;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace quire::kernels::cpu

@@ -1,0 +1,58 @@
+#pragma once
+
+// What the ops' Validate functions share: errors that say what, wanted, got.
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "base/strings.h"
+#include "kernels/tensor_view.h"
+
+namespace quire::kernels {
+
+constexpr int64_t kAnyDim = -1;
+
+inline absl::Status WantGot(std::string_view what, std::string_view want, std::string_view got) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(base::ToAbsl(what), ": want ", base::ToAbsl(want), ", got ", base::ToAbsl(got)));
+}
+
+// `dtypes`: any of these. A dim of kAnyDim takes any size.
+inline absl::Status CheckTensor(std::string_view what, const TensorView& tensor,
+                                std::initializer_list<DType> dtypes,
+                                std::initializer_list<int64_t> shape) {
+  bool good = !tensor.empty() && tensor.rank() == static_cast<int>(shape.size());
+  bool known = false;
+  std::string want;
+  for (const DType dtype : dtypes) {
+    known = known || tensor.dtype() == dtype;
+    absl::StrAppend(&want, want.empty() ? "" : "|", base::ToAbsl(Name(dtype)));
+  }
+  good = good && known;
+  absl::StrAppend(&want, " [");
+  int i = 0;
+  for (const int64_t dim : shape) {
+    good = good && (dim == kAnyDim ? tensor.dim(i) >= 0 : tensor.dim(i) == dim);
+    absl::StrAppend(&want, i == 0 ? "" : ", ", dim == kAnyDim ? "*" : absl::StrCat(dim));
+    ++i;
+  }
+  if (good) return absl::OkStatus();
+  return WantGot(what, want + "]", tensor.ToString());
+}
+
+inline absl::Status CheckActivations(std::string_view what, const TensorView& tensor,
+                                     std::initializer_list<int64_t> shape) {
+  return CheckTensor(what, tensor, {DType::kF32, DType::kF16, DType::kBF16}, shape);
+}
+
+inline absl::Status CheckSameDType(std::string_view what, const TensorView& tensor,
+                                   const TensorView& as) {
+  if (tensor.dtype() == as.dtype()) return absl::OkStatus();
+  return WantGot(what, Name(as.dtype()), Name(tensor.dtype()));
+}
+
+}  // namespace quire::kernels

@@ -1,0 +1,25 @@
+#pragma once
+
+// Whole-block copies inside one layer's cache, for copy-on-write. Runs before the step's KV writes.
+// Sources and destinations of one call are disjoint.
+
+#include <span>
+
+#include "absl/status/status.h"
+
+#include "kernels/tensor_view.h"
+
+namespace quire::kernels {
+
+struct BlockCopy {
+  int32_t source = 0;
+  int32_t destination = 0;
+};
+
+struct CopyBlocksArgs {
+  TensorView kv_cache;                // [num_blocks, 2, num_kv_heads, block_size, head_dim]
+  std::span<const BlockCopy> copies;  // on the host
+};
+absl::Status Validate(const CopyBlocksArgs& args);
+
+}  // namespace quire::kernels

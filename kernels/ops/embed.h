@@ -1,0 +1,24 @@
+#pragma once
+
+// Rows of the token embedding.
+//   out[t] = scale * weight[token_ids[t]]
+//
+// Numeric: each weight dequantised to float32 exactly as kernels/dequantize.h, one multiply.
+// Errors:  InvalidArgument for shapes or dtypes not listed; token ids were checked by the frontend.
+
+#include "absl/status/status.h"
+
+#include "kernels/prepared_weight.h"
+#include "kernels/tensor_view.h"
+
+namespace quire::kernels {
+
+struct EmbedArgs {
+  TensorView out;                          // [num_tokens, cols]  activation dtype, written
+  TensorView token_ids;                    // [num_tokens]  int32, each in [0, rows)
+  const PreparedWeight* weight = nullptr;  // [vocab_size, hidden_size]
+  float scale = 1.0f;
+};
+absl::Status Validate(const EmbedArgs& args);
+
+}  // namespace quire::kernels

@@ -1,0 +1,28 @@
+#include "kernels/ops/linear.h"
+
+#include "base/status_macros.h"
+#include "kernels/ops/check.h"
+
+namespace quire::kernels {
+
+absl::Status Validate(const LinearArgs& args) {
+  if (args.weight == nullptr) return WantGot("weight", "a prepared weight", "none");
+  const int64_t rows = args.weight->rows();
+  const bool silu_mul = args.activation == Activation::kSiluMul;
+  if (silu_mul && rows % 2 != 0) {
+    return WantGot("weight", "an even number of rows for gate and up", absl::StrCat(rows));
+  }
+  const int64_t out_cols = silu_mul ? rows / 2 : rows;
+  RETURN_IF_ERROR(CheckActivations("input", args.input, {kAnyDim, args.weight->cols()}));
+  RETURN_IF_ERROR(CheckActivations("out", args.out, {args.input.dim(0), out_cols}));
+  if (!args.bias.empty()) {
+    RETURN_IF_ERROR(CheckTensor("bias", args.bias, {DType::kF32}, {rows}));
+  }
+  if (!args.residual.empty()) {
+    RETURN_IF_ERROR(CheckActivations("residual", args.residual, {args.input.dim(0), out_cols}));
+    RETURN_IF_ERROR(CheckSameDType("residual", args.residual, args.out));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire::kernels

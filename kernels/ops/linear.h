@@ -1,0 +1,35 @@
+#pragma once
+
+// Matrix product with its epilogue.
+//   y = input . weight^T (+ bias)
+//   kNone:     out = y (+ residual)
+//   kSiluMul:  weight holds the gate's rows, then the up projection's: out = silu(y_gate) * y_up
+//
+// Numeric: one row of `out` depends on one row of `input` and on the weight alone: the order of
+// sums
+//          is fixed by (weight type, cols), never by num_tokens, threads or layout. Against
+//          block-quantised weights the input is quantised per row and block (kernels/cpu documents
+//          it).
+// Cost:    decode is bound by reading the weight once; prefill by 2 * num_tokens * rows * cols
+// FLOPs. Errors:  InvalidArgument before anything is computed.
+
+#include "absl/status/status.h"
+
+#include "kernels/prepared_weight.h"
+#include "kernels/tensor_view.h"
+
+namespace quire::kernels {
+
+enum class Activation { kNone, kSiluMul };
+
+struct LinearArgs {
+  TensorView out;                          // [num_tokens, rows]  (kSiluMul: rows / 2), written
+  TensorView input;                        // [num_tokens, cols]
+  const PreparedWeight* weight = nullptr;  // [rows, cols]
+  TensorView bias;                         // [rows]  f32; empty without one
+  TensorView residual;  // shape of out, added last; may be `out`; empty without one
+  Activation activation = Activation::kNone;
+};
+absl::Status Validate(const LinearArgs& args);
+
+}  // namespace quire::kernels

@@ -1,0 +1,40 @@
+#include "kernels/ops/paged_attention.h"
+
+#include "base/status_macros.h"
+#include "kernels/ops/check.h"
+
+namespace quire::kernels {
+
+absl::Status Validate(const PagedAttentionArgs& args) {
+  RETURN_IF_ERROR(CheckActivations("query", args.query, {kAnyDim, kAnyDim, kAnyDim}));
+  const int64_t num_heads = args.query.dim(1);
+  const int64_t head_dim = args.query.dim(2);
+  if (head_dim <= 0 || head_dim % 8 != 0 || head_dim > 256) {
+    return WantGot("query", "head_dim a multiple of 8, at most 256", absl::StrCat(head_dim));
+  }
+  RETURN_IF_ERROR(CheckActivations("out", args.out, {args.query.dim(0), num_heads, head_dim}));
+  RETURN_IF_ERROR(CheckSameDType("out", args.out, args.query));
+  RETURN_IF_ERROR(
+      CheckActivations("kv_cache", args.kv_cache, {kAnyDim, 2, kAnyDim, kAnyDim, head_dim}));
+  const int64_t num_kv_heads = args.kv_cache.dim(2);
+  if (num_kv_heads <= 0 || num_heads % num_kv_heads != 0) {
+    return WantGot("query", absl::StrCat("num_heads a multiple of num_kv_heads = ", num_kv_heads),
+                   absl::StrCat(num_heads));
+  }
+  RETURN_IF_ERROR(CheckTensor("block_table", args.block_table, {DType::kI32}, {kAnyDim, kAnyDim}));
+  const int64_t num_seqs = args.block_table.dim(0);
+  RETURN_IF_ERROR(CheckTensor("context_lens", args.context_lens, {DType::kI32}, {num_seqs}));
+  RETURN_IF_ERROR(CheckTensor("query_starts", args.query_starts, {DType::kI32}, {num_seqs + 1}));
+  if (!args.alibi_slopes.empty()) {
+    RETURN_IF_ERROR(CheckTensor("alibi_slopes", args.alibi_slopes, {DType::kF32}, {num_heads}));
+  }
+  if (!args.sinks.empty()) {
+    RETURN_IF_ERROR(CheckTensor("sinks", args.sinks, {DType::kF32}, {num_heads}));
+  }
+  if (!(args.soft_cap >= 0.0f)) return WantGot("soft_cap", ">= 0", absl::StrCat(args.soft_cap));
+  if (args.window < 0) return WantGot("window", ">= 0", absl::StrCat(args.window));
+  if (args.plan == nullptr) return WantGot("plan", "one from Backend::Plan", "none");
+  return absl::OkStatus();
+}
+
+}  // namespace quire::kernels

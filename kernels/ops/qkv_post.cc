@@ -1,0 +1,30 @@
+#include "kernels/ops/qkv_post.h"
+
+#include "base/status_macros.h"
+#include "kernels/ops/check.h"
+
+namespace quire::kernels {
+
+absl::Status Validate(const QkvPostArgs& args) {
+  RETURN_IF_ERROR(CheckActivations("query", args.query, {kAnyDim, kAnyDim, kAnyDim}));
+  const int64_t num_tokens = args.query.dim(0);
+  const int64_t num_heads = args.query.dim(1);
+  const int64_t head_dim = args.query.dim(2);
+  RETURN_IF_ERROR(
+      CheckActivations("kv_cache", args.kv_cache, {kAnyDim, 2, kAnyDim, kAnyDim, head_dim}));
+  const int64_t num_kv_heads = args.kv_cache.dim(2);
+  RETURN_IF_ERROR(
+      CheckActivations("qkv", args.qkv, {num_tokens, (num_heads + 2 * num_kv_heads) * head_dim}));
+  RETURN_IF_ERROR(CheckSameDType("qkv", args.qkv, args.query));
+  RETURN_IF_ERROR(CheckTensor("slot_mapping", args.slot_mapping, {DType::kI64}, {num_tokens}));
+  if (args.rope_layout == RopeLayout::kNone) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckTensor("positions", args.positions, {DType::kI32}, {num_tokens}));
+  RETURN_IF_ERROR(CheckTensor("rope_table", args.rope_table, {DType::kF32}, {kAnyDim, kAnyDim, 2}));
+  if (2 * args.rope_table.dim(1) > head_dim) {
+    return WantGot("rope_table", absl::StrCat("rope_dim / 2 at most ", head_dim / 2),
+                   args.rope_table.ToString());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire::kernels

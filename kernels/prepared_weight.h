@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+namespace quire::kernels {
+
+// A weight matrix in the form a backend computes with; made by Backend::PrepareWeight, read by the
+// ops of that backend only.
+class PreparedWeight {
+ public:
+  virtual ~PreparedWeight() = default;
+  virtual int64_t rows() const = 0;  // outputs
+  virtual int64_t cols() const = 0;  // inputs
+  virtual int64_t bytes()
+      const = 0;  // memory held, in bytes; 0 for what stays mapped from the file
+};
+
+}  // namespace quire::kernels

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Builds Quire and serves a small chat model on 127.0.0.1:8100.
+#
+#   ./scripts/serve.sh [quire-server flags]      --model PATH serves another model
+#
+# Installs missing Debian/Ubuntu packages (as root or with sudo) and fetches the model once.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/packages.sh
+
+quire_install "${QUIRE_BUILD_PACKAGES[@]}"
+[ -f build/release/CMakeCache.txt ] || cmake --preset release -DQUIRE_BUILD_TESTS=OFF >/dev/null
+echo "building..." >&2
+cmake --build build/release --target quire-server quire quire-inspect
+
+for argument in "$@"; do
+  case "$argument" in
+    --model | --model=* | --config | --config=* | --help) exec build/release/bin/quire-server "$@" ;;
+  esac
+done
+model=$(scripts/get_model.sh smollm2-135m-instruct)
+cat >&2 <<TEXT
+when it is ready, in another terminal:
+  build/release/bin/quire chat
+  build/release/bin/quire generate --prompt "The capital of France is"
+TEXT
+exec build/release/bin/quire-server --model "$model" --served_model_name smollm2-135m-instruct "$@"

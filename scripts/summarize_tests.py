@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Adds up what scripts/test.sh ran: skips with reasons, stage times, the closing line.
+
+usage: summarize_tests.py RESULTS   (stages.tsv, and a folder of XML a preset)
+Exit status 0 only when a test ran and nothing failed.
+"""
+
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+
+
+def gtest_cases(path: pathlib.Path):
+    """(name, outcome, skip reason) of each case in a GoogleTest XML file."""
+    for case in ElementTree.parse(path).iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')}"
+        skipped = case.find("skipped")
+        if case.find("failure") is not None:
+            yield name, "failed", ""
+        elif skipped is not None or case.get("result") == "skipped":
+            message = (skipped.get("message") if skipped is not None else "") or ""
+            yield name, "skipped", message.strip().splitlines()[-1] if message.strip() else "no reason given"
+        elif case.get("status") == "run":
+            yield name, "passed", ""
+
+
+def ctest_cases(path: pathlib.Path, known: set[str]):
+    """Entries of ctest that are no GoogleTest binary, or whose binary died before it wrote its XML."""
+    for case in ElementTree.parse(path).iter("testcase"):
+        name, status = case.get("name"), case.get("status")
+        output = case.findtext("system-out") or ""
+        if name in known:
+            continue
+        unittest = re.search(r"^Ran (\d+) tests? in ", output, re.MULTILINE)
+        if unittest:  # a Python unittest file: count its cases
+            skips = re.findall(r"^(\S+ \(\S+\)).* skipped ['\"](.*)['\"]$", output, re.MULTILINE)
+            failed = sum(int(n) for n in re.findall(r"(?:failures|errors)=(\d+)", output))
+            if status == "fail" and failed == 0:
+                failed = 1
+            for test, reason in skips:
+                yield test, "skipped", reason
+            for i in range(failed):
+                yield f"{name}#{i}", "failed", ""
+            for i in range(int(unittest.group(1)) - len(skips) - failed):
+                yield f"{name}#{i}", "passed", ""
+        else:
+            outcome = {"run": "passed", "fail": "failed"}.get(status, "skipped")
+            yield name, outcome, "" if outcome != "skipped" else status
+
+
+def main() -> int:
+    results = pathlib.Path(sys.argv[1])
+    totals, skips, failures = Counter(), [], []
+    for preset in sorted(path for path in results.iterdir() if path.is_dir() and path.name != "corpus"):
+        known, cases = set(), []
+        for path in sorted(preset.glob("*.xml")):
+            if path.name == "ctest.junit.xml":
+                continue
+            known.add(path.stem)
+            cases += gtest_cases(path)
+        junit = preset / "ctest.junit.xml"
+        if junit.exists():
+            cases += ctest_cases(junit, known)
+        counts = Counter(outcome for _, outcome, _ in cases)
+        print(f"{preset.name}: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped ")
+        totals.update(counts)
+        skips += [(preset.name, name, reason) for name, outcome, reason in cases if outcome == "skipped"]
+        failures += [(preset.name, name) for name, outcome, _ in cases if outcome == "failed"]
+
+    stages = [line.split("\t") for line in (results / "stages.tsv").read_text().splitlines()]
+    failed_stages = [name for name, _, status in stages if status != "0" and not name.startswith("test-")]
+    print("\nskipped:" if skips else "\nnothing was skipped")
+    for preset, name, reason in skips:
+        print(f"  {preset} {name}: {reason}")
+    if failures or failed_stages:
+        print("\nfailed:")
+        for preset, name in failures:
+            print(f"  {preset} {name}")
+        for name in failed_stages:
+            print(f"  stage {name}")
+    print("\nstage                     seconds")
+    for name, seconds, _ in stages:
+        print(f"{name:24} {seconds:>8}")
+    print(f"{'total':24} {sum(int(seconds) for _, seconds, _ in stages):>8}\n")
+    failed_tests = any(status != "0" for _, _, status in stages)
+    failed = max(totals["failed"] + len(failed_stages), 1 if failed_tests else 0)
+    print(f"{totals['passed']} passed, {failed} failed, {totals['skipped']} skipped")
+    return 0 if failed == 0 and totals["passed"] > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

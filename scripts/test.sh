@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Builds Quire and runs every test that needs no GPU.
+#
+#   ./scripts/test.sh             everything: release, sanitizers, thread-safety analysis, fuzzers
+#   ./scripts/test.sh --quick     the release build and its tests only
+#
+# Installs missing Debian/Ubuntu packages (as root or with sudo). Ends with the skips and their reasons,
+# a table of stage times, and "N passed, N failed, N skipped"; exit status 0 only when nothing failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+source scripts/packages.sh
+
+quick=no
+case "${1:-}" in
+  --quick) quick=yes ;;
+  "") ;;
+  *) sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'; exit 2 ;;
+esac
+
+results=build/test-results
+rm -rf "$results"
+mkdir -p "$results"
+jobs=$(nproc)
+
+# stage NAME COMMAND...: runs it, keeps its log, times it, notes a failure and goes on.
+stage() {
+  local name=$1 begin status
+  shift
+  begin=$(date +%s)
+  echo "== $name"
+  "$@" >"$results/$name.log" 2>&1
+  status=$?
+  printf '%s\t%s\t%s\n' "$name" $(($(date +%s) - begin)) "$status" >>"$results/stages.tsv"
+  if [ "$status" -ne 0 ]; then
+    echo "-- $name failed with status $status; the end of its log:"
+    tail -n 60 "$results/$name.log"
+  fi
+  return "$status"
+}
+
+# build PRESET [TARGET]: configure a preset and build everything, or one target.
+build() { cmake --preset "$1" && cmake --build --preset "$1" ${2:+--target "$2"} -- -j "$jobs"; }
+
+# run_tests PRESET [ctest arguments]: every ctest entry; each GoogleTest binary leaves its cases as XML.
+run_tests() {
+  local preset=$1 xml=$PWD/$results/$1
+  shift
+  mkdir -p "$xml"
+  GTEST_OUTPUT="xml:$xml/" ctest --test-dir "build/$preset" --output-on-failure \
+    --output-junit "$xml/ctest.junit.xml" "$@"
+}
+
+# fuzz_all SECONDS: each fuzz target, from its corpus.
+fuzz_all() {
+  local seconds=$1 target failed=0
+  for target in build/fuzz/fuzz/*; do
+    [ -x "$target" ] && [ -f "$target" ] || continue
+    echo "== $target"
+    mkdir -p "$results/corpus/$(basename "$target")"
+    "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=0 \
+      -artifact_prefix="$results/" "$results/corpus/$(basename "$target")" || failed=1
+  done
+  return "$failed"
+}
+
+stage packages quire_install "${QUIRE_BUILD_PACKAGES[@]}" "${QUIRE_TEST_PACKAGES[@]}"
+stage build-release build release && stage test-release run_tests release
+if [ "$quick" = no ]; then
+  export UBSAN_OPTIONS=print_stacktrace=1
+  export TSAN_OPTIONS="suppressions=$PWD/tests/server/tsan.supp halt_on_error=1"
+  stage build-asan build asan && stage test-asan run_tests asan -LE 'slow|e2e'
+  stage build-tsan build tsan thread_tests && stage test-tsan run_tests tsan -L threads
+  stage build-thread-safety build thread-safety
+  stage build-fuzz build fuzz fuzzers && stage run-fuzz fuzz_all 10
+fi
+
+exec python3 scripts/summarize_tests.py "$results"

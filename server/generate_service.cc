@@ -1,0 +1,185 @@
+// InferenceService: one RPC becomes one request handed to Engine::Submit.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <grpcpp/support/server_callback.h>
+
+#include "absl/time/clock.h"
+
+#include "base/logging.h"
+#include "base/status_macros.h"
+#include "quire/v1/inference_service.grpc.pb.h"
+#include "server/egress.h"
+#include "server/proto_conversion.h"
+#include "server/rpc_context.h"
+
+namespace quire::server {
+namespace {
+
+absl::StatusOr<engine::GenerateParams> ReadCall(const ServiceParts& parts,
+                                                grpc::CallbackServerContext& context,
+                                                const v1::GenerateRequest& request) {
+  ASSIGN_OR_RETURN(std::string request_id, TakeRequestId(context, request.request_id()));
+  ASSIGN_OR_RETURN(std::string owner, AuthenticateCaller(context, parts.tokens));
+  ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(request));
+  params.request_id = std::move(request_id);
+  params.owner = std::move(owner);
+  params.deadline = DeadlineOf(context);
+  return params;
+}
+
+// What both kinds of call do alike. OnCancel comes after the handler has returned its reactor, so
+// `submitted` is there by then, however early the client gave up.
+class GenerateCall {
+ public:
+  GenerateCall(const ServiceParts& parts, Rpc rpc, grpc::CallbackServerContext& context)
+      : parts_(parts), rpc_(rpc), context_(context) {
+    parts_.open_calls.Begin();
+  }
+  ~GenerateCall() { parts_.open_calls.End(); }
+  GenerateCall(const GenerateCall&) = delete;
+  GenerateCall& operator=(const GenerateCall&) = delete;
+
+  absl::Status Submit(engine::GenerateParams params, std::shared_ptr<engine::TokenSink> sink) {
+    request_id_ = params.request_id;
+    ASSIGN_OR_RETURN(submitted_, parts_.engine.Submit(std::move(params), std::move(sink)));
+    return absl::OkStatus();
+  }
+
+  void Cancel() {
+    if (submitted_ != nullptr) submitted_->Cancel();
+  }
+  void Abandon() { context_.TryCancel(); }
+
+  // What the call came to, for the log and the counters.
+  grpc::Status End(const absl::Status& status, const engine::RequestSummary& summary) {
+    parts_.counters.Count(rpc_, status.code());
+    base::Log(base::LogLevel::kInfo, "rpc", kRpcNames[static_cast<size_t>(rpc_)],
+              {{"request_id", request_id_},
+               {"code", kStatusCodeNames[static_cast<size_t>(status.code())]},
+               {"prompt_tokens", summary.usage.prompt_tokens},
+               {"cached_tokens", summary.usage.cached_tokens},
+               {"completion_tokens", summary.usage.completion_tokens},
+               {"ttft_ms", absl::ToInt64Milliseconds(summary.timings.ttft)},
+               {"total_ms", absl::ToInt64Milliseconds(absl::Now() - start_)}});
+    return ToGrpcStatus(status);
+  }
+
+  const ServiceParts& parts() const { return parts_; }
+  const std::string& request_id() const { return request_id_; }
+
+ private:
+  const ServiceParts& parts_;             // not owned
+  const Rpc rpc_;                         // constant
+  grpc::CallbackServerContext& context_;  // not owned; lives until OnDone
+  const absl::Time start_ = absl::Now();  // constant
+  std::string request_id_;                // constant once submitted
+  std::shared_ptr<engine::SubmittedRequest> submitted_;
+};
+
+class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateStreamResponse>,
+                         public StreamWriter {
+ public:
+  StreamCall(const ServiceParts& parts, grpc::CallbackServerContext& context,
+             const v1::GenerateRequest& request)
+      : call_(parts, Rpc::kGenerateStream, context) {
+    if (absl::Status status = Start(context, request); !status.ok()) Finish(call_.End(status, {}));
+  }
+
+  void OnCancel() override { call_.Cancel(); }
+  void OnWriteDone(bool ok) override {
+    if (!ok) call_.Cancel();
+    sink_->OnWriteDone(ok);
+  }
+  void OnDone() override { delete this; }
+
+  void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) override {
+    message_ = ToProto(std::move(delta));
+    if (!std::exchange(has_written_, true)) message_.set_request_id(call_.request_id());
+    if (summary != nullptr) {
+      *message_.mutable_usage() = ToProto(summary->usage);
+      *message_.mutable_timings() = ToProto(summary->timings);
+    }
+    StartWrite(&message_);
+  }
+  void Close(const absl::Status& status, const engine::RequestSummary& summary) override {
+    Finish(call_.End(status, summary));
+  }
+  void Abandon() override { call_.Abandon(); }
+
+ private:
+  absl::Status Start(grpc::CallbackServerContext& context, const v1::GenerateRequest& request) {
+    ASSIGN_OR_RETURN(engine::GenerateParams params, ReadCall(call_.parts(), context, request));
+    sink_ = std::make_shared<StreamSink>(StreamSinkOptions{.num_samples = params.sampling.n,
+                                                           .token_ids = params.output.token_ids,
+                                                           .linger = call_.parts().linger},
+                                         call_.parts().egress, *this);
+    return call_.Submit(std::move(params), sink_);
+  }
+
+  GenerateCall call_;
+  std::shared_ptr<StreamSink> sink_;    // constant
+  v1::GenerateStreamResponse message_;  // in flight; egress thread only
+  bool has_written_ = false;            // egress thread only
+};
+
+class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
+ public:
+  UnaryCall(const ServiceParts& parts, grpc::CallbackServerContext& context,
+            const v1::GenerateRequest& request, v1::GenerateResponse& response)
+      : call_(parts, Rpc::kGenerate, context), response_(response) {
+    if (absl::Status status = Start(context, request); !status.ok()) Finish(call_.End(status, {}));
+  }
+
+  void OnCancel() override { call_.Cancel(); }
+  void OnDone() override { delete this; }
+
+  void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
+             const engine::RequestSummary& summary) override {
+    response_ = ToProto(std::move(samples), summary);
+    response_.set_request_id(call_.request_id());
+    response_.set_model(call_.parts().engine.model_info().name);
+    Finish(call_.End(status, summary));
+  }
+
+ private:
+  absl::Status Start(grpc::CallbackServerContext& context, const v1::GenerateRequest& request) {
+    ASSIGN_OR_RETURN(engine::GenerateParams params, ReadCall(call_.parts(), context, request));
+    auto sink = std::make_shared<UnarySink>(params.output.token_ids, call_.parts().egress, *this);
+    return call_.Submit(std::move(params), std::move(sink));
+  }
+
+  GenerateCall call_;
+  v1::GenerateResponse& response_;  // gRPC's; lives until OnDone
+};
+
+class GenerateService final : public v1::InferenceService::CallbackService {
+ public:
+  explicit GenerateService(const ServiceParts& parts) : parts_(parts) {}
+
+  grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context,
+                                     const v1::GenerateRequest* request,
+                                     v1::GenerateResponse* response) override {
+    return new UnaryCall(parts_, *context, *request, *response);
+  }
+
+  grpc::ServerWriteReactor<v1::GenerateStreamResponse>* GenerateStream(
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override {
+    return new StreamCall(parts_, *context, *request);
+  }
+
+ private:
+  const ServiceParts parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeGenerateService(const ServiceParts& parts) {
+  return std::make_unique<GenerateService>(parts);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,70 @@
+#pragma once
+
+// Listens, tells health, stops.
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "engine/engine.h"
+#include "server/bearer_tokens.h"
+#include "server/egress.h"
+#include "server/rpc_counters.h"
+#include "server/server_config.h"
+#include "server/tls_files.h"
+
+namespace quire::server {
+
+// Everything borrowed must outlive the server; `egress` must outlive `engine` too, whose threads
+// call the sinks.
+struct GrpcServerParts {
+  engine::Engine& engine;
+  Egress& egress;
+  RpcCounters& counters;
+  OpenCalls& open_calls;
+  const BearerTokens* tokens = nullptr;  // null: no token is asked for
+};
+
+// One or two gRPC servers: at `listen` InferenceService, TokenService and health, and at
+// `control_listen`, or else where it is safe at `listen`, ControlService and reflection.
+// Thread-safe.
+class GrpcServer {
+ public:
+  // Serves at once, with health SERVING: the engine is ready. Unavailable when it cannot listen.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const ServerConfig& config,
+                                                           const TlsFiles& tls,
+                                                           const GrpcServerParts& parts);
+  ~GrpcServer();  // stops at once
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+
+  // Where it listens, with the port that was chosen.
+  std::string address() const;
+  std::string control_address() const;  // empty: ControlService is not served
+
+  // Health turns NOT_SERVING, new requests are refused, what runs goes on.
+  void Drain();
+  // Takes no more calls, gives those that run until `deadline`, cancels the rest, and returns when
+  // the last has ended.
+  void Stop(absl::Time deadline);
+
+ private:
+  struct Listener;
+
+  explicit GrpcServer(engine::Engine& engine);
+  absl::Status Listen(const ServerConfig& config, const TlsFiles& tls,
+                      const GrpcServerParts& parts);
+  void SetServing(bool serving);
+
+  engine::Engine& engine_;             // not owned
+  std::unique_ptr<Listener> main_;     // constant after Listen
+  std::unique_ptr<Listener> control_;  // likewise; null without an address of its own
+  bool control_on_main_ = false;       // likewise
+  std::atomic<bool> listening_ = false;
+  std::atomic<bool> draining_ = false;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,102 @@
+#include "server/listen_address.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <netdb.h>
+#include <unistd.h>
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace quire::server {
+namespace {
+
+// 0, or errno.
+int TryListen(const addrinfo& info) {
+  const int fd = ::socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC, info.ai_protocol);
+  if (fd < 0) return errno;
+  const int yes = 1;  // as gRPC does: connections of a former server in TIME_WAIT are no obstacle
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  if (info.ai_family == AF_INET6) {
+    ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof(yes));
+  }
+  const bool listens = ::bind(fd, info.ai_addr, info.ai_addrlen) == 0 && ::listen(fd, 1) == 0;
+  const int error = listens ? 0 : errno;
+  ::close(fd);
+  return error;
+}
+
+// Whether the machine has no such address at all; of a name's several, one that it has is enough.
+bool IsAbsent(int error) { return error == EADDRNOTAVAIL || error == EAFNOSUPPORT; }
+
+}  // namespace
+
+std::string ListenAddress::ToString() const {
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
+  const auto wrong = [&] {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("want HOST:PORT like 127.0.0.1:8100 or [::1]:8100, got \"%s\"", text));
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return wrong();
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port = text.substr(colon + 1);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.empty() || host.find_first_of(":[]/") != std::string_view::npos) {
+    return wrong();
+  }
+  ListenAddress address{.host = std::string(host)};
+  const char* end = port.data() + port.size();
+  const auto [stop, error] = std::from_chars(port.data(), end, address.port);
+  if (error != std::errc() || stop != end) return wrong();
+  return address;
+}
+
+bool IsLoopback(const ListenAddress& address) {
+  if (address.host == "localhost") return true;
+  in_addr v4;
+  if (::inet_pton(AF_INET, address.host.c_str(), &v4) == 1) {
+    return (ntohl(v4.s_addr) >> 24) == 127;
+  }
+  in6_addr v6;
+  return ::inet_pton(AF_INET6, address.host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+absl::Status CheckCanListen(const ListenAddress& address) {
+  const auto cannot = [&](const char* why) {
+    return absl::UnavailableError(
+        absl::StrFormat("%s: cannot listen: %s", address.ToString(), why));
+  };
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const std::string port = absl::StrCat(address.port);
+  const int unresolved = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
+  if (unresolved != 0) return cannot(::gai_strerror(unresolved));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
+  int absent = 0;
+  bool listens = false;
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    const int error = TryListen(*info);
+    if (error != 0 && !IsAbsent(error)) return cannot(std::strerror(error));
+    if (error == 0) {
+      listens = true;
+    } else {
+      absent = error;
+    }
+  }
+  return listens ? absl::OkStatus() : cannot(std::strerror(absent));
+}
+
+}  // namespace quire::server

@@ -1,0 +1,195 @@
+// quire-server: flags in, a served model out.
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+
+#include "base/logging.h"
+#include "base/status_macros.h"
+#include "engine/engine.h"
+#include "server/admin_server.h"
+#include "server/bearer_tokens.h"
+#include "server/egress.h"
+#include "server/grpc_server.h"
+#include "server/listen_address.h"
+#include "server/metrics_exporter.h"
+#include "server/process_memory.h"
+#include "server/rpc_counters.h"
+#include "server/server_config.h"
+#include "server/stop_signals.h"
+#include "server/tls_files.h"
+
+namespace quire::server {
+namespace {
+
+using base::Log;
+using base::LogLevel;
+
+constexpr absl::Duration kLastWords = absl::Seconds(1);  // for RPCs that only take a moment
+
+absl::Status CheckAddresses(const ServerConfig& config) {
+  for (const std::string& text : {config.listen, config.control_listen, config.admin_listen}) {
+    if (text.empty()) continue;
+    ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
+    RETURN_IF_ERROR(CheckCanListen(address));
+  }
+  return absl::OkStatus();
+}
+
+void LogExposure(const ServerConfig& config) {
+  const auto address = ParseListenAddress(config.listen);
+  if (AuthenticatesClients(config) || (address.ok() && IsLoopback(*address))) return;
+  Log(LogLevel::kWarning, "server",
+      "anyone who reaches this address may use the model: set --tls_client_ca or --auth_token_file",
+      {{"listen", config.listen}});
+  if (config.control_listen.empty()) {
+    Log(LogLevel::kWarning, "server",
+        "ControlService and reflection are not served there: authenticate clients, or set "
+        "--control_listen 127.0.0.1:8102",
+        {{"listen", config.listen}});
+  }
+}
+
+void LogReady(const engine::Engine& engine, const GrpcServer& server, const AdminServer* admin,
+              absl::Duration time_to_ready) {
+  constexpr int64_t kMiB = 1 << 20;
+  const engine::ModelInfo& model = engine.model_info();
+  const engine::ServerInfo& info = engine.server_info();
+  Log(LogLevel::kInfo, "server", "ready",
+      {{"version", info.version},
+       {"model", model.name},
+       {"architecture", model.architecture},
+       {"weight_type", model.weight_type},
+       {"weight_mib", model.weight_bytes / kMiB},
+       {"context", model.max_model_len},
+       {"kv_cache_mib", info.kv_cache_bytes / kMiB},
+       {"blocks", info.num_blocks},
+       {"block_size", info.block_size},
+       {"resident_mib", ResidentMemoryBytes() / kMiB},
+       {"backend", info.backend},
+       {"isa_path", info.isa_path},
+       {"threads", info.num_threads},
+       {"ready_ms", absl::ToInt64Milliseconds(time_to_ready)},
+       {"listen", server.address()},
+       {"control", server.control_address()},
+       {"admin", admin == nullptr ? "" : admin->address()}});
+}
+
+// Health turns NOT_SERVING, what runs may finish, the rest is cancelled.
+void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const OpenCalls& calls,
+                  GrpcServer& server) {
+  const absl::Time deadline = absl::Now() + config.drain_timeout;
+  Log(LogLevel::kInfo, "server", "draining",
+      {{"open_calls", calls.Get()}, {"timeout", absl::FormatDuration(config.drain_timeout)}});
+  server.Drain();
+  const absl::Status idle = engine.WaitIdle(config.drain_timeout);
+  const bool done = idle.ok() && calls.WaitUntilNone(deadline);
+  if (!done) {
+    Log(LogLevel::kWarning, "server", "cancelling what still runs", {{"open_calls", calls.Get()}});
+  }
+  server.Stop(done ? absl::Now() + kLastWords : absl::Now());
+  Log(LogLevel::kInfo, "server", "stopped");
+}
+
+// The files that flags name.
+struct Credentials {
+  std::optional<BearerTokens> tokens;
+  TlsFiles tls;
+};
+
+absl::StatusOr<Credentials> LoadCredentials(const ServerConfig& config) {
+  Credentials credentials;
+  if (!config.auth_token_file.empty()) {
+    ASSIGN_OR_RETURN(credentials.tokens, BearerTokens::Load(config.auth_token_file));
+  }
+  ASSIGN_OR_RETURN(credentials.tls, LoadTlsFiles(config));
+  return credentials;
+}
+
+absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
+                   StopSignals& signals) {
+  const absl::Time start = absl::Now();
+  RETURN_IF_ERROR(CheckAddresses(config));
+  LogExposure(config);
+
+  // In the order of who outlives whom.
+  Egress egress;
+  RpcCounters counters;
+  OpenCalls open_calls;
+  std::unique_ptr<engine::Engine> engine;
+  std::atomic<const engine::Engine*> ready_engine = nullptr;
+  std::unique_ptr<AdminServer> admin;
+  if (!config.admin_listen.empty()) {
+    // Before the model is there, so that probes see a process that lives and is not ready.
+    ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(config.admin_listen));
+    ASSIGN_OR_RETURN(
+        admin, AdminServer::Start(
+                   address, {.ready =
+                                 [&] {
+                                   const engine::Engine* e = ready_engine;
+                                   return e != nullptr && !e->stats().draining;
+                                 },
+                             .metrics =
+                                 [&] {
+                                   const engine::Engine* e = ready_engine;
+                                   return e == nullptr
+                                              ? std::string()
+                                              : MetricsExporter(*e, counters, open_calls).Text();
+                                 }}));
+  }
+  ASSIGN_OR_RETURN(engine, engine::Engine::Create(config.engine));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<GrpcServer> server,
+      GrpcServer::Start(config, credentials.tls,
+                        {.engine = *engine,
+                         .egress = egress,
+                         .counters = counters,
+                         .open_calls = open_calls,
+                         .tokens = credentials.tokens ? &*credentials.tokens : nullptr}));
+  signals.StartServing();
+  ready_engine = engine.get();
+  LogReady(*engine, *server, admin.get(), absl::Now() - start);
+  signals.Wait();
+  DrainAndStop(config, *engine, open_calls, *server);
+  return absl::OkStatus();
+}
+
+int Fail(const absl::Status& status, int code) {
+  std::fputs(absl::StrFormat("quire-server: %s\n", std::string(status.message())).c_str(), stderr);
+  return code;
+}
+
+int Main(int argc, char** argv) {
+  const std::span<const char* const> arguments(argv + 1, argv + argc);
+  const auto command =
+      ParseCommandLine(arguments, [](const char* name) { return std::getenv(name); });
+  if (!command.ok()) return Fail(command.status(), 2);
+  if (command->help) return std::fputs(HelpText().c_str(), stdout) < 0 ? 1 : 0;
+  if (command->version) return std::puts("quire-server " QUIRE_VERSION) < 0 ? 1 : 0;
+  const auto credentials = LoadCredentials(command->config);
+  if (!credentials.ok()) return Fail(credentials.status(), 2);
+  base::SetLogLevel(command->config.log_level);
+  std::signal(SIGPIPE, SIG_IGN);
+  StopSignals signals;
+  const absl::Status status = Serve(command->config, *credentials, signals);
+  return status.ok() ? 0 : Fail(status, 1);
+}
+
+}  // namespace
+}  // namespace quire::server
+
+int main(int argc, char** argv) {
+  // Debian builds Abseil with deadlock detection on, which makes gRPC's locks several times dearer.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  return quire::server::Main(argc, argv);
+}

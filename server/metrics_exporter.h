@@ -1,0 +1,27 @@
+#pragma once
+
+// What /metrics says, in Prometheus' text format.
+
+#include <string>
+
+#include "engine/engine.h"
+#include "server/rpc_counters.h"
+
+namespace quire::server {
+
+// Borrows all; thread-safe.
+class MetricsExporter {
+ public:
+  MetricsExporter(const engine::Engine& engine, const RpcCounters& counters,
+                  const OpenCalls& open_calls);
+
+  // Everything as it is now. Labels come from fixed lists, so the number of series is bounded.
+  std::string Text() const;
+
+ private:
+  const engine::Engine& engine_;
+  const RpcCounters& counters_;
+  const OpenCalls& open_calls_;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,94 @@
+#include "server/rpc_context.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <random>
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/status.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "base/strings.h"
+#include "server/proto_conversion.h"
+
+namespace quire::server {
+namespace {
+
+constexpr char kRequestIdKey[] = "x-request-id";
+constexpr char kAuthorizationKey[] = "authorization";
+constexpr size_t kMaxRequestIdLength = 128;
+
+std::optional<std::string_view> FindMetadata(const grpc::CallbackServerContext& context,
+                                             const char* key) {
+  const auto it = context.client_metadata().find(key);
+  if (it == context.client_metadata().end()) return std::nullopt;
+  return std::string_view(it->second.data(), it->second.size());
+}
+
+std::string NewRequestId() {
+  thread_local std::mt19937_64 random(std::random_device{}());  // unlike others, not a secret
+  return absl::StrCat("req-", absl::Hex(random(), absl::kZeroPad16));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> AuthenticateCaller(const grpc::CallbackServerContext& context,
+                                               const BearerTokens* tokens) {
+  if (tokens != nullptr) {
+    const auto authorization = FindMetadata(context, kAuthorizationKey);
+    const auto match = authorization ? tokens->Match(*authorization) : std::nullopt;
+    if (!match) {
+      return absl::UnauthenticatedError(
+          "want metadata \"authorization: Bearer TOKEN\" with a token that this server knows");
+    }
+    return absl::StrCat("token:", *match);
+  }
+  const auto auth = context.auth_context();
+  if (auth != nullptr && auth->IsPeerAuthenticated()) {
+    for (const grpc::string_ref& name : auth->GetPeerIdentity()) {
+      return absl::StrCat("certificate:", absl::string_view(name.data(), name.size()));
+    }
+  }
+  return "";
+}
+
+absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
+                                          std::string_view field) {
+  std::string id(field);
+  if (id.empty()) id = std::string(FindMetadata(context, kRequestIdKey).value_or(""));
+  if (id.empty()) id = NewRequestId();
+  const auto printable = [](char c) { return c > ' ' && c < '\x7f'; };
+  if (id.size() > kMaxRequestIdLength || !std::ranges::all_of(id, printable)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("request_id: want at most %d characters of printable ASCII without spaces, "
+                        "got %d bytes",
+                        kMaxRequestIdLength, id.size()));
+  }
+  context.AddInitialMetadata(kRequestIdKey, id);
+  return id;
+}
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return absl::FromChrono(deadline);
+}
+
+absl::Status CheckModel(const engine::Engine& engine, std::string_view model) {
+  const std::string& served = engine.model_info().name;
+  if (model.empty() || model == served) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrFormat("model: \"%s\" is not served here, \"%s\" is", model, served));
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const google::rpc::Status details = ToRpcStatus(status);
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), details.message(),
+                      details.SerializeAsString());
+}
+
+}  // namespace quire::server

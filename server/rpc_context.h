@@ -1,0 +1,61 @@
+#pragma once
+
+// What every RPC handler needs, and what it asks of its call.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "engine/engine.h"
+#include "server/bearer_tokens.h"
+#include "server/egress.h"
+#include "server/rpc_counters.h"
+
+namespace grpc {
+class CallbackServerContext;
+class Service;
+class Status;
+}  // namespace grpc
+
+namespace quire::server {
+
+// Everything borrowed outlives the services.
+struct ServiceParts {
+  engine::Engine& engine;
+  Egress& egress;
+  RpcCounters& counters;
+  OpenCalls& open_calls;
+  const BearerTokens* tokens = nullptr;  // null: nobody needs one
+  std::function<void()> drain;           // what ControlService.Drain does
+  absl::Duration linger = absl::Seconds(30);
+};
+
+// The services of quire.v1, each in its own file.
+std::unique_ptr<grpc::Service> MakeGenerateService(const ServiceParts& parts);
+std::unique_ptr<grpc::Service> MakeTokenService(const ServiceParts& parts);
+std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
+
+// Who calls: the number of the bearer token or the name in the client's certificate; "" when nobody
+// needs either. UNAUTHENTICATED without a known token where one is needed.
+absl::StatusOr<std::string> AuthenticateCaller(const grpc::CallbackServerContext& context,
+                                               const BearerTokens* tokens);
+
+// `field`, else the `x-request-id` metadata, else a new one; and sends it back in the initial
+// metadata. InvalidArgument unless 1..128 characters of printable ASCII.
+absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
+                                          std::string_view field);
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
+
+// NotFound unless `model` is empty or the served one.
+absl::Status CheckModel(const engine::Engine& engine, std::string_view model);
+
+// With the google.rpc details of ToRpcStatus.
+grpc::Status ToGrpcStatus(const absl::Status& status);
+
+}  // namespace quire::server

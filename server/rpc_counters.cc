@@ -1,0 +1,33 @@
+#include "server/rpc_counters.h"
+
+#include "absl/time/clock.h"
+
+namespace quire::server {
+
+void OpenCalls::Begin() {
+  base::MutexLock lock(mu_);
+  ++num_open_;
+}
+
+void OpenCalls::End() {
+  base::MutexLock lock(mu_);
+  // Under the lock: whoever waited may destroy this as soon as it is free.
+  if (--num_open_ == 0) none_.NotifyAll();
+}
+
+int64_t OpenCalls::Get() const {
+  base::MutexLock lock(mu_);
+  return num_open_;
+}
+
+bool OpenCalls::WaitUntilNone(absl::Time deadline) const {
+  base::MutexLock lock(mu_);
+  while (num_open_ > 0) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return false;
+    none_.WaitFor(mu_, absl::ToChronoNanoseconds(left));
+  }
+  return true;
+}
+
+}  // namespace quire::server

@@ -1,0 +1,89 @@
+#pragma once
+
+// How often each RPC ended how, and how many run.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "base/mutex.h"
+
+namespace quire::server {
+
+enum class Rpc : uint8_t {
+  kGenerate,
+  kGenerateStream,
+  kTokenize,
+  kDetokenize,
+  kApplyChatTemplate,
+  kListModels,
+  kGetModelInfo,
+  kGetServerInfo,
+  kGetStats,
+  kAbort,
+  kDrain,
+};
+
+inline constexpr std::array<std::string_view, 11> kRpcNames = {
+    "Generate",          "GenerateStream", "Tokenize",     "Detokenize",
+    "ApplyChatTemplate", "ListModels",     "GetModelInfo", "GetServerInfo",
+    "GetStats",          "Abort",          "Drain"};
+
+inline constexpr std::array<std::string_view, 17> kStatusCodeNames = {
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+};
+
+// Thread-safe.
+class RpcCounters {
+ public:
+  void Count(Rpc rpc, absl::StatusCode code) {
+    counts_[static_cast<size_t>(rpc)][static_cast<size_t>(code)].fetch_add(
+        1, std::memory_order_relaxed);
+  }
+  uint64_t Get(size_t rpc, size_t code) const {
+    return counts_[rpc][code].load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::array<std::array<std::atomic<uint64_t>, kStatusCodeNames.size()>, kRpcNames.size()>
+      counts_{};
+};
+
+// Generate calls between their handler and their very end. Thread-safe.
+class OpenCalls {
+ public:
+  void Begin();
+  void End();
+  int64_t Get() const;
+  // Waits until there are none; false when `deadline` passes first.
+  bool WaitUntilNone(absl::Time deadline) const;
+
+ private:
+  mutable base::Mutex mu_;
+  mutable base::CondVar none_;
+  int64_t num_open_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace quire::server

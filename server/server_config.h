@@ -1,0 +1,60 @@
+#pragma once
+
+// Flags, environment and file become one validated ServerConfig, here and nowhere else.
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "base/logging.h"
+#include "engine/engine.h"
+#include "server/option_sources.h"
+
+namespace quire::server {
+
+struct ServerConfig {
+  engine::EngineConfig engine;
+
+  std::string listen = "127.0.0.1:8100";
+  std::string control_listen;                            // empty: with `listen`, where that is safe
+  std::string admin_listen = "127.0.0.1:8101";           // empty: no admin HTTP
+  int32_t max_message_bytes = 16 << 20;                  // of a request
+  int32_t max_concurrent_streams = 1024;                 // calls of one connection
+  absl::Duration keepalive_time = absl::Seconds(60);     // silence before a connection is asked
+  absl::Duration keepalive_timeout = absl::Seconds(20);  // for its answer
+  absl::Duration drain_timeout = absl::Seconds(30);
+
+  std::string tls_cert;  // PEM files
+  std::string tls_key;
+  std::string tls_client_ca;
+  std::string auth_token_file;
+
+  base::LogLevel log_level = base::LogLevel::kInfo;
+};
+
+// Whether callers prove who they are, by client certificate or bearer token.
+bool AuthenticatesClients(const ServerConfig& config);
+
+// Whether ControlService and reflection are served on `config.listen`: only where a stranger cannot
+// reach them, and not when they have an address of their own.
+bool ServesControlOnListen(const ServerConfig& config);
+
+struct CommandLine {
+  ServerConfig config;
+  bool help = false;     // then config is not validated
+  bool version = false;  // likewise
+};
+
+// A flag goes before the environment, that before the file of --config. The error is one line that
+// names the flag, variable or line of the file.
+absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> arguments,
+                                             const Environment& environment);
+
+// What --help prints.
+std::string HelpText();
+
+}  // namespace quire::server

@@ -1,0 +1,60 @@
+#include "server/stop_signals.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+
+namespace quire::server {
+namespace {
+
+sigset_t Signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  const sigset_t signals = Signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  thread_ = std::thread([this] { Run(); });
+}
+
+StopSignals::~StopSignals() {
+  {
+    base::MutexLock lock(mu_);
+    ended_ = true;
+  }
+  thread_.join();
+}
+
+void StopSignals::StartServing() {
+  base::MutexLock lock(mu_);
+  serving_ = true;
+}
+
+void StopSignals::Wait() {
+  base::MutexLock lock(mu_);
+  while (!stop_) stopped_.WaitFor(mu_, std::chrono::minutes(1));
+}
+
+void StopSignals::Run() {
+  const sigset_t signals = Signals();
+  const timespec patience{.tv_sec = 0, .tv_nsec = 100'000'000};  // to see the end of the process
+  while (true) {
+    const bool signalled = ::sigtimedwait(&signals, nullptr, &patience) > 0;
+    base::MutexLock lock(mu_);
+    if (ended_) return;
+    if (!signalled) continue;
+    if (!serving_) std::_Exit(EXIT_SUCCESS);
+    if (stop_) std::_Exit(EXIT_FAILURE);
+    stop_ = true;
+    stopped_.NotifyAll();
+  }
+}
+
+}  // namespace quire::server

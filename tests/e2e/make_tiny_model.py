@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Writes a tiny Llama with random weights as a Hugging Face directory: what the end-to-end tests serve.
+
+usage: make_tiny_model.py FOLDER
+
+Two layers, hidden 64, four heads on two KV heads, float32, a byte-level BPE tokenizer, a ChatML
+template. The context is long, so that a request can last as long as a test needs. Its text means
+nothing; it is the same on every machine.
+"""
+
+import json
+import pathlib
+import random
+import struct
+import sys
+
+HIDDEN, LAYERS, HEADS, KV_HEADS, FFN = 64, 2, 4, 2, 128
+HEAD_DIM = HIDDEN // HEADS
+CONTEXT = 32768
+MERGES = ["t h", "h e", "i n", "e r", "a n", "Ġ t", "Ġt he", "Ġ a", "o n", "o u", "l l", "Ġ w", "in g"]
+BOS, EOS, IM_START, IM_END = "<s>", "</s>", "<|im_start|>", "<|im_end|>"
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
+    "'<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def byte_letters() -> list[str]:
+    """GPT-2's printable stand-in of each byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters, extra = {byte: chr(byte) for byte in plain}, 0
+    for byte in range(256):
+        if byte not in letters:
+            letters[byte] = chr(256 + extra)
+            extra += 1
+    return [letters[byte] for byte in range(256)]
+
+
+def tokenizer() -> dict:
+    pieces = byte_letters() + [merge.replace(" ", "") for merge in MERGES]
+    special = [BOS, EOS, IM_START, IM_END]
+    vocabulary = {piece: id for id, piece in enumerate(pieces + special)}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": vocabulary[piece], "content": piece, "single_word": False, "lstrip": False,
+             "rstrip": False, "normalized": False, "special": True}
+            for piece in special
+        ],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": BOS, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"SpecialToken": {"id": BOS, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                     {"SpecialToken": {"id": BOS, "type_id": 1}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {BOS: {"id": BOS, "ids": [vocabulary[BOS]], "tokens": [BOS]}},
+        },
+        "decoder": byte_level,
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                  "vocab": vocabulary, "merges": MERGES},
+    }
+
+
+def tensors(vocab_size: int):
+    """(name, shape, deviation): rows of unit-variance input stay of unit variance."""
+    hidden = HIDDEN**-0.5
+    yield "model.embed_tokens.weight", (vocab_size, HIDDEN), 1.0
+    for layer in range(LAYERS):
+        prefix = f"model.layers.{layer}."
+        yield prefix + "input_layernorm.weight", (HIDDEN,), None
+        yield prefix + "self_attn.q_proj.weight", (HEADS * HEAD_DIM, HIDDEN), hidden
+        yield prefix + "self_attn.k_proj.weight", (KV_HEADS * HEAD_DIM, HIDDEN), hidden
+        yield prefix + "self_attn.v_proj.weight", (KV_HEADS * HEAD_DIM, HIDDEN), hidden
+        yield prefix + "self_attn.o_proj.weight", (HIDDEN, HEADS * HEAD_DIM), hidden
+        yield prefix + "post_attention_layernorm.weight", (HIDDEN,), None
+        yield prefix + "mlp.gate_proj.weight", (FFN, HIDDEN), hidden
+        yield prefix + "mlp.up_proj.weight", (FFN, HIDDEN), hidden
+        yield prefix + "mlp.down_proj.weight", (HIDDEN, FFN), FFN**-0.5
+    yield "model.norm.weight", (HIDDEN,), None
+    yield "lm_head.weight", (vocab_size, HIDDEN), 2 * hidden
+
+
+def safetensors(vocab_size: int) -> bytes:
+    generator = random.Random(1)
+    header, data = {}, bytearray()
+    for name, shape, deviation in tensors(vocab_size):
+        count = shape[0] * (shape[1] if len(shape) == 2 else 1)
+        values = [1.0] * count if deviation is None else [generator.gauss(0, deviation) for _ in range(count)]
+        begin = len(data)
+        data += struct.pack(f"<{count}f", *values)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + bytes(data)
+
+
+def write(folder: pathlib.Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = tokenizer()
+    ids = tokens["model"]["vocab"]
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+        "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
+        "vocab_size": len(ids), "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False, "mlp_bias": False,
+        "tie_word_embeddings": False, "torch_dtype": "float32",
+        "bos_token_id": ids[BOS], "eos_token_id": ids[EOS],
+    }
+    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": BOS, "eos_token": EOS,
+                        "add_bos_token": True, "add_eos_token": False, "chat_template": CHATML}
+    for name, value in [("config.json", config), ("tokenizer.json", tokens),
+                        ("tokenizer_config.json", tokenizer_config),
+                        ("generation_config.json", {"bos_token_id": ids[BOS],
+                                                    "eos_token_id": [ids[EOS], ids[IM_END]]})]:
+        (folder / name).write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    (folder / "model.safetensors").write_bytes(safetensors(len(ids)))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    write(pathlib.Path(sys.argv[1]))

@@ -1,0 +1,217 @@
+"""The quire command against a real server: what it prints, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+import harness
+from harness import json_lines, run_cli
+
+PROMPT = "the thing in another hour"
+LETTERS = ",".join(str(id) for id in range(32, 90))
+
+
+class CliTest(harness.TestCase):
+    def quire(self, *args, status=0, **kwargs):
+        shown = run_cli(args[0], "--server", self.server.address, *args[1:], **kwargs)
+        self.assertEqual(shown.returncode, status, shown.stderr)
+        return shown
+
+    def start(self, *args, **kwargs):
+        return subprocess.Popen([str(harness.BIN / "quire"), args[0], "--server", self.server.address, *args[1:]],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=harness.child_environment(), **kwargs)
+
+    def test_generate_prints_the_text(self):
+        shown = self.quire("generate", "--prompt", PROMPT, "--max_tokens", "20", "--seed", "3", "--stats",
+                           "--allowed_token_ids", LETTERS)
+        answer = self.client.generate(PROMPT, max_tokens=20, seed=3, allowed_token_ids=range(32, 90))
+        self.assertEqual(shown.stdout, answer.completions[0].text + "\n")
+        self.assertIn("20 generated", shown.stderr)
+        self.assertIn("ended by length", shown.stderr)
+
+    def test_every_form_of_prompt_gives_the_same(self):
+        options = ("--max_tokens", "10", "--seed", "3", "--ignore_eos", "--json")
+        ids = self.client.tokenize(PROMPT)
+        file = harness.SCRATCH / "prompt.txt"
+        file.write_text(PROMPT)
+
+        def ids_of(shown):
+            return [id for message in json_lines(shown.stdout) for id in message.get("token_ids", [])]
+
+        wanted = ids_of(self.quire("generate", "--prompt", PROMPT, *options))
+        self.assertEqual(len(wanted), 10)
+        self.assertEqual(ids_of(self.quire("generate", "--token_ids", ",".join(map(str, ids)), *options)), wanted)
+        self.assertEqual(ids_of(self.quire("generate", "--prompt_file", str(file), *options)), wanted)
+        self.assertEqual(ids_of(self.quire("generate", "--prompt_file", "-", *options, text=PROMPT)), wanted)
+
+    def test_json_is_the_stream_a_message_a_line(self):
+        messages = json_lines(self.quire("generate", "--prompt", PROMPT, "--max_tokens", "12", "--ignore_eos", "--json",
+                                         "--request_id", "by-cli", "--allowed_token_ids", LETTERS).stdout)
+        self.assertEqual(messages[0]["request_id"], "by-cli")
+        last = messages[-1]
+        self.assertEqual(last["finish_reason"], "FINISH_REASON_LENGTH")
+        self.assertEqual(last["usage"]["completion_tokens"], 12)
+        self.assertGreater(last["timings"]["ttft_seconds"], 0)
+        self.assertIn("text_delta", messages[0])
+        unary = json_lines(self.quire("generate", "--prompt", PROMPT, "--max_tokens", "12", "--ignore_eos", "--json",
+                                      "--unary").stdout)
+        self.assertEqual(len(unary), 1)
+        self.assertEqual(len(unary[0]["completions"][0]["token_ids"]), 12)
+
+    def test_several_samples_come_under_their_titles(self):
+        shown = self.quire("generate", "--prompt", PROMPT, "--max_tokens", "5", "--n", "3", "--ignore_eos").stdout
+        self.assertEqual(sorted(line[:12] for line in shown.splitlines() if line.startswith("--- sample")),
+                         ["--- sample 0", "--- sample 1", "--- sample 2"])
+
+    def test_logprobs_are_listed(self):
+        shown = self.quire("generate", "--prompt", PROMPT, "--max_tokens", "4", "--ignore_eos", "--logprobs", "2",
+                           "--allowed_token_ids", LETTERS).stdout
+        self.assertEqual(len([line for line in shown.splitlines() if " | " in line]), 5)  # with the title
+
+    def test_chat_one_shot(self):
+        options = ("--max_tokens", "10", "--seed", "1", "--allowed_token_ids", LETTERS)
+        shown = self.quire("chat", "--prompt", "the hour?", "--system", "Be brief.", *options)
+        answer = self.client.generate([("system", "Be brief."), ("user", "the hour?")], max_tokens=10, seed=1,
+                                      allowed_token_ids=range(32, 90))
+        self.assertEqual(shown.stdout, answer.completions[0].text + "\n")
+
+    def test_chat_keeps_the_conversation(self):
+        options = ("--max_tokens", "10", "--seed", "1", "--allowed_token_ids", LETTERS)
+        text = "one?\ntwo?\n/reset\none?\n/system Be brief.\none?\n/exit\nnever\n"
+        lines = self.quire("chat", *options, text=text).stdout.splitlines()
+
+        def answer(*turns):
+            return self.client.generate(list(turns), max_tokens=10, seed=1,
+                                        allowed_token_ids=range(32, 90)).completions[0].text
+
+        first = answer(("user", "one?"))
+        self.assertEqual(lines, [first, answer(("user", "one?"), ("assistant", first), ("user", "two?")), first,
+                                 answer(("system", "Be brief."), ("user", "one?"))])
+
+    def test_tokenize_there_and_back(self):
+        shown = self.quire("tokenize", "--text", "the thing", "--json").stdout
+        ids = [token["id"] for token in json.loads(shown)["tokens"]]
+        self.assertEqual(ids, self.client.tokenize("the thing"))
+        self.assertEqual(self.quire("tokenize", "--token_ids", ",".join(map(str, ids))).stdout, "the thing\n")
+        self.assertIn('"th"', self.quire("tokenize", "--text", "the thing").stdout)
+        plain = self.quire("tokenize", "--text", "the", "--add_special_tokens=false", "--json").stdout
+        self.assertNotIn("<s>", plain)
+
+    def test_models_stats_health(self):
+        self.assertIn("2 layers, hidden 64", self.quire("models").stdout)
+        models = json.loads(self.quire("models", "--json").stdout)
+        self.assertEqual(models["models"][0]["num_layers"], 2)
+        self.assertIn("blocks", self.quire("stats").stdout)
+        self.assertIn("blocks", json.loads(self.quire("stats", "--json").stdout))
+        watched = self.quire("stats", "--watch", "--count", "3", "--interval", "10ms", "--json").stdout
+        self.assertEqual(len(json_lines(watched)), 3)
+        self.assertEqual(self.quire("health").stdout, "SERVING\n")
+        self.assertEqual(self.quire("health", "--service", "quire.v1.InferenceService").stdout, "SERVING\n")
+        self.assertIn("NOT_FOUND", self.quire("health", "--service", "none", status=1).stderr)
+        self.assertIn("NOT_FOUND", self.quire("models", "--model", "none", status=1).stderr)
+
+    def test_bench_in_both_loops(self):
+        for loop in (("--concurrency", "4"), ("--rate", "200")):
+            shown = self.quire("bench", *loop, "--num_requests", "20", "--prompt_tokens", "8..32", "--output_tokens",
+                               "5..10", "--ignore_eos", "--shared_prefix_tokens", "64", "--json", "--warmup", "2")
+            report = json.loads(shown.stdout)
+            self.assertEqual(report["num_ok"], 20)
+            self.assertEqual(report["failures"], {})
+            self.assertGreater(report["cached_tokens"], 64 * 10)
+            self.assertEqual(report["output_tokens"], report["server"]["generated"])
+            self.assertEqual(report["ttft_seconds"]["count"], 20)
+            self.assertGreater(report["tpot_seconds"]["count"], 0)
+        table = self.quire("bench", "--num_requests", "3", "--output_tokens", "4", "--ignore_eos").stdout
+        for word in ("TTFT", "TPOT", "token gap", "p99", "3 ok"):
+            self.assertIn(word, table)
+
+    def test_bench_cancels_its_share(self):
+        report = json.loads(self.quire("bench", "--concurrency", "8", "--num_requests", "60", "--cancel_rate", "0.5",
+                                       "--output_tokens", "500", "--ignore_eos", "--json").stdout)
+        self.assertEqual(report["num_ok"] + report["num_dropped"], 60)
+        self.assertGreater(report["num_dropped"], 10)
+        self.assertEqual(report["failures"], {})
+
+    def test_ctrl_c_cancels(self):
+        for command in (("generate", "--prompt", PROMPT, "--max_tokens", "30000", "--ignore_eos"),
+                        ("bench", "--num_requests", "100", "--output_tokens", "20000", "--ignore_eos")):
+            process = self.start(*command)
+            self.client.wait_until(lambda s: s.queue.num_running == 1, "running")
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=harness.DEADLINE)
+            self.assertEqual(process.returncode, 130)
+            self.client.wait_until_idle()
+
+    def test_a_closed_pipe_ends_the_stream(self):
+        process = self.start("generate", "--prompt", PROMPT, "--max_tokens", "30000", "--ignore_eos", "--json")
+        process.stdout.readline()
+        process.stdout.close()
+        process.wait(harness.DEADLINE)
+        process.stderr.close()
+        self.assertEqual(process.returncode, -signal.SIGPIPE)
+        self.client.wait_until_idle()
+
+    def test_timeouts_and_refusals_fail_with_a_cure(self):
+        shown = self.quire("generate", "--prompt", PROMPT, "--max_tokens", "30000", "--ignore_eos", "--timeout",
+                           "200ms", status=1)
+        self.assertIn("DEADLINE_EXCEEDED", shown.stderr)
+        self.assertIn("--timeout", shown.stderr)
+        shown = self.quire("generate", "--prompt", PROMPT, "--top_p", "2", status=1)
+        self.assertIn("sampling.top_p", shown.stderr)
+
+    def test_the_python_example(self):
+        example = harness.REPOSITORY / "docs" / "examples" / "client.py"
+        code = [line for line in example.read_text().splitlines() if line.strip()]
+        self.assertLessEqual(len(code), 15)
+        shown = subprocess.run([sys.executable, str(example), self.server.address, PROMPT], capture_output=True,
+                               text=True, timeout=harness.DEADLINE, env=dict(os.environ))
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertGreater(len(shown.stdout), 10)
+
+
+class UsageTest(unittest.TestCase):
+    """Without a server."""
+
+    COMMANDS = ("generate", "chat", "tokenize", "models", "stats", "health", "bench")
+
+    def test_help_for_all_and_each(self):
+        everything = run_cli("--help")
+        self.assertEqual(everything.returncode, 0)
+        for command in self.COMMANDS:
+            self.assertIn(command, everything.stdout)
+            shown = run_cli(command, "--help")
+            self.assertEqual(shown.returncode, 0)
+            self.assertIn("--server", shown.stdout)
+            self.assertEqual(shown.stderr, "")
+
+    def test_wrong_command_lines_end_with_2(self):
+        for args, told in [((), "usage"), (("generat",), "generat"), (("generate",), "--prompt"),
+                           (("generate", "--prompt", "a", "--token_ids", "1"), "one of"),
+                           (("generate", "--prompt", "a", "--max_token", "1"), "--max_tokens"),
+                           (("generate", "--token_ids", "1,x"), "1,2,3"),
+                           (("generate", "--prompt_file", "/nowhere"), "/nowhere"),
+                           (("health", "--tls_ca", "/nowhere"), "/nowhere"),
+                           (("health", "--tls_cert", "/nowhere"), "--tls_key"),
+                           (("bench", "--rate", "1", "--concurrency", "1"), "--rate"),
+                           (("bench", "--cancel_rate", "2"), "--cancel_rate"),
+                           (("tokenize",), "--text"), (("models", "all"), "all")]:
+            with self.subTest(args=args):
+                shown = run_cli(*args)
+                self.assertEqual(shown.returncode, 2, shown.stderr)
+                self.assertIn(told, shown.stderr)
+                self.assertEqual(shown.stdout, "")
+
+    def test_no_server_says_how_to_start_one(self):
+        for args in (("health",), ("generate", "--prompt", "a"), ("chat", "--prompt", "a"), ("stats",), ("bench",)):
+            shown = run_cli(args[0], "--server", "127.0.0.1:1", *args[1:])
+            self.assertEqual(shown.returncode, 1)
+            self.assertIn("UNAVAILABLE", shown.stderr)
+            self.assertIn("quire-server --model", shown.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,167 @@
+"""Start, readiness, metrics, drain, end; and command lines that cannot work."""
+
+import pathlib
+import signal
+import socket
+import struct
+import unittest
+
+import grpc
+
+import harness
+from harness import Client, Server, Streamed, running
+
+PROMPT = "the thing in another hour"
+SERVICES = ["quire.v1.InferenceService", "quire.v1.TokenService", "quire.v1.ControlService"]
+
+
+class ReadyTest(harness.TestCase):
+    def test_health_of_the_server_and_each_service(self):
+        for service in ["", *SERVICES]:
+            self.assertEqual(self.client.health(service), "SERVING", service)
+        self.assert_status(grpc.StatusCode.NOT_FOUND, lambda: self.client.health("quire.v1.Nothing"))
+
+    def test_reflection_lists_the_services(self):
+        answer = self.client.reflected_services()
+        for service in SERVICES:
+            self.assertIn(service.encode(), answer)
+
+    def test_the_start_up_line_tells_what_is_served(self):
+        info = self.client.model_info()
+        self.assertEqual(self.server.started("model"), info.name)
+        self.assertEqual(info.architecture, "llama")
+        self.assertEqual((info.num_layers, info.num_heads, info.num_kv_heads, info.head_dim), (2, 4, 2, 16))
+        self.assertTrue(info.has_chat_template)
+        server = self.client.server_info()
+        self.assertEqual(server.isa_path, self.server.started("isa_path"))
+        self.assertEqual(server.num_blocks, int(self.server.started("blocks")))
+
+    def test_admin_http(self):
+        self.assertEqual(self.server.get("/livez")[0], 200)
+        self.assertEqual(self.server.get("/readyz")[0], 200)
+        self.assertEqual(self.server.get("/nothing")[0], 404)
+
+    def test_metrics_move_with_the_work(self):
+        before = self.server.metrics()
+        self.client.generate([65 + i % 9 for i in range(50)], max_tokens=10, ignore_eos=True, salt="metrics")
+        self.client.generate([65 + i % 9 for i in range(50)], max_tokens=10, ignore_eos=True, salt="metrics")
+        after = self.server.metrics()
+
+        def growth(name):
+            return after[name] - before.get(name, 0)
+
+        self.assertEqual(growth("quire_generated_tokens_total"), 20)
+        self.assertEqual(growth('quire_prompt_tokens_total{source="computed"}'), 51)
+        self.assertEqual(growth('quire_prompt_tokens_total{source="cached"}'), 49)
+        self.assertEqual(growth('quire_sequences_finished_total{reason="length"}'), 2)
+        self.assertEqual(growth("quire_time_to_first_token_seconds_count"), 2)
+        self.assertEqual(growth("quire_time_per_output_token_seconds_count"), 2)
+        self.assertEqual(after["quire_requests_waiting"], 0)
+        blocks = sum(after[f'quire_kv_blocks{{state="{state}"}}'] for state in ("free", "cached", "held"))
+        self.assertEqual(blocks, self.client.server_info().num_blocks)
+        stats = self.client.stats()
+        self.assertEqual(after["quire_generated_tokens_total"], stats.tokens.generated)
+
+    def test_a_taken_port_is_an_error(self):
+        for flags in (dict(listen=self.server.address), dict(admin_listen=self.server.admin_address)):
+            second = Server(**flags)
+            self.assertEqual(second.wait(), 1)
+            self.assertIn(list(flags.values())[0], second.log())
+
+
+class DrainTest(unittest.TestCase):
+    def test_sigterm_lets_what_runs_finish_and_refuses_the_new(self):
+        with running() as (server, client):
+            # Far more than the wire holds: it cannot end before it is read.
+            slow = Client(server.address, options=harness.NARROW)
+            call = slow.stream(PROMPT, seed=1, max_tokens=5000, ignore_eos=True, top_logprobs=20)
+            next(call)
+            late = Client(server.address)
+            self.assertEqual(late.health(), "SERVING")  # connected before the drain
+            server.signal(signal.SIGTERM)
+            server.wait_for_log("draining")
+            with self.assertRaises(grpc.RpcError) as refused:
+                late.generate(PROMPT, max_tokens=1)
+            self.assertEqual(refused.exception.code(), grpc.StatusCode.UNAVAILABLE)
+            self.assertEqual(late.health(), "NOT_SERVING")
+            self.assertEqual(server.get("/readyz")[0], 503)
+            self.assertEqual(server.get("/livez")[0], 200)
+            self.assertEqual(Streamed(call).usage.completion_tokens, 5000)
+            late.close()
+            slow.close()
+            self.assertEqual(server.wait(), 0)
+
+    def test_what_outlasts_the_drain_timeout_is_cancelled(self):
+        with running("--drain_timeout", "200ms") as (server, client):
+            slow = Client(server.address, options=harness.NARROW)
+            call = slow.stream(PROMPT, seed=1, max_tokens=30000, ignore_eos=True, top_logprobs=20)
+            next(call)  # and reads no more, so that it cannot finish
+            server.signal(signal.SIGTERM)
+            self.assertEqual(server.wait(), 0)
+            self.assertIn("cancelling what still runs", server.log())
+            slow.close()
+
+    def test_drain_by_rpc_refuses_but_stays(self):
+        with running() as (server, client):
+            slow = Client(server.address, options=harness.NARROW)
+            call = slow.stream(PROMPT, seed=1, max_tokens=5000, ignore_eos=True, top_logprobs=20)
+            next(call)
+            self.assertEqual(client.drain().num_running, 1)
+            with self.assertRaises(grpc.RpcError) as refused:
+                client.generate(PROMPT, max_tokens=1)
+            self.assertEqual(refused.exception.code(), grpc.StatusCode.UNAVAILABLE)
+            self.assertEqual(client.health("quire.v1.InferenceService"), "NOT_SERVING")
+            self.assertTrue(client.stats().draining)
+            self.assertEqual(Streamed(call).usage.completion_tokens, 5000)
+            slow.close()
+            client.drain()  # again changes nothing
+            self.assertTrue(client.stats().draining)
+            self.assertEqual(server.stop(), 0)
+
+    def test_an_idle_server_ends_at_once(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            server = Server().ready()
+            server.signal(number)
+            self.assertEqual(server.wait(), 0)
+
+
+class BadStartTest(unittest.TestCase):
+    def refused(self, *flags, status, **kwargs):
+        server = Server(*flags, **kwargs)
+        self.assertEqual(server.wait(), status, server.log())
+        lines = server.log().strip().splitlines()
+        self.assertTrue(lines[-1].startswith("quire-server: "), server.log())
+        return lines[-1]
+
+    def test_bad_flags_are_named(self):
+        self.assertIn("--max_num_seqs", self.refused("--max_num_seq", "4", status=2))
+        self.assertIn("--threads", self.refused("--threads", "many", status=2))
+        self.assertIn("--listen", self.refused(status=2, listen="nowhere"))
+        self.assertIn("QUIRE_MAX_QUEUE", self.refused(status=2, QUIRE_MAX_QUEUE="x"))
+
+    def test_a_file_that_is_no_model(self):
+        scratch = harness.SCRATCH
+        self.assertIn("/nowhere/at/all", self.refused(model=pathlib.Path("/nowhere/at/all"), status=1))
+        text = scratch / "text.gguf"
+        text.write_text("hello")
+        self.assertIn("text.gguf", self.refused(model=text, status=1))
+        truncated = scratch / "truncated"
+        truncated.mkdir(exist_ok=True)
+        for file in harness.tiny_model().iterdir():
+            data = file.read_bytes()
+            (truncated / file.name).write_bytes(data[: len(data) // 2] if file.suffix == ".safetensors" else data)
+        self.assertIn("safetensors", self.refused(model=truncated, status=1))
+        absurd = scratch / "absurd.gguf"
+        absurd.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60))
+        self.assertIn("absurd.gguf", self.refused(model=absurd, status=1))
+
+    def test_a_port_that_another_process_holds(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            self.assertIn(str(port), self.refused(status=1, listen=f"127.0.0.1:{port}"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

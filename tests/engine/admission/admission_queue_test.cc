@@ -1,0 +1,173 @@
+#include "engine/admission/admission_queue.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Long enough that a test which waits for it has failed.
+constexpr absl::Duration kLong = absl::Seconds(60);
+
+std::shared_ptr<Request> NewRequest(std::string id) {
+  auto request = std::make_shared<Request>();
+  request->params.request_id = std::move(id);
+  return request;
+}
+
+TEST(AdmissionQueueTest, HandsRequestsOverInOrder) {
+  AdmissionQueue queue(8);
+  for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(queue.TryPush(NewRequest(id)).ok());
+  EXPECT_TRUE(queue.WaitForWork(kLong));
+  std::vector<AdmittedRequest> admitted;
+  queue.Drain(admitted);
+  ASSERT_EQ(admitted.size(), 3u);
+  EXPECT_EQ(admitted[0].request->params.request_id, "a");
+  EXPECT_EQ(admitted[2].request->params.request_id, "c");
+  EXPECT_FALSE(queue.WaitForWork(absl::ZeroDuration())) << "nothing is left";
+}
+
+TEST(AdmissionQueueTest, CountsWhatWaitsInTheFrontendAndTheSchedulerToo) {
+  AdmissionQueue queue(2);
+  absl::StatusOr<AdmissionTicket> in_frontend = queue.Reserve();
+  ASSERT_TRUE(in_frontend.ok());
+  ASSERT_TRUE(queue.TryPush(NewRequest("queued")).ok());
+  EXPECT_EQ(queue.num_waiting(), 2);
+  const absl::Status full = queue.TryPush(NewRequest("refused"));
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(full.message()), HasSubstr("2 requests"));
+
+  std::vector<AdmittedRequest> in_scheduler;
+  queue.Drain(in_scheduler);
+  ASSERT_EQ(in_scheduler.size(), 1u);
+  EXPECT_FALSE(queue.Reserve().ok()) << "it has not run yet";
+  in_scheduler[0].ticket.Release();
+  in_scheduler[0].ticket.Release();
+  EXPECT_EQ(queue.num_waiting(), 1);
+  EXPECT_TRUE(queue.Reserve().ok());
+
+  queue.Push(NewRequest("late"), *std::move(in_frontend));
+  in_scheduler.clear();
+  queue.Drain(in_scheduler);
+  ASSERT_EQ(in_scheduler.size(), 1u) << "a ticket's request is never refused";
+  in_scheduler.clear();
+  EXPECT_EQ(queue.num_waiting(), 0) << "a request that ends gives its place back";
+}
+
+TEST(AdmissionQueueTest, TicketsMoveWithoutCountingTwice) {
+  AdmissionQueue queue(4);
+  AdmissionTicket a = *queue.Reserve();
+  AdmissionTicket b = std::move(a);
+  EXPECT_FALSE(a);  // NOLINT: moved from
+  EXPECT_TRUE(b);
+  EXPECT_EQ(queue.num_waiting(), 1);
+  AdmissionTicket c = *queue.Reserve();
+  EXPECT_EQ(queue.num_waiting(), 2);
+  c = std::move(b);
+  EXPECT_EQ(queue.num_waiting(), 1);
+}
+
+TEST(AdmissionQueueTest, DrainingRefusesNewTicketsOnly) {
+  AdmissionQueue queue(4);
+  AdmissionTicket ticket = *queue.Reserve();
+  queue.StartDrain();
+  EXPECT_TRUE(queue.draining());
+  EXPECT_EQ(queue.Reserve().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(queue.TryPush(NewRequest("late")).code(), absl::StatusCode::kUnavailable);
+  queue.Push(NewRequest("early"), std::move(ticket));
+  std::vector<AdmittedRequest> admitted;
+  queue.Drain(admitted);
+  EXPECT_EQ(admitted.size(), 1u);
+}
+
+TEST(AdmissionQueueTest, AWakeIsKeptForTheNextWait) {
+  AdmissionQueue queue(4);
+  queue.Wake();
+  queue.Wake();
+  EXPECT_TRUE(queue.WaitForWork(kLong));
+  EXPECT_FALSE(queue.WaitForWork(absl::ZeroDuration())) << "several are one";
+  EXPECT_FALSE(queue.WaitForWork(absl::Milliseconds(1)));
+  EXPECT_FALSE(queue.WaitForWork(-absl::InfiniteDuration()));
+  EXPECT_TRUE(queue.TryPush(NewRequest("a")).ok());
+  EXPECT_TRUE(queue.WaitForWork(absl::InfiniteDuration()));
+  EXPECT_TRUE(queue.WaitForWork(absl::InfiniteDuration())) << "until it is drained";
+}
+
+TEST(AdmissionQueueTest, WakesASleepingStepThread) {
+  AdmissionQueue queue(4);
+  std::atomic<int> num_woken = 0;
+  std::thread step_thread([&] {
+    for (int i = 0; i < 2; ++i) {
+      if (queue.WaitForWork(kLong)) ++num_woken;
+      std::vector<AdmittedRequest> admitted;
+      queue.Drain(admitted);
+    }
+  });
+  EXPECT_TRUE(queue.TryPush(NewRequest("a")).ok());
+  while (queue.num_waiting() > 0) std::this_thread::yield();
+  queue.Wake();
+  step_thread.join();
+  EXPECT_EQ(num_woken.load(), 2);
+}
+
+// Many producers against one step thread that lets them run late: none is lost, and never are more
+// than max_queue waiting.
+TEST(AdmissionQueueTest, ManyProducersLoseNothing) {
+  constexpr int kProducers = 4;
+  constexpr int kEach = 500;
+  constexpr int kMaxQueue = 16;
+  AdmissionQueue queue(kMaxQueue);
+  std::atomic<int> num_accepted = 0;
+  std::atomic<int> num_refused = 0;
+  std::atomic<int> num_done = 0;
+  std::vector<std::thread> producers;
+  for (int p = 0; p < kProducers; ++p) {
+    producers.emplace_back([&, p] {
+      for (int i = 0; i < kEach; ++i) {
+        absl::StatusOr<AdmissionTicket> ticket = queue.Reserve();
+        if (!ticket.ok()) {
+          ++num_refused;
+          continue;
+        }
+        queue.Push(NewRequest(std::to_string(p * kEach + i)), *std::move(ticket));
+        ++num_accepted;
+      }
+      ++num_done;
+      queue.Wake();
+    });
+  }
+  int num_seen = 0;
+  int64_t most_waiting = 0;
+  std::vector<AdmittedRequest> in_scheduler;
+  for (bool last = false; !last;) {
+    last = num_done == kProducers;  // before draining: what came before is then seen
+    if (!last) {
+      EXPECT_TRUE(queue.WaitForWork(kLong));
+    }
+    queue.Drain(in_scheduler);
+    most_waiting = std::max(most_waiting, queue.num_waiting());
+    if (in_scheduler.size() >= kMaxQueue / 2 || last) {
+      num_seen += static_cast<int>(in_scheduler.size());
+      in_scheduler.clear();
+    }
+  }
+  for (std::thread& producer : producers) producer.join();
+  EXPECT_EQ(num_seen, num_accepted.load());
+  EXPECT_EQ(num_accepted + num_refused, kProducers * kEach);
+  EXPECT_LE(most_waiting, kMaxQueue);
+  EXPECT_EQ(queue.num_waiting(), 0);
+}
+
+}  // namespace
+}  // namespace quire::engine

@@ -1,0 +1,56 @@
+#include "engine/batch/batch_builder.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire::engine {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(BatchBuilderTest, APlanOfADecodeAndAChunkBecomesFlatRows) {
+  BlockManager blocks({.num_blocks = 8, .block_size = 16});
+  Sequence decode{.id = 1}, prefill{.id = 2};
+  for (int i = 0; i < 18; ++i) decode.tokens.push_back(100 + i);
+  for (int i = 0; i < 40; ++i) prefill.tokens.push_back(200 + i);
+
+  blocks.BeginStep(1);
+  blocks.StartSequence(1, "root", decode.tokens, {});
+  blocks.StartSequence(2, "root", prefill.tokens, {});
+  ASSERT_TRUE(blocks.TryGrow(1, 18));
+  ASSERT_TRUE(blocks.TryGrow(2, 20));
+  StepPlan plan{.step = 1, .num_tokens = 4};
+  blocks.EndStep(true, &plan.copies);
+  plan.copies.push_back({.source = 5, .destination = 6});
+  plan.entries = {
+      {.sequence = &decode,
+       .first_position = 17,
+       .num_tokens = 1,
+       .num_logit_rows = 1,
+       .num_samples = 1},
+      {.sequence = &prefill, .first_position = 15, .num_tokens = 3, .num_logit_rows = 2}};
+
+  ModelInput input;
+  input.token_ids = {9, 9, 9};  // of a step before
+  const BatchBuilder builder(blocks);
+  builder.Build(plan, input);
+
+  const auto first = blocks.Table(1), second = blocks.Table(2);
+  EXPECT_THAT(input.token_ids, ElementsAre(117, 215, 216, 217));
+  EXPECT_THAT(input.positions, ElementsAre(17, 15, 16, 17));
+  EXPECT_THAT(input.query_starts, ElementsAre(0, 1, 4));
+  EXPECT_THAT(input.query_lens, ElementsAre(1, 3));
+  EXPECT_THAT(input.context_lens, ElementsAre(18, 18));
+  EXPECT_THAT(input.logit_rows, ElementsAre(0, 2, 3));
+  ASSERT_EQ(input.groups.size(), 1);
+  const GroupInput& group = input.groups[0];
+  EXPECT_THAT(group.slot_mapping, ElementsAre(first[1] * 16 + 1, second[0] * 16 + 15,
+                                              second[1] * 16, second[1] * 16 + 1));
+  EXPECT_EQ(group.max_blocks_per_seq, 2);
+  EXPECT_THAT(group.block_table, ElementsAre(first[0], first[1], second[0], second[1]));
+  ASSERT_EQ(input.copies.size(), 1);
+  EXPECT_EQ(input.copies[0].destination, 6);
+}
+
+}  // namespace
+}  // namespace quire::engine

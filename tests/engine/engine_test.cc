@@ -1,0 +1,337 @@
+#include "engine/engine.h"
+
+#include <semaphore>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/testing/engine_harness.h"
+
+namespace quire::engine {
+namespace {
+
+using testing::CollectingSink;
+using testing::EngineHarness;
+using testing::GreedyParams;
+using ::testing::HasSubstr;
+using testing::RandomIds;
+
+// Holds the model at the start of each step until the test lets it go on.
+class Gate {
+ public:
+  explicit Gate(EngineHarness& harness) {
+    harness.fake()->before_forward = [this] {
+      arrived_.release();
+      go_.acquire();
+    };
+  }
+  bool WaitForStep() { return arrived_.try_acquire_for(std::chrono::seconds(30)); }
+  void LetGo() { go_.release(); }
+  void Open() { go_.release(1 << 20); }
+
+ private:
+  std::counting_semaphore<> arrived_{0};
+  std::counting_semaphore<> go_{0};
+};
+
+void ExpectAllBlocksBack(EngineHarness& harness) {
+  const Stats stats = harness.engine().stats();
+  EXPECT_EQ(stats.blocks_free + stats.blocks_cached, stats.blocks_total);
+  EXPECT_EQ(stats.blocks_held, 0);
+  EXPECT_EQ(stats.num_running, 0);
+  EXPECT_EQ(stats.num_waiting, 0);
+}
+
+TEST(EngineTest, AnswersWithWhatTheModelSays) {
+  const auto harness = EngineHarness::Fake();
+  TokenIds context = RandomIds(20, 1);
+  const auto sink = harness->Submit(GreedyParams(context, 9));
+  ASSERT_TRUE(sink->WaitFinished());
+  for (const int32_t id : sink->sample().token_ids) {
+    EXPECT_EQ(id, harness->fake()->NextToken(context));
+    context.push_back(id);
+  }
+  EXPECT_EQ(context.size(), 29);
+  EXPECT_EQ(sink->sample().finish_reason, FinishReason::kLength);
+  const Usage usage = sink->summary().usage;
+  EXPECT_EQ(usage.prompt_tokens, 20);
+  EXPECT_EQ(usage.completion_tokens, 9);
+  EXPECT_EQ(usage.cached_tokens, 0);
+  EXPECT_EQ(harness->engine().stats().generated_tokens, 9);
+  EXPECT_GE(sink->summary().timings.ttft, sink->summary().timings.prefill);
+  EXPECT_EQ(sink->num_after_finish(), 0);
+}
+
+TEST(EngineTest, AStepIsNeverLargerThanItsBudget) {
+  const auto harness = EngineHarness::Fake({.max_num_seqs = 8, .max_num_batched_tokens = 24});
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (uint32_t i = 0; i < 12; ++i)
+    sinks.push_back(harness->Submit(GreedyParams(RandomIds(70, i), 30)));
+  for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(harness->fake()->max_step_tokens, 24);
+}
+
+TEST(EngineTest, CancelInMidStepAllowsOneFurtherTokenAtMost) {
+  const auto harness = EngineHarness::Fake();
+  Gate gate(*harness);
+  const auto sink = harness->Submit(GreedyParams(RandomIds(20, 1), 400));
+  for (int step = 0; step < 5; ++step) {
+    ASSERT_TRUE(gate.WaitForStep());
+    gate.LetGo();
+  }
+  ASSERT_TRUE(gate.WaitForStep());  // the sixth is under way, five tokens are out
+  EXPECT_TRUE(sink->WaitDeltas(5));
+  const int64_t forwards = harness->fake()->num_forwards;
+  harness->handles[0]->Cancel();
+  gate.Open();
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_LE(sink->sample().token_ids.size(), 6);
+  EXPECT_EQ(sink->sample().finish_reason, FinishReason::kAbort);
+  EXPECT_EQ(harness->fake()->num_forwards, forwards + 1) << "only the step under way was finished";
+  ASSERT_TRUE(harness->engine().WaitIdle(absl::Seconds(30)).ok());
+  ExpectAllBlocksBack(*harness);
+}
+
+TEST(EngineTest, CancelWhileWaitingNeverRunsIt) {
+  const auto harness = EngineHarness::Fake({.max_num_seqs = 1});
+  Gate gate(*harness);
+  const auto first = harness->Submit(GreedyParams(RandomIds(20, 1), 3));
+  ASSERT_TRUE(gate.WaitForStep());
+  const auto second = harness->Submit(GreedyParams(RandomIds(20, 2), 3));
+  harness->handles[1]->Cancel();
+  gate.Open();
+  ASSERT_TRUE(second->WaitFinished());
+  EXPECT_EQ(second->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(second->sample().token_ids.empty());
+  ASSERT_TRUE(first->WaitFinished());
+  EXPECT_TRUE(first->status().ok());
+  EXPECT_EQ(harness->fake()->num_tokens, 1 + 20 + 2);  // warm-up, prompt, all but the last token
+}
+
+TEST(EngineTest, CancelOfOneSampleRequestEndsAllItsSamples) {
+  const auto harness = EngineHarness::Fake();
+  Gate gate(*harness);
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 400);
+  params.sampling.n = 4;
+  const auto sink = harness->Submit(params);
+  for (int step = 0; step < 4; ++step) {
+    ASSERT_TRUE(gate.WaitForStep());
+    gate.LetGo();
+  }
+  ASSERT_TRUE(gate.WaitForStep());
+  harness->handles[0]->Cancel();
+  gate.Open();
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kCancelled);
+  for (int32_t k = 0; k < 4; ++k) EXPECT_EQ(sink->sample(k).finish_reason, FinishReason::kAbort);
+  ASSERT_TRUE(harness->engine().WaitIdle(absl::Seconds(30)).ok());
+  ExpectAllBlocksBack(*harness);
+}
+
+TEST(EngineTest, ADeadlineThatPassesEndsIt) {
+  const auto harness = EngineHarness::Fake({.max_model_len = 4096});
+  Gate gate(*harness);
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 1000);
+  params.deadline = absl::Now() + absl::Milliseconds(50);
+  const auto sink = harness->Submit(params);
+  ASSERT_TRUE(gate.WaitForStep());
+  while (absl::Now() < params.deadline) std::this_thread::yield();
+  gate.Open();
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_LE(sink->sample().token_ids.size(), 1);
+}
+
+TEST(EngineTest, AStalledReaderStallsItselfAloneAndIsEnded) {
+  const auto harness = EngineHarness::Fake({.stalled_stream_timeout = absl::Milliseconds(300)});
+  const auto stalled = harness->Submit(GreedyParams(RandomIds(20, 1), 400), /*room=*/5);
+  ASSERT_TRUE(stalled->WaitDeltas(5));
+  const auto other = harness->Submit(GreedyParams(RandomIds(20, 2), 200));
+  ASSERT_TRUE(other->WaitFinished());
+  EXPECT_TRUE(other->status().ok());
+  ASSERT_TRUE(stalled->WaitFinished());
+  EXPECT_EQ(stalled->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(stalled->sample().token_ids.size(), 5);
+  ASSERT_TRUE(harness->engine().WaitIdle(absl::Seconds(30)).ok());
+  ExpectAllBlocksBack(*harness);
+}
+
+TEST(EngineTest, AStalledReaderThatReadsAgainGoesOn) {
+  const auto harness = EngineHarness::Fake();
+  const GenerateParams params = GreedyParams(RandomIds(20, 1), 60);
+  const auto sink = harness->Submit(params, /*room=*/5);
+  ASSERT_TRUE(sink->WaitDeltas(5));
+  sink->SetRoom(-1);
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_TRUE(sink->status().ok());
+  EXPECT_EQ(sink->sample().token_ids, EngineHarness::Fake()->Generate(params).token_ids);
+}
+
+TEST(EngineTest, AFailedStepFailsItsRequestsAndNoOthers) {
+  const auto harness = EngineHarness::Fake();
+  harness->fake()->fail_at_forward = 4;
+  const auto sink = harness->Submit(GreedyParams(RandomIds(20, 1), 50));
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(sink->status().message()), HasSubstr("on fire"));
+  EXPECT_EQ(harness->Generate(GreedyParams(RandomIds(20, 2), 5)).token_ids.size(), 5);
+  ASSERT_TRUE(harness->engine().WaitIdle(absl::Seconds(30)).ok());
+  ExpectAllBlocksBack(*harness);
+}
+
+TEST(EngineTest, RefusesAtOnceWhatItCannotTake) {
+  const auto harness = EngineHarness::Fake({.num_blocks = 16, .max_num_seqs = 1, .max_queue = 2});
+  Gate gate(*harness);
+  const auto sink = std::make_shared<CollectingSink>();
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 5);
+
+  params.model = "another";
+  EXPECT_EQ(harness->engine().Submit(params, sink).status().code(), absl::StatusCode::kNotFound);
+
+  params.model = "tiny";
+  params.request_id = "mine";
+  const auto running = harness->Submit(params);
+  ASSERT_TRUE(gate.WaitForStep());
+  EXPECT_EQ(harness->engine().Submit(params, sink).status().code(),
+            absl::StatusCode::kAlreadyExists);
+
+  params.request_id.clear();
+  const auto second = harness->Submit(params), third = harness->Submit(params);
+  EXPECT_EQ(harness->engine().Submit(params, sink).status().code(),
+            absl::StatusCode::kResourceExhausted);
+
+  harness->engine().StartDrain();
+  EXPECT_EQ(harness->engine().Submit(params, sink).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(harness->engine().WaitIdle(absl::Milliseconds(1)).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  gate.Open();
+  ASSERT_TRUE(harness->engine().WaitIdle(absl::Seconds(30)).ok());
+  for (const auto& accepted : {running, second, third}) {
+    ASSERT_TRUE(accepted->WaitFinished());
+    EXPECT_TRUE(accepted->status().ok()) << accepted->status();
+  }
+  EXPECT_EQ(sink->num_deltas(), 0);
+  EXPECT_EQ(harness->engine().stats().requests_rejected, 4);
+}
+
+TEST(EngineTest, LengthsThatCannotFitNameTheNumbers) {
+  const auto harness = EngineHarness::Fake({.num_blocks = 16, .max_model_len = 200});
+  const auto refused = [&](GenerateParams params) {
+    const auto sink = harness->Submit(std::move(params));
+    EXPECT_TRUE(sink->WaitFinished());
+    EXPECT_EQ(sink->status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(sink->status().message());
+  };
+  EXPECT_THAT(refused(GreedyParams(RandomIds(200, 1), 1)),
+              AllOf(HasSubstr("at most 199 tokens"), HasSubstr("got 200")));
+  EXPECT_THAT(refused(GreedyParams(RandomIds(100, 1), 101)),
+              AllOf(HasSubstr("at most 100"), HasSubstr("got 101")));
+  GenerateParams many = GreedyParams(RandomIds(100, 1), 90);
+  many.sampling.n = 8;
+  EXPECT_THAT(refused(many), AllOf(HasSubstr("256 tokens"), HasSubstr("100 + 90 x 8")));
+  EXPECT_THAT(refused(GreedyParams({}, 5)), HasSubstr("at least one token"));
+  EXPECT_THAT(refused(GreedyParams({7, 999}, 5)), HasSubstr("token_ids[1]"));
+}
+
+TEST(EngineTest, WithoutMaxTokensGoesToTheContextsEnd) {
+  const auto harness = EngineHarness::Fake({.max_model_len = 100});
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 1);
+  params.stop.max_tokens.reset();
+  const CollectingSink::Sample sample = harness->Generate(params);
+  EXPECT_EQ(sample.token_ids.size(), 80);
+  EXPECT_EQ(sample.finish_reason, FinishReason::kLength);
+}
+
+TEST(EngineTest, AStopStringEndsTheSequenceInTheScheduler) {
+  const auto harness = EngineHarness::Fake();
+  const GenerateParams params = GreedyParams(RandomIds(20, 1), 30);
+  const CollectingSink::Sample whole = harness->Generate(params);
+  GenerateParams stopped = params;
+  // Two tokens from the middle, as bytes: the string crosses a token border.
+  stopped.stop.stop = {
+      std::string{static_cast<char>(whole.token_ids[9]), static_cast<char>(whole.token_ids[10])}};
+  stopped.output.skip_special_tokens = false;
+  const bool ascii = whole.token_ids[9] < 128 && whole.token_ids[10] < 128;
+  const CollectingSink::Sample sample = harness->Generate(stopped);
+  if (ascii) {
+    EXPECT_LE(sample.token_ids.size(), 11);
+    EXPECT_EQ(sample.finish_reason, FinishReason::kStop);
+    EXPECT_EQ(sample.stop_string, stopped.stop.stop[0]);
+  }
+}
+
+TEST(EngineTest, AbortIsForTheOwnerAlone) {
+  const auto harness = EngineHarness::Fake();
+  Gate gate(*harness);
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 100);
+  params.request_id = "r";
+  params.owner = "alice";
+  const auto sink = harness->Submit(params);
+  ASSERT_TRUE(gate.WaitForStep());
+  EXPECT_EQ(harness->engine().Abort("r", "bob").code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(harness->engine().Abort("r", "alice").ok());
+  gate.Open();
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(EngineTest, GoesWithRequestsInEveryState) {
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  {
+    const auto harness =
+        EngineHarness::Fake({.num_blocks = 40, .max_num_seqs = 4, .max_model_len = 512});
+    for (uint32_t i = 0; i < 40; ++i)
+      sinks.push_back(harness->Submit(GreedyParams(RandomIds(50, i), 400)));
+    ASSERT_TRUE(sinks.front()->WaitDeltas(2));
+    harness->handles.clear();
+  }
+  for (const auto& sink : sinks) {
+    ASSERT_TRUE(sink->WaitFinished());
+    EXPECT_EQ(sink->num_after_finish(), 0);
+    EXPECT_TRUE(sink->status().ok() || sink->status().code() == absl::StatusCode::kCancelled)
+        << sink->status();
+  }
+}
+
+TEST(EngineTest, ManyThreadsSubmitAndCancel) {
+  const auto harness = EngineHarness::Fake({.num_blocks = 64, .max_num_seqs = 8});
+  std::vector<std::thread> clients;
+  for (uint32_t client = 0; client < 8; ++client) {
+    clients.emplace_back([&harness, client] {
+      for (uint32_t i = 0; i < 20; ++i) {
+        const auto sink = std::make_shared<CollectingSink>();
+        const auto handle =
+            harness->engine().Submit(GreedyParams(RandomIds(10 + i, client), 40), sink);
+        ASSERT_TRUE(handle.ok()) << handle.status();
+        if (i % 3 == 0) {
+          sink->WaitDeltas(i / 3);
+          (*handle)->Cancel();
+        }
+        ASSERT_TRUE(sink->WaitFinished());
+        EXPECT_EQ(sink->num_after_finish(), 0);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  ASSERT_TRUE(harness->engine().WaitIdle(absl::Seconds(30)).ok());
+  ExpectAllBlocksBack(*harness);
+}
+
+TEST(EngineTest, TokenizesAndDetokenizes) {
+  const auto harness = EngineHarness::Fake();
+  const std::vector<Piece> pieces = *harness->engine().Tokenize("ab", false, false);
+  ASSERT_EQ(pieces.size(), 2);
+  EXPECT_EQ(pieces[1].id, 'b');
+  EXPECT_EQ(pieces[1].begin, 1);
+  EXPECT_EQ(*harness->engine().Detokenize({'a', 'b'}, true), "ab");
+  EXPECT_EQ(harness->engine().Detokenize({-1}, true).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(harness->engine().ApplyChatTemplate({{"user", "hi"}}, true).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace quire::engine

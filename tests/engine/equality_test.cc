@@ -1,0 +1,225 @@
+// One request's tokens and logits do not depend on what else the engine does: batch, chunks, cache
+// hits, forks, preemption. Each test asserts from counters that the path it means ran.
+
+#include <cstring>
+
+#include "gtest/gtest.h"
+
+#include "tests/testing/engine_harness.h"
+
+namespace quire::engine {
+namespace {
+
+using testing::CollectingSink;
+using testing::EngineHarness;
+using testing::GreedyParams;
+using testing::HarnessOptions;
+using testing::RandomIds;
+
+using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
+
+// Token for token, and logit for logit: log-probabilities are compared by their bits.
+void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want) {
+  EXPECT_EQ(got.token_ids, want.token_ids);
+  EXPECT_EQ(got.text, want.text);
+  EXPECT_EQ(got.finish_reason, want.finish_reason);
+  ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
+  for (size_t i = 0; i < got.logprobs.size(); ++i) {
+    const PositionLogprobs &a = got.logprobs[i], &b = want.logprobs[i];
+    EXPECT_EQ(std::memcmp(&a.chosen, &b.chosen, sizeof(a.chosen)), 0) << "position " << i;
+    ASSERT_EQ(a.top.size(), b.top.size());
+    EXPECT_EQ(std::memcmp(a.top.data(), b.top.data(), a.top.size() * sizeof(TokenLogprob)), 0)
+        << "position " << i;
+  }
+}
+
+class EqualityTest : public ::testing::TestWithParam<MakeHarness> {
+ protected:
+  std::unique_ptr<EngineHarness> Make(const HarnessOptions& options = {}) {
+    return GetParam()(options);
+  }
+  CollectingSink::Sample Alone(const GenerateParams& params) { return Make()->Generate(params); }
+};
+
+GenerateParams SampledParams(TokenIds prompt, int32_t max_tokens, uint64_t seed) {
+  GenerateParams params = GreedyParams(std::move(prompt), max_tokens);
+  params.sampling.temperature = 0.9f;
+  params.sampling.top_k = 40;
+  params.sampling.top_p = 0.95f;
+  params.sampling.repetition_penalty = 1.1f;
+  params.sampling.seed = seed;
+  return params;
+}
+
+TEST_P(EqualityTest, AloneAsAmongThirtyOneOthers) {
+  const GenerateParams params = SampledParams(RandomIds(37, 1), 40, 42);
+  const CollectingSink::Sample alone = Alone(params);
+  ASSERT_EQ(alone.token_ids.size(), 40);
+
+  const auto harness = Make();
+  std::vector<std::shared_ptr<CollectingSink>> others;
+  for (uint32_t i = 0; i < 31; ++i) {
+    others.push_back(harness->Submit(SampledParams(RandomIds(20 + 5 * i, 100 + i), 60, i)));
+  }
+  ASSERT_TRUE(others.front()->WaitDeltas(3));
+  ExpectSame(harness->Generate(params), alone);
+  for (const auto& other : others) ASSERT_TRUE(other->WaitFinished());
+  // 31 * 60 + 40 tokens in far fewer steps: they did run together.
+  EXPECT_LT(harness->engine().stats().steps, 31 * 60 / 4);
+}
+
+TEST_P(EqualityTest, InChunksOfAnySize) {
+  const GenerateParams params = GreedyParams(RandomIds(131, 2), 20);
+  const CollectingSink::Sample whole = Make({.max_num_batched_tokens = 256})->Generate(params);
+  for (const int32_t chunk : {1, 7, 64}) {
+    const auto harness =
+        Make({.max_num_seqs = std::min(chunk, 4), .max_num_batched_tokens = chunk});
+    ExpectSame(harness->Generate(params), whole);
+    EXPECT_EQ(harness->engine().stats().steps, (131 + chunk - 1) / chunk + 19)
+        << "chunks of " << chunk;
+  }
+}
+
+TEST_P(EqualityTest, AfterAHitToAnyToken) {
+  const TokenIds prompt = RandomIds(50, 3);
+  const GenerateParams params = GreedyParams(prompt, 12);
+  const CollectingSink::Sample cold = Alone(params);
+  for (int64_t cut = 1; cut <= 50; ++cut) {
+    SCOPED_TRACE(cut);
+    const auto harness = Make();
+    // Shares exactly `cut` tokens with the prompt, then goes elsewhere.
+    TokenIds other(prompt.begin(), prompt.begin() + cut);
+    if (cut < 50) other.push_back((prompt[cut] + 1) % 256);
+    harness->Generate(GreedyParams(other, 1));
+    const Stats before = harness->engine().stats();
+
+    const auto sink = harness->Submit(params);
+    ASSERT_TRUE(sink->WaitFinished());
+    ExpectSame(sink->sample(), cold);
+    const int64_t cached = sink->summary().usage.cached_tokens;
+    EXPECT_EQ(cached, std::min<int64_t>(cut, 49));
+    const Stats after = harness->engine().stats();
+    EXPECT_EQ(after.prompt_tokens_computed - before.prompt_tokens_computed, 50 - cached);
+    EXPECT_EQ(after.prompt_tokens_cached - before.prompt_tokens_cached, cached);
+    if (cut % 16 != 0) {
+      EXPECT_GT(after.block_copies, before.block_copies);
+    }
+  }
+}
+
+TEST_P(EqualityTest, BypassReadComputesEverythingAgain) {
+  GenerateParams params = GreedyParams(RandomIds(50, 3), 12);
+  const auto harness = Make();
+  const CollectingSink::Sample first = harness->Generate(params);
+  params.cache.bypass_read = true;
+  const auto sink = harness->Submit(params);
+  ASSERT_TRUE(sink->WaitFinished());
+  ExpectSame(sink->sample(), first);
+  EXPECT_EQ(sink->summary().usage.cached_tokens, 0);
+}
+
+TEST_P(EqualityTest, SaltAndTenantSeparateTheCache) {
+  GenerateParams params = GreedyParams(RandomIds(50, 3), 4);
+  const auto harness = Make();
+  const CollectingSink::Sample first = harness->Generate(params);
+  for (const bool tenant : {false, true}) {
+    GenerateParams other = params;
+    (tenant ? other.sched.tenant : other.cache.salt) = "another";
+    const auto sink = harness->Submit(other);
+    ASSERT_TRUE(sink->WaitFinished());
+    ExpectSame(sink->sample(), first);
+    EXPECT_EQ(sink->summary().usage.cached_tokens, 0);
+    const auto again = harness->Submit(other);
+    ASSERT_TRUE(again->WaitFinished());
+    EXPECT_EQ(again->summary().usage.cached_tokens, 49);
+  }
+}
+
+TEST_P(EqualityTest, AfterPreemption) {
+  // Eight sequences of up to 30 + 90 tokens on a cache for about two of them.
+  std::vector<GenerateParams> all;
+  std::vector<CollectingSink::Sample> alone;
+  for (uint32_t i = 0; i < 8; ++i) {
+    all.push_back(SampledParams(RandomIds(30 + i, 50 + i), 90, i));
+    alone.push_back(Alone(all.back()));
+  }
+  const auto harness = Make({.num_blocks = 18});
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (const GenerateParams& params : all) sinks.push_back(harness->Submit(params));
+  int64_t recomputed = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_TRUE(sinks[i]->WaitFinished());
+    ExpectSame(sinks[i]->sample(), alone[i]);
+    recomputed += sinks[i]->summary().usage.recomputed_tokens;
+  }
+  const Stats stats = harness->engine().stats();
+  EXPECT_GT(stats.preemptions, 0);
+  EXPECT_GT(recomputed, 0);
+  EXPECT_EQ(stats.blocks_free + stats.blocks_cached, stats.blocks_total);
+}
+
+TEST_P(EqualityTest, SampleKOfNIsTheSingleRequestWithSeedPlusK) {
+  GenerateParams params = SampledParams(RandomIds(41, 4), 24, 1000);
+  params.sampling.n = 5;
+  const auto harness = Make();
+  const auto sink = harness->Submit(params);
+  ASSERT_TRUE(sink->WaitFinished());
+  const Stats stats = harness->engine().stats();
+  EXPECT_EQ(stats.prompt_tokens_computed, 41);  // once for all five
+  EXPECT_GT(stats.block_copies, 0);             // the shared tail was copied on write
+  EXPECT_EQ(sink->summary().usage.completion_tokens, 5 * 24);
+  params.sampling.n = 1;
+  for (uint64_t k = 0; k < 5; ++k) {
+    SCOPED_TRACE(k);
+    params.sampling.seed = 1000 + k;
+    ExpectSame(sink->sample(static_cast<int32_t>(k)), Alone(params));
+    EXPECT_EQ(sink->sample(static_cast<int32_t>(k)).seed, 1000 + k);
+  }
+}
+
+TEST_P(EqualityTest, SamplesAlsoSurvivePreemption) {
+  GenerateParams params = SampledParams(RandomIds(41, 4), 60, 7);
+  params.sampling.n = 3;
+  const auto roomy = Make();
+  const auto calm = roomy->Submit(params);
+  ASSERT_TRUE(calm->WaitFinished());
+  const auto harness = Make({.num_blocks = 22});
+  const auto sink = harness->Submit(params);
+  const auto other = harness->Submit(SampledParams(RandomIds(90, 5), 100, 3));
+  ASSERT_TRUE(sink->WaitFinished());
+  ASSERT_TRUE(other->WaitFinished());
+  EXPECT_GT(harness->engine().stats().preemptions, 0);
+  for (int32_t k = 0; k < 3; ++k) ExpectSame(sink->sample(k), calm->sample(k));
+}
+
+TEST_P(EqualityTest, PromptLogprobsComeInChunksAndAreThoseOfDecoding) {
+  const TokenIds prompt = RandomIds(150, 6);
+  GenerateParams params = GreedyParams(prompt, 2);
+  params.output.prompt_logprobs = 5;
+  const auto harness = Make({.max_num_batched_tokens = 256});
+  const auto sink = harness->Submit(params);
+  ASSERT_TRUE(sink->WaitFinished());
+  const std::vector<PositionLogprobs> got = sink->prompt_logprobs();
+  ASSERT_EQ(got.size(), 149);
+  EXPECT_GT(sink->num_prompt_chunks(), 1);
+  EXPECT_EQ(sink->summary().usage.cached_tokens, 0);
+  // Position p's distribution is the one that a prompt of p tokens decodes from.
+  for (const int64_t p : {1, 16, 63, 64, 65, 149}) {
+    const CollectingSink::Sample next =
+        Alone(GreedyParams(TokenIds(prompt.begin(), prompt.begin() + p), 1));
+    EXPECT_EQ(got[p - 1].chosen.token_id, prompt[p]);
+    ASSERT_EQ(got[p - 1].top.size(), 5);
+    EXPECT_EQ(
+        std::memcmp(got[p - 1].top.data(), next.logprobs[0].top.data(), 5 * sizeof(TokenLogprob)),
+        0)
+        << "position " << p;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EqualityTest,
+                         ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama),
+                         [](const auto& param) { return param.index == 0 ? "Fake" : "TinyLlama"; });
+
+}  // namespace
+}  // namespace quire::engine

@@ -1,0 +1,102 @@
+#include "engine/frontend/frontend.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/testing/fake_tokenizer.h"
+
+namespace quire::engine {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr FrontendLimits kLimits = {.max_model_len = 64,
+                                    .max_prompt_bytes = 100,
+                                    .cache_tokens = 256,
+                                    .block_size = 16,
+                                    .max_num_seqs = 4};
+
+class FrontendTest : public ::testing::Test {
+ protected:
+  testing::FakeTokenizer tokenizer_;
+  std::unique_ptr<ChatTemplate> chat_ =
+      *ChatTemplate::Create("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", {});
+  Frontend frontend_{tokenizer_, chat_.get(), kLimits};
+};
+
+TEST_F(FrontendTest, TextIsTokenizedAndResolvedToTheContextsEnd) {
+  Request request;
+  request.params.prompt = "ab";
+  ASSERT_TRUE(frontend_.Prepare(request).ok());
+  EXPECT_THAT(request.prompt_ids, ElementsAre(tokenizer_.bos_id(), 'a', 'b'));
+  EXPECT_EQ(request.max_tokens, 61);
+  EXPECT_EQ(request.prompt_text, "");
+}
+
+TEST_F(FrontendTest, AChatIsRenderedAndGetsNoSecondBos) {
+  Request request;
+  request.params.prompt = ChatMessages{{"u", "x"}};
+  request.params.output.echo = true;
+  ASSERT_TRUE(frontend_.Prepare(request).ok());
+  EXPECT_THAT(request.prompt_ids, ElementsAre('u', ':', 'x', ';'));
+  EXPECT_EQ(request.prompt_text, "u:x;");
+}
+
+TEST_F(FrontendTest, EverySampleFitsBesideTheOthers) {
+  Request request;
+  request.params.prompt = TokenIds(20, 'a');
+  request.params.sampling.n = 4;
+  ASSERT_TRUE(frontend_.Prepare(request).ok());
+  // One shared block; the other 15 give each sample 3, of which one may be a copy.
+  EXPECT_EQ(request.max_tokens, 28);
+}
+
+TEST_F(FrontendTest, ASeedIsKeptOrDrawn) {
+  Request request;
+  request.params.prompt = TokenIds{1};
+  request.params.sampling.seed = 5;
+  ASSERT_TRUE(frontend_.Prepare(request).ok());
+  EXPECT_EQ(request.seed, 5u);
+  request.params.sampling.seed.reset();
+  ASSERT_TRUE(frontend_.Prepare(request).ok());
+  const uint64_t first = request.seed;
+  ASSERT_TRUE(frontend_.Prepare(request).ok());
+  EXPECT_NE(request.seed, first);
+}
+
+TEST_F(FrontendTest, RefusesWithTheFieldAndTheNumbers) {
+  const auto refused = [&](auto change) {
+    Request request;
+    request.params.prompt = "ab";
+    change(request.params);
+    const absl::Status status = frontend_.Prepare(request);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused([](auto& p) { p.prompt = std::string(101, 'a'); }),
+              HasSubstr("at most 100 bytes"));
+  EXPECT_THAT(refused([](auto& p) {
+                p.prompt = ChatMessages{{"u", std::string(101, 'a')}};
+              }),
+              HasSubstr("at most 100 bytes"));
+  EXPECT_THAT(refused([](auto& p) { p.prompt = ChatMessages{}; }),
+              HasSubstr("at least one message"));
+  EXPECT_THAT(refused([](auto& p) {
+                p.prompt = TokenIds{1, -1};
+              }),
+              HasSubstr("token_ids[1]: want 0..257, got -1"));
+  EXPECT_THAT(refused([](auto& p) { p.stop.max_tokens = 62; }),
+              AllOf(HasSubstr("at most 61"), HasSubstr("got 62")));
+  EXPECT_THAT(refused([](auto& p) { p.sampling.n = 5; }), HasSubstr("max_num_seqs (4)"));
+  EXPECT_THAT(refused([](auto& p) { p.sampling.top_p = 2; }), HasSubstr("sampling.top_p"));
+}
+
+TEST_F(FrontendTest, AModelWithoutATemplateSaysSo) {
+  const Frontend without(tokenizer_, nullptr, kLimits);
+  EXPECT_EQ(without.ApplyChatTemplate({{"u", "x"}}, true).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace quire::engine

@@ -1,0 +1,197 @@
+#include "engine/kv/block_manager.h"
+
+#include <numeric>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace quire::engine {
+namespace {
+
+std::vector<int32_t> Iota(int32_t n, int32_t first = 0) {
+  std::vector<int32_t> tokens(n);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+// One step each: begin, do, end, complete.
+class BlockManagerTest : public ::testing::Test {
+ protected:
+  // Starts, computes all of `tokens`, commits them; returns what was cached.
+  int64_t Compute(SequenceId id, const std::vector<int32_t>& tokens, std::string_view root = "r",
+                  CacheAccess access = {}) {
+    blocks_.BeginStep(++step_);
+    const auto start = blocks_.StartSequence(id, root, tokens, access);
+    EXPECT_TRUE(blocks_.TryGrow(id, static_cast<int64_t>(tokens.size())));
+    EndAndComplete();
+    blocks_.Commit(id, tokens, static_cast<int64_t>(tokens.size()));
+    blocks_.CheckInvariants();
+    return start.num_cached;
+  }
+  bool Grow(SequenceId id, int64_t num_tokens) {
+    blocks_.BeginStep(++step_);
+    const bool grown = blocks_.TryGrow(id, num_tokens);
+    EndAndComplete();
+    return grown;
+  }
+  void EmptyStep() {
+    blocks_.BeginStep(++step_);
+    EndAndComplete();
+  }
+  void EndAndComplete() {
+    copies_.clear();
+    blocks_.EndStep(true, &copies_);
+    blocks_.CompleteStep(step_);
+    blocks_.CheckInvariants();
+  }
+
+  BlockManager blocks_{{.num_blocks = 16, .block_size = 4}};
+  std::vector<kernels::BlockCopy> copies_;
+  int64_t step_ = 0;
+};
+
+TEST_F(BlockManagerTest, ReusesToTheTokenButTheLast) {
+  EXPECT_EQ(Compute(1, Iota(10)), 0);
+  EXPECT_EQ(Compute(2, Iota(10)), 9);
+  EXPECT_EQ(blocks_.stats().num_partial_hits, 1);
+  EXPECT_EQ(copies_.size(), 1u);
+  EXPECT_EQ(copies_[0].source, blocks_.Table(1)[2]);
+  EXPECT_EQ(copies_[0].destination, blocks_.Table(2)[2]);
+  EXPECT_EQ(blocks_.Table(2)[0], blocks_.Table(1)[0]);
+}
+
+TEST_F(BlockManagerTest, EveryPrefixLengthIsFound) {
+  Compute(1, Iota(12));
+  SequenceId id = 2;
+  for (int32_t n = 1; n <= 13; ++n) {
+    std::vector<int32_t> tokens = Iota(n);
+    tokens.push_back(99);
+    EXPECT_EQ(Compute(id, tokens), std::min(n, 12)) << n;
+    blocks_.Release(id++);
+  }
+}
+
+TEST_F(BlockManagerTest, BlocksStayCachedAfterTheirSequence) {
+  Compute(1, Iota(8));
+  blocks_.Release(1);
+  EXPECT_EQ(blocks_.stats().num_cached, 2);
+  EXPECT_EQ(blocks_.stats().num_held, 0);
+  EXPECT_EQ(Compute(2, Iota(9)), 8);
+  EXPECT_EQ(blocks_.stats().num_hit_blocks, 2);
+}
+
+TEST_F(BlockManagerTest, OnlyCommittedTokensAreFound) {
+  blocks_.BeginStep(++step_);
+  blocks_.StartSequence(1, "r", Iota(8), {});
+  EXPECT_TRUE(blocks_.TryGrow(1, 8));
+  EndAndComplete();
+  blocks_.Commit(1, Iota(8), 5);
+  EXPECT_EQ(Compute(2, Iota(8)), 5);
+}
+
+TEST_F(BlockManagerTest, RootsAreApart) {
+  Compute(1, Iota(8), CacheRootKey("m", "", "tenant", "salt"));
+  EXPECT_EQ(Compute(2, Iota(8), CacheRootKey("m", "", "tenants", "alt")), 0);
+  EXPECT_EQ(Compute(3, Iota(8), CacheRootKey("m", "", "tenant", "salt")), 7);
+}
+
+TEST_F(BlockManagerTest, BypassReadsNothingAndWritesNothing) {
+  Compute(1, Iota(8));
+  EXPECT_EQ(Compute(2, Iota(8), "r", {.read = false}), 0);
+  EXPECT_NE(blocks_.Table(2)[0], blocks_.Table(1)[0]);
+  blocks_.Release(1);
+  blocks_.Release(2);
+  EXPECT_EQ(blocks_.stats().num_cached, 2);  // what 1 computed; 2 kept its own
+  Compute(3, Iota(8, 50), "r", {.write = false});
+  EXPECT_EQ(Compute(4, Iota(8, 50)), 0);
+}
+
+TEST_F(BlockManagerTest, ComputedTwiceIsKeptOnce) {
+  blocks_.BeginStep(++step_);
+  for (const SequenceId id : {1, 2}) {
+    blocks_.StartSequence(id, "r", Iota(9), {});
+    EXPECT_TRUE(blocks_.TryGrow(id, 9));
+  }
+  EndAndComplete();
+  blocks_.Commit(1, Iota(9), 9);
+  blocks_.Commit(2, Iota(9), 9);
+  blocks_.CheckInvariants();
+  EXPECT_EQ(blocks_.stats().num_deduplicated, 2);
+  EXPECT_EQ(blocks_.Table(2)[1], blocks_.Table(1)[1]);
+  EXPECT_EQ(blocks_.stats().num_held, 4);  // two shared, two tails
+}
+
+TEST_F(BlockManagerTest, ForkSharesAllAndTheWriterCopies) {
+  Compute(1, Iota(6));
+  blocks_.Fork(1, 2);
+  blocks_.CheckInvariants();
+  EXPECT_EQ(blocks_.stats().num_held, 2);
+  ASSERT_TRUE(Grow(1, 7));
+  ASSERT_EQ(copies_.size(), 1u);
+  EXPECT_EQ(copies_[0].source, blocks_.Table(2)[1]);
+  EXPECT_EQ(copies_[0].destination, blocks_.Table(1)[1]);
+  ASSERT_TRUE(Grow(2, 7));
+  EXPECT_TRUE(copies_.empty()) << "the last holder writes in place";
+}
+
+TEST_F(BlockManagerTest, ReleasedInFlightIsQuarantined) {
+  Compute(1, Iota(8));
+  blocks_.BeginStep(++step_);
+  EXPECT_TRUE(blocks_.TryGrow(1, 9));
+  blocks_.EndStep(true, &copies_);
+  blocks_.Release(1);
+  EXPECT_EQ(blocks_.stats().num_quarantined, 3);
+  EXPECT_EQ(blocks_.stats().num_held, 3);
+  blocks_.CheckInvariants();
+  blocks_.CompleteStep(step_);
+  EXPECT_EQ(blocks_.stats().num_quarantined, 0);
+  EXPECT_EQ(blocks_.stats().num_cached, 2);
+  EXPECT_EQ(blocks_.stats().num_free, 14);
+}
+
+TEST_F(BlockManagerTest, AStartTakenBackLeavesNothing) {
+  Compute(1, Iota(6));
+  blocks_.BeginStep(++step_);
+  EXPECT_EQ(blocks_.StartSequence(2, "r", Iota(6), {}).num_cached, 5);
+  blocks_.Release(2);
+  copies_.clear();
+  blocks_.EndStep(false, &copies_);
+  EXPECT_TRUE(copies_.empty());
+  EXPECT_EQ(blocks_.stats().num_held, 2);
+  blocks_.CheckInvariants();
+}
+
+TEST_F(BlockManagerTest, GrowsAllOrNothing) {
+  Compute(1, Iota(60));
+  blocks_.BeginStep(++step_);
+  blocks_.StartSequence(2, "q", Iota(4), {});
+  EXPECT_TRUE(blocks_.TryGrow(2, 4));
+  EXPECT_FALSE(blocks_.TryGrow(2, 5));
+  EXPECT_EQ(blocks_.Table(2).size(), 1u);
+  EndAndComplete();
+}
+
+TEST_F(BlockManagerTest, EvictsTheLeavesOfTheLeastRecentlyUsed) {
+  Compute(1, Iota(24));
+  blocks_.Release(1);
+  for (int i = 0; i < 100; ++i) EmptyStep();
+  Compute(2, Iota(24, 100));
+  blocks_.Release(2);
+  EXPECT_EQ(blocks_.stats().num_cached, 12);
+  Compute(3, Iota(32, 200));  // 8 blocks: 4 free, 4 evicted
+  EXPECT_EQ(blocks_.stats().num_evictions, 4);
+  blocks_.Release(3);
+  EXPECT_EQ(Compute(4, Iota(9)), 8) << "its first blocks outlived its last";
+  blocks_.Release(4);
+}
+
+TEST_F(BlockManagerTest, FitsEmptyCountsTheSharedPromptOnce) {
+  EXPECT_TRUE(blocks_.FitsEmpty(60, 4));
+  EXPECT_FALSE(blocks_.FitsEmpty(60, 5));
+  EXPECT_TRUE(blocks_.FitsEmpty(32, 8, 4));
+  EXPECT_FALSE(blocks_.FitsEmpty(32, 9, 4));
+  EXPECT_FALSE(blocks_.FitsEmpty(33, 8, 4));
+}
+
+}  // namespace
+}  // namespace quire::engine

@@ -1,0 +1,166 @@
+#include "engine/output/stop_matcher.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <rapidcheck.h>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace quire::engine {
+namespace {
+
+// Letters few enough that stop strings meet and overlap.
+rc::Gen<std::string> AnyText(int max_size) {
+  return rc::gen::exec([max_size] {
+    const auto size = *rc::gen::resize(100, rc::gen::inRange(0, max_size + 1));
+    return *rc::gen::container<std::string>(size, rc::gen::element('a', 'b', 'c'));
+  });
+}
+
+rc::Gen<std::vector<std::string>> AnyStops() {
+  return rc::gen::exec([] {
+    std::vector<std::string> stops(*rc::gen::element(0, 1, 2, 4));
+    for (std::string& stop : stops) stop = *rc::gen::element('a', 'b', 'c') + *AnyText(6);
+    return stops;
+  });
+}
+
+// Cuts `text` into pieces at random, empty ones too.
+rc::Gen<std::vector<std::string>> AnyPieces(const std::string& text) {
+  return rc::gen::exec([text] {
+    std::vector<std::string> pieces;
+    for (size_t begin = 0; begin < text.size();) {
+      const auto size = *rc::gen::element<size_t>(0, 1, 2, 3, 5);
+      pieces.push_back(text.substr(begin, size));
+      begin += size;
+    }
+    return pieces;
+  });
+}
+
+struct NaiveStop {
+  int32_t stop = -1;
+  size_t end = 0;  // of the stop string in the text
+};
+
+// The earliest end of a stop string at or behind `from`; the longest of those that end there.
+NaiveStop FindStop(std::string_view text, const std::vector<std::string>& stops, size_t from = 1) {
+  for (size_t end = from; end <= text.size(); ++end) {
+    NaiveStop found;
+    for (int32_t i = 0; i < std::ssize(stops); ++i) {
+      if (text.substr(0, end).ends_with(stops[i]) &&
+          (found.stop < 0 || stops[i].size() > stops[found.stop].size())) {
+        found = {.stop = i, .end = end};
+      }
+    }
+    if (found.stop >= 0) return found;
+  }
+  return {};
+}
+
+// The longest end of `text` that begins one of `stops` without being all of it.
+int64_t NaiveHeld(std::string_view text, const std::vector<std::string>& stops) {
+  size_t held = 0;
+  for (const std::string& stop : stops) {
+    for (size_t size = 1; size < stop.size(); ++size) {
+      if (text.ends_with(stop.substr(0, size))) held = std::max(held, size);
+    }
+  }
+  return static_cast<int64_t>(held);
+}
+
+TEST(StopMatcherTest, CutsAtTheEarliestStopHoweverTheTextIsSplit) {
+  int num_stopped = 0;
+  EXPECT_TRUE(rc::check([&] {
+    const std::vector<std::string> stops = *AnyStops();
+    const std::string text = *AnyText(40);
+    const bool include_stop = *rc::gen::arbitrary<bool>();
+    const NaiveStop expected = FindStop(text, stops);
+
+    StopMatcher matcher(std::make_shared<StopPatterns>(stops), include_stop);
+    std::string released;
+    std::string seen;
+    int32_t stopped = -1;
+    for (const std::string& piece : *AnyPieces(text)) {
+      stopped = matcher.Push(piece, true, released);
+      seen += piece;
+      if (stopped >= 0) break;
+      // All is released but what a stop string could still take back, and no less.
+      RC_ASSERT(std::ssize(released) == std::ssize(seen) - NaiveHeld(seen, stops));
+      RC_ASSERT(matcher.num_held() == NaiveHeld(seen, stops));
+      RC_ASSERT(std::string_view(text).starts_with(released));
+    }
+    RC_ASSERT((stopped >= 0) == (expected.stop >= 0));
+    if (stopped >= 0) {
+      ++num_stopped;
+      RC_ASSERT(stops[stopped] == stops[expected.stop]);
+      const size_t cut = expected.end - (include_stop ? 0 : stops[expected.stop].size());
+      RC_ASSERT(released == text.substr(0, cut));
+      RC_ASSERT(matcher.num_held() == 0);
+    } else {
+      RC_ASSERT(released + matcher.Flush() == text);
+    }
+  }));
+  EXPECT_GT(num_stopped, 10);
+}
+
+TEST(StopMatcherTest, PlainTextWhereItMayNotStop) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<std::string> stops = *AnyStops();
+    const std::string head = *AnyText(10);
+    const std::string tail = *AnyText(10);
+    const NaiveStop expected = FindStop(head + tail, stops, head.size() + 1);
+
+    StopMatcher matcher(std::make_shared<StopPatterns>(stops), true);
+    std::string released;
+    RC_ASSERT(matcher.Push(head, false, released) == -1);
+    const int32_t stopped = matcher.Push(tail, true, released);
+    RC_ASSERT((stopped >= 0) == (expected.stop >= 0));
+    RC_ASSERT(released + matcher.Flush() ==
+              (head + tail).substr(0, stopped >= 0 ? expected.end : std::string::npos));
+  }));
+}
+
+TEST(StopMatcherTest, AStringThatMayNotStopCanBeginTheOneThatDoes) {
+  StopMatcher matcher(std::make_shared<StopPatterns>(std::vector<std::string>{"abab"}), false);
+  std::string released;
+  EXPECT_EQ(matcher.Push("abab", false, released), -1);
+  EXPECT_EQ(matcher.num_held(), 2);
+  EXPECT_EQ(matcher.Push("ab", true, released), 0);
+  EXPECT_EQ(released, "ab");
+}
+
+TEST(StopMatcherTest, TakesBackAStopStringSplitOverManyPieces) {
+  StopMatcher matcher(std::make_shared<StopPatterns>(std::vector<std::string>{"</stop>"}), false);
+  std::string released;
+  for (const char* piece : {"Hi <", "/", "st", "op", " </sto"}) {
+    EXPECT_EQ(matcher.Push(piece, true, released), -1);
+  }
+  EXPECT_EQ(released, "Hi </stop ");
+  EXPECT_EQ(matcher.num_held(), 5);
+  EXPECT_EQ(matcher.Push("p> and more", true, released), 0);
+  EXPECT_EQ(released, "Hi </stop ");
+}
+
+TEST(StopMatcherTest, TheOneThatEndsFirstWins) {
+  const std::vector<std::string> stops = {"abcd", "bc", "abc"};
+  StopMatcher matcher(std::make_shared<StopPatterns>(stops), false);
+  std::string released;
+  EXPECT_EQ(matcher.Push("xabcd", true, released), 2) << "the longest of those that end first";
+  EXPECT_EQ(released, "x");
+}
+
+TEST(StopMatcherTest, WithoutStopStringsNothingIsHeldBack) {
+  StopMatcher matcher(std::make_shared<StopPatterns>(std::vector<std::string>()), false);
+  std::string released;
+  EXPECT_EQ(matcher.Push("abc", true, released), -1);
+  EXPECT_EQ(released, "abc");
+  EXPECT_EQ(matcher.num_held(), 0);
+}
+
+}  // namespace
+}  // namespace quire::engine

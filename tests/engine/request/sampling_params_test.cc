@@ -1,0 +1,125 @@
+#include "engine/request/sampling_params.h"
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire::engine {
+namespace {
+
+using ::testing::StartsWith;
+
+constexpr int32_t kVocabSize = 100;
+
+struct Params {
+  SamplingParams sampling;
+  StopParams stop;
+  OutputOptions output;
+  CacheParams cache;
+  SchedParams sched;
+};
+
+absl::Status Check(const Params& p) {
+  return Validate(p.sampling, p.stop, p.output, p.cache, p.sched, kVocabSize);
+}
+
+struct Case {
+  std::string field;  // that the message begins with; empty: valid
+  std::function<void(Params&)> set;
+};
+
+class ValidateTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ValidateTest, SaysWhichFieldIsWrong) {
+  Params params;
+  GetParam().set(params);
+  const absl::Status status = Check(params);
+  if (GetParam().field.empty()) {
+    EXPECT_TRUE(status.ok()) << status;
+    return;
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), StartsWith(GetParam().field + ": want "));
+}
+
+const float kNan = std::numeric_limits<float>::quiet_NaN();
+const float kInfinity = std::numeric_limits<float>::infinity();
+
+// Both sides of every border.
+INSTANTIATE_TEST_SUITE_P(
+    Fields, ValidateTest,
+    ::testing::Values(
+        Case{"", [](Params&) {}},  //
+        Case{"", [](Params& p) { p.sampling.temperature = 0.0f; }},
+        Case{"", [](Params& p) { p.sampling.temperature = 100.0f; }},
+        Case{"sampling.temperature", [](Params& p) { p.sampling.temperature = -0.1f; }},
+        Case{"sampling.temperature", [](Params& p) { p.sampling.temperature = 100.1f; }},
+        Case{"sampling.temperature", [](Params& p) { p.sampling.temperature = kNan; }},
+        Case{"sampling.temperature", [](Params& p) { p.sampling.temperature = kInfinity; }},
+        Case{"", [](Params& p) { p.sampling.top_k = 1 << 30; }},
+        Case{"sampling.top_k", [](Params& p) { p.sampling.top_k = -1; }},
+        Case{"", [](Params& p) { p.sampling.typical_p = 1e-6f; }},
+        Case{"sampling.typical_p", [](Params& p) { p.sampling.typical_p = 0.0f; }},
+        Case{"sampling.typical_p", [](Params& p) { p.sampling.typical_p = 1.1f; }},
+        Case{"sampling.top_p", [](Params& p) { p.sampling.top_p = 0.0f; }},
+        Case{"sampling.top_p", [](Params& p) { p.sampling.top_p = 1.5f; }},
+        Case{"sampling.top_p", [](Params& p) { p.sampling.top_p = kNan; }},
+        Case{"", [](Params& p) { p.sampling.min_p = 1.0f; }},
+        Case{"sampling.min_p", [](Params& p) { p.sampling.min_p = -0.1f; }},
+        Case{"sampling.min_p", [](Params& p) { p.sampling.min_p = 1.1f; }},
+        Case{"", [](Params& p) { p.sampling.presence_penalty = -2.0f; }},
+        Case{"sampling.presence_penalty", [](Params& p) { p.sampling.presence_penalty = 2.1f; }},
+        Case{"sampling.frequency_penalty", [](Params& p) { p.sampling.frequency_penalty = -3.0f; }},
+        Case{"", [](Params& p) { p.sampling.repetition_penalty = 10.0f; }},
+        Case{"sampling.repetition_penalty",
+             [](Params& p) { p.sampling.repetition_penalty = 0.0f; }},
+        Case{"sampling.repetition_penalty",
+             [](Params& p) { p.sampling.repetition_penalty = 10.5f; }},
+        Case{"", [](Params& p) { p.sampling.penalty_last_n = 0; }},
+        Case{"sampling.penalty_last_n", [](Params& p) { p.sampling.penalty_last_n = -2; }},
+        Case{"", [](Params& p) { p.sampling.n = 64; }},
+        Case{"sampling.n", [](Params& p) { p.sampling.n = 0; }},
+        Case{"sampling.n", [](Params& p) { p.sampling.n = 65; }},
+        Case{"", [](Params& p) { p.sampling.logit_bias.assign(1024, {99, -100.0f}); }},
+        Case{"sampling.logit_bias", [](Params& p) { p.sampling.logit_bias.assign(1025, {}); }},
+        Case{"sampling.logit_bias", [](Params& p) { p.sampling.logit_bias = {{100, 1.0f}}; }},
+        Case{"sampling.logit_bias", [](Params& p) { p.sampling.logit_bias = {{1, 100.5f}}; }},
+        Case{"sampling.logit_bias", [](Params& p) { p.sampling.logit_bias = {{1, kNan}}; }},
+        Case{"", [](Params& p) { p.sampling.allowed_token_ids = {0, 99}; }},
+        Case{"sampling.allowed_token_ids", [](Params& p) { p.sampling.allowed_token_ids = {-1}; }},
+        Case{"sampling.allowed_token_ids", [](Params& p) { p.sampling.allowed_token_ids = {100}; }},
+        Case{"", [](Params& p) { p.stop.max_tokens = 1; }},
+        Case{"stop.max_tokens", [](Params& p) { p.stop.max_tokens = 0; }},
+        Case{"", [](Params& p) { p.stop = {.max_tokens = 3, .min_tokens = 3}; }},
+        Case{"stop.min_tokens", [](Params& p) { p.stop = {.max_tokens = 3, .min_tokens = 4}; }},
+        Case{"stop.min_tokens", [](Params& p) { p.stop.min_tokens = -1; }},
+        Case{"", [](Params& p) { p.stop.stop.assign(16, std::string(256, 'x')); }},
+        Case{"stop.stop", [](Params& p) { p.stop.stop.assign(17, "x"); }},
+        Case{"stop.stop", [](Params& p) { p.stop.stop = {"x", ""}; }},
+        Case{"stop.stop", [](Params& p) { p.stop.stop = {std::string(257, 'x')}; }},
+        Case{"stop.stop_token_ids", [](Params& p) { p.stop.stop_token_ids = {5, 100}; }},
+        Case{"", [](Params& p) { p.output.top_logprobs = 20; }},
+        Case{"output.top_logprobs", [](Params& p) { p.output.top_logprobs = 21; }},
+        Case{"output.top_logprobs", [](Params& p) { p.output.top_logprobs = -1; }},
+        Case{"output.prompt_logprobs", [](Params& p) { p.output.prompt_logprobs = 21; }},
+        Case{"", [](Params& p) { p.cache.salt.assign(256, 's'); }},
+        Case{"cache.salt", [](Params& p) { p.cache.salt.assign(257, 's'); }},
+        Case{"", [](Params& p) { p.sched.priority = -100; }},
+        Case{"sched.priority", [](Params& p) { p.sched.priority = 101; }},
+        Case{"sched.tenant", [](Params& p) { p.sched.tenant.assign(257, 't'); }}));
+
+TEST(ValidateMessageTest, NamesWhatWasWantedAndGot) {
+  Params params;
+  params.sampling.top_p = 1.5f;
+  EXPECT_EQ(Check(params).message(), "sampling.top_p: want (0, 1], got 1.5");
+  params = {};
+  params.stop.stop_token_ids = {100};
+  EXPECT_EQ(Check(params).message(), "stop.stop_token_ids: want token ids 0..99, got 100");
+}
+
+}  // namespace
+}  // namespace quire::engine

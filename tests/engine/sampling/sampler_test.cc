@@ -1,0 +1,325 @@
+#include "engine/sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <ostream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "engine/sampling/logprobs.h"
+#include "tests/engine/sampling/random_logits.h"
+
+namespace quire::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int32_t kVocabSize = 300;
+constexpr int32_t kEnd = 2;
+
+// A sampler and one request; tests fill in the request.
+class SamplerTest : public ::testing::Test {
+ protected:
+  SampleRow RowAt(int64_t position, uint64_t seed = 1) {
+    tokens_.resize(static_cast<size_t>(position), 9);
+    return {.logits = logits_, .request = &request_, .seed = seed, .tokens = tokens_};
+  }
+  int32_t DrawAt(int64_t position, uint64_t seed = 1) {
+    const absl::StatusOr<SampledRow> sampled = sampler_.Sample(RowAt(position, seed));
+    EXPECT_TRUE(sampled.ok()) << sampled.status();
+    return sampled.ok() ? sampled->id : -1;
+  }
+  SamplingParams& sampling() { return request_.params.sampling; }
+
+  Sampler sampler_{kVocabSize, {kEnd}};
+  Request request_;
+  std::vector<float> logits_ = NormalLogits(kVocabSize, 2.0f, 3);
+  std::vector<int32_t> tokens_;
+};
+
+TEST_F(SamplerTest, GreedyTakesTheLargestLogitTheLowestOfEquals) {
+  sampling() = {.temperature = 0.0f, .top_k = 5, .typical_p = 0.01f};  // cuts are not looked at
+  logits_[200] = logits_[70] = logits_[71] = 50.0f;
+  EXPECT_EQ(DrawAt(0), 70);
+  EXPECT_EQ(DrawAt(5, 99), 70);
+}
+
+TEST_F(SamplerTest, BiasAndAllowedIdsComeBeforeTheDraw) {
+  sampling().temperature = 0.0f;
+  logits_[70] = 50.0f;
+  logits_[71] = 49.0f;
+  sampling().logit_bias = {{.token_id = 71, .bias = 1.0f}, {.token_id = 71, .bias = 0.5f}};
+  EXPECT_EQ(DrawAt(0), 71) << "entries of one id add up";
+  sampling().allowed_token_ids = {5, 6, 5};
+  const int32_t best = logits_[5] >= logits_[6] ? 5 : 6;
+  EXPECT_EQ(DrawAt(0), best);
+  sampling().temperature = 100.0f;
+  std::set<int32_t> seen;
+  for (int64_t position = 0; position < 100; ++position) seen.insert(DrawAt(position));
+  EXPECT_THAT(seen, ::testing::ElementsAre(5, 6));
+}
+
+TEST_F(SamplerTest, PenaltiesSeeThePromptAndTheOutput) {
+  sampling() = {.temperature = 0.0f, .presence_penalty = 2.0f};
+  logits_[70] = 50.0f;
+  logits_[71] = 49.0f;
+  tokens_ = {70, 70, 70};
+  SampleRow row = {.logits = logits_, .request = &request_, .tokens = tokens_, .prompt_len = 3};
+  EXPECT_EQ(sampler_.Sample(row)->id, 70) << "presence is of the output";
+  row.prompt_len = 2;
+  EXPECT_EQ(sampler_.Sample(row)->id, 71);
+}
+
+TEST_F(SamplerTest, DoesNotEndBeforeMinTokens) {
+  sampling().temperature = 0.0f;
+  request_.params.stop.min_tokens = 2;
+  request_.params.stop.stop_token_ids = {70};
+  logits_[kEnd] = 60.0f;
+  logits_[70] = 50.0f;
+  logits_[71] = 40.0f;
+  EXPECT_EQ(DrawAt(0), 71);
+  EXPECT_EQ(DrawAt(1), 71);
+  EXPECT_EQ(DrawAt(2), kEnd);
+  request_.params.stop.ignore_eos = true;
+  EXPECT_EQ(DrawAt(0), kEnd) << "it would not end the output";
+}
+
+TEST_F(SamplerTest, SaysWhenNothingIsLeftToDraw) {
+  request_.params.stop.min_tokens = 1;
+  sampling().allowed_token_ids = {kEnd};
+  const absl::Status nothing_left = sampler_.Sample(RowAt(0)).status();
+  EXPECT_EQ(nothing_left.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(nothing_left.message()), HasSubstr("allowed_token_ids"));
+}
+
+TEST_F(SamplerTest, RefusesARowThatIsNoDistribution) {
+  for (const float value : {-kInfinity, kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+    std::fill(logits_.begin(), logits_.end(), value);
+    for (const float temperature : {0.0f, 1.0f}) {
+      sampling().temperature = temperature;
+      EXPECT_EQ(sampler_.Sample(RowAt(0)).status().code(), absl::StatusCode::kInternal) << value;
+    }
+  }
+}
+
+TEST_F(SamplerTest, TakesARowShorterThanTheVocabulary) {
+  logits_.resize(130);
+  sampling() = {.temperature = 1.0f, .top_p = 0.9f, .repetition_penalty = 1.2f};
+  sampling().allowed_token_ids = {7, 129, 299};
+  for (int64_t position = 0; position < 50; ++position) {
+    EXPECT_THAT(DrawAt(position), ::testing::AnyOf(7, 129));
+  }
+}
+
+TEST_F(SamplerTest, NeverDrawsWhatIsNotANumber) {
+  std::fill(logits_.begin(), logits_.end(), std::numeric_limits<float>::quiet_NaN());
+  logits_[100] = -1000.0f;
+  for (const float top_p : {1.0f, 0.5f}) {
+    sampling().top_p = top_p;
+    for (int64_t position = 0; position < 20; ++position) EXPECT_EQ(DrawAt(position), 100);
+  }
+}
+
+TEST_F(SamplerTest, LogprobsAreOfTheModelsOwnDistribution) {
+  sampling() = {.temperature = 0.3f, .top_k = 2, .repetition_penalty = 3.0f};
+  sampling().logit_bias = {{.token_id = 4, .bias = 50.0f}};
+  EXPECT_FALSE(sampler_.Sample(RowAt(3))->logprobs.has_value());
+  request_.params.output.top_logprobs = 3;
+  const SampledRow sampled = *sampler_.Sample(RowAt(3));
+  EXPECT_EQ(sampled.id, 4);
+  ASSERT_TRUE(sampled.logprobs.has_value());
+  const PositionLogprobs raw = ComputeLogprobs(logits_, 4, 3);
+  EXPECT_EQ(sampled.logprobs->chosen.logprob, raw.chosen.logprob);
+  ASSERT_EQ(sampled.logprobs->top.size(), 3u);
+  EXPECT_EQ(sampled.logprobs->top[0].token_id, raw.top[0].token_id);
+  EXPECT_NE(sampled.logprobs->top[0].token_id, 4) << "the bias is not in it";
+}
+
+TEST_F(SamplerTest, SampleKIsTheSingleRequestWithThatSeed) {
+  // Sample k of n draws with seed + k: nothing else tells it from a request of its own.
+  for (uint64_t k = 0; k < 8; ++k) {
+    Request single;
+    single.seed = 1000 + k;
+    const SampleRow as_single = {
+        .logits = logits_, .request = &single, .seed = single.seed, .tokens = tokens_};
+    request_.seed = 1000;
+    request_.params.sampling.n = 8;
+    EXPECT_EQ(DrawAt(0, request_.seed + k), sampler_.Sample(as_single)->id);
+  }
+  std::set<int32_t> drawn;
+  for (uint64_t k = 0; k < 64; ++k) drawn.insert(DrawAt(0, 1000 + k));
+  EXPECT_GT(drawn.size(), 5u) << "samples differ";
+}
+
+TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
+  // Rows of several requests, one at a time, all at once, in another order, on several threads.
+  std::vector<Request> requests(6);
+  requests[0].params.sampling = {.temperature = 0.0f};
+  requests[1].params.sampling = {.temperature = 1.0f};
+  requests[2].params.sampling = {.temperature = 0.8f, .top_k = 40, .top_p = 0.9f};
+  requests[3].params.sampling = {.temperature = 1.2f, .typical_p = 0.9f, .min_p = 0.01f};
+  requests[4].params.sampling = {.presence_penalty = 1.0f, .repetition_penalty = 1.2f};
+  requests[5].params.sampling.allowed_token_ids = {1, 2, 3, 50, 60};
+  requests[5].params.output.top_logprobs = 2;
+  std::vector<std::vector<float>> logits;
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<SampleRow> rows;
+  for (uint32_t i = 0; i < 60; ++i) {
+    logits.push_back(NormalLogits(kVocabSize, 3.0f, i));
+    tokens.emplace_back(i, static_cast<int32_t>(i));
+  }
+  for (uint32_t i = 0; i < 60; ++i) {
+    rows.push_back(
+        {.logits = logits[i], .request = &requests[i % 6], .seed = i / 3, .tokens = tokens[i]});
+  }
+  std::vector<int32_t> alone;
+  for (const SampleRow& row : rows) {
+    Sampler fresh(kVocabSize, {kEnd});
+    alone.push_back(fresh.Sample(row)->id);
+  }
+
+  const auto check = [&](Sampler& sampler, const ParallelFor& parallel_for, bool reversed) {
+    std::vector<SampleRow> ordered = rows;
+    std::vector<int32_t> expected = alone;
+    if (reversed) {
+      std::reverse(ordered.begin(), ordered.end());
+      std::reverse(expected.begin(), expected.end());
+    }
+    std::vector<absl::StatusOr<SampledRow>> results;
+    sampler.Sample(ordered, parallel_for, results);
+    ASSERT_EQ(results.size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      ASSERT_TRUE(results[i].ok());
+      EXPECT_EQ(results[i]->id, expected[i]) << i;
+      EXPECT_EQ(results[i]->logprobs.has_value(), &requests[5] == ordered[i].request);
+    }
+  };
+  check(sampler_, nullptr, false);
+  check(sampler_, nullptr, true);
+  Sampler wide(kVocabSize, {kEnd}, /*num_lanes=*/4);
+  int64_t num_threads = 0;
+  const ParallelFor threads = [&](int64_t n, const std::function<void(int64_t)>& body) {
+    std::vector<std::thread> pool;
+    for (int64_t i = 0; i < n; ++i) pool.emplace_back([&body, i] { body(i); });
+    for (std::thread& thread : pool) thread.join();
+    num_threads += n;
+  };
+  check(wide, threads, false);
+  check(wide, threads, true);
+  EXPECT_EQ(num_threads, 8) << "the parallel path ran";
+}
+
+// Fixed seeds, so never flaky. The bound on chi-square with d degrees of freedom holds with
+// probability 1 - e^-x: d + 2 sqrt(d x) + 2 x (Laurent and Massart, 2000, lemma 1).
+struct DistributionCase {
+  std::string name;
+  SamplingParams params;
+  // What is left of the row, worked out by hand in the test below: probabilities by id.
+  std::function<std::map<int32_t, double>(const std::vector<float>&)> expected;
+};
+
+std::map<int32_t, double> Softmax(const std::vector<float>& logits, double temperature,
+                                  const std::function<bool(int32_t)>& keep) {
+  std::map<int32_t, double> probabilities;
+  double sum = 0.0;
+  for (int32_t id = 0; id < std::ssize(logits); ++id) {
+    if (keep(id)) sum += probabilities[id] = std::exp(logits[id] / temperature);
+  }
+  for (auto& [id, probability] : probabilities) probability /= sum;
+  return probabilities;
+}
+
+void PrintTo(const DistributionCase& a_case, std::ostream* out) { *out << a_case.name; }
+
+class DistributionTest : public ::testing::TestWithParam<DistributionCase> {};
+
+TEST_P(DistributionTest, DrawsWithTheProbabilitiesThatAreLeft) {
+  constexpr int32_t kNumIds = 12;
+  constexpr int64_t kDraws = 20000;
+  constexpr double kX = 14.0;  // e^-14: one in a million
+  // log of 12, 11, ... 1: id i has probability (12 - i) / 78 at temperature 1.
+  std::vector<float> logits;
+  for (int32_t i = 0; i < kNumIds; ++i) logits.push_back(std::log(static_cast<float>(12 - i)));
+  const std::map<int32_t, double> expected = GetParam().expected(logits);
+  Request request;
+  request.params.sampling = GetParam().params;
+  Sampler sampler(kNumIds, {});
+
+  // Over seeds at one position, and over positions of one seed.
+  for (const bool over_seeds : {true, false}) {
+    std::map<int32_t, int64_t> counts;
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < kDraws; ++i) {
+      // Positions from an empty prompt: the penalties' window stays empty of ids below kNumIds.
+      if (!over_seeds) tokens.push_back(kNumIds);
+      const absl::StatusOr<SampledRow> sampled =
+          sampler.Sample({.logits = logits,
+                          .request = &request,
+                          .seed = over_seeds ? static_cast<uint64_t>(i) : 5,
+                          .tokens = tokens});
+      ASSERT_TRUE(sampled.ok());
+      ++counts[sampled->id];
+    }
+    double chi_square = 0.0;
+    int64_t num_drawn = 0;
+    for (const auto& [id, probability] : expected) {
+      const double mean = probability * kDraws;
+      ASSERT_GE(mean, 5.0);
+      chi_square += (counts[id] - mean) * (counts[id] - mean) / mean;
+      num_drawn += counts[id];
+    }
+    EXPECT_EQ(num_drawn, kDraws) << "an id was drawn that was cut";
+    const double d = static_cast<double>(expected.size()) - 1.0;
+    EXPECT_LE(chi_square, d + 2.0 * std::sqrt(d * kX) + 2.0 * kX) << "over_seeds " << over_seeds;
+  }
+}
+
+std::vector<DistributionCase> DistributionCases() {
+  const auto all = [](int32_t) { return true; };
+  const auto below = [](int32_t end) { return [end](int32_t id) { return id < end; }; };
+  const auto cut_at = [](double temperature, std::function<bool(int32_t)> keep) {
+    return [=](const std::vector<float>& l) { return Softmax(l, temperature, keep); };
+  };
+  // Cumulated at temperature 1, in 78ths: 12 23 33 42 50 57 63 68 72 75 77 78.
+  SamplingParams biased;
+  biased.logit_bias = {{.token_id = 11, .bias = std::log(12.0f)}};
+  SamplingParams allowed;
+  allowed.allowed_token_ids = {0, 3, 9};
+  return {
+      {"Plain", {}, cut_at(1.0, all)},
+      {"Cold", {.temperature = 0.5f}, cut_at(0.5, all)},
+      {"Hot", {.temperature = 3.0f}, cut_at(3.0, all)},
+      {"TopK", {.top_k = 3}, cut_at(1.0, below(3))},
+      {"TopP", {.top_p = 0.5f}, cut_at(1.0, below(4))},   // 33 < 39 <= 42
+      {"MinP", {.min_p = 0.45f}, cut_at(1.0, below(7))},  // 12 * 0.45 = 5.4: 6 stays
+      // Nearest to the entropy, 2.327: id 4 (2.277), 5 (2.411), 3 (2.159); 24 of 78 reach 0.3.
+      {"TypicalP", {.typical_p = 0.3f}, cut_at(1.0, [](int32_t id) { return 3 <= id && id <= 5; })},
+      {"TopKThenTopP", {.top_k = 4, .top_p = 0.6f}, cut_at(1.0, below(3))},  // 23 < 25.2 <= 33
+      {"TopKThenMinP", {.top_k = 8, .min_p = 0.7f}, cut_at(1.0, below(4))},  // 8.4: 9 stays
+      {"AllCuts",
+       {.temperature = 2.0f, .top_k = 10, .typical_p = 0.99f, .top_p = 0.9f, .min_p = 0.8f},
+       cut_at(2.0, below(5))},  // sqrt(x / 12) >= 0.8: x >= 7.68
+      {"Bias", biased,
+       [=](std::vector<float> l) {
+         l[11] = l[0];
+         return Softmax(l, 1.0, all);
+       }},
+      {"Allowed", allowed, cut_at(1.0, [](int32_t id) { return id == 0 || id == 3 || id == 9; })},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, DistributionTest, ::testing::ValuesIn(DistributionCases()),
+                         [](const auto& param_info) { return param_info.param.name; });
+
+}  // namespace
+}  // namespace quire::engine

@@ -1,0 +1,165 @@
+// Random requests against tiny caches: every context read is the sequence's own, every request ends
+// with the tokens it gives alone, and blocks are conserved at every step.
+
+#include <cstdint>
+#include <random>
+#include <rapidcheck.h>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "tests/engine/scheduler/simulation.h"
+
+namespace quire::engine {
+namespace {
+
+struct Totals {
+  int64_t preemptions = 0;
+  int64_t recomputed = 0;
+  int64_t cached = 0;
+  int64_t copies = 0;
+  int64_t evictions = 0;
+  int64_t forks = 0;
+  int64_t overrun = 0;
+  int64_t dropped = 0;
+  int64_t deduplicated = 0;
+};
+
+// One world: `seed` decides everything about it.
+void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
+  std::mt19937 random(seed);
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  SimulationConfig config{.num_blocks = pick(6, 40), .block_size = pick(1, 6)};
+  config.scheduler = {.max_num_seqs = pick(1, 8),
+                      .max_num_batched_tokens = pick(1, 24),
+                      .max_chunk_tokens = pick(0, 1) * pick(1, 9),
+                      .max_logit_rows = pick(1, 6),
+                      .pipeline_depth = depth,
+                      .headroom_blocks = pick(0, 2),
+                      .starts_per_oldest = pick(1, 8)};
+  Simulation simulation(config);
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<std::pair<SequenceId, RequestSpec>> added;
+  const int num_requests = pick(1, 24);
+  const int64_t capacity = int64_t{config.num_blocks} * config.block_size;
+  int num_added = 0;
+  for (int step = 0; num_added < num_requests || simulation.scheduler().HasWork(); ++step) {
+    ASSERT_LT(step, 20000) << "seed " << seed;
+    if (num_added < num_requests && pick(0, 2) == 0) {
+      ++num_added;
+      RequestSpec spec;
+      if (!prompts.empty() && pick(0, 3) > 0) {  // goes on from a prefix of another
+        const auto& other = prompts[pick(0, static_cast<int>(prompts.size()) - 1)];
+        spec.prompt.assign(other.begin(), other.begin() + pick(0, static_cast<int>(other.size())));
+      }
+      for (int i = pick(1, 12); i > 0; --i) spec.prompt.push_back(pick(0, 2));
+      const int64_t longest = std::min<int64_t>(capacity - 2, 60);
+      if (static_cast<int64_t>(spec.prompt.size()) > longest) spec.prompt.resize(longest);
+      spec.max_tokens = pick(1, static_cast<int>(std::min<int64_t>(
+                                    30, capacity - static_cast<int64_t>(spec.prompt.size()))));
+      spec.n = pick(0, 3) == 0 ? pick(1, config.scheduler.max_num_seqs) : 1;
+      spec.seed = pick(0, 3);
+      spec.stop_one_in = pick(0, 1) * pick(2, 20);
+      spec.priority = pick(-1, 1);
+      spec.tenant = pick(0, 3) == 0 ? "b" : "a";
+      spec.salt = pick(0, 5) == 0 ? "s" : "";
+      spec.bypass_read = pick(0, 7) == 0;
+      spec.bypass_write = pick(0, 7) == 0;
+      spec.prompt_logprobs = pick(0, 5) == 0;
+      if (disturb && pick(0, 4) == 0) {
+        spec.deadline = simulation.now + absl::Milliseconds(pick(1, 40));
+      }
+      prompts.push_back(spec.prompt);
+      added.emplace_back(simulation.Add(spec), spec);
+    }
+    if (disturb && !added.empty()) {
+      auto& [id, spec] = added[pick(0, static_cast<int>(added.size()) - 1)];
+      const int what = pick(0, 19);
+      if (what == 0) simulation.request(id).cancelled = true;
+      if (what == 1) (void)simulation.scheduler().Cancel(id + pick(0, spec.n - 1));
+      if (what == 2 || what == 3) simulation.sink(id).room = pick(0, spec.n);
+      if (what > 12) simulation.sink(id).room = 1 << 20;
+      if (pick(0, 99) == 0) simulation.fail_next = true;
+    }
+    simulation.now += absl::Milliseconds(1);
+    const bool any = simulation.Step();
+    if (!any && simulation.scheduler().HasWork()) {
+      // Only stalled ones are left.
+      ASSERT_LT(simulation.scheduler().NextWakeup(), absl::InfiniteFuture()) << "seed " << seed;
+      simulation.now += absl::Seconds(pick(0, 1) * 31);
+    }
+  }
+  const BlockStats blocks = simulation.blocks().stats();
+  EXPECT_EQ(blocks.num_free + blocks.num_cached, blocks.num_total) << "seed " << seed;
+  const SchedulerStats stats = simulation.scheduler().stats();
+  EXPECT_EQ(stats.scheduled_tokens >= stats.prompt_tokens_computed + stats.recomputed_tokens, true);
+
+  for (const auto& [id, spec] : added) {
+    for (int32_t k = 0; k < spec.n; ++k) {
+      const auto end = simulation.ended().find(id + k);
+      if (end == simulation.ended().end()) {
+        // The first ended before the others came to be.
+        ASSERT_TRUE(k > 0 && simulation.ended().at(id).cause != EndCause::kFinished)
+            << "seed " << seed << ", sequence " << id + k;
+        continue;
+      }
+      const Sequence& sequence = end->second.sequence;
+      const std::vector<int32_t> alone = Simulation::Alone(spec, k);
+      const std::vector<int32_t> generated(sequence.tokens.begin() + sequence.prompt_len(),
+                                           sequence.tokens.end());
+      ASSERT_LE(generated.size(), alone.size());
+      EXPECT_TRUE(std::equal(generated.begin(), generated.end(), alone.begin()));
+      if (end->second.cause == EndCause::kFinished) {
+        EXPECT_EQ(generated, alone) << "seed " << seed << ", sequence " << id + k;
+      } else {
+        ASSERT_TRUE(disturb);
+        ++totals.dropped;
+      }
+      totals.forks += k > 0 ? 1 : 0;
+    }
+  }
+  if (!disturb) {
+    int64_t prompt_tokens = 0;
+    for (const auto& [id, spec] : added) prompt_tokens += static_cast<int64_t>(spec.prompt.size());
+    EXPECT_EQ(stats.prompt_tokens_cached + stats.prompt_tokens_computed, prompt_tokens)
+        << "seed " << seed;
+  }
+  totals.preemptions += stats.num_preemptions;
+  totals.recomputed += stats.recomputed_tokens;
+  totals.cached += stats.prompt_tokens_cached;
+  totals.copies += blocks.num_copies;
+  totals.evictions += blocks.num_evictions;
+  totals.overrun += stats.num_overrun;
+  totals.deduplicated += blocks.num_deduplicated;
+}
+
+void RunWorlds(int32_t depth, bool disturb) {
+  Totals totals;
+  const auto world = rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint32_t>(0, 1u << 31));
+  EXPECT_TRUE(rc::check([&] {
+    for (int i = 0; i < 4; ++i) RunWorld(*world, depth, disturb, totals);
+    RC_ASSERT(!::testing::Test::HasFailure());
+  }));
+  // The worlds had what they are there for.
+  EXPECT_GT(totals.preemptions, 0);
+  EXPECT_GT(totals.recomputed, 0);
+  EXPECT_GT(totals.cached, 0);
+  EXPECT_GT(totals.copies, 0);
+  EXPECT_GT(totals.evictions, 0);
+  EXPECT_GT(totals.forks, 0);
+  EXPECT_GT(totals.deduplicated, 0);
+  EXPECT_EQ(totals.overrun > 0, depth > 0);
+  EXPECT_EQ(totals.dropped > 0, disturb);
+}
+
+TEST(SchedulerPropertyTest, EveryRequestEndsWithItsOwnTokens) { RunWorlds(0, false); }
+TEST(SchedulerPropertyTest, EveryRequestEndsWithItsOwnTokensInAPipeline) { RunWorlds(1, false); }
+TEST(SchedulerPropertyTest, CancellationsStallsAndFailuresFreeEverything) { RunWorlds(0, true); }
+TEST(SchedulerPropertyTest, CancellationsStallsAndFailuresFreeEverythingInAPipeline) {
+  RunWorlds(1, true);
+}
+
+}  // namespace
+}  // namespace quire::engine

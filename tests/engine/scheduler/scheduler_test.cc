@@ -1,0 +1,322 @@
+#include "engine/scheduler/scheduler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "tests/engine/scheduler/simulation.h"
+
+namespace quire::engine {
+namespace {
+
+std::vector<int32_t> Prompt(int32_t n, int32_t first) {
+  std::vector<int32_t> tokens(n);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+// Where in the order of first plans each of `ids` started; every step until all have.
+std::vector<SequenceId> StartOrder(Simulation& simulation, size_t num_starts) {
+  std::vector<SequenceId> order;
+  std::set<SequenceId> seen;
+  while (order.size() < num_starts && simulation.Step()) {
+    for (const SequenceId id : simulation.planned()) {
+      if (seen.insert(id).second) order.push_back(id);
+    }
+  }
+  return order;
+}
+
+TEST(SchedulerTest, ALongPromptHoldsNoDecodeUp) {
+  Simulation simulation({.num_blocks = 64, .scheduler = {.max_num_batched_tokens = 8}});
+  const SequenceId decode = simulation.Add({.prompt = Prompt(4, 0), .max_tokens = 20});
+  simulation.Step();
+  const SequenceId prefill = simulation.Add({.prompt = Prompt(70, 100), .max_tokens = 2});
+  for (int i = 0; i < 10; ++i) {
+    simulation.Step();
+    EXPECT_EQ(simulation.planned().front(), decode);
+    EXPECT_EQ(simulation.Entry(prefill).num_tokens, 7);
+    EXPECT_EQ(simulation.Entry(prefill).num_samples, i == 9 ? 1 : 0);
+  }
+  simulation.Run();
+}
+
+TEST(SchedulerTest, ComputesThePromptLessWhatIsCached) {
+  Simulation simulation({.num_blocks = 64});
+  simulation.Add({.prompt = Prompt(30, 0), .max_tokens = 1});
+  simulation.Run();
+  EXPECT_EQ(simulation.scheduler().stats().prompt_tokens_computed, 30);
+  const SequenceId second = simulation.Add({.prompt = Prompt(30, 0), .max_tokens = 1});
+  simulation.Run();
+  EXPECT_EQ(simulation.scheduler().stats().prompt_tokens_computed, 31);
+  EXPECT_EQ(simulation.scheduler().stats().prompt_tokens_cached, 29);
+  EXPECT_EQ(simulation.ended().at(second).sequence.num_cached, 29);
+}
+
+TEST(SchedulerTest, OneThatWaitsFindsWhatARunningOneComputedMeanwhile) {
+  Simulation simulation({.num_blocks = 64, .scheduler = {.max_num_batched_tokens = 10}});
+  for (int i = 0; i < 3; ++i) {
+    simulation.Add({.prompt = Prompt(40, 0), .max_tokens = 4, .seed = static_cast<uint64_t>(i)});
+  }
+  simulation.Run();
+  EXPECT_EQ(simulation.scheduler().stats().prompt_tokens_cached, 2 * 39);
+}
+
+TEST(SchedulerTest, PreemptsTheCheapestOfTheYounger) {
+  // Blocks of 4: 10 + 10 + 3 prompt tokens and what follows do not fit 10 blocks.
+  Simulation simulation(
+      {.num_blocks = 10, .scheduler = {.max_num_batched_tokens = 64, .headroom_blocks = 0}});
+  const SequenceId oldest = simulation.Add({.prompt = Prompt(10, 0), .max_tokens = 20});
+  const SequenceId dear = simulation.Add({.prompt = Prompt(10, 100), .max_tokens = 20});
+  const SequenceId cheap = simulation.Add({.prompt = Prompt(3, 200), .max_tokens = 20});
+  while (simulation.scheduler().stats().num_preemptions == 0) ASSERT_TRUE(simulation.Step());
+  EXPECT_TRUE(simulation.blocks().Holds(oldest));
+  EXPECT_TRUE(simulation.blocks().Holds(dear));
+  EXPECT_FALSE(simulation.blocks().Holds(cheap));
+  simulation.Run();
+  EXPECT_EQ(simulation.ended().at(oldest).sequence.num_preemptions, 0);
+  EXPECT_GT(simulation.ended().at(cheap).sequence.num_preemptions, 0);
+}
+
+TEST(SchedulerTest, AStartLeavesHeadroomToThoseThatRun) {
+  Simulation simulation({.num_blocks = 10, .scheduler = {.headroom_blocks = 3}});
+  for (int i = 0; i < 3; ++i) simulation.Add({.prompt = Prompt(8, 100 * i), .max_tokens = 4});
+  simulation.Step();
+  EXPECT_EQ(simulation.planned().size(), 2u) << "the third's 2 + 1 + 2 * 3 blocks are not there";
+  simulation.Run();
+  EXPECT_EQ(simulation.scheduler().stats().num_preemptions, 0);
+}
+
+TEST(SchedulerTest, RecomputesOnlyWhatTheCacheHasLost) {
+  Simulation simulation(
+      {.num_blocks = 10, .scheduler = {.max_num_batched_tokens = 64, .headroom_blocks = 0}});
+  for (int i = 0; i < 3; ++i) simulation.Add({.prompt = Prompt(8, 100 * i), .max_tokens = 20});
+  simulation.Run();
+  const SchedulerStats stats = simulation.scheduler().stats();
+  EXPECT_GT(stats.num_preemptions, 0);
+  EXPECT_GT(stats.recomputed_tokens, 0);
+  // Every first computation is of a prompt token or of a generated one but the last.
+  EXPECT_EQ(simulation.num_token_rows, 3 * (8 + 19) + stats.recomputed_tokens);
+}
+
+TEST(SchedulerTest, TheOldestIsPlannedInEveryStep) {
+  Simulation simulation(
+      {.num_blocks = 12,
+       .scheduler = {.max_num_seqs = 6, .max_num_batched_tokens = 7, .headroom_blocks = 0}});
+  for (int i = 0; i < 12; ++i) {
+    simulation.Add({.prompt = Prompt(5 + i, 50 * i), .max_tokens = 20, .priority = i});
+  }
+  while (simulation.Step()) {
+    // Ids grow with arrival; what holds blocks runs. Those that ended in this step held them.
+    SequenceId oldest = -1;
+    for (SequenceId id = 12; id >= 1; --id) {
+      if (simulation.blocks().Holds(id) || simulation.Planned(id)) oldest = id;
+    }
+    ASSERT_TRUE(oldest < 0 || simulation.Planned(oldest)) << oldest;
+  }
+  EXPECT_GT(simulation.scheduler().stats().num_preemptions, 0);
+  EXPECT_EQ(simulation.ended().size(), 12u);
+}
+
+TEST(SchedulerTest, AYoungerDecodeDoesNotPreemptAnOlderPrefill) {
+  Simulation simulation({.num_blocks = 10,
+                         .scheduler = {.max_num_batched_tokens = 8,
+                                       .max_chunk_tokens = 1,
+                                       .headroom_blocks = 0}});
+  const SequenceId older = simulation.Add({.prompt = Prompt(24, 0), .max_tokens = 4});
+  const SequenceId younger = simulation.Add({.prompt = Prompt(4, 50), .max_tokens = 16});
+  simulation.Run();
+  EXPECT_EQ(simulation.ended().at(older).sequence.num_preemptions, 0);
+  EXPECT_EQ(simulation.ended().at(younger).cause, EndCause::kFinished);
+}
+
+TEST(SchedulerTest, AStalledSequenceIsNotPlannedAndIsTheFirstVictim) {
+  Simulation simulation(
+      {.num_blocks = 10, .scheduler = {.max_num_batched_tokens = 64, .headroom_blocks = 0}});
+  const SequenceId stalled = simulation.Add({.prompt = Prompt(10, 0), .max_tokens = 20});
+  const SequenceId other = simulation.Add({.prompt = Prompt(10, 100), .max_tokens = 28});
+  simulation.Step();
+  simulation.sink(stalled).room = 0;
+  while (simulation.ended().empty()) {
+    ASSERT_TRUE(simulation.Step());
+    EXPECT_FALSE(simulation.Planned(stalled));
+  }
+  EXPECT_TRUE(simulation.ended().contains(other)) << "although it is the younger";
+  EXPECT_FALSE(simulation.blocks().Holds(stalled));
+  simulation.sink(stalled).room = 1;
+  simulation.Run();
+  EXPECT_EQ(simulation.ended().at(stalled).cause, EndCause::kFinished);
+  EXPECT_EQ(simulation.ended().at(stalled).sequence.num_preemptions, 1);
+}
+
+TEST(SchedulerTest, AStalledSequenceEndsAfterTheTimeout) {
+  Simulation simulation({.scheduler = {.stalled_stream_timeout = absl::Seconds(30)}});
+  const SequenceId id = simulation.Add({.prompt = Prompt(4, 0), .max_tokens = 20});
+  simulation.Step();
+  simulation.sink(id).room = 0;
+  const absl::Time since = simulation.now;
+  EXPECT_FALSE(simulation.Step());
+  EXPECT_EQ(simulation.scheduler().NextWakeup(), since + absl::Seconds(30));
+  simulation.now = since + absl::Seconds(29);
+  EXPECT_FALSE(simulation.Step());
+  EXPECT_TRUE(simulation.ended().empty());
+  simulation.now = since + absl::Seconds(30);
+  simulation.Step();
+  EXPECT_EQ(simulation.ended().at(id).cause, EndCause::kStalled);
+  EXPECT_FALSE(simulation.scheduler().HasWork());
+}
+
+TEST(SchedulerTest, WhoseReadersAreStuckMakeWayForThoseThatWait) {
+  Simulation simulation({.num_blocks = 64, .scheduler = {.max_num_seqs = 2}});
+  std::vector<SequenceId> stuck;
+  for (int i = 0; i < 2; ++i) stuck.push_back(simulation.Add({.prompt = Prompt(4, 9 * i)}));
+  simulation.Step();
+  for (const SequenceId id : stuck) simulation.sink(id).room = 0;
+  const SequenceId other = simulation.Add({.prompt = Prompt(4, 50)});
+  while (simulation.Step()) {
+  }
+  EXPECT_TRUE(simulation.ended().contains(other));
+}
+
+TEST(SchedulerTest, WhatIsCancelledOrPastItsDeadlineIsFreeAtTheNextSchedule) {
+  Simulation simulation({});
+  const SequenceId cancelled = simulation.Add({.prompt = Prompt(9, 0)});
+  const SequenceId late =
+      simulation.Add({.prompt = Prompt(9, 20), .deadline = simulation.now + absl::Seconds(1)});
+  const SequenceId by_id = simulation.Add({.prompt = Prompt(9, 40)});
+  simulation.Step();
+  simulation.request(cancelled).cancelled = true;
+  simulation.now += absl::Seconds(1);
+  EXPECT_TRUE(simulation.scheduler().Cancel(by_id).ok());
+  EXPECT_EQ(simulation.scheduler().Cancel(by_id).code(), absl::StatusCode::kNotFound);
+  simulation.Step();
+  EXPECT_EQ(simulation.ended().at(cancelled).cause, EndCause::kCancelled);
+  EXPECT_EQ(simulation.ended().at(late).cause, EndCause::kDeadline);
+  EXPECT_EQ(simulation.ended().at(by_id).cause, EndCause::kCancelled);
+  EXPECT_EQ(simulation.ended().at(late).sequence.finish_reason, FinishReason::kAbort);
+  EXPECT_EQ(simulation.blocks().stats().num_held, 0);
+}
+
+TEST(SchedulerTest, SamplesOfOneRequestShareItsPrompt) {
+  Simulation simulation({.num_blocks = 64});
+  const RequestSpec spec{.prompt = Prompt(18, 0), .max_tokens = 3, .n = 4, .seed = 7};
+  const SequenceId first = simulation.Add(spec);
+  simulation.Step();
+  EXPECT_EQ(simulation.Entry(first).num_samples, 4);
+  EXPECT_EQ(simulation.blocks().stats().num_held, 5);
+  simulation.Step();
+  EXPECT_EQ(simulation.planned().size(), 4u);
+  EXPECT_EQ(simulation.last_plan().copies.size(), 3u) << "the last writes the shared tail in place";
+  EXPECT_EQ(simulation.blocks().stats().num_held, 4 + 4);
+  simulation.Run();
+  EXPECT_EQ(simulation.scheduler().stats().prompt_tokens_computed, 18);
+  for (int k = 0; k < 4; ++k) {
+    const Sequence& sequence = simulation.ended().at(first + k).sequence;
+    EXPECT_EQ(sequence.sample_index, k);
+    EXPECT_EQ(std::vector(sequence.tokens.begin() + 18, sequence.tokens.end()),
+              Simulation::Alone(spec, k));
+  }
+}
+
+TEST(SchedulerTest, PlacesForAllSamplesAreKept) {
+  Simulation simulation({.num_blocks = 64, .scheduler = {.max_num_seqs = 4}});
+  simulation.Add({.prompt = Prompt(4, 0), .max_tokens = 8});
+  const SequenceId four = simulation.Add({.prompt = Prompt(4, 10), .max_tokens = 8, .n = 4});
+  const SequenceId one = simulation.Add({.prompt = Prompt(4, 20), .max_tokens = 8});
+  simulation.Step();
+  EXPECT_FALSE(simulation.Planned(four));
+  EXPECT_FALSE(simulation.Planned(one)) << "nobody passes the one that does not fit";
+  simulation.Run();
+  EXPECT_EQ(simulation.ended().size(), 6u);
+}
+
+TEST(SchedulerTest, LargerPrioritiesStartFirstThenEarlierDeadlines) {
+  Simulation simulation({.scheduler = {.max_num_seqs = 1, .starts_per_oldest = 100}});
+  const absl::Time t = simulation.now;
+  simulation.Add({.prompt = Prompt(4, 0), .max_tokens = 2});
+  simulation.Add({.prompt = Prompt(4, 10), .max_tokens = 2, .deadline = t + absl::Hours(2)});
+  simulation.Add({.prompt = Prompt(4, 20), .max_tokens = 2, .deadline = t + absl::Hours(1)});
+  simulation.Add({.prompt = Prompt(4, 30), .max_tokens = 2, .priority = 1});
+  EXPECT_EQ(StartOrder(simulation, 4), (std::vector<SequenceId>{4, 3, 2, 1}));
+}
+
+TEST(SchedulerTest, TheTenantServedLeastStartsFirst) {
+  Simulation simulation({.scheduler = {.max_num_seqs = 1, .starts_per_oldest = 100}});
+  for (int i = 0; i < 6; ++i) {
+    simulation.Add({.prompt = Prompt(8, 20 * i), .max_tokens = 2, .tenant = "many"});
+  }
+  for (int i = 0; i < 2; ++i) {
+    simulation.Add({.prompt = Prompt(8, 200 + 20 * i), .max_tokens = 2, .tenant = "few"});
+  }
+  const std::vector<SequenceId> order = StartOrder(simulation, 8);
+  EXPECT_EQ(std::vector(order.begin(), order.begin() + 4), (std::vector<SequenceId>{1, 7, 2, 8}));
+}
+
+TEST(SchedulerTest, NoPriorityStarvesTheOldest) {
+  Simulation simulation({.scheduler = {.max_num_seqs = 1, .starts_per_oldest = 8}});
+  std::vector<SequenceId> low;
+  for (int i = 0; i < 3; ++i) {
+    low.push_back(simulation.Add({.prompt = Prompt(4, i), .max_tokens = 1, .priority = -100}));
+  }
+  std::vector<SequenceId> order;
+  for (int i = 0; i < 40; ++i) {  // one of priority 100 comes for each that is served
+    simulation.Add({.prompt = Prompt(4, 100 + 10 * i), .max_tokens = 1, .priority = 100});
+    simulation.Step();
+    ASSERT_EQ(simulation.planned().size(), 1u);
+    order.push_back(simulation.planned()[0]);
+  }
+  for (size_t k = 0; k < low.size(); ++k) {
+    const auto place = std::ranges::find(order, low[k]) - order.begin();
+    EXPECT_LT(place, static_cast<int64_t>(8 * (k + 1)));
+    EXPECT_GE(place, 7);
+  }
+}
+
+TEST(SchedulerTest, PromptLogprobsComeInChunksOfRowsAndReadNoCache) {
+  Simulation simulation({.num_blocks = 64, .scheduler = {.max_logit_rows = 8}});
+  simulation.Add({.prompt = Prompt(20, 0), .max_tokens = 1});
+  simulation.Run();
+  const SequenceId id =
+      simulation.Add({.prompt = Prompt(20, 0), .max_tokens = 2, .prompt_logprobs = true});
+  for (const int32_t rows : {8, 8, 4}) {
+    simulation.Step();
+    EXPECT_EQ(simulation.Entry(id).num_tokens, rows);
+    EXPECT_EQ(simulation.Entry(id).num_logit_rows, rows);
+    EXPECT_EQ(simulation.Entry(id).num_samples, rows == 4 ? 1 : 0);
+  }
+  simulation.Step();
+  EXPECT_EQ(simulation.Entry(id).num_logit_rows, 1);
+  EXPECT_EQ(simulation.scheduler().stats().prompt_tokens_cached, 0);
+}
+
+TEST(SchedulerTest, RunsOneStepAheadOnTokensNotHereYet) {
+  Simulation simulation({.scheduler = {.pipeline_depth = 1}});
+  const RequestSpec spec{.prompt = Prompt(6, 0), .max_tokens = 40, .stop_one_in = 4};
+  const SequenceId id = simulation.Add(spec);
+  simulation.Step();
+  EXPECT_EQ(simulation.Entry(id).token_from_previous, -1);
+  simulation.Step();
+  EXPECT_EQ(simulation.Entry(id).token_from_previous, 0);
+  EXPECT_EQ(simulation.Entry(id).first_position, 6);
+  simulation.Run();
+  const Sequence& sequence = simulation.ended().at(id).sequence;
+  EXPECT_EQ(sequence.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(simulation.scheduler().stats().num_overrun, 1);
+  EXPECT_EQ(std::vector(sequence.tokens.begin() + 6, sequence.tokens.end()),
+            Simulation::Alone(spec, 0));
+}
+
+TEST(SchedulerTest, AFailedStepEndsWhatWasInIt) {
+  Simulation simulation({});
+  const SequenceId id = simulation.Add({.prompt = Prompt(9, 0)});
+  simulation.fail_next = true;
+  simulation.Step();
+  EXPECT_EQ(simulation.ended().at(id).cause, EndCause::kFailed);
+  EXPECT_EQ(simulation.blocks().stats().num_free, 64) << "nothing of it may be found later";
+}
+
+}  // namespace
+}  // namespace quire::engine

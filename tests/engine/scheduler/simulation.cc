@@ -1,0 +1,256 @@
+#include "tests/engine/scheduler/simulation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire::engine {
+namespace {
+
+uint64_t Mix(uint64_t h, uint64_t value) {
+  h = (h ^ value) + 0x9e3779b97f4a7c15u;
+  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
+  h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
+  return h ^ (h >> 31);
+}
+
+// What no request's context may cross.
+uint64_t RootHash(const RequestSpec& spec) {
+  return Mix(std::hash<std::string>()(spec.tenant), std::hash<std::string>()(spec.salt));
+}
+
+// After `num_generated` tokens before it; `context` hashes all that stands before it.
+SampledToken Draw(const RequestSpec& spec, int32_t k, uint64_t context, int64_t num_generated) {
+  const uint64_t draw = Mix(context, spec.seed + static_cast<uint64_t>(k));
+  SampledToken token{.id = static_cast<int32_t>(draw % 5)};
+  if (spec.stop_one_in > 0 && (draw >> 32) % spec.stop_one_in == 0) {
+    token.finish_reason = FinishReason::kStop;
+  } else if (num_generated + 1 == spec.max_tokens) {
+    token.finish_reason = FinishReason::kLength;
+  }
+  return token;
+}
+
+}  // namespace
+
+Simulation::Simulation(const SimulationConfig& config)
+    : config_(config),
+      blocks_({.num_blocks = config.num_blocks, .block_size = config.block_size}),
+      scheduler_(config.scheduler, blocks_),
+      kv_(int64_t{config.num_blocks} * config.block_size) {}
+
+SequenceId Simulation::Add(const RequestSpec& spec) {
+  QUIRE_CHECK(blocks_.FitsEmpty(static_cast<int64_t>(spec.prompt.size()), spec.max_tokens))
+      << "not feasible";
+  const SequenceId id = next_id_;
+  next_id_ += spec.n;
+  specs_[id] = spec;
+  sinks_[id] = std::make_shared<FakeSink>();
+  auto request = std::make_shared<Request>();
+  request->prompt_ids = spec.prompt;
+  request->max_tokens = spec.max_tokens;
+  request->seed = spec.seed;
+  request->arrival = now;
+  request->sink = sinks_[id];
+  request->params.sampling.n = spec.n;
+  request->params.sched = {.priority = spec.priority, .tenant = spec.tenant};
+  request->params.cache = {
+      .salt = spec.salt, .bypass_read = spec.bypass_read, .bypass_write = spec.bypass_write};
+  if (spec.prompt_logprobs) request->params.output.prompt_logprobs = 1;
+  request->params.deadline = spec.deadline;
+  requests_[id] = request;
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = id;
+  sequence->request = request;
+  sequence->tokens = request->prompt_ids;
+  scheduler_.Add(std::move(sequence));
+  return id;
+}
+
+const RequestSpec& Simulation::SpecOf(const Sequence& sequence) const {
+  return specs_.at(sequence.id - sequence.sample_index);
+}
+
+std::vector<int32_t> Simulation::Alone(const RequestSpec& spec, int32_t k) {
+  std::vector<int32_t> generated;
+  uint64_t context = RootHash(spec);
+  for (const int32_t token : spec.prompt) context = Mix(context, token);
+  while (true) {
+    const SampledToken token = Draw(spec, k, context, static_cast<int64_t>(generated.size()));
+    generated.push_back(token.id);
+    if (token.finish_reason != FinishReason::kNone) return generated;
+    context = Mix(context, token.id);
+  }
+}
+
+bool Simulation::Planned(SequenceId id) const {
+  return std::ranges::find(planned_, id) != planned_.end();
+}
+
+StepPlanEntry Simulation::Entry(SequenceId id) const {
+  const auto i = std::ranges::find(planned_, id) - planned_.begin();
+  QUIRE_CHECK(i < std::ssize(planned_)) << "sequence " << id << " is not in the plan";
+  return last_plan_.entries[i];
+}
+
+void Simulation::CheckPlan(const StepPlan& plan) {
+  const SchedulerConfig& limits = config_.scheduler;
+  int64_t num_tokens = 0;
+  int64_t num_prompt_rows = 0;
+  bool prefills = false;
+  std::set<SequenceId> ids;
+  std::set<int32_t> written;
+  for (const StepPlanEntry& entry : plan.entries) {
+    const Sequence& sequence = *entry.sequence;
+    QUIRE_CHECK(ids.insert(sequence.id).second) << "planned twice";
+    QUIRE_CHECK(sequence.finish_reason == FinishReason::kNone) << "planned after its end";
+    QUIRE_CHECK(entry.num_tokens > 0);
+    num_tokens += entry.num_tokens;
+    const bool decode = entry.num_tokens == 1 && entry.first_position >= sequence.prompt_len() &&
+                        entry.first_position + 1 >= static_cast<int64_t>(sequence.tokens.size());
+    // A restart may lack just one token, too; so may a sample whose first was preempted.
+    const bool restart = sequence.num_preemptions > 0 || sequence.sample_index > 0;
+    QUIRE_CHECK(!decode || !prefills || restart) << "decodes come first";
+    prefills |= !decode;
+    if (entry.num_logit_rows > 1) num_prompt_rows += entry.num_logit_rows;
+    QUIRE_CHECK(entry.num_samples == 0 || entry.num_logit_rows > 0);
+    QUIRE_CHECK(entry.num_logit_rows <= entry.num_tokens);
+
+    const std::span<const int32_t> table = blocks_.Table(sequence.id);
+    const int64_t end = entry.first_position + entry.num_tokens;
+    QUIRE_CHECK(end <= static_cast<int64_t>(table.size()) * config_.block_size);
+    for (int64_t i = entry.first_position / config_.block_size; i * config_.block_size < end; ++i) {
+      QUIRE_CHECK(written.insert(table[i]).second) << "two write block " << table[i];
+    }
+  }
+  QUIRE_CHECK(num_tokens == plan.num_tokens && num_tokens <= limits.max_num_batched_tokens);
+  QUIRE_CHECK(static_cast<int32_t>(plan.entries.size()) <= limits.max_num_seqs);
+  QUIRE_CHECK(num_prompt_rows <= limits.max_logit_rows);
+  max_prompt_rows = std::max(max_prompt_rows, num_prompt_rows);
+  std::set<int32_t> sources;
+  std::set<int32_t> destinations;
+  for (const kernels::BlockCopy& copy : plan.copies) {
+    sources.insert(copy.source);
+    QUIRE_CHECK(destinations.insert(copy.destination).second) << "two copies into one block";
+  }
+  for (const int32_t block : sources) {
+    // Its owner may write on behind what is copied: copies run first.
+    QUIRE_CHECK(!destinations.contains(block)) << "block " << block << " is copied twice over";
+  }
+}
+
+bool Simulation::Step() {
+  StepPlan plan = scheduler_.Schedule(now);
+  Note(scheduler_.TakeDropped());
+  last_plan_ = plan;
+  planned_.clear();
+  for (const StepPlanEntry& entry : plan.entries) planned_.push_back(entry.sequence->id);
+  const bool planned = !plan.empty();
+  if (planned) {
+    CheckPlan(plan);
+    Submitted step{.plan = std::move(plan)};
+    for (const StepPlanEntry& entry : step.plan.entries) {
+      const Sequence& sequence = *entry.sequence;
+      const std::span<const int32_t> table = blocks_.Table(sequence.id);
+      step.rows.push_back({.id = sequence.id,
+                           .spec = &SpecOf(sequence),
+                           .sample_index = sequence.sample_index,
+                           .num_known = static_cast<int64_t>(sequence.tokens.size()),
+                           .tokens = sequence.tokens,
+                           .table = {table.begin(), table.end()}});
+    }
+    submitted_.push_back(std::move(step));
+  }
+  scheduler_.CheckInvariants();
+  bool completed = false;
+  if (static_cast<int32_t>(submitted_.size()) > config_.scheduler.pipeline_depth ||
+      (!planned && !submitted_.empty())) {
+    Submitted step = std::move(submitted_.front());
+    submitted_.pop_front();
+    if (std::exchange(fail_next, false)) {
+      previous_.tokens.clear();
+      for (const StepPlanEntry& entry : step.plan.entries) {
+        previous_.tokens.resize(previous_.tokens.size() + entry.num_samples);
+      }
+      Note(scheduler_.Fail(step.plan));
+    } else {
+      previous_ = Execute(step);
+      Note(scheduler_.Complete(step.plan, previous_));
+    }
+    scheduler_.CheckInvariants();
+    scheduler_.Recycle(std::move(step.plan));
+    completed = true;
+  }
+  return planned || completed;
+}
+
+SampledTokens Simulation::Execute(const Submitted& step) {
+  const int32_t size = config_.block_size;
+  for (const kernels::BlockCopy& copy : step.plan.copies) {
+    std::copy_n(kv_.begin() + int64_t{copy.source} * size, size,
+                kv_.begin() + int64_t{copy.destination} * size);
+  }
+  // All write before anyone reads, as a layer does.
+  std::vector<std::vector<int32_t>> tokens;
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    const StepPlanEntry& entry = step.plan.entries[i];
+    const Row& row = step.rows[i];
+    tokens.push_back(row.tokens);
+    if (entry.token_from_previous >= 0) {
+      QUIRE_CHECK(entry.num_tokens == 1 && entry.first_position == row.num_known);
+      tokens.back().push_back(previous_.tokens.at(entry.token_from_previous).id);
+    }
+    uint64_t hash = RootHash(*row.spec);
+    const int64_t end = entry.first_position + entry.num_tokens;
+    QUIRE_CHECK(end <= static_cast<int64_t>(tokens.back().size())) << "a token nobody knows yet";
+    for (int64_t p = 0; p < end; ++p) {
+      hash = Mix(hash, tokens.back()[p]);
+      if (p >= entry.first_position) kv_[int64_t{row.table[p / size]} * size + p % size] = hash;
+    }
+    num_token_rows += entry.num_tokens;
+  }
+  SampledTokens sampled;
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    const StepPlanEntry& entry = step.plan.entries[i];
+    const Row& row = step.rows[i];
+    const int64_t end = entry.first_position + entry.num_tokens;
+    uint64_t hash = RootHash(*row.spec);
+    for (int64_t p = 0; p < end; ++p) {
+      hash = Mix(hash, tokens[i][p]);
+      // What an ended one reads nobody will see; the step before may have failed.
+      if (entry.sequence->finish_reason == FinishReason::kAbort) continue;
+      QUIRE_CHECK((kv_[int64_t{row.table[p / size]} * size + p % size] == hash))
+          << "sequence " << row.id << " reads what is not its own at position " << p << " of "
+          << end;
+    }
+    const auto num_generated = static_cast<int64_t>(tokens[i].size() - row.spec->prompt.size());
+    for (int32_t k = 0; k < entry.num_samples; ++k) {
+      QUIRE_CHECK(end == static_cast<int64_t>(tokens[i].size())) << "sampled in mid-sequence";
+      sampled.tokens.push_back(Draw(*row.spec, row.sample_index + k, hash, num_generated));
+    }
+  }
+  return sampled;
+}
+
+void Simulation::Note(std::vector<FinishedSequence> finished) {
+  for (const FinishedSequence& end : finished) {
+    const Sequence& sequence = *end.sequence;
+    QUIRE_CHECK(!blocks_.Holds(sequence.id)) << "sequence " << sequence.id << " still holds blocks";
+    QUIRE_CHECK((end.cause == EndCause::kFinished) ==
+                (sequence.finish_reason != FinishReason::kAbort));
+    QUIRE_CHECK(ended_.emplace(sequence.id, Ended{sequence, end.cause}).second) << "ended twice";
+  }
+}
+
+void Simulation::Run(int max_steps) {
+  for (int i = 0; i < max_steps; ++i) {
+    if (!Step()) {
+      QUIRE_CHECK(!scheduler_.HasWork()) << "stuck";
+      return;
+    }
+  }
+  QUIRE_CHECK(false) << "still running after " << max_steps << " steps";
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,123 @@
+#pragma once
+
+// Runs the scheduler and the block manager against a cache of hashes instead of tensors: the slot
+// of a token holds the hash of everything up to it, so a context that is not exactly its
+// sequence's own (a wrong table, copy, hit, or a block reused too early) is seen when it is read.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+#include "engine/kv/block_manager.h"
+#include "engine/scheduler/scheduler.h"
+
+namespace quire::engine {
+
+class FakeSink final : public TokenSink {
+ public:
+  bool CanTake(int32_t num_deltas) const override { return num_deltas <= room; }
+  void Put(TokenDelta) override {}
+  void Finish(const absl::Status&, const RequestSummary&) override {}
+
+  int32_t room = 1 << 20;
+};
+
+struct RequestSpec {
+  std::vector<int32_t> prompt;
+  int32_t max_tokens = 8;
+  int32_t n = 1;
+  uint64_t seed = 0;
+  int32_t stop_one_in = 0;  // a token ends its sequence with this odds; 0: only the length does
+  int32_t priority = 0;
+  std::string tenant;
+  std::string salt;
+  bool bypass_read = false;
+  bool bypass_write = false;
+  bool prompt_logprobs = false;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+struct SimulationConfig {
+  int32_t num_blocks = 64;
+  int32_t block_size = 4;
+  SchedulerConfig scheduler;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(const SimulationConfig& config);
+
+  // The id of its first sequence.
+  SequenceId Add(const RequestSpec& spec);
+  // Schedules, and completes what the pipeline depth asks for. Returns whether anything was
+  // planned or completed. Checks everything that must hold of a plan and after it.
+  bool Step();
+  // Until nothing is left to do.
+  void Run(int max_steps = 100000);
+
+  struct Ended {
+    Sequence sequence;
+    EndCause cause = EndCause::kFinished;
+  };
+  const std::map<SequenceId, Ended>& ended() const { return ended_; }
+  // What sample k of a request gives alone, in a world without a cache.
+  static std::vector<int32_t> Alone(const RequestSpec& spec, int32_t k);
+
+  Request& request(SequenceId first) { return *requests_.at(first); }
+  FakeSink& sink(SequenceId first) { return *sinks_.at(first); }
+  Scheduler& scheduler() { return scheduler_; }
+  BlockManager& blocks() { return blocks_; }
+  // The plan made last; its sequences, by entry, may have ended since.
+  const StepPlan& last_plan() const { return last_plan_; }
+  const std::vector<SequenceId>& planned() const { return planned_; }
+  bool Planned(SequenceId id) const;
+  StepPlanEntry Entry(SequenceId id) const;
+
+  absl::Time now = absl::UnixEpoch();
+  // Every token computed, by position: how often.
+  int64_t num_token_rows = 0;
+  int64_t max_prompt_rows = 0;
+  // The step that is run next fails.
+  bool fail_next = false;
+
+ private:
+  struct Row {
+    SequenceId id = 0;
+    RequestSpec const* spec = nullptr;
+    int32_t sample_index = 0;
+    int64_t num_known = 0;  // tokens on the host when it was planned
+    std::vector<int32_t> tokens;
+    std::vector<int32_t> table;
+  };
+  struct Submitted {
+    StepPlan plan;
+    std::vector<Row> rows;
+  };
+  void CheckPlan(const StepPlan& plan);
+  SampledTokens Execute(const Submitted& step);
+  void Note(std::vector<FinishedSequence> finished);
+  const RequestSpec& SpecOf(const Sequence& sequence) const;
+
+  const SimulationConfig config_;
+  BlockManager blocks_;
+  Scheduler scheduler_;
+  std::vector<uint64_t> kv_;                 // [num_blocks, block_size]
+  std::map<SequenceId, RequestSpec> specs_;  // by first id
+  std::map<SequenceId, std::shared_ptr<Request>> requests_;
+  std::map<SequenceId, std::shared_ptr<FakeSink>> sinks_;
+  std::map<SequenceId, Ended> ended_;
+  std::deque<Submitted> submitted_;
+  SampledTokens previous_;  // of the step run last
+  StepPlan last_plan_;
+  std::vector<SequenceId> planned_;
+  SequenceId next_id_ = 1;
+};
+
+}  // namespace quire::engine

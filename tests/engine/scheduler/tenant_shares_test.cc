@@ -1,0 +1,36 @@
+#include "engine/scheduler/tenant_shares.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace quire::engine {
+namespace {
+
+TEST(TenantSharesTest, WhoComesBackIsLiftedToTheLeastServed) {
+  TenantShares shares;
+  const auto busy = shares.Enter("busy");
+  const auto idle = shares.Enter("idle");
+  shares.Leave(idle);
+  shares.Charge(busy, 1000);
+  EXPECT_EQ(shares.served(shares.Enter("idle")), 1000);
+  EXPECT_EQ(shares.served(shares.Enter("new")), 1000);
+}
+
+TEST(TenantSharesTest, LeavingForAMomentForgetsNothing) {
+  TenantShares shares;
+  shares.Charge(shares.Enter("a"), 10);
+  const auto b = shares.Enter("b");
+  shares.Charge(b, 500);
+  shares.Leave(b);
+  EXPECT_EQ(shares.served(shares.Enter("b")), 510);  // it came in at 10
+}
+
+TEST(TenantSharesTest, IdleTenantsAreBounded) {
+  TenantShares shares;
+  for (int i = 0; i < 10000; ++i) shares.Leave(shares.Enter(std::to_string(i)));
+  EXPECT_LE(shares.num_known(), static_cast<int64_t>(TenantShares::kMaxIdle) + 1);
+}
+
+}  // namespace
+}  // namespace quire::engine

@@ -1,0 +1,97 @@
+#include "engine/frontend/tokenizer_loader.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/tokenizer/byte_alphabet.h"
+#include "engine/weights/gguf.h"
+#include "tests/engine/tokenizer/goldens.h"
+#include "tests/engine/weights/aligned_bytes.h"
+#include "tests/engine/weights/gguf_writer.h"
+
+namespace quire::engine {
+namespace {
+
+using quire::testing::AlignedBytes;
+using quire::testing::GgufWriter;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Bytes 0 to 255, "he", and the control token <|im_end|>.
+GgufWriter ByteLevelFile(const std::string& pre) {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte)
+    tokens.emplace_back(ByteCharacter(static_cast<uint8_t>(byte)));
+  tokens.push_back("he");
+  tokens.push_back("<|im_end|>");
+  std::vector<int32_t> types(tokens.size(), 1);
+  types.back() = 3;
+  GgufWriter writer;
+  writer.String("tokenizer.ggml.model", "gpt2")
+      .String("tokenizer.ggml.pre", pre)
+      .Strings("tokenizer.ggml.tokens", tokens)
+      .Array("tokenizer.ggml.token_type", GgufType::kInt32, types)
+      .Strings("tokenizer.ggml.merges", {"h e"})
+      .String("tokenizer.chat_template", "{{ messages }}")
+      .U32("tokenizer.ggml.bos_token_id", 257)
+      .U32("tokenizer.ggml.eos_token_id", 257)
+      .Bool("tokenizer.ggml.add_bos_token", true);
+  return writer;
+}
+
+TEST(TokenizerLoaderTest, ReadsGgufMetadata) {
+  GgufWriter writer = ByteLevelFile("gpt-2");
+  const AlignedBytes file(writer.Build());
+  auto contents = ParseGguf(file.span(), "tiny.gguf");
+  ASSERT_TRUE(contents.ok()) << contents.status();
+  OpenedModel model{.path = "tiny.gguf"};
+  model.gguf.emplace(std::move(contents->metadata));
+  const auto tokenizer = LoadTokenizer(model);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT(testing::IdsOf((*tokenizer)->Encode("he!<|im_end|>", {})),
+              ElementsAre(257, 256, '!', 257));
+  EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(257));
+  const auto texts = LoadSpecialTokenTexts(model, **tokenizer);
+  ASSERT_TRUE(texts.ok()) << texts.status();
+  EXPECT_EQ(texts->bos, "<|im_end|>");
+  EXPECT_EQ(texts->eos, "<|im_end|>");
+  EXPECT_EQ(*LoadChatTemplateSource(model), "{{ messages }}");
+}
+
+TEST(TokenizerLoaderTest, NamesTheFileInErrors) {
+  GgufWriter writer = ByteLevelFile("nonsense");
+  const AlignedBytes file(writer.Build());
+  auto contents = ParseGguf(file.span(), "tiny.gguf");
+  ASSERT_TRUE(contents.ok()) << contents.status();
+  OpenedModel model{.path = "dir/tiny.gguf"};
+  model.gguf.emplace(std::move(contents->metadata));
+  const absl::Status status = LoadTokenizer(model).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("dir/tiny.gguf: tokenizer.ggml.pre"));
+}
+
+TEST(TokenizerLoaderTest, ReadsHuggingFaceFiles) {
+  OpenedModel model{.path = "dir"};
+  EXPECT_EQ(LoadTokenizer(model).status().code(), absl::StatusCode::kNotFound);
+  model.hf.emplace();
+  EXPECT_EQ(LoadTokenizer(model).status().code(), absl::StatusCode::kNotFound);
+  model.hf->tokenizer_json = "{";
+  EXPECT_THAT(std::string(LoadTokenizer(model).status().message()),
+              HasSubstr("dir: tokenizer.json"));
+  model.hf->tokenizer_json = testing::ReadTestJson("tiny_split_pattern.json").dump();
+  model.hf->tokenizer_config = {{"bos_token", "<s>"}, {"eos_token", {{"content", "<|end|>"}}}};
+  const auto tokenizer = LoadTokenizer(model);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(3));
+  const auto texts = LoadSpecialTokenTexts(model, **tokenizer);
+  ASSERT_TRUE(texts.ok()) << texts.status();
+  EXPECT_EQ(texts->bos, "<s>");
+  EXPECT_EQ(texts->eos, "<|end|>");
+  EXPECT_EQ(*LoadChatTemplateSource(model), "");
+}
+
+}  // namespace
+}  // namespace quire::engine

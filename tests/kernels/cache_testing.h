@@ -1,0 +1,163 @@
+#pragma once
+
+// A paged cache of one layer with its tokens beside it in plain order, for the attention tests.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "kernels/backend.h"
+#include "kernels/float16.h"
+#include "tests/kernels/kernel_testing.h"
+
+namespace quire::testing {
+
+struct HeadShape {
+  int64_t num_heads = 4;
+  int64_t num_kv_heads = 2;
+  int64_t head_dim = 16;
+  int64_t block_size = 16;
+  kernels::DType dtype = kernels::DType::kF32;
+};
+
+// What a number becomes in a cache of this type.
+inline float Stored(kernels::DType dtype, float x) {
+  switch (dtype) {
+    case kernels::DType::kF16:
+      return kernels::F16ToF32(kernels::F32ToF16(x));
+    case kernels::DType::kBF16:
+      return kernels::Bf16ToF32(kernels::F32ToBf16(x));
+    default:
+      return x;
+  }
+}
+
+// One sequence: its Q, K and V rows, [tokens, heads, head_dim].
+struct SequenceData {
+  std::vector<float> query, key, value;
+  std::vector<int32_t> blocks;
+  int64_t length = 0;
+};
+
+inline SequenceData RandomSequence(const HeadShape& shape, int64_t length, uint64_t seed,
+                                   std::vector<int32_t> blocks) {
+  return {.query = Normal(seed, length * shape.num_heads * shape.head_dim),
+          .key = Normal(seed + 1, length * shape.num_kv_heads * shape.head_dim),
+          .value = Normal(seed + 2, length * shape.num_kv_heads * shape.head_dim),
+          .blocks = std::move(blocks),
+          .length = length};
+}
+
+// A cache on one backend whose every unwritten element is NaN.
+class PoisonedCache {
+ public:
+  PoisonedCache(kernels::Backend& backend, const HeadShape& shape, int64_t num_blocks)
+      : backend_(backend), shape_(shape) {
+    const int64_t elements =
+        num_blocks * 2 * shape.num_kv_heads * shape.block_size * shape.head_dim;
+    buffer_ = *backend.Allocate(elements * SizeOf(shape.dtype));
+    std::memset(buffer_.data(), 0xff, static_cast<size_t>(buffer_.bytes()));  // NaN in each dtype
+    view_ =
+        kernels::TensorView(buffer_.data(), shape.dtype,
+                            {num_blocks, 2, shape.num_kv_heads, shape.block_size, shape.head_dim});
+  }
+
+  // Writes tokens [begin, end) by QkvPost and returns their query rows as it gives them.
+  std::vector<float> Write(const SequenceData& sequence, int64_t begin, int64_t end,
+                           kernels::QkvPostArgs args = {}) {
+    const int64_t count = end - begin;
+    const int64_t q_size = shape_.num_heads * shape_.head_dim;
+    const int64_t kv_size = shape_.num_kv_heads * shape_.head_dim;
+    std::vector<float> rows;
+    std::vector<int32_t> positions;
+    std::vector<int64_t> slots;
+    const auto append = [&rows](const std::vector<float>& from, int64_t token, int64_t size) {
+      rows.insert(rows.end(), from.begin() + token * size, from.begin() + (token + 1) * size);
+    };
+    for (int64_t t = begin; t < end; ++t) {
+      append(sequence.query, t, q_size);
+      append(sequence.key, t, kv_size);
+      append(sequence.value, t, kv_size);
+      positions.push_back(static_cast<int32_t>(t));
+      slots.push_back(sequence.blocks[t / shape_.block_size] * shape_.block_size +
+                      t % shape_.block_size);
+    }
+    Owned<float> qkv = F32({count, q_size + 2 * kv_size}, std::move(rows));
+    Owned<float> query = F32({count, shape_.num_heads, shape_.head_dim}, std::nanf(""));
+    Owned<int32_t> position = I32({count}, positions);
+    args.query = query.view;
+    args.kv_cache = view_;
+    args.qkv = qkv.view;
+    args.positions = position.view;
+    args.slot_mapping = kernels::TensorView(slots.data(), kernels::DType::kI64, {count});
+    const absl::Status status = backend_.QkvPost(args);
+    EXPECT_TRUE(status.ok()) << status;
+    return query.values;
+  }
+
+  struct Chunk {
+    const SequenceData* sequence;
+    int64_t begin, end;
+  };
+  // Attention of chunks of several sequences in one step; rows in the order given.
+  std::vector<float> Attend(const std::vector<Chunk>& chunks,
+                            kernels::PagedAttentionArgs args = {}) {
+    const int64_t q_size = shape_.num_heads * shape_.head_dim;
+    std::vector<float> rows;
+    std::vector<int32_t> contexts, queries, starts = {0}, table;
+    size_t max_blocks = 1;
+    for (const Chunk& chunk : chunks) {
+      max_blocks = std::max(max_blocks, chunk.sequence->blocks.size());
+    }
+    for (const Chunk& chunk : chunks) {
+      const std::vector<float>& query = chunk.sequence->query;
+      rows.insert(rows.end(), query.begin() + chunk.begin * q_size,
+                  query.begin() + chunk.end * q_size);
+      contexts.push_back(static_cast<int32_t>(chunk.end));
+      queries.push_back(static_cast<int32_t>(chunk.end - chunk.begin));
+      starts.push_back(starts.back() + queries.back());
+      std::vector<int32_t> blocks = chunk.sequence->blocks;
+      blocks.resize(max_blocks, 1 << 30);  // the unused tail is never read
+      table.insert(table.end(), blocks.begin(), blocks.end());
+    }
+    const auto num_seqs = static_cast<int64_t>(chunks.size());
+    const int64_t tokens = starts.back();
+    Owned<float> in = F32({tokens, shape_.num_heads, shape_.head_dim}, std::move(rows));
+    Owned<float> out = F32({tokens, shape_.num_heads, shape_.head_dim}, std::nanf(""));
+    Owned<int32_t> block_table =
+        I32({num_seqs, static_cast<int64_t>(max_blocks)}, std::move(table));
+    const auto plan = backend_.Plan({.context_lens = contexts,
+                                     .query_lens = queries,
+                                     .num_heads = static_cast<int32_t>(shape_.num_heads),
+                                     .num_kv_heads = static_cast<int32_t>(shape_.num_kv_heads),
+                                     .head_dim = static_cast<int32_t>(shape_.head_dim),
+                                     .window = args.window});
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    Owned<int32_t> context_lens = I32({num_seqs}, contexts),
+                   query_starts = I32({num_seqs + 1}, starts);
+    args.out = out.view;
+    args.query = in.view;
+    args.kv_cache = view_;
+    args.block_table = block_table.view;
+    args.context_lens = context_lens.view;
+    args.query_starts = query_starts.view;
+    args.plan = *plan;
+    const absl::Status status = backend_.PagedAttention(args);
+    EXPECT_TRUE(status.ok()) << status;
+    return out.values;
+  }
+
+  kernels::TensorView view() const { return view_; }
+  const HeadShape& shape() const { return shape_; }
+
+ private:
+  kernels::Backend& backend_;
+  const HeadShape shape_;
+  kernels::DeviceBuffer buffer_;
+  kernels::TensorView view_;
+};
+
+}  // namespace quire::testing

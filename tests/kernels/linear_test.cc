@@ -1,0 +1,273 @@
+#include "kernels/ops/linear.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/kernels/kernel_testing.h"
+
+namespace quire::kernels {
+namespace {
+
+using testing::F32;
+using ::testing::HasSubstr;
+using testing::IsaPaths;
+using testing::MakeBackend;
+using testing::Normal;
+using testing::Owned;
+using testing::RandomWeight;
+using testing::TestWeight;
+
+constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+
+// One product on one backend.
+std::vector<float> Multiply(Backend& backend, const PreparedWeight& weight,
+                            const std::vector<float>& input, LinearArgs args = {}) {
+  const int64_t rows = static_cast<int64_t>(input.size()) / weight.cols();
+  const int64_t outputs =
+      args.activation == Activation::kSiluMul ? weight.rows() / 2 : weight.rows();
+  Owned<float> in = F32({rows, weight.cols()}, input);
+  Owned<float> out = F32({rows, outputs}, std::nanf(""));
+  args.out = out.view;
+  args.input = in.view;
+  args.weight = &weight;
+  const absl::Status status = backend.Linear(args);
+  EXPECT_TRUE(status.ok()) << status;
+  return out.values;
+}
+
+std::unique_ptr<PreparedWeight> Prepare(Backend& backend, std::span<const WeightView> parts) {
+  absl::StatusOr<std::unique_ptr<PreparedWeight>> weight = backend.PrepareWeight(parts);
+  EXPECT_TRUE(weight.ok()) << weight.status();
+  return std::move(weight).value();
+}
+
+struct Exact {
+  double value;
+  double bound;
+};
+
+// y = w . a in double, and how far float arithmetic may be from it: each of the products and sums
+// rounds once, so cols * epsilon of the sum of magnitudes; and against quantised weights every
+// activation is off by at most half a step, absmax / 254, of its block.
+Exact Reference(const TestWeight& weight, int64_t row, const float* a, bool quantized) {
+  const int64_t cols = weight.view.cols;
+  const float* w = weight.values.data() + row * cols;
+  Exact exact{0.0, 0.0};
+  double magnitude = 0.0;
+  for (int64_t k = 0; k < cols; ++k) {
+    exact.value += double{w[k]} * a[k];
+    magnitude += std::abs(double{w[k]} * a[k]);
+  }
+  if (quantized) {
+    for (int64_t b = 0; b < cols; b += 32) {
+      double absmax = 0.0, weights = 0.0;
+      for (int64_t k = b; k < b + 32; ++k) {
+        absmax = std::max(absmax, std::abs(double{a[k]}));
+        weights += std::abs(double{w[k]});
+      }
+      exact.bound += absmax / 254 * 1.001 * weights;
+      // The minimum is folded apart from the codes, so what cancels between them rounds too.
+      magnitude += absmax * weights;
+    }
+  }
+  exact.bound += static_cast<double>(cols) * kEpsilon * magnitude * 4;
+  return exact;
+}
+
+class LinearTypeTest : public ::testing::TestWithParam<WeightType> {
+ protected:
+  bool quantized() const { return !testing::IsFloat(GetParam()); }
+  // K of every kind: one block, several; any number for plain floats.
+  int64_t cols() const { return quantized() ? 512 : 172; }
+};
+
+TEST_P(LinearTypeTest, AgreesWithDoublesOnEveryPath) {
+  const TestWeight weight = RandomWeight(GetParam(), 37, cols(), 1);
+  const std::vector<float> input = Normal(2, 5 * cols());
+  for (const std::string& isa : IsaPaths()) {
+    SCOPED_TRACE(isa);
+    const auto backend = MakeBackend(isa);
+    const auto prepared = Prepare(*backend, {&weight.view, 1});
+    const std::vector<float> out = Multiply(*backend, *prepared, input);
+    for (int64_t r = 0; r < 5; ++r) {
+      for (int64_t n = 0; n < 37; ++n) {
+        const Exact exact = Reference(weight, n, input.data() + r * cols(), quantized());
+        EXPECT_NEAR(out[r * 37 + n], exact.value, exact.bound) << "row " << r << " output " << n;
+      }
+    }
+  }
+}
+
+TEST_P(LinearTypeTest, BitsDependOnTheRowAndTheWeightAlone) {
+  constexpr int64_t kRows = 83, kOutputs = 38;
+  const TestWeight weight = RandomWeight(GetParam(), kOutputs, cols(), 3);
+  const std::vector<float> input = Normal(4, kRows * cols());
+  const auto portable = MakeBackend("portable", 1);
+  const std::vector<float> want =
+      Multiply(*portable, *Prepare(*portable, {&weight.view, 1}), input);
+  int runs = 0;
+  for (const std::string& isa : IsaPaths()) {
+    for (const int threads : {1, 3}) {
+      for (const bool pack : {true, false}) {
+        if (isa == "portable" && threads == 1) continue;  // it made `want`
+        const auto backend = MakeBackend(isa, threads, pack);
+        const auto prepared = Prepare(*backend, {&weight.view, 1});
+        EXPECT_EQ(prepared->bytes() == 0, !pack);
+        // 1, 2, 4, 8 and 16 rows at a time, and what is left of each.
+        for (const int64_t chunk : {1, 3, 7, 29, 33, 83}) {
+          if (isa == "portable" && chunk != 29) continue;  // slow
+          std::vector<float> got;
+          for (int64_t r = 0; r < kRows; r += chunk) {
+            const int64_t count = std::min(chunk, kRows - r);
+            const std::vector<float> part =
+                Multiply(*backend, *prepared,
+                         std::vector<float>(input.begin() + r * cols(),
+                                            input.begin() + (r + count) * cols()));
+            got.insert(got.end(), part.begin(), part.end());
+          }
+          ASSERT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
+              << isa << " threads " << threads << " pack " << pack << " chunk " << chunk;
+          ++runs;
+        }
+      }
+    }
+  }
+  EXPECT_GE(runs, 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, LinearTypeTest, ::testing::ValuesIn(testing::kAllWeightTypes),
+                         [](const auto& type) { return std::string(Traits(type.param).name); });
+
+double Silu(double x) { return x / (1.0 + std::exp(-x)); }
+
+TEST(LinearTest, StackedPartsKeepTheirTypesAndTheirBits) {
+  const TestWeight parts[] = {RandomWeight(WeightType::kQ4_1, 40, 256, 5),
+                              RandomWeight(WeightType::kQ6_K, 24, 256, 6),
+                              RandomWeight(WeightType::kF16, 9, 256, 7)};
+  const std::vector<WeightView> views = {parts[0].view, parts[1].view, parts[2].view};
+  const std::vector<float> input = Normal(8, 6 * 256);
+  for (const std::string& isa : IsaPaths()) {
+    const auto backend = MakeBackend(isa);
+    const auto stacked = Prepare(*backend, views);
+    EXPECT_EQ(stacked->rows(), 73);
+    const std::vector<float> out = Multiply(*backend, *stacked, input);
+    int64_t first = 0;
+    for (const TestWeight& part : parts) {
+      const std::vector<float> alone =
+          Multiply(*backend, *Prepare(*backend, {&part.view, 1}), input);
+      for (int64_t r = 0; r < 6; ++r) {
+        for (int64_t n = 0; n < part.view.rows; ++n) {
+          EXPECT_EQ(out[r * 73 + first + n], alone[r * part.view.rows + n]) << isa;
+        }
+      }
+      first += part.view.rows;
+    }
+  }
+}
+
+TEST(LinearTest, BiasThenResidual) {
+  const TestWeight weight = RandomWeight(WeightType::kQ8_0, 21, 64, 9);
+  const std::vector<float> input = Normal(10, 3 * 64);
+  Owned<float> bias = F32({21}, Normal(11, 21));
+  for (const std::string& isa : IsaPaths()) {
+    const auto backend = MakeBackend(isa);
+    const auto prepared = Prepare(*backend, {&weight.view, 1});
+    const std::vector<float> plain = Multiply(*backend, *prepared, input);
+    Owned<float> residual = F32({3, 21}, Normal(12, 3 * 21));
+    const std::vector<float> out =
+        Multiply(*backend, *prepared, input, {.bias = bias.view, .residual = residual.view});
+    for (size_t i = 0; i < out.size(); ++i) {
+      EXPECT_EQ(out[i], (plain[i] + bias.values[i % 21]) + residual.values[i]) << isa;
+    }
+  }
+}
+
+TEST(LinearTest, SiluMulTakesGateThenUpOfAnyHeight) {
+  for (const int64_t height : {5, 16, 50}) {
+    for (const bool stacked : {true, false}) {
+      const TestWeight gate = RandomWeight(WeightType::kF32, height, 40, 13);
+      const TestWeight up =
+          RandomWeight(stacked ? WeightType::kBF16 : WeightType::kF32, height, 40, 14);
+      TestWeight both = gate;
+      both.bytes.insert(both.bytes.end(), up.bytes.begin(), up.bytes.end());
+      const WeightView one{WeightType::kF32, 2 * height, 40, both.bytes};
+      const std::vector<WeightView> parts =
+          stacked ? std::vector<WeightView>{gate.view, up.view} : std::vector<WeightView>{one};
+      const std::vector<float> input = Normal(15, 9 * 40);
+      Owned<float> bias = F32({2 * height}, Normal(16, 2 * height));
+      std::vector<float> first;
+      for (const std::string& isa : IsaPaths()) {
+        SCOPED_TRACE(isa);
+        const auto backend = MakeBackend(isa);
+        const std::vector<float> out =
+            Multiply(*backend, *Prepare(*backend, parts), input,
+                     {.bias = bias.view, .activation = Activation::kSiluMul});
+        for (int64_t r = 0; r < 9; ++r) {
+          for (int64_t n = 0; n < height; ++n) {
+            const Exact g = Reference(gate, n, input.data() + r * 40, false);
+            const Exact u = Reference(up, n, input.data() + r * 40, false);
+            const double gate_value = g.value + bias.values[n];
+            const double up_value = u.value + bias.values[height + n];
+            // silu's slope is at most 1.1; e^x, the quotient and the product round too.
+            const double bound =
+                (1.1 * g.bound + std::abs(gate_value) * 8 * kEpsilon) * std::abs(up_value) +
+                u.bound * (std::abs(gate_value) + 1);
+            EXPECT_NEAR(out[r * height + n], Silu(gate_value) * up_value, bound + 1e-12);
+          }
+        }
+        if (first.empty()) first = out;
+        EXPECT_EQ(out, first);
+      }
+    }
+  }
+}
+
+TEST(LinearTest, NonFiniteActivationsReachTheirOwnRowOnly) {
+  const TestWeight weight = RandomWeight(WeightType::kQ4_0, 16, 64, 17);
+  for (const float bad : {std::nanf(""), INFINITY}) {
+    std::vector<float> input = Normal(18, 3 * 64);
+    const auto portable = MakeBackend("portable");
+    const std::vector<float> clean =
+        Multiply(*portable, *Prepare(*portable, {&weight.view, 1}), input);
+    input[64 + 7] = bad;
+    for (const std::string& isa : IsaPaths()) {
+      const auto backend = MakeBackend(isa);
+      const std::vector<float> out =
+          Multiply(*backend, *Prepare(*backend, {&weight.view, 1}), input);
+      for (int n = 0; n < 16; ++n) {
+        EXPECT_EQ(out[n], clean[n]) << isa;
+        EXPECT_FALSE(std::isfinite(out[16 + n])) << isa;
+        EXPECT_EQ(out[32 + n], clean[32 + n]) << isa;
+      }
+    }
+  }
+}
+
+TEST(LinearTest, ErrorsSayWhatWantedGot) {
+  const auto backend = MakeBackend("auto");
+  const TestWeight weight = RandomWeight(WeightType::kF32, 6, 10, 19);
+  const auto prepared = Prepare(*backend, {&weight.view, 1});
+  Owned<float> in = F32({2, 9}), out = F32({2, 6});
+  LinearArgs args{.out = out.view, .input = in.view, .weight = prepared.get()};
+  EXPECT_THAT(std::string(backend->Linear(args).message()),
+              HasSubstr("input: want f32|f16|bf16 [*, 10], got f32 [2, 9]"));
+  args.weight = nullptr;
+  EXPECT_THAT(std::string(backend->Linear(args).message()), HasSubstr("weight: want"));
+
+  WeightView odd = weight.view;
+  odd.cols = 9;
+  EXPECT_THAT(std::string(backend->PrepareWeight({&odd, 1}).status().message()),
+              HasSubstr("weight: want 216 bytes for F32 [6, 9], got 240"));
+  const TestWeight other = RandomWeight(WeightType::kF32, 6, 12, 19);
+  const WeightView parts[] = {weight.view, other.view};
+  EXPECT_THAT(std::string(backend->PrepareWeight(parts).status().message()),
+              HasSubstr("parts: want 10 cols, got 12"));
+}
+
+}  // namespace
+}  // namespace quire::kernels

@@ -1,0 +1,287 @@
+#include "kernels/ops/paged_attention.h"
+
+#include <numeric>
+#include <rapidcheck.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/kernels/cache_testing.h"
+
+namespace quire::kernels {
+namespace {
+
+using testing::F32;
+using ::testing::HasSubstr;
+using testing::HeadShape;
+using testing::IsaPaths;
+using testing::MakeBackend;
+using testing::Normal;
+using testing::Owned;
+using testing::PoisonedCache;
+using testing::RandomSequence;
+using testing::SequenceData;
+using testing::Stored;
+
+constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+
+// Blocks first, first + step, ...: never neighbours.
+std::vector<int32_t> Blocks(int64_t length, int64_t block_size, int32_t first, int32_t step) {
+  std::vector<int32_t> blocks;
+  for (int64_t i = 0; i * block_size < length; ++i) {
+    blocks.push_back(first + static_cast<int32_t>(i) * step);
+  }
+  return blocks;
+}
+
+struct Features {
+  float soft_cap = 0.0f;
+  int32_t window = 0;
+  bool alibi = false;
+  bool sinks = false;
+};
+
+// One (token, head) in doubles, and how far float32 may be from it.
+void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t token, int64_t head,
+              const Features& features, float scale, const std::vector<float>& slopes,
+              const std::vector<float>& sinks, const float* got) {
+  const int64_t kv_head = head / (shape.num_heads / shape.num_kv_heads);
+  const float* q = sequence.query.data() + (token * shape.num_heads + head) * shape.head_dim;
+  const int64_t first =
+      features.window == 0 ? 0 : std::max<int64_t>(0, token - features.window + 1);
+  std::vector<double> scores;
+  double score_bound = 0.0;
+  for (int64_t j = first; j <= token; ++j) {
+    const float* k = sequence.key.data() + (j * shape.num_kv_heads + kv_head) * shape.head_dim;
+    double dot = 0.0, magnitude = 0.0;
+    for (int64_t d = 0; d < shape.head_dim; ++d) {
+      dot += double{q[d]} * Stored(shape.dtype, k[d]);
+      magnitude += std::abs(double{q[d]} * Stored(shape.dtype, k[d]));
+    }
+    double score = dot * scale;
+    double bound = static_cast<double>(shape.head_dim + 2) * kEpsilon * magnitude * scale;
+    if (features.soft_cap > 0) {
+      score = features.soft_cap * std::tanh(score / features.soft_cap);
+      bound += 8 * kEpsilon * features.soft_cap;
+    }
+    if (features.alibi) {
+      score += slopes[head] * static_cast<double>(j - token);
+      bound += 2 * kEpsilon * std::abs(score);
+    }
+    score_bound = std::max(score_bound, bound + kEpsilon * std::abs(score));
+    scores.push_back(score);
+  }
+  double maximum = *std::max_element(scores.begin(), scores.end());
+  if (features.sinks) maximum = std::max(maximum, double{sinks[head]});
+  double sum = features.sinks ? std::exp(sinks[head] - maximum) : 0.0;
+  for (double& score : scores) sum += score = std::exp(score - maximum);
+  for (int64_t d = 0; d < shape.head_dim; ++d) {
+    double want = 0.0, magnitude = 0.0;
+    for (size_t j = 0; j < scores.size(); ++j) {
+      const double v =
+          Stored(shape.dtype,
+                 sequence.value[((first + static_cast<int64_t>(j)) * shape.num_kv_heads + kv_head) *
+                                    shape.head_dim +
+                                d]);
+      want += scores[j] / sum * v;
+      magnitude += scores[j] / sum * std::abs(v);
+    }
+    // Every weight and the sum are off by the relative error of e^x: that of the score, and what
+    // e^x, rescaling by tiles and segments, and the sums round.
+    const double relative =
+        2 * score_bound + static_cast<double>(scores.size() / 8 + 32) * kEpsilon;
+    ASSERT_NEAR(got[d], want, 2 * relative * magnitude + 1e-7)
+        << "token " << token << " head " << head << " d " << d;
+  }
+}
+
+struct Case {
+  HeadShape shape;
+  Features features;
+  int64_t length;
+};
+
+class AttentionCaseTest : public ::testing::TestWithParam<Case> {};
+
+// Prefill of all but the last token in two chunks, then a decode, beside another sequence: within
+// bounds of doubles, and to the bit the same on every ISA path and any number of threads.
+TEST_P(AttentionCaseTest, AgreesWithDoublesToTheSameBitsOnEveryPath) {
+  const HeadShape shape = GetParam().shape;
+  const Features features = GetParam().features;
+  const int64_t length = GetParam().length;
+  const int64_t num_blocks = 2 * (length / shape.block_size + 1) + 1;
+  const SequenceData sequence =
+      RandomSequence(shape, length, 1, Blocks(length, shape.block_size, 1, 2));
+  const SequenceData other =
+      RandomSequence(shape, length, 9, Blocks(length, shape.block_size, 0, 2));
+  Owned<float> slopes = F32({shape.num_heads}), sinks = F32({shape.num_heads});
+  for (int64_t h = 0; h < shape.num_heads; ++h) {
+    slopes.values[h] = std::exp2(-static_cast<float>(h + 1));
+    sinks.values[h] = static_cast<float>(h) - 1.0f;
+  }
+  const float scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+  PagedAttentionArgs args{.scale = scale, .soft_cap = features.soft_cap, .window = features.window};
+  if (features.alibi) args.alibi_slopes = slopes.view;
+  if (features.sinks) args.sinks = sinks.view;
+
+  std::vector<float> first;
+  for (const std::string& isa : IsaPaths()) {
+    for (const int threads : {1, 5}) {
+      if (isa == "portable" && threads != 1) continue;
+      const auto backend = MakeBackend(isa, threads);
+      PoisonedCache cache(*backend, shape, num_blocks);
+      const int64_t half = length / 3;
+      std::vector<float> out;
+      const auto append = [&](const std::vector<float>& rows, int64_t skip) {
+        out.insert(out.end(), rows.begin() + skip * shape.num_heads * shape.head_dim, rows.end());
+      };
+      cache.Write(sequence, 0, half);
+      append(cache.Attend({{&sequence, 0, half}}, args), 0);
+      cache.Write(sequence, half, length - 1);
+      cache.Write(other, 0, 5);
+      append(cache.Attend({{&other, 0, 5}, {&sequence, half, length - 1}}, args), 5);
+      cache.Write(sequence, length - 1, length);
+      append(cache.Attend({{&sequence, length - 1, length}}, args), 0);
+      if (first.empty()) {
+        first = out;
+        for (int64_t t = 0; t < length; t += t < 40 || t + 40 > length ? 1 : 17) {
+          for (int64_t h = 0; h < shape.num_heads; ++h) {
+            CheckRow(shape, sequence, t, h, features, scale, slopes.values, sinks.values,
+                     out.data() + (t * shape.num_heads + h) * shape.head_dim);
+          }
+        }
+      }
+      ASSERT_EQ(std::memcmp(out.data(), first.data(), first.size() * sizeof(float)), 0)
+          << isa << " threads " << threads;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, AttentionCaseTest,
+    ::testing::Values(
+        Case{{4, 4, 8, 16, DType::kF32}, {}, 50},     // MHA, the narrowest head
+        Case{{3, 1, 64, 16, DType::kF16}, {}, 600},   // GQA of 3 over three segments
+        Case{{8, 1, 24, 32, DType::kBF16}, {}, 270},  // MQA, half a vector over
+        Case{{2, 1, 256, 16, DType::kF16}, {}, 40},   // the widest head
+        Case{{7, 1, 40, 16, DType::kF32}, {}, 70},    // an odd group
+        Case{{40, 1, 16, 16, DType::kF32}, {}, 20},   // more heads than an item's rows
+        Case{{4, 2, 16, 16, DType::kF32}, {.window = 1}, 40},
+        Case{{4, 2, 16, 16, DType::kF16}, {.window = 100}, 600},  // leaves whole segments behind
+        Case{{6, 2, 16, 16, DType::kF32}, {.alibi = true}, 300},
+        Case{{4, 2, 16, 32, DType::kF32}, {.sinks = true}, 300},
+        Case{{4, 2, 16, 16, DType::kF32}, {.soft_cap = 2.0f}, 70},
+        Case{{4, 2, 32, 16, DType::kBF16},
+             {.soft_cap = 30.0f, .window = 37, .alibi = true, .sinks = true},
+             330}));
+
+TEST(PagedAttentionTest, AnyChunksOfAnyBatchGiveTheBitsOfOneByOne) {
+  const HeadShape shape{.num_heads = 3, .num_kv_heads = 1, .head_dim = 16};
+  constexpr int64_t kLength = 540;
+  const SequenceData a = RandomSequence(shape, kLength, 1, Blocks(kLength, 16, 1, 2));
+  const SequenceData b = RandomSequence(shape, kLength, 5, Blocks(kLength, 16, 0, 2));
+  const auto single = MakeBackend("auto", 1);
+  PoisonedCache reference(*single, shape, 80);
+  std::vector<float> want;
+  for (int64_t t = 0; t < kLength; ++t) {
+    reference.Write(a, t, t + 1);
+    const std::vector<float> row = reference.Attend({{&a, t, t + 1}}, {.scale = 0.25f});
+    want.insert(want.end(), row.begin(), row.end());
+  }
+  const auto backend = MakeBackend("auto", 3);
+  EXPECT_TRUE(rc::check([&] {
+    PoisonedCache cache(*backend, shape, 80);
+    std::vector<float> got;
+    int64_t done = 0, other = 0;
+    while (done < kLength) {
+      const int64_t count =
+          std::min(kLength - done,
+                   *rc::gen::oneOf(rc::gen::inRange<int64_t>(1, 300), rc::gen::just<int64_t>(1)));
+      const int64_t more = std::min(kLength - other, *rc::gen::inRange<int64_t>(0, 40));
+      std::vector<PoisonedCache::Chunk> chunks;
+      if (more > 0) {
+        cache.Write(b, other, other + more);
+        chunks.push_back({&b, other, other + more});
+      }
+      cache.Write(a, done, done + count);
+      chunks.push_back({&a, done, done + count});
+      const std::vector<float> rows = cache.Attend(chunks, {.scale = 0.25f});
+      got.insert(got.end(), rows.begin() + more * 3 * 16, rows.end());
+      done += count;
+      other += more;
+    }
+    RC_ASSERT(got.size() == want.size());
+    RC_ASSERT(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)) == 0);
+  }));
+}
+
+TEST(PagedAttentionTest, LaterTokensThatOverflowDoNotReachEarlierOnes) {
+  const HeadShape shape{.num_heads = 2, .num_kv_heads = 1, .head_dim = 16, .dtype = DType::kF16};
+  SequenceData sequence = RandomSequence(shape, 20, 3, {0, 1});
+  const auto backend = MakeBackend("auto");
+  PoisonedCache clean(*backend, shape, 2), bad(*backend, shape, 2);
+  clean.Write(sequence, 0, 20);
+  const std::vector<float> want = clean.Attend({{&sequence, 0, 20}}, {.scale = 0.25f});
+  for (int64_t d = 0; d < 16; ++d) sequence.value[18 * 16 + d] = 1e30f;  // infinity in f16
+  bad.Write(sequence, 0, 20);
+  const std::vector<float> got = bad.Attend({{&sequence, 0, 20}}, {.scale = 0.25f});
+  EXPECT_EQ(std::memcmp(got.data(), want.data(), 18 * 2 * 16 * sizeof(float)), 0);
+  EXPECT_FALSE(std::isfinite(got[18 * 2 * 16]));
+}
+
+TEST(PagedAttentionTest, ThePlanBeforeTheLastStaysValid) {
+  const auto backend = MakeBackend("auto");
+  const std::vector<int32_t> one = {1}, two = {2};
+  const auto plan = [&](const std::vector<int32_t>& lens) {
+    return *backend->Plan({.context_lens = lens,
+                           .query_lens = lens,
+                           .num_heads = 1,
+                           .num_kv_heads = 1,
+                           .head_dim = 8});
+  };
+  const AttentionPlan* first = plan(one);
+  EXPECT_NE(plan(two), first);
+  EXPECT_EQ(plan(two), first);
+}
+
+TEST(PagedAttentionTest, ErrorsSayWhatWantedGot) {
+  const auto backend = MakeBackend("auto");
+  Owned<float> query = F32({1, 4, 16});
+  Owned<float> cache = F32({2, 2, 3, 16, 16});
+  Owned<int32_t> table = testing::I32({1, 1}, {0}), lens = testing::I32({1}, {17}),
+                 starts = testing::I32({2}, {0, 1});
+  const std::vector<int32_t> context = {17}, one = {1};
+  AttentionPlanArgs plan_args{.context_lens = context,
+                              .query_lens = one,
+                              .num_heads = 4,
+                              .num_kv_heads = 2,
+                              .head_dim = 16};
+  PagedAttentionArgs args{.out = query.view,
+                          .query = query.view,
+                          .kv_cache = cache.view,
+                          .block_table = table.view,
+                          .context_lens = lens.view,
+                          .query_starts = starts.view,
+                          .scale = 1.0f};
+  const auto message = [&] { return std::string(backend->PagedAttention(args).message()); };
+  EXPECT_THAT(message(), HasSubstr("num_heads a multiple of num_kv_heads = 3, got 4"));
+  args.kv_cache = TensorView(cache.values.data(), DType::kF32, {2, 2, 2, 16, 16});
+  EXPECT_THAT(message(), HasSubstr("plan: want one from Backend::Plan, got none"));
+  args.plan = *backend->Plan(plan_args);
+  EXPECT_THAT(message(), HasSubstr("block_table: want blocks for 17 tokens, got 16"));
+  args.window = 5;
+  EXPECT_THAT(message(), HasSubstr("plan: want one for"));
+  args.window = 0;
+  args.kv_cache = TensorView(cache.values.data(), DType::kF32, {2, 2, 2, 8, 16});
+  EXPECT_THAT(message(), HasSubstr("block_size that is a multiple of 16"));
+  args.query = TensorView(query.values.data(), DType::kF32, {1, 4, 12});
+  EXPECT_THAT(message(), HasSubstr("head_dim a multiple of 8, at most 256, got 12"));
+  plan_args.query_lens = context;
+  const std::vector<int32_t> short_context = {3};
+  plan_args.context_lens = short_context;
+  EXPECT_THAT(std::string(backend->Plan(plan_args).status().message()),
+              HasSubstr("query_len in [0, 3], got 17"));
+}
+
+}  // namespace
+}  // namespace quire::kernels

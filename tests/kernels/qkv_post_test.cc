@@ -1,0 +1,153 @@
+#include "kernels/ops/qkv_post.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/kernels/cache_testing.h"
+
+namespace quire::kernels {
+namespace {
+
+using testing::F32;
+using ::testing::HasSubstr;
+using testing::HeadShape;
+using testing::IsaPaths;
+using testing::MakeBackend;
+using testing::Owned;
+using testing::PoisonedCache;
+using testing::RandomSequence;
+using testing::SequenceData;
+using testing::Stored;
+
+constexpr int64_t kTokens = 37;
+
+std::vector<float> RopeTable(int64_t positions, int64_t rope_dim) {
+  std::vector<float> table;
+  for (int64_t p = 0; p < positions; ++p) {
+    for (int64_t i = 0; i < rope_dim / 2; ++i) {
+      const double angle =
+          static_cast<double>(p) *
+          std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(rope_dim));
+      table.push_back(static_cast<float>(std::cos(angle)));
+      table.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  return table;
+}
+
+// A rotated head by the definition, in doubles.
+std::vector<double> Rotate(const float* x, int64_t head_dim, int64_t rope_dim, const float* table,
+                           RopeLayout layout) {
+  std::vector<double> out(x, x + head_dim);
+  if (layout == RopeLayout::kNone) return out;
+  const int64_t half = rope_dim / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const int64_t a = layout == RopeLayout::kInterleaved ? 2 * i : i;
+    const int64_t b = layout == RopeLayout::kInterleaved ? 2 * i + 1 : i + half;
+    const double cos = table[2 * i], sin = table[2 * i + 1];
+    out[a] = x[a] * cos - x[b] * sin;
+    out[b] = x[a] * sin + x[b] * cos;
+  }
+  return out;
+}
+
+class QkvPostTest : public ::testing::TestWithParam<RopeLayout> {};
+
+TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int64_t head_dim : {8, 24, 64}) {
+      const HeadShape shape{.num_heads = 3,
+                            .num_kv_heads = 2,
+                            .head_dim = head_dim,
+                            .block_size = 16,
+                            .dtype = dtype};
+      const int64_t rope_dim = head_dim == 24 ? 16 : head_dim;  // dimensions past it pass through
+      const SequenceData sequence = RandomSequence(shape, kTokens, 1, {4, 0, 2});
+      Owned<float> table = F32({kTokens, rope_dim / 2, 2}, RopeTable(kTokens, rope_dim));
+      QkvPostArgs args{.rope_table = table.view, .rope_layout = GetParam()};
+      const auto portable = MakeBackend("portable", 1);
+      PoisonedCache reference(*portable, shape, 5);
+      const std::vector<float> query = reference.Write(sequence, 0, kTokens, args);
+
+      const double epsilon = std::numeric_limits<float>::epsilon();
+      for (int64_t t = 0; t < kTokens; ++t) {
+        const float* angles = table.values.data() + t * rope_dim;
+        for (int64_t h = 0; h < 3; ++h) {
+          const int64_t at = (t * 3 + h) * head_dim;
+          const auto want =
+              Rotate(sequence.query.data() + at, head_dim, rope_dim, angles, GetParam());
+          for (int64_t d = 0; d < head_dim; ++d) {
+            ASSERT_NEAR(query[at + d], want[d], 2 * epsilon * 8) << t << " " << h << " " << d;
+          }
+        }
+        // K by the layout that the CPU documents: [head_dim][16] tiles; V [token][head_dim].
+        for (int64_t h = 0; h < 2; ++h) {
+          const int64_t at = (t * 2 + h) * head_dim;
+          const auto want =
+              Rotate(sequence.key.data() + at, head_dim, rope_dim, angles, GetParam());
+          const int64_t head = (sequence.blocks[t / 16] * 4 + h) * 16 * head_dim;
+          const auto stored = [&](int64_t element) -> float {
+            if (dtype == DType::kF32) return reference.view().data<float>()[element];
+            const uint16_t bits = reference.view().data<uint16_t>()[element];
+            return dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
+          };
+          const double ulp = dtype == DType::kF32   ? epsilon
+                             : dtype == DType::kF16 ? 0x1p-10
+                                                    : 0x1p-7;
+          for (int64_t d = 0; d < head_dim; ++d) {
+            ASSERT_NEAR(stored(head + d * 16 + t % 16), want[d], ulp * 8);
+            ASSERT_EQ(stored(head + 2 * 16 * head_dim + t % 16 * head_dim + d),
+                      Stored(dtype, sequence.value[at + d]));
+          }
+        }
+      }
+
+      for (const std::string& isa : IsaPaths()) {
+        for (const int64_t chunk : {int64_t{1}, int64_t{10}, kTokens}) {
+          const auto backend = MakeBackend(isa, 3);
+          PoisonedCache cache(*backend, shape, 5);
+          std::vector<float> got;
+          for (int64_t t = 0; t < kTokens; t += chunk) {
+            const auto rows = cache.Write(sequence, t, std::min(t + chunk, kTokens), args);
+            got.insert(got.end(), rows.begin(), rows.end());
+          }
+          ASSERT_EQ(std::memcmp(got.data(), query.data(), query.size() * sizeof(float)), 0) << isa;
+          ASSERT_EQ(std::memcmp(cache.view().raw(), reference.view().raw(),
+                                static_cast<size_t>(cache.view().num_bytes())),
+                    0)
+              << isa << " chunks of " << chunk;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, QkvPostTest,
+                         ::testing::Values(RopeLayout::kNone, RopeLayout::kInterleaved,
+                                           RopeLayout::kHalfSplit));
+
+TEST(QkvPostErrorTest, ErrorsSayWhatWantedGot) {
+  const auto backend = MakeBackend("auto");
+  Owned<float> query = F32({2, 4, 16}), cache = F32({2, 2, 2, 16, 16}), qkv = F32({2, 8 * 16}),
+               table = F32({4, 9, 2});
+  Owned<int32_t> positions = testing::I32({2}, {0, 4});
+  std::vector<int64_t> slots = {0, 32};
+  QkvPostArgs args{.query = query.view,
+                   .kv_cache = cache.view,
+                   .qkv = qkv.view,
+                   .positions = positions.view,
+                   .slot_mapping = TensorView(slots.data(), DType::kI64, {2})};
+  const auto message = [&] { return std::string(backend->QkvPost(args).message()); };
+  EXPECT_THAT(message(), HasSubstr("slot_mapping: want slots in [0, 32), got 32"));
+  slots[1] = 31;
+  args.rope_layout = RopeLayout::kHalfSplit;
+  args.rope_table = table.view;
+  EXPECT_THAT(message(), HasSubstr("rope_table: want rope_dim / 2 at most 8"));
+  args.rope_table = TensorView(table.values.data(), DType::kF32, {4, 8, 2});
+  EXPECT_THAT(message(), HasSubstr("positions: want positions in [0, 4), got 4"));
+  args.qkv = F32({2, 7 * 16}).view;
+  EXPECT_THAT(message(), HasSubstr("qkv: want f32|f16|bf16 [2, 128], got f32 [2, 112]"));
+}
+
+}  // namespace
+}  // namespace quire::kernels

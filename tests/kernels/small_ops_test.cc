@@ -1,0 +1,93 @@
+// Embed, GatherRows, CopyBlocks, memory and the registry.
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/kernels/kernel_testing.h"
+
+namespace quire::kernels {
+namespace {
+
+using testing::F32;
+using ::testing::HasSubstr;
+using testing::I32;
+using testing::MakeBackend;
+using testing::Normal;
+using testing::Owned;
+using testing::RandomWeight;
+
+TEST(EmbedTest, ScalesAndChecksIds) {
+  const auto backend = MakeBackend("auto");
+  const testing::TestWeight table = RandomWeight(WeightType::kQ5_1, 20, 64, 1);
+  const auto weight = *backend->PrepareWeight({&table.view, 1});
+  Owned<float> out = F32({2, 64});
+  Owned<int32_t> ids = I32({2}, {19, 3});
+  EmbedArgs args{.out = out.view, .token_ids = ids.view, .weight = weight.get(), .scale = 1.5f};
+  ASSERT_TRUE(backend->Embed(args).ok());
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(out.values[i], table.values[19 * 64 + i] * 1.5f);
+    EXPECT_EQ(out.values[64 + i], table.values[3 * 64 + i] * 1.5f);
+  }
+  ids.values[1] = 20;
+  EXPECT_THAT(std::string(backend->Embed(args).message()),
+              HasSubstr("token_ids: want ids in [0, 20), got 20"));
+}
+
+TEST(GatherRowsTest, TakesRowsInAnyOrder) {
+  const auto backend = MakeBackend("auto");
+  Owned<float> input = F32({4, 3}, Normal(1, 12)), out = F32({3, 3});
+  Owned<int32_t> rows = I32({3}, {3, 0, 3});
+  ASSERT_TRUE(backend->GatherRows({.out = out.view, .input = input.view, .rows = rows.view}).ok());
+  for (int i = 0; i < 9; ++i) {
+    EXPECT_EQ(out.values[i], input.values[rows.values[i / 3] * 3 + i % 3]);
+  }
+  rows.values[2] = -1;
+  const absl::Status status =
+      backend->GatherRows({.out = out.view, .input = input.view, .rows = rows.view});
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rows: want rows in [0, 4), got -1"));
+}
+
+TEST(CopyBlocksTest, CopiesWholeBlocksAndNothingElse) {
+  const auto backend = MakeBackend("auto");
+  Owned<float> cache = F32({4, 2, 1, 16, 8}, Normal(1, 4 * 256));
+  std::vector<float> want = cache.values;
+  std::copy_n(want.begin() + 256, 256, want.begin() + 3 * 256);
+  const std::vector<BlockCopy> copies = {{.source = 1, .destination = 3}};
+  ASSERT_TRUE(backend->CopyBlocks({.kv_cache = cache.view, .copies = copies}).ok());
+  EXPECT_EQ(cache.values, want);
+  const std::vector<BlockCopy> bad = {{.source = 4, .destination = 0}};
+  EXPECT_THAT(std::string(backend->CopyBlocks({.kv_cache = cache.view, .copies = bad}).message()),
+              HasSubstr("copies: want blocks in [0, 4), got 4"));
+}
+
+TEST(AllocateTest, IsZeroedAlignedAndRefusesTheAbsurd) {
+  const auto backend = MakeBackend("auto");
+  for (const int64_t bytes : {int64_t{0}, int64_t{5}, int64_t{5} << 20}) {
+    const auto buffer = backend->Allocate(bytes);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % 64, 0);
+    for (int64_t i = 0; i < bytes; i += 4097) {
+      ASSERT_EQ(static_cast<const char*>(buffer->data())[i], 0);
+    }
+  }
+  EXPECT_EQ(backend->Allocate(int64_t{1} << 60).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_GT(backend->available_bytes(), 0);
+}
+
+TEST(BackendRegistryTest, SaysWhatThisBuildHas) {
+  const auto message = [](const BackendOptions& options) {
+    return std::string(CreateBackend(options).status().message());
+  };
+  EXPECT_THAT(message({.name = "cuda"}), HasSubstr("want one of auto|cpu"));
+  EXPECT_THAT(message({.cpu_isa = "sse9"}), HasSubstr("portable, got sse9"));
+  EXPECT_THAT(message({.num_threads = -1}), HasSubstr("num_threads: want 0 to"));
+  const auto backend = *CreateBackend({.cpu_isa = "portable", .num_threads = 3});
+  EXPECT_EQ(backend->info().name, "cpu");
+  EXPECT_EQ(backend->info().isa_path, "portable");
+  EXPECT_EQ(backend->info().num_threads, 3);
+  EXPECT_GE((*CreateBackend({}))->info().num_threads, 1);
+}
+
+}  // namespace
+}  // namespace quire::kernels

@@ -1,0 +1,277 @@
+#include "tests/server/fake_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+#include "base/strings.h"
+
+namespace quire::testing {
+namespace {
+
+constexpr int32_t kVocabSize = 1000;
+constexpr uint64_t kDrawnSeed = 7;
+
+}  // namespace
+
+struct FakeEngine::Running : engine::SubmittedRequest {
+  const std::string& request_id() const override { return params.request_id; }
+  void Cancel() override { cancelled = true; }
+
+  engine::GenerateParams params;
+  std::shared_ptr<engine::TokenSink> sink;
+  absl::Status refused;  // by the "frontend"
+  std::atomic<bool> cancelled = false;
+  int32_t position = 0;
+};
+
+FakeEngine::FakeEngine(FakeEngineOptions options)
+    : options_(std::move(options)), held_(options_.held), thread_([this] { Run(); }) {
+  model_info_.name = "fake-model";
+  model_info_.architecture = "llama";
+  model_info_.vocab_size = kVocabSize;
+  model_info_.max_model_len = 2048;
+  model_info_.kv_bytes_per_token = 23040;
+  model_info_.has_chat_template = true;
+  model_info_.bos_id = 1;
+  model_info_.end_ids = {2, 3};
+  server_info_.version = "1.2.3";
+  server_info_.backend = "cpu";
+  server_info_.isa_path = "portable";
+  server_info_.block_size = 16;
+  server_info_.hash_scheme = "xxh3-128";
+}
+
+FakeEngine::~FakeEngine() {
+  {
+    base::MutexLock lock(mu_);
+    stopping_ = true;
+    held_ = false;
+    for (const auto& request : running_) request->Cancel();
+  }
+  changed_.NotifyAll();
+  thread_.join();
+}
+
+void FakeEngine::Release() {
+  base::MutexLock lock(mu_);
+  held_ = false;
+  changed_.NotifyAll();
+}
+
+int64_t FakeEngine::num_running() const {
+  base::MutexLock lock(mu_);
+  return static_cast<int64_t>(running_.size());
+}
+
+engine::GenerateParams FakeEngine::last_params() const {
+  base::MutexLock lock(mu_);
+  return last_params_;
+}
+
+bool FakeEngine::WaitFor(const std::function<bool()>& condition) const {
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    base::MutexLock lock(mu_);
+    changed_.WaitFor(mu_, std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> FakeEngine::Submit(
+    engine::GenerateParams params, std::shared_ptr<engine::TokenSink> sink) {
+  base::MutexLock lock(mu_);
+  if (draining_) return absl::UnavailableError("draining");
+  if (!params.model.empty() && params.model != model_info_.name) {
+    return absl::NotFoundError(absl::StrFormat("model: \"%s\" is not served here", params.model));
+  }
+  for (const auto& request : running_) {
+    if (request->params.request_id == params.request_id) {
+      return absl::AlreadyExistsError("request_id: is running");
+    }
+  }
+  if (running_.size() >= static_cast<size_t>(options_.max_requests)) {
+    return absl::ResourceExhaustedError("the queue is full");
+  }
+  last_params_ = params;
+  auto request = std::make_shared<Running>();
+  request->refused = engine::Validate(params.sampling, params.stop, params.output, params.cache,
+                                      params.sched, kVocabSize);
+  request->params = std::move(params);
+  request->sink = std::move(sink);
+  running_.push_back(request);
+  changed_.NotifyAll();
+  return request;
+}
+
+absl::Status FakeEngine::Abort(std::string_view request_id, std::string_view owner) {
+  base::MutexLock lock(mu_);
+  for (const auto& request : running_) {
+    if (request->params.request_id == request_id && request->params.owner == owner) {
+      request->Cancel();
+      return absl::OkStatus();
+    }
+  }
+  return absl::NotFoundError(absl::StrFormat("request_id: you have no \"%s\" running", request_id));
+}
+
+absl::Status FakeEngine::RunOnFrontend(std::function<void()> work) {
+  base::MutexLock lock(mu_);
+  if (work_.size() >= 4) return absl::ResourceExhaustedError("the frontend is busy");
+  work_.push_back(std::move(work));
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<engine::Piece>> FakeEngine::Tokenize(std::string_view text,
+                                                                bool add_special_tokens,
+                                                                bool parse_special_tokens) const {
+  std::vector<engine::Piece> pieces;
+  if (add_special_tokens) pieces.push_back({.id = 1, .piece = "<s>"});
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto begin = static_cast<int64_t>(i);
+    pieces.push_back({.id = static_cast<unsigned char>(text[i]),
+                      .piece = std::string(text.substr(i, 1)),
+                      .begin = begin,
+                      .end = begin + 1});
+  }
+  if (parse_special_tokens) pieces.push_back({.id = 2, .piece = "parsed"});
+  return pieces;
+}
+
+absl::StatusOr<std::string> FakeEngine::Detokenize(const engine::TokenIds& ids,
+                                                   bool skip_special_tokens) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= kVocabSize) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("token_ids: want 0..%d, got %d", kVocabSize - 1, id));
+    }
+    if (!skip_special_tokens || id > 3) text.push_back(static_cast<char>(id));
+  }
+  return text;
+}
+
+absl::StatusOr<std::string> FakeEngine::ApplyChatTemplate(const engine::ChatMessages& messages,
+                                                          bool add_generation_prompt) const {
+  std::string text;
+  for (const engine::ChatMessage& message : messages) {
+    absl::StrAppend(&text, message.role, ": ", message.content, "\n");
+  }
+  if (add_generation_prompt) absl::StrAppend(&text, "assistant: ");
+  return text;
+}
+
+engine::Stats FakeEngine::stats() const {
+  base::MutexLock lock(mu_);
+  engine::Stats stats;
+  stats.num_running = static_cast<int64_t>(running_.size());
+  stats.num_waiting = 3;
+  stats.blocks_total = 10;
+  stats.blocks_free = 5;
+  stats.blocks_cached = 3;
+  stats.blocks_held = 2;
+  stats.prompt_tokens_computed = 11;
+  stats.prompt_tokens_cached = 12;
+  stats.generated_tokens = num_generated_;
+  stats.recomputed_tokens = 14;
+  stats.block_copies = 15;
+  stats.preemptions = 16;
+  stats.steps = 17;
+  stats.requests_rejected = 18;
+  stats.finished_by_reason = {0, 21, 22, 23};
+  stats.ttft = {.bounds = {0.1, 1.0}, .counts = {4, 5, 6}, .sum = 12.5};
+  stats.tpot = {.bounds = {0.01}, .counts = {1, 0}, .sum = 0.005};
+  stats.draining = draining_;
+  return stats;
+}
+
+void FakeEngine::StartDrain() {
+  base::MutexLock lock(mu_);
+  draining_ = true;
+}
+
+absl::Status FakeEngine::WaitIdle(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  base::MutexLock lock(mu_);
+  while (!running_.empty()) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("requests still run");
+    changed_.WaitFor(mu_, absl::ToChronoNanoseconds(left));
+  }
+  return absl::OkStatus();
+}
+
+void FakeEngine::Run() {
+  while (true) {
+    std::vector<std::shared_ptr<Running>> requests;
+    std::vector<std::function<void()>> work;
+    {
+      base::MutexLock lock(mu_);
+      if (stopping_ && running_.empty() && work_.empty()) return;
+      // Cancellation and stalled sinks are looked at each millisecond.
+      if (work_.empty()) changed_.WaitFor(mu_, std::chrono::milliseconds(1));
+      work.swap(work_);
+      requests = running_;
+      if (held_) {  // a cancelled request ends at once even so
+        std::erase_if(requests, [](const auto& request) { return !request->cancelled; });
+      }
+    }
+    for (const auto& item : work) item();
+    std::vector<std::shared_ptr<Running>> ended;
+    for (const auto& request : requests) {
+      if (Step(*request)) ended.push_back(request);
+    }
+    base::MutexLock lock(mu_);
+    std::erase_if(running_, [&](const auto& request) {
+      return std::ranges::find(ended, request) != ended.end();
+    });
+    changed_.NotifyAll();
+  }
+}
+
+bool FakeEngine::Step(Running& request) {
+  const engine::GenerateParams& params = request.params;
+  const int32_t n = params.sampling.n;
+  engine::RequestSummary summary;
+  summary.usage.prompt_tokens = 5;
+  summary.usage.cached_tokens = 2;
+  summary.usage.completion_tokens = request.position * n;
+  summary.timings.ttft = absl::Milliseconds(250);
+  const auto finish = [&](const absl::Status& status) {
+    request.sink->Finish(status, summary);
+    return true;
+  };
+  if (!request.refused.ok()) return finish(request.refused);
+  if (request.cancelled) return finish(absl::CancelledError("cancelled"));
+  if (absl::Now() > params.deadline) return finish(absl::DeadlineExceededError("too late"));
+  if (!request.sink->CanTake(n)) {
+    ++num_stalled_steps_;
+    return false;
+  }
+  const int32_t position = request.position++;
+  const bool last =
+      request.position == params.stop.max_tokens.value_or(options_.default_max_tokens);
+  for (int32_t k = 0; k < n; ++k) {
+    engine::TokenDelta delta{.index = k};
+    delta.text = options_.token_text ? options_.token_text(k, position)
+                                     : std::string(absl::StrCat(k, ":", position, " "));
+    delta.token_ids = {100 * k + position};
+    if (params.output.top_logprobs) {
+      delta.logprobs.push_back({.chosen = {.token_id = 100 * k + position, .logprob = -0.5f}});
+    }
+    if (last) delta.finish_reason = engine::FinishReason::kLength;
+    delta.seed = params.sampling.seed.value_or(kDrawnSeed) + static_cast<uint64_t>(k);
+    request.sink->Put(std::move(delta));
+    ++num_generated_;
+  }
+  summary.usage.completion_tokens += n;
+  return last && finish(absl::OkStatus());
+}
+
+}  // namespace quire::testing

@@ -1,0 +1,282 @@
+// The other services, and what the server serves to whom, over real gRPC on loopback.
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
+#include "gtest/gtest.h"
+
+#include "tests/server/certificates.h"
+#include "tests/server/temp_file.h"
+#include "tests/server/test_server.h"
+
+namespace quire::server {
+namespace {
+
+using quire::testing::CallOptions;
+using quire::testing::FakeEngine;
+using quire::testing::HasDetails;
+using quire::testing::Health;
+using quire::testing::Identity;
+using quire::testing::MakeAuthority;
+using quire::testing::MakeIdentity;
+using quire::testing::Outcome;
+using quire::testing::Prompt;
+using quire::testing::ReadAll;
+using quire::testing::RpcClient;
+using quire::testing::TestServer;
+using quire::testing::WriteTempFile;
+using ::testing::HasSubstr;
+
+TEST(TokenServiceTest, Answers) {
+  TestServer server;
+  RpcClient client(server.grpc->address());
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text("a\xC3\xBC");
+  auto tokens = client.Tokenize(tokenize);
+  ASSERT_TRUE(tokens.status.ok()) << tokens.status;
+  ASSERT_EQ(tokens.response.tokens_size(), 4);
+  EXPECT_EQ(tokens.response.tokens(0).piece(), "<s>");  // added by default
+  EXPECT_EQ(tokens.response.tokens(1).id(), 'a');
+  EXPECT_EQ(tokens.response.tokens(3).begin(), 2u);
+  EXPECT_EQ(tokens.response.tokens(3).end(), 3u);
+  EXPECT_EQ(tokens.response.tokens(3).piece(), "\xEF\xBF\xBD");  // half a character
+  tokenize.set_add_special_tokens(false);
+  tokenize.set_parse_special_tokens(true);
+  tokens = client.Tokenize(tokenize);
+  EXPECT_EQ(tokens.response.tokens(0).piece(), "a");
+  EXPECT_EQ(tokens.response.tokens(3).piece(), "parsed");
+
+  v1::DetokenizeRequest detokenize;
+  for (const int id : {1, int{'h'}, int{'i'}}) detokenize.add_token_ids(id);
+  EXPECT_EQ(client.Detokenize(detokenize).response.text(), "hi");
+  detokenize.set_skip_special_tokens(false);
+  EXPECT_EQ(client.Detokenize(detokenize).response.text(), "\x01hi");
+  detokenize.add_token_ids(1000);
+  const auto refused = client.Detokenize(detokenize);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument);
+  google::rpc::BadRequest bad_request;
+  EXPECT_TRUE(HasDetails(refused, bad_request));
+
+  v1::ApplyChatTemplateRequest chat;
+  EXPECT_EQ(client.ApplyChatTemplate(chat).status.code(), absl::StatusCode::kInvalidArgument);
+  chat.mutable_chat()->add_messages()->set_role("user");
+  EXPECT_EQ(client.ApplyChatTemplate(chat).response.text(), "user: \nassistant: ");
+  chat.set_add_generation_prompt(false);
+  EXPECT_EQ(client.ApplyChatTemplate(chat).response.text(), "user: \n");
+  chat.set_model("another");
+  EXPECT_EQ(client.ApplyChatTemplate(chat).status.code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ControlServiceTest, Answers) {
+  TestServer server;
+  RpcClient client(server.grpc->address());
+  const auto models = client.ListModels();
+  ASSERT_TRUE(models.status.ok()) << models.status;
+  ASSERT_EQ(models.response.models_size(), 1);
+  EXPECT_EQ(models.response.models(0).name(), "fake-model");
+  v1::GetModelInfoRequest request;
+  const auto info = client.GetModelInfo(request);
+  EXPECT_EQ(info.response.model().kv_bytes_per_token(), 23040u);
+  EXPECT_EQ(info.response.model().bos_id(), 1);
+  EXPECT_EQ(info.response.model().end_ids_size(), 2);
+  request.set_model("another");
+  EXPECT_EQ(client.GetModelInfo(request).status.code(), absl::StatusCode::kNotFound);
+  const auto server_info = client.GetServerInfo();
+  EXPECT_EQ(server_info.response.version(), "1.2.3");
+  EXPECT_EQ(server_info.response.isa_path(), "portable");
+  EXPECT_EQ(server_info.response.hash_scheme(), "xxh3-128");
+  const auto stats = client.GetStats();
+  EXPECT_EQ(stats.response.queue().num_waiting(), 3u);
+  EXPECT_EQ(stats.response.blocks().free(), 5u);
+  EXPECT_EQ(stats.response.blocks().cached(), 3u);
+  EXPECT_EQ(stats.response.blocks().held(), 2u);
+  EXPECT_EQ(stats.response.tokens().prompt_cached(), 12u);
+  EXPECT_EQ(stats.response.tokens().recomputed(), 14u);
+  EXPECT_EQ(stats.response.sequences().finished_abort(), 23u);
+  EXPECT_FALSE(stats.response.draining());
+}
+
+TEST(ControlServiceTest, AbortEndsARequest) {
+  TestServer server({.default_max_tokens = 1 << 30});
+  RpcClient client(server.grpc->address());
+  v1::AbortRequest abort;
+  EXPECT_EQ(client.Abort(abort).status.code(), absl::StatusCode::kInvalidArgument);
+  abort.set_request_id("r");
+  EXPECT_EQ(client.Abort(abort).status.code(), absl::StatusCode::kNotFound);
+  v1::GenerateRequest request = Prompt();
+  request.set_request_id("r");
+  auto stream = client.GenerateStream(request);
+  v1::GenerateStreamResponse message;
+  ASSERT_TRUE(stream->Read(message));
+  EXPECT_TRUE(client.Abort(abort).status.ok());
+  ReadAll(*stream);
+  const Outcome outcome = stream->Finish();
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(outcome.status.message(), "cancelled");
+}
+
+TEST(HealthTest, NamesEveryServiceAndTurnsWhenDraining) {
+  TestServer server({.default_max_tokens = 3, .held = true});
+  RpcClient client(server.grpc->address());
+  const char* const services[] = {"", "quire.v1.InferenceService", "quire.v1.TokenService",
+                                  "quire.v1.ControlService"};
+  for (const char* service : services) EXPECT_EQ(client.CheckHealth(service), Health::kServing);
+  EXPECT_EQ(client.CheckHealth("quire.v1.Nothing"), Health::kNoSuchService);
+
+  auto running = client.GenerateStream(Prompt());
+  ASSERT_TRUE(server.engine.WaitFor([&] { return server.engine.num_running() == 1; }));
+  const auto drain = client.Drain();
+  ASSERT_TRUE(drain.status.ok()) << drain.status;
+  EXPECT_EQ(drain.response.num_running(), 1u);
+  for (const char* service : services) EXPECT_EQ(client.CheckHealth(service), Health::kNotServing);
+  EXPECT_EQ(client.Generate(Prompt()).status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(client.GetStats().response.draining());
+  server.engine.Release();
+  EXPECT_FALSE(ReadAll(*running).empty());
+  EXPECT_TRUE(running->Finish().status.ok()) << "what ran before the drain finishes";
+}
+
+TEST(GrpcServerTest, StopCancelsWhatStillRunsAtItsDeadline) {
+  TestServer server({.default_max_tokens = 1 << 30});
+  RpcClient client(server.grpc->address());
+  auto stream = client.GenerateStream(Prompt());
+  v1::GenerateStreamResponse message;
+  ASSERT_TRUE(stream->Read(message));
+  server.grpc->Stop(absl::Now());
+  EXPECT_TRUE(server.engine.WaitFor([&] { return server.engine.num_running() == 0; }));
+  EXPECT_EQ(server.open_calls.Get(), 0);
+  ReadAll(*stream);
+  EXPECT_FALSE(stream->Finish().status.ok());
+}
+
+TEST(GrpcServerTest, ATakenPortIsAnError) {
+  TestServer first;
+  Egress egress;
+  FakeEngine engine;
+  RpcCounters counters;
+  OpenCalls open_calls;
+  ServerConfig config;
+  config.listen = first.grpc->address();
+  const auto second = GrpcServer::Start(
+      config, {},
+      {.engine = engine, .egress = egress, .counters = counters, .open_calls = open_calls});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(config.listen));
+}
+
+TEST(GrpcServerTest, AMessageOverTheLimitIsRefused) {
+  ServerConfig config;
+  config.max_message_bytes = 4096;
+  TestServer server({}, config);
+  RpcClient client(server.grpc->address());
+  EXPECT_TRUE(client.Generate(Prompt(std::string(3000, 'x'))).status.ok());
+  EXPECT_EQ(client.Generate(Prompt(std::string(5000, 'x'))).status.code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(GrpcServerTest, ControlIsNotServedToStrangers) {
+  ServerConfig config;
+  config.listen = "0.0.0.0:0";
+  TestServer server({}, config);
+  EXPECT_EQ(server.grpc->control_address(), "");
+  const std::string address = server.grpc->address();
+  RpcClient client(absl::StrCat("127.0.0.1", address.substr(address.rfind(':'))));
+  EXPECT_TRUE(client.Generate(Prompt()).status.ok());
+  EXPECT_EQ(client.GetStats().status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(client.Drain().status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_FALSE(client.HasReflection());
+  EXPECT_EQ(client.CheckHealth(""), Health::kServing);
+  EXPECT_EQ(client.CheckHealth("quire.v1.ControlService"), Health::kNoSuchService);
+}
+
+TEST(GrpcServerTest, ControlMayHaveAnAddressOfItsOwn) {
+  ServerConfig config;
+  config.control_listen = "127.0.0.1:0";
+  TestServer server({}, config);
+  RpcClient main(server.grpc->address());
+  RpcClient control(server.grpc->control_address());
+  EXPECT_EQ(main.GetStats().status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_FALSE(main.HasReflection());
+  EXPECT_TRUE(control.GetStats().status.ok());
+  EXPECT_TRUE(control.HasReflection());
+  EXPECT_EQ(control.Generate(Prompt()).status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_TRUE(control.Drain().status.ok());
+  EXPECT_EQ(main.CheckHealth(""), Health::kNotServing);
+}
+
+TEST(AuthTest, WithoutAKnownTokenNothingIsServedButHealth) {
+  const auto tokens =
+      BearerTokens::Load(WriteTempFile("tokens", "token-of-alice-0123\ntoken-of-bob-012345\n"));
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  ServerConfig config;
+  config.auth_token_file = "given";
+  TestServer server({.default_max_tokens = 1 << 30}, config, {}, &*tokens);
+  RpcClient client(server.grpc->address());
+  const CallOptions wrong{.metadata = {{"authorization", "Bearer token-of-carol-0123"}}};
+  for (const CallOptions& options : {CallOptions(), wrong}) {
+    const auto code = absl::StatusCode::kUnauthenticated;
+    EXPECT_EQ(client.Generate(Prompt(), options).status.code(), code);
+    auto stream = client.GenerateStream(Prompt(), options);
+    EXPECT_TRUE(ReadAll(*stream).empty());
+    EXPECT_EQ(stream->Finish().status.code(), code);
+    EXPECT_EQ(client.Tokenize({}, options).status.code(), code);
+    EXPECT_EQ(client.Detokenize({}, options).status.code(), code);
+    EXPECT_EQ(client.ApplyChatTemplate({}, options).status.code(), code);
+    EXPECT_EQ(client.ListModels(options).status.code(), code);
+    EXPECT_EQ(client.GetModelInfo({}, options).status.code(), code);
+    EXPECT_EQ(client.GetServerInfo(options).status.code(), code);
+    EXPECT_EQ(client.GetStats(options).status.code(), code);
+    EXPECT_EQ(client.Abort({}, options).status.code(), code);
+    EXPECT_EQ(client.Drain(options).status.code(), code);
+  }
+  EXPECT_FALSE(server.engine.stats().draining);
+  EXPECT_EQ(client.CheckHealth(""), Health::kServing);
+
+  const CallOptions alice{.metadata = {{"authorization", "Bearer token-of-alice-0123"}}};
+  const CallOptions bob{.metadata = {{"authorization", "Bearer token-of-bob-012345"}}};
+  v1::GenerateRequest request = Prompt();
+  request.set_request_id("hers");
+  auto stream = client.GenerateStream(request, alice);
+  v1::GenerateStreamResponse message;
+  ASSERT_TRUE(stream->Read(message));
+  v1::AbortRequest abort;
+  abort.set_request_id("hers");
+  EXPECT_EQ(client.Abort(abort, bob).status.code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(client.Abort(abort, alice).status.ok());
+  ReadAll(*stream);
+  EXPECT_EQ(stream->Finish().status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST(TlsTest, EncryptsAndAsksForACertificate) {
+  const Identity authority = MakeAuthority("authority");
+  const Identity localhost = MakeIdentity("localhost", authority);
+  const Identity alice = MakeIdentity("alice", authority);
+  const Identity stranger = MakeIdentity("stranger", MakeAuthority("another"));
+  const TlsFiles tls{.cert_chain = localhost.cert, .private_key = localhost.key};
+  {
+    TestServer server({}, {}, tls);
+    EXPECT_TRUE(RpcClient(server.grpc->address(), {.ca = authority.cert}).GetStats().status.ok());
+    EXPECT_FALSE(
+        RpcClient(server.grpc->address()).GetStats({.timeout = absl::Seconds(1)}).status.ok());
+  }
+  TlsFiles mutual = tls;
+  mutual.client_ca = authority.cert;
+  ServerConfig config;
+  config.tls_client_ca = "given";
+  TestServer server({}, config, mutual);
+  const auto status = [&](const Identity& identity) {
+    RpcClient client(server.grpc->address(),
+                     {.ca = authority.cert, .cert = identity.cert, .key = identity.key});
+    return client.Generate(Prompt(), {.timeout = absl::Seconds(2)}).status;
+  };
+  EXPECT_TRUE(status(alice).ok()) << status(alice);
+  EXPECT_EQ(server.engine.last_params().owner, "certificate:alice");
+  EXPECT_FALSE(status(stranger).ok());
+  EXPECT_FALSE(status({}).ok());
+}
+
+}  // namespace
+}  // namespace quire::server

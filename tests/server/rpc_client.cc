@@ -1,0 +1,181 @@
+#include "tests/server/rpc_client.h"
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include "base/strings.h"
+#include "quire/v1/control_service.grpc.pb.h"
+#include "quire/v1/inference_service.grpc.pb.h"
+#include "quire/v1/token_service.grpc.pb.h"
+
+namespace quire::testing {
+namespace {
+
+std::shared_ptr<grpc::ChannelCredentials> Credentials(const RpcClientOptions& options) {
+  if (options.ca.empty()) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({options.ca, options.key, options.cert});
+}
+
+void Prepare(const CallOptions& options, grpc::ClientContext& context) {
+  for (const auto& [key, value] : options.metadata) context.AddMetadata(key, value);
+  context.set_deadline(absl::ToChronoTime(absl::Now() + options.timeout));
+}
+
+void Conclude(const grpc::ClientContext& context, const grpc::Status& status, Outcome& outcome) {
+  outcome.status = absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                                base::ToAbsl(status.error_message()));
+  outcome.details.ParseFromString(status.error_details());
+  for (const auto& [key, value] : context.GetServerInitialMetadata()) {
+    outcome.initial_metadata.emplace(std::string(key.data(), key.size()),
+                                     std::string(value.data(), value.size()));
+  }
+}
+
+template <typename Stub, typename Request, typename Response>
+Reply<Response> Call(Stub& stub,
+                     grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                     const Request& request, const CallOptions& options) {
+  grpc::ClientContext context;
+  Prepare(options, context);
+  Reply<Response> reply;
+  const grpc::Status status = (stub.*method)(&context, request, &reply.response);
+  Conclude(context, status, reply);
+  return reply;
+}
+
+class RealStream final : public RpcStream {
+ public:
+  RealStream(v1::InferenceService::Stub& stub, const v1::GenerateRequest& request,
+             const CallOptions& options) {
+    Prepare(options, context_);
+    reader_ = stub.GenerateStream(&context_, request);
+  }
+  bool Read(v1::GenerateStreamResponse& message) override { return reader_->Read(&message); }
+  void Cancel() override { context_.TryCancel(); }
+  Outcome Finish() override {
+    Outcome outcome;
+    const grpc::Status status = reader_->Finish();
+    Conclude(context_, status, outcome);
+    return outcome;
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::GenerateStreamResponse>> reader_;
+};
+
+}  // namespace
+
+struct RpcClient::Stubs {
+  std::shared_ptr<grpc::Channel> channel;
+  v1::InferenceService::Stub inference;
+  v1::TokenService::Stub token;
+  v1::ControlService::Stub control;
+
+  explicit Stubs(std::shared_ptr<grpc::Channel> c)
+      : channel(std::move(c)), inference(channel), token(channel), control(channel) {}
+
+  // One raw request, one raw answer.
+  grpc::Status CallRaw(const std::string& method, const std::string& request,
+                       std::string& response) {
+    grpc::GenericStub stub(channel);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    grpc::CompletionQueue queue;
+    const grpc::Slice slice(request);
+    auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
+    call->StartCall();
+    grpc::ByteBuffer buffer;
+    grpc::Status status;
+    call->Finish(&buffer, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    std::vector<grpc::Slice> slices;
+    if (status.ok() && buffer.Dump(&slices).ok()) {
+      for (const grpc::Slice& part : slices) {
+        response.append(reinterpret_cast<const char*>(part.begin()), part.size());
+      }
+    }
+    return status;
+  }
+};
+
+RpcClient::RpcClient(const std::string& address, const RpcClientOptions& options)
+    : stubs_([&] {
+        grpc::ChannelArguments arguments;
+        arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+        if (!options.ca.empty()) arguments.SetSslTargetNameOverride("localhost");
+        return std::make_unique<Stubs>(
+            grpc::CreateCustomChannel(address, Credentials(options), arguments));
+      }()) {}
+
+RpcClient::~RpcClient() = default;
+
+Reply<v1::GenerateResponse> RpcClient::Generate(const v1::GenerateRequest& request,
+                                                const CallOptions& options) {
+  return Call(stubs_->inference, &v1::InferenceService::Stub::Generate, request, options);
+}
+std::unique_ptr<RpcStream> RpcClient::GenerateStream(const v1::GenerateRequest& request,
+                                                     const CallOptions& options) {
+  return std::make_unique<RealStream>(stubs_->inference, request, options);
+}
+Reply<v1::TokenizeResponse> RpcClient::Tokenize(const v1::TokenizeRequest& request,
+                                                const CallOptions& options) {
+  return Call(stubs_->token, &v1::TokenService::Stub::Tokenize, request, options);
+}
+Reply<v1::DetokenizeResponse> RpcClient::Detokenize(const v1::DetokenizeRequest& request,
+                                                    const CallOptions& options) {
+  return Call(stubs_->token, &v1::TokenService::Stub::Detokenize, request, options);
+}
+Reply<v1::ApplyChatTemplateResponse> RpcClient::ApplyChatTemplate(
+    const v1::ApplyChatTemplateRequest& request, const CallOptions& options) {
+  return Call(stubs_->token, &v1::TokenService::Stub::ApplyChatTemplate, request, options);
+}
+Reply<v1::ListModelsResponse> RpcClient::ListModels(const CallOptions& options) {
+  return Call(stubs_->control, &v1::ControlService::Stub::ListModels, {}, options);
+}
+Reply<v1::GetModelInfoResponse> RpcClient::GetModelInfo(const v1::GetModelInfoRequest& request,
+                                                        const CallOptions& options) {
+  return Call(stubs_->control, &v1::ControlService::Stub::GetModelInfo, request, options);
+}
+Reply<v1::GetServerInfoResponse> RpcClient::GetServerInfo(const CallOptions& options) {
+  return Call(stubs_->control, &v1::ControlService::Stub::GetServerInfo, {}, options);
+}
+Reply<v1::GetStatsResponse> RpcClient::GetStats(const CallOptions& options) {
+  return Call(stubs_->control, &v1::ControlService::Stub::GetStats, {}, options);
+}
+Reply<v1::AbortResponse> RpcClient::Abort(const v1::AbortRequest& request,
+                                          const CallOptions& options) {
+  return Call(stubs_->control, &v1::ControlService::Stub::Abort, request, options);
+}
+Reply<v1::DrainResponse> RpcClient::Drain(const CallOptions& options) {
+  return Call(stubs_->control, &v1::ControlService::Stub::Drain, {}, options);
+}
+
+Health RpcClient::CheckHealth(std::string_view service) {
+  // HealthCheckRequest{service = 1} and HealthCheckResponse{status = 1}, by hand: gRPC installs no
+  // header for them.
+  std::string request;
+  if (!service.empty()) {
+    request = "\x0a";
+    request.push_back(static_cast<char>(service.size()));
+    request.append(service);
+  }
+  std::string response;
+  const grpc::Status status = stubs_->CallRaw("/grpc.health.v1.Health/Check", request, response);
+  if (status.error_code() == grpc::StatusCode::NOT_FOUND) return Health::kNoSuchService;
+  if (!status.ok()) return Health::kUnreachable;
+  if (response == std::string_view("\x08\x01", 2)) return Health::kServing;
+  if (response == std::string_view("\x08\x02", 2)) return Health::kNotServing;
+  return Health::kUnknown;
+}
+
+bool RpcClient::HasReflection() {
+  std::string response;
+  const grpc::Status status = stubs_->CallRaw(
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "", response);
+  return status.error_code() != grpc::StatusCode::UNIMPLEMENTED;
+}
+
+}  // namespace quire::testing

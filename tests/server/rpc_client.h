@@ -1,0 +1,87 @@
+#pragma once
+
+// A client for the tests. Its source is the only file of these tests that includes gRPC.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "google/rpc/status.pb.h"
+
+#include "quire/v1/control_service.pb.h"
+#include "quire/v1/inference_service.pb.h"
+#include "quire/v1/token_service.pb.h"
+
+namespace quire::testing {
+
+struct RpcClientOptions {
+  std::string ca;  // PEM; empty: no TLS
+  std::string cert;
+  std::string key;
+};
+
+struct CallOptions {
+  std::vector<std::pair<std::string, std::string>> metadata;
+  absl::Duration timeout = absl::Seconds(20);
+};
+
+struct Outcome {
+  absl::Status status;
+  google::rpc::Status details;
+  std::multimap<std::string, std::string> initial_metadata;
+};
+
+template <typename Response>
+struct Reply : Outcome {
+  Response response;
+};
+
+class RpcStream {
+ public:
+  virtual ~RpcStream() = default;
+  virtual bool Read(v1::GenerateStreamResponse& message) = 0;
+  virtual void Cancel() = 0;
+  virtual Outcome Finish() = 0;
+};
+
+enum class Health { kUnknown, kServing, kNotServing, kNoSuchService, kUnreachable };
+
+class RpcClient {
+ public:
+  explicit RpcClient(const std::string& address, const RpcClientOptions& options = {});
+  ~RpcClient();
+
+  Reply<v1::GenerateResponse> Generate(const v1::GenerateRequest& request,
+                                       const CallOptions& options = {});
+  std::unique_ptr<RpcStream> GenerateStream(const v1::GenerateRequest& request,
+                                            const CallOptions& options = {});
+  Reply<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request,
+                                       const CallOptions& options = {});
+  Reply<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request,
+                                           const CallOptions& options = {});
+  Reply<v1::ApplyChatTemplateResponse> ApplyChatTemplate(
+      const v1::ApplyChatTemplateRequest& request, const CallOptions& options = {});
+  Reply<v1::ListModelsResponse> ListModels(const CallOptions& options = {});
+  Reply<v1::GetModelInfoResponse> GetModelInfo(const v1::GetModelInfoRequest& request,
+                                               const CallOptions& options = {});
+  Reply<v1::GetServerInfoResponse> GetServerInfo(const CallOptions& options = {});
+  Reply<v1::GetStatsResponse> GetStats(const CallOptions& options = {});
+  Reply<v1::AbortResponse> Abort(const v1::AbortRequest& request, const CallOptions& options = {});
+  Reply<v1::DrainResponse> Drain(const CallOptions& options = {});
+
+  Health CheckHealth(std::string_view service);
+  // Whether the server knows grpc.reflection.
+  bool HasReflection();
+
+ private:
+  struct Stubs;
+
+  const std::unique_ptr<Stubs> stubs_;
+};
+
+}  // namespace quire::testing

@@ -1,0 +1,267 @@
+#include "server/server_config.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "server/bearer_tokens.h"
+#include "server/listen_address.h"
+#include "server/option.h"
+#include "server/tls_files.h"
+#include "tests/server/certificates.h"
+#include "tests/server/temp_file.h"
+
+namespace quire::server {
+namespace {
+
+using quire::testing::Identity;
+using quire::testing::MakeAuthority;
+using quire::testing::MakeIdentity;
+using quire::testing::WriteTempFile;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+absl::StatusOr<CommandLine> Parse(std::vector<const char*> arguments,
+                                  std::map<std::string, std::string> environment = {}) {
+  return ParseCommandLine(arguments, [&](const char* name) -> const char* {
+    const auto it = environment.find(name);
+    return it == environment.end() ? nullptr : it->second.c_str();
+  });
+}
+
+ServerConfig ParseOk(std::vector<const char*> arguments,
+                     std::map<std::string, std::string> environment = {}) {
+  arguments.insert(arguments.begin(), {"--model", "m.gguf"});
+  const auto command = Parse(std::move(arguments), std::move(environment));
+  EXPECT_TRUE(command.ok()) << command.status();
+  return command.ok() ? command->config : ServerConfig{};
+}
+
+std::string ParseError(std::vector<const char*> arguments,
+                       std::map<std::string, std::string> environment = {}) {
+  arguments.insert(arguments.begin(), {"--model", "m.gguf"});
+  const auto command = Parse(std::move(arguments), std::move(environment));
+  EXPECT_FALSE(command.ok());
+  return std::string(command.status().message());
+}
+
+TEST(ServerConfigTest, DefaultsAreSafe) {
+  const ServerConfig config = ParseOk({});
+  EXPECT_EQ(config.engine.model_path, "m.gguf");
+  EXPECT_EQ(config.listen, "127.0.0.1:8100");
+  EXPECT_EQ(config.admin_listen, "127.0.0.1:8101");
+  EXPECT_EQ(config.engine.max_num_seqs, 64);
+  EXPECT_EQ(config.engine.max_queue, 1024);
+  EXPECT_EQ(config.engine.stalled_stream_timeout, absl::Seconds(30));
+  EXPECT_TRUE(ServesControlOnListen(config));
+}
+
+TEST(ServerConfigTest, TakesEveryFormOfAFlag) {
+  const ServerConfig config =
+      ParseOk({"--threads=3", "--kv-cache-mib", "512", "--drain_timeout", "1m30s",
+               "--stalled_stream_timeout=5", "--log_level", "debug", "--admin_listen="});
+  EXPECT_EQ(config.engine.threads, 3);
+  EXPECT_EQ(config.engine.kv_cache_mib, 512);
+  EXPECT_EQ(config.drain_timeout, absl::Seconds(90));
+  EXPECT_EQ(config.engine.stalled_stream_timeout, absl::Seconds(5));
+  EXPECT_EQ(config.log_level, base::LogLevel::kDebug);
+  EXPECT_EQ(config.admin_listen, "");
+}
+
+TEST(ServerConfigTest, FlagGoesBeforeEnvironmentBeforeFile) {
+  const std::string file = WriteTempFile("conf",
+                                         "# three values\n\n threads = 1\nblock_size=32\n"
+                                         "max_num_seqs = 8  \n");
+  const ServerConfig config = ParseOk({"--config", file.c_str(), "--threads", "3"},
+                                      {{"QUIRE_THREADS", "2"}, {"QUIRE_BLOCK_SIZE", "64"}});
+  EXPECT_EQ(config.engine.threads, 3);
+  EXPECT_EQ(config.engine.block_size, 64);
+  EXPECT_EQ(config.engine.max_num_seqs, 8);
+}
+
+TEST(ServerConfigTest, FileMayBeNamedByTheEnvironment) {
+  const std::string file = WriteTempFile("conf", "threads = 7\n");
+  EXPECT_EQ(ParseOk({}, {{"QUIRE_CONFIG", file}}).engine.threads, 7);
+}
+
+TEST(ServerConfigTest, ErrorsNameTheirSource) {
+  EXPECT_EQ(ParseError({"--modle", "x"}), "--modle: unknown flag; did you mean --model?");
+  EXPECT_EQ(ParseError({"--zzzzzzzz"}), "--zzzzzzzz: unknown flag; see --help");
+  EXPECT_EQ(ParseError({"--threads"}), "--threads: want a value");
+  EXPECT_EQ(ParseError({"--threads", "--listen", "a:1"}), "--threads: want a value");
+  EXPECT_EQ(ParseError({"--threads=-1"}), "--threads: want an integer 0..1024, got \"-1\"");
+  EXPECT_EQ(ParseError({"--threads", "2x"}), "--threads: want an integer 0..1024, got \"2x\"");
+  EXPECT_EQ(ParseError({"--drain_timeout", "soon"}),
+            "--drain_timeout: want a duration like 30s, 500ms or 1m30s, got \"soon\"");
+  EXPECT_EQ(ParseError({"--backend", "tpu"}), "--backend: want auto | cpu | cuda, got \"tpu\"");
+  EXPECT_EQ(ParseError({"--log_level", "loud"}),
+            "--log_level: want debug | info | warning | error, got \"loud\"");
+  EXPECT_EQ(ParseError({"model.gguf"}), "unexpected argument \"model.gguf\": flags begin with --");
+  EXPECT_EQ(ParseError({}, {{"QUIRE_THREADS", "many"}}),
+            "QUIRE_THREADS: want an integer 0..1024, got \"many\"");
+}
+
+TEST(ServerConfigTest, ErrorsNameTheLineOfTheFile) {
+  const std::string bad_value = WriteTempFile("value", "\nthreads = x\n");
+  EXPECT_THAT(ParseError({"--config", bad_value.c_str()}),
+              EndsWith(":2: threads: want an integer 0..1024, got \"x\""));
+  const std::string bad_name = WriteTempFile("name", "treads = 1\n");
+  EXPECT_THAT(ParseError({"--config", bad_name.c_str()}),
+              EndsWith(":1: unknown name \"treads\"; did you mean threads?"));
+  const std::string bad_line = WriteTempFile("line", "threads\n");
+  EXPECT_THAT(ParseError({"--config", bad_line.c_str()}), EndsWith(":1: want name = value"));
+  EXPECT_EQ(ParseError({"--config", "/nonexistent/conf"}),
+            "--config: cannot read /nonexistent/conf");
+}
+
+TEST(ServerConfigTest, RefusesWhatDoesNotGoTogether) {
+  EXPECT_THAT(std::string(Parse({}).status().message()), HasSubstr("--model: want a GGUF file"));
+  EXPECT_EQ(ParseError({"--block_size", "24"}), "--block_size: want a power of two, got 24");
+  EXPECT_EQ(ParseError({"--tls_cert", "c"}), "--tls_cert, --tls_key: want both or none");
+  EXPECT_EQ(ParseError({"--tls_client_ca", "c"}),
+            "--tls_client_ca: want --tls_cert and --tls_key with it");
+  EXPECT_THAT(ParseError({"--listen", "8100"}), HasSubstr("--listen: want HOST:PORT"));
+  EXPECT_THAT(ParseError({"--max_message_bytes", "4096"}),
+              HasSubstr("want at least --max_prompt_bytes (4194304), got 4096"));
+  EXPECT_THAT(ParseError({"--control_listen", "0.0.0.0:9"}),
+              HasSubstr("0.0.0.0:9 is not loopback; set --tls_client_ca or --auth_token_file"));
+}
+
+TEST(ServerConfigTest, ControlIsServedOnlyWhereStrangersCannotReachIt) {
+  EXPECT_TRUE(ServesControlOnListen(ParseOk({"--listen", "[::1]:1"})));
+  EXPECT_TRUE(ServesControlOnListen(ParseOk({"--listen", "localhost:1"})));
+  EXPECT_FALSE(ServesControlOnListen(ParseOk({"--listen", "0.0.0.0:1"})));
+  EXPECT_FALSE(ServesControlOnListen(ParseOk({"--listen", "[::]:1"})));
+  // TLS alone hides what is said, not who says it.
+  EXPECT_FALSE(ServesControlOnListen(
+      ParseOk({"--listen", "0.0.0.0:1", "--tls_cert", "c", "--tls_key", "k"})));
+  EXPECT_TRUE(ServesControlOnListen(ParseOk(
+      {"--listen", "0.0.0.0:1", "--tls_cert", "c", "--tls_key", "k", "--tls_client_ca", "a"})));
+  EXPECT_TRUE(ServesControlOnListen(ParseOk({"--listen", "0.0.0.0:1", "--auth_token_file", "t"})));
+  EXPECT_FALSE(ServesControlOnListen(ParseOk({"--control_listen", "127.0.0.1:2"})));
+}
+
+TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
+  const std::string help = HelpText();
+  for (const char* flag : {"--model ",
+                           "--served_model_name ",
+                           "--listen ",
+                           "--control_listen ",
+                           "--admin_listen ",
+                           "--backend auto|cpu|cuda",
+                           "--cpu_isa ",
+                           "--threads ",
+                           "--kv_cache_mib ",
+                           "--block_size ",
+                           "--max_num_seqs ",
+                           "--max_queue ",
+                           "--max_num_batched_tokens ",
+                           "--max_model_len ",
+                           "--drain_timeout ",
+                           "--tls_cert ",
+                           "--tls_key ",
+                           "--tls_client_ca ",
+                           "--auth_token_file ",
+                           "--log_level ",
+                           "--config ",
+                           "--stalled_stream_timeout ",
+                           "--max_prompt_bytes "}) {
+    EXPECT_THAT(help, HasSubstr(flag));
+  }
+  EXPECT_THAT(help, HasSubstr("(default 127.0.0.1:8100)"));
+  size_t begin = 0;
+  for (size_t end; (end = help.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    EXPECT_LE(end - begin, 100u) << help.substr(begin, end - begin);
+  }
+}
+
+TEST(ServerConfigTest, HelpAndVersionNeedNothingElse) {
+  EXPECT_TRUE(Parse({"--help"})->help);
+  EXPECT_TRUE(Parse({"-h"})->help);
+  EXPECT_TRUE(Parse({"--version"})->version);
+}
+
+TEST(ListenAddressTest, ParsesAndPrints) {
+  EXPECT_EQ(ParseListenAddress("127.0.0.1:80")->ToString(), "127.0.0.1:80");
+  EXPECT_EQ(ParseListenAddress("[::1]:0")->ToString(), "[::1]:0");
+  EXPECT_EQ(ParseListenAddress("host.name:65535")->port, 65535);
+  for (const char* bad : {"", ":80", "80", "a:", "a:65536", "a:-1", "a:x", "::1:80", "[::1]",
+                          "unix:/x", "a:1 ", "[]:1"}) {
+    EXPECT_FALSE(ParseListenAddress(bad).ok()) << bad;
+  }
+}
+
+TEST(ListenAddressTest, KnowsLoopback) {
+  for (const char* yes : {"127.0.0.1:1", "127.8.9.1:1", "[::1]:1", "localhost:1"}) {
+    EXPECT_TRUE(IsLoopback(*ParseListenAddress(yes))) << yes;
+  }
+  for (const char* no : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "128.0.0.1:1", "example.com:1",
+                         "127.evil.example:1"}) {
+    EXPECT_FALSE(IsLoopback(*ParseListenAddress(no))) << no;
+  }
+}
+
+TEST(BearerTokensTest, MatchesWholeTokensOnly) {
+  const std::string file =
+      WriteTempFile("tokens", "# ours\n\nfirst-token-0123456789\n  second-token-0123456789  \r\n");
+  const auto tokens = BearerTokens::Load(file);
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  EXPECT_EQ(tokens->size(), 2u);
+  EXPECT_EQ(tokens->Match("Bearer first-token-0123456789"), 0u);
+  EXPECT_EQ(tokens->Match("bearer second-token-0123456789"), 1u);
+  for (const char* wrong : {"", "Bearer ", "Bearer first-token-012345678", "first-token-0123456789",
+                            "Basic first-token-0123456789", "Bearer first-token-01234567890",
+                            "Bearer FIRST-token-0123456789", "Bearer # ours"}) {
+    EXPECT_EQ(tokens->Match(wrong), std::nullopt) << wrong;
+  }
+}
+
+TEST(BearerTokensTest, RefusesFilesThatProtectNothing) {
+  const auto error = [](std::string_view contents) {
+    const auto tokens = BearerTokens::Load(WriteTempFile("tokens", contents));
+    return std::string(tokens.status().message());
+  };
+  EXPECT_THAT(error("# nothing\n"), EndsWith("holds no token"));
+  EXPECT_THAT(error("a-long-enough-token\nshort\n"), HasSubstr(":2: want at least 16"));
+  EXPECT_THAT(error("two words are no token\n"), HasSubstr(":1: want"));
+  EXPECT_THAT(std::string(BearerTokens::Load("/nonexistent").status().message()),
+              HasSubstr("cannot read /nonexistent"));
+}
+
+TEST(TlsFilesTest, ChecksTheFilesBeforeListening) {
+  const Identity authority = MakeAuthority("authority");
+  const Identity server = MakeIdentity("localhost", authority);
+  ServerConfig config;
+  EXPECT_FALSE(LoadTlsFiles(config)->enabled());
+
+  config.tls_cert = WriteTempFile("cert", server.cert);
+  config.tls_key = WriteTempFile("key", server.key);
+  config.tls_client_ca = WriteTempFile("ca", authority.cert);
+  const auto files = LoadTlsFiles(config);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_TRUE(files->enabled());
+  EXPECT_EQ(files->client_ca, authority.cert);
+
+  const auto error = [](const ServerConfig& bad) {
+    return std::string(LoadTlsFiles(bad).status().message());
+  };
+  ServerConfig bad = config;
+  bad.tls_key = WriteTempFile("other_key", authority.key);
+  EXPECT_THAT(error(bad), HasSubstr("--tls_key: "));
+  EXPECT_THAT(error(bad), HasSubstr("is not the key of the first certificate"));
+  bad = config;
+  bad.tls_cert = config.tls_key;
+  EXPECT_THAT(error(bad), HasSubstr("holds no PEM certificate"));
+  bad = config;
+  bad.tls_key = config.tls_cert;
+  EXPECT_THAT(error(bad), HasSubstr("holds no unencrypted PEM private key"));
+  bad = config;
+  bad.tls_client_ca = "/nonexistent";
+  EXPECT_EQ(error(bad), "--tls_client_ca: /nonexistent: cannot read");
+}
+
+}  // namespace
+}  // namespace quire::server

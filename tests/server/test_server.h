@@ -1,0 +1,70 @@
+#pragma once
+
+// A real gRPC server on loopback over a fake engine, and what tests of its RPCs share.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "server/bearer_tokens.h"
+#include "server/egress.h"
+#include "server/grpc_server.h"
+#include "server/rpc_counters.h"
+#include "tests/server/fake_engine.h"
+#include "tests/server/rpc_client.h"
+
+namespace quire::testing {
+
+// A server on any free port of loopback.
+class TestServer {
+ public:
+  explicit TestServer(FakeEngineOptions options = {}, server::ServerConfig config = {},
+                      const server::TlsFiles& tls = {},
+                      const server::BearerTokens* tokens = nullptr)
+      : engine(std::move(options)) {
+    if (config.listen == server::ServerConfig().listen) config.listen = "127.0.0.1:0";
+    auto started = server::GrpcServer::Start(config, tls,
+                                             {.engine = engine,
+                                              .egress = egress_,
+                                              .counters = counters,
+                                              .open_calls = open_calls,
+                                              .tokens = tokens});
+    if (started.ok()) grpc = *std::move(started);
+    EXPECT_NE(grpc, nullptr) << started.status();
+  }
+  ~TestServer() { engine.Release(); }
+
+ private:
+  server::Egress egress_;  // before the engine, whose thread calls the sinks
+
+ public:
+  server::RpcCounters counters;
+  server::OpenCalls open_calls;
+  FakeEngine engine;
+  std::unique_ptr<server::GrpcServer> grpc;
+};
+
+inline v1::GenerateRequest Prompt(const std::string& text = "hello") {
+  v1::GenerateRequest request;
+  request.set_text(text);
+  return request;
+}
+
+inline std::vector<v1::GenerateStreamResponse> ReadAll(RpcStream& stream) {
+  std::vector<v1::GenerateStreamResponse> messages;
+  for (v1::GenerateStreamResponse message; stream.Read(message);) messages.push_back(message);
+  return messages;
+}
+
+template <typename Details>
+bool HasDetails(const Outcome& outcome, Details& details) {
+  for (const google::protobuf::Any& any : outcome.details.details()) {
+    if (any.UnpackTo(&details)) return true;
+  }
+  return false;
+}
+
+}  // namespace quire::testing

@@ -1,0 +1,119 @@
+#include "tests/testing/engine_harness.h"
+
+#include <random>
+
+#include "gtest/gtest.h"
+
+#include "engine/model/llama.h"
+#include "kernels/backend_registry.h"
+#include "tests/testing/fake_tokenizer.h"
+#include "tests/testing/in_memory_weights.h"
+
+namespace quire::testing {
+namespace {
+
+// Bytes and two specials.
+constexpr int64_t kVocabSize = 258;
+
+engine::EngineConfig ConfigFor(const HarnessOptions& options) {
+  return {.block_size = options.block_size,
+          .max_num_seqs = options.max_num_seqs,
+          .max_num_batched_tokens = options.max_num_batched_tokens,
+          .max_model_len = options.max_model_len,
+          .max_queue = options.max_queue,
+          .stalled_stream_timeout = options.stalled_stream_timeout};
+}
+
+engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCacheShape& shape) {
+  engine::EngineParts parts;
+  parts.backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 2});
+  parts.tokenizer = std::make_unique<FakeTokenizer>();
+  parts.limits = {.max_tokens = options.max_num_batched_tokens,
+                  .max_seqs = options.max_num_seqs,
+                  .max_logit_rows = options.max_num_seqs + 64,
+                  .max_model_len = options.max_model_len,
+                  .block_size = options.block_size};
+  parts.cache = *engine::KvCache::Create(*parts.backend, shape, options.num_blocks);
+  parts.model_info.name = "tiny";
+  return parts;
+}
+
+}  // namespace
+
+std::unique_ptr<EngineHarness> EngineHarness::Fake(const HarnessOptions& options) {
+  auto harness = std::make_unique<EngineHarness>();
+  engine::EngineParts parts = PartsFor(
+      options,
+      {.num_layers = 1, .num_kv_heads = 1, .head_dim = 8, .block_size = options.block_size});
+  auto model = std::make_unique<FakeModel>(kVocabSize, options.block_size, options.num_blocks);
+  harness->fake_ = model.get();
+  parts.model = std::move(model);
+  harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));
+  return harness;
+}
+
+std::unique_ptr<EngineHarness> EngineHarness::TinyLlama(const HarnessOptions& options) {
+  auto harness = std::make_unique<EngineHarness>();
+  const TinyLlamaShape shape{.vocab_size = kVocabSize,
+                             .hidden_size = 48,
+                             .intermediate_size = 80,
+                             .num_hidden_layers = 2,
+                             .num_attention_heads = 4,
+                             .num_key_value_heads = 2,
+                             .head_dim = 16};
+  engine::EngineParts parts = PartsFor(options, {.num_layers = shape.num_hidden_layers,
+                                                 .num_kv_heads = shape.num_key_value_heads,
+                                                 .head_dim = shape.head_dim,
+                                                 .block_size = options.block_size,
+                                                 .dtype = kernels::DType::kF16});
+  const InMemoryWeights weights = MakeTinyLlama(shape);
+  parts.model = *engine::CreateLlama({.architecture = "llama",
+                                      .vocab_size = shape.vocab_size,
+                                      .hidden_size = shape.hidden_size,
+                                      .intermediate_size = shape.intermediate_size,
+                                      .num_hidden_layers = shape.num_hidden_layers,
+                                      .num_attention_heads = shape.num_attention_heads,
+                                      .num_key_value_heads = shape.num_key_value_heads,
+                                      .head_dim = shape.head_dim,
+                                      .max_position_embeddings = options.max_model_len,
+                                      .rope = {.rope_dim = shape.head_dim}},
+                                     weights, engine::TensorNaming::kHuggingFace, *parts.backend,
+                                     parts.limits);
+  harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));
+  return harness;
+}
+
+std::shared_ptr<CollectingSink> EngineHarness::Submit(engine::GenerateParams params, int64_t room) {
+  auto sink = std::make_shared<CollectingSink>(room);
+  auto handle = engine_->Submit(std::move(params), sink);
+  EXPECT_TRUE(handle.ok()) << handle.status();
+  if (handle.ok()) handles.push_back(*std::move(handle));
+  return sink;
+}
+
+CollectingSink::Sample EngineHarness::Generate(engine::GenerateParams params) {
+  const std::shared_ptr<CollectingSink> sink = Submit(std::move(params));
+  EXPECT_TRUE(sink->WaitFinished());
+  EXPECT_TRUE(sink->status().ok()) << sink->status();
+  return sink->sample();
+}
+
+engine::TokenIds RandomIds(int64_t size, uint32_t seed) {
+  std::mt19937 generator(seed);
+  engine::TokenIds ids(size);
+  for (int32_t& id : ids) id = static_cast<int32_t>(generator() % 256);
+  return ids;
+}
+
+engine::GenerateParams GreedyParams(engine::TokenIds prompt, int32_t max_tokens) {
+  engine::GenerateParams params;
+  params.prompt = std::move(prompt);
+  params.sampling.temperature = 0.0f;
+  params.stop.max_tokens = max_tokens;
+  params.stop.ignore_eos = true;
+  params.output.token_ids = true;
+  params.output.top_logprobs = 5;
+  return params;
+}
+
+}  // namespace quire::testing

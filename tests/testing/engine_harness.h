@@ -1,0 +1,56 @@
+#pragma once
+
+// Whole engines for tests: every real part around a fake or a tiny model.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/engine_parts.h"
+#include "tests/testing/collecting_sink.h"
+#include "tests/testing/fake_model.h"
+
+namespace quire::testing {
+
+struct HarnessOptions {
+  int32_t block_size = 16;
+  int64_t num_blocks = 256;
+  int32_t max_num_seqs = 32;
+  int32_t max_num_batched_tokens = 64;
+  int64_t max_model_len = 512;
+  int32_t max_queue = 1024;
+  absl::Duration stalled_stream_timeout = absl::Seconds(30);
+};
+
+class EngineHarness {
+ public:
+  // FakeModel: its answers need the right blocks. Not null in fake().
+  static std::unique_ptr<EngineHarness> Fake(const HarnessOptions& options = {});
+  // A randomly initialised two-layer Llama in float32 on the CPU backend.
+  static std::unique_ptr<EngineHarness> TinyLlama(const HarnessOptions& options = {});
+
+  engine::Engine& engine() { return *engine_; }
+  FakeModel* fake() { return fake_; }
+
+  // Submits and expects acceptance.
+  std::shared_ptr<CollectingSink> Submit(engine::GenerateParams params, int64_t room = -1);
+  // Submits, waits to the end, expects success, returns sample 0.
+  CollectingSink::Sample Generate(engine::GenerateParams params);
+  // Ends every thread; counters are final after it.
+  void Stop() { engine_.reset(); }
+
+  std::vector<std::shared_ptr<engine::SubmittedRequest>> handles;
+
+ private:
+  FakeModel* fake_ = nullptr;  // not owned
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+// Token ids a test can tell apart: `size` of them, from `seed`, never special.
+engine::TokenIds RandomIds(int64_t size, uint32_t seed);
+
+// Greedy, `max_tokens` long whatever is drawn, with ids and the five best log-probabilities back.
+engine::GenerateParams GreedyParams(engine::TokenIds prompt, int32_t max_tokens);
+
+}  // namespace quire::testing

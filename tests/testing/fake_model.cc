@@ -1,0 +1,65 @@
+#include "tests/testing/fake_model.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire::testing {
+
+FakeModel::FakeModel(int64_t vocab_size, int32_t block_size, int64_t num_blocks)
+    : block_size_(block_size), slots_(num_blocks * block_size, -1) {
+  config_.architecture = "fake";
+  config_.vocab_size = vocab_size;
+}
+
+int32_t FakeModel::NextToken(std::span<const int32_t> context) const {
+  uint64_t hash = 0x9E3779B97F4A7C15;
+  for (const int32_t token : context) {
+    hash = (hash ^ static_cast<uint64_t>(token)) * 0xBF58476D1CE4E5B9;
+    hash ^= hash >> 29;
+  }
+  return static_cast<int32_t>(hash % static_cast<uint64_t>(config_.vocab_size - 2));
+}
+
+absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput& input,
+                                                       engine::KvCache&) {
+  if (num_forwards > 0 && before_forward) before_forward();
+  if (num_forwards++ == fail_at_forward) return absl::InternalError("the device is on fire");
+  num_tokens += input.num_tokens();
+  num_copies += static_cast<int64_t>(input.copies.size());
+  max_step_tokens = std::max<int64_t>(max_step_tokens, input.num_tokens());
+  for (const kernels::BlockCopy& copy : input.copies) {
+    std::copy_n(slots_.begin() + copy.source * block_size_, block_size_,
+                slots_.begin() + copy.destination * block_size_);
+  }
+  const engine::GroupInput& group = input.groups.front();
+  for (int64_t t = 0; t < input.num_tokens(); ++t) {
+    slots_[group.slot_mapping[t]] = input.token_ids[t];
+  }
+
+  const int64_t vocab = config_.vocab_size;
+  logits_.assign(input.num_logit_rows() * vocab, 0.0f);
+  std::vector<int32_t> context;
+  for (int64_t row = 0; row < input.num_logit_rows(); ++row) {
+    const int32_t token = input.logit_rows[row];
+    const auto after = std::ranges::upper_bound(input.query_starts, token);
+    const int64_t seq = after - input.query_starts.begin() - 1;
+    context.clear();
+    for (int32_t position = 0; position <= input.positions[token]; ++position) {
+      const int32_t block =
+          group.block_table[seq * group.max_blocks_per_seq + position / block_size_];
+      const int32_t held = slots_[int64_t{block} * block_size_ + position % block_size_];
+      QUIRE_CHECK(held >= 0) << "position " << position << " reads a slot that was never written";
+      context.push_back(held);
+    }
+    // The likeliest and two runners-up, so that sampling has something to choose from.
+    const int32_t best = NextToken(context);
+    float* logits = logits_.data() + row * vocab;
+    logits[(best + 3) % (vocab - 2)] = 7.0f;
+    logits[(best + 5) % (vocab - 2)] = 7.5f;
+    logits[best] = 8.0f;
+  }
+  return kernels::TensorView(logits_.data(), kernels::DType::kF32, {input.num_logit_rows(), vocab});
+}
+
+}  // namespace quire::testing

@@ -1,0 +1,46 @@
+#pragma once
+
+// A model without numbers that still needs its whole context: the next token is a hash of the
+// tokens that it reads back through the block table, so a wrong, lost or overwritten block changes
+// it.
+
+#include <atomic>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/model/model.h"
+
+namespace quire::testing {
+
+class FakeModel final : public engine::Model {
+ public:
+  FakeModel(int64_t vocab_size, int32_t block_size, int64_t num_blocks);
+
+  // What follows `context`, greedily: never one of the last two ids, a fake tokenizer's specials.
+  int32_t NextToken(std::span<const int32_t> context) const;
+
+  // Called at the start of each Forward after the first (the warm-up's).
+  std::function<void()> before_forward;
+  std::atomic<int64_t> num_forwards = 0;
+  std::atomic<int64_t> num_tokens = 0;
+  std::atomic<int64_t> num_copies = 0;
+  // Tokens of the largest step.
+  std::atomic<int64_t> max_step_tokens = 0;
+  // When set, the step of this number fails.
+  std::atomic<int64_t> fail_at_forward = -1;
+
+  const engine::ModelConfig& config() const override { return config_; }
+  int64_t weight_bytes() const override { return 0; }
+  int64_t num_parameters() const override { return 0; }
+  absl::StatusOr<kernels::TensorView> Forward(const engine::ModelInput& input,
+                                              engine::KvCache& cache) override;
+
+ private:
+  engine::ModelConfig config_;
+  const int32_t block_size_;
+  std::vector<int32_t> slots_;  // the token that each slot of the cache holds; -1: never written
+  std::vector<float> logits_;
+};
+
+}  // namespace quire::testing

@@ -1,0 +1,35 @@
+#include "tests/testing/fake_tokenizer.h"
+
+#include <utility>
+
+namespace quire::testing {
+
+FakeTokenizer::FakeTokenizer(std::vector<std::string> pieces) {
+  for (int byte = 0; byte < 256; ++byte) tokens_.emplace_back(1, static_cast<char>(byte));
+  for (std::string& piece : pieces) tokens_.push_back(std::move(piece));
+  tokens_.emplace_back("<s>");
+  tokens_.emplace_back("</s>");
+  end_ids_ = {eos_id()};
+}
+
+std::vector<engine::EncodedToken> FakeTokenizer::Encode(
+    std::string_view text, const engine::EncodeOptions& options) const {
+  std::vector<engine::EncodedToken> encoded;
+  if (options.add_special_tokens) encoded.push_back({.id = bos_id()});
+  for (size_t begin = 0; begin < text.size();) {
+    int32_t best = static_cast<unsigned char>(text[begin]);
+    for (int32_t id = 256; id < bos_id(); ++id) {
+      if (text.substr(begin).starts_with(tokens_[id]) &&
+          tokens_[id].size() > tokens_[best].size()) {
+        best = id;
+      }
+    }
+    const size_t end = begin + tokens_[best].size();
+    encoded.push_back(
+        {.id = best, .begin = static_cast<int64_t>(begin), .end = static_cast<int64_t>(end)});
+    begin = end;
+  }
+  return encoded;
+}
+
+}  // namespace quire::testing

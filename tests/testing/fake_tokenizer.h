@@ -1,0 +1,38 @@
+#pragma once
+
+// A tokenizer for tests of what stands behind one: small, and its tokens split text as a test
+// likes.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/tokenizer/tokenizer.h"
+
+namespace quire::testing {
+
+// Ids 0..255 are the bytes; then the given pieces, in order; then the special tokens "<s>" and
+// "</s>".
+class FakeTokenizer : public engine::Tokenizer {
+ public:
+  explicit FakeTokenizer(std::vector<std::string> pieces = {});
+
+  int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
+  // The longest piece that fits, from left to right; special tokens are not parsed.
+  std::vector<engine::EncodedToken> Encode(std::string_view text,
+                                           const engine::EncodeOptions& options) const override;
+  std::string_view TokenBytes(int32_t id) const override { return tokens_[id]; }
+  std::string_view Piece(int32_t id) const override { return tokens_[id]; }
+  bool IsSpecial(int32_t id) const override { return id == bos_id() || id == eos_id(); }
+  bool strips_leading_space() const override { return false; }
+  int32_t bos_id() const override { return vocab_size() - 2; }
+  int32_t eos_id() const { return vocab_size() - 1; }
+  const std::vector<int32_t>& end_ids() const override { return end_ids_; }
+
+ private:
+  std::vector<std::string> tokens_;
+  std::vector<int32_t> end_ids_;
+};
+
+}  // namespace quire::testing

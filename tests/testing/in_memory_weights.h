@@ -1,0 +1,37 @@
+#pragma once
+
+// A WeightMap over vectors: float32 tensors given by name, no file.
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/weights/weight_map.h"
+
+namespace quire::testing {
+
+class InMemoryWeights final : public engine::WeightMap {
+ public:
+  void Add(std::string name, std::vector<int64_t> shape, std::vector<float> values);
+
+  const std::vector<engine::TensorInfo>& tensors() const override { return tensors_; }
+  const engine::TensorInfo* Find(std::string_view name) const override;
+  void DropPages(std::span<const std::byte>) const override {}
+
+ private:
+  std::deque<std::vector<float>> storage_;
+  std::vector<engine::TensorInfo> tensors_;
+};
+
+// The tensors of a randomly initialised Llama by the rule of tests/engine/model/make_goldens.py:
+// values are a function of (name, index) alone.
+struct TinyLlamaShape {
+  int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers;
+  int64_t num_attention_heads, num_key_value_heads, head_dim;
+  bool tie_word_embeddings = false, attention_bias = false, mlp_bias = false;
+};
+// Named as Hugging Face does, or as GGUF does with the rows of Q and K in interleaved rotary order.
+InMemoryWeights MakeTinyLlama(const TinyLlamaShape& shape, bool gguf_naming = false);
+
+}  // namespace quire::testing

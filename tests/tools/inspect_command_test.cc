@@ -1,0 +1,158 @@
+#include "tools/inspect_command.h"
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "tests/engine/weights/gguf_writer.h"
+#include "tests/engine/weights/temp_directory.h"
+#include "tests/testing/test_data.h"
+
+namespace quire::tools {
+namespace {
+
+using nlohmann::json;
+using ::quire::testing::GgufWriter;
+using ::quire::testing::TempDirectory;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Result {
+  int status = 0;
+  std::string out;
+  std::string err;
+};
+
+Result Inspect(const std::vector<std::string>& args) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const int status = RunInspect(args, out, err);
+  return {.status = status, .out = out.str(), .err = err.str()};
+}
+
+// A tiny Llama with a SentencePiece vocabulary of letters.
+std::string WriteTinyModel(const TempDirectory& directory) {
+  GgufWriter writer = testing::TinyLlamaGguf();
+  writer.String("tokenizer.ggml.model", "llama");
+  writer.Array<float>("tokenizer.ggml.scores", engine::GgufType::kFloat32, {0, 0, 0, -1, -2});
+  writer.Array<int32_t>("tokenizer.ggml.token_type", engine::GgufType::kInt32, {2, 3, 3, 1, 1});
+  writer.U32("tokenizer.ggml.bos_token_id", 1).U32("tokenizer.ggml.eos_token_id", 2);
+  writer.U32("tokenizer.ggml.unknown_token_id", 0);
+  writer.Bool("tokenizer.ggml.add_space_prefix", false)
+      .String("tokenizer.chat_template", "{{ messages }}");
+  return directory.Write("tiny.gguf", writer.Build());
+}
+
+TEST(InspectCommandTest, ShowsWhatAModelHoldsAndNeeds) {
+  const TempDirectory directory;
+  const Result result = Inspect({WriteTinyModel(directory)});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("GGUF v3"), HasSubstr("tiny"), HasSubstr("2 heads of 8, 1 KV heads"),
+                    HasSubstr("64 tokens"), HasSubstr("64 bytes a token in f16"),
+                    HasSubstr("chat template  yes"), HasSubstr("supported      yes")));
+  EXPECT_THAT(result.out, Not(HasSubstr("blk.0")));
+  EXPECT_THAT(Inspect({WriteTinyModel(directory), "--tensors"}).out,
+              HasSubstr("blk.1.ffn_down.weight"));
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(InspectCommandTest, JsonHoldsTheSameNumbers) {
+  const TempDirectory directory;
+  const Result result = Inspect({"--json", "--tensors", WriteTinyModel(directory)});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_EQ(report["architecture"], "llama");
+  EXPECT_EQ(report["supported"], true);
+  EXPECT_EQ(report["num_tensors"], 20);
+  EXPECT_EQ(report["num_parameters"], 5 * 16 + 16 + 2 * (2 * 16 + 2 * 256 + 2 * 128 + 3 * 24 * 16));
+  EXPECT_EQ(report["weight_bytes"], 4 * report["num_parameters"].get<int64_t>());
+  EXPECT_EQ(report["kv_bytes_per_token"], 2 * 2 * 2 * 8);
+  EXPECT_EQ(report["memory_bytes"], report["weight_bytes"].get<int64_t>() + 64 * 64);
+  EXPECT_EQ(report["tokenizer"]["vocab_size"], 5);
+  EXPECT_EQ(report["has_chat_template"], true);
+  EXPECT_EQ(report["tensors"].size(), 20u);
+  EXPECT_EQ(report["tensors"][0]["shape"], json({5, 16}));
+}
+
+TEST(InspectCommandTest, TokenizePrintsAJsonList) {
+  const TempDirectory directory;
+  const std::string path = WriteTinyModel(directory);
+  EXPECT_EQ(Inspect({path, "--tokenize", "ab"}).out, "[1, 3, 4]\n");
+  EXPECT_EQ(Inspect({path, "--tokenize=ab", "--no_special_tokens"}).out, "[3, 4]\n");
+  EXPECT_EQ(Inspect({path, "--tokenize", "", "--no_special_tokens"}).out, "[]\n");
+  const std::string bare = directory.Write("bare.gguf", GgufWriter().Build());
+  const Result result = Inspect({bare, "--tokenize", "ab"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.out, "");
+}
+
+TEST(InspectCommandTest, AModelThatIsNotSupportedIsStillShown) {
+  const TempDirectory directory;
+  const std::string path = directory.Write(
+      "other.gguf",
+      GgufWriter().String("general.architecture", "mamba").Zeros("w", {4, 4}).Build());
+  const Result result = Inspect({path});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("mamba"), HasSubstr("16 in 1 tensor\n"),
+                                HasSubstr("supported      no: ")));
+  EXPECT_EQ(json::parse(Inspect({path, "--json"}).out)["supported"], false);
+}
+
+TEST(InspectCommandTest, ABadFileIsOneLineAndStatusOne) {
+  const TempDirectory directory;
+  const std::string whole = testing::TinyLlamaGguf().Build();
+  for (const std::string& path :
+       {directory.Write("cut.gguf", whole.substr(0, whole.size() / 2)),
+        directory.Write("text.txt", "a\nb\nc\n"), directory.Write("bad.safetensors", "{\n\n}"),
+        directory.path(), directory.path() + "/absent"}) {
+    const Result result = Inspect({path});
+    EXPECT_EQ(result.status, 1) << path;
+    EXPECT_EQ(result.out, "") << path;
+    EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(path));
+  }
+}
+
+// A name out of a file must not reach the terminal as a control sequence.
+TEST(InspectCommandTest, NamesAreEscaped) {
+  const TempDirectory directory;
+  const std::string path = directory.Write("evil.gguf", GgufWriter()
+                                                            .String("general.name", "a\x1b[2Jb\xff")
+                                                            .String("general.architecture", "\n")
+                                                            .Build());
+  EXPECT_THAT(Inspect({path}).out, AllOf(HasSubstr("a\\x1b[2Jb"), Not(HasSubstr("\x1b"))));
+  EXPECT_FALSE(json::parse(Inspect({path, "--json"}).out)["name"].get<std::string>().empty());
+}
+
+TEST(InspectCommandTest, WrongArgumentsAreStatusTwo) {
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {}, {"a", "b"}, {"a", "--tokenise", "x"}, {"a", "--tokenize"}, {"--json"}}) {
+    const Result result = Inspect(args);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_EQ(std::ranges::count(result.err, '\n'), 1);
+  }
+  const Result help = Inspect({"--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_THAT(help.out, HasSubstr("Usage: quire-inspect MODEL"));
+}
+
+TEST(InspectCommandTest, TokenizesStoriesAlikeFromEveryFormat) {
+  QUIRE_TEST_DATA_OR_SKIP(gguf, "models/stories260K-gguf/stories260K.q4_0.gguf");
+  QUIRE_TEST_DATA_OR_SKIP(hf, "models/stories260K-hf");
+  const Result from_gguf = Inspect({gguf, "--tokenize", "Once upon a time"});
+  EXPECT_EQ(from_gguf.out, "[1, 403, 407, 261, 378]\n");
+  EXPECT_EQ(Inspect({hf, "--tokenize", "Once upon a time"}).out, from_gguf.out);
+  const json report = json::parse(Inspect({gguf, "--json"}).out);
+  EXPECT_EQ(report["num_parameters"], 260032);
+  EXPECT_EQ(report["weight_type"], "Q4_0");
+}
+
+}  // namespace
+}  // namespace quire::tools

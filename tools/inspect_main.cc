@@ -1,0 +1,15 @@
+// quire-inspect: what a model file holds and needs.
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+
+#include "tools/inspect_command.h"
+
+int main(int argc, char** argv) {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  return quire::tools::RunInspect(args, std::cout, std::cerr);
+}

@@ -1,0 +1,291 @@
+#include "tools/model_report.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "base/json.h"
+#include "base/strings.h"
+#include "engine/frontend/tokenizer_loader.h"
+#include "engine/model/model_config_reader.h"
+#include "engine/weights/ggml_types.h"
+#include "engine/weights/printable.h"
+
+namespace quire::tools {
+namespace {
+
+using engine::OpenedModel;
+using engine::Printable;
+using nlohmann::json;
+
+constexpr int64_t kKvElementBytes = 2;  // f16
+
+int64_t NumElements(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+std::string ReadArchitecture(const OpenedModel& model) {
+  if (model.gguf) return std::string(model.gguf->StringOr("general.architecture", "").value_or(""));
+  if (!model.hf) return "";
+  const auto found = model.hf->config.find("architectures");
+  const bool listed = found != model.hf->config.end() && found->is_array() && !found->empty() &&
+                      (*found)[0].is_string();
+  return listed ? (*found)[0].get<std::string>() : "";
+}
+
+std::string ReadName(const OpenedModel& model) {
+  if (model.gguf) return std::string(model.gguf->StringOr("general.name", "").value_or(""));
+  return model.file_name;
+}
+
+// Empty when the file has no tokenizer.
+std::string ReadTokenizerKind(const OpenedModel& model) {
+  if (model.gguf) {
+    const std::string_view kind = model.gguf->StringOr("tokenizer.ggml.model", "").value_or("");
+    const std::string_view pre = model.gguf->StringOr("tokenizer.ggml.pre", "").value_or("");
+    if (pre.empty()) return std::string(kind);
+    return absl::StrFormat("%s, pre-tokenizer %s", kind, pre);
+  }
+  if (!model.hf || model.hf->tokenizer_json.empty()) return "";
+  const auto parsed = base::ParseJson(model.hf->tokenizer_json, "tokenizer.json");
+  const auto found =
+      parsed.ok() && parsed->is_object() ? parsed->find("model") : json::const_iterator();
+  if (!parsed.ok() || !parsed->is_object() || found == parsed->end() || !found->is_object())
+    return "tokenizer.json";
+  const auto type = found->find("type");
+  return type != found->end() && type->is_string() ? "tokenizer.json, " + type->get<std::string>()
+                                                   : "tokenizer.json";
+}
+
+void ReadTensors(const engine::WeightMap& weights, ModelReport& report) {
+  const auto add = [&](const std::string& name, std::string_view type,
+                       const std::vector<int64_t>& shape, int64_t num_bytes) {
+    TypeUse& use = report.types[std::string(type)];
+    ++use.num_tensors;
+    use.num_bytes += num_bytes;
+    use.num_parameters += NumElements(shape);
+    report.tensors.push_back(
+        {.name = name, .type = std::string(type), .shape = shape, .num_bytes = num_bytes});
+  };
+  for (const engine::TensorInfo& tensor : weights.tensors()) {
+    add(tensor.name, engine::GgmlTypeName(tensor.type), tensor.shape,
+        static_cast<int64_t>(tensor.bytes.size()));
+  }
+  for (const engine::UnusableTensor& tensor : weights.unusable_tensors()) {
+    add(tensor.name, tensor.type_name, tensor.shape, tensor.num_bytes);
+  }
+}
+
+void ReadTokenizer(const OpenedModel& model, ModelReport& report) {
+  report.tokenizer = ReadTokenizerKind(model);
+  if (report.tokenizer.empty()) return;
+  const auto tokenizer = engine::LoadTokenizer(model);
+  report.tokenizer_status = tokenizer.status();
+  if (!tokenizer.ok()) return;
+  report.vocab_size = (*tokenizer)->vocab_size();
+  report.bos_id = (*tokenizer)->bos_id();
+  report.end_ids = (*tokenizer)->end_ids();
+}
+
+// 1234567 as "1,234,567".
+std::string Grouped(int64_t number) {
+  std::string text = absl::StrCat(number);
+  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
+std::string Bytes(int64_t bytes) {
+  const auto amount = static_cast<double>(bytes);
+  if (bytes < (int64_t{1} << 10)) return absl::StrFormat("%d bytes", bytes);
+  if (bytes < (int64_t{1} << 20)) return absl::StrFormat("%.1f KiB", amount / (1 << 10));
+  if (bytes < (int64_t{1} << 30)) return absl::StrFormat("%.1f MiB", amount / (1 << 20));
+  return absl::StrFormat("%.2f GiB", amount / (1 << 30));
+}
+
+std::string Tensors(int64_t count) {
+  return absl::StrCat(count, count == 1 ? " tensor" : " tensors");
+}
+
+// Aligned "label  value" lines.
+class Lines {
+ public:
+  void Add(std::string_view label, const std::string& value) {
+    absl::StrAppendFormat(&text_, "  %-14s %s\n", label, value);
+  }
+  std::string& text() { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string RopeText(const engine::RopeConfig& rope) {
+  std::string scaling = "no scaling";
+  if (rope.scaling == engine::RopeScaling::kLinear)
+    scaling = absl::StrFormat("linear scaling by %g", rope.factor);
+  if (rope.scaling == engine::RopeScaling::kLlama3)
+    scaling = absl::StrFormat("llama3 scaling by %g", rope.factor);
+  if (!rope.frequency_divisors.empty()) scaling = "frequencies scaled by the file";
+  return absl::StrFormat("theta %g, %d dimensions, %s", rope.theta, rope.rope_dim, scaling);
+}
+
+void AddModel(const ModelReport& report, Lines& lines) {
+  const engine::ModelConfig& config = report.config;
+  lines.Add("layers", absl::StrCat(config.num_hidden_layers));
+  lines.Add("hidden size",
+            absl::StrFormat("%d, feed-forward %d", config.hidden_size, config.intermediate_size));
+  lines.Add("attention", absl::StrFormat("%d heads of %d, %d KV heads", config.num_attention_heads,
+                                         config.head_dim, config.num_key_value_heads));
+  lines.Add("rope", RopeText(config.rope));
+  lines.Add("vocabulary", absl::StrFormat("%d, %s", config.vocab_size,
+                                          config.tie_word_embeddings ? "head tied to the embedding"
+                                                                     : "head of its own"));
+  lines.Add("context", absl::StrFormat("%d tokens", config.max_position_embeddings));
+  lines.Add(
+      "KV cache",
+      absl::StrFormat("%s a token in f16, %s a full context", Bytes(report.kv_bytes_per_token()),
+                      Bytes(report.kv_bytes_per_token() * config.max_position_embeddings)));
+  lines.Add("memory",
+            absl::StrFormat("%s: weights and one full context", Bytes(report.memory_bytes())));
+}
+
+}  // namespace
+
+TypeUse ModelReport::Total() const {
+  TypeUse total;
+  for (const auto& [type, use] : types) {
+    total.num_tensors += use.num_tensors;
+    total.num_bytes += use.num_bytes;
+    total.num_parameters += use.num_parameters;
+  }
+  return total;
+}
+
+int64_t ModelReport::kv_bytes_per_token() const {
+  return supported.ok() ? engine::KvElementsPerToken(config) * kKvElementBytes : 0;
+}
+
+int64_t ModelReport::memory_bytes() const {
+  return Total().num_bytes + kv_bytes_per_token() * config.max_position_embeddings;
+}
+
+ModelReport Inspect(const OpenedModel& model) {
+  ModelReport report{
+      .path = model.path, .name = ReadName(model), .architecture = ReadArchitecture(model)};
+  report.format =
+      model.gguf ? absl::StrFormat("GGUF v%d", model.gguf_version) : std::string(model.format());
+  auto config = engine::ReadModelConfig(model);
+  report.supported = config.status();
+  if (config.ok()) report.config = *std::move(config);
+  ReadTensors(*model.weights, report);
+  if (report.supported.ok() && report.tensors.empty()) {
+    report.supported = absl::InvalidArgumentError(
+        absl::StrCat(model.path, ": it has no tensors, only a vocabulary"));
+  }
+  ReadTokenizer(model, report);
+  if (report.supported.ok()) report.supported = report.tokenizer_status;
+  const auto chat_template = model.ChatTemplate();
+  report.has_chat_template = chat_template.ok() && !chat_template->empty();
+  return report;
+}
+
+std::string ToText(const ModelReport& report, bool with_tensors) {
+  Lines lines;
+  lines.Add("format", report.format);
+  if (!report.name.empty()) lines.Add("name", Printable(report.name));
+  if (!report.architecture.empty()) lines.Add("architecture", Printable(report.architecture));
+  const TypeUse total = report.Total();
+  lines.Add("parameters",
+            absl::StrCat(Grouped(total.num_parameters), " in ", Tensors(total.num_tensors)));
+  lines.Add("weights", Bytes(total.num_bytes));
+  std::vector<std::pair<std::string, TypeUse>> by_size(report.types.begin(), report.types.end());
+  std::ranges::stable_sort(by_size, std::greater<>(),
+                           [](const auto& entry) { return entry.second.num_bytes; });
+  for (const auto& [type, use] : by_size) {
+    lines.Add("  " + type, absl::StrCat(Bytes(use.num_bytes), " in ", Tensors(use.num_tensors)));
+  }
+  if (report.supported.ok()) AddModel(report, lines);
+  if (report.tokenizer.empty()) {
+    lines.Add("tokenizer", "none");
+  } else if (!report.tokenizer_status.ok()) {
+    lines.Add("tokenizer", Printable(report.tokenizer));
+  } else {
+    lines.Add("tokenizer", absl::StrFormat("%s, %d tokens, BOS %s, ends at [%s]",
+                                           Printable(report.tokenizer), report.vocab_size,
+                                           report.bos_id < 0 ? "none" : absl::StrCat(report.bos_id),
+                                           absl::StrJoin(report.end_ids, ", ")));
+  }
+  lines.Add("chat template", report.has_chat_template ? "yes" : "no");
+  lines.Add("supported",
+            report.supported.ok() ? "yes" : absl::StrCat("no: ", report.supported.message()));
+  if (with_tensors) {
+    lines.text() += "\n";
+    for (const TensorRow& tensor : report.tensors) {
+      absl::StrAppendFormat(&lines.text(), "  %-40s %-5s %-16s %s\n", Printable(tensor.name),
+                            tensor.type, engine::ShapeToString(tensor.shape),
+                            Bytes(tensor.num_bytes));
+    }
+  }
+  return absl::StrCat(report.path, "\n", lines.text());
+}
+
+nlohmann::ordered_json ToJson(const ModelReport& report, bool with_tensors) {
+  const TypeUse total = report.Total();
+  nlohmann::ordered_json out = {{"path", report.path},
+                                {"format", report.format},
+                                {"name", report.name},
+                                {"architecture", report.architecture},
+                                {"supported", report.supported.ok()}};
+  if (!report.supported.ok())
+    out["not_supported_because"] = base::ToStd(report.supported.message());
+  out["num_parameters"] = total.num_parameters;
+  out["num_tensors"] = total.num_tensors;
+  out["weight_bytes"] = total.num_bytes;
+  out["types"] = nlohmann::ordered_json::object();
+  for (const auto& [type, use] : report.types) {
+    out["types"][type] = {{"num_tensors", use.num_tensors},
+                          {"num_bytes", use.num_bytes},
+                          {"num_parameters", use.num_parameters}};
+  }
+  if (report.supported.ok()) {
+    const engine::ModelConfig& config = report.config;
+    out["weight_type"] = config.weight_type;
+    out["num_layers"] = config.num_hidden_layers;
+    out["hidden_size"] = config.hidden_size;
+    out["intermediate_size"] = config.intermediate_size;
+    out["num_heads"] = config.num_attention_heads;
+    out["num_kv_heads"] = config.num_key_value_heads;
+    out["head_dim"] = config.head_dim;
+    out["max_position_embeddings"] = config.max_position_embeddings;
+    out["tie_word_embeddings"] = config.tie_word_embeddings;
+    out["kv_bytes_per_token"] = report.kv_bytes_per_token();
+    out["memory_bytes"] = report.memory_bytes();
+  }
+  if (!report.tokenizer.empty()) {
+    out["tokenizer"] = {{"kind", report.tokenizer}};
+    if (report.tokenizer_status.ok()) {
+      out["tokenizer"]["vocab_size"] = report.vocab_size;
+      out["tokenizer"]["bos_id"] = report.bos_id;
+      out["tokenizer"]["end_ids"] = report.end_ids;
+    }
+  }
+  out["has_chat_template"] = report.has_chat_template;
+  if (with_tensors) {
+    out["tensors"] = nlohmann::ordered_json::array();
+    for (const TensorRow& tensor : report.tensors) {
+      out["tensors"].push_back({{"name", tensor.name},
+                                {"type", tensor.type},
+                                {"shape", tensor.shape},
+                                {"num_bytes", tensor.num_bytes}});
+    }
+  }
+  return out;
+}
+
+}  // namespace quire::tools

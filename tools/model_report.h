@@ -1,0 +1,60 @@
+#pragma once
+
+// What a model file holds and what serving it takes, found out without a server.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+#include "engine/model/model_config.h"
+#include "engine/weights/model_files.h"
+
+namespace quire::tools {
+
+struct TypeUse {
+  int64_t num_tensors = 0;
+  int64_t num_bytes = 0;
+  int64_t num_parameters = 0;
+};
+
+struct TensorRow {
+  std::string name;
+  std::string type;
+  std::vector<int64_t> shape;
+  int64_t num_bytes = 0;
+};
+
+// Texts are as in the file, unescaped; -1 stands for "unknown".
+struct ModelReport {
+  std::string path;
+  std::string format;  // "GGUF v3", "safetensors"
+  std::string name;
+  std::string architecture;    // what the file calls it, whether we support it or not
+  absl::Status supported;      // whether its description and tokenizer are ones the engine takes
+  engine::ModelConfig config;  // when supported.ok()
+  std::map<std::string, TypeUse> types;  // by name of the type
+  std::vector<TensorRow> tensors;
+  std::string tokenizer;          // "gpt2, pre-tokenizer smollm"; empty: the file has none
+  absl::Status tokenizer_status;  // whether it could be made
+  int64_t vocab_size = -1;
+  int32_t bos_id = -1;
+  std::vector<int32_t> end_ids;
+  bool has_chat_template = false;
+
+  TypeUse Total() const;
+  // With KV in f16; 0 when the model is not supported.
+  int64_t kv_bytes_per_token() const;
+  // Weights and the KV of one full context.
+  int64_t memory_bytes() const;
+};
+
+ModelReport Inspect(const engine::OpenedModel& model);
+
+std::string ToText(const ModelReport& report, bool with_tensors);
+nlohmann::ordered_json ToJson(const ModelReport& report, bool with_tensors);
+
+}  // namespace quire::tools
