@@ -15,6 +15,7 @@ struct Limits {
   int64_t max_steps = 20'000'000;       // a step: one node evaluated, or kBytesPerStep copied
   int64_t max_output_bytes = 32 << 20;  // also the longest string that may exist
   int32_t max_depth = 1000;             // nodes being evaluated inside each other, over all macros
+  int64_t max_stack_bytes = 1 << 20;    // below Render()'s own frame: half a small thread's stack
   int32_t max_value_depth = 200;        // lists within lists
 };
 
@@ -24,7 +25,8 @@ class Budget {
  public:
   static constexpr int64_t kBytesPerStep = 16;
 
-  explicit Budget(const Limits& limits) : limits_(limits), steps_left_(limits.max_steps) {}
+  explicit Budget(const Limits& limits)
+      : limits_(limits), stack_base_(StackPosition()), steps_left_(limits.max_steps) {}
 
   bool Spend(int64_t steps) {
     if (exhausted()) return false;
@@ -47,9 +49,12 @@ class Budget {
   bool CheckValueDepth(int32_t depth) {
     return depth <= limits_.max_value_depth || Fail("values nest too deep");
   }
-  // Counts a level in; every true needs one Leave().
+  // Counts a level in; every true needs one Leave(). What a level takes of the stack depends on the
+  // node and on the compiler, so the stack is measured besides. It grows downwards.
   bool Enter() {
-    if (depth_ >= limits_.max_depth) return Fail("the template recurses too deep");
+    if (depth_ >= limits_.max_depth || stack_base_ - StackPosition() > limits_.max_stack_bytes) {
+      return Fail("the template recurses too deep");
+    }
     ++depth_;
     return !exhausted();
   }
@@ -67,7 +72,12 @@ class Budget {
     return false;
   }
 
+  static int64_t StackPosition() {
+    return static_cast<int64_t>(reinterpret_cast<intptr_t>(__builtin_frame_address(0)));
+  }
+
   const Limits limits_;
+  const int64_t stack_base_;
   int64_t steps_left_;
   int32_t depth_ = 0;
   const char* failure_ = nullptr;

@@ -95,6 +95,10 @@ TEST(JinjaLimitsTest, RecursionIsBounded) {
   EXPECT_THAT(
       Error("{% macro f() %}{% call f() %}{% endcall %}{{ caller }}{% endmacro %}{{ f() }}"),
       HasSubstr("recurses too deep"));
+  // Levels are allowed for; the stack is not.
+  EXPECT_THAT(Error("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+                    {.max_depth = 1'000'000, .max_stack_bytes = 200'000}),
+              HasSubstr("recurses too deep"));
   const auto fine = Template::Create(
       "{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(50) }}");
   EXPECT_TRUE(fine->Render(Json::object(), absl::UnixEpoch()).ok());
