@@ -1,6 +1,7 @@
 #pragma once
 
-// A borrowed, shaped piece of memory that a backend can read. Row-major, last dimension contiguous.
+// A borrowed, shaped piece of memory that a backend can read. Row-major and contiguous, but that
+// the rows of the first dimension may lie further apart where an op allows it.
 
 #include <array>
 #include <cstdint>
@@ -19,6 +20,7 @@ class TensorView {
   TensorView(void* data, DType dtype, std::initializer_list<int64_t> shape)
       : data_(data), dtype_(dtype) {
     for (const int64_t dim : shape) shape_[rank_++] = dim;
+    row_stride_ = RowElements();
   }
 
   bool empty() const { return data_ == nullptr; }
@@ -31,6 +33,9 @@ class TensorView {
     return rank_ == 0 ? 0 : n;
   }
   int64_t num_bytes() const { return num_elements() * SizeOf(dtype_); }
+  // Elements from one row of the first dimension to the next.
+  int64_t row_stride() const { return row_stride_; }
+  bool contiguous() const { return rank_ == 0 || row_stride_ == RowElements(); }
 
   void* raw() const { return data_; }
   template <typename T>
@@ -38,16 +43,25 @@ class TensorView {
     return static_cast<T*>(data_);
   }
 
+  // The same rows, `elements` apart; at least the elements of one.
+  TensorView WithRowStride(int64_t elements) const;
   // Rows [begin, begin + count) of the first dimension.
   TensorView Rows(int64_t begin, int64_t count) const;
   // "f32 [8, 64]", for errors.
   std::string ToString() const;
 
  private:
+  int64_t RowElements() const {
+    int64_t n = 1;
+    for (int i = 1; i < rank_; ++i) n *= shape_[i];
+    return n;
+  }
+
   void* data_ = nullptr;
   DType dtype_ = DType::kF32;
   int rank_ = 0;
   std::array<int64_t, kMaxRank> shape_{};
+  int64_t row_stride_ = 0;
 };
 
 }  // namespace quire::kernels

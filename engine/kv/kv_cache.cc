@@ -9,15 +9,23 @@ absl::StatusOr<KvCache> KvCache::Create(kernels::Backend& backend, const KvCache
   KvCache cache;
   cache.shape_ = shape;
   cache.num_blocks_ = num_blocks;
-  const int64_t layer_bytes = num_blocks * shape.bytes_per_block() / shape.num_layers;
-  for (int64_t i = 0; i < shape.num_layers; ++i) {
-    ASSIGN_OR_RETURN(kernels::DeviceBuffer buffer, backend.Allocate(layer_bytes));
-    cache.views_.emplace_back(buffer.data(), shape.dtype,
-                              std::initializer_list<int64_t>{num_blocks, 2, shape.num_kv_heads,
-                                                             shape.block_size, shape.head_dim});
-    cache.buffers_.push_back(std::move(buffer));
-  }
+  ASSIGN_OR_RETURN(cache.buffer_, backend.Allocate(cache.bytes()));
   return cache;
+}
+
+kernels::TensorView KvCache::layer(int64_t i) const {
+  const int64_t block_bytes = shape_.bytes_per_block();
+  return kernels::TensorView(
+             static_cast<char*>(buffer_.data()) + i * (block_bytes / shape_.num_layers),
+             shape_.dtype,
+             {num_blocks_, 2, shape_.num_kv_heads, shape_.block_size, shape_.head_dim})
+      .WithRowStride(block_bytes / kernels::SizeOf(shape_.dtype));
+}
+
+kernels::TensorView KvCache::blocks() const {
+  return kernels::TensorView(
+      buffer_.data(), shape_.dtype,
+      {num_blocks_, shape_.bytes_per_block() / kernels::SizeOf(shape_.dtype)});
 }
 
 }  // namespace quire::engine

@@ -3,7 +3,6 @@
 // The memory of the paged KV cache. Which sequence holds which block is BlockManager's business.
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -26,8 +25,10 @@ struct KvCacheShape {
   int64_t bytes_per_block() const { return bytes_per_token() * block_size; }
 };
 
-// Per layer [num_blocks, 2, num_kv_heads, block_size, head_dim], K then V (PagedAttention,
-// arXiv:2309.06180): a block is one contiguous copy per layer.
+// [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim], K then V (PagedAttention,
+// arXiv:2309.06180). A block of all layers is one piece: it is copied at once, and the memory of a
+// growing sequence is first touched, and cleared by the system, bit by bit and not in all layers at
+// the same step.
 class KvCache {
  public:
   // ResourceExhausted names the bytes when the backend has not enough.
@@ -37,13 +38,15 @@ class KvCache {
   const KvCacheShape& shape() const { return shape_; }
   int64_t num_blocks() const { return num_blocks_; }
   int64_t bytes() const { return num_blocks_ * shape_.bytes_per_block(); }
-  kernels::TensorView layer(int64_t i) const { return views_[i]; }
+  // [num_blocks, 2, num_kv_heads, block_size, head_dim] of one layer, with strided blocks.
+  kernels::TensorView layer(int64_t i) const;
+  // [num_blocks, elements of a block].
+  kernels::TensorView blocks() const;
 
  private:
   KvCacheShape shape_;
   int64_t num_blocks_ = 0;
-  std::vector<kernels::DeviceBuffer> buffers_;
-  std::vector<kernels::TensorView> views_;
+  kernels::DeviceBuffer buffer_;
 };
 
 }  // namespace quire::engine

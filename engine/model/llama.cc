@@ -191,9 +191,7 @@ absl::StatusOr<Layer> Llama::LoadLayer(ParameterLoader& loader, const Names& nam
 absl::StatusOr<TensorView> Llama::Forward(const ModelInput& input, KvCache& cache) {
   RETURN_IF_ERROR(device_.Upload(backend_, input, config_));
   if (!input.copies.empty()) {
-    for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
-      RETURN_IF_ERROR(backend_.CopyBlocks({.kv_cache = cache.layer(i), .copies = input.copies}));
-    }
+    RETURN_IF_ERROR(backend_.CopyBlocks({.blocks = cache.blocks(), .copies = input.copies}));
   }
   const int64_t num_tokens = input.num_tokens();
   RETURN_IF_ERROR(backend_.Embed(

@@ -70,9 +70,15 @@ struct Span {
   const T* v[kSpanTiles];
 };
 
-// Scores of kTiles tiles for kRows rows: acc = fma(query[d], K[d], acc) over d.
+// Vectors side by side that kRows rows may accumulate into.
+template <int kRows>
+constexpr int kSide = kTileVectors / kRows >= 4   ? 4
+                      : kTileVectors / kRows >= 2 ? 2
+                                                  : 1;
+
+// Scores of kTiles tiles, from `first`, for kRows rows: acc = fma(query[d], K[d], acc) over d.
 template <class T, int kRows, int kTiles>
-inline void ScoreTiles(const float* const* query, const Span<T>& span, int64_t head_dim,
+inline void ScoreTiles(const float* const* query, const Span<T>& span, int first, int64_t head_dim,
                        float* scores) {
   VecF acc[kRows][kTiles];
 #pragma GCC unroll 4
@@ -83,7 +89,7 @@ inline void ScoreTiles(const float* const* query, const Span<T>& span, int64_t h
   for (int64_t d = 0; d < head_dim; ++d) {
     VecF keys[kTiles];
 #pragma GCC unroll 4
-    for (int t = 0; t < kTiles; ++t) keys[t] = Load(span.k[t] + d * kLanes);
+    for (int t = 0; t < kTiles; ++t) keys[t] = Load(span.k[first + t] + d * kLanes);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const VecF q = Set(query[r][d]);
@@ -94,8 +100,27 @@ inline void ScoreTiles(const float* const* query, const Span<T>& span, int64_t h
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int t = 0; t < kTiles; ++t) Store(scores + r * kSpanKeys + t * kLanes, acc[r][t]);
+    for (int t = 0; t < kTiles; ++t)
+      Store(scores + r * kSpanKeys + (first + t) * kLanes, acc[r][t]);
   }
+}
+
+// Scores of the first `count` tiles of a span, or of a few more.
+template <class T, int kRows>
+inline void Score(const float* const* query, const Span<T>& span, int count, int64_t head_dim,
+                  float* scores) {
+  int first = 0;
+  if constexpr (kSide<kRows> == 4) {
+    for (; first + 2 < count; first += 4) {
+      ScoreTiles<T, kRows, 4>(query, span, first, head_dim, scores);
+    }
+  }
+  if constexpr (kSide<kRows> >= 2) {
+    for (; first + 1 < count; first += 2) {
+      ScoreTiles<T, kRows, 2>(query, span, first, head_dim, scores);
+    }
+  }
+  for (; first < count; ++first) ScoreTiles<T, kRows, 1>(query, span, first, head_dim, scores);
 }
 
 // values += sum over keys [begin, end) of weights[key] * V[key], key by key, for kVectors vectors
@@ -137,8 +162,8 @@ inline void AddValues(float* const* values, const float* weights, const Span<T>&
                       int64_t head_dim, int begin, int end) {
   if (begin >= end) return;
   int64_t i = 0;
-  for (; i + 4 * kLanes <= head_dim; i += 4 * kLanes) {
-    AddVectors<T, kRows, 4>(values, weights, span, head_dim, i, begin, end);
+  for (; i + kSide<kRows> * kLanes <= head_dim; i += kSide<kRows> * kLanes) {
+    AddVectors<T, kRows, kSide<kRows>>(values, weights, span, head_dim, i, begin, end);
   }
   for (; i < head_dim; i += kLanes) {
     AddVectors<T, kRows, 1>(values, weights, span, head_dim, i, begin, end);
@@ -252,13 +277,7 @@ struct AttentionKernel {
     }
     if (last_end == 0) return;
     alignas(64) float scores[kRows * kSpanKeys];
-    if (last_end <= kLanes) {
-      ScoreTiles<T, kRows, 1>(query, span, head_dim, scores);
-    } else if (last_end <= 2 * kLanes) {
-      ScoreTiles<T, kRows, 2>(query, span, head_dim, scores);
-    } else {
-      ScoreTiles<T, kRows, 4>(query, span, head_dim, scores);
-    }
+    Score<T, kRows>(query, span, (last_end + kLanes - 1) / kLanes, head_dim, scores);
     for (int r = 0; r < kRows; ++r) {
       const State state{segment_states + (row + r) * state_floats};
       if (begin[r] == 0 && end[r] == kSpanKeys) {
@@ -310,9 +329,8 @@ struct AttentionKernel {
       for (int t = 0; t < kSpanTiles; ++t) {
         const int64_t key = SmallerOf(first_key + t * kLanes, (end - 1) / kLanes * kLanes);
         const int64_t block = work.block_table[key / cache.block_size];
-        span.k[t] = reinterpret_cast<const T*>(cache.data) +
-                    (block * 2 * cache.num_kv_heads + work.kv_head) * head_elements +
-                    key % cache.block_size * head_dim;
+        span.k[t] = reinterpret_cast<const T*>(cache.data) + block * cache.block_stride +
+                    work.kv_head * head_elements + key % cache.block_size * head_dim;
         span.v[t] = span.k[t] + cache.num_kv_heads * head_elements;
       }
       AllRows(first_key, span);

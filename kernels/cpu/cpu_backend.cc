@@ -41,6 +41,7 @@ absl::Status CheckCache(const TensorView& kv_cache) {
 CacheLayout LayoutOf(const TensorView& kv_cache) {
   return {.data = kv_cache.data<uint8_t>(),
           .dtype = kv_cache.dtype(),
+          .block_stride = kv_cache.row_stride(),
           .num_kv_heads = kv_cache.dim(2),
           .block_size = kv_cache.dim(3),
           .head_dim = kv_cache.dim(4)};
@@ -335,8 +336,8 @@ absl::Status CpuBackend::GatherRows(const GatherRowsArgs& args) {
 absl::Status CpuBackend::CopyBlocks(const CopyBlocksArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   if (args.copies.empty()) return absl::OkStatus();
-  const int64_t block_bytes = args.kv_cache.num_bytes() / args.kv_cache.dim(0);
-  auto* data = args.kv_cache.data<uint8_t>();
+  const int64_t block_bytes = args.blocks.dim(1) * SizeOf(args.blocks.dtype());
+  auto* data = args.blocks.data<uint8_t>();
   for (const BlockCopy& copy : args.copies) {
     std::memcpy(data + copy.destination * block_bytes, data + copy.source * block_bytes,
                 static_cast<size_t>(block_bytes));

@@ -70,11 +70,12 @@ struct NormRow {
   bool layer_norm = false;
 };
 
-// The cache of one layer. A (block, K) holds per head tiles of 16 tokens as [head_dim][16], a
-// (block, V) per head [block_size][head_dim].
+// The cache of one layer, whose blocks are block_stride elements apart. A (block, K) holds per head
+// tiles of 16 tokens as [head_dim][16], a (block, V) per head [block_size][head_dim].
 struct CacheLayout {
   uint8_t* data = nullptr;
   DType dtype = DType::kF32;
+  int64_t block_stride = 0;
   int64_t num_kv_heads = 0;
   int64_t block_size = 0;
   int64_t head_dim = 0;

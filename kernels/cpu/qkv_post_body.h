@@ -22,8 +22,7 @@ inline void WriteCache(const QkvPostRow& row, const float* key, const float* val
   const int64_t head_elements = cache.block_size * head_dim;
   const int64_t block = row.slot / cache.block_size;
   const int64_t offset = row.slot % cache.block_size;
-  T* k =
-      reinterpret_cast<T*>(cache.data) + (block * 2 * cache.num_kv_heads + kv_head) * head_elements;
+  T* k = reinterpret_cast<T*>(cache.data) + block * cache.block_stride + kv_head * head_elements;
   T* v = k + cache.num_kv_heads * head_elements;
   k += offset / kLanes * kLanes * head_dim + offset % kLanes;
   v += offset * head_dim;

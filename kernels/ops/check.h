@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "kernels/tensor_view.h"
 
@@ -21,10 +22,10 @@ inline absl::Status WantGot(std::string_view what, std::string_view want, std::s
       absl::StrCat(base::ToAbsl(what), ": want ", base::ToAbsl(want), ", got ", base::ToAbsl(got)));
 }
 
-// `dtypes`: any of these. A dim of kAnyDim takes any size.
-inline absl::Status CheckTensor(std::string_view what, const TensorView& tensor,
-                                std::initializer_list<DType> dtypes,
-                                std::initializer_list<int64_t> shape) {
+// `dtypes`: any of these. A dim of kAnyDim takes any size. Rows may lie apart.
+inline absl::Status CheckShape(std::string_view what, const TensorView& tensor,
+                               std::initializer_list<DType> dtypes,
+                               std::initializer_list<int64_t> shape) {
   bool good = !tensor.empty() && tensor.rank() == static_cast<int>(shape.size());
   bool known = false;
   std::string want;
@@ -44,9 +45,21 @@ inline absl::Status CheckTensor(std::string_view what, const TensorView& tensor,
   return WantGot(what, want + "]", tensor.ToString());
 }
 
+inline absl::Status CheckTensor(std::string_view what, const TensorView& tensor,
+                                std::initializer_list<DType> dtypes,
+                                std::initializer_list<int64_t> shape) {
+  RETURN_IF_ERROR(CheckShape(what, tensor, dtypes, shape));
+  return tensor.contiguous() ? absl::OkStatus() : WantGot(what, "rows together", tensor.ToString());
+}
+
 inline absl::Status CheckActivations(std::string_view what, const TensorView& tensor,
                                      std::initializer_list<int64_t> shape) {
   return CheckTensor(what, tensor, {DType::kF32, DType::kF16, DType::kBF16}, shape);
+}
+
+inline absl::Status CheckKvCache(const TensorView& kv_cache, int64_t head_dim) {
+  return CheckShape("kv_cache", kv_cache, {DType::kF32, DType::kF16, DType::kBF16},
+                    {kAnyDim, 2, kAnyDim, kAnyDim, head_dim});
 }
 
 inline absl::Status CheckSameDType(std::string_view what, const TensorView& tensor,

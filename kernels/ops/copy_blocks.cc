@@ -6,9 +6,8 @@
 namespace quire::kernels {
 
 absl::Status Validate(const CopyBlocksArgs& args) {
-  RETURN_IF_ERROR(
-      CheckActivations("kv_cache", args.kv_cache, {kAnyDim, 2, kAnyDim, kAnyDim, kAnyDim}));
-  const int64_t num_blocks = args.kv_cache.dim(0);
+  RETURN_IF_ERROR(CheckActivations("blocks", args.blocks, {kAnyDim, kAnyDim}));
+  const int64_t num_blocks = args.blocks.dim(0);
   for (const BlockCopy& copy : args.copies) {
     for (const int32_t block : {copy.source, copy.destination}) {
       if (block >= 0 && block < num_blocks) continue;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Whole-block copies inside one layer's cache, for copy-on-write. Runs before the step's KV writes.
+// Whole-block copies, all layers at once, for copy-on-write. Runs before the step's KV writes.
 // Sources and destinations of one call are disjoint.
 
 #include <span>
@@ -17,7 +17,7 @@ struct BlockCopy {
 };
 
 struct CopyBlocksArgs {
-  TensorView kv_cache;                // [num_blocks, 2, num_kv_heads, block_size, head_dim]
+  TensorView blocks;                  // [num_blocks, elements of a block]
   std::span<const BlockCopy> copies;  // on the host
 };
 absl::Status Validate(const CopyBlocksArgs& args);

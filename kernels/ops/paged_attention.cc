@@ -14,8 +14,7 @@ absl::Status Validate(const PagedAttentionArgs& args) {
   }
   RETURN_IF_ERROR(CheckActivations("out", args.out, {args.query.dim(0), num_heads, head_dim}));
   RETURN_IF_ERROR(CheckSameDType("out", args.out, args.query));
-  RETURN_IF_ERROR(
-      CheckActivations("kv_cache", args.kv_cache, {kAnyDim, 2, kAnyDim, kAnyDim, head_dim}));
+  RETURN_IF_ERROR(CheckKvCache(args.kv_cache, head_dim));
   const int64_t num_kv_heads = args.kv_cache.dim(2);
   if (num_kv_heads <= 0 || num_heads % num_kv_heads != 0) {
     return WantGot("query", absl::StrCat("num_heads a multiple of num_kv_heads = ", num_kv_heads),

@@ -45,7 +45,8 @@ struct PagedAttentionArgs {
   TensorView out;       // [num_tokens, num_heads, head_dim]  f32|f16|bf16, written
   TensorView query;     // shape and dtype of out; head_dim a multiple of 8, at most 256
   TensorView kv_cache;  // [num_blocks, 2, num_kv_heads, block_size, head_dim]  f32|f16|bf16; K then
-                        // V; the order inside one (block, K|V, head) is the backend's own
+                        // V; the order inside one (block, K|V, head) is the backend's own,
+                        // and blocks may lie further apart than they are long
   TensorView block_table;   // [num_seqs, max_blocks_per_seq]  int32; unused tail is never read
   TensorView context_lens;  // [num_seqs]  int32, in tokens, this step's included
   TensorView query_starts;  // [num_seqs + 1]  int32, each sequence's first row in query

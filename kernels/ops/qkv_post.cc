@@ -10,8 +10,7 @@ absl::Status Validate(const QkvPostArgs& args) {
   const int64_t num_tokens = args.query.dim(0);
   const int64_t num_heads = args.query.dim(1);
   const int64_t head_dim = args.query.dim(2);
-  RETURN_IF_ERROR(
-      CheckActivations("kv_cache", args.kv_cache, {kAnyDim, 2, kAnyDim, kAnyDim, head_dim}));
+  RETURN_IF_ERROR(CheckKvCache(args.kv_cache, head_dim));
   const int64_t num_kv_heads = args.kv_cache.dim(2);
   RETURN_IF_ERROR(
       CheckActivations("qkv", args.qkv, {num_tokens, (num_heads + 2 * num_kv_heads) * head_dim}));

@@ -51,18 +51,19 @@ inline SequenceData RandomSequence(const HeadShape& shape, int64_t length, uint6
           .length = length};
 }
 
-// A cache on one backend whose every unwritten element is NaN.
+// A cache on one backend whose every unwritten element is NaN; its blocks lie apart, as those of a
+// model's layer do.
 class PoisonedCache {
  public:
   PoisonedCache(kernels::Backend& backend, const HeadShape& shape, int64_t num_blocks)
       : backend_(backend), shape_(shape) {
-    const int64_t elements =
-        num_blocks * 2 * shape.num_kv_heads * shape.block_size * shape.head_dim;
-    buffer_ = *backend.Allocate(elements * SizeOf(shape.dtype));
+    const int64_t stride = 3 * 2 * shape.num_kv_heads * shape.block_size * shape.head_dim;
+    buffer_ = *backend.Allocate(num_blocks * stride * SizeOf(shape.dtype));
     std::memset(buffer_.data(), 0xff, static_cast<size_t>(buffer_.bytes()));  // NaN in each dtype
     view_ =
         kernels::TensorView(buffer_.data(), shape.dtype,
-                            {num_blocks, 2, shape.num_kv_heads, shape.block_size, shape.head_dim});
+                            {num_blocks, 2, shape.num_kv_heads, shape.block_size, shape.head_dim})
+            .WithRowStride(stride);
   }
 
   // Writes tokens [begin, end) by QkvPost and returns their query rows as it gives them.
@@ -151,6 +152,7 @@ class PoisonedCache {
   }
 
   kernels::TensorView view() const { return view_; }
+  int64_t bytes() const { return buffer_.bytes(); }
   const HeadShape& shape() const { return shape_; }
 
  private:

@@ -85,7 +85,8 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
           const int64_t at = (t * 2 + h) * head_dim;
           const auto want =
               Rotate(sequence.key.data() + at, head_dim, rope_dim, angles, GetParam());
-          const int64_t head = (sequence.blocks[t / 16] * 4 + h) * 16 * head_dim;
+          const int64_t head =
+              sequence.blocks[t / 16] * reference.view().row_stride() + h * 16 * head_dim;
           const auto stored = [&](int64_t element) -> float {
             if (dtype == DType::kF32) return reference.view().data<float>()[element];
             const uint16_t bits = reference.view().data<uint16_t>()[element];
@@ -112,8 +113,9 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
             got.insert(got.end(), rows.begin(), rows.end());
           }
           ASSERT_EQ(std::memcmp(got.data(), query.data(), query.size() * sizeof(float)), 0) << isa;
+          // The poison between the blocks too.
           ASSERT_EQ(std::memcmp(cache.view().raw(), reference.view().raw(),
-                                static_cast<size_t>(cache.view().num_bytes())),
+                                static_cast<size_t>(cache.bytes())),
                     0)
               << isa << " chunks of " << chunk;
         }

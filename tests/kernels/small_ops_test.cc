@@ -49,14 +49,14 @@ TEST(GatherRowsTest, TakesRowsInAnyOrder) {
 
 TEST(CopyBlocksTest, CopiesWholeBlocksAndNothingElse) {
   const auto backend = MakeBackend("auto");
-  Owned<float> cache = F32({4, 2, 1, 16, 8}, Normal(1, 4 * 256));
+  Owned<float> cache = F32({4, 256}, Normal(1, 4 * 256));
   std::vector<float> want = cache.values;
   std::copy_n(want.begin() + 256, 256, want.begin() + 3 * 256);
   const std::vector<BlockCopy> copies = {{.source = 1, .destination = 3}};
-  ASSERT_TRUE(backend->CopyBlocks({.kv_cache = cache.view, .copies = copies}).ok());
+  ASSERT_TRUE(backend->CopyBlocks({.blocks = cache.view, .copies = copies}).ok());
   EXPECT_EQ(cache.values, want);
   const std::vector<BlockCopy> bad = {{.source = 4, .destination = 0}};
-  EXPECT_THAT(std::string(backend->CopyBlocks({.kv_cache = cache.view, .copies = bad}).message()),
+  EXPECT_THAT(std::string(backend->CopyBlocks({.blocks = cache.view, .copies = bad}).message()),
               HasSubstr("copies: want blocks in [0, 4), got 4"));
 }
 
