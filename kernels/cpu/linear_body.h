@@ -6,12 +6,9 @@
 // (Q6_K: once for each 16 k.) Float: one chain acc = fma(w[k], a[k], acc) over k. Neither depends
 // on how many rows or groups are worked on together.
 
-// Rows that share one unpacking of the codes; as many as fit the registers.
-#ifdef QUIRE_SIMD_AVX512
-constexpr int kQuantRows = 8;
-#else
-constexpr int kQuantRows = 4;
-#endif
+// Rows that share one unpacking of the codes, of which each needs a register or two besides its
+// sum.
+constexpr int kQuantRows = kTileVectors == 16 ? 8 : 4;
 
 inline VecF LoadHalfs(const uint8_t* p) { return Load(reinterpret_cast<const Half*>(p)); }
 
@@ -53,16 +50,18 @@ inline void QuantTile(const LinearTile& tile, const uint8_t* group, const Quanti
 #pragma GCC unroll 2
     for (int part = 0; part < Format::kParts; ++part) {
       constexpr int kPartK = 32 / Format::kParts;
-      VecI dot[kRows];
+      using Dot = DotSum<Format::kMaxCode>;
+      constexpr int kOffset = Format::kOffset - Dot::kOffset;  // what Dot leaves on the codes
+      Dot dot[kRows];
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        if constexpr (Format::kOffset == 0) {
-          dot[r] = SetI(0);
+        if constexpr (kOffset == 0) {
+          dot[r].total = SetI(0);
         } else {
           const int32_t* sums = a.sums + 2 * b * kGroupRows + r;
           const int32_t sum =
               Format::kParts == 2 ? sums[part * kGroupRows] : sums[0] + sums[kGroupRows];
-          dot[r] = SetI(-Format::kOffset * sum);
+          dot[r].total = SetI(-kOffset * sum);
         }
       }
       if constexpr (Format::kCodeBits == 4) {
@@ -73,18 +72,19 @@ inline void QuantTile(const LinearTile& tile, const uint8_t* group, const Quanti
 #pragma GCC unroll 16
           for (int r = 0; r < kRows; ++r) {
             const int8_t* q = a.q + (b * kGroupRows + r) * 32 + 4 * p;
-            dot[r] = Dot<Format::kMaxCode>(dot[r], low, LoadQuad(q));
-            dot[r] = Dot<Format::kMaxCode>(dot[r], high, LoadQuad(q + 16));
+            dot[r].Add(low, LoadQuad(q), 2 * p);
+            dot[r].Add(high, LoadQuad(q + 16), 2 * p + 1);
           }
         }
       } else {
 #pragma GCC unroll 8
-        for (int p = part * (kPartK / 4); p < (part + 1) * (kPartK / 4); ++p) {
+        for (int step = 0; step < kPartK / 4; ++step) {
+          const int p = part * (kPartK / 4) + step;
           const VecB codes = LoadB(block + 64 * p);
 #pragma GCC unroll 16
           for (int r = 0; r < kRows; ++r) {
             const int8_t* q = a.q + (b * kGroupRows + r) * 32 + 4 * p;
-            dot[r] = Dot<Format::kMaxCode>(dot[r], codes, LoadQuad(q));
+            dot[r].Add(codes, LoadQuad(q), step);
           }
         }
       }
@@ -92,7 +92,7 @@ inline void QuantTile(const LinearTile& tile, const uint8_t* group, const Quanti
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         const float d_a = a.scale[b * kGroupRows + r];
-        acc[r] = Fma(ToFloat(dot[r]), Mul(scale, Set(d_a)), acc[r]);
+        acc[r] = Fma(ToFloat(dot[r].total), Mul(scale, Set(d_a)), acc[r]);
       }
     }
     if constexpr (Format::kMinimum) {
@@ -167,7 +167,10 @@ inline void FloatGroups(const LinearTile& tile, int64_t group) {
     const float* a = tile.input + row * tile.cols;
     float* y = tile.y + row * tile.y_stride + group * kLanes;
     if (left >= 4) {
-      FloatTile<T, 4, kGroups>(tile, groups, a, y);
+      constexpr int kSide = kTileVectors / 4 < kGroups ? kTileVectors / 4 : kGroups;
+      for (int g = 0; g < kGroups; g += kSide) {
+        FloatTile<T, 4, kSide>(tile, groups + g * tile.group_bytes, a, y + g * kLanes);
+      }
       row += 4;
     } else {
       FloatTile<T, 1, kGroups>(tile, groups, a, y);

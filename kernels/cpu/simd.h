@@ -5,8 +5,10 @@
 // Every operation is exact or rounds once, to nearest even, so all paths give the same bits:
 //   Fma                 one rounding; nothing is contracted behind our back (-ffp-contract=off)
 //   Max(a, b)           a > b ? a : b, lane by lane: b where either is NaN (x86's own rule)
-//   Dot<kMaxCode>       acc[lane] += sum of 4 code * quad products, in exact integers; codes are at
-//                       most kMaxCode, quad bytes in [-127, 127]
+//   DotSum<kMaxCode>    exact integer dots: Add(codes, quad, step) for step 0, 1, .. adds the four
+//                       products (code - kOffset) * quad of each lane. Codes are at most kMaxCode,
+//                       quad bytes in [-127, 127]; after 4 or 8 steps total is right
+//   kTileVectors        how many vectors a tile may accumulate into without leaving the registers
 //   Sum                 a fixed tree: lanes 8 apart, then 4, 2, 1
 //
 // The code lies in anonymous namespaces and uses no inline function of the standard library: what

@@ -1,5 +1,7 @@
 // Sixteen lanes in two ymm registers; needs AVX2, FMA and F16C. See simd.h.
 
+constexpr int kTileVectors = 4;
+
 struct VecF {
   __m256 lo, hi;
 };
@@ -94,27 +96,36 @@ inline Quad LoadQuad(const int8_t* p) {
   return {_mm256_set1_epi32(four)};
 }
 template <int kMaxCode>
-inline __m256i DotHalf(__m256i acc, __m256i codes, __m256i a) {
-  __m256i pairs;
-  if constexpr (kMaxCode <= 127) {
-    // Two products of at most 127 * 127: vpmaddubsw cannot saturate.
-    pairs = _mm256_maddubs_epi16(codes, a);
-  } else {
-    // Codes are weight + 128 and would saturate: |w| times a with w's sign, then 128 * a back.
-    const __m256i bias = _mm256_set1_epi8(static_cast<char>(0x80));
-    const __m256i weight = _mm256_xor_si256(codes, bias);
-    const __m256i signed_a = _mm256_sign_epi8(a, weight);
-    pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weight), signed_a);
-    const __m256i sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), a);
-    acc =
-        _mm256_add_epi32(acc, _mm256_slli_epi32(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)), 7));
+struct DotSum {
+  // 8-bit codes are weight + 128, and vpmaddubsw would saturate on them. It takes |weight| and the
+  // activations with the weight's sign instead, and the offset is gone.
+  static constexpr int kOffset = kMaxCode > 127 ? 128 : 0;
+  // It leaves sums of two products in 16 bits; this many of those can be added before one must be
+  // widened.
+  static constexpr int kSteps = 32767 / (2 * 127 * (kMaxCode - kOffset));
+  static_assert(kSteps == 1 || kSteps == 2 || kSteps == 4 || kSteps == 8);
+
+  VecI total;
+  __m256i lo, hi;
+
+  void Add(VecB codes, Quad a, int step) {
+    const __m256i pairs_lo = Pairs(codes.lo, a.v), pairs_hi = Pairs(codes.hi, a.v);
+    const bool first = step % kSteps == 0, last = step % kSteps == kSteps - 1;
+    lo = first ? pairs_lo : _mm256_add_epi16(lo, pairs_lo);
+    hi = first ? pairs_hi : _mm256_add_epi16(hi, pairs_hi);
+    // Keeps the compiler from holding every product for a sum in another order.
+    __asm__("" : "+x"(lo), "+x"(hi));
+    if (!last) return;
+    total.lo = _mm256_add_epi32(total.lo, _mm256_madd_epi16(lo, _mm256_set1_epi16(1)));
+    total.hi = _mm256_add_epi32(total.hi, _mm256_madd_epi16(hi, _mm256_set1_epi16(1)));
   }
-  return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-template <int kMaxCode>
-inline VecI Dot(VecI acc, VecB codes, Quad a) {
-  return {DotHalf<kMaxCode>(acc.lo, codes.lo, a.v), DotHalf<kMaxCode>(acc.hi, codes.hi, a.v)};
-}
+
+  static __m256i Pairs(__m256i codes, __m256i a) {
+    if constexpr (kOffset == 0) return _mm256_maddubs_epi16(codes, a);
+    const __m256i weight = _mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80)));
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(weight), _mm256_sign_epi8(a, weight));
+  }
+};
 
 inline void StoreS8(int8_t* p, VecI v) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(v.lo, v.hi), 0xd8);

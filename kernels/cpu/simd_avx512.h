@@ -1,5 +1,7 @@
 // Sixteen lanes in one zmm register; needs AVX-512 F, BW, DQ, VL and VNNI. See simd.h.
 
+constexpr int kTileVectors = 16;
+
 struct VecF {
   __m512 v;
 };
@@ -63,9 +65,11 @@ inline Quad LoadQuad(const int8_t* p) {
   return {_mm512_set1_epi32(four)};
 }
 template <int kMaxCode>
-inline VecI Dot(VecI acc, VecB codes, Quad a) {
-  return {_mm512_dpbusd_epi32(acc.v, codes.v, a.v)};
-}
+struct DotSum {
+  static constexpr int kOffset = 0;
+  VecI total;
+  void Add(VecB codes, Quad a, int) { total.v = _mm512_dpbusd_epi32(total.v, codes.v, a.v); }
+};
 
 inline void StoreS8(int8_t* p, VecI v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v.v));

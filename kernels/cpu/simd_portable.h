@@ -1,6 +1,8 @@
 // Sixteen lanes in plain C++. Included by one translation unit only, inside its namespace; see
 // simd.h for what each operation means.
 
+constexpr int kTileVectors = 4;
+
 struct VecF {
   float lane[16];
 };
@@ -136,12 +138,15 @@ struct Quad {
 };
 inline Quad LoadQuad(const int8_t* p) { return {p}; }
 template <int kMaxCode>
-inline VecI Dot(VecI acc, VecB codes, Quad a) {
-  QUIRE_LANES {
-    for (int j = 0; j < 4; ++j) acc.lane[i] += int32_t{codes.byte[4 * i + j]} * int32_t{a.p[j]};
+struct DotSum {
+  static constexpr int kOffset = 0;
+  VecI total;
+  void Add(const VecB& codes, Quad a, int) {
+    QUIRE_LANES {
+      for (int j = 0; j < 4; ++j) total.lane[i] += int32_t{codes.byte[4 * i + j]} * int32_t{a.p[j]};
+    }
   }
-  return acc;
-}
+};
 
 inline void StoreS8(int8_t* p, VecI v) { QUIRE_LANES p[i] = static_cast<int8_t>(v.lane[i]); }
 inline VecF LoadS8(const int8_t* p) {

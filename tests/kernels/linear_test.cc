@@ -140,8 +140,68 @@ TEST_P(LinearTypeTest, BitsDependOnTheRowAndTheWeightAlone) {
   EXPECT_GE(runs, 8);
 }
 
+class QuantizedLinearTest : public LinearTypeTest {};
+
+// The bytes of a block that hold codes.
+struct CodeBytes {
+  size_t begin, end;
+};
+CodeBytes CodesOf(WeightType type) {
+  const auto block = static_cast<size_t>(Traits(type).block_bytes);
+  switch (type) {
+    case WeightType::kQ5_0:
+    case WeightType::kQ5_1:
+      return {block - 20, block};
+    case WeightType::kQ8_0:
+      return {block - 32, block};
+    case WeightType::kQ4_K:
+      return {block - 128, block};
+    case WeightType::kQ5_K:
+      return {block - 160, block};
+    case WeightType::kQ6_K:
+      return {0, 192};
+    default:
+      return {block - 16, block};
+  }
+}
+
+// Where every product of a block is as large as can be and of one sign: what sums in narrow
+// integers would overflow.
+TEST_P(QuantizedLinearTest, TheLargestDotsAreExact) {
+  constexpr int64_t kRows = 21;  // 16, 4 and 1 at a time
+  const CodeBytes codes = CodesOf(GetParam());
+  const auto portable = MakeBackend("portable");
+  for (const int code : {0xff, 0x80, 0x00}) {
+    TestWeight weight = RandomWeight(GetParam(), 16, cols(), 5);
+    const auto block = static_cast<size_t>(Traits(GetParam()).block_bytes);
+    for (size_t at = 0; at < weight.bytes.size(); at += block) {
+      for (size_t i = codes.begin; i < codes.end; ++i) {
+        weight.bytes[at + i] = static_cast<std::byte>(code);
+      }
+    }
+    for (const float activation : {1.0f, -1.0f}) {
+      const std::vector<float> input(kRows * cols(), activation);  // codes of 127, -127
+      const std::vector<float> want =
+          Multiply(*portable, *Prepare(*portable, {&weight.view, 1}), input);
+      for (const std::string& isa : IsaPaths()) {
+        const auto backend = MakeBackend(isa);
+        const std::vector<float> got =
+            Multiply(*backend, *Prepare(*backend, {&weight.view, 1}), input);
+        ASSERT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
+            << isa << " code " << code << " activation " << activation;
+      }
+    }
+  }
+}
+
+std::string NameOf(const ::testing::TestParamInfo<WeightType>& type) {
+  return std::string(Traits(type.param).name);
+}
 INSTANTIATE_TEST_SUITE_P(Types, LinearTypeTest, ::testing::ValuesIn(testing::kAllWeightTypes),
-                         [](const auto& type) { return std::string(Traits(type.param).name); });
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Types, QuantizedLinearTest,
+                         ::testing::ValuesIn(std::span(testing::kAllWeightTypes).subspan(3)),
+                         NameOf);
 
 double Silu(double x) { return x / (1.0 + std::exp(-x)); }
 
