@@ -24,6 +24,9 @@ if(QUIRE_SANITIZE)
   target_compile_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE})
 endif()
+if(QUIRE_BUILD_FUZZERS)
+  target_compile_options(quire_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 # quire_library(NAME SOURCES a.cc b.cc [DEPS x y] [PRIVATE_DEPS z])
 # DEPS are what its headers need; PRIVATE_DEPS what only its sources need. Without SOURCES: header only.

@@ -53,7 +53,7 @@ run_tests() {
 # fuzz_all SECONDS: each fuzz target, from its corpus.
 fuzz_all() {
   local seconds=$1 target failed=0
-  for target in build/fuzz/fuzz/*; do
+  for target in build/asan/fuzz/*; do
     [ -x "$target" ] && [ -f "$target" ] || continue
     echo "== $target"
     mkdir -p "$results/corpus/$(basename "$target")"
@@ -68,10 +68,9 @@ stage build-release build release && stage test-release run_tests release
 if [ "$quick" = no ]; then
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS="suppressions=$PWD/tests/server/tsan.supp halt_on_error=1"
-  stage build-asan build asan && stage test-asan run_tests asan -LE 'slow|e2e'
+  # One build by clang: ASan, UBSan, the thread-safety analysis, and the coverage that fuzzers steer by.
+  stage build-asan build asan && stage test-asan run_tests asan -LE 'slow|e2e' && stage run-fuzz fuzz_all 10
   stage build-tsan build tsan thread_tests && stage test-tsan run_tests tsan -L threads
-  stage build-thread-safety build thread-safety
-  stage build-fuzz build fuzz fuzzers && stage run-fuzz fuzz_all 10
 fi
 
 exec python3 scripts/summarize_tests.py "$results"
