@@ -17,7 +17,9 @@ inline __m256i LanesBelow(int n) {
 }
 
 inline VecF Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+// A masked store costs many times a plain one, and few vectors are partial.
 inline VecF LoadN(const float* p, int n) {
+  if (n == 16) return Load(p);
   return {_mm256_maskload_ps(p, LanesBelow(n)),
           n > 8 ? _mm256_maskload_ps(p + 8, LanesBelow(n - 8)) : _mm256_setzero_ps()};
 }
@@ -26,6 +28,7 @@ inline void Store(float* p, VecF v) {
   _mm256_storeu_ps(p + 8, v.hi);
 }
 inline void StoreN(float* p, VecF v, int n) {
+  if (n == 16) return Store(p, v);
   _mm256_maskstore_ps(p, LanesBelow(n), v.lo);
   if (n > 8) _mm256_maskstore_ps(p + 8, LanesBelow(n - 8), v.hi);
 }
@@ -157,11 +160,17 @@ inline VecF Load(const Brain* p) {
 }
 template <typename T>  // Half or Brain
 inline VecF LoadN(const T* p, int n) {
+  if (n == 16) return Load(p);
   T copy[16] = {};
   for (int i = 0; i < n; ++i) copy[i] = p[i];
   return Load(copy);
 }
 inline void StoreWords(void* p, __m128i lo, __m128i hi, int n) {
+  if (n == 16) {
+    _mm_storeu_si128(static_cast<__m128i*>(p), lo);
+    _mm_storeu_si128(static_cast<__m128i*>(p) + 1, hi);
+    return;
+  }
   alignas(32) uint16_t words[16];
   _mm_store_si128(reinterpret_cast<__m128i*>(words), lo);
   _mm_store_si128(reinterpret_cast<__m128i*>(words + 8), hi);
