@@ -18,9 +18,7 @@
 namespace quire::engine {
 namespace {
 
-// A step must leave running streams responsive, so one prompt gets half of it: see "A long prompt
-// beside running streams" in docs/performance.md.
-constexpr int64_t kCpuMaxChunkTokens = 64;
+// More make prefill no faster (docs/performance.md), and a new request waits for the step to end.
 constexpr int32_t kCpuMaxNumBatchedTokens = 128;
 // Prompt positions whose logits one step may compute: 64 rows of a vocabulary of 49,152 are 12 MiB.
 constexpr int64_t kPromptLogprobRows = 64;
@@ -42,10 +40,7 @@ absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelC
                     .max_seqs = config.max_num_seqs,
                     .max_model_len = config.max_model_len,
                     .block_size = config.block_size};
-  if (limits.max_tokens == 0) {
-    limits.max_tokens = kCpuMaxNumBatchedTokens;
-    limits.max_chunk_tokens = kCpuMaxChunkTokens;
-  }
+  if (limits.max_tokens == 0) limits.max_tokens = kCpuMaxNumBatchedTokens;
   limits.max_tokens = std::max(limits.max_tokens, limits.max_seqs);
   limits.max_logit_rows = limits.max_seqs + kPromptLogprobRows;
   if (limits.max_model_len == 0) limits.max_model_len = model.max_position_embeddings;

@@ -1,6 +1,7 @@
 #include "engine/step_loop.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,11 +51,11 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueu
       scheduler_({.model = parts.model_info.name,
                   .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
                   .max_num_batched_tokens = static_cast<int32_t>(parts.limits.max_tokens),
-                  .max_chunk_tokens = static_cast<int32_t>(parts.limits.max_chunk_tokens),
                   .max_logit_rows =
                       static_cast<int32_t>(parts.limits.max_logit_rows - parts.limits.max_seqs),
                   .stalled_stream_timeout = config.stalled_stream_timeout},
                  blocks_),
+      pacer_(config.max_step_time, static_cast<int32_t>(parts.limits.max_tokens)),
       builder_(blocks_),
       sampler_(parts.tokenizer->vocab_size(), parts.tokenizer->end_ids(),
                std::max(1, parts.backend->info().num_threads)),
@@ -78,18 +79,29 @@ void StepLoop::Stop() {
   thread_.join();
 }
 
-// One token in block 0, before anything owns it: every kernel has run once and every page of the
-// weights has been read when the server says that it is ready.
+// Prompts in block 0, before anything owns it: every kernel has run once and every page of the
+// weights has been read when the server says that it is ready, and the pacer has a first idea.
 absl::Status StepLoop::WarmUp() {
-  ModelInput input;
-  input.token_ids = {std::max(parts_.tokenizer->bos_id(), 0)};
-  input.positions = {0};
-  input.query_starts = {0, 1};
-  input.query_lens = {1};
-  input.context_lens = {1};
-  input.logit_rows = {0};
-  input.groups.push_back({.slot_mapping = {0}, .block_table = {0}, .max_blocks_per_seq = 1});
-  return parts_.model->Forward(input, parts_.cache).status();
+  const auto chunk =
+      static_cast<int32_t>(std::min<int64_t>(parts_.limits.max_tokens, parts_.limits.block_size));
+  for (const int32_t num_tokens : {1, chunk}) {
+    ModelInput input;
+    input.token_ids.assign(num_tokens, std::max(parts_.tokenizer->bos_id(), 0));
+    input.positions.resize(num_tokens);
+    std::iota(input.positions.begin(), input.positions.end(), 0);
+    input.query_starts = {0, num_tokens};
+    input.query_lens = {num_tokens};
+    input.context_lens = {num_tokens};
+    input.logit_rows = {num_tokens - 1};
+    input.groups.push_back(
+        {.slot_mapping = std::vector<int64_t>(input.positions.begin(), input.positions.end()),
+         .block_table = {0},
+         .max_blocks_per_seq = 1});
+    const absl::Time begin = absl::Now();
+    RETURN_IF_ERROR(parts_.model->Forward(input, parts_.cache).status());
+    pacer_.NoteStep(num_tokens, 0, absl::Now() - begin);
+  }
+  return absl::OkStatus();
 }
 
 void StepLoop::Run() {
@@ -110,6 +122,7 @@ void StepLoop::Run() {
 bool StepLoop::Step() {
   Admit(absl::Now());
   const absl::Time begin = absl::Now();
+  scheduler_.set_max_prefill_tokens(pacer_.limit());
   StepPlan plan = scheduler_.Schedule(begin);
   Finish(scheduler_.TakeDropped(), begin);
   const bool planned = !plan.empty();
@@ -125,6 +138,7 @@ bool StepLoop::Step() {
                 {{"status", status.ToString()}, {"tokens", plan.num_tokens}});
       FailStep(plan, status);
     }
+    NoteDuration(plan, absl::Now() - begin);
     scheduler_.Recycle(std::move(plan));
   }
   return planned;
@@ -167,6 +181,12 @@ void StepLoop::NoteScheduled(const StepPlan& plan, absl::Time now) {
     live.summary.usage.cached_tokens = entry.sequence->num_cached;
     live.summary.timings.queue = now - live.request->arrival;
   }
+}
+
+void StepLoop::NoteDuration(const StepPlan& plan, absl::Duration elapsed) {
+  int32_t decodes = 0;
+  for (const StepPlanEntry& entry : plan.entries) decodes += entry.num_tokens == 1 ? 1 : 0;
+  pacer_.NoteStep(static_cast<int32_t>(plan.num_tokens) - decodes, decodes, elapsed);
 }
 
 absl::Status StepLoop::Forward(const StepPlan& plan, kernels::TensorView& logits) {

@@ -21,6 +21,7 @@
 #include "engine/kv/block_manager.h"
 #include "engine/output/output_processor.h"
 #include "engine/sampling/sampler.h"
+#include "engine/scheduler/prefill_pacer.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace quire::engine {
@@ -64,6 +65,7 @@ class StepLoop {
   bool Step();
   void Admit(absl::Time now);
   void NoteScheduled(const StepPlan& plan, absl::Time now);
+  void NoteDuration(const StepPlan& plan, absl::Duration elapsed);
   absl::Status Forward(const StepPlan& plan, kernels::TensorView& logits);
   void Sample(const StepPlan& plan, const kernels::TensorView& logits);
   void Output(const StepPlan& plan, absl::Time now);
@@ -91,6 +93,7 @@ class StepLoop {
   // Step thread only.
   BlockManager blocks_;
   Scheduler scheduler_;
+  PrefillPacer pacer_;
   BatchBuilder builder_;
   Sampler sampler_;
   const ParallelFor parallel_for_;

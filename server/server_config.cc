@@ -106,10 +106,16 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "max_num_batched_tokens",
        .group = "Scheduling",
        .placeholder = "TOKENS",
-       .help = "Most tokens of one step: larger is faster prefill, smaller is smoother streams; 0: "
+       .help = "Most tokens of one step, which a new request may have to wait for; 0: "
                "the backend's own.",
        .target = &engine.max_num_batched_tokens,
        .max = 1 << 20},
+      {.name = "max_step_time",
+       .group = "Scheduling",
+       .placeholder = "TIME",
+       .help = "While streams decode, prompts get as much of a step as ends within this time, so "
+               "that no stream waits longer for its next token; 0: no limit.",
+       .target = &engine.max_step_time},
       {.name = "max_queue",
        .group = "Scheduling",
        .placeholder = "N",

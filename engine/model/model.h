@@ -16,8 +16,7 @@ namespace quire::engine {
 
 // The largest step a model must be ready for; its buffers are taken once, at load.
 struct StepLimits {
-  int64_t max_tokens = 0;        // max_num_batched_tokens
-  int64_t max_chunk_tokens = 0;  // of one prompt in a step; 0: max_tokens
+  int64_t max_tokens = 0;  // max_num_batched_tokens
   int64_t max_seqs = 0;    // max_num_seqs
   int64_t max_logit_rows = 0;
   int64_t max_model_len = 0;  // positions, in tokens

@@ -23,7 +23,7 @@ struct SchedulerConfig {
   std::string model;  // the first part of the cache's root
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;  // at least max_num_seqs
-  int32_t max_chunk_tokens = 0;          // of one sequence in a step; 0: no limit of its own
+  int32_t max_prefill_tokens = 0;        // beside decodes; 0: no limit of its own
   // Prompt rows whose logits a step may ask for in all. A plan has at most max_num_seqs of other
   // logit rows beside them.
   int32_t max_logit_rows = 64;
@@ -106,6 +106,8 @@ class Scheduler {
   // stalled too long: TakeDropped() has it. A plan that is not empty must be completed (or failed),
   // in order; pipeline_depth of them may be outstanding when the next is made.
   StepPlan Schedule(absl::Time now);
+  // From the next plan on, as SchedulerConfig's.
+  void set_max_prefill_tokens(int32_t tokens) { config_.max_prefill_tokens = tokens; }
 
   // Returns what finished. `sampled` holds the num_samples tokens of each plan entry, in order.
   // A token with a finish reason ends its sequence and is kept in it; with kAbort it is dropped.
@@ -173,7 +175,7 @@ class Scheduler {
   State& NewState(std::shared_ptr<Sequence> sequence, std::shared_ptr<Group> group, uint64_t order);
   void InsertRunning(State& state);
 
-  const SchedulerConfig config_;
+  SchedulerConfig config_;
   BlockManager& blocks_;  // not owned
   TenantShares shares_;
   std::unordered_map<SequenceId, std::unique_ptr<State>> states_;  // waiting and running ones

@@ -45,6 +45,9 @@ StepPlan Scheduler::Schedule(absl::Time now) {
   blocks_.BeginStep(plan.step);
   Budget budget{.tokens = config_.max_num_batched_tokens, .logit_rows = config_.max_logit_rows};
   PlanDecodes(now, budget, plan);
+  if (!plan.empty() && config_.max_prefill_tokens > 0) {
+    budget.tokens = std::min(budget.tokens, config_.max_prefill_tokens);
+  }
   PlanPrefills(now, budget, plan);
   StartWaiting(now, budget, plan);
   blocks_.EndStep(!plan.empty(), &plan.copies);
@@ -95,7 +98,6 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
 
 int32_t Scheduler::ChunkLimit(const State& state, const Budget& budget) const {
   int64_t limit = std::min<int64_t>(budget.tokens, state.num_tokens() - state.num_planned);
-  if (config_.max_chunk_tokens > 0) limit = std::min<int64_t>(limit, config_.max_chunk_tokens);
   if (state.NeedsPromptRows()) limit = std::min<int64_t>(limit, budget.logit_rows);
   return static_cast<int32_t>(limit);
 }

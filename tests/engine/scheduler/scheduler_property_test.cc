@@ -34,7 +34,7 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
   SimulationConfig config{.num_blocks = pick(6, 40), .block_size = pick(1, 6)};
   config.scheduler = {.max_num_seqs = pick(1, 8),
                       .max_num_batched_tokens = pick(1, 24),
-                      .max_chunk_tokens = pick(0, 1) * pick(1, 9),
+                      .max_prefill_tokens = pick(0, 1) * pick(1, 9),
                       .max_logit_rows = pick(1, 6),
                       .pipeline_depth = depth,
                       .headroom_blocks = pick(0, 2),

@@ -122,12 +122,13 @@ TEST(SchedulerTest, TheOldestIsPlannedInEveryStep) {
 }
 
 TEST(SchedulerTest, AYoungerDecodeDoesNotPreemptAnOlderPrefill) {
-  Simulation simulation({.num_blocks = 10,
-                         .scheduler = {.max_num_batched_tokens = 8,
-                                       .max_chunk_tokens = 1,
-                                       .headroom_blocks = 0}});
+  Simulation simulation(
+      {.num_blocks = 10,
+       .scheduler = {.max_num_batched_tokens = 8, .max_prefill_tokens = 1, .headroom_blocks = 0}});
   const SequenceId older = simulation.Add({.prompt = Prompt(24, 0), .max_tokens = 4});
-  const SequenceId younger = simulation.Add({.prompt = Prompt(4, 50), .max_tokens = 16});
+  // Starts beside the older one by its priority.
+  const SequenceId younger =
+      simulation.Add({.prompt = Prompt(4, 50), .max_tokens = 16, .priority = 1});
   simulation.Run();
   EXPECT_EQ(simulation.ended().at(older).sequence.num_preemptions, 0);
   EXPECT_EQ(simulation.ended().at(younger).cause, EndCause::kFinished);
