@@ -31,8 +31,7 @@ struct LengthMix {
 absl::StatusOr<LengthMix> ParseLengthMix(std::string_view text);
 
 struct WorkloadConfig {
-  double rate =
-      0.0;  // requests a second, Poisson arrivals; 0: closed loop, arrivals are not planned
+  double rate = 0.0;  // requests a second, Poisson; 0: closed loop, arrivals are not planned
   LengthMix prompt_tokens{{{128, 128}}};  // of a prompt's own part, the shared prefix not counted
   LengthMix output_tokens{{{64, 64}}};
   uint32_t shared_prefix_tokens = 0;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+
 #include "engine/model/model.h"
 #include "engine/weights/model_files.h"
 #include "kernels/backend.h"

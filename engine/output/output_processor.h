@@ -26,10 +26,9 @@ struct Output {
 // Keeps what text each sequence has under way.
 //
 //   text    Concatenated, a sequence's deltas are the text of its tokens up to the earliest end of
-//   a
-//           stop string, cut before that string (include_stop: behind it), however the tokens split
-//           it. Text is held back while it could still become one, and not longer; nothing of a
-//           stop string is ever sent. Strings that end within the first min_tokens tokens do not
+//           a stop string, cut before that string (include_stop: behind it), however the tokens
+//           split it. Text is held back while it could still become one, and not longer; nothing of
+//           a stop string is ever sent. Strings that end within the first min_tokens tokens do not
 //           stop. The text of a stop token is left out (include_stop: kept, though
 //           skip_special_tokens leaves out special ones anyhow). With echo the prompt's text comes
 //           first, in the first delta; stop strings are not looked for in it.

@@ -20,8 +20,7 @@ enum class FinishReason : uint8_t {
 
 struct TokenLogprob {
   int32_t token_id = 0;
-  float logprob =
-      0.0f;  // natural log, of the model's own distribution (temperature 1, no penalties)
+  float logprob = 0.0f;  // natural log, as the model gave it (temperature 1, no penalties)
 };
 
 // One position: the token that stands there, and the most likely ones, best first.

@@ -2,9 +2,10 @@
 
 // The noise that makes a draw: one Gumbel variable for each (seed, output position, token id).
 //
-//   bits   = Philox4x32-10(counter {id / 4, position low, position high, 0}, key {seed low,
-//   high})[id % 4] u      = (bits + 1/2) / 2^32                         in (0, 1), never 0 or 1
-//   Gumbel = -log(-log(u))                               float64
+//   counter = {id / 4, position low, position high, 0}, key = {seed low, seed high}
+//   bits    = Philox4x32-10(counter, key)[id % 4]
+//   u       = (bits + 1/2) / 2^32      in (0, 1), never 0 or 1
+//   Gumbel  = -log(-log(u))            float64
 //
 // argmax over ids of logit / T + Gumbel is a draw from softmax(logit / T) (Gumbel-max). Since each
 // id has noise of its own, what else is kept, batched or computed first cannot change it.

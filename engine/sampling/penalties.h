@@ -15,8 +15,7 @@ bool HasPenalties(const SamplingParams& params);
 
 // Per id that occurs in the window, in this order (as vLLM):
 //   repetition  once for an id of the prompt or the output: logit > 0 ? logit / r : logit * r
-//   (CTRL,
-//               arXiv:1909.05858; HF transformers' RepetitionPenaltyLogitsProcessor)
+//               (CTRL, arXiv:1909.05858; HF transformers' RepetitionPenaltyLogitsProcessor)
 //   frequency   logit -= f * occurrences in the output
 //   presence    logit -= p when it occurs in the output
 // The window is the last penalty_last_n tokens of prompt and output together; -1: all.

@@ -9,8 +9,9 @@
 
 namespace quire::engine {
 
-// One per output. The concatenation of all Push() results and Flush() equals Tokenizer::Decode of the
-// ids, with `skip_special_tokens`, as a continuation: leading spaces are kept, since a prompt precedes.
+// One per output. The concatenation of all Push() results and Flush() equals Tokenizer::Decode of
+// the ids, with `skip_special_tokens`, as a continuation: leading spaces are kept, since a prompt
+// precedes.
 class IncrementalDetokenizer {
  public:
   IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);

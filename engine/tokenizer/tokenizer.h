@@ -32,7 +32,8 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual int32_t vocab_size() const = 0;
-  virtual std::vector<EncodedToken> Encode(std::string_view text, const EncodeOptions& options) const = 0;
+  virtual std::vector<EncodedToken> Encode(std::string_view text,
+                                           const EncodeOptions& options) const = 0;
 
   // The bytes one token stands for, as they are appended to a text: part of a UTF-8 character for a
   // byte-level token, " word" for "Ġword" or "▁word"; a special token's own text.

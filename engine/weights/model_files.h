@@ -40,8 +40,7 @@ struct OpenedModel {
   // InvalidArgument when what is there is no template.
   absl::StatusOr<std::string> ChatTemplate() const;
 
-  std::string
-      chat_template_jinja;  // chat_template.jinja of a Hugging Face directory; empty: absent
+  std::string chat_template_jinja;  // that file of a Hugging Face directory; empty: absent
 };
 
 // Opens a .gguf file, a .safetensors file, or a Hugging Face directory (config.json beside

@@ -6,12 +6,12 @@
 //   kSiluMul:  weight holds the gate's rows, then the up projection's: out = silu(y_gate) * y_up
 //
 // Numeric: one row of `out` depends on one row of `input` and on the weight alone: the order of
-// sums
-//          is fixed by (weight type, cols), never by num_tokens, threads or layout. Against
+//          sums is fixed by (weight type, cols), never by num_tokens, threads or layout. Against
 //          block-quantised weights the input is quantised per row and block (kernels/cpu documents
 //          it).
-// Cost:    decode is bound by reading the weight once; prefill by 2 * num_tokens * rows * cols
-// FLOPs. Errors:  InvalidArgument before anything is computed.
+// Cost:    decode is bound by reading the weight once, prefill by its 2 * num_tokens * rows * cols
+//          FLOPs.
+// Errors:  InvalidArgument before anything is computed.
 
 #include "absl/status/status.h"
 

@@ -6,9 +6,8 @@
 //
 // Layout:  row-major, last dimension contiguous; a block id is a row of kv_cache.
 // Numeric: scores and sums in float32, one rounding on store; tolerance derived in the op's test.
-// Keys
-//          are folded in tiles and segments whose borders are absolute positions, so a query's bits
-//          do not depend on chunking, batch or threads.
+//          Keys are folded in tiles and segments whose borders are absolute positions, so a query's
+//          bits do not depend on chunking, batch or threads.
 // Cost:    a decode is bound by reading 2 * sum(context_len) * num_kv_heads * head_dim elements.
 // Async:   enqueued; every view must stay alive until Backend::Synchronize().
 // Errors:  InvalidArgument for what is not listed below, before enqueuing; Internal if the launch

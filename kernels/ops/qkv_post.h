@@ -7,8 +7,7 @@
 //   rope_dim / 2) (Hugging Face); dimensions past rope_dim pass through.
 //
 // Numeric: rotation in float32; K and V are rounded once, to the cache's dtype. A slot's bytes
-// depend
-//          on its token alone.
+//          depend on its token alone.
 
 #include "absl/status/status.h"
 
@@ -24,8 +23,7 @@ struct QkvPostArgs {
   TensorView qkv;           // [num_tokens, (num_heads + 2 * num_kv_heads) * head_dim]: Q, K, V
   TensorView positions;     // [num_tokens]  int32
   TensorView slot_mapping;  // [num_tokens]  int64, block_id * block_size + offset
-  TensorView
-      rope_table;  // [max_positions, rope_dim / 2, 2]  f32: cos, sin; scaling is in the table
+  TensorView rope_table;    // [max_positions, rope_dim / 2, 2]  f32: cos, sin; scaled already
   RopeLayout rope_layout = RopeLayout::kNone;
 };
 absl::Status Validate(const QkvPostArgs& args);

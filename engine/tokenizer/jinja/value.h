@@ -54,8 +54,8 @@ struct Sequence {
   std::vector<Value> items;
   int32_t depth = 1;
   bool is_group = false;  // a tuple made by groupby: has .grouper and .list
-  mutable int64_t consumed =
-      0;  // of a generator; a value belongs to one rendering, so to one thread
+  // Of a generator; a value belongs to one rendering, so to one thread.
+  mutable int64_t consumed = 0;
 };
 
 // Keys in insertion order. Immutable once inside a Value, as the sandbox of the original demands.

@@ -3,11 +3,12 @@
 
     python3 make_goldens.py        needs torch, transformers, numpy
 
-Weights are a function of (tensor name, index), the same here and in tiny_weights.h, so no weights are
-stored. Logits come from a float64 run. `bound` is how far a float32 run may be from it: the float64
-run is repeated with every op's result perturbed by its float32 rounding error in the probabilistic
-model of Higham and Mary (SIAM J. Sci. Comput. 41, 2019), lambda * sqrt(K) * 2^-24 relative for a sum of
-K terms with lambda = 6, and the largest change of any logit over 24 such runs is doubled.
+Weights are a function of (tensor name, index), the same here and in MakeTinyLlama
+(tests/testing/in_memory_weights.cc), so no weights are stored. Logits come from a float64 run. `bound`
+is how far a float32 run may be from it: the float64 run is repeated with every op's result perturbed by
+its float32 rounding error in the probabilistic model of Higham and Mary (SIAM J. Sci. Comput. 41, 2019),
+lambda * sqrt(K) * 2^-24 relative for a sum of K terms with lambda = 6, and the largest change of any logit
+over 24 such runs is doubled.
 """
 
 import base64
@@ -57,7 +58,7 @@ def tensor_values(name: str, size: int) -> numpy.ndarray:
 
 
 def fill(name: str, shape) -> torch.Tensor:
-    """As TinyWeights in tiny_weights.h: norms around 1, matrices of about unit gain, rounded to float32."""
+    """As MakeTinyLlama: norms around 1, matrices of about unit gain, rounded to float32."""
     values = tensor_values(name, math.prod(shape))
     if "norm" in name:
         values = 1.0 + 0.25 * values
