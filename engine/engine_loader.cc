@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "engine/engine_parts.h"
 #include "engine/frontend/tokenizer_loader.h"
+#include "engine/kv/prefix_cache.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
 #include "engine/weights/model_files.h"
@@ -153,7 +154,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                        .kv_cache_bytes = parts.cache.bytes(),
                        .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
                        .max_num_batched_tokens = static_cast<int32_t>(parts.limits.max_tokens),
-                       .hash_scheme = "xxh3-128, chained, verified by tokens"};
+                       .hash_scheme = std::string(kHashScheme)};
   return parts;
 }
 

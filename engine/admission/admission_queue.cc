@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 
 #include "base/check.h"
-#include "base/status_macros.h"
 
 namespace quire::engine {
 
@@ -49,12 +48,6 @@ void AdmissionQueue::Push(std::shared_ptr<Request> request, AdmissionTicket tick
   base::MutexLock lock(mu_);
   queue_.push_back({.request = std::move(request), .ticket = std::move(ticket)});
   work_.NotifyOne();
-}
-
-absl::Status AdmissionQueue::TryPush(std::shared_ptr<Request> request) {
-  ASSIGN_OR_RETURN(AdmissionTicket ticket, Reserve());
-  Push(std::move(request), std::move(ticket));
-  return absl::OkStatus();
 }
 
 void AdmissionQueue::StartDrain() {

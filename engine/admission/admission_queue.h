@@ -55,9 +55,6 @@ class AdmissionQueue {
   // Hands a request over and wakes the step thread; never refuses.
   void Push(std::shared_ptr<Request> request, AdmissionTicket ticket);
 
-  // Both at once, for a caller without a frontend between.
-  absl::Status TryPush(std::shared_ptr<Request> request);
-
   // Refuses new tickets from now on; those given out are still served.
   void StartDrain();
   bool draining() const;

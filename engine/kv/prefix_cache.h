@@ -14,7 +14,7 @@
 namespace quire::engine {
 
 // How Find() knows a whole block; shown to clients, who may compare it across servers.
-inline constexpr std::string_view kHashScheme = "xxh3-128 chained";
+inline constexpr std::string_view kHashScheme = "xxh3-128, chained, verified by tokens";
 
 // A listed block is a node: its committed tokens, 1 .. block_size of them, behind those of its
 // parent, a whole block or a root. Whole ones are found by the hash chained over all tokens from

@@ -45,9 +45,6 @@ struct ModelConfig {
   bool mlp_bias = false;
   RopeConfig rope;
   std::string weight_type;  // the type most of the weights have: "Q4_1", "BF16"
-
-  // Attention groups with a KV cache of their own: all full-attention layers are one.
-  int32_t num_kv_groups() const { return 1; }
 };
 
 }  // namespace quire::engine

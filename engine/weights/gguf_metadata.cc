@@ -230,10 +230,6 @@ absl::StatusOr<double> GgufMetadata::FloatOr(std::string_view key, double fallba
   return Has(key) ? Float(key) : fallback;
 }
 
-absl::StatusOr<bool> GgufMetadata::BoolOr(std::string_view key, bool fallback) const {
-  return Has(key) ? Bool(key) : fallback;
-}
-
 absl::StatusOr<std::string_view> GgufMetadata::StringOr(std::string_view key,
                                                         std::string_view fallback) const {
   return Has(key) ? String(key) : fallback;

@@ -73,7 +73,6 @@ class GgufMetadata {
 
   absl::StatusOr<int64_t> IntOr(std::string_view key, int64_t fallback) const;
   absl::StatusOr<double> FloatOr(std::string_view key, double fallback) const;
-  absl::StatusOr<bool> BoolOr(std::string_view key, bool fallback) const;
   absl::StatusOr<std::string_view> StringOr(std::string_view key, std::string_view fallback) const;
 
  private:

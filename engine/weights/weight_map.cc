@@ -62,10 +62,4 @@ absl::StatusOr<std::vector<float>> WeightMap::Vector(std::string_view name, int6
   return values;
 }
 
-int64_t WeightMap::total_bytes() const {
-  int64_t total = 0;
-  for (const TensorInfo& tensor : tensors()) total += static_cast<int64_t>(tensor.bytes.size());
-  return total;
-}
-
 }  // namespace quire::engine

@@ -52,7 +52,6 @@ class WeightMap {
 
   // Tells the kernel that the pages of `bytes` are no longer needed (their weight was repacked).
   virtual void DropPages(std::span<const std::byte> bytes) const = 0;
-  int64_t total_bytes() const;  // of tensors()
 
  private:
   // The tensor, when it has this shape.

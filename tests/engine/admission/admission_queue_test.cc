@@ -26,9 +26,15 @@ std::shared_ptr<Request> NewRequest(std::string id) {
   return request;
 }
 
+absl::Status ReserveAndPush(AdmissionQueue& queue, std::shared_ptr<Request> request) {
+  absl::StatusOr<AdmissionTicket> ticket = queue.Reserve();
+  if (ticket.ok()) queue.Push(std::move(request), *std::move(ticket));
+  return ticket.status();
+}
+
 TEST(AdmissionQueueTest, HandsRequestsOverInOrder) {
   AdmissionQueue queue(8);
-  for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(queue.TryPush(NewRequest(id)).ok());
+  for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(ReserveAndPush(queue, NewRequest(id)).ok());
   EXPECT_TRUE(queue.WaitForWork(kLong));
   std::vector<AdmittedRequest> admitted;
   queue.Drain(admitted);
@@ -42,9 +48,9 @@ TEST(AdmissionQueueTest, CountsWhatWaitsInTheFrontendAndTheSchedulerToo) {
   AdmissionQueue queue(2);
   absl::StatusOr<AdmissionTicket> in_frontend = queue.Reserve();
   ASSERT_TRUE(in_frontend.ok());
-  ASSERT_TRUE(queue.TryPush(NewRequest("queued")).ok());
+  ASSERT_TRUE(ReserveAndPush(queue, NewRequest("queued")).ok());
   EXPECT_EQ(queue.num_waiting(), 2);
-  const absl::Status full = queue.TryPush(NewRequest("refused"));
+  const absl::Status full = ReserveAndPush(queue, NewRequest("refused"));
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(full.message()), HasSubstr("2 requests"));
 
@@ -84,7 +90,7 @@ TEST(AdmissionQueueTest, DrainingRefusesNewTicketsOnly) {
   queue.StartDrain();
   EXPECT_TRUE(queue.draining());
   EXPECT_EQ(queue.Reserve().status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(queue.TryPush(NewRequest("late")).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReserveAndPush(queue, NewRequest("late")).code(), absl::StatusCode::kUnavailable);
   queue.Push(NewRequest("early"), std::move(ticket));
   std::vector<AdmittedRequest> admitted;
   queue.Drain(admitted);
@@ -99,7 +105,7 @@ TEST(AdmissionQueueTest, AWakeIsKeptForTheNextWait) {
   EXPECT_FALSE(queue.WaitForWork(absl::ZeroDuration())) << "several are one";
   EXPECT_FALSE(queue.WaitForWork(absl::Milliseconds(1)));
   EXPECT_FALSE(queue.WaitForWork(-absl::InfiniteDuration()));
-  EXPECT_TRUE(queue.TryPush(NewRequest("a")).ok());
+  EXPECT_TRUE(ReserveAndPush(queue, NewRequest("a")).ok());
   EXPECT_TRUE(queue.WaitForWork(absl::InfiniteDuration()));
   EXPECT_TRUE(queue.WaitForWork(absl::InfiniteDuration())) << "until it is drained";
 }
@@ -114,7 +120,7 @@ TEST(AdmissionQueueTest, WakesASleepingStepThread) {
       queue.Drain(admitted);
     }
   });
-  EXPECT_TRUE(queue.TryPush(NewRequest("a")).ok());
+  EXPECT_TRUE(ReserveAndPush(queue, NewRequest("a")).ok());
   while (queue.num_waiting() > 0) std::this_thread::yield();
   queue.Wake();
   step_thread.join();
