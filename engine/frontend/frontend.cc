@@ -86,8 +86,9 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
   const int64_t wanted = stop.max_tokens.value_or(1);
   if (wanted > cache_left) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "prompt + max_tokens x n: want at most %d tokens (the KV cache), got %d + %d x %d",
-        limits_.cache_tokens, prompt_len, wanted, n));
+        "%s: want prompt + max_tokens x n to fit the KV cache of %d tokens, got %d + %d x %d",
+        stop.max_tokens.has_value() ? "stop.max_tokens" : "prompt", limits_.cache_tokens,
+        prompt_len, wanted, n));
   }
   request.max_tokens =
       static_cast<int32_t>(stop.max_tokens.value_or(std::min(context_left, cache_left)));

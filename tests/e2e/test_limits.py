@@ -80,8 +80,9 @@ class SmallCacheTest(harness.TestCase):
         for options in (dict(max_tokens=room), dict(max_tokens=room // 2, n=4)):
             error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT,
                                        lambda: self.client.generate([65] * 10, ignore_eos=True, **options))
-            self.assertRegex(error.details(), r"\d+")
             self.assertIn(str(room), error.details())
+            violation = details(error, error_details_pb2.BadRequest).field_violations[0]
+            self.assertEqual(violation.field, "stop.max_tokens")
 
     def test_the_longest_that_fits_ends(self):
         info = self.client.server_info()

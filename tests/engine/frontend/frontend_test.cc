@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr FrontendLimits kLimits = {.max_model_len = 64,
                                     .max_prompt_bytes = 100,
@@ -90,6 +91,24 @@ TEST_F(FrontendTest, RefusesWithTheFieldAndTheNumbers) {
               AllOf(HasSubstr("at most 61"), HasSubstr("got 62")));
   EXPECT_THAT(refused([](auto& p) { p.sampling.n = 5; }), HasSubstr("max_num_seqs (4)"));
   EXPECT_THAT(refused([](auto& p) { p.sampling.top_p = 2; }), HasSubstr("sampling.top_p"));
+}
+
+TEST_F(FrontendTest, WhatCannotFitTheCacheNamesItsFieldFirst) {
+  FrontendLimits limits = kLimits;
+  limits.cache_tokens = 48;
+  const Frontend frontend(tokenizer_, nullptr, limits);
+  Request request;
+  request.params.prompt = TokenIds(20, 'a');
+  request.params.sampling.n = 2;
+  request.params.stop.max_tokens = 40;
+  EXPECT_EQ(
+      std::string(frontend.Prepare(request).message()),
+      "stop.max_tokens: want prompt + max_tokens x n to fit the KV cache of 48 tokens, got 20 "
+      "+ 40 x 2");
+  request.params.stop.max_tokens.reset();
+  request.params.prompt = TokenIds(48, 'a');
+  EXPECT_THAT(std::string(frontend.Prepare(request).message()),
+              AllOf(StartsWith("prompt: "), HasSubstr("48 tokens, got 48 + 1 x 2")));
 }
 
 TEST_F(FrontendTest, AModelWithoutATemplateSaysSo) {
