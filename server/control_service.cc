@@ -81,8 +81,12 @@ class ControlService final : public v1::ControlService::CallbackService {
   // `answer` gets who calls, and gives a status.
   template <typename F>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, Rpc rpc, F answer) {
-    const absl::StatusOr<std::string> caller = AuthenticateCaller(context, parts_.tokens);
-    const absl::Status status = caller.ok() ? absl::Status(answer(*caller)) : caller.status();
+    const auto answered = [&]() -> absl::Status {
+      RETURN_IF_ERROR(TakeRequestId(context, "").status());
+      ASSIGN_OR_RETURN(const std::string caller, AuthenticateCaller(context, parts_.tokens));
+      return answer(caller);
+    };
+    const absl::Status status = answered();
     parts_.counters.Count(rpc, status.code());
     grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
     reactor->Finish(ToGrpcStatus(status));

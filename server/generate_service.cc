@@ -20,18 +20,6 @@
 namespace quire::server {
 namespace {
 
-absl::StatusOr<engine::GenerateParams> ReadCall(const ServiceParts& parts,
-                                                grpc::CallbackServerContext& context,
-                                                const v1::GenerateRequest& request) {
-  ASSIGN_OR_RETURN(std::string request_id, TakeRequestId(context, request.request_id()));
-  ASSIGN_OR_RETURN(std::string owner, AuthenticateCaller(context, parts.tokens));
-  ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(request));
-  params.request_id = std::move(request_id);
-  params.owner = std::move(owner);
-  params.deadline = DeadlineOf(context);
-  return params;
-}
-
 // What both kinds of call do alike. OnCancel comes after the handler has returned its reactor, so
 // `submitted` is there by then, however early the client gave up.
 class GenerateCall {
@@ -44,8 +32,18 @@ class GenerateCall {
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
 
+  // The id comes first: whatever follows is logged under it.
+  absl::StatusOr<engine::GenerateParams> Read(const v1::GenerateRequest& request) {
+    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, request.request_id()));
+    ASSIGN_OR_RETURN(std::string owner, AuthenticateCaller(context_, parts_.tokens));
+    ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(request));
+    params.request_id = request_id_;
+    params.owner = std::move(owner);
+    params.deadline = DeadlineOf(context_);
+    return params;
+  }
+
   absl::Status Submit(engine::GenerateParams params, std::shared_ptr<engine::TokenSink> sink) {
-    request_id_ = params.request_id;
     ASSIGN_OR_RETURN(submitted_, parts_.engine.Submit(std::move(params), std::move(sink)));
     return absl::OkStatus();
   }
@@ -77,7 +75,7 @@ class GenerateCall {
   const Rpc rpc_;                         // constant
   grpc::CallbackServerContext& context_;  // not owned; lives until OnDone
   const absl::Time start_ = absl::Now();  // constant
-  std::string request_id_;                // constant once submitted
+  std::string request_id_;                // constant once read
   std::shared_ptr<engine::SubmittedRequest> submitted_;
 };
 
@@ -87,7 +85,7 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateStreamRespo
   StreamCall(const ServiceParts& parts, grpc::CallbackServerContext& context,
              const v1::GenerateRequest& request)
       : call_(parts, Rpc::kGenerateStream, context) {
-    if (absl::Status status = Start(context, request); !status.ok()) Finish(call_.End(status, {}));
+    if (absl::Status status = Start(request); !status.ok()) Finish(call_.End(status, {}));
   }
 
   void OnCancel() override { call_.Cancel(); }
@@ -112,8 +110,8 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateStreamRespo
   void Abandon() override { call_.Abandon(); }
 
  private:
-  absl::Status Start(grpc::CallbackServerContext& context, const v1::GenerateRequest& request) {
-    ASSIGN_OR_RETURN(engine::GenerateParams params, ReadCall(call_.parts(), context, request));
+  absl::Status Start(const v1::GenerateRequest& request) {
+    ASSIGN_OR_RETURN(engine::GenerateParams params, call_.Read(request));
     sink_ = std::make_shared<StreamSink>(StreamSinkOptions{.num_samples = params.sampling.n,
                                                            .token_ids = params.output.token_ids,
                                                            .linger = call_.parts().linger},
@@ -132,7 +130,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
   UnaryCall(const ServiceParts& parts, grpc::CallbackServerContext& context,
             const v1::GenerateRequest& request, v1::GenerateResponse& response)
       : call_(parts, Rpc::kGenerate, context), response_(response) {
-    if (absl::Status status = Start(context, request); !status.ok()) Finish(call_.End(status, {}));
+    if (absl::Status status = Start(request); !status.ok()) Finish(call_.End(status, {}));
   }
 
   void OnCancel() override { call_.Cancel(); }
@@ -147,8 +145,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
   }
 
  private:
-  absl::Status Start(grpc::CallbackServerContext& context, const v1::GenerateRequest& request) {
-    ASSIGN_OR_RETURN(engine::GenerateParams params, ReadCall(call_.parts(), context, request));
+  absl::Status Start(const v1::GenerateRequest& request) {
+    ASSIGN_OR_RETURN(engine::GenerateParams params, call_.Read(request));
     auto sink = std::make_shared<UnarySink>(params.output.token_ids, call_.parts().egress, *this);
     return call_.Submit(std::move(params), std::move(sink));
   }

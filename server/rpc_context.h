@@ -46,7 +46,7 @@ absl::StatusOr<std::string> AuthenticateCaller(const grpc::CallbackServerContext
                                                const BearerTokens* tokens);
 
 // `field`, else the `x-request-id` metadata, else a new one; and sends it back in the initial
-// metadata. InvalidArgument unless 1..128 characters of printable ASCII.
+// metadata. InvalidArgument unless 1..128 characters of printable ASCII without spaces.
 absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
                                           std::string_view field);
 

@@ -72,12 +72,13 @@ class TokenService final : public v1::TokenService::CallbackService {
       parts_.counters.Count(rpc, status.code());
       reactor->Finish(ToGrpcStatus(status));
     };
-    absl::Status status = AuthenticateCaller(context, parts_.tokens).status();
-    if (status.ok()) status = CheckModel(parts_.engine, model);
-    if (status.ok()) {
-      status = parts_.engine.RunOnFrontend([end, work = std::move(work)] { end(work()); });
-    }
-    if (!status.ok()) end(status);
+    const auto start = [&]() -> absl::Status {
+      RETURN_IF_ERROR(TakeRequestId(context, "").status());
+      RETURN_IF_ERROR(AuthenticateCaller(context, parts_.tokens).status());
+      RETURN_IF_ERROR(CheckModel(parts_.engine, model));
+      return parts_.engine.RunOnFrontend([end, work = std::move(work)] { end(work()); });
+    };
+    if (const absl::Status status = start(); !status.ok()) end(status);
     return reactor;
   }
 

@@ -309,6 +309,11 @@ class RefusalTest(harness.TestCase):
         self.assertTrue(made)
         self.assertEqual(Streamed(call).request_id, made)
 
+    def test_what_is_refused_is_logged_under_its_id(self):
+        self.assert_status(grpc.StatusCode.INVALID_ARGUMENT,
+                           lambda: self.client.inference.Generate(pb.GenerateRequest(request_id="no-prompt")))
+        self.server.wait_for_log(r'rpc: Generate request_id="no-prompt" code="INVALID_ARGUMENT"')
+
     def test_prompts_are_not_logged(self):
         self.client.generate("a secret: xyzzy", max_tokens=3, request_id="logged-id")
         self.server.wait_for_log("logged-id")

@@ -102,6 +102,10 @@ TEST(GenerateTest, TheRequestIdIsTakenAndEchoed) {
   const auto reply = client.Generate(request, with_metadata);
   EXPECT_EQ(echoed(reply), "from-field");
   EXPECT_EQ(reply.response.request_id(), "from-field");
+  // The other services have no such field; they take and echo the metadata alike.
+  EXPECT_EQ(echoed(client.Tokenize({}, with_metadata)), "from-metadata");
+  EXPECT_EQ(echoed(client.GetStats(with_metadata)), "from-metadata");
+  EXPECT_THAT(echoed(client.GetStats()), ::testing::StartsWith("req-"));
   request.set_request_id(std::string(129, 'x'));
   EXPECT_EQ(client.Generate(request).status.code(), absl::StatusCode::kInvalidArgument);
   request.set_request_id("new\nline");
