@@ -20,7 +20,7 @@
 namespace quire::engine {
 
 struct EngineConfig {
-  std::string model_path;          // a GGUF file, a safetensors file or a Hugging Face directory
+  std::string model_path;          // a GGUF file or a Hugging Face directory
   std::string served_model_name;   // empty: the file's own name, or its path's last part
   std::string backend = "auto";    // auto | cpu | cuda
   std::string cpu_isa = "auto";    // auto | portable | avx2 | avx512 | amx

@@ -24,7 +24,7 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "model",
        .group = "Model",
        .placeholder = "PATH",
-       .help = "A GGUF file, a safetensors file or a Hugging Face directory. Required.",
+       .help = "A GGUF file or a Hugging Face directory. Required.",
        .target = &engine.model_path},
       {.name = "served_model_name",
        .group = "Model",
@@ -91,10 +91,10 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "block_size",
        .group = "KV cache",
        .placeholder = "TOKENS",
-       .help = "Tokens of a KV block, a power of two.",
+       .help = "Tokens of a KV block, a power of two from 16 to 256.",
        .target = &engine.block_size,
-       .min = 1,
-       .max = 1024},
+       .min = 16,
+       .max = 256},
 
       {.name = "max_num_seqs",
        .group = "Scheduling",
@@ -233,7 +233,7 @@ absl::Status Validate(const ServerConfig& config) {
     return absl::InvalidArgumentError(base::ToAbsl(text));
   };
   if (config.engine.model_path.empty()) {
-    return invalid("--model: want a GGUF file, a safetensors file or a Hugging Face directory");
+    return invalid("--model: want a GGUF file or a Hugging Face directory");
   }
   if ((config.engine.block_size & (config.engine.block_size - 1)) != 0) {
     return invalid(
