@@ -1,10 +1,10 @@
-# Sourced by the other scripts: what Quire needs of Debian or Ubuntu, installed only when missing.
+# Sourced by the other scripts: what Quire needs of Debian 12, installed only when missing.
 
 QUIRE_BUILD_PACKAGES=(
   g++ cmake ninja-build ccache pkg-config
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev libssl-dev zlib1g-dev
   nlohmann-json3-dev libpcre2-dev libxxhash-dev prometheus-cpp-dev libcpp-httplib-dev
-  curl unzip ca-certificates python3
+  unzip ca-certificates python3
 )
 QUIRE_TEST_PACKAGES=(
   libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev clang libclang-rt-14-dev git

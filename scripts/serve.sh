@@ -3,19 +3,21 @@
 #
 #   ./scripts/serve.sh [quire-server flags]      --model PATH serves another model
 #
-# Installs missing Debian/Ubuntu packages (as root or with sudo) and fetches the model once.
+# Installs missing Debian packages (as root or with sudo) and fetches the model once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh
 
 quire_install "${QUIRE_BUILD_PACKAGES[@]}"
-[ -f build/release/CMakeCache.txt ] || cmake --preset release -DQUIRE_BUILD_TESTS=OFF >/dev/null
+[ -f build/release/build.ninja ] || cmake --preset release -DQUIRE_BUILD_TESTS=OFF >/dev/null
 echo "building..." >&2
 cmake --build build/release --target quire-server quire quire-inspect
 
+# Every flag has its environment variable.
+[ -z "${QUIRE_MODEL:-}${QUIRE_CONFIG:-}" ] || exec build/release/bin/quire-server "$@"
 for argument in "$@"; do
   case "$argument" in
-    --model | --model=* | --config | --config=* | --help) exec build/release/bin/quire-server "$@" ;;
+    --model | --model=* | --config | --config=* | --help | -h | --version) exec build/release/bin/quire-server "$@" ;;
   esac
 done
 model=$(scripts/get_model.sh smollm2-135m-instruct)
