@@ -1,5 +1,8 @@
 #include "server/proto_conversion.h"
 
+#include <filesystem>
+#include <fstream>
+#include <regex>
 #include <set>
 #include <string>
 #include <variant>
@@ -277,6 +280,21 @@ TEST(ProtoFilesTest, EveryOptionIsOptional) {
   const auto& unspecified = *v1::FinishReason_descriptor()->value(0);
   EXPECT_THAT(std::string(unspecified.name()), HasSubstr("_UNSPECIFIED"));
   EXPECT_EQ(unspecified.number(), 0);
+}
+
+TEST(ProtoFilesTest, EveryFieldHasAComment) {
+  const std::regex field(R"(\s+[\w.<>, ]+ = \d+;)");
+  int num_fields = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("proto/quire/v1")) {
+    std::ifstream file(entry.path());
+    std::string line, above;
+    for (; std::getline(file, line); above = line) {
+      if (!std::regex_match(line, field)) continue;
+      ++num_fields;
+      EXPECT_THAT(above, HasSubstr("// ")) << entry.path() << ": " << line;
+    }
+  }
+  EXPECT_GT(num_fields, 100);
 }
 
 }  // namespace
