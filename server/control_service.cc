@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "base/logging.h"
@@ -14,77 +15,107 @@
 namespace quire::server {
 namespace {
 
-class ControlService final : public v1::ControlService::CallbackService {
+template <typename Base>
+using RawQueries = v1::ControlService::WithRawCallbackMethod_ListModels<
+    v1::ControlService::WithRawCallbackMethod_GetModelInfo<
+        v1::ControlService::WithRawCallbackMethod_GetServerInfo<
+            v1::ControlService::WithRawCallbackMethod_GetStats<Base>>>>;
+using RawService = RawQueries<v1::ControlService::WithRawCallbackMethod_Abort<
+    v1::ControlService::WithRawCallbackMethod_Drain<v1::ControlService::Service>>>;
+
+class ControlService final : public RawService {
  public:
   explicit ControlService(const ServiceParts& parts) : parts_(parts) {}
 
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
-                                       const v1::ListModelsRequest*,
-                                       v1::ListModelsResponse* response) override {
-    return Answer(*context, Rpc::kListModels, [&](const std::string&) {
-      *response->add_models() = ToProto(parts_.engine.model_info());
-      return absl::OkStatus();
-    });
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override {
+    return Answer<v1::ListModelsRequest, v1::ListModelsResponse>(
+        *context, Rpc::kListModels, *request, *response,
+        [this](const std::string&, const v1::ListModelsRequest&, v1::ListModelsResponse& out) {
+          *out.add_models() = ToProto(parts_.engine.model_info());
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
-                                         const v1::GetModelInfoRequest* request,
-                                         v1::GetModelInfoResponse* response) override {
-    return Answer(*context, Rpc::kGetModelInfo, [&](const std::string&) -> absl::Status {
-      RETURN_IF_ERROR(CheckModel(parts_.engine, request->model()));
-      *response->mutable_model() = ToProto(parts_.engine.model_info());
-      return absl::OkStatus();
-    });
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override {
+    return Answer<v1::GetModelInfoRequest, v1::GetModelInfoResponse>(
+        *context, Rpc::kGetModelInfo, *request, *response,
+        [this](const std::string&, const v1::GetModelInfoRequest& in,
+               v1::GetModelInfoResponse& out) -> absl::Status {
+          RETURN_IF_ERROR(CheckModel(parts_.engine, in.model()));
+          *out.mutable_model() = ToProto(parts_.engine.model_info());
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const v1::GetServerInfoRequest*,
-                                          v1::GetServerInfoResponse* response) override {
-    return Answer(*context, Rpc::kGetServerInfo, [&](const std::string&) {
-      *response = ToProto(parts_.engine.server_info());
-      return absl::OkStatus();
-    });
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override {
+    return Answer<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
+        *context, Rpc::kGetServerInfo, *request, *response,
+        [this](const std::string&, const v1::GetServerInfoRequest&,
+               v1::GetServerInfoResponse& out) {
+          out = ToProto(parts_.engine.server_info());
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context,
-                                     const v1::GetStatsRequest*,
-                                     v1::GetStatsResponse* response) override {
-    return Answer(*context, Rpc::kGetStats, [&](const std::string&) {
-      *response = ToProto(parts_.engine.stats());
-      return absl::OkStatus();
-    });
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override {
+    return Answer<v1::GetStatsRequest, v1::GetStatsResponse>(
+        *context, Rpc::kGetStats, *request, *response,
+        [this](const std::string&, const v1::GetStatsRequest&, v1::GetStatsResponse& out) {
+          out = ToProto(parts_.engine.stats());
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
-                                  const v1::AbortRequest* request, v1::AbortResponse*) override {
-    return Answer(*context, Rpc::kAbort, [&](const std::string& caller) {
-      if (request->request_id().empty()) {
-        return absl::InvalidArgumentError("request_id: want the id of a running request");
-      }
-      return parts_.engine.Abort(request->request_id(), caller);
-    });
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override {
+    return Answer<v1::AbortRequest, v1::AbortResponse>(
+        *context, Rpc::kAbort, *request, *response,
+        [this](const std::string& caller, const v1::AbortRequest& in, v1::AbortResponse&) {
+          if (in.request_id().empty()) {
+            return absl::InvalidArgumentError("request_id: want the id of a running request");
+          }
+          return parts_.engine.Abort(in.request_id(), caller);
+        });
   }
 
-  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*,
-                                  v1::DrainResponse* response) override {
-    return Answer(*context, Rpc::kDrain, [&](const std::string& caller) {
-      base::Log(base::LogLevel::kInfo, "rpc", "Drain", {{"caller", caller}});
-      parts_.drain();
-      const v1::QueueStats queue = ToProto(parts_.engine.stats()).queue();
-      response->set_num_running(queue.num_running());
-      response->set_num_waiting(queue.num_waiting());
-      return absl::OkStatus();
-    });
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override {
+    return Answer<v1::DrainRequest, v1::DrainResponse>(
+        *context, Rpc::kDrain, *request, *response,
+        [this](const std::string& caller, const v1::DrainRequest&, v1::DrainResponse& out) {
+          base::Log(base::LogLevel::kInfo, "rpc", "Drain", {{"caller", caller}});
+          parts_.drain();
+          const v1::QueueStats queue = ToProto(parts_.engine.stats()).queue();
+          out.set_num_running(queue.num_running());
+          out.set_num_waiting(queue.num_waiting());
+          return absl::OkStatus();
+        });
   }
 
  private:
-  // `answer` gets who calls, and gives a status.
-  template <typename F>
-  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, Rpc rpc, F answer) {
+  // `answer` gets who calls and a Request, fills a Response, and gives a status.
+  template <typename Request, typename Response, typename F>
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, Rpc rpc,
+                                   const grpc::ByteBuffer& in, grpc::ByteBuffer& out, F answer) {
     const auto answered = [&]() -> absl::Status {
       RETURN_IF_ERROR(TakeRequestId(context, "").status());
       ASSIGN_OR_RETURN(const std::string caller, AuthenticateCaller(context, parts_.tokens));
-      return answer(caller);
+      Request request;
+      RETURN_IF_ERROR(ParseMessage(in, request));
+      Response response;
+      RETURN_IF_ERROR(answer(caller, request, response));
+      SerializeMessage(response, out);
+      return absl::OkStatus();
     };
     const absl::Status status = answered();
     parts_.counters.Count(rpc, status.code());

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "absl/time/clock.h"
@@ -33,9 +34,12 @@ class GenerateCall {
   GenerateCall& operator=(const GenerateCall&) = delete;
 
   // The id comes first: whatever follows is logged under it.
-  absl::StatusOr<engine::GenerateParams> Read(const v1::GenerateRequest& request) {
+  absl::StatusOr<engine::GenerateParams> Read(const grpc::ByteBuffer& bytes) {
+    v1::GenerateRequest request;
+    const absl::Status parsed = ParseMessage(bytes, request);
     ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, request.request_id()));
     ASSIGN_OR_RETURN(std::string owner, AuthenticateCaller(context_, parts_.tokens));
+    RETURN_IF_ERROR(parsed);
     ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(request));
     params.request_id = request_id_;
     params.owner = std::move(owner);
@@ -79,11 +83,10 @@ class GenerateCall {
   std::shared_ptr<engine::SubmittedRequest> submitted_;
 };
 
-class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateStreamResponse>,
-                         public StreamWriter {
+class StreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public StreamWriter {
  public:
   StreamCall(const ServiceParts& parts, grpc::CallbackServerContext& context,
-             const v1::GenerateRequest& request)
+             const grpc::ByteBuffer& request)
       : call_(parts, Rpc::kGenerateStream, context) {
     if (absl::Status status = Start(request); !status.ok()) Finish(call_.End(status, {}));
   }
@@ -96,13 +99,14 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateStreamRespo
   void OnDone() override { delete this; }
 
   void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) override {
-    message_ = ToProto(std::move(delta));
-    if (!std::exchange(has_written_, true)) message_.set_request_id(call_.request_id());
+    v1::GenerateStreamResponse message = ToProto(std::move(delta));
+    if (!std::exchange(has_written_, true)) message.set_request_id(call_.request_id());
     if (summary != nullptr) {
-      *message_.mutable_usage() = ToProto(summary->usage);
-      *message_.mutable_timings() = ToProto(summary->timings);
+      *message.mutable_usage() = ToProto(summary->usage);
+      *message.mutable_timings() = ToProto(summary->timings);
     }
-    StartWrite(&message_);
+    SerializeMessage(message, in_flight_);
+    StartWrite(&in_flight_);
   }
   void Close(const absl::Status& status, const engine::RequestSummary& summary) override {
     Finish(call_.End(status, summary));
@@ -110,7 +114,7 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateStreamRespo
   void Abandon() override { call_.Abandon(); }
 
  private:
-  absl::Status Start(const v1::GenerateRequest& request) {
+  absl::Status Start(const grpc::ByteBuffer& request) {
     ASSIGN_OR_RETURN(engine::GenerateParams params, call_.Read(request));
     sink_ = std::make_shared<StreamSink>(StreamSinkOptions{.num_samples = params.sampling.n,
                                                            .token_ids = params.output.token_ids,
@@ -120,15 +124,15 @@ class StreamCall final : public grpc::ServerWriteReactor<v1::GenerateStreamRespo
   }
 
   GenerateCall call_;
-  std::shared_ptr<StreamSink> sink_;    // constant
-  v1::GenerateStreamResponse message_;  // in flight; egress thread only
-  bool has_written_ = false;            // egress thread only
+  std::shared_ptr<StreamSink> sink_;  // constant
+  grpc::ByteBuffer in_flight_;        // egress thread only
+  bool has_written_ = false;          // egress thread only
 };
 
 class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
  public:
   UnaryCall(const ServiceParts& parts, grpc::CallbackServerContext& context,
-            const v1::GenerateRequest& request, v1::GenerateResponse& response)
+            const grpc::ByteBuffer& request, grpc::ByteBuffer& response)
       : call_(parts, Rpc::kGenerate, context), response_(response) {
     if (absl::Status status = Start(request); !status.ok()) Finish(call_.End(status, {}));
   }
@@ -138,35 +142,39 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
 
   void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
              const engine::RequestSummary& summary) override {
-    response_ = ToProto(std::move(samples), summary);
-    response_.set_request_id(call_.request_id());
-    response_.set_model(call_.parts().engine.model_info().name);
+    v1::GenerateResponse response = ToProto(std::move(samples), summary);
+    response.set_request_id(call_.request_id());
+    response.set_model(call_.parts().engine.model_info().name);
+    SerializeMessage(response, response_);
     Finish(call_.End(status, summary));
   }
 
  private:
-  absl::Status Start(const v1::GenerateRequest& request) {
+  absl::Status Start(const grpc::ByteBuffer& request) {
     ASSIGN_OR_RETURN(engine::GenerateParams params, call_.Read(request));
     auto sink = std::make_shared<UnarySink>(params.output.token_ids, call_.parts().egress, *this);
     return call_.Submit(std::move(params), std::move(sink));
   }
 
   GenerateCall call_;
-  v1::GenerateResponse& response_;  // gRPC's; lives until OnDone
+  grpc::ByteBuffer& response_;  // gRPC's; lives until OnDone
 };
 
-class GenerateService final : public v1::InferenceService::CallbackService {
+using RawService = v1::InferenceService::WithRawCallbackMethod_Generate<
+    v1::InferenceService::WithRawCallbackMethod_GenerateStream<v1::InferenceService::Service>>;
+
+class GenerateService final : public RawService {
  public:
   explicit GenerateService(const ServiceParts& parts) : parts_(parts) {}
 
   grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context,
-                                     const v1::GenerateRequest* request,
-                                     v1::GenerateResponse* response) override {
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override {
     return new UnaryCall(parts_, *context, *request, *response);
   }
 
-  grpc::ServerWriteReactor<v1::GenerateStreamResponse>* GenerateStream(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override {
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateStream(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override {
     return new StreamCall(parts_, *context, *request);
   }
 

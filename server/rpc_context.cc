@@ -6,6 +6,9 @@
 #include <random>
 
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+#include <grpcpp/support/slice.h>
 #include <grpcpp/support/status.h>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +37,23 @@ std::string NewRequestId() {
 }
 
 }  // namespace
+
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
+  grpc::ByteBuffer unread = bytes;  // shares them
+  grpc::ProtoBufferReader reader(&unread);
+  if (reader.status().ok() && message.ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("message: want a %s in proto3's wire format, its strings in UTF-8; got %d "
+                      "bytes that are none",
+                      message.GetTypeName(), bytes.Length()));
+}
+
+void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes) {
+  grpc::Slice slice(message.ByteSizeLong());
+  message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
+  grpc::ByteBuffer serialized(&slice, 1);
+  bytes.Swap(&serialized);
+}
 
 absl::StatusOr<std::string> AuthenticateCaller(const grpc::CallbackServerContext& context,
                                                const BearerTokens* tokens) {

@@ -16,7 +16,12 @@
 #include "server/egress.h"
 #include "server/rpc_counters.h"
 
+namespace google::protobuf {
+class Message;
+}  // namespace google::protobuf
+
 namespace grpc {
+class ByteBuffer;
 class CallbackServerContext;
 class Service;
 class Status;
@@ -39,6 +44,11 @@ struct ServiceParts {
 std::unique_ptr<grpc::Service> MakeGenerateService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeTokenService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
+
+// Our services take and give bytes: gRPC itself answers what it cannot parse with UNIMPLEMENTED and
+// no word. InvalidArgument when the bytes are no such message, or a string in it is not UTF-8.
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message);
+void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);
 
 // Who calls: the number of the bearer token or the name in the client's certificate; "" when nobody
 // needs either. UNAUTHENTICATED without a known token where one is needed.

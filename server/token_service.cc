@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "base/status_macros.h"
@@ -16,57 +17,66 @@
 namespace quire::server {
 namespace {
 
-class TokenService final : public v1::TokenService::CallbackService {
+using RawService = v1::TokenService::WithRawCallbackMethod_Tokenize<
+    v1::TokenService::WithRawCallbackMethod_Detokenize<
+        v1::TokenService::WithRawCallbackMethod_ApplyChatTemplate<v1::TokenService::Service>>>;
+
+class TokenService final : public RawService {
  public:
   explicit TokenService(const ServiceParts& parts) : parts_(parts) {}
 
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
-                                     const v1::TokenizeRequest* request,
-                                     v1::TokenizeResponse* response) override {
-    return OnFrontend(*context, Rpc::kTokenize, request->model(), [=, this]() -> absl::Status {
-      const bool add_special =
-          request->has_add_special_tokens() ? request->add_special_tokens() : true;
-      ASSIGN_OR_RETURN(
-          const std::vector<engine::Piece> pieces,
-          parts_.engine.Tokenize(request->text(), add_special, request->parse_special_tokens()));
-      response->mutable_tokens()->Reserve(static_cast<int>(pieces.size()));
-      for (const engine::Piece& piece : pieces) *response->add_tokens() = ToProto(piece);
-      return absl::OkStatus();
-    });
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override {
+    return OnFrontend<v1::TokenizeRequest, v1::TokenizeResponse>(
+        *context, Rpc::kTokenize, *request, *response,
+        [this](const v1::TokenizeRequest& in, v1::TokenizeResponse& out) -> absl::Status {
+          const bool add_special = in.has_add_special_tokens() ? in.add_special_tokens() : true;
+          ASSIGN_OR_RETURN(
+              const std::vector<engine::Piece> pieces,
+              parts_.engine.Tokenize(in.text(), add_special, in.parse_special_tokens()));
+          out.mutable_tokens()->Reserve(static_cast<int>(pieces.size()));
+          for (const engine::Piece& piece : pieces) *out.add_tokens() = ToProto(piece);
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
-                                       const v1::DetokenizeRequest* request,
-                                       v1::DetokenizeResponse* response) override {
-    return OnFrontend(*context, Rpc::kDetokenize, request->model(), [=, this]() -> absl::Status {
-      const engine::TokenIds ids(request->token_ids().begin(), request->token_ids().end());
-      const bool skip_special =
-          request->has_skip_special_tokens() ? request->skip_special_tokens() : true;
-      ASSIGN_OR_RETURN(std::string text, parts_.engine.Detokenize(ids, skip_special));
-      response->set_text(ToUtf8(std::move(text)));
-      return absl::OkStatus();
-    });
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override {
+    return OnFrontend<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+        *context, Rpc::kDetokenize, *request, *response,
+        [this](const v1::DetokenizeRequest& in, v1::DetokenizeResponse& out) -> absl::Status {
+          const engine::TokenIds ids(in.token_ids().begin(), in.token_ids().end());
+          const bool skip_special = in.has_skip_special_tokens() ? in.skip_special_tokens() : true;
+          ASSIGN_OR_RETURN(std::string text, parts_.engine.Detokenize(ids, skip_special));
+          out.set_text(ToUtf8(std::move(text)));
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerUnaryReactor* ApplyChatTemplate(grpc::CallbackServerContext* context,
-                                              const v1::ApplyChatTemplateRequest* request,
-                                              v1::ApplyChatTemplateResponse* response) override {
-    return OnFrontend(
-        *context, Rpc::kApplyChatTemplate, request->model(), [=, this]() -> absl::Status {
-          ASSIGN_OR_RETURN(const engine::ChatMessages messages, FromProto(request->chat()));
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* response) override {
+    return OnFrontend<v1::ApplyChatTemplateRequest, v1::ApplyChatTemplateResponse>(
+        *context, Rpc::kApplyChatTemplate, *request, *response,
+        [this](const v1::ApplyChatTemplateRequest& in,
+               v1::ApplyChatTemplateResponse& out) -> absl::Status {
+          ASSIGN_OR_RETURN(const engine::ChatMessages messages, FromProto(in.chat()));
           const bool add_prompt =
-              request->has_add_generation_prompt() ? request->add_generation_prompt() : true;
+              in.has_add_generation_prompt() ? in.add_generation_prompt() : true;
           ASSIGN_OR_RETURN(std::string text, parts_.engine.ApplyChatTemplate(messages, add_prompt));
-          response->set_text(ToUtf8(std::move(text)));
+          out.set_text(ToUtf8(std::move(text)));
           return absl::OkStatus();
         });
   }
 
  private:
-  // The request and the response live until the reactor has finished.
-  template <typename Work>
+  // `out` lives until the reactor has finished. `work` makes a Response of a Request.
+  template <typename Request, typename Response, typename Work>
   grpc::ServerUnaryReactor* OnFrontend(grpc::CallbackServerContext& context, Rpc rpc,
-                                       const std::string& model, Work work) {
+                                       const grpc::ByteBuffer& in, grpc::ByteBuffer& out,
+                                       Work work) {
     grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
     const auto end = [this, rpc, reactor](const absl::Status& status) {
       parts_.counters.Count(rpc, status.code());
@@ -75,8 +85,15 @@ class TokenService final : public v1::TokenService::CallbackService {
     const auto start = [&]() -> absl::Status {
       RETURN_IF_ERROR(TakeRequestId(context, "").status());
       RETURN_IF_ERROR(AuthenticateCaller(context, parts_.tokens).status());
-      RETURN_IF_ERROR(CheckModel(parts_.engine, model));
-      return parts_.engine.RunOnFrontend([end, work = std::move(work)] { end(work()); });
+      auto request = std::make_shared<Request>();
+      RETURN_IF_ERROR(ParseMessage(in, *request));
+      RETURN_IF_ERROR(CheckModel(parts_.engine, request->model()));
+      return parts_.engine.RunOnFrontend([end, &out, request, work] {
+        Response response;
+        const absl::Status status = work(*request, response);
+        if (status.ok()) SerializeMessage(response, out);
+        end(status);
+      });
     };
     if (const absl::Status status = start(); !status.ok()) end(status);
     return reactor;

@@ -270,6 +270,21 @@ class RefusalTest(harness.TestCase):
         self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.client.generate([1, 99999]))
         self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.client.generate([-1]))
 
+    def test_a_message_that_cannot_be_parsed_says_so(self):
+        """Strings that are not UTF-8, which Python's protobuf would not send, and bytes of no message."""
+        for method, data in [
+            ("InferenceService/Generate", b"\x1a\x02\xff\xfe"), ("InferenceService/Generate", b"\xff\xff\xff"),
+            ("TokenService/Tokenize", b"\x12\x01\xe9"), ("ControlService/Abort", b"\x0a\x01\xe9"),
+        ]:
+            with self.subTest(method=method, data=data):
+                call = self.client.channel.unary_unary(f"/quire.v1.{method}")
+                error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT,
+                                           lambda: call(data, timeout=harness.DEADLINE))
+                self.assertIn("UTF-8", error.details())
+        stream = self.client.channel.unary_stream("/quire.v1.InferenceService/GenerateStream")
+        self.assert_status(grpc.StatusCode.INVALID_ARGUMENT,
+                           lambda: list(stream(b"\x1a\x02\xff\xfe", timeout=harness.DEADLINE)))
+
     def test_an_unknown_model_is_not_found(self):
         error = self.assert_status(grpc.StatusCode.NOT_FOUND,
                                    lambda: self.client.generate(PROMPT, model="other", max_tokens=1))
