@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
+#include "engine/kv/block_manager.h"
 
 namespace quire::engine {
 namespace {
@@ -76,13 +77,10 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
         "stop.max_tokens: want at most %d (max_model_len %d less the prompt's %d tokens), got %d",
         context_left, limits_.max_model_len, prompt_len, *stop.max_tokens));
   }
-  // The samples of one request must be able to run side by side in an empty cache: they share the
-  // prompt's whole blocks; each has its own from there, and one block in hand for a copy.
-  const int64_t n = request.params.sampling.n;
-  const int64_t shared = prompt_len / limits_.block_size * limits_.block_size;
-  const int64_t own_room =
-      (limits_.cache_tokens - shared) / n / limits_.block_size * limits_.block_size;
-  const int64_t cache_left = own_room - (prompt_len - shared) - (n > 1 ? limits_.block_size : 0);
+  // The samples of one request must be able to run side by side.
+  const int32_t n = request.params.sampling.n;
+  const int64_t cache_left =
+      MaxNewTokens(limits_.cache_tokens / limits_.block_size, limits_.block_size, prompt_len, n);
   const int64_t wanted = stop.max_tokens.value_or(1);
   if (wanted > cache_left) {
     return absl::InvalidArgumentError(absl::StrFormat(

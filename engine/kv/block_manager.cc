@@ -24,13 +24,17 @@ std::string CacheRootKey(std::string_view model, std::string_view adapter, std::
   return key;
 }
 
+int64_t MaxNewTokens(int64_t num_blocks, int32_t block_size, int64_t prompt_len, int32_t n) {
+  const int64_t shared = n > 1 ? prompt_len / block_size : 0;
+  const int64_t own = std::max(int64_t{0}, num_blocks - shared) / n;
+  return (shared + own) * block_size - prompt_len;
+}
+
 BlockManager::BlockManager(const BlockManagerConfig& config)
     : block_size_(config.block_size), store_(config.num_blocks, config.block_size) {}
 
 bool BlockManager::FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n) const {
-  const int64_t each = NumBlocksFor(prompt_len + num_new);
-  const int64_t shared = n > 1 ? prompt_len / block_size_ : 0;
-  return shared + n * (each - shared) <= store_.pool().num_blocks();
+  return num_new <= MaxNewTokens(store_.pool().num_blocks(), block_size_, prompt_len, n);
 }
 
 BlockManager::Held& BlockManager::Find(SequenceId id) {

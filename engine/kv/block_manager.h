@@ -44,6 +44,11 @@ struct BlockStats {
 std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
                          std::string_view salt);
 
+// The most new tokens that each of `n` samples of one prompt may have, so that all of them fit an
+// empty cache of `num_blocks` at once: they share the prompt's whole blocks, each has its own from
+// there. Below 1: not even that fits. One sequence alone can then always be brought to its end.
+int64_t MaxNewTokens(int64_t num_blocks, int32_t block_size, int64_t prompt_len, int32_t n);
+
 // A sequence's life here:
 //
 //   BeginStep(1)
@@ -75,8 +80,7 @@ class BlockManager {
   int64_t NumBlocksFor(int64_t num_tokens) const {
     return (num_tokens + block_size_ - 1) / block_size_;
   }
-  // Whether `n` sequences of `prompt_len` shared and `num_new` own tokens fit an empty cache at
-  // once: what admission asks. One sequence alone can then always be brought to its end.
+  // Whether MaxNewTokens allows `num_new` here.
   bool FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n = 1) const;
   // Blocks that can be had at once: free and cached.
   int64_t num_available() const { return store_.num_available(); }

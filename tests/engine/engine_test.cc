@@ -237,6 +237,17 @@ TEST(EngineTest, LengthsThatCannotFitNameTheNumbers) {
   EXPECT_THAT(refused(GreedyParams({7, 999}, 5)), HasSubstr("token_ids[1]"));
 }
 
+TEST(EngineTest, SamplesThatJustFitTheCacheRunSideBySide) {
+  const auto harness = EngineHarness::Fake({.num_blocks = 13});
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 44);
+  params.sampling.n = 4;
+  const auto sink = harness->Submit(params);
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_TRUE(sink->status().ok()) << sink->status();
+  EXPECT_EQ(sink->summary().usage.completion_tokens, 4 * 44);
+  EXPECT_EQ(harness->engine().stats().preemptions, 0);
+}
+
 TEST(EngineTest, WithoutMaxTokensGoesToTheContextsEnd) {
   const auto harness = EngineHarness::Fake({.max_model_len = 100});
   GenerateParams params = GreedyParams(RandomIds(20, 1), 1);

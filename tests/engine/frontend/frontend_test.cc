@@ -45,12 +45,21 @@ TEST_F(FrontendTest, AChatIsRenderedAndGetsNoSecondBos) {
 }
 
 TEST_F(FrontendTest, EverySampleFitsBesideTheOthers) {
-  Request request;
-  request.params.prompt = TokenIds(20, 'a');
-  request.params.sampling.n = 4;
-  ASSERT_TRUE(frontend_.Prepare(request).ok());
-  // One shared block; the other 15 give each sample 3, of which one may be a copy.
-  EXPECT_EQ(request.max_tokens, 28);
+  // One block of the prompt is shared; those left give each sample 3, or else 2, which begin with
+  // the prompt's last 4 tokens.
+  for (const auto& [num_blocks, longest] : {std::pair(13, 44), std::pair(12, 28)}) {
+    FrontendLimits limits = kLimits;
+    limits.cache_tokens = num_blocks * limits.block_size;
+    limits.max_model_len = 256;
+    const Frontend frontend(tokenizer_, nullptr, limits);
+    Request request;
+    request.params.prompt = TokenIds(20, 'a');
+    request.params.sampling.n = 4;
+    ASSERT_TRUE(frontend.Prepare(request).ok());
+    EXPECT_EQ(request.max_tokens, longest);
+    request.params.stop.max_tokens = longest + 1;
+    EXPECT_FALSE(frontend.Prepare(request).ok());
+  }
 }
 
 TEST_F(FrontendTest, ASeedIsKeptOrDrawn) {
