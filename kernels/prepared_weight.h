@@ -11,8 +11,8 @@ class PreparedWeight {
   virtual ~PreparedWeight() = default;
   virtual int64_t rows() const = 0;  // outputs
   virtual int64_t cols() const = 0;  // inputs
-  virtual int64_t bytes()
-      const = 0;  // memory held, in bytes; 0 for what stays mapped from the file
+  // Memory held; 0 for what stays mapped from the file.
+  virtual int64_t bytes() const = 0;
 };
 
 }  // namespace quire::kernels

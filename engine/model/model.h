@@ -29,7 +29,7 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
-  // Bytes held: weights as prepared, and the step's buffers.
+  // Bytes of the weights: as prepared, or of what stays mapped, as in the file.
   virtual int64_t weight_bytes() const = 0;
   virtual int64_t num_parameters() const = 0;
 

@@ -1,5 +1,7 @@
 #include "engine/model/layers/parameter_loader.h"
 
+#include <iterator>
+
 #include "base/status_macros.h"
 
 namespace quire::engine {
@@ -7,9 +9,11 @@ namespace quire::engine {
 absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix(
     const std::vector<NamedMatrix>& parts, int64_t cols) {
   std::vector<kernels::WeightView> views;
+  int64_t file_bytes = 0;
   for (const NamedMatrix& part : parts) {
     ASSIGN_OR_RETURN(kernels::WeightView view, weights_.Matrix(part.name, part.rows, cols));
     num_parameters_ += view.rows * view.cols;
+    file_bytes += std::ssize(view.bytes);
     views.push_back(view);
   }
   ASSIGN_OR_RETURN(std::unique_ptr<kernels::PreparedWeight> prepared,
@@ -18,7 +22,7 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix
   if (prepared->bytes() > 0) {
     for (const kernels::WeightView& view : views) weights_.DropPages(view.bytes);
   }
-  bytes_ += prepared->bytes();
+  bytes_ += prepared->bytes() > 0 ? prepared->bytes() : file_bytes;
   return prepared;
 }
 

@@ -44,6 +44,7 @@ class ParameterLoader {
   bool Has(const std::string& name) const { return weights_.Find(name) != nullptr; }
 
   int64_t num_parameters() const { return num_parameters_; }
+  // As prepared; of what stays mapped, as in the file.
   int64_t bytes() const { return bytes_; }
 
  private:

@@ -228,6 +228,23 @@ TEST(LlamaTest, ThreadsAndIsaPathsGiveTheSameBits) {
   EXPECT_GE(paths, 2) << "the portable path is on every machine";
 }
 
+TEST(LlamaTest, WeightBytesCountWhatStaysMappedToo) {
+  const GoldenCase golden = ReadGoldens().front();
+  const testing::InMemoryWeights weights = testing::MakeTinyLlama(golden.shape);
+  for (const bool pack : {true, false}) {
+    const auto backend = *kernels::CreateBackend({.name = "cpu", .pack_weights = pack});
+    const auto model = CreateLlama(golden.config, weights, TensorNaming::kHuggingFace, *backend,
+                                   {.max_tokens = 8,
+                                    .max_seqs = 1,
+                                    .max_logit_rows = 1,
+                                    .max_model_len = 32,
+                                    .block_size = 16});
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_GE((*model)->weight_bytes(), 4 * (*model)->num_parameters())
+        << (pack ? "packed" : "mapped");
+  }
+}
+
 TEST(LlamaTest, NamesTheTensorThatIsMissing) {
   GoldenCase golden = ReadGoldens().front();
   golden.config.num_hidden_layers += 1;
