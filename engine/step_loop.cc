@@ -140,6 +140,9 @@ bool StepLoop::Step() {
     }
     NoteDuration(plan, absl::Now() - begin);
     scheduler_.Recycle(std::move(plan));
+#ifndef NDEBUG
+    scheduler_.CheckInvariants();  // after each step of every test
+#endif
   }
   return planned;
 }
