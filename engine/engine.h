@@ -31,7 +31,7 @@ struct EngineConfig {
                                    // max_num_seqs x max_model_len
   int32_t block_size = 16;         // tokens
   int32_t max_num_seqs = 64;
-  int32_t max_num_batched_tokens = 0;  // 0: the backend's default
+  int32_t max_num_batched_tokens = 0;  // at least max_num_seqs is taken; 0: the backend's default
   absl::Duration max_step_time;        // of a step with decodes and prompts; zero: no limit
   int64_t max_model_len = 0;           // 0: the trained context
   int32_t max_queue = 1024;            // requests waiting

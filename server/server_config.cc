@@ -106,8 +106,8 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "max_num_batched_tokens",
        .group = "Scheduling",
        .placeholder = "TOKENS",
-       .help = "Most tokens of one step, which a new request may have to wait for; 0: "
-               "the backend's own.",
+       .help = "Most tokens of one step, never below max_num_seqs. A new request may have to wait "
+               "for a step to end; 0: the backend's own.",
        .target = &engine.max_num_batched_tokens,
        .max = 1 << 20},
       {.name = "max_step_time",
