@@ -84,3 +84,31 @@ function(quire_fuzzer name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
   add_dependencies(fuzzers ${name})
 endfunction()
+
+# What a C++ compiler has to be told about the source of a CUDA kernel: it runs under the emulator.
+function(quire_emulated_sources)
+  set_source_files_properties(${ARGN} PROPERTIES
+    LANGUAGE CXX
+    # `#pragma unroll` is nvcc's; clang tries, and says so where it cannot.
+    COMPILE_OPTIONS "-Wno-unknown-pragmas;$<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>")
+endfunction()
+
+# quire_cuda_library(NAME SOURCES a.cu b.cc [DEPS x y] [PRIVATE_DEPS z]): kernels and what launches
+# them, for the emulator or, in a QUIRE_CUDA build, for GPUs. A build has either.
+function(quire_cuda_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  quire_library(${name} SOURCES ${ARG_SOURCES}
+                DEPS quire_cuda_device ${ARG_DEPS} quire_cuda_emulator PRIVATE_DEPS ${ARG_PRIVATE_DEPS})
+  list(FILTER ARG_SOURCES INCLUDE REGEX "\\.cu$")
+  quire_emulated_sources(${ARG_SOURCES})
+endfunction()
+
+# quire_cuda_test(NAME SOURCES a_test.cu [DEPS x y] [TIMEOUT s]): one GoogleTest binary whose kernels
+# run on what quire_cuda_library was built for. Under ThreadSanitizer each CUDA thread is a thread.
+function(quire_cuda_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  quire_test(${name} SOURCES ${ARG_SOURCES} DEPS quire_cuda_testing ${ARG_DEPS} LABELS threads
+             TIMEOUT ${ARG_TIMEOUT})
+  list(FILTER ARG_SOURCES INCLUDE REGEX "\\.cu$")
+  quire_emulated_sources(${ARG_SOURCES})
+endfunction()

@@ -1,0 +1,95 @@
+#include "kernels/cuda/emulator/emulated_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include <sys/mman.h>
+
+#include "absl/strings/str_cat.h"
+
+#include "base/status_macros.h"
+#include "kernels/cuda/emulator/execution.h"
+#include "kernels/cuda/emulator/host_gemm.h"
+
+namespace quire::kernels::cuda::emulator {
+
+namespace {
+
+constexpr int64_t kAlignment = 256;
+constexpr int64_t kSparseBytes = int64_t{256} << 20;
+constexpr int kPoison = 0xff;  // NaN as float, f16 and bf16
+
+absl::StatusOr<DeviceBuffer> AllocateSparse(int64_t bytes) {
+  void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    return absl::ResourceExhaustedError(absl::StrCat("emulated device: no ", bytes, " bytes"));
+  }
+  return DeviceBuffer(memory, bytes,
+                      [bytes](void* data) { munmap(data, static_cast<size_t>(bytes)); });
+}
+
+absl::Status Move(void* destination, const void* source, int64_t bytes) {
+  if (bytes > 0) std::memmove(destination, source, static_cast<size_t>(bytes));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+EmulatedDevice::EmulatedDevice(const EmulatorOptions& options) : execution_(options.execution) {
+  info_.name = "emulated device";
+  info_.compute_capability = options.compute_capability;
+  info_.num_sms = options.num_sms;
+  // Of the two families that kernels are written for.
+  info_.shared_bytes_per_block = options.compute_capability >= 90 ? 227 << 10 : 163 << 10;
+  info_.shared_bytes_per_sm = info_.shared_bytes_per_block + 1024;
+  info_.memory_bytes = int64_t{1} << 30;
+}
+
+absl::StatusOr<DeviceBuffer> EmulatedDevice::Allocate(int64_t bytes) {
+  if (bytes <= 0) return DeviceBuffer();
+  if (bytes >= kSparseBytes) return AllocateSparse(bytes);
+  void* memory = nullptr;
+  // Not rounded up: AddressSanitizer then knows where it ends.
+  if (posix_memalign(&memory, kAlignment, static_cast<size_t>(bytes)) != 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("emulated device: no ", bytes, " bytes"));
+  }
+  std::memset(memory, kPoison, static_cast<size_t>(bytes));
+  return DeviceBuffer(memory, bytes, [](void* data) { std::free(data); });
+}
+
+absl::Status EmulatedDevice::CopyToDevice(void* destination, const void* source, int64_t bytes) {
+  return Move(destination, source, bytes);
+}
+
+absl::Status EmulatedDevice::CopyToHost(void* destination, const void* source, int64_t bytes) {
+  return Move(destination, source, bytes);
+}
+
+absl::Status EmulatedDevice::CopyOnDevice(void* destination, const void* source, int64_t bytes) {
+  return Move(destination, source, bytes);
+}
+
+absl::Status EmulatedDevice::Fill(void* destination, uint8_t value, int64_t bytes) {
+  if (bytes > 0) std::memset(destination, value, static_cast<size_t>(bytes));
+  return absl::OkStatus();
+}
+
+absl::Status EmulatedDevice::LaunchKernel(const KernelLaunch& launch) {
+  RETURN_IF_ERROR(Validate(launch.config, info_));
+  if (!fault_.ok()) return absl::OkStatus();
+  fault_ = RunGrid(
+      launch.config, [&launch] { launch.call(launch.kernel, launch.params); }, execution_);
+  return absl::OkStatus();
+}
+
+absl::Status EmulatedDevice::Gemm(const GemmArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  if (fault_.ok()) HostGemm(args);
+  return absl::OkStatus();
+}
+
+absl::Status EmulatedDevice::Synchronize() { return std::exchange(fault_, absl::OkStatus()); }
+
+}  // namespace quire::kernels::cuda::emulator

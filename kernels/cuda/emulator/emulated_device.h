@@ -1,0 +1,49 @@
+#pragma once
+
+// A Device without a GPU: memory of the host, kernels run by the emulator when they are launched.
+//
+// What a GPU would only report later is kept until Synchronize(), and nothing runs in between.
+
+#include <memory>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/emulator/thread_block.h"
+
+namespace quire::kernels::cuda::emulator {
+
+struct EmulatorOptions {
+  ExecutionOptions execution;
+  int compute_capability = 90;
+  // Few, so that a persistent grid gives each block several pieces of work.
+  int num_sms = 4;
+};
+
+class EmulatedDevice : public Device {
+ public:
+  explicit EmulatedDevice(const EmulatorOptions& options = {});
+
+  const DeviceInfo& info() const override { return info_; }
+  int64_t available_bytes() const override { return info_.memory_bytes; }
+
+  // Filled with NaN, for nobody may rely on it; beyond 256 MiB untouched and not even there until
+  // used, so that a cache larger than 2^31 elements can be tested.
+  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
+  absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) override { return Allocate(bytes); }
+
+  absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override;
+  absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) override;
+  absl::Status CopyOnDevice(void* destination, const void* source, int64_t bytes) override;
+  absl::Status Fill(void* destination, uint8_t value, int64_t bytes) override;
+
+  absl::Status LaunchKernel(const KernelLaunch& launch) override;
+  absl::Status Gemm(const GemmArgs& args) override;
+
+  absl::Status Synchronize() override;
+
+ private:
+  const ExecutionOptions execution_;
+  DeviceInfo info_;
+  absl::Status fault_;  // of what was enqueued since the last Synchronize()
+};
+
+}  // namespace quire::kernels::cuda::emulator

@@ -1,0 +1,18 @@
+#pragma once
+
+// Runs a kernel's whole grid on this CPU thread, block after block.
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+#include "kernels/cuda/emulator/thread_block.h"
+#include "kernels/cuda/launch_config.h"
+
+namespace quire::kernels::cuda::emulator {
+
+// `kernel` is one thread's work. Internal names the first misuse, with block, thread, file and
+// line.
+absl::Status RunGrid(const LaunchConfig& config, absl::FunctionRef<void()> kernel,
+                     const ExecutionOptions& options);
+
+}  // namespace quire::kernels::cuda::emulator

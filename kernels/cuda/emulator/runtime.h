@@ -1,0 +1,73 @@
+#pragma once
+
+// What the emulated primitives ask of the block that runs: a narrow header, for every kernel
+// includes it. All of it is called by an emulated thread, and a misuse ends the launch with an
+// error that names `where`.
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "kernels/cuda/emulator/where.h"
+
+namespace quire::kernels::cuda::emulator {
+
+struct Index3 {
+  unsigned x, y, z;
+};
+
+// Ends the launch with an error of this thread.
+[[noreturn]] void Fault(const std::string& message, Where where);
+
+// The dynamic shared memory of the block, aligned to 1024 bytes, as TMA's swizzle wants it.
+unsigned char* SharedMemory();
+// Faults unless [address, address + bytes) is shared memory and aligned.
+void CheckShared(const void* address, int64_t bytes, int64_t alignment, const char* what,
+                 Where where);
+void CheckAligned(const void* address, int64_t alignment, const char* what, Where where);
+
+int Lane();
+
+// __syncthreads: all threads that have not ended meet, at one line.
+void SyncThreads(Where where);
+// bar.sync of barrier `id` for `num_threads` threads, a multiple of 32; any line.
+void SyncNamed(int id, int num_threads, Where where);
+void SyncWarp(uint32_t mask, Where where);
+
+// The lanes of `mask` meet at one line and the last to come computes for all: in[lane] and
+// out[lane] of the lanes in mask. Orders no memory, as on the device.
+using WarpOperation = void (*)(const void* const* in, void* const* out, uint32_t mask, Where where);
+void MeetLanes(uint32_t mask, const void* in, void* out, WarpOperation operation, Where where);
+
+uint32_t Ballot(uint32_t mask, bool predicate, Where where);
+
+enum class ShuffleKind { kIndex, kXor, kUp, kDown };
+// Moves a value of up to 16 bytes.
+void ShuffleBytes(uint32_t mask, void* value, int bytes, ShuffleKind kind, int argument,
+                  Where where);
+
+template <typename T>
+T Shuffle(uint32_t mask, T value, ShuffleKind kind, int argument, Where where) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16);
+  ShuffleBytes(mask, &value, sizeof(T), kind, argument, where);
+  return value;
+}
+
+// cp.async: `target` is poison until the group of the copy has been waited for; the source is read
+// as late. source_bytes < bytes fills with zeros.
+void IssueCopy(void* target, const void* source, int bytes, int source_bytes, Where where);
+void CommitCopies();
+void WaitCopies(int groups_in_flight);
+
+// ldmatrix of 1, 2 or 4 matrices of 8 x 8 16-bit elements; `row` counts in the first 8, 16 or 32
+// lanes.
+void LoadMatrices(uint32_t* result, int num_matrices, bool transposed, const void* row,
+                  Where where);
+
+enum class MatrixType { kBf16, kF16 };
+// mma.m16n8k16, c += a b, in float32.
+void MultiplyTile(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, MatrixType type,
+                  Where where);
+
+}  // namespace quire::kernels::cuda::emulator

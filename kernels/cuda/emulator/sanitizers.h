@@ -1,0 +1,98 @@
+#pragma once
+
+// What ThreadSanitizer and AddressSanitizer have to be told, as functions that do nothing in a
+// build without them.
+//
+// Under ThreadSanitizer a CUDA thread is one of its fibers, and only what orders memory on a GPU
+// orders it here: switching from one fiber to the next does not.
+
+#include <cstddef>
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define QUIRE_EMULATOR_TSAN 1
+#endif
+#if __has_feature(address_sanitizer)
+#define QUIRE_EMULATOR_ASAN 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define QUIRE_EMULATOR_TSAN 1
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define QUIRE_EMULATOR_ASAN 1
+#endif
+
+#if defined(QUIRE_EMULATOR_TSAN)
+extern "C" {
+void __tsan_acquire(void* address);
+void __tsan_release(void* address);
+void* __tsan_get_current_fiber();
+void* __tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void* fiber);
+void __tsan_switch_to_fiber(void* fiber, unsigned flags);
+void __tsan_ignore_thread_begin();
+void __tsan_ignore_thread_end();
+void __tsan_read_range(void* address, unsigned long bytes);
+void __tsan_write_range(void* address, unsigned long bytes);
+}
+#endif
+#if defined(QUIRE_EMULATOR_ASAN)
+extern "C" {
+void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom, size_t bytes);
+void __sanitizer_finish_switch_fiber(void* fake_stack, const void** bottom, size_t* bytes);
+void __asan_unpoison_memory_region(const volatile void* address, size_t bytes);
+}
+#endif
+
+namespace quire::kernels::cuda::emulator {
+
+#if defined(QUIRE_EMULATOR_TSAN)
+inline constexpr bool kThreadSanitizer = true;
+
+// What happened before a Release of an address happens before what follows its Acquire.
+inline void TsanAcquire(const void* address) { __tsan_acquire(const_cast<void*>(address)); }
+inline void TsanRelease(const void* address) { __tsan_release(const_cast<void*>(address)); }
+// An access made for the current thread by hardware that works beside it.
+inline void TsanRead(const void* address, size_t bytes) {
+  __tsan_read_range(const_cast<void*>(address), bytes);
+}
+inline void TsanWrite(void* address, size_t bytes) { __tsan_write_range(address, bytes); }
+inline void TsanIgnoreBegin() { __tsan_ignore_thread_begin(); }
+inline void TsanIgnoreEnd() { __tsan_ignore_thread_end(); }
+#else
+inline constexpr bool kThreadSanitizer = false;
+
+inline void TsanAcquire(const void*) {}
+inline void TsanRelease(const void*) {}
+inline void TsanRead(const void*, size_t) {}
+inline void TsanWrite(void*, size_t) {}
+inline void TsanIgnoreBegin() {}
+inline void TsanIgnoreEnd() {}
+#endif
+
+// While one lives, the accesses of this thread are the emulator's own and no race of the kernel.
+class EmulatorsOwn {
+ public:
+  EmulatorsOwn() {
+    if (kThreadSanitizer && depth_++ == 0) TsanIgnoreBegin();
+  }
+  ~EmulatorsOwn() {
+    if (kThreadSanitizer && --depth_ == 0) TsanIgnoreEnd();
+  }
+  EmulatorsOwn(const EmulatorsOwn&) = delete;
+  EmulatorsOwn& operator=(const EmulatorsOwn&) = delete;
+
+  // Around a switch to another fiber, which has scopes of its own: how many were open here.
+  static int Leave() {
+    const int depth = depth_;
+    depth_ = 0;
+    return depth;
+  }
+  static void Return(int depth) { depth_ = depth; }
+
+ private:
+  static inline constinit thread_local int depth_ = 0;
+};
+
+}  // namespace quire::kernels::cuda::emulator

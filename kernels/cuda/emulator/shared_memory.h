@@ -1,0 +1,44 @@
+#pragma once
+
+// The shared memory of one block, and what the asynchronous proxy sees of it.
+//
+// TMA and wgmma read shared memory through another path than threads do; what a thread wrote is
+// there only after fence.proxy.async. So there is a second image, brought up to date by the fence
+// alone, and a read through the proxy compares the two.
+
+#include <cstdint>
+#include <memory>
+
+namespace quire::kernels::cuda::emulator {
+
+class SharedMemoryImage {
+ public:
+  static constexpr int64_t kAlignment = 1024;
+
+  explicit SharedMemoryImage(int64_t bytes);
+
+  unsigned char* data() const { return memory_.get(); }
+  int64_t bytes() const { return bytes_; }
+  bool Contains(const void* address, int64_t bytes) const;
+
+  // Fills it with NaN (as float, f16 and bf16), as nobody may rely on what a block finds.
+  void Poison();
+
+  void FenceAsyncProxy() { fenced_ = true; }
+  // A write through the proxy, seen by both sides.
+  void WriteThroughProxy(int64_t offset, const void* source, int64_t bytes);
+  // Whether the proxy sees what the threads wrote there.
+  bool ProxyIsUpToDate(int64_t offset, int64_t bytes);
+
+ private:
+  struct Free {
+    void operator()(unsigned char* memory) const;
+  };
+
+  int64_t bytes_;
+  std::unique_ptr<unsigned char[], Free> memory_;
+  std::unique_ptr<unsigned char[]> proxy_;
+  bool fenced_ = false;
+};
+
+}  // namespace quire::kernels::cuda::emulator

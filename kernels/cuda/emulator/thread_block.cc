@@ -1,0 +1,261 @@
+#include "kernels/cuda/emulator/thread_block.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "base/check.h"
+#include "kernels/cuda/emulator/cuda_keywords.h"
+#include "kernels/cuda/emulator/sanitizers.h"
+
+constinit thread_local quire::kernels::cuda::emulator::Index3 threadIdx = {};
+constinit thread_local quire::kernels::cuda::emulator::Index3 blockIdx = {};
+constinit thread_local quire::kernels::cuda::emulator::Index3 blockDim = {};
+constinit thread_local quire::kernels::cuda::emulator::Index3 gridDim = {};
+
+namespace quire::kernels::cuda::emulator {
+
+namespace {
+
+thread_local ThreadBlock* current_block = nullptr;
+
+// "norm.cuh:41", without the folders.
+std::string Describe(Where where) {
+  const std::string file = where.file;
+  return absl::StrCat(file.substr(file.rfind('/') + 1), ":", where.line);
+}
+
+}  // namespace
+
+ThreadBlock::ThreadBlock(const LaunchConfig& config, absl::FunctionRef<void()> kernel,
+                         const ExecutionOptions& options)
+    : config_(config),
+      kernel_(kernel),
+      options_(options),
+      shared_memory_(config.shared_bytes),
+      random_(options.seed) {
+  QUIRE_CHECK(current_block == nullptr) << "a kernel launches a kernel";
+  current_block = this;
+  const Dim3 block = config.block;
+  const unsigned num_threads = block.x * block.y * block.z;
+  threads_.reserve(num_threads);
+  for (unsigned i = 0; i < num_threads; ++i) {
+    const Index3 index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+    threads_.emplace_back(static_cast<int>(i), index, &ThreadMain);
+  }
+  order_.resize(num_threads);
+  std::iota(order_.begin(), order_.end(), 0);
+  if (options.order == ThreadOrder::kReverse) std::reverse(order_.begin(), order_.end());
+  blockDim = {block.x, block.y, block.z};
+  gridDim = {config.grid.x, config.grid.y, config.grid.z};
+}
+
+ThreadBlock::~ThreadBlock() { current_block = nullptr; }
+
+ThreadBlock& ThreadBlock::current() { return *current_block; }
+
+absl::Status ThreadBlock::Run(Index3 block_index) {
+  const EmulatorsOwn own;
+  Prepare(block_index);
+  TsanRelease(&start_);
+  while (num_live_ > 0 && failure_.ok()) {
+    // At random times in random order; else only when nobody can go on without it.
+    const bool now = options_.order == ThreadOrder::kRandom && random_() % 4 == 0;
+    if (now && !deliveries_.empty()) DeliverOne();
+    if (RunReadyThreads() || !failure_.ok()) continue;
+    if (!deliveries_.empty()) {
+      DeliverOne();
+    } else {
+      failure_ = absl::InternalError(DescribeDeadlock());
+    }
+  }
+  TsanAcquire(&end_);
+  return failure_;
+}
+
+void ThreadBlock::Prepare(Index3 block_index) {
+  blockIdx = block_index;
+  num_live_ = static_cast<int>(threads_.size());
+  for (Thread& thread : threads_) thread.state = Thread::State::kReady;
+  warps_.assign((threads_.size() + kWarpSize - 1) / kWarpSize, Warp{});
+  const uint32_t missing = static_cast<uint32_t>(-num_live_) % kWarpSize;
+  if (missing != 0) warps_.back().ended = ~uint32_t{0} << (kWarpSize - missing);
+  shared_memory_.Poison();
+}
+
+bool ThreadBlock::RunReadyThreads() {
+  if (options_.order == ThreadOrder::kRandom) std::shuffle(order_.begin(), order_.end(), random_);
+  bool any = false;
+  for (const int i : order_) {
+    Thread& thread = threads_[i];
+    if (thread.state != Thread::State::kReady) continue;
+    any = true;
+    RunThread(thread);
+    if (!failure_.ok()) break;
+  }
+  return any;
+}
+
+void ThreadBlock::RunThread(Thread& thread) {
+  running_ = &thread;
+  threadIdx = thread.index;
+  const int depth = EmulatorsOwn::Leave();
+  thread.fiber.Resume();
+  EmulatorsOwn::Return(depth);
+  running_ = nullptr;
+}
+
+void ThreadBlock::Suspend() {
+  const int depth = EmulatorsOwn::Leave();
+  if (depth > 0) TsanIgnoreEnd();
+  running_->fiber.Suspend();
+  if (depth > 0) TsanIgnoreBegin();
+  EmulatorsOwn::Return(depth);
+}
+
+// A fiber plays the same thread of one block after another.
+void ThreadBlock::ThreadMain() {
+  for (;;) {
+    ThreadBlock& block = current();
+    TsanAcquire(&block.start_);
+    block.kernel_();
+    TsanRelease(&block.end_);
+    block.FinishThread();
+  }
+}
+
+void ThreadBlock::FinishThread() {
+  {
+    const EmulatorsOwn own;
+    if (!running_->copies.empty()) Fail("a thread ends with cp.async in flight", running_->where);
+    running_->state = Thread::State::kDone;
+    warps_[running_->warp].ended |= 1u << running_->lane;
+    --num_live_;
+    // The others no longer wait for it at __syncthreads.
+    Barrier& barrier = barriers_[0];
+    if (!barrier.arrived.empty() && static_cast<int>(barrier.arrived.size()) == num_live_) {
+      OpenBarrier(barrier);
+    }
+  }
+  Suspend();
+}
+
+void ThreadBlock::DeliverOne() {
+  size_t chosen = 0;
+  if (options_.order == ThreadOrder::kReverse) chosen = deliveries_.size() - 1;
+  if (options_.order == ThreadOrder::kRandom) chosen = random_() % deliveries_.size();
+  const Delivery delivery = std::move(deliveries_[chosen]);
+  deliveries_.erase(deliveries_.begin() + static_cast<std::ptrdiff_t>(chosen));
+  delivery();
+}
+
+void ThreadBlock::Wait(const char* for_what, Where where) {
+  running_->state = Thread::State::kWaiting;
+  running_->waits_for = for_what;
+  running_->where = where;
+  Suspend();
+}
+
+void ThreadBlock::Wake(Thread& thread) { thread.state = Thread::State::kReady; }
+
+void ThreadBlock::ArriveAtBarrier(int id, int num_threads, Where where) {
+  const EmulatorsOwn own;
+  Barrier& barrier = barriers_[id];
+  if (barrier.arrived.empty()) {
+    barrier.num_threads = num_threads;
+  } else if (barrier.num_threads != num_threads) {
+    Fail(absl::StrFormat("barrier %d: one thread waits for %d threads, another for %d", id,
+                         barrier.num_threads, num_threads),
+         where);
+  } else if (id == 0 && barrier.arrived[0]->where.line != where.line) {
+    Fail(absl::StrCat("threads of one block meet at different barriers, another is at ",
+                      Describe(barrier.arrived[0]->where)),
+         where);
+  }
+  Thread& self = *running_;
+  self.where = where;
+  TsanRelease(&self.before_meeting);
+  barrier.arrived.push_back(&self);
+  const int wanted = num_threads != 0 ? num_threads : num_live_;
+  if (static_cast<int>(barrier.arrived.size()) == wanted) {
+    OpenBarrier(barrier);
+  } else {
+    Wait(id == 0 ? "__syncthreads" : "a named barrier", where);
+  }
+  TsanAcquire(&self.after_meeting);
+}
+
+void ThreadBlock::OpenBarrier(Barrier& barrier) {
+  OrderMemory(barrier.arrived);
+  for (Thread* thread : barrier.arrived) Wake(*thread);
+  barrier.arrived.clear();
+}
+
+void ThreadBlock::Fail(const std::string& message, Where where) {
+  failure_ = absl::InternalError(absl::StrFormat(
+      "emulator: %s: block (%u,%u,%u) thread (%u,%u,%u) at %s", message, blockIdx.x, blockIdx.y,
+      blockIdx.z, running_->index.x, running_->index.y, running_->index.z, Describe(where)));
+  // The scheduler stops here; nothing resumes this fiber again.
+  Suspend();
+  std::abort();
+}
+
+std::string ThreadBlock::DescribeDeadlock() const {
+  std::map<std::string, int> waiting;
+  for (const Thread& thread : threads_) {
+    if (thread.state != Thread::State::kWaiting) continue;
+    ++waiting[absl::StrCat(thread.waits_for, " at ", Describe(thread.where))];
+  }
+  std::string text =
+      absl::StrFormat("emulator: deadlock: block (%u,%u,%u):", blockIdx.x, blockIdx.y, blockIdx.z);
+  const char* separator = " ";
+  for (const auto& [place, count] : waiting) {
+    absl::StrAppend(&text, separator, count,
+                    count == 1 ? " thread waits for " : " threads wait for ", place);
+    separator = ", ";
+  }
+  return text;
+}
+
+// --- What the primitives call (runtime.h)
+
+void Fault(const std::string& message, Where where) {
+  const EmulatorsOwn own;
+  ThreadBlock::current().Fail(message, where);
+}
+
+unsigned char* SharedMemory() { return ThreadBlock::current().shared_memory().data(); }
+
+void CheckAligned(const void* address, int64_t alignment, const char* what, Where where) {
+  if (reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(alignment) != 0) {
+    Fault(absl::StrCat(what, " is not ", alignment, "-byte aligned"), where);
+  }
+}
+
+void CheckShared(const void* address, int64_t bytes, int64_t alignment, const char* what,
+                 Where where) {
+  if (!ThreadBlock::current().shared_memory().Contains(address, bytes)) {
+    Fault(absl::StrCat(what, " is not in shared memory"), where);
+  }
+  CheckAligned(address, alignment, what, where);
+}
+
+int Lane() { return ThreadBlock::current().thread().lane; }
+
+void SyncThreads(Where where) { ThreadBlock::current().ArriveAtBarrier(0, 0, where); }
+
+void SyncNamed(int id, int num_threads, Where where) {
+  if (id < 1 || id > 15) Fault(absl::StrCat("named barrier ", id, ": want 1 to 15"), where);
+  if (num_threads <= 0 || num_threads % kWarpSize != 0) {
+    Fault(absl::StrCat("named barrier for ", num_threads, " threads: want a multiple of 32"),
+          where);
+  }
+  ThreadBlock::current().ArriveAtBarrier(id, num_threads, where);
+}
+
+}  // namespace quire::kernels::cuda::emulator

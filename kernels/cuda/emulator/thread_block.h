@@ -1,0 +1,145 @@
+#pragma once
+
+// The thread block that runs: its threads as fibers, where each of them waits, and what it waits
+// for. The emulator's other files build barriers, collectives and late deliveries on this.
+//
+// Adversarial on purpose: asynchronous work is delivered as late as it may be, shared memory starts
+// as NaN in every block, and the order in which threads run is an option. What only another
+// interleaving would show is ThreadSanitizer's to find: each thread is one of its fibers.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+#include "kernels/cuda/emulator/async_copy.h"
+#include "kernels/cuda/emulator/fiber.h"
+#include "kernels/cuda/emulator/runtime.h"
+#include "kernels/cuda/emulator/sanitizers.h"
+#include "kernels/cuda/emulator/shared_memory.h"
+#include "kernels/cuda/launch_config.h"
+
+namespace quire::kernels::cuda::emulator {
+
+enum class ThreadOrder { kForward, kReverse, kRandom };
+
+struct ExecutionOptions {
+  ThreadOrder order = ThreadOrder::kForward;
+  uint64_t seed = 0;  // of kRandom
+};
+
+inline constexpr int kWarpSize = 32;
+
+// Which lanes of a warp can no longer come to a collective, and which wait in one.
+struct Warp {
+  uint32_t ended = 0;
+  uint32_t meeting = 0;
+};
+
+// One emulated CUDA thread.
+struct Thread {
+  enum class State { kReady, kWaiting, kDone };
+
+  Thread(int number, Index3 thread_index, Fiber::Entry entry)
+      : index(thread_index), warp(number / kWarpSize), lane(number % kWarpSize), fiber(entry) {}
+
+  Index3 index;
+  int warp;
+  int lane;
+  Fiber fiber;
+  State state = State::kReady;
+  Where where;                            // it waits, or last did
+  const char* waits_for = "";             // for the report of a deadlock
+  const void* waits_for_phase = nullptr;  // the mbarrier, while it waits for one
+
+  // What it brought to the collective that it waits in.
+  const void* in = nullptr;
+  void* out = nullptr;
+  WarpOperation operation = nullptr;
+  uint32_t mask = 0;
+
+  CopyQueue copies;
+
+  // Addresses that stand for "all that this thread did so far" and "all that it may now rely on".
+  char before_meeting = 0;
+  char after_meeting = 0;
+};
+
+// Work of an asynchronous unit (a TMA load): runs once, at a time that the block chooses.
+using Delivery = std::function<void()>;
+
+class ThreadBlock {
+ public:
+  ThreadBlock(const LaunchConfig& config, absl::FunctionRef<void()> kernel,
+              const ExecutionOptions& options);
+  ~ThreadBlock();
+
+  // Runs the block of this index to its end; the misuse that stopped it, if any.
+  absl::Status Run(Index3 block_index);
+
+  // The block and the thread that run on this CPU thread.
+  static ThreadBlock& current();
+  Thread& thread() { return *running_; }
+  Thread& thread(int warp, int lane) { return threads_[warp * kWarpSize + lane]; }
+  std::vector<Thread>& threads() { return threads_; }
+  Warp& warp(int i) { return warps_[i]; }
+  SharedMemoryImage& shared_memory() { return shared_memory_; }
+
+  // Suspends the running thread until someone wakes it.
+  void Wait(const char* for_what, Where where);
+  void Wake(Thread& thread);
+  // Meeting points order memory: all that `members` did before happens before all they do after.
+  template <typename Members>
+  static void OrderMemory(const Members& members);
+
+  void ArriveAtBarrier(int id, int num_threads, Where where);
+  void DeliverLater(Delivery delivery) { deliveries_.push_back(std::move(delivery)); }
+
+  [[noreturn]] void Fail(const std::string& message, Where where);
+
+ private:
+  struct Barrier {
+    std::vector<Thread*> arrived;
+    int num_threads = 0;  // of which these wait
+  };
+  static constexpr int kNumBarriers = 16;
+
+  static void ThreadMain();
+  void Prepare(Index3 block_index);
+  void Suspend();
+  void RunThread(Thread& thread);
+  bool RunReadyThreads();
+  void DeliverOne();
+  void FinishThread();
+  void OpenBarrier(Barrier& barrier);
+  std::string DescribeDeadlock() const;
+
+  const LaunchConfig config_;
+  const absl::FunctionRef<void()> kernel_;
+  const ExecutionOptions options_;
+  SharedMemoryImage shared_memory_;
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  std::vector<int> order_;
+  std::mt19937_64 random_;
+  std::array<Barrier, kNumBarriers> barriers_;
+  std::vector<Delivery> deliveries_;
+  int num_live_ = 0;
+  Thread* running_ = nullptr;
+  absl::Status failure_;
+  char start_ = 0;  // stand for the start and the end of a block, as Thread's do
+  char end_ = 0;
+};
+
+template <typename Members>
+void ThreadBlock::OrderMemory(const Members& members) {
+  for (Thread* member : members) TsanAcquire(&member->before_meeting);
+  for (Thread* member : members) TsanRelease(&member->after_meeting);
+}
+
+}  // namespace quire::kernels::cuda::emulator

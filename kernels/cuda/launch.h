@@ -1,0 +1,39 @@
+#pragma once
+
+// The one way a kernel is launched, on a GPU and on the emulated device alike:
+//
+//   __global__ void __launch_bounds__(128) ScaleKernel(const __grid_constant__ ScaleParams params);
+//
+//   absl::Status Scale(Device& device, const ScaleParams& params) {
+//     return Launch(device, {.grid = {params.num_rows}, .block = {128}}, &ScaleKernel, params);
+//   }
+//
+// A kernel takes one struct by value. What it must not use, because the emulator has no sense of
+// it: static __shared__ variables, cooperative groups, CUB, waiting for another block.
+
+#include <type_traits>
+
+#include "absl/status/status.h"
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/launch_config.h"
+
+namespace quire::kernels::cuda {
+
+template <typename Params>
+absl::Status Launch(Device& device, const LaunchConfig& config, void (*kernel)(Params),
+                    const std::type_identity_t<Params>& params) {
+  static_assert(std::is_trivially_copyable_v<Params>);
+  KernelLaunch launch;
+  launch.config = config;
+  launch.kernel = reinterpret_cast<const void*>(kernel);
+  launch.params = &params;
+#if !defined(__CUDACC__)
+  launch.call = [](const void* k, const void* p) {
+    reinterpret_cast<void (*)(Params)>(const_cast<void*>(k))(*static_cast<const Params*>(p));
+  };
+#endif
+  return device.LaunchKernel(launch);
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,60 @@
+#pragma once
+
+// What the CUDA kernel tests share: a device to run on, and arrays that live on it.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/emulator/thread_block.h"
+#include "kernels/device_buffer.h"
+
+namespace quire::testing {
+
+// In which order the emulator runs the threads of a block; to a GPU it makes no difference.
+using kernels::cuda::emulator::ThreadOrder;
+inline constexpr ThreadOrder kAllThreadOrders[] = {ThreadOrder::kForward, ThreadOrder::kReverse,
+                                                   ThreadOrder::kRandom};
+
+std::unique_ptr<kernels::cuda::Device> MakeDevice(ThreadOrder order = ThreadOrder::kForward,
+                                                  uint64_t seed = 1);
+
+// Elements on a device. What it is given is trivially copyable; a failure to move it fails the
+// test.
+template <typename T>
+class DeviceArray {
+ public:
+  DeviceArray(kernels::cuda::Device& device, const std::vector<T>& values)
+      : DeviceArray(device, static_cast<int64_t>(values.size())) {
+    EXPECT_TRUE(device.CopyToDevice(data(), values.data(), buffer_.bytes()).ok());
+    EXPECT_TRUE(device.Synchronize().ok());
+  }
+  // Undefined elements: NaN on the emulated device.
+  DeviceArray(kernels::cuda::Device& device, int64_t size) : device_(device), size_(size) {
+    auto buffer = device.Allocate(size * static_cast<int64_t>(sizeof(T)));
+    EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
+    if (buffer.ok()) buffer_ = std::move(*buffer);
+  }
+
+  T* data() { return static_cast<T*>(buffer_.data()); }
+
+  // Waits for what was enqueued; a fault of a kernel fails the test.
+  std::vector<T> ToHost() {
+    std::vector<T> values(static_cast<size_t>(size_));
+    EXPECT_TRUE(device_.CopyToHost(values.data(), buffer_.data(), buffer_.bytes()).ok());
+    const absl::Status status = device_.Synchronize();
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return values;
+  }
+
+ private:
+  kernels::cuda::Device& device_;
+  int64_t size_;
+  kernels::DeviceBuffer buffer_;
+};
+
+}  // namespace quire::testing
