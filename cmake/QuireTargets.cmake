@@ -13,10 +13,12 @@ endif()
 
 add_library(quire_options INTERFACE)
 target_include_directories(quire_options INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_options(quire_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
-                                               # A fused multiply-add is written as one, never made by the compiler:
-                                               # the same bits must come out of every ISA path and compiler.
-                                               -ffp-contract=off)
+set(quire_cxx_options -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
+    # A fused multiply-add is written as one, never made by the compiler:
+    # the same bits must come out of every ISA path and compiler.
+    -ffp-contract=off)
+# nvcc knows none of them.
+target_compile_options(quire_options INTERFACE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${quire_cxx_options}>")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(quire_options INTERFACE -Wthread-safety)
 endif()
@@ -85,30 +87,40 @@ function(quire_fuzzer name)
   add_dependencies(fuzzers ${name})
 endfunction()
 
-# What a C++ compiler has to be told about the source of a CUDA kernel: it runs under the emulator.
-function(quire_emulated_sources)
-  set_source_files_properties(${ARGN} PROPERTIES
-    LANGUAGE CXX
-    # `#pragma unroll` is nvcc's; clang tries, and says so where it cannot.
-    COMPILE_OPTIONS "-Wno-unknown-pragmas;$<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>")
+# Sources of CUDA kernels among those of a target: by nvcc for GPUs, else by the C++ compiler, for the
+# emulator.
+function(quire_cuda_sources target)
+  list(FILTER ARGN INCLUDE REGEX "\\.cu$")
+  if(QUIRE_CUDA)
+    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${QUIRE_CUDA_ARCHITECTURES}")
+  elseif(ARGN)
+    set_source_files_properties(${ARGN} PROPERTIES
+      LANGUAGE CXX
+      # `#pragma unroll` is nvcc's; clang tries, and says so where it cannot.
+      COMPILE_OPTIONS "-Wno-unknown-pragmas;$<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>")
+  endif()
+  if(NOT QUIRE_CUDA)
+    target_link_libraries(${target} PUBLIC quire_cuda_emulator)
+  endif()
 endfunction()
 
 # quire_cuda_library(NAME SOURCES a.cu b.cc [DEPS x y] [PRIVATE_DEPS z]): kernels and what launches
 # them, for the emulator or, in a QUIRE_CUDA build, for GPUs. A build has either.
 function(quire_cuda_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
-  quire_library(${name} SOURCES ${ARG_SOURCES}
-                DEPS quire_cuda_device ${ARG_DEPS} quire_cuda_emulator PRIVATE_DEPS ${ARG_PRIVATE_DEPS})
-  list(FILTER ARG_SOURCES INCLUDE REGEX "\\.cu$")
-  quire_emulated_sources(${ARG_SOURCES})
+  quire_library(${name} SOURCES ${ARG_SOURCES} DEPS quire_cuda_device ${ARG_DEPS} PRIVATE_DEPS ${ARG_PRIVATE_DEPS})
+  quire_cuda_sources(${name} ${ARG_SOURCES})
 endfunction()
 
-# quire_cuda_test(NAME SOURCES a_test.cu [DEPS x y] [TIMEOUT s]): one GoogleTest binary whose kernels
-# run on what quire_cuda_library was built for. Under ThreadSanitizer each CUDA thread is a thread.
+# quire_cuda_test(NAME SOURCES a_test.cu [DEPS x y] [TIMEOUT s] [HOPPER]): one GoogleTest binary whose
+# kernels run on what quire_cuda_library was built for. Under ThreadSanitizer each CUDA thread is a
+# thread. HOPPER: it needs what only sm_90a has.
 function(quire_cuda_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "HOPPER" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   quire_test(${name} SOURCES ${ARG_SOURCES} DEPS quire_cuda_testing ${ARG_DEPS} LABELS threads
              TIMEOUT ${ARG_TIMEOUT})
-  list(FILTER ARG_SOURCES INCLUDE REGEX "\\.cu$")
-  quire_emulated_sources(${ARG_SOURCES})
+  if(ARG_HOPPER)
+    set(QUIRE_CUDA_ARCHITECTURES 90a)
+  endif()
+  quire_cuda_sources(${name} ${ARG_SOURCES})
 endfunction()

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 
 #include "kernels/cuda/launch_config.h"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/device_buffer.h"
 #include "kernels/dtype.h"
 
@@ -73,6 +74,8 @@ class Device {
   // Enqueued. InvalidArgument for a shape that the device refuses by its limits.
   virtual absl::Status LaunchKernel(const KernelLaunch& launch) = 0;
   virtual absl::Status Gemm(const GemmArgs& args) = 0;
+
+  virtual absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) = 0;
 
   virtual absl::Status Synchronize() = 0;
 };

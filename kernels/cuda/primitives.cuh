@@ -33,6 +33,18 @@
 //   Mma<T>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)    m16n8k16, c += a b
 //   NamedBarrier(id 1..15, threads)                                      of some warps of the block
 //   GridDependencyWait(), GridDependencyLaunch()                         programmatic launch, sm_90
+// sm_90 and up
+//   MbarrierInit(uint64_t*, arrivals), MbarrierArrive, MbarrierArriveExpect(.., bytes),
+//   MbarrierWait(.., parity): until the phase of that parity is complete; FenceMbarrierInit()
+//   TmaLoad(shared, map, barrier, int (&coordinates)[2..5])              128-byte swizzle; zeros
+//   outside FenceAsyncProxy()               before TMA or wgmma read what threads wrote to shared
+//   memory ShrinkRegisters<n>(), GrowRegisters<n>()                             setmaxnreg
+// sm_90a, all four warps of a warpgroup together: m64n128k16
+//   WgmmaFence() after the registers were touched; WgmmaShared<T>(float (&d)[64], a, b, accumulate)
+//   with WgmmaDescriptor(shared, leading bytes, stride bytes); WgmmaRegisters<T>(d, a[4], b), whose
+//   b has its columns contiguous; WgmmaCommit(); WgmmaWait<groups left in flight>()
+//   d[i] of thread t: row t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, col i / 4 * 8 + t % 4 * 2 + i %
+//   2
 //
 // Fragments of m16n8k16, for lane l with row = l / 4 and col = l % 4 * 2 (pairs, low half first)
 //   a[0]: (row, col)  a[1]: (row + 8, col)  a[2]: (row, col + 8)  a[3]: (row + 8, col + 8)

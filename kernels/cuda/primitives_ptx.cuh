@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/element_types.h"
+#include "kernels/cuda/tensor_map.h"
 
 namespace quire::kernels::cuda {
 
@@ -206,6 +207,157 @@ __device__ __forceinline__ void GridDependencyLaunch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+// --- Asynchronous barriers, TMA (sm_90)
+
+__device__ __forceinline__ void MbarrierInit(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+__device__ __forceinline__ void MbarrierArrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+}
+__device__ __forceinline__ void MbarrierArriveExpect(uint64_t* barrier, int bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+__device__ __forceinline__ void MbarrierWait(uint64_t* barrier, int parity) {
+  // Labels between braces are the braces' own, however often this is inlined.
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "TRY:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra DONE;\n"
+      "bra TRY;\n"
+      "DONE:\n"
+      "}" ::"r"(SharedAddress(barrier)),
+      "r"(parity)
+      : "memory");
+}
+__device__ __forceinline__ void FenceMbarrierInit() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void FenceAsyncProxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+template <int kRank>
+__device__ __forceinline__ void TmaLoad(void* shared, const TensorMap& map, uint64_t* barrier,
+                                        const int (&c)[kRank]) {
+  static_assert(kRank >= 2 && kRank <= 5);
+  const uint32_t to = SharedAddress(shared), done = SharedAddress(barrier);
+  if constexpr (kRank == 2) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+        "[%1, {%3, %4}], [%2];" ::"r"(to),
+        "l"(&map), "r"(done), "r"(c[0]), "r"(c[1])
+        : "memory");
+  } else if constexpr (kRank == 3) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+        "[%1, {%3, %4, %5}], [%2];" ::"r"(to),
+        "l"(&map), "r"(done), "r"(c[0]), "r"(c[1]), "r"(c[2])
+        : "memory");
+  } else if constexpr (kRank == 4) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+        "[%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+        "l"(&map), "r"(done), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3])
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+        "[%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+        "l"(&map), "r"(done), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4])
+        : "memory");
+  }
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void ShrinkRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void GrowRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// --- Warpgroup matrices (sm_90a)
+
+__device__ __forceinline__ uint64_t WgmmaDescriptor(const void* shared, uint32_t leading_bytes,
+                                                    uint32_t stride_bytes) {
+  return static_cast<uint64_t>((SharedAddress(shared) & 0x3ffff) >> 4) |
+         static_cast<uint64_t>(leading_bytes >> 4) << 16 |
+         static_cast<uint64_t>(stride_bytes >> 4) << 32 | uint64_t{1} << 62;
+}
+
+// 64 accumulators, spelled out because asm takes no array.
+#define QUIRE_WGMMA_REGISTERS                                                        \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define QUIRE_WGMMA_ACCUMULATORS(d)                                                               \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),    \
+      "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),  \
+      "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),  \
+      "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),  \
+      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]),  \
+      "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),  \
+      "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),  \
+      "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+
+#define QUIRE_WGMMA_SHARED(type)                                                              \
+  asm volatile(                                                                               \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                            \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" QUIRE_WGMMA_REGISTERS \
+      "}, %64, %65, p, 1, 1, 0, 0;\n}"                                                        \
+      : QUIRE_WGMMA_ACCUMULATORS(d)                                                           \
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+#define QUIRE_WGMMA_REGISTERS_A(type)                                                 \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type           \
+               " {" QUIRE_WGMMA_REGISTERS "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;" \
+               : QUIRE_WGMMA_ACCUMULATORS(d)                                          \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+
+template <typename T>
+__device__ __forceinline__ void WgmmaShared(float (&d)[64], uint64_t a, uint64_t b,
+                                            bool accumulate) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    QUIRE_WGMMA_SHARED("bf16");
+  } else {
+    QUIRE_WGMMA_SHARED("f16");
+  }
+}
+template <typename T>
+__device__ __forceinline__ void WgmmaRegisters(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    QUIRE_WGMMA_REGISTERS_A("bf16");
+  } else {
+    QUIRE_WGMMA_REGISTERS_A("f16");
+  }
+}
+
+#undef QUIRE_WGMMA_REGISTERS_A
+#undef QUIRE_WGMMA_SHARED
+#undef QUIRE_WGMMA_ACCUMULATORS
+#undef QUIRE_WGMMA_REGISTERS
+
+__device__ __forceinline__ void WgmmaFence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void WgmmaCommit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kInFlight>
+__device__ __forceinline__ void WgmmaWait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
 }
 
 }  // namespace quire::kernels::cuda

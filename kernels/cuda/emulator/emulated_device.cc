@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/emulator/execution.h"
 #include "kernels/cuda/emulator/host_gemm.h"
+#include "kernels/cuda/emulator/tma.h"
 
 namespace quire::kernels::cuda::emulator {
 
@@ -88,6 +89,11 @@ absl::Status EmulatedDevice::Gemm(const GemmArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   if (fault_.ok()) HostGemm(args);
   return absl::OkStatus();
+}
+
+absl::StatusOr<TensorMap> EmulatedDevice::MakeTensorMap(const TensorMapSpec& spec) {
+  RETURN_IF_ERROR(Validate(spec));
+  return EncodeTensorMap(spec);
 }
 
 absl::Status EmulatedDevice::Synchronize() { return std::exchange(fault_, absl::OkStatus()); }

@@ -38,6 +38,8 @@ class EmulatedDevice : public Device {
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
 
+  absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) override;
+
   absl::Status Synchronize() override;
 
  private:

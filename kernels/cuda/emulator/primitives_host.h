@@ -11,9 +11,20 @@
 #include "kernels/cuda/element_types.h"
 #include "kernels/cuda/emulator/cuda_keywords.h"
 #include "kernels/cuda/emulator/runtime.h"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/float16.h"
 
 namespace quire::kernels::cuda {
+
+namespace emulator {
+
+template <typename T>
+constexpr MatrixType TypeOf() {
+  static_assert(std::is_same_v<T, Bf16> || std::is_same_v<T, F16>);
+  return std::is_same_v<T, Bf16> ? MatrixType::kBf16 : MatrixType::kF16;
+}
+
+}  // namespace emulator
 
 template <typename T>
 T* DynamicShared() {
@@ -98,15 +109,74 @@ void LdMatrixTransposed(uint32_t (&r)[kMatrices], const void* row, emulator::Whe
 template <typename T>
 void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
          emulator::Where where = {}) {
-  constexpr auto kType =
-      std::is_same_v<T, Bf16> ? emulator::MatrixType::kBf16 : emulator::MatrixType::kF16;
-  emulator::MultiplyTile(c, a, b0, b1, kType, where);
+  emulator::MultiplyTile(c, a, b0, b1, emulator::TypeOf<T>(), where);
 }
 
 // --- Between warps and between kernels
 
 inline void NamedBarrier(int id, int num_threads, emulator::Where where = {}) {
   emulator::SyncNamed(id, num_threads, where);
+}
+
+inline void MbarrierInit(uint64_t* barrier, int arrivals, emulator::Where where = {}) {
+  emulator::InitMbarrier(barrier, arrivals, where);
+}
+inline void MbarrierArrive(uint64_t* barrier, emulator::Where where = {}) {
+  emulator::ArriveMbarrier(barrier, 0, where);
+}
+inline void MbarrierArriveExpect(uint64_t* barrier, int bytes, emulator::Where where = {}) {
+  emulator::ArriveMbarrier(barrier, bytes, where);
+}
+inline void MbarrierWait(uint64_t* barrier, int parity, emulator::Where where = {}) {
+  emulator::WaitMbarrier(barrier, parity, where);
+}
+inline void FenceMbarrierInit() {}
+inline void FenceAsyncProxy() { emulator::FenceAsyncProxy(); }
+
+template <int kRank>
+void TmaLoad(void* shared, const TensorMap& map, uint64_t* barrier, const int (&coordinates)[kRank],
+             emulator::Where where = {}) {
+  emulator::LoadTensor(shared, map, barrier, coordinates, kRank, where);
+}
+
+// Registers are not counted here.
+template <int kRegisters>
+void ShrinkRegisters() {}
+template <int kRegisters>
+void GrowRegisters() {}
+
+// --- Warpgroup matrices
+
+inline uint64_t WgmmaDescriptor(const void* shared, uint32_t leading_bytes, uint32_t stride_bytes) {
+  const auto offset =
+      static_cast<uint64_t>(static_cast<const unsigned char*>(shared) - emulator::SharedMemory());
+  return (offset & 0x3ffff) >> 4 | uint64_t{leading_bytes >> 4} << 16 |
+         uint64_t{stride_bytes >> 4} << 32 | uint64_t{1} << 62;
+}
+
+template <typename T>
+void WgmmaShared(float (&d)[64], uint64_t a, uint64_t b, bool accumulate,
+                 emulator::Where where = {}) {
+  emulator::IssueWgmma({d, a, b, {}, /*a_in_registers=*/false, accumulate, emulator::TypeOf<T>()},
+                       where);
+}
+template <typename T>
+void WgmmaRegisters(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                    emulator::Where where = {}) {
+  emulator::IssueWgmma({d,
+                        0,
+                        b,
+                        {a[0], a[1], a[2], a[3]},
+                        /*a_in_registers=*/true,
+                        /*accumulate=*/true,
+                        emulator::TypeOf<T>()},
+                       where);
+}
+inline void WgmmaFence(emulator::Where where = {}) { emulator::FenceWgmma(where); }
+inline void WgmmaCommit(emulator::Where where = {}) { emulator::CommitWgmma(where); }
+template <int kInFlight>
+void WgmmaWait(emulator::Where where = {}) {
+  emulator::WaitWgmma(kInFlight, where);
 }
 
 // Kernels run one after another here.

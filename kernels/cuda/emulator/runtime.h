@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/emulator/where.h"
+#include "kernels/cuda/tensor_map.h"
 
 namespace quire::kernels::cuda::emulator {
 
@@ -69,5 +70,31 @@ enum class MatrixType { kBf16, kF16 };
 // mma.m16n8k16, c += a b, in float32.
 void MultiplyTile(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, MatrixType type,
                   Where where);
+
+// mbarriers. WaitMbarrier returns once the phase of this parity is complete.
+void InitMbarrier(uint64_t* barrier, int arrivals, Where where);
+void ArriveMbarrier(uint64_t* barrier, int expected_bytes, Where where);
+void WaitMbarrier(uint64_t* barrier, int parity, Where where);
+
+// TMA: `target` is NaN until the bytes are delivered, when no thread can go on without them.
+void LoadTensor(void* target, const TensorMap& map, uint64_t* barrier, const int* coordinates,
+                int rank, Where where);
+void FenceAsyncProxy();
+
+// wgmma.m64n128k16 of one thread: d = a b (+ d), b in shared memory, a there too (both with k
+// contiguous) or in registers (b with its columns contiguous).
+inline constexpr int kWgmmaAccumulators = 64;
+struct WgmmaProduct {
+  float* d;
+  uint64_t a, b;  // descriptors
+  uint32_t a_registers[4];
+  bool a_in_registers;
+  bool accumulate;
+  MatrixType type;
+};
+void FenceWgmma(Where where);
+void IssueWgmma(const WgmmaProduct& product, Where where);
+void CommitWgmma(Where where);
+void WaitWgmma(int groups_in_flight, Where where);
 
 }  // namespace quire::kernels::cuda::emulator

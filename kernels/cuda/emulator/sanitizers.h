@@ -95,4 +95,21 @@ class EmulatorsOwn {
   static inline constinit thread_local int depth_ = 0;
 };
 
+// The other way round, inside such a scope: an access that is the kernel's after all.
+class KernelsOwn {
+ public:
+  KernelsOwn() : depth_(EmulatorsOwn::Leave()) {
+    if (depth_ > 0) TsanIgnoreEnd();
+  }
+  ~KernelsOwn() {
+    if (depth_ > 0) TsanIgnoreBegin();
+    EmulatorsOwn::Return(depth_);
+  }
+  KernelsOwn(const KernelsOwn&) = delete;
+  KernelsOwn& operator=(const KernelsOwn&) = delete;
+
+ private:
+  const int depth_;
+};
+
 }  // namespace quire::kernels::cuda::emulator

@@ -75,6 +75,11 @@ absl::Status ThreadBlock::Run(Index3 block_index) {
     }
   }
   TsanAcquire(&end_);
+  if (failure_.ok() && !deliveries_.empty()) {
+    failure_ = absl::InternalError(
+        absl::StrFormat("emulator: block (%u,%u,%u) ends with TMA loads in flight", blockIdx.x,
+                        blockIdx.y, blockIdx.z));
+  }
   return failure_;
 }
 
@@ -83,6 +88,7 @@ void ThreadBlock::Prepare(Index3 block_index) {
   num_live_ = static_cast<int>(threads_.size());
   for (Thread& thread : threads_) thread.state = Thread::State::kReady;
   warps_.assign((threads_.size() + kWarpSize - 1) / kWarpSize, Warp{});
+  warpgroups_.assign(threads_.size() / kWarpgroupSize + 1, Warpgroup{});
   const uint32_t missing = static_cast<uint32_t>(-num_live_) % kWarpSize;
   if (missing != 0) warps_.back().ended = ~uint32_t{0} << (kWarpSize - missing);
   shared_memory_.Poison();
@@ -111,11 +117,8 @@ void ThreadBlock::RunThread(Thread& thread) {
 }
 
 void ThreadBlock::Suspend() {
-  const int depth = EmulatorsOwn::Leave();
-  if (depth > 0) TsanIgnoreEnd();
+  const KernelsOwn kernel;
   running_->fiber.Suspend();
-  if (depth > 0) TsanIgnoreBegin();
-  EmulatorsOwn::Return(depth);
 }
 
 // A fiber plays the same thread of one block after another.

@@ -22,6 +22,7 @@
 #include "kernels/cuda/emulator/runtime.h"
 #include "kernels/cuda/emulator/sanitizers.h"
 #include "kernels/cuda/emulator/shared_memory.h"
+#include "kernels/cuda/emulator/warpgroup.h"
 #include "kernels/cuda/launch_config.h"
 
 namespace quire::kernels::cuda::emulator {
@@ -62,6 +63,7 @@ struct Thread {
   void* out = nullptr;
   WarpOperation operation = nullptr;
   uint32_t mask = 0;
+  WarpgroupOperation warpgroup_operation = nullptr;
 
   CopyQueue copies;
 
@@ -88,6 +90,7 @@ class ThreadBlock {
   Thread& thread(int warp, int lane) { return threads_[warp * kWarpSize + lane]; }
   std::vector<Thread>& threads() { return threads_; }
   Warp& warp(int i) { return warps_[i]; }
+  Warpgroup& warpgroup(int i) { return warpgroups_[i]; }
   SharedMemoryImage& shared_memory() { return shared_memory_; }
 
   // Suspends the running thread until someone wakes it.
@@ -125,6 +128,7 @@ class ThreadBlock {
   SharedMemoryImage shared_memory_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
+  std::vector<Warpgroup> warpgroups_;
   std::vector<int> order_;
   std::mt19937_64 random_;
   std::array<Barrier, kNumBarriers> barriers_;

@@ -18,10 +18,6 @@ namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
-bool SameLine(Where a, Where b) {
-  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
-}
-
 // All that meet agree with the first of them, so one comparison is enough.
 void CheckAgainstFirst(const Thread& self, const Thread& first, Where where) {
   if (first.operation != self.operation || !SameLine(first.where, where)) {

@@ -3,6 +3,8 @@
 // The place in a kernel where something happened. As the default of a last parameter it is the
 // caller's own line.
 
+#include <cstring>
+
 namespace quire::kernels::cuda::emulator {
 
 struct Where {
@@ -12,5 +14,9 @@ struct Where {
   // Built-ins instead of std::source_location, which clang 14 does not have.
   constexpr Where(const char* f = __builtin_FILE(), int l = __builtin_LINE()) : file(f), line(l) {}
 };
+
+inline bool SameLine(Where a, Where b) {
+  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
+}
 
 }  // namespace quire::kernels::cuda::emulator

@@ -4,19 +4,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/emulator/thread_block.h"
 #include "kernels/device_buffer.h"
 
 namespace quire::testing {
 
-// In which order the emulator runs the threads of a block; to a GPU it makes no difference.
-using kernels::cuda::emulator::ThreadOrder;
+// In which order the emulator runs the threads of a block; a GPU has its own.
+enum class ThreadOrder { kForward, kReverse, kRandom };
 inline constexpr ThreadOrder kAllThreadOrders[] = {ThreadOrder::kForward, ThreadOrder::kReverse,
                                                    ThreadOrder::kRandom};
 

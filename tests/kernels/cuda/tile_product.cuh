@@ -8,9 +8,9 @@
 namespace quire::testing {
 
 struct TileProductParams {
-  const uint16_t* a;  // [m, k] bf16, k a multiple of 16
-  const uint16_t* b;  // [n, k]
-  float* out;         // [m, n]
+  const kernels::cuda::Bf16* a;  // [m, k], k a multiple of 16
+  const kernels::cuda::Bf16* b;  // [n, k]
+  float* out;                    // [m, n]
   int m, n, k;
 };
 
@@ -25,19 +25,19 @@ __global__ void __launch_bounds__(32)
     TileProductKernel(const __grid_constant__ TileProductParams p) {
   using namespace kernels::cuda;
   constexpr int kRows = kTileRows + kTileCols;
-  uint16_t* const stages = DynamicShared<uint16_t>();
+  Bf16* const stages = DynamicShared<Bf16>();
   const int lane = static_cast<int>(threadIdx.x);
   const int first_row = static_cast<int>(blockIdx.x) * kTileRows;
   const int first_col = static_cast<int>(blockIdx.y) * kTileCols;
 
   const auto load = [&](int step) {
-    uint16_t* const stage = stages + step % 2 * kRows * kTileDepth;
+    Bf16* const stage = stages + step % 2 * kRows * kTileDepth;
     for (int chunk = lane; chunk < kRows * 2; chunk += 32) {
       const int row = chunk / 2, offset = chunk % 2 * 8;
       const bool of_a = row < kTileRows;
       const int global_row = of_a ? first_row + row : first_col + row - kTileRows;
       const bool valid = global_row < (of_a ? p.m : p.n);
-      const uint16_t* const source = of_a ? p.a : p.b;
+      const Bf16* const source = of_a ? p.a : p.b;
       CpAsync<16>(stage + row * kTileDepth + offset,
                   source + (valid ? int64_t{global_row} * p.k + step * kTileDepth + offset : 0),
                   valid);
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(32)
       CpAsyncWait<0>();
     }
     __syncwarp();
-    const uint16_t* const stage = stages + step % 2 * kRows * kTileDepth;
+    const Bf16* const stage = stages + step % 2 * kRows * kTileDepth;
     uint32_t a[4], b[2];
     LdMatrix(a, stage + (lane % 16) * kTileDepth + lane / 16 * 8);
     LdMatrix(b, stage + (kTileRows + lane % 8) * kTileDepth + lane / 8 % 2 * 8);

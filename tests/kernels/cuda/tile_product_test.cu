@@ -8,41 +8,31 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/float16.h"
 #include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/cuda/small_integers.h"
 #include "tests/kernels/cuda/tile_product.cuh"
 
 namespace quire::testing {
 namespace {
 
-// Small integers: every sum is exact, whatever the order.
-std::vector<uint16_t> SmallIntegers(int64_t count, int seed) {
-  std::vector<uint16_t> values(static_cast<size_t>(count));
-  uint32_t state = static_cast<uint32_t>(seed);
-  for (uint16_t& value : values) {
-    state = state * 1664525u + 1013904223u;
-    value = kernels::F32ToBf16(static_cast<float>(static_cast<int>(state >> 16) % 9 - 4));
-  }
-  return values;
-}
-
 class TileProductTest : public ::testing::TestWithParam<ThreadOrder> {};
 
 TEST_P(TileProductTest, EqualsPlainLoops) {
   const int m = 37, n = 21, k = 80;
-  const std::vector<uint16_t> a = SmallIntegers(int64_t{m} * k, 1);
-  const std::vector<uint16_t> b = SmallIntegers(int64_t{n} * k, 2);
+  const auto a = SmallIntegers<kernels::cuda::Bf16>(int64_t{m} * k, 1);
+  const auto b = SmallIntegers<kernels::cuda::Bf16>(int64_t{n} * k, 2);
   std::vector<float> want(static_cast<size_t>(m * n));
   for (int row = 0; row < m; ++row) {
     for (int col = 0; col < n; ++col) {
       for (int i = 0; i < k; ++i) {
         want[static_cast<size_t>(row * n + col)] +=
-            kernels::Bf16ToF32(a[static_cast<size_t>(row * k + i)]) *
-            kernels::Bf16ToF32(b[static_cast<size_t>(col * k + i)]);
+            kernels::Bf16ToF32(a[static_cast<size_t>(row * k + i)].bits) *
+            kernels::Bf16ToF32(b[static_cast<size_t>(col * k + i)].bits);
       }
     }
   }
 
   const auto device = MakeDevice(GetParam());
-  DeviceArray<uint16_t> device_a(*device, a), device_b(*device, b);
+  DeviceArray<kernels::cuda::Bf16> device_a(*device, a), device_b(*device, b);
   DeviceArray<float> out(*device, m * n);
   const TileProductParams params = {device_a.data(), device_b.data(), out.data(), m, n, k};
   ASSERT_TRUE(kernels::cuda::Launch(

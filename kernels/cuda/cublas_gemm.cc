@@ -1,0 +1,118 @@
+#include "kernels/cuda/cublas_gemm.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "base/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace quire::kernels::cuda {
+
+namespace {
+
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // what NVIDIA recommends for Hopper
+
+absl::Status ToStatus(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cublas: ", what, ": ", cublasLtGetStatusString(status)));
+}
+
+cudaDataType_t TypeOf(DType type) {
+  switch (type) {
+    case DType::kF16:
+      return CUDA_R_16F;
+    case DType::kBF16:
+      return CUDA_R_16BF;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+}  // namespace
+
+// cuBLAS is column-major: our d is its d transposed, so b comes first, and is the one transposed.
+struct CublasGemm::Plan {
+  Plan() = default;
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan() {
+    cublasLtMatrixLayoutDestroy(a);
+    cublasLtMatrixLayoutDestroy(b);
+    cublasLtMatrixLayoutDestroy(d);
+    cublasLtMatmulDescDestroy(product);
+  }
+
+  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
+  cublasLtMatmulAlgo_t algorithm = {};
+};
+
+absl::StatusOr<std::unique_ptr<CublasGemm>> CublasGemm::Create(cudaStream_t stream) {
+  std::unique_ptr<CublasGemm> gemm(new CublasGemm(stream));
+  RETURN_IF_ERROR(ToStatus(cublasLtCreate(&gemm->handle_), "starting"));
+  void* workspace = nullptr;
+  RETURN_IF_ERROR(
+      cuda::ToStatus(cudaMalloc(&workspace, kWorkspaceBytes), "allocating a workspace"));
+  gemm->workspace_ = DeviceBuffer(workspace, kWorkspaceBytes, [](void* data) { cudaFree(data); });
+  return gemm;
+}
+
+CublasGemm::~CublasGemm() {
+  plans_.clear();
+  if (handle_ != nullptr) cublasLtDestroy(handle_);
+}
+
+absl::StatusOr<CublasGemm::Plan*> CublasGemm::FindPlan(const GemmArgs& args) {
+  const Shape shape(args.m, args.n, args.k, args.lda, args.ldb, args.ldd, args.type,
+                    args.output_type, args.accumulate);
+  if (const auto found = plans_.find(shape); found != plans_.end()) return found->second.get();
+
+  auto plan = std::make_unique<Plan>();
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  RETURN_IF_ERROR(ToStatus(cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                           "describing"));
+  RETURN_IF_ERROR(
+      ToStatus(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA,
+                                              &transposed, sizeof(transposed)),
+               "describing"));
+  const auto k = static_cast<uint64_t>(args.k), m = static_cast<uint64_t>(args.m),
+             n = static_cast<uint64_t>(args.n);
+  const cudaDataType_t type = TypeOf(args.type);
+  RETURN_IF_ERROR(
+      ToStatus(cublasLtMatrixLayoutCreate(&plan->b, type, k, n, args.ldb), "describing b"));
+  RETURN_IF_ERROR(
+      ToStatus(cublasLtMatrixLayoutCreate(&plan->a, type, k, m, args.lda), "describing a"));
+  RETURN_IF_ERROR(
+      ToStatus(cublasLtMatrixLayoutCreate(&plan->d, TypeOf(args.output_type), n, m, args.ldd),
+               "describing d"));
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  RETURN_IF_ERROR(ToStatus(cublasLtMatmulPreferenceCreate(&preference), "choosing"));
+  cublasLtMatmulHeuristicResult_t result = {};
+  int found = 0;
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                       &kWorkspaceBytes, sizeof(kWorkspaceBytes));
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_, plan->product, plan->b, plan->a, plan->d, plan->d, preference, 1, &result, &found);
+  cublasLtMatmulPreferenceDestroy(preference);
+  RETURN_IF_ERROR(ToStatus(status, "choosing an algorithm"));
+  if (found == 0) {
+    return absl::InternalError(
+        absl::StrCat("cublas: no algorithm for m ", args.m, ", n ", args.n, ", k ", args.k));
+  }
+  plan->algorithm = result.algo;
+  return plans_.emplace(shape, std::move(plan)).first->second.get();
+}
+
+absl::Status CublasGemm::Run(const GemmArgs& args) {
+  if (args.m == 0 || args.n == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Plan* plan, FindPlan(args));
+  const float alpha = 1.0f, beta = args.accumulate ? 1.0f : 0.0f;
+  return ToStatus(cublasLtMatmul(handle_, plan->product, &alpha, args.b, plan->b, args.a, plan->a,
+                                 &beta, args.d, plan->d, args.d, plan->d, &plan->algorithm,
+                                 workspace_.data(), static_cast<size_t>(kWorkspaceBytes), stream_),
+                  "multiplying");
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,205 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include <cuda.h>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "base/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace quire::kernels::cuda {
+
+namespace {
+
+// What a kernel may use without asking for more.
+constexpr int64_t kDefaultSharedBytes = 48 << 10;
+constexpr int kOldestCapability = 80;  // cp.async, bf16 matrices
+
+absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
+  cudaDeviceProp properties;
+  RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, ordinal), "reading the device"));
+  DeviceInfo info;
+  info.name = properties.name;
+  info.compute_capability = properties.major * 10 + properties.minor;
+  info.num_sms = properties.multiProcessorCount;
+  info.shared_bytes_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
+  info.shared_bytes_per_sm = static_cast<int64_t>(properties.sharedMemPerMultiprocessor);
+  info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  if (info.compute_capability < kOldestCapability) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("cuda: want compute capability 8.0 or newer, %s has %d.%d", info.name,
+                        properties.major, properties.minor));
+  }
+  return info;
+}
+
+// From the driver at run time: a program that never meets a GPU needs no libcuda.
+absl::StatusOr<decltype(&cuTensorMapEncodeTiled)> FindEncodeTiled() {
+  constexpr unsigned kSinceCuda = 12000;
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result;
+  RETURN_IF_ERROR(ToStatus(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
+                                                            kSinceCuda, cudaEnableDefault, &result),
+                           "looking for cuTensorMapEncodeTiled"));
+  if (result != cudaDriverEntryPointSuccess) {
+    return absl::FailedPreconditionError(
+        "cuda: the driver has no TMA; want one for CUDA 12 or newer");
+  }
+  return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+}
+
+CUtensorMapDataType TypeOfSize(int bytes) {
+  switch (bytes) {
+    case 1:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    case 2:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT16;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT32;
+  }
+}
+
+}  // namespace
+
+absl::Status ToStatus(cudaError_t error, std::string_view what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  const std::string message = absl::StrFormat("cuda: %s: %s (%s)", std::string(what),
+                                              cudaGetErrorString(error), cudaGetErrorName(error));
+  if (error == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());  // the next call is not to stumble over it
+    return absl::ResourceExhaustedError(message);
+  }
+  return absl::InternalError(message);
+}
+
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int ordinal) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || ordinal >= count) {
+    return absl::UnavailableError(absl::StrCat(
+        "cuda: want GPU ", ordinal, ", got ",
+        error != cudaSuccess ? cudaGetErrorString(error) : absl::StrCat(count, " GPUs")));
+  }
+  std::unique_ptr<CudaDevice> device(new CudaDevice);
+  ASSIGN_OR_RETURN(device->info_, ReadInfo(ordinal));
+  RETURN_IF_ERROR(ToStatus(cudaSetDevice(ordinal), "choosing the device"));
+  RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking),
+                           "creating the stream"));
+  ASSIGN_OR_RETURN(device->gemm_, CublasGemm::Create(device->stream_));
+  return device;
+}
+
+CudaDevice::~CudaDevice() {
+  gemm_.reset();
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+int64_t CudaDevice::available_bytes() const {
+  size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+  return static_cast<int64_t>(free);
+}
+
+absl::StatusOr<DeviceBuffer> CudaDevice::Allocate(int64_t bytes) {
+  if (bytes <= 0) return DeviceBuffer();
+  void* memory = nullptr;
+  RETURN_IF_ERROR(ToStatus(cudaMalloc(&memory, static_cast<size_t>(bytes)),
+                           absl::StrCat("allocating ", bytes, " bytes")));
+  return DeviceBuffer(memory, bytes, [](void* data) { cudaFree(data); });
+}
+
+absl::StatusOr<DeviceBuffer> CudaDevice::AllocateHost(int64_t bytes) {
+  if (bytes <= 0) return DeviceBuffer();
+  void* memory = nullptr;
+  RETURN_IF_ERROR(ToStatus(cudaMallocHost(&memory, static_cast<size_t>(bytes)),
+                           absl::StrCat("pinning ", bytes, " bytes")));
+  return DeviceBuffer(memory, bytes, [](void* data) { cudaFreeHost(data); });
+}
+
+absl::Status CudaDevice::CopyToDevice(void* destination, const void* source, int64_t bytes) {
+  return ToStatus(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes),
+                                  cudaMemcpyHostToDevice, stream_),
+                  "copying to the device");
+}
+
+absl::Status CudaDevice::CopyToHost(void* destination, const void* source, int64_t bytes) {
+  return ToStatus(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes),
+                                  cudaMemcpyDeviceToHost, stream_),
+                  "copying to the host");
+}
+
+absl::Status CudaDevice::CopyOnDevice(void* destination, const void* source, int64_t bytes) {
+  return ToStatus(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes),
+                                  cudaMemcpyDeviceToDevice, stream_),
+                  "copying on the device");
+}
+
+absl::Status CudaDevice::Fill(void* destination, uint8_t value, int64_t bytes) {
+  return ToStatus(cudaMemsetAsync(destination, value, static_cast<size_t>(bytes), stream_),
+                  "filling memory");
+}
+
+absl::Status CudaDevice::LaunchKernel(const KernelLaunch& launch) {
+  RETURN_IF_ERROR(Validate(launch.config, info_));
+  const LaunchConfig& config = launch.config;
+  if (config.shared_bytes > kDefaultSharedBytes &&
+      with_large_shared_memory_.insert(launch.kernel).second) {
+    RETURN_IF_ERROR(
+        ToStatus(cudaFuncSetAttribute(launch.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(info_.shared_bytes_per_block)),
+                 "allowing shared memory"));
+  }
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t shape = {};
+  shape.gridDim = dim3(config.grid.x, config.grid.y, config.grid.z);
+  shape.blockDim = dim3(config.block.x, config.block.y, config.block.z);
+  shape.dynamicSmemBytes = static_cast<size_t>(config.shared_bytes);
+  shape.stream = stream_;
+  shape.attrs = &overlap;
+  shape.numAttrs = config.overlaps_previous && info_.compute_capability >= 90 ? 1 : 0;
+  void* arguments[] = {const_cast<void*>(launch.params)};
+  return ToStatus(cudaLaunchKernelExC(&shape, launch.kernel, arguments), "launching a kernel");
+}
+
+absl::Status CudaDevice::Gemm(const GemmArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  return gemm_->Run(args);
+}
+
+absl::StatusOr<TensorMap> CudaDevice::MakeTensorMap(const TensorMapSpec& spec) {
+  RETURN_IF_ERROR(Validate(spec));
+  if (info_.compute_capability < 90) {
+    return absl::FailedPreconditionError(absl::StrCat("cuda: ", info_.name, " has no TMA"));
+  }
+  ASSIGN_OR_RETURN(const auto encode, FindEncodeTiled());
+  cuuint64_t dims[TensorMapSpec::kMaxRank], strides[TensorMapSpec::kMaxRank];
+  cuuint32_t box[TensorMapSpec::kMaxRank], steps[TensorMapSpec::kMaxRank];
+  for (int i = 0; i < spec.rank; ++i) {
+    dims[i] = static_cast<cuuint64_t>(spec.dims[i]);
+    if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(spec.strides[i]);
+    box[i] = static_cast<cuuint32_t>(spec.box[i]);
+    steps[i] = 1;
+  }
+  TensorMap map;
+  static_assert(sizeof(map) == sizeof(CUtensorMap) && alignof(TensorMap) >= alignof(CUtensorMap));
+  const CUresult result =
+      encode(reinterpret_cast<CUtensorMap*>(&map), TypeOfSize(spec.element_bytes),
+             static_cast<cuuint32_t>(spec.rank), const_cast<void*>(spec.data), dims, strides, box,
+             steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    return absl::InternalError(
+        absl::StrCat("cuda: cuTensorMapEncodeTiled refuses a map: ", result));
+  }
+  return map;
+}
+
+absl::Status CudaDevice::Synchronize() {
+  return ToStatus(cudaStreamSynchronize(stream_), "running what was enqueued");
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,49 @@
+#pragma once
+
+// A GPU, through the CUDA runtime.
+
+#include <cuda_runtime_api.h>
+#include <memory>
+#include <unordered_set>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/cuda/cublas_gemm.h"
+#include "kernels/cuda/device.h"
+
+namespace quire::kernels::cuda {
+
+class CudaDevice : public Device {
+ public:
+  // Unavailable when there is no driver or no such GPU; FailedPrecondition for one older than 8.0.
+  static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(int ordinal = 0);
+  ~CudaDevice() override;
+
+  const DeviceInfo& info() const override { return info_; }
+  int64_t available_bytes() const override;
+
+  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
+  absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) override;
+
+  absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override;
+  absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) override;
+  absl::Status CopyOnDevice(void* destination, const void* source, int64_t bytes) override;
+  absl::Status Fill(void* destination, uint8_t value, int64_t bytes) override;
+
+  absl::Status LaunchKernel(const KernelLaunch& launch) override;
+  absl::Status Gemm(const GemmArgs& args) override;
+  absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) override;
+
+  absl::Status Synchronize() override;
+
+ private:
+  CudaDevice() = default;
+
+  DeviceInfo info_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<CublasGemm> gemm_;
+  std::unordered_set<const void*> with_large_shared_memory_;  // kernels that were allowed it
+};
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,15 @@
+#pragma once
+
+// Errors of the CUDA runtime as absl::Status.
+
+#include <cuda_runtime_api.h>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace quire::kernels::cuda {
+
+// ResourceExhausted for memory that is not there, else Internal; `what` was being done.
+absl::Status ToStatus(cudaError_t error, std::string_view what);
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cstdint>
+
+namespace quire::kernels::cuda::emulator {
+
+// The 128-byte swizzle of TMA and wgmma, on offsets into shared memory (aligned to 1024 bytes).
+inline int64_t Swizzle128(int64_t offset) { return offset ^ ((offset >> 7 & 7) << 4); }
+
+}  // namespace quire::kernels::cuda::emulator

@@ -1,0 +1,203 @@
+// wgmma: four warps issue products that run beside them, until wait_group says that they are done.
+//
+// A product runs at the wait, as late as it may: it reads shared memory then, and its accumulators
+// are NaN in between.
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "kernels/cuda/emulator/runtime.h"
+#include "kernels/cuda/emulator/sanitizers.h"
+#include "kernels/cuda/emulator/swizzle.h"
+#include "kernels/cuda/emulator/thread_block.h"
+#include "kernels/cuda/emulator/warp_tile.h"
+#include "kernels/cuda/emulator/warpgroup.h"
+
+namespace quire::kernels::cuda::emulator {
+
+namespace {
+
+// A shared-memory operand as its descriptor says, in bytes.
+struct Operand {
+  explicit Operand(uint64_t descriptor)
+      : address(static_cast<int64_t>(descriptor & 0x3fff) << 4),
+        leading(static_cast<int64_t>(descriptor >> 16 & 0x3fff) << 4),
+        stride(static_cast<int64_t>(descriptor >> 32 & 0x3fff) << 4),
+        swizzle(static_cast<int>(descriptor >> 62)) {}
+
+  int64_t address, leading, stride;
+  int swizzle;  // 1: 128 bytes, the only one here
+};
+
+constexpr int kChunk = 8;  // elements in 16 bytes, which stay together
+
+// Reads 16 bytes at an offset through the asynchronous proxy.
+void ReadChunk(int64_t offset, MatrixType type, float* out, Where where) {
+  SharedMemoryImage& shared = ThreadBlock::current().shared_memory();
+  offset = Swizzle128(offset);
+  if (offset + 16 > shared.bytes()) Fault("a wgmma descriptor leads out of shared memory", where);
+  {
+    const KernelsOwn kernel;
+    TsanRead(shared.data() + offset, 16);
+  }
+  if (!shared.ProxyIsUpToDate(offset, 16)) {
+    Fault("wgmma reads what a thread wrote without fence.proxy.async", where);
+  }
+  uint16_t elements[kChunk];
+  std::memcpy(elements, shared.data() + offset, sizeof(elements));
+  for (int i = 0; i < kChunk; ++i) out[i] = DecodeElement(elements[i], type);
+}
+
+// rows x 16, each row's k contiguous: 8 rows of 128 bytes are one swizzle atom, atoms lie `stride`
+// apart.
+void ReadKMajor(const Operand& operand, int rows, MatrixType type, float* out, Where where) {
+  for (int row = 0; row < rows; ++row) {
+    for (int k = 0; k < 16; k += kChunk) {
+      ReadChunk(operand.address + row / 8 * operand.stride + row % 8 * 128 + k * 2, type,
+                out + row * 16 + k, where);
+    }
+  }
+}
+
+// 16 x cols, each k's columns contiguous: an atom is 64 columns of 8 k; `leading` to the next
+// columns, `stride` to the next k.
+void ReadMnMajor(const Operand& operand, MatrixType type, float (&out)[16][kWgmmaCols],
+                 Where where) {
+  for (int k = 0; k < 16; ++k) {
+    for (int col = 0; col < kWgmmaCols; col += kChunk) {
+      ReadChunk(operand.address + col / 64 * operand.leading + k / 8 * operand.stride +
+                    k % 8 * 128 + col % 64 * 2,
+                type, out[k] + col, where);
+    }
+  }
+}
+
+void CheckDescriptor(uint64_t descriptor, Where where) {
+  if (Operand(descriptor).swizzle != 1) Fault("a wgmma descriptor without 128-byte swizzle", where);
+}
+
+struct Product {
+  std::array<WgmmaProduct, kWarpgroupSize> thread;
+  // Of a first product on its accumulators, which are NaN from then on.
+  std::vector<std::array<float, kWgmmaAccumulators>> initial;
+  Where where;
+};
+
+void Run(const Product& product) {
+  static thread_local float a[kWgmmaRows * 16], b[16][kWgmmaCols], c[kWgmmaRows][kWgmmaCols];
+  const WgmmaProduct& first = product.thread[0];
+  if (first.a_in_registers) {
+    ReadMnMajor(Operand(first.b), first.type, b, product.where);
+    for (int t = 0; t < kWarpgroupSize; ++t)
+      SpreadRegistersOfA(product.thread[t].a_registers, t, first.type, a);
+  } else {
+    ReadKMajor(Operand(first.a), kWgmmaRows, first.type, a, product.where);
+    static thread_local float b_transposed[kWgmmaCols * 16];
+    ReadKMajor(Operand(first.b), kWgmmaCols, first.type, b_transposed, product.where);
+    for (int col = 0; col < kWgmmaCols; ++col) {
+      for (int k = 0; k < 16; ++k) b[k][col] = b_transposed[col * 16 + k];
+    }
+  }
+  for (int t = 0; t < kWarpgroupSize; ++t) {
+    const float* const from =
+        product.initial.empty() ? product.thread[t].d : product.initial[t].data();
+    for (int i = 0; i < kWgmmaAccumulators; ++i) {
+      float& element = c[WgmmaRow(t, i)][WgmmaCol(t, i)];
+      element = first.accumulate ? from[i] : 0.0f;
+    }
+  }
+  MultiplyWarpgroupTile(a, b, c);
+  for (int t = 0; t < kWarpgroupSize; ++t) {
+    for (int i = 0; i < kWgmmaAccumulators; ++i) {
+      product.thread[t].d[i] = c[WgmmaRow(t, i)][WgmmaCol(t, i)];
+    }
+  }
+}
+
+}  // namespace
+
+// What one warpgroup has in flight.
+struct WgmmaQueue {
+  std::vector<Product> products;   // oldest first
+  std::vector<size_t> group_ends;  // of committed groups, into `products`
+  bool fenced = false;             // wgmma.fence since the registers were last waited for
+};
+
+namespace {
+
+WgmmaQueue& Queue() {
+  auto& queue = CurrentWarpgroup().wgmma;
+  if (queue == nullptr) queue = std::make_shared<WgmmaQueue>();
+  return *queue;
+}
+
+void FenceOperation(const void* const*, Where) { Queue().fenced = true; }
+
+void IssueOperation(const void* const* in, Where where) {
+  WgmmaQueue& queue = Queue();
+  if (!queue.fenced) Fault("wgmma without wgmma.fence before it", where);
+  Product product = {{}, {}, where};
+  const auto& first = *static_cast<const WgmmaProduct*>(in[0]);
+  CheckDescriptor(first.b, where);
+  if (!first.a_in_registers) CheckDescriptor(first.a, where);
+  bool in_flight = false;
+  for (const Product& other : queue.products) in_flight |= other.thread[0].d == first.d;
+  if (!in_flight) product.initial.resize(kWarpgroupSize);
+  for (int t = 0; t < kWarpgroupSize; ++t) {
+    const auto& own = *static_cast<const WgmmaProduct*>(in[t]);
+    if (own.a != first.a || own.b != first.b)
+      Fault("wgmma descriptors differ between threads", where);
+    product.thread[t] = own;
+    if (in_flight) continue;
+    for (int i = 0; i < kWgmmaAccumulators; ++i) {
+      product.initial[t][i] = own.d[i];
+      own.d[i] = std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+  queue.products.push_back(std::move(product));
+}
+
+void CommitOperation(const void* const*, Where) {
+  Queue().group_ends.push_back(Queue().products.size());
+}
+
+void WaitOperation(const void* const* in, Where) {
+  WgmmaQueue& queue = Queue();
+  const auto in_flight = static_cast<size_t>(*static_cast<const int*>(in[0]));
+  if (queue.group_ends.size() <= in_flight) return;
+  const size_t groups = queue.group_ends.size() - in_flight;
+  const size_t products = queue.group_ends[groups - 1];
+  for (size_t i = 0; i < products; ++i) Run(queue.products[i]);
+  queue.products.erase(queue.products.begin(),
+                       queue.products.begin() + static_cast<std::ptrdiff_t>(products));
+  queue.group_ends.erase(queue.group_ends.begin(),
+                         queue.group_ends.begin() + static_cast<std::ptrdiff_t>(groups));
+  for (size_t& end : queue.group_ends) end -= products;
+  queue.fenced = false;
+}
+
+}  // namespace
+
+void FenceWgmma(Where where) {
+  MeetWarpgroup(nullptr, &FenceOperation, /*orders_memory=*/false, where);
+}
+
+void IssueWgmma(const WgmmaProduct& product, Where where) {
+  MeetWarpgroup(&product, &IssueOperation, /*orders_memory=*/false, where);
+}
+
+void CommitWgmma(Where where) {
+  MeetWarpgroup(nullptr, &CommitOperation, /*orders_memory=*/false, where);
+}
+
+// The products have read shared memory: whoever goes on from here is after that.
+void WaitWgmma(int groups_in_flight, Where where) {
+  MeetWarpgroup(&groups_in_flight, &WaitOperation, /*orders_memory=*/true, where);
+}
+
+}  // namespace quire::kernels::cuda::emulator

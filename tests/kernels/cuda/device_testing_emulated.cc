@@ -1,0 +1,28 @@
+#include "kernels/cuda/emulator/emulated_device.h"
+#include "tests/kernels/cuda/device_testing.h"
+
+namespace quire::testing {
+
+namespace {
+
+kernels::cuda::emulator::ThreadOrder OrderOf(ThreadOrder order) {
+  switch (order) {
+    case ThreadOrder::kForward:
+      return kernels::cuda::emulator::ThreadOrder::kForward;
+    case ThreadOrder::kReverse:
+      return kernels::cuda::emulator::ThreadOrder::kReverse;
+    case ThreadOrder::kRandom:
+      return kernels::cuda::emulator::ThreadOrder::kRandom;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<kernels::cuda::Device> MakeDevice(ThreadOrder order, uint64_t seed) {
+  return std::make_unique<kernels::cuda::emulator::EmulatedDevice>(
+      kernels::cuda::emulator::EmulatorOptions{
+          .execution = {.order = OrderOf(order), .seed = seed}});
+}
+
+}  // namespace quire::testing

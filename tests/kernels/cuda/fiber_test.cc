@@ -1,0 +1,70 @@
+// Both ways of switching: fiber.cc as the emulator has it, and once more built on ucontext.
+
+#include "kernels/cuda/emulator/fiber.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace quire::kernels::cuda::emulator {
+namespace {
+
+// What a fiber cannot be given: it runs a plain function.
+Fiber* running = nullptr;
+std::vector<int>* visited = nullptr;
+
+void Count() {
+  for (int i = 0;; ++i) {
+    visited->push_back(i);
+    running->Suspend();
+  }
+}
+
+// Keeps values in registers and on the stack across a switch.
+void Sum() {
+  double sum = 0.0;
+  for (int i = 1;; ++i) {
+    volatile double term = i * 0.5;
+    running->Suspend();
+    sum += term;
+    visited->push_back(static_cast<int>(sum * 2));
+  }
+}
+
+class FiberTest : public ::testing::Test {
+ protected:
+  void SetUp() override { visited = &visited_; }
+  void Resume(Fiber& fiber) {
+    running = &fiber;
+    fiber.Resume();
+  }
+  std::vector<int> visited_;
+};
+
+TEST_F(FiberTest, GoesOnWhereItSuspended) {
+  Fiber a(&Count), b(&Count);
+  Resume(a);
+  Resume(a);
+  Resume(b);
+  Resume(a);
+  Resume(b);
+  EXPECT_EQ(visited_, (std::vector<int>{0, 1, 0, 2, 1}));
+}
+
+TEST_F(FiberTest, KeepsItsValues) {
+  Fiber fiber(&Sum);
+  for (int i = 0; i < 5; ++i) Resume(fiber);
+  EXPECT_EQ(visited_, (std::vector<int>{1, 3, 6, 10}));
+}
+
+// A block that failed leaves its threads in the middle; their stacks serve the next.
+TEST_F(FiberTest, AStackServesAgainAfterItsFiberWasGivenUp) {
+  for (int i = 0; i < 100; ++i) {
+    Fiber fiber(&Count);
+    Resume(fiber);
+  }
+  EXPECT_EQ(visited_, std::vector<int>(100, 0));
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda::emulator

@@ -1,0 +1,237 @@
+// mbarriers, TMA and wgmma against plain C++; see primitives_test.cu.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/primitives.cuh"
+#include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/cuda/small_integers.h"
+
+namespace quire::testing {
+namespace {
+
+using namespace kernels::cuda;
+
+class HopperPrimitivesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (device_->info().compute_capability < 90) GTEST_SKIP() << "needs compute capability 9.0";
+  }
+  std::unique_ptr<Device> device_ = MakeDevice();
+};
+
+// --- TMA
+
+struct TmaParams {
+  TensorMap map;
+  uint16_t* out;
+  std::array<int, 5> coordinates;
+  int bytes;
+};
+
+// Brings one box to shared memory, and from there to out as it lies.
+template <int kRank>
+__global__ void TmaKernel(const __grid_constant__ TmaParams p) {
+  unsigned char* const shared = DynamicShared<unsigned char>();
+  uint64_t* const barrier = reinterpret_cast<uint64_t*>(shared + 4096);
+  if (threadIdx.x == 0) {
+    MbarrierInit(barrier, 1);
+    FenceMbarrierInit();
+    MbarrierArriveExpect(barrier, p.bytes);
+    int coordinates[kRank];
+    for (int i = 0; i < kRank; ++i) coordinates[i] = p.coordinates[i];
+    TmaLoad(shared, p.map, barrier, coordinates);
+  }
+  __syncthreads();
+  MbarrierWait(barrier, 0);
+  for (int i = static_cast<int>(threadIdx.x); i < p.bytes / 2; i += 64) {
+    p.out[i] = reinterpret_cast<const uint16_t*>(shared)[i];
+  }
+}
+
+// Element (c[0], c[1], ...) of a tensor that holds its own index, 0 outside.
+struct Numbered {
+  std::vector<int64_t> dims;
+
+  int64_t size() const {
+    int64_t n = 1;
+    for (const int64_t dim : dims) n *= dim;
+    return n;
+  }
+  uint16_t At(const std::vector<int64_t>& c) const {
+    int64_t index = 0;
+    for (size_t i = dims.size(); i-- > 0;) {
+      if (c[i] < 0 || c[i] >= dims[i]) return 0;
+      index = index * dims[i] + c[i];
+    }
+    return static_cast<uint16_t>(index + 1);
+  }
+};
+
+template <int kRank>
+void CheckTma(Device& device, const Numbered& tensor, const std::vector<int32_t>& box,
+              const std::vector<int64_t>& at) {
+  std::vector<uint16_t> elements(static_cast<size_t>(tensor.size()));
+  for (size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<uint16_t>(i + 1);
+  DeviceArray<uint16_t> data(device, elements);
+  TensorMapSpec spec = {.data = data.data(), .element_bytes = 2, .rank = kRank};
+  TmaParams params = {};
+  int64_t stride = 2, box_size = 1;
+  for (size_t i = 0; i < kRank; ++i) {
+    spec.dims[i] = tensor.dims[i];
+    spec.strides[i] = stride;
+    spec.box[i] = box[i];
+    stride *= tensor.dims[i];
+    box_size *= box[i];
+    params.coordinates[i] = static_cast<int>(at[i]);
+  }
+  const auto map = device.MakeTensorMap(spec);
+  ASSERT_TRUE(map.ok()) << map.status().ToString();
+  DeviceArray<uint16_t> out(device, box_size);
+  params.map = *map;
+  params.out = out.data();
+  params.bytes = static_cast<int>(box_size * 2);
+  ASSERT_TRUE(
+      Launch(device, {.block = {64}, .shared_bytes = 4096 + 8}, &TmaKernel<kRank>, params).ok());
+  const auto got = out.ToHost();
+  for (int64_t i = 0; i < box_size; ++i) {
+    std::vector<int64_t> c;
+    int64_t rest = i;
+    for (size_t d = 0; d < kRank; ++d) {
+      c.push_back(at[d] + rest % box[d]);
+      rest /= box[d];
+    }
+    // Where 128-byte swizzle puts element i: 16-byte chunk xor row of 128 bytes.
+    const int64_t byte = i * 2;
+    const int64_t swizzled = byte ^ ((byte >> 7 & 7) << 4);
+    EXPECT_EQ(got[static_cast<size_t>(swizzled / 2)], tensor.At(c)) << "element " << i;
+  }
+}
+
+TEST_F(HopperPrimitivesTest, TmaBringsBoxesOfEveryRank) {
+  CheckTma<2>(*device_, {{128, 24}}, {64, 8}, {64, 8});
+  CheckTma<3>(*device_, {{64, 6, 5}}, {64, 2, 3}, {0, 4, 1});
+  CheckTma<4>(*device_, {{64, 4, 3, 2}}, {64, 4, 1, 2}, {0, 0, 2, 0});
+  CheckTma<5>(*device_, {{128, 16, 2, 2, 3}}, {64, 16, 1, 1, 1}, {64, 0, 1, 1, 2});
+}
+
+TEST_F(HopperPrimitivesTest, TmaFillsWithZerosOutsideTheTensor) {
+  CheckTma<2>(*device_, {{64, 10}}, {64, 8}, {0, 6});
+  CheckTma<2>(*device_, {{64, 10}}, {64, 8}, {0, -3});
+  CheckTma<2>(*device_, {{72, 10}}, {64, 8}, {64, 0});
+  CheckTma<5>(*device_, {{64, 16, 2, 2, 3}}, {64, 16, 1, 1, 1}, {0, 0, 1, 1, -1});
+}
+
+// --- wgmma
+
+template <typename T>
+struct WgmmaParams {
+  const T* a;  // [64][64]
+  const T* b;  // shared: [128][64], k innermost; registers: [64][128], columns innermost
+  float* out;  // [64][128], which starts as its index
+};
+
+inline constexpr int kDepth = 64;  // four products of 16
+
+// Puts element (row, col) of a tile whose rows are split in halves of 64 elements where the swizzle
+// wants it.
+__device__ inline int SwizzledIndex(int row, int col, int rows) {
+  const int byte = col / 64 * rows * 128 + row * 128 + col % 64 * 2;
+  return (byte ^ ((byte >> 7 & 7) << 4)) / 2;
+}
+
+__device__ inline int OutIndex(int i) {
+  const int t = static_cast<int>(threadIdx.x);
+  const int row = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8;
+  return row * 128 + i / 4 * 8 + t % 4 * 2 + i % 2;
+}
+
+template <typename T>
+__global__ void WgmmaSharedKernel(const __grid_constant__ WgmmaParams<T> p) {
+  T* const a = DynamicShared<T>();
+  T* const b = a + 64 * kDepth;
+  for (int i = static_cast<int>(threadIdx.x); i < 128 * kDepth; i += 128) {
+    if (i < 64 * kDepth) a[SwizzledIndex(i / kDepth, i % kDepth, 64)] = p.a[i];
+    b[SwizzledIndex(i / kDepth, i % kDepth, 128)] = p.b[i];
+  }
+  FenceAsyncProxy();
+  __syncthreads();
+  float d[64];
+  for (int i = 0; i < 64; ++i) d[i] = static_cast<float>(OutIndex(i));
+  WgmmaFence();
+#pragma unroll
+  for (int k = 0; k < kDepth / 16; ++k) {
+    WgmmaShared<T>(d, WgmmaDescriptor(a + k * 16, 16, 1024), WgmmaDescriptor(b + k * 16, 16, 1024),
+                   true);
+  }
+  WgmmaCommit();
+  WgmmaWait<0>();
+  for (int i = 0; i < 64; ++i) p.out[OutIndex(i)] = d[i];
+}
+
+template <typename T>
+__global__ void WgmmaRegistersKernel(const __grid_constant__ WgmmaParams<T> p) {
+  T* const b = DynamicShared<T>();
+  for (int i = static_cast<int>(threadIdx.x); i < 128 * kDepth; i += 128) {
+    b[SwizzledIndex(i / 128, i % 128, kDepth)] = p.b[i];
+  }
+  FenceAsyncProxy();
+  __syncthreads();
+  const int t = static_cast<int>(threadIdx.x);
+  const int row = t / 32 * 16 + t % 32 / 4, col = t % 4 * 2;
+  float d[64];
+  for (int i = 0; i < 64; ++i) d[i] = static_cast<float>(OutIndex(i));
+  uint32_t a[kDepth / 16][4];
+#pragma unroll
+  for (int i = 0; i < kDepth / 4; ++i) {
+    a[i / 4][i % 4] =
+        LoadReadOnly<uint32_t>(p.a + (row + i % 2 * 8) * kDepth + i / 4 * 16 + col + i % 4 / 2 * 8);
+  }
+  WgmmaFence();
+#pragma unroll
+  for (int k = 0; k < kDepth / 16; ++k) {
+    WgmmaRegisters<T>(d, a[k], WgmmaDescriptor(b + k * 16 * 64, kDepth * 128, 1024));
+  }
+  WgmmaCommit();
+  WgmmaWait<0>();
+  for (int i = 0; i < 64; ++i) p.out[OutIndex(i)] = d[i];
+}
+
+template <typename T>
+void CheckWgmma(Device& device, void (*kernel)(WgmmaParams<T>), bool columns_innermost) {
+  const auto a = SmallIntegers<T>(64 * kDepth, 3), b = SmallIntegers<T>(128 * kDepth, 4);
+  DeviceArray<T> device_a(device, a), device_b(device, b);
+  DeviceArray<float> out(device, 64 * 128);
+  const WgmmaParams<T> params = {device_a.data(), device_b.data(), out.data()};
+  ASSERT_TRUE(
+      Launch(device, {.block = {128}, .shared_bytes = 192 * kDepth * 2}, kernel, params).ok());
+  const auto got = out.ToHost();
+  for (size_t row = 0; row < 64; ++row) {
+    for (size_t col = 0; col < 128; ++col) {
+      float want = static_cast<float>(row * 128 + col);
+      for (size_t k = 0; k < kDepth; ++k) {
+        want += ToFloat(a[row * kDepth + k]) *
+                ToFloat(columns_innermost ? b[k * 128 + col] : b[col * kDepth + k]);
+      }
+      EXPECT_EQ(got[row * 128 + col], want) << row << " " << col;
+    }
+  }
+}
+
+TEST_F(HopperPrimitivesTest, WarpgroupsMultiplyFromSharedMemory) {
+  CheckWgmma<Bf16>(*device_, &WgmmaSharedKernel<Bf16>, false);
+  CheckWgmma<F16>(*device_, &WgmmaSharedKernel<F16>, false);
+}
+
+TEST_F(HopperPrimitivesTest, WarpgroupsMultiplyFromRegisters) {
+  CheckWgmma<Bf16>(*device_, &WgmmaRegistersKernel<Bf16>, true);
+  CheckWgmma<F16>(*device_, &WgmmaRegistersKernel<F16>, true);
+}
+
+}  // namespace
+}  // namespace quire::testing
