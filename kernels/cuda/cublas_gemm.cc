@@ -58,6 +58,8 @@ absl::StatusOr<std::unique_ptr<CublasGemm>> CublasGemm::Create(cudaStream_t stre
   return gemm;
 }
 
+CublasGemm::CublasGemm(cudaStream_t stream) : stream_(stream) {}
+
 CublasGemm::~CublasGemm() {
   plans_.clear();
   if (handle_ != nullptr) cublasLtDestroy(handle_);

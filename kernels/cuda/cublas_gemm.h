@@ -28,7 +28,7 @@ class CublasGemm {
       std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, DType, DType, bool>;
   struct Plan;
 
-  explicit CublasGemm(cudaStream_t stream) : stream_(stream) {}
+  explicit CublasGemm(cudaStream_t stream);
   absl::StatusOr<Plan*> FindPlan(const GemmArgs& args);
 
   const cudaStream_t stream_;

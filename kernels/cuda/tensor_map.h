@@ -11,7 +11,7 @@
 namespace quire::kernels::cuda {
 
 // As large and as aligned as CUDA's own, whose content is the driver's affair.
-struct alignas(64) TensorMap {
+struct alignas(128) TensorMap {
   unsigned char opaque[128] = {};
 };
 
