@@ -1,0 +1,53 @@
+#include "kernels/alibi_slopes.h"
+
+#include <cmath>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire::kernels {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::IsEmpty;
+
+TEST(AlibiSlopesTest, APowerOfTwoIsOneLadder) {
+  EXPECT_THAT(AlibiSlopes(8),
+              ElementsAre(0.5f, 0.25f, 0.125f, 0.0625f, 0x1p-5f, 0x1p-6f, 0x1p-7f, 0x1p-8f));
+  EXPECT_THAT(AlibiSlopes(1), ElementsAre(0x1p-8f));
+  EXPECT_THAT(AlibiSlopes(0), IsEmpty());
+}
+
+TEST(AlibiSlopesTest, TheOtherHeadsTakeEverySecondRungOfTheNextLadder) {
+  EXPECT_THAT(AlibiSlopes(6), ElementsAre(0x1p-2f, 0x1p-4f, 0x1p-6f, 0x1p-8f, 0x1p-1f, 0x1p-3f));
+  EXPECT_THAT(AlibiSlopes(3), ElementsAre(0x1p-4f, 0x1p-8f, 0x1p-2f));
+}
+
+// As MPT states the rule: the ladder of the next power of two, its odd places before its even ones.
+TEST(AlibiSlopesTest, IsTheRuleOfMptForAnyBiasMax) {
+  for (const double bias_max : {4.0, 8.0, 16.0}) {
+    for (const int32_t num_heads : {1, 2, 5, 12, 24, 32, 40, 71, 112}) {
+      int32_t next = 1;
+      while (next < num_heads) next *= 2;
+      std::vector<double> ladder;
+      for (int32_t i = 1; i <= next; ++i) ladder.push_back(std::exp2(-bias_max * i / next));
+      std::vector<double> want;
+      if (next == num_heads) {
+        want = ladder;
+      } else {
+        for (int32_t i = 1; i < next; i += 2) want.push_back(ladder[static_cast<size_t>(i)]);
+        for (int32_t i = 0; i < next; i += 2) want.push_back(ladder[static_cast<size_t>(i)]);
+      }
+      const std::vector<float> got = AlibiSlopes(num_heads, bias_max);
+      ASSERT_EQ(got.size(), static_cast<size_t>(num_heads));
+      for (size_t h = 0; h < got.size(); ++h) {
+        EXPECT_THAT(got[h], FloatEq(static_cast<float>(want[h])))
+            << "head " << h << " of " << num_heads << ", bias_max " << bias_max;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::kernels
