@@ -1,0 +1,199 @@
+#include "kernels/cuda/attention_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/status_macros.h"
+#include "kernels/ops/check.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+// The smallest row tile that holds a request's rows, or the largest there is. Wide heads fill a
+// block with no less than two.
+int32_t RowTiles(int64_t rows, int32_t head_dim) {
+  for (const int32_t row_tiles : kAttentionRowTiles) {
+    if (16 * row_tiles >= rows && (head_dim <= 128 || row_tiles > 1)) return row_tiles;
+  }
+  return kAttentionRowTiles[std::size(kAttentionRowTiles) - 1];
+}
+
+int32_t FirstTile(const AttentionItem& item, int32_t tile_keys) {
+  return item.key_begin / tile_keys;
+}
+int32_t EndTile(const AttentionItem& item, int32_t tile_keys) {
+  return (item.key_end + tile_keys - 1) / tile_keys;
+}
+int32_t NumTiles(const AttentionItem& item, int32_t tile_keys) {
+  return EndTile(item, tile_keys) - FirstTile(item, tile_keys);
+}
+
+}  // namespace
+
+absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
+                                      const AttentionPlanOptions& options) {
+  if (options.grid_size <= 0) {
+    return WantGot("plan", "a grid of at least one block", absl::StrCat(options.grid_size));
+  }
+  if (args.num_kv_heads <= 0 || args.num_heads <= 0 || args.num_heads % args.num_kv_heads != 0) {
+    return WantGot("plan", "num_heads a positive multiple of num_kv_heads",
+                   absl::StrCat(args.num_heads, " and ", args.num_kv_heads));
+  }
+  if (args.head_dim <= 0 || args.window < 0) {
+    return WantGot("plan", "head_dim > 0 and window >= 0",
+                   absl::StrCat(args.head_dim, " and ", args.window));
+  }
+  if (args.context_lens.size() != args.query_lens.size()) {
+    return WantGot("plan", absl::StrCat(args.context_lens.size(), " query_lens"),
+                   absl::StrCat(args.query_lens.size()));
+  }
+  for (size_t seq = 0; seq < args.query_lens.size(); ++seq) {
+    if (args.query_lens[seq] < 0 || args.query_lens[seq] > args.context_lens[seq]) {
+      return WantGot("plan", absl::StrCat("a query_len in [0, ", args.context_lens[seq], "]"),
+                     absl::StrCat(args.query_lens[seq]));
+    }
+    // Rows and the last key of a tile are int32 in the kernels.
+    const int64_t group = args.num_heads / args.num_kv_heads;
+    if (args.query_lens[seq] * group > std::numeric_limits<int32_t>::max() - 64 ||
+        args.context_lens[seq] > std::numeric_limits<int32_t>::max() - 64) {
+      return WantGot("plan", "fewer than 2^31 - 64 keys and rows",
+                     absl::StrCat(args.context_lens[seq], " and ", args.query_lens[seq] * group));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
+                                      const AttentionPlanOptions& options) {
+  RETURN_IF_ERROR(Check(args, options));
+  parts_.clear();
+  merges_.clear();
+  num_partial_rows_ = 0;
+  num_tokens_ = 0;
+  num_heads_ = args.num_heads;
+  num_kv_heads_ = args.num_kv_heads;
+  head_dim_ = args.head_dim;
+  window_ = args.window;
+  query_lens_.assign(args.query_lens.begin(), args.query_lens.end());
+  context_lens_.assign(args.context_lens.begin(), args.context_lens.end());
+  for (const int32_t query_len : query_lens_) num_tokens_ += query_len;
+  for (const int32_t row_tiles : kAttentionRowTiles) {
+    const std::vector<AttentionItem> units = Units(row_tiles);
+    if (units.empty()) continue;
+    Part& part = parts_.emplace_back();
+    part.row_tiles = row_tiles;
+    if (options.fixed_split) {
+      CutAtFixedKeys(units, options.grid_size, part);
+    } else {
+      CutEqually(units, options.grid_size, part);
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) const {
+  std::vector<AttentionItem> units;
+  const int32_t group = num_heads_ / num_kv_heads_;
+  for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
+    const int32_t num_rows = query_lens_[seq] * group;
+    if (num_rows == 0 || RowTiles(num_rows, head_dim_) != row_tiles) continue;
+    const int32_t first_position = context_lens_[seq] - query_lens_[seq];
+    for (int32_t kv_head = 0; kv_head < num_kv_heads_; ++kv_head) {
+      for (int32_t first_row = 0; first_row < num_rows; first_row += 16 * row_tiles) {
+        AttentionItem unit{.seq = static_cast<int32_t>(seq),
+                           .kv_head = kv_head,
+                           .first_row = first_row,
+                           .num_rows = std::min(16 * row_tiles, num_rows - first_row),
+                           .first_position = first_position};
+        if (window_ > 0) {
+          unit.key_begin = std::max(0, first_position + first_row / group - window_ + 1);
+        }
+        unit.key_end = first_position + (first_row + unit.num_rows - 1) / group + 1;
+        units.push_back(unit);
+      }
+    }
+  }
+  return units;
+}
+
+void CudaAttentionPlan::AddPieces(const AttentionItem& unit, const std::vector<int32_t>& cuts,
+                                  Part& part) {
+  const int32_t tile_keys = AttentionTileKeys(head_dim_);
+  const auto num_items = static_cast<int32_t>(cuts.size()) - 1;
+  const int32_t first_partial = num_partial_rows_;
+  if (num_items > 1) {
+    merges_.push_back({.seq = unit.seq,
+                       .kv_head = unit.kv_head,
+                       .first_row = unit.first_row,
+                       .num_rows = unit.num_rows,
+                       .partial = first_partial,
+                       .num_items = num_items});
+    num_partial_rows_ += num_items * unit.num_rows;
+  }
+  for (int32_t i = 0; i < num_items; ++i) {
+    AttentionItem item = unit;
+    item.key_begin = std::max(unit.key_begin, cuts[static_cast<size_t>(i)] * tile_keys);
+    item.key_end = std::min(unit.key_end, cuts[static_cast<size_t>(i) + 1] * tile_keys);
+    if (num_items > 1) item.partial = first_partial + i * unit.num_rows;
+    part.items.push_back(item);
+  }
+}
+
+void CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& units, int32_t grid_size,
+                                   Part& part) {
+  const int32_t tile_keys = AttentionTileKeys(head_dim_);
+  int64_t total = 0;
+  int32_t longest = 0;
+  for (const AttentionItem& unit : units) {
+    total += NumTiles(unit, tile_keys);
+    longest = std::max(longest, NumTiles(unit, tile_keys));
+  }
+  const int64_t range =
+      std::max<int64_t>((total + grid_size - 1) / grid_size, std::min(kMinRangeTiles, longest));
+  part.block_starts.push_back(0);
+  int64_t room = range;  // tiles that the current block still takes
+  for (const AttentionItem& unit : units) {
+    std::vector<int32_t> cuts = {FirstTile(unit, tile_keys)};
+    const int32_t end = EndTile(unit, tile_keys);
+    while (cuts.back() < end) {
+      if (room == 0) {
+        part.block_starts.push_back(static_cast<int32_t>(part.items.size() + cuts.size()) - 1);
+        room = range;
+      }
+      const auto take = static_cast<int32_t>(std::min<int64_t>(room, end - cuts.back()));
+      cuts.push_back(cuts.back() + take);
+      room -= take;
+    }
+    AddPieces(unit, cuts, part);
+  }
+  part.block_starts.push_back(static_cast<int32_t>(part.items.size()));
+}
+
+void CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>& units, int32_t grid_size,
+                                       Part& part) {
+  const int32_t tile_keys = AttentionTileKeys(head_dim_);
+  const int32_t piece_tiles = kFixedSplitKeys / tile_keys;
+  int64_t total = 0;
+  for (const AttentionItem& unit : units) {
+    std::vector<int32_t> cuts = {FirstTile(unit, tile_keys)};
+    const int32_t end = EndTile(unit, tile_keys);
+    while (cuts.back() < end) {
+      cuts.push_back(std::min(end, (cuts.back() / piece_tiles + 1) * piece_tiles));
+    }
+    AddPieces(unit, cuts, part);
+    total += NumTiles(unit, tile_keys);
+  }
+  // An item belongs to the block in whose equal share of the tiles it begins.
+  const int64_t range = (total + grid_size - 1) / grid_size;
+  int64_t done = 0;
+  for (size_t i = 0; i < part.items.size(); ++i) {
+    if (part.block_starts.empty() ||
+        done >= static_cast<int64_t>(part.block_starts.size()) * range) {
+      part.block_starts.push_back(static_cast<int32_t>(i));
+    }
+    done += NumTiles(part.items[i], tile_keys);
+  }
+  part.block_starts.push_back(static_cast<int32_t>(part.items.size()));
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,77 @@
+#pragma once
+
+// How one step's attention is divided over a persistent grid. Plain C++: no device is asked.
+//
+// A unit is a tile of rows and the keys that they see. A row is one (query, head): those of one
+// sequence and one kv head are packed query by query, row = query * group + head within the group,
+// so that a decode's heads share the keys they read. The tiles of keys of all units, one after
+// another, are cut into equal contiguous ranges, one for each block of the grid (stream-K,
+// arXiv:2301.03598). What a cut leaves of a unit is an item; where a unit has more than one, each
+// writes partial results, its rows' output in float32 and their log-sum-exp in base 2, and a merge
+// adds them up.
+//
+// Cuts depend on the whole batch, and with them the last bits of a result. With `fixed_split` a
+// unit is cut at multiples of kFixedSplitKeys instead: then bits depend on nothing but the request.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "kernels/cuda/attention_items.h"
+#include "kernels/ops/paged_attention.h"
+
+namespace quire::kernels::cuda {
+
+struct AttentionPlanOptions {
+  int32_t grid_size = 1;  // blocks at work at once
+  bool fixed_split = false;
+};
+
+inline constexpr int32_t kFixedSplitKeys = 1024;
+// No shorter ranges for the sake of more blocks: merging would cost more than it saves
+// (FlashAttention-3 splits no less).
+inline constexpr int32_t kMinRangeTiles = 4;
+
+class CudaAttentionPlan final : public AttentionPlan {
+ public:
+  // The items of one kernel launch. Block b works on items [block_starts[b], block_starts[b + 1]).
+  struct Part {
+    int32_t row_tiles = 0;
+    std::vector<AttentionItem> items;
+    std::vector<int32_t> block_starts;
+  };
+
+  // InvalidArgument when lengths or heads do not fit each other.
+  absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
+
+  const std::vector<Part>& parts() const { return parts_; }  // those with items
+  const std::vector<AttentionMerge>& merges() const { return merges_; }
+  int32_t num_partial_rows() const { return num_partial_rows_; }
+  int64_t num_seqs() const { return static_cast<int64_t>(query_lens_.size()); }
+  int64_t num_tokens() const { return num_tokens_; }
+  int32_t query_len(int64_t seq) const { return query_lens_[static_cast<size_t>(seq)]; }
+  int32_t context_len(int64_t seq) const { return context_lens_[static_cast<size_t>(seq)]; }
+  int32_t num_heads() const { return num_heads_; }
+  int32_t num_kv_heads() const { return num_kv_heads_; }
+  int32_t head_dim() const { return head_dim_; }
+  int32_t window() const { return window_; }
+
+ private:
+  absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
+  // The units of one row tile size, as items that see all their keys.
+  std::vector<AttentionItem> Units(int32_t row_tiles) const;
+  void CutEqually(const std::vector<AttentionItem>& units, int32_t grid_size, Part& part);
+  void CutAtFixedKeys(const std::vector<AttentionItem>& units, int32_t grid_size, Part& part);
+  // Adds the unit's keys cut at these tiles, `cuts` from its first to its last.
+  void AddPieces(const AttentionItem& unit, const std::vector<int32_t>& cuts, Part& part);
+
+  std::vector<Part> parts_;
+  std::vector<AttentionMerge> merges_;
+  std::vector<int32_t> query_lens_, context_lens_;
+  int64_t num_tokens_ = 0;
+  int32_t num_partial_rows_ = 0;
+  int32_t num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0, window_ = 0;
+};
+
+}  // namespace quire::kernels::cuda

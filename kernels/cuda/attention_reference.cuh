@@ -1,0 +1,130 @@
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cuda/rows.cuh"
+
+namespace quire::kernels::cuda {
+
+struct AttentionReferenceParams {
+  void* out;          // [tokens, num_heads, head_dim]
+  const void* query;  // [tokens, num_heads, head_dim]
+  const void* kv_cache;
+  const int32_t* block_table;   // [num_seqs, max_blocks]
+  const int32_t* context_lens;  // [num_seqs]
+  const int32_t* query_starts;  // [num_seqs + 1]
+  const float* slopes;          // [num_heads]; null without ALiBi
+  const float* sinks;           // [num_heads]; null without sinks
+  int64_t num_tokens, max_blocks;
+  int64_t block_stride;  // elements
+  int num_seqs, num_heads, num_kv_heads, head_dim, block_size;
+  float scale, soft_cap;
+  int window;
+};
+
+inline constexpr int kReferenceWarps = 4;
+inline constexpr int kReferenceThreads = kReferenceWarps * kWarpLanes;
+inline constexpr int kMaxHeadDim = 256;
+// Of shared memory: one query a warp.
+inline constexpr int kReferenceSharedBytes = kReferenceWarps * kMaxHeadDim * sizeof(float);
+
+// One warp for each (token, head). Keys come in tiles of 32 at multiples of 32, whatever the chunk
+// or the batch: a lane takes the score of one key, then its share of the dimensions of the output.
+template <typename T, typename Cache>
+__global__ void __launch_bounds__(kReferenceThreads)
+    AttentionReferenceKernel(const __grid_constant__ AttentionReferenceParams p) {
+  constexpr unsigned kAll = 0xffffffffu;
+  constexpr int kVector = 16 / sizeof(Cache);
+  constexpr int kDimsPerLane = kMaxHeadDim / kWarpLanes;
+  const int lane = static_cast<int>(threadIdx.x % kWarpLanes);
+  const int warp = static_cast<int>(threadIdx.x / kWarpLanes);
+  const int64_t item = int64_t{blockIdx.x} * kReferenceWarps + warp;
+  if (item >= p.num_tokens * p.num_heads) return;
+  const int64_t token = item / p.num_heads;
+  const int head = static_cast<int>(item % p.num_heads);
+
+  // The last sequence that starts at this token or before it; an empty one does not hold it.
+  int seq = 0;
+  for (int end = p.num_seqs; end - seq > 1;) {
+    const int middle = (seq + end) / 2;
+    (p.query_starts[middle] <= token ? seq : end) = middle;
+  }
+  const int64_t start = p.query_starts[seq], query_end = p.query_starts[seq + 1];
+  if (token < start || token >= query_end) return;
+  const int64_t position = p.context_lens[seq] - (query_end - token);
+  const int64_t first_key = p.window == 0 ? 0 : std::max<int64_t>(0, position - p.window + 1);
+  const int32_t* const table = p.block_table + seq * p.max_blocks;
+
+  float* const query = DynamicShared<float>() + warp * kMaxHeadDim;
+  for (int d = lane; d < p.head_dim; d += kWarpLanes) {
+    query[d] = ToFloat(static_cast<const T*>(p.query)[item * p.head_dim + d]);
+  }
+  __syncwarp();
+
+  const int64_t head_elements = int64_t{p.block_size} * p.head_dim;
+  const int64_t kv_head = head / (p.num_heads / p.num_kv_heads);
+  // Where the row of a key lies; its value is num_kv_heads heads further on.
+  const auto row_of = [&](int64_t key) {
+    const int64_t block = table[key / p.block_size];
+    return static_cast<const Cache*>(p.kv_cache) + block * p.block_stride +
+           kv_head * head_elements + key % p.block_size * p.head_dim;
+  };
+
+  // Softmax online (arXiv:1805.02867): the sums are of e^(score - maximum).
+  float maximum = p.sinks == nullptr ? -INFINITY : p.sinks[head];
+  float sum = p.sinks == nullptr ? 0.0f : 1.0f;
+  float out[kDimsPerLane] = {};
+  for (int64_t tile = first_key / kWarpLanes * kWarpLanes; tile <= position; tile += kWarpLanes) {
+    const int64_t key = tile + lane;
+    float score = -INFINITY;
+    if (key >= first_key && key <= position) {
+      const Cache* const row = row_of(key);
+      float dot = 0.0f;
+      for (int d = 0; d < p.head_dim; d += kVector) {
+        float k[kVector];
+        LoadElements(row + d, k);
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) dot += query[d + i] * k[i];
+      }
+      score = dot * p.scale;
+      if (p.soft_cap > 0.0f) score = p.soft_cap * tanhf(score / p.soft_cap);
+      if (p.slopes != nullptr) score += p.slopes[head] * static_cast<float>(key - position);
+    }
+    float tile_maximum = score;
+#pragma unroll
+    for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) {
+      tile_maximum = fmaxf(tile_maximum, __shfl_xor_sync(kAll, tile_maximum, mask));
+    }
+    const float new_maximum = fmaxf(maximum, tile_maximum);
+    const float kept = expf(maximum - new_maximum);
+    const float weight = expf(score - new_maximum);
+    maximum = new_maximum;
+    float tile_sum = weight;
+#pragma unroll
+    for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) {
+      tile_sum += __shfl_xor_sync(kAll, tile_sum, mask);
+    }
+    sum = sum * kept + tile_sum;
+#pragma unroll
+    for (int i = 0; i < kDimsPerLane; ++i) out[i] *= kept;
+    const int end = static_cast<int>(std::min<int64_t>(kWarpLanes, position + 1 - tile));
+    for (int j = static_cast<int>(std::max<int64_t>(0, first_key - tile)); j < end; ++j) {
+      const float key_weight = __shfl_sync(kAll, weight, j);
+      const Cache* const value = row_of(tile + j) + p.num_kv_heads * head_elements;
+#pragma unroll
+      for (int i = 0; i < kDimsPerLane; ++i) {
+        const int d = lane + i * kWarpLanes;
+        if (d < p.head_dim) out[i] += key_weight * ToFloat(value[d]);
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kDimsPerLane; ++i) {
+    const int d = lane + i * kWarpLanes;
+    if (d < p.head_dim) {
+      static_cast<T*>(p.out)[item * p.head_dim + d] = FromFloat<T>(out[i] / sum);
+    }
+  }
+}
+
+}  // namespace quire::kernels::cuda

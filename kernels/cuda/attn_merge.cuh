@@ -1,0 +1,64 @@
+#pragma once
+
+// Adds up the partial results of units that the plan has cut (attention_plan.h).
+
+#include "kernels/cuda/attention_items.h"
+#include "kernels/cuda/primitives.cuh"
+
+namespace quire::kernels::cuda {
+
+inline constexpr float kLog2E = 1.44269504f;
+inline constexpr int kMergeWarps = 4;
+
+template <typename T>
+struct AttnMergeParams {
+  T* out;                    // [num_tokens, num_heads, head_dim]
+  const float* partial_out;  // [rows, head_dim], normalised
+  const float* partial_lse;  // [rows], base 2; -INFINITY for a row that saw no key
+  const AttentionMerge* merges;
+  const int32_t* query_starts;
+  const float* sinks;  // [num_heads] or null
+  int num_heads, group, head_dim;
+};
+
+// Grid [merges, row tile / kMergeWarps]: a warp for each row, four elements a lane at a time.
+template <typename T>
+__global__ void __launch_bounds__(32 * kMergeWarps)
+    AttnMergeKernel(const __grid_constant__ AttnMergeParams<T> p) {
+  GridDependencyWait();
+  const AttentionMerge merge = p.merges[blockIdx.x];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int row = static_cast<int>(blockIdx.y) * kMergeWarps + static_cast<int>(threadIdx.x) / 32;
+  if (row >= merge.num_rows) return;
+  const int64_t head = int64_t{merge.kv_head} * p.group + (merge.first_row + row) % p.group;
+  const int64_t token = p.query_starts[merge.seq] + (merge.first_row + row) / p.group;
+  const int64_t first = int64_t{merge.partial} + row;
+
+  float maximum = p.sinks != nullptr ? p.sinks[head] * kLog2E : -INFINITY;
+  for (int i = 0; i < merge.num_items; ++i) {
+    maximum = fmaxf(maximum, p.partial_lse[first + int64_t{i} * merge.num_rows]);
+  }
+  if (maximum == -INFINITY) maximum = 0.0f;  // nothing was seen: every weight below is 0
+  float sum = p.sinks != nullptr ? Exp2(p.sinks[head] * kLog2E - maximum) : 0.0f;
+  for (int i = 0; i < merge.num_items; ++i) {
+    sum += Exp2(p.partial_lse[first + int64_t{i} * merge.num_rows] - maximum);
+  }
+  const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+
+  for (int d = lane * 4; d < p.head_dim; d += 128) {
+    float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int i = 0; i < merge.num_items; ++i) {
+      const int64_t from = first + int64_t{i} * merge.num_rows;
+      const float weight = Exp2(p.partial_lse[from] - maximum) * inverse;
+      const auto x = *reinterpret_cast<const float4*>(p.partial_out + from * p.head_dim + d);
+      o.x += weight * x.x;
+      o.y += weight * x.y;
+      o.z += weight * x.z;
+      o.w += weight * x.w;
+    }
+    StoreVector(p.out + (token * p.num_heads + head) * p.head_dim + d,
+                make_uint2(Pack2<T>(o.x, o.y), Pack2<T>(o.z, o.w)));
+  }
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "kernels/cuda/rows.cuh"
+#include "kernels/ops/copy_blocks.h"
+
+namespace quire::kernels::cuda {
+
+// As many as the parameters of a launch hold, so that the list needs no memory of its own.
+inline constexpr int kMaxCopiesPerLaunch = 256;
+
+struct CopyBlocksParams {
+  void* blocks;  // [num_blocks, size], in units
+  int64_t size;
+  BlockCopy copies[kMaxCopiesPerLaunch];
+};
+
+inline constexpr int kCopyThreads = 128;
+inline constexpr int kUnitsPerCopyThread = 8;
+
+// Grid [parts of a block, copies], in units of kCount 16-bit words.
+template <int kCount>
+__global__ void __launch_bounds__(kCopyThreads)
+    CopyBlocksKernel(const __grid_constant__ CopyBlocksParams p) {
+  using Unit = Elements<uint16_t, kCount>;
+  const BlockCopy copy = p.copies[blockIdx.y];
+  const Unit* const source = static_cast<const Unit*>(p.blocks) + copy.source * p.size;
+  Unit* const destination = static_cast<Unit*>(p.blocks) + copy.destination * p.size;
+  int64_t i = int64_t{blockIdx.x} * kCopyThreads * kUnitsPerCopyThread + threadIdx.x;
+#pragma unroll
+  for (int n = 0; n < kUnitsPerCopyThread; ++n, i += kCopyThreads) {
+    if (i < p.size) destination[i] = source[i];
+  }
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,88 @@
+#include "base/status_macros.h"
+#include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear_epilogue.cuh"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/row_launch.h"
+
+namespace quire::kernels::cuda {
+
+namespace {
+
+// out = act(y + bias) + residual for the tokens of `y`, which is [tokens, rows of the weight].
+absl::Status Epilogue(Device& device, const LinearArgs& args, const float* y, TensorView out,
+                      TensorView residual) {
+  const int64_t num_tokens = out.dim(0), cols = out.dim(1);
+  return WithElementType(out.dtype(), [&](auto element) {
+    using T = decltype(element);
+    return WithVectorOf<T>(cols, [&](auto count) -> absl::Status {
+      constexpr int kCount = decltype(count)::value;
+      if (kCount > 1) {
+        RETURN_IF_ERROR(
+            CheckAligned({{"out", &args.out}, {"bias", &args.bias}, {"residual", &args.residual}}));
+      }
+      constexpr int64_t kPerBlock = int64_t{kEpilogueThreads} * kCount;
+      const LinearEpilogueParams params = {.out = out.raw(),
+                                           .y = y,
+                                           .bias = args.bias.data<float>(),
+                                           .residual = residual.raw(),
+                                           .cols = cols,
+                                           .silu_mul = args.activation == Activation::kSiluMul};
+      return Launch(device,
+                    {.grid = {static_cast<unsigned>(num_tokens),
+                              static_cast<unsigned>((cols + kPerBlock - 1) / kPerBlock)},
+                     .block = {kEpilogueThreads}},
+                    &LinearEpilogueKernel<T, kCount>, params);
+    });
+  });
+}
+
+}  // namespace
+
+absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch) {
+  RETURN_IF_ERROR(Validate(args));
+  const auto& weight = static_cast<const CudaWeight&>(*args.weight);
+  if (args.input.dtype() != weight.dtype()) {
+    return WantGot("input", absl::StrCat(base::ToAbsl(Name(weight.dtype())), ", as the weight"),
+                   Name(args.input.dtype()));
+  }
+  const int64_t num_tokens = args.input.dim(0), rows = weight.rows(), cols = weight.cols();
+  if (num_tokens == 0) return absl::OkStatus();
+  GemmArgs gemm = {.a = args.input.raw(),
+                   .b = weight.data(),
+                   .n = rows,
+                   .k = cols,
+                   .lda = cols,
+                   .ldb = cols,
+                   .ldd = rows,
+                   .type = weight.dtype()};
+  const bool plain = args.bias.empty() && args.residual.empty() &&
+                     args.activation == Activation::kNone &&
+                     (args.out.dtype() == weight.dtype() || args.out.dtype() == DType::kF32);
+  if (plain) {
+    gemm.d = args.out.raw();
+    gemm.m = num_tokens;
+    gemm.output_type = args.out.dtype();
+    return device.Gemm(gemm);
+  }
+
+  const int64_t tokens_at_once = scratch.bytes() / (rows * SizeOf(DType::kF32));
+  if (tokens_at_once == 0) {
+    return WantGot("weight",
+                   absl::StrCat("at most ", scratch.bytes() / SizeOf(DType::kF32), " rows"),
+                   absl::StrCat(rows));
+  }
+  gemm.d = scratch.data();
+  gemm.output_type = DType::kF32;
+  for (int64_t first = 0; first < num_tokens; first += tokens_at_once) {
+    gemm.m = std::min(tokens_at_once, num_tokens - first);
+    gemm.a = args.input.Rows(first, gemm.m).raw();
+    RETURN_IF_ERROR(device.Gemm(gemm));
+    RETURN_IF_ERROR(Epilogue(
+        device, args, static_cast<const float*>(scratch.data()), args.out.Rows(first, gemm.m),
+        args.residual.empty() ? TensorView() : args.residual.Rows(first, gemm.m)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,41 @@
+#pragma once
+
+// The ops of a step as CUDA kernels, one pair of files each. Each validates, refuses by name what
+// it cannot do, and enqueues on `device`; its contract is the op's (kernels/ops/).
+//
+// Nobody waits for the device to look at an index vector. Where one points outside, a kernel reads
+// NaN and writes nothing.
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "kernels/cuda/device.h"
+#include "kernels/ops/argmax.h"
+#include "kernels/ops/copy_blocks.h"
+#include "kernels/ops/embed.h"
+#include "kernels/ops/gather_rows.h"
+#include "kernels/ops/linear.h"
+#include "kernels/ops/norm.h"
+#include "kernels/ops/paged_attention.h"
+#include "kernels/ops/qkv_post.h"
+
+namespace quire::kernels::cuda {
+
+// `weight` is a CudaWeight.
+absl::Status Embed(Device& device, const EmbedArgs& args);
+absl::Status GatherRows(Device& device, const GatherRowsArgs& args);
+absl::Status CopyBlocks(Device& device, const CopyBlocksArgs& args);
+absl::Status Norm(Device& device, const NormArgs& args);
+absl::Status QkvPost(Device& device, const QkvPostArgs& args);
+absl::Status Argmax(Device& device, const ArgmaxArgs& args);
+
+// Sums before an epilogue lie in `scratch`, device memory of at least one row of float32; tokens
+// are taken as many at once as fit. `weight` is a CudaWeight of the input's dtype.
+absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch);
+
+// Attention in plain CUDA: any head_dim and block_size of the contract, no tensor cores, no plan.
+// The oracle of the fast kernels on a GPU, and what runs where they do not.
+absl::Status AttentionReference(Device& device, const PagedAttentionArgs& args);
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/status_macros.h"
+#include "kernels/cuda/attn_decode.cuh"
+#include "kernels/cuda/attn_merge.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/paged_attention.h"
+#include "kernels/ops/check.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+template <typename T>
+struct Instance {
+  int32_t head_dim, row_tiles;
+  int64_t shared_bytes;
+  void (*kernel)(AttnParams<T>);
+};
+
+template <typename T, int kHeadDim, int kRowTiles>
+constexpr Instance<T> kInstance = {kHeadDim, kRowTiles,
+                                   AttnShape<kHeadDim, kRowTiles>::kSharedBytes,
+                                   &AttnKernel<T, kHeadDim, kRowTiles>};
+
+// Every instance there is, for each of two types: 40 kernels, of 64 at most. What is not here is
+// attn_ref's.
+template <typename T>
+constexpr Instance<T> kInstances[] = {
+    kInstance<T, 32, 1>,  kInstance<T, 32, 2>,  kInstance<T, 32, 4>,  kInstance<T, 64, 1>,
+    kInstance<T, 64, 2>,  kInstance<T, 64, 4>,  kInstance<T, 80, 1>,  kInstance<T, 80, 2>,
+    kInstance<T, 80, 4>,  kInstance<T, 96, 1>,  kInstance<T, 96, 2>,  kInstance<T, 96, 4>,
+    kInstance<T, 112, 1>, kInstance<T, 112, 2>, kInstance<T, 112, 4>, kInstance<T, 128, 1>,
+    kInstance<T, 128, 2>, kInstance<T, 128, 4>, kInstance<T, 256, 2>, kInstance<T, 256, 4>,
+};
+
+template <typename T>
+const Instance<T>* Find(int64_t head_dim, int32_t row_tiles) {
+  for (const Instance<T>& instance : kInstances<T>) {
+    if (instance.head_dim == head_dim && instance.row_tiles == row_tiles) return &instance;
+  }
+  return nullptr;
+}
+
+bool Aligned(const void* pointer, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+absl::Status Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t), Device& device,
+                  int64_t bytes, DeviceBuffer& buffer) {
+  if (buffer.bytes() >= bytes) return absl::OkStatus();
+  ASSIGN_OR_RETURN(buffer, (device.*allocate)(std::max(bytes, 2 * buffer.bytes())));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool PagedAttentionOp::Supports(DType dtype, int64_t head_dim) {
+  // The largest row tile is there for every head_dim.
+  return (dtype == DType::kBF16 || dtype == DType::kF16) && Find<Bf16>(head_dim, 4) != nullptr;
+}
+
+absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanArgs& args) {
+  const Instance<Bf16>* const instance = Find<Bf16>(args.head_dim, 4);
+  if (instance == nullptr) {
+    return WantGot("plan", "a head_dim with a tensor core kernel", absl::StrCat(args.head_dim));
+  }
+  // Two blocks share a multiprocessor where its shared memory holds their tiles and what the driver
+  // keeps for itself.
+  const DeviceInfo& info = device_.info();
+  const int64_t blocks_per_sm =
+      std::clamp<int64_t>(info.shared_bytes_per_sm / (instance->shared_bytes + 1024), 1, 2);
+  UploadedPlan& uploaded = plans_[next_plan_];
+  RETURN_IF_ERROR(
+      uploaded.plan.Build(args, {.grid_size = static_cast<int32_t>(info.num_sms * blocks_per_sm),
+                                 .fixed_split = fixed_split_}));
+  RETURN_IF_ERROR(Upload(uploaded));
+  RETURN_IF_ERROR(Grow(&Device::Allocate, device_,
+                       int64_t{uploaded.plan.num_partial_rows()} * (args.head_dim + 1) * 4,
+                       partials_));
+  next_plan_ = 1 - next_plan_;
+  return &uploaded.plan;
+}
+
+absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
+  const CudaAttentionPlan& plan = uploaded.plan;
+  const auto padded = [](const auto& values) {
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(values[0]));
+    return (bytes + 31) / 32 * 32;
+  };
+  int64_t bytes = padded(plan.merges());
+  for (const CudaAttentionPlan::Part& part : plan.parts()) {
+    bytes += padded(part.items) + padded(part.block_starts);
+  }
+  RETURN_IF_ERROR(Grow(&Device::AllocateHost, device_, bytes, uploaded.staging));
+  RETURN_IF_ERROR(Grow(&Device::Allocate, device_, bytes, uploaded.memory));
+  int64_t offset = 0;
+  const auto place = [&]<typename V>(const std::vector<V>& values) {
+    if (!values.empty()) {
+      std::memcpy(static_cast<std::byte*>(uploaded.staging.data()) + offset, values.data(),
+                  values.size() * sizeof(V));
+    }
+    const auto* const at =
+        reinterpret_cast<const V*>(static_cast<std::byte*>(uploaded.memory.data()) + offset);
+    offset += padded(values);
+    return at;
+  };
+  uploaded.parts.clear();
+  for (const CudaAttentionPlan::Part& part : plan.parts()) {
+    const AttentionItem* const items = place(part.items);
+    uploaded.parts.push_back({items, place(part.block_starts)});
+  }
+  uploaded.merges = place(plan.merges());
+  if (bytes == 0) return absl::OkStatus();
+  return device_.CopyToDevice(uploaded.memory.data(), uploaded.staging.data(), bytes);
+}
+
+absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
+                                     const UploadedPlan* uploaded) const {
+  RETURN_IF_ERROR(Validate(args));
+  if (device_.info().compute_capability < 80) {
+    return WantGot("device", "compute capability 8.0 or above",
+                   absl::StrCat(device_.info().compute_capability));
+  }
+  if (!Supports(args.query.dtype(), args.query.dim(2))) {
+    return WantGot("query", "a dtype and head_dim with a tensor core kernel",
+                   args.query.ToString());
+  }
+  RETURN_IF_ERROR(CheckSameDType("kv_cache", args.kv_cache, args.query));
+  const int64_t block_size = args.kv_cache.dim(3);
+  if (block_size < 16 || block_size > 128 ||
+      !std::has_single_bit(static_cast<uint64_t>(block_size))) {
+    return WantGot("kv_cache", "block_size 16|32|64|128", absl::StrCat(block_size));
+  }
+  if (!Aligned(args.kv_cache.raw(), 16) || args.kv_cache.row_stride() % 8 != 0 ||
+      !Aligned(args.query.raw(), 4) || !Aligned(args.out.raw(), 8)) {
+    return WantGot("kv_cache", "blocks aligned to 16 bytes, out to 8 and query to 4", "others");
+  }
+  if (!std::isfinite(args.scale) || !std::isfinite(args.soft_cap)) {
+    return WantGot("scale", "finite scale and soft_cap",
+                   absl::StrCat(args.scale, " and ", args.soft_cap));
+  }
+  if (uploaded == nullptr) return WantGot("plan", "one of the last two of Plan", "another");
+  const CudaAttentionPlan& plan = uploaded->plan;
+  if (plan.num_heads() != args.query.dim(1) || plan.num_kv_heads() != args.kv_cache.dim(2) ||
+      plan.head_dim() != args.query.dim(2) || plan.window() != args.window ||
+      plan.num_seqs() != args.block_table.dim(0) || plan.num_tokens() != args.query.dim(0)) {
+    return WantGot("plan",
+                   absl::StrCat("one for ", plan.num_tokens(), " tokens of ", plan.num_seqs(),
+                                " sequences, heads ", plan.num_heads(), "/", plan.num_kv_heads(),
+                                " of ", plan.head_dim(), ", window ", plan.window()),
+                   absl::StrCat("query ", args.query.ToString(), ", kv_cache ",
+                                args.kv_cache.ToString(), ", window ", args.window));
+  }
+  for (int64_t seq = 0; seq < plan.num_seqs(); ++seq) {
+    if (plan.query_len(seq) > 0 && plan.context_len(seq) > args.block_table.dim(1) * block_size) {
+      return WantGot(
+          "block_table",
+          absl::StrCat("blocks for ", plan.context_len(seq), " tokens of sequence ", seq),
+          args.block_table.ToString());
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
+                                         const UploadedPlan& uploaded) {
+  const CudaAttentionPlan& plan = uploaded.plan;
+  const int64_t block_size = args.kv_cache.dim(3), head_dim = plan.head_dim();
+  const int32_t group = plan.num_heads() / plan.num_kv_heads();
+  float* const partial_out = static_cast<float*>(partials_.data());
+  float* const partial_lse = partial_out + plan.num_partial_rows() * head_dim;
+  AttnParams<T> params = {
+      .out = args.out.data<T>(),
+      .query = args.query.data<T>(),
+      .kv = args.kv_cache.data<T>(),
+      .block_table = args.block_table.data<int32_t>(),
+      .query_starts = args.query_starts.data<int32_t>(),
+      .slopes = args.alibi_slopes.data<float>(),
+      .sinks = args.sinks.data<float>(),
+      .items = nullptr,
+      .block_starts = nullptr,
+      .partial_out = partial_out,
+      .partial_lse = partial_lse,
+      .block_stride = args.kv_cache.row_stride(),
+      .value_offset = plan.num_kv_heads() * block_size * head_dim,
+      .head_stride = block_size * head_dim,
+      .num_heads = plan.num_heads(),
+      .group = group,
+      .log2_block_size = std::countr_zero(static_cast<uint64_t>(block_size)),
+      .max_blocks = static_cast<int>(args.block_table.dim(1)),
+      .window = args.window > 0 ? args.window : std::numeric_limits<int>::max(),
+      .scale = args.soft_cap > 0.0f ? args.scale / args.soft_cap : args.scale * kLog2E,
+      .soft_cap = args.soft_cap};
+  for (size_t i = 0; i < plan.parts().size(); ++i) {
+    const CudaAttentionPlan::Part& part = plan.parts()[i];
+    const Instance<T>* const instance = Find<T>(head_dim, part.row_tiles);
+    params.items = uploaded.parts[i].items;
+    params.block_starts = uploaded.parts[i].block_starts;
+    RETURN_IF_ERROR(Launch(device_,
+                           {.grid = {static_cast<unsigned>(part.block_starts.size() - 1)},
+                            .block = {kAttnThreads},
+                            .shared_bytes = instance->shared_bytes},
+                           instance->kernel, params));
+  }
+  if (plan.merges().empty()) return absl::OkStatus();
+  int32_t most_rows = 0;
+  for (const AttentionMerge& merge : plan.merges()) most_rows = std::max(most_rows, merge.num_rows);
+  return Launch(device_,
+                {.grid = {static_cast<unsigned>(plan.merges().size()),
+                          static_cast<unsigned>((most_rows + kMergeWarps - 1) / kMergeWarps)},
+                 .block = {32 * kMergeWarps}},
+                &AttnMergeKernel<T>,
+                {.out = params.out,
+                 .partial_out = partial_out,
+                 .partial_lse = partial_lse,
+                 .merges = uploaded.merges,
+                 .query_starts = params.query_starts,
+                 .sinks = params.sinks,
+                 .num_heads = params.num_heads,
+                 .group = group,
+                 .head_dim = plan.head_dim()});
+}
+
+absl::Status PagedAttentionOp::Run(const PagedAttentionArgs& args) {
+  const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const UploadedPlan& uploaded) {
+    return &uploaded.plan == args.plan;
+  });
+  const UploadedPlan* const uploaded = found == plans_.end() ? nullptr : &*found;
+  RETURN_IF_ERROR(Check(args, uploaded));
+  return args.query.dtype() == DType::kBF16 ? LaunchAll<Bf16>(args, *uploaded)
+                                            : LaunchAll<F16>(args, *uploaded);
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,60 @@
+#pragma once
+
+// The op PagedAttention (kernels/ops/paged_attention.h) on tensor cores: plans, uploads, launches.
+//
+// K and V of one (block, K|V, head) are plain [block_size, head_dim]. Weights are rounded to the
+// cache's dtype before they meet V, as every kernel on tensor cores does it; all else is float32.
+
+#include <array>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/device.h"
+#include "kernels/ops/paged_attention.h"
+
+namespace quire::kernels::cuda {
+
+class PagedAttentionOp {
+ public:
+  // `device` must outlive this. `fixed_split`: attention_plan.h.
+  explicit PagedAttentionOp(Device& device, bool fixed_split = false)
+      : device_(device), fixed_split_(fixed_split) {}
+
+  // Whether there is a kernel for query and cache of this dtype.
+  static bool Supports(DType dtype, int64_t head_dim);
+
+  // As Backend::Plan: valid until the second call after it. Enqueues the upload.
+  absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args);
+
+  // Enqueues. `args.plan` is one of the last two that Plan gave.
+  absl::Status Run(const PagedAttentionArgs& args);
+
+ private:
+  // A plan and its copy on the device.
+  struct UploadedPlan {
+    CudaAttentionPlan plan;
+    DeviceBuffer staging, memory;
+    struct Part {
+      const AttentionItem* items = nullptr;
+      const int32_t* block_starts = nullptr;
+    };
+    std::vector<Part> parts;  // as plan.parts()
+    const AttentionMerge* merges = nullptr;
+  };
+
+  absl::Status Upload(UploadedPlan& uploaded);
+  absl::Status Check(const PagedAttentionArgs& args, const UploadedPlan* uploaded) const;
+  template <typename T>
+  absl::Status LaunchAll(const PagedAttentionArgs& args, const UploadedPlan& uploaded);
+
+  Device& device_;
+  const bool fixed_split_;
+  std::array<UploadedPlan, 2> plans_;
+  size_t next_plan_ = 0;
+  DeviceBuffer partials_;  // of one launch and its merge; the stream keeps users apart
+};
+
+}  // namespace quire::kernels::cuda

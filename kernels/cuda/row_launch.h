@@ -1,0 +1,65 @@
+#pragma once
+
+// The host's side of kernels that walk along rows: which instance runs, with how many threads.
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "kernels/cuda/element_types.h"
+#include "kernels/dtype.h"
+#include "kernels/ops/check.h"
+#include "kernels/tensor_view.h"
+
+namespace quire::kernels::cuda {
+
+// Calls f with a value of the element type that kernels have for `dtype`, f32, f16 or bf16.
+template <typename F>
+absl::Status WithElementType(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(float{});
+    case DType::kF16:
+      return f(F16{});
+    case DType::kBF16:
+      return f(Bf16{});
+    default:
+      return WantGot("dtype", "f32|f16|bf16", Name(dtype));
+  }
+}
+
+// Calls f with the elements that a thread moves at once, as a constant: 16 bytes of `T` where rows
+// of `cols` are made of them, else one.
+template <typename T, typename F>
+absl::Status WithVectorOf(int64_t cols, F f) {
+  constexpr int kVector = 16 / sizeof(T);
+  if (cols % kVector == 0) return f(std::integral_constant<int, kVector>{});
+  return f(std::integral_constant<int, 1>{});
+}
+
+// Tensors read or written in vectors of 16 bytes start at a multiple of that. Absent ones pass.
+inline absl::Status CheckAligned(
+    std::initializer_list<std::pair<std::string_view, const TensorView*>> tensors) {
+  for (const auto& [what, tensor] : tensors) {
+    const uintptr_t offset = reinterpret_cast<uintptr_t>(tensor->raw()) % 16;
+    if (offset == 0) continue;
+    return WantGot(what, "memory at a multiple of 16 bytes", absl::StrCat(offset, " past one"));
+  }
+  return absl::OkStatus();
+}
+
+constexpr int kMaxRowThreads = 256;
+
+// Threads for one row, whole warps, by its length alone: so is then the order of its sums.
+inline unsigned RowThreads(int64_t cols, int elements_per_thread) {
+  const int64_t threads = (cols / elements_per_thread + 31) / 32 * 32;
+  return static_cast<unsigned>(std::clamp<int64_t>(threads, 32, kMaxRowThreads));
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,182 @@
+#include "kernels/cuda/attention_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <rapidcheck.h>
+#include <tuple>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+struct Lengths {
+  std::vector<int32_t> context, query;
+  AttentionPlanArgs shape;
+
+  AttentionPlanArgs Args() const {
+    AttentionPlanArgs args = shape;
+    args.context_lens = context;
+    args.query_lens = query;
+    return args;
+  }
+};
+
+Lengths AnyLengths() {
+  Lengths lengths;
+  const int32_t num_seqs = *rc::gen::inRange(1, 12);
+  for (int32_t i = 0; i < num_seqs; ++i) {
+    lengths.query.push_back(*rc::gen::oneOf(rc::gen::just(1), rc::gen::inRange(0, 90)));
+    lengths.context.push_back(
+        lengths.query.back() +
+        *rc::gen::oneOf(rc::gen::inRange(0, 200), rc::gen::resize(100, rc::gen::inRange(0, 5000))));
+  }
+  lengths.shape.num_kv_heads = *rc::gen::inRange(1, 4);
+  lengths.shape.num_heads = lengths.shape.num_kv_heads * *rc::gen::element(1, 3, 4, 8, 32, 71);
+  lengths.shape.head_dim = *rc::gen::element(64, 128, 256);
+  lengths.shape.window = *rc::gen::element(0, 0, 1, 100, 2000);
+  return lengths;
+}
+
+int64_t Tiles(const AttentionItem& item, int32_t head_dim) {
+  const int32_t keys = AttentionTileKeys(head_dim);
+  return (item.key_end + keys - 1) / keys - item.key_begin / keys;
+}
+
+TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
+  EXPECT_TRUE(rc::check([] {
+    const Lengths lengths = AnyLengths();
+    CudaAttentionPlan plan;
+    RC_ASSERT(plan.Build(lengths.Args(), {.grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264),
+                                          .fixed_split = *rc::gen::arbitrary<bool>()})
+                  .ok());
+    // Rows tile by tile, keys of a tile in order; each partial row has one writer.
+    using Unit = std::tuple<int32_t, int32_t, int32_t>;  // seq, kv_head, first_row
+    std::map<Unit, std::vector<AttentionItem>> units;
+    std::vector<int> writers(static_cast<size_t>(plan.num_partial_rows()));
+    for (const CudaAttentionPlan::Part& part : plan.parts()) {
+      RC_ASSERT(part.block_starts.front() == 0);
+      RC_ASSERT(part.block_starts.back() == static_cast<int32_t>(part.items.size()));
+      for (size_t b = 1; b < part.block_starts.size(); ++b) {
+        RC_ASSERT(part.block_starts[b - 1] < part.block_starts[b]);
+      }
+      for (const AttentionItem& item : part.items) {
+        RC_ASSERT(item.num_rows > 0 && item.num_rows <= 16 * part.row_tiles);
+        units[{item.seq, item.kv_head, item.first_row}].push_back(item);
+        for (int32_t row = 0; item.partial >= 0 && row < item.num_rows; ++row) {
+          ++writers.at(static_cast<size_t>(item.partial + row));
+        }
+      }
+    }
+    RC_ASSERT(std::all_of(writers.begin(), writers.end(), [](int n) { return n == 1; }));
+    const int32_t group = lengths.shape.num_heads / lengths.shape.num_kv_heads;
+    size_t seen = 0, split = 0;
+    for (size_t seq = 0; seq < lengths.query.size(); ++seq) {
+      const int32_t start = lengths.context[seq] - lengths.query[seq];
+      for (int32_t kv_head = 0; kv_head < lengths.shape.num_kv_heads; ++kv_head) {
+        for (int32_t row = 0; row < lengths.query[seq] * group; ++seen) {
+          const auto found = units.find({static_cast<int32_t>(seq), kv_head, row});
+          RC_ASSERT(found != units.end());
+          const std::vector<AttentionItem>& items = found->second;
+          const int32_t last_row = row + items.front().num_rows - 1;
+          int32_t key = items.front().key_begin;
+          // All that the first row's window and the last row's position show, nothing before.
+          const int32_t window = lengths.shape.window;
+          RC_ASSERT(key == (window == 0 ? 0 : std::max(0, start + row / group - window + 1)));
+          for (const AttentionItem& item : items) {
+            RC_ASSERT(item.key_begin == key && item.key_end > key);
+            RC_ASSERT(item.first_position == start);
+            key = item.key_end;
+          }
+          RC_ASSERT(key == start + last_row / group + 1);
+          RC_ASSERT((items.size() > 1) == (items.front().partial >= 0));
+          split += items.size() > 1;
+          row = last_row + 1;
+        }
+      }
+    }
+    RC_ASSERT(seen == units.size());
+    RC_ASSERT(split == plan.merges().size());
+    for (const AttentionMerge& merge : plan.merges()) {
+      const auto& items = units.at({merge.seq, merge.kv_head, merge.first_row});
+      RC_ASSERT(static_cast<size_t>(merge.num_items) == items.size());
+      for (size_t i = 0; i < items.size(); ++i) {
+        RC_ASSERT(items[i].partial == merge.partial + static_cast<int32_t>(i) * merge.num_rows);
+      }
+    }
+  }));
+}
+
+TEST(CudaAttentionPlanTest, NoBlockHasMoreThanItsEqualShare) {
+  EXPECT_TRUE(rc::check([] {
+    const Lengths lengths = AnyLengths();
+    const int32_t grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264);
+    CudaAttentionPlan plan;
+    RC_ASSERT(plan.Build(lengths.Args(), {.grid_size = grid_size}).ok());
+    for (const CudaAttentionPlan::Part& part : plan.parts()) {
+      int64_t total = 0, most = 0;
+      for (size_t b = 1; b < part.block_starts.size(); ++b) {
+        int64_t tiles = 0;
+        for (int32_t i = part.block_starts[b - 1]; i < part.block_starts[b]; ++i) {
+          tiles += Tiles(part.items[static_cast<size_t>(i)], lengths.shape.head_dim);
+        }
+        total += tiles;
+        most = std::max(most, tiles);
+      }
+      RC_ASSERT(part.block_starts.size() - 1 <= static_cast<size_t>(grid_size));
+      RC_ASSERT(most <= std::max<int64_t>((total + grid_size - 1) / grid_size, kMinRangeTiles));
+    }
+  }));
+}
+
+TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
+  EXPECT_TRUE(rc::check([] {
+    const Lengths batch = AnyLengths();
+    const auto seq = *rc::gen::inRange<size_t>(0, batch.query.size());
+    Lengths alone = batch;
+    alone.query = {batch.query[seq]};
+    alone.context = {batch.context[seq]};
+    const auto cuts = [](const Lengths& lengths, int32_t of, int32_t grid_size) {
+      CudaAttentionPlan plan;
+      RC_ASSERT(plan.Build(lengths.Args(), {.grid_size = grid_size, .fixed_split = true}).ok());
+      std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, bool>> result;
+      for (const CudaAttentionPlan::Part& part : plan.parts()) {
+        RC_ASSERT(part.block_starts.size() - 1 <= static_cast<size_t>(grid_size));
+        for (const AttentionItem& item : part.items) {
+          if (item.seq != of) continue;
+          result.emplace_back(part.row_tiles, item.kv_head, item.first_row, item.key_begin,
+                              item.key_end, item.partial >= 0);
+        }
+      }
+      return result;
+    };
+    RC_ASSERT(cuts(batch, static_cast<int32_t>(seq), *rc::gen::element(1, 2, 3, 7, 40, 264)) ==
+              cuts(alone, 0, *rc::gen::element(1, 2, 3, 7, 40, 264)));
+  }));
+}
+
+TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
+  const std::vector<int32_t> lens = {4}, longer = {5}, two = {1, 1};
+  AttentionPlanArgs args{
+      .context_lens = lens, .query_lens = lens, .num_heads = 4, .num_kv_heads = 2, .head_dim = 64};
+  CudaAttentionPlan plan;
+  EXPECT_TRUE(plan.Build(args, {}).ok());
+  EXPECT_EQ(plan.Build(args, {.grid_size = 0}).code(), absl::StatusCode::kInvalidArgument);
+  const auto message = [&](AttentionPlanArgs bad) {
+    const absl::Status status = plan.Build(bad, {});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  AttentionPlanArgs bad = args;
+  bad.num_kv_heads = 3;
+  EXPECT_EQ(message(bad), "plan: want num_heads a positive multiple of num_kv_heads, got 4 and 3");
+  bad = args;
+  bad.query_lens = longer;
+  EXPECT_EQ(message(bad), "plan: want a query_len in [0, 4], got 5");
+  bad.query_lens = two;
+  EXPECT_EQ(message(bad), "plan: want 1 query_lens, got 2");
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda

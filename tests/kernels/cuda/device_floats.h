@@ -1,0 +1,78 @@
+#pragma once
+
+// Floating-point numbers of any dtype on a device.
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "kernels/cuda/device.h"
+#include "kernels/dtype.h"
+#include "kernels/float16.h"
+#include "kernels/tensor_view.h"
+#include "tests/kernels/cuda/device_testing.h"
+
+namespace quire::testing {
+
+inline constexpr kernels::DType kFloats[] = {kernels::DType::kF32, kernels::DType::kF16,
+                                             kernels::DType::kBF16};
+
+// Half the distance between neighbours, relative: what one rounding to the dtype costs.
+inline double Rounding(kernels::DType dtype) {
+  if (dtype == kernels::DType::kF32) return 0x1p-24;
+  return dtype == kernels::DType::kF16 ? 0x1p-11 : 0x1p-8;
+}
+
+inline std::vector<uint8_t> Encode(kernels::DType dtype, const std::vector<float>& values) {
+  std::vector<uint8_t> bytes(values.size() * static_cast<size_t>(kernels::SizeOf(dtype)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == kernels::DType::kF32) {
+      reinterpret_cast<float*>(bytes.data())[i] = values[i];
+    } else {
+      reinterpret_cast<uint16_t*>(bytes.data())[i] = dtype == kernels::DType::kF16
+                                                         ? kernels::F32ToF16(values[i])
+                                                         : kernels::F32ToBf16(values[i]);
+    }
+  }
+  return bytes;
+}
+
+inline std::vector<float> Decode(kernels::DType dtype, const std::vector<uint8_t>& bytes) {
+  std::vector<float> values(bytes.size() / static_cast<size_t>(kernels::SizeOf(dtype)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == kernels::DType::kF32) {
+      values[i] = reinterpret_cast<const float*>(bytes.data())[i];
+    } else {
+      const uint16_t bits = reinterpret_cast<const uint16_t*>(bytes.data())[i];
+      values[i] =
+          dtype == kernels::DType::kF16 ? kernels::F16ToF32(bits) : kernels::Bf16ToF32(bits);
+    }
+  }
+  return values;
+}
+
+// Numbers of any dtype on a device; `values` is what they are there.
+class DeviceFloats {
+ public:
+  DeviceFloats(kernels::cuda::Device& device, kernels::DType dtype,
+               const std::vector<float>& numbers)
+      : dtype_(dtype), array_(device, Encode(dtype, numbers)) {
+    values = Decode(dtype, Encode(dtype, numbers));
+  }
+  // Undefined: NaN.
+  DeviceFloats(kernels::cuda::Device& device, kernels::DType dtype, int64_t size)
+      : dtype_(dtype), array_(device, size * kernels::SizeOf(dtype)) {}
+
+  kernels::TensorView View(std::initializer_list<int64_t> shape) {
+    return kernels::TensorView(array_.data(), dtype_, shape);
+  }
+  std::vector<float> ToHost() { return Decode(dtype_, array_.ToHost()); }
+
+  std::vector<float> values;
+
+ private:
+  kernels::DType dtype_;
+  DeviceArray<uint8_t> array_;
+};
+
+}  // namespace quire::testing

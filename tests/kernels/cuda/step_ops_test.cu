@@ -1,0 +1,342 @@
+// The ops of a step but attention, against plain loops, in three orders of threads.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/ops.h"
+#include "tests/kernels/cuda/device_floats.h"
+#include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/kernel_testing.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+using testing::Decode;
+using testing::DeviceArray;
+using testing::DeviceFloats;
+using ::testing::ElementsAre;
+using testing::Encode;
+using ::testing::HasSubstr;
+using testing::kAllThreadOrders;
+using testing::kFloats;
+using testing::Normal;
+using testing::Rounding;
+using testing::ThreadOrder;
+
+constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+
+class StepOpsTest : public ::testing::TestWithParam<ThreadOrder> {
+ protected:
+  const std::unique_ptr<Device> device_ = testing::MakeDevice(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Orders, StepOpsTest, ::testing::ValuesIn(kAllThreadOrders));
+
+CudaWeight MakeWeight(Device& device, DType dtype, int64_t rows, int64_t cols,
+                      const std::vector<float>& values) {
+  const std::vector<uint8_t> bytes = Encode(dtype, values);
+  DeviceBuffer memory = *device.Allocate(static_cast<int64_t>(bytes.size()));
+  EXPECT_TRUE(device.CopyToDevice(memory.data(), bytes.data(), memory.bytes()).ok());
+  return CudaWeight(std::move(memory), dtype, rows, cols);
+}
+
+TEST_P(StepOpsTest, EmbedScalesRowsAndGivesNanForUnknownIds) {
+  for (const DType table : kFloats) {
+    for (const DType dtype : kFloats) {
+      for (const int64_t cols : {40, 11}) {
+        const CudaWeight weight = MakeWeight(*device_, table, 5, cols, Normal(1, 5 * cols));
+        const std::vector<float> values = Decode(table, Encode(table, Normal(1, 5 * cols)));
+        DeviceArray<int32_t> ids(*device_, std::vector<int32_t>{4, 0, 5, 4, -1});
+        DeviceFloats out(*device_, dtype, 5 * cols);
+        ASSERT_TRUE(Embed(*device_, {.out = out.View({5, cols}),
+                                     .token_ids = TensorView(ids.data(), DType::kI32, {5}),
+                                     .weight = &weight,
+                                     .scale = 1.5f})
+                        .ok());
+        const std::vector<float> got = out.ToHost();
+        for (int64_t i = 0; i < cols; ++i) {
+          const auto want = [&](int64_t row) {
+            return Decode(dtype, Encode(dtype, {values[row * cols + i] * 1.5f}))[0];
+          };
+          ASSERT_EQ(got[i], want(4));
+          ASSERT_EQ(got[cols + i], want(0));
+          ASSERT_TRUE(std::isnan(got[2 * cols + i]));
+          ASSERT_EQ(got[3 * cols + i], want(4));
+          ASSERT_TRUE(std::isnan(got[4 * cols + i]));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StepOpsTest, GatherRowsTakesRowsInAnyOrder) {
+  for (const DType dtype : kFloats) {
+    for (const int64_t cols : {1, 7, 600}) {
+      DeviceFloats input(*device_, dtype, Normal(1, 4 * cols)), out(*device_, dtype, 4 * cols);
+      DeviceArray<int32_t> rows(*device_, std::vector<int32_t>{3, 0, 4, 3});
+      ASSERT_TRUE(GatherRows(*device_, {.out = out.View({4, cols}),
+                                        .input = input.View({4, cols}),
+                                        .rows = TensorView(rows.data(), DType::kI32, {4})})
+                      .ok());
+      const std::vector<float> got = out.ToHost();
+      for (int64_t i = 0; i < cols; ++i) {
+        ASSERT_EQ(got[i], input.values[3 * cols + i]);
+        ASSERT_EQ(got[cols + i], input.values[i]);
+        ASSERT_TRUE(std::isnan(got[2 * cols + i]));
+        ASSERT_EQ(got[3 * cols + i], input.values[3 * cols + i]);
+      }
+    }
+  }
+}
+
+TEST_P(StepOpsTest, CopyBlocksCopiesWholeBlocksAndNothingElse) {
+  // More than one launch's worth of copies, blocks of several parts, and of odd words.
+  for (const auto& [elements, num_copies] : {std::pair<int64_t, int32_t>{33, 300}, {9000, 2}}) {
+    const int64_t num_blocks = 2 * num_copies + 1;
+    DeviceFloats cache(*device_, DType::kF16, Normal(1, num_blocks * elements));
+    std::vector<float> want = cache.values;
+    std::vector<BlockCopy> copies;
+    for (int32_t i = 0; i < num_copies; ++i) {
+      copies.push_back({.source = 2 * i, .destination = 2 * i + 1});
+      std::copy_n(want.begin() + 2 * i * elements, elements, want.begin() + (2 * i + 1) * elements);
+    }
+    const TensorView blocks = cache.View({num_blocks, elements});
+    ASSERT_TRUE(CopyBlocks(*device_, {.blocks = blocks, .copies = copies}).ok());
+    EXPECT_EQ(cache.ToHost(), want);
+  }
+}
+
+TEST_P(StepOpsTest, NormAgreesWithDoubles) {
+  constexpr int64_t kRows = 3;
+  for (const NormKind kind : {NormKind::kRmsNorm, NormKind::kLayerNorm}) {
+    for (const DType dtype : kFloats) {
+      for (const int64_t size : {1, 7, 100, 2304}) {
+        SCOPED_TRACE(size);
+        DeviceFloats input(*device_, dtype, Normal(1, kRows * size, 3.0f));
+        DeviceFloats weight(*device_, DType::kF32, Normal(2, size));
+        DeviceFloats bias(*device_, DType::kF32, Normal(3, size));
+        DeviceFloats out(*device_, dtype, kRows * size);
+        NormArgs args{.out = out.View({kRows, size}),
+                      .input = input.View({kRows, size}),
+                      .weight = weight.View({size}),
+                      .bias = bias.View({size}),
+                      .kind = kind};
+        ASSERT_TRUE(Norm(*device_, args).ok());
+        const std::vector<float> got = out.ToHost();
+        args.out = args.input;
+        ASSERT_TRUE(Norm(*device_, args).ok());
+        EXPECT_EQ(input.ToHost(), got) << "in place";
+
+        for (int64_t r = 0; r < kRows; ++r) {
+          const float* x = input.values.data() + r * size;
+          double mean = 0.0, squares = 0.0, largest = 0.0;
+          if (kind == NormKind::kLayerNorm) {
+            for (int64_t i = 0; i < size; ++i) mean += x[i] / static_cast<double>(size);
+          }
+          for (int64_t i = 0; i < size; ++i) {
+            squares += (x[i] - mean) * (x[i] - mean);
+            largest = std::max(largest, std::abs(double{x[i]}));
+          }
+          const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(size) + 1e-5);
+          // A thread adds at most size / 32 + 8 elements one after another, then two trees of 5;
+          // the mean's error is of the largest element's size. One rounding on store.
+          const double relative = (static_cast<double>(size) / 32 + 24) * kEpsilon;
+          for (int64_t i = 0; i < size; ++i) {
+            const double want = (x[i] - mean) * inverse * weight.values[i] + bias.values[i];
+            const double bound =
+                relative *
+                    ((std::abs(double{x[i]}) + (kind == NormKind::kLayerNorm ? largest : 0)) *
+                         inverse * std::abs(weight.values[i]) * (1 + largest * inverse) +
+                     std::abs(bias.values[i])) +
+                Rounding(dtype) * std::abs(want);
+            ASSERT_NEAR(got[r * size + i], want, 1.01 * bound + 1e-7) << r << " " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StepOpsTest, ArgmaxTakesTheFirstOfEqualsAndNeverNan) {
+  constexpr int64_t kCols = 300;
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> values = Normal(1, 5 * kCols);
+  values[0 * kCols + 299] = 9.0f;
+  values[1 * kCols + 33] = values[1 * kCols + 257] = values[1 * kCols + 65] = 9.0f;
+  values[2 * kCols + 0] = values[2 * kCols + 150] = nan;
+  values[2 * kCols + 151] = 9.0f;
+  std::fill_n(values.begin() + 3 * kCols, kCols, nan);
+  std::fill_n(values.begin() + 4 * kCols, kCols, -infinity);
+  DeviceFloats input(*device_, DType::kF32, values);
+  DeviceArray<int32_t> out(*device_, 5);
+  ASSERT_TRUE(Argmax(*device_, {.out = TensorView(out.data(), DType::kI32, {5}),
+                                .values = input.View({5, kCols})})
+                  .ok());
+  EXPECT_THAT(out.ToHost(), ElementsAre(299, 33, 151, 0, 0));
+}
+
+TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
+  constexpr int64_t kTokens = 5, kCols = 24;
+  for (const DType dtype : kFloats) {
+    for (const Activation activation : {Activation::kNone, Activation::kSiluMul}) {
+      for (const int64_t outputs : {16, 6}) {
+        const bool silu_mul = activation == Activation::kSiluMul;
+        const int64_t rows = silu_mul ? 2 * outputs : outputs;
+        DeviceFloats input(*device_, dtype, Normal(1, kTokens * kCols));
+        DeviceFloats bias(*device_, DType::kF32, Normal(2, rows));
+        DeviceFloats out(*device_, dtype, Normal(3, kTokens * outputs));  // the residual, too
+        const std::vector<float> w = Decode(dtype, Encode(dtype, Normal(4, rows * kCols)));
+        const CudaWeight weight = MakeWeight(*device_, dtype, rows, kCols, w);
+        const DeviceBuffer scratch = *device_->Allocate(2 * rows * 4 + 4);  // two tokens at once
+        const TensorView view = out.View({kTokens, outputs});
+        ASSERT_TRUE(Linear(*device_,
+                           {.out = view,
+                            .input = input.View({kTokens, kCols}),
+                            .weight = &weight,
+                            .bias = bias.View({rows}),
+                            .residual = view,
+                            .activation = activation},
+                           scratch)
+                        .ok());
+        const std::vector<float> got = out.ToHost();
+        for (int64_t t = 0; t < kTokens; ++t) {
+          for (int64_t i = 0; i < outputs; ++i) {
+            double error = 0.0;  // of the larger of the sums that go into it
+            const auto product = [&](int64_t row) {
+              double sum = bias.values[row], magnitude = std::abs(sum);
+              for (int64_t k = 0; k < kCols; ++k) {
+                const double term = double{input.values[t * kCols + k]} * w[row * kCols + k];
+                sum += term;
+                magnitude += std::abs(term);
+              }
+              error = std::max(error, (kCols + 2) * kEpsilon * magnitude);
+              return sum;
+            };
+            double want = product(i), bound = error;
+            if (silu_mul) {
+              const double gate = want, up = product(outputs + i);
+              want = gate / (1 + std::exp(-gate)) * up;
+              // Silu's slope stays below 1.1.
+              bound = 1.1 * error * std::abs(up) + error * std::abs(gate) +
+                      8 * kEpsilon * std::abs(want);
+            }
+            const double residual = out.values[t * outputs + i];
+            want += residual;
+            bound +=
+                kEpsilon * (std::abs(want) + std::abs(residual)) + Rounding(dtype) * std::abs(want);
+            ASSERT_NEAR(got[t * outputs + i], want, 1.01 * bound) << t << " " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StepOpsTest, QkvPostRotatesAndWritesSlotsAndNothingElse) {
+  constexpr int64_t kTokens = 3, kHeads = 3, kKvHeads = 2, kBlockSize = 4, kBlocks = 3;
+  const std::vector<int32_t> positions = {5, 0, 2};
+  const std::vector<int64_t> slots = {9, -1, 2};  // the second token is written nowhere
+  for (const RopeLayout layout :
+       {RopeLayout::kNone, RopeLayout::kInterleaved, RopeLayout::kHalfSplit}) {
+    for (const DType dtype : kFloats) {
+      for (const int64_t head_dim : {8, 24}) {
+        const int64_t rope_dim = head_dim == 24 ? 16 : head_dim, half = rope_dim / 2;
+        const DType cache_dtype = dtype == DType::kF32 ? DType::kF16 : dtype;
+        const int64_t block = 2 * kKvHeads * kBlockSize * head_dim, stride = 2 * block;
+        const int64_t row = (kHeads + 2 * kKvHeads) * head_dim;
+        DeviceFloats qkv(*device_, dtype, Normal(1, kTokens * row));
+        DeviceFloats table(*device_, DType::kF32, Normal(2, 6 * rope_dim));
+        DeviceFloats query(*device_, dtype, kTokens * kHeads * head_dim);
+        DeviceFloats cache(*device_, cache_dtype, kBlocks * stride);
+        DeviceArray<int32_t> position(*device_, positions);
+        DeviceArray<int64_t> slot(*device_, slots);
+        ASSERT_TRUE(
+            QkvPost(*device_, {.query = query.View({kTokens, kHeads, head_dim}),
+                               .kv_cache = cache.View({kBlocks, 2, kKvHeads, kBlockSize, head_dim})
+                                               .WithRowStride(stride),
+                               .qkv = qkv.View({kTokens, row}),
+                               .positions = TensorView(position.data(), DType::kI32, {kTokens}),
+                               .slot_mapping = TensorView(slot.data(), DType::kI64, {kTokens}),
+                               .rope_table = table.View({6, half, 2}),
+                               .rope_layout = layout})
+                .ok());
+        const std::vector<float> got_query = query.ToHost(), got_cache = cache.ToHost();
+        std::vector<bool> written(got_cache.size());
+        for (int64_t t = 0; t < kTokens; ++t) {
+          for (int64_t h = 0; h < kHeads + 2 * kKvHeads; ++h) {
+            const float* x = qkv.values.data() + t * row + h * head_dim;
+            std::vector<double> want(x, x + head_dim), bound(static_cast<size_t>(head_dim));
+            for (int64_t i = 0; i < half && layout != RopeLayout::kNone && h < kHeads + kKvHeads;
+                 ++i) {
+              const int64_t a = layout == RopeLayout::kInterleaved ? 2 * i : i;
+              const int64_t b = layout == RopeLayout::kInterleaved ? 2 * i + 1 : i + half;
+              const float* angle = table.values.data() + (positions[t] * half + i) * 2;
+              want[a] = double{x[a]} * angle[0] - double{x[b]} * angle[1];
+              want[b] = double{x[a]} * angle[1] + double{x[b]} * angle[0];
+              // One product and one fma round.
+              bound[a] = bound[b] = kEpsilon * (std::abs(x[a]) + std::abs(x[b])) *
+                                    (std::abs(angle[0]) + std::abs(angle[1]));
+            }
+            if (h >= kHeads && slots[t] < 0) continue;
+            const int64_t kv_head = h - kHeads;  // K's, then V's
+            const int64_t at = h < kHeads
+                                   ? (t * kHeads + h) * head_dim
+                                   : slots[t] / kBlockSize * stride +
+                                         (kv_head * kBlockSize + slots[t] % kBlockSize) * head_dim;
+            for (int64_t d = 0; d < head_dim; ++d) {
+              const float got = h < kHeads ? got_query[at + d] : got_cache[at + d];
+              const double rounding = Rounding(h < kHeads ? dtype : cache_dtype);
+              // The smallest f16 numbers lie 2^-24 apart.
+              ASSERT_NEAR(got, want[d], 1.01 * (bound[d] + rounding * std::abs(want[d])) + 0x1p-25)
+                  << t << " " << h << " " << d;
+              if (h >= kHeads) written[at + d] = true;
+            }
+          }
+        }
+        for (size_t i = 0; i < written.size(); ++i) {
+          ASSERT_EQ(std::isnan(got_cache[i]), !written[i]) << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(StepOpsRefusalTest, NamesWhatItCannotDo) {
+  const auto device = testing::MakeDevice();
+  DeviceFloats x(*device, DType::kF32, Normal(1, 64));
+  NormArgs norm{.out = x.View({2, 8}), .input = x.View({2, 8}), .weight = x.View({7})};
+  EXPECT_THAT(std::string(Norm(*device, norm).message()),
+              HasSubstr("weight: want f32 [8], got f32 [7]"));
+  norm.weight = TensorView(x.View({64}).data<float>() + 1, DType::kF32, {8});
+  EXPECT_THAT(std::string(Norm(*device, norm).message()),
+              HasSubstr("weight: want memory at a multiple of 16 bytes, got 4 past one"));
+
+  const CudaWeight weight = MakeWeight(*device, DType::kBF16, 4, 8, Normal(1, 32));
+  LinearArgs linear{.out = x.View({2, 4}), .input = x.View({2, 8}), .weight = &weight};
+  EXPECT_THAT(std::string(Linear(*device, linear, {}).message()),
+              HasSubstr("input: want bf16, as the weight, got f32"));
+  const CudaWeight wide = MakeWeight(*device, DType::kF32, 4, 8, Normal(1, 32));
+  linear.weight = &wide;
+  linear.residual = linear.out;
+  const DeviceBuffer scratch = *device->Allocate(12);
+  EXPECT_THAT(std::string(Linear(*device, linear, scratch).message()),
+              HasSubstr("weight: want at most 3 rows, got 4"));
+
+  DeviceArray<int64_t> slots(*device, std::vector<int64_t>{0});
+  EXPECT_THAT(
+      std::string(QkvPost(*device, {.query = x.View({1, 1, 3}),
+                                    .kv_cache = x.View({1, 2, 1, 2, 3}),
+                                    .qkv = x.View({1, 9}),
+                                    .slot_mapping = TensorView(slots.data(), DType::kI64, {1})})
+                      .message()),
+      HasSubstr("query: want an even head_dim on CUDA, got 3"));
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda
