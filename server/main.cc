@@ -89,9 +89,10 @@ void LogReady(const engine::Engine& engine, const GrpcServer& server, const Admi
 void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const OpenCalls& calls,
                   GrpcServer& server) {
   const absl::Time deadline = absl::Now() + config.drain_timeout;
+  server.Drain();
+  // After it: who reads this may rely on it.
   Log(LogLevel::kInfo, "server", "draining",
       {{"open_calls", calls.Get()}, {"timeout", absl::FormatDuration(config.drain_timeout)}});
-  server.Drain();
   const absl::Status idle = engine.WaitIdle(config.drain_timeout);
   const bool done = idle.ok() && calls.WaitUntilNone(deadline);
   if (!done) {
