@@ -48,8 +48,6 @@ void __asan_unpoison_memory_region(const volatile void* address, size_t bytes);
 namespace quire::kernels::cuda::emulator {
 
 #if defined(QUIRE_EMULATOR_TSAN)
-inline constexpr bool kThreadSanitizer = true;
-
 // What happened before a Release of an address happens before what follows its Acquire.
 inline void TsanAcquire(const void* address) { __tsan_acquire(const_cast<void*>(address)); }
 inline void TsanRelease(const void* address) { __tsan_release(const_cast<void*>(address)); }
@@ -61,8 +59,6 @@ inline void TsanWrite(void* address, size_t bytes) { __tsan_write_range(address,
 inline void TsanIgnoreBegin() { __tsan_ignore_thread_begin(); }
 inline void TsanIgnoreEnd() { __tsan_ignore_thread_end(); }
 #else
-inline constexpr bool kThreadSanitizer = false;
-
 inline void TsanAcquire(const void*) {}
 inline void TsanRelease(const void*) {}
 inline void TsanRead(const void*, size_t) {}
@@ -75,15 +71,18 @@ inline void TsanIgnoreEnd() {}
 class EmulatorsOwn {
  public:
   EmulatorsOwn() {
-    if (kThreadSanitizer && depth_++ == 0) TsanIgnoreBegin();
+    TsanIgnoreBegin();
+    ++depth_;
   }
   ~EmulatorsOwn() {
-    if (kThreadSanitizer && --depth_ == 0) TsanIgnoreEnd();
+    --depth_;
+    TsanIgnoreEnd();
   }
   EmulatorsOwn(const EmulatorsOwn&) = delete;
   EmulatorsOwn& operator=(const EmulatorsOwn&) = delete;
 
-  // Around a switch to another fiber, which has scopes of its own: how many were open here.
+  // Around a switch to another fiber, which has scopes of its own: how many are open here. Called
+  // inside one.
   static int Leave() {
     const int depth = depth_;
     depth_ = 0;
@@ -95,21 +94,24 @@ class EmulatorsOwn {
   static inline constinit thread_local int depth_ = 0;
 };
 
-// The other way round, inside such a scope: an access that is the kernel's after all.
+// The other way round, inside such a scope: accesses that are the kernel's after all.
 class KernelsOwn {
  public:
-  KernelsOwn() : depth_(EmulatorsOwn::Leave()) {
-    if (depth_ > 0) TsanIgnoreEnd();
+  KernelsOwn() {
+    TsanIgnoreBegin();
+    depth_ = EmulatorsOwn::Leave();
+    for (int i = 0; i < depth_ + 1; ++i) TsanIgnoreEnd();
   }
   ~KernelsOwn() {
-    if (depth_ > 0) TsanIgnoreBegin();
+    for (int i = 0; i < depth_ + 1; ++i) TsanIgnoreBegin();
     EmulatorsOwn::Return(depth_);
+    TsanIgnoreEnd();
   }
   KernelsOwn(const KernelsOwn&) = delete;
   KernelsOwn& operator=(const KernelsOwn&) = delete;
 
  private:
-  const int depth_;
+  int depth_;
 };
 
 }  // namespace quire::kernels::cuda::emulator

@@ -109,6 +109,9 @@ void LoadTensor(void* target, const TensorMap& map, uint64_t* barrier, const int
   });
 }
 
-void FenceAsyncProxy() { ThreadBlock::current().shared_memory().FenceAsyncProxy(); }
+void FenceAsyncProxy() {
+  const EmulatorsOwn own;
+  ThreadBlock::current().shared_memory().FenceAsyncProxy();
+}
 
 }  // namespace quire::kernels::cuda::emulator

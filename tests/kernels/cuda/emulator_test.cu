@@ -202,7 +202,8 @@ __global__ void HandsToItsNeighbour(const __grid_constant__ Params p) {
 
 __global__ void LoadsMatrixEarly(const __grid_constant__ Params p) {
   uint32_t* const shared = DynamicShared<uint32_t>();
-  for (int i = 0; i < 4; ++i) shared[(threadIdx.x * 4 + 4 + i) % 32] = 0;
+  // Lanes 0 to 7 each fill the row of the next, of which each is to load its own.
+  for (unsigned i = 0; i < 4 && threadIdx.x < 8; ++i) shared[(threadIdx.x * 4 + 4 + i) % 32] = 0;
   if (p.variant == 1) __syncwarp();
   uint32_t r[1];
   LdMatrix(r, shared + threadIdx.x % 8 * 4);
