@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
     const auto load = [&](int step) {
       T* const k_tile = k_stages + step % kStages * Shape::kTileElements;
       T* const v_tile = v_stages + step % kStages * Shape::kTileElements;
-#pragma unroll
+// No further: the addresses of a whole tile would push the output out of registers.
+#pragma unroll 2
       for (int i = 0; i < kKeys * kChunks / kAttnThreads; ++i) {
         const int row = (i * kAttnThreads + thread) / kChunks;
         const int chunk = (i * kAttnThreads + thread) % kChunks;

@@ -275,6 +275,51 @@ TEST(CudaPagedAttentionBatchTest, WithAFixedSplitBitsDoNotDependOnTheBatch) {
   EXPECT_EQ(got, want);
 }
 
+// A cache of 9 GiB, of which the kernel touches a few blocks: an offset of 32 bits would miss them.
+TEST(CudaPagedAttentionBatchTest, ReadsBlocksBeyondTwoToThe31Elements) {
+  constexpr int64_t kElements = int64_t{1} << 32;
+  constexpr int64_t kBlockElements = 2 * 16 * 64;
+  const auto device = MakeDevice();
+  DeviceArray<uint16_t> kv(*device, kElements + 2 * kBlockElements);
+  const std::vector<uint16_t> keys(16 * 64, 0);  // every key weighs the same
+  std::vector<uint16_t> near(16 * 64), far(16 * 64);
+  for (size_t i = 0; i < near.size(); ++i) {
+    near[i] = kernels::F32ToBf16(1.0f);
+    far[i] = kernels::F32ToBf16(3.0f);
+  }
+  const std::vector<int32_t> blocks = {1, static_cast<int32_t>(kElements / kBlockElements)};
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    uint16_t* const block = kv.data() + blocks[i] * kBlockElements;
+    const std::vector<uint16_t>& values = i == 0 ? near : far;
+    ASSERT_TRUE(device->CopyToDevice(block, keys.data(), 2 * 16 * 64).ok());
+    ASSERT_TRUE(device->CopyToDevice(block + 16 * 64, values.data(), 2 * 16 * 64).ok());
+  }
+  const std::vector<int32_t> context = {32}, query_len = {1};
+  DeviceArray<uint16_t> query(*device, Normal(DType::kBF16, 64, 1)), out(*device, 64);
+  DeviceArray<int32_t> table(*device, blocks), context_lens(*device, context),
+      starts(*device, std::vector<int32_t>{0, 1});
+  PagedAttentionOp op(*device);
+  const auto plan = op.Plan({.context_lens = context,
+                             .query_lens = query_len,
+                             .num_heads = 1,
+                             .num_kv_heads = 1,
+                             .head_dim = 64});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  PagedAttentionArgs args;
+  args.out = TensorView(out.data(), DType::kBF16, {1, 1, 64});
+  args.query = TensorView(query.data(), DType::kBF16, {1, 1, 64});
+  args.kv_cache =
+      TensorView(kv.data(), DType::kBF16, {kElements / kBlockElements + 1, 2, 1, 16, 64});
+  args.block_table = TensorView(table.data(), DType::kI32, {1, 2});
+  args.context_lens = TensorView(context_lens.data(), DType::kI32, {1});
+  args.query_starts = TensorView(starts.data(), DType::kI32, {2});
+  args.scale = 1.0f;
+  args.plan = *plan;
+  const absl::Status status = op.Run(args);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_THAT(out.ToHost(), ::testing::Each(kernels::F32ToBf16(2.0f)));
+}
+
 class PagedAttentionErrorTest : public ::testing::Test {
  protected:
   // Nothing is launched, so the memory may be any.

@@ -1,0 +1,95 @@
+#include <cmath>
+
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/attn_merge.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/float16.h"
+#include "tests/kernels/cuda/device_testing.h"
+
+namespace quire::testing {
+namespace {
+
+using kernels::cuda::AttentionMerge;
+using kernels::cuda::AttnMergeParams;
+using kernels::cuda::Bf16;
+
+// Two sequences of 2 kv heads and 3 heads each, 5 tokens; one unit is in one piece and not merged.
+constexpr int kHeads = 6, kGroup = 3, kHeadDim = 80;
+
+class AttnMergeTest : public ::testing::TestWithParam<ThreadOrder> {};
+
+TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
+  const auto device = MakeDevice(GetParam());
+  const std::vector<AttentionMerge> merges = {
+      {.seq = 0, .kv_head = 1, .first_row = 0, .num_rows = 3, .partial = 0, .num_items = 3},
+      {.seq = 1, .kv_head = 0, .first_row = 4, .num_rows = 8, .partial = 9, .num_items = 2}};
+  const int num_rows = 25;
+  std::vector<float> out, lse;
+  for (int row = 0; row < num_rows; ++row) {
+    lse.push_back(static_cast<float>(row * 7 % 11) - 60.0f * static_cast<float>(row % 2));
+    for (int d = 0; d < kHeadDim; ++d) out.push_back(static_cast<float>((row * d) % 13) - 6.0f);
+  }
+  lse[1] = -INFINITY;            // a piece that saw no key
+  lse[9] = lse[17] = -INFINITY;  // a row that saw none at all
+  for (int d = 0; d < kHeadDim; ++d) out[static_cast<size_t>(kHeadDim + d)] = 0.0f;
+  const std::vector<float> sinks = {-200.0f, 1.0f, 5.0f, -1.0f, 0.0f, 9.0f};
+  for (const bool with_sinks : {false, true}) {
+    DeviceArray<float> partial_out(*device, out), partial_lse(*device, lse),
+        device_sinks(*device, sinks);
+    DeviceArray<AttentionMerge> device_merges(*device, merges);
+    DeviceArray<int32_t> starts(*device, std::vector<int32_t>{0, 1, 5});
+    DeviceArray<uint16_t> result(*device, 5 * kHeads * kHeadDim);
+    AttnMergeParams<Bf16> params = {};
+    params.out = reinterpret_cast<Bf16*>(result.data());
+    params.partial_out = partial_out.data();
+    params.partial_lse = partial_lse.data();
+    params.merges = device_merges.data();
+    params.query_starts = starts.data();
+    params.sinks = with_sinks ? device_sinks.data() : nullptr;
+    params.num_heads = kHeads;
+    params.group = kGroup;
+    params.head_dim = kHeadDim;
+    ASSERT_TRUE(kernels::cuda::Launch(*device, {.grid = {2, 2}, .block = {128}},
+                                      &kernels::cuda::AttnMergeKernel<Bf16>, params)
+                    .ok());
+    const std::vector<uint16_t> got = result.ToHost();
+    size_t merged = 0;
+    for (const AttentionMerge& merge : merges) {
+      for (int i = 0; i < merge.num_rows; ++i, ++merged) {
+        const int row = merge.first_row + i;
+        const int head = merge.kv_head * kGroup + row % kGroup;
+        const int token = (merge.seq == 0 ? 0 : 1) + row / kGroup;
+        // In units of the first sum; no piece here is beyond a double.
+        double sum = with_sinks ? std::exp(double{sinks[static_cast<size_t>(head)]}) : 0.0;
+        for (int k = 0; k < merge.num_items; ++k) {
+          sum += std::exp2(lse[static_cast<size_t>(merge.partial + k * merge.num_rows + i)]);
+        }
+        for (int d = 0; d < kHeadDim; ++d) {
+          double want = 0.0, magnitude = 0.0;
+          for (int k = 0; k < merge.num_items && sum > 0.0; ++k) {
+            const auto from = static_cast<size_t>(merge.partial + k * merge.num_rows + i);
+            const double x =
+                std::exp2(double{lse[from]}) / sum * out[from * kHeadDim + static_cast<size_t>(d)];
+            want += x;
+            magnitude += std::abs(x);
+          }
+          // One rounding to bf16; the rest is float32, whose exponents here reach 300.
+          const double bound = std::abs(want) * 0x1p-8 + magnitude * 300 * 0x1p-22;
+          ASSERT_NEAR(
+              kernels::Bf16ToF32(got[static_cast<size_t>((token * kHeads + head) * kHeadDim + d)]),
+              want, bound)
+              << "row " << row << " d " << d << " sinks " << with_sinks;
+        }
+      }
+    }
+    ASSERT_EQ(merged, 11u);
+    // Rows of units that were not cut stay as they were: NaN.
+    EXPECT_TRUE(std::isnan(kernels::Bf16ToF32(got[0])));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, AttnMergeTest, ::testing::ValuesIn(kAllThreadOrders));
+
+}  // namespace
+}  // namespace quire::testing
