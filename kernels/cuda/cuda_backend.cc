@@ -1,0 +1,202 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "base/status_macros.h"
+#include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/dequantize.h"
+#include "kernels/float16.h"
+#include "kernels/ops/check.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+// The reference kernel needs no division of work: what a step was planned for, to hold it to that.
+struct CudaAttentionPlan final : AttentionPlan {
+  int64_t num_seqs = 0;
+  int64_t num_tokens = 0;
+  int64_t max_context_len = 0;
+  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0, window = 0;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::unique_ptr<Device> device, const CudaBackendOptions& options,
+              DeviceBuffer linear_scratch)
+      : device_(std::move(device)),
+        activation_dtype_(options.activation_dtype),
+        linear_scratch_(std::move(linear_scratch)) {}
+
+  BackendInfo info() const override {
+    return {.name = "cuda", .isa_path = device_->info().name, .num_threads = 1};
+  }
+  DType activation_dtype() const override { return activation_dtype_; }
+  int64_t available_bytes() const override { return device_->available_bytes(); }
+
+  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
+  absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override {
+    RETURN_IF_ERROR(device_->CopyToDevice(destination, source, bytes));
+    return device_->Synchronize();
+  }
+  absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) override {
+    RETURN_IF_ERROR(device_->CopyToHost(destination, source, bytes));
+    return device_->Synchronize();
+  }
+
+  absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
+      std::span<const WeightView> parts) override;
+  absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
+
+  absl::Status Embed(const EmbedArgs& args) override { return cuda::Embed(*device_, args); }
+  absl::Status Norm(const NormArgs& args) override { return cuda::Norm(*device_, args); }
+  absl::Status Linear(const LinearArgs& args) override {
+    return cuda::Linear(*device_, args, linear_scratch_);
+  }
+  absl::Status QkvPost(const QkvPostArgs& args) override { return cuda::QkvPost(*device_, args); }
+  absl::Status PagedAttention(const PagedAttentionArgs& args) override;
+  absl::Status GatherRows(const GatherRowsArgs& args) override {
+    return cuda::GatherRows(*device_, args);
+  }
+  absl::Status CopyBlocks(const CopyBlocksArgs& args) override {
+    return cuda::CopyBlocks(*device_, args);
+  }
+  void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) override {
+    for (int64_t i = 0; i < n; ++i) work(i);
+  }
+  absl::Status Synchronize() override { return device_->Synchronize(); }
+
+ private:
+  // Constant after construction. Buffers are freed before the device that gave them.
+  const std::unique_ptr<Device> device_;
+  const DType activation_dtype_;
+  const DeviceBuffer linear_scratch_;
+
+  // Step thread only.
+  std::array<CudaAttentionPlan, 2> plans_;
+  int next_plan_ = 0;
+};
+
+absl::StatusOr<DeviceBuffer> CudaBackend::Allocate(int64_t bytes) {
+  // An empty tensor, too, has an address.
+  const int64_t held = std::max<int64_t>(bytes, 1);
+  ASSIGN_OR_RETURN(DeviceBuffer buffer, device_->Allocate(held));
+  RETURN_IF_ERROR(device_->Fill(buffer.data(), 0, held));
+  return buffer;
+}
+
+absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::PrepareWeight(
+    std::span<const WeightView> parts) {
+  if (parts.empty()) return WantGot("parts", "one weight at least", "none");
+  const int64_t cols = parts[0].cols;
+  int64_t rows = 0;
+  for (const WeightView& part : parts) {
+    RETURN_IF_ERROR(ValidateWeight(part));
+    if (part.cols != cols) {
+      return WantGot("parts", absl::StrCat(cols, " cols"), absl::StrCat(part.cols));
+    }
+    rows += part.rows;
+  }
+  const int64_t row_bytes = cols * SizeOf(activation_dtype_);
+  ASSIGN_OR_RETURN(DeviceBuffer memory, device_->Allocate(rows * row_bytes));
+
+  constexpr int64_t kFloatsAtOnce = int64_t{1} << 20;
+  const int64_t rows_at_once = std::max<int64_t>(1, kFloatsAtOnce / cols);
+  std::vector<float> values;
+  std::vector<uint16_t> narrow;
+  auto* destination = static_cast<char*>(memory.data());
+  for (const WeightView& part : parts) {
+    for (int64_t first = 0; first < part.rows; first += rows_at_once) {
+      const int64_t count = std::min(rows_at_once, part.rows - first);
+      values.resize(static_cast<size_t>(count * cols));
+      RETURN_IF_ERROR(Dequantize(part, first, count, values));
+      const void* source = values.data();
+      if (activation_dtype_ != DType::kF32) {
+        narrow.resize(values.size());
+        std::transform(values.begin(), values.end(), narrow.begin(),
+                       activation_dtype_ == DType::kF16 ? F32ToF16 : F32ToBf16);
+        source = narrow.data();
+      }
+      RETURN_IF_ERROR(CopyToDevice(destination, source, count * row_bytes));
+      destination += count * row_bytes;
+    }
+  }
+  return std::make_unique<CudaWeight>(std::move(memory), activation_dtype_, rows, cols);
+}
+
+absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& args) {
+  if (args.num_kv_heads <= 0 || args.num_heads <= 0 || args.num_heads % args.num_kv_heads != 0) {
+    return WantGot("plan", "num_heads a positive multiple of num_kv_heads",
+                   absl::StrCat(args.num_heads, " and ", args.num_kv_heads));
+  }
+  if (args.query_lens.size() != args.context_lens.size()) {
+    return WantGot("plan", absl::StrCat(args.context_lens.size(), " query_lens"),
+                   absl::StrCat(args.query_lens.size()));
+  }
+  CudaAttentionPlan& plan = plans_[static_cast<size_t>(next_plan_)];
+  next_plan_ ^= 1;
+  plan = CudaAttentionPlan();
+  plan.num_seqs = static_cast<int64_t>(args.context_lens.size());
+  plan.num_heads = args.num_heads;
+  plan.num_kv_heads = args.num_kv_heads;
+  plan.head_dim = args.head_dim;
+  plan.window = args.window;
+  for (size_t seq = 0; seq < args.context_lens.size(); ++seq) {
+    const int32_t context_len = args.context_lens[seq], query_len = args.query_lens[seq];
+    if (query_len < 0 || query_len > context_len) {
+      return WantGot("plan", absl::StrCat("a query_len in [0, ", context_len, "]"),
+                     absl::StrCat(query_len));
+    }
+    plan.num_tokens += query_len;
+    plan.max_context_len = std::max<int64_t>(plan.max_context_len, context_len);
+  }
+  return &plan;
+}
+
+absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  const auto& plan = static_cast<const CudaAttentionPlan&>(*args.plan);
+  if (plan.num_heads != args.query.dim(1) || plan.num_kv_heads != args.kv_cache.dim(2) ||
+      plan.head_dim != args.query.dim(2) || plan.window != args.window ||
+      plan.num_seqs != args.block_table.dim(0) || plan.num_tokens > args.query.dim(0)) {
+    return WantGot("plan",
+                   absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
+                                args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(),
+                                ", window ", args.window),
+                   absl::StrCat(plan.num_seqs, " sequences of ", plan.num_tokens, " tokens, ",
+                                plan.num_heads, " heads, ", plan.num_kv_heads,
+                                " kv heads, head_dim ", plan.head_dim, ", window ", plan.window));
+  }
+  const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.dim(3);
+  if (plan.max_context_len > table_keys) {
+    return WantGot("block_table", absl::StrCat("blocks for ", plan.max_context_len, " tokens"),
+                   absl::StrCat(table_keys));
+  }
+  return AttentionReference(*device_, args);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Device> device,
+                                                           const CudaBackendOptions& options) {
+  const DType dtype = options.activation_dtype;
+  if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
+    return WantGot("activation_dtype", "f32|f16|bf16", Name(dtype));
+  }
+  constexpr int kOldestChip = 80;
+  if (device->info().compute_capability < kOldestChip) {
+    return WantGot("device", "compute capability 8.0 or later",
+                   absl::StrCat(device->info().compute_capability / 10, ".",
+                                device->info().compute_capability % 10));
+  }
+  ASSIGN_OR_RETURN(DeviceBuffer scratch, device->Allocate(options.linear_scratch_bytes));
+  return std::make_unique<CudaBackend>(std::move(device), options, std::move(scratch));
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,27 @@
+#pragma once
+
+// The CUDA backend: the ops of ops.h on one Device, a GPU or the emulated one.
+//
+// Weights of every type are dequantised when they are prepared, to the dtype of activations.
+// Ops are enqueued; nothing that depends on the content of device memory is checked before it runs.
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+#include "kernels/backend.h"
+#include "kernels/cuda/device.h"
+
+namespace quire::kernels::cuda {
+
+struct CudaBackendOptions {
+  DType activation_dtype = DType::kF32;  // f32 | f16 | bf16
+  // For the sums of a linear that has an epilogue: so many tokens go at once.
+  int64_t linear_scratch_bytes = int64_t{32} << 20;
+};
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(std::unique_ptr<Device> device,
+                                                           const CudaBackendOptions& options = {});
+
+}  // namespace quire::kernels::cuda

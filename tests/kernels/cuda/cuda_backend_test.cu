@@ -1,0 +1,116 @@
+// What CudaBackend adds to its ops: prepared weights, memory, plans, and what it refuses.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulator/emulated_device.h"
+#include "tests/kernels/cuda/device_floats.h"
+#include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/kernel_testing.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+using testing::Decode;
+using testing::Encode;
+using ::testing::HasSubstr;
+using testing::kFloats;
+using testing::RandomWeight;
+
+std::unique_ptr<Backend> MakeBackend(const CudaBackendOptions& options = {}) {
+  return *CreateCudaBackend(testing::MakeDevice(), options);
+}
+
+TEST(CudaBackendTest, PreparesEveryWeightTypeAndStacksParts) {
+  for (const DType dtype : kFloats) {
+    const auto backend = MakeBackend({.activation_dtype = dtype});
+    for (const WeightType type : testing::kAllWeightTypes) {
+      SCOPED_TRACE(Traits(type).name);
+      const testing::TestWeight first = RandomWeight(type, 3, 256, 1);
+      const testing::TestWeight second = RandomWeight(WeightType::kF32, 2, 256, 2);
+      const std::vector<WeightView> parts = {first.view, second.view};
+      const auto weight = *backend->PrepareWeight(parts);
+      EXPECT_EQ(weight->rows(), 5);
+      EXPECT_EQ(weight->bytes(), 5 * 256 * SizeOf(dtype));
+      std::vector<float> values = first.values;
+      values.insert(values.end(), second.values.begin(), second.values.end());
+
+      const std::vector<int32_t> rows = {0, 1, 2, 3, 4};
+      const DeviceBuffer ids = *backend->Allocate(20), out = *backend->Allocate(weight->bytes());
+      ASSERT_TRUE(backend->CopyToDevice(ids.data(), rows.data(), 20).ok());
+      ASSERT_TRUE(backend
+                      ->Embed({.out = TensorView(out.data(), dtype, {5, 256}),
+                               .token_ids = TensorView(ids.data(), DType::kI32, {5}),
+                               .weight = weight.get()})
+                      .ok());
+      std::vector<uint8_t> got(static_cast<size_t>(weight->bytes()));
+      ASSERT_TRUE(backend->CopyToHost(got.data(), out.data(), weight->bytes()).ok());
+      EXPECT_EQ(Decode(dtype, got), Decode(dtype, Encode(dtype, values)));
+    }
+  }
+}
+
+TEST(CudaBackendTest, AllocatesZeroesAndRefusesPartsOfOtherWidths) {
+  const auto backend = MakeBackend();
+  for (const int64_t bytes : {int64_t{0}, int64_t{5}, int64_t{70000}}) {
+    const DeviceBuffer buffer = *backend->Allocate(bytes);
+    ASSERT_NE(buffer.data(), nullptr);
+    std::vector<char> got(static_cast<size_t>(bytes), 1);
+    ASSERT_TRUE(backend->CopyToHost(got.data(), buffer.data(), bytes).ok());
+    EXPECT_EQ(got, std::vector<char>(static_cast<size_t>(bytes)));
+  }
+  const testing::TestWeight a = RandomWeight(WeightType::kF32, 2, 64, 1);
+  const testing::TestWeight b = RandomWeight(WeightType::kF32, 2, 32, 1);
+  const std::vector<WeightView> parts = {a.view, b.view};
+  EXPECT_THAT(std::string(backend->PrepareWeight(parts).status().message()),
+              HasSubstr("parts: want 64 cols, got 32"));
+}
+
+TEST(CudaBackendTest, HoldsAStepToItsPlan) {
+  const auto backend = MakeBackend();
+  const std::vector<int32_t> contexts = {20}, queries = {1};
+  AttentionPlanArgs step{.context_lens = contexts,
+                         .query_lens = queries,
+                         .num_heads = 2,
+                         .num_kv_heads = 1,
+                         .head_dim = 8};
+  const DeviceBuffer memory = *backend->Allocate(4096);
+  PagedAttentionArgs args{.out = TensorView(memory.data(), DType::kF32, {1, 2, 8}),
+                          .query = TensorView(memory.data(), DType::kF32, {1, 2, 8}),
+                          .kv_cache = TensorView(memory.data(), DType::kF32, {2, 2, 1, 16, 8}),
+                          .block_table = TensorView(memory.data(), DType::kI32, {1, 1}),
+                          .context_lens = TensorView(memory.data(), DType::kI32, {1}),
+                          .query_starts = TensorView(memory.data(), DType::kI32, {2}),
+                          .scale = 1.0f,
+                          .plan = *backend->Plan(step)};
+  EXPECT_THAT(std::string(backend->PagedAttention(args).message()),
+              HasSubstr("block_table: want blocks for 20 tokens, got 16"));
+  args.window = 4;
+  EXPECT_THAT(std::string(backend->PagedAttention(args).message()),
+              HasSubstr("plan: want one for 1 sequences"));
+  step.num_kv_heads = 3;
+  EXPECT_THAT(std::string(backend->Plan(step).status().message()),
+              HasSubstr("num_heads a positive multiple of num_kv_heads, got 2 and 3"));
+}
+
+TEST(CudaBackendTest, RefusesChipsAndDtypesByName) {
+  EXPECT_THAT(
+      std::string(CreateCudaBackend(std::make_unique<emulator::EmulatedDevice>(
+                                        emulator::EmulatorOptions{.compute_capability = 75}))
+                      .status()
+                      .message()),
+      HasSubstr("device: want compute capability 8.0 or later, got 7.5"));
+  EXPECT_THAT(
+      std::string(CreateCudaBackend(testing::MakeDevice(), {.activation_dtype = DType::kI32})
+                      .status()
+                      .message()),
+      HasSubstr("activation_dtype: want f32|f16|bf16, got int32"));
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda
