@@ -43,10 +43,8 @@ class Runner {
                                .block_size = kBlockSize,
                                .dtype = kernels::DType::kF32},
                               kNumBlocks);
-    for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-      const kernels::TensorView layer = cache_.layer(i);
-      std::fill_n(layer.data<float>(), layer.num_elements(), std::nanf(""));
-    }
+    const kernels::TensorView blocks = cache_.blocks();
+    std::fill_n(blocks.data<float>(), blocks.num_elements(), std::nanf(""));
   }
 
   Logits Step(const std::vector<testing::StepChunk>& chunks) {

@@ -1,0 +1,71 @@
+#pragma once
+
+// One model on one backend, driven by hand: no scheduler, no block manager.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "engine/model/model.h"
+#include "tests/engine/model/golden_logits.h"
+#include "tests/testing/model_steps.h"
+
+namespace quire::testing {
+
+// Its cache is its own, poisoned with NaN.
+class ModelRunner {
+ public:
+  static constexpr engine::StepLimits kLimits = {.max_tokens = 128,
+                                                 .max_seqs = 8,
+                                                 .max_logit_rows = 128,
+                                                 .max_model_len = 256,
+                                                 .block_size = 16};
+
+  // The model was made for kLimits on `backend`, which must outlive this.
+  ModelRunner(std::unique_ptr<engine::Model> model, kernels::Backend& backend)
+      : model_(std::move(model)),
+        cache_(*engine::KvCache::Create(backend,
+                                        {.num_layers = model_->config().num_hidden_layers,
+                                         .num_kv_heads = model_->config().num_key_value_heads,
+                                         .head_dim = model_->config().head_dim,
+                                         .block_size = kLimits.block_size,
+                                         .dtype = kernels::DType::kF32},
+                                        /*num_blocks=*/32)) {
+    const kernels::TensorView blocks = cache_.blocks();
+    std::fill_n(blocks.data<float>(), blocks.num_elements(), std::nanf(""));
+  }
+
+  Logits Step(const std::vector<StepChunk>& chunks) {
+    const absl::StatusOr<kernels::TensorView> logits =
+        model_->Forward(MakeStep(chunks, kLimits.block_size), cache_);
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    return Logits(logits->data<float>(), logits->data<float>() + logits->num_elements());
+  }
+
+  // The whole prompt, `chunk` tokens a step, in blocks that are not neighbours.
+  Logits Prefill(const std::vector<int32_t>& ids, int64_t chunk = kLimits.max_tokens) {
+    Logits all;
+    const int64_t size = static_cast<int64_t>(ids.size());
+    for (int64_t begin = 0; begin < size; begin += chunk) {
+      const Logits part = Step({{.tokens = &ids,
+                                 .begin = begin,
+                                 .count = std::min(chunk, size - begin),
+                                 .blocks = kBlocks}});
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+  static inline const std::vector<int32_t> kBlocks = {7, 2, 19, 4, 30};
+
+ private:
+  std::unique_ptr<engine::Model> model_;
+  engine::KvCache cache_;
+};
+
+}  // namespace quire::testing

@@ -1,0 +1,21 @@
+#pragma once
+
+// Choices of a RapidCheck property as it goes, for operations that depend on what went before. They
+// shrink towards `low`.
+
+#include <rapidcheck.h>
+#include <vector>
+
+namespace quire::testing {
+
+// Uniform in low .. high, in the first cases of a property too, which RapidCheck keeps small.
+inline int Pick(int low, int high) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high + 1));
+}
+
+// One of `values`, or -1 when there is none.
+inline int PickOf(const std::vector<int>& values) {
+  return values.empty() ? -1 : values[Pick(0, static_cast<int>(values.size()) - 1)];
+}
+
+}  // namespace quire::testing
