@@ -18,8 +18,8 @@ struct Index3 {
   unsigned x, y, z;
 };
 
-// Ends the launch with an error of this thread.
-[[noreturn]] void Fault(const std::string& message, Where where);
+// Ends the launch with an error of this thread, whose stack is given up as it is.
+[[noreturn]] void Fault(std::string message, Where where);
 
 // The dynamic shared memory of the block, aligned to 1024 bytes, as TMA's swizzle wants it.
 unsigned char* SharedMemory();

@@ -199,11 +199,14 @@ void ThreadBlock::OpenBarrier(Barrier& barrier) {
   barrier.arrived.clear();
 }
 
-void ThreadBlock::Fail(const std::string& message, Where where) {
-  failure_ = absl::InternalError(absl::StrFormat(
-      "emulator: %s: block (%u,%u,%u) thread (%u,%u,%u) at %s", message, blockIdx.x, blockIdx.y,
-      blockIdx.z, running_->index.x, running_->index.y, running_->index.z, Describe(where)));
-  // The scheduler stops here; nothing resumes this fiber again.
+void ThreadBlock::Fail(std::string message, Where where) {
+  {
+    // Nothing that owns memory may be left on this stack, which nobody returns to.
+    const std::string text = std::move(message);
+    failure_ = absl::InternalError(absl::StrFormat(
+        "emulator: %s: block (%u,%u,%u) thread (%u,%u,%u) at %s", text, blockIdx.x, blockIdx.y,
+        blockIdx.z, running_->index.x, running_->index.y, running_->index.z, Describe(where)));
+  }
   Suspend();
   std::abort();
 }
@@ -227,9 +230,9 @@ std::string ThreadBlock::DescribeDeadlock() const {
 
 // --- What the primitives call (runtime.h)
 
-void Fault(const std::string& message, Where where) {
+void Fault(std::string message, Where where) {
   const EmulatorsOwn own;
-  ThreadBlock::current().Fail(message, where);
+  ThreadBlock::current().Fail(std::move(message), where);
 }
 
 unsigned char* SharedMemory() { return ThreadBlock::current().shared_memory().data(); }

@@ -103,7 +103,7 @@ class ThreadBlock {
   void ArriveAtBarrier(int id, int num_threads, Where where);
   void DeliverLater(Delivery delivery) { deliveries_.push_back(std::move(delivery)); }
 
-  [[noreturn]] void Fail(const std::string& message, Where where);
+  [[noreturn]] void Fail(std::string message, Where where);
 
  private:
   struct Barrier {

@@ -141,17 +141,21 @@ void FenceOperation(const void* const*, Where) { Queue().fenced = true; }
 void IssueOperation(const void* const* in, Where where) {
   WgmmaQueue& queue = Queue();
   if (!queue.fenced) Fault("wgmma without wgmma.fence before it", where);
-  Product product = {{}, {}, where};
   const auto& first = *static_cast<const WgmmaProduct*>(in[0]);
   CheckDescriptor(first.b, where);
   if (!first.a_in_registers) CheckDescriptor(first.a, where);
+  for (int t = 0; t < kWarpgroupSize; ++t) {
+    const auto& own = *static_cast<const WgmmaProduct*>(in[t]);
+    if (own.a != first.a || own.b != first.b) {
+      Fault("wgmma descriptors differ between threads", where);
+    }
+  }
   bool in_flight = false;
   for (const Product& other : queue.products) in_flight |= other.thread[0].d == first.d;
+  Product product = {{}, {}, where};
   if (!in_flight) product.initial.resize(kWarpgroupSize);
   for (int t = 0; t < kWarpgroupSize; ++t) {
     const auto& own = *static_cast<const WgmmaProduct*>(in[t]);
-    if (own.a != first.a || own.b != first.b)
-      Fault("wgmma descriptors differ between threads", where);
     product.thread[t] = own;
     if (in_flight) continue;
     for (int i = 0; i < kWgmmaAccumulators; ++i) {

@@ -234,6 +234,68 @@ TEST_F(EmulatorTest, MatrixRowsAreChecked) {
               HasSubstr("a row of ldmatrix is not 16-byte aligned"));
 }
 
+// --- mbarriers and wgmma
+
+__global__ void ArrivesBeforeTheInit(const __grid_constant__ Params) {
+  MbarrierArrive(DynamicShared<uint64_t>());
+}
+__global__ void ArrivesTooOften(const __grid_constant__ Params) {
+  uint64_t* const barrier = DynamicShared<uint64_t>();
+  MbarrierInit(barrier, 1);
+  MbarrierArriveExpect(barrier, 16);
+  MbarrierArrive(barrier);
+}
+__global__ void WaitsForBytesThatNeverCome(const __grid_constant__ Params) {
+  uint64_t* const barrier = DynamicShared<uint64_t>();
+  MbarrierInit(barrier, 1);
+  MbarrierArriveExpect(barrier, 16);
+  MbarrierWait(barrier, 0);
+}
+
+TEST_F(EmulatorTest, MbarriersAreChecked) {
+  EXPECT_THAT(FaultOf(&ArrivesBeforeTheInit, 1, 8), HasSubstr("used before its init"));
+  EXPECT_THAT(FaultOf(&ArrivesTooOften, 1, 8), HasSubstr("too many arrivals"));
+  EXPECT_THAT(FaultOf(&WaitsForBytesThatNeverCome, 1, 8),
+              HasSubstr("deadlock: block (0,0,0): 1 thread waits for an mbarrier"));
+}
+
+enum Wgmma { kRight, kNoProxyFence, kNoFence, kReadsEarly, kEvenLanesAlone, kLeadsOut };
+
+// 1 by 1 over a depth of 16: every sum is 16.
+__global__ void MultipliesOnes(const __grid_constant__ Params p) {
+  const Bf16 one = FromFloat<Bf16>(1.0f);
+  Bf16* const tile = DynamicShared<Bf16>();
+  for (int i = static_cast<int>(threadIdx.x); i < 128 * 64; i += 128) tile[i] = one;
+  if (p.variant != kNoProxyFence) FenceAsyncProxy();
+  __syncthreads();
+  float d[64];
+  if (p.variant != kNoFence) WgmmaFence();
+  if (p.variant == kEvenLanesAlone && threadIdx.x % 2 == 1) WgmmaCommit();
+  const uint64_t descriptor =
+      WgmmaDescriptor(tile + (p.variant == kLeadsOut ? 64 * 64 : 0), 16, 1024);
+  WgmmaShared<Bf16>(d, descriptor, descriptor, false);
+  WgmmaCommit();
+  if (p.variant == kReadsEarly) p.out[threadIdx.x % 64] = d[0];
+  WgmmaWait<0>();
+  if (p.variant == kRight && threadIdx.x < 64) p.out[threadIdx.x] = d[threadIdx.x];
+}
+
+TEST_F(EmulatorTest, WgmmaIsChecked) {
+  constexpr int64_t kBytes = 128 * 64 * 2;
+  EXPECT_THAT(FaultOf(&MultipliesOnes, 128, kBytes, kNoProxyFence),
+              HasSubstr("wgmma reads what a thread wrote without fence.proxy.async"));
+  EXPECT_THAT(FaultOf(&MultipliesOnes, 128, kBytes, kNoFence), HasSubstr("without wgmma.fence"));
+  EXPECT_THAT(FaultOf(&MultipliesOnes, 128, kBytes, kEvenLanesAlone),
+              HasSubstr("threads of one warpgroup meet at different instructions"));
+  EXPECT_THAT(FaultOf(&MultipliesOnes, 128, kBytes, kLeadsOut), HasSubstr("out of shared memory"));
+  EXPECT_EQ(FaultOf(&MultipliesOnes, 128, kBytes, kRight), "");
+  EXPECT_THAT(out_.ToHost(), Each(16.0f));
+#if !defined(QUIRE_EMULATOR_TSAN)
+  EXPECT_EQ(FaultOf(&MultipliesOnes, 128, kBytes, kReadsEarly), "");
+  EXPECT_TRUE(std::isnan(out_.ToHost()[0]));
+#endif
+}
+
 // --- Blocks
 
 __global__ void CountsBlocks(const __grid_constant__ Params p) {
