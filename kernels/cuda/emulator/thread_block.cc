@@ -176,8 +176,8 @@ void ThreadBlock::ArriveAtBarrier(int id, int num_threads, Where where) {
                          barrier.num_threads, num_threads),
          where);
   } else if (id == 0 && barrier.arrived[0]->where.line != where.line) {
-    Fail(absl::StrCat("threads of one block meet at different barriers, another is at ",
-                      Describe(barrier.arrived[0]->where)),
+    Fail(absl::StrCat("threads of one block meet at different barriers, another is at line ",
+                      barrier.arrived[0]->where.line),
          where);
   }
   Thread& self = *running_;
