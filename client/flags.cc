@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -11,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "base/edit_distance.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 
@@ -27,21 +27,6 @@ absl::Status ParseInteger(std::string_view text, const char* wanted, T* value) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrFormat("want %s, got \"%s\"", wanted, text));
-}
-
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitution = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitution});
-    }
-  }
-  return row[b.size()];
 }
 
 // Words of `text` in lines of at most `width` columns; lines after the first begin with `indent`
@@ -239,7 +224,7 @@ std::string FlagSet::Nearest(std::string_view name) const {
   size_t best = 3;  // more edits than two are another word
   for (const Flag& flag : flags_) {
     if (flag.name.empty()) continue;
-    const size_t distance = EditDistance(name, flag.name);
+    const size_t distance = base::EditDistance(name, flag.name);
     if (distance < best) {
       best = distance;
       nearest = &flag;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <numeric>
 #include <optional>
 
 #include "absl/strings/ascii.h"
@@ -12,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "base/edit_distance.h"
 #include "base/strings.h"
 
 namespace quire::server {
@@ -69,21 +69,6 @@ absl::Status SetDuration(std::string_view text, absl::Duration* target) {
   }
   *target = value;
   return absl::OkStatus();
-}
-
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
 }
 
 void AppendWrapped(std::string* out, std::string_view text) {
@@ -155,7 +140,7 @@ std::string_view NearestName(std::span<const Option> options, std::string_view n
   std::string_view nearest;
   size_t distance = 1 + underscored.size() / 3;  // further away it is another word, not a slip
   for (const Option& option : options) {
-    const size_t d = EditDistance(underscored, option.name);
+    const size_t d = base::EditDistance(underscored, option.name);
     if (d <= distance && (nearest.empty() || d < distance)) {
       nearest = option.name;
       distance = d;
