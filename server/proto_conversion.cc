@@ -10,7 +10,7 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "server/utf8.h"
+#include "base/utf8.h"
 
 namespace quire::server {
 namespace {
@@ -233,7 +233,7 @@ v1::FinishReason ToProto(engine::FinishReason reason) {
 
 v1::ModelInfo ToProto(const engine::ModelInfo& info) {
   v1::ModelInfo out;
-  out.set_name(ToUtf8(info.name));
+  out.set_name(base::LossyUtf8(info.name));
   out.set_architecture(info.architecture);
   out.set_weight_type(info.weight_type);
   out.set_kv_dtype(info.kv_dtype);
@@ -301,7 +301,7 @@ v1::GetStatsResponse ToProto(const engine::Stats& stats) {
 v1::Token ToProto(const engine::Piece& piece) {
   v1::Token out;
   out.set_id(piece.id);
-  out.set_piece(ToUtf8(piece.piece));
+  out.set_piece(base::LossyUtf8(piece.piece));
   out.set_begin(ToWireCount(piece.begin));
   out.set_end(ToWireCount(piece.end));
   return out;
@@ -344,7 +344,7 @@ v1::GenerateResponse ToProto(std::vector<engine::TokenDelta> samples,
 google::rpc::Status ToRpcStatus(const absl::Status& status) {
   google::rpc::Status out;
   out.set_code(static_cast<int32_t>(status.code()));
-  out.set_message(ToUtf8(std::string(status.message())));
+  out.set_message(base::LossyUtf8(base::ToStd(status.message())));
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     const std::string_view message = out.message();
     const std::string_view field = LeadingField(message);

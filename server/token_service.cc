@@ -2,17 +2,16 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "base/status_macros.h"
+#include "base/utf8.h"
 #include "quire/v1/token_service.grpc.pb.h"
 #include "server/proto_conversion.h"
 #include "server/rpc_context.h"
-#include "server/utf8.h"
 
 namespace quire::server {
 namespace {
@@ -49,8 +48,8 @@ class TokenService final : public RawService {
         [this](const v1::DetokenizeRequest& in, v1::DetokenizeResponse& out) -> absl::Status {
           const engine::TokenIds ids(in.token_ids().begin(), in.token_ids().end());
           const bool skip_special = in.has_skip_special_tokens() ? in.skip_special_tokens() : true;
-          ASSIGN_OR_RETURN(std::string text, parts_.engine.Detokenize(ids, skip_special));
-          out.set_text(ToUtf8(std::move(text)));
+          ASSIGN_OR_RETURN(const std::string text, parts_.engine.Detokenize(ids, skip_special));
+          out.set_text(base::LossyUtf8(text));
           return absl::OkStatus();
         });
   }
@@ -65,8 +64,9 @@ class TokenService final : public RawService {
           ASSIGN_OR_RETURN(const engine::ChatMessages messages, FromProto(in.chat()));
           const bool add_prompt =
               in.has_add_generation_prompt() ? in.add_generation_prompt() : true;
-          ASSIGN_OR_RETURN(std::string text, parts_.engine.ApplyChatTemplate(messages, add_prompt));
-          out.set_text(ToUtf8(std::move(text)));
+          ASSIGN_OR_RETURN(const std::string text,
+                           parts_.engine.ApplyChatTemplate(messages, add_prompt));
+          out.set_text(base::LossyUtf8(text));
           return absl::OkStatus();
         });
   }

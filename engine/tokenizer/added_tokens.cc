@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "engine/tokenizer/regex.h"
-#include "engine/tokenizer/utf8.h"
 
 namespace quire::engine {
 namespace {
@@ -26,7 +26,7 @@ bool IsWordCharacter(std::string_view text, size_t position) {
     return new Regex(*std::move(regex));
   }();
   Regex::Match match;
-  const std::string_view character = text.substr(position, DecodeUtf8(text, position).length);
+  const std::string_view character = text.substr(position, base::DecodeUtf8(text, position).length);
   return word->Find(character, 0, match) == Regex::Outcome::kMatch;
 }
 
@@ -99,13 +99,13 @@ void AddedTokens::Split(std::string_view text, bool parse_special, std::vector<P
     if (token->strip_left) {
       while (begin > covered) {
         const size_t previous = PreviousCharacter(text, begin);
-        if (!IsWhiteSpace(DecodeUtf8(text, previous).code_point)) break;
+        if (!base::IsWhiteSpace(base::DecodeUtf8(text, previous).code_point)) break;
         begin = previous;
       }
     }
     while (token->strip_right && end < text.size()) {
-      const Utf8Char c = DecodeUtf8(text, end);
-      if (!IsWhiteSpace(c.code_point)) break;
+      const base::Utf8Char c = base::DecodeUtf8(text, end);
+      if (!base::IsWhiteSpace(c.code_point)) break;
       end += c.length;
     }
     if (begin > covered) parts.push_back({covered, begin, -1});

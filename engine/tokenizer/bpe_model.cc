@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "engine/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace quire::engine {
 namespace {
@@ -22,7 +22,7 @@ void BpeModel::AddToken(std::string_view bytes, int32_t id) {
     if (bytes.size() == 1) byte_tokens_[static_cast<uint8_t>(bytes[0])] = id;
     return;
   }
-  const Utf8Char c = DecodeUtf8(bytes, 0);
+  const base::Utf8Char c = base::DecodeUtf8(bytes, 0);
   if (!c.valid || c.length != bytes.size()) return;
   if (c.code_point < ascii_characters_.size()) {
     ascii_characters_[c.code_point] = id;
@@ -110,7 +110,7 @@ void BpeModel::SplitIntoSymbols(std::string_view word, std::vector<BpeToken>& sy
     if (config_.unit == BpeUnit::kByte) {
       id = byte_tokens_[static_cast<uint8_t>(word[i])];
     } else {
-      const Utf8Char c = DecodeUtf8(word, i);
+      const base::Utf8Char c = base::DecodeUtf8(word, i);
       end = i + static_cast<uint32_t>(c.length);
       id = CharacterId(c.code_point);
     }

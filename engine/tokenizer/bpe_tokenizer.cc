@@ -4,18 +4,18 @@
 #include <optional>
 #include <utility>
 
-#include "engine/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace quire::engine {
 namespace {
 
 // Nothing when `text` is valid UTF-8, as it nearly always is.
 std::optional<AlignedText> ReplaceInvalidUtf8(std::string_view text) {
-  if (IsValidUtf8(text)) return std::nullopt;
+  if (base::IsValidUtf8(text)) return std::nullopt;
   const TextPart part{.text = text};
   AlignedText clean;
   for (size_t i = 0; i < text.size();) {
-    const Utf8Char c = DecodeUtf8(text, i);
+    const base::Utf8Char c = base::DecodeUtf8(text, i);
     if (c.valid) {
       clean.AppendFrom(part, i, i + c.length);
     } else {

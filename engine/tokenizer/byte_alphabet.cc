@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "engine/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace quire::engine {
 namespace {
@@ -23,7 +23,7 @@ struct Alphabet {
     char32_t substitute = kFirstSubstitute;
     for (int byte = 0; byte < 256; ++byte) {
       const char32_t c = IsPrintableLatin1(byte) ? static_cast<char32_t>(byte) : substitute++;
-      AppendUtf8(c, characters[static_cast<size_t>(byte)]);
+      base::AppendUtf8(c, characters[static_cast<size_t>(byte)]);
       bytes[c] = static_cast<int16_t>(byte);
     }
   }
@@ -48,7 +48,7 @@ std::optional<std::string> BytesOfByteLevelPiece(std::string_view piece) {
   std::string bytes;
   bytes.reserve(piece.size());
   for (size_t i = 0; i < piece.size();) {
-    const Utf8Char c = DecodeUtf8(piece, i);
+    const base::Utf8Char c = base::DecodeUtf8(piece, i);
     const std::optional<uint8_t> byte = c.valid ? CharacterByte(c.code_point) : std::nullopt;
     if (!byte) return std::nullopt;
     bytes.push_back(static_cast<char>(*byte));

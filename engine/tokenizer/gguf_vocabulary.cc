@@ -12,12 +12,12 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "engine/tokenizer/bpe_tokenizer.h"
 #include "engine/tokenizer/byte_alphabet.h"
 #include "engine/tokenizer/gguf_pre_tokenizers.h"
 #include "engine/tokenizer/regex.h"
 #include "engine/tokenizer/sentencepiece.h"
-#include "engine/tokenizer/utf8.h"
 
 namespace quire::engine {
 namespace {
@@ -246,14 +246,14 @@ bool AddMergesOfPieces(const GgufVocabulary& vocabulary, const PieceIds& ids,
   const auto symbol = [&](std::string_view text) -> int32_t {
     const auto it = ids.find(text);
     if (it != ids.end() && mergeable(static_cast<size_t>(it->second))) return it->second;
-    const Utf8Char c = DecodeUtf8(text, 0);
+    const base::Utf8Char c = base::DecodeUtf8(text, 0);
     return c.length == text.size() ? model.AddCharacter(c.code_point, first_free_id) : -1;
   };
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const std::string_view piece = vocabulary.tokens[i];
-    if (!mergeable(i) || piece.empty() || !IsValidUtf8(piece)) continue;
-    for (size_t at = DecodeUtf8(piece, 0).length; at < piece.size();
-         at += DecodeUtf8(piece, at).length) {
+    if (!mergeable(i) || piece.empty() || !base::IsValidUtf8(piece)) continue;
+    for (size_t at = base::DecodeUtf8(piece, 0).length; at < piece.size();
+         at += base::DecodeUtf8(piece, at).length) {
       const int32_t left = symbol(piece.substr(0, at));
       const int32_t right = left < 0 ? -1 : symbol(piece.substr(at));
       if (right < 0) continue;

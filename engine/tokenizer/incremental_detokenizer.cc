@@ -1,6 +1,6 @@
 #include "engine/tokenizer/incremental_detokenizer.h"
 
-#include "engine/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace quire::engine {
 
@@ -13,21 +13,21 @@ std::string IncrementalDetokenizer::Push(int32_t id) {
   // Everything but an unfinished character at the end, which is at most three bytes.
   size_t certain = pending_.size();
   for (size_t i = pending_.size() > 3 ? pending_.size() - 3 : 0; i < pending_.size(); ++i) {
-    const Utf8Char c = DecodeUtf8(pending_, i);
+    const base::Utf8Char c = base::DecodeUtf8(pending_, i);
     if (c.incomplete && i + c.length == pending_.size()) {
       certain = i;
       break;
     }
   }
   std::string text;
-  AppendLossyUtf8(std::string_view(pending_).substr(0, certain), text);
+  base::AppendLossyUtf8(std::string_view(pending_).substr(0, certain), text);
   pending_.erase(0, certain);
   return text;
 }
 
 std::string IncrementalDetokenizer::Flush() {
   std::string text;
-  AppendLossyUtf8(pending_, text);
+  base::AppendLossyUtf8(pending_, text);
   pending_.clear();
   return text;
 }

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <vector>
 
-#include "engine/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace quire::engine {
 namespace {
@@ -101,7 +101,7 @@ bool MayChange(std::string_view text) {
       ++i;
       continue;
     }
-    const Utf8Char c = DecodeUtf8(text, i);
+    const base::Utf8Char c = base::DecodeUtf8(text, i);
     if (FindRange(kMayChange, c.code_point) != nullptr) return true;
     i += c.length;
   }
@@ -151,7 +151,7 @@ std::optional<AlignedText> ComposeNfc(const TextPart& part) {
   std::vector<Mark> marks;
   marks.reserve(part.text.size());
   for (size_t i = 0; i < part.text.size();) {
-    const Utf8Char c = DecodeUtf8(part.text, i);
+    const base::Utf8Char c = base::DecodeUtf8(part.text, i);
     Decompose(c.code_point, part.Origin(i, i + c.length), marks);
     i += c.length;
   }
@@ -164,7 +164,7 @@ std::optional<AlignedText> ComposeNfc(const TextPart& part) {
   for (const Mark& mark : marks) {
     at = {std::max(at.begin, mark.origin.begin), std::max(at.end, mark.origin.end)};
     bytes.clear();
-    AppendUtf8(mark.code_point, bytes);
+    base::AppendUtf8(mark.code_point, bytes);
     out.Append(bytes, at);
   }
   return out;

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/utf8.h"
 #include "engine/tokenizer/byte_alphabet.h"
-#include "engine/tokenizer/utf8.h"
 
 namespace quire::engine {
 namespace {
@@ -23,7 +23,7 @@ void FindSpans(const Regex& pattern, bool invert, std::string_view text, std::ve
       if (match.begin > covered) spans.push_back({{covered, match.begin}, invert});
       covered = match.begin;
       if (match.begin == text.size()) break;
-      from = match.begin + DecodeUtf8(text, match.begin).length;
+      from = match.begin + base::DecodeUtf8(text, match.begin).length;
       continue;
     }
     if (match.begin > covered) spans.push_back({{covered, match.begin}, invert});

@@ -1,6 +1,6 @@
 #include "engine/tokenizer/tokenizer.h"
 
-#include "engine/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace quire::engine {
 
@@ -14,7 +14,7 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special_to
   if (strips_leading_space() && text.starts_with(' ')) text.remove_prefix(1);
   std::string out;
   out.reserve(text.size());
-  AppendLossyUtf8(text, out);
+  base::AppendLossyUtf8(text, out);
   return out;
 }
 

@@ -7,8 +7,8 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "engine/tokenizer/sentencepiece.h"
-#include "engine/tokenizer/utf8.h"
 
 namespace quire::engine {
 namespace {
@@ -103,7 +103,7 @@ absl::Status ReadMetaspace(const json& step, bool is_first, BpeTokenizerParts& p
   ASSIGN_OR_RETURN(const std::string scheme,
                    JsonString(step, "prepend_scheme", add_prefix_space ? "always" : "never"));
   ASSIGN_OR_RETURN(const bool split, JsonBool(step, "split", true));
-  if (replacement.empty() || DecodeUtf8(replacement, 0).length != replacement.size()) {
+  if (replacement.empty() || base::DecodeUtf8(replacement, 0).length != replacement.size()) {
     return Invalid(kPreTokenizer, "Metaspace: replacement: want one character");
   }
   if (scheme != "always" && scheme != "first" && scheme != "never") {

@@ -12,8 +12,6 @@
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 
-#include "server/utf8.h"
-
 namespace quire::server {
 namespace {
 
@@ -247,22 +245,6 @@ TEST(ProtoConversionTest, WhatMayBeTriedAgainSaysWhen) {
     EXPECT_GT(details.retry_delay().seconds(), 0);
   }
   EXPECT_EQ(ToRpcStatus(absl::NotFoundError("x")).details_size(), 0);
-}
-
-TEST(Utf8Test, ReplacesEachMaximalInvalidPart) {
-  EXPECT_EQ(ToUtf8("plain"), "plain");
-  EXPECT_EQ(ToUtf8("gr\xC3\xBC\xC3\x9F \xE2\x82\xAC \xF0\x9F\x98\x80"),
-            "gr\xC3\xBC\xC3\x9F \xE2\x82\xAC \xF0\x9F\x98\x80");
-  const std::string bad = "\xEF\xBF\xBD";
-  EXPECT_EQ(ToUtf8("\xFF"), bad);
-  EXPECT_EQ(ToUtf8("a\xE2\x82z"), "a" + bad + "z");              // cut short: one part
-  EXPECT_EQ(ToUtf8("\xC0\xAF"), bad + bad);                      // overlong
-  EXPECT_EQ(ToUtf8("\xED\xA0\x80"), bad + bad + bad);            // surrogate
-  EXPECT_EQ(ToUtf8("\xF4\x90\x80\x80"), bad + bad + bad + bad);  // beyond U+10FFFF
-  EXPECT_EQ(ToUtf8("x\xF0\x9F\x98"), "x" + bad);
-  EXPECT_EQ(ToUtf8("\x80"
-                   "a\x80"),
-            bad + "a" + bad);
 }
 
 // The wire's own rules: what is a scalar option is `optional`, and an enum begins with

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
+#include "base/utf8.h"
 #include "engine/tokenizer/jinja/attributes.h"
 #include "engine/tokenizer/jinja/operators.h"
 #include "engine/tokenizer/jinja/text.h"
@@ -119,7 +120,7 @@ absl::StatusOr<std::string> FormatOne(const Value& value, const Spec& spec, Budg
       if (!value.is_int() || value.as_int() < 0 || value.as_int() > 0x10FFFF) {
         return absl::InvalidArgumentError("%c requires an int or one character");
       }
-      AppendUtf8(static_cast<char32_t>(value.as_int()), &text);
+      base::AppendUtf8(static_cast<char32_t>(value.as_int()), text);
       return Pad(std::move(text), spec, false);
     case 'd':
     case 'i':

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
+#include "base/utf8.h"
 #include "engine/tokenizer/jinja/text.h"
 
 namespace quire::engine::jinja {
@@ -304,14 +305,14 @@ class Lexer {
             code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
           return Error(line_, absl::StrFormat("bad escape \\%c in a string", c));
         }
-        AppendUtf8(code, out);
+        base::AppendUtf8(code, *out);
         i += count;
       } else if (c >= '0' && c <= '7') {
         uint32_t code = static_cast<uint32_t>(c - '0');
         for (int n = 1; n < 3 && i < raw.size() && raw[i] >= '0' && raw[i] <= '7'; ++n) {
           code = code * 8 + static_cast<uint32_t>(raw[i++] - '0');
         }
-        AppendUtf8(code, out);
+        base::AppendUtf8(code, *out);
       } else if (c == 'N') {
         return Error(line_, "the escape \\N{name} in a string is not supported");
       } else {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 
+#include "base/utf8.h"
 #include "engine/tokenizer/jinja/case_table.h"
 
 namespace quire::engine::jinja {
@@ -18,19 +19,8 @@ bool IsContinuation(std::string_view text, size_t at) {
 
 // Decodes one code point; size 1 and U+FFFD for what is no UTF-8.
 std::pair<char32_t, size_t> Decode(std::string_view text, size_t at) {
-  constexpr char32_t kReplacement = 0xFFFD;
-  const auto lead = static_cast<unsigned char>(text[at]);
-  if (lead < 0x80) return {lead, 1};
-  const size_t size = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4) return {kReplacement, 1};
-  char32_t c = lead & (0xFF >> (size + 1));
-  for (size_t i = 1; i < size; ++i) {
-    if (!IsContinuation(text, at + i)) return {kReplacement, 1};
-    c = (c << 6) | (static_cast<unsigned char>(text[at + i]) & 0x3F);
-  }
-  const bool overlong = (size == 3 && c < 0x800) || (size == 4 && c < 0x10000);
-  if (overlong || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return {kReplacement, 1};
-  return {c, size};
+  const base::Utf8Char c = base::DecodeUtf8(text, at);
+  return {c.code_point, c.valid ? c.length : 1};
 }
 
 const CaseRange* FindRange(const std::vector<CaseRange>& table, char32_t c) {
@@ -55,12 +45,12 @@ void AppendUpper(std::string_view text, size_t at, size_t size, std::string* out
     return;
   }
   if (const CaseRange* range = FindRange(UpperRanges(), c)) {
-    AppendUtf8(static_cast<char32_t>(static_cast<int32_t>(c) + range->delta), out);
+    base::AppendUtf8(static_cast<char32_t>(static_cast<int32_t>(c) + range->delta), *out);
     return;
   }
   for (const CaseSpecial& special : UpperSpecials()) {
     if (special.from == c) {
-      for (const char32_t to : special.to) AppendUtf8(to, out);
+      for (const char32_t to : special.to) base::AppendUtf8(to, *out);
       return;
     }
   }
@@ -72,7 +62,7 @@ void AppendLower(std::string_view text, size_t at, size_t size, std::string* out
   if (c < 0x80) {
     out->push_back(HasLower(c) ? static_cast<char>(c + 32) : static_cast<char>(c));
   } else if (const CaseRange* range = FindRange(LowerRanges(), c)) {
-    AppendUtf8(static_cast<char32_t>(static_cast<int32_t>(c) + range->delta), out);
+    base::AppendUtf8(static_cast<char32_t>(static_cast<int32_t>(c) + range->delta), *out);
   } else {
     out->append(text.substr(at, size));
   }
@@ -101,24 +91,6 @@ int64_t CountCodePoints(std::string_view text) {
   int64_t count = 0;
   for (size_t at = 0; at < text.size(); at += CodePointSize(text, at)) ++count;
   return count;
-}
-
-void AppendUtf8(char32_t c, std::string* out) {
-  if (c < 0x80) {
-    out->push_back(static_cast<char>(c));
-  } else if (c < 0x800) {
-    out->push_back(static_cast<char>(0xC0 | (c >> 6)));
-    out->push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  } else if (c < 0x10000) {
-    out->push_back(static_cast<char>(0xE0 | (c >> 12)));
-    out->push_back(static_cast<char>(0x80 | ((c >> 6) & 0x3F)));
-    out->push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  } else {
-    out->push_back(static_cast<char>(0xF0 | (c >> 18)));
-    out->push_back(static_cast<char>(0x80 | ((c >> 12) & 0x3F)));
-    out->push_back(static_cast<char>(0x80 | ((c >> 6) & 0x3F)));
-    out->push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  }
 }
 
 std::vector<size_t> CodePointOffsets(std::string_view text) {

@@ -14,7 +14,6 @@ size_t CodePointSize(std::string_view text, size_t at);
 int64_t CountCodePoints(std::string_view text);
 // The code point at `at`; U+FFFD for a byte that begins no valid UTF-8.
 char32_t CodePointAt(std::string_view text, size_t at);
-void AppendUtf8(char32_t code_point, std::string* out);
 // Where each code point begins, and the end: CountCodePoints() + 1 entries.
 std::vector<size_t> CodePointOffsets(std::string_view text);
 

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "engine/tokenizer/nfc.h"
-#include "engine/tokenizer/utf8.h"
 #include "tests/engine/tokenizer/goldens.h"
 
 namespace quire::engine {
@@ -50,7 +50,7 @@ TEST(NfcTest, IsStable) {
         rc::gen::inRange<uint32_t>(0x41, 0x5B), rc::gen::inRange<uint32_t>(0x300, 0x345),
         rc::gen::inRange<uint32_t>(0x1100, 0x1200), rc::gen::inRange<uint32_t>(0x900, 0xA00)));
     std::string text;
-    for (const uint32_t c : points) AppendUtf8(c, text);
+    for (const uint32_t c : points) base::AppendUtf8(c, text);
     const std::string once = Nfc(text);
     RC_ASSERT(Nfc(once) == once);
   }));

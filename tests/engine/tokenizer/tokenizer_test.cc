@@ -13,8 +13,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "engine/tokenizer/incremental_detokenizer.h"
-#include "engine/tokenizer/utf8.h"
 #include "tests/engine/tokenizer/goldens.h"
 
 namespace quire::engine {
@@ -71,7 +71,7 @@ TEST_P(TokenizerTest, IncrementalEqualsWholeDecode) {
     std::string streamed;
     for (const int32_t id : ids) {
       const std::string delta = detokenizer.Push(id);
-      RC_ASSERT(IsValidUtf8(delta));
+      RC_ASSERT(base::IsValidUtf8(delta));
       streamed += delta;
     }
     streamed += detokenizer.Flush();
@@ -81,7 +81,7 @@ TEST_P(TokenizerTest, IncrementalEqualsWholeDecode) {
       if (!skip || !tokenizer_->IsSpecial(id)) bytes += tokenizer_->TokenBytes(id);
     }
     std::string whole;
-    AppendLossyUtf8(bytes, whole);
+    base::AppendLossyUtf8(bytes, whole);
     RC_ASSERT(streamed == whole);
     if (tokenizer_->strips_leading_space() && whole.starts_with(' ')) whole.erase(0, 1);
     RC_ASSERT(tokenizer_->Decode(ids, skip) == whole);
@@ -128,13 +128,13 @@ TEST(ByteLevelTokenizerTest, RangesCoverTheTextAndSpellIt) {
     std::string spelt;
     for (const EncodedToken& token : tokenizer->Encode(text, {})) {
       RC_ASSERT(token.begin == at ||
-                !IsValidUtf8(text));  // a replaced part is shared by its tokens
+                !base::IsValidUtf8(text));  // a replaced part is shared by its tokens
       at = token.end;
       spelt += tokenizer->TokenBytes(token.id);
     }
     RC_ASSERT(at == static_cast<int64_t>(text.size()));
     std::string clean;
-    AppendLossyUtf8(text, clean);
+    base::AppendLossyUtf8(text, clean);
     RC_ASSERT(spelt == clean);
   }));
 }
@@ -192,14 +192,14 @@ TEST(IncrementalDetokenizerTest, WhereverTokensCutTheText) {
     std::string pushed;
     for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
       const std::string delta = detokenizer.Push(id);
-      RC_ASSERT(IsValidUtf8(delta));
+      RC_ASSERT(base::IsValidUtf8(delta));
       streamed += delta;
       pushed += tokens[static_cast<size_t>(id)];
-      if (IsValidUtf8(pushed)) RC_ASSERT(streamed == pushed);  // nothing certain is held back
+      if (base::IsValidUtf8(pushed)) RC_ASSERT(streamed == pushed);  // nothing certain is held back
     }
     streamed += detokenizer.Flush();
     std::string whole;
-    AppendLossyUtf8(text, whole);
+    base::AppendLossyUtf8(text, whole);
     RC_ASSERT(streamed == whole);
   }));
 }

@@ -1,14 +1,14 @@
 #pragma once
 
-// UTF-8 as the tokenizers need it: decoding that never fails, one U+FFFD for each maximal invalid
-// part (Unicode 3.9, "substitution of maximal subparts"; what Rust's from_utf8_lossy does).
+// UTF-8: decoding that never fails, one U+FFFD for each maximal invalid part (Unicode 3.9,
+// "substitution of maximal subparts"; what Rust's from_utf8_lossy does).
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-namespace quire::engine {
+namespace quire::base {
 
 inline constexpr char32_t kReplacementCharacter = 0xFFFD;
 
@@ -26,8 +26,9 @@ void AppendUtf8(char32_t code_point, std::string& out);
 bool IsValidUtf8(std::string_view text);
 // Appends `text` with every invalid part as U+FFFD.
 void AppendLossyUtf8(std::string_view text, std::string& out);
+std::string LossyUtf8(std::string_view text);
 
 // Unicode White_Space.
 bool IsWhiteSpace(char32_t code_point);
 
-}  // namespace quire::engine
+}  // namespace quire::base

@@ -1,6 +1,6 @@
-#include "engine/tokenizer/utf8.h"
+#include "base/utf8.h"
 
-namespace quire::engine {
+namespace quire::base {
 namespace {
 
 // What may follow a lead byte: how many bytes, and the range of the first of them.
@@ -82,10 +82,16 @@ void AppendLossyUtf8(std::string_view text, std::string& out) {
   }
 }
 
+std::string LossyUtf8(std::string_view text) {
+  std::string out;
+  AppendLossyUtf8(text, out);
+  return out;
+}
+
 bool IsWhiteSpace(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
          c == 0x3000;
 }
 
-}  // namespace quire::engine
+}  // namespace quire::base
