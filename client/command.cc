@@ -10,6 +10,7 @@
 #include "google/protobuf/util/json_util.h"
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace quire::client {
 
@@ -79,6 +80,9 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
     read = in.is_open() && !in.bad();
   }
   if (!read) return absl::InvalidArgumentError(absl::StrFormat("cannot read %s", path));
+  if (!base::IsValidUtf8(text.str())) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: want text in UTF-8", path));
+  }
   return text.str();
 }
 

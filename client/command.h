@@ -52,7 +52,7 @@ int Fail(const absl::Status& status);                             // prints, ret
 absl::StatusOr<std::unique_ptr<Connection>> Connect(const CommonFlags& common,
                                                     Interrupt& interrupt);
 
-// "-" is standard input. InvalidArgument when it cannot be read.
+// "-" is standard input. InvalidArgument when it cannot be read, or is not UTF-8.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 
 // One line of proto3 JSON with the field names of the .proto files.

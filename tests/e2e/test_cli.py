@@ -189,11 +189,14 @@ class UsageTest(unittest.TestCase):
             self.assertEqual(shown.stderr, "")
 
     def test_wrong_command_lines_end_with_2(self):
+        latin1 = harness.SCRATCH / "latin1.txt"
+        latin1.write_bytes(b"caf\xe9")
         for args, told in [((), "usage"), (("generat",), "generat"), (("generate",), "--prompt"),
                            (("generate", "--prompt", "a", "--token_ids", "1"), "one of"),
                            (("generate", "--prompt", "a", "--max_token", "1"), "--max_tokens"),
                            (("generate", "--token_ids", "1,x"), "1,2,3"),
                            (("generate", "--prompt_file", "/nowhere"), "/nowhere"),
+                           (("generate", "--prompt_file", str(latin1)), "UTF-8"),
                            (("health", "--tls_ca", "/nowhere"), "/nowhere"),
                            (("health", "--tls_cert", "/nowhere"), "--tls_key"),
                            (("bench", "--rate", "1", "--concurrency", "1"), "--rate"),
