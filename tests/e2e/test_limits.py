@@ -91,6 +91,22 @@ class SmallCacheTest(harness.TestCase):
         self.assertEqual(answer.usage.completion_tokens, room - 10 - info.block_size)
 
 
+class StreamsTest(harness.TestCase):
+    flags = ("--max_concurrent_streams", "1")
+
+    def test_a_connection_has_no_more_calls_than_it_may(self):
+        call = self.client.stream(PROMPT, **LONG)
+        next(call)
+        # gRPC's client keeps the second back until the first has ended, here beyond its deadline.
+        self.assert_status(grpc.StatusCode.DEADLINE_EXCEEDED,
+                           lambda: self.client.generate(PROMPT, timeout=0.5, max_tokens=1))
+        other = Client(self.server.address)
+        other.generate(PROMPT, max_tokens=1)
+        other.close()
+        call.cancel()
+        self.client.generate(PROMPT, max_tokens=1)
+
+
 class MessageSizeTest(harness.TestCase):
     flags = ("--max_prompt_bytes", "2000", "--max_message_bytes", "4096")
 
