@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <algorithm>
+#include <iterator>
 #include <semaphore>
 #include <thread>
 
@@ -261,18 +263,19 @@ TEST(EngineTest, AStopStringEndsTheSequenceInTheScheduler) {
   const auto harness = EngineHarness::Fake();
   const GenerateParams params = GreedyParams(RandomIds(20, 1), 30);
   const CollectingSink::Sample whole = harness->Generate(params);
+  // Two tokens that are ASCII, as bytes: the string crosses a token border.
+  const auto both_ascii = [](int32_t a, int32_t b) { return a < 128 && b < 128; };
+  const auto pair = std::ranges::adjacent_find(whole.token_ids, both_ascii);
+  ASSERT_NE(pair, whole.token_ids.end());
   GenerateParams stopped = params;
-  // Two tokens from the middle, as bytes: the string crosses a token border.
-  stopped.stop.stop = {
-      std::string{static_cast<char>(whole.token_ids[9]), static_cast<char>(whole.token_ids[10])}};
-  stopped.output.skip_special_tokens = false;
-  const bool ascii = whole.token_ids[9] < 128 && whole.token_ids[10] < 128;
+  stopped.stop.stop = {std::string{static_cast<char>(pair[0]), static_cast<char>(pair[1])}};
+  const int64_t steps_before = harness->engine().stats().steps;
   const CollectingSink::Sample sample = harness->Generate(stopped);
-  if (ascii) {
-    EXPECT_LE(sample.token_ids.size(), 11);
-    EXPECT_EQ(sample.finish_reason, FinishReason::kStop);
-    EXPECT_EQ(sample.stop_string, stopped.stop.stop[0]);
-  }
+  const int64_t num_tokens = pair - whole.token_ids.begin() + 2;
+  EXPECT_EQ(std::ssize(sample.token_ids), num_tokens);
+  EXPECT_EQ(sample.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(sample.stop_string, stopped.stop.stop[0]);
+  EXPECT_EQ(harness->engine().stats().steps - steps_before, num_tokens) << "and no step behind it";
 }
 
 TEST(EngineTest, AbortIsForTheOwnerAlone) {
