@@ -70,11 +70,12 @@ struct Span {
   const T* v[kSpanTiles];
 };
 
-// Vectors side by side that kRows rows may accumulate into.
+// Vectors side by side that kRows rows may accumulate into. Half as many again as a tile: besides
+// the sums only one vector of keys or values and a number of each row are live.
 template <int kRows>
-constexpr int kSide = kTileVectors / kRows >= 4   ? 4
-                      : kTileVectors / kRows >= 2 ? 2
-                                                  : 1;
+constexpr int kSide = kTileVectors * 3 / 2 / kRows >= 4   ? 4
+                      : kTileVectors * 3 / 2 / kRows >= 2 ? 2
+                                                          : 1;
 
 // Scores of kTiles tiles, from `first`, for kRows rows: acc = fma(query[d], K[d], acc) over d.
 template <class T, int kRows, int kTiles>
