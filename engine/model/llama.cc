@@ -233,15 +233,15 @@ absl::Status Llama::Attention(const Layer& layer, TensorView kv_cache, int64_t n
   const TensorView attention(act_.attention.data(), backend_.activation_dtype(), heads);
 
   ASSIGN_OR_RETURN(const TensorView normed, Norm(Hidden(num_tokens), layer.attention_norm));
-  RETURN_IF_ERROR(backend_.Linear(
-      {.out = qkv, .input = normed, .weight = layer.qkv.get(), .bias = layer.qkv_bias.view}));
+  RETURN_IF_ERROR(backend_.Linear({.out = qkv, .input = normed, .weight = layer.qkv.get()}));
   RETURN_IF_ERROR(backend_.QkvPost({.query = query,
                                     .kv_cache = kv_cache,
                                     .qkv = qkv,
                                     .positions = device_.positions(),
                                     .slot_mapping = device_.slot_mapping(),
                                     .rope_table = rope_table_.view,
-                                    .rope_layout = config_.rope.layout}));
+                                    .rope_layout = config_.rope.layout,
+                                    .bias = layer.qkv_bias.view}));
   RETURN_IF_ERROR(backend_.PagedAttention(
       {.out = attention,
        .query = query,

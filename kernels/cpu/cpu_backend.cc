@@ -160,13 +160,15 @@ absl::Status CpuBackend::Norm(const NormArgs& args) {
   RETURN_IF_ERROR(WantF32("input", args.input));
   const int64_t hidden = args.input.dim(1);
   ForEachRow(args.input.dim(0), [&](int64_t i) {
-    kernels_.norm({.input = args.input.data<float>() + i * hidden,
-                   .out = args.out.data<float>() + i * hidden,
-                   .weight = args.weight.data<float>(),
-                   .bias = args.bias.data<float>(),
-                   .count = hidden,
-                   .eps = args.eps,
-                   .layer_norm = args.kind == NormKind::kLayerNorm});
+    kernels_.norm(
+        {.input = args.input.data<float>() + i * hidden,
+         .out = args.out.data<float>() + i * hidden,
+         .weight = args.weight.data<float>(),
+         .bias = args.bias.data<float>(),
+         .residual = args.residual.empty() ? nullptr : args.residual.data<float>() + i * hidden,
+         .count = hidden,
+         .eps = args.eps,
+         .layer_norm = args.kind == NormKind::kLayerNorm});
   });
   return absl::OkStatus();
 }
@@ -204,17 +206,26 @@ absl::Status CpuBackend::QkvPost(const QkvPostArgs& args) {
     }
   }
   const int64_t num_heads = args.query.dim(1);
+  const QkNorm& norm = args.qk_norm;
   ForEachRow(args.query.dim(0), [&](int64_t i) {
-    kernels_.qkv_post({.cache = cache,
-                       .qkv = args.qkv.data<float>() + i * args.qkv.dim(1),
-                       .query = args.query.data<float>() + i * num_heads * cache.head_dim,
-                       .cos_sin = rope ? args.rope_table.data<float>() +
-                                             args.positions.data<int32_t>()[i] * half * 2
-                                       : nullptr,
-                       .slot = args.slot_mapping.data<int64_t>()[i],
-                       .num_heads = num_heads,
-                       .rope_dim = 2 * half,
-                       .interleaved = args.rope_layout == RopeLayout::kInterleaved});
+    kernels_.qkv_post(
+        {.cache = cache,
+         .qkv = args.qkv.data<float>() + i * args.qkv.dim(1),
+         .query = args.query.data<float>() + i * num_heads * cache.head_dim,
+         .cos_sin =
+             rope ? args.rope_table.data<float>() + args.positions.data<int32_t>()[i] * half * 2
+                  : nullptr,
+         .slot = args.slot_mapping.data<int64_t>()[i],
+         .num_heads = num_heads,
+         .rope_dim = 2 * half,
+         .interleaved = args.rope_layout == RopeLayout::kInterleaved,
+         .bias = args.bias.data<float>(),
+         .clip = args.clip,
+         .query_norm = norm.query_weight.data<float>(),
+         .key_norm = norm.key_weight.data<float>(),
+         .norm_by_head = !norm.query_weight.empty() && norm.query_weight.dim(0) == cache.head_dim,
+         .layer_norm = norm.kind == NormKind::kLayerNorm,
+         .norm_eps = norm.eps});
   });
   return absl::OkStatus();
 }

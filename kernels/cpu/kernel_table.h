@@ -65,6 +65,7 @@ struct NormRow {
   float* out = nullptr;
   const float* weight = nullptr;
   const float* bias = nullptr;  // null without one
+  float* residual = nullptr;    // null without one
   int64_t count = 0;
   float eps = 0.0f;
   bool layer_norm = false;
@@ -90,6 +91,14 @@ struct QkvPostRow {
   int64_t num_heads = 0;
   int64_t rope_dim = 0;
   bool interleaved = false;
+  const float* bias = nullptr;  // null without one
+  float clip = 0.0f;            // 0: none
+  // Null without QK-norm.
+  const float* query_norm = nullptr;
+  const float* key_norm = nullptr;
+  bool norm_by_head = false;
+  bool layer_norm = false;
+  float norm_eps = 0.0f;
 };
 
 struct AttentionCall {

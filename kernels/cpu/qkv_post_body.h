@@ -1,5 +1,47 @@
-// Rotary embedding and the cache write of one token, written once for every ISA; see
-// kernel_bodies.h. Each rotated element is one multiply and one fma.
+// What a token's queries, keys and values go through, and the cache write, written once for every
+// ISA; see kernel_bodies.h. Each rotated element is one multiply and one fma.
+
+// Elements of the row after bias and clipping; NaN stays NaN.
+inline VecF Biased(const QkvPostRow& row, int64_t at, int n) {
+  VecF x = LoadN(row.qkv + at, n);
+  if (row.bias != nullptr) x = Add(x, LoadN(row.bias + at, n));
+  if (row.clip > 0.0f) x = Max(Set(-row.clip), Min(Set(row.clip), x));
+  return x;
+}
+
+// Calls visit(head, x) for `num_heads` heads from element `first` of the row, each ready to rotate.
+// `norm`: null without.
+template <class Visit>
+inline void ForEachHead(const QkvPostRow& row, int64_t first, int64_t num_heads, const float* norm,
+                        Visit visit) {
+  const int64_t head_dim = row.cache.head_dim;
+  const bool plain = row.bias == nullptr && row.clip == 0.0f && norm == nullptr;
+  const auto scale_of = [&row](int64_t at, int64_t count) {
+    return ScaleOf([&row, at](int64_t i, int n) { return Biased(row, at + i, n); }, count,
+                   row.layer_norm, row.norm_eps);
+  };
+  NormScale scale = {};
+  if (norm != nullptr && !row.norm_by_head) scale = scale_of(first, num_heads * head_dim);
+  for (int64_t h = 0; h < num_heads; ++h) {
+    const int64_t at = first + h * head_dim;
+    if (plain) {
+      visit(h, row.qkv + at);
+      continue;
+    }
+    if (norm != nullptr && row.norm_by_head) scale = scale_of(at, head_dim);
+    float x[256];
+    for (int64_t i = 0; i < head_dim; i += kLanes) {
+      const int n = static_cast<int>(SmallerOf(kLanes, head_dim - i));
+      VecF value = Biased(row, at + i, n);
+      if (norm != nullptr) {
+        const int64_t weight = row.norm_by_head ? i : h * head_dim + i;
+        value = scale.Apply(value, LoadN(norm + weight, n));
+      }
+      StoreN(x + i, value, n);
+    }
+    visit(h, x);
+  }
+}
 
 inline void RotateHead(const float* x, const QkvPostRow& row, int64_t head_dim, float* out) {
   const int64_t half = row.rope_dim / 2;
@@ -14,47 +56,53 @@ inline void RotateHead(const float* x, const QkvPostRow& row, int64_t head_dim, 
   for (int64_t i = row.rope_dim; i < head_dim; ++i) out[i] = x[i];
 }
 
+// Where one kv head of this token's block begins, its K's or its V's.
 template <class T>
-inline void WriteCache(const QkvPostRow& row, const float* key, const float* value,
-                       int64_t kv_head) {
+inline T* CacheHead(const QkvPostRow& row, int64_t kv_head, bool value) {
   const CacheLayout& cache = row.cache;
-  const int64_t head_dim = cache.head_dim;
-  const int64_t head_elements = cache.block_size * head_dim;
   const int64_t block = row.slot / cache.block_size;
-  const int64_t offset = row.slot % cache.block_size;
-  T* k = reinterpret_cast<T*>(cache.data) + block * cache.block_stride + kv_head * head_elements;
-  T* v = k + cache.num_kv_heads * head_elements;
-  k += offset / kLanes * kLanes * head_dim + offset % kLanes;
-  v += offset * head_dim;
-  for (int64_t i = 0; i < head_dim; i += kLanes) {
-    const int n = static_cast<int>(SmallerOf(kLanes, head_dim - i));
-    T narrow[16];
-    StoreN(narrow, LoadN(key + i, n), n);
-    for (int j = 0; j < n; ++j) k[(i + j) * kLanes] = narrow[j];
-    StoreN(v + i, LoadN(value + i, n), n);
-  }
+  const int64_t head = value ? cache.num_kv_heads + kv_head : kv_head;
+  return reinterpret_cast<T*>(cache.data) + block * cache.block_stride +
+         head * cache.block_size * cache.head_dim;
+}
+
+template <class T>
+inline void WriteCache(const QkvPostRow& row) {
+  const int64_t head_dim = row.cache.head_dim, num_kv_heads = row.cache.num_kv_heads;
+  const int64_t offset = row.slot % row.cache.block_size;
+  const int64_t first_key = row.num_heads * head_dim;
+  ForEachHead(row, first_key, num_kv_heads, row.key_norm, [&](int64_t h, const float* x) {
+    float key[256];
+    RotateHead(x, row, head_dim, key);
+    T* k = CacheHead<T>(row, h, false) + offset / kLanes * kLanes * head_dim + offset % kLanes;
+    for (int64_t i = 0; i < head_dim; i += kLanes) {
+      const int n = static_cast<int>(SmallerOf(kLanes, head_dim - i));
+      T narrow[16];
+      StoreN(narrow, LoadN(key + i, n), n);
+      for (int j = 0; j < n; ++j) k[(i + j) * kLanes] = narrow[j];
+    }
+  });
+  const int64_t first_value = first_key + num_kv_heads * head_dim;
+  ForEachHead(row, first_value, num_kv_heads, nullptr, [&](int64_t h, const float* x) {
+    T* v = CacheHead<T>(row, h, true) + offset * head_dim;
+    for (int64_t i = 0; i < head_dim; i += kLanes) {
+      const int n = static_cast<int>(SmallerOf(kLanes, head_dim - i));
+      StoreN(v + i, LoadN(x + i, n), n);
+    }
+  });
 }
 
 void QkvPost(const QkvPostRow& row) {
   const int64_t head_dim = row.cache.head_dim;
-  const float* x = row.qkv;
-  for (int64_t h = 0; h < row.num_heads; ++h) {
-    RotateHead(x + h * head_dim, row, head_dim, row.query + h * head_dim);
-  }
-  x += row.num_heads * head_dim;
-  for (int64_t h = 0; h < row.cache.num_kv_heads; ++h) {
-    float key[256];
-    RotateHead(x + h * head_dim, row, head_dim, key);
-    const float* value = x + (row.cache.num_kv_heads + h) * head_dim;
-    switch (row.cache.dtype) {
-      case DType::kF16:
-        WriteCache<Half>(row, key, value, h);
-        break;
-      case DType::kBF16:
-        WriteCache<Brain>(row, key, value, h);
-        break;
-      default:
-        WriteCache<float>(row, key, value, h);
-    }
+  ForEachHead(row, 0, row.num_heads, row.query_norm, [&](int64_t h, const float* x) {
+    RotateHead(x, row, head_dim, row.query + h * head_dim);
+  });
+  switch (row.cache.dtype) {
+    case DType::kF16:
+      return WriteCache<Half>(row);
+    case DType::kBF16:
+      return WriteCache<Brain>(row);
+    default:
+      return WriteCache<float>(row);
   }
 }

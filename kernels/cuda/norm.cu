@@ -14,6 +14,7 @@ absl::Status Norm(Device& device, const NormArgs& args) {
                              .input = args.input.raw(),
                              .weight = args.weight.data<float>(),
                              .bias = args.bias.data<float>(),
+                             .residual = args.residual.raw(),
                              .hidden = hidden,
                              .eps = args.eps,
                              .layer_norm = args.kind == NormKind::kLayerNorm};
@@ -25,7 +26,8 @@ absl::Status Norm(Device& device, const NormArgs& args) {
         RETURN_IF_ERROR(CheckAligned({{"out", &args.out},
                                       {"input", &args.input},
                                       {"weight", &args.weight},
-                                      {"bias", &args.bias}}));
+                                      {"bias", &args.bias},
+                                      {"residual", &args.residual}}));
       }
       return Launch(device,
                     {.grid = {static_cast<unsigned>(num_tokens)},

@@ -9,45 +9,74 @@ struct NormParams {
   const void* input;  // [tokens, hidden]
   const float* weight;
   const float* bias;  // null without one
+  void* residual;     // [tokens, hidden]; null without one
   int64_t hidden;
   float eps;
   bool layer_norm;
 };
 
-// One block a token. The row is read again for each pass: it is in the cache by then.
-template <typename T, int kCount>
-__global__ void NormKernel(const __grid_constant__ NormParams p) {
-  float* const shared = DynamicShared<float>();
-  const T* const input = static_cast<const T*>(p.input) + int64_t{blockIdx.x} * p.hidden;
-  T* const out = static_cast<T*>(p.out) + int64_t{blockIdx.x} * p.hidden;
-  const float size = static_cast<float>(p.hidden);
+// Of a row's elements, as the threads of a block have added them up.
+struct NormScale {
+  float mean, inverse;
+};
 
+// `load(i, values)` gives kCount elements from i; each is asked for by the same thread each time.
+// All threads call it.
+template <int kCount, typename Load>
+__device__ __forceinline__ NormScale ScaleOf(int64_t count, bool layer_norm, float eps,
+                                             float* shared, Load load) {
+  const float size = static_cast<float>(count);
   float mean = 0.0f;
-  if (p.layer_norm) {
+  if (layer_norm) {
     float sum = 0.0f;
-    ForEachVector<kCount>(p.hidden, [&](int64_t i) {
+    ForEachVector<kCount>(count, [&](int64_t i) {
       float x[kCount];
-      LoadElements(input + i, x);
+      load(i, x);
 #pragma unroll
       for (int j = 0; j < kCount; ++j) sum += x[j];
     });
     mean = BlockSum(sum, shared) / size;
   }
   float squares = 0.0f;
-  ForEachVector<kCount>(p.hidden, [&](int64_t i) {
+  ForEachVector<kCount>(count, [&](int64_t i) {
     float x[kCount];
-    LoadElements(input + i, x);
+    load(i, x);
 #pragma unroll
     for (int j = 0; j < kCount; ++j) squares += (x[j] - mean) * (x[j] - mean);
   });
-  const float inverse = 1.0f / sqrtf(BlockSum(squares, shared) / size + p.eps);
+  return {mean, 1.0f / sqrtf(BlockSum(squares, shared) / size + eps)};
+}
+
+// One block a token. The row is read again for each pass: it is in the cache by then.
+template <typename T, int kCount>
+__global__ void NormKernel(const __grid_constant__ NormParams p) {
+  const int64_t row = int64_t{blockIdx.x} * p.hidden;
+  const T* input = static_cast<const T*>(p.input) + row;
+  T* const out = static_cast<T*>(p.out) + row;
+  if (p.residual != nullptr) {
+    T* const residual = static_cast<T*>(p.residual) + row;
+    ForEachVector<kCount>(p.hidden, [&](int64_t i) {
+      float x[kCount], sum[kCount];
+      LoadElements(input + i, x);
+      LoadElements(residual + i, sum);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) sum[j] += x[j];
+      StoreElements(residual + i, sum);
+    });
+    input = residual;
+  }
+  const NormScale scale =
+      ScaleOf<kCount>(p.hidden, p.layer_norm, p.eps, DynamicShared<float>(),
+                      [&](int64_t i, float(&x)[kCount]) { LoadElements(input + i, x); });
   ForEachVector<kCount>(p.hidden, [&](int64_t i) {
     float x[kCount], weight[kCount], bias[kCount] = {};
     LoadElements(input + i, x);
     LoadElements(p.weight + i, weight);
     if (p.bias != nullptr) LoadElements(p.bias + i, bias);
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) x[j] = (x[j] - mean) * inverse * weight[j] + bias[j];
+    for (int j = 0; j < kCount; ++j) {
+      x[j] = (x[j] - scale.mean) * scale.inverse * weight[j] + bias[j];
+    }
     StoreElements(out + i, x);
   });
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/status_macros.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
@@ -16,29 +18,49 @@ absl::Status QkvPost(Device& device, const QkvPostArgs& args) {
   if (block_size == 0) return WantGot("kv_cache", "block_size > 0", args.kv_cache.ToString());
   if (num_tokens == 0) return absl::OkStatus();
   const bool rope = args.rope_layout != RopeLayout::kNone;
-  const int64_t pairs = args.qkv.dim(1) / 2;
+  const int64_t num_heads = args.query.dim(1), num_kv_heads = args.kv_cache.dim(2);
+  const int64_t total_heads = num_heads + 2 * num_kv_heads;
+  const QkNorm& norm = args.qk_norm;
+  const bool norms = !norm.query_weight.empty();
+  const bool norm_by_head = norms && norm.query_weight.dim(0) == head_dim;
+  // Without QK-norm any cut will do: a pair for each thread.
+  const int64_t heads_per_section =
+      norm_by_head ? 1
+      : norms      ? 0
+                   : std::clamp<int64_t>(2 * kMaxRowThreads / head_dim, 1, total_heads);
+  const int64_t num_sections =
+      heads_per_section == 0 ? 3 : (total_heads + heads_per_section - 1) / heads_per_section;
+  const int64_t section = heads_per_section == 0 ? num_heads : heads_per_section;
   const QkvPostParams params = {.query = args.query.raw(),
                                 .kv_cache = args.kv_cache.raw(),
                                 .qkv = args.qkv.raw(),
                                 .positions = args.positions.data<int32_t>(),
                                 .slot_mapping = args.slot_mapping.data<int64_t>(),
                                 .rope_table = args.rope_table.data<float>(),
+                                .bias = args.bias.data<float>(),
+                                .query_norm = norm.query_weight.data<float>(),
+                                .key_norm = norm.key_weight.data<float>(),
                                 .num_slots = args.kv_cache.dim(0) * block_size,
                                 .max_positions = rope ? args.rope_table.dim(0) : 0,
                                 .block_stride = args.kv_cache.row_stride(),
-                                .num_heads = static_cast<int>(args.query.dim(1)),
-                                .num_kv_heads = static_cast<int>(args.kv_cache.dim(2)),
+                                .num_heads = static_cast<int>(num_heads),
+                                .num_kv_heads = static_cast<int>(num_kv_heads),
                                 .head_dim = static_cast<int>(head_dim),
                                 .block_size = static_cast<int>(block_size),
                                 .rope_half = rope ? static_cast<int>(args.rope_table.dim(1)) : 0,
-                                .interleaved = args.rope_layout == RopeLayout::kInterleaved};
+                                .heads_per_section = static_cast<int>(heads_per_section),
+                                .clip = args.clip,
+                                .norm_eps = norm.eps,
+                                .interleaved = args.rope_layout == RopeLayout::kInterleaved,
+                                .layer_norm = norm.kind == NormKind::kLayerNorm,
+                                .norm_by_head = norm_by_head};
   return WithElementType(args.query.dtype(), [&](auto element) {
     return WithElementType(args.kv_cache.dtype(), [&](auto cache) {
       return Launch(
           device,
-          {.grid = {static_cast<unsigned>(num_tokens),
-                    static_cast<unsigned>((pairs + kQkvPostThreads - 1) / kQkvPostThreads)},
-           .block = {kQkvPostThreads}},
+          {.grid = {static_cast<unsigned>(num_tokens), static_cast<unsigned>(num_sections)},
+           .block = {RowThreads(section * head_dim, 2)},
+           .shared_bytes = norms ? kBlockSumBytes : 0},
           &QkvPostKernel<decltype(element), decltype(cache)>, params);
     });
   });

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <limits>
 
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/rows.cuh"
 
 namespace quire::kernels::cuda {
@@ -13,60 +15,99 @@ struct QkvPostParams {
   const int32_t* positions;     // [tokens]
   const int64_t* slot_mapping;  // [tokens]
   const float* rope_table;      // [max_positions, rope_half, 2]
+  const float* bias;            // as long as a row of qkv; null without one
+  const float* query_norm;      // weights of one head or of all of them; null without QK-norm
+  const float* key_norm;
   int64_t num_slots, max_positions;
   int64_t block_stride;  // elements
   int num_heads, num_kv_heads, head_dim, block_size;
-  int rope_half;  // rope_dim / 2; 0: no rotation
-  bool interleaved;
+  int rope_half;          // rope_dim / 2; 0: no rotation
+  int heads_per_section;  // 0: a section is all queries, all keys, or all values
+  float clip;             // 0: none
+  float norm_eps;
+  bool interleaved, layer_norm, norm_by_head;
 };
 
-inline constexpr int kQkvPostThreads = 128;
-
-// Grid [tokens, pairs of elements of a token / kQkvPostThreads], one pair a thread: the two that
-// rotate together, and past rope_dim two neighbours.
+// Grid [tokens, sections]. A section is a run of heads; where there is QK-norm, those that are
+// normed together. A thread takes a pair at a time: the two elements that rotate together, and past
+// rope_dim two neighbours.
 template <typename T, typename Cache>
-__global__ void __launch_bounds__(kQkvPostThreads)
+__global__ void __launch_bounds__(kMaxRowThreads)
     QkvPostKernel(const __grid_constant__ QkvPostParams p) {
   const int64_t token = blockIdx.x;
-  const int pairs_per_head = p.head_dim / 2;
-  const int pair = static_cast<int>(blockIdx.y * kQkvPostThreads + threadIdx.x);
-  const int head = pair / pairs_per_head, i = pair % pairs_per_head;
-  const int total_heads = p.num_heads + 2 * p.num_kv_heads;
-  if (head >= total_heads) return;
-
-  const bool rotates = i < p.rope_half && head < p.num_heads + p.num_kv_heads;
-  const bool halves = i < p.rope_half && !p.interleaved;
-  const int first = halves ? i : 2 * i;
-  const int second = halves ? i + p.rope_half : 2 * i + 1;
-  const T* const in = static_cast<const T*>(p.qkv) + (token * total_heads + head) * p.head_dim;
-  const float a = ToFloat(in[first]), b = ToFloat(in[second]);
-  float x = a, y = b;
-  if (rotates) {
-    const int64_t position = p.positions[token];
-    float cos = std::numeric_limits<float>::quiet_NaN(), sin = cos;
-    if (position >= 0 && position < p.max_positions) {
-      const float* const angle = p.rope_table + (position * p.rope_half + i) * 2;
-      cos = angle[0];
-      sin = angle[1];
-    }
-    x = fmaf(a, cos, -(b * sin));
-    y = fmaf(a, sin, b * cos);
+  const int num_rotated = p.num_heads + p.num_kv_heads, total_heads = num_rotated + p.num_kv_heads;
+  int first_head, end_head;
+  if (p.heads_per_section > 0) {
+    first_head = static_cast<int>(blockIdx.y) * p.heads_per_section;
+    end_head = std::min(first_head + p.heads_per_section, total_heads);
+  } else {
+    first_head = blockIdx.y == 0 ? 0 : blockIdx.y == 1 ? p.num_heads : num_rotated;
+    end_head = blockIdx.y == 0 ? p.num_heads : blockIdx.y == 1 ? num_rotated : total_heads;
   }
 
-  if (head < p.num_heads) {
-    T* const out = static_cast<T*>(p.query) + (token * p.num_heads + head) * p.head_dim;
-    out[first] = FromFloat<T>(x);
-    out[second] = FromFloat<T>(y);
-    return;
+  const T* const in = static_cast<const T*>(p.qkv) + token * total_heads * p.head_dim;
+  const auto biased = [&](int64_t at) {
+    float x = ToFloat(in[at]);
+    if (p.bias != nullptr) x += p.bias[at];
+    // A NaN fails both comparisons and stays.
+    if (p.clip > 0.0f) x = x > p.clip ? p.clip : x < -p.clip ? -p.clip : x;
+    return x;
+  };
+  const float* const weight = first_head < p.num_heads   ? p.query_norm
+                              : first_head < num_rotated ? p.key_norm
+                                                         : nullptr;
+  const int64_t first_element = int64_t{first_head} * p.head_dim;
+  NormScale scale = {};
+  if (weight != nullptr) {
+    scale = ScaleOf<1>(int64_t{end_head - first_head} * p.head_dim, p.layer_norm, p.norm_eps,
+                       DynamicShared<float>(),
+                       [&](int64_t i, float(&x)[1]) { x[0] = biased(first_element + i); });
   }
+  const auto value = [&](int head, int i) {
+    const float x = biased(int64_t{head} * p.head_dim + i);
+    if (weight == nullptr) return x;
+    const int at = p.norm_by_head ? i : (head - first_head) * p.head_dim + i;
+    return (x - scale.mean) * scale.inverse * weight[at];
+  };
+
   const int64_t slot = p.slot_mapping[token];
-  if (slot < 0 || slot >= p.num_slots) return;
-  // K's heads, then V's, as in the row.
-  const int64_t row = (head - p.num_heads) * int64_t{p.block_size} + slot % p.block_size;
-  Cache* const out =
-      static_cast<Cache*>(p.kv_cache) + slot / p.block_size * p.block_stride + row * p.head_dim;
-  out[first] = FromFloat<Cache>(x);
-  out[second] = FromFloat<Cache>(y);
+  const int pairs_per_head = p.head_dim / 2;
+  const int num_pairs = (end_head - first_head) * pairs_per_head;
+  for (int pair = static_cast<int>(threadIdx.x); pair < num_pairs;
+       pair += static_cast<int>(blockDim.x)) {
+    const int head = first_head + pair / pairs_per_head, i = pair % pairs_per_head;
+    const bool rotates = i < p.rope_half && head < num_rotated;
+    const bool halves = i < p.rope_half && !p.interleaved;
+    const int first = halves ? i : 2 * i;
+    const int second = halves ? i + p.rope_half : 2 * i + 1;
+    const float a = value(head, first), b = value(head, second);
+    float x = a, y = b;
+    if (rotates) {
+      const int64_t position = p.positions[token];
+      float cos = std::numeric_limits<float>::quiet_NaN(), sin = cos;
+      if (position >= 0 && position < p.max_positions) {
+        const float* const angle = p.rope_table + (position * p.rope_half + i) * 2;
+        cos = angle[0];
+        sin = angle[1];
+      }
+      x = fmaf(a, cos, -(b * sin));
+      y = fmaf(a, sin, b * cos);
+    }
+
+    if (head < p.num_heads) {
+      T* const out = static_cast<T*>(p.query) + (token * p.num_heads + head) * p.head_dim;
+      out[first] = FromFloat<T>(x);
+      out[second] = FromFloat<T>(y);
+      continue;
+    }
+    if (slot < 0 || slot >= p.num_slots) continue;
+    // K's heads, then V's, as in the row.
+    const int64_t row = (head - p.num_heads) * int64_t{p.block_size} + slot % p.block_size;
+    Cache* const out =
+        static_cast<Cache*>(p.kv_cache) + slot / p.block_size * p.block_stride + row * p.head_dim;
+    out[first] = FromFloat<Cache>(x);
+    out[second] = FromFloat<Cache>(y);
+  }
 }
 
 }  // namespace quire::kernels::cuda

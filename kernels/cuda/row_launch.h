@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/cuda/element_types.h"
+#include "kernels/cuda/rows.cuh"
 #include "kernels/dtype.h"
 #include "kernels/ops/check.h"
 #include "kernels/tensor_view.h"
@@ -53,8 +54,6 @@ inline absl::Status CheckAligned(
   }
   return absl::OkStatus();
 }
-
-constexpr int kMaxRowThreads = 256;
 
 // Threads for one row, whole warps, by its length alone: so is then the order of its sums.
 inline unsigned RowThreads(int64_t cols, int elements_per_thread) {

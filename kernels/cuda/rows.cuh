@@ -36,6 +36,8 @@ __device__ __forceinline__ void ForEachVector(int64_t size, Body body) {
   for (int64_t i = int64_t{threadIdx.x} * kCount; i < size; i += step) body(i);
 }
 
+inline constexpr int kMaxRowThreads = 256;  // of the block that works on a row
+
 inline constexpr int kWarpLanes = 32;
 // Of shared memory for BlockSum: one float a warp.
 inline constexpr int kBlockSumBytes = kWarpLanes * sizeof(float);

@@ -15,6 +15,10 @@ absl::Status Validate(const NormArgs& args) {
   if (!args.bias.empty()) {
     RETURN_IF_ERROR(CheckTensor("bias", args.bias, {DType::kF32}, {hidden}));
   }
+  if (!args.residual.empty()) {
+    RETURN_IF_ERROR(CheckActivations("residual", args.residual, {args.input.dim(0), hidden}));
+    RETURN_IF_ERROR(CheckSameDType("residual", args.residual, args.input));
+  }
   if (!(args.eps >= 0.0f)) return WantGot("eps", ">= 0", absl::StrCat(args.eps));
   return absl::OkStatus();
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Normalisation over the last dimension.
+// Normalisation over the last dimension, of the input or of its sum with a residual.
 //   RMSNorm:    out = input / sqrt(mean(input^2) + eps) * weight            (arXiv:1910.07467)
 //   LayerNorm:  out = (input - mean) / sqrt(var + eps) * weight + bias      (arXiv:1607.06450)
 //
@@ -20,6 +20,9 @@ struct NormArgs {
   TensorView input;   // shape and dtype of out
   TensorView weight;  // [hidden_size]  f32
   TensorView bias;    // [hidden_size]  f32; empty without one
+  // Shape and dtype of input. Unless empty, the input is added to it first, in place, and what is
+  // normalised is that sum, as rounded to its dtype.
+  TensorView residual;
   NormKind kind = NormKind::kRmsNorm;
   float eps = 1e-5f;
 };

@@ -4,6 +4,21 @@
 #include "kernels/ops/check.h"
 
 namespace quire::kernels {
+namespace {
+
+absl::Status ValidateQkNorm(const QkNorm& norm, int64_t num_heads, int64_t num_kv_heads,
+                            int64_t head_dim) {
+  if (norm.query_weight.empty() && norm.key_weight.empty()) return absl::OkStatus();
+  const bool by_head = !norm.query_weight.empty() && norm.query_weight.dim(0) == head_dim;
+  RETURN_IF_ERROR(CheckTensor("qk_norm.query_weight", norm.query_weight, {DType::kF32},
+                              {by_head ? head_dim : num_heads * head_dim}));
+  RETURN_IF_ERROR(CheckTensor("qk_norm.key_weight", norm.key_weight, {DType::kF32},
+                              {by_head ? head_dim : num_kv_heads * head_dim}));
+  if (!(norm.eps >= 0.0f)) return WantGot("qk_norm.eps", ">= 0", absl::StrCat(norm.eps));
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status Validate(const QkvPostArgs& args) {
   RETURN_IF_ERROR(CheckActivations("query", args.query, {kAnyDim, kAnyDim, kAnyDim}));
@@ -16,6 +31,11 @@ absl::Status Validate(const QkvPostArgs& args) {
       CheckActivations("qkv", args.qkv, {num_tokens, (num_heads + 2 * num_kv_heads) * head_dim}));
   RETURN_IF_ERROR(CheckSameDType("qkv", args.qkv, args.query));
   RETURN_IF_ERROR(CheckTensor("slot_mapping", args.slot_mapping, {DType::kI64}, {num_tokens}));
+  if (!args.bias.empty()) {
+    RETURN_IF_ERROR(CheckTensor("bias", args.bias, {DType::kF32}, {args.qkv.dim(1)}));
+  }
+  if (!(args.clip >= 0.0f)) return WantGot("clip", ">= 0", absl::StrCat(args.clip));
+  RETURN_IF_ERROR(ValidateQkNorm(args.qk_norm, num_heads, num_kv_heads, head_dim));
   if (args.rope_layout == RopeLayout::kNone) return absl::OkStatus();
   RETURN_IF_ERROR(CheckTensor("positions", args.positions, {DType::kI32}, {num_tokens}));
   RETURN_IF_ERROR(CheckTensor("rope_table", args.rope_table, {DType::kF32}, {kAnyDim, kAnyDim, 2}));

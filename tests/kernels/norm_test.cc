@@ -1,7 +1,9 @@
 #include "kernels/ops/norm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <rapidcheck.h>
 
@@ -73,6 +75,34 @@ TEST(NormTest, AgreesWithDoublesToTheSameBitsOnEveryPath) {
   }
 }
 
+TEST(NormTest, AddsToTheResidualWhatItNorms) {
+  constexpr int64_t kRows = 5;
+  for (const NormKind kind : {NormKind::kRmsNorm, NormKind::kLayerNorm}) {
+    for (const int64_t size : {7, 576}) {
+      Owned<float> input = F32({kRows, size}, Normal(1, kRows * size));
+      const std::vector<float> before = Normal(2, kRows * size);
+      Owned<float> weight = F32({size}, Normal(3, size));
+      Owned<float> sum = F32({kRows, size});
+      std::transform(before.begin(), before.end(), input.values.begin(), sum.values.begin(),
+                     std::plus<>());
+      for (const std::string& isa : IsaPaths()) {
+        SCOPED_TRACE(isa);
+        const auto backend = MakeBackend(isa, 2);
+        Owned<float> want = F32({kRows, size}), out = F32({kRows, size});
+        NormArgs args{.out = want.view, .input = sum.view, .weight = weight.view, .kind = kind};
+        ASSERT_TRUE(backend->Norm(args).ok());
+        Owned<float> residual = F32({kRows, size}, before);
+        args.out = out.view;
+        args.input = input.view;
+        args.residual = residual.view;
+        ASSERT_TRUE(backend->Norm(args).ok());
+        EXPECT_EQ(out.values, want.values);
+        EXPECT_EQ(residual.values, sum.values);
+      }
+    }
+  }
+}
+
 TEST(NormTest, ARowsBitsDoNotDependOnItsNeighbours) {
   const auto backend = MakeBackend("auto", 3);
   EXPECT_TRUE(rc::check([&] {
@@ -103,6 +133,11 @@ TEST(NormTest, ErrorsSayWhatWantedGot) {
   args.input = TensorView(input.values.data(), DType::kF16, {2, 8});
   EXPECT_THAT(std::string(backend->Norm(args).message()), HasSubstr("out: want f16, got f32"));
   args.out = args.input;
+  args.weight = TensorView(weight.values.data(), DType::kF32, {8});
+  args.residual = input.view.Rows(0, 1);
+  EXPECT_THAT(std::string(backend->Norm(args).message()),
+              HasSubstr("residual: want f32|f16|bf16 [2, 8]"));
+  args.residual = {};
   args.weight = input.view.Rows(0, 1);
   EXPECT_THAT(std::string(backend->Norm(args).message()),
               HasSubstr("weight: want f32 [8], got f32 [1, 8]"));

@@ -1,5 +1,10 @@
 #include "kernels/ops/qkv_post.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -13,6 +18,7 @@ using ::testing::HasSubstr;
 using testing::HeadShape;
 using testing::IsaPaths;
 using testing::MakeBackend;
+using testing::Normal;
 using testing::Owned;
 using testing::PoisonedCache;
 using testing::RandomSequence;
@@ -128,6 +134,93 @@ INSTANTIATE_TEST_SUITE_P(Layouts, QkvPostTest,
                          ::testing::Values(RopeLayout::kNone, RopeLayout::kInterleaved,
                                            RopeLayout::kHalfSplit));
 
+// Normed by the op Norm: each head of [tokens, heads, head_dim] by itself, or all of them together.
+std::vector<float> NormHeads(Backend& backend, const std::vector<float>& x, int64_t num_heads,
+                             int64_t head_dim, bool by_head, const TensorView& weight,
+                             NormKind kind) {
+  const int64_t size = by_head ? head_dim : num_heads * head_dim;
+  const int64_t rows = static_cast<int64_t>(x.size()) / size;
+  Owned<float> input = F32({rows, size}, x), out = F32({rows, size});
+  EXPECT_TRUE(
+      backend
+          .Norm(
+              {.out = out.view, .input = input.view, .weight = weight, .kind = kind, .eps = 1e-3f})
+          .ok());
+  return out.values;
+}
+
+TEST(QkvPostPreparationTest, EqualsTheOpsOneAfterAnother) {
+  constexpr float kClip = 1.25f;
+  for (const bool by_head : {true, false}) {
+    for (const NormKind kind : {NormKind::kRmsNorm, NormKind::kLayerNorm}) {
+      for (const int64_t head_dim : {24, 64}) {
+        const HeadShape shape{.num_heads = 3,
+                              .num_kv_heads = 2,
+                              .head_dim = head_dim,
+                              .block_size = 16,
+                              .dtype = DType::kF32};
+        const int64_t q_size = 3 * head_dim, kv_size = 2 * head_dim;
+        const SequenceData sequence = RandomSequence(shape, kTokens, 1, {4, 0, 2});
+        Owned<float> table = F32({kTokens, head_dim / 2, 2}, RopeTable(kTokens, head_dim));
+        Owned<float> bias = F32({q_size + 2 * kv_size}, Normal(5, q_size + 2 * kv_size));
+        Owned<float> query_weight =
+            F32({by_head ? head_dim : q_size}, Normal(6, by_head ? head_dim : q_size));
+        Owned<float> key_weight =
+            F32({by_head ? head_dim : kv_size}, Normal(7, by_head ? head_dim : kv_size));
+        const QkvPostArgs plain{.rope_table = table.view, .rope_layout = RopeLayout::kHalfSplit};
+        QkvPostArgs args = plain;
+        args.bias = bias.view;
+        args.clip = kClip;
+        args.qk_norm = {.query_weight = query_weight.view,
+                        .key_weight = key_weight.view,
+                        .kind = kind,
+                        .eps = 1e-3f};
+
+        const auto portable = MakeBackend("portable", 1);
+        SequenceData prepared = sequence;
+        const auto add_and_clip = [&](std::vector<float>& x, int64_t size, int64_t first) {
+          for (size_t i = 0; i < x.size(); ++i) {
+            x[i] += bias.values[first + static_cast<int64_t>(i) % size];
+            x[i] = std::clamp(x[i], -kClip, kClip);
+          }
+        };
+        add_and_clip(prepared.query, q_size, 0);
+        add_and_clip(prepared.key, kv_size, q_size);
+        add_and_clip(prepared.value, kv_size, q_size + kv_size);
+        prepared.query =
+            NormHeads(*portable, prepared.query, 3, head_dim, by_head, query_weight.view, kind);
+        prepared.key =
+            NormHeads(*portable, prepared.key, 2, head_dim, by_head, key_weight.view, kind);
+        PoisonedCache reference(*portable, shape, 5);
+        const std::vector<float> want = reference.Write(prepared, 0, kTokens, plain);
+
+        for (const std::string& isa : IsaPaths()) {
+          SCOPED_TRACE(isa);
+          const auto backend = MakeBackend(isa, 3);
+          PoisonedCache cache(*backend, shape, 5);
+          EXPECT_EQ(cache.Write(sequence, 0, kTokens, args), want);
+          EXPECT_EQ(std::memcmp(cache.view().raw(), reference.view().raw(),
+                                static_cast<size_t>(cache.bytes())),
+                    0);
+        }
+      }
+    }
+  }
+}
+
+TEST(QkvPostPreparationTest, ClippingKeepsNan) {
+  const HeadShape shape{.num_heads = 1, .num_kv_heads = 1, .head_dim = 16, .block_size = 16};
+  SequenceData sequence = RandomSequence(shape, 1, 1, {0});
+  sequence.query[3] = std::nanf("");
+  for (const std::string& isa : IsaPaths()) {
+    const auto backend = MakeBackend(isa, 1);
+    PoisonedCache cache(*backend, shape, 1);
+    const std::vector<float> query = cache.Write(sequence, 0, 1, {.clip = 0.5f});
+    EXPECT_TRUE(std::isnan(query[3])) << isa;
+    EXPECT_EQ(query[4], std::clamp(sequence.query[4], -0.5f, 0.5f)) << isa;
+  }
+}
+
 TEST(QkvPostErrorTest, ErrorsSayWhatWantedGot) {
   const auto backend = MakeBackend("auto");
   Owned<float> query = F32({2, 4, 16}), cache = F32({2, 2, 2, 16, 16}), qkv = F32({2, 8 * 16}),
@@ -147,6 +240,23 @@ TEST(QkvPostErrorTest, ErrorsSayWhatWantedGot) {
   EXPECT_THAT(message(), HasSubstr("rope_table: want rope_dim / 2 at most 8"));
   args.rope_table = TensorView(table.values.data(), DType::kF32, {4, 8, 2});
   EXPECT_THAT(message(), HasSubstr("positions: want positions in [0, 4), got 4"));
+  Owned<float> weights = F32({128});
+  const auto vector = [&](int64_t size) {
+    return TensorView(weights.values.data(), DType::kF32, {size});
+  };
+  args.bias = vector(127);
+  EXPECT_THAT(message(), HasSubstr("bias: want f32 [128], got f32 [127]"));
+  args.bias = {};
+  args.clip = -1.0f;
+  EXPECT_THAT(message(), HasSubstr("clip: want >= 0, got -1"));
+  args.clip = 0.0f;
+  args.qk_norm.query_weight = vector(16);
+  EXPECT_THAT(message(), HasSubstr("qk_norm.key_weight: want f32 [16]"));
+  args.qk_norm.key_weight = vector(32);
+  EXPECT_THAT(message(), HasSubstr("qk_norm.key_weight: want f32 [16], got f32 [32]"));
+  args.qk_norm.query_weight = vector(63);
+  EXPECT_THAT(message(), HasSubstr("qk_norm.query_weight: want f32 [64], got f32 [63]"));
+  args.qk_norm = {};
   args.qkv = F32({2, 7 * 16}).view;
   EXPECT_THAT(message(), HasSubstr("qkv: want f32|f16|bf16 [2, 128], got f32 [2, 112]"));
 }
