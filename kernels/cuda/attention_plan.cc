@@ -196,4 +196,27 @@ void CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>& units, 
   part.block_starts.push_back(static_cast<int32_t>(part.items.size()));
 }
 
+absl::Status CudaAttentionPlan::CheckMatches(const PagedAttentionArgs& args) const {
+  if (num_heads_ != args.query.dim(1) || num_kv_heads_ != args.kv_cache.dim(2) ||
+      head_dim_ != args.query.dim(2) || window_ != args.window ||
+      num_seqs() != args.block_table.dim(0) || num_tokens_ != args.query.dim(0)) {
+    return WantGot(
+        "plan",
+        absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
+                     args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(), ", window ",
+                     args.window),
+        absl::StrCat(num_seqs(), " sequences of ", num_tokens_, " tokens, heads ", num_heads_, "/",
+                     num_kv_heads_, " of ", head_dim_, ", window ", window_));
+  }
+  const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.dim(3);
+  for (int64_t seq = 0; seq < num_seqs(); ++seq) {
+    if (query_len(seq) > 0 && context_len(seq) > table_keys) {
+      return WantGot("block_table",
+                     absl::StrCat("blocks for ", context_len(seq), " tokens of sequence ", seq),
+                     absl::StrCat(table_keys));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace quire::kernels::cuda

@@ -45,6 +45,10 @@ class CudaAttentionPlan final : public AttentionPlan {
   // InvalidArgument when lengths or heads do not fit each other.
   absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
 
+  // Whether `args`, valid by themselves, are of the step that this was built for: InvalidArgument
+  // says what differs, or that the block table is too short.
+  absl::Status CheckMatches(const PagedAttentionArgs& args) const;
+
   const std::vector<Part>& parts() const { return parts_; }  // those with items
   const std::vector<AttentionMerge>& merges() const { return merges_; }
   int32_t num_partial_rows() const { return num_partial_rows_; }

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_weight.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/paged_attention.h"
 #include "kernels/dequantize.h"
 #include "kernels/float16.h"
 #include "kernels/ops/check.h"
@@ -18,21 +19,14 @@
 namespace quire::kernels::cuda {
 namespace {
 
-// The reference kernel needs no division of work: what a step was planned for, to hold it to that.
-struct CudaAttentionPlan final : AttentionPlan {
-  int64_t num_seqs = 0;
-  int64_t num_tokens = 0;
-  int64_t max_context_len = 0;
-  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0, window = 0;
-};
-
 class CudaBackend final : public Backend {
  public:
   CudaBackend(std::unique_ptr<Device> device, const CudaBackendOptions& options,
               DeviceBuffer linear_scratch)
       : device_(std::move(device)),
         activation_dtype_(options.activation_dtype),
-        linear_scratch_(std::move(linear_scratch)) {}
+        linear_scratch_(std::move(linear_scratch)),
+        attention_(*device_, options.deterministic) {}
 
   BackendInfo info() const override {
     return {.name = "cuda", .isa_path = device_->info().name, .num_threads = 1};
@@ -79,8 +73,10 @@ class CudaBackend final : public Backend {
   const DeviceBuffer linear_scratch_;
 
   // Step thread only.
+  PagedAttentionOp attention_;
+  // Of steps that no tensor core kernel takes: nothing is divided, but a step is held to its plan.
   std::array<CudaAttentionPlan, 2> plans_;
-  int next_plan_ = 0;
+  size_t next_plan_ = 0;
 };
 
 absl::StatusOr<DeviceBuffer> CudaBackend::Allocate(int64_t bytes) {
@@ -131,53 +127,21 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::PrepareWeight(
 }
 
 absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& args) {
-  if (args.num_kv_heads <= 0 || args.num_heads <= 0 || args.num_heads % args.num_kv_heads != 0) {
-    return WantGot("plan", "num_heads a positive multiple of num_kv_heads",
-                   absl::StrCat(args.num_heads, " and ", args.num_kv_heads));
-  }
-  if (args.query_lens.size() != args.context_lens.size()) {
-    return WantGot("plan", absl::StrCat(args.context_lens.size(), " query_lens"),
-                   absl::StrCat(args.query_lens.size()));
-  }
-  CudaAttentionPlan& plan = plans_[static_cast<size_t>(next_plan_)];
-  next_plan_ ^= 1;
-  plan = CudaAttentionPlan();
-  plan.num_seqs = static_cast<int64_t>(args.context_lens.size());
-  plan.num_heads = args.num_heads;
-  plan.num_kv_heads = args.num_kv_heads;
-  plan.head_dim = args.head_dim;
-  plan.window = args.window;
-  for (size_t seq = 0; seq < args.context_lens.size(); ++seq) {
-    const int32_t context_len = args.context_lens[seq], query_len = args.query_lens[seq];
-    if (query_len < 0 || query_len > context_len) {
-      return WantGot("plan", absl::StrCat("a query_len in [0, ", context_len, "]"),
-                     absl::StrCat(query_len));
-    }
-    plan.num_tokens += query_len;
-    plan.max_context_len = std::max<int64_t>(plan.max_context_len, context_len);
-  }
+  if (PagedAttentionOp::Supports(activation_dtype_, args.head_dim)) return attention_.Plan(args);
+  CudaAttentionPlan& plan = plans_[next_plan_];
+  RETURN_IF_ERROR(plan.Build(args, {}));
+  next_plan_ = 1 - next_plan_;
   return &plan;
 }
 
 absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   RETURN_IF_ERROR(Validate(args));
-  const auto& plan = static_cast<const CudaAttentionPlan&>(*args.plan);
-  if (plan.num_heads != args.query.dim(1) || plan.num_kv_heads != args.kv_cache.dim(2) ||
-      plan.head_dim != args.query.dim(2) || plan.window != args.window ||
-      plan.num_seqs != args.block_table.dim(0) || plan.num_tokens > args.query.dim(0)) {
-    return WantGot("plan",
-                   absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
-                                args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(),
-                                ", window ", args.window),
-                   absl::StrCat(plan.num_seqs, " sequences of ", plan.num_tokens, " tokens, ",
-                                plan.num_heads, " heads, ", plan.num_kv_heads,
-                                " kv heads, head_dim ", plan.head_dim, ", window ", plan.window));
+  const DType dtype = args.query.dtype();
+  if (PagedAttentionOp::Supports(dtype, args.query.dim(2)) &&
+      PagedAttentionOp::SupportsCache(dtype, args.kv_cache)) {
+    return attention_.Run(args);
   }
-  const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.dim(3);
-  if (plan.max_context_len > table_keys) {
-    return WantGot("block_table", absl::StrCat("blocks for ", plan.max_context_len, " tokens"),
-                   absl::StrCat(table_keys));
-  }
+  RETURN_IF_ERROR(static_cast<const CudaAttentionPlan&>(*args.plan).CheckMatches(args));
   return AttentionReference(*device_, args);
 }
 

@@ -63,6 +63,12 @@ bool PagedAttentionOp::Supports(DType dtype, int64_t head_dim) {
   return (dtype == DType::kBF16 || dtype == DType::kF16) && Find<Bf16>(head_dim, 4) != nullptr;
 }
 
+bool PagedAttentionOp::SupportsCache(DType query_dtype, const TensorView& kv_cache) {
+  const int64_t block_size = kv_cache.dim(3);
+  return kv_cache.dtype() == query_dtype && block_size >= 16 && block_size <= 128 &&
+         std::has_single_bit(static_cast<uint64_t>(block_size));
+}
+
 absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanArgs& args) {
   const Instance<Bf16>* const instance = Find<Bf16>(args.head_dim, 4);
   if (instance == nullptr) {
@@ -129,11 +135,9 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
     return WantGot("query", "a dtype and head_dim with a tensor core kernel",
                    args.query.ToString());
   }
-  RETURN_IF_ERROR(CheckSameDType("kv_cache", args.kv_cache, args.query));
-  const int64_t block_size = args.kv_cache.dim(3);
-  if (block_size < 16 || block_size > 128 ||
-      !std::has_single_bit(static_cast<uint64_t>(block_size))) {
-    return WantGot("kv_cache", "block_size 16|32|64|128", absl::StrCat(block_size));
+  if (!SupportsCache(args.query.dtype(), args.kv_cache)) {
+    return WantGot("kv_cache", "the query's dtype and block_size 16|32|64|128",
+                   args.kv_cache.ToString());
   }
   if (!Aligned(args.kv_cache.raw(), 16) || args.kv_cache.row_stride() % 8 != 0 ||
       !Aligned(args.query.raw(), 4) || !Aligned(args.out.raw(), 8)) {
@@ -144,26 +148,7 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
                    absl::StrCat(args.scale, " and ", args.soft_cap));
   }
   if (uploaded == nullptr) return WantGot("plan", "one of the last two of Plan", "another");
-  const CudaAttentionPlan& plan = uploaded->plan;
-  if (plan.num_heads() != args.query.dim(1) || plan.num_kv_heads() != args.kv_cache.dim(2) ||
-      plan.head_dim() != args.query.dim(2) || plan.window() != args.window ||
-      plan.num_seqs() != args.block_table.dim(0) || plan.num_tokens() != args.query.dim(0)) {
-    return WantGot("plan",
-                   absl::StrCat("one for ", plan.num_tokens(), " tokens of ", plan.num_seqs(),
-                                " sequences, heads ", plan.num_heads(), "/", plan.num_kv_heads(),
-                                " of ", plan.head_dim(), ", window ", plan.window()),
-                   absl::StrCat("query ", args.query.ToString(), ", kv_cache ",
-                                args.kv_cache.ToString(), ", window ", args.window));
-  }
-  for (int64_t seq = 0; seq < plan.num_seqs(); ++seq) {
-    if (plan.query_len(seq) > 0 && plan.context_len(seq) > args.block_table.dim(1) * block_size) {
-      return WantGot(
-          "block_table",
-          absl::StrCat("blocks for ", plan.context_len(seq), " tokens of sequence ", seq),
-          args.block_table.ToString());
-    }
-  }
-  return absl::OkStatus();
+  return uploaded->plan.CheckMatches(args);
 }
 
 template <typename T>

@@ -25,6 +25,8 @@ class PagedAttentionOp {
 
   // Whether there is a kernel for query and cache of this dtype.
   static bool Supports(DType dtype, int64_t head_dim);
+  // Whether such a kernel reads this cache: of the query's dtype, block_size 16|32|64|128.
+  static bool SupportsCache(DType query_dtype, const TensorView& kv_cache);
 
   // As Backend::Plan: valid until the second call after it. Enqueues the upload.
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args);

@@ -364,16 +364,16 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
               "query: want a dtype and head_dim with a tensor core kernel, got f32 [1, 4, 64]");
   bad = args_;
   bad.kv_cache = View(DType::kF16, {8, 2, 2, 16, 64});
-  ExpectError(bad, "kv_cache: want bf16, got f16");
+  ExpectError(bad, "kv_cache: want the query's dtype and block_size 16|32|64|128, got f16");
   bad = args_;
   bad.kv_cache = View(DType::kBF16, {8, 2, 2, 24, 64});
-  ExpectError(bad, "kv_cache: want block_size 16|32|64|128, got 24");
+  ExpectError(bad, "block_size 16|32|64|128, got bf16 [8, 2, 2, 24, 64]");
   bad = args_;
   bad.kv_cache = View(DType::kBF16, {8, 2, 3, 16, 64});
   ExpectError(bad, "num_heads a multiple of num_kv_heads = 3, got 4");
   bad = args_;
   bad.kv_cache = View(DType::kBF16, {8, 2, 1, 16, 64});
-  ExpectError(bad, "plan: want one for 1 tokens of 1 sequences, heads 4/2 of 64, window 0");
+  ExpectError(bad, "got 1 sequences of 1 tokens, heads 4/2 of 64, window 0");
   bad = args_;
   bad.window = 5;
   ExpectError(bad, "window 5");
@@ -388,7 +388,7 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   ExpectError(bad, "finite scale");
   bad = args_;
   bad.block_table = View(DType::kI32, {1, 2});
-  ExpectError(bad, "block_table: want blocks for 40 tokens of sequence 0, got int32 [1, 2]");
+  ExpectError(bad, "block_table: want blocks for 40 tokens of sequence 0, got 32");
   bad = args_;
   const kernels::cuda::CudaAttentionPlan other;
   bad.plan = &other;
