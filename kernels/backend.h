@@ -32,6 +32,7 @@ struct BackendInfo {
   std::string name;      // "cpu"
   std::string isa_path;  // "amx", "avx512", "avx2", "portable"; a CUDA backend names the chip
   int num_threads = 0;
+  bool host_memory = true;  // what Allocate gives is the host's memory too
 };
 
 class Backend {

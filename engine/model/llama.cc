@@ -109,6 +109,7 @@ class Llama final : public Model {
 
   // Step thread only.
   Activations act_;
+  std::vector<float> host_logits_;  // where the backend's memory is not the host's
   DeviceInput device_;
 };
 
@@ -146,7 +147,9 @@ absl::Status Llama::Load(const WeightMap& weights, const Names& names, const Ste
   RETURN_IF_ERROR(take(act_.attention, limits.max_tokens, q_size()));
   RETURN_IF_ERROR(take(act_.mlp, limits.max_tokens, config_.intermediate_size));
   RETURN_IF_ERROR(take(act_.last, limits.max_logit_rows, hidden));
-  RETURN_IF_ERROR(take(act_.logits, limits.max_logit_rows, config_.vocab_size));
+  const int64_t num_logits = limits.max_logit_rows * config_.vocab_size;
+  ASSIGN_OR_RETURN(act_.logits, backend_.Allocate(num_logits * SizeOf(kernels::DType::kF32)));
+  if (!backend_.info().host_memory) host_logits_.resize(static_cast<size_t>(num_logits));
   ASSIGN_OR_RETURN(device_, DeviceInput::Create(backend_, limits));
   return absl::OkStatus();
 }
@@ -211,8 +214,12 @@ absl::StatusOr<TensorView> Llama::Forward(const ModelInput& input, KvCache& cach
     RETURN_IF_ERROR(backend_.Linear(
         {.out = logits, .input = normed, .weight = head_ ? head_.get() : embedding_.get()}));
   }
-  RETURN_IF_ERROR(backend_.Synchronize());
-  return logits;
+  if (host_logits_.empty()) {
+    RETURN_IF_ERROR(backend_.Synchronize());
+    return logits;
+  }
+  RETURN_IF_ERROR(backend_.CopyToHost(host_logits_.data(), logits.raw(), logits.num_bytes()));
+  return TensorView(host_logits_.data(), kernels::DType::kF32, {num_rows, config_.vocab_size});
 }
 
 absl::StatusOr<TensorView> Llama::Norm(TensorView input, const Parameter& weight) {

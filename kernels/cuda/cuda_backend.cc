@@ -29,7 +29,8 @@ class CudaBackend final : public Backend {
         attention_(*device_, options.deterministic) {}
 
   BackendInfo info() const override {
-    return {.name = "cuda", .isa_path = device_->info().name, .num_threads = 1};
+    return {
+        .name = "cuda", .isa_path = device_->info().name, .num_threads = 1, .host_memory = false};
   }
   DType activation_dtype() const override { return activation_dtype_; }
   int64_t available_bytes() const override { return device_->available_bytes(); }

@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <ostream>
 #include <random>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -30,7 +33,21 @@ struct Case {
   int32_t window = 0;
   float soft_cap = 0.0f;
   bool alibi = false, sinks = false, fixed_split = false;
+  bool second_half = false;  // of the heads of a model twice as wide, as a tensor parallel rank has
 };
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  const auto list = [](const std::vector<int32_t>& values) {
+    std::string text;
+    for (const int32_t value : values) text += std::to_string(value) + " ";
+    return text;
+  };
+  return out << "contexts " << list(c.context_lens) << "queries " << list(c.query_lens) << "heads "
+             << c.num_heads << "/" << c.num_kv_heads << " of " << c.head_dim << ", block_size "
+             << c.block_size << ", " << Name(c.dtype) << ", window " << c.window << ", soft_cap "
+             << c.soft_cap << ", alibi " << c.alibi << ", sinks " << c.sinks << ", fixed_split "
+             << c.fixed_split << ", second_half " << c.second_half;
+}
 
 float Load(DType dtype, uint16_t bits) {
   return dtype == DType::kBF16 ? kernels::Bf16ToF32(bits) : kernels::F16ToF32(bits);
@@ -83,7 +100,8 @@ class Batch {
       }
     }
     for (int32_t h = 0; h < c.num_heads; ++h) sinks_.push_back(static_cast<float>(h % 5) - 1.0f);
-    slopes_ = kernels::AlibiSlopes(c.num_heads);
+    slopes_ = kernels::AlibiSlopes(c.second_half ? 2 * c.num_heads : c.num_heads);
+    if (c.second_half) slopes_.erase(slopes_.begin(), slopes_.begin() + c.num_heads);
   }
 
   // Runs the op and returns its output, NaN where it wrote nothing.
@@ -126,9 +144,11 @@ class Batch {
     return out.ToHost();
   }
   size_t num_merges() const { return num_merges_; }
+  double worst() const { return worst_; }
 
-  // Every row against float64, within what rounding may do.
-  void Check(const std::vector<uint16_t>& out) const {
+  // Every row against float64, within what rounding may do. The largest error, as a share of its
+  // bound, goes to worst().
+  void Check(const std::vector<uint16_t>& out) {
     ASSERT_EQ(out.size(), query_.size());
     for (size_t seq = 0; seq < c_.context_lens.size(); ++seq) {
       for (int32_t i = 0; i < c_.query_lens[seq]; ++i) {
@@ -147,7 +167,7 @@ class Batch {
     return block * block_stride_ + (part * c_.block_size + key % c_.block_size) * c_.head_dim;
   }
 
-  void CheckRow(int64_t seq, int32_t i, int32_t head, const std::vector<uint16_t>& out) const {
+  void CheckRow(int64_t seq, int32_t i, int32_t head, const std::vector<uint16_t>& out) {
     const int32_t query_len = c_.query_lens[static_cast<size_t>(seq)];
     const int64_t position = c_.context_lens[static_cast<size_t>(seq)] - query_len + i;
     const int64_t first = c_.window == 0 ? 0 : std::max<int64_t>(0, position - c_.window + 1);
@@ -200,8 +220,10 @@ class Batch {
                               static_cast<double>(weights.size() + 64) * kEpsilon;
       const double bound =
           relative * magnitude + Rounding(c_.dtype) * std::abs(want) + subnormal + 1e-7;
-      ASSERT_NEAR(value(out, row * c_.head_dim + d), want, bound)
+      const double got = value(out, row * c_.head_dim + d);
+      ASSERT_NEAR(got, want, bound)
           << "sequence " << seq << " query " << i << " head " << head << " d " << d;
+      worst_ = std::max(worst_, std::abs(got - want) / bound);
     }
   }
 
@@ -212,6 +234,7 @@ class Batch {
   std::vector<float> slopes_, sinks_;
   int64_t value_offset_ = 0, block_stride_ = 0, max_blocks_ = 1;
   size_t num_merges_ = 0;
+  double worst_ = 0.0;
 };
 
 class CudaPagedAttentionTest : public ::testing::TestWithParam<Case> {};
@@ -253,6 +276,54 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{70, 140, 33}, {70, 40, 1}, 4, 2, 64, 16, DType::kBF16},
         Case{{90, 17}, {90, 1}, 4, 2, 128, 16, DType::kBF16, 37, 30.0f, true, true},
         Case{{1100}, {1}, 4, 1, 64, 16, DType::kBF16, 0, 0.0f, true, false, true}));
+
+template <typename T>
+T Pick(std::mt19937_64& engine, std::initializer_list<T> values) {
+  return values.begin()[std::uniform_int_distribution<size_t>(0, values.size() - 1)(engine)];
+}
+
+Case RandomCase(uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  const auto between = [&](int32_t low, int32_t high) {
+    return std::uniform_int_distribution<int32_t>(low, high)(engine);
+  };
+  const auto often = [&] { return between(0, 2) == 0; };
+  Case c;
+  c.num_kv_heads = between(1, 2);
+  c.num_heads = c.num_kv_heads * Pick(engine, {1, 2, 3, 4, 5, 8, 16, 17, 32, 64, 71});
+  c.head_dim = Pick(engine, {32, 64, 80, 96, 112, 128, 256});
+  c.block_size = Pick(engine, {16, 32, 64, 128});
+  c.dtype = Pick(engine, {DType::kBF16, DType::kF16});
+  if (often()) c.window = between(1, 120);
+  if (often()) c.soft_cap = Pick(engine, {2.0f, 30.0f});
+  c.alibi = often() || often();
+  c.sinks = often();
+  c.fixed_split = often();
+  c.second_half = often();
+  // Wide groups make many rows of few queries.
+  const int32_t most_queries = std::max(1, 96 / (c.num_heads / c.num_kv_heads));
+  for (int32_t seqs = between(1, 3); seqs > 0; --seqs) {
+    const int32_t context = Pick(engine, {between(1, 40), between(1, 40), between(60, 260)});
+    c.context_lens.push_back(context);
+    c.query_lens.push_back(often() ? 1 : between(1, std::min(context, most_queries)));
+  }
+  return c;
+}
+
+TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoubles) {
+  constexpr uint64_t kCases = QUIRE_RANDOM_CASES;
+  double worst = 0.0;
+  for (uint64_t seed = 0; seed < kCases; ++seed) {
+    const Case c = RandomCase(seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << ": " << c);
+    const auto device = MakeDevice(kAllThreadOrders[seed % 3], seed);
+    Batch batch(*device, c);
+    batch.Check(batch.Run());
+    if (HasFatalFailure()) return;
+    worst = std::max(worst, batch.worst());
+  }
+  std::printf("%d cases, the worst error %.2f of its bound\n", static_cast<int>(kCases), worst);
+}
 
 TEST(CudaPagedAttentionBatchTest, SplitsAreMerged) {
   const auto device = MakeDevice();
