@@ -1,16 +1,17 @@
 #include "tests/engine/model/llama_goldens.h"
 
-#include <cstring>
-
-#include "absl/strings/escaping.h"
-#include "gtest/gtest.h"
+#include <utility>
 
 #include "base/json.h"
+#include "engine/model/llama.h"
 #include "tests/testing/test_data.h"
 
-namespace quire::engine {
-
+namespace quire::testing {
 namespace {
+
+using engine::ModelConfig;
+using engine::RopeConfig;
+using engine::RopeScaling;
 
 RopeConfig ReadRope(const nlohmann::json& config) {
   RopeConfig rope{.theta = config.at("rope_theta"), .rope_dim = config.at("head_dim")};
@@ -28,15 +29,24 @@ RopeConfig ReadRope(const nlohmann::json& config) {
   return rope;
 }
 
+std::unique_ptr<engine::Model> MakeModel(ModelConfig config, const InMemoryWeights& weights,
+                                         bool gguf_naming, kernels::Backend& backend) {
+  config.rope.layout =
+      gguf_naming ? kernels::RopeLayout::kInterleaved : kernels::RopeLayout::kHalfSplit;
+  const auto naming =
+      gguf_naming ? engine::TensorNaming::kGguf : engine::TensorNaming::kHuggingFace;
+  return *engine::CreateLlama(config, weights, naming, backend, ModelRunner::kLimits);
+}
+
 }  // namespace
 
-std::vector<GoldenCase> ReadGoldens() {
-  const std::string path = testing::TestSourcePath("engine/model/testdata/llama_goldens.json");
-  const nlohmann::json file = *base::ParseJson(testing::ReadFile(path), path);
-  std::vector<GoldenCase> cases;
+std::vector<GoldenLlama> ReadGoldenLlamas() {
+  const std::string path = TestSourcePath("engine/model/testdata/llama_goldens.json");
+  const nlohmann::json file = *base::ParseJson(ReadFile(path), path);
+  std::vector<GoldenLlama> cases;
   for (const nlohmann::json& entry : file.at("cases")) {
     const nlohmann::json& config = entry.at("config");
-    GoldenCase golden{.name = entry.at("name"), .ids = entry.at("ids"), .bound = entry.at("bound")};
+    GoldenLlama golden{ReadGoldenLogits(entry), entry.at("name")};
     golden.config = {.architecture = "llama",
                      .vocab_size = config.at("vocab_size"),
                      .hidden_size = config.at("hidden_size"),
@@ -56,13 +66,15 @@ std::vector<GoldenCase> ReadGoldens() {
                     c.num_hidden_layers, c.num_attention_heads, c.num_key_value_heads,
                     c.head_dim,          c.tie_word_embeddings, c.attention_bias,
                     c.mlp_bias};
-    std::string bytes;
-    EXPECT_TRUE(absl::Base64Unescape(entry.at("logits").get<std::string>(), &bytes));
-    golden.logits.resize(bytes.size() / sizeof(float));
-    std::memcpy(golden.logits.data(), bytes.data(), bytes.size());
     cases.push_back(std::move(golden));
   }
   return cases;
 }
 
-}  // namespace quire::engine
+GoldenLlamaRunner::GoldenLlamaRunner(const GoldenLlama& golden,
+                                     std::unique_ptr<kernels::Backend> backend, bool gguf_naming)
+    : backend_(std::move(backend)),
+      weights_(MakeTinyLlama(golden.shape, gguf_naming)),
+      runner_(MakeModel(golden.config, weights_, gguf_naming, *backend_), *backend_) {}
+
+}  // namespace quire::testing

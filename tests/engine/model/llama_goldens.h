@@ -2,25 +2,38 @@
 
 // The saved logits of tiny Llamas, by transformers in float64: testdata/llama_goldens.json.
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/model/model_config.h"
+#include "kernels/backend.h"
+#include "tests/engine/model/golden_logits.h"
+#include "tests/engine/model/model_runner.h"
 #include "tests/testing/in_memory_weights.h"
 
-namespace quire::engine {
+namespace quire::testing {
 
-using Logits = std::vector<float>;  // [num_tokens, vocab_size]
-
-struct GoldenCase {
+struct GoldenLlama : GoldenLogits {
   std::string name;
-  ModelConfig config;
-  testing::TinyLlamaShape shape;
-  std::vector<int32_t> ids;
-  double bound = 0.0;  // on any logit, derived in make_goldens.py
-  Logits logits;
+  engine::ModelConfig config;
+  TinyLlamaShape shape;
 };
 
-std::vector<GoldenCase> ReadGoldens();
+std::vector<GoldenLlama> ReadGoldenLlamas();
 
-}  // namespace quire::engine
+// One of them, with its weights, on a backend of its own.
+class GoldenLlamaRunner {
+ public:
+  GoldenLlamaRunner(const GoldenLlama& golden, std::unique_ptr<kernels::Backend> backend,
+                    bool gguf_naming = false);
+
+  ModelRunner* operator->() { return &runner_; }
+
+ private:
+  std::unique_ptr<kernels::Backend> backend_;
+  InMemoryWeights weights_;
+  ModelRunner runner_;
+};
+
+}  // namespace quire::testing

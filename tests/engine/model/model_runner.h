@@ -36,8 +36,9 @@ class ModelRunner {
                                          .block_size = kLimits.block_size,
                                          .dtype = kernels::DType::kF32},
                                         /*num_blocks=*/32)) {
-    const kernels::TensorView blocks = cache_.blocks();
-    std::fill_n(blocks.data<float>(), blocks.num_elements(), std::nanf(""));
+    const std::vector<float> poison(static_cast<size_t>(cache_.blocks().num_elements()),
+                                    std::nanf(""));
+    EXPECT_TRUE(backend.CopyToDevice(cache_.blocks().raw(), poison.data(), cache_.bytes()).ok());
   }
 
   Logits Step(const std::vector<StepChunk>& chunks) {
