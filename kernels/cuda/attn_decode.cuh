@@ -321,16 +321,18 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
       }
       const float inverse = sum[h] > 0.0f ? weight / sum[h] : 0.0f;
       const int64_t partial_row = int64_t{item.partial} + (row - item.first_row);
-      T* const out = p.out + ((first_token + query) * p.num_heads + head) * kHeadDim;
+      const int64_t out_row = (first_token + query) * p.num_heads + head;
+      // One offset with the lane's column in it: added to the pointers, the column would hold two
+      // registers for each of them during the whole item, and the output would spill.
+      const int64_t to = (item.partial < 0 ? out_row : partial_row) * kHeadDim + lane_col;
 #pragma unroll
       for (int c = 0; c < kColumnTiles; ++c) {
         if (c % Shape::kWarpsForKeys != key_warp) continue;
         const float x = o[c][h * 2] * inverse, y = o[c][h * 2 + 1] * inverse;
-        const int column = c * 8 + lane_col;
         if (item.partial < 0) {
-          StoreVector(out + column, Pack2<T>(x, y));
+          StoreVector(p.out + (to + c * 8), Pack2<T>(x, y));
         } else {
-          StoreVector(p.partial_out + partial_row * kHeadDim + column, make_float2(x, y));
+          StoreVector(p.partial_out + (to + c * 8), make_float2(x, y));
         }
       }
       if (item.partial >= 0 && key_warp == 0 && lane % 4 == 0) {
