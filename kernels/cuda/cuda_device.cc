@@ -61,6 +61,17 @@ CUtensorMapDataType TypeOfSize(int bytes) {
   }
 }
 
+class CudaRecording final : public Recording {
+ public:
+  explicit CudaRecording(cudaGraphExec_t graph) : graph_(graph) {}
+  ~CudaRecording() override { cudaGraphExecDestroy(graph_); }
+
+  cudaGraphExec_t graph() const { return graph_; }
+
+ private:
+  const cudaGraphExec_t graph_;
+};
+
 }  // namespace
 
 absl::Status ToStatus(cudaError_t error, std::string_view what) {
@@ -87,12 +98,16 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int ordinal) {
   RETURN_IF_ERROR(ToStatus(cudaSetDevice(ordinal), "choosing the device"));
   RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking),
                            "creating the stream"));
+  RETURN_IF_ERROR(ToStatus(cudaEventCreate(&device->begin_), "creating an event"));
+  RETURN_IF_ERROR(ToStatus(cudaEventCreate(&device->end_), "creating an event"));
   ASSIGN_OR_RETURN(device->gemm_, CublasGemm::Create(device->stream_));
   return device;
 }
 
 CudaDevice::~CudaDevice() {
   gemm_.reset();
+  if (begin_ != nullptr) cudaEventDestroy(begin_);
+  if (end_ != nullptr) cudaEventDestroy(end_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
@@ -168,6 +183,40 @@ absl::Status CudaDevice::LaunchKernel(const KernelLaunch& launch) {
 absl::Status CudaDevice::Gemm(const GemmArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   return gemm_->Run(args);
+}
+
+absl::StatusOr<std::unique_ptr<Recording>> CudaDevice::Record(
+    std::function<absl::Status()> enqueue) {
+  RETURN_IF_ERROR(ToStatus(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                           "beginning to record"));
+  const absl::Status enqueued = enqueue();
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+  cudaGraphExec_t executable = nullptr;
+  cudaError_t instantiated = cudaSuccess;
+  if (graph != nullptr) {
+    instantiated = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+  }
+  RETURN_IF_ERROR(enqueued);
+  RETURN_IF_ERROR(ToStatus(ended, "recording"));
+  RETURN_IF_ERROR(ToStatus(instantiated, "instantiating a recording"));
+  return std::make_unique<CudaRecording>(executable);
+}
+
+absl::Status CudaDevice::Replay(const Recording& recording) {
+  return ToStatus(cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph(), stream_),
+                  "replaying a recording");
+}
+
+absl::StatusOr<double> CudaDevice::SecondsOf(absl::FunctionRef<absl::Status()> enqueue) {
+  RETURN_IF_ERROR(ToStatus(cudaEventRecord(begin_, stream_), "recording an event"));
+  RETURN_IF_ERROR(enqueue());
+  RETURN_IF_ERROR(ToStatus(cudaEventRecord(end_, stream_), "recording an event"));
+  RETURN_IF_ERROR(Synchronize());
+  float milliseconds = 0.0f;
+  RETURN_IF_ERROR(ToStatus(cudaEventElapsedTime(&milliseconds, begin_, end_), "reading the time"));
+  return double{milliseconds} * 1e-3;
 }
 
 absl::StatusOr<TensorMap> CudaDevice::MakeTensorMap(const TensorMapSpec& spec) {

@@ -33,6 +33,9 @@ class CudaDevice : public Device {
 
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
+  absl::StatusOr<std::unique_ptr<Recording>> Record(std::function<absl::Status()> enqueue) override;
+  absl::Status Replay(const Recording& recording) override;
+  absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override;
   absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) override;
 
   absl::Status Synchronize() override;
@@ -42,6 +45,7 @@ class CudaDevice : public Device {
 
   DeviceInfo info_;
   cudaStream_t stream_ = nullptr;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;  // of SecondsOf
   std::unique_ptr<CublasGemm> gemm_;
   std::unordered_set<const void*> with_large_shared_memory_;  // kernels that were allowed it
 };

@@ -7,9 +7,11 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -50,6 +52,12 @@ struct GemmArgs {
   bool accumulate = false;            // adds to what d holds
 };
 
+// Work that Device::Record has seen, ready to be enqueued as one piece.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -74,6 +82,17 @@ class Device {
   // Enqueued. InvalidArgument for a shape that the device refuses by its limits.
   virtual absl::Status LaunchKernel(const KernelLaunch& launch) = 0;
   virtual absl::Status Gemm(const GemmArgs& args) = 0;
+
+  // What `enqueue` enqueues is recorded instead of run (a CUDA graph). It neither allocates nor
+  // waits; what it refers to outlives the recording and stays as it is.
+  virtual absl::StatusOr<std::unique_ptr<Recording>> Record(
+      std::function<absl::Status()> enqueue) = 0;
+  // Enqueued. `recording` is this device's and outlives the next Synchronize().
+  virtual absl::Status Replay(const Recording& recording) = 0;
+
+  // Seconds that the device spends on what `enqueue` enqueues; waits for it. Where the host
+  // enqueues slower than the device runs, its time is in them: Replay() is enqueued at once.
+  virtual absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) = 0;
 
   virtual absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) = 0;
 

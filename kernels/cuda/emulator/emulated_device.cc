@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulator/emulated_device.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -35,6 +36,11 @@ absl::Status Move(void* destination, const void* source, int64_t bytes) {
   if (bytes > 0) std::memmove(destination, source, static_cast<size_t>(bytes));
   return absl::OkStatus();
 }
+
+struct EmulatedRecording final : Recording {
+  explicit EmulatedRecording(std::function<absl::Status()> work) : enqueue(std::move(work)) {}
+  const std::function<absl::Status()> enqueue;
+};
 
 }  // namespace
 
@@ -89,6 +95,22 @@ absl::Status EmulatedDevice::Gemm(const GemmArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   if (fault_.ok()) HostGemm(args);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Recording>> EmulatedDevice::Record(
+    std::function<absl::Status()> enqueue) {
+  return std::make_unique<EmulatedRecording>(std::move(enqueue));
+}
+
+absl::Status EmulatedDevice::Replay(const Recording& recording) {
+  return static_cast<const EmulatedRecording&>(recording).enqueue();
+}
+
+absl::StatusOr<double> EmulatedDevice::SecondsOf(absl::FunctionRef<absl::Status()> enqueue) {
+  const auto begin = std::chrono::steady_clock::now();
+  RETURN_IF_ERROR(enqueue());
+  RETURN_IF_ERROR(Synchronize());
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 absl::StatusOr<TensorMap> EmulatedDevice::MakeTensorMap(const TensorMapSpec& spec) {

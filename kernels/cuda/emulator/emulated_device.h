@@ -38,6 +38,12 @@ class EmulatedDevice : public Device {
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
 
+  // Keeps `enqueue` and calls it for each replay.
+  absl::StatusOr<std::unique_ptr<Recording>> Record(std::function<absl::Status()> enqueue) override;
+  absl::Status Replay(const Recording& recording) override;
+  // The host's seconds, which say nothing of a GPU.
+  absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override;
+
   absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) override;
 
   absl::Status Synchronize() override;

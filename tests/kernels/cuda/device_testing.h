@@ -33,11 +33,16 @@ class DeviceArray {
     EXPECT_TRUE(device.CopyToDevice(data(), values.data(), buffer_.bytes()).ok());
     EXPECT_TRUE(device.Synchronize().ok());
   }
-  // Undefined elements: NaN on the emulated device.
+  // NaN as float, f16 and bf16, so that what a kernel leaves out is seen on a GPU too; arrays too
+  // large for that stay undefined.
   DeviceArray(kernels::cuda::Device& device, int64_t size) : device_(device), size_(size) {
     auto buffer = device.Allocate(size * static_cast<int64_t>(sizeof(T)));
     EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
     if (buffer.ok()) buffer_ = std::move(*buffer);
+    constexpr int64_t kMostToFill = int64_t{1} << 28;
+    if (buffer_.bytes() < kMostToFill) {
+      EXPECT_TRUE(device.Fill(buffer_.data(), 0xff, buffer_.bytes()).ok());
+    }
   }
 
   T* data() { return static_cast<T*>(buffer_.data()); }

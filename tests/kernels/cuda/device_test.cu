@@ -1,0 +1,107 @@
+// What a Device promises beside launching kernels, on whichever device the build has.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/primitives.cuh"
+#include "tests/kernels/cuda/device_floats.h"
+#include "tests/kernels/cuda/device_testing.h"
+
+namespace quire::testing {
+namespace {
+
+using kernels::DType;
+using kernels::cuda::Launch;
+using ::testing::Each;
+
+struct AddParams {
+  float* numbers;
+  float add;
+};
+
+__global__ void AddKernel(const __grid_constant__ AddParams p) { p.numbers[threadIdx.x] += p.add; }
+
+class DeviceTest : public ::testing::Test {
+ protected:
+  absl::Status Add(float add) {
+    return Launch(*device_, {.block = {32}}, &AddKernel, {numbers_.data(), add});
+  }
+
+  std::unique_ptr<kernels::cuda::Device> device_ = MakeDevice();
+  DeviceArray<float> numbers_{*device_, std::vector<float>(32, 0.0f)};
+};
+
+TEST_F(DeviceTest, RunsARecordingOnceForEachReplayAndNotWhenItIsMade) {
+  const auto recording = device_->Record([&] {
+    const absl::Status first = Add(1.0f);
+    return first.ok() ? Add(2.0f) : first;
+  });
+  ASSERT_TRUE(recording.ok()) << recording.status().ToString();
+  EXPECT_THAT(numbers_.ToHost(), Each(0.0f));
+  ASSERT_TRUE(device_->Replay(**recording).ok());
+  ASSERT_TRUE(device_->Replay(**recording).ok());
+  EXPECT_THAT(numbers_.ToHost(), Each(6.0f));
+}
+
+TEST_F(DeviceTest, GivesTheSecondsOfWhatItHasRun) {
+  const auto seconds = device_->SecondsOf([&] { return Add(1.0f); });
+  ASSERT_TRUE(seconds.ok()) << seconds.status().ToString();
+  EXPECT_GT(*seconds, 0.0);
+  EXPECT_LT(*seconds, 60.0);
+  EXPECT_THAT(numbers_.ToHost(), Each(1.0f));
+  EXPECT_EQ(device_->SecondsOf([] { return absl::InternalError("no"); }).status().message(), "no");
+}
+
+// Small integers, so that sums are exact in any order.
+TEST_F(DeviceTest, MultipliesMatricesWithRowsApart) {
+  constexpr int64_t kM = 5, kN = 24, kK = 32, kLda = 40, kLdb = 48, kLdd = 32;
+  const auto integers = [](int64_t rows, int64_t stride) {
+    std::vector<float> values(static_cast<size_t>(rows * stride));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7 % 5) - 2.0f;
+    return values;
+  };
+  for (const DType type : kFloats) {
+    for (const DType output : {type, DType::kF32}) {
+      for (const bool accumulate : {false, true}) {
+        DeviceFloats a(*device_, type, integers(kM, kLda)), b(*device_, type, integers(kN, kLdb));
+        DeviceFloats d(*device_, output, integers(kM, kLdd));
+        ASSERT_TRUE(device_
+                        ->Gemm({.d = d.View({kM, kLdd}).raw(),
+                                .a = a.View({kM, kLda}).raw(),
+                                .b = b.View({kN, kLdb}).raw(),
+                                .m = kM,
+                                .n = kN,
+                                .k = kK,
+                                .lda = kLda,
+                                .ldb = kLdb,
+                                .ldd = kLdd,
+                                .type = type,
+                                .output_type = output,
+                                .accumulate = accumulate})
+                        .ok());
+        const std::vector<float> got = d.ToHost();
+        for (int64_t row = 0; row < kM; ++row) {
+          for (int64_t col = 0; col < kLdd; ++col) {
+            const auto at = static_cast<size_t>(row * kLdd + col);
+            float want = col < kN && !accumulate ? 0.0f : d.values[at];
+            for (int64_t k = 0; k < kK && col < kN; ++k) {
+              want += a.values[static_cast<size_t>(row * kLda + k)] *
+                      b.values[static_cast<size_t>(col * kLdb + k)];
+            }
+            ASSERT_EQ(got[at], want) << "row " << row << " col " << col;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::testing
