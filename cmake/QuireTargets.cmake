@@ -112,6 +112,9 @@ function(quire_cuda_library name)
   quire_cuda_sources(${name} ${ARG_SOURCES})
 endfunction()
 
+# What a GPU is to run: the tests of the CUDA kernels.
+add_custom_target(cuda_tests)
+
 # quire_cuda_test(NAME SOURCES a_test.cu [DEPS x y] [TIMEOUT s] [HOPPER]): one GoogleTest binary whose
 # kernels run on what quire_cuda_library was built for. Under ThreadSanitizer each CUDA thread is a
 # thread. HOPPER: it needs what only sm_90a has.
@@ -119,6 +122,7 @@ function(quire_cuda_test name)
   cmake_parse_arguments(ARG "HOPPER" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   quire_test(${name} SOURCES ${ARG_SOURCES} DEPS quire_cuda_testing ${ARG_DEPS} LABELS threads
              TIMEOUT ${ARG_TIMEOUT})
+  add_dependencies(cuda_tests ${name})
   if(ARG_HOPPER)
     set(QUIRE_CUDA_ARCHITECTURES 90a)
   endif()

@@ -1,0 +1,148 @@
+#include "bench/gpu/bench_case.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace quire::bench {
+namespace {
+
+struct Heads {
+  int32_t num_heads, num_kv_heads;
+};
+
+AttentionCase Uniform(std::string suite, int32_t num_seqs, int32_t query_len, int32_t context_len,
+                      Heads heads) {
+  const auto count = static_cast<size_t>(num_seqs);
+  return {.suite = std::move(suite),
+          .context_lens = std::vector<int32_t>(count, context_len),
+          .query_lens = std::vector<int32_t>(count, query_len),
+          .num_heads = heads.num_heads,
+          .num_kv_heads = heads.num_kv_heads};
+}
+
+// Many short contexts and a long one, which work that is cut by sequence would wait for.
+AttentionCase Ragged(int32_t num_short, int32_t short_len, int32_t long_len, Heads heads) {
+  AttentionCase c = Uniform("ragged", num_short + 1, 1, short_len, heads);
+  c.context_lens.back() = long_len;
+  return c;
+}
+
+AttentionGroup Variants(const AttentionCase& base, const std::vector<int32_t>& block_sizes) {
+  AttentionGroup group;
+  for (const int32_t block_size : block_sizes) {
+    for (const bool alibi : {false, true}) {
+      AttentionCase c = base;
+      c.block_size = block_size;
+      c.alibi = alibi;
+      group.push_back(std::move(c));
+    }
+  }
+  return group;
+}
+
+std::vector<AttentionGroup> FullGroups() {
+  constexpr Heads kLlama3 = {32, 8}, kQwen = {28, 4}, kMha = {32, 32}, kMqa = {32, 1};
+  const std::vector<int32_t> decode_blocks = {16, 32, 64};
+  std::vector<AttentionGroup> groups;
+  for (const Heads heads : {kLlama3, kMha, kQwen, kMqa}) {
+    groups.push_back(Variants(Ragged(63, 512, 131072, heads), decode_blocks));
+    for (const int32_t batch : {64, 1, 256, 8}) {
+      for (const int32_t context : {8192, 1024, 32768}) {
+        groups.push_back(Variants(Uniform("decode", batch, 1, context, heads), decode_blocks));
+      }
+    }
+    groups.push_back(Variants(Uniform("decode", 1, 1, 131072, heads), decode_blocks));
+  }
+  for (const Heads heads : {kLlama3, kMha}) {
+    for (const int32_t length : {8192, 1024, 32768}) {
+      groups.push_back(Variants(Uniform("prefill", 1, length, length, heads), {16, 64}));
+    }
+    groups.push_back(Variants(Uniform("prefill", 1, 512, 8192, heads), {16, 64}));
+  }
+  return groups;
+}
+
+std::vector<AttentionGroup> TinyGroups() {
+  constexpr Heads kGrouped = {4, 2};
+  std::vector<AttentionGroup> groups = {
+      Variants(Uniform("decode", 3, 1, 70, kGrouped), {16, 32}),
+      Variants(Ragged(3, 20, 600, kGrouped), {16}),
+      Variants(Uniform("prefill", 1, 40, 40, kGrouped), {16}),
+      Variants(Uniform("prefill", 1, 8, 100, kGrouped), {16}),
+  };
+  for (AttentionGroup& group : groups) {
+    for (AttentionCase& c : group) c.head_dim = 64;
+  }
+  return groups;
+}
+
+}  // namespace
+
+double FloorSeconds(const Work& work, const Ceilings& ceilings) {
+  return std::max(work.bytes / ceilings.read, work.flops / ceilings.gemm);
+}
+
+double PredictedSeconds(const Work& work, const Ceilings& ceilings,
+                        const Expectation& expectation) {
+  return expectation.launch_seconds +
+         FloorSeconds(work, {.read = ceilings.read * expectation.of_read,
+                             .gemm = ceilings.gemm * expectation.of_gemm});
+}
+
+std::string Name(const AttentionCase& c) {
+  std::string name = c.suite;
+  for (size_t i = 0; i < c.context_lens.size();) {
+    size_t end = i;
+    while (end < c.context_lens.size() && c.context_lens[end] == c.context_lens[i] &&
+           c.query_lens[end] == c.query_lens[i]) {
+      ++end;
+    }
+    absl::StrAppend(&name, i == 0 ? " " : "+", end - i, "x");
+    if (c.query_lens[i] != 1) absl::StrAppend(&name, c.query_lens[i], "@");
+    absl::StrAppend(&name, c.context_lens[i]);
+    i = end;
+  }
+  absl::StrAppend(&name, " ", c.num_heads, "/", c.num_kv_heads, " d", c.head_dim, " bs",
+                  c.block_size, c.alibi ? " alibi" : "");
+  return name;
+}
+
+nlohmann::ordered_json ShapeToJson(const AttentionCase& c) {
+  return {{"context_lens", c.context_lens},
+          {"query_lens", c.query_lens},
+          {"num_heads", c.num_heads},
+          {"num_kv_heads", c.num_kv_heads},
+          {"head_dim", c.head_dim},
+          {"block_size", c.block_size},
+          {"alibi", c.alibi}};
+}
+
+Work WorkOf(const AttentionCase& c) {
+  constexpr double kElementBytes = 2.0;
+  double keys = 0.0, queries = 0.0, scores = 0.0;
+  for (size_t i = 0; i < c.context_lens.size(); ++i) {
+    const double context = c.context_lens[i], query = c.query_lens[i];
+    keys += context;
+    queries += query;
+    scores += query * (context - (query - 1) / 2);
+  }
+  return {.bytes = kElementBytes * 2 * c.head_dim * (keys * c.num_kv_heads + queries * c.num_heads),
+          .flops = 4.0 * scores * c.num_heads * c.head_dim};
+}
+
+int64_t NumBlocks(const AttentionCase& c) {
+  int64_t blocks = 0;
+  for (const int32_t length : c.context_lens) blocks += (length + c.block_size - 1) / c.block_size;
+  return blocks;
+}
+
+int64_t KvElements(const AttentionCase& c) {
+  return NumBlocks(c) * 2 * c.num_kv_heads * c.block_size * c.head_dim;
+}
+
+std::vector<AttentionGroup> AttentionGroups(Size size) {
+  return size == Size::kFull ? FullGroups() : TinyGroups();
+}
+
+}  // namespace quire::bench

@@ -1,0 +1,17 @@
+#pragma once
+
+// The device that a build of the benchmark runs on.
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+#include "kernels/cuda/device.h"
+
+namespace quire::bench {
+
+// A GPU in a QUIRE_CUDA build, else the emulated device, whose times say nothing.
+absl::StatusOr<std::unique_ptr<kernels::cuda::Device>> MakeBenchDevice();
+bool RunsOnGpu();
+
+}  // namespace quire::bench

@@ -1,0 +1,295 @@
+#include "bench/gpu/ops_bench.h"
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "base/status_macros.h"
+#include "bench/gpu/stream.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/ops.h"
+
+namespace quire::bench {
+
+using kernels::Activation;
+using kernels::BlockCopy;
+using kernels::DeviceBuffer;
+using kernels::DType;
+using kernels::TensorView;
+using kernels::cuda::CudaWeight;
+using kernels::cuda::Device;
+
+namespace {
+
+struct ModelShape {
+  int64_t hidden, num_heads, num_kv_heads, head_dim, intermediate, vocab;
+  std::vector<int64_t> tokens;            // of a step
+  std::vector<int64_t> logits_rows;       // of a step
+  int64_t copied_blocks, block_elements;  // of a copy-on-write, all layers
+  static constexpr int64_t kBlockSize = 16;
+
+  int64_t qkv() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
+};
+
+ModelShape ShapeFor(Size size) {
+  if (size == Size::kTiny) return {64, 2, 1, 32, 96, 100, {1, 20}, {1, 3}, 2, 1024};
+  // A block of 16 tokens is 1 Mi elements over 32 layers.
+  return {4096, 32, 8, 128, 14336, 128256, {1, 64, 256, 8192}, {1, 64, 256}, 64, 1 << 20};
+}
+
+// Device memory of one op's variants, and what they read.
+class Arena {
+ public:
+  explicit Arena(Device& device) : device_(device) {}
+
+  // Random, or no memory: then `status` says why, for all that follows.
+  TensorView Random(DType dtype, std::initializer_list<int64_t> shape, float amplitude = 1.0f) {
+    const TensorView view = Zeroed(dtype, shape);
+    if (status_.ok() && view.num_elements() > 0) {
+      status_ = FillRandom(device_, view.raw(), dtype, view.num_elements(), amplitude, ++seed_);
+    }
+    return view;
+  }
+  TensorView Zeroed(DType dtype, std::initializer_list<int64_t> shape) {
+    const int64_t bytes = TensorView(nullptr, dtype, shape).num_bytes();
+    absl::StatusOr<DeviceBuffer> buffer = device_.Allocate(bytes);
+    if (!buffer.ok()) {
+      status_ = buffer.status();
+      return TensorView(nullptr, dtype, shape);
+    }
+    void* const data = buffer->data();
+    buffers_.push_back(*std::move(buffer));
+    if (status_.ok()) status_ = device_.Fill(data, 0, bytes);
+    return TensorView(data, dtype, shape);
+  }
+  // 0, step, 2 step, ...
+  template <typename T>
+  TensorView Counting(DType dtype, int64_t count, T step) {
+    std::vector<T> values(static_cast<size_t>(count));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(i) * step;
+    const TensorView view = Zeroed(dtype, {count});
+    if (status_.ok()) status_ = device_.CopyToDevice(view.raw(), values.data(), view.num_bytes());
+    if (status_.ok()) status_ = device_.Synchronize();
+    return view;
+  }
+  const CudaWeight* Weight(int64_t rows, int64_t cols) {
+    const TensorView view = Random(DType::kBF16, {rows, cols}, 0.05f);
+    weights_.push_back(std::make_unique<CudaWeight>(
+        DeviceBuffer(view.raw(), view.num_bytes(), [](void*) {}), DType::kBF16, rows, cols));
+    return weights_.back().get();
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  Device& device_;
+  absl::Status status_;
+  uint32_t seed_ = 100;
+  std::vector<DeviceBuffer> buffers_;
+  std::vector<std::unique_ptr<CudaWeight>> weights_;
+};
+
+// Collects variants of one op, with the arena's status and the prediction in their rows.
+class OpVariants {
+ public:
+  OpVariants(const Arena& arena, const Ceilings& ceilings, std::string suite)
+      : arena_(arena), ceilings_(ceilings), suite_(std::move(suite)) {}
+
+  void Add(std::string name, Work work, std::function<absl::Status()> enqueue) {
+    variants_.push_back({{.suite = suite_,
+                          .name = std::move(name),
+                          .status = arena_.status(),
+                          .work = work,
+                          .floor_seconds = FloorSeconds(work, ceilings_),
+                          .predicted_seconds = PredictedSeconds(work, ceilings_, {})},
+                         std::move(enqueue)});
+  }
+  std::vector<Variant> Take() { return std::move(variants_); }
+
+ private:
+  const Arena& arena_;
+  const Ceilings& ceilings_;
+  const std::string suite_;
+  std::vector<Variant> variants_;
+};
+
+using AddVariants = void (*)(Device&, const ModelShape&, Arena&, OpVariants&);
+
+void AddNorm(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
+  const TensorView weight = arena.Random(DType::kF32, {shape.hidden});
+  for (const int64_t tokens : shape.tokens) {
+    const TensorView in = arena.Random(DType::kBF16, {tokens, shape.hidden});
+    const TensorView out = arena.Zeroed(DType::kBF16, {tokens, shape.hidden});
+    variants.Add(absl::StrCat("norm ", tokens, "x", shape.hidden),
+                 {.bytes = static_cast<double>(in.num_bytes() + out.num_bytes())}, [=, &device] {
+                   return kernels::cuda::Norm(device, {.out = out, .input = in, .weight = weight});
+                 });
+  }
+}
+
+void AddQkvPost(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
+  for (const int64_t tokens : shape.tokens) {
+    const int64_t num_blocks = (tokens + ModelShape::kBlockSize - 1) / ModelShape::kBlockSize;
+    const TensorView qkv = arena.Random(DType::kBF16, {tokens, shape.qkv()});
+    const TensorView query = arena.Zeroed(DType::kBF16, {tokens, shape.num_heads, shape.head_dim});
+    const TensorView cache = arena.Zeroed(
+        DType::kBF16, {num_blocks, 2, shape.num_kv_heads, ModelShape::kBlockSize, shape.head_dim});
+    const TensorView positions = arena.Counting<int32_t>(DType::kI32, tokens, 1);
+    const TensorView slots = arena.Counting<int64_t>(DType::kI64, tokens, 1);
+    const TensorView table = arena.Random(DType::kF32, {tokens, shape.head_dim / 2, 2});
+    variants.Add(
+        absl::StrCat("qkv_post ", tokens, " x ", shape.num_heads, "/", shape.num_kv_heads),
+        {.bytes = static_cast<double>(2 * qkv.num_bytes() + table.num_bytes())}, [=, &device] {
+          return kernels::cuda::QkvPost(device, {.query = query,
+                                                 .kv_cache = cache,
+                                                 .qkv = qkv,
+                                                 .positions = positions,
+                                                 .slot_mapping = slots,
+                                                 .rope_table = table,
+                                                 .rope_layout = kernels::RopeLayout::kHalfSplit});
+        });
+  }
+}
+
+void AddEmbed(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
+  const CudaWeight* const weight = arena.Weight(shape.vocab, shape.hidden);
+  for (const int64_t tokens : shape.tokens) {
+    const auto step = static_cast<int32_t>(shape.vocab / tokens);
+    const TensorView ids = arena.Counting<int32_t>(DType::kI32, tokens, step);
+    const TensorView out = arena.Zeroed(DType::kBF16, {tokens, shape.hidden});
+    variants.Add(absl::StrCat("embed ", tokens, "x", shape.hidden),
+                 {.bytes = 2.0 * static_cast<double>(out.num_bytes())}, [=, &device] {
+                   return kernels::cuda::Embed(device,
+                                               {.out = out, .token_ids = ids, .weight = weight});
+                 });
+  }
+}
+
+void AddGatherRows(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
+  for (const int64_t rows : shape.logits_rows) {
+    const TensorView in = arena.Random(DType::kBF16, {4 * rows, shape.hidden});
+    const TensorView index = arena.Counting<int32_t>(DType::kI32, rows, 4);
+    const TensorView out = arena.Zeroed(DType::kBF16, {rows, shape.hidden});
+    variants.Add(absl::StrCat("gather_rows ", rows, "x", shape.hidden),
+                 {.bytes = 2.0 * static_cast<double>(out.num_bytes())}, [=, &device] {
+                   return kernels::cuda::GatherRows(device,
+                                                    {.out = out, .input = in, .rows = index});
+                 });
+  }
+}
+
+void AddArgmax(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
+  for (const int64_t rows : shape.logits_rows) {
+    const TensorView values = arena.Random(DType::kF32, {rows, shape.vocab});
+    const TensorView out = arena.Zeroed(DType::kI32, {rows});
+    variants.Add(absl::StrCat("argmax ", rows, "x", shape.vocab),
+                 {.bytes = static_cast<double>(values.num_bytes())}, [=, &device] {
+                   return kernels::cuda::Argmax(device, {.out = out, .values = values});
+                 });
+  }
+}
+
+void AddCopyBlocks(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants) {
+  const TensorView blocks =
+      arena.Random(DType::kBF16, {2 * shape.copied_blocks, shape.block_elements});
+  for (const int64_t count : {int64_t{1}, shape.copied_blocks}) {
+    std::vector<BlockCopy> copies;
+    for (int32_t i = 0; i < count; ++i) {
+      copies.push_back({.source = 2 * i, .destination = 2 * i + 1});
+    }
+    const double bytes = 2.0 * 2.0 * static_cast<double>(count * shape.block_elements);
+    variants.Add(absl::StrCat("copy_blocks ", count, "x", shape.block_elements), {.bytes = bytes},
+                 [=, &device] {
+                   return kernels::cuda::CopyBlocks(device, {.blocks = blocks, .copies = copies});
+                 });
+  }
+}
+
+std::vector<Row> RunEach(Device& device, Stopwatch& stopwatch, const Ceilings& ceilings, Size size,
+                         const std::string& suite, std::initializer_list<AddVariants> ops) {
+  const ModelShape shape = ShapeFor(size);
+  std::vector<Row> rows;
+  for (const AddVariants add : ops) {
+    Arena arena(device);
+    OpVariants variants(arena, ceilings, suite);
+    add(device, shape, arena, variants);
+    std::vector<Row> measured = MeasureInTurn(device, stopwatch, variants.Take());
+    rows.insert(rows.end(), std::make_move_iterator(measured.begin()),
+                std::make_move_iterator(measured.end()));
+  }
+  return rows;
+}
+
+struct Product {
+  const char* name;
+  int64_t rows, cols;
+  Activation activation;
+  bool residual;
+};
+
+void AddLinear(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants,
+               const Product& product) {
+  const CudaWeight* const weight = arena.Weight(product.rows, product.cols);
+  const bool silu_mul = product.activation == Activation::kSiluMul;
+  const int64_t outputs = silu_mul ? product.rows / 2 : product.rows;
+  const auto scratch = std::make_shared<DeviceBuffer>();
+  if (silu_mul || product.residual) {
+    const TensorView memory =
+        arena.Zeroed(DType::kF32, {kernels::cuda::CudaBackendOptions().linear_scratch_bytes / 4});
+    *scratch = DeviceBuffer(memory.raw(), memory.num_bytes(), [](void*) {});
+  }
+  for (const int64_t tokens : shape.tokens) {
+    const TensorView in = arena.Random(DType::kBF16, {tokens, product.cols});
+    const TensorView out = arena.Zeroed(DType::kBF16, {tokens, outputs});
+    double bytes = static_cast<double>(weight->bytes() + in.num_bytes() + out.num_bytes());
+    // The sums in float32, written and read again.
+    if (scratch->bytes() > 0) bytes += 8.0 * static_cast<double>(tokens * product.rows);
+    if (product.residual) bytes += static_cast<double>(out.num_bytes());
+    variants.Add(
+        absl::StrCat("linear ", product.name, " M=", tokens, " N=", product.rows,
+                     " K=", product.cols),
+        {.bytes = bytes, .flops = 2.0 * static_cast<double>(tokens * product.rows * product.cols)},
+        [=, &device] {
+          return kernels::cuda::Linear(device,
+                                       {.out = out,
+                                        .input = in,
+                                        .weight = weight,
+                                        .residual = product.residual ? out : TensorView(),
+                                        .activation = product.activation},
+                                       *scratch);
+        });
+  }
+}
+
+}  // namespace
+
+std::vector<Row> RunOps(Device& device, Stopwatch& stopwatch, const Ceilings& ceilings, Size size) {
+  return RunEach(device, stopwatch, ceilings, size, "ops",
+                 {&AddNorm, &AddQkvPost, &AddEmbed, &AddGatherRows, &AddArgmax, &AddCopyBlocks});
+}
+
+std::vector<Row> RunLinear(Device& device, Stopwatch& stopwatch, const Ceilings& ceilings,
+                           Size size) {
+  return RunEach(
+      device, stopwatch, ceilings, size, "linear",
+      {[](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
+         AddLinear(d, s, a, v, {"qkv", s.qkv(), s.hidden, Activation::kNone, false});
+       },
+       [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
+         AddLinear(d, s, a, v,
+                   {"out", s.hidden, s.num_heads * s.head_dim, Activation::kNone, true});
+       },
+       [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
+         AddLinear(d, s, a, v,
+                   {"gate_up", 2 * s.intermediate, s.hidden, Activation::kSiluMul, false});
+       },
+       [](Device& d, const ModelShape& s, Arena& a, OpVariants& v) {
+         AddLinear(d, s, a, v, {"down", s.hidden, s.intermediate, Activation::kNone, true});
+       }});
+}
+
+}  // namespace quire::bench

@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# Everything that a GPU has to say about the CUDA kernels, in calls of under ten minutes each:
+#
+#   bench/gpu/run_all.sh --part 1     machine, build, conformance of the primitives, correctness
+#   bench/gpu/run_all.sh --part 2     compute-sanitizer, benchmarks
+#   bench/gpu/run_all.sh --part 3     the same shapes beside others (torch, FlashInfer where they are)
+#
+# Without --part all of it runs, in some 25 minutes. Other options:
+#   --phase NAME   only this one; may be repeated: machine build conformance correctness sanitizer kernels peers
+#   --build DIR    where the binaries are (build/cuda); one that --bundle made is not built again
+#   --bundle DIR   builds, copies the binaries and the libraries they need there, and ends: for a machine with a
+#                  GPU, a glibc no older and nothing that can be installed; needs no GPU itself
+#   --out DIR      results.jsonl, run.log and the tables performance.md and gpu-status.md (build/gpu-run); parts add
+#                  to what is there
+#
+# A phase that fails does not stop the others; the exit status says whether any did.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit
+
+all_phases=(machine build conformance correctness sanitizer kernels peers)
+phases=() build=build/cuda out=build/gpu-run bundle=
+usage() { sed -n '2,16p' "$0" | sed 's/^# \{0,1\}//'; exit 2; }
+while [ $# -gt 0 ]; do
+  [ $# -ge 2 ] || usage
+  case "$1" in
+    --part)
+      case "$2" in
+        1) phases+=(machine build conformance correctness) ;;
+        2) phases+=(sanitizer kernels) ;;
+        3) phases+=(peers) ;;
+        *) usage ;;
+      esac ;;
+    --phase) [[ " ${all_phases[*]} " == *" $2 "* ]] || usage; phases+=("$2") ;;
+    --build) build=$2 ;;
+    --bundle) bundle=$2 ;;
+    --out) out=$2 ;;
+    *) usage ;;
+  esac
+  shift 2
+done
+[ ${#phases[@]} -gt 0 ] || phases=("${all_phases[@]}")
+build=$(realpath -m "$build")
+
+# Seconds that a phase may take, its share of a part of 580.
+declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=420 [peers]=560)
+
+conformance_tests=(cuda_primitives_test cuda_hopper_primitives_test cuda_tile_product_test cuda_device_test)
+# Small cases; racecheck does not follow TMA, so the Hopper primitives are left out of it.
+sanitizer_cases=(
+  "memcheck cuda_primitives_test *" "racecheck cuda_primitives_test *" "synccheck cuda_primitives_test *"
+  "memcheck cuda_hopper_primitives_test *" "synccheck cuda_hopper_primitives_test *"
+  "memcheck cuda_paged_attention_test Cases/*/0:Cases/*/1:Cases/*/9:Cases/*/10"
+  "racecheck cuda_paged_attention_test Cases/*/0:Cases/*/10"
+  "synccheck cuda_paged_attention_test Cases/*/0:Cases/*/10"
+  "memcheck cuda_attn_merge_test Orders/*/0" "racecheck cuda_attn_merge_test Orders/*/0"
+  "memcheck cuda_step_ops_test Orders/*/0" "racecheck cuda_step_ops_test Orders/*/0"
+  "memcheck cuda_attention_reference_test Orders/*/0")
+
+die() { echo "run_all.sh: $*" >&2; exit 3; }
+compile() {
+  command -v cmake >/dev/null && command -v ninja >/dev/null || { echo "no cmake or ninja"; return 1; }
+  cmake --preset cuda -B "$build" -DQUIRE_BUILD_SERVER=OFF &&
+    cmake --build "$build" --target quire-gpu-bench cuda_tests -- -j "$(nproc)"
+}
+
+if [ -n "$bundle" ]; then
+  compile || die "the build failed"
+  mkdir -p "$bundle/bin" "$bundle/tests" "$bundle/lib"
+  cp "$build/bin/quire-gpu-bench" "$bundle/bin/" && cp "$build"/tests/cuda_*_test "$bundle/tests/" || die "no binaries"
+  strip "$bundle"/bin/* "$bundle"/tests/*
+  # What the system of any machine has is left to it, and cuBLAS, which is large, to its CUDA.
+  ldd "$bundle"/bin/* "$bundle"/tests/* | awk '$3 ~ /^\// {print $3}' | sort -u |
+    grep -Ev '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libcublas[A-Za-z]*)\.so' |
+    xargs -r cp -L -t "$bundle/lib/"
+  du -sh "$bundle"
+  exit 0
+fi
+
+command -v nvidia-smi >/dev/null || die "no GPU: nvidia-smi is not on the PATH"
+nvidia-smi -L 2>/dev/null | grep -q '^GPU' || die "no GPU: nvidia-smi lists none"
+mkdir -p "$out"
+results=$out/results.jsonl log=$out/run.log
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# cuBLASLt may lie beside torch instead of in the system's CUDA.
+libraries=$build/lib
+if ! PATH=$PATH:/sbin ldconfig -p | grep -q libcublasLt.so.13; then
+  for folder in "${CUDA_HOME:-/usr/local/cuda}/lib64" \
+    $(python3 -c 'import nvidia, pathlib
+for root in nvidia.__path__: print(*{f.parent for f in pathlib.Path(root).rglob("libcublasLt.so.13")})' 2>/dev/null); do
+    if [ -e "$folder/libcublasLt.so.13" ]; then libraries+=:$folder; break; fi
+  done
+fi
+# Only for our binaries: the libraries of a bundle are not everyone's.
+ours() { timeout "$(left)" env LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"; }
+left() { echo $((deadline > SECONDS ? deadline - SECONDS : 1)); }
+first_of() { "$@" 2>/dev/null | head -n 1; }
+
+phase_machine() {
+  local gpu driver
+  IFS=, read -r gpu driver < <(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader)
+  printf '{"type": "machine", "date": "%s", "gpu": "%s", "driver": "%s", "commit": "%s", "nvcc": "%s", "torch": "%s"}\n' \
+    "$(date -u +%F)" "$gpu" "${driver# }" "$(first_of git rev-parse --short HEAD)" \
+    "$(nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')" \
+    "$(first_of python3 -c 'import torch; print(torch.__version__)')" >>"$results"
+  tail -n 1 "$results"
+  nvidia-smi
+}
+
+phase_build() {
+  if [ -d "$build/lib" ]; then echo "$build is a bundle"; return 0; fi
+  export -f compile
+  build=$build timeout "$(left)" bash -c compile
+}
+
+# run_test NAME: one test binary, one line of results.
+run_test() {
+  local json=$scratch/$1.json status
+  rm -f "$json"
+  ours "$build/tests/$1" --gtest_brief=1 --gtest_output="json:$json"
+  status=$?
+  python3 bench/gpu/report.py test "$1" "$status" "$json" | tee -a "$results"
+  return "$status"
+}
+
+phase_conformance() {
+  local failed=0 name
+  for name in "${conformance_tests[@]}"; do run_test "$name" || failed=1; done
+  return "$failed"
+}
+
+phase_correctness() {
+  local failed=0 path name
+  for path in "$build"/tests/cuda_*_test; do
+    name=$(basename "$path")
+    [[ " ${conformance_tests[*]} " == *" $name "* ]] || run_test "$name" || failed=1
+  done
+  return "$failed"
+}
+
+phase_sanitizer() {
+  local failed=0 one tool name filter state
+  command -v compute-sanitizer >/dev/null || { echo "skipped: no compute-sanitizer on the PATH"; return 0; }
+  for one in "${sanitizer_cases[@]}"; do
+    read -r tool name filter <<<"$one"
+    ours compute-sanitizer --tool "$tool" --error-exitcode 99 "$build/tests/$name" --gtest_brief=1 --gtest_filter="$filter"
+    case $? in
+      0) state=passed ;;
+      99) state=failed failed=1 ;;  # findings
+      124) state=timeout ;;
+      *) state=broken ;;  # the tool does not work here, or the test fails without it, too
+    esac
+    printf '{"type": "sanitizer", "tool": "%s", "test": "%s", "filter": "%s", "status": "%s"}\n' \
+      "$tool" "$name" "$filter" "$state" | tee -a "$results"
+  done
+  return "$failed"
+}
+
+phase_kernels() { ours "$build/bin/quire-gpu-bench" --seconds "$(($(left) * 9 / 10))" --json "$results"; }
+
+# compare_with SECONDS PEERS
+compare_with() {
+  timeout "$(left)" python3 bench/gpu/peers.py --bench "$build/bin/quire-gpu-bench" --libraries "$libraries" \
+    --json "$results" --seconds "$1" --peers "$2"
+}
+
+# flex_attention compiles for seconds at each shape, and must not keep the others from theirs.
+phase_peers() {
+  local failed=0
+  compare_with "$(($(left) * 6 / 10))" flashinfer,sdpa_flash,sdpa_cudnn,sdpa_efficient || failed=1
+  compare_with "$(($(left) * 9 / 10))" flex || failed=1
+  return "$failed"
+}
+
+failures=()
+for name in "${phases[@]}"; do
+  begin=$SECONDS
+  deadline=$((SECONDS + limit[$name]))
+  echo "== $name"
+  "phase_$name" 2>&1 | tee -a "$log"
+  status=${PIPESTATUS[0]}
+  echo "-- $name: status $status, $((SECONDS - begin)) s" | tee -a "$log"
+  [ "$status" -eq 0 ] || failures+=("$name")
+done
+[ -s "$results" ] && python3 bench/gpu/report.py tables "$results" --out "$out" && echo "tables: $out/performance.md $out/gpu-status.md"
+[ ${#failures[@]} -eq 0 ] || { echo "failed: ${failures[*]}"; exit 1; }

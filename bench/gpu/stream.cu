@@ -1,0 +1,43 @@
+#include <algorithm>
+
+#include "bench/gpu/stream.cuh"
+#include "bench/gpu/stream.h"
+#include "kernels/cuda/launch.h"
+
+namespace quire::bench {
+namespace {
+
+using kernels::DType;
+using kernels::cuda::Device;
+
+// Enough blocks to fill every multiprocessor with threads, and no more than there is work.
+unsigned GridFor(const Device& device, int64_t work_items) {
+  constexpr int64_t kBlocksPerSm = 8;
+  const int64_t blocks = (work_items + kStreamThreads - 1) / kStreamThreads;
+  return static_cast<unsigned>(
+      std::clamp<int64_t>(blocks, 1, kBlocksPerSm * device.info().num_sms));
+}
+
+template <typename T>
+absl::Status Fill(Device& device, void* data, int64_t count, float amplitude, uint32_t seed) {
+  return kernels::cuda::Launch(
+      device, {.grid = {GridFor(device, count)}, .block = {kStreamThreads}}, &FillRandomKernel<T>,
+      {static_cast<T*>(data), count, amplitude, seed});
+}
+
+}  // namespace
+
+absl::Status FillRandom(Device& device, void* data, DType dtype, int64_t count, float amplitude,
+                        uint32_t seed) {
+  return dtype == DType::kF32 ? Fill<float>(device, data, count, amplitude, seed)
+                              : Fill<Bf16>(device, data, count, amplitude, seed);
+}
+
+absl::Status ReadAll(Device& device, const void* data, int64_t bytes, void* sink) {
+  const int64_t count = bytes / static_cast<int64_t>(sizeof(uint4));
+  return kernels::cuda::Launch(
+      device, {.grid = {GridFor(device, count / kReadsInFlight)}, .block = {kStreamThreads}},
+      &ReadAllKernel, {static_cast<const uint4*>(data), count, static_cast<uint32_t*>(sink)});
+}
+
+}  // namespace quire::bench

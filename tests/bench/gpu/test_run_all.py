@@ -1,0 +1,127 @@
+"""bench/gpu/run_all.sh with a GPU that is not there: nvidia-smi, compute-sanitizer and the tests are stand-ins,
+the benchmark is this build's own."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BENCH = os.environ["QUIRE_GPU_BENCH"]
+
+NVIDIA_SMI = """#!/bin/bash
+case "$1" in
+  -L) echo "GPU 0: NVIDIA H200 (UUID: GPU-0)" ;;
+  --query-gpu=*) echo "NVIDIA H200, 600.1" ;;
+  *) echo "a table" ;;
+esac
+"""
+SANITIZER = """#!/bin/bash
+echo "$@" >>"$CALLS"
+[ "$2" != racecheck ] || exit 99
+exit 0
+"""
+# Writes what GoogleTest would. One that is called cuda_bad_test fails.
+TEST = """#!/bin/bash
+for argument in "$@"; do case "$argument" in --gtest_output=json:*) json=${argument#*json:} ;; esac; done
+echo '{"testsuites": [{"name": "S", "testsuite": [{"name": "t", "result": "COMPLETED", "time": "0.1s"}]}]}' >"$json"
+case "$0" in *bad_test) exit 1 ;; esac
+"""
+TESTS = ["primitives", "hopper_primitives", "tile_product", "device", "paged_attention", "attn_merge", "step_ops",
+         "attention_reference", "backend"]
+
+
+class RunAllTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.build, self.out, self.tools = (self.folder / name for name in ("build", "out", "tools"))
+        for path in (self.build / "bin", self.build / "tests", self.build / "lib", self.tools):
+            path.mkdir(parents=True)
+        os.symlink(BENCH, self.build / "bin/quire-gpu-bench")
+        for name in TESTS:
+            self.script(self.build / f"tests/cuda_{name}_test", TEST)
+        self.calls = self.folder / "calls"
+
+    def script(self, path, text):
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def run_all(self, *arguments, gpu=True, path=None):
+        if gpu:
+            self.script(self.tools / "nvidia-smi", NVIDIA_SMI)
+        environment = os.environ | {"PATH": path or f"{self.tools}:/usr/bin:/bin", "CALLS": str(self.calls)}
+        return subprocess.run([str(ROOT / "bench/gpu/run_all.sh"), "--build", str(self.build), "--out", str(self.out),
+                               *arguments], env=environment, capture_output=True, text=True)
+
+    def lines(self, kind):
+        lines = [json.loads(line) for line in (self.out / "results.jsonl").read_text().splitlines()]
+        return [line for line in lines if line["type"] == kind]
+
+    def test_without_a_gpu_it_says_so_in_one_line(self):
+        run = self.run_all("--part", "1", gpu=False)
+        self.assertEqual((run.returncode, run.stdout), (3, ""))
+        self.assertEqual(run.stderr, "run_all.sh: no GPU: nvidia-smi is not on the PATH\n")
+        self.assertFalse(self.out.exists())
+
+    def test_a_driver_without_a_gpu_is_no_gpu(self):
+        self.script(self.tools / "nvidia-smi", "#!/bin/bash\nexit 9\n")
+        run = self.run_all("--part", "2", gpu=False)
+        self.assertEqual((run.returncode, run.stderr), (3, "run_all.sh: no GPU: nvidia-smi lists none\n"))
+
+    def test_unknown_parts_and_phases_are_errors_of_use(self):
+        for arguments in (("--part", "4"), ("--phase", "all"), ("--part",), ("--fast", "1")):
+            self.assertEqual(self.run_all(*arguments).returncode, 2, arguments)
+
+    def test_the_first_part_runs_every_test_once(self):
+        run = self.run_all("--part", "1")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        machine = self.lines("machine")[0]
+        self.assertEqual((machine["gpu"], machine["driver"]), ("NVIDIA H200", "600.1"))
+        self.assertIn("is a bundle", run.stdout)
+        self.assertEqual(sorted(line["name"] for line in self.lines("test")), sorted(f"cuda_{name}_test" for name in TESTS))
+        self.assertRegex((self.out / "gpu-status.md").read_text(), r"\| attention_reference \| \w{12} \| \d{4}-.*1 tests passed")
+
+    def test_a_test_that_fails_does_not_stop_the_others_but_is_told(self):
+        self.script(self.build / "tests/cuda_bad_test", TEST)
+        run = self.run_all("--phase", "correctness", "--phase", "machine")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("failed: correctness", run.stdout)
+        self.assertEqual({line["name"]: line["status"] for line in self.lines("test")}["cuda_bad_test"], "failed")
+        self.assertEqual({line["name"]: line["status"] for line in self.lines("test")}["cuda_step_ops_test"], "passed")
+        self.assertEqual(len(self.lines("machine")), 1)
+
+    def test_the_sanitizers_findings_fail_their_phase(self):
+        self.script(self.tools / "compute-sanitizer", SANITIZER)
+        run = self.run_all("--phase", "sanitizer")
+        self.assertEqual(run.returncode, 1)
+        states = {(line["tool"], line["status"]) for line in self.lines("sanitizer")}
+        self.assertEqual(states, {("memcheck", "passed"), ("racecheck", "failed"), ("synccheck", "passed")})
+        calls = self.calls.read_text().splitlines()
+        self.assertIn("--tool memcheck --error-exitcode 99 " + str(self.build) +
+                      "/tests/cuda_primitives_test --gtest_brief=1 --gtest_filter=*", calls)
+        self.assertFalse([call for call in calls if "racecheck" in call and "hopper" in call])
+
+    def test_without_compute_sanitizer_its_phase_says_so(self):
+        run = self.run_all("--phase", "sanitizer")
+        if shutil.which("compute-sanitizer", path="/usr/bin:/bin") is None:
+            self.assertEqual(run.returncode, 0)
+            self.assertIn("skipped: no compute-sanitizer", run.stdout)
+
+    def test_benchmarks_and_peers_end_in_tables(self):
+        run = self.run_all("--phase", "kernels", "--phase", "peers")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertGreater(len(self.lines("row")), 20)
+        table = (self.out / "performance.md").read_text()
+        self.assertIn("Not a GPU", table)  # it is the emulator's
+        self.assertIn("| decode 3x70 4/2 d64 | 16 |", table)
+        self.assertLessEqual({"sdpa_flash", "flex", "flashinfer"}, {line["peer"] for line in self.lines("peer_skipped")})
+        self.assertIn("-- kernels: status 0", (self.out / "run.log").read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
