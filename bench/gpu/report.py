@@ -86,7 +86,8 @@ def test_line(name: str, status: int, path: pathlib.Path) -> dict:
         for test in suite["testsuite"]:
             line["tests"] += 1
             line["seconds"] += float(test.get("time", "0s").rstrip("s"))
-            if test.get("result") == "SKIPPED":
+            # GoogleTest calls a test that it never began, because there is no GPU, completed, at the epoch.
+            if test.get("result") == "SKIPPED" or test.get("timestamp", "").startswith("1970-"):
                 line["skipped"] += 1
             if failures := test.get("failures"):
                 line["failures"] += 1

@@ -114,14 +114,15 @@ phase_build() {
   build=$build timeout "$(left)" bash -c compile
 }
 
-# run_test NAME: one test binary, one line of results.
+# run_test NAME: one test binary, one line of results. A test that is skipped has failed to find the GPU, but for
+# those of Hopper on an older one.
 run_test() {
-  local json=$scratch/$1.json status
+  local json=$scratch/$1.json line
   rm -f "$json"
   ours "$build/tests/$1" --gtest_brief=1 --gtest_output="json:$json"
-  status=$?
-  python3 bench/gpu/report.py test "$1" "$status" "$json" | tee -a "$results"
-  return "$status"
+  line=$(python3 bench/gpu/report.py test "$1" $? "$json")
+  tee -a "$results" <<<"$line"
+  [[ $line == *'"status": "passed"'* || ($1 == *hopper* && $line == *'"status": "skipped"'*) ]]
 }
 
 phase_conformance() {

@@ -10,12 +10,11 @@ namespace {
 using kernels::DType;
 using kernels::cuda::Device;
 
-// Enough blocks to fill every multiprocessor with threads, and no more than there is work.
+// As many blocks as run at once, and no more than there is work.
 unsigned GridFor(const Device& device, int64_t work_items) {
-  constexpr int64_t kBlocksPerSm = 8;
   const int64_t blocks = (work_items + kStreamThreads - 1) / kStreamThreads;
   return static_cast<unsigned>(
-      std::clamp<int64_t>(blocks, 1, kBlocksPerSm * device.info().num_sms));
+      std::clamp<int64_t>(blocks, 1, int64_t{kStreamBlocksPerSm} * device.info().num_sms));
 }
 
 template <typename T>

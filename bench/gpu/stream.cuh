@@ -9,6 +9,8 @@ using kernels::cuda::FromFloat;
 using kernels::cuda::LoadReadOnly;
 
 inline constexpr int kStreamThreads = 256;
+// All at once, so that no multiprocessor waits for a second round: 64 registers a thread.
+inline constexpr int kStreamBlocksPerSm = 4;
 
 template <typename T>
 struct FillParams {
@@ -22,7 +24,7 @@ __device__ __forceinline__ float AsElement(float value, float*) { return value; 
 __device__ __forceinline__ Bf16 AsElement(float value, Bf16*) { return FromFloat<Bf16>(value); }
 
 template <typename T>
-__global__ void __launch_bounds__(kStreamThreads)
+__global__ void __launch_bounds__(kStreamThreads, kStreamBlocksPerSm)
     FillRandomKernel(const __grid_constant__ FillParams<T> p) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < p.count; i += step) {
@@ -43,9 +45,9 @@ struct ReadParams {
   uint32_t* sink;
 };
 
-inline constexpr int kReadsInFlight = 8;  // of 16 bytes, a thread
+inline constexpr int kReadsInFlight = 8;  // of 16 bytes, a thread: 128 KiB a multiprocessor
 
-__global__ void __launch_bounds__(kStreamThreads)
+__global__ void __launch_bounds__(kStreamThreads, kStreamBlocksPerSm)
     ReadAllKernel(const __grid_constant__ ReadParams p) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   uint32_t sum = 0;

@@ -48,17 +48,17 @@ std::vector<AttentionGroup> ChosenGroups(const BenchOptions& options) {
   return chosen;
 }
 
-// Decodes and ragged batches of the smallest blocks: a merge knows no blocks.
+// The first block size of the first heads: a merge knows neither blocks nor ALiBi. Where a plan
+// cuts nothing the row will say so.
 std::vector<AttentionCase> MergeCases(const BenchOptions& options) {
   std::vector<AttentionCase> cases;
   if (!Contains(options.suites, "merge")) return cases;
-  for (const AttentionGroup& group : AttentionGroups(options.size)) {
+  const std::vector<AttentionGroup> groups = AttentionGroups(options.size);
+  const AttentionCase& first = groups.front().front();
+  for (const AttentionGroup& group : groups) {
     const AttentionCase& c = group.front();
-    const bool split = c.suite == "ragged" || (c.suite == "decode" && c.context_lens[0] >= 8192);
-    if ((split || options.size == Size::kTiny) && c.suite != "prefill" &&
-        c.num_heads == AttentionGroups(options.size).front().front().num_heads &&
-        c.num_kv_heads == AttentionGroups(options.size).front().front().num_kv_heads &&
-        absl::StrContains(Name(c), options.filter)) {
+    if (c.suite != "prefill" && c.num_heads == first.num_heads &&
+        c.num_kv_heads == first.num_kv_heads && absl::StrContains(Name(c), options.filter)) {
       cases.push_back(c);
     }
   }

@@ -102,6 +102,11 @@ class TestLineTest(unittest.TestCase):
         self.assertEqual((line["status"], line["tests"], line["failures"], line["seconds"]), ("failed", 2, 1, 1.5))
         self.assertEqual(line["reasons"], ["S.c: x.cc:1"])
 
+    def test_a_test_that_never_began_has_not_passed(self):
+        never = {"name": "a", "status": "RUN", "result": "COMPLETED", "timestamp": "1970-01-01T00:00:00Z", "time": "0s"}
+        self.assertEqual(self.line([never])["status"], "skipped")
+        self.assertEqual(self.line([never | {"timestamp": "2030-01-02T03:04:05Z"}])["status"], "passed")
+
     def test_a_crash_and_a_timeout_are_failures(self):
         self.assertEqual(self.line(None, 139)["status"], "failed")
         self.assertEqual(self.line(None, 124)["reasons"], ["it ran out of time"])

@@ -95,6 +95,15 @@ class RunAllTest(unittest.TestCase):
         self.assertEqual({line["name"]: line["status"] for line in self.lines("test")}["cuda_step_ops_test"], "passed")
         self.assertEqual(len(self.lines("machine")), 1)
 
+    def test_tests_that_find_no_gpu_fail_their_phase_but_for_hoppers(self):
+        never = TEST.replace('"time"', '"timestamp": "1970-01-01T00:00:00Z", "time"')
+        self.script(self.build / "tests/cuda_hopper_primitives_test", never)
+        self.assertEqual(self.run_all("--phase", "conformance").returncode, 0)
+        self.script(self.build / "tests/cuda_device_test", never)
+        run = self.run_all("--phase", "conformance")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("failed: conformance", run.stdout)
+
     def test_the_sanitizers_findings_fail_their_phase(self):
         self.script(self.tools / "compute-sanitizer", SANITIZER)
         run = self.run_all("--phase", "sanitizer")
