@@ -94,7 +94,26 @@ struct Connection::Impl {
       health;
 
   base::Mutex mu;
+  base::CondVar ended;
   std::set<grpc::ClientContext*> in_flight ABSL_GUARDED_BY(mu);
+  int num_streams ABSL_GUARDED_BY(mu) = 0;  // whose contexts are there
+
+  // The last to let go of the channel must not be a context that dies on one of gRPC's threads:
+  // gRPC would end that thread from within itself, and abort.
+  ~Impl() {
+    base::MutexLock lock(mu);
+    while (num_streams > 0) ended.WaitFor(mu, std::chrono::seconds(1));
+  }
+
+  void StreamBegins() {
+    base::MutexLock lock(mu);
+    ++num_streams;
+  }
+  void StreamGone() {
+    base::MutexLock lock(mu);
+    --num_streams;
+    ended.NotifyAll();
+  }
 
   void Begin(grpc::ClientContext& context, std::optional<absl::Duration> default_timeout) {
     const std::optional<absl::Duration> timeout =
@@ -154,26 +173,38 @@ struct Connection::Impl {
 
 namespace {
 
-// Lives until OnDone, which gRPC calls exactly once.
+// Lives until OnDone at least, which gRPC calls exactly once; its context dies there.
 class StreamReactor final : public StreamCall,
                             public grpc::ClientReadReactor<v1::GenerateStreamResponse> {
  public:
   using OnStatus = std::function<void(grpc::ClientContext&, const grpc::Status&)>;
 
-  StreamReactor(Connection::OnMessage on_message, OnStatus on_status)
-      : on_message_(std::move(on_message)), on_status_(std::move(on_status)) {}
+  // `on_gone` is called last, when the context is no more.
+  StreamReactor(Connection::OnMessage on_message, OnStatus on_status, std::function<void()> on_gone)
+      : on_message_(std::move(on_message)),
+        on_status_(std::move(on_status)),
+        on_gone_(std::move(on_gone)) {
+    context_.emplace();
+  }
 
-  grpc::ClientContext& context() { return context_; }
+  // Until OnDone.
+  grpc::ClientContext& context() {
+    base::MutexLock lock(mu_);
+    return *context_;
+  }
 
   void Start(v1::InferenceService::Stub& stub, const v1::GenerateRequest& request,
              std::shared_ptr<StreamReactor> self) {
     self_ = std::move(self);
-    stub.async()->GenerateStream(&context_, &request, this);
+    stub.async()->GenerateStream(&context(), &request, this);
     StartRead(&response_);
     StartCall();
   }
 
-  void Cancel() override { context_.TryCancel(); }
+  void Cancel() override {
+    base::MutexLock lock(mu_);
+    if (context_.has_value()) context_->TryCancel();
+  }
 
  private:
   void OnReadDone(bool ok) override {
@@ -184,13 +215,20 @@ class StreamReactor final : public StreamCall,
 
   void OnDone(const grpc::Status& status) override {
     const std::shared_ptr<StreamReactor> alive = std::move(self_);
-    on_status_(context_, status);
+    on_status_(context(), status);
+    {
+      base::MutexLock lock(mu_);
+      context_.reset();
+    }
+    on_gone_();
   }
 
-  grpc::ClientContext context_;
+  base::Mutex mu_;
+  std::optional<grpc::ClientContext> context_ ABSL_GUARDED_BY(mu_);
   v1::GenerateStreamResponse response_;
   Connection::OnMessage on_message_;
   OnStatus on_status_;
+  std::function<void()> on_gone_;
   std::shared_ptr<StreamReactor> self_;  // from Start to OnDone
 };
 
@@ -299,12 +337,15 @@ absl::StatusOr<std::string> Connection::CheckHealth(std::string_view service) {
 std::shared_ptr<StreamCall> Connection::StartStream(const v1::GenerateRequest& request,
                                                     OnMessage on_message, OnDone on_done) {
   auto reactor = std::make_shared<StreamReactor>(
-      std::move(on_message), [this, on_done = std::move(on_done)](grpc::ClientContext& context,
-                                                                  const grpc::Status& status) {
+      std::move(on_message),
+      [this, on_done = std::move(on_done)](grpc::ClientContext& context,
+                                           const grpc::Status& status) {
         impl_->End(context);
         on_done(impl_->ToStatus(status));
-      });
+      },
+      [impl = impl_.get()] { impl->StreamGone(); });
   impl_->Begin(reactor->context(), std::nullopt);
+  impl_->StreamBegins();
   reactor->Start(*impl_->inference, request, reactor);
   return reactor;
 }

@@ -48,7 +48,8 @@ class Connection {
 
   // Reads the files; connects with the first call. InvalidArgument when a file cannot be read.
   static absl::StatusOr<std::unique_ptr<Connection>> Create(const ConnectionOptions& options);
-  ~Connection();  // every stream must be done
+  // Waits until gRPC has let go of every stream; each must be done, or cancelled.
+  ~Connection();
 
   // These wait for the answer. Generate has no timeout of its own, like a stream.
   absl::Status Generate(const v1::GenerateRequest& request, v1::GenerateResponse* response);
