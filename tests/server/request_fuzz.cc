@@ -206,7 +206,7 @@ class RequestPath {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto* const requests = new auto(quire::ParseRequests());
   static auto* const path = new quire::RequestPath();
-  // Protobuf writes a line for each string that is not UTF-8, which most inputs have. What it
+  // Protobuf writes a line for each string that is not UTF-8, which many inputs have. What it
   // aborts for is still told.
   static const google::protobuf::LogSilencer silencer;
   if (size == 0) return 0;
