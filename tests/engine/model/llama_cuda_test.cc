@@ -2,8 +2,11 @@
 // and the tokens that the CPU backend takes, whatever the chunks and the batch.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,11 +29,14 @@ using testing::Logits;
 using testing::ModelRunner;
 using testing::ReadGoldenLlamas;
 
-std::unique_ptr<kernels::Backend> CudaOnEmulator(ThreadOrder order) {
+std::unique_ptr<kernels::Backend> CudaOnEmulator(ThreadOrder order,
+                                                 kernels::DType dtype = kernels::DType::kF32) {
   auto device = std::make_unique<kernels::cuda::emulator::EmulatedDevice>(
       kernels::cuda::emulator::EmulatorOptions{.execution = {.order = order, .seed = 1}});
   // Scratch for a few tokens, so that steps take several rounds of it.
-  return *kernels::cuda::CreateCudaBackend(std::move(device), {.linear_scratch_bytes = 4096});
+  return *kernels::cuda::CreateCudaBackend(
+      std::move(device),
+      {.activation_dtype = dtype, .linear_scratch_bytes = 4096, .deterministic = true});
 }
 
 // The tokens taken greedily after the first `prompt` of the golden ones, as many as there are in
@@ -90,6 +96,49 @@ TEST(LlamaCudaTest, TakesTheTokensOfTheCpuBackendAloneChunkedAndBatched) {
       EXPECT_EQ(generate(10, nullptr), want) << "in chunks";
       EXPECT_EQ(generate(kPrompt, &other), want) << "beside another";
       EXPECT_EQ(generate(10, &other), want) << "in chunks beside another";
+    }
+  }
+}
+
+double RootMeanSquare(const Logits& x) {
+  double sum = 0.0;
+  for (const float value : x) sum += double{value} * value;
+  return std::sqrt(sum / static_cast<double>(x.size()));
+}
+
+// Head sizes that attention on tensor cores has kernels for.
+TEST(LlamaCudaTest, InHalfPrecisionIsAsFarOffAsItsRoundingsAreAndTheSameBesideAnother) {
+  for (const GoldenLlama& golden : ReadGoldenLlamas()) {
+    if (golden.name != "wide_heads" && golden.name != "head_dim_256") continue;
+    for (const kernels::DType dtype : {kernels::DType::kF16, kernels::DType::kBF16}) {
+      SCOPED_TRACE(golden.name);
+      SCOPED_TRACE(Name(dtype));
+      const auto backend = [&] { return CudaOnEmulator(ThreadOrder::kRandom, dtype); };
+      const Logits alone = GoldenLlamaRunner(golden, backend())->Prefill(golden.ids);
+      ASSERT_EQ(alone.size(), golden.logits.size());
+      Logits error = alone;
+      for (size_t i = 0; i < error.size(); ++i) error[i] -= golden.logits[i];
+      // Roundings add up as independent errors do. On the way to a logit: the embedding, in each
+      // layer ten of activations (norms, Q, K and V, weights, sums) and four of a linear layer's
+      // weights, and at the end a norm and the head's weights. A rounding is off by at most half
+      // the distance of two neighbours; its root mean square is less, by the square root of 3.
+      const double roundings = 14.0 * static_cast<double>(golden.config.num_hidden_layers) + 4.0;
+      const double rounding = dtype == kernels::DType::kF16 ? 0x1p-11 : 0x1p-8;
+      const double relative = RootMeanSquare(error) / RootMeanSquare(golden.logits);
+      std::printf("%-14s %s relative error %.2e bound %.2e\n", golden.name.c_str(),
+                  std::string(Name(dtype)).c_str(), relative, rounding * std::sqrt(roundings));
+      EXPECT_LE(relative, rounding * std::sqrt(roundings));
+
+      const std::vector<int32_t> other(golden.ids.rbegin(), golden.ids.rbegin() + 40);
+      Logits beside =
+          GoldenLlamaRunner(golden, backend())
+              ->Step({{.tokens = &golden.ids,
+                       .begin = 0,
+                       .count = static_cast<int64_t>(golden.ids.size()),
+                       .blocks = ModelRunner::kBlocks},
+                      {.tokens = &other, .begin = 0, .count = 40, .blocks = {1, 3, 5}}});
+      beside.resize(alone.size());
+      EXPECT_EQ(beside, alone);
     }
   }
 }

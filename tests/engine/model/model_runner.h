@@ -3,7 +3,6 @@
 // One model on one backend, driven by hand: no scheduler, no block manager.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -17,7 +16,7 @@
 
 namespace quire::testing {
 
-// Its cache is its own, poisoned with NaN.
+// Its cache is its own, of the dtype of activations, poisoned with NaN.
 class ModelRunner {
  public:
   static constexpr engine::StepLimits kLimits = {.max_tokens = 128,
@@ -34,10 +33,9 @@ class ModelRunner {
                                          .num_kv_heads = model_->config().num_key_value_heads,
                                          .head_dim = model_->config().head_dim,
                                          .block_size = kLimits.block_size,
-                                         .dtype = kernels::DType::kF32},
+                                         .dtype = backend.activation_dtype()},
                                         /*num_blocks=*/32)) {
-    const std::vector<float> poison(static_cast<size_t>(cache_.blocks().num_elements()),
-                                    std::nanf(""));
+    const std::vector<uint8_t> poison(static_cast<size_t>(cache_.bytes()), 0xff);  // in any dtype
     EXPECT_TRUE(backend.CopyToDevice(cache_.blocks().raw(), poison.data(), cache_.bytes()).ok());
   }
 
