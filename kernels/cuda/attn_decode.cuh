@@ -241,8 +241,9 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         }
       }
     }
-    CpAsyncWait<0>();
-    __syncthreads();  // the tiles make room: for what warps exchange, and for the next item
+    // The tiles make room: for what warps exchange, and for the next item. Nothing is on its way to
+    // them: the group that the last wait left in flight holds no loads.
+    __syncthreads();
     GridDependencyLaunch();
 
 #pragma unroll

@@ -26,8 +26,8 @@ constexpr Instance<T> kInstance = {kHeadDim, kRowTiles,
                                    AttnShape<kHeadDim, kRowTiles>::kSharedBytes,
                                    &AttnKernel<T, kHeadDim, kRowTiles>};
 
-// Every instance there is, for each of two types: 40 kernels, of 64 at most. What is not here is
-// attn_ref's.
+// Every instance there is, for each of two types: 40 kernels, of 64 at most (resources.tsv). What is
+// not here is attn_ref's.
 template <typename T>
 constexpr Instance<T> kInstances[] = {
     kInstance<T, 32, 1>,  kInstance<T, 32, 2>,  kInstance<T, 32, 4>,  kInstance<T, 64, 1>,

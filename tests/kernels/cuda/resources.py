@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""What ptxas gives each CUDA kernel: registers, spills, stack, shared memory, notes; against a table.
+
+    resources.py            compiles the sources that changed since kernels/cuda/resources.tsv was written and
+                            holds their kernels against it; exit status 1 when anything differs
+    resources.py --all      all sources, changed or not, whatever the version of ptxas
+    resources.py --update   writes the table; compiles what changed, or all when ptxas is another
+
+No kernel is run, and no GPU needed: nvcc alone, for every target below, as the `cuda` preset calls it. All of
+it takes 4 minutes of one core. What was compiled is kept in build/cuda_resources.
+
+The table knows each source by a hash of its code and of what it includes from here, comments left out, and the
+ptxas it was made with. A source whose hash is the table's is not compiled. One that has another hash
+  - is compiled, where nvcc is; equal numbers pass, for most changes are the host's, and --update may wait;
+  - without nvcc, or where ptxas has another version, is skipped, exit status 77: who has no nvcc can neither
+    check nor renew the table, and it is no fault of theirs. The skip says so; a machine with nvcc will judge.
+
+A note is what ptxas has to say of a kernel by number: C7510, C7514, C7515 (wgmma runs one after another), C7508
+(setmaxnreg ignored), C7519 (a fence that the source lacks was put in). Code that is correct and fast has none.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+TABLE = ROOT / "kernels/cuda/resources.tsv"
+CACHE = ROOT / "build/cuda_resources"
+RENEW = "python3 tests/kernels/cuda/resources.py --update"
+TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a")
+# Of the tests, the one whose kernels have wgmma and TMA.
+HOPPER_TEST = "tests/kernels/cuda/hopper_prefill_test.cu"
+# As cmake/Cuda.cmake and CMAKE_BUILD_TYPE RelWithDebInfo have them.
+FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "--expt-relaxed-constexpr", "-Wno-deprecated-gpu-targets")
+# Shared memory that a launch asks for is unknown to ptxas: kernel -> header, and the bytes in C++, with the
+# kernel's template arguments in braces. No other kernel takes any.
+DYNAMIC_SHARED = {
+    "ArgmaxKernel": ("kernels/cuda/argmax.cuh", "kArgmaxSharedBytes"),
+    "AttentionReferenceKernel": ("kernels/cuda/attention_reference.cuh", "kReferenceSharedBytes"),
+    "AttnKernel": ("kernels/cuda/attn_decode.cuh", "AttnShape<{1}, {2}>::kSharedBytes"),
+    "HopperPrefillKernel": ("tests/kernels/cuda/hopper_prefill.cuh", "quire::testing::kPrefillSharedBytes"),
+    "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
+    "QkvPostKernel": ("kernels/cuda/qkv_post.cuh", "kBlockSumBytes"),  # with QK-norm
+}
+
+COLUMNS = ("registers", "stack", "spill_stores", "spill_loads", "static_shared", "dynamic_shared", "notes")
+Resources = collections.namedtuple("Resources", COLUMNS)
+Row = tuple[str, str, str]  # source, kernel, target
+
+
+class Skip(Exception):
+    """The check cannot be made here, and why."""
+
+
+class Table:
+    def __init__(self, ptxas: str = "", keys: dict[str, str] | None = None,
+                 rows: dict[Row, Resources] | None = None):
+        self.ptxas, self.keys, self.rows = ptxas, keys or {}, rows or {}
+
+    @staticmethod
+    def parse(text: str) -> "Table":
+        table = Table()
+        for line in text.splitlines():
+            cells = line.split("\t")
+            if line.startswith("# ptxas "):
+                table.ptxas = line.split()[2]
+            elif line.startswith("# source "):
+                _, _, source, key = line.split()
+                table.keys[source] = key
+            elif not line.startswith("#") and cells[0] != "source":
+                table.rows[tuple(cells[:3])] = Resources(*cells[3:])
+        return table
+
+    def __str__(self) -> str:
+        lines = [f"# Written by {RENEW}, which says what it means.", f"# ptxas {self.ptxas}"]
+        lines += [f"# source {source} {key}" for source, key in sorted(self.keys.items())]
+        lines.append("\t".join(("source", "kernel", "target") + COLUMNS))
+        lines += ["\t".join(row + self.rows[row]) for row in sorted(self.rows, key=order)]
+        return "\n".join(lines) + "\n"
+
+
+def order(row: Row):
+    """Rows by source and kernel, numbers in names by value."""
+    source, kernel, target = row
+    return source, [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", kernel)], target
+
+
+def sources() -> dict[str, tuple[str, ...]]:
+    """Every file with kernels, and the targets it is compiled for."""
+    found = {path.relative_to(ROOT).as_posix(): TARGETS for path in sorted((ROOT / "kernels/cuda").glob("*.cu"))}
+    return found | {HOPPER_TEST: ("sm_90a",)}
+
+
+def without_comments(text: str) -> str:
+    """The code alone, a line each, so that words about it change no key."""
+    pattern = r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/'
+    text = re.sub(pattern, lambda match: match.group(1) or " ", text, flags=re.DOTALL)
+    return "\n".join(line for line in (" ".join(line.split()) for line in text.splitlines()) if line)
+
+
+def includes(source: str, root: pathlib.Path) -> set[str]:
+    """`source` and what it includes from `root`, by whatever way; not the emulator, which nvcc never sees."""
+    seen, waiting = set(), [source]
+    while waiting:
+        path = waiting.pop()
+        if path in seen or path.startswith("kernels/cuda/emulator/") or not (root / path).is_file():
+            continue
+        seen.add(path)
+        waiting += re.findall(r'^\s*#\s*include\s+"([^"]+)"', (root / path).read_text(), re.MULTILINE)
+    return seen
+
+
+def key_of(source: str, targets: tuple[str, ...], root: pathlib.Path = ROOT) -> str:
+    said = [*FLAGS, *targets]
+    for path in sorted(includes(source, root)):
+        said += [path, without_comments((root / path).read_text())]
+    return hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
+
+
+def parse_log(log: str, target: str) -> dict[str, Resources]:
+    """The kernels, by mangled name, of what `ptxas -v` printed; dynamic shared memory left at 0."""
+    entries, notes, used, spilled = [], collections.defaultdict(collections.Counter), {}, {}
+    name = None
+    for line in log.splitlines():
+        if match := re.search(r"Compiling entry function '(\S+)' for '(\S+)'", line):
+            if match.group(2) != target:
+                raise ValueError(f"compiled for {match.group(2)}, not {target}")
+            name = match.group(1)
+            entries.append(name)
+        elif match := re.search(r"Function properties for (\S+)", line):
+            name = match.group(1)
+        elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            spilled[name] = match.groups()
+        elif match := re.search(r"Used (\d+) registers(.*)", line):
+            shared = re.search(r"(\d+) bytes smem", match.group(2))
+            used[name] = match.group(1), shared.group(1) if shared else "0"
+        elif match := re.search(r"^ptxas (?:warning|info)\s*: \((C\d+)\)|^ptxas (warning)", line):
+            # It may come before any kernel, and names its own.
+            of = re.search(r"function '?(\w+)'?", line)
+            notes[of.group(1) if of else name][match.group(1) or match.group(2)] += 1
+    unknown = (set(notes) | set(spilled) | set(used)) - set(entries)
+    if unknown or not entries or set(spilled) != set(entries) or set(used) != set(entries):
+        raise ValueError(f"ptxas -v speaks otherwise than resources.py knows; kernels {entries}, others {unknown}")
+    return {entry: Resources(used[entry][0], *spilled[entry], used[entry][1], "0",
+                             " ".join(f"{code}x{count}" for code, count in sorted(notes[entry].items())) or "-")
+            for entry in entries}
+
+
+def short_name(demangled: str) -> str:
+    """`AttnKernel<Bf16, 128, 4>` of a function's whole signature."""
+    depth, end = 0, len(demangled)
+    for i, char in enumerate(demangled):
+        depth += {"<": 1, ">": -1}.get(char, 0)
+        if char == "(" and depth == 0:
+            end = i
+            break
+    return re.sub(r"\b(?:\w+::)+", "", demangled[:end].removeprefix("void "))
+
+
+def demangle(names: list[str]) -> dict[str, str]:
+    run = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
+    return {name: short_name(line) for name, line in zip(names, run.stdout.splitlines())}
+
+
+def dynamic_shared(kernels: list[str]) -> dict[str, str]:
+    """Bytes of each kernel, by its short name: a program that includes its header tells."""
+    lines = []
+    for kernel in kernels:
+        base, _, arguments = kernel.partition("<")
+        _, expression = DYNAMIC_SHARED.get(base, ("", "0"))
+        expression = expression.format(*arguments.rstrip(">").split(", "))
+        lines.append(f'  std::printf("%lld\\n", static_cast<long long>({expression}));')
+    headers = sorted({header for header, _ in DYNAMIC_SHARED.values()})
+    text = "\n".join(["#include <cstdio>", *(f'#include "{header}"' for header in headers),
+                      "using namespace quire::kernels::cuda;", "int main() {", *lines, "}"])
+    with tempfile.TemporaryDirectory() as folder:
+        probe = pathlib.Path(folder) / "probe"
+        # The kernels themselves are dropped: without the emulator they would not link.
+        run(["g++", "-std=c++20", f"-I{ROOT}", "-x", "c++", "-", "-ffunction-sections", "-Wl,--gc-sections", "-o",
+             str(probe)], input=text)
+        return dict(zip(kernels, run([str(probe)]).split()))
+
+
+def run(command: list[str], **options) -> str:
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout}")
+    return done.stdout
+
+
+class Compiler:
+    """nvcc, where cmake/Cuda.cmake looks for it, and the ptxas beside it."""
+
+    def __init__(self, jobs: int, afresh: bool = False):
+        self.jobs, self.afresh = jobs, afresh
+        homes = [home for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if home]
+        places = [None] + [f"{home}/bin" for home in homes]  # None: PATH
+        self.nvcc = next(filter(None, (shutil.which("nvcc", path=place) for place in places)), None)
+        self.ptxas = ""
+        if self.nvcc:
+            said = run([str(pathlib.Path(self.nvcc).resolve().with_name("ptxas")), "--version"])
+            self.ptxas = re.search(r"\bV(\d+\.\d+\.\d+)", said).group(1)
+
+    def log(self, source: str, target: str, key: str) -> str:
+        """What ptxas says of `source`."""
+        kept = CACHE / f"{pathlib.Path(source).stem}-{target}-{key}-{self.ptxas}.log"
+        if self.afresh or not kept.exists():
+            said = run([self.nvcc, *FLAGS, f"-I{ROOT}", "-cubin", f"-arch={target}", "-Xptxas", "-v", "-o", os.devnull,
+                        source])
+            CACHE.mkdir(parents=True, exist_ok=True)
+            # In one step: a test may be killed while it writes.
+            partial = kept.with_suffix(f".{os.getpid()}")
+            partial.write_text(said)
+            partial.rename(kept)
+        return kept.read_text()
+
+    def rows(self, keys: dict[str, str]) -> dict[Row, Resources]:
+        """Every kernel of these sources."""
+        wanted = [(source, target) for source in keys for target in sources()[source]]
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            logs = list(pool.map(lambda of: self.log(*of, keys[of[0]]), wanted))
+        found = [(source, target, parse_log(log, target)) for (source, target), log in zip(wanted, logs)]
+        names = demangle(sorted({name for *_, kernels in found for name in kernels}))
+        shared = dynamic_shared(sorted(set(names.values())))
+        return {(source, names[name], target): resources._replace(dynamic_shared=shared[names[name]])
+                for source, target, kernels in found for name, resources in kernels.items()}
+
+
+def differences(old: dict[Row, Resources], new: dict[Row, Resources]) -> list[str]:
+    """A line for each kernel whose resources are not those of the table."""
+    lines = []
+    for row in sorted(old.keys() | new.keys(), key=order):
+        before, after = old.get(row), new.get(row)
+        if before == after:
+            continue
+        if before is None or after is None:
+            said = "is not in the table" if before is None else "is in the table and no longer in the source"
+        else:
+            said = ", ".join(f"{column} {a} -> {b}" for column, a, b in zip(COLUMNS, before, after) if a != b)
+        lines.append(f"{row[2]:7} {row[1]:40} {said}")
+    return lines
+
+
+def check(compiler: Compiler, everything: bool = False) -> tuple[list[str], str]:
+    """What differs from the table, and what was looked at. Skip: where the first cannot be told."""
+    table = Table.parse(TABLE.read_text())
+    keys = {source: key_of(source, targets) for source, targets in sources().items()}
+    changed = {source: key for source, key in keys.items() if everything or table.keys.get(source) != key}
+    names = ", ".join(pathlib.Path(source).name for source in changed)
+    if changed and not compiler.nvcc:
+        raise Skip(f"no nvcc to compile what changed since resources.tsv was written: {names}")
+    another = f"ptxas is {compiler.ptxas}, resources.tsv of {table.ptxas}" if compiler.ptxas != table.ptxas else ""
+    if changed and another and not everything:
+        raise Skip(f"{another}, and there are changes: {names}")
+    new = compiler.rows(changed) if changed else {}
+    unchanged = keys.keys() - changed.keys()
+    found = differences({row: r for row, r in table.rows.items() if row[0] not in unchanged}, new)
+    if changed and found and another:
+        raise Skip("\n".join([*found, f"{another}, so the numbers may differ"]))
+    said = (f"{len(new)} kernels of {len(changed)} sources compiled, {len(found)} differ; "
+            f"{len(unchanged)} sources are those of the table")
+    if changed and not found and not everything:
+        said += f"\nresources.tsv has older hashes of {names}; to spare others the compiling: {RENEW}"
+    return found, said
+
+
+def update(compiler: Compiler) -> None:
+    if not compiler.nvcc:
+        raise Skip("no nvcc")
+    table = Table.parse(TABLE.read_text() if TABLE.exists() else "")
+    keys = {source: key_of(source, targets) for source, targets in sources().items()}
+    changed = {source: key for source, key in keys.items()
+               if compiler.ptxas != table.ptxas or table.keys.get(source) != key}
+    kept = {row: r for row, r in table.rows.items() if row[0] in keys and row[0] not in changed}
+    new = kept | (compiler.rows(changed) if changed else {})
+    for line in differences(table.rows, new):
+        print(line)
+    TABLE.write_text(str(Table(compiler.ptxas, keys, new)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="compile every source")
+    parser.add_argument("--update", action="store_true", help="write the table")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="compilers at once")
+    args = parser.parse_args()
+    try:
+        compiler = Compiler(args.jobs, afresh=args.all)
+        if args.update:
+            update(compiler)
+            return 0
+        found, said = check(compiler, args.all)
+    except Skip as skip:
+        print(f"skipped: {skip}")
+        return 77
+    if found:
+        said = "\n".join([*found, said, f"if this is meant: {RENEW}"])
+    print(said)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

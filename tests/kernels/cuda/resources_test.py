@@ -1,0 +1,247 @@
+"""resources.py itself, the rules for what its table may hold, and the table against the sources."""
+
+import os
+import pathlib
+import re
+import tempfile
+import unittest
+
+import resources
+from resources import Resources, Table
+
+LOG = """\
+ptxas info    : (C7519) warpgroup.arrive is injected in around line 83 by compiler to allow use of registers in GMMA \
+in function '_ZN5quire5SecondILi2EEEv'
+ptxas info    : (C7519) warpgroup.arrive is injected in around line 94 by compiler to allow use of registers in GMMA \
+in function '_ZN5quire5SecondILi2EEEv'
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_ZN5quire5First' for 'sm_80'
+ptxas info    : Function properties for _ZN5quire5First
+    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 8 bytes cumulative stack size, 64 bytes smem, 496 bytes cmem[0]
+ptxas info    : Compile time = 1794.715 ms
+ptxas info    : Compiling entry function '_ZN5quire5SecondILi2EEEv' for 'sm_80'
+ptxas info    : Function properties for _ZN5quire5SecondILi2EEEv
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to something
+ptxas info    : Used 40 registers, used 0 barriers
+"""
+ROW = ("kernels/cuda/a.cu", "Kernel<Bf16, 128>", "sm_80")
+FOUND = Resources("255", "8", "4", "12", "64", "1024", "C7519x2")
+
+
+class LogTest(unittest.TestCase):
+    def test_a_kernel_has_its_own_numbers_and_notes(self):
+        kernels = resources.parse_log(LOG, "sm_80")
+        self.assertEqual(kernels["_ZN5quire5First"], Resources("255", "8", "4", "12", "64", "0", "-"))
+        self.assertEqual(kernels["_ZN5quire5SecondILi2EEEv"],
+                         Resources("40", "0", "0", "0", "0", "0", "C7510x1 C7519x2"))
+
+    def test_a_log_of_another_form_is_an_error(self):
+        for wrong in ("", LOG.replace("sm_80", "sm_90"), LOG.replace("Used 40 registers", "Took 40 registers"),
+                      LOG.replace("Function properties for _ZN5quire5First", "Function properties for helper")):
+            with self.assertRaises(ValueError):
+                resources.parse_log(wrong, "sm_80")
+
+    def test_names_lose_namespaces_and_parameters(self):
+        for name, short in {
+            "void quire::a::Kernel<quire::a::Bf16, 128, true>(quire::a::Params<quire::a::Bf16>)":
+                "Kernel<Bf16, 128, true>",
+            "quire::a::Kernel(quire::a::Params)": "Kernel",
+            "void a::Kernel<(a::Kind)1>(int)": "Kernel<(Kind)1>",
+        }.items():
+            self.assertEqual(resources.short_name(name), short)
+
+
+class KeyTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.write("kernels/cuda/a.cu", '#include "kernels/cuda/a.cuh"\n#include <vector>\nint a;\n')
+        self.write("kernels/cuda/a.cuh", '#pragma once\n  #include "base/b.h"\n#include "kernels/cuda/emulator/e.h"\n')
+        self.write("kernels/cuda/emulator/e.h", "int e;\n")
+        self.write("base/b.h", 'const char* b = "http://b";  // why\n')
+        self.before = self.key()
+
+    def write(self, path, text):
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def key(self, targets=("sm_80",)):
+        return resources.key_of("kernels/cuda/a.cu", targets, self.root)
+
+    def test_code_of_what_is_included_counts(self):
+        self.write("base/b.h", 'const char* b = "http://c";  // why\n')
+        self.assertNotEqual(self.key(), self.before)
+
+    def test_targets_count(self):
+        self.assertNotEqual(self.key(("sm_80", "sm_90a")), self.before)
+
+    def test_comments_and_the_emulator_do_not(self):
+        self.write("base/b.h", '/* a\n "b */const  char* b = "http://b";\n\n')
+        self.write("kernels/cuda/emulator/e.h", "int f;\n")
+        self.assertEqual(self.key(), self.before)
+
+    def test_every_include_of_a_real_source_is_found(self):
+        found = resources.includes("kernels/cuda/paged_attention.cu", resources.ROOT)
+        self.assertLessEqual({"kernels/cuda/attn_decode.cuh", "kernels/cuda/attention_items.h",
+                              "kernels/cuda/primitives_ptx.cuh", "kernels/ops/paged_attention.h"}, found)
+
+
+class TableFormTest(unittest.TestCase):
+    def test_what_is_written_is_read(self):
+        table = Table("13.0.88", {ROW[0]: "0123"}, {ROW: FOUND})
+        read = Table.parse(str(table))
+        self.assertEqual((read.ptxas, read.keys, read.rows), (table.ptxas, table.keys, table.rows))
+
+    def test_numbers_in_names_sort_by_value(self):
+        rows = {(ROW[0], f"Kernel<{n}>", "sm_80"): FOUND for n in (128, 64, 112)}
+        self.assertEqual(re.findall(r"<(\d+)>", str(Table("13", {}, rows))), ["64", "112", "128"])
+
+    def test_each_difference_is_a_line(self):
+        other = (ROW[0], "Other", "sm_80")
+        self.assertEqual(resources.differences({ROW: FOUND}, {ROW: FOUND}), [])
+        changed, = resources.differences({ROW: FOUND}, {ROW: FOUND._replace(registers="253", notes="-")})
+        self.assertIn("registers 255 -> 253, notes C7519x2 -> -", changed)
+        new, = resources.differences({ROW: FOUND}, {ROW: FOUND, other: FOUND})
+        self.assertIn("is not in the table", new)
+        gone, = resources.differences({ROW: FOUND, other: FOUND}, {ROW: FOUND})
+        self.assertIn("no longer in the source", gone)
+
+
+class CheckTest(unittest.TestCase):
+    """check() over a table of its own, with a compiler that finds what the test says."""
+
+    class Compiler:
+        def __init__(self, rows, nvcc="nvcc", ptxas="13.0.88"):
+            self.found, self.nvcc, self.ptxas, self.compiled = rows, nvcc, ptxas, None
+
+        def rows(self, keys):
+            self.compiled = set(keys)
+            return {row: r for row, r in self.found.items() if row[0] in keys}
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(setattr, resources, "TABLE", resources.TABLE)
+        resources.TABLE = pathlib.Path(folder.name) / "resources.tsv"
+        self.keys = {source: resources.key_of(source, targets) for source, targets in resources.sources().items()}
+        self.source = next(iter(self.keys))
+        self.row = (self.source, "Kernel", "sm_80")
+        self.write(self.keys)
+
+    def write(self, keys):
+        resources.TABLE.write_text(str(Table("13.0.88", keys, {self.row: FOUND})))
+
+    def test_nothing_is_compiled_where_nothing_changed(self):
+        compiler = self.Compiler({}, nvcc=None, ptxas="")
+        self.assertEqual(resources.check(compiler)[0], [])
+        self.assertIsNone(compiler.compiled)
+
+    def test_what_changed_is_compiled_and_held_against_the_table(self):
+        self.write(self.keys | {self.source: "older"})
+        same = self.Compiler({self.row: FOUND})
+        found, said = resources.check(same)
+        self.assertEqual(found, [])
+        self.assertIn("older hashes", said)
+        self.assertEqual(same.compiled, {self.source})
+        (worse,), _ = resources.check(self.Compiler({self.row: FOUND._replace(spill_stores="8")}))
+        self.assertIn("spill_stores 4 -> 8", worse)
+
+    def test_rows_of_a_source_that_is_gone_differ(self):
+        table = Table.parse(resources.TABLE.read_text())
+        table.rows["kernels/cuda/gone.cu", "Gone", "sm_80"] = FOUND
+        resources.TABLE.write_text(str(table))
+        (gone,), _ = resources.check(self.Compiler({}))
+        self.assertIn("no longer in the source", gone)
+
+    def test_all_compiles_all_and_with_another_ptxas_only_tells(self):
+        compiler = self.Compiler({self.row: FOUND})
+        self.assertEqual(resources.check(compiler, everything=True)[0], [])
+        self.assertEqual(compiler.compiled, self.keys.keys())
+        with self.assertRaisesRegex(resources.Skip, "registers 255 -> 200"):
+            resources.check(self.Compiler({self.row: FOUND._replace(registers="200")}, ptxas="13.1.0"), everything=True)
+
+    def test_a_change_is_skipped_without_nvcc_or_with_another_ptxas(self):
+        self.write(self.keys | {self.source: "older"})
+        for compiler in (self.Compiler({}, nvcc=None), self.Compiler({}, ptxas="13.1.0")):
+            with self.assertRaisesRegex(resources.Skip, pathlib.Path(self.source).name):
+                resources.check(compiler)
+            self.assertIsNone(compiler.compiled)
+
+
+class SourcesTest(unittest.TestCase):
+    def test_flags_are_those_of_the_build(self):
+        text = (resources.ROOT / "cmake/Cuda.cmake").read_text()
+        flags = re.search(r'set\(CMAKE_CUDA_FLAGS "\$\{CMAKE_CUDA_FLAGS\} (.*)"\)', text).group(1).split()
+        standard = re.search(r"set\(CMAKE_CUDA20_STANDARD_COMPILE_OPTION (\S+)\)", text).group(1)
+        # Of CMAKE_CUDA_FLAGS_RELWITHDEBINFO, -g is the host's.
+        self.assertEqual({*flags, standard, "-O2", "-DNDEBUG"}, set(resources.FLAGS))
+
+    def test_dynamic_shared_memory_of_every_launch_is_known(self):
+        launches = {}
+        for source in resources.sources():
+            text = (resources.ROOT / source).read_text()
+            launches |= dict(reversed(launch) for launch in
+                             re.findall(r"\.shared_bytes = (\w+)\},\s*&(\w+)", text))
+        self.assertGreaterEqual(len(launches), 4)
+        # AttnKernel's launch takes kernel and bytes from kInstances.
+        known = {kernel: expression.removeprefix("quire::testing::")
+                 for kernel, (_, expression) in resources.DYNAMIC_SHARED.items() if kernel != "AttnKernel"}
+        self.assertEqual(launches, known)
+
+
+class ResourcesTest(unittest.TestCase):
+    """What the checked-in table may hold."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.rows = Table.parse(resources.TABLE.read_text()).rows
+
+    def test_every_target_has_every_kernel(self):
+        kernels = {target: {row[:2] for row in self.rows if row[2] == target and row[0] != resources.HOPPER_TEST}
+                   for target in resources.TARGETS}
+        self.assertGreater(len(kernels["sm_80"]), 0)
+        for target in resources.TARGETS:
+            self.assertEqual(kernels[target], kernels["sm_80"])
+
+    def test_attention_has_at_most_64_instances_a_target(self):
+        for target in resources.TARGETS:
+            instances = [row for row in self.rows if row[2] == target and row[0].endswith("/paged_attention.cu")]
+            self.assertGreater(len(instances), 0)
+            self.assertLessEqual(len(instances), 64)
+
+    def test_nothing_spills_but_what_is_known_to(self):
+        # At head_dim 256 the output and the query alone are 192 registers of 255. ptxas keeps the merge of two
+        # partial results within the 40 registers that fill an sm_86 with threads.
+        known = re.compile(r"AttnKernel<\w+, 256, \d> sm_\w+|AttnMergeKernel<\w+> sm_8[69]")
+        spilling = {f"{kernel} {target}" for (_, kernel, target), r in self.rows.items()
+                    if (r.stack, r.spill_stores, r.spill_loads) != ("0", "0", "0")}
+        self.assertEqual({at for at in spilling if not known.fullmatch(at)}, set())
+
+    def test_ptxas_has_nothing_to_note(self):
+        self.assertEqual([row for row, r in self.rows.items() if r.notes != "-"], [])
+
+    def test_blocks_of_attention_fit_in_a_multiprocessor(self):
+        # Two by registers, of which there are 64 K, as AttnKernel's __launch_bounds__ has it. By shared memory,
+        # whose KiB these are, two on sm_90a; the system takes one KiB of it for each block.
+        shared = {"sm_80": (164, 1), "sm_86": (100, 1), "sm_89": (100, 1), "sm_90a": (228, 2)}
+        attention = {row: r for row, r in self.rows.items() if row[1].startswith("AttnKernel<")}
+        self.assertGreater(len(attention), 0)
+        for (_, kernel, target), r in attention.items():
+            self.assertLessEqual(2 * 128 * int(r.registers), 64 << 10, (kernel, target))
+            kib, blocks = shared[target]
+            self.assertGreater(int(r.dynamic_shared), 0, (kernel, target))
+            self.assertLessEqual(blocks * (int(r.dynamic_shared) + 1024), kib << 10, (kernel, target))
+
+    def test_the_table_is_that_of_the_sources(self):
+        try:
+            found, said = resources.check(resources.Compiler(os.cpu_count()))
+        except resources.Skip as skip:
+            self.skipTest(str(skip))
+        self.assertEqual(found, [], f"{said}; if this is meant: {resources.RENEW}")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
