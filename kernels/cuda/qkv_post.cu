@@ -60,7 +60,7 @@ absl::Status QkvPost(Device& device, const QkvPostArgs& args) {
           device,
           {.grid = {static_cast<unsigned>(num_tokens), static_cast<unsigned>(num_sections)},
            .block = {RowThreads(section * head_dim, 2)},
-           .shared_bytes = norms ? kBlockSumBytes : 0},
+           .shared_bytes = kBlockSumBytes},
           &QkvPostKernel<decltype(element), decltype(cache)>, params);
     });
   });

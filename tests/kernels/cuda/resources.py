@@ -48,7 +48,7 @@ DYNAMIC_SHARED = {
     "AttnKernel": ("kernels/cuda/attn_decode.cuh", "AttnShape<{1}, {2}>::kSharedBytes"),
     "HopperPrefillKernel": ("tests/kernels/cuda/hopper_prefill.cuh", "quire::testing::kPrefillSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
-    "QkvPostKernel": ("kernels/cuda/qkv_post.cuh", "kBlockSumBytes"),  # with QK-norm
+    "QkvPostKernel": ("kernels/cuda/qkv_post.cuh", "kBlockSumBytes"),
 }
 
 COLUMNS = ("registers", "stack", "spill_stores", "spill_loads", "static_shared", "dynamic_shared", "notes")
