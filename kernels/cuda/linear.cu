@@ -56,13 +56,15 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
                    .ldb = cols,
                    .ldd = rows,
                    .type = weight.dtype()};
-  const bool plain = args.bias.empty() && args.residual.empty() &&
-                     args.activation == Activation::kNone &&
+  // What the GEMM does by itself: a residual in the place of the output is added to it there.
+  const bool plain = args.bias.empty() && args.activation == Activation::kNone &&
+                     (args.residual.empty() || args.residual.raw() == args.out.raw()) &&
                      (args.out.dtype() == weight.dtype() || args.out.dtype() == DType::kF32);
   if (plain) {
     gemm.d = args.out.raw();
     gemm.m = num_tokens;
     gemm.output_type = args.out.dtype();
+    gemm.accumulate = !args.residual.empty();
     return device.Gemm(gemm);
   }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -200,7 +201,8 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
   constexpr int64_t kTokens = 5, kCols = 24;
   for (const DType dtype : kFloats) {
     for (const Activation activation : {Activation::kNone, Activation::kSiluMul}) {
-      for (const int64_t outputs : {16, 6}) {
+      for (const auto& [outputs, with_bias] :
+           {std::pair<int64_t, bool>{16, true}, {16, false}, {6, true}}) {
         const bool silu_mul = activation == Activation::kSiluMul;
         const int64_t rows = silu_mul ? 2 * outputs : outputs;
         DeviceFloats input(*device_, dtype, Normal(1, kTokens * kCols));
@@ -214,7 +216,7 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
                            {.out = view,
                             .input = input.View({kTokens, kCols}),
                             .weight = &weight,
-                            .bias = bias.View({rows}),
+                            .bias = with_bias ? bias.View({rows}) : TensorView(),
                             .residual = view,
                             .activation = activation},
                            scratch)
@@ -224,7 +226,7 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
           for (int64_t i = 0; i < outputs; ++i) {
             double error = 0.0;  // of the larger of the sums that go into it
             const auto product = [&](int64_t row) {
-              double sum = bias.values[row], magnitude = std::abs(sum);
+              double sum = with_bias ? bias.values[row] : 0.0, magnitude = std::abs(sum);
               for (int64_t k = 0; k < kCols; ++k) {
                 const double term = double{input.values[t * kCols + k]} * w[row * kCols + k];
                 sum += term;
@@ -425,7 +427,7 @@ TEST(StepOpsRefusalTest, NamesWhatItCannotDo) {
               HasSubstr("input: want bf16, as the weight, got f32"));
   const CudaWeight wide = MakeWeight(*device, DType::kF32, 4, 8, Normal(1, 32));
   linear.weight = &wide;
-  linear.residual = linear.out;
+  linear.bias = x.View({4});
   const DeviceBuffer scratch = *device->Allocate(12);
   EXPECT_THAT(std::string(Linear(*device, linear, scratch).message()),
               HasSubstr("weight: want at most 3 rows, got 4"));
