@@ -201,8 +201,9 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
   constexpr int64_t kTokens = 5, kCols = 24;
   for (const DType dtype : kFloats) {
     for (const Activation activation : {Activation::kNone, Activation::kSiluMul}) {
-      for (const auto& [outputs, with_bias] :
-           {std::pair<int64_t, bool>{16, true}, {16, false}, {6, true}}) {
+      for (const auto& shape : {std::pair<int64_t, bool>{16, true}, {16, false}, {6, true}}) {
+        const int64_t outputs = shape.first;
+        const bool with_bias = shape.second;
         const bool silu_mul = activation == Activation::kSiluMul;
         const int64_t rows = silu_mul ? 2 * outputs : outputs;
         DeviceFloats input(*device_, dtype, Normal(1, kTokens * kCols));
