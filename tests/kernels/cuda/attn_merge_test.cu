@@ -1,4 +1,7 @@
 #include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -90,6 +93,96 @@ TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, AttnMergeTest, ::testing::ValuesIn(kAllThreadOrders));
+
+// Softmax over keys that were dealt out to pieces, and merged, is softmax over all of them.
+TEST(AttnMergePropertyTest, PiecesMakeTheWhole) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 engine(seed);
+    const auto between = [&](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(engine);
+    };
+    std::normal_distribution<double> normal;
+    const int group = between(1, 5), num_items = between(1, 9), num_rows = between(1, 20);
+    const int head_dim = 8 * between(1, 32);
+    const bool with_sinks = between(0, 1) == 1;
+    const double spread = between(0, 1) == 0 ? 1.0 : 40.0;  // of the scores, in powers of two
+    const int num_tokens = (num_rows + group - 1) / group;
+
+    std::vector<float> sinks, partial_out, partial_lse;
+    for (int h = 0; h < group; ++h) sinks.push_back(static_cast<float>(normal(engine) * spread));
+    const auto rows = static_cast<size_t>(num_rows);
+    const auto dims = static_cast<size_t>(head_dim);
+    // Of a row over all pieces, in doubles: the weights' sum, and weight times value, also
+    // absolute.
+    std::vector<double> sums(rows), wanted(rows * dims), magnitudes(rows * dims);
+    for (size_t row = 0; row < rows && with_sinks; ++row) {
+      sums[row] = std::exp(double{sinks[row % static_cast<size_t>(group)]});
+    }
+    for (int item = 0; item < num_items; ++item) {
+      for (size_t row = 0; row < rows; ++row) {
+        const int num_keys = between(0, 3);
+        double sum = 0.0;
+        std::vector<double> out(dims), magnitude(dims);
+        for (int key = 0; key < num_keys; ++key) {
+          const double weight = std::exp2(normal(engine) * spread);
+          sum += weight;
+          for (size_t d = 0; d < dims; ++d) {
+            const double value = normal(engine);
+            out[d] += weight * value;
+            magnitude[d] += weight * std::abs(value);
+          }
+        }
+        sums[row] += sum;
+        partial_lse.push_back(sum > 0.0 ? static_cast<float>(std::log2(sum)) : -INFINITY);
+        for (size_t d = 0; d < dims; ++d) {
+          partial_out.push_back(sum > 0.0 ? static_cast<float>(out[d] / sum) : 0.0f);
+          wanted[row * dims + d] += out[d];
+          magnitudes[row * dims + d] += magnitude[d];
+        }
+      }
+    }
+
+    const auto device = MakeDevice(kAllThreadOrders[seed % 3], seed);
+    const std::vector<AttentionMerge> merges = {{.seq = 0,
+                                                 .kv_head = 0,
+                                                 .first_row = 0,
+                                                 .num_rows = num_rows,
+                                                 .partial = 0,
+                                                 .num_items = num_items}};
+    DeviceArray<float> device_out(*device, partial_out), device_lse(*device, partial_lse),
+        device_sinks(*device, sinks);
+    DeviceArray<AttentionMerge> device_merges(*device, merges);
+    DeviceArray<int32_t> starts(*device, std::vector<int32_t>{0, num_tokens});
+    DeviceArray<uint16_t> result(*device, int64_t{num_tokens} * group * head_dim);
+    AttnMergeParams<Bf16> params = {};
+    params.out = reinterpret_cast<Bf16*>(result.data());
+    params.partial_out = device_out.data();
+    params.partial_lse = device_lse.data();
+    params.merges = device_merges.data();
+    params.query_starts = starts.data();
+    params.sinks = with_sinks ? device_sinks.data() : nullptr;
+    params.num_heads = group;
+    params.group = group;
+    params.head_dim = head_dim;
+    ASSERT_TRUE(kernels::cuda::Launch(*device, {.grid = {1, 5}, .block = {128}},
+                                      &kernels::cuda::AttnMergeKernel<Bf16>, params)
+                    .ok());
+    const std::vector<uint16_t> got = result.ToHost();
+    for (size_t row = 0; row < rows; ++row) {
+      for (size_t d = 0; d < dims; ++d) {
+        const size_t at = row * dims + d;
+        const double inverse = sums[row] > 0.0 ? 1.0 / sums[row] : 0.0;
+        const double want = wanted[at] * inverse;
+        // One rounding to bf16. A piece's log-sum-exp, up to 200, is rounded to float32, and so are
+        // differences of two: its weight is off by ln(2) times that.
+        const double bound = std::abs(want) * 0x1p-8 +
+                             magnitudes[at] * inverse * (3 * 200 + num_items + 8) * 0x1p-23;
+        ASSERT_NEAR(kernels::Bf16ToF32(got[at]), want, bound) << "row " << row << " d " << d;
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace quire::testing
