@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include <sys/mman.h>
@@ -12,9 +14,42 @@
 #include "base/status_macros.h"
 #include "kernels/cuda/emulator/execution.h"
 #include "kernels/cuda/emulator/host_gemm.h"
+#include "kernels/cuda/emulator/sanitizers.h"
 #include "kernels/cuda/emulator/tma.h"
 
 namespace quire::kernels::cuda::emulator {
+
+// Ranges that only work of the device may touch.
+class DeviceMemory {
+ public:
+  void Add(void* data, size_t bytes) {
+    ranges_[data] = bytes;
+    AsanPoison(data, bytes);
+  }
+  void Remove(void* data) {
+    AsanUnpoison(data, ranges_.at(data));
+    ranges_.erase(data);
+  }
+
+  // Work of the device, while it lives.
+  class Work {
+   public:
+    explicit Work(const DeviceMemory& memory) : memory_(memory) {
+      for (const auto& [data, bytes] : memory_.ranges_) AsanUnpoison(data, bytes);
+    }
+    ~Work() {
+      for (const auto& [data, bytes] : memory_.ranges_) AsanPoison(data, bytes);
+    }
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+
+   private:
+    const DeviceMemory& memory_;
+  };
+
+ private:
+  std::map<void*, size_t> ranges_;
+};
 
 namespace {
 
@@ -32,6 +67,16 @@ absl::StatusOr<DeviceBuffer> AllocateSparse(int64_t bytes) {
                       [bytes](void* data) { munmap(data, static_cast<size_t>(bytes)); });
 }
 
+absl::StatusOr<void*> AllocateFilled(int64_t bytes) {
+  void* memory = nullptr;
+  // Not rounded up: AddressSanitizer then knows where it ends.
+  if (posix_memalign(&memory, kAlignment, static_cast<size_t>(bytes)) != 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("emulated device: no ", bytes, " bytes"));
+  }
+  std::memset(memory, kPoison, static_cast<size_t>(bytes));
+  return memory;
+}
+
 absl::Status Move(void* destination, const void* source, int64_t bytes) {
   if (bytes > 0) std::memmove(destination, source, static_cast<size_t>(bytes));
   return absl::OkStatus();
@@ -44,7 +89,8 @@ struct EmulatedRecording final : Recording {
 
 }  // namespace
 
-EmulatedDevice::EmulatedDevice(const EmulatorOptions& options) : execution_(options.execution) {
+EmulatedDevice::EmulatedDevice(const EmulatorOptions& options)
+    : execution_(options.execution), memory_(std::make_shared<DeviceMemory>()) {
   info_.name = "emulated device";
   info_.compute_capability = options.compute_capability;
   info_.num_sms = options.num_sms;
@@ -57,28 +103,37 @@ EmulatedDevice::EmulatedDevice(const EmulatorOptions& options) : execution_(opti
 absl::StatusOr<DeviceBuffer> EmulatedDevice::Allocate(int64_t bytes) {
   if (bytes <= 0) return DeviceBuffer();
   if (bytes >= kSparseBytes) return AllocateSparse(bytes);
-  void* memory = nullptr;
-  // Not rounded up: AddressSanitizer then knows where it ends.
-  if (posix_memalign(&memory, kAlignment, static_cast<size_t>(bytes)) != 0) {
-    return absl::ResourceExhaustedError(absl::StrCat("emulated device: no ", bytes, " bytes"));
-  }
-  std::memset(memory, kPoison, static_cast<size_t>(bytes));
+  ASSIGN_OR_RETURN(void* const memory, AllocateFilled(bytes));
+  memory_->Add(memory, static_cast<size_t>(bytes));
+  return DeviceBuffer(memory, bytes, [memory = memory_](void* data) {
+    memory->Remove(data);
+    std::free(data);
+  });
+}
+
+absl::StatusOr<DeviceBuffer> EmulatedDevice::AllocateHost(int64_t bytes) {
+  if (bytes <= 0) return DeviceBuffer();
+  ASSIGN_OR_RETURN(void* const memory, AllocateFilled(bytes));
   return DeviceBuffer(memory, bytes, [](void* data) { std::free(data); });
 }
 
 absl::Status EmulatedDevice::CopyToDevice(void* destination, const void* source, int64_t bytes) {
+  const DeviceMemory::Work work(*memory_);
   return Move(destination, source, bytes);
 }
 
 absl::Status EmulatedDevice::CopyToHost(void* destination, const void* source, int64_t bytes) {
+  const DeviceMemory::Work work(*memory_);
   return Move(destination, source, bytes);
 }
 
 absl::Status EmulatedDevice::CopyOnDevice(void* destination, const void* source, int64_t bytes) {
+  const DeviceMemory::Work work(*memory_);
   return Move(destination, source, bytes);
 }
 
 absl::Status EmulatedDevice::Fill(void* destination, uint8_t value, int64_t bytes) {
+  const DeviceMemory::Work work(*memory_);
   if (bytes > 0) std::memset(destination, value, static_cast<size_t>(bytes));
   return absl::OkStatus();
 }
@@ -86,6 +141,7 @@ absl::Status EmulatedDevice::Fill(void* destination, uint8_t value, int64_t byte
 absl::Status EmulatedDevice::LaunchKernel(const KernelLaunch& launch) {
   RETURN_IF_ERROR(Validate(launch.config, info_));
   if (!fault_.ok()) return absl::OkStatus();
+  const DeviceMemory::Work work(*memory_);
   fault_ = RunGrid(
       launch.config, [&launch] { launch.call(launch.kernel, launch.params); }, execution_);
   return absl::OkStatus();
@@ -93,6 +149,7 @@ absl::Status EmulatedDevice::LaunchKernel(const KernelLaunch& launch) {
 
 absl::Status EmulatedDevice::Gemm(const GemmArgs& args) {
   RETURN_IF_ERROR(Validate(args));
+  const DeviceMemory::Work work(*memory_);
   if (fault_.ok()) HostGemm(args);
   return absl::OkStatus();
 }

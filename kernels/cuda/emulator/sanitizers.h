@@ -41,7 +41,9 @@ void __tsan_write_range(void* address, unsigned long bytes);
 extern "C" {
 void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom, size_t bytes);
 void __sanitizer_finish_switch_fiber(void* fake_stack, const void** bottom, size_t* bytes);
+void __asan_poison_memory_region(const volatile void* address, size_t bytes);
 void __asan_unpoison_memory_region(const volatile void* address, size_t bytes);
+int __asan_address_is_poisoned(const volatile void* address);
 }
 #endif
 
@@ -65,6 +67,23 @@ inline void TsanRead(const void*, size_t) {}
 inline void TsanWrite(void*, size_t) {}
 inline void TsanIgnoreBegin() {}
 inline void TsanIgnoreEnd() {}
+#endif
+
+#if defined(QUIRE_EMULATOR_ASAN)
+inline constexpr bool kAddressSanitizer = true;
+// An access to poisoned memory is an error.
+inline void AsanPoison(const void* address, size_t bytes) {
+  __asan_poison_memory_region(address, bytes);
+}
+inline void AsanUnpoison(const void* address, size_t bytes) {
+  __asan_unpoison_memory_region(address, bytes);
+}
+inline bool AsanIsPoisoned(const void* address) { return __asan_address_is_poisoned(address) != 0; }
+#else
+inline constexpr bool kAddressSanitizer = false;
+inline void AsanPoison(const void*, size_t) {}
+inline void AsanUnpoison(const void*, size_t) {}
+inline bool AsanIsPoisoned(const void*) { return false; }
 #endif
 
 // While one lives, the accesses of this thread are the emulator's own and no race of the kernel.
