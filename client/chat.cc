@@ -58,7 +58,7 @@ class Conversation {
                                .stats = given_.stats,
                                .num_samples = request_.sampling().n()});
     interrupt_.SetHandler([this] { connection_.CancelAll(); });
-    const absl::Status status = connection_.Stream(
+    absl::Status status = connection_.Stream(
         request_,
         [&](StreamCall&, const v1::GenerateStreamResponse& message) { printer.Take(message); });
     interrupted_ = interrupt_.interrupted();

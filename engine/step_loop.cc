@@ -282,7 +282,7 @@ void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {
   Finish(scheduler_.Fail(plan), absl::Now());
 }
 
-void StepLoop::Finish(std::vector<FinishedSequence> finished, absl::Time now) {
+void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time now) {
   // First: whoever has read the last token finds it counted, and its blocks given back.
   UpdateMetrics();
   Emit();

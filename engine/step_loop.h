@@ -70,7 +70,7 @@ class StepLoop {
   void Sample(const StepPlan& plan, const kernels::TensorView& logits);
   void Output(const StepPlan& plan, absl::Time now);
   void Emit();
-  void Finish(std::vector<FinishedSequence> finished, absl::Time now);
+  void Finish(const std::vector<FinishedSequence>& finished, absl::Time now);
   void FailStep(const StepPlan& plan, const absl::Status& status);
   void UpdateMetrics();
 

@@ -25,7 +25,7 @@ OutputProcessor::OutputProcessor(const Tokenizer& tokenizer) : tokenizer_(tokeni
 
 OutputProcessor::~OutputProcessor() = default;
 
-void OutputProcessor::Add(SequenceId first_id, std::shared_ptr<const Request> request) {
+void OutputProcessor::Add(SequenceId first_id, const std::shared_ptr<const Request>& request) {
   const GenerateParams& params = request->params;
   const auto patterns = std::make_shared<const StopPatterns>(params.stop.stop);
   for (int32_t k = 0; k < params.sampling.n; ++k) {

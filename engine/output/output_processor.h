@@ -43,7 +43,7 @@ class OutputProcessor {
   ~OutputProcessor();
 
   // The request's n samples, with ids first_id .. first_id + n - 1.
-  void Add(SequenceId first_id, std::shared_ptr<const Request> request);
+  void Add(SequenceId first_id, const std::shared_ptr<const Request>& request);
 
   // The next token of a sequence and what its id and the length say. After a finish reason, no
   // more.

@@ -31,7 +31,7 @@ Evaluator::~Evaluator() {
   for (Namespace& name_space : namespaces_) name_space.attributes = Dict();
 }
 
-absl::Status Evaluator::Raise(std::string message) {
+absl::Status Evaluator::Raise(const std::string& message) {
   error_has_line_ = true;
   return absl::InvalidArgumentError(message);
 }

@@ -62,7 +62,7 @@ class Evaluator {
   absl::Time now() const { return now_; }
   absl::StatusOr<Value> Call(const Value& function, CallArguments arguments);
   // Refuses with the text as it is: raise_exception().
-  absl::Status Raise(std::string message);
+  absl::Status Raise(const std::string& message);
   Value NewNamespace(Dict attributes);
   Value NewCycle(CycleState state);
   // InvalidArgument when `value` nests past the limit: for every list and dict that is made.

@@ -42,7 +42,7 @@ std::string Pad(std::string text, const Spec& spec, bool is_number) {
   return text.substr(0, digits) + std::string(count, '0') + text.substr(digits);
 }
 
-std::string Signed(bool negative, std::string digits, const Spec& spec) {
+std::string Signed(bool negative, const std::string& digits, const Spec& spec) {
   return absl::StrCat(negative ? "-" : spec.plus ? "+" : spec.space ? " " : "", digits);
 }
 
@@ -67,7 +67,7 @@ absl::StatusOr<std::string> FormatInt(const Value& value, const Spec& spec) {
     digits.insert(0, static_cast<size_t>(spec.precision) - digits.size(), '0');
   }
   if (spec.alternate && !decimal) digits = absl::StrCat("0", std::string(1, spec.kind), digits);
-  return Signed(number < 0, std::move(digits), spec);
+  return Signed(number < 0, digits, spec);
 }
 
 absl::StatusOr<std::string> FormatFloat(const Value& value, const Spec& spec) {
@@ -101,7 +101,7 @@ absl::StatusOr<std::string> FormatFloat(const Value& value, const Spec& spec) {
         digits = absl::StrFormat("%.*f", precision, magnitude);
     }
   }
-  return Signed(std::signbit(number) && !std::isnan(number), std::move(digits), spec);
+  return Signed(std::signbit(number) && !std::isnan(number), digits, spec);
 }
 
 absl::StatusOr<std::string> FormatOne(const Value& value, const Spec& spec, Budget& budget) {
