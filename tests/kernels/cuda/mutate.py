@@ -103,17 +103,28 @@ PLANTED = [
     ("merged rows of another head", MERGE, "(merge.first_row + row) % p.group", "row % p.group"),
 ]
 
-# Survivors that are no bugs: what their name or file and name hold, and why.
-EQUIVALENT = {
-    "FenceMbarrierInit": "the emulator's mbarriers need no fence between their init and TMA; ptxas and a GPU "
-                         "are the judges",
-    "GridDependencyWait": "the emulator runs one kernel after another; a GPU is the judge",
-    "if (step < num_tiles) load(step);": "loads of keys that no row sees, zeros",
-    "if (step + kStages - 1 < num_tiles)": "loads of keys that no row sees, zeros",
-    "const bool masked =": "a mask where none is needed",
-    "tile_begin + kKeys - 1 > first_position": "a mask where none is needed",
-    "last_position - tile_begin >= p.window": "a mask where none is needed",
-}
+# Survivors that are no bugs: texts that the file and the mutant's name all hold, and why.
+EQUIVALENT = [
+    (("FenceMbarrierInit",), "the emulator's mbarriers need no fence between their init and TMA; ptxas and a GPU "
+                             "are the judges"),
+    (("GridDependencyWait",), "the emulator runs one kernel after another; a GPU is the judge"),
+    (("attn_decode", "if (step < num_tiles) load(step);"), "loads of keys that no row sees, zeros"),
+    (("attn_decode", "if (step + kStages - 1 < num_tiles)"), "loads of keys that no row sees, zeros"),
+    (("attn_decode", "const bool masked ="), "a mask where none is needed"),
+    (("attn_decode", "tile_begin + kKeys - 1 > first_position"), "a mask where none is needed"),
+    (("attn_decode", "last_position - tile_begin >= p.window"), "a mask where none is needed"),
+    (("qkv_post", "'>' becomes '>='", "x > p.clip"), "a number that equals the limit becomes the limit"),
+    (("qkv_post", "'<' becomes '<='", "x < -p.clip"), "a number that equals the limit becomes the limit"),
+    (("argmax", "'<' becomes '<='", "b.index < a.index"), "a candidate and itself"),
+    (("argmax", "lane < blockDim.x / kWarpLanes"), "shared memory past the warps' is NaN, which never wins"),
+    (("rows", "struct alignas"), "a stricter alignment of vectors that have it"),
+]
+
+
+def reason_of(mutant):
+    text = f"{mutant.path} {mutant.name}"
+    return next((why for texts, why in EQUIVALENT if all(part in text for part in texts)), None)
+
 
 DROPPED = re.compile(
     r"^\s*(?:if \([^()]*\) )?(__syncthreads|__syncwarp|CpAsyncCommit|CpAsyncWait<\w+>|NamedBarrier|FenceAsyncProxy|"
@@ -244,7 +255,7 @@ def main() -> int:
     survivors = 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for mutant, (build, said) in zip(chosen, pool.map(lambda m: verdict(builds, m), chosen)):
-            why = next((reason for name, reason in EQUIVALENT.items() if name in mutant.name), None)
+            why = reason_of(mutant)
             survivors += not said and why is None
             seen = f"{build}: {said}" if said else f"no difference: {why}" if why else "SURVIVES"
             print(f"{pathlib.Path(mutant.path).name:22} {mutant.name:88.88} {seen}", flush=True)

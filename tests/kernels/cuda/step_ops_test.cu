@@ -197,6 +197,23 @@ TEST_P(StepOpsTest, ArgmaxTakesTheFirstOfEqualsAndNeverNan) {
   EXPECT_THAT(out.ToHost(), ElementsAre(299, 33, 151, 0, 0));
 }
 
+TEST_P(StepOpsTest, ArgmaxOfFewDifferentNumbersIsTheFirstOfTheLargest) {
+  constexpr int64_t kRows = 40, kCols = 600;
+  std::vector<float> values = Normal(7, kRows * kCols);
+  for (float& value : values) value = std::round(value);
+  std::vector<int32_t> want;
+  for (int64_t r = 0; r < kRows; ++r) {
+    const auto row = values.begin() + r * kCols;
+    want.push_back(static_cast<int32_t>(std::max_element(row, row + kCols) - row));
+  }
+  DeviceFloats input(*device_, DType::kF32, values);
+  DeviceArray<int32_t> out(*device_, kRows);
+  ASSERT_TRUE(Argmax(*device_, {.out = TensorView(out.data(), DType::kI32, {kRows}),
+                                .values = input.View({kRows, kCols})})
+                  .ok());
+  EXPECT_EQ(out.ToHost(), want);
+}
+
 TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
   constexpr int64_t kTokens = 5, kCols = 24;
   for (const DType dtype : kFloats) {
@@ -409,6 +426,41 @@ TEST_P(StepOpsTest, QkvPostPreparesRotatesAndWritesSlotsAndNothingElse) {
         }
       }
     }
+  }
+}
+
+TEST_P(StepOpsTest, QkvPostGivesNanForUnknownPositionsAndWritesNoUnknownSlot) {
+  constexpr int64_t kTokens = 4, kHeadDim = 8, kBlockSize = 4, kBlocks = 2;
+  constexpr int64_t kBlock = 2 * kBlockSize * kHeadDim;
+  // The table knows positions 0 to 5, the cache slots 0 to 7; there is memory for a block more.
+  const std::vector<int32_t> positions = {-1, 6, 5, 0};
+  const std::vector<int64_t> slots = {0, 1, 8, 7};
+  DeviceFloats qkv(*device_, DType::kF32, Normal(1, kTokens * 3 * kHeadDim));
+  DeviceFloats table(*device_, DType::kF32, Normal(2, 8 * kHeadDim));
+  DeviceFloats query(*device_, DType::kF32, kTokens * kHeadDim);
+  DeviceFloats cache(*device_, DType::kF32, (kBlocks + 1) * kBlock);
+  DeviceArray<int32_t> position(*device_, positions);
+  DeviceArray<int64_t> slot(*device_, slots);
+  ASSERT_TRUE(QkvPost(*device_, {.query = query.View({kTokens, 1, kHeadDim}),
+                                 .kv_cache = cache.View({kBlocks, 2, 1, kBlockSize, kHeadDim}),
+                                 .qkv = qkv.View({kTokens, 3 * kHeadDim}),
+                                 .positions = TensorView(position.data(), DType::kI32, {kTokens}),
+                                 .slot_mapping = TensorView(slot.data(), DType::kI64, {kTokens}),
+                                 .rope_table = table.View({6, kHeadDim / 2, 2}),
+                                 .rope_layout = RopeLayout::kHalfSplit})
+                  .ok());
+  const std::vector<float> got_query = query.ToHost(), got_cache = cache.ToHost();
+  for (int64_t t = 0; t < kTokens; ++t) {
+    for (int64_t d = 0; d < kHeadDim; ++d) {
+      EXPECT_EQ(std::isnan(got_query[t * kHeadDim + d]), t < 2) << t << " " << d;
+    }
+  }
+  for (int64_t i = 0; i < (kBlocks + 1) * kBlock; ++i) {
+    const bool value = i % kBlock >= kBlockSize * kHeadDim;
+    const int64_t at = i / kBlock * kBlockSize + i / kHeadDim % kBlockSize;
+    // Keys of unknown positions are NaN, their values are not.
+    const bool known = at == 7 || (value && at < 2);
+    EXPECT_EQ(std::isnan(got_cache[i]), !known) << i;
   }
 }
 
