@@ -4,7 +4,7 @@
 #   ./scripts/test.sh             everything: release, sanitizers, thread-safety analysis, fuzzers
 #   ./scripts/test.sh --quick     the release build and its tests only
 #
-# Installs missing Debian/Ubuntu packages (as root or with sudo). Ends with the skips and their reasons,
+# Installs missing Debian/Ubuntu packages (as root or with sudo) and fetches the chat model once. Ends with the skips and their reasons,
 # a table of stage times, and "N passed, N failed, N skipped"; exit status 0 only when nothing failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -64,7 +64,11 @@ fuzz_all() {
   return "$failed"
 }
 
+# The chat model that tokenizers are held against; without it those tests are skipped, and say so.
+fetch_model() { scripts/get_model.sh smollm2-135m-instruct || echo "not fetched"; }
+
 stage packages quire_install "${QUIRE_BUILD_PACKAGES[@]}" "${QUIRE_TEST_PACKAGES[@]}"
+stage fetch-model fetch_model
 stage build-release build release && stage test-release run_tests release
 if [ "$quick" = no ]; then
   export UBSAN_OPTIONS=print_stacktrace=1
