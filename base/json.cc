@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
 
 namespace quire::base {
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
 
 namespace quire::client {
 namespace {

@@ -30,12 +30,19 @@ if(QUIRE_BUILD_FUZZERS)
   target_compile_options(quire_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# quire_library(NAME SOURCES a.cc b.cc [DEPS x y] [PRIVATE_DEPS z])
+# The APART sources of a target are compiled each by itself even in the presets that join a target's sources into
+# a few units (sanitizers: CMAKE_UNITY_BUILD); their private names are also another source's.
+function(quire_apart)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# quire_library(NAME SOURCES a.cc b.cc [APART c.cc] [DEPS x y] [PRIVATE_DEPS z])
 # DEPS are what its headers need; PRIVATE_DEPS what only its sources need. Without SOURCES: header only.
 function(quire_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;APART;DEPS;PRIVATE_DEPS" ${ARGN})
+  quire_apart(${ARG_APART})
   if(ARG_SOURCES)
-    add_library(${name} STATIC ${ARG_SOURCES})
+    add_library(${name} STATIC ${ARG_SOURCES} ${ARG_APART})
     target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE quire_options ${ARG_PRIVATE_DEPS})
     target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   else()
@@ -55,14 +62,19 @@ endfunction()
 # What is built under ThreadSanitizer: the tests labelled `threads`.
 add_custom_target(thread_tests)
 
-# quire_test(NAME SOURCES a.cc [DEPS x y] [LABELS l] [TIMEOUT s]): one GoogleTest binary, one ctest entry.
+# quire_test(NAME SOURCES a.cc [APART b.cc] [DEPS x y] [LABELS l] [TIMEOUT s]): one GoogleTest binary, one ctest entry.
 function(quire_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;APART;DEPS;LABELS" ${ARGN})
+  quire_apart(${ARG_APART})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  add_executable(${name} ${ARG_SOURCES})
+  add_executable(${name} ${ARG_SOURCES} ${ARG_APART})
   target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  if(QUIRE_SANITIZE)
+    # What is looked for is in what they test; optimising them is half of such a build.
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=0 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")

@@ -20,10 +20,10 @@ using RawQueries = v1::ControlService::WithRawCallbackMethod_ListModels<
     v1::ControlService::WithRawCallbackMethod_GetModelInfo<
         v1::ControlService::WithRawCallbackMethod_GetServerInfo<
             v1::ControlService::WithRawCallbackMethod_GetStats<Base>>>>;
-using RawService = RawQueries<v1::ControlService::WithRawCallbackMethod_Abort<
+using RawControlService = RawQueries<v1::ControlService::WithRawCallbackMethod_Abort<
     v1::ControlService::WithRawCallbackMethod_Drain<v1::ControlService::Service>>>;
 
-class ControlService final : public RawService {
+class ControlService final : public RawControlService {
  public:
   explicit ControlService(const ServiceParts& parts) : parts_(parts) {}
 

@@ -160,10 +160,10 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
   grpc::ByteBuffer& response_;  // gRPC's; lives until OnDone
 };
 
-using RawService = v1::InferenceService::WithRawCallbackMethod_Generate<
+using RawInferenceService = v1::InferenceService::WithRawCallbackMethod_Generate<
     v1::InferenceService::WithRawCallbackMethod_GenerateStream<v1::InferenceService::Service>>;
 
-class GenerateService final : public RawService {
+class GenerateService final : public RawInferenceService {
  public:
   explicit GenerateService(const ServiceParts& parts) : parts_(parts) {}
 

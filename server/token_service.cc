@@ -16,11 +16,11 @@
 namespace quire::server {
 namespace {
 
-using RawService = v1::TokenService::WithRawCallbackMethod_Tokenize<
+using RawTokenService = v1::TokenService::WithRawCallbackMethod_Tokenize<
     v1::TokenService::WithRawCallbackMethod_Detokenize<
         v1::TokenService::WithRawCallbackMethod_ApplyChatTemplate<v1::TokenService::Service>>>;
 
-class TokenService final : public RawService {
+class TokenService final : public RawTokenService {
  public:
   explicit TokenService(const ServiceParts& parts) : parts_(parts) {}
 

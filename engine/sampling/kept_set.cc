@@ -11,8 +11,6 @@
 namespace quire::engine {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
 // From this share of the row on, noise for all of it is cheaper than for each id of a list:
 // measured at 49,152 ids, 0.07 ms against 25 ns an id.
 constexpr int64_t kListShareForRow = 16;

@@ -1,12 +1,11 @@
 #include "engine/sampling/logit_edits.h"
 
 #include <algorithm>
-#include <limits>
+
+#include "engine/sampling/row_passes.h"
 
 namespace quire::engine {
 namespace {
-
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 bool IsIdOf(int32_t id, std::span<const float> logits) {
   return id >= 0 && id < std::ssize(logits);

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstring>
-#include <limits>
 
 #include "engine/sampling/exp.h"
 #include "engine/sampling/row_passes.h"
@@ -13,7 +12,6 @@
 namespace quire::engine {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr int64_t kLanes = 16;
 
 // The compiler's vectors, not an array: the lanes are then folded in registers.

@@ -10,8 +10,6 @@
 namespace quire::engine {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
 // The best noisy score so far; the lowest id of equals, whatever order blocks come in.
 struct Best {
   int32_t id = -1;

@@ -4,12 +4,15 @@
 // over the vocabulary for every token made.
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "engine/sampling/gumbel.h"
 
 namespace quire::engine {
+
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // A row is looked at in blocks of this many ids; the last one may be short.
 inline constexpr int64_t kRowBlock = 128;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
 #include "engine/tokenizer/jinja/template.h"

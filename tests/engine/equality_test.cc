@@ -184,13 +184,18 @@ TEST_P(EqualityTest, SamplesAlsoSurvivePreemption) {
   const auto roomy = Make();
   const auto calm = roomy->Submit(params);
   ASSERT_TRUE(calm->WaitFinished());
-  const auto harness = Make({.num_blocks = 22});
-  const auto sink = harness->Submit(params);
-  const auto other = harness->Submit(SampledParams(RandomIds(90, 5), 100, 3));
-  ASSERT_TRUE(sink->WaitFinished());
-  ASSERT_TRUE(other->WaitFinished());
-  EXPECT_GT(harness->engine().stats().preemptions, 0);
-  for (int32_t k = 0; k < 3; ++k) ExpectSame(sink->sample(k), calm->sample(k));
+  int64_t preemptions = 0;
+  // Whether the two still meet is up to the machine: again until they did.
+  for (int attempt = 0; attempt < 100 && preemptions == 0; ++attempt) {
+    const auto harness = Make({.num_blocks = 22});
+    const auto sink = harness->Submit(params);
+    const auto other = harness->Submit(SampledParams(RandomIds(90, 5), 100, 3));
+    ASSERT_TRUE(sink->WaitFinished());
+    ASSERT_TRUE(other->WaitFinished());
+    preemptions = harness->engine().stats().preemptions;
+    for (int32_t k = 0; k < 3; ++k) ExpectSame(sink->sample(k), calm->sample(k));
+  }
+  EXPECT_GT(preemptions, 0);
 }
 
 TEST_P(EqualityTest, PromptLogprobsComeInChunksAndAreThoseOfDecoding) {

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
 #include "engine/tokenizer/jinja/ast.h"
 #include "engine/tokenizer/jinja/budget.h"

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
 #include "engine/tokenizer/jinja/evaluator.h"

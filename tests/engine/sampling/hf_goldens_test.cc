@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 #include "base/json.h"
 #include "engine/sampling/kept_set.h"

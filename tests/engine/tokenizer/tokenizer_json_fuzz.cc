@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "nlohmann/json.hpp"
+
 #include "base/check.h"
 #include "engine/tokenizer/tokenizer_json.h"
 

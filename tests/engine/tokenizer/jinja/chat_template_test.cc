@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nlohmann/json.hpp"
+
 #include "tests/testing/test_data.h"
 
 namespace quire::engine {

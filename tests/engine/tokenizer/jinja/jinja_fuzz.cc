@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "nlohmann/json.hpp"
+
 #include "engine/tokenizer/jinja/template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

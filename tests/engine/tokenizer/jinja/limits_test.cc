@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nlohmann/json.hpp"
+
 #include "engine/tokenizer/jinja/template.h"
 
 namespace quire::engine::jinja {
