@@ -1,0 +1,42 @@
+"""What a training run measured, as a CSV that the loss curve is drawn from. The standard library alone."""
+
+import csv
+import dataclasses
+import pathlib
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    step: int
+    tokens: int
+    train_loss: float               # mean since the entry before, nats per token, with dropout
+    validation_loss: float | None   # where it was measured at this step; without dropout
+
+
+class History:
+    """The file always holds whole rows; a run that goes on from an earlier step first drops what came after it."""
+
+    def __init__(self, path: pathlib.Path, from_step: int = 0):
+        self.path = path
+        self.entries = [entry for entry in read(path) if entry.step <= from_step] if path.exists() else []
+        self._write()
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        self._write()
+
+    def _write(self) -> None:
+        partial = self.path.with_suffix(".partial")
+        with partial.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(field.name for field in dataclasses.fields(Entry))
+            for entry in self.entries:
+                validation = "" if entry.validation_loss is None else f"{entry.validation_loss:.4f}"
+                writer.writerow([entry.step, entry.tokens, f"{entry.train_loss:.4f}", validation])
+        partial.replace(self.path)
+
+
+def read(path: pathlib.Path) -> list[Entry]:
+    with path.open(newline="") as file:
+        return [Entry(int(row["step"]), int(row["tokens"]), float(row["train_loss"]),
+                      float(row["validation_loss"]) if row["validation_loss"] else None) for row in csv.DictReader(file)]
