@@ -56,6 +56,7 @@ def export(run: pathlib.Path, folder: pathlib.Path) -> dict:
     # The format name is what transformers looks for.
     save_file({name: weight.to(torch.bfloat16).contiguous() for name, weight in best["model"].items()},
               folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / WEIGHTS).chmod(0o644)  # it comes as the owner's alone, which a server under another user cannot read
     return {"step": best["step"], "validation_loss": best["validation_loss"]}
 
 

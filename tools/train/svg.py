@@ -35,6 +35,9 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten; over less than a decade there are too few of these, so evenly spaced ones."""
+    if high / low < 10:
+        return ticks(low, high)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [factor * 10.0**decade for decade in decades for factor in (1, 2, 5) if low <= factor * 10.0**decade <= high]
 

@@ -55,6 +55,10 @@ class ExportTest(RunTest):
             with torch.no_grad():
                 self.assertTrue(torch.equal(again(ids), self.model(ids)))
 
+    def test_every_user_may_read_the_files(self):
+        self.export()
+        self.assertTrue(all(path.stat().st_mode & 0o044 == 0o044 for path in self.out.iterdir()))
+
     def test_the_config_has_llm_foundrys_fields(self):
         self.export(alibi_bias_max=4.0)
         config = json.loads((self.out / "config.json").read_text())

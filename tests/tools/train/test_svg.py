@@ -31,6 +31,7 @@ class TicksTest(unittest.TestCase):
 
     def test_logarithmic_ones_are_one_two_five(self):
         self.assertEqual(svg.log_ticks(4, 300), [5, 10, 20, 50, 100, 200])
+        self.assertEqual(svg.log_ticks(60, 95), [60, 65, 70, 75, 80, 85, 90, 95])
 
 
 class ChartTest(unittest.TestCase):
