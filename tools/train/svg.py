@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 720, 400
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 40, 52  # margins
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 56, 52  # margins
 COLORS = ("#1f6feb", "#d1570a", "#2da44e", "#8250df")
 
 
@@ -90,5 +90,7 @@ def render(chart: Chart) -> str:
         color, opacity = COLORS[i % len(COLORS)], ' opacity="0.45"' if line.faint else ""
         points = " ".join(f"{axes.x(x):g},{axes.y(y):g}" for x, y in line.points)
         out.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"{opacity}/>')
-        out.append(_text(WIDTH - RIGHT - 8, TOP + 16 + 16 * i, line.label, "end", f' fill="{color}"'))
+        # Above the lines, which may be anywhere below.
+        place = LEFT + (i + 0.5) / len(chart.lines) * (WIDTH - LEFT - RIGHT)
+        out.append(_text(place, TOP - 12, line.label, more=f' fill="{color}"'))
     return "\n".join([*out, "</svg>"]) + "\n"

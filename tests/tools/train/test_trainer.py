@@ -70,7 +70,8 @@ class TrainTest(unittest.TestCase):
         self.assertLess(validated[-1], validated[0] - 0.5)
         self.assertAlmostEqual(torch.load(self.folder / "run/best.pt", weights_only=True)["validation_loss"],
                                min(validated), places=3)
-        self.assertRegex(self.printed, r"step 40/40  0\.01 M tokens  loss \d+\.\d+  validation \d+\.\d+  \d+ tokens/s  0 min left")
+        self.assertRegex(self.printed, r"step 40/40  0\.01 M tokens  loss \d+\.\d+  validation \d+\.\d+  "
+                                       r"\d+ tokens/s  0 min left")
 
     def train_until(self, stop_at, out):
         step = trainer.Trainer._train_step
