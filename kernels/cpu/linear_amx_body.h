@@ -1,12 +1,13 @@
 // Quantised products on AMX tiles, for the AMX path; see kernel_bodies.h. The integer dots of a
 // block of 32 k (16 for Q6_K) for 16 rows and 16 outputs are one tile; they are exact, and the fold
-// is linear_body.h's, so the bits are those of every other path.
+// is linear_body.h's, so the bits are those of every other path. Apart from the tile instructions
+// it is written against simd.h, so that a machine without AMX tests it with tiles in plain C++.
 
 // A tile has 16 rows; up to so many are done sooner without one (bench/kernels, Sapphire Rapids:
 // 8 rows 17 ns a block of 16 outputs, a tile 30).
 constexpr int64_t kMaxRowsWithoutTile = 8;
 
-// Tile 0: dots of 16 rows; 1: their activations; 2: codes.
+// Tiles 0 and 1: dots of 16 rows; 2 and 3: their activations; 4 and 5: codes.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -17,10 +18,12 @@ struct alignas(64) TileConfig {
 
 constexpr TileConfig MakeTileConfig(int block_k) {
   TileConfig config;
-  config.rows[0] = config.rows[1] = 16;
-  config.rows[2] = static_cast<uint8_t>(block_k / 4);
-  config.row_bytes[0] = config.row_bytes[2] = 64;
-  config.row_bytes[1] = static_cast<uint16_t>(block_k);
+  for (int i = 0; i < 2; ++i) {
+    config.rows[i] = config.rows[2 + i] = 16;
+    config.rows[4 + i] = static_cast<uint8_t>(block_k / 4);
+    config.row_bytes[i] = config.row_bytes[4 + i] = 64;
+    config.row_bytes[2 + i] = static_cast<uint16_t>(block_k);
+  }
   return config;
 }
 
@@ -35,7 +38,6 @@ inline void ConfigureTiles(int block_k) {
 // The group's codes as signed bytes, offset taken off: 512 for every 32 k.
 template <class Format>
 inline void UnpackCodes(const LinearTile& tile, const uint8_t* group) {
-  const __m512i offset = _mm512_set1_epi8(static_cast<char>(Format::kOffset));
   for (int64_t b = 0; b < tile.cols / 32; ++b) {
     const uint8_t* block = group + Format::BlockAt(b);
     uint8_t* out = tile.scratch + b * 512;
@@ -45,49 +47,76 @@ inline void UnpackCodes(const LinearTile& tile, const uint8_t* group) {
       if constexpr (Format::kCodeBits == 4) {
         codes = p < 4 ? LowNibbles(codes) : HighNibbles(codes);
       }
-      _mm512_store_si512(out + 64 * p, _mm512_sub_epi8(codes.v, offset));
+      StoreB(out + 64 * p, SubB(codes, Format::kOffset));
     }
   }
+}
+
+constexpr int kTileRows = 16;
+constexpr int kTileInts = kTileRows * kLanes;
+
+// The dots of two tiles, `first` and the one after it, or of the last one twice. A tile is the part
+// of a block that has a scale of its own.
+template <class Format>
+inline void TwoTileDots(const LinearTile& tile, const QuantizedRows& a, int64_t first, int64_t last,
+                        int32_t* dots) {
+  constexpr int64_t kPartK = 32 / Format::kParts;
+  const auto input = [&](int64_t t) {
+    return a.q + 512 * (t / Format::kParts) + kPartK * (t % Format::kParts);
+  };
+  const auto codes = [&](int64_t t) { return tile.scratch + 16 * kPartK * t; };
+  const int64_t second = SmallerOf(first + 1, last);
+  _tile_zero(0);
+  _tile_loadd(2, input(first), 32);
+  _tile_loadd(4, codes(first), 64);
+  _tile_dpbssd(0, 2, 4);
+  _tile_zero(1);
+  _tile_loadd(3, input(second), 32);
+  _tile_loadd(5, codes(second), 64);
+  _tile_dpbssd(1, 3, 5);
+  _tile_stored(0, dots, 64);
+  _tile_stored(1, dots + kTileInts, 64);
 }
 
 template <class Format>
 inline void AmxTile(const LinearTile& tile, const uint8_t* group, const QuantizedRows& a, float* y,
                     int64_t num_rows) {
-  constexpr int kRows = 16;
-  VecF acc[kRows];
+  VecF acc[kTileRows];
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) acc[r] = Zero();
-  alignas(64) int32_t dots[2][kRows * kLanes];
-  const int64_t num_blocks = tile.cols / 32;
-  constexpr int kPartK = 32 / Format::kParts;
-  for (int64_t b = 0; b < num_blocks; ++b) {
+  for (int r = 0; r < kTileRows; ++r) acc[r] = Zero();
+  const auto fold = [&](int64_t t, const int32_t* dots) {
+    const int64_t b = t / Format::kParts;
     const uint8_t* scales = group + Format::BlockAt(b) + Format::kCodeBytes;
     const uint8_t* header = group + Format::HeaderAt(b);
-#pragma GCC unroll 2
-    for (int part = 0; part < Format::kParts; ++part) {
-      int32_t* d = dots[(b + part) % 2];
-      _tile_zero(0);
-      _tile_loadd(1, a.q + 512 * b + kPartK * part, 32);
-      _tile_loadd(2, tile.scratch + 512 * b + 16 * kPartK * part, 64);
-      _tile_dpbssd(0, 1, 2);
-      _tile_stored(0, d, 64);
-      const VecF scale = BlockScale<Format>(header, scales, part);
+    const VecF scale = BlockScale<Format>(header, scales, static_cast<int>(t % Format::kParts));
 #pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const VecI dot = {_mm512_load_si512(d + r * kLanes)};
-        acc[r] = Fma(ToFloat(dot), Mul(scale, Set(a.scale[16 * b + r])), acc[r]);
-      }
+    for (int r = 0; r < kTileRows; ++r) {
+      const VecI dot = LoadI(dots + r * kLanes);
+      acc[r] = Fma(ToFloat(dot), Mul(scale, Set(a.scale[16 * b + r])), acc[r]);
     }
     if constexpr (Format::kMinimum) {
       const VecF minimum = BlockMinimum<Format>(header, scales);
 #pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < kTileRows; ++r) {
         acc[r] = Fma(minimum, Set(a.scaled_sum[16 * b + r]), acc[r]);
       }
     }
+  };
+  // A tile's store is not forwarded to the loads of the fold, which wait until it has reached the
+  // cache. So the next two tiles are stored before these two are folded.
+  alignas(64) int32_t dots[2][2 * kTileInts];
+  const int64_t num_tiles = tile.cols / 32 * Format::kParts;
+  TwoTileDots<Format>(tile, a, 0, num_tiles - 1, dots[0]);
+  for (int64_t t = 0; t < num_tiles; t += 2) {
+    const int32_t* ready = dots[t / 2 % 2];
+    if (t + 2 < num_tiles) {
+      TwoTileDots<Format>(tile, a, t + 2, num_tiles - 1, dots[(t / 2 + 1) % 2]);
+    }
+    fold(t, ready);
+    if (t + 1 < num_tiles) fold(t + 1, ready + kTileInts);
   }
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
+  for (int r = 0; r < kTileRows; ++r) {
     if (r < num_rows) Store(y + r * tile.y_stride, acc[r]);
   }
 }

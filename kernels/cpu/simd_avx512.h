@@ -47,6 +47,7 @@ inline VecI ShiftLeft(VecI a) {
   return {_mm512_slli_epi32(a.v, kBits)};
 }
 inline VecF ToFloat(VecI a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline VecI LoadI(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
 
 struct VecB {
   __m512i v;
@@ -56,6 +57,10 @@ inline VecB LowNibbles(VecB a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(
 inline VecB HighNibbles(VecB a) {
   return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))};
 }
+inline VecB SubB(VecB a, uint8_t b) {
+  return {_mm512_sub_epi8(a.v, _mm512_set1_epi8(static_cast<char>(b)))};
+}
+inline void StoreB(uint8_t* p, VecB a) { _mm512_storeu_si512(p, a.v); }
 struct Quad {
   __m512i v;
 };

@@ -114,6 +114,11 @@ inline VecF ToFloat(VecI a) {
   QUIRE_LANES v.lane[i] = static_cast<float>(a.lane[i]);
   return v;
 }
+inline VecI LoadI(const int32_t* p) {
+  VecI v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
 
 // Sixteen groups of four bytes.
 struct VecB {
@@ -132,6 +137,11 @@ inline VecB HighNibbles(VecB a) {
   for (uint8_t& byte : a.byte) byte >>= 4;
   return a;
 }
+inline VecB SubB(VecB a, uint8_t b) {
+  for (uint8_t& byte : a.byte) byte = static_cast<uint8_t>(byte - b);
+  return a;
+}
+inline void StoreB(uint8_t* p, const VecB& a) { __builtin_memcpy(p, &a, sizeof(a)); }
 // Four signed bytes, the same for every lane.
 struct Quad {
   const int8_t* p;
