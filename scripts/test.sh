@@ -4,8 +4,8 @@
 #   ./scripts/test.sh             everything: release, sanitizers, thread-safety analysis, fuzzers
 #   ./scripts/test.sh --quick     the release build and its tests only
 #
-# Installs missing Debian/Ubuntu packages (as root or with sudo) and fetches the chat model once. Ends with the skips and their reasons,
-# a table of stage times, and "N passed, N failed, N skipped"; exit status 0 only when nothing failed.
+# Installs missing Debian/Ubuntu packages (as root or with sudo) and fetches the chat model once. Ends with the skips and
+# their reasons, a table of stage times, and "N passed, N failed, N skipped"; exit status 0 only when nothing failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "engine/sampling/kept_set.h"
@@ -17,14 +16,13 @@ PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_i
   thread_local KeptSet best;
   maxima.resize(NumRowBlocks(std::ssize(logits)));
   BlockMaxima(logits, maxima);
-  PositionLogprobs result = {
-      .chosen = {.token_id = chosen_id, .logprob = -std::numeric_limits<float>::infinity()}};
+  PositionLogprobs result = {.chosen = {.token_id = chosen_id, .logprob = kMinusInfinity}};
   if (!std::isfinite(*std::max_element(maxima.begin(), maxima.end()))) return result;
   best.Reset(logits, maxima, /*temperature=*/1.0f);
   const double max = best.row_max();
   const double log_sum = std::log(best.SumOfWeights());
   const auto logprob = [&](float logit) {
-    if (std::isnan(logit)) return -std::numeric_limits<float>::infinity();
+    if (std::isnan(logit)) return kMinusInfinity;
     return static_cast<float>((static_cast<double>(logit) - max) - log_sum);
   };
 

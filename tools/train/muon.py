@@ -33,7 +33,9 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 state = self.state[weight]
-                momentum = state.setdefault("momentum", torch.zeros_like(weight))
+                if not state:
+                    state["momentum"] = torch.zeros_like(weight)
+                momentum = state["momentum"]
                 momentum.lerp_(weight.grad, 1 - group["momentum"])
                 update = orthogonalize(weight.grad.lerp(momentum, group["momentum"]))
                 weight.mul_(1 - group["lr"] * group["weight_decay"])
