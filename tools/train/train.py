@@ -25,7 +25,7 @@ import hf_directory
 from decoder import DecoderConfig
 from documents import read_split
 from packing import PackedDocuments
-from trainer import Trainer, TrainerConfig
+from trainer import Trainer, TrainerConfig, native_precision
 
 RUN = "run.json"
 
@@ -50,6 +50,7 @@ def arguments() -> argparse.Namespace:
                        ("log_steps", ""), ("validate_steps", ""), ("checkpoint_seconds", "")):
         default = getattr(TrainerConfig, name)
         add(f"--{name.replace('_', '-')}", type=type(default), default=default, help=f"{what} (%(default)s)".strip())
+    add("--precision", choices=["float32", "bfloat16"], default=native_precision(), help="of the products (here: %(default)s)")
     add("--threads", type=int, default=len(os.sched_getaffinity(0)), help="on the CPU (%(default)s)")
     return parser.parse_args()
 
