@@ -1,0 +1,245 @@
+// Preparing the fused projection's rows and writing them to the cache, against plain loops, in
+// three orders of threads.
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/ops.h"
+#include "tests/kernels/cuda/device_floats.h"
+#include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/kernel_testing.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+using testing::DeviceArray;
+using testing::DeviceFloats;
+using ::testing::HasSubstr;
+using testing::kAllThreadOrders;
+using testing::kFloats;
+using testing::Normal;
+using testing::Rounding;
+using testing::ThreadOrder;
+
+constexpr double kOneOperation = 0x1p-23;  // what it errs in float32, relative, at most
+
+class QkvPostTest : public ::testing::TestWithParam<ThreadOrder> {
+ protected:
+  const std::unique_ptr<Device> device_ = testing::MakeDevice(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Orders, QkvPostTest, ::testing::ValuesIn(kAllThreadOrders));
+
+// How a row of QKV is prepared, and the row so prepared, in doubles.
+struct Preparation {
+  const char* name;
+  bool bias = false, norms = false, by_head = false;
+  float clip = 0.0f;
+  NormKind kind = NormKind::kRmsNorm;
+};
+constexpr Preparation kPreparations[] = {
+    {.name = "plain"},
+    {.name = "bias and clip", .bias = true, .clip = 1.25f},
+    {.name = "each head normed", .norms = true, .by_head = true},
+    {.name = "all heads normed",
+     .bias = true,
+     .norms = true,
+     .clip = 1.25f,
+     .kind = NormKind::kLayerNorm}};
+
+struct Bounded {
+  double value = 0.0, error = 0.0;
+};
+
+// Norms `x` by `weight`, which may be shorter and then repeats; see
+// StepOpsTest.NormAgreesWithDoubles.
+void NormSection(std::span<Bounded> x, std::span<const float> weight, NormKind kind, double eps) {
+  const auto size = static_cast<double>(x.size());
+  double mean = 0.0, squares = 0.0, largest = 0.0;
+  for (const Bounded& b : x) {
+    if (kind == NormKind::kLayerNorm) mean += b.value / size;
+    largest = std::max(largest, std::abs(b.value) + b.error);
+  }
+  for (const Bounded& b : x) squares += (b.value - mean) * (b.value - mean);
+  const double inverse = 1.0 / std::sqrt(squares / size + eps);
+  // One more rounding than there: the bias's, of the largest element's size.
+  const double relative = (size / 32 + 25) * kOneOperation;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double w = weight[i % weight.size()];
+    x[i].error = relative * (std::abs(x[i].value) + largest) * inverse * std::abs(w) *
+                 (1 + largest * inverse);
+    x[i].value = (x[i].value - mean) * inverse * w;
+  }
+}
+
+void Rotate(std::span<Bounded> head, RopeLayout layout, std::span<const float> angles) {
+  const size_t half = angles.size() / 2;
+  for (size_t i = 0; i < half && layout != RopeLayout::kNone; ++i) {
+    Bounded& x = head[layout == RopeLayout::kInterleaved ? 2 * i : i];
+    Bounded& y = head[layout == RopeLayout::kInterleaved ? 2 * i + 1 : i + half];
+    const double cos = angles[2 * i], sin = angles[2 * i + 1];
+    const Bounded a = x, b = y;
+    // One product and one fma round.
+    const double error =
+        kOneOperation * (std::abs(a.value) + std::abs(b.value)) * (std::abs(cos) + std::abs(sin)) +
+        (a.error + b.error) * std::max(std::abs(cos), std::abs(sin));
+    x = {a.value * cos - b.value * sin, error};
+    y = {a.value * sin + b.value * cos, error};
+  }
+}
+
+TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
+  constexpr int64_t kTokens = 3, kHeads = 3, kKvHeads = 2, kBlockSize = 4, kBlocks = 3;
+  constexpr float kEps = 1e-3f;
+  const std::vector<int32_t> positions = {5, 0, 2};
+  const std::vector<int64_t> slots = {9, -1, 2};  // the second token is written nowhere
+  for (const Preparation& preparation : kPreparations) {
+    SCOPED_TRACE(preparation.name);
+    for (const RopeLayout layout :
+         {RopeLayout::kNone, RopeLayout::kInterleaved, RopeLayout::kHalfSplit}) {
+      for (const DType dtype : kFloats) {
+        for (const int64_t head_dim : {8, 24}) {
+          const int64_t rope_dim = head_dim == 24 ? 16 : head_dim, half = rope_dim / 2;
+          const DType cache_dtype = dtype == DType::kF32 ? DType::kF16 : dtype;
+          const int64_t block = 2 * kKvHeads * kBlockSize * head_dim, stride = 2 * block;
+          const int64_t row = (kHeads + 2 * kKvHeads) * head_dim;
+          const int64_t query_weights = preparation.by_head ? head_dim : kHeads * head_dim;
+          const int64_t key_weights = preparation.by_head ? head_dim : kKvHeads * head_dim;
+          DeviceFloats qkv(*device_, dtype, Normal(1, kTokens * row));
+          DeviceFloats table(*device_, DType::kF32, Normal(2, 6 * rope_dim));
+          DeviceFloats bias(*device_, DType::kF32, Normal(3, row));
+          DeviceFloats query_weight(*device_, DType::kF32, Normal(4, query_weights));
+          DeviceFloats key_weight(*device_, DType::kF32, Normal(5, key_weights));
+          DeviceFloats query(*device_, dtype, kTokens * kHeads * head_dim);
+          DeviceFloats cache(*device_, cache_dtype, kBlocks * stride);
+          DeviceArray<int32_t> position(*device_, positions);
+          DeviceArray<int64_t> slot(*device_, slots);
+          QkvPostArgs args = {
+              .query = query.View({kTokens, kHeads, head_dim}),
+              .kv_cache =
+                  cache.View({kBlocks, 2, kKvHeads, kBlockSize, head_dim}).WithRowStride(stride),
+              .qkv = qkv.View({kTokens, row}),
+              .positions = TensorView(position.data(), DType::kI32, {kTokens}),
+              .slot_mapping = TensorView(slot.data(), DType::kI64, {kTokens}),
+              .rope_table = table.View({6, half, 2}),
+              .rope_layout = layout,
+              .clip = preparation.clip};
+          if (preparation.bias) args.bias = bias.View({row});
+          if (preparation.norms) {
+            args.qk_norm = {.query_weight = query_weight.View({query_weights}),
+                            .key_weight = key_weight.View({key_weights}),
+                            .kind = preparation.kind,
+                            .eps = kEps};
+          }
+          ASSERT_TRUE(QkvPost(*device_, args).ok());
+
+          const std::vector<float> got_query = query.ToHost(), got_cache = cache.ToHost();
+          std::vector<bool> written(got_cache.size());
+          for (int64_t t = 0; t < kTokens; ++t) {
+            std::vector<Bounded> want(static_cast<size_t>(row));
+            for (int64_t i = 0; i < row; ++i) {
+              double x = qkv.values[t * row + i];
+              if (preparation.bias) x += bias.values[i];
+              const double error = preparation.bias ? kOneOperation * std::abs(x) : 0.0;
+              const double clip = preparation.clip > 0.0f ? preparation.clip : INFINITY;
+              want[i] = {std::clamp(x, -clip, clip), error};
+            }
+            const auto heads = [&](int64_t first, int64_t count) {
+              return std::span(want).subspan(first * head_dim, count * head_dim);
+            };
+            if (preparation.norms && preparation.by_head) {
+              for (int64_t h = 0; h < kHeads + kKvHeads; ++h) {
+                NormSection(heads(h, 1), h < kHeads ? query_weight.values : key_weight.values,
+                            preparation.kind, kEps);
+              }
+            } else if (preparation.norms) {
+              NormSection(heads(0, kHeads), query_weight.values, preparation.kind, kEps);
+              NormSection(heads(kHeads, kKvHeads), key_weight.values, preparation.kind, kEps);
+            }
+            for (int64_t h = 0; h < kHeads + 2 * kKvHeads; ++h) {
+              if (h < kHeads + kKvHeads) {
+                Rotate(heads(h, 1), layout,
+                       std::span(table.values).subspan(positions[t] * rope_dim, rope_dim));
+              }
+              if (h >= kHeads && slots[t] < 0) continue;
+              const int64_t kv_head = h - kHeads;  // K's, then V's
+              const int64_t at =
+                  h < kHeads ? (t * kHeads + h) * head_dim
+                             : slots[t] / kBlockSize * stride +
+                                   (kv_head * kBlockSize + slots[t] % kBlockSize) * head_dim;
+              for (int64_t d = 0; d < head_dim; ++d) {
+                const Bounded& w = want[h * head_dim + d];
+                const float got = h < kHeads ? got_query[at + d] : got_cache[at + d];
+                const double rounding = Rounding(h < kHeads ? dtype : cache_dtype);
+                // The smallest f16 numbers lie 2^-24 apart.
+                ASSERT_NEAR(got, w.value, 1.01 * (w.error + rounding * std::abs(w.value)) + 0x1p-25)
+                    << t << " " << h << " " << d;
+                if (h >= kHeads) written[at + d] = true;
+              }
+            }
+          }
+          for (size_t i = 0; i < written.size(); ++i) {
+            ASSERT_EQ(std::isnan(got_cache[i]), !written[i]) << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(QkvPostTest, GivesNanForUnknownPositionsAndWritesNoUnknownSlot) {
+  constexpr int64_t kTokens = 4, kHeadDim = 8, kBlockSize = 4, kBlocks = 2;
+  constexpr int64_t kBlock = 2 * kBlockSize * kHeadDim;
+  // The table knows positions 0 to 5, the cache slots 0 to 7; there is memory for a block more.
+  const std::vector<int32_t> positions = {-1, 6, 5, 0};
+  const std::vector<int64_t> slots = {0, 1, 8, 7};
+  DeviceFloats qkv(*device_, DType::kF32, Normal(1, kTokens * 3 * kHeadDim));
+  DeviceFloats table(*device_, DType::kF32, Normal(2, 8 * kHeadDim));
+  DeviceFloats query(*device_, DType::kF32, kTokens * kHeadDim);
+  DeviceFloats cache(*device_, DType::kF32, (kBlocks + 1) * kBlock);
+  DeviceArray<int32_t> position(*device_, positions);
+  DeviceArray<int64_t> slot(*device_, slots);
+  ASSERT_TRUE(QkvPost(*device_, {.query = query.View({kTokens, 1, kHeadDim}),
+                                 .kv_cache = cache.View({kBlocks, 2, 1, kBlockSize, kHeadDim}),
+                                 .qkv = qkv.View({kTokens, 3 * kHeadDim}),
+                                 .positions = TensorView(position.data(), DType::kI32, {kTokens}),
+                                 .slot_mapping = TensorView(slot.data(), DType::kI64, {kTokens}),
+                                 .rope_table = table.View({6, kHeadDim / 2, 2}),
+                                 .rope_layout = RopeLayout::kHalfSplit})
+                  .ok());
+  const std::vector<float> got_query = query.ToHost(), got_cache = cache.ToHost();
+  for (int64_t t = 0; t < kTokens; ++t) {
+    for (int64_t d = 0; d < kHeadDim; ++d) {
+      EXPECT_EQ(std::isnan(got_query[t * kHeadDim + d]), t < 2) << t << " " << d;
+    }
+  }
+  for (int64_t i = 0; i < (kBlocks + 1) * kBlock; ++i) {
+    const bool value = i % kBlock >= kBlockSize * kHeadDim;
+    const int64_t at = i / kBlock * kBlockSize + i / kHeadDim % kBlockSize;
+    // Keys of unknown positions are NaN, their values are not.
+    const bool known = at == 7 || (value && at < 2);
+    EXPECT_EQ(std::isnan(got_cache[i]), !known) << i;
+  }
+}
+
+TEST(QkvPostRefusalTest, NamesWhatItCannotDo) {
+  const auto device = testing::MakeDevice();
+  DeviceFloats x(*device, DType::kF32, Normal(1, 16));
+  DeviceArray<int64_t> slots(*device, std::vector<int64_t>{0});
+  EXPECT_THAT(
+      std::string(QkvPost(*device, {.query = x.View({1, 1, 3}),
+                                    .kv_cache = x.View({1, 2, 1, 2, 3}),
+                                    .qkv = x.View({1, 9}),
+                                    .slot_mapping = TensorView(slots.data(), DType::kI64, {1})})
+                      .message()),
+      HasSubstr("query: want an even head_dim on CUDA, got 3"));
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda
