@@ -234,10 +234,10 @@ struct Product {
 void AddLinear(Device& device, const ModelShape& shape, Arena& arena, OpVariants& variants,
                const Product& product) {
   const CudaWeight* const weight = arena.Weight(product.rows, product.cols);
-  const bool silu_mul = product.activation == Activation::kSiluMul;
-  const int64_t outputs = silu_mul ? product.rows / 2 : product.rows;
+  const bool epilogue = product.activation != Activation::kNone || product.residual;
+  const int64_t outputs = IsGated(product.activation) ? product.rows / 2 : product.rows;
   const auto scratch = std::make_shared<DeviceBuffer>();
-  if (silu_mul || product.residual) {
+  if (epilogue) {
     const TensorView memory =
         arena.Zeroed(DType::kF32, {kernels::cuda::CudaBackendOptions().linear_scratch_bytes / 4});
     *scratch = DeviceBuffer(memory.raw(), memory.num_bytes(), [](void*) {});

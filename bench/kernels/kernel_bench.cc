@@ -149,8 +149,7 @@ struct Activations {
 };
 
 void RunProduct(Backend& backend, const Product& product, Activations& act, int64_t rows) {
-  const int64_t outputs =
-      product.weight->rows() / (product.activation == Activation::kSiluMul ? 2 : 1);
+  const int64_t outputs = product.weight->rows() / (IsGated(product.activation) ? 2 : 1);
   const absl::Status status = backend.Linear(
       {.out = TensorView(act.out.data(), DType::kF32, {rows, outputs}),
        .input = TensorView(act.in.data(), DType::kF32, {rows, product.weight->cols()}),

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/activation.h"
 #include "kernels/dtype.h"
 #include "kernels/weight_view.h"
 
@@ -52,12 +53,13 @@ struct LinearTile {
 // One row's end: bias, activation, residual.
 struct EpilogueRow {
   const float* y = nullptr;
-  const float* up = nullptr;        // silu(y) * up; null: y
+  const float* up = nullptr;        // where the activation is gated
   const float* bias = nullptr;      // of y; null without one
   const float* up_bias = nullptr;   // of up
   const float* residual = nullptr;  // null without one
   float* out = nullptr;
   int64_t count = 0;
+  Activation activation = Activation::kNone;
 };
 
 struct NormRow {

@@ -91,26 +91,27 @@ void Linear::Run(const LinearArgs& args) {
 void Linear::RunBlock(const LinearArgs& args, const Block& block, int thread) {
   const int64_t count = block.end - block.begin;
   const int64_t outputs = args.out.dim(1);
-  const bool silu_mul = args.activation == Activation::kSiluMul;
+  const bool gated = IsGated(args.activation);
   const int64_t y_stride = DivideUp(count, kGroup) * kGroup + 2 * kSlack;
   const int64_t rows = block.row_end - block.row_begin;
   float* y = y_[thread].data() + kSlack;
   float* up = y + rows * y_stride + kSlack;
   QUIRE_CHECK(2 * (rows * y_stride + kSlack) <= static_cast<int64_t>(y_[thread].size()));
   Multiply(args, block, block.begin, count, y, y_stride, thread);
-  if (silu_mul) Multiply(args, block, outputs + block.begin, count, up, y_stride, thread);
+  if (gated) Multiply(args, block, outputs + block.begin, count, up, y_stride, thread);
 
   const float* bias = args.bias.data<float>();
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t at = (block.row_begin + r) * outputs + block.begin;
     kernels_.epilogue(
         {.y = y + r * y_stride,
-         .up = silu_mul ? up + r * y_stride : nullptr,
+         .up = gated ? up + r * y_stride : nullptr,
          .bias = bias == nullptr ? nullptr : bias + block.begin,
          .up_bias = bias == nullptr ? nullptr : bias + outputs + block.begin,
          .residual = args.residual.empty() ? nullptr : args.residual.data<float>() + at,
          .out = args.out.data<float>() + at,
-         .count = count});
+         .count = count,
+         .activation = args.activation});
   }
 }
 

@@ -212,15 +212,57 @@ void QuantizeRow(const float* input, int64_t cols, const QuantizedRows& out) {
   }
 }
 
+// y / (1 + e^-x): y times the logistic function of x.
+inline VecF TimesLogistic(VecF y, VecF x) { return Div(y, Add(Set(1.0f), Exp(Sub(Zero(), x)))); }
+
+// y times the normal distribution function of y. With t = |y|, what lies beyond t is e^(-t^2 / 2) *
+// u * p(u), u = 1 / (1 + 0.34 t): the form of Hastings (Abramowitz and Stegun 7.1.26), p fitted by
+// least squares until all peaks of the relative error were 2.5e-8 for t up to 13.2; past that
+// Exp gives 0.
+inline VecF Gelu(VecF y) {
+  constexpr float kP[] = {0.135618612f, 0.136146918f,  0.114933215f, 0.116455756f,  -0.0474335551f,
+                          0.206305459f, -0.276894301f, 0.141390994f, -0.0265230667f};
+  const VecF t = FromBits(AndI(Bits(y), SetI(0x7fffffff)));
+  const VecF u = Div(Set(1.0f), Fma(Set(0.34f), t, Set(1.0f)));
+  VecF p = Set(kP[8]);
+#pragma GCC unroll 8
+  for (int i = 7; i >= 0; --i) p = Fma(p, u, Set(kP[i]));
+  const VecF beyond = Mul(Exp(Mul(Mul(t, t), Set(-0.5f))), Mul(u, p));
+  return Mul(y, Select(Less(y, Zero()), beyond, Sub(Set(1.0f), beyond)));
+}
+
+// (1 + tanh(x)) / 2 is the logistic function of 2 x.
+inline VecF GeluTanh(VecF y) {
+  constexpr float kTwice = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+  const VecF cube = Mul(Mul(y, y), y);
+  return TimesLogistic(y, Mul(Set(kTwice), Fma(Set(0.044715f), cube, y)));
+}
+
+inline VecF Activate(Activation activation, VecF y) {
+  switch (activation) {
+    case Activation::kNone:
+      return y;
+    case Activation::kGelu:
+      return Gelu(y);
+    case Activation::kGeluTanh:
+    case Activation::kGeluTanhMul:
+      return GeluTanh(y);
+    case Activation::kSiluMul:
+      return TimesLogistic(y, y);
+  }
+  return y;
+}
+
 void Epilogue(const EpilogueRow& row) {
   for (int64_t i = 0; i < row.count; i += kLanes) {
     const int n = static_cast<int>(SmallerOf(kLanes, row.count - i));
     VecF y = LoadN(row.y + i, n);
     if (row.bias != nullptr) y = Add(y, LoadN(row.bias + i, n));
+    y = Activate(row.activation, y);
     if (row.up != nullptr) {
       VecF up = LoadN(row.up + i, n);
       if (row.up_bias != nullptr) up = Add(up, LoadN(row.up_bias + i, n));
-      y = Mul(Div(y, Add(Set(1.0f), Exp(Sub(Zero(), y)))), up);
+      y = Mul(y, up);
     }
     if (row.residual != nullptr) y = Add(y, LoadN(row.residual + i, n));
     StoreN(row.out + i, y, n);

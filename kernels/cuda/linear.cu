@@ -27,7 +27,7 @@ absl::Status Epilogue(Device& device, const LinearArgs& args, const float* y, Te
                                            .bias = args.bias.data<float>(),
                                            .residual = residual.raw(),
                                            .cols = cols,
-                                           .silu_mul = args.activation == Activation::kSiluMul};
+                                           .activation = args.activation};
       return Launch(device,
                     {.grid = {static_cast<unsigned>(num_tokens),
                               static_cast<unsigned>((cols + kPerBlock - 1) / kPerBlock)},

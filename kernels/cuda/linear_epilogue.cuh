@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/activation.h"
 #include "kernels/cuda/rows.cuh"
 
 namespace quire::kernels::cuda {
@@ -10,10 +11,28 @@ struct LinearEpilogueParams {
   const float* bias;     // as long as a row of y; null without one
   const void* residual;  // [tokens, cols], may be `out`; null without one
   int64_t cols;
-  bool silu_mul;
+  Activation activation;
 };
 
 inline constexpr int kEpilogueThreads = 128;
+
+// y / (1 + e^-x)
+__device__ inline float TimesLogistic(float y, float x) { return y / (1.0f + expf(-x)); }
+
+__device__ inline float Activate(Activation activation, float y) {
+  switch (activation) {
+    case Activation::kNone:
+      return y;
+    case Activation::kGelu:  // erfc, which does not cancel where y is negative
+      return 0.5f * y * erfcf(-0.70710678118654752f * y);
+    case Activation::kGeluTanh:
+    case Activation::kGeluTanhMul:  // (1 + tanh(x)) / 2 is the logistic function of 2 x
+      return TimesLogistic(y, 1.5957691216057308f * fmaf(0.044715f, y * y * y, y));
+    case Activation::kSiluMul:
+      return TimesLogistic(y, y);
+  }
+  return y;
+}
 
 // Grid [tokens, parts of a row], kCount elements a thread.
 template <typename T, int kCount>
@@ -23,8 +42,9 @@ __global__ void __launch_bounds__(kEpilogueThreads)
   if (col >= p.cols) return;
   const int64_t at = int64_t{blockIdx.x} * p.cols + col;
   const auto load_y = [&](int64_t part, float(&values)[kCount]) {
-    LoadElements(p.y + (p.silu_mul ? 2 : 1) * int64_t{blockIdx.x} * p.cols + part * p.cols + col,
-                 values);
+    LoadElements(
+        p.y + (IsGated(p.activation) ? 2 : 1) * int64_t{blockIdx.x} * p.cols + part * p.cols + col,
+        values);
     if (p.bias == nullptr) return;
     float bias[kCount];
     LoadElements(p.bias + part * p.cols + col, bias);
@@ -34,11 +54,13 @@ __global__ void __launch_bounds__(kEpilogueThreads)
 
   float values[kCount];
   load_y(0, values);
-  if (p.silu_mul) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = Activate(p.activation, values[i]);
+  if (IsGated(p.activation)) {
     float up[kCount];
     load_y(1, up);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) values[i] = values[i] / (1.0f + expf(-values[i])) * up[i];
+    for (int i = 0; i < kCount; ++i) values[i] *= up[i];
   }
   if (p.residual != nullptr) {
     float residual[kCount];

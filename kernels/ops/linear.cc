@@ -8,11 +8,11 @@ namespace quire::kernels {
 absl::Status Validate(const LinearArgs& args) {
   if (args.weight == nullptr) return WantGot("weight", "a prepared weight", "none");
   const int64_t rows = args.weight->rows();
-  const bool silu_mul = args.activation == Activation::kSiluMul;
-  if (silu_mul && rows % 2 != 0) {
+  const bool gated = IsGated(args.activation);
+  if (gated && rows % 2 != 0) {
     return WantGot("weight", "an even number of rows for gate and up", absl::StrCat(rows));
   }
-  const int64_t out_cols = silu_mul ? rows / 2 : rows;
+  const int64_t out_cols = gated ? rows / 2 : rows;
   RETURN_IF_ERROR(CheckActivations("input", args.input, {kAnyDim, args.weight->cols()}));
   RETURN_IF_ERROR(CheckActivations("out", args.out, {args.input.dim(0), out_cols}));
   if (!args.bias.empty()) {

@@ -2,8 +2,7 @@
 
 // Matrix product with its epilogue.
 //   y = input . weight^T (+ bias)
-//   kNone:     out = y (+ residual)
-//   kSiluMul:  weight holds the gate's rows, then the up projection's: out = silu(y_gate) * y_up
+//   out = activation(y) (+ residual)
 //
 // Numeric: one row of `out` depends on one row of `input` and on the weight alone: the order of
 //          sums is fixed by (weight type, cols), never by num_tokens, threads or layout. Against
@@ -15,16 +14,15 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/activation.h"
 #include "kernels/prepared_weight.h"
 #include "kernels/tensor_view.h"
 
 namespace quire::kernels {
 
-enum class Activation { kNone, kSiluMul };
-
 struct LinearArgs {
-  TensorView out;                          // [num_tokens, rows]  (kSiluMul: rows / 2), written
-  TensorView input;                        // [num_tokens, cols]
+  TensorView out;    // [num_tokens, rows], gated [num_tokens, rows / 2]; written
+  TensorView input;  // [num_tokens, cols]
   const PreparedWeight* weight = nullptr;  // [rows, cols]
   TensorView bias;                         // [rows]  f32; empty without one
   TensorView residual;  // shape of out, added last; may be `out`; empty without one

@@ -213,15 +213,32 @@ TEST_P(StepOpsTest, ArgmaxOfFewDifferentNumbersIsTheFirstOfTheLargest) {
   EXPECT_EQ(out.ToHost(), want);
 }
 
+double Activated(Activation activation, double y) {
+  const double cubic = 2 * std::sqrt(2 / std::acos(-1.0)) * (y + 0.044715 * y * y * y);
+  switch (activation) {
+    case Activation::kNone:
+      return y;
+    case Activation::kGelu:
+      return y * std::erfc(-y / std::sqrt(2.0)) / 2;
+    case Activation::kGeluTanh:
+    case Activation::kGeluTanhMul:
+      return y / (1 + std::exp(-cubic));
+    case Activation::kSiluMul:
+      return y / (1 + std::exp(-y));
+  }
+  return NAN;
+}
+
 TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
   constexpr int64_t kTokens = 5, kCols = 24;
   for (const DType dtype : kFloats) {
-    for (const Activation activation : {Activation::kNone, Activation::kSiluMul}) {
+    for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kGeluTanh,
+                                        Activation::kSiluMul, Activation::kGeluTanhMul}) {
       for (const auto& shape : {std::pair<int64_t, bool>{16, true}, {16, false}, {6, true}}) {
         const int64_t outputs = shape.first;
         const bool with_bias = shape.second;
-        const bool silu_mul = activation == Activation::kSiluMul;
-        const int64_t rows = silu_mul ? 2 * outputs : outputs;
+        const bool gated = IsGated(activation);
+        const int64_t rows = gated ? 2 * outputs : outputs;
         DeviceFloats input(*device_, dtype, Normal(1, kTokens * kCols));
         DeviceFloats bias(*device_, DType::kF32, Normal(2, rows));
         DeviceFloats out(*device_, dtype, Normal(3, kTokens * outputs));  // the residual, too
@@ -252,13 +269,17 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
               error = std::max(error, (kCols + 2) * kEpsilon * magnitude);
               return sum;
             };
-            double want = product(i), bound = error;
-            if (silu_mul) {
-              const double gate = want, up = product(outputs + i);
-              want = gate / (1 + std::exp(-gate)) * up;
-              // Silu's slope stays below 1.1.
-              bound = 1.1 * error * std::abs(up) + error * std::abs(gate) +
-                      8 * kEpsilon * std::abs(want);
+            const double y = product(i);
+            double want = Activated(activation, y), bound = error;
+            if (activation != Activation::kNone) {
+              // The slopes stay below 1.13; what is left of e^x or erfc of an inexact argument.
+              bound = 1.13 * error + (8 + y * y) * kEpsilon * std::abs(want);
+            }
+            if (gated) {
+              const double up = product(outputs + i);
+              bound = bound * std::abs(up) + error * (std::abs(want) + bound) +
+                      kEpsilon * std::abs(want * up);
+              want *= up;
             }
             const double residual = out.values[t * outputs + i];
             want += residual;
