@@ -1,4 +1,4 @@
-#include "engine/model/llama.h"
+#include "engine/model/decoder.h"
 
 #include <cmath>
 #include <string>
@@ -10,60 +10,24 @@
 #include "engine/model/layers/device_input.h"
 #include "engine/model/layers/parameter_loader.h"
 #include "engine/model/rope_table.h"
+#include "kernels/alibi_slopes.h"
 
 namespace quire::engine {
 namespace {
 
 using kernels::TensorView;
 
-// Tensor names of one file family; a layer's are prefixed with `layer_prefix` + index + ".".
-struct Names {
-  const char* embedding;
-  const char* final_norm;
-  const char* head;
-  const char* layer_prefix;
-  const char *attention_norm, *q, *k, *v, *o;
-  const char *mlp_norm, *gate, *up, *down;
-};
-
-constexpr Names kGgufNames = {
-    .embedding = "token_embd",
-    .final_norm = "output_norm",
-    .head = "output",
-    .layer_prefix = "blk.",
-    .attention_norm = "attn_norm",
-    .q = "attn_q",
-    .k = "attn_k",
-    .v = "attn_v",
-    .o = "attn_output",
-    .mlp_norm = "ffn_norm",
-    .gate = "ffn_gate",
-    .up = "ffn_up",
-    .down = "ffn_down",
-};
-
-constexpr Names kHuggingFaceNames = {
-    .embedding = "model.embed_tokens",
-    .final_norm = "model.norm",
-    .head = "lm_head",
-    .layer_prefix = "model.layers.",
-    .attention_norm = "input_layernorm",
-    .q = "self_attn.q_proj",
-    .k = "self_attn.k_proj",
-    .v = "self_attn.v_proj",
-    .o = "self_attn.o_proj",
-    .mlp_norm = "post_attention_layernorm",
-    .gate = "mlp.gate_proj",
-    .up = "mlp.up_proj",
-    .down = "mlp.down_proj",
-};
-
 using Weight = std::unique_ptr<kernels::PreparedWeight>;
 
+struct NormParameters {
+  Parameter weight, bias;  // the bias an empty view without one
+};
+
 struct Layer {
-  Parameter attention_norm, mlp_norm;
-  Weight qkv, o, gate_up, down;
-  Parameter qkv_bias, o_bias, gate_up_bias, down_bias;  // empty views without biases
+  NormParameters attention_norm, mlp_norm;
+  Weight qkv, o, up, down;                         // a gated MLP's gate lies before `up`
+  Parameter qkv_bias, o_bias, up_bias, down_bias;  // empty views without biases
+  Parameter q_norm, k_norm;                        // likewise
 };
 
 // Rows of activations for the largest step, one buffer each.
@@ -71,12 +35,16 @@ struct Activations {
   kernels::DeviceBuffer hidden, normed, qkv, query, attention, mlp, last, logits;
 };
 
-class Llama final : public Model {
+class Decoder final : public Model {
  public:
-  Llama(const ModelConfig& config, kernels::Backend& backend)
-      : config_(config), backend_(backend) {}
+  Decoder(const ModelConfig& config, kernels::Backend& backend)
+      : config_(config),
+        attention_scale_(config.attention_scale != 0.0
+                             ? config.attention_scale
+                             : 1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+        backend_(backend) {}
 
-  absl::Status Load(const WeightMap& weights, const Names& names, const StepLimits& limits);
+  absl::Status Load(const WeightMap& weights, const TensorNames& names, const StepLimits& limits);
 
   const ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return weight_bytes_; }
@@ -84,11 +52,19 @@ class Llama final : public Model {
   absl::StatusOr<TensorView> Forward(const ModelInput& input, KvCache& cache) override;
 
  private:
-  absl::StatusOr<Layer> LoadLayer(ParameterLoader& loader, const Names& names, int64_t index) const;
+  absl::StatusOr<Layer> LoadLayer(ParameterLoader& loader, const TensorNames& names,
+                                  int64_t index) const;
+  // Where a layer's queries, keys and values are, in this order.
+  std::vector<NamedRows> QkvRows(const TensorNames& names, const std::string& prefix,
+                                 const char* suffix) const;
+  absl::StatusOr<NormParameters> LoadNorm(ParameterLoader& loader, const std::string& name) const;
+  absl::Status LoadPositions(ParameterLoader& loader, const StepLimits& limits);
+  absl::Status Reserve(const StepLimits& limits);
   absl::Status Attention(const Layer& layer, TensorView kv_cache, int64_t num_tokens);
   absl::Status Mlp(const Layer& layer, int64_t num_tokens);
-  // RMSNorm of the first `num_rows` rows of `input`, into the normed buffer.
-  absl::StatusOr<TensorView> Norm(TensorView input, const Parameter& weight);
+  // Of the rows of `input`, into `out`.
+  absl::Status Norm(TensorView out, TensorView input, const NormParameters& norm);
+  absl::StatusOr<TensorView> Normed(TensorView input, const NormParameters& norm);
 
   int64_t q_size() const { return config_.num_attention_heads * config_.head_dim; }
   int64_t kv_size() const { return config_.num_key_value_heads * config_.head_dim; }
@@ -100,9 +76,11 @@ class Llama final : public Model {
 
   // Constant after Load.
   const ModelConfig config_;
+  const double attention_scale_;
   kernels::Backend& backend_;  // not owned
   Weight embedding_, head_;    // head_ is null when tied
-  Parameter final_norm_, rope_table_;
+  NormParameters embedding_norm_, final_norm_;
+  Parameter rope_table_, alibi_slopes_;  // one of them; the other's view is empty
   std::vector<Layer> layers_;
   int64_t num_parameters_ = 0;
   int64_t weight_bytes_ = 0;
@@ -113,33 +91,125 @@ class Llama final : public Model {
   DeviceInput device_;
 };
 
-absl::Status Llama::Load(const WeightMap& weights, const Names& names, const StepLimits& limits) {
+absl::Status Decoder::Load(const WeightMap& weights, const TensorNames& names,
+                           const StepLimits& limits) {
   ParameterLoader loader(weights, backend_);
-  const int64_t hidden = config_.hidden_size;
-  const auto weight_name = [](const char* name) { return absl::StrCat(name, ".weight"); };
+  const int64_t hidden = config_.hidden_size, vocab = config_.vocab_size;
+  const auto weight = [](const char* name) { return absl::StrCat(name, ".weight"); };
 
-  ASSIGN_OR_RETURN(embedding_,
-                   loader.Matrix({{weight_name(names.embedding), config_.vocab_size}}, hidden));
-  if (!config_.tie_word_embeddings) {
-    ASSIGN_OR_RETURN(head_, loader.Matrix({{weight_name(names.head), config_.vocab_size}}, hidden));
+  ASSIGN_OR_RETURN(embedding_, loader.Matrix({{weight(names.embedding), vocab}}, hidden));
+  if (names.embedding_norm != nullptr) {
+    ASSIGN_OR_RETURN(embedding_norm_, LoadNorm(loader, names.embedding_norm));
   }
-  ASSIGN_OR_RETURN(final_norm_, loader.Vector({{weight_name(names.final_norm), hidden}}));
+  if (!config_.tie_word_embeddings) {
+    ASSIGN_OR_RETURN(head_, loader.Matrix({{weight(names.head), vocab}}, hidden));
+  }
+  ASSIGN_OR_RETURN(final_norm_, LoadNorm(loader, names.final_norm));
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     ASSIGN_OR_RETURN(Layer layer, LoadLayer(loader, names, i));
     layers_.push_back(std::move(layer));
   }
   num_parameters_ = loader.num_parameters();
+  RETURN_IF_ERROR(LoadPositions(loader, limits));
+  weight_bytes_ = loader.bytes();
+  return Reserve(limits);
+}
 
+absl::StatusOr<NormParameters> Decoder::LoadNorm(ParameterLoader& loader,
+                                                 const std::string& name) const {
+  NormParameters norm;
+  ASSIGN_OR_RETURN(norm.weight, loader.Vector({{name + ".weight", config_.hidden_size}}));
+  if (config_.norm_bias) {
+    ASSIGN_OR_RETURN(norm.bias, loader.Vector({{name + ".bias", config_.hidden_size}}));
+  }
+  return norm;
+}
+
+std::vector<NamedRows> Decoder::QkvRows(const TensorNames& names, const std::string& prefix,
+                                        const char* suffix) const {
+  if (names.qkv == nullptr) {
+    return {{absl::StrCat(prefix, names.q, suffix), q_size()},
+            {absl::StrCat(prefix, names.k, suffix), kv_size()},
+            {absl::StrCat(prefix, names.v, suffix), kv_size()}};
+  }
+  NamedRows fused = {absl::StrCat(prefix, names.qkv, suffix), q_size() + 2 * kv_size()};
+  if (names.qkv_layout == QkvLayout::kGrouped) {
+    const int64_t dim = config_.head_dim, queries = q_size() / config_.num_key_value_heads;
+    const auto take = [&](int64_t from, int64_t size) {
+      for (int64_t group = 0; group < config_.num_key_value_heads; ++group) {
+        const int64_t begin = group * (queries + 2 * dim) + from;
+        fused.ranges.push_back({begin, begin + size});
+      }
+    };
+    take(0, queries);
+    take(queries, dim);
+    take(queries + dim, dim);
+  }
+  return {fused};
+}
+
+absl::StatusOr<Layer> Decoder::LoadLayer(ParameterLoader& loader, const TensorNames& names,
+                                         int64_t index) const {
+  const int64_t hidden = config_.hidden_size, mlp = config_.intermediate_size;
+  const std::string prefix = absl::StrCat(names.layer_prefix, index, ".");
+  const auto weight = [&](const char* part) { return absl::StrCat(prefix, part, ".weight"); };
+  const auto bias = [&](const char* part) { return absl::StrCat(prefix, part, ".bias"); };
+
+  Layer layer;
+  ASSIGN_OR_RETURN(layer.attention_norm, LoadNorm(loader, prefix + names.attention_norm));
+  ASSIGN_OR_RETURN(layer.mlp_norm, LoadNorm(loader, prefix + names.mlp_norm));
+
+  ASSIGN_OR_RETURN(layer.qkv, loader.Matrix(QkvRows(names, prefix, ".weight"), hidden));
+  ASSIGN_OR_RETURN(layer.o, loader.Matrix({{weight(names.o), hidden}}, q_size()));
+  if (config_.attention_bias) {
+    ASSIGN_OR_RETURN(layer.qkv_bias, loader.Vector(QkvRows(names, prefix, ".bias")));
+    if (loader.Has(bias(names.o))) {
+      ASSIGN_OR_RETURN(layer.o_bias, loader.Vector({{bias(names.o), hidden}}));
+    }
+  }
+  if (config_.qk_norm != QkNormScope::kNone) {
+    const bool head = config_.qk_norm == QkNormScope::kHead;
+    const int64_t dim = config_.head_dim;
+    ASSIGN_OR_RETURN(layer.q_norm, loader.Vector({{weight(names.q_norm), head ? dim : q_size()}}));
+    ASSIGN_OR_RETURN(layer.k_norm, loader.Vector({{weight(names.k_norm), head ? dim : kv_size()}}));
+  }
+
+  std::vector<const char*> up = {names.up};
+  if (IsGated(config_.activation)) up.insert(up.begin(), names.gate);
+  std::vector<NamedRows> up_weights, up_biases;
+  for (const char* part : up) {
+    up_weights.push_back({weight(part), mlp});
+    up_biases.push_back({bias(part), mlp});
+  }
+  ASSIGN_OR_RETURN(layer.up, loader.Matrix(up_weights, hidden));
+  ASSIGN_OR_RETURN(layer.down, loader.Matrix({{weight(names.down), hidden}}, mlp));
+  if (config_.mlp_bias) {
+    ASSIGN_OR_RETURN(layer.up_bias, loader.Vector(up_biases));
+    ASSIGN_OR_RETURN(layer.down_bias, loader.Vector({{bias(names.down), hidden}}));
+  }
+  return layer;
+}
+
+absl::Status Decoder::LoadPositions(ParameterLoader& loader, const StepLimits& limits) {
+  if (config_.alibi_bias_max) {
+    const auto heads = static_cast<int32_t>(config_.num_attention_heads);
+    ASSIGN_OR_RETURN(alibi_slopes_,
+                     loader.Upload(kernels::AlibiSlopes(heads, *config_.alibi_bias_max)));
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(rope_table_, loader.Upload(MakeRopeTable(config_.rope, limits.max_model_len)));
   rope_table_.view = TensorView(rope_table_.buffer.data(), kernels::DType::kF32,
                                 {limits.max_model_len, config_.rope.rope_dim / 2, 2});
-  weight_bytes_ = loader.bytes();
+  return absl::OkStatus();
+}
 
+absl::Status Decoder::Reserve(const StepLimits& limits) {
   const int64_t width = SizeOf(backend_.activation_dtype());
   const auto take = [&](kernels::DeviceBuffer& buffer, int64_t rows, int64_t cols) -> absl::Status {
     ASSIGN_OR_RETURN(buffer, backend_.Allocate(rows * cols * width));
     return absl::OkStatus();
   };
+  const int64_t hidden = config_.hidden_size;
   RETURN_IF_ERROR(take(act_.hidden, limits.max_tokens, hidden));
   RETURN_IF_ERROR(take(act_.normed, limits.max_tokens, hidden));
   RETURN_IF_ERROR(take(act_.qkv, limits.max_tokens, q_size() + 2 * kv_size()));
@@ -154,44 +224,7 @@ absl::Status Llama::Load(const WeightMap& weights, const Names& names, const Ste
   return absl::OkStatus();
 }
 
-absl::StatusOr<Layer> Llama::LoadLayer(ParameterLoader& loader, const Names& names,
-                                       int64_t index) const {
-  const int64_t hidden = config_.hidden_size;
-  const int64_t mlp = config_.intermediate_size;
-  const auto name = [&](const char* part, const char* suffix) {
-    return absl::StrCat(names.layer_prefix, index, ".", part, suffix);
-  };
-  const auto weight = [&](const char* part) { return name(part, ".weight"); };
-  const auto bias = [&](const char* part) { return name(part, ".bias"); };
-
-  Layer layer;
-  ASSIGN_OR_RETURN(layer.attention_norm, loader.Vector({{weight(names.attention_norm), hidden}}));
-  ASSIGN_OR_RETURN(layer.qkv, loader.Matrix({{weight(names.q), q_size()},
-                                             {weight(names.k), kv_size()},
-                                             {weight(names.v), kv_size()}},
-                                            hidden));
-  ASSIGN_OR_RETURN(layer.o, loader.Matrix({{weight(names.o), hidden}}, q_size()));
-  ASSIGN_OR_RETURN(layer.mlp_norm, loader.Vector({{weight(names.mlp_norm), hidden}}));
-  ASSIGN_OR_RETURN(layer.gate_up,
-                   loader.Matrix({{weight(names.gate), mlp}, {weight(names.up), mlp}}, hidden));
-  ASSIGN_OR_RETURN(layer.down, loader.Matrix({{weight(names.down), hidden}}, mlp));
-  if (config_.attention_bias) {
-    ASSIGN_OR_RETURN(layer.qkv_bias, loader.Vector({{bias(names.q), q_size()},
-                                                    {bias(names.k), kv_size()},
-                                                    {bias(names.v), kv_size()}}));
-    if (loader.Has(bias(names.o))) {
-      ASSIGN_OR_RETURN(layer.o_bias, loader.Vector({{bias(names.o), hidden}}));
-    }
-  }
-  if (config_.mlp_bias) {
-    ASSIGN_OR_RETURN(layer.gate_up_bias,
-                     loader.Vector({{bias(names.gate), mlp}, {bias(names.up), mlp}}));
-    ASSIGN_OR_RETURN(layer.down_bias, loader.Vector({{bias(names.down), hidden}}));
-  }
-  return layer;
-}
-
-absl::StatusOr<TensorView> Llama::Forward(const ModelInput& input, KvCache& cache) {
+absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& cache) {
   RETURN_IF_ERROR(device_.Upload(backend_, input, config_));
   if (!input.copies.empty()) {
     RETURN_IF_ERROR(backend_.CopyBlocks({.blocks = cache.blocks(), .copies = input.copies}));
@@ -199,6 +232,9 @@ absl::StatusOr<TensorView> Llama::Forward(const ModelInput& input, KvCache& cach
   const int64_t num_tokens = input.num_tokens();
   RETURN_IF_ERROR(backend_.Embed(
       {.out = Hidden(num_tokens), .token_ids = device_.token_ids(), .weight = embedding_.get()}));
+  if (!embedding_norm_.weight.view.empty()) {
+    RETURN_IF_ERROR(Norm(Hidden(num_tokens), Hidden(num_tokens), embedding_norm_));
+  }
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     RETURN_IF_ERROR(Attention(layers_[i], cache.layer(i), num_tokens));
     RETURN_IF_ERROR(Mlp(layers_[i], num_tokens));
@@ -210,7 +246,7 @@ absl::StatusOr<TensorView> Llama::Forward(const ModelInput& input, KvCache& cach
     const TensorView last = View(act_.last, num_rows, config_.hidden_size);
     RETURN_IF_ERROR(backend_.GatherRows(
         {.out = last, .input = Hidden(num_tokens), .rows = device_.logit_rows()}));
-    ASSIGN_OR_RETURN(const TensorView normed, Norm(last, final_norm_));
+    ASSIGN_OR_RETURN(const TensorView normed, Normed(last, final_norm_));
     RETURN_IF_ERROR(backend_.Linear(
         {.out = logits, .input = normed, .weight = head_ ? head_.get() : embedding_.get()}));
   }
@@ -222,24 +258,29 @@ absl::StatusOr<TensorView> Llama::Forward(const ModelInput& input, KvCache& cach
   return TensorView(host_logits_.data(), kernels::DType::kF32, {num_rows, config_.vocab_size});
 }
 
-absl::StatusOr<TensorView> Llama::Norm(TensorView input, const Parameter& weight) {
+absl::Status Decoder::Norm(TensorView out, TensorView input, const NormParameters& norm) {
+  return backend_.Norm({.out = out,
+                        .input = input,
+                        .weight = norm.weight.view,
+                        .bias = norm.bias.view,
+                        .kind = config_.norm,
+                        .eps = static_cast<float>(config_.norm_eps)});
+}
+
+absl::StatusOr<TensorView> Decoder::Normed(TensorView input, const NormParameters& norm) {
   const TensorView out = View(act_.normed, input.dim(0), config_.hidden_size);
-  RETURN_IF_ERROR(backend_.Norm({.out = out,
-                                 .input = input,
-                                 .weight = weight.view,
-                                 .kind = kernels::NormKind::kRmsNorm,
-                                 .eps = static_cast<float>(config_.norm_eps)}));
+  RETURN_IF_ERROR(Norm(out, input, norm));
   return out;
 }
 
-absl::Status Llama::Attention(const Layer& layer, TensorView kv_cache, int64_t num_tokens) {
+absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, int64_t num_tokens) {
   const TensorView qkv = View(act_.qkv, num_tokens, q_size() + 2 * kv_size());
   const std::initializer_list<int64_t> heads = {num_tokens, config_.num_attention_heads,
                                                 config_.head_dim};
   const TensorView query(act_.query.data(), backend_.activation_dtype(), heads);
   const TensorView attention(act_.attention.data(), backend_.activation_dtype(), heads);
 
-  ASSIGN_OR_RETURN(const TensorView normed, Norm(Hidden(num_tokens), layer.attention_norm));
+  ASSIGN_OR_RETURN(const TensorView normed, Normed(Hidden(num_tokens), layer.attention_norm));
   RETURN_IF_ERROR(backend_.Linear({.out = qkv, .input = normed, .weight = layer.qkv.get()}));
   RETURN_IF_ERROR(backend_.QkvPost({.query = query,
                                     .kv_cache = kv_cache,
@@ -248,16 +289,21 @@ absl::Status Llama::Attention(const Layer& layer, TensorView kv_cache, int64_t n
                                     .slot_mapping = device_.slot_mapping(),
                                     .rope_table = rope_table_.view,
                                     .rope_layout = config_.rope.layout,
-                                    .bias = layer.qkv_bias.view}));
-  RETURN_IF_ERROR(backend_.PagedAttention(
-      {.out = attention,
-       .query = query,
-       .kv_cache = kv_cache,
-       .block_table = device_.block_table(),
-       .context_lens = device_.context_lens(),
-       .query_starts = device_.query_starts(),
-       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
-       .plan = device_.plan()}));
+                                    .bias = layer.qkv_bias.view,
+                                    .clip = static_cast<float>(config_.clip_qkv),
+                                    .qk_norm = {.query_weight = layer.q_norm.view,
+                                                .key_weight = layer.k_norm.view,
+                                                .kind = config_.norm,
+                                                .eps = static_cast<float>(config_.norm_eps)}}));
+  RETURN_IF_ERROR(backend_.PagedAttention({.out = attention,
+                                           .query = query,
+                                           .kv_cache = kv_cache,
+                                           .block_table = device_.block_table(),
+                                           .context_lens = device_.context_lens(),
+                                           .query_starts = device_.query_starts(),
+                                           .alibi_slopes = alibi_slopes_.view,
+                                           .scale = static_cast<float>(attention_scale_),
+                                           .plan = device_.plan()}));
   return backend_.Linear({.out = Hidden(num_tokens),
                           .input = View(act_.attention, num_tokens, q_size()),
                           .weight = layer.o.get(),
@@ -265,14 +311,14 @@ absl::Status Llama::Attention(const Layer& layer, TensorView kv_cache, int64_t n
                           .residual = Hidden(num_tokens)});
 }
 
-absl::Status Llama::Mlp(const Layer& layer, int64_t num_tokens) {
+absl::Status Decoder::Mlp(const Layer& layer, int64_t num_tokens) {
   const TensorView mlp = View(act_.mlp, num_tokens, config_.intermediate_size);
-  ASSIGN_OR_RETURN(const TensorView normed, Norm(Hidden(num_tokens), layer.mlp_norm));
+  ASSIGN_OR_RETURN(const TensorView normed, Normed(Hidden(num_tokens), layer.mlp_norm));
   RETURN_IF_ERROR(backend_.Linear({.out = mlp,
                                    .input = normed,
-                                   .weight = layer.gate_up.get(),
-                                   .bias = layer.gate_up_bias.view,
-                                   .activation = kernels::Activation::kSiluMul}));
+                                   .weight = layer.up.get(),
+                                   .bias = layer.up_bias.view,
+                                   .activation = config_.activation}));
   return backend_.Linear({.out = Hidden(num_tokens),
                           .input = mlp,
                           .weight = layer.down.get(),
@@ -282,13 +328,13 @@ absl::Status Llama::Mlp(const Layer& layer, int64_t num_tokens) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Model>> CreateLlama(const ModelConfig& config,
-                                                   const WeightMap& weights, TensorNaming naming,
-                                                   kernels::Backend& backend,
-                                                   const StepLimits& limits) {
-  auto model = std::make_unique<Llama>(config, backend);
-  RETURN_IF_ERROR(
-      model->Load(weights, naming == TensorNaming::kGguf ? kGgufNames : kHuggingFaceNames, limits));
+absl::StatusOr<std::unique_ptr<Model>> CreateDecoder(const ModelConfig& config,
+                                                     const WeightMap& weights,
+                                                     const TensorNames& names,
+                                                     kernels::Backend& backend,
+                                                     const StepLimits& limits) {
+  auto model = std::make_unique<Decoder>(config, backend);
+  RETURN_IF_ERROR(model->Load(weights, names, limits));
   return model;
 }
 

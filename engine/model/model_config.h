@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "kernels/ops/qkv_post.h"
 
 namespace quire::engine {
@@ -17,7 +18,7 @@ enum class RopeScaling { kNone, kLinear, kLlama3 };
 struct RopeConfig {
   kernels::RopeLayout layout = kernels::RopeLayout::kHalfSplit;
   double theta = 10000.0;
-  int64_t rope_dim = 0;  // leading dimensions of a head that turn
+  int64_t rope_dim = 0;  // leading dimensions of a head that turn; 0: none
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1.0;  // kLinear, kLlama3
   // kLlama3 (arXiv:2407.21783)
@@ -27,6 +28,9 @@ struct RopeConfig {
   // Divisors of each frequency, [rope_dim / 2]; from GGUF's rope_freqs.weight. Empty: all 1.
   std::vector<float> frequency_divisors;
 };
+
+// What one norm of queries, or of keys, spans.
+enum class QkNormScope { kNone, kHead, kToken };
 
 struct ModelConfig {
   std::string architecture;  // the registry's name: "llama"
@@ -39,10 +43,18 @@ struct ModelConfig {
   int64_t num_key_value_heads = 0;
   int64_t head_dim = 0;
   int64_t max_position_embeddings = 0;  // trained context, in tokens
+  kernels::NormKind norm = kernels::NormKind::kRmsNorm;
   double norm_eps = 1e-5;
+  bool norm_bias = false;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;  // biases on q, k, v (and o where the file has one)
+  bool attention_bias = false;   // biases on q, k, v (and o where the file has one)
+  double attention_scale = 0.0;  // of q . k; 0: 1 / sqrt(head_dim)
+  double clip_qkv = 0.0;         // q, k and v are clamped to [-clip, clip]; 0: they are not
+  QkNormScope qk_norm = QkNormScope::kNone;
+  kernels::Activation activation = kernels::Activation::kSiluMul;
   bool mlp_bias = false;
+  // Positions by ALiBi, the largest exponent of its slopes; nothing: by `rope`.
+  std::optional<double> alibi_bias_max;
   RopeConfig rope;
   std::string weight_type;  // the type most of the weights have: "Q4_1", "BF16"
 };

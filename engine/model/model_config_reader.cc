@@ -48,8 +48,9 @@ class Checker {
   absl::Status status_;
 };
 
-void CheckRope(const ModelConfig& config, Checker& check) {
+void CheckPositions(const ModelConfig& config, Checker& check) {
   const RopeConfig& rope = config.rope;
+  if (config.alibi_bias_max) return check.Range("alibi_bias_max", *config.alibi_bias_max, 0.0, 1e3);
   check.Range("rope theta", rope.theta, 1.0, 1e12);
   check.Range("rope dimensions", rope.rope_dim, 2, config.head_dim);
   if (rope.rope_dim % 2 != 0) {
@@ -100,7 +101,7 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
                absl::StrFormat("want a divisor of num_attention_heads %d, got %d",
                                config.num_attention_heads, config.num_key_value_heads));
   }
-  CheckRope(config, check);
+  CheckPositions(config, check);
   return check.status();
 }
 

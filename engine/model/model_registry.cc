@@ -2,7 +2,8 @@
 
 #include "absl/strings/str_format.h"
 
-#include "engine/model/llama.h"
+#include "engine/model/architectures/architecture.h"
+#include "engine/model/decoder.h"
 
 namespace quire::engine {
 
@@ -10,13 +11,13 @@ absl::StatusOr<std::unique_ptr<Model>> CreateModel(const ModelConfig& config,
                                                    const OpenedModel& files,
                                                    kernels::Backend& backend,
                                                    const StepLimits& limits) {
-  if (config.architecture == "llama") {
-    const TensorNaming naming = files.gguf ? TensorNaming::kGguf : TensorNaming::kHuggingFace;
-    return CreateLlama(config, *files.weights, naming, backend, limits);
+  const Architecture* architecture = FindArchitecture(config.architecture);
+  if (architecture == nullptr) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: architecture \"%s\" is not supported",
+                                                      files.path, config.architecture));
   }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s: architecture \"%s\" is not supported; supported: llama", files.path,
-                      config.architecture));
+  const TensorNames& names = files.gguf ? architecture->gguf_names : architecture->hf_names;
+  return CreateDecoder(config, *files.weights, names, backend, limits);
 }
 
 }  // namespace quire::engine

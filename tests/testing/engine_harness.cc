@@ -4,7 +4,8 @@
 
 #include "gtest/gtest.h"
 
-#include "engine/model/llama.h"
+#include "engine/model/architectures/architecture.h"
+#include "engine/model/decoder.h"
 #include "kernels/backend_registry.h"
 #include "tests/testing/fake_tokenizer.h"
 #include "tests/testing/in_memory_weights.h"
@@ -67,18 +68,18 @@ std::unique_ptr<EngineHarness> EngineHarness::TinyLlama(const HarnessOptions& op
                                                  .block_size = options.block_size,
                                                  .dtype = kernels::DType::kF16});
   const InMemoryWeights weights = MakeTinyLlama(shape);
-  parts.model = *engine::CreateLlama({.architecture = "llama",
-                                      .vocab_size = shape.vocab_size,
-                                      .hidden_size = shape.hidden_size,
-                                      .intermediate_size = shape.intermediate_size,
-                                      .num_hidden_layers = shape.num_hidden_layers,
-                                      .num_attention_heads = shape.num_attention_heads,
-                                      .num_key_value_heads = shape.num_key_value_heads,
-                                      .head_dim = shape.head_dim,
-                                      .max_position_embeddings = options.max_model_len,
-                                      .rope = {.rope_dim = shape.head_dim}},
-                                     weights, engine::TensorNaming::kHuggingFace, *parts.backend,
-                                     parts.limits);
+  parts.model =
+      *engine::CreateDecoder({.architecture = "llama",
+                              .vocab_size = shape.vocab_size,
+                              .hidden_size = shape.hidden_size,
+                              .intermediate_size = shape.intermediate_size,
+                              .num_hidden_layers = shape.num_hidden_layers,
+                              .num_attention_heads = shape.num_attention_heads,
+                              .num_key_value_heads = shape.num_key_value_heads,
+                              .head_dim = shape.head_dim,
+                              .max_position_embeddings = options.max_model_len,
+                              .rope = {.rope_dim = shape.head_dim}},
+                             weights, engine::kLlama.hf_names, *parts.backend, parts.limits);
   harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));
   return harness;
 }

@@ -29,12 +29,14 @@ std::vector<double> TensorValues(std::string_view name, int64_t size) {
 std::vector<float> Fill(std::string_view name, int64_t rows, int64_t cols) {
   std::vector<double> values = TensorValues(name, rows * cols);
   const bool matrix = rows > 1;
+  const bool norm =
+      name.find("norm") != std::string_view::npos || name.find("_ln") != std::string_view::npos;
   const double gain =
       static_cast<double>(static_cast<float>(2.5 / std::sqrt(static_cast<double>(cols))));
   std::vector<float> filled;
   filled.reserve(values.size());
   for (double value : values) {
-    if (name.find("norm") != std::string_view::npos) {
+    if (norm) {
       value = 1.0 + 0.25 * value;
     } else if (matrix && name.find("embed_tokens") == std::string_view::npos) {
       value *= gain;
@@ -64,6 +66,10 @@ void InMemoryWeights::Add(std::string name, std::vector<int64_t> shape, std::vec
                       .type = kernels::WeightType::kF32,
                       .shape = std::move(shape),
                       .bytes = std::as_bytes(std::span(storage_.back()))});
+}
+
+void InMemoryWeights::AddRandom(const std::string& name, const std::vector<int64_t>& shape) {
+  Add(name, shape, Fill(name, shape.size() == 1 ? 1 : shape.front(), shape.back()));
 }
 
 const engine::TensorInfo* InMemoryWeights::Find(std::string_view name) const {

@@ -14,6 +14,9 @@ namespace quire::testing {
 class InMemoryWeights final : public engine::WeightMap {
  public:
   void Add(std::string name, std::vector<int64_t> shape, std::vector<float> values);
+  // [size] or [rows, cols], by the rule of tests/engine/model/make_goldens.py: values are a
+  // function of (name, index) alone.
+  void AddRandom(const std::string& name, const std::vector<int64_t>& shape);
 
   const std::vector<engine::TensorInfo>& tensors() const override { return tensors_; }
   const engine::TensorInfo* Find(std::string_view name) const override;
@@ -24,8 +27,7 @@ class InMemoryWeights final : public engine::WeightMap {
   std::vector<engine::TensorInfo> tensors_;
 };
 
-// The tensors of a randomly initialised Llama by the rule of tests/engine/model/make_goldens.py:
-// values are a function of (name, index) alone.
+// The tensors of a Llama by the same rule.
 struct TinyLlamaShape {
   int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers;
   int64_t num_attention_heads, num_key_value_heads, head_dim;

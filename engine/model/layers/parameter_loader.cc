@@ -5,16 +5,28 @@
 #include "base/status_macros.h"
 
 namespace quire::engine {
+namespace {
+
+std::vector<RowRange> RangesOf(const NamedRows& part) {
+  return part.ranges.empty() ? std::vector<RowRange>{{0, part.rows}} : part.ranges;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix(
-    const std::vector<NamedMatrix>& parts, int64_t cols) {
+    const std::vector<NamedRows>& parts, int64_t cols) {
   std::vector<kernels::WeightView> views;
   int64_t file_bytes = 0;
-  for (const NamedMatrix& part : parts) {
+  for (const NamedRows& part : parts) {
     ASSIGN_OR_RETURN(kernels::WeightView view, weights_.Matrix(part.name, part.rows, cols));
     num_parameters_ += view.rows * view.cols;
     file_bytes += std::ssize(view.bytes);
-    views.push_back(view);
+    const size_t row_bytes = view.bytes.size() / static_cast<size_t>(view.rows);
+    for (const RowRange& range : RangesOf(part)) {
+      const auto begin = static_cast<size_t>(range.begin), end = static_cast<size_t>(range.end);
+      views.push_back({view.type, range.end - range.begin, view.cols,
+                       view.bytes.subspan(begin * row_bytes, (end - begin) * row_bytes)});
+    }
   }
   ASSIGN_OR_RETURN(std::unique_ptr<kernels::PreparedWeight> prepared,
                    backend_.PrepareWeight(views));
@@ -26,11 +38,13 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix
   return prepared;
 }
 
-absl::StatusOr<Parameter> ParameterLoader::Vector(const std::vector<NamedVector>& parts) {
+absl::StatusOr<Parameter> ParameterLoader::Vector(const std::vector<NamedRows>& parts) {
   std::vector<float> values;
-  for (const NamedVector& part : parts) {
-    ASSIGN_OR_RETURN(const std::vector<float> piece, weights_.Vector(part.name, part.size));
-    values.insert(values.end(), piece.begin(), piece.end());
+  for (const NamedRows& part : parts) {
+    ASSIGN_OR_RETURN(const std::vector<float> piece, weights_.Vector(part.name, part.rows));
+    for (const RowRange& range : RangesOf(part)) {
+      values.insert(values.end(), piece.begin() + range.begin, piece.begin() + range.end);
+    }
   }
   num_parameters_ += static_cast<int64_t>(values.size());
   return Upload(values);

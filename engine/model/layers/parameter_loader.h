@@ -12,14 +12,15 @@
 
 namespace quire::engine {
 
-struct NamedMatrix {
-  std::string name;
-  int64_t rows = 0;
+struct RowRange {
+  int64_t begin = 0, end = 0;
 };
 
-struct NamedVector {
+// A matrix by its rows, or a vector by its elements.
+struct NamedRows {
   std::string name;
-  int64_t size = 0;
+  int64_t rows = 0;                   // that it has
+  std::vector<RowRange> ranges = {};  // that are wanted, in this order; empty: all
 };
 
 // A vector in device memory and its view.
@@ -36,9 +37,9 @@ class ParameterLoader {
 
   // The parts stacked by rows, all with `cols` columns; their file pages are dropped once repacked.
   absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> Matrix(
-      const std::vector<NamedMatrix>& parts, int64_t cols);
+      const std::vector<NamedRows>& parts, int64_t cols);
   // The parts one after another, as f32.
-  absl::StatusOr<Parameter> Vector(const std::vector<NamedVector>& parts);
+  absl::StatusOr<Parameter> Vector(const std::vector<NamedRows>& parts);
   absl::StatusOr<Parameter> Upload(const std::vector<float>& values);
 
   bool Has(const std::string& name) const { return weights_.Find(name) != nullptr; }

@@ -16,18 +16,19 @@
 #include "kernels/backend_registry.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulator/emulated_device.h"
-#include "tests/engine/model/llama_goldens.h"
+#include "tests/engine/model/golden_models.h"
 
 namespace quire::engine {
 namespace {
 
 using kernels::cuda::emulator::ThreadOrder;
 
-using testing::GoldenLlama;
-using testing::GoldenLlamaRunner;
+using testing::GoldenModel;
+using testing::GoldenRunner;
 using testing::Logits;
 using testing::ModelRunner;
 using testing::ReadGoldenLlamas;
+using testing::ReadGoldenModels;
 
 std::unique_ptr<kernels::Backend> CudaOnEmulator(ThreadOrder order,
                                                  kernels::DType dtype = kernels::DType::kF32) {
@@ -41,9 +42,9 @@ std::unique_ptr<kernels::Backend> CudaOnEmulator(ThreadOrder order,
 
 // The tokens taken greedily after the first `prompt` of the golden ones, as many as there are in
 // all, the prompt in chunks; with `other`, beside a second sequence that decodes in the same steps.
-std::vector<int32_t> Generate(const GoldenLlama& golden, std::unique_ptr<kernels::Backend> backend,
+std::vector<int32_t> Generate(const GoldenModel& golden, std::unique_ptr<kernels::Backend> backend,
                               int64_t prompt, int64_t chunk, const std::vector<int32_t>* other) {
-  GoldenLlamaRunner runner(golden, std::move(backend));
+  GoldenRunner runner(golden, std::move(backend));
   std::vector<int32_t> ids = golden.ids;
   const auto size = static_cast<int64_t>(ids.size());
   int64_t other_position = 0;
@@ -66,20 +67,19 @@ std::vector<int32_t> Generate(const GoldenLlama& golden, std::unique_ptr<kernels
   return {ids.begin() + prompt, ids.end()};
 }
 
-TEST(LlamaCudaTest, LogitsAgreeWithTransformersWholeAndInChunks) {
-  for (const GoldenLlama& golden : ReadGoldenLlamas()) {
+TEST(DecoderCudaTest, LogitsAgreeWithTheReferenceWholeAndInChunks) {
+  for (const GoldenModel& golden : ReadGoldenModels()) {
     SCOPED_TRACE(golden.name);
     const Logits whole =
-        GoldenLlamaRunner(golden, CudaOnEmulator(ThreadOrder::kForward))->Prefill(golden.ids);
+        GoldenRunner(golden, CudaOnEmulator(ThreadOrder::kForward))->Prefill(golden.ids);
     testing::ExpectAgreement(golden.name, golden, whole);
-    EXPECT_EQ(
-        GoldenLlamaRunner(golden, CudaOnEmulator(ThreadOrder::kRandom))->Prefill(golden.ids, 7),
-        whole);
+    EXPECT_EQ(GoldenRunner(golden, CudaOnEmulator(ThreadOrder::kRandom))->Prefill(golden.ids, 7),
+              whole);
   }
 }
 
-TEST(LlamaCudaTest, TakesTheTokensOfTheCpuBackendAloneChunkedAndBatched) {
-  for (const GoldenLlama& golden : ReadGoldenLlamas()) {
+TEST(DecoderCudaTest, TakesTheTokensOfTheCpuBackendAloneChunkedAndBatched) {
+  for (const GoldenModel& golden : ReadGoldenLlamas()) {
     if (golden.name != "gqa_untied") continue;  // one of them takes a second or two
     SCOPED_TRACE(golden.name);
     constexpr int64_t kPrompt = 37;
@@ -107,14 +107,14 @@ double RootMeanSquare(const Logits& x) {
 }
 
 // Head sizes that attention on tensor cores has kernels for.
-TEST(LlamaCudaTest, InHalfPrecisionIsAsFarOffAsItsRoundingsAreAndTheSameBesideAnother) {
-  for (const GoldenLlama& golden : ReadGoldenLlamas()) {
+TEST(DecoderCudaTest, InHalfPrecisionIsAsFarOffAsItsRoundingsAreAndTheSameBesideAnother) {
+  for (const GoldenModel& golden : ReadGoldenLlamas()) {
     if (golden.name != "wide_heads" && golden.name != "head_dim_256") continue;
     for (const kernels::DType dtype : {kernels::DType::kF16, kernels::DType::kBF16}) {
       SCOPED_TRACE(golden.name);
       SCOPED_TRACE(Name(dtype));
       const auto backend = [&] { return CudaOnEmulator(ThreadOrder::kRandom, dtype); };
-      const Logits alone = GoldenLlamaRunner(golden, backend())->Prefill(golden.ids);
+      const Logits alone = GoldenRunner(golden, backend())->Prefill(golden.ids);
       ASSERT_EQ(alone.size(), golden.logits.size());
       Logits error = alone;
       for (size_t i = 0; i < error.size(); ++i) error[i] -= golden.logits[i];
@@ -131,7 +131,7 @@ TEST(LlamaCudaTest, InHalfPrecisionIsAsFarOffAsItsRoundingsAreAndTheSameBesideAn
 
       const std::vector<int32_t> other(golden.ids.rbegin(), golden.ids.rbegin() + 40);
       Logits beside =
-          GoldenLlamaRunner(golden, backend())
+          GoldenRunner(golden, backend())
               ->Step({{.tokens = &golden.ids,
                        .begin = 0,
                        .count = static_cast<int64_t>(golden.ids.size()),

@@ -1,4 +1,4 @@
-#include "engine/model/llama.h"
+#include "engine/model/decoder.h"
 
 #include <cmath>
 #include <memory>
@@ -9,52 +9,46 @@
 
 #include "engine/model/rope_table.h"
 #include "kernels/backend_registry.h"
-#include "tests/engine/model/llama_goldens.h"
+#include "tests/engine/model/golden_models.h"
 
 namespace quire::engine {
 namespace {
 
-using testing::GoldenLlama;
-using testing::GoldenLlamaRunner;
+using testing::GoldenModel;
+using testing::GoldenRunner;
 using testing::Logits;
 using testing::ModelRunner;
-using testing::ReadGoldenLlamas;
+using testing::ReadGoldenModels;
 
 std::unique_ptr<kernels::Backend> Cpu(const kernels::BackendOptions& options = {.name = "cpu",
                                                                                 .num_threads = 2}) {
   return *kernels::CreateBackend(options);
 }
 
-class LlamaGoldenTest : public ::testing::TestWithParam<bool> {};
-
-TEST_P(LlamaGoldenTest, LogitsAndArgmaxAgreeWithTransformers) {
-  for (const GoldenLlama& golden : ReadGoldenLlamas()) {
+TEST(DecoderTest, LogitsAndArgmaxAgreeWithTheReference) {
+  for (const GoldenModel& golden : ReadGoldenModels()) {
     SCOPED_TRACE(golden.name);
-    testing::ExpectAgreement(golden.name, golden,
-                             GoldenLlamaRunner(golden, Cpu(), GetParam())->Prefill(golden.ids));
+    testing::ExpectAgreement(golden.name, golden, GoldenRunner(golden, Cpu())->Prefill(golden.ids));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Naming, LlamaGoldenTest, ::testing::Values(false, true),
-                         [](const auto& naming) { return naming.param ? "Gguf" : "HuggingFace"; });
-
-TEST(LlamaTest, ChunksGiveTheBitsOfTheWholePrompt) {
-  for (const GoldenLlama& golden : ReadGoldenLlamas()) {
+TEST(DecoderTest, ChunksGiveTheBitsOfTheWholePrompt) {
+  for (const GoldenModel& golden : ReadGoldenModels()) {
     SCOPED_TRACE(golden.name);
-    const Logits whole = GoldenLlamaRunner(golden, Cpu())->Prefill(golden.ids);
+    const Logits whole = GoldenRunner(golden, Cpu())->Prefill(golden.ids);
     for (const int64_t chunk : {1, 7, 64}) {
-      EXPECT_EQ(GoldenLlamaRunner(golden, Cpu())->Prefill(golden.ids, chunk), whole)
+      EXPECT_EQ(GoldenRunner(golden, Cpu())->Prefill(golden.ids, chunk), whole)
           << "chunks of " << chunk;
     }
   }
 }
 
-TEST(LlamaTest, ASequenceAmongOthersGivesTheBitsOfItAlone) {
-  for (const GoldenLlama& golden : ReadGoldenLlamas()) {
+TEST(DecoderTest, ASequenceAmongOthersGivesTheBitsOfItAlone) {
+  for (const GoldenModel& golden : ReadGoldenModels()) {
     SCOPED_TRACE(golden.name);
-    const Logits alone = GoldenLlamaRunner(golden, Cpu())->Prefill(golden.ids);
+    const Logits alone = GoldenRunner(golden, Cpu())->Prefill(golden.ids);
     const std::vector<int32_t> other(golden.ids.rbegin(), golden.ids.rend());
-    GoldenLlamaRunner runner(golden, Cpu());
+    GoldenRunner runner(golden, Cpu());
     // Two prefills of different progress and a decode share the steps.
     runner->Step({{.tokens = &other, .begin = 0, .count = 33, .blocks = {1, 3, 5}}});
     const Logits first = runner->Step(
@@ -71,46 +65,44 @@ TEST(LlamaTest, ASequenceAmongOthersGivesTheBitsOfItAlone) {
   }
 }
 
-TEST(LlamaTest, ThreadsAndIsaPathsGiveTheSameBits) {
-  const GoldenLlama golden = ReadGoldenLlamas().front();
-  const Logits expected = GoldenLlamaRunner(golden, Cpu())->Prefill(golden.ids);
+TEST(DecoderTest, ThreadsAndIsaPathsGiveTheSameBits) {
+  const GoldenModel golden = ReadGoldenModels().front();
+  const Logits expected = GoldenRunner(golden, Cpu())->Prefill(golden.ids);
   int paths = 0;
   for (const char* isa : {"portable", "avx2", "avx512", "amx"}) {
     for (const int threads : {1, 3}) {
       const kernels::BackendOptions options{.name = "cpu", .cpu_isa = isa, .num_threads = threads};
       if (!kernels::CreateBackend(options).ok()) continue;
       ++paths;
-      EXPECT_EQ(GoldenLlamaRunner(golden, Cpu(options))->Prefill(golden.ids), expected)
+      EXPECT_EQ(GoldenRunner(golden, Cpu(options))->Prefill(golden.ids), expected)
           << isa << " " << threads;
     }
   }
   EXPECT_GE(paths, 2) << "the portable path is on every machine";
 }
 
-TEST(LlamaTest, WeightBytesCountWhatStaysMappedToo) {
-  const GoldenLlama golden = ReadGoldenLlamas().front();
-  const testing::InMemoryWeights weights = testing::MakeTinyLlama(golden.shape);
+TEST(DecoderTest, WeightBytesCountWhatStaysMappedToo) {
+  const GoldenModel golden = ReadGoldenModels().front();
   for (const bool pack : {true, false}) {
     const auto backend = *kernels::CreateBackend({.name = "cpu", .pack_weights = pack});
-    const auto model = CreateLlama(golden.config, weights, TensorNaming::kHuggingFace, *backend,
-                                   {.max_tokens = 8,
-                                    .max_seqs = 1,
-                                    .max_logit_rows = 1,
-                                    .max_model_len = 32,
-                                    .block_size = 16});
+    const auto model = CreateDecoder(golden.config, *golden.weights, golden.names, *backend,
+                                     {.max_tokens = 8,
+                                      .max_seqs = 1,
+                                      .max_logit_rows = 1,
+                                      .max_model_len = 32,
+                                      .block_size = 16});
     ASSERT_TRUE(model.ok()) << model.status();
     EXPECT_GE((*model)->weight_bytes(), 4 * (*model)->num_parameters())
         << (pack ? "packed" : "mapped");
   }
 }
 
-TEST(LlamaTest, NamesTheTensorThatIsMissing) {
-  GoldenLlama golden = ReadGoldenLlamas().front();
+TEST(DecoderTest, NamesTheTensorThatIsMissing) {
+  GoldenModel golden = ReadGoldenModels().front();
   golden.config.num_hidden_layers += 1;
   const auto backend = *kernels::CreateBackend({.name = "cpu"});
-  const testing::InMemoryWeights weights = testing::MakeTinyLlama(golden.shape);
-  const auto model = CreateLlama(
-      golden.config, weights, TensorNaming::kHuggingFace, *backend,
+  const auto model = CreateDecoder(
+      golden.config, *golden.weights, golden.names, *backend,
       {.max_tokens = 8, .max_seqs = 1, .max_logit_rows = 1, .max_model_len = 32, .block_size = 16});
   EXPECT_EQ(model.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(model.status().message()),

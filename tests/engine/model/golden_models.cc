@@ -1,80 +1,86 @@
-#include "tests/engine/model/llama_goldens.h"
+#include "tests/engine/model/golden_models.h"
 
+#include <iterator>
 #include <utility>
 
 #include "base/json.h"
-#include "engine/model/llama.h"
+#include "engine/model/architectures/architecture.h"
+#include "engine/model/decoder.h"
+#include "engine/model/model_config_reader.h"
 #include "tests/testing/test_data.h"
 
 namespace quire::testing {
 namespace {
 
-using engine::ModelConfig;
-using engine::RopeConfig;
-using engine::RopeScaling;
+using nlohmann::json;
 
-RopeConfig ReadRope(const nlohmann::json& config) {
-  RopeConfig rope{.theta = config.at("rope_theta"), .rope_dim = config.at("head_dim")};
-  if (config.contains("rope_scaling")) {
-    const nlohmann::json& scaling = config.at("rope_scaling");
-    rope.factor = scaling.at("factor");
-    rope.scaling = RopeScaling::kLinear;
-    if (scaling.at("rope_type") == "llama3") {
-      rope.scaling = RopeScaling::kLlama3;
-      rope.low_freq_factor = scaling.at("low_freq_factor");
-      rope.high_freq_factor = scaling.at("high_freq_factor");
-      rope.original_max_position_embeddings = scaling.at("original_max_position_embeddings");
-    }
-  }
-  return rope;
+json ReadCases(const char* name) {
+  const std::string path = TestSourcePath(std::string("engine/model/testdata/") + name);
+  json file = *base::ParseJson(ReadFile(path), path);
+  return std::move(file.at("cases"));
 }
 
-std::unique_ptr<engine::Model> MakeModel(ModelConfig config, const InMemoryWeights& weights,
-                                         bool gguf_naming, kernels::Backend& backend) {
-  config.rope.layout =
-      gguf_naming ? kernels::RopeLayout::kInterleaved : kernels::RopeLayout::kHalfSplit;
-  const auto naming =
-      gguf_naming ? engine::TensorNaming::kGguf : engine::TensorNaming::kHuggingFace;
-  return *engine::CreateLlama(config, weights, naming, backend, ModelRunner::kLimits);
+GoldenModel ReadGolden(const json& entry, InMemoryWeights weights) {
+  const std::string name = entry.at("name");
+  absl::StatusOr<engine::ModelConfig> config =
+      engine::ReadHfModelConfig(entry.at("config"), name, weights);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return {ReadGoldenLogits(entry), name, *config,
+          std::make_shared<const InMemoryWeights>(std::move(weights)),
+          engine::FindArchitecture(config->architecture)->hf_names};
+}
+
+TinyLlamaShape ShapeOf(const json& config) {
+  return {.vocab_size = config.at("vocab_size"),
+          .hidden_size = config.at("hidden_size"),
+          .intermediate_size = config.at("intermediate_size"),
+          .num_hidden_layers = config.at("num_hidden_layers"),
+          .num_attention_heads = config.at("num_attention_heads"),
+          .num_key_value_heads = config.at("num_key_value_heads"),
+          .head_dim = config.at("head_dim"),
+          .tie_word_embeddings = config.at("tie_word_embeddings"),
+          .attention_bias = config.at("attention_bias"),
+          .mlp_bias = config.at("mlp_bias")};
 }
 
 }  // namespace
 
-std::vector<GoldenLlama> ReadGoldenLlamas() {
-  const std::string path = TestSourcePath("engine/model/testdata/llama_goldens.json");
-  const nlohmann::json file = *base::ParseJson(ReadFile(path), path);
-  std::vector<GoldenLlama> cases;
-  for (const nlohmann::json& entry : file.at("cases")) {
-    const nlohmann::json& config = entry.at("config");
-    GoldenLlama golden{ReadGoldenLogits(entry), entry.at("name")};
-    golden.config = {.architecture = "llama",
-                     .vocab_size = config.at("vocab_size"),
-                     .hidden_size = config.at("hidden_size"),
-                     .intermediate_size = config.at("intermediate_size"),
-                     .num_hidden_layers = config.at("num_hidden_layers"),
-                     .num_attention_heads = config.at("num_attention_heads"),
-                     .num_key_value_heads = config.at("num_key_value_heads"),
-                     .head_dim = config.at("head_dim"),
-                     .max_position_embeddings = config.at("max_position_embeddings"),
-                     .norm_eps = config.at("rms_norm_eps"),
-                     .tie_word_embeddings = config.at("tie_word_embeddings"),
-                     .attention_bias = config.at("attention_bias"),
-                     .mlp_bias = config.at("mlp_bias"),
-                     .rope = ReadRope(config)};
-    const ModelConfig& c = golden.config;
-    golden.shape = {c.vocab_size,        c.hidden_size,         c.intermediate_size,
-                    c.num_hidden_layers, c.num_attention_heads, c.num_key_value_heads,
-                    c.head_dim,          c.tie_word_embeddings, c.attention_bias,
-                    c.mlp_bias};
-    cases.push_back(std::move(golden));
+std::vector<GoldenModel> ReadGoldenLlamas(bool gguf_naming) {
+  std::vector<GoldenModel> goldens;
+  for (const json& entry : ReadCases("llama_goldens.json")) {
+    GoldenModel golden = ReadGolden(entry, MakeTinyLlama(ShapeOf(entry.at("config")), gguf_naming));
+    if (gguf_naming) {
+      golden.name += "_gguf";
+      golden.names = engine::kLlama.gguf_names;
+      golden.config.rope.layout = kernels::RopeLayout::kInterleaved;
+    }
+    goldens.push_back(std::move(golden));
   }
-  return cases;
+  return goldens;
 }
 
-GoldenLlamaRunner::GoldenLlamaRunner(const GoldenLlama& golden,
-                                     std::unique_ptr<kernels::Backend> backend, bool gguf_naming)
+std::vector<GoldenModel> ReadGoldenFamilies() {
+  std::vector<GoldenModel> goldens;
+  for (const json& entry : ReadCases("family_goldens.json")) {
+    InMemoryWeights weights;
+    for (const auto& [name, shape] : entry.at("tensors").items()) weights.AddRandom(name, shape);
+    goldens.push_back(ReadGolden(entry, std::move(weights)));
+  }
+  return goldens;
+}
+
+std::vector<GoldenModel> ReadGoldenModels() {
+  std::vector<GoldenModel> goldens = ReadGoldenLlamas();
+  for (std::vector<GoldenModel> more : {ReadGoldenLlamas(true), ReadGoldenFamilies()}) {
+    std::ranges::move(more, std::back_inserter(goldens));
+  }
+  return goldens;
+}
+
+GoldenRunner::GoldenRunner(const GoldenModel& golden, std::unique_ptr<kernels::Backend> backend)
     : backend_(std::move(backend)),
-      weights_(MakeTinyLlama(golden.shape, gguf_naming)),
-      runner_(MakeModel(golden.config, weights_, gguf_naming, *backend_), *backend_) {}
+      runner_(*engine::CreateDecoder(golden.config, *golden.weights, golden.names, *backend_,
+                                     ModelRunner::kLimits),
+              *backend_) {}
 
 }  // namespace quire::testing

@@ -1,12 +1,14 @@
 #pragma once
 
-// The saved logits of tiny Llamas, by transformers in float64: testdata/llama_goldens.json.
+// Randomly initialised tiny models and their saved logits: testdata/llama_goldens.json, by
+// transformers in float64, and testdata/family_goldens.json (make_family_goldens.py).
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/model/model_config.h"
+#include "engine/model/tensor_names.h"
 #include "kernels/backend.h"
 #include "tests/engine/model/golden_logits.h"
 #include "tests/engine/model/model_runner.h"
@@ -14,25 +16,29 @@
 
 namespace quire::testing {
 
-struct GoldenLlama : GoldenLogits {
+struct GoldenModel : GoldenLogits {
   std::string name;
   engine::ModelConfig config;
-  TinyLlamaShape shape;
+  std::shared_ptr<const InMemoryWeights> weights;
+  engine::TensorNames names;
 };
 
-std::vector<GoldenLlama> ReadGoldenLlamas();
+// Named as Hugging Face does, or as GGUF does with interleaved rotary positions.
+std::vector<GoldenModel> ReadGoldenLlamas(bool gguf_naming = false);
+// MPT.
+std::vector<GoldenModel> ReadGoldenFamilies();
+// All of them.
+std::vector<GoldenModel> ReadGoldenModels();
 
-// One of them, with its weights, on a backend of its own.
-class GoldenLlamaRunner {
+// One of them on a backend of its own.
+class GoldenRunner {
  public:
-  GoldenLlamaRunner(const GoldenLlama& golden, std::unique_ptr<kernels::Backend> backend,
-                    bool gguf_naming = false);
+  GoldenRunner(const GoldenModel& golden, std::unique_ptr<kernels::Backend> backend);
 
   ModelRunner* operator->() { return &runner_; }
 
  private:
   std::unique_ptr<kernels::Backend> backend_;
-  InMemoryWeights weights_;
   ModelRunner runner_;
 };
 

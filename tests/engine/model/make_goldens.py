@@ -60,7 +60,7 @@ def tensor_values(name: str, size: int) -> numpy.ndarray:
 def fill(name: str, shape) -> torch.Tensor:
     """As MakeTinyLlama: norms around 1, matrices of about unit gain, rounded to float32."""
     values = tensor_values(name, math.prod(shape))
-    if "norm" in name:
+    if "norm" in name or "_ln" in name:
         values = 1.0 + 0.25 * values
     elif len(shape) == 2 and "embed_tokens" not in name:
         values = values * numpy.float64(numpy.float32(2.5 / math.sqrt(shape[1])))

@@ -359,7 +359,7 @@ struct HfRefusal {
 
 const HfRefusal kHfRefusals[] = {
     {"NoArchitecture", R"({"architectures": null})", "architectures",
-     "LlamaForCausalLM, MistralForCausalLM, got nothing"},
+     "LlamaForCausalLM, MistralForCausalLM, MPTForCausalLM, MptForCausalLM, got nothing"},
     {"OtherArchitecture", R"({"architectures": ["GPT2LMHeadModel"]})", "architectures",
      "GPT2LMHeadModel"},
     {"ArchitectureIsANumber", R"({"architectures": [3]})", "architectures", "got [3]"},

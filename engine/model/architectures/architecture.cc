@@ -1,0 +1,26 @@
+#include "engine/model/architectures/architecture.h"
+
+#include <algorithm>
+#include <array>
+
+namespace quire::engine {
+
+std::span<const Architecture* const> Architectures() {
+  static constexpr std::array kAll = {&kLlama, &kMpt};
+  return kAll;
+}
+
+const Architecture* FindArchitecture(std::string_view name) {
+  const auto all = Architectures();
+  const auto found = std::ranges::find(all, name, &Architecture::name);
+  return found == all.end() ? nullptr : *found;
+}
+
+const Architecture* FindArchitectureOfHfClass(std::string_view hf_class) {
+  for (const Architecture* architecture : Architectures()) {
+    if (std::ranges::count(architecture->hf_classes, hf_class) != 0) return architecture;
+  }
+  return nullptr;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,36 @@
+#pragma once
+
+// What an architecture adds to the one decoder: how its config.json reads and how its tensors are
+// named.
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+#include "engine/model/hf_fields.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_names.h"
+
+namespace quire::engine {
+
+struct Architecture {
+  std::string_view name;                         // ModelConfig::architecture
+  std::span<const std::string_view> hf_classes;  // "architectures" of config.json
+  // Fills in all but architecture, name and weight_type; InvalidArgument for what is not honoured.
+  absl::Status (*read_hf)(const HfFields& fields, std::string_view hf_class,
+                          ModelConfig& config) = nullptr;
+  TensorNames hf_names;
+  TensorNames gguf_names;  // without an embedding: not read from GGUF
+};
+
+extern const Architecture kLlama, kMpt;
+
+std::span<const Architecture* const> Architectures();
+
+// Null when there is none of that name, or of that class of transformers.
+const Architecture* FindArchitecture(std::string_view name);
+const Architecture* FindArchitectureOfHfClass(std::string_view hf_class);
+
+}  // namespace quire::engine

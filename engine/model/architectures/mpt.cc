@@ -1,0 +1,119 @@
+// MPT (MosaicML, llm-foundry): LayerNorm, ALiBi, exact GELU; heads of their own keys, or grouped.
+// What its config says is taken as llm-foundry takes it; transformers' class ignores alibi_bias_max
+// and refuses grouped keys.
+
+#include <array>
+
+#include "nlohmann/json.hpp"
+
+#include "base/status_macros.h"
+#include "engine/model/architectures/architecture.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr std::array<std::string_view, 2> kClasses = {"MPTForCausalLM", "MptForCausalLM"};
+
+absl::Status ReadHeads(const HfFields& attention, ModelConfig& config) {
+  const int64_t heads = config.num_attention_heads;
+  std::string type;
+  RETURN_IF_ERROR(attention.String("attn_type", "multihead_attention", type));
+  if (type == "multihead_attention") {
+    config.num_key_value_heads = heads;
+  } else if (type == "multiquery_attention") {
+    config.num_key_value_heads = 1;
+  } else if (type == "grouped_query_attention") {
+    RETURN_IF_ERROR(attention.Int("kv_n_heads", std::nullopt, config.num_key_value_heads));
+  } else {
+    return attention.Wrong("attn_type",
+                           "multihead_attention, multiquery_attention or grouped_query_attention");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadAttention(const HfFields& attention, ModelConfig& config) {
+  RETURN_IF_ERROR(ReadHeads(attention, config));
+  bool alibi = false, qk_ln = false;
+  RETURN_IF_ERROR(attention.Bool("alibi", false, alibi));
+  if (!alibi) return attention.Wrong("alibi", "true: learned positions are not supported");
+  double bias_max = 8.0;
+  RETURN_IF_ERROR(attention.Float("alibi_bias_max", bias_max, bias_max));
+  config.alibi_bias_max = bias_max;
+  RETURN_IF_ERROR(attention.Float("clip_qkv", 0.0, config.clip_qkv));
+  RETURN_IF_ERROR(attention.Float("softmax_scale", 0.0, config.attention_scale));
+  RETURN_IF_ERROR(attention.Bool("qk_ln", false, qk_ln));
+  if (qk_ln) {
+    if (config.attention_bias) return attention.Wrong("qk_ln", "false in a model with biases");
+    config.qk_norm = QkNormScope::kToken;
+  }
+  int64_t window = -1;
+  RETURN_IF_ERROR(attention.Int("sliding_window_size", -1, window));
+  if (window != -1) return attention.Wrong("sliding_window_size", "-1");
+  return attention.WantFalse({"prefix_lm", "qk_gn", "rope", "attn_uses_sequence_id"});
+}
+
+absl::Status ReadMpt(const HfFields& fields, std::string_view, ModelConfig& config) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
+  RETURN_IF_ERROR(fields.Int("d_model", std::nullopt, config.hidden_size));
+  RETURN_IF_ERROR(fields.Int("n_layers", std::nullopt, config.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("n_heads", std::nullopt, config.num_attention_heads));
+  RETURN_IF_ERROR(fields.Int("max_seq_len", 2048, config.max_position_embeddings));
+  const int64_t heads = config.num_attention_heads;
+  if (heads <= 0 || config.hidden_size % heads != 0) {
+    return fields.Wrong("n_heads", "a divisor of d_model");
+  }
+  config.head_dim = config.hidden_size / heads;
+  int64_t ratio = 0;
+  RETURN_IF_ERROR(fields.Int("expansion_ratio", 4, ratio));
+  if (ratio < 1 || ratio > 1024) return fields.Wrong("expansion_ratio", "1 to 1024");
+  config.intermediate_size = config.hidden_size * ratio;
+
+  std::string norm;
+  RETURN_IF_ERROR(fields.String("norm_type", "low_precision_layernorm", norm));
+  if (norm != "low_precision_layernorm" && norm != "layernorm") {
+    return fields.Wrong("norm_type", "layernorm or low_precision_layernorm");
+  }
+  config.norm = kernels::NormKind::kLayerNorm;
+  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
+  bool no_bias = true;
+  RETURN_IF_ERROR(fields.Bool("no_bias", true, no_bias));
+  config.norm_bias = config.attention_bias = config.mlp_bias = !no_bias;
+  config.activation = kernels::Activation::kGelu;
+  config.rope = {.layout = kernels::RopeLayout::kNone};
+  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, config.tie_word_embeddings));
+  RETURN_IF_ERROR(fields.WantNull({"logit_scale"}));
+  if (const nlohmann::json* ffn = fields.Find("ffn_config")) {
+    const HfFields ffn_fields(*ffn, fields.where() + ": ffn_config");
+    std::string type;
+    RETURN_IF_ERROR(ffn_fields.String("ffn_type", "mptmlp", type));
+    if (type != "mptmlp") return ffn_fields.Wrong("ffn_type", "mptmlp");
+    RETURN_IF_ERROR(ffn_fields.WantNull({"ffn_act_fn", "ffn_hidden_size"}));
+  }
+  const nlohmann::json* attention = fields.Find("attn_config");
+  if (attention == nullptr || !attention->is_object()) {
+    return fields.Wrong("attn_config", "an object");
+  }
+  return ReadAttention(HfFields(*attention, fields.where() + ": attn_config"), config);
+}
+
+}  // namespace
+
+const Architecture kMpt = {
+    .name = "mpt",
+    .hf_classes = kClasses,
+    .read_hf = ReadMpt,
+    .hf_names = {.embedding = "transformer.wte",
+                 .final_norm = "transformer.norm_f",
+                 .head = "lm_head",
+                 .layer_prefix = "transformer.blocks.",
+                 .attention_norm = "norm_1",
+                 .qkv = "attn.Wqkv",
+                 .q_norm = "attn.q_ln",
+                 .k_norm = "attn.k_ln",
+                 .o = "attn.out_proj",
+                 .mlp_norm = "norm_2",
+                 .up = "ffn.up_proj",
+                 .down = "ffn.down_proj"},
+};
+
+}  // namespace quire::engine

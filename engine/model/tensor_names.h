@@ -1,0 +1,30 @@
+#pragma once
+
+// How an architecture's files name the tensors of a decoder.
+
+namespace quire::engine {
+
+// The rows of a fused projection of queries, keys and values.
+enum class QkvLayout {
+  kStacked,  // Q of all heads, then K, then V
+  kGrouped,  // for each KV head: its query heads, its keys, its values
+};
+
+// Without ".weight" and ".bias", which follow. Null: these models have no such tensor.
+struct TensorNames {
+  const char* embedding = nullptr;
+  const char* embedding_norm = nullptr;
+  const char* final_norm = nullptr;
+  const char* head = nullptr;          // looked for unless it is tied to the embedding
+  const char* layer_prefix = nullptr;  // of those below, before the layer's number and a dot
+  const char* attention_norm = nullptr;
+  const char *q = nullptr, *k = nullptr, *v = nullptr;
+  const char* qkv = nullptr;  // instead of the three
+  QkvLayout qkv_layout = QkvLayout::kStacked;
+  const char *q_norm = nullptr, *k_norm = nullptr;
+  const char* o = nullptr;
+  const char* mlp_norm = nullptr;
+  const char *gate = nullptr, *up = nullptr, *down = nullptr;  // gate where the MLP is gated
+};
+
+}  // namespace quire::engine
