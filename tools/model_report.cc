@@ -126,14 +126,18 @@ class Lines {
   std::string text_;
 };
 
-std::string RopeText(const engine::RopeConfig& rope) {
+std::string PositionsText(const engine::ModelConfig& config) {
+  if (config.alibi_bias_max) {
+    return absl::StrFormat("ALiBi, largest exponent %g", *config.alibi_bias_max);
+  }
+  const engine::RopeConfig& rope = config.rope;
   std::string scaling = "no scaling";
   if (rope.scaling == engine::RopeScaling::kLinear)
     scaling = absl::StrFormat("linear scaling by %g", rope.factor);
   if (rope.scaling == engine::RopeScaling::kLlama3)
     scaling = absl::StrFormat("llama3 scaling by %g", rope.factor);
   if (!rope.frequency_divisors.empty()) scaling = "frequencies scaled by the file";
-  return absl::StrFormat("theta %g, %d dimensions, %s", rope.theta, rope.rope_dim, scaling);
+  return absl::StrFormat("RoPE, theta %g, %d dimensions, %s", rope.theta, rope.rope_dim, scaling);
 }
 
 void AddModel(const ModelReport& report, Lines& lines) {
@@ -143,7 +147,7 @@ void AddModel(const ModelReport& report, Lines& lines) {
             absl::StrFormat("%d, feed-forward %d", config.hidden_size, config.intermediate_size));
   lines.Add("attention", absl::StrFormat("%d heads of %d, %d KV heads", config.num_attention_heads,
                                          config.head_dim, config.num_key_value_heads));
-  lines.Add("rope", RopeText(config.rope));
+  lines.Add("positions", PositionsText(config));
   lines.Add("vocabulary", absl::StrFormat("%d, %s", config.vocab_size,
                                           config.tie_word_embeddings ? "head tied to the embedding"
                                                                      : "head of its own"));

@@ -70,6 +70,13 @@ absl::Status HfFields::String(const char* key, std::string_view fallback, std::s
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::optional<HfFields>> HfFields::Object(const char* key) const {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) return Wrong(key, "an object or null");
+  return HfFields(*value, absl::StrFormat("%s: %s", where_, key));
+}
+
 absl::Status HfFields::WantFalse(std::initializer_list<const char*> keys) const {
   for (const char* key : keys) {
     bool on = false;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace quire::engine {
@@ -19,7 +20,7 @@ class HfFields {
   HfFields(const nlohmann::json& object, std::string where)
       : object_(object), where_(std::move(where)) {}
 
-  const std::string& where() const { return where_; }
+  const nlohmann::json& object() const { return object_; }
   bool Has(const char* key) const;
   // Null when absent or null.
   const nlohmann::json* Find(const char* key) const;
@@ -31,6 +32,8 @@ class HfFields {
   absl::Status Float(const char* key, std::optional<double> fallback, double& out) const;
   absl::Status Bool(const char* key, bool fallback, bool& out) const;
   absl::Status String(const char* key, std::string_view fallback, std::string& out) const;
+  // Nothing when absent or null.
+  absl::StatusOr<std::optional<HfFields>> Object(const char* key) const;
 
   // Members whose only supported value is the one that leaves the feature out.
   absl::Status WantFalse(std::initializer_list<const char*> keys) const;

@@ -15,8 +15,6 @@
 namespace quire::engine {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::array<std::string_view, 2> kClasses = {"LlamaForCausalLM", "MistralForCausalLM"};
 
 // What a class takes for keys that config.json leaves out.
@@ -84,17 +82,14 @@ absl::Status CheckWindow(const HfFields& fields, const Defaults& defaults, int64
 }
 
 // `scaling` is rope_scaling of transformers 4, or rope_parameters of 5, which holds theta too.
-absl::Status ReadScaling(const json& scaling, const std::string& where, ModelConfig& config) {
-  const HfFields fields(scaling, where);
+absl::Status ReadScaling(const HfFields& fields, ModelConfig& config) {
   RopeConfig& rope = config.rope;
   std::string type;
   RETURN_IF_ERROR(fields.String("type", "default", type));  // the older spelling
   RETURN_IF_ERROR(fields.String("rope_type", type, type));
   RETURN_IF_ERROR(fields.Float("rope_theta", rope.theta, rope.theta));
-  double partial = 1.0;
-  RETURN_IF_ERROR(fields.Float("partial_rotary_factor", 1.0, partial));
-  if (partial != 1.0) return fields.Wrong("partial_rotary_factor", "1");
-  for (const auto& [layer_type, parameters] : scaling.items()) {
+  RETURN_IF_ERROR(fields.WantOne({"partial_rotary_factor"}));
+  for (const auto& [layer_type, parameters] : fields.object().items()) {
     if (parameters.is_object())
       return fields.Wrong(layer_type, "the same parameters for all layers");
   }
@@ -121,10 +116,8 @@ absl::Status ReadRope(const HfFields& fields, ModelConfig& config) {
   config.rope.rope_dim = config.head_dim;
   RETURN_IF_ERROR(fields.Float("rope_theta", 10000.0, config.rope.theta));
   const char* key = fields.Find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
-  const json* scaling = fields.Find(key);
-  if (scaling == nullptr) return absl::OkStatus();
-  if (!scaling->is_object()) return fields.Wrong(key, "an object or null");
-  return ReadScaling(*scaling, absl::StrFormat("%s: %s", fields.where(), key), config);
+  ASSIGN_OR_RETURN(const std::optional<HfFields> scaling, fields.Object(key));
+  return scaling ? ReadScaling(*scaling, config) : absl::OkStatus();
 }
 
 absl::Status ReadLlama(const HfFields& fields, std::string_view hf_class, ModelConfig& config) {

@@ -4,8 +4,6 @@
 
 #include <array>
 
-#include "nlohmann/json.hpp"
-
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
 
@@ -13,6 +11,26 @@ namespace quire::engine {
 namespace {
 
 constexpr std::array<std::string_view, 2> kClasses = {"MPTForCausalLM", "MptForCausalLM"};
+
+absl::Status ReadFeedForward(const HfFields& ffn, ModelConfig& config) {
+  std::string type;
+  RETURN_IF_ERROR(ffn.String("ffn_type", "mptmlp", type));
+  if (type != "mptmlp") return ffn.Wrong("ffn_type", "mptmlp");
+  RETURN_IF_ERROR(ffn.WantNull({"ffn_hidden_size"}));
+  // {"name": "gelu", "approximate": "none" or "tanh"}: torch's function and its arguments.
+  ASSIGN_OR_RETURN(const std::optional<HfFields> function, ffn.Object("ffn_act_fn"));
+  if (!function) return absl::OkStatus();
+  std::string name, approximate;
+  RETURN_IF_ERROR(function->String("name", "gelu", name));
+  if (name != "gelu") return function->Wrong("name", "gelu");
+  RETURN_IF_ERROR(function->String("approximate", "none", approximate));
+  if (approximate == "tanh") {
+    config.activation = kernels::Activation::kGeluTanh;
+  } else if (approximate != "none") {
+    return function->Wrong("approximate", "none or tanh");
+  }
+  return absl::OkStatus();
+}
 
 absl::Status ReadHeads(const HfFields& attention, ModelConfig& config) {
   const int64_t heads = config.num_attention_heads;
@@ -82,18 +100,11 @@ absl::Status ReadMpt(const HfFields& fields, std::string_view, ModelConfig& conf
   config.rope = {.layout = kernels::RopeLayout::kNone};
   RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, config.tie_word_embeddings));
   RETURN_IF_ERROR(fields.WantNull({"logit_scale"}));
-  if (const nlohmann::json* ffn = fields.Find("ffn_config")) {
-    const HfFields ffn_fields(*ffn, fields.where() + ": ffn_config");
-    std::string type;
-    RETURN_IF_ERROR(ffn_fields.String("ffn_type", "mptmlp", type));
-    if (type != "mptmlp") return ffn_fields.Wrong("ffn_type", "mptmlp");
-    RETURN_IF_ERROR(ffn_fields.WantNull({"ffn_act_fn", "ffn_hidden_size"}));
-  }
-  const nlohmann::json* attention = fields.Find("attn_config");
-  if (attention == nullptr || !attention->is_object()) {
-    return fields.Wrong("attn_config", "an object");
-  }
-  return ReadAttention(HfFields(*attention, fields.where() + ": attn_config"), config);
+  ASSIGN_OR_RETURN(const std::optional<HfFields> ffn, fields.Object("ffn_config"));
+  if (ffn) RETURN_IF_ERROR(ReadFeedForward(*ffn, config));
+  ASSIGN_OR_RETURN(const std::optional<HfFields> attention, fields.Object("attn_config"));
+  if (!attention) return fields.Wrong("attn_config", "an object");
+  return ReadAttention(*attention, config);
 }
 
 }  // namespace
