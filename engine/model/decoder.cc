@@ -1,5 +1,6 @@
 #include "engine/model/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "engine/model/layers/device_input.h"
 #include "engine/model/layers/parameter_loader.h"
 #include "engine/model/rope_table.h"
+#include "engine/weights/printable.h"
 #include "kernels/alibi_slopes.h"
 
 namespace quire::engine {
@@ -35,6 +37,10 @@ struct Activations {
   kernels::DeviceBuffer hidden, normed, qkv, query, attention, mlp, last, logits;
 };
 
+// Tensors that files hold and that are computed, or are a copy.
+constexpr std::string_view kNotParameters[] = {".rotary_emb.inv_freq", "rope_freqs.weight",
+                                               ".attn_rot_embd"};
+
 class Decoder final : public Model {
  public:
   Decoder(const ModelConfig& config, kernels::Backend& backend)
@@ -58,6 +64,9 @@ class Decoder final : public Model {
   std::vector<NamedRows> QkvRows(const TensorNames& names, const std::string& prefix,
                                  const char* suffix) const;
   absl::StatusOr<NormParameters> LoadNorm(ParameterLoader& loader, const std::string& name) const;
+  // InvalidArgument for a tensor that nothing read: the model has a part that we would leave out.
+  absl::Status CheckNothingIsLeft(const ParameterLoader& loader, const WeightMap& weights,
+                                  const TensorNames& names) const;
   absl::Status LoadPositions(ParameterLoader& loader, const StepLimits& limits);
   absl::Status Reserve(const StepLimits& limits);
   absl::Status Attention(const Layer& layer, TensorView kv_cache, int64_t num_tokens);
@@ -109,10 +118,27 @@ absl::Status Decoder::Load(const WeightMap& weights, const TensorNames& names,
     ASSIGN_OR_RETURN(Layer layer, LoadLayer(loader, names, i));
     layers_.push_back(std::move(layer));
   }
+  RETURN_IF_ERROR(CheckNothingIsLeft(loader, weights, names));
   num_parameters_ = loader.num_parameters();
   RETURN_IF_ERROR(LoadPositions(loader, limits));
   weight_bytes_ = loader.bytes();
   return Reserve(limits);
+}
+
+absl::Status Decoder::CheckNothingIsLeft(const ParameterLoader& loader, const WeightMap& weights,
+                                         const TensorNames& names) const {
+  for (const TensorInfo& tensor : weights.tensors()) {
+    const auto is_end = [&](std::string_view end) { return tensor.name.ends_with(end); };
+    const bool tied_head = tensor.name == absl::StrCat(names.head, ".weight");
+    if (loader.HasRead(tensor.name) || tied_head || std::ranges::any_of(kNotParameters, is_end)) {
+      continue;
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", Printable(tensor.name), ": want a tensor of the ", config_.architecture,
+        " architecture, got one that it does not have here: the "
+        "model may need a feature that is not supported"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<NormParameters> Decoder::LoadNorm(ParameterLoader& loader,

@@ -18,6 +18,7 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix
   std::vector<kernels::WeightView> views;
   int64_t file_bytes = 0;
   for (const NamedRows& part : parts) {
+    read_.insert(part.name);
     ASSIGN_OR_RETURN(kernels::WeightView view, weights_.Matrix(part.name, part.rows, cols));
     num_parameters_ += view.rows * view.cols;
     file_bytes += std::ssize(view.bytes);
@@ -41,6 +42,7 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix
 absl::StatusOr<Parameter> ParameterLoader::Vector(const std::vector<NamedRows>& parts) {
   std::vector<float> values;
   for (const NamedRows& part : parts) {
+    read_.insert(part.name);
     ASSIGN_OR_RETURN(const std::vector<float> piece, weights_.Vector(part.name, part.rows));
     for (const RowRange& range : RangesOf(part)) {
       values.insert(values.end(), piece.begin() + range.begin, piece.begin() + range.end);

@@ -2,6 +2,7 @@
 
 // Named tensors of a file become prepared weights and device vectors.
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,8 @@ class ParameterLoader {
   absl::StatusOr<Parameter> Upload(const std::vector<float>& values);
 
   bool Has(const std::string& name) const { return weights_.Find(name) != nullptr; }
+  // Whether Matrix or Vector has been asked for it.
+  bool HasRead(const std::string& name) const { return read_.contains(name); }
 
   int64_t num_parameters() const { return num_parameters_; }
   // As prepared; of what stays mapped, as in the file.
@@ -51,6 +54,7 @@ class ParameterLoader {
  private:
   const WeightMap& weights_;
   kernels::Backend& backend_;
+  std::set<std::string> read_;
   int64_t num_parameters_ = 0;
   int64_t bytes_ = 0;
 };

@@ -97,6 +97,19 @@ TEST(DecoderTest, WeightBytesCountWhatStaysMappedToo) {
   }
 }
 
+TEST(DecoderTest, NamesTheTensorThatItWouldLeaveOut) {
+  const GoldenModel golden = ReadGoldenModels().front();
+  for (const char* name : {"model.layers.0.self_attn.q_proj.bias", "model.layers.0.mlp.experts"}) {
+    testing::InMemoryWeights weights = *golden.weights;
+    weights.AddRandom(name, {64});
+    const auto backend = *kernels::CreateBackend({.name = "cpu"});
+    const auto model =
+        CreateDecoder(golden.config, weights, golden.names, *backend, ModelRunner::kLimits);
+    EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(model.status().message()), ::testing::HasSubstr(name));
+  }
+}
+
 TEST(DecoderTest, NamesTheTensorThatIsMissing) {
   GoldenModel golden = ReadGoldenModels().front();
   golden.config.num_hidden_layers += 1;
