@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "engine/model/layers/device_input.h"
 #include "engine/model/layers/parameter_loader.h"
 #include "engine/model/rope_table.h"
@@ -87,6 +88,7 @@ class Decoder final : public Model {
   const ModelConfig config_;
   const double attention_scale_;
   kernels::Backend& backend_;  // not owned
+  std::string prefix_;         // of this file's names
   Weight embedding_, head_;    // head_ is null when tied
   NormParameters embedding_norm_, final_norm_;
   Parameter rope_table_, alibi_slopes_;  // one of them; the other's view is empty
@@ -104,16 +106,19 @@ absl::Status Decoder::Load(const WeightMap& weights, const TensorNames& names,
                            const StepLimits& limits) {
   ParameterLoader loader(weights, backend_);
   const int64_t hidden = config_.hidden_size, vocab = config_.vocab_size;
-  const auto weight = [](const char* name) { return absl::StrCat(name, ".weight"); };
+  const auto weight = [](std::string_view prefix, const char* name) {
+    return absl::StrCat(base::ToAbsl(prefix), name, ".weight");
+  };
+  prefix_ = loader.Has(weight("", names.embedding)) ? "" : names.prefix;
 
-  ASSIGN_OR_RETURN(embedding_, loader.Matrix({{weight(names.embedding), vocab}}, hidden));
+  ASSIGN_OR_RETURN(embedding_, loader.Matrix({{weight(prefix_, names.embedding), vocab}}, hidden));
   if (names.embedding_norm != nullptr) {
-    ASSIGN_OR_RETURN(embedding_norm_, LoadNorm(loader, names.embedding_norm));
+    ASSIGN_OR_RETURN(embedding_norm_, LoadNorm(loader, prefix_ + names.embedding_norm));
   }
   if (!config_.tie_word_embeddings) {
-    ASSIGN_OR_RETURN(head_, loader.Matrix({{weight(names.head), vocab}}, hidden));
+    ASSIGN_OR_RETURN(head_, loader.Matrix({{weight("", names.head), vocab}}, hidden));
   }
-  ASSIGN_OR_RETURN(final_norm_, LoadNorm(loader, names.final_norm));
+  ASSIGN_OR_RETURN(final_norm_, LoadNorm(loader, prefix_ + names.final_norm));
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     ASSIGN_OR_RETURN(Layer layer, LoadLayer(loader, names, i));
     layers_.push_back(std::move(layer));
@@ -177,7 +182,7 @@ std::vector<NamedRows> Decoder::QkvRows(const TensorNames& names, const std::str
 absl::StatusOr<Layer> Decoder::LoadLayer(ParameterLoader& loader, const TensorNames& names,
                                          int64_t index) const {
   const int64_t hidden = config_.hidden_size, mlp = config_.intermediate_size;
-  const std::string prefix = absl::StrCat(names.layer_prefix, index, ".");
+  const std::string prefix = absl::StrCat(prefix_, names.layer_prefix, index, ".");
   const auto weight = [&](const char* part) { return absl::StrCat(prefix, part, ".weight"); };
   const auto bias = [&](const char* part) { return absl::StrCat(prefix, part, ".bias"); };
 

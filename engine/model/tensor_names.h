@@ -12,6 +12,8 @@ enum class QkvLayout {
 
 // Without ".weight" and ".bias", which follow. Null: these models have no such tensor.
 struct TensorNames {
+  // Before every name but the head's; files of a model without its head leave it out.
+  const char* prefix = "";
   const char* embedding = nullptr;
   const char* embedding_norm = nullptr;
   const char* final_norm = nullptr;

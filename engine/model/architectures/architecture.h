@@ -25,7 +25,7 @@ struct Architecture {
   TensorNames gguf_names;  // without an embedding: not read from GGUF
 };
 
-extern const Architecture kLlama, kMpt;
+extern const Architecture kBloom, kLlama, kMpt;
 
 std::span<const Architecture* const> Architectures();
 

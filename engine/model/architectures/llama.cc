@@ -15,7 +15,8 @@
 namespace quire::engine {
 namespace {
 
-constexpr std::array<std::string_view, 2> kClasses = {"LlamaForCausalLM", "MistralForCausalLM"};
+constexpr std::array<std::string_view, 2> kLlamaClasses = {"LlamaForCausalLM",
+                                                           "MistralForCausalLM"};
 
 // What a class takes for keys that config.json leaves out.
 struct Defaults {
@@ -135,12 +136,13 @@ absl::Status ReadLlama(const HfFields& fields, std::string_view hf_class, ModelC
 
 const Architecture kLlama = {
     .name = "llama",
-    .hf_classes = kClasses,
+    .hf_classes = kLlamaClasses,
     .read_hf = ReadLlama,
-    .hf_names = {.embedding = "model.embed_tokens",
-                 .final_norm = "model.norm",
+    .hf_names = {.prefix = "model.",
+                 .embedding = "embed_tokens",
+                 .final_norm = "norm",
                  .head = "lm_head",
-                 .layer_prefix = "model.layers.",
+                 .layer_prefix = "layers.",
                  .attention_norm = "input_layernorm",
                  .q = "self_attn.q_proj",
                  .k = "self_attn.k_proj",

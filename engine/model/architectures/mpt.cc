@@ -10,7 +10,7 @@
 namespace quire::engine {
 namespace {
 
-constexpr std::array<std::string_view, 2> kClasses = {"MPTForCausalLM", "MptForCausalLM"};
+constexpr std::array<std::string_view, 2> kMptClasses = {"MPTForCausalLM", "MptForCausalLM"};
 
 absl::Status ReadFeedForward(const HfFields& ffn, ModelConfig& config) {
   std::string type;
@@ -111,12 +111,13 @@ absl::Status ReadMpt(const HfFields& fields, std::string_view, ModelConfig& conf
 
 const Architecture kMpt = {
     .name = "mpt",
-    .hf_classes = kClasses,
+    .hf_classes = kMptClasses,
     .read_hf = ReadMpt,
-    .hf_names = {.embedding = "transformer.wte",
-                 .final_norm = "transformer.norm_f",
+    .hf_names = {.prefix = "transformer.",
+                 .embedding = "wte",
+                 .final_norm = "norm_f",
                  .head = "lm_head",
-                 .layer_prefix = "transformer.blocks.",
+                 .layer_prefix = "blocks.",
                  .attention_norm = "norm_1",
                  .qkv = "attn.Wqkv",
                  .q_norm = "attn.q_ln",

@@ -6,147 +6,47 @@
 Each case is a config.json, the shapes of its tensors, a prompt, and logits in float64. Weights are a function of
 (tensor name, index), as in make_goldens.py, so none are stored. The logits are those of reference_decoder.py; where
 transformers has the feature, its own run, float64 but for the softmax, has to agree with them within the bound.
-
-MPT: transformers has no grouped keys, so its model gets the K and V rows repeated; it ignores alibi_bias_max, so it
-is held against the cases with 8 alone; it has no qk_ln, no biases, and always an expansion of 4.
+A family is a module of families/: its cases, the shapes of their tensors, their description, their oracle.
 """
 
 import base64
 import json
 import pathlib
 
-import torch
 import transformers
 
 import reference_decoder as reference
+from families import bloom, mpt
 from make_goldens import NUM_TOKENS, fill, tensor_values
-
-MPT = dict(architectures=["MPTForCausalLM"], vocab_size=64, d_model=64, n_heads=4, n_layers=2, expansion_ratio=4,
-           max_seq_len=256, no_bias=True, norm_type="low_precision_layernorm", layer_norm_epsilon=1e-5)
-ATTENTION = dict(attn_type="multihead_attention", alibi=True, alibi_bias_max=8)
-GROUPED = dict(attn_type="grouped_query_attention")
-CASES = {
-    "mpt": (MPT, ATTENTION),
-    "mpt_biases": (dict(MPT, no_bias=False), ATTENTION),
-    "mpt_clip": (MPT, dict(ATTENTION, clip_qkv=0.75)),
-    "mpt_scale": (MPT, dict(ATTENTION, softmax_scale=0.125)),
-    "mpt_six_heads": (dict(MPT, d_model=96, n_heads=6), ATTENTION),
-    "mpt_gqa": (dict(MPT, d_model=96, n_heads=6), dict(ATTENTION, **GROUPED, kv_n_heads=2)),
-    "mpt_mqa": (MPT, dict(ATTENTION, attn_type="multiquery_attention")),
-    "mpt_bias_max": (dict(MPT, d_model=96, n_heads=6), dict(ATTENTION, **GROUPED, kv_n_heads=3, alibi_bias_max=16)),
-    "mpt_qk_ln": (MPT, dict(ATTENTION, **GROUPED, kv_n_heads=2, qk_ln=True)),
-    "mpt_untied": (dict(MPT, tie_word_embeddings=False, expansion_ratio=2), ATTENTION),
-}
-
-
-def mpt_kv_heads(config):
-    attention = config["attn_config"]
-    return {"multihead_attention": config["n_heads"], "multiquery_attention": 1}.get(attention["attn_type"],
-                                                                                    attention.get("kv_n_heads"))
-
-
-def mpt_shapes(config):
-    width, vocab = config["d_model"], config["vocab_size"]
-    inner, kv = width * config["expansion_ratio"], mpt_kv_heads(config) * (width // config["n_heads"])
-    shapes = {"transformer.wte.weight": [vocab, width]}
-
-    def add(name, *shape):
-        shapes[f"{name}.weight"] = list(shape)
-        if not config["no_bias"]:
-            shapes[f"{name}.bias"] = [shape[0]]
-
-    for i in range(config["n_layers"]):
-        block = f"transformer.blocks.{i}."
-        add(block + "norm_1", width)
-        add(block + "attn.Wqkv", width + 2 * kv, width)
-        if config["attn_config"].get("qk_ln"):
-            add(block + "attn.q_ln", width)
-            add(block + "attn.k_ln", kv)
-        add(block + "attn.out_proj", width, width)
-        add(block + "norm_2", width)
-        add(block + "ffn.up_proj", inner, width)
-        add(block + "ffn.down_proj", width, inner)
-    add("transformer.norm_f", width)
-    if not config.get("tie_word_embeddings", True):
-        shapes["lm_head.weight"] = [vocab, width]
-    return shapes
-
-
-def mpt_reference(config, tensors):
-    attention = config["attn_config"]
-    description = reference.Description(
-        heads=config["n_heads"], kv_heads=mpt_kv_heads(config), head_dim=config["d_model"] // config["n_heads"],
-        layers=config["n_layers"], eps=config["layer_norm_epsilon"], alibi_bias_max=attention["alibi_bias_max"],
-        clip=attention.get("clip_qkv"), scale=attention.get("softmax_scale"))
-
-    def norm(name):
-        return tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
-
-    layers = []
-    for i in range(config["n_layers"]):
-        block = f"transformer.blocks.{i}."
-        layers.append(reference.Layer(
-            attention_norm=norm(block + "norm_1"), mlp_norm=norm(block + "norm_2"),
-            q_norm=tensors.get(block + "attn.q_ln.weight"), k_norm=tensors.get(block + "attn.k_ln.weight"),
-            **{key + suffix: tensors.get(f"{block}{name}.{kind}")
-               for key, name in (("qkv", "attn.Wqkv"), ("o", "attn.out_proj"), ("up", "ffn.up_proj"),
-                                 ("down", "ffn.down_proj"))
-               for suffix, kind in (("", "weight"), ("_bias", "bias"))}))
-    embedding = tensors["transformer.wte.weight"]
-    return description, reference.Weights(embedding=embedding, layers=layers, final_norm=norm("transformer.norm_f"),
-                                          head=tensors.get("lm_head.weight", embedding))
-
-
-def mpt_transformers(config, tensors, ids):
-    """transformers' logits in float64; None for what it does not have."""
-    attention = config["attn_config"]
-    if attention.get("qk_ln") or attention["alibi_bias_max"] != 8 or not config["no_bias"] \
-            or config["expansion_ratio"] != 4:
-        return None
-    heads, kv_heads, width = config["n_heads"], mpt_kv_heads(config), config["d_model"]
-    plain = dict(attention, attn_type="multihead_attention")
-    plain.pop("kv_n_heads", None)
-    model_config = transformers.MptConfig(**{**config, "attn_config": plain})
-    model_config._attn_implementation = "eager"
-    model = transformers.MptForCausalLM(model_config).eval().double()
-    state = dict(tensors)
-    for name, tensor in tensors.items():
-        if name.endswith("Wqkv.weight"):
-            dim = width // heads
-            q, k, v = tensor.split([width, kv_heads * dim, kv_heads * dim])
-            k, v = (t.view(kv_heads, dim, width).repeat_interleave(heads // kv_heads, 0).reshape(width, width)
-                    for t in (k, v))
-            state[name] = torch.cat([q, k, v])
-    state.setdefault("lm_head.weight", state["transformer.wte.weight"])
-    model.load_state_dict(state)
-    with torch.no_grad():
-        return model(torch.tensor([ids])).logits[0]
 
 
 def main():
     cases = []
-    for name, (config, attention) in CASES.items():
-        config = dict(config, attn_config=attention)
-        shapes = mpt_shapes(config)
-        tensors = {key: fill(key, shape).double() for key, shape in shapes.items()}
-        description, weights = mpt_reference(config, tensors)
-        for salt in range(50):  # the first prompt whose margins decide nearly every argmax
-            ids = [int(v) for v in abs(tensor_values(f"ids.{salt}.{name}", NUM_TOKENS)) * config["vocab_size"]]
-            logits = reference.logits(description, weights, ids)
-            bound = reference.bound(description, weights, ids)
-            top2 = logits.topk(2, dim=-1).values
-            margins = top2[:, 0] - top2[:, 1]
-            if (margins > 2 * bound).double().mean() >= 0.99:
-                break
-        theirs = mpt_transformers(config, tensors, ids)
-        difference = "no oracle but ours" if theirs is None else f"{(theirs - logits).abs().max().item():.1e}"
-        assert theirs is None or (theirs - logits).abs().max() < bound, (name, difference)
-        cases.append({"name": name, "config": config, "tensors": shapes, "ids": ids, "bound": bound,
-                      "logits": base64.b64encode(logits.float().numpy().tobytes()).decode()})
-        print(f"{name:16} bound {bound:.2e} smallest margin {margins.min():.2e} spread {logits.std():.2f} "
-              f"from transformers: {difference}")
+    for family in (mpt, bloom):
+        cases += [make_case(family, name, config) for name, config in family.CASES.items()]
     path = pathlib.Path(__file__).parent / "testdata" / "family_goldens.json"
     path.write_text(json.dumps({"transformers": transformers.__version__, "cases": cases}, indent=0) + "\n")
+
+
+def make_case(family, name, config):
+    shapes = family.shapes(config)
+    tensors = {key: fill(key, shape).double() for key, shape in shapes.items()}
+    description, weights = family.describe(config, tensors)
+    for salt in range(50):  # the first prompt whose margins decide nearly every argmax
+        ids = [int(v) for v in abs(tensor_values(f"ids.{salt}.{name}", NUM_TOKENS)) * config["vocab_size"]]
+        logits = reference.logits(description, weights, ids)
+        bound = reference.bound(description, weights, ids)
+        top2 = logits.topk(2, dim=-1).values
+        margins = top2[:, 0] - top2[:, 1]
+        if (margins > 2 * bound).double().mean() >= 0.99:
+            break
+    theirs = family.oracle(config, tensors, ids)
+    difference = "no oracle but ours" if theirs is None else f"{(theirs - logits).abs().max().item():.1e}"
+    assert theirs is None or (theirs - logits).abs().max() < bound, (name, difference)
+    print(f"{name:16} bound {bound:.2e} smallest margin {margins.min():.2e} spread {logits.std():.2f} "
+          f"from transformers: {difference}")
+    return {"name": name, "config": config, "tensors": shapes, "ids": ids, "bound": bound,
+            "logits": base64.b64encode(logits.float().numpy().tobytes()).decode()}
 
 
 if __name__ == "__main__":

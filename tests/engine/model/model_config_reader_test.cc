@@ -359,7 +359,8 @@ struct HfRefusal {
 
 const HfRefusal kHfRefusals[] = {
     {"NoArchitecture", R"({"architectures": null})", "architectures",
-     "LlamaForCausalLM, MistralForCausalLM, MPTForCausalLM, MptForCausalLM, got nothing"},
+     "BloomForCausalLM, LlamaForCausalLM, MistralForCausalLM, MPTForCausalLM, MptForCausalLM, got "
+     "nothing"},
     {"OtherArchitecture", R"({"architectures": ["GPT2LMHeadModel"]})", "architectures",
      "GPT2LMHeadModel"},
     {"ArchitectureIsANumber", R"({"architectures": [3]})", "architectures", "got [3]"},

@@ -22,7 +22,6 @@ class Description:
     heads: int
     kv_heads: int
     head_dim: int
-    layers: int
     eps: float = 1e-5
     alibi_bias_max: float = 8.0
     clip: float | None = None

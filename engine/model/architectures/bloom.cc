@@ -1,0 +1,65 @@
+// BLOOM (arXiv:2211.05100): LayerNorm, also of the embedding, ALiBi, GELU by tanh, biases
+// everywhere; the fused projection holds queries, keys and values head by head.
+
+#include <array>
+
+#include "base/status_macros.h"
+#include "engine/model/architectures/architecture.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr std::array<std::string_view, 1> kBloomClasses = {"BloomForCausalLM"};
+
+// The first of the keys that is there: transformers knows some by two names.
+absl::Status ReadEither(const HfFields& fields, const char* key, const char* older,
+                        int64_t& value) {
+  return fields.Int(fields.Find(key) != nullptr ? key : older, std::nullopt, value);
+}
+
+absl::Status ReadBloom(const HfFields& fields, std::string_view, ModelConfig& config) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
+  RETURN_IF_ERROR(ReadEither(fields, "hidden_size", "n_embed", config.hidden_size));
+  RETURN_IF_ERROR(ReadEither(fields, "n_layer", "num_hidden_layers", config.num_hidden_layers));
+  RETURN_IF_ERROR(ReadEither(fields, "n_head", "num_attention_heads", config.num_attention_heads));
+  // Nothing in the model ends at it; the length that the published ones were trained at.
+  RETURN_IF_ERROR(fields.Int("seq_length", 2048, config.max_position_embeddings));
+  const int64_t heads = config.num_attention_heads;
+  if (heads <= 0 || config.hidden_size % heads != 0) {
+    return fields.Wrong("n_head", "a divisor of hidden_size");
+  }
+  config.num_key_value_heads = heads;
+  config.head_dim = config.hidden_size / heads;
+  config.intermediate_size = 4 * config.hidden_size;
+  config.norm = kernels::NormKind::kLayerNorm;
+  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
+  config.norm_bias = config.attention_bias = config.mlp_bias = true;
+  config.activation = kernels::Activation::kGeluTanh;
+  config.alibi_bias_max = 8.0;
+  config.rope = {.layout = kernels::RopeLayout::kNone};
+  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, config.tie_word_embeddings));
+  return fields.WantFalse({"apply_residual_connection_post_layernorm"});
+}
+
+}  // namespace
+
+const Architecture kBloom = {
+    .name = "bloom",
+    .hf_classes = kBloomClasses,
+    .read_hf = ReadBloom,
+    .hf_names = {.prefix = "transformer.",
+                 .embedding = "word_embeddings",
+                 .embedding_norm = "word_embeddings_layernorm",
+                 .final_norm = "ln_f",
+                 .head = "lm_head",
+                 .layer_prefix = "h.",
+                 .attention_norm = "input_layernorm",
+                 .qkv = "self_attention.query_key_value",
+                 .qkv_layout = QkvLayout::kGrouped,
+                 .o = "self_attention.dense",
+                 .mlp_norm = "post_attention_layernorm",
+                 .up = "mlp.dense_h_to_4h",
+                 .down = "mlp.dense_4h_to_h"},
+};
+
+}  // namespace quire::engine

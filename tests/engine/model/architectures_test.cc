@@ -1,0 +1,130 @@
+// What the architectures besides Llama make of config.json.
+
+#include <ostream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "engine/model/model_config_reader.h"
+#include "tests/testing/in_memory_weights.h"
+
+namespace quire::engine {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+absl::StatusOr<ModelConfig> Read(const json& config) {
+  return ReadHfModelConfig(config, "config.json", testing::InMemoryWeights());
+}
+
+json Mpt() {
+  return json::parse(R"({
+    "architectures": ["MPTForCausalLM"], "vocab_size": 100, "d_model": 64, "n_heads": 8,
+    "n_layers": 2, "expansion_ratio": 3, "max_seq_len": 512, "no_bias": true,
+    "norm_type": "low_precision_layernorm", "tie_word_embeddings": true,
+    "attn_config": {"attn_type": "grouped_query_attention", "kv_n_heads": 2, "alibi": true,
+                    "alibi_bias_max": 16, "clip_qkv": 6, "qk_ln": true, "softmax_scale": 0.25},
+    "ffn_config": {"ffn_type": "mptmlp", "ffn_act_fn": {"name": "gelu", "approximate": "tanh"}}})");
+}
+
+json Bloom() {
+  return json::parse(R"({"architectures": ["BloomForCausalLM"], "vocab_size": 100, "n_embed": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 8, "layer_norm_epsilon": 1e-6})");
+}
+
+TEST(ArchitecturesTest, ReadsAnMpt) {
+  const auto config = Read(Mpt());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->architecture, "mpt");
+  EXPECT_EQ(config->intermediate_size, 192);
+  EXPECT_EQ(config->num_key_value_heads, 2);
+  EXPECT_EQ(config->head_dim, 8);
+  EXPECT_EQ(config->alibi_bias_max, 16.0);
+  EXPECT_EQ(config->clip_qkv, 6.0);
+  EXPECT_EQ(config->attention_scale, 0.25);
+  EXPECT_EQ(config->qk_norm, QkNormScope::kToken);
+  EXPECT_EQ(config->norm, kernels::NormKind::kLayerNorm);
+  EXPECT_EQ(config->activation, kernels::Activation::kGeluTanh);
+  EXPECT_FALSE(config->norm_bias || config->attention_bias || config->mlp_bias);
+}
+
+TEST(ArchitecturesTest, AnMptWithoutSettingsIsTransformersDefault) {
+  json file = Mpt();
+  file["attn_config"] = {{"alibi", true}};
+  file.erase("ffn_config");
+  file["no_bias"] = false;
+  const auto config = Read(file);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->num_key_value_heads, 8);
+  EXPECT_EQ(config->alibi_bias_max, 8.0);
+  EXPECT_EQ(config->activation, kernels::Activation::kGelu);
+  EXPECT_TRUE(config->norm_bias && config->attention_bias && config->mlp_bias);
+}
+
+TEST(ArchitecturesTest, ReadsABloom) {
+  const auto config = Read(Bloom());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->architecture, "bloom");
+  EXPECT_EQ(config->hidden_size, 64);
+  EXPECT_EQ(config->intermediate_size, 256);
+  EXPECT_EQ(config->num_key_value_heads, 8);
+  EXPECT_EQ(config->alibi_bias_max, 8.0);
+  EXPECT_EQ(config->norm_eps, 1e-6);
+  EXPECT_TRUE(config->norm_bias && config->tie_word_embeddings);
+}
+
+struct Refusal {
+  std::string name;
+  json file;
+  std::string edit;  // of the file, a JSON merge patch
+  std::string field, problem;
+};
+void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
+
+const Refusal kRefusals[] = {
+    {"NoAlibi", Mpt(), R"({"attn_config": {"alibi": false}})", "attn_config: alibi", "learned"},
+    {"NoAttention", Mpt(), R"({"attn_config": null})", "attn_config", "an object"},
+    {"AttentionIsText", Mpt(), R"({"attn_config": "alibi"})", "attn_config", "an object"},
+    {"UnknownAttention", Mpt(), R"({"attn_config": {"attn_type": "linear"}})", "attn_type",
+     "got \\\"linear\\\""},
+    {"GroupsUnsaid", Mpt(), R"({"attn_config": {"kv_n_heads": null}})", "kv_n_heads", "an integer"},
+    {"GroupsUneven", Mpt(), R"({"attn_config": {"kv_n_heads": 3}})", "num_key_value_heads",
+     "got 3"},
+    {"Prefix", Mpt(), R"({"attn_config": {"prefix_lm": true}})", "prefix_lm", "false"},
+    {"Window", Mpt(), R"({"attn_config": {"sliding_window_size": 64}})", "sliding_window_size",
+     "got 64"},
+    {"QkLnBesideBiases", Mpt(), R"({"no_bias": false})", "qk_ln", "biases"},
+    {"RmsNorm", Mpt(), R"({"norm_type": "rmsnorm"})", "norm_type", "rmsnorm"},
+    {"GatedFeedForward", Mpt(), R"({"ffn_config": {"ffn_type": "mptglu"}})", "ffn_type", "mptglu"},
+    {"Relu", Mpt(), R"({"ffn_config": {"ffn_act_fn": {"name": "relu"}}})", "ffn_act_fn: name",
+     "relu"},
+    {"LogitScale", Mpt(), R"({"logit_scale": "inv_sqrt_d_model"})", "logit_scale", "null"},
+    {"UnevenHeads", Mpt(), R"({"n_heads": 5})", "n_heads", "a divisor of d_model"},
+    {"NarrowHeads", Mpt(), R"({"n_heads": 16})", "head_dim", "got 4"},
+    {"BloomPostNorm", Bloom(), R"({"apply_residual_connection_post_layernorm": true})",
+     "apply_residual_connection_post_layernorm", "false"},
+    {"BloomWithoutWidth", Bloom(), R"({"n_embed": null})", "n_embed", "got nothing"},
+};
+
+class RefusalTest : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusalTest, NamesTheField) {
+  json file = GetParam().file;
+  ASSERT_TRUE(Read(file).ok());
+  file.merge_patch(json::parse(GetParam().edit));
+  const auto config = Read(file);
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(config.status().message()),
+              AllOf(HasSubstr("config.json: "), HasSubstr(GetParam().field),
+                    HasSubstr(GetParam().problem)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RefusalTest, ::testing::ValuesIn(kRefusals),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace quire::engine
