@@ -6,7 +6,7 @@
 namespace quire::engine {
 
 std::span<const Architecture* const> Architectures() {
-  static constexpr std::array kAll = {&kBloom, &kLlama, &kMpt};
+  static constexpr std::array kAll = {&kBloom, &kLlama, &kMpt, &kQwen2, &kQwen3};
   return kAll;
 }
 

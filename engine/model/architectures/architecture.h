@@ -25,7 +25,7 @@ struct Architecture {
   TensorNames gguf_names;  // without an embedding: not read from GGUF
 };
 
-extern const Architecture kBloom, kLlama, kMpt;
+extern const Architecture kBloom, kLlama, kMpt, kQwen2, kQwen3;
 
 std::span<const Architecture* const> Architectures();
 

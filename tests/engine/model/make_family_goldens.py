@@ -16,13 +16,13 @@ import pathlib
 import transformers
 
 import reference_decoder as reference
-from families import bloom, mpt
+from families import bloom, mpt, qwen
 from make_goldens import NUM_TOKENS, fill, tensor_values
 
 
 def main():
     cases = []
-    for family in (mpt, bloom):
+    for family in (mpt, bloom, qwen):
         cases += [make_case(family, name, config) for name, config in family.CASES.items()]
     path = pathlib.Path(__file__).parent / "testdata" / "family_goldens.json"
     path.write_text(json.dumps({"transformers": transformers.__version__, "cases": cases}, indent=0) + "\n")

@@ -359,8 +359,7 @@ struct HfRefusal {
 
 const HfRefusal kHfRefusals[] = {
     {"NoArchitecture", R"({"architectures": null})", "architectures",
-     "BloomForCausalLM, LlamaForCausalLM, MistralForCausalLM, MPTForCausalLM, MptForCausalLM, got "
-     "nothing"},
+     "LlamaForCausalLM, MistralForCausalLM, MPTForCausalLM"},
     {"OtherArchitecture", R"({"architectures": ["GPT2LMHeadModel"]})", "architectures",
      "GPT2LMHeadModel"},
     {"ArchitectureIsANumber", R"({"architectures": [3]})", "architectures", "got [3]"},

@@ -23,10 +23,12 @@ class Description:
     kv_heads: int
     head_dim: int
     eps: float = 1e-5
-    alibi_bias_max: float = 8.0
+    alibi_bias_max: float | None = None
+    rope_theta: float | None = None  # instead of ALiBi; half-split, the whole head
+    rms_norm: bool = False
     clip: float | None = None
     scale: float | None = None
-    activation: str = "gelu"
+    activation: str = "gelu"  # or "gelu_tanh", "silu_mul": gate, then up, in Layer.up
 
 
 @dataclasses.dataclass
@@ -80,9 +82,13 @@ def slopes(heads, bias_max):
     return torch.tensor((ladder + finer)[:heads], dtype=torch.float64)
 
 
-def norm(x, weights, eps, rounded):
+def norm(d, x, weights, rounded):
     weight, bias = weights
-    return rounded(functional.layer_norm(x, weight.shape, weight, bias, eps), x.shape[-1] + 16)
+    if d.rms_norm:
+        normed = functional.rms_norm(x, weight.shape, weight, d.eps)
+    else:
+        normed = functional.layer_norm(x, weight.shape, weight, bias, d.eps)
+    return rounded(normed, x.shape[-1] + 16)
 
 
 def linear(x, weight, bias, rounded):
@@ -90,7 +96,18 @@ def linear(x, weight, bias, rounded):
 
 
 def activate(x, kind):
+    if kind == "silu_mul":
+        gate, up = x.chunk(2, dim=-1)
+        return functional.silu(gate) * up
     return functional.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
+
+
+def rotate(d, x):
+    """x: [heads, length, head_dim], each pair (i, i + head_dim / 2) turned by position * theta^(-2 i / head_dim)."""
+    frequency = d.rope_theta ** -(torch.arange(0, d.head_dim, 2, dtype=torch.float64) / d.head_dim)
+    angle = torch.arange(x.shape[1])[:, None] * frequency
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], dim=-1)
 
 
 def attention(d, layer, x, rounded):
@@ -99,16 +116,18 @@ def attention(d, layer, x, rounded):
     if d.clip is not None:
         qkv = qkv.clamp(-d.clip, d.clip)
     q, k, v = qkv.split([d.heads * d.head_dim, d.kv_heads * d.head_dim, d.kv_heads * d.head_dim], dim=-1)
-    if layer.q_norm is not None:
-        q, k = norm(q, (layer.q_norm, None), d.eps, rounded), norm(k, (layer.k_norm, None), d.eps, rounded)
-    q = q.view(length, d.heads, d.head_dim).transpose(0, 1)
-    k, v = (t.view(length, d.kv_heads, d.head_dim).transpose(0, 1).repeat_interleave(d.heads // d.kv_heads, dim=0)
-            for t in (k, v))
+    if layer.q_norm is not None:  # as wide as a head, or as all of them
+        q, k = (norm(d, t.view(length, -1, len(weight)), (weight, None), rounded).reshape(length, -1)
+                for t, weight in ((q, layer.q_norm), (k, layer.k_norm)))
+    q, k, v = (t.view(length, -1, d.head_dim).transpose(0, 1) for t in (q, k, v))
+    if d.rope_theta is not None:
+        q, k = rounded(rotate(d, q), 4), rounded(rotate(d, k), 4)
+    k, v = (t.repeat_interleave(d.heads // d.kv_heads, dim=0) for t in (k, v))
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
     scores = rounded(q @ k.transpose(1, 2) * (d.scale or 1 / math.sqrt(d.head_dim)), d.head_dim + 16)
-    # The bias and its sum with the score round by their own size.
-    bias = rounded(-slopes(d.heads, d.alibi_bias_max)[:, None, None] * distance, 4)
-    scores = (scores + bias).masked_fill(distance < 0, -math.inf)
+    if d.alibi_bias_max is not None:  # the bias and its sum with the score round by their own size
+        scores = scores + rounded(-slopes(d.heads, d.alibi_bias_max)[:, None, None] * distance, 4)
+    scores = scores.masked_fill(distance < 0, -math.inf)
     mixed = rounded(torch.softmax(scores, dim=-1) @ v, length + 64)
     return linear(mixed.transpose(0, 1).reshape(length, -1), layer.o, layer.o_bias, rounded)
 
@@ -117,13 +136,13 @@ def logits(d: Description, weights: Weights, ids, rounded=Exact()):
     """[len(ids), vocab_size] float64."""
     x = weights.embedding[torch.tensor(ids)]
     if weights.embedding_norm is not None:
-        x = norm(x, weights.embedding_norm, d.eps, rounded)
+        x = norm(d, x, weights.embedding_norm, rounded)
     for layer in weights.layers:
-        x = rounded(x + attention(d, layer, norm(x, layer.attention_norm, d.eps, rounded), rounded), 1)
-        up = linear(norm(x, layer.mlp_norm, d.eps, rounded), layer.up, layer.up_bias, rounded)
+        x = rounded(x + attention(d, layer, norm(d, x, layer.attention_norm, rounded), rounded), 1)
+        up = linear(norm(d, x, layer.mlp_norm, rounded), layer.up, layer.up_bias, rounded)
         mlp = linear(rounded(activate(up, d.activation), 32), layer.down, layer.down_bias, rounded)
         x = rounded(x + mlp, 1)
-    return linear(norm(x, weights.final_norm, d.eps, rounded), weights.head, None, rounded)
+    return linear(norm(d, x, weights.final_norm, rounded), weights.head, None, rounded)
 
 
 def bound(d: Description, weights: Weights, ids) -> float:

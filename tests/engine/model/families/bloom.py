@@ -44,7 +44,7 @@ def stacked(config, tensor):
 def describe(config, tensors):
     heads, width = config["n_head"], config["hidden_size"]
     description = reference.Description(heads=heads, kv_heads=heads, head_dim=width // heads,
-                                        eps=config["layer_norm_epsilon"], activation="gelu_tanh")
+                                        eps=config["layer_norm_epsilon"], alibi_bias_max=8.0, activation="gelu_tanh")
 
     def both(name):
         return tensors[f"{name}.weight"], tensors[f"{name}.bias"]

@@ -1,0 +1,40 @@
+#pragma once
+
+// Llama's config.json and tensor names, which other families took over.
+
+#include "engine/model/hf_fields.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_names.h"
+
+namespace quire::engine {
+
+// What a class of transformers takes for keys that config.json leaves out.
+struct LlamaDefaults {
+  int64_t num_key_value_heads = 0;  // 0: num_attention_heads
+  int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
+  int64_t max_position_embeddings = 2048;
+  int64_t sliding_window = 0;  // 0: none
+  bool use_sliding_window = true;
+};
+
+// Sizes, norms, rotary positions, the activation; a window shorter than the context and what Llama
+// does not have are refused.
+absl::Status ReadLlamaLike(const HfFields& fields, const LlamaDefaults& defaults,
+                           ModelConfig& config);
+
+inline constexpr TensorNames kLlamaHfNames = {.prefix = "model.",
+                                              .embedding = "embed_tokens",
+                                              .final_norm = "norm",
+                                              .head = "lm_head",
+                                              .layer_prefix = "layers.",
+                                              .attention_norm = "input_layernorm",
+                                              .q = "self_attn.q_proj",
+                                              .k = "self_attn.k_proj",
+                                              .v = "self_attn.v_proj",
+                                              .o = "self_attn.o_proj",
+                                              .mlp_norm = "post_attention_layernorm",
+                                              .gate = "mlp.gate_proj",
+                                              .up = "mlp.up_proj",
+                                              .down = "mlp.down_proj"};
+
+}  // namespace quire::engine

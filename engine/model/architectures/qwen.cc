@@ -1,0 +1,53 @@
+// Qwen 2 and 2.5 (arXiv:2407.10671, 2412.15115): Llama with biases on queries, keys and values.
+// Qwen 3 (arXiv:2505.09388): without them, and each head of queries and keys normed.
+
+#include <array>
+
+#include "base/status_macros.h"
+#include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/llama_like.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr std::array<std::string_view, 1> kQwen2Classes = {"Qwen2ForCausalLM"};
+constexpr std::array<std::string_view, 1> kQwen3Classes = {"Qwen3ForCausalLM"};
+
+absl::Status ReadQwen2(const HfFields& fields, std::string_view, ModelConfig& config) {
+  config.attention_bias = true;
+  return ReadLlamaLike(fields,
+                       {.num_key_value_heads = 32,
+                        .max_position_embeddings = 32768,
+                        .sliding_window = 4096,
+                        .use_sliding_window = false},
+                       config);
+}
+
+absl::Status ReadQwen3(const HfFields& fields, std::string_view, ModelConfig& config) {
+  config.qk_norm = QkNormScope::kHead;
+  RETURN_IF_ERROR(fields.Bool("attention_bias", false, config.attention_bias));
+  return ReadLlamaLike(fields,
+                       {.num_key_value_heads = 32,
+                        .head_dim = 128,
+                        .max_position_embeddings = 32768,
+                        .sliding_window = 4096,
+                        .use_sliding_window = false},
+                       config);
+}
+
+constexpr TensorNames Qwen3Names() {
+  TensorNames names = kLlamaHfNames;
+  names.q_norm = "self_attn.q_norm";
+  names.k_norm = "self_attn.k_norm";
+  return names;
+}
+
+}  // namespace
+
+const Architecture kQwen2 = {
+    .name = "qwen2", .hf_classes = kQwen2Classes, .read_hf = ReadQwen2, .hf_names = kLlamaHfNames};
+
+const Architecture kQwen3 = {
+    .name = "qwen3", .hf_classes = kQwen3Classes, .read_hf = ReadQwen3, .hf_names = Qwen3Names()};
+
+}  // namespace quire::engine

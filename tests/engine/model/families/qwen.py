@@ -1,0 +1,89 @@
+"""Qwen 2 (biases on queries, keys and values) and Qwen 3 (each head of queries and keys normed): transformers has all
+of it."""
+
+import torch
+import transformers
+
+import reference_decoder as reference
+
+BASE = dict(vocab_size=64, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=256, rms_norm_eps=1e-6, rope_theta=10000.0,
+            tie_word_embeddings=False)
+QWEN2 = dict(BASE, architectures=["Qwen2ForCausalLM"], hidden_size=64)
+QWEN3 = dict(BASE, architectures=["Qwen3ForCausalLM"], head_dim=16)
+CASES = {
+    "qwen2": QWEN2,
+    "qwen2_tied": dict(QWEN2, tie_word_embeddings=True, use_sliding_window=False, sliding_window=32),
+    "qwen3": QWEN3,
+    "qwen3_biases": dict(QWEN3, attention_bias=True, rope_theta=1000000.0),
+    "qwen3_wide": dict(QWEN3, num_attention_heads=6, num_key_value_heads=3, head_dim=32, tie_word_embeddings=True),
+}
+
+
+def is_qwen3(config):
+    return config["architectures"] == ["Qwen3ForCausalLM"]
+
+
+def head_dim_of(config):
+    return config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+
+
+def shapes(config):
+    width, inner, dim = config["hidden_size"], config["intermediate_size"], head_dim_of(config)
+    q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
+    found = {"model.embed_tokens.weight": [config["vocab_size"], width]}
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}."
+        found[layer + "input_layernorm.weight"] = [width]
+        for name, rows in (("q", q), ("k", kv), ("v", kv)):
+            found[f"{layer}self_attn.{name}_proj.weight"] = [rows, width]
+            if not is_qwen3(config) or config.get("attention_bias"):
+                found[f"{layer}self_attn.{name}_proj.bias"] = [rows]
+            if is_qwen3(config) and name != "v":
+                found[f"{layer}self_attn.{name}_norm.weight"] = [dim]
+        found[layer + "self_attn.o_proj.weight"] = [width, q]
+        if config.get("attention_bias"):
+            found[layer + "self_attn.o_proj.bias"] = [width]
+        found[layer + "post_attention_layernorm.weight"] = [width]
+        found[layer + "mlp.gate_proj.weight"] = [inner, width]
+        found[layer + "mlp.up_proj.weight"] = [inner, width]
+        found[layer + "mlp.down_proj.weight"] = [width, inner]
+    found["model.norm.weight"] = [width]
+    if not config["tie_word_embeddings"]:
+        found["lm_head.weight"] = [config["vocab_size"], width]
+    return found
+
+
+def describe(config, tensors):
+    description = reference.Description(
+        heads=config["num_attention_heads"], kv_heads=config["num_key_value_heads"], head_dim=head_dim_of(config),
+        eps=config["rms_norm_eps"], rope_theta=config["rope_theta"], rms_norm=True, activation="silu_mul")
+    layers = []
+    for i in range(config["num_hidden_layers"]):
+        def named(name, layer=f"model.layers.{i}."):
+            return tensors.get(layer + name)
+
+        biases = [named(f"self_attn.{name}_proj.bias") for name in "qkv"]
+        layers.append(reference.Layer(
+            attention_norm=(named("input_layernorm.weight"), None),
+            mlp_norm=(named("post_attention_layernorm.weight"), None),
+            qkv=torch.cat([named(f"self_attn.{name}_proj.weight") for name in "qkv"]),
+            qkv_bias=None if biases[0] is None else torch.cat(biases),
+            o=named("self_attn.o_proj.weight"), o_bias=named("self_attn.o_proj.bias"),
+            q_norm=named("self_attn.q_norm.weight"), k_norm=named("self_attn.k_norm.weight"),
+            up=torch.cat([named("mlp.gate_proj.weight"), named("mlp.up_proj.weight")]),
+            down=named("mlp.down_proj.weight")))
+    embedding = tensors["model.embed_tokens.weight"]
+    return description, reference.Weights(embedding=embedding, layers=layers,
+                                          final_norm=(tensors["model.norm.weight"], None),
+                                          head=tensors.get("lm_head.weight", embedding))
+
+
+def oracle(config, tensors, ids):
+    kind = "Qwen3" if is_qwen3(config) else "Qwen2"
+    model_config = getattr(transformers, f"{kind}Config")(**config)
+    model_config._attn_implementation = "eager"
+    model = getattr(transformers, f"{kind}ForCausalLM")(model_config).eval().double()
+    model.load_state_dict({"lm_head.weight": tensors["model.embed_tokens.weight"], **tensors})
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0]
