@@ -9,6 +9,16 @@ namespace quire::kernels::cuda {
 
 namespace {
 
+// Before the GEMM: what the epilogue refuses is refused with nothing enqueued.
+absl::Status CheckEpilogue(const LinearArgs& args) {
+  return WithElementType(args.out.dtype(), [&](auto element) {
+    return WithVectorOf<decltype(element)>(args.out.dim(1), [&](auto count) {
+      if (decltype(count)::value == 1) return absl::OkStatus();
+      return CheckAligned({{"out", &args.out}, {"bias", &args.bias}, {"residual", &args.residual}});
+    });
+  });
+}
+
 // out = act(y + bias) + residual for the tokens of `y`, which is [tokens, rows of the weight].
 absl::Status Epilogue(Device& device, const LinearArgs& args, const float* y, TensorView out,
                       TensorView residual) {
@@ -17,10 +27,6 @@ absl::Status Epilogue(Device& device, const LinearArgs& args, const float* y, Te
     using T = decltype(element);
     return WithVectorOf<T>(cols, [&](auto count) -> absl::Status {
       constexpr int kCount = decltype(count)::value;
-      if (kCount > 1) {
-        RETURN_IF_ERROR(
-            CheckAligned({{"out", &args.out}, {"bias", &args.bias}, {"residual", &args.residual}}));
-      }
       constexpr int64_t kPerBlock = int64_t{kEpilogueThreads} * kCount;
       const LinearEpilogueParams params = {.out = out.raw(),
                                            .y = y,
@@ -74,6 +80,7 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
                    absl::StrCat("at most ", scratch.bytes() / SizeOf(DType::kF32), " rows"),
                    absl::StrCat(rows));
   }
+  RETURN_IF_ERROR(CheckEpilogue(args));
   gemm.d = scratch.data();
   gemm.output_type = DType::kF32;
   for (int64_t first = 0; first < num_tokens; first += tokens_at_once) {

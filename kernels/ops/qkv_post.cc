@@ -27,6 +27,10 @@ absl::Status Validate(const QkvPostArgs& args) {
   const int64_t head_dim = args.query.dim(2);
   RETURN_IF_ERROR(CheckKvCache(args.kv_cache, head_dim));
   const int64_t num_kv_heads = args.kv_cache.dim(2);
+  if (num_kv_heads <= 0 || num_heads % num_kv_heads != 0) {
+    return WantGot("query", absl::StrCat("num_heads a multiple of num_kv_heads = ", num_kv_heads),
+                   absl::StrCat(num_heads));
+  }
   RETURN_IF_ERROR(
       CheckActivations("qkv", args.qkv, {num_tokens, (num_heads + 2 * num_kv_heads) * head_dim}));
   RETURN_IF_ERROR(CheckSameDType("qkv", args.qkv, args.query));

@@ -62,7 +62,7 @@ class QkvPostTest : public ::testing::TestWithParam<RopeLayout> {};
 TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const int64_t head_dim : {8, 24, 64}) {
-      const HeadShape shape{.num_heads = 3,
+      const HeadShape shape{.num_heads = 6,
                             .num_kv_heads = 2,
                             .head_dim = head_dim,
                             .block_size = 16,
@@ -78,8 +78,8 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
       const double epsilon = std::numeric_limits<float>::epsilon();
       for (int64_t t = 0; t < kTokens; ++t) {
         const float* angles = table.values.data() + t * rope_dim;
-        for (int64_t h = 0; h < 3; ++h) {
-          const int64_t at = (t * 3 + h) * head_dim;
+        for (int64_t h = 0; h < 6; ++h) {
+          const int64_t at = (t * 6 + h) * head_dim;
           const auto want =
               Rotate(sequence.query.data() + at, head_dim, rope_dim, angles, GetParam());
           for (int64_t d = 0; d < head_dim; ++d) {
@@ -154,12 +154,12 @@ TEST(QkvPostPreparationTest, EqualsTheOpsOneAfterAnother) {
   for (const bool by_head : {true, false}) {
     for (const NormKind kind : {NormKind::kRmsNorm, NormKind::kLayerNorm}) {
       for (const int64_t head_dim : {24, 64}) {
-        const HeadShape shape{.num_heads = 3,
+        const HeadShape shape{.num_heads = 6,
                               .num_kv_heads = 2,
                               .head_dim = head_dim,
                               .block_size = 16,
                               .dtype = DType::kF32};
-        const int64_t q_size = 3 * head_dim, kv_size = 2 * head_dim;
+        const int64_t q_size = 6 * head_dim, kv_size = 2 * head_dim;
         const SequenceData sequence = RandomSequence(shape, kTokens, 1, {4, 0, 2});
         Owned<float> table = F32({kTokens, head_dim / 2, 2}, RopeTable(kTokens, head_dim));
         Owned<float> bias = F32({q_size + 2 * kv_size}, Normal(5, q_size + 2 * kv_size));
@@ -188,7 +188,7 @@ TEST(QkvPostPreparationTest, EqualsTheOpsOneAfterAnother) {
         add_and_clip(prepared.key, kv_size, q_size);
         add_and_clip(prepared.value, kv_size, q_size + kv_size);
         prepared.query =
-            NormHeads(*portable, prepared.query, 3, head_dim, by_head, query_weight.view, kind);
+            NormHeads(*portable, prepared.query, 6, head_dim, by_head, query_weight.view, kind);
         prepared.key =
             NormHeads(*portable, prepared.key, 2, head_dim, by_head, key_weight.view, kind);
         PoisonedCache reference(*portable, shape, 5);
@@ -257,6 +257,9 @@ TEST(QkvPostErrorTest, ErrorsSayWhatWantedGot) {
   args.qk_norm.query_weight = vector(63);
   EXPECT_THAT(message(), HasSubstr("qk_norm.query_weight: want f32 [64], got f32 [63]"));
   args.qk_norm = {};
+  args.query = TensorView(query.values.data(), DType::kF32, {2, 3, 16});
+  EXPECT_THAT(message(), HasSubstr("query: want num_heads a multiple of num_kv_heads = 2, got 3"));
+  args.query = query.view;
   args.qkv = F32({2, 7 * 16}).view;
   EXPECT_THAT(message(), HasSubstr("qkv: want f32|f16|bf16 [2, 128], got f32 [2, 112]"));
 }

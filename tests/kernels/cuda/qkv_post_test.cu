@@ -95,7 +95,7 @@ void Rotate(std::span<Bounded> head, RopeLayout layout, std::span<const float> a
 }
 
 TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
-  constexpr int64_t kTokens = 3, kHeads = 3, kKvHeads = 2, kBlockSize = 4, kBlocks = 3;
+  constexpr int64_t kTokens = 3, kHeads = 6, kKvHeads = 2, kBlockSize = 4, kBlocks = 3;
   constexpr float kEps = 1e-3f;
   const std::vector<int32_t> positions = {5, 0, 2};
   const std::vector<int64_t> slots = {9, -1, 2};  // the second token is written nowhere
