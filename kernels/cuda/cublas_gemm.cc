@@ -65,9 +65,7 @@ CublasGemm::~CublasGemm() {
   if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-absl::StatusOr<CublasGemm::Plan*> CublasGemm::FindPlan(const GemmArgs& args) {
-  const Shape shape(args.m, args.n, args.k, args.lda, args.ldb, args.ldd, args.type,
-                    args.output_type, args.accumulate);
+absl::StatusOr<CublasGemm::Plan*> CublasGemm::FindPlan(const GemmShape& shape) {
   if (const auto found = plans_.find(shape); found != plans_.end()) return found->second.get();
 
   auto plan = std::make_unique<Plan>();
@@ -78,43 +76,67 @@ absl::StatusOr<CublasGemm::Plan*> CublasGemm::FindPlan(const GemmArgs& args) {
       ToStatus(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA,
                                               &transposed, sizeof(transposed)),
                "describing"));
-  const auto k = static_cast<uint64_t>(args.k), m = static_cast<uint64_t>(args.m),
-             n = static_cast<uint64_t>(args.n);
-  const cudaDataType_t type = TypeOf(args.type);
+  const auto k = static_cast<uint64_t>(shape.k), m = static_cast<uint64_t>(shape.m),
+             n = static_cast<uint64_t>(shape.n);
+  const cudaDataType_t type = TypeOf(shape.type);
   RETURN_IF_ERROR(
-      ToStatus(cublasLtMatrixLayoutCreate(&plan->b, type, k, n, args.ldb), "describing b"));
+      ToStatus(cublasLtMatrixLayoutCreate(&plan->b, type, k, n, shape.ldb), "describing b"));
   RETURN_IF_ERROR(
-      ToStatus(cublasLtMatrixLayoutCreate(&plan->a, type, k, m, args.lda), "describing a"));
+      ToStatus(cublasLtMatrixLayoutCreate(&plan->a, type, k, m, shape.lda), "describing a"));
   RETURN_IF_ERROR(
-      ToStatus(cublasLtMatrixLayoutCreate(&plan->d, TypeOf(args.output_type), n, m, args.ldd),
+      ToStatus(cublasLtMatrixLayoutCreate(&plan->d, TypeOf(shape.output_type), n, m, shape.ldd),
                "describing d"));
 
   cublasLtMatmulPreference_t preference = nullptr;
   RETURN_IF_ERROR(ToStatus(cublasLtMatmulPreferenceCreate(&preference), "choosing"));
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  // Their a is our b; c is d.
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.b_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.d_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.d_alignment);
   cublasLtMatmulHeuristicResult_t result = {};
   int found = 0;
-  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                       &kWorkspaceBytes, sizeof(kWorkspaceBytes));
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle_, plan->product, plan->b, plan->a, plan->d, plan->d, preference, 1, &result, &found);
   cublasLtMatmulPreferenceDestroy(preference);
   RETURN_IF_ERROR(ToStatus(status, "choosing an algorithm"));
   if (found == 0) {
     return absl::InternalError(
-        absl::StrCat("cublas: no algorithm for m ", args.m, ", n ", args.n, ", k ", args.k));
+        absl::StrCat("cublas: no algorithm for m ", shape.m, ", n ", shape.n, ", k ", shape.k));
   }
   plan->algorithm = result.algo;
   return plans_.emplace(shape, std::move(plan)).first->second.get();
 }
 
-absl::Status CublasGemm::Run(const GemmArgs& args) {
-  if (args.m == 0 || args.n == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Plan* plan, FindPlan(args));
+absl::Status CublasGemm::Multiply(const GemmArgs& args, const Plan& plan) {
+  const auto m = static_cast<uint64_t>(args.m);
+  for (const cublasLtMatrixLayout_t rows : {plan.a, plan.d}) {
+    RETURN_IF_ERROR(
+        ToStatus(cublasLtMatrixLayoutSetAttribute(rows, CUBLASLT_MATRIX_LAYOUT_COLS, &m, sizeof(m)),
+                 "describing"));
+  }
   const float alpha = 1.0f, beta = args.accumulate ? 1.0f : 0.0f;
-  return ToStatus(cublasLtMatmul(handle_, plan->product, &alpha, args.b, plan->b, args.a, plan->a,
-                                 &beta, args.d, plan->d, args.d, plan->d, &plan->algorithm,
+  return ToStatus(cublasLtMatmul(handle_, plan.product, &alpha, args.b, plan.b, args.a, plan.a,
+                                 &beta, args.d, plan.d, args.d, plan.d, &plan.algorithm,
                                  workspace_.data(), static_cast<size_t>(kWorkspaceBytes), stream_),
                   "multiplying");
+}
+
+absl::Status CublasGemm::Run(const GemmArgs& args) {
+  if (args.m == 0 || args.n == 0) return absl::OkStatus();
+  GemmShape shape = ShapeOf(args);
+  shape.m = RowBucket(args.m);
+  ASSIGN_OR_RETURN(const Plan* plan, FindPlan(shape));
+  absl::Status multiplied = Multiply(args, *plan);
+  if (multiplied.ok() || shape.m == args.m) return multiplied;
+  // An algorithm is checked when it is enqueued; nothing says that it takes all m of its bucket.
+  shape.m = args.m;
+  ASSIGN_OR_RETURN(plan, FindPlan(shape));
+  return Multiply(args, *plan);
 }
 
 }  // namespace quire::kernels::cuda

@@ -5,12 +5,12 @@
 #include <cublasLt.h>
 #include <map>
 #include <memory>
-#include <tuple>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/gemm_shape.h"
 
 namespace quire::kernels::cuda {
 
@@ -19,22 +19,22 @@ class CublasGemm {
   static absl::StatusOr<std::unique_ptr<CublasGemm>> Create(cudaStream_t stream);
   ~CublasGemm();
 
-  // `args` have been validated. Enqueued; the same shape gets the same algorithm every time.
+  // `args` have been validated. Enqueued; the same shape gets the same algorithm every time, and
+  // so do all m of a bucket (gemm_shape.h) unless the algorithm refuses one.
   absl::Status Run(const GemmArgs& args);
 
  private:
-  // Everything that cuBLASLt's choice of an algorithm depends on.
-  using Shape =
-      std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, DType, DType, bool>;
   struct Plan;
 
   explicit CublasGemm(cudaStream_t stream);
-  absl::StatusOr<Plan*> FindPlan(const GemmArgs& args);
+  // The algorithm that cuBLASLt chooses for `shape`.
+  absl::StatusOr<Plan*> FindPlan(const GemmShape& shape);
+  absl::Status Multiply(const GemmArgs& args, const Plan& plan);
 
   const cudaStream_t stream_;
   cublasLtHandle_t handle_ = nullptr;
   DeviceBuffer workspace_;
-  std::map<Shape, std::unique_ptr<Plan>> plans_;
+  std::map<GemmShape, std::unique_ptr<Plan>> plans_;
 };
 
 }  // namespace quire::kernels::cuda

@@ -59,46 +59,64 @@ TEST_F(DeviceTest, GivesTheSecondsOfWhatItHasRun) {
   EXPECT_EQ(device_->SecondsOf([] { return absl::InternalError("no"); }).status().message(), "no");
 }
 
-// Small integers, so that sums are exact in any order.
-TEST_F(DeviceTest, MultipliesMatricesWithRowsApart) {
-  constexpr int64_t kM = 5, kN = 24, kK = 32, kLda = 40, kLdb = 48, kLdd = 32;
-  const auto integers = [](int64_t rows, int64_t stride) {
-    std::vector<float> values(static_cast<size_t>(rows * stride));
+// d = a . b^T (+ d) for every type, with rows apart, the first of a and d `first` elements into
+// their memory. Small integers, so that sums are exact in any order.
+void CheckGemm(kernels::cuda::Device& device, int64_t m, int64_t first) {
+  constexpr int64_t kN = 24, kK = 32, kLda = 40, kLdb = 48, kLdd = 32;
+  const auto integers = [](int64_t size) {
+    std::vector<float> values(static_cast<size_t>(size));
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7 % 5) - 2.0f;
     return values;
+  };
+  const auto start = [&](DeviceFloats& floats, DType dtype) {
+    return static_cast<char*>(floats.View({1}).raw()) + first * kernels::SizeOf(dtype);
   };
   for (const DType type : kFloats) {
     for (const DType output : {type, DType::kF32}) {
       for (const bool accumulate : {false, true}) {
-        DeviceFloats a(*device_, type, integers(kM, kLda)), b(*device_, type, integers(kN, kLdb));
-        DeviceFloats d(*device_, output, integers(kM, kLdd));
-        ASSERT_TRUE(device_
-                        ->Gemm({.d = d.View({kM, kLdd}).raw(),
-                                .a = a.View({kM, kLda}).raw(),
-                                .b = b.View({kN, kLdb}).raw(),
-                                .m = kM,
-                                .n = kN,
-                                .k = kK,
-                                .lda = kLda,
-                                .ldb = kLdb,
-                                .ldd = kLdd,
-                                .type = type,
-                                .output_type = output,
-                                .accumulate = accumulate})
+        DeviceFloats a(device, type, integers(first + m * kLda));
+        DeviceFloats b(device, type, integers(kN * kLdb));
+        DeviceFloats d(device, output, integers(first + m * kLdd));
+        ASSERT_TRUE(device
+                        .Gemm({.d = start(d, output),
+                               .a = start(a, type),
+                               .b = b.View({kN, kLdb}).raw(),
+                               .m = m,
+                               .n = kN,
+                               .k = kK,
+                               .lda = kLda,
+                               .ldb = kLdb,
+                               .ldd = kLdd,
+                               .type = type,
+                               .output_type = output,
+                               .accumulate = accumulate})
                         .ok());
         const std::vector<float> got = d.ToHost();
-        for (int64_t row = 0; row < kM; ++row) {
+        for (int64_t i = 0; i < first; ++i) ASSERT_EQ(got[static_cast<size_t>(i)], d.values[i]);
+        for (int64_t row = 0; row < m; ++row) {
           for (int64_t col = 0; col < kLdd; ++col) {
-            const auto at = static_cast<size_t>(row * kLdd + col);
+            const auto at = static_cast<size_t>(first + row * kLdd + col);
             float want = col < kN && !accumulate ? 0.0f : d.values[at];
             for (int64_t k = 0; k < kK && col < kN; ++k) {
-              want += a.values[static_cast<size_t>(row * kLda + k)] *
+              want += a.values[static_cast<size_t>(first + row * kLda + k)] *
                       b.values[static_cast<size_t>(col * kLdb + k)];
             }
             ASSERT_EQ(got[at], want) << "row " << row << " col " << col;
           }
         }
       }
+    }
+  }
+}
+
+// Some numbers of rows share an algorithm (gemm_shape.h), and memory need not be that of a whole
+// allocation.
+TEST_F(DeviceTest, MultipliesAnyNumberOfRowsThatBeginAnywhere) {
+  for (const int64_t m : {5, 10, 9}) {
+    for (const int64_t first : {0, 8, 2, 1}) {
+      SCOPED_TRACE(::testing::Message() << m << " rows, " << first << " elements in");
+      CheckGemm(*device_, m, first);
+      if (HasFatalFailure()) return;
     }
   }
 }
