@@ -93,9 +93,9 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int ordinal) {
         "cuda: want GPU ", ordinal, ", got ",
         error != cudaSuccess ? cudaGetErrorString(error) : absl::StrCat(count, " GPUs")));
   }
-  std::unique_ptr<CudaDevice> device(new CudaDevice);
+  std::unique_ptr<CudaDevice> device(new CudaDevice(ordinal));
   ASSIGN_OR_RETURN(device->info_, ReadInfo(ordinal));
-  RETURN_IF_ERROR(ToStatus(cudaSetDevice(ordinal), "choosing the device"));
+  RETURN_IF_ERROR(device->MakeCurrent());
   RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking),
                            "creating the stream"));
   RETURN_IF_ERROR(ToStatus(cudaEventCreate(&device->begin_), "creating an event"));
@@ -105,20 +105,29 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int ordinal) {
 }
 
 CudaDevice::~CudaDevice() {
+  static_cast<void>(MakeCurrent());
   gemm_.reset();
   if (begin_ != nullptr) cudaEventDestroy(begin_);
   if (end_ != nullptr) cudaEventDestroy(end_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
+absl::Status CudaDevice::MakeCurrent() const {
+  int current = -1;  // setting it costs more than asking, and is rarely needed
+  RETURN_IF_ERROR(ToStatus(cudaGetDevice(&current), "asking for the current device"));
+  if (current == ordinal_) return absl::OkStatus();
+  return ToStatus(cudaSetDevice(ordinal_), "choosing the device");
+}
+
 int64_t CudaDevice::available_bytes() const {
   size_t free = 0, total = 0;
-  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+  if (!MakeCurrent().ok() || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
   return static_cast<int64_t>(free);
 }
 
 absl::StatusOr<DeviceBuffer> CudaDevice::Allocate(int64_t bytes) {
   if (bytes <= 0) return DeviceBuffer();
+  RETURN_IF_ERROR(MakeCurrent());
   void* memory = nullptr;
   RETURN_IF_ERROR(ToStatus(cudaMalloc(&memory, static_cast<size_t>(bytes)),
                            absl::StrCat("allocating ", bytes, " bytes")));
@@ -127,6 +136,7 @@ absl::StatusOr<DeviceBuffer> CudaDevice::Allocate(int64_t bytes) {
 
 absl::StatusOr<DeviceBuffer> CudaDevice::AllocateHost(int64_t bytes) {
   if (bytes <= 0) return DeviceBuffer();
+  RETURN_IF_ERROR(MakeCurrent());
   void* memory = nullptr;
   RETURN_IF_ERROR(ToStatus(cudaMallocHost(&memory, static_cast<size_t>(bytes)),
                            absl::StrCat("pinning ", bytes, " bytes")));
@@ -134,30 +144,35 @@ absl::StatusOr<DeviceBuffer> CudaDevice::AllocateHost(int64_t bytes) {
 }
 
 absl::Status CudaDevice::CopyToDevice(void* destination, const void* source, int64_t bytes) {
+  RETURN_IF_ERROR(MakeCurrent());
   return ToStatus(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes),
                                   cudaMemcpyHostToDevice, stream_),
                   "copying to the device");
 }
 
 absl::Status CudaDevice::CopyToHost(void* destination, const void* source, int64_t bytes) {
+  RETURN_IF_ERROR(MakeCurrent());
   return ToStatus(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes),
                                   cudaMemcpyDeviceToHost, stream_),
                   "copying to the host");
 }
 
 absl::Status CudaDevice::CopyOnDevice(void* destination, const void* source, int64_t bytes) {
+  RETURN_IF_ERROR(MakeCurrent());
   return ToStatus(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes),
                                   cudaMemcpyDeviceToDevice, stream_),
                   "copying on the device");
 }
 
 absl::Status CudaDevice::Fill(void* destination, uint8_t value, int64_t bytes) {
+  RETURN_IF_ERROR(MakeCurrent());
   return ToStatus(cudaMemsetAsync(destination, value, static_cast<size_t>(bytes), stream_),
                   "filling memory");
 }
 
 absl::Status CudaDevice::LaunchKernel(const KernelLaunch& launch) {
   RETURN_IF_ERROR(Validate(launch.config, info_));
+  RETURN_IF_ERROR(MakeCurrent());
   const LaunchConfig& config = launch.config;
   if (config.shared_bytes > kDefaultSharedBytes &&
       with_large_shared_memory_.insert(launch.kernel).second) {
@@ -182,11 +197,13 @@ absl::Status CudaDevice::LaunchKernel(const KernelLaunch& launch) {
 
 absl::Status CudaDevice::Gemm(const GemmArgs& args) {
   RETURN_IF_ERROR(Validate(args));
+  RETURN_IF_ERROR(MakeCurrent());
   return gemm_->Run(args);
 }
 
 absl::StatusOr<std::unique_ptr<Recording>> CudaDevice::Record(
     std::function<absl::Status()> enqueue) {
+  RETURN_IF_ERROR(MakeCurrent());
   RETURN_IF_ERROR(ToStatus(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                            "beginning to record"));
   const absl::Status enqueued = enqueue();
@@ -205,11 +222,13 @@ absl::StatusOr<std::unique_ptr<Recording>> CudaDevice::Record(
 }
 
 absl::Status CudaDevice::Replay(const Recording& recording) {
+  RETURN_IF_ERROR(MakeCurrent());
   return ToStatus(cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph(), stream_),
                   "replaying a recording");
 }
 
 absl::StatusOr<double> CudaDevice::SecondsOf(absl::FunctionRef<absl::Status()> enqueue) {
+  RETURN_IF_ERROR(MakeCurrent());
   RETURN_IF_ERROR(ToStatus(cudaEventRecord(begin_, stream_), "recording an event"));
   RETURN_IF_ERROR(enqueue());
   RETURN_IF_ERROR(ToStatus(cudaEventRecord(end_, stream_), "recording an event"));
@@ -248,6 +267,7 @@ absl::StatusOr<TensorMap> CudaDevice::MakeTensorMap(const TensorMapSpec& spec) {
 }
 
 absl::Status CudaDevice::Synchronize() {
+  RETURN_IF_ERROR(MakeCurrent());
   return ToStatus(cudaStreamSynchronize(stream_), "running what was enqueued");
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// A GPU, through the CUDA runtime.
+// A GPU, through the CUDA runtime. The runtime has a current GPU for each thread, so every call
+// that depends on it chooses this one: any thread may call, as long as one at a time does.
 
 #include <cuda_runtime_api.h>
 #include <memory>
@@ -41,8 +42,11 @@ class CudaDevice : public Device {
   absl::Status Synchronize() override;
 
  private:
-  CudaDevice() = default;
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal) {}
+  // Makes this the current GPU of the calling thread.
+  absl::Status MakeCurrent() const;
 
+  const int ordinal_;
   DeviceInfo info_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;  // of SecondsOf
