@@ -178,12 +178,17 @@ class Flex(TorchPeer):
 class FlashInfer(TorchPeer):
     """FlashInfer's paged wrappers: of decode for decodes (its prefill wrapper is slower there), else of prefill."""
 
+    tensor_cores = True  # in decodes
+
     def __init__(self):
         self.flashinfer = importlib.import_module("flashinfer")
         super().__init__()
 
     def prepare(self, case: dict):
         torch, device = self.torch, "cuda"
+        decodes = max(case["query_lens"]) == 1
+        if not decodes and not self.tensor_cores:
+            raise CannotDo("only its decodes go without tensor cores")
         blocks = [-(-length // case["block_size"]) for length in case["context_lens"]]
         starts = torch.tensor([sum(blocks[:i]) for i in range(len(blocks) + 1)], dtype=torch.int32, device=device)
         indices = torch.randperm(sum(blocks), dtype=torch.int64, device=device).to(torch.int32)
@@ -198,8 +203,9 @@ class FlashInfer(TorchPeer):
         shape = (case["num_heads"], case["num_kv_heads"], case["head_dim"], case["block_size"])
         options = {"pos_encoding_mode": "ALIBI" if case["alibi"] else "NONE", "q_data_type": torch.bfloat16,
                    "kv_data_type": torch.bfloat16}
-        if max(case["query_lens"]) == 1:
-            wrapper = self.flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=True)
+        if decodes:
+            wrapper = self.flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND",
+                                                                         use_tensor_cores=self.tensor_cores)
             wrapper.plan(starts, indices, last, *shape, **options)
         else:
             wrapper = self.flashinfer.BatchPrefillWithPagedKVCacheWrapper(workspace, "HND")
@@ -210,8 +216,14 @@ class FlashInfer(TorchPeer):
         return lambda: wrapper.run(query, cache)
 
 
+class FlashInferCudaCores(FlashInfer):
+    """Its decode kernel that multiplies without tensor cores: for few heads a KV head."""
+
+    tensor_cores = False
+
+
 PEERS = {"sdpa_flash": SdpaFlash, "sdpa_cudnn": SdpaCudnn, "sdpa_efficient": SdpaEfficient, "flex": Flex,
-         "flashinfer": FlashInfer}
+         "flashinfer": FlashInfer, "flashinfer_cuda_cores": FlashInferCudaCores}
 
 
 def first_line(error: BaseException) -> str:

@@ -99,6 +99,17 @@ class PartsTest(unittest.TestCase):
         self.assertEqual([line["peer"] for line in lines], list(peers.PEERS))
         self.assertEqual(lines[0]["reason"], "ImportError: No module named 'torch'")
 
+    def test_flashinfer_decodes_with_and_without_tensor_cores(self):
+        case = {"block_size": 16, "num_kv_heads": 2, "head_dim": 64, "alibi": False} | CASE
+        for kind, tensor_cores in ((peers.FlashInfer, True), (peers.FlashInferCudaCores, False)):
+            peer = kind.__new__(kind)
+            peer.torch, peer.flashinfer = mock.MagicMock(), mock.MagicMock()
+            peer.prepare(case)
+            wrapper = peer.flashinfer.BatchDecodeWithPagedKVCacheWrapper
+            self.assertEqual(wrapper.call_args.kwargs, {"use_tensor_cores": tensor_cores})
+        with self.assertRaises(peers.CannotDo):
+            peer.prepare(case | {"query_lens": [32, 32]})
+
     def test_unknown_peers_are_an_error_of_use(self):
         with self.assertRaises(SystemExit) as end, contextlib.redirect_stderr(io.StringIO()) as said:
             peers.main(["--bench", BENCH, "--json", "/dev/null", "--peers", "flex,vllm"])
