@@ -1,36 +1,29 @@
 #!/usr/bin/env python3
 """Turns what bench/gpu/run_all.sh has written into the tables of the docs.
 
-    python3 bench/gpu/report.py tables RESULTS.jsonl --out FOLDER    performance.md and gpu-status.md
-    python3 bench/gpu/report.py test NAME STATUS GTEST.json          one line for RESULTS, of a test's run
-    python3 bench/gpu/report.py predictions PREDICTIONS.jsonl        what quire-gpu-bench --predict wrote, as a table
-    python3 bench/gpu/report.py stale docs/gpu-status.md             rows whose sources are not those of the last run
+    report.py tables RESULTS.jsonl --out FOLDER         performance.md and gpu-status.md
+    report.py predictions PREDICTIONS.jsonl             what quire-gpu-bench --predict wrote, as a table
+    report.py stale docs/gpu-status.md                  kernels that no GPU has run as they are; exit status 1 where
+                                                        the document's table does not say so
+    report.py renew docs/gpu-status.md [RESULTS.jsonl]  writes that table anew, with the run of RESULTS
+
+    One line for RESULTS, of a run whose exit status is STATUS:
+    report.py test NAME STATUS GTEST.json                    of a test
+    report.py sanitizer TOOL NAME FILTER STATUS GTEST.json   of a test under compute-sanitizer
+    report.py ncu KERNEL CASE STATUS NCU.csv                 of a kernel under Nsight Compute
 
 RESULTS holds a JSON object a line; of lines for the same thing the last counts, so runs may be repeated in parts.
 """
 
 import argparse
-import hashlib
+import csv
 import json
 import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-CUDA = "kernels/cuda"
-# A row of docs/gpu-status.md: its sources, and the tests that must have passed on a GPU for it to have been seen.
-KERNELS = {
-    "primitives": (["primitives.cuh", "primitives_ptx.cuh", "element_types.h"],
-                   ["primitives", "hopper_primitives", "tile_product"]),
-    "attention": (["attn_decode.cuh", "attn_merge.cuh", "paged_attention.cu", "attention_plan.cc", "attention_items.h"],
-                  ["paged_attention", "attn_merge"]),
-    "attention_reference": (["attention_reference.cuh", "attention_reference.cu"], ["attention_reference"]),
-    "step ops": (["argmax.cuh", "copy_blocks.cuh", "embed.cuh", "gather_rows.cuh", "linear_epilogue.cuh", "norm.cuh",
-                  "qkv_post.cuh", "rows.cuh"], ["step_ops"]),
-    "CudaBackend": (["cuda_backend.cc"], ["backend"]),
-    "CudaDevice": (["cuda_device.cc", "cublas_gemm.cc", "tensor_map.cc"], ["device", "hopper_primitives"]),
-}
-NEVER = "never"
+import ledger
+from ledger import last_of, table
 
 # What the kernels are to reach (share of the read ceiling; cost of ALiBi; FLOP/s).
 DECODE_SHARE, DECODE_TOKENS = 0.90, 256 * 1024
@@ -38,29 +31,8 @@ ALIBI_COST = {"decode": 0.02, "ragged": 0.02, "prefill": 0.05}
 PREFILL_FLOPS, PREFILL_TOKENS = 330e12, 8192
 
 
-def source_hash(name: str) -> str:
-    digest = hashlib.sha256()
-    for path in KERNELS[name][0]:
-        digest.update((ROOT / CUDA / path).read_bytes())
-    return digest.hexdigest()[:12]
-
-
 def read_lines(path: pathlib.Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-
-
-def last_of(lines: list[dict], types: tuple, *keys: str) -> list[dict]:
-    """The lines of these types, the last of those that agree in `keys`, in the order of the first."""
-    kept = {}
-    for line in lines:
-        if line["type"] in types:
-            kept[tuple(line.get(key) for key in keys)] = line
-    return list(kept.values())
-
-
-def table(head: list[str], rows: list[list]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
 
 
 def number(value: float) -> str:
@@ -71,31 +43,35 @@ def percent(value: float) -> str:
     return f"{100 * value:.0f} %"
 
 
-# --- A test's run
+# --- Nsight Compute
 
 
-def test_line(name: str, status: int, path: pathlib.Path) -> dict:
-    line = {"type": "test", "name": name, "exit_status": status, "tests": 0, "failures": 0, "skipped": 0,
-            "seconds": 0.0, "reasons": []}
-    try:
-        run = json.loads(path.read_text())
-    except (OSError, ValueError):
-        run = {"testsuites": []}
-        line["reasons"].append("it left no result" if status != 124 else "it ran out of time")
-    for suite in run["testsuites"]:
-        for test in suite["testsuite"]:
-            line["tests"] += 1
-            line["seconds"] += float(test.get("time", "0s").rstrip("s"))
-            # GoogleTest calls a test that it never began, because there is no GPU, completed, at the epoch.
-            if test.get("result") == "SKIPPED" or test.get("timestamp", "").startswith("1970-"):
-                line["skipped"] += 1
-            if failures := test.get("failures"):
-                line["failures"] += 1
-                line["reasons"].append(f"{suite['name']}.{test['name']}: {failures[0]['failure'].splitlines()[0]}")
-    failed = status != 0 or line["failures"] > 0
-    ran = line["tests"] - line["skipped"]
-    line["status"] = "failed" if failed else "passed" if ran > 0 else "skipped"
+def ncu_line(kernel: str, case: str, status: int, path: pathlib.Path) -> dict:
+    """The metrics of one launch, from what `ncu --csv` wrote. Without the right to read the GPU's counters, which is
+    the system's to give, it is skipped."""
+    text = path.read_text() if path.exists() else ""
+    lines = [line for line in text.splitlines() if line.startswith('"')]
+    metrics = {f"{row['Section Name']}: {row['Metric Name']}": f"{row['Metric Value']} {row['Metric Unit']}".strip()
+               for row in csv.DictReader(lines) if row.get("Metric Name")}
+    line = {"type": "ncu", "kernel": kernel, "case": case, "status": "passed", "reason": "", "metrics": metrics}
+    if not metrics:
+        said = [said for said in text.splitlines() if said.startswith("==ERROR==")]
+        line["reason"] = said[0].removeprefix("==ERROR== ") if said else f"no metrics, exit status {status}"
+        line["status"] = "skipped" if "ERR_NVGPUCTRPERM" in text else "failed"
     return line
+
+
+NCU_COLUMNS = {"duration": "GPU Speed Of Light Throughput: Duration",
+               "memory": "GPU Speed Of Light Throughput: Memory Throughput",
+               "DRAM": "GPU Speed Of Light Throughput: DRAM Throughput",
+               "SM": "GPU Speed Of Light Throughput: Compute (SM) Throughput",
+               "L2 hits": "Memory Workload Analysis: L2 Hit Rate"}
+
+
+def ncu_table(lines: list[dict]) -> str:
+    return table(["kernel", "case", *NCU_COLUMNS],
+                 [[line["kernel"], line["case"], *(line["metrics"].get(name, "-") for name in NCU_COLUMNS.values())]
+                  for line in lines])
 
 
 # --- docs/performance.md
@@ -204,59 +180,18 @@ def performance(lines: list[dict]) -> str:
                           percent(row["of_ceiling"])] for row in others])]
     if peers:
         parts += ["### Beside others", peer_table(peers)]
+    profiles = last_of(lines, ("ncu",), "kernel", "case")
+    if profiled := [line for line in profiles if line["metrics"]]:
+        parts += ["### By Nsight Compute", ncu_table(profiled)]
     left_out = [line for line in skipped if (line.get("suite"), line.get("name")) not in measured]
+    left_out += [line | {"peer": f"ncu {line['kernel']}"} for line in profiles if not line["metrics"]]
+    left_out += [line | {"name": line["phase"]} for line in last_of(lines, ("phase_skipped",), "phase")
+                 if not any(other["type"] == line["phase"] for other in lines)]
     if left_out:
         parts += ["### Left out",
                   "\n".join(f"- {line.get('peer', '')} {line.get('name') or line.get('case')}: {line['reason']}".replace(
                       "-  ", "- ") for line in left_out)]
     return "\n\n".join(parts) + "\n"
-
-
-# --- docs/gpu-status.md
-
-
-def status_rows(lines: list[dict]) -> list[list[str]]:
-    tests = {line["name"]: line for line in last_of(lines, ("test",), "name")}
-    sanitizers = last_of(lines, ("sanitizer",), "tool", "test")
-    devices, machines = last_of(lines, ("device",)), last_of(lines, ("machine",))
-    on_gpu = bool(machines) and all(device["gpu"] for device in devices)
-    rows = []
-    for name, (_, test_names) in KERNELS.items():
-        runs = [tests.get(f"cuda_{test}_test") for test in test_names]
-        if not on_gpu or any(run is None or run["status"] == "skipped" for run in runs):
-            rows.append([name, "-", NEVER])
-            continue
-        passed = sum(run["tests"] - run["failures"] - run["skipped"] for run in runs)
-        failed = sum(run["failures"] for run in runs)
-        seen = f"{machines[-1]['date']}, {machines[-1]['gpu']}: {passed} tests passed"
-        if failed or any(run["status"] == "failed" for run in runs):
-            seen += f", **{failed} failed**"
-        checked = [line for line in sanitizers if line["test"] in [f"cuda_{test}_test" for test in test_names]]
-        if clean := sorted({line["tool"] for line in checked if line["status"] == "passed"}):
-            seen += f"; {', '.join(clean)} clean"
-        if dirty := sorted({line["tool"] for line in checked if line["status"] == "failed"}):
-            seen += f"; **{', '.join(dirty)}: findings**"
-        rows.append([name, source_hash(name), seen])
-    return rows
-
-
-def status(lines: list[dict]) -> str:
-    return table(["code", "sources", "last seen by a GPU"], status_rows(lines)) + "\n"
-
-
-def stale(document: str) -> list[str]:
-    """What to say of rows of the document's table that are not of these sources."""
-    found = {match[1]: (match[2], match[3]) for match in
-             re.finditer(r"^\| ([^|]+?) \| ([0-9a-f]{12}|-) \| ([^|]+?) \|$", document, re.MULTILINE)}
-    said = []
-    for name in KERNELS:
-        if name not in found:
-            said.append(f"{name}: no row")
-        elif found[name][1] == NEVER:
-            said.append(f"{name}: never run on a GPU")
-        elif found[name][0] != source_hash(name):
-            said.append(f"{name}: changed since {found[name][1].split(':')[0]}")
-    return said
 
 
 # --- Predictions
@@ -272,29 +207,51 @@ def predictions(lines: list[dict]) -> str:
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
+
+    def add(name: str, *texts: str):
+        command = commands.add_parser(name)
+        for text in texts:
+            command.add_argument(text)
+        command.add_argument("status", type=int)
+        command.add_argument("path", type=pathlib.Path)
+
+    add("test", "name")
+    add("sanitizer", "tool", "name", "filter")
+    add("ncu", "kernel", "case")
     command = commands.add_parser("tables")
     command.add_argument("results", type=pathlib.Path)
     command.add_argument("--out", type=pathlib.Path, required=True)
-    command = commands.add_parser("test")
-    command.add_argument("name")
-    command.add_argument("status", type=int)
-    command.add_argument("gtest", type=pathlib.Path)
     command = commands.add_parser("predictions")
     command.add_argument("results", type=pathlib.Path)
     command = commands.add_parser("stale")
     command.add_argument("document", type=pathlib.Path)
+    command = commands.add_parser("renew")
+    command.add_argument("document", type=pathlib.Path)
+    command.add_argument("results", type=pathlib.Path, nargs="?")
     options = parser.parse_args(arguments)
     if options.command == "tables":
         lines = read_lines(options.results)
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "performance.md").write_text(performance(lines))
-        (options.out / "gpu-status.md").write_text(status(lines))
+        (options.out / "gpu-status.md").write_text(ledger.status(lines))
     elif options.command == "test":
-        print(json.dumps(test_line(options.name, options.status, options.gtest)))
+        print(json.dumps(ledger.test_line(options.name, options.status, options.path)))
+    elif options.command == "sanitizer":
+        print(json.dumps(ledger.sanitizer_line(options.tool, options.name, options.filter, options.status,
+                                               options.path)))
+    elif options.command == "ncu":
+        print(json.dumps(ncu_line(options.kernel, options.case, options.status, options.path)))
     elif options.command == "predictions":
         print(predictions(read_lines(options.results)), end="")
+    elif options.command == "renew":
+        lines = read_lines(options.results) if options.results else []
+        options.document.write_text(ledger.renew(options.document.read_text(), lines))
     else:
-        print("\n".join(stale(options.document.read_text())) or "every row is of the sources here")
+        said, honest = ledger.stale(options.document.read_text())
+        print("\n".join(said) or "a GPU has run every kernel as it is")
+        if not honest:
+            print(f"The table does not say so: {ledger.RENEW}")
+            return 1
     return 0
 
 

@@ -2,11 +2,12 @@
 # Everything that a GPU has to say about the CUDA kernels, in calls of under ten minutes each:
 #
 #   bench/gpu/run_all.sh --part 1     machine, build, conformance of the primitives, correctness
-#   bench/gpu/run_all.sh --part 2     compute-sanitizer, benchmarks
+#   bench/gpu/run_all.sh --part 2     compute-sanitizer, benchmarks, Nsight Compute
 #   bench/gpu/run_all.sh --part 3     the same shapes beside others (torch, FlashInfer where they are)
 #
 # Without --part all of it runs, in some 25 minutes. Other options:
-#   --phase NAME   only this one; may be repeated: machine build conformance correctness sanitizer kernels peers
+#   --phase NAME   only this one; may be repeated: machine build conformance correctness sanitizer kernels ncu
+#                  peers
 #   --build DIR    where the binaries are (build/cuda); one that --bundle made is not built again
 #   --bundle DIR   builds, copies the binaries and the libraries they need there, and ends: for a machine with a
 #                  GPU, a glibc no older and nothing that can be installed; needs no GPU itself
@@ -17,16 +18,16 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
-all_phases=(machine build conformance correctness sanitizer kernels peers)
+all_phases=(machine build conformance correctness sanitizer kernels ncu peers)
 phases=() build=build/cuda out=build/gpu-run bundle=
-usage() { sed -n '2,16p' "$0" | sed 's/^# \{0,1\}//'; exit 2; }
+usage() { sed -n '2,17p' "$0" | sed 's/^# \{0,1\}//'; exit 2; }
 while [ $# -gt 0 ]; do
   [ $# -ge 2 ] || usage
   case "$1" in
     --part)
       case "$2" in
         1) phases+=(machine build conformance correctness) ;;
-        2) phases+=(sanitizer kernels) ;;
+        2) phases+=(sanitizer kernels ncu) ;;
         3) phases+=(peers) ;;
         *) usage ;;
       esac ;;
@@ -42,7 +43,7 @@ done
 build=$(realpath -m "$build")
 
 # Seconds that a phase may take, its share of a part of 580.
-declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=420 [peers]=560)
+declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=365 [ncu]=55 [peers]=560)
 
 conformance_tests=(cuda_primitives_test cuda_hopper_primitives_test cuda_tile_product_test cuda_device_test)
 # Small cases; racecheck does not follow TMA, so the Hopper primitives are left out of it.
@@ -55,6 +56,10 @@ sanitizer_cases=(
   "memcheck cuda_attn_merge_test Orders/*/0" "racecheck cuda_attn_merge_test Orders/*/0"
   "memcheck cuda_step_ops_test Orders/*/0" "racecheck cuda_step_ops_test Orders/*/0"
   "memcheck cuda_attention_reference_test Orders/*/0")
+# Kernel, suite and the case whose first launch of it Nsight Compute looks at.
+ncu_cases=(
+  "AttnKernel decode decode 64x8192 32/8 d128 bs16" "AttnMergeKernel decode decode 1x131072 32/8 d128 bs16"
+  "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16")
 
 die() { echo "run_all.sh: $*" >&2; exit 3; }
 compile() {
@@ -140,25 +145,45 @@ phase_correctness() {
   return "$failed"
 }
 
+# skip_phase NAME REASON: for the tables, so that nothing reads as if it had been run.
+skip_phase() {
+  echo "skipped: $2"
+  printf '{"type": "phase_skipped", "phase": "%s", "reason": "%s"}\n' "$1" "$2" >>"$results"
+}
+
+# Whatever is not a clean run of the test to its end fails the phase: a tool that does not work has seen nothing.
 phase_sanitizer() {
-  local failed=0 one tool name filter state
-  command -v compute-sanitizer >/dev/null || { echo "skipped: no compute-sanitizer on the PATH"; return 0; }
+  local failed=0 one tool name filter line json=$scratch/sanitizer.json
+  command -v compute-sanitizer >/dev/null || { skip_phase sanitizer "no compute-sanitizer on the PATH"; return 0; }
   for one in "${sanitizer_cases[@]}"; do
     read -r tool name filter <<<"$one"
-    ours compute-sanitizer --tool "$tool" --error-exitcode 99 "$build/tests/$name" --gtest_brief=1 --gtest_filter="$filter"
-    case $? in
-      0) state=passed ;;
-      99) state=failed failed=1 ;;  # findings
-      124) state=timeout ;;
-      *) state=broken ;;  # the tool does not work here, or the test fails without it, too
-    esac
-    printf '{"type": "sanitizer", "tool": "%s", "test": "%s", "filter": "%s", "status": "%s"}\n' \
-      "$tool" "$name" "$filter" "$state" | tee -a "$results"
+    rm -f "$json"
+    ours compute-sanitizer --tool "$tool" --error-exitcode 99 "$build/tests/$name" --gtest_brief=1 --gtest_filter="$filter" \
+      --gtest_output="json:$json"
+    line=$(python3 bench/gpu/report.py sanitizer "$tool" "$name" "$filter" $? "$json")
+    tee -a "$results" <<<"$line"
+    [[ $line == *'"status": "passed"'* ]] || failed=1
   done
   return "$failed"
 }
 
 phase_kernels() { ours "$build/bin/quire-gpu-bench" --seconds "$(($(left) * 9 / 10))" --json "$results"; }
+
+phase_ncu() {
+  local failed=0 one kernel suite filter line said=$scratch/ncu.csv
+  command -v ncu >/dev/null || { skip_phase ncu "no ncu on the PATH"; return 0; }
+  for one in "${ncu_cases[@]}"; do
+    read -r kernel suite filter <<<"$one"
+    rm -f "$said"
+    ours ncu --clock-control none --section SpeedOfLight --section MemoryWorkloadAnalysis --kernel-name "$kernel" \
+      --launch-count 1 --kill yes --csv --log-file "$said" \
+      "$build/bin/quire-gpu-bench" --suite "$suite" --filter "$filter" --repeats 1
+    line=$(python3 bench/gpu/report.py ncu "$kernel" "$filter" $? "$said")
+    tee -a "$results" <<<"$line"
+    [[ $line != *'"status": "failed"'* ]] || failed=1
+  done
+  return "$failed"
+}
 
 # compare_with SECONDS PEERS
 compare_with() {
@@ -169,7 +194,7 @@ compare_with() {
 # flex_attention compiles for seconds at each shape, and must not keep the others from theirs.
 phase_peers() {
   local failed=0
-  compare_with "$(($(left) * 6 / 10))" flashinfer,sdpa_flash,sdpa_cudnn,sdpa_efficient || failed=1
+  compare_with "$(($(left) * 6 / 10))" flashinfer,flashinfer_cuda_cores,sdpa_flash,sdpa_cudnn,sdpa_efficient || failed=1
   compare_with "$(($(left) * 9 / 10))" flex || failed=1
   return "$failed"
 }

@@ -1,4 +1,4 @@
-"""bench/gpu/report.py: tables out of results, and the ledger of docs/gpu-status.md."""
+"""bench/gpu/report.py: tables out of results."""
 
 import json
 import pathlib
@@ -84,78 +84,40 @@ class PerformanceTest(unittest.TestCase):
         row = attention("decode 64x8192 32/8 d128 bs16") | {"type": "prediction", "predicted_us": 561.2}
         self.assertIn("| decode 64x8192 32/8 d128 | 1 | 0.001 | 561 |", report.predictions([row]))
 
+    def test_a_phase_that_was_skipped_is_left_out_with_its_reason(self):
+        skipped = {"type": "phase_skipped", "phase": "sanitizer", "reason": "no compute-sanitizer on the PATH"}
+        self.assertIn("- sanitizer: no compute-sanitizer on the PATH", report.performance([DEVICE, skipped]))
+        ran = {"type": "sanitizer", "tool": "memcheck", "test": "t", "status": "passed"}
+        self.assertNotIn("no compute-sanitizer", report.performance([DEVICE, skipped, ran]))  # in another part
 
-class TestLineTest(unittest.TestCase):
-    def line(self, results, status=0):
+
+class NcuTest(unittest.TestCase):
+    HEAD = '"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value","Rule Name"\n'
+
+    def line(self, text, status=0):
         with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "test.json"
-            if results is not None:
-                path.write_text(json.dumps({"testsuites": [{"name": "S", "testsuite": results}]}))
-            return report.test_line("cuda_x_test", status, path)
+            path = pathlib.Path(folder) / "ncu.csv"
+            if text is not None:
+                path.write_text(text)
+            return report.ncu_line("AttnKernel", "decode 1x1 32/8 d128 bs16", status, path)
 
-    def test_counts(self):
-        passed, skipped = {"name": "a", "result": "COMPLETED", "time": "0.5s"}, {"name": "b", "result": "SKIPPED", "time": "0s"}
-        failed = {"name": "c", "result": "COMPLETED", "time": "1s", "failures": [{"failure": "x.cc:1\nmore"}]}
-        self.assertEqual(self.line([passed, skipped])["status"], "passed")
-        self.assertEqual(self.line([skipped])["status"], "skipped")
-        line = self.line([passed, failed], 1)
-        self.assertEqual((line["status"], line["tests"], line["failures"], line["seconds"]), ("failed", 2, 1, 1.5))
-        self.assertEqual(line["reasons"], ["S.c: x.cc:1"])
+    def test_metrics_become_a_row(self):
+        line = self.line("==PROF== Connected to process 1\n" + self.HEAD +
+                         '"0","AttnKernel","GPU Speed Of Light Throughput","Memory Throughput","%","91.25",""\n'
+                         '"0","AttnKernel","GPU Speed Of Light Throughput","Duration","us","1,234.5",""\n'
+                         '"0","AttnKernel","GPU Speed Of Light Throughput","","","","SOLBottleneck"\n'
+                         '"0","AttnKernel","Memory Workload Analysis","Memory Throughput","Tbyte/second","4.1",""\n')
+        self.assertEqual((line["status"], len(line["metrics"])), ("passed", 3))
+        self.assertIn("| AttnKernel | decode 1x1 32/8 d128 bs16 | 1,234.5 us | 91.25 % | - |", report.performance([DEVICE, line]))
 
-    def test_a_test_that_never_began_has_not_passed(self):
-        never = {"name": "a", "status": "RUN", "result": "COMPLETED", "timestamp": "1970-01-01T00:00:00Z", "time": "0s"}
-        self.assertEqual(self.line([never])["status"], "skipped")
-        self.assertEqual(self.line([never | {"timestamp": "2030-01-02T03:04:05Z"}])["status"], "passed")
-
-    def test_a_crash_and_a_timeout_are_failures(self):
-        self.assertEqual(self.line(None, 139)["status"], "failed")
-        self.assertEqual(self.line(None, 124)["reasons"], ["it ran out of time"])
-        self.assertEqual(self.line([{"name": "a", "result": "COMPLETED"}], 1)["status"], "failed")
-
-
-class StatusTest(unittest.TestCase):
-    def rows(self, tests, device=DEVICE, extra=()):
-        lines = [MACHINE, device, *extra]
-        for name in {test for _, names in report.KERNELS.values() for test in names}:
-            lines.append({"type": "test", "name": f"cuda_{name}_test", "status": "passed", "tests": 3, "failures": 0,
-                          "skipped": 0} | tests.get(name, {}))
-        return {row[0]: row for row in report.status_rows(lines)}
-
-    def test_a_row_says_who_saw_these_sources_and_when(self):
-        self.assertEqual(self.rows({})["attention_reference"],
-                         ["attention_reference", report.source_hash("attention_reference"),
-                          "2030-01-02, NVIDIA H200: 3 tests passed"])
-
-    def test_what_was_skipped_or_emulated_was_never_seen(self):
-        self.assertEqual(self.rows({"backend": {"status": "skipped"}})["CudaBackend"][2], report.NEVER)
-        self.assertEqual(self.rows({}, DEVICE | {"gpu": False})["CudaBackend"][2], report.NEVER)
-
-    def test_failures_and_findings_are_named(self):
-        sanitizer = [{"type": "sanitizer", "tool": "memcheck", "test": "cuda_backend_test", "status": "passed"},
-                     {"type": "sanitizer", "tool": "racecheck", "test": "cuda_backend_test", "status": "failed"}]
-        seen = self.rows({"backend": {"status": "failed", "failures": 1}}, extra=sanitizer)["CudaBackend"][2]
-        self.assertIn("2 tests passed, **1 failed**; memcheck clean; **racecheck: findings**", seen)
-
-    def test_stale_rows_are_found(self):
-        fresh = report.source_hash("attention")
-        document = f"| attention | {fresh} | 2030-01-02, NVIDIA H200: 3 tests passed |\n" \
-                   f"| primitives | {'0' * 12} | 2030-01-02, NVIDIA H200: 3 tests passed |\n" \
-                   "| CudaBackend | - | never |\n"
-        said = report.stale(document)
-        self.assertIn("primitives: changed since 2030-01-02, NVIDIA H200", said)
-        self.assertIn("CudaBackend: never run on a GPU", said)
-        self.assertIn("step ops: no row", said)
-        self.assertFalse([line for line in said if line.startswith("attention:")])
-
-    def test_the_ledger_has_a_row_for_every_kernel_and_every_kernel_is_in_it(self):
-        said = report.stale((ROOT / "docs/gpu-status.md").read_text())
-        self.assertEqual([line for line in said if line.endswith("no row")], [])
-        listed = {source for sources, _ in report.KERNELS.values() for source in sources}
-        kernels = {path.name for path in (ROOT / report.CUDA).glob("*.cuh")}
-        self.assertEqual(kernels - listed, set())
-        tests = {path.name.rsplit("_test.", 1)[0].removeprefix("cuda_") for path in (ROOT / "tests/kernels/cuda").glob("*_test.cu")}
-        for _, names in report.KERNELS.values():
-            self.assertEqual(set(names) - tests, set())
+    def test_what_gave_no_metrics_is_left_out_with_its_reason(self):
+        for text, status, state, reason in (
+                ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", 1, "skipped", "ERR_NVGPUCTRPERM - The"),
+                ("==ERROR== No kernels were profiled.\n", 0, "failed", "No kernels were profiled."),
+                (self.HEAD, 0, "failed", "no metrics, exit status 0"), (None, 124, "failed", "no metrics, exit status 124")):
+            line = self.line(text, status)
+            self.assertEqual(line["status"], state)
+            self.assertIn(f"- ncu AttnKernel decode 1x1 32/8 d128 bs16: {reason}", report.performance([DEVICE, line]))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,16 @@ esac
 """
 SANITIZER = """#!/bin/bash
 echo "$@" >>"$CALLS"
+"${@:5}"
 [ "$2" != racecheck ] || exit 99
 exit 0
+"""
+# Starts the benchmark, and writes what Nsight Compute would of one of its kernels.
+NCU = """#!/bin/bash
+while [ "$1" != --log-file ]; do shift; done
+"${@:3}" >/dev/null || exit
+echo '"Section Name","Metric Name","Metric Unit","Metric Value"' >"$2"
+echo '"GPU Speed Of Light Throughput","DRAM Throughput","%","93.5"' >>"$2"
 """
 # Writes what GoogleTest would. One that is called cuda_bad_test fails.
 TEST = """#!/bin/bash
@@ -31,7 +39,7 @@ echo '{"testsuites": [{"name": "S", "testsuite": [{"name": "t", "result": "COMPL
 case "$0" in *bad_test) exit 1 ;; esac
 """
 TESTS = ["primitives", "hopper_primitives", "tile_product", "device", "paged_attention", "attn_merge", "step_ops",
-         "attention_reference", "backend"]
+         "attention_reference", "backend", "bad_arguments", "hopper_prefill"]
 
 
 class RunAllTest(unittest.TestCase):
@@ -111,9 +119,34 @@ class RunAllTest(unittest.TestCase):
         states = {(line["tool"], line["status"]) for line in self.lines("sanitizer")}
         self.assertEqual(states, {("memcheck", "passed"), ("racecheck", "failed"), ("synccheck", "passed")})
         calls = self.calls.read_text().splitlines()
-        self.assertIn("--tool memcheck --error-exitcode 99 " + str(self.build) +
-                      "/tests/cuda_primitives_test --gtest_brief=1 --gtest_filter=*", calls)
+        self.assertTrue(calls[0].startswith(f"--tool memcheck --error-exitcode 99 {self.build}/tests/cuda_primitives_test "
+                                            "--gtest_brief=1 --gtest_filter=* "), calls[0])
         self.assertFalse([call for call in calls if "racecheck" in call and "hopper" in call])
+
+    def test_a_sanitizer_that_says_nothing_fails_its_phase(self):
+        for broken in ("exit 1", "exit 0", "exit 124"):  # the second runs no test
+            shutil.rmtree(self.out, ignore_errors=True)
+            self.script(self.tools / "compute-sanitizer", f"#!/bin/bash\n{broken}\n")
+            run = self.run_all("--phase", "machine", "--phase", "sanitizer")
+            self.assertIn("failed: sanitizer", run.stdout, broken)
+            self.assertEqual({line["status"] for line in self.lines("sanitizer")},
+                             {"timeout" if broken == "exit 124" else "broken"})
+
+    def test_nsight_compute_looks_at_a_decode_a_merge_and_a_prefill(self):
+        self.script(self.tools / "ncu", NCU)
+        run = self.run_all("--phase", "ncu")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertEqual([(line["kernel"], line["case"].split()[0]) for line in self.lines("ncu")],
+                         [("AttnKernel", "decode"), ("AttnMergeKernel", "decode"), ("AttnKernel", "prefill")])
+        self.assertIn("| 93.5 % |", (self.out / "performance.md").read_text())
+        self.script(self.tools / "ncu", "#!/bin/bash\nexit 1\n")
+        self.assertIn("failed: ncu", self.run_all("--phase", "ncu").stdout)
+
+    def test_without_nsight_compute_its_phase_says_so(self):
+        run = self.run_all("--phase", "ncu")
+        if shutil.which("ncu", path="/usr/bin:/bin") is None:
+            self.assertEqual(run.returncode, 0)
+            self.assertIn("- ncu: no ncu on the PATH", (self.out / "performance.md").read_text())
 
     def test_without_compute_sanitizer_its_phase_says_so(self):
         run = self.run_all("--phase", "sanitizer")
@@ -128,7 +161,8 @@ class RunAllTest(unittest.TestCase):
         table = (self.out / "performance.md").read_text()
         self.assertIn("Not a GPU", table)  # it is the emulator's
         self.assertIn("| decode 3x70 4/2 d64 | 16 |", table)
-        self.assertLessEqual({"sdpa_flash", "flex", "flashinfer"}, {line["peer"] for line in self.lines("peer_skipped")})
+        self.assertLessEqual({"sdpa_flash", "flex", "flashinfer", "flashinfer_cuda_cores"},
+                             {line["peer"] for line in self.lines("peer_skipped")})
         self.assertIn("-- kernels: status 0", (self.out / "run.log").read_text())
 
 

@@ -22,7 +22,6 @@ A note is what ptxas has to say of a kernel by number: C7510, C7514, C7515 (wgmm
 import argparse
 import collections
 import concurrent.futures
-import hashlib
 import os
 import pathlib
 import re
@@ -30,6 +29,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+from source_code import code_key
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 TABLE = ROOT / "kernels/cuda/resources.tsv"
@@ -99,30 +100,8 @@ def sources() -> dict[str, tuple[str, ...]]:
     return found | {HOPPER_TEST: ("sm_90a",)}
 
 
-def without_comments(text: str) -> str:
-    """The code alone, a line each, so that words about it change no key."""
-    pattern = r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/'
-    text = re.sub(pattern, lambda match: match.group(1) or " ", text, flags=re.DOTALL)
-    return "\n".join(line for line in (" ".join(line.split()) for line in text.splitlines()) if line)
-
-
-def includes(source: str, root: pathlib.Path) -> set[str]:
-    """`source` and what it includes from `root`, by whatever way; not the emulator, which nvcc never sees."""
-    seen, waiting = set(), [source]
-    while waiting:
-        path = waiting.pop()
-        if path in seen or path.startswith("kernels/cuda/emulator/") or not (root / path).is_file():
-            continue
-        seen.add(path)
-        waiting += re.findall(r'^\s*#\s*include\s+"([^"]+)"', (root / path).read_text(), re.MULTILINE)
-    return seen
-
-
 def key_of(source: str, targets: tuple[str, ...], root: pathlib.Path = ROOT) -> str:
-    said = [*FLAGS, *targets]
-    for path in sorted(includes(source, root)):
-        said += [path, without_comments((root / path).read_text())]
-    return hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
+    return code_key([source], root, (*FLAGS, *targets))[:16]
 
 
 def parse_log(log: str, target: str) -> dict[str, Resources]:

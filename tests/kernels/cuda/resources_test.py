@@ -8,6 +8,7 @@ import unittest
 
 import resources
 from resources import Resources, Table
+from source_code import includes
 
 LOG = """\
 ptxas info    : (C7519) warpgroup.arrive is injected in around line 83 by compiler to allow use of registers in GMMA \
@@ -84,7 +85,7 @@ class KeyTest(unittest.TestCase):
         self.assertEqual(self.key(), self.before)
 
     def test_every_include_of_a_real_source_is_found(self):
-        found = resources.includes("kernels/cuda/paged_attention.cu", resources.ROOT)
+        found = includes(["kernels/cuda/paged_attention.cu"], resources.ROOT)
         self.assertLessEqual({"kernels/cuda/attn_decode.cuh", "kernels/cuda/attention_items.h",
                               "kernels/cuda/primitives_ptx.cuh", "kernels/ops/paged_attention.h"}, found)
 

@@ -1,0 +1,211 @@
+"""The table of docs/gpu-status.md: which kernels a GPU has run, and whether they have changed since.
+
+A row's hash is that of the code the GPU saw; of a kernel that none has seen, that of the code here. One that has
+changed since is marked so. `report.py renew` does all of it.
+"""
+
+import dataclasses
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/kernels/cuda"))
+from source_code import code_key, includes
+
+DOCUMENT = ROOT / "docs/gpu-status.md"
+RENEW = "python3 bench/gpu/report.py renew docs/gpu-status.md"
+# It declares every op, so that with it a change of one would be a change of all.
+LEFT_OUT = ("kernels/cuda/ops.h",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    sources: tuple  # these and what they include are the kernel
+    tests: tuple    # that must have run on a GPU for it to have been seen: cuda_*_test
+
+
+def step_op(name: str) -> Kernel:
+    return Kernel((f"kernels/cuda/{name}.cu", f"kernels/ops/{name}.cc"), ("step_ops",))
+
+
+ATTENTION = ("kernels/cuda/paged_attention.cu", "kernels/cuda/attention_plan.cc", "kernels/ops/paged_attention.cc")
+KERNELS = {
+    "primitives": Kernel(("kernels/cuda/primitives.cuh",), ("primitives", "hopper_primitives")),
+    "attn_decode": Kernel(ATTENTION, ("paged_attention",)),
+    "attn_merge": Kernel(ATTENTION, ("attn_merge", "paged_attention")),
+    "attention_reference": Kernel(("kernels/cuda/attention_reference.cu", "kernels/ops/paged_attention.cc"),
+                                  ("attention_reference",)),
+    **{name: step_op(name) for name in ("argmax", "copy_blocks", "embed", "gather_rows", "linear", "norm", "qkv_post")},
+    "CudaBackend": Kernel(("kernels/cuda/cuda_backend.cc",), ("backend", "bad_arguments")),
+    "CudaDevice": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in
+                               ("cublas_gemm", "cuda_device", "device", "gemm_shape", "tensor_map")),
+                         ("device", "hopper_primitives")),
+    "tile_product (tests)": Kernel(("tests/kernels/cuda/tile_product.cuh",), ("tile_product",)),
+    "hopper_prefill (tests)": Kernel(("tests/kernels/cuda/hopper_prefill.cuh",), ("hopper_prefill",)),
+}
+HEAD = ["kernel", "code", "last seen by a GPU"]
+NEVER, CHANGED = "never", "; **changed since**"
+
+
+def files_of(name: str) -> set[str]:
+    return includes(KERNELS[name].sources, ROOT, LEFT_OUT)
+
+
+def source_hash(name: str) -> str:
+    return code_key(KERNELS[name].sources, ROOT, left_out=LEFT_OUT)[:12]
+
+
+def last_of(lines: list[dict], types: tuple, *keys: str) -> list[dict]:
+    """The lines of these types, the last of those that agree in `keys`, in the order of the first."""
+    kept = {}
+    for line in lines:
+        if line["type"] in types:
+            kept[tuple(line.get(key) for key in keys)] = line
+    return list(kept.values())
+
+
+def table(head: list[str], rows: list[list]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
+
+
+# --- Lines for RESULTS
+
+
+def test_line(name: str, status: int, path: pathlib.Path) -> dict:
+    line = {"type": "test", "name": name, "exit_status": status, "tests": 0, "failures": 0, "skipped": 0,
+            "seconds": 0.0, "reasons": []}
+    try:
+        run = json.loads(path.read_text())
+    except (OSError, ValueError):
+        run = {"testsuites": []}
+        line["reasons"].append("it left no result" if status != 124 else "it ran out of time")
+    for suite in run["testsuites"]:
+        for test in suite["testsuite"]:
+            line["tests"] += 1
+            line["seconds"] += float(test.get("time", "0s").rstrip("s"))
+            # GoogleTest calls a test that it never began, because there is no GPU, completed, at the epoch.
+            if test.get("result") == "SKIPPED" or test.get("timestamp", "").startswith("1970-"):
+                line["skipped"] += 1
+            if failures := test.get("failures"):
+                line["failures"] += 1
+                line["reasons"].append(f"{suite['name']}.{test['name']}: {failures[0]['failure'].splitlines()[0]}")
+    failed = status != 0 or line["failures"] > 0
+    ran = line["tests"] - line["skipped"]
+    line["status"] = "failed" if failed else "passed" if ran > 0 else "skipped"
+    return line
+
+
+SANITIZER_FINDINGS = 99  # the exit status that run_all.sh asks compute-sanitizer for
+
+
+def sanitizer_line(tool: str, name: str, cases: str, status: int, path: pathlib.Path) -> dict:
+    """A test under a tool of compute-sanitizer. What neither found something nor ran the test to its end is broken:
+    the tool does not work here, or the test fails without it, too."""
+    run = test_line(name, status, path)
+    state, reason = "broken", f"exit status {status}"
+    if status == SANITIZER_FINDINGS:
+        state, reason = "failed", "findings"
+    elif status == 124:
+        state, reason = "timeout", "it ran out of time"
+    elif run["status"] == "passed":
+        state, reason = "passed", ""
+    elif status == 0:
+        reason = "no test ran"
+    return {"type": "sanitizer", "tool": tool, "test": name, "filter": cases, "status": state, "reason": reason}
+
+
+# --- The table
+
+
+def sanitizer_says(lines: list[dict]) -> str:
+    """What compute-sanitizer has to say of some tests, all of its tools."""
+    if not lines:
+        return "; not under compute-sanitizer"
+    said = ""
+    if clean := sorted({line["tool"] for line in lines if line["status"] == "passed"}):
+        said = f"; {', '.join(clean)} clean"
+    for line in lines:
+        if line["status"] != "passed":
+            what = line["reason"] if line["status"] == "failed" else f"no answer, {line['reason']}"
+            said += f"; **{line['tool']}: {what}**"
+    return said
+
+
+def seen_rows(lines: list[dict]) -> dict[str, str]:
+    """What a run on a GPU says of each kernel whose tests it ran."""
+    tests = {line["name"]: line for line in last_of(lines, ("test",), "name")}
+    sanitizers = last_of(lines, ("sanitizer",), "tool", "test")
+    devices, machines = last_of(lines, ("device",)), last_of(lines, ("machine",))
+    if not machines or not all(device["gpu"] for device in devices):
+        return {}
+    rows = {}
+    for name, kernel in KERNELS.items():
+        names = [f"cuda_{test}_test" for test in kernel.tests]
+        runs = [tests.get(test) for test in names]
+        if any(run is None or run["status"] == "skipped" for run in runs):
+            continue
+        passed = sum(run["tests"] - run["failures"] - run["skipped"] for run in runs)
+        failed = sum(run["failures"] for run in runs)
+        rows[name] = f"{machines[-1]['date']}, {machines[-1]['gpu']}: {passed} tests passed"
+        if failed or any(run["status"] == "failed" for run in runs):
+            rows[name] += f", **{failed} failed**"
+        rows[name] += sanitizer_says([line for line in sanitizers if line["test"] in names])
+    return rows
+
+
+def rows_of(document: str) -> dict[str, tuple[str, str]]:
+    """Kernel -> hash and when it was last seen, of the table in a document."""
+    return {match[1]: (match[2], match[3]) for match in
+            re.finditer(r"^\| ([^|]+?) \| ([0-9a-f]{12}) \| ([^|]+?) \|$", document, re.MULTILINE)}
+
+
+def renewed_rows(old: dict[str, tuple[str, str]], lines: list[dict]) -> list[list[str]]:
+    """A row for each kernel: by the run in `lines`, else the old one, marked where the kernel has changed."""
+    seen = seen_rows(lines)
+    rows = []
+    for name in KERNELS:
+        now = source_hash(name)
+        code, last = old.get(name, (now, NEVER))
+        if name in seen:
+            code, last = now, seen[name]
+        elif last == NEVER:
+            code = now
+        else:
+            last = last.removesuffix(CHANGED) + (CHANGED if code != now else "")
+        rows.append([name, code, last])
+    return rows
+
+
+def status(lines: list[dict]) -> str:
+    """The table after a run, for docs/gpu-status.md."""
+    return table(HEAD, renewed_rows(rows_of(DOCUMENT.read_text()), lines)) + "\n"
+
+
+def renew(document: str, lines: list[dict]) -> str:
+    """The document with its table as it should be after the run in `lines`."""
+    old_table = re.compile(re.escape("| " + " | ".join(HEAD) + " |") + r"\n(\|.*\n)*")
+    if not old_table.search(document):
+        raise SystemExit("report.py: the document has no table with the head " + " | ".join(HEAD))
+    new_table = table(HEAD, renewed_rows(rows_of(document), lines)) + "\n"
+    return old_table.sub(lambda _: new_table, document, count=1)
+
+
+def stale(document: str) -> tuple[list[str], bool]:
+    """What to say of kernels that no GPU has run as they are, and whether the table says it, too."""
+    found = rows_of(document)
+    said, honest = [], set(found) <= set(KERNELS)
+    said += [f"{name}: there is no such kernel" for name in found if name not in KERNELS]
+    for name in KERNELS:
+        code, last = found.get(name, ("", ""))
+        current = code == source_hash(name)
+        if not last:
+            said.append(f"{name}: no row")
+        elif last == NEVER:
+            said.append(f"{name}: never run on a GPU" + ("" if current else ", and the row is of older code"))
+        elif not current:
+            said.append(f"{name}: changed since {last.split(':')[0]}")
+        honest = honest and bool(last) and (current if last == NEVER else current != last.endswith(CHANGED))
+    return said, honest
