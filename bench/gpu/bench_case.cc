@@ -60,6 +60,9 @@ std::vector<AttentionGroup> FullGroups() {
     }
     groups.push_back(Variants(Uniform("prefill", 1, 512, 8192, heads), {16, 64}));
   }
+  for (const Heads heads : {kQwen, kMqa}) {
+    groups.push_back(Variants(Uniform("prefill", 1, 8192, 8192, heads), {16}));
+  }
   return groups;
 }
 

@@ -198,10 +198,16 @@ def performance(lines: list[dict]) -> str:
 
 
 def predictions(lines: list[dict]) -> str:
+    """A row a case, a column for each number of heads; block size and ALiBi change nothing of what is predicted."""
     rows = [line for line in lines if line["type"] == "prediction" and line["block_size"] == 16 and not line["alibi"]]
-    return table(["case", "GB", "TFLOP", "predicted µs"],
-                 [[shape_key(row), f"{row['bytes'] / 1e9:.3g}", f"{row['flops'] / 1e12:.3g}",
-                   number(row["predicted_us"])] for row in rows]) + "\n"
+    heads = list(dict.fromkeys(f"{row['num_heads']}/{row['num_kv_heads']}" for row in rows))
+    cases: dict = {}
+    for row in rows:
+        case, _, shape = shape_key(row).partition(f" {row['num_heads']}/{row['num_kv_heads']} ")
+        cases.setdefault((case, shape), {})[f"{row['num_heads']}/{row['num_kv_heads']}"] = number(row["predicted_us"])
+    return table(["case", *(f"{name} µs" for name in heads)],
+                 [[f"{case} {shape}", *(times.get(name, "-") for name in heads)]
+                  for (case, shape), times in cases.items()]) + "\n"
 
 
 def main(arguments=None) -> int:

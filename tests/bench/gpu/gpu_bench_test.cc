@@ -164,6 +164,7 @@ TEST(GpuBenchCaseTest, TheFullMatrixHasEveryShapeOnceWithAndWithoutAlibi) {
         EXPECT_THAT(names, Contains(absl::StrCat("ragged 63x512+1x131072", tail)));
       }
     }
+    EXPECT_THAT(names, Contains(absl::StrCat("prefill 1x8192@8192 ", heads, " d128 bs16 alibi")));
   }
   for (const char* shape : {"1x1024@1024", "1x8192@8192", "1x32768@32768", "1x512@8192"}) {
     EXPECT_THAT(names, Contains(absl::StrCat("prefill ", shape, " 32/8 d128 bs16")));

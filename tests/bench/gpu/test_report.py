@@ -80,9 +80,14 @@ class PerformanceTest(unittest.TestCase):
         self.assertIn("| c | 10.0 | 9.0 (0.90x) | 20.0 (2.00x) |", text)
         self.assertIn("- flex d: too large", text)
 
-    def test_predictions_become_a_table(self):
-        row = attention("decode 64x8192 32/8 d128 bs16") | {"type": "prediction", "predicted_us": 561.2}
-        self.assertIn("| decode 64x8192 32/8 d128 | 1 | 0.001 | 561 |", report.predictions([row]))
+    def test_predictions_have_a_column_for_each_number_of_heads(self):
+        def row(case, heads, kv_heads, us):
+            return attention(f"{case} {heads}/{kv_heads} d128 bs16") | {
+                "type": "prediction", "predicted_us": us, "num_heads": heads, "num_kv_heads": kv_heads}
+        self.assertEqual(report.predictions([row("decode 1x9", 32, 8, 561.2), row("prefill 1x9@9", 32, 8, 7.0),
+                                             row("decode 1x9", 28, 4, 9.25)]),
+                         "| case | 32/8 µs | 28/4 µs |\n|---|---|---|\n"
+                         "| decode 1x9 d128 | 561 | 9.2 |\n| prefill 1x9@9 d128 | 7.0 | - |\n")
 
     def test_a_phase_that_was_skipped_is_left_out_with_its_reason(self):
         skipped = {"type": "phase_skipped", "phase": "sanitizer", "reason": "no compute-sanitizer on the PATH"}
