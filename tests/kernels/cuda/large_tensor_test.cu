@@ -1,0 +1,127 @@
+// Caches and tables of more than 2^31 elements: an index that is cut to 32 bits reads or writes
+// near the beginning. Most of the memory is never touched, and the emulator's is not there.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/ops.h"
+#include "tests/kernels/cuda/device_testing.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+using testing::DeviceArray;
+using ::testing::Each;
+
+constexpr int64_t kHeadDim = 64, kBlockSize = 16;
+constexpr int64_t kHalfBlock = kBlockSize * kHeadDim, kRow = 2 * kHalfBlock;
+constexpr int64_t kFarRow = (int64_t{1} << 32) / kRow;  // begins 2^32 elements in
+constexpr int32_t kFar = static_cast<int32_t>(kFarRow);
+constexpr uint16_t kNothing = 0xffff, kOne = 0x3f80, kThree = 0x4040;  // NaN, 1 and 3 in bf16
+
+// A tensor [kFarRow + 1, kRow] of bf16: a row is a block of one KV head, or of a table.
+class LargeTensorTest : public ::testing::Test {
+ protected:
+  void SetRow(int64_t row, uint16_t value) {
+    const std::vector<uint16_t> values(kRow, value);
+    ASSERT_TRUE(device_->CopyToDevice(memory() + row * kRow, values.data(), kRow * 2).ok());
+    ASSERT_TRUE(device_->Synchronize().ok());
+  }
+  std::vector<uint16_t> Row(int64_t row) {
+    std::vector<uint16_t> values(kRow);
+    EXPECT_TRUE(device_->CopyToHost(values.data(), memory() + row * kRow, kRow * 2).ok());
+    EXPECT_TRUE(device_->Synchronize().ok());
+    return values;
+  }
+  uint16_t* memory() { return static_cast<uint16_t*>(buffer_.data()); }
+  TensorView Rows() { return TensorView(memory(), DType::kBF16, {kFarRow + 1, kRow}); }
+  TensorView Cache() {
+    return TensorView(memory(), DType::kBF16, {kFarRow + 1, 2, 1, kBlockSize, kHeadDim});
+  }
+
+  const std::unique_ptr<Device> device_ = testing::MakeDevice();
+  DeviceBuffer buffer_ = *device_->Allocate((kFarRow + 1) * kRow * 2);
+};
+
+TEST_F(LargeTensorTest, CopyBlocksReachesTheEnd) {
+  SetRow(0, kOne);
+  SetRow(1, kOne);
+  SetRow(kFarRow - 1, kThree);
+  SetRow(kFarRow, kNothing);
+  const std::vector<BlockCopy> copies = {{0, kFar}, {kFar - 1, 1}};
+  ASSERT_TRUE(CopyBlocks(*device_, {.blocks = Rows(), .copies = copies}).ok());
+  EXPECT_THAT(Row(kFarRow), Each(kOne));
+  EXPECT_THAT(Row(1), Each(kThree));
+  EXPECT_THAT(Row(0), Each(kOne));
+}
+
+TEST_F(LargeTensorTest, GatherRowsAndEmbedReachTheEnd) {
+  SetRow(0, kOne);
+  SetRow(kFarRow, kThree);
+  DeviceArray<int32_t> rows(*device_, std::vector<int32_t>{kFar});
+  DeviceArray<uint16_t> gathered(*device_, kRow), embedded(*device_, kRow);
+  ASSERT_TRUE(GatherRows(*device_, {.out = TensorView(gathered.data(), DType::kBF16, {1, kRow}),
+                                    .input = Rows(),
+                                    .rows = TensorView(rows.data(), DType::kI32, {1})})
+                  .ok());
+  EXPECT_THAT(gathered.ToHost(), Each(kThree));
+  const CudaWeight table(DeviceBuffer(memory(), buffer_.bytes(), [](void*) {}), DType::kBF16,
+                         kFarRow + 1, kRow);
+  ASSERT_TRUE(Embed(*device_, {.out = TensorView(embedded.data(), DType::kBF16, {1, kRow}),
+                               .token_ids = TensorView(rows.data(), DType::kI32, {1}),
+                               .weight = &table})
+                  .ok());
+  EXPECT_THAT(embedded.ToHost(), Each(kThree));
+}
+
+TEST_F(LargeTensorTest, QkvPostWritesTheLastBlock) {
+  SetRow(0, kNothing);
+  SetRow(kFarRow, kNothing);
+  DeviceArray<uint16_t> qkv(*device_, std::vector<uint16_t>(3 * kHeadDim, kThree));
+  DeviceArray<uint16_t> query(*device_, kHeadDim);
+  DeviceArray<int64_t> slots(*device_, std::vector<int64_t>{kFarRow * kBlockSize + 2});
+  ASSERT_TRUE(QkvPost(*device_, {.query = TensorView(query.data(), DType::kBF16, {1, 1, kHeadDim}),
+                                 .kv_cache = Cache(),
+                                 .qkv = TensorView(qkv.data(), DType::kBF16, {1, 3 * kHeadDim}),
+                                 .slot_mapping = TensorView(slots.data(), DType::kI64, {1})})
+                  .ok());
+  EXPECT_THAT(query.ToHost(), Each(kThree));
+  EXPECT_THAT(Row(0), Each(kNothing));
+  const std::vector<uint16_t> block = Row(kFarRow);
+  for (int64_t i = 0; i < kRow; ++i) {
+    ASSERT_EQ(block[static_cast<size_t>(i)], i / kHeadDim % kBlockSize == 2 ? kThree : kNothing)
+        << i;
+  }
+}
+
+// Every key weighs the same, so that the output is the mean of the two blocks' values.
+TEST_F(LargeTensorTest, AttentionReferenceReadsTheLastBlock) {
+  SetRow(0, kNothing);
+  SetRow(1, kOne);
+  SetRow(kFarRow, kThree);
+  DeviceArray<uint16_t> query(*device_, std::vector<uint16_t>(kHeadDim, 0)),
+      out(*device_, kHeadDim);
+  DeviceArray<int32_t> table(*device_, std::vector<int32_t>{1, kFar}),
+      context_lens(*device_, std::vector<int32_t>{2 * kBlockSize}),
+      starts(*device_, std::vector<int32_t>{0, 1});
+  const AttentionPlan plan;
+  ASSERT_TRUE(AttentionReference(*device_,
+                                 {.out = TensorView(out.data(), DType::kBF16, {1, 1, kHeadDim}),
+                                  .query = TensorView(query.data(), DType::kBF16, {1, 1, kHeadDim}),
+                                  .kv_cache = Cache(),
+                                  .block_table = TensorView(table.data(), DType::kI32, {1, 2}),
+                                  .context_lens = TensorView(context_lens.data(), DType::kI32, {1}),
+                                  .query_starts = TensorView(starts.data(), DType::kI32, {2}),
+                                  .scale = 1.0f,
+                                  .plan = &plan})
+                  .ok());
+  EXPECT_THAT(out.ToHost(), Each(uint16_t{0x4000}));  // 2
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda
