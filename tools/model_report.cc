@@ -131,11 +131,10 @@ std::string PositionsText(const engine::ModelConfig& config) {
     return absl::StrFormat("ALiBi, largest exponent %g", *config.alibi_bias_max);
   }
   const engine::RopeConfig& rope = config.rope;
-  std::string scaling = "no scaling";
-  if (rope.scaling == engine::RopeScaling::kLinear)
-    scaling = absl::StrFormat("linear scaling by %g", rope.factor);
-  if (rope.scaling == engine::RopeScaling::kLlama3)
-    scaling = absl::StrFormat("llama3 scaling by %g", rope.factor);
+  constexpr const char* kScalings[] = {"no", "linear", "dynamic NTK", "llama3", "YaRN"};
+  std::string scaling = absl::StrCat(kScalings[static_cast<int>(rope.scaling)], " scaling");
+  if (rope.scaling != engine::RopeScaling::kNone)
+    absl::StrAppendFormat(&scaling, " by %g", rope.factor);
   if (!rope.frequency_divisors.empty()) scaling = "frequencies scaled by the file";
   return absl::StrFormat("RoPE, theta %g, %d dimensions, %s", rope.theta, rope.rope_dim, scaling);
 }

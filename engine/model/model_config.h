@@ -13,18 +13,28 @@
 namespace quire::engine {
 
 // How trained rotary frequencies are stretched to longer contexts.
-enum class RopeScaling { kNone, kLinear, kLlama3 };
+//   kLinear   every frequency divided by the factor (arXiv:2306.15595)
+//   kDynamic  a larger theta for contexts longer than the trained one, by the length served at
+//             ("dynamic NTK"): a sequence's own length would change the keys already cached
+//   kLlama3   long wavelengths divided (arXiv:2407.21783)
+//   kYarn     those in between blended by their turns in the trained context (arXiv:2309.00071)
+enum class RopeScaling { kNone, kLinear, kDynamic, kLlama3, kYarn };
 
 struct RopeConfig {
   kernels::RopeLayout layout = kernels::RopeLayout::kHalfSplit;
   double theta = 10000.0;
   int64_t rope_dim = 0;  // leading dimensions of a head that turn; 0: none
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;  // kLinear, kLlama3
-  // kLlama3 (arXiv:2407.21783)
+  double factor = 1.0;
+  int64_t original_max_position_embeddings = 0;  // trained context; all but kLinear
+  // kLlama3
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
-  int64_t original_max_position_embeddings = 0;
+  // kYarn
+  double beta_fast = 32.0;  // turns
+  double beta_slow = 1.0;
+  bool truncate = true;           // whole dimensions as ends of the blend
+  double attention_factor = 1.0;  // of cosines and sines
   // Divisors of each frequency, [rope_dim / 2]; from GGUF's rope_freqs.weight. Empty: all 1.
   std::vector<float> frequency_divisors;
 };

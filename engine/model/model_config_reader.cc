@@ -65,6 +65,13 @@ void CheckPositions(const ModelConfig& config, Checker& check) {
                  absl::StrFormat("want more than low_freq_factor %g, got %g", rope.low_freq_factor,
                                  rope.high_freq_factor));
     }
+  }
+  if (rope.scaling == RopeScaling::kYarn) {
+    check.Range("rope beta_fast", rope.beta_fast, 1e-3, 1e6);
+    check.Range("rope beta_slow", rope.beta_slow, 1e-3, 1e6);
+    check.Range("rope attention_factor", rope.attention_factor, 1e-3, 1e3);
+  }
+  if (rope.scaling != RopeScaling::kNone && rope.scaling != RopeScaling::kLinear) {
     check.Range("rope original_max_position_embeddings", rope.original_max_position_embeddings, 1,
                 kMaxContext);
   }

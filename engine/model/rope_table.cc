@@ -1,5 +1,6 @@
 #include "engine/model/rope_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -17,30 +18,64 @@ double ScaleLlama3(double frequency, const RopeConfig& rope) {
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
+// The theta at which the longest wavelength is stretched by as much as the context.
+double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
+  const double dims = static_cast<double>(rope.rope_dim);
+  const double stretch = static_cast<double>(num_positions) /
+                         static_cast<double>(rope.original_max_position_embeddings);
+  if (stretch <= 1.0) return rope.theta;
+  return rope.theta * std::pow(rope.factor * stretch - (rope.factor - 1.0), dims / (dims - 2.0));
+}
+
+// How much of each frequency is divided by the factor: 0 up to the dimension that turns beta_fast
+// times in the trained context, 1 from the one that turns beta_slow times.
+double YarnShare(const RopeConfig& rope, size_t i) {
+  const auto dimension_of = [&](double turns) {
+    const double positions = static_cast<double>(rope.original_max_position_embeddings);
+    return static_cast<double>(rope.rope_dim) *
+           std::log(positions / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(rope.theta));
+  };
+  double low = dimension_of(rope.beta_fast), high = dimension_of(rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(rope.rope_dim - 1));
+  if (low == high) high += 0.001;
+  return std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+}
+
 }  // namespace
 
-std::vector<double> RopeFrequencies(const RopeConfig& rope) {
+std::vector<double> RopeFrequencies(const RopeConfig& rope, int64_t num_positions) {
+  const bool dynamic = rope.scaling == RopeScaling::kDynamic;
+  const double theta = dynamic ? DynamicTheta(rope, num_positions) : rope.theta;
   std::vector<double> frequencies(rope.rope_dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     double frequency =
-        std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.rope_dim));
+        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.rope_dim));
     if (!rope.frequency_divisors.empty()) frequency /= rope.frequency_divisors[i];
     if (rope.scaling == RopeScaling::kLinear) frequency /= rope.factor;
     if (rope.scaling == RopeScaling::kLlama3) frequency = ScaleLlama3(frequency, rope);
+    if (rope.scaling == RopeScaling::kYarn) {
+      const double share = YarnShare(rope, i);
+      frequency = share * frequency / rope.factor + (1.0 - share) * frequency;
+    }
     frequencies[i] = frequency;
   }
   return frequencies;
 }
 
 std::vector<float> MakeRopeTable(const RopeConfig& rope, int64_t num_positions) {
-  const std::vector<double> frequencies = RopeFrequencies(rope);
+  const std::vector<double> frequencies = RopeFrequencies(rope, num_positions);
   std::vector<float> table;
   table.reserve(num_positions * frequencies.size() * 2);
   for (int64_t position = 0; position < num_positions; ++position) {
     for (const double frequency : frequencies) {
       const double angle = static_cast<double>(position) * frequency;
-      table.push_back(static_cast<float>(std::cos(angle)));
-      table.push_back(static_cast<float>(std::sin(angle)));
+      table.push_back(static_cast<float>(rope.attention_factor * std::cos(angle)));
+      table.push_back(static_cast<float>(rope.attention_factor * std::sin(angle)));
     }
   }
   return table;

@@ -10,11 +10,12 @@
 namespace quire::engine {
 
 // [num_positions, rope_dim / 2, 2]: cos, sin of position * frequency(i), computed in float64,
-// rounded once. RoFormer, arXiv:2104.09864; kLinear: Position Interpolation, 2306.15595; kLlama3:
-// the frequency-dependent scaling of Llama 3.1, 2407.21783.
+// times the attention factor,
+// rounded once. RoFormer, arXiv:2104.09864; RopeScaling names the papers of the scalings.
 std::vector<float> MakeRopeTable(const RopeConfig& rope, int64_t num_positions);
 
-// The frequency of each pair of dimensions, in radians per token; [rope_dim / 2].
-std::vector<double> RopeFrequencies(const RopeConfig& rope);
+// The frequency of each pair of dimensions, in radians per token, for contexts of num_positions;
+// [rope_dim / 2].
+std::vector<double> RopeFrequencies(const RopeConfig& rope, int64_t num_positions);
 
 }  // namespace quire::engine

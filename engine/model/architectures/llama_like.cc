@@ -2,6 +2,8 @@
 
 #include "engine/model/architectures/llama_like.h"
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "absl/strings/str_format.h"
@@ -70,6 +72,20 @@ absl::Status CheckWindow(const HfFields& fields, const LlamaDefaults& defaults, 
   return absl::OkStatus();
 }
 
+absl::Status ReadYarn(const HfFields& fields, RopeConfig& rope) {
+  rope.scaling = RopeScaling::kYarn;
+  RETURN_IF_ERROR(fields.Float("beta_fast", 32.0, rope.beta_fast));
+  RETURN_IF_ERROR(fields.Float("beta_slow", 1.0, rope.beta_slow));
+  RETURN_IF_ERROR(fields.Bool("truncate", true, rope.truncate));
+  double mscale = 0.0, all_dims = 0.0;
+  RETURN_IF_ERROR(fields.Float("mscale", 0.0, mscale));
+  RETURN_IF_ERROR(fields.Float("mscale_all_dim", 0.0, all_dims));
+  const auto scale = [&](double m) { return 0.1 * m * std::log(std::max(rope.factor, 1.0)) + 1.0; };
+  const double usual =
+      mscale != 0.0 && all_dims != 0.0 ? scale(mscale) / scale(all_dims) : scale(1.0);
+  return fields.Float("attention_factor", usual, rope.attention_factor);
+}
+
 // `scaling` is rope_scaling of transformers 4, or rope_parameters of 5, which holds theta too.
 absl::Status ReadScaling(const HfFields& fields, ModelConfig& config) {
   RopeConfig& rope = config.rope;
@@ -83,20 +99,32 @@ absl::Status ReadScaling(const HfFields& fields, ModelConfig& config) {
       return fields.Wrong(layer_type, "the same parameters for all layers");
   }
   if (type == "default") return absl::OkStatus();
+  RETURN_IF_ERROR(fields.Float("factor", std::nullopt, rope.factor));
   if (type == "linear") {
-    RETURN_IF_ERROR(fields.Float("factor", std::nullopt, rope.factor));
     if (rope.factor != 1.0) rope.scaling = RopeScaling::kLinear;
+    return absl::OkStatus();
+  }
+  const auto read_context = [&](std::optional<int64_t> fallback) {
+    return fields.Int("original_max_position_embeddings", fallback,
+                      rope.original_max_position_embeddings);
+  };
+  if (type == "dynamic") {
+    rope.scaling = RopeScaling::kDynamic;
+    // transformers takes the context of the config, whatever is said here.
+    rope.original_max_position_embeddings = config.max_position_embeddings;
     return absl::OkStatus();
   }
   if (type == "llama3") {
     rope.scaling = RopeScaling::kLlama3;
-    RETURN_IF_ERROR(fields.Float("factor", std::nullopt, rope.factor));
+    RETURN_IF_ERROR(read_context(std::nullopt));
     RETURN_IF_ERROR(fields.Float("low_freq_factor", std::nullopt, rope.low_freq_factor));
-    RETURN_IF_ERROR(fields.Float("high_freq_factor", std::nullopt, rope.high_freq_factor));
-    return fields.Int("original_max_position_embeddings", std::nullopt,
-                      rope.original_max_position_embeddings);
+    return fields.Float("high_freq_factor", std::nullopt, rope.high_freq_factor);
   }
-  return fields.Error("rope_type", "default, linear or llama3",
+  if (type == "yarn") {
+    RETURN_IF_ERROR(read_context(config.max_position_embeddings));
+    return ReadYarn(fields, rope);
+  }
+  return fields.Error("rope_type", "default, linear, dynamic, llama3 or yarn",
                       Printable(type) + ": not supported");
 }
 

@@ -133,7 +133,7 @@ TEST(RopeTableTest, UnscaledAnglesAreThePublishedOnes) {
 
 TEST(RopeTableTest, DivisorsScaleEachFrequency) {
   const RopeConfig rope{.theta = 10000.0, .rope_dim = 4, .frequency_divisors = {1.0f, 8.0f}};
-  EXPECT_THAT(RopeFrequencies(rope), ::testing::ElementsAre(1.0, 0.01 / 8.0));
+  EXPECT_THAT(RopeFrequencies(rope, 1), ::testing::ElementsAre(1.0, 0.01 / 8.0));
 }
 
 }  // namespace

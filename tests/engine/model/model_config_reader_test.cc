@@ -327,6 +327,14 @@ TEST(HfModelConfigTest, ReadsScalingInEverySpelling) {
     EXPECT_EQ(config->rope.original_max_position_embeddings, 8192);
     EXPECT_EQ(config->rope.theta, 500000.0);
   }
+  const auto yarn = ReadHf(Llama(json::parse(R"({"rope_scaling": {"rope_type": "yarn",
+      "factor": 4.0, "beta_fast": 16, "truncate": false}})")));
+  ASSERT_TRUE(yarn.ok()) << yarn.status();
+  EXPECT_EQ(yarn->rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(yarn->rope.original_max_position_embeddings, yarn->max_position_embeddings);
+  EXPECT_EQ(yarn->rope.beta_fast, 16.0);
+  EXPECT_FALSE(yarn->rope.truncate);
+  EXPECT_NEAR(yarn->rope.attention_factor, 1.1386294361119891, 1e-15);  // 0.1 ln 4 + 1
   const auto plain =
       ReadHf(Llama({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 100000.0}}}}));
   ASSERT_TRUE(plain.ok()) << plain.status();
@@ -381,10 +389,11 @@ const HfRefusal kHfRefusals[] = {
     {"InterleavedRope", R"({"rope_interleaved": true})", "rope_interleaved", "got true"},
     {"Experts", R"({"num_local_experts": 8})", "num_local_experts", "mixture of experts"},
     {"LogitScale", R"({"logit_scale": 0.1})", "logit_scale", "got 0.1"},
-    {"Yarn", R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}})", "rope_scaling: rope_type",
-     "got yarn: not supported"},
-    {"Dynamic", R"({"rope_scaling": {"type": "dynamic", "factor": 2.0}})",
-     "rope_scaling: rope_type", "got dynamic: not supported"},
+    {"LongRope", R"({"rope_scaling": {"rope_type": "longrope", "factor": 4.0}})", "rope_type",
+     "longrope: not supported"},
+    {"YarnBeta", R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 0}})",
+     "rope beta_fast", "got 0"},
+    {"DynamicWithoutFactor", R"({"rope_scaling": {"rope_type": "dynamic"}})", "factor", "a number"},
     {"LinearWithoutFactor", R"({"rope_scaling": {"type": "linear"}})", "rope_scaling: factor",
      "got nothing"},
     {"Llama3WithoutLength",

@@ -24,7 +24,8 @@ class Description:
     head_dim: int
     eps: float = 1e-5
     alibi_bias_max: float | None = None
-    rope_theta: float | None = None  # instead of ALiBi; half-split, the whole head
+    rope_frequencies: torch.Tensor | None = None  # [head_dim / 2], half-split
+    rope_factor: float = 1.0                      # of cosines and sines
     rms_norm: bool = False
     clip: float | None = None
     scale: float | None = None
@@ -103,11 +104,11 @@ def activate(x, kind):
 
 
 def rotate(d, x):
-    """x: [heads, length, head_dim], each pair (i, i + head_dim / 2) turned by position * theta^(-2 i / head_dim)."""
-    frequency = d.rope_theta ** -(torch.arange(0, d.head_dim, 2, dtype=torch.float64) / d.head_dim)
-    angle = torch.arange(x.shape[1])[:, None] * frequency
+    """x: [heads, length, head_dim], each pair (i, i + head_dim / 2) turned by position * frequency."""
+    angle = torch.arange(x.shape[1])[:, None] * d.rope_frequencies
+    cos, sin = angle.cos() * d.rope_factor, angle.sin() * d.rope_factor
     first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 def attention(d, layer, x, rounded):
@@ -120,7 +121,7 @@ def attention(d, layer, x, rounded):
         q, k = (norm(d, t.view(length, -1, len(weight)), (weight, None), rounded).reshape(length, -1)
                 for t, weight in ((q, layer.q_norm), (k, layer.k_norm)))
     q, k, v = (t.view(length, -1, d.head_dim).transpose(0, 1) for t in (q, k, v))
-    if d.rope_theta is not None:
+    if d.rope_frequencies is not None:
         q, k = rounded(rotate(d, q), 4), rounded(rotate(d, k), 4)
     k, v = (t.repeat_interleave(d.heads // d.kv_heads, dim=0) for t in (k, v))
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]

@@ -41,7 +41,7 @@ def stacked(config, tensor):
     return tensor.view(heads, 3, tensor.shape[0] // heads // 3, -1).transpose(0, 1).reshape(tensor.shape)
 
 
-def describe(config, tensors):
+def describe(config, tensors, _):
     heads, width = config["n_head"], config["hidden_size"]
     description = reference.Description(heads=heads, kv_heads=heads, head_dim=width // heads,
                                         eps=config["layer_norm_epsilon"], alibi_bias_max=8.0, activation="gelu_tanh")

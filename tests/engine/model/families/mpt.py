@@ -57,7 +57,7 @@ def shapes(config):
     return found
 
 
-def describe(config, tensors):
+def describe(config, tensors, _):
     attention = config["attn_config"]
     description = reference.Description(
         heads=config["n_heads"], kv_heads=kv_heads_of(config), head_dim=config["d_model"] // config["n_heads"],

@@ -1,5 +1,8 @@
-"""Qwen 2 (biases on queries, keys and values) and Qwen 3 (each head of queries and keys normed): transformers has all
-of it."""
+"""Qwen 2 (biases on queries, keys and values), Qwen 3 (each head of queries and keys normed), and Llamas whose rotary
+positions are stretched: transformers has all of it. Its dynamic scaling goes by the length of the prompt in hand, ours
+by the length served at."""
+
+import math
 
 import torch
 import transformers
@@ -11,7 +14,13 @@ BASE = dict(vocab_size=64, hidden_size=48, intermediate_size=80, num_hidden_laye
             tie_word_embeddings=False)
 QWEN2 = dict(BASE, architectures=["Qwen2ForCausalLM"], hidden_size=64)
 QWEN3 = dict(BASE, architectures=["Qwen3ForCausalLM"], head_dim=16)
+LLAMA = dict(BASE, architectures=["LlamaForCausalLM"], head_dim=16, max_position_embeddings=32)
+YARN = dict(rope_type="yarn", factor=8.0)
 CASES = {
+    "rope_yarn": dict(LLAMA, rope_scaling=dict(YARN, original_max_position_embeddings=32), max_position_embeddings=256),
+    "rope_yarn_mscale": dict(LLAMA, rope_scaling=dict(YARN, mscale=1.0, mscale_all_dim=0.5, truncate=False)),
+    "rope_yarn_betas": dict(LLAMA, rope_scaling=dict(YARN, beta_fast=4.0, beta_slow=0.5, attention_factor=1.25)),
+    "rope_dynamic": dict(LLAMA, rope_scaling=dict(rope_type="dynamic", factor=2.0)),
     "qwen2": QWEN2,
     "qwen2_tied": dict(QWEN2, tie_word_embeddings=True, use_sliding_window=False, sliding_window=32),
     "qwen3": QWEN3,
@@ -20,8 +29,8 @@ CASES = {
 }
 
 
-def is_qwen3(config):
-    return config["architectures"] == ["Qwen3ForCausalLM"]
+def is_a(config, name):
+    return config["architectures"] == [f"{name}ForCausalLM"]
 
 
 def head_dim_of(config):
@@ -37,9 +46,9 @@ def shapes(config):
         found[layer + "input_layernorm.weight"] = [width]
         for name, rows in (("q", q), ("k", kv), ("v", kv)):
             found[f"{layer}self_attn.{name}_proj.weight"] = [rows, width]
-            if not is_qwen3(config) or config.get("attention_bias"):
+            if is_a(config, "Qwen2") or config.get("attention_bias"):
                 found[f"{layer}self_attn.{name}_proj.bias"] = [rows]
-            if is_qwen3(config) and name != "v":
+            if is_a(config, "Qwen3") and name != "v":
                 found[f"{layer}self_attn.{name}_norm.weight"] = [dim]
         found[layer + "self_attn.o_proj.weight"] = [width, q]
         if config.get("attention_bias"):
@@ -54,10 +63,38 @@ def shapes(config):
     return found
 
 
-def describe(config, tensors):
+def rotary(config, context):
+    """Frequencies of the pairs of dimensions, and what multiplies cosines and sines."""
+    dim, theta = head_dim_of(config), config["rope_theta"]
+    scaling = config.get("rope_scaling", {})
+    trained = scaling.get("original_max_position_embeddings", config["max_position_embeddings"])
+    factor = scaling.get("factor")
+    if scaling.get("rope_type") == "dynamic":
+        theta *= (factor * max(1.0, context / trained) - (factor - 1)) ** (dim / (dim - 2))
+    frequencies = theta ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    if scaling.get("rope_type") != "yarn":
+        return frequencies, 1.0
+    # arXiv:2309.00071: frequencies of many turns stay, of few are divided, a ramp over dimensions between.
+    ends = [dim * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(theta))
+            for turns in (scaling.get("beta_fast", 32.0), scaling.get("beta_slow", 1.0))]
+    if scaling.get("truncate", True):
+        ends = [math.floor(ends[0]), math.ceil(ends[1])]
+    low, high = max(ends[0], 0), min(ends[1], dim - 1)
+    divided = ((torch.arange(dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)).clamp(0, 1)
+
+    def mscale(m):
+        return 0.1 * m * math.log(factor) + 1
+
+    usual = mscale(scaling["mscale"]) / mscale(scaling["mscale_all_dim"]) if "mscale" in scaling else mscale(1)
+    return frequencies * (divided / factor + 1 - divided), scaling.get("attention_factor", usual)
+
+
+def describe(config, tensors, context):
+    frequencies, attention_factor = rotary(config, context)
     description = reference.Description(
         heads=config["num_attention_heads"], kv_heads=config["num_key_value_heads"], head_dim=head_dim_of(config),
-        eps=config["rms_norm_eps"], rope_theta=config["rope_theta"], rms_norm=True, activation="silu_mul")
+        eps=config["rms_norm_eps"], rope_frequencies=frequencies,
+        rope_factor=attention_factor, rms_norm=True, activation="silu_mul")
     layers = []
     for i in range(config["num_hidden_layers"]):
         def named(name, layer=f"model.layers.{i}."):
@@ -80,7 +117,7 @@ def describe(config, tensors):
 
 
 def oracle(config, tensors, ids):
-    kind = "Qwen3" if is_qwen3(config) else "Qwen2"
+    kind = config["architectures"][0].removesuffix("ForCausalLM")
     model_config = getattr(transformers, f"{kind}Config")(**config)
     model_config._attn_implementation = "eager"
     model = getattr(transformers, f"{kind}ForCausalLM")(model_config).eval().double()
