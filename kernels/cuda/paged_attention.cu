@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 #include "base/status_macros.h"
 #include "kernels/cuda/attn_decode.cuh"
@@ -26,8 +26,8 @@ constexpr Instance<T> kInstance = {kHeadDim, kRowTiles,
                                    AttnShape<kHeadDim, kRowTiles>::kSharedBytes,
                                    &AttnKernel<T, kHeadDim, kRowTiles>};
 
-// Every instance there is, for each of two types: 40 kernels, of 64 at most (resources.tsv). What is
-// not here is attn_ref's.
+// Every instance there is, for each of two types: 40 kernels, of 64 at most (resources.tsv). What
+// is not here is attn_ref's.
 template <typename T>
 constexpr Instance<T> kInstances[] = {
     kInstance<T, 32, 1>,  kInstance<T, 32, 2>,  kInstance<T, 32, 4>,  kInstance<T, 64, 1>,
@@ -45,8 +45,11 @@ const Instance<T>* Find(int64_t head_dim, int32_t row_tiles) {
   return nullptr;
 }
 
-bool Aligned(const void* pointer, size_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+absl::Status CheckAligned(std::string_view what, const TensorView& tensor, uintptr_t bytes) {
+  const uintptr_t past = reinterpret_cast<uintptr_t>(tensor.raw()) % bytes;
+  if (past == 0) return absl::OkStatus();
+  return WantGot(what, absl::StrCat("memory at a multiple of ", bytes, " bytes"),
+                 absl::StrCat(past, " past one"));
 }
 
 absl::Status Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t), Device& device,
@@ -139,13 +142,12 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
     return WantGot("kv_cache", "the query's dtype and block_size 16|32|64|128",
                    args.kv_cache.ToString());
   }
-  if (!Aligned(args.kv_cache.raw(), 16) || args.kv_cache.row_stride() % 8 != 0 ||
-      !Aligned(args.query.raw(), 4) || !Aligned(args.out.raw(), 8)) {
-    return WantGot("kv_cache", "blocks aligned to 16 bytes, out to 8 and query to 4", "others");
-  }
-  if (!std::isfinite(args.scale) || !std::isfinite(args.soft_cap)) {
-    return WantGot("scale", "finite scale and soft_cap",
-                   absl::StrCat(args.scale, " and ", args.soft_cap));
+  RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache, 16));
+  RETURN_IF_ERROR(CheckAligned("query", args.query, 4));
+  RETURN_IF_ERROR(CheckAligned("out", args.out, 8));
+  if (args.kv_cache.row_stride() % 8 != 0) {
+    return WantGot("kv_cache", "blocks a multiple of 16 bytes apart",
+                   absl::StrCat(args.kv_cache.row_stride(), " elements"));
   }
   if (uploaded == nullptr) return WantGot("plan", "one of the last two of Plan", "another");
   return uploaded->plan.CheckMatches(args);

@@ -1,5 +1,7 @@
 #include "kernels/ops/paged_attention.h"
 
+#include <cmath>
+
 #include "base/status_macros.h"
 #include "kernels/ops/check.h"
 
@@ -30,7 +32,10 @@ absl::Status Validate(const PagedAttentionArgs& args) {
   if (!args.sinks.empty()) {
     RETURN_IF_ERROR(CheckTensor("sinks", args.sinks, {DType::kF32}, {num_heads}));
   }
-  if (!(args.soft_cap >= 0.0f)) return WantGot("soft_cap", ">= 0", absl::StrCat(args.soft_cap));
+  if (!std::isfinite(args.scale)) return WantGot("scale", "finite", absl::StrCat(args.scale));
+  if (!std::isfinite(args.soft_cap) || args.soft_cap < 0.0f) {
+    return WantGot("soft_cap", "finite and >= 0", absl::StrCat(args.soft_cap));
+  }
   if (args.window < 0) return WantGot("window", ">= 0", absl::StrCat(args.window));
   if (args.plan == nullptr) return WantGot("plan", "one from Backend::Plan", "none");
   return absl::OkStatus();

@@ -6,8 +6,10 @@
 //
 // Layout:  row-major, last dimension contiguous; a block id is a row of kv_cache.
 // Numeric: scores and sums in float32, one rounding on store; tolerance derived in the op's test.
-//          Keys are folded in tiles and segments whose borders are absolute positions, so a query's
-//          bits do not depend on chunking, batch or threads.
+//          On the CPU, and by CUDA's plain kernel, keys are folded in tiles and segments whose
+//          borders are absolute positions: a query's bits do not depend on chunking, batch or
+//          threads. On tensor cores they depend on both, on how its step was divided; with
+//          CudaBackendOptions::deterministic on the chunk alone, not on the batch.
 // Cost:    a decode is bound by reading 2 * sum(context_len) * num_kv_heads * head_dim elements.
 // Async:   enqueued; every view must stay alive until Backend::Synchronize().
 // Errors:  InvalidArgument for what is not listed below, before enqueuing; Internal if the launch

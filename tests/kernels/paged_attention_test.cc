@@ -266,6 +266,17 @@ TEST(PagedAttentionTest, ErrorsSayWhatWantedGot) {
   const auto message = [&] { return std::string(backend->PagedAttention(args).message()); };
   EXPECT_THAT(message(), HasSubstr("num_heads a multiple of num_kv_heads = 3, got 4"));
   args.kv_cache = TensorView(cache.values.data(), DType::kF32, {2, 2, 2, 16, 16});
+  for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
+    args.scale = bad;
+    EXPECT_THAT(message(), HasSubstr("scale: want finite, got "));
+    args.scale = 1.0f;
+    args.soft_cap = bad;
+    EXPECT_THAT(message(), HasSubstr("soft_cap: want finite and >= 0, got "));
+    args.soft_cap = 0.0f;
+  }
+  args.soft_cap = -1.0f;
+  EXPECT_THAT(message(), HasSubstr("soft_cap: want finite and >= 0, got -1"));
+  args.soft_cap = 0.0f;
   EXPECT_THAT(message(), HasSubstr("plan: want one from Backend::Plan, got none"));
   args.plan = *backend->Plan(plan_args);
   EXPECT_THAT(message(), HasSubstr("block_table: want blocks for 17 tokens, got 16"));
