@@ -18,6 +18,8 @@ int32_t RowTiles(int64_t rows, int32_t head_dim) {
   return kAttentionRowTiles[std::size(kAttentionRowTiles) - 1];
 }
 
+int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 int32_t FirstTile(const AttentionItem& item, int32_t tile_keys) {
   return item.key_begin / tile_keys;
 }
@@ -34,6 +36,10 @@ absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
                                       const AttentionPlanOptions& options) {
   if (options.grid_size <= 0) {
     return WantGot("plan", "a grid of at least one block", absl::StrCat(options.grid_size));
+  }
+  if (options.fixed_split_keys <= 0 || options.fixed_split_keys % 64 != 0) {
+    return WantGot("plan", "fixed_split_keys a positive multiple of 64",
+                   absl::StrCat(options.fixed_split_keys));
   }
   if (args.num_kv_heads <= 0 || args.num_heads <= 0 || args.num_heads % args.num_kv_heads != 0) {
     return WantGot("plan", "num_heads a positive multiple of num_kv_heads",
@@ -82,11 +88,8 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
     if (units.empty()) continue;
     Part& part = parts_.emplace_back();
     part.row_tiles = row_tiles;
-    if (options.fixed_split) {
-      CutAtFixedKeys(units, options.grid_size, part);
-    } else {
-      CutEqually(units, options.grid_size, part);
-    }
+    RETURN_IF_ERROR(options.fixed_split ? CutAtFixedKeys(units, options, part)
+                                        : CutEqually(units, options, part));
   }
   return absl::OkStatus();
 }
@@ -116,19 +119,26 @@ std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) const {
   return units;
 }
 
-void CudaAttentionPlan::AddPieces(const AttentionItem& unit, const std::vector<int32_t>& cuts,
-                                  Part& part) {
+absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
+                                          const std::vector<int32_t>& cuts,
+                                          const AttentionPlanOptions& options, Part& part) {
   const int32_t tile_keys = AttentionTileKeys(head_dim_);
   const auto num_items = static_cast<int32_t>(cuts.size()) - 1;
   const int32_t first_partial = num_partial_rows_;
   if (num_items > 1) {
+    const int64_t partial_rows = first_partial + int64_t{num_items} * unit.num_rows;
+    if (partial_rows > options.max_partial_rows) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("plan: want at most ", options.max_partial_rows, " partial rows, got ",
+                       partial_rows, " by sequence ", unit.seq, " of ", num_seqs()));
+    }
     merges_.push_back({.seq = unit.seq,
                        .kv_head = unit.kv_head,
                        .first_row = unit.first_row,
                        .num_rows = unit.num_rows,
                        .partial = first_partial,
                        .num_items = num_items});
-    num_partial_rows_ += num_items * unit.num_rows;
+    num_partial_rows_ = static_cast<int32_t>(partial_rows);
   }
   for (int32_t i = 0; i < num_items; ++i) {
     AttentionItem item = unit;
@@ -137,10 +147,11 @@ void CudaAttentionPlan::AddPieces(const AttentionItem& unit, const std::vector<i
     if (num_items > 1) item.partial = first_partial + i * unit.num_rows;
     part.items.push_back(item);
   }
+  return absl::OkStatus();
 }
 
-void CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& units, int32_t grid_size,
-                                   Part& part) {
+absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& units,
+                                           const AttentionPlanOptions& options, Part& part) {
   const int32_t tile_keys = AttentionTileKeys(head_dim_);
   int64_t total = 0;
   int32_t longest = 0;
@@ -149,7 +160,7 @@ void CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& units, int3
     longest = std::max(longest, NumTiles(unit, tile_keys));
   }
   const int64_t range =
-      std::max<int64_t>((total + grid_size - 1) / grid_size, std::min(kMinRangeTiles, longest));
+      std::max<int64_t>(CeilOf(total, options.grid_size), std::min(kMinRangeTiles, longest));
   part.block_starts.push_back(0);
   int64_t room = range;  // tiles that the current block still takes
   for (const AttentionItem& unit : units) {
@@ -164,27 +175,34 @@ void CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& units, int3
       cuts.push_back(cuts.back() + take);
       room -= take;
     }
-    AddPieces(unit, cuts, part);
+    RETURN_IF_ERROR(AddPieces(unit, cuts, options, part));
   }
   part.block_starts.push_back(static_cast<int32_t>(part.items.size()));
+  return absl::OkStatus();
 }
 
-void CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>& units, int32_t grid_size,
-                                       Part& part) {
+absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>& units,
+                                               const AttentionPlanOptions& options, Part& part) {
   const int32_t tile_keys = AttentionTileKeys(head_dim_);
-  const int32_t piece_tiles = kFixedSplitKeys / tile_keys;
+  const int64_t group = num_heads_ / num_kv_heads_;
   int64_t total = 0;
   for (const AttentionItem& unit : units) {
+    const int64_t units_of_request =
+        num_kv_heads_ * CeilOf(query_len(unit.seq) * group, 16 * part.row_tiles);
+    const int64_t most_pieces = std::max<int64_t>(1, kFixedSplitPieces / units_of_request);
+    const int64_t num_tiles = NumTiles(unit, tile_keys);
+    const int64_t piece_tiles =
+        std::max<int64_t>(options.fixed_split_keys / tile_keys, CeilOf(num_tiles, most_pieces));
     std::vector<int32_t> cuts = {FirstTile(unit, tile_keys)};
-    const int32_t end = EndTile(unit, tile_keys);
+    const int64_t end = EndTile(unit, tile_keys);
     while (cuts.back() < end) {
-      cuts.push_back(std::min(end, (cuts.back() / piece_tiles + 1) * piece_tiles));
+      cuts.push_back(static_cast<int32_t>(std::min(end, cuts.back() + piece_tiles)));
     }
-    AddPieces(unit, cuts, part);
-    total += NumTiles(unit, tile_keys);
+    RETURN_IF_ERROR(AddPieces(unit, cuts, options, part));
+    total += num_tiles;
   }
   // An item belongs to the block in whose equal share of the tiles it begins.
-  const int64_t range = (total + grid_size - 1) / grid_size;
+  const int64_t range = CeilOf(total, options.grid_size);
   int64_t done = 0;
   for (size_t i = 0; i < part.items.size(); ++i) {
     if (part.block_starts.empty() ||
@@ -194,6 +212,7 @@ void CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>& units, 
     done += NumTiles(part.items[i], tile_keys);
   }
   part.block_starts.push_back(static_cast<int32_t>(part.items.size()));
+  return absl::OkStatus();
 }
 
 absl::Status CudaAttentionPlan::CheckMatches(const PagedAttentionArgs& args) const {

@@ -10,10 +10,15 @@
 // writes partial results, its rows' output in float32 and their log-sum-exp in base 2, and a merge
 // adds them up.
 //
-// Cuts depend on the whole batch, and with them the last bits of a result. With `fixed_split` a
-// unit is cut at multiples of kFixedSplitKeys instead: then bits depend on nothing but the request.
+// Cuts depend on the whole batch, and with them the last bits of a result. With `fixed_split` they
+// depend on nothing but the request, that is its lengths in this step and the heads: a unit is cut
+// into pieces of fixed_split_keys, and into longer ones where the pieces of all units of the
+// request would be more than kFixedSplitPieces. So many fill any grid, and each more costs memory:
+// a long chunk of a prompt has units enough and none of them is cut. A request's partial results
+// take at most kFixedSplitPieces * 64 rows, however long it is.
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,9 +31,14 @@ namespace quire::kernels::cuda {
 struct AttentionPlanOptions {
   int32_t grid_size = 1;  // blocks at work at once
   bool fixed_split = false;
+  int32_t fixed_split_keys = 1024;  // a multiple of 64
+  // Kernels count them in int32.
+  int64_t max_partial_rows = std::numeric_limits<int32_t>::max();
 };
 
-inline constexpr int32_t kFixedSplitKeys = 1024;
+// Of the units of one request with a fixed split. Some four for each block of an H200's grid of
+// 264: with fewer, that some blocks take one more than others would show.
+inline constexpr int32_t kFixedSplitPieces = 1024;
 // No shorter ranges for the sake of more blocks: merging would cost more than it saves
 // (FlashAttention-3 splits no less).
 inline constexpr int32_t kMinRangeTiles = 4;
@@ -42,7 +52,8 @@ class CudaAttentionPlan final : public AttentionPlan {
     std::vector<int32_t> block_starts;
   };
 
-  // InvalidArgument when lengths or heads do not fit each other.
+  // InvalidArgument when lengths or heads do not fit each other; ResourceExhausted when there would
+  // be more partial rows than the options allow.
   absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
 
   // Whether `args`, valid by themselves, are of the step that this was built for: InvalidArgument
@@ -65,10 +76,13 @@ class CudaAttentionPlan final : public AttentionPlan {
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
   // The units of one row tile size, as items that see all their keys.
   std::vector<AttentionItem> Units(int32_t row_tiles) const;
-  void CutEqually(const std::vector<AttentionItem>& units, int32_t grid_size, Part& part);
-  void CutAtFixedKeys(const std::vector<AttentionItem>& units, int32_t grid_size, Part& part);
+  absl::Status CutEqually(const std::vector<AttentionItem>& units,
+                          const AttentionPlanOptions& options, Part& part);
+  absl::Status CutAtFixedKeys(const std::vector<AttentionItem>& units,
+                              const AttentionPlanOptions& options, Part& part);
   // Adds the unit's keys cut at these tiles, `cuts` from its first to its last.
-  void AddPieces(const AttentionItem& unit, const std::vector<int32_t>& cuts, Part& part);
+  absl::Status AddPieces(const AttentionItem& unit, const std::vector<int32_t>& cuts,
+                         const AttentionPlanOptions& options, Part& part);
 
   std::vector<Part> parts_;
   std::vector<AttentionMerge> merges_;

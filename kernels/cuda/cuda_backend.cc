@@ -26,7 +26,7 @@ class CudaBackend final : public Backend {
       : device_(std::move(device)),
         activation_dtype_(options.activation_dtype),
         linear_scratch_(std::move(linear_scratch)),
-        attention_(*device_, options.deterministic) {}
+        attention_(*device_, {.fixed_split = options.deterministic}) {}
 
   BackendInfo info() const override {
     return {

@@ -83,9 +83,9 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   const int64_t blocks_per_sm =
       std::clamp<int64_t>(info.shared_bytes_per_sm / (instance->shared_bytes + 1024), 1, 2);
   UploadedPlan& uploaded = plans_[next_plan_];
-  RETURN_IF_ERROR(
-      uploaded.plan.Build(args, {.grid_size = static_cast<int32_t>(info.num_sms * blocks_per_sm),
-                                 .fixed_split = fixed_split_}));
+  AttentionPlanOptions options = options_;
+  options.grid_size = static_cast<int32_t>(info.num_sms * blocks_per_sm);
+  RETURN_IF_ERROR(uploaded.plan.Build(args, options));
   RETURN_IF_ERROR(Upload(uploaded));
   RETURN_IF_ERROR(Grow(&Device::Allocate, device_,
                        int64_t{uploaded.plan.num_partial_rows()} * (args.head_dim + 1) * 4,

@@ -19,9 +19,9 @@ namespace quire::kernels::cuda {
 
 class PagedAttentionOp {
  public:
-  // `device` must outlive this. `fixed_split`: attention_plan.h.
-  explicit PagedAttentionOp(Device& device, bool fixed_split = false)
-      : device_(device), fixed_split_(fixed_split) {}
+  // `device` must outlive this. The grid is the device's, whatever `options` say.
+  explicit PagedAttentionOp(Device& device, const AttentionPlanOptions& options = {})
+      : device_(device), options_(options) {}
 
   // Whether there is a kernel for query and cache of this dtype.
   static bool Supports(DType dtype, int64_t head_dim);
@@ -53,7 +53,7 @@ class PagedAttentionOp {
   absl::Status LaunchAll(const PagedAttentionArgs& args, const UploadedPlan& uploaded);
 
   Device& device_;
-  const bool fixed_split_;
+  const AttentionPlanOptions options_;
   std::array<UploadedPlan, 2> plans_;
   size_t next_plan_ = 0;
   DeviceBuffer partials_;  // of one launch and its merge; the stream keeps users apart

@@ -49,7 +49,8 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
     const Lengths lengths = AnyLengths();
     CudaAttentionPlan plan;
     RC_ASSERT(plan.Build(lengths.Args(), {.grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264),
-                                          .fixed_split = *rc::gen::arbitrary<bool>()})
+                                          .fixed_split = *rc::gen::arbitrary<bool>(),
+                                          .fixed_split_keys = *rc::gen::element(64, 256, 1024)})
                   .ok());
     // Rows tile by tile, keys of a tile in order; each partial row has one writer.
     using Unit = std::tuple<int32_t, int32_t, int32_t>;  // seq, kv_head, first_row
@@ -137,9 +138,12 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
     Lengths alone = batch;
     alone.query = {batch.query[seq]};
     alone.context = {batch.context[seq]};
-    const auto cuts = [](const Lengths& lengths, int32_t of, int32_t grid_size) {
+    const int32_t keys = *rc::gen::element(64, 128, 1024);
+    const auto cuts = [keys](const Lengths& lengths, int32_t of, int32_t grid_size) {
       CudaAttentionPlan plan;
-      RC_ASSERT(plan.Build(lengths.Args(), {.grid_size = grid_size, .fixed_split = true}).ok());
+      RC_ASSERT(plan.Build(lengths.Args(),
+                           {.grid_size = grid_size, .fixed_split = true, .fixed_split_keys = keys})
+                    .ok());
       std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, bool>> result;
       for (const CudaAttentionPlan::Part& part : plan.parts()) {
         RC_ASSERT(part.block_starts.size() - 1 <= static_cast<size_t>(grid_size));
@@ -156,6 +160,89 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
   }));
 }
 
+// However long a request is: enough pieces to fill a grid, and memory that ends somewhere.
+TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
+  EXPECT_TRUE(rc::check([] {
+    Lengths request = AnyLengths();
+    const int32_t group = request.shape.num_heads / request.shape.num_kv_heads;
+    request.query = {*rc::gen::element(1, 5, 64, 700, 8192, 40000)};
+    request.context = {request.query[0] + *rc::gen::element(0, 1000, 131072, 2000000, 1 << 30)};
+    const int32_t keys = *rc::gen::element(64, 1024);
+    CudaAttentionPlan plan;
+    RC_ASSERT(plan.Build(request.Args(),
+                         {.grid_size = 264, .fixed_split = true, .fixed_split_keys = keys})
+                  .ok());
+    RC_ASSERT(plan.parts().size() == 1);
+    const CudaAttentionPlan::Part& part = plan.parts()[0];
+    const int32_t tile_rows = 16 * part.row_tiles;
+    const int64_t units = int64_t{request.shape.num_kv_heads} *
+                          ((request.query[0] * group + tile_rows - 1) / tile_rows);
+    RC_ASSERT(part.items.size() <=
+              static_cast<size_t>(std::max<int64_t>(units, kFixedSplitPieces)));
+    RC_ASSERT(plan.num_partial_rows() <= 64 * kFixedSplitPieces);
+    // Pieces are of `keys`, the last of a unit apart, and longer only where those would be too
+    // many.
+    const int32_t tile_keys = AttentionTileKeys(request.shape.head_dim);
+    int64_t unit_tiles = 0, most_tiles = 0;
+    bool longer = false, shorter = false;
+    for (size_t i = 0; i < part.items.size(); ++i) {
+      const AttentionItem& item = part.items[i];
+      const int64_t tiles = Tiles(item, request.shape.head_dim);
+      const bool last = i + 1 == part.items.size() ||
+                        part.items[i + 1].first_row != item.first_row ||
+                        part.items[i + 1].kv_head != item.kv_head;
+      longer = longer || tiles * tile_keys > keys;
+      shorter = shorter || (!last && tiles * tile_keys < keys);
+      unit_tiles += tiles;
+      most_tiles = std::max(most_tiles, unit_tiles);
+      if (last) unit_tiles = 0;
+    }
+    RC_ASSERT(!shorter);
+    const int64_t pieces_of_keys = (most_tiles * tile_keys + keys - 1) / keys;
+    RC_ASSERT(!longer || units * pieces_of_keys > kFixedSplitPieces);
+  }));
+}
+
+TEST(CudaAttentionPlanTest, AFixedSplitCutsDecodesAndNoLongChunks) {
+  const auto plan_of = [](int32_t context_len, int32_t query_len) {
+    const std::vector<int32_t> context = {context_len}, query = {query_len};
+    CudaAttentionPlan plan;
+    EXPECT_TRUE(plan.Build({.context_lens = context,
+                            .query_lens = query,
+                            .num_heads = 32,
+                            .num_kv_heads = 8,
+                            .head_dim = 128},
+                           {.grid_size = 264, .fixed_split = true})
+                    .ok());
+    return plan;
+  };
+  const CudaAttentionPlan decode = plan_of(131072, 1);
+  EXPECT_EQ(decode.merges().size(), 8u);
+  EXPECT_EQ(decode.num_partial_rows(), 32 * 128);
+  const CudaAttentionPlan chunk = plan_of(131072, 8192);
+  EXPECT_EQ(chunk.parts()[0].items.size(), 8u * 8192 * 4 / 64);
+  EXPECT_EQ(chunk.num_partial_rows(), 0);
+  EXPECT_EQ(plan_of(1 << 20, 1 << 20).num_partial_rows(), 0);
+}
+
+TEST(CudaAttentionPlanTest, TooManyPartialRowsAreRefusedByNumber) {
+  const std::vector<int32_t> context = {300, 300, 300}, query = {1, 1, 1};
+  const AttentionPlanArgs args{.context_lens = context,
+                               .query_lens = query,
+                               .num_heads = 4,
+                               .num_kv_heads = 2,
+                               .head_dim = 64};
+  AttentionPlanOptions options{
+      .fixed_split = true, .fixed_split_keys = 128, .max_partial_rows = 36};
+  CudaAttentionPlan plan;
+  EXPECT_TRUE(plan.Build(args, options).ok());  // three pieces of 4 rows of 3 sequences
+  EXPECT_EQ(plan.num_partial_rows(), 36);
+  options.max_partial_rows = 35;
+  const absl::Status status = plan.Build(args, options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "plan: want at most 35 partial rows, got 36 by sequence 2 of 3");
+}
+
 TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
   const std::vector<int32_t> lens = {4}, longer = {5}, two = {1, 1};
   AttentionPlanArgs args{
@@ -163,6 +250,8 @@ TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
   CudaAttentionPlan plan;
   EXPECT_TRUE(plan.Build(args, {}).ok());
   EXPECT_EQ(plan.Build(args, {.grid_size = 0}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(plan.Build(args, {.fixed_split_keys = 96}).message(),
+            "plan: want fixed_split_keys a positive multiple of 64, got 96");
   const auto message = [&](AttentionPlanArgs bad) {
     const absl::Status status = plan.Build(bad, {});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);

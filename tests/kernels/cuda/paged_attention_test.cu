@@ -111,7 +111,7 @@ class Batch {
     DeviceArray<int32_t> table(device_, table_), context_lens(device_, c_.context_lens),
         starts(device_, starts_);
     DeviceArray<float> slopes(device_, slopes_), sinks(device_, sinks_);
-    PagedAttentionOp op(device_, c_.fixed_split);
+    PagedAttentionOp op(device_, {.fixed_split = c_.fixed_split});
     const auto plan = op.Plan({.context_lens = c_.context_lens,
                                .query_lens = c_.query_lens,
                                .num_heads = c_.num_heads,
