@@ -1,0 +1,233 @@
+#include "tests/kernels/cuda/attention_testing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "gtest/gtest.h"
+
+#include "kernels/alibi_slopes.h"
+#include "tests/kernels/kernel_testing.h"
+
+namespace quire::testing {
+
+using kernels::DType;
+using kernels::TensorView;
+
+namespace {
+
+// A cache is never read through these.
+constexpr int32_t kNoBlock = 1 << 28;
+
+std::vector<float> Rounded(DType dtype, const std::vector<float>& values) {
+  return Decode(dtype, Encode(dtype, values));
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
+  out << "context/query lens";
+  for (const AttentionSequence& sequence : c.sequences) {
+    out << " " << sequence.context_len << "/" << sequence.query_len;
+  }
+  return out << ", heads " << c.num_heads << "/" << c.num_kv_heads << " of " << c.head_dim
+             << ", block_size " << c.block_size << ", " << Name(c.dtype) << ", cache "
+             << Name(c.cache_dtype.value_or(c.dtype)) << ", window " << c.window << ", soft_cap "
+             << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi << ", sinks "
+             << c.sinks << ", second_half " << c.second_half << ", fixed_split_keys "
+             << c.fixed_split_keys;
+}
+
+AttentionBatch::AttentionBatch(const AttentionCase& c)
+    : case_(c),
+      cache_dtype_(c.cache_dtype.value_or(c.dtype)),
+      scale_(c.scale != 0.0f ? c.scale : 1.0f / std::sqrt(static_cast<float>(c.head_dim))) {
+  for (const AttentionSequence& sequence : c.sequences) {
+    context_lens_.push_back(sequence.context_len);
+    query_lens_.push_back(sequence.query_len);
+    query_starts_.push_back(query_starts_.back() + sequence.query_len);
+    max_blocks_ =
+        std::max<int64_t>(max_blocks_, (sequence.context_len + c.block_size - 1) / c.block_size);
+  }
+  const auto num_seqs = std::ssize(c.sequences);
+  block_stride_ = int64_t{3} * c.num_kv_heads * c.block_size * c.head_dim;
+  block_table_.assign(static_cast<size_t>(num_seqs * max_blocks_), kNoBlock);
+  const int64_t cache_size = num_seqs * max_blocks_ * block_stride_;
+  cache_ = c.poisoned ? std::vector<float>(static_cast<size_t>(cache_size), std::nanf(""))
+                      : Normal(0, cache_size);
+  for (int64_t seq = 0; seq < num_seqs; ++seq) {
+    const AttentionSequence& sequence = c.sequences[static_cast<size_t>(seq)];
+    const uint64_t seed = sequence.seed != 0 ? sequence.seed : static_cast<uint64_t>(seq) + 1;
+    const std::vector<float> query =
+        Normal(2 * seed, int64_t{sequence.query_len} * c.num_heads * c.head_dim);
+    query_.insert(query_.end(), query.begin(), query.end());
+    const int64_t row = int64_t{2} * c.num_kv_heads * c.head_dim;
+    const std::vector<float> rows = Normal(2 * seed + 1, sequence.context_len * row);
+    const int32_t first_position = sequence.context_len - sequence.query_len;
+    const int32_t first_seen = sequence.query_len == 0 ? sequence.context_len
+                               : c.window == 0         ? 0
+                                                       : std::max(0, first_position - c.window + 1);
+    for (int64_t key = 0; key < sequence.context_len; ++key) {
+      const int64_t block = key / c.block_size;
+      block_table_[static_cast<size_t>(seq * max_blocks_ + block)] =
+          static_cast<int32_t>((max_blocks_ - 1 - block) * num_seqs + seq);
+      if (c.poisoned && key < first_seen) continue;
+      for (int64_t part = 0; part < 2 * c.num_kv_heads; ++part) {
+        std::copy_n(rows.begin() + key * row + part * c.head_dim, c.head_dim,
+                    cache_.begin() + At(static_cast<size_t>(seq), key, part));
+      }
+    }
+  }
+  query_ = Rounded(c.dtype, query_);
+  cache_ = Rounded(cache_dtype_, cache_);
+  for (int32_t h = 0; h < c.num_heads; ++h) sinks_.push_back(static_cast<float>(h % 5) - 1.0f);
+  slopes_ = kernels::AlibiSlopes(c.second_half ? 2 * c.num_heads : c.num_heads);
+  if (c.second_half) slopes_.erase(slopes_.begin(), slopes_.begin() + c.num_heads);
+}
+
+kernels::AttentionPlanArgs AttentionBatch::PlanArgs() const {
+  return {.context_lens = context_lens_,
+          .query_lens = query_lens_,
+          .num_heads = case_.num_heads,
+          .num_kv_heads = case_.num_kv_heads,
+          .head_dim = case_.head_dim,
+          .window = case_.window};
+}
+
+std::vector<float> AttentionBatch::RowsOf(size_t seq, const std::vector<float>& out) const {
+  const int64_t row = int64_t{case_.num_heads} * case_.head_dim;
+  return {out.begin() + query_starts_[seq] * row, out.begin() + query_starts_[seq + 1] * row};
+}
+
+int64_t AttentionBatch::At(size_t seq, int64_t key, int64_t part) const {
+  const int64_t block = block_table_[seq * static_cast<size_t>(max_blocks_) +
+                                     static_cast<size_t>(key / case_.block_size)];
+  return block * block_stride_ +
+         (part * case_.block_size + key % case_.block_size) * case_.head_dim;
+}
+
+double AttentionBatch::Check(const std::vector<float>& out, AttentionWeights weights) const {
+  EXPECT_EQ(out.size(), query_.size());
+  if (out.size() != query_.size()) return std::numeric_limits<double>::infinity();
+  double worst = 0.0;
+  for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
+    for (int64_t i = 0; i < query_lens_[seq]; ++i) {
+      for (int64_t head = 0; head < case_.num_heads; ++head) {
+        const int64_t row = (query_starts_[seq] + i) * case_.num_heads + head;
+        const double error =
+            WorstErrorOfRow(seq, i, head, out.data() + row * case_.head_dim, weights);
+        worst = std::max(worst, error);
+        EXPECT_LE(error, 1.0) << "sequence " << seq << " query " << i << " head " << head;
+        if (error > 1.0) return worst;
+      }
+    }
+  }
+  return worst;
+}
+
+double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, const float* got,
+                                       AttentionWeights weights) const {
+  constexpr double kEpsilon = std::numeric_limits<float>::epsilon();  // twice a rounding
+  const int64_t head_dim = case_.head_dim;
+  const int64_t position = context_lens_[seq] - query_lens_[seq] + i;
+  const int64_t first = case_.window == 0 ? 0 : std::max<int64_t>(0, position - case_.window + 1);
+  const int64_t kv_head = head / (case_.num_heads / case_.num_kv_heads);
+  const float* const query =
+      query_.data() + ((query_starts_[seq] + i) * case_.num_heads + head) * head_dim;
+  const double sink = sinks_[static_cast<size_t>(head)];
+
+  std::vector<double> scores, errors;
+  for (int64_t key = first; key <= position; ++key) {
+    const float* const k = cache_.data() + At(seq, key, kv_head);
+    double dot = 0.0, magnitude = 0.0;
+    for (int64_t d = 0; d < head_dim; ++d) {
+      dot += double{query[d]} * k[d];
+      magnitude += std::abs(double{query[d]} * k[d]);
+    }
+    double score = dot * scale_;
+    double error = static_cast<double>(head_dim + 2) * kEpsilon * magnitude * std::abs(scale_);
+    if (case_.soft_cap > 0.0f) {
+      score = case_.soft_cap * std::tanh(score / case_.soft_cap);
+      error += 16 * kEpsilon * case_.soft_cap;
+    }
+    if (case_.alibi) {
+      score += slopes_[static_cast<size_t>(head)] * static_cast<double>(key - position);
+    }
+    scores.push_back(score);
+    errors.push_back(error + 4 * kEpsilon * std::abs(score));
+  }
+  double maximum = *std::max_element(scores.begin(), scores.end());
+  if (case_.sinks) maximum = std::max(maximum, sink);
+  double sum = case_.sinks ? std::exp(sink - maximum) : 0.0;
+  double score_error = 0.0;
+  for (size_t j = 0; j < scores.size(); ++j) {
+    // What a key is off by that weighs e^-40 of another matters as little as the key.
+    if (scores[j] > maximum - 40.0) score_error = std::max(score_error, errors[j]);
+    sum += scores[j] = std::exp(scores[j] - maximum);
+  }
+
+  std::vector<double> want(static_cast<size_t>(head_dim)), magnitude = want, values = want;
+  for (size_t j = 0; j < scores.size(); ++j) {
+    const float* const v =
+        cache_.data() + At(seq, first + static_cast<int64_t>(j), case_.num_kv_heads + kv_head);
+    for (size_t d = 0; d < want.size(); ++d) {
+      want[d] += scores[j] / sum * v[d];
+      magnitude[d] += scores[j] / sum * std::abs(v[d]);
+      values[d] += std::abs(v[d]);
+    }
+  }
+  // A weight and the sum of all are off by what the scores are. Each product and each weight is
+  // added with a rounding, and a new maximum rescales both sums, at most once in 32 keys, by an e^x
+  // that is off by two units: 1.2 a key. What e^x is taken of, at most 40 in base e, is rounded
+  // too: 29 for a weight, 29 for the sum, and the rest for dividing and for merging parts.
+  const double keys = static_cast<double>(scores.size());
+  double relative = 2 * score_error + (1.2 * keys + 64) * kEpsilon;
+  double of_weight = 0.0;
+  if (weights == AttentionWeights::kRounded) {
+    relative += Rounding(cache_dtype_);
+    // Below f16's smallest normal number: half of 2^-24, where the largest weight is 1.
+    if (cache_dtype_ == DType::kF16) of_weight = 0x1p-25;
+  }
+  double worst = 0.0;
+  for (size_t d = 0; d < want.size(); ++d) {
+    // Rounded once more on store; 1e-7 for an output in f16 that is below its normal numbers.
+    const double bound = relative * magnitude[d] + of_weight * values[d] +
+                         Rounding(case_.dtype) * (1.0 + relative) * std::abs(want[d]) + 1e-7;
+    const double error = std::abs(got[d] - want[d]) / bound;
+    worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error);
+  }
+  return worst;
+}
+
+AttentionOnDevice::AttentionOnDevice(kernels::cuda::Device& device, const AttentionBatch& batch)
+    : query(device, batch.case_.dtype, batch.query_),
+      cache(device, batch.cache_dtype_, batch.cache_),
+      out(device, batch.case_.dtype, std::ssize(batch.query_)),
+      slopes(device, DType::kF32, batch.slopes_),
+      sinks(device, DType::kF32, batch.sinks_),
+      block_table(device, batch.block_table_),
+      context_lens(device, batch.context_lens_),
+      query_starts(device, batch.query_starts_) {
+  const AttentionCase& c = batch.case_;
+  const int64_t num_tokens = batch.query_starts_.back(), num_seqs = std::ssize(c.sequences);
+  args.out = out.View({num_tokens, c.num_heads, c.head_dim});
+  args.query = query.View({num_tokens, c.num_heads, c.head_dim});
+  args.kv_cache =
+      cache.View({num_seqs * batch.max_blocks_, 2, c.num_kv_heads, c.block_size, c.head_dim})
+          .WithRowStride(batch.block_stride_);
+  args.block_table = TensorView(block_table.data(), DType::kI32, {num_seqs, batch.max_blocks_});
+  args.context_lens = TensorView(context_lens.data(), DType::kI32, {num_seqs});
+  args.query_starts = TensorView(query_starts.data(), DType::kI32, {num_seqs + 1});
+  if (c.alibi) args.alibi_slopes = slopes.View({c.num_heads});
+  if (c.sinks) args.sinks = sinks.View({c.num_heads});
+  args.scale = batch.scale_;
+  args.soft_cap = c.soft_cap;
+  args.window = c.window;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace quire::testing

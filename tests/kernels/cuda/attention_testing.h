@@ -1,0 +1,86 @@
+#pragma once
+
+// What the tests of attention kernels share: a batch of sequences over a paged cache, its tensors
+// on a device, and what a kernel may answer, from float64.
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <vector>
+
+#include "kernels/cuda/device.h"
+#include "kernels/dtype.h"
+#include "kernels/ops/paged_attention.h"
+#include "tests/kernels/cuda/device_floats.h"
+#include "tests/kernels/cuda/device_testing.h"
+
+namespace quire::testing {
+
+struct AttentionSequence {
+  int32_t context_len = 0;
+  int32_t query_len = 0;
+  uint64_t seed = 0;  // of its numbers, in whatever batch; 0: its place in the batch, plus 1
+};
+
+struct AttentionCase {
+  std::vector<AttentionSequence> sequences;
+  int32_t num_heads = 4, num_kv_heads = 1, head_dim = 64, block_size = 16;
+  kernels::DType dtype = kernels::DType::kBF16;
+  std::optional<kernels::DType> cache_dtype;  // without: dtype
+  int32_t window = 0;
+  float soft_cap = 0.0f;
+  float scale = 0.0f;  // 0: 1 / sqrt(head_dim)
+  bool alibi = false, sinks = false;
+  bool second_half = false;  // of the heads of a model twice as wide, as a tensor parallel rank has
+  int32_t fixed_split_keys = 0;  // of the plan's fixed split; 0: cut equally
+  // Whatever no query sees is NaN: slots past the end or before every window, all of a sequence
+  // without a query, and what lies between blocks. Not for a kernel that weighs such slots by 0.
+  bool poisoned = true;
+};
+std::ostream& operator<<(std::ostream& out, const AttentionCase& c);
+
+// Weights that meet V as they are, or rounded to the cache's dtype, as tensor cores take them.
+enum class AttentionWeights { kFloat32, kRounded };
+
+// The numbers of a case on the host. Blocks lie scattered and apart.
+class AttentionBatch {
+ public:
+  explicit AttentionBatch(const AttentionCase& c);
+
+  kernels::AttentionPlanArgs PlanArgs() const;  // refers to this
+  // The rows of `out` that are this sequence's.
+  std::vector<float> RowsOf(size_t seq, const std::vector<float>& out) const;
+
+  // Fails the test where a row of `out` is further from float64 than roundings take it. Returns the
+  // largest error as a share of its bound.
+  double Check(const std::vector<float>& out, AttentionWeights weights) const;
+
+ private:
+  friend struct AttentionOnDevice;
+
+  // Where a row of the cache lies: `part` is the kv head, values after keys.
+  int64_t At(size_t seq, int64_t key, int64_t part) const;
+  double WorstErrorOfRow(size_t seq, int64_t i, int64_t head, const float* got,
+                         AttentionWeights weights) const;
+
+  const AttentionCase case_;
+  const kernels::DType cache_dtype_;
+  const float scale_;
+  int64_t max_blocks_ = 1, block_stride_ = 0;
+  std::vector<int32_t> context_lens_, query_lens_, query_starts_ = {0}, block_table_;
+  std::vector<float> query_, cache_, slopes_, sinks_;
+};
+
+// The tensors of a batch on a device, and the op's arguments but for the plan.
+struct AttentionOnDevice {
+  AttentionOnDevice(kernels::cuda::Device& device, const AttentionBatch& batch);
+
+  DeviceFloats query, cache, out, slopes, sinks;
+  DeviceArray<int32_t> block_table, context_lens, query_starts;
+  kernels::PagedAttentionArgs args;
+};
+
+// Whether floats are the same bits.
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
+
+}  // namespace quire::testing

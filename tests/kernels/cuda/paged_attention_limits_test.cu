@@ -1,0 +1,167 @@
+// What attention on tensor cores refuses, and how far its cache may reach.
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/paged_attention.h"
+#include "kernels/float16.h"
+#include "tests/kernels/cuda/device_floats.h"
+#include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/kernel_testing.h"
+
+namespace quire::testing {
+namespace {
+
+using kernels::DType;
+using kernels::PagedAttentionArgs;
+using kernels::TensorView;
+using kernels::cuda::Device;
+using kernels::cuda::PagedAttentionOp;
+using ::testing::HasSubstr;
+
+// A cache of 9 GiB, of which the kernel touches a few blocks: an offset of 32 bits would miss them.
+TEST(CudaPagedAttentionLimitsTest, ReadsBlocksBeyondTwoToThe31Elements) {
+  constexpr int64_t kElements = int64_t{1} << 32;
+  constexpr int64_t kBlockElements = 2 * 16 * 64;
+  const auto device = MakeDevice();
+  DeviceArray<uint16_t> kv(*device, kElements + 2 * kBlockElements);
+  const std::vector<uint16_t> keys(16 * 64, 0);  // every key weighs the same
+  std::vector<uint16_t> near(16 * 64), far(16 * 64);
+  for (size_t i = 0; i < near.size(); ++i) {
+    near[i] = kernels::F32ToBf16(1.0f);
+    far[i] = kernels::F32ToBf16(3.0f);
+  }
+  const std::vector<int32_t> blocks = {1, static_cast<int32_t>(kElements / kBlockElements)};
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    uint16_t* const block = kv.data() + blocks[i] * kBlockElements;
+    const std::vector<uint16_t>& values = i == 0 ? near : far;
+    ASSERT_TRUE(device->CopyToDevice(block, keys.data(), 2 * 16 * 64).ok());
+    ASSERT_TRUE(device->CopyToDevice(block + 16 * 64, values.data(), 2 * 16 * 64).ok());
+  }
+  const std::vector<int32_t> context = {32}, query_len = {1};
+  DeviceFloats query(*device, DType::kBF16, Normal(1, 64)), out(*device, DType::kBF16, 64);
+  DeviceArray<int32_t> table(*device, blocks), context_lens(*device, context),
+      starts(*device, std::vector<int32_t>{0, 1});
+  PagedAttentionOp op(*device);
+  const auto plan = op.Plan({.context_lens = context,
+                             .query_lens = query_len,
+                             .num_heads = 1,
+                             .num_kv_heads = 1,
+                             .head_dim = 64});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  PagedAttentionArgs args;
+  args.out = out.View({1, 1, 64});
+  args.query = query.View({1, 1, 64});
+  args.kv_cache =
+      TensorView(kv.data(), DType::kBF16, {kElements / kBlockElements + 1, 2, 1, 16, 64});
+  args.block_table = TensorView(table.data(), DType::kI32, {1, 2});
+  args.context_lens = TensorView(context_lens.data(), DType::kI32, {1});
+  args.query_starts = TensorView(starts.data(), DType::kI32, {2});
+  args.scale = 1.0f;
+  args.plan = *plan;
+  const absl::Status status = op.Run(args);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_THAT(out.ToHost(), ::testing::Each(2.0f));
+}
+
+class PagedAttentionErrorTest : public ::testing::Test {
+ protected:
+  // Nothing is launched, so the memory may be any.
+  PagedAttentionErrorTest() {
+    const std::vector<int32_t> context = {40}, query = {1};
+    const auto plan = op_.Plan({.context_lens = context,
+                                .query_lens = query,
+                                .num_heads = 4,
+                                .num_kv_heads = 2,
+                                .head_dim = 64});
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    args_.out = View(DType::kBF16, {1, 4, 64});
+    args_.query = View(DType::kBF16, {1, 4, 64});
+    args_.kv_cache = View(DType::kBF16, {8, 2, 2, 16, 64});
+    args_.block_table = View(DType::kI32, {1, 3});
+    args_.context_lens = View(DType::kI32, {1});
+    args_.query_starts = View(DType::kI32, {2});
+    args_.scale = 0.125f;
+    args_.plan = *plan;
+  }
+
+  TensorView View(DType dtype, std::initializer_list<int64_t> shape) {
+    return TensorView(memory_, dtype, shape);
+  }
+  void ExpectError(const PagedAttentionArgs& args, const std::string& message) {
+    const absl::Status status = op_.Run(args);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status.ToString();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+    EXPECT_TRUE(device_->Synchronize().ok());
+  }
+
+  alignas(16) std::byte memory_[64] = {};
+  const std::unique_ptr<Device> device_ = MakeDevice();
+  PagedAttentionOp op_{*device_};
+  PagedAttentionArgs args_;
+};
+
+TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
+  PagedAttentionArgs bad = args_;
+  bad.query = bad.out = View(DType::kF32, {1, 4, 64});
+  ExpectError(bad,
+              "query: want a dtype and head_dim with a tensor core kernel, got f32 [1, 4, 64]");
+  bad = args_;
+  bad.kv_cache = View(DType::kF16, {8, 2, 2, 16, 64});
+  ExpectError(bad, "kv_cache: want the query's dtype and block_size 16|32|64|128, got f16");
+  bad = args_;
+  bad.kv_cache = View(DType::kBF16, {8, 2, 2, 24, 64});
+  ExpectError(bad, "block_size 16|32|64|128, got bf16 [8, 2, 2, 24, 64]");
+  bad = args_;
+  bad.kv_cache = View(DType::kBF16, {8, 2, 3, 16, 64});
+  ExpectError(bad, "num_heads a multiple of num_kv_heads = 3, got 4");
+  bad = args_;
+  bad.kv_cache = View(DType::kBF16, {8, 2, 1, 16, 64});
+  ExpectError(bad, "got 1 sequences of 1 tokens, heads 4/2 of 64, window 0");
+  bad = args_;
+  bad.window = 5;
+  ExpectError(bad, "window 5");
+  bad = args_;
+  bad.kv_cache = args_.kv_cache.WithRowStride(4100);
+  ExpectError(bad, "kv_cache: want blocks a multiple of 16 bytes apart, got 4100 elements");
+  bad = args_;
+  bad.kv_cache = TensorView(memory_ + 8, DType::kBF16, {8, 2, 2, 16, 64});
+  ExpectError(bad, "kv_cache: want memory at a multiple of 16 bytes, got 8 past one");
+  bad = args_;
+  bad.query = TensorView(memory_ + 2, DType::kBF16, {1, 4, 64});
+  ExpectError(bad, "query: want memory at a multiple of 4 bytes, got 2 past one");
+  bad = args_;
+  bad.out = TensorView(memory_ + 4, DType::kBF16, {1, 4, 64});
+  ExpectError(bad, "out: want memory at a multiple of 8 bytes, got 4 past one");
+  bad = args_;
+  bad.alibi_slopes = View(DType::kF32, {3});
+  ExpectError(bad, "alibi_slopes: want f32 [4], got f32 [3]");
+  bad = args_;
+  bad.scale = std::nanf("");
+  ExpectError(bad, "scale: want finite, got nan");
+  bad = args_;
+  bad.block_table = View(DType::kI32, {1, 2});
+  ExpectError(bad, "block_table: want blocks for 40 tokens of sequence 0, got 32");
+  bad = args_;
+  const kernels::cuda::CudaAttentionPlan other;
+  bad.plan = &other;
+  ExpectError(bad, "plan: want one of the last two of Plan");
+  EXPECT_FALSE(PagedAttentionOp::Supports(DType::kBF16, 72));
+  const std::vector<int32_t> one = {1};
+  EXPECT_EQ(op_.Plan({.context_lens = one,
+                      .query_lens = one,
+                      .num_heads = 1,
+                      .num_kv_heads = 1,
+                      .head_dim = 72})
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace quire::testing
