@@ -21,11 +21,12 @@ class HopperPrefillTest : public ::testing::TestWithParam<ThreadOrder> {
   }
 
   // Runs the kernel on what it is made for, and holds it against float64.
-  template <int kGroup, int kBlockSize>
+  template <int kGroup, int kBlockSize, bool kAlibi>
   void Check(AttentionCase c) {
     c.num_heads = c.num_kv_heads * kGroup;
     c.head_dim = kPrefillHeadDim;
     c.block_size = kBlockSize;
+    c.alibi = kAlibi;
     c.poisoned = false;  // it multiplies all values of a tile, by weights of 0 past the end
     const AttentionBatch batch(c);
     AttentionOnDevice on_device(*device_, batch);
@@ -63,9 +64,7 @@ class HopperPrefillTest : public ::testing::TestWithParam<ThreadOrder> {
                                       {.grid = {static_cast<unsigned>(work.size())},
                                        .block = {kPrefillThreads},
                                        .shared_bytes = kPrefillSharedBytes},
-                                      c.alibi ? &HopperPrefillKernel<kGroup, kBlockSize, true>
-                                              : &HopperPrefillKernel<kGroup, kBlockSize, false>,
-                                      params)
+                                      &HopperPrefillKernel<kGroup, kBlockSize, kAlibi>, params)
                     .ok());
     batch.Check(on_device.out.ToHost(), AttentionWeights::kRounded);
   }
@@ -75,15 +74,15 @@ class HopperPrefillTest : public ::testing::TestWithParam<ThreadOrder> {
 
 // A whole prompt, a chunk in the middle of one, and a decode, in one launch.
 TEST_P(HopperPrefillTest, MixedBatchOfGroupedHeads) {
-  Check<4, 16>({.sequences = {{40, 40}, {300, 30}, {200, 1}}, .num_kv_heads = 2});
+  Check<4, 16, false>({.sequences = {{40, 40}, {300, 30}, {200, 1}}, .num_kv_heads = 2});
 }
 
 TEST_P(HopperPrefillTest, MixedBatchWithAlibi) {
-  Check<4, 16>({.sequences = {{40, 40}, {300, 30}, {200, 1}}, .num_kv_heads = 2, .alibi = true});
+  Check<4, 16, true>({.sequences = {{40, 40}, {300, 30}, {200, 1}}, .num_kv_heads = 2});
 }
 
 TEST_P(HopperPrefillTest, LargeBlocksWithoutGroups) {
-  Check<1, 64>({.sequences = {{150, 150}, {140, 20}}, .alibi = true});
+  Check<1, 64, true>({.sequences = {{150, 150}, {140, 20}}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, HopperPrefillTest, ::testing::ValuesIn(kAllThreadOrders));
