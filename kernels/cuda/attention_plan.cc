@@ -201,7 +201,8 @@ absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>&
     RETURN_IF_ERROR(AddPieces(unit, cuts, options, part));
     total += num_tiles;
   }
-  // An item belongs to the block in whose equal share of the tiles it begins.
+  // A block takes items until as many tiles are given away as equal shares of it and those before
+  // it come to.
   const int64_t range = CeilOf(total, options.grid_size);
   int64_t done = 0;
   for (size_t i = 0; i < part.items.size(); ++i) {

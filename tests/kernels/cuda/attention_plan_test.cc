@@ -1,10 +1,13 @@
 #include "kernels/cuda/attention_plan.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <map>
 #include <rapidcheck.h>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -72,6 +75,14 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
     }
     RC_ASSERT(std::all_of(writers.begin(), writers.end(), [](int n) { return n == 1; }));
     const int32_t group = lengths.shape.num_heads / lengths.shape.num_kv_heads;
+    // Which kernel follows from the request alone: the smallest tile that holds all of its rows.
+    for (const CudaAttentionPlan::Part& part : plan.parts()) {
+      for (const AttentionItem& item : part.items) {
+        const int32_t rows = lengths.query[static_cast<size_t>(item.seq)] * group;
+        const int32_t smallest = lengths.shape.head_dim > 128 ? 2 : 1;
+        RC_ASSERT(part.row_tiles == (rows <= 16 ? smallest : rows <= 32 ? 2 : 4));
+      }
+    }
     size_t seen = 0, split = 0;
     for (size_t seq = 0; seq < lengths.query.size(); ++seq) {
       const int32_t start = lengths.context[seq] - lengths.query[seq];
@@ -127,6 +138,30 @@ TEST(CudaAttentionPlanTest, NoBlockHasMoreThanItsEqualShare) {
       }
       RC_ASSERT(part.block_starts.size() - 1 <= static_cast<size_t>(grid_size));
       RC_ASSERT(most <= std::max<int64_t>((total + grid_size - 1) / grid_size, kMinRangeTiles));
+    }
+  }));
+}
+
+TEST(CudaAttentionPlanTest, ABlockTakesPiecesOfAFixedSplitUntilSharesAreFull) {
+  EXPECT_TRUE(rc::check([] {
+    const Lengths lengths = AnyLengths();
+    const int32_t grid_size = *rc::gen::element(1, 2, 3, 7, 40, 264);
+    CudaAttentionPlan plan;
+    RC_ASSERT(plan.Build(lengths.Args(), {.grid_size = grid_size,
+                                          .fixed_split = true,
+                                          .fixed_split_keys = *rc::gen::element(64, 256)})
+                  .ok());
+    for (const CudaAttentionPlan::Part& part : plan.parts()) {
+      int64_t total = 0;
+      for (const AttentionItem& item : part.items) total += Tiles(item, lengths.shape.head_dim);
+      const int64_t share = (total + grid_size - 1) / grid_size;
+      int64_t done = 0;
+      for (size_t b = 1; b < part.block_starts.size(); ++b) {
+        for (int32_t i = part.block_starts[b - 1]; i < part.block_starts[b]; ++i) {
+          RC_ASSERT(i == part.block_starts[b - 1] || done < static_cast<int64_t>(b) * share);
+          done += Tiles(part.items[static_cast<size_t>(i)], lengths.shape.head_dim);
+        }
+      }
     }
   }));
 }
@@ -250,8 +285,10 @@ TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
   CudaAttentionPlan plan;
   EXPECT_TRUE(plan.Build(args, {}).ok());
   EXPECT_EQ(plan.Build(args, {.grid_size = 0}).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(plan.Build(args, {.fixed_split_keys = 96}).message(),
-            "plan: want fixed_split_keys a positive multiple of 64, got 96");
+  for (const int32_t keys : {0, -64, 96}) {
+    EXPECT_EQ(plan.Build(args, {.fixed_split_keys = keys}).message(),
+              absl::StrCat("plan: want fixed_split_keys a positive multiple of 64, got ", keys));
+  }
   const auto message = [&](AttentionPlanArgs bad) {
     const absl::Status status = plan.Build(bad, {});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -260,11 +297,62 @@ TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
   AttentionPlanArgs bad = args;
   bad.num_kv_heads = 3;
   EXPECT_EQ(message(bad), "plan: want num_heads a positive multiple of num_kv_heads, got 4 and 3");
+  bad.num_kv_heads = 0;
+  EXPECT_EQ(message(bad), "plan: want num_heads a positive multiple of num_kv_heads, got 4 and 0");
+  bad = args;
+  bad.num_heads = 0;
+  EXPECT_EQ(message(bad), "plan: want num_heads a positive multiple of num_kv_heads, got 0 and 2");
+  bad = args;
+  bad.head_dim = 0;
+  EXPECT_EQ(message(bad), "plan: want head_dim > 0 and window >= 0, got 0 and 0");
+  bad = args;
+  bad.window = -1;
+  EXPECT_EQ(message(bad), "plan: want head_dim > 0 and window >= 0, got 64 and -1");
   bad = args;
   bad.query_lens = longer;
   EXPECT_EQ(message(bad), "plan: want a query_len in [0, 4], got 5");
   bad.query_lens = two;
   EXPECT_EQ(message(bad), "plan: want 1 query_lens, got 2");
+}
+
+TEST(CudaAttentionPlanTest, KeysAndRowsFitInInt32) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max() - 64;
+  std::vector<int32_t> context = {kMost}, query = {1};
+  const AttentionPlanArgs args{.context_lens = context,
+                               .query_lens = query,
+                               .num_heads = 2,
+                               .num_kv_heads = 1,
+                               .head_dim = 64};
+  CudaAttentionPlan plan;
+  ASSERT_TRUE(plan.Build(args, {}).ok());
+  EXPECT_EQ(plan.parts()[0].items[0].key_end, kMost);
+  context[0] = kMost + 1;
+  EXPECT_EQ(plan.Build(args, {}).message(),
+            "plan: want fewer than 2^31 - 64 keys and rows, got 2147483584 and 2");
+  context[0] = query[0] = 1 << 30;
+  EXPECT_EQ(plan.Build(args, {}).message(),
+            "plan: want fewer than 2^31 - 64 keys and rows, got 1073741824 and 2147483648");
+}
+
+TEST(CudaAttentionPlanTest, TheBlockTableHoldsTheKeysOfSequencesThatAsk) {
+  const std::vector<int32_t> context = {32, 100}, query = {1, 0};
+  CudaAttentionPlan plan;
+  ASSERT_TRUE(plan.Build({.context_lens = context,
+                          .query_lens = query,
+                          .num_heads = 4,
+                          .num_kv_heads = 2,
+                          .head_dim = 64},
+                         {})
+                  .ok());
+  std::byte memory[1] = {};  // nothing is read
+  PagedAttentionArgs args;
+  args.query = args.out = TensorView(memory, DType::kBF16, {1, 4, 64});
+  args.kv_cache = TensorView(memory, DType::kBF16, {8, 2, 2, 16, 64});
+  args.block_table = TensorView(memory, DType::kI32, {2, 2});
+  EXPECT_TRUE(plan.CheckMatches(args).ok());
+  args.block_table = TensorView(memory, DType::kI32, {2, 1});
+  EXPECT_EQ(plan.CheckMatches(args).message(),
+            "block_table: want blocks for 32 tokens of sequence 0, got 16");
 }
 
 }  // namespace
