@@ -79,6 +79,7 @@ TEST_P(CudaPagedAttentionTest, AgreesWithDoublesInEveryThreadOrder) {
 }
 
 constexpr DType kF16 = DType::kF16;
+// bench/gpu/run_all.sh names some by their place.
 INSTANTIATE_TEST_SUITE_P(
     Cases, CudaPagedAttentionTest,
     ::testing::Values(
@@ -95,29 +96,15 @@ INSTANTIATE_TEST_SUITE_P(
         // GQA of 3; a speculative decode.
         AttentionCase{
             .sequences = {{70, 1}, {40, 3}}, .num_heads = 3, .block_size = 128, .dtype = kF16},
-        AttentionCase{.sequences = {{90, 1}}, .num_heads = 32},           // two row tiles
-        AttentionCase{.sequences = {{70, 1}, {33, 2}}, .num_heads = 64},  // one unit, and two
-        // A head of every query beyond a unit's 64 rows.
-        AttentionCase{.sequences = {{70, 2}, {150, 1}}, .num_heads = 71, .alibi = true},
-        AttentionCase{.sequences = {{90, 1}},
-                      .num_heads = 142,
-                      .num_kv_heads = 2,
-                      .dtype = kF16,
-                      .sinks = true},
+        AttentionCase{.sequences = {{90, 1}}, .num_heads = 32},  // two row tiles
         AttentionCase{
             .sequences = {{300, 1}, {20, 1}}, .num_heads = 8, .head_dim = 128, .alibi = true},
         AttentionCase{.sequences = {{400, 1}, {65, 1}}, .window = 100},
         AttentionCase{.sequences = {{300, 1}, {1, 1}}, .dtype = kF16, .sinks = true},
         AttentionCase{.sequences = {{80, 1}}, .soft_cap = 2.0f},
-        AttentionCase{.sequences = {{80, 1}, {90, 30}}, .scale = 1.0f / 64},
-        AttentionCase{.sequences = {{80, 1}, {90, 30}}, .soft_cap = 2.0f, .scale = 0.3f},
-        // A prompt, a chunk of one, a decode, in one step; then with sequences that ask nothing.
+        // A prompt, a chunk of one, a decode, in one step.
         AttentionCase{
             .sequences = {{70, 70}, {140, 40}, {33, 1}}, .num_heads = 4, .num_kv_heads = 2},
-        AttentionCase{.sequences = {{40, 0}, {70, 70}, {20, 0}, {33, 1}, {50, 0}},
-                      .num_heads = 4,
-                      .num_kv_heads = 2,
-                      .window = 30},
         AttentionCase{.sequences = {{90, 90}, {17, 1}},
                       .num_heads = 4,
                       .num_kv_heads = 2,
@@ -126,7 +113,22 @@ INSTANTIATE_TEST_SUITE_P(
                       .soft_cap = 30.0f,
                       .alibi = true,
                       .sinks = true},
-        AttentionCase{.sequences = {{1100, 1}}, .alibi = true, .fixed_split_keys = 1024}));
+        AttentionCase{.sequences = {{1100, 1}}, .alibi = true, .fixed_split_keys = 1024},
+        AttentionCase{.sequences = {{70, 1}, {33, 2}}, .num_heads = 64},  // one unit, and two
+        // More heads than a unit has rows.
+        AttentionCase{.sequences = {{70, 2}, {150, 1}}, .num_heads = 71, .alibi = true},
+        AttentionCase{.sequences = {{90, 1}},
+                      .num_heads = 142,
+                      .num_kv_heads = 2,
+                      .dtype = kF16,
+                      .sinks = true},
+        AttentionCase{.sequences = {{80, 1}, {90, 30}}, .scale = 1.0f / 64},
+        AttentionCase{.sequences = {{80, 1}, {90, 30}}, .soft_cap = 2.0f, .scale = 0.3f},
+        // Sequences that ask nothing, around others.
+        AttentionCase{.sequences = {{40, 0}, {70, 70}, {20, 0}, {33, 1}, {50, 0}},
+                      .num_heads = 4,
+                      .num_kv_heads = 2,
+                      .window = 30}));
 
 template <typename T>
 T Pick(std::mt19937_64& engine, std::initializer_list<T> values) {
