@@ -40,7 +40,8 @@ struct Activations {
 
 // Tensors that files hold and that are computed, or are a copy.
 constexpr std::string_view kNotParameters[] = {".rotary_emb.inv_freq", "rope_freqs.weight",
-                                               ".attn_rot_embd"};
+                                               ".attn_rot_embd", ".attention.masked_bias",
+                                               ".attention.bias"};
 
 class Decoder final : public Model {
  public:
@@ -71,7 +72,9 @@ class Decoder final : public Model {
   absl::Status LoadPositions(ParameterLoader& loader, const StepLimits& limits);
   absl::Status Reserve(const StepLimits& limits);
   absl::Status Attention(const Layer& layer, TensorView kv_cache, int64_t num_tokens);
-  absl::Status Mlp(const Layer& layer, int64_t num_tokens);
+  // The feed-forward network up to its hidden units, and from there into the residual.
+  absl::Status MlpUp(const Layer& layer, int64_t num_tokens);
+  absl::Status MlpDown(const Layer& layer, int64_t num_tokens);
   // Of the rows of `input`, into `out`.
   absl::Status Norm(TensorView out, TensorView input, const NormParameters& norm);
   absl::StatusOr<TensorView> Normed(TensorView input, const NormParameters& norm);
@@ -188,7 +191,9 @@ absl::StatusOr<Layer> Decoder::LoadLayer(ParameterLoader& loader, const TensorNa
 
   Layer layer;
   ASSIGN_OR_RETURN(layer.attention_norm, LoadNorm(loader, prefix + names.attention_norm));
-  ASSIGN_OR_RETURN(layer.mlp_norm, LoadNorm(loader, prefix + names.mlp_norm));
+  if (!config_.shared_norm) {
+    ASSIGN_OR_RETURN(layer.mlp_norm, LoadNorm(loader, prefix + names.mlp_norm));
+  }
 
   ASSIGN_OR_RETURN(layer.qkv, loader.Matrix(QkvRows(names, prefix, ".weight"), hidden));
   ASSIGN_OR_RETURN(layer.o, loader.Matrix({{weight(names.o), hidden}}, q_size()));
@@ -224,8 +229,11 @@ absl::StatusOr<Layer> Decoder::LoadLayer(ParameterLoader& loader, const TensorNa
 absl::Status Decoder::LoadPositions(ParameterLoader& loader, const StepLimits& limits) {
   if (config_.alibi_bias_max) {
     const auto heads = static_cast<int32_t>(config_.num_attention_heads);
-    ASSIGN_OR_RETURN(alibi_slopes_,
-                     loader.Upload(kernels::AlibiSlopes(heads, *config_.alibi_bias_max)));
+    std::vector<float> slopes = kernels::AlibiSlopes(heads, *config_.alibi_bias_max);
+    if (config_.alibi_is_scaled) {
+      for (float& slope : slopes) slope *= static_cast<float>(attention_scale_);
+    }
+    ASSIGN_OR_RETURN(alibi_slopes_, loader.Upload(slopes));
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(rope_table_, loader.Upload(MakeRopeTable(config_.rope, limits.max_model_len)));
@@ -267,8 +275,11 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
     RETURN_IF_ERROR(Norm(Hidden(num_tokens), Hidden(num_tokens), embedding_norm_));
   }
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    // In parallel, the feed-forward network reads the residual before attention adds to it.
+    if (config_.parallel_residual) RETURN_IF_ERROR(MlpUp(layers_[i], num_tokens));
     RETURN_IF_ERROR(Attention(layers_[i], cache.layer(i), num_tokens));
-    RETURN_IF_ERROR(Mlp(layers_[i], num_tokens));
+    if (!config_.parallel_residual) RETURN_IF_ERROR(MlpUp(layers_[i], num_tokens));
+    RETURN_IF_ERROR(MlpDown(layers_[i], num_tokens));
   }
 
   const int64_t num_rows = input.num_logit_rows();
@@ -342,16 +353,20 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, int64_t
                           .residual = Hidden(num_tokens)});
 }
 
-absl::Status Decoder::Mlp(const Layer& layer, int64_t num_tokens) {
-  const TensorView mlp = View(act_.mlp, num_tokens, config_.intermediate_size);
-  ASSIGN_OR_RETURN(const TensorView normed, Normed(Hidden(num_tokens), layer.mlp_norm));
-  RETURN_IF_ERROR(backend_.Linear({.out = mlp,
-                                   .input = normed,
-                                   .weight = layer.up.get(),
-                                   .bias = layer.up_bias.view,
-                                   .activation = config_.activation}));
+absl::Status Decoder::MlpUp(const Layer& layer, int64_t num_tokens) {
+  ASSIGN_OR_RETURN(
+      const TensorView normed,
+      Normed(Hidden(num_tokens), config_.shared_norm ? layer.attention_norm : layer.mlp_norm));
+  return backend_.Linear({.out = View(act_.mlp, num_tokens, config_.intermediate_size),
+                          .input = normed,
+                          .weight = layer.up.get(),
+                          .bias = layer.up_bias.view,
+                          .activation = config_.activation});
+}
+
+absl::Status Decoder::MlpDown(const Layer& layer, int64_t num_tokens) {
   return backend_.Linear({.out = Hidden(num_tokens),
-                          .input = mlp,
+                          .input = View(act_.mlp, num_tokens, config_.intermediate_size),
                           .weight = layer.down.get(),
                           .bias = layer.down_bias.view,
                           .residual = Hidden(num_tokens)});

@@ -63,8 +63,12 @@ struct ModelConfig {
   QkNormScope qk_norm = QkNormScope::kNone;
   kernels::Activation activation = kernels::Activation::kSiluMul;
   bool mlp_bias = false;
+  // Attention and feed-forward both read the same input: x + attention(norm(x)) + mlp(norm(x)).
+  bool parallel_residual = false;
+  bool shared_norm = false;  // of both halves
   // Positions by ALiBi, the largest exponent of its slopes; nothing: by `rope`.
   std::optional<double> alibi_bias_max;
+  bool alibi_is_scaled = false;  // the bias is added before the scores are scaled (Falcon)
   RopeConfig rope;
   std::string weight_type;  // the type most of the weights have: "Q4_1", "BF16"
 };

@@ -25,7 +25,7 @@ struct TensorNames {
   QkvLayout qkv_layout = QkvLayout::kStacked;
   const char *q_norm = nullptr, *k_norm = nullptr;
   const char* o = nullptr;
-  const char* mlp_norm = nullptr;
+  const char* mlp_norm = nullptr;                              // where attention's is not for both
   const char *gate = nullptr, *up = nullptr, *down = nullptr;  // gate where the MLP is gated
 };
 

@@ -79,7 +79,7 @@ std::unique_ptr<EngineHarness> EngineHarness::TinyLlama(const HarnessOptions& op
                               .head_dim = shape.head_dim,
                               .max_position_embeddings = options.max_model_len,
                               .rope = {.rope_dim = shape.head_dim}},
-                             weights, engine::kLlama.hf_names, *parts.backend, parts.limits);
+                             weights, engine::kLlama.hf_names({}), *parts.backend, parts.limits);
   harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));
   return harness;
 }

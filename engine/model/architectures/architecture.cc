@@ -6,7 +6,8 @@
 namespace quire::engine {
 
 std::span<const Architecture* const> Architectures() {
-  static constexpr std::array kAll = {&kBloom, &kLlama, &kMpt, &kQwen2, &kQwen3};
+  static constexpr std::array kAll = {&kBloom, &kFalcon, &kGptNeoX, &kLlama,
+                                      &kMpt,   &kQwen2,  &kQwen3};
   return kAll;
 }
 

@@ -21,11 +21,12 @@ struct Architecture {
   // Fills in all but architecture, name and weight_type; InvalidArgument for what is not honoured.
   absl::Status (*read_hf)(const HfFields& fields, std::string_view hf_class,
                           ModelConfig& config) = nullptr;
-  TensorNames hf_names;
+  // Of a Hugging Face directory with this config.
+  TensorNames (*hf_names)(const ModelConfig& config) = nullptr;
   TensorNames gguf_names;  // without an embedding: not read from GGUF
 };
 
-extern const Architecture kBloom, kLlama, kMpt, kQwen2, kQwen3;
+extern const Architecture kBloom, kFalcon, kGptNeoX, kLlama, kMpt, kQwen2, kQwen3;
 
 std::span<const Architecture* const> Architectures();
 

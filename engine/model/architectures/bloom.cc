@@ -41,25 +41,27 @@ absl::Status ReadBloom(const HfFields& fields, std::string_view, ModelConfig& co
   return fields.WantFalse({"apply_residual_connection_post_layernorm"});
 }
 
+constexpr TensorNames kBloomNames = {.prefix = "transformer.",
+                                     .embedding = "word_embeddings",
+                                     .embedding_norm = "word_embeddings_layernorm",
+                                     .final_norm = "ln_f",
+                                     .head = "lm_head",
+                                     .layer_prefix = "h.",
+                                     .attention_norm = "input_layernorm",
+                                     .qkv = "self_attention.query_key_value",
+                                     .qkv_layout = QkvLayout::kGrouped,
+                                     .o = "self_attention.dense",
+                                     .mlp_norm = "post_attention_layernorm",
+                                     .up = "mlp.dense_h_to_4h",
+                                     .down = "mlp.dense_4h_to_h"};
+
 }  // namespace
 
 const Architecture kBloom = {
     .name = "bloom",
     .hf_classes = kBloomClasses,
     .read_hf = ReadBloom,
-    .hf_names = {.prefix = "transformer.",
-                 .embedding = "word_embeddings",
-                 .embedding_norm = "word_embeddings_layernorm",
-                 .final_norm = "ln_f",
-                 .head = "lm_head",
-                 .layer_prefix = "h.",
-                 .attention_norm = "input_layernorm",
-                 .qkv = "self_attention.query_key_value",
-                 .qkv_layout = QkvLayout::kGrouped,
-                 .o = "self_attention.dense",
-                 .mlp_norm = "post_attention_layernorm",
-                 .up = "mlp.dense_h_to_4h",
-                 .down = "mlp.dense_4h_to_h"},
+    .hf_names = [](const ModelConfig&) { return kBloomNames; },
 };
 
 }  // namespace quire::engine

@@ -28,7 +28,7 @@ const Architecture kLlama = {
     .name = "llama",
     .hf_classes = kLlamaClasses,
     .read_hf = ReadLlama,
-    .hf_names = kLlamaHfNames,
+    .hf_names = [](const ModelConfig&) { return kLlamaHfNames; },
     .gguf_names = {.embedding = "token_embd",
                    .final_norm = "output_norm",
                    .head = "output",

@@ -107,25 +107,27 @@ absl::Status ReadMpt(const HfFields& fields, std::string_view, ModelConfig& conf
   return ReadAttention(*attention, config);
 }
 
+constexpr TensorNames kMptNames = {.prefix = "transformer.",
+                                   .embedding = "wte",
+                                   .final_norm = "norm_f",
+                                   .head = "lm_head",
+                                   .layer_prefix = "blocks.",
+                                   .attention_norm = "norm_1",
+                                   .qkv = "attn.Wqkv",
+                                   .q_norm = "attn.q_ln",
+                                   .k_norm = "attn.k_ln",
+                                   .o = "attn.out_proj",
+                                   .mlp_norm = "norm_2",
+                                   .up = "ffn.up_proj",
+                                   .down = "ffn.down_proj"};
+
 }  // namespace
 
 const Architecture kMpt = {
     .name = "mpt",
     .hf_classes = kMptClasses,
     .read_hf = ReadMpt,
-    .hf_names = {.prefix = "transformer.",
-                 .embedding = "wte",
-                 .final_norm = "norm_f",
-                 .head = "lm_head",
-                 .layer_prefix = "blocks.",
-                 .attention_norm = "norm_1",
-                 .qkv = "attn.Wqkv",
-                 .q_norm = "attn.q_ln",
-                 .k_norm = "attn.k_ln",
-                 .o = "attn.out_proj",
-                 .mlp_norm = "norm_2",
-                 .up = "ffn.up_proj",
-                 .down = "ffn.down_proj"},
+    .hf_names = [](const ModelConfig&) { return kMptNames; },
 };
 
 }  // namespace quire::engine

@@ -35,7 +35,7 @@ absl::Status ReadQwen3(const HfFields& fields, std::string_view, ModelConfig& co
                        config);
 }
 
-constexpr TensorNames Qwen3Names() {
+TensorNames Qwen3Names(const ModelConfig&) {
   TensorNames names = kLlamaHfNames;
   names.q_norm = "self_attn.q_norm";
   names.k_norm = "self_attn.k_norm";
@@ -44,10 +44,12 @@ constexpr TensorNames Qwen3Names() {
 
 }  // namespace
 
-const Architecture kQwen2 = {
-    .name = "qwen2", .hf_classes = kQwen2Classes, .read_hf = ReadQwen2, .hf_names = kLlamaHfNames};
+const Architecture kQwen2 = {.name = "qwen2",
+                             .hf_classes = kQwen2Classes,
+                             .read_hf = ReadQwen2,
+                             .hf_names = [](const ModelConfig&) { return kLlamaHfNames; }};
 
 const Architecture kQwen3 = {
-    .name = "qwen3", .hf_classes = kQwen3Classes, .read_hf = ReadQwen3, .hf_names = Qwen3Names()};
+    .name = "qwen3", .hf_classes = kQwen3Classes, .read_hf = ReadQwen3, .hf_names = Qwen3Names};
 
 }  // namespace quire::engine

@@ -77,15 +77,67 @@ TEST(ArchitecturesTest, ReadsABloom) {
   EXPECT_TRUE(config->norm_bias && config->tie_word_embeddings);
 }
 
-struct Refusal {
+json Falcon() {
+  return json::parse(R"({"architectures": ["FalconForCausalLM"], "vocab_size": 100,
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8})");
+}
+
+json GptNeoX() {
+  return json::parse(R"({"architectures": ["GPTNeoXForCausalLM"], "vocab_size": 100,
+    "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
+    "num_attention_heads": 8})");
+}
+
+TEST(ArchitecturesTest, ReadsFalcons) {
+  const auto small = Read(Falcon());
+  ASSERT_TRUE(small.ok()) << small.status();
+  EXPECT_EQ(small->num_key_value_heads, 1);
+  EXPECT_EQ(small->intermediate_size, 256);
+  EXPECT_EQ(small->rope.rope_dim, 8);
+  EXPECT_TRUE(small->parallel_residual && small->shared_norm && small->tie_word_embeddings);
+  EXPECT_FALSE(small->attention_bias || small->alibi_bias_max.has_value());
+
+  json file = Falcon();
+  file.update({{"new_decoder_architecture", true}, {"num_kv_heads", 4}});
+  const auto large = Read(file);
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_EQ(large->num_key_value_heads, 4);
+  EXPECT_TRUE(large->parallel_residual && !large->shared_norm);
+
+  file = Falcon();
+  file.update({{"alibi", true}, {"multi_query", false}, {"parallel_attn", false}, {"bias", true}});
+  const auto rw = Read(file);
+  ASSERT_TRUE(rw.ok()) << rw.status();
+  EXPECT_EQ(rw->num_key_value_heads, 8);
+  EXPECT_EQ(rw->alibi_bias_max, 8.0);
+  EXPECT_TRUE(rw->alibi_is_scaled && rw->attention_bias && rw->mlp_bias);
+  EXPECT_FALSE(rw->parallel_residual || rw->shared_norm);
+}
+
+TEST(ArchitecturesTest, ReadsAGptNeoXInEverySpelling) {
+  for (const char* edit :
+       {R"({"rotary_pct": 0.5, "rotary_emb_base": 5000})",
+        R"({"rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 5000}})"}) {
+    json file = GptNeoX();
+    file.merge_patch(json::parse(edit));
+    const auto config = Read(file);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->rope.rope_dim, 8);
+    EXPECT_EQ(config->rope.theta, 5000.0);
+    EXPECT_EQ(config->activation, kernels::Activation::kGelu);
+    EXPECT_TRUE(config->parallel_residual && config->attention_bias && !config->shared_norm);
+  }
+}
+
+struct ArchitectureRefusal {
   std::string name;
   json file;
   std::string edit;  // of the file, a JSON merge patch
   std::string field, problem;
 };
-void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
+void PrintTo(const ArchitectureRefusal& refusal, std::ostream* out) { *out << refusal.name; }
 
-const Refusal kRefusals[] = {
+const ArchitectureRefusal kArchitectureRefusals[] = {
     {"NoAlibi", Mpt(), R"({"attn_config": {"alibi": false}})", "attn_config: alibi", "learned"},
     {"NoAttention", Mpt(), R"({"attn_config": null})", "attn_config", "an object"},
     {"AttentionIsText", Mpt(), R"({"attn_config": "alibi"})", "attn_config", "an object"},
@@ -107,12 +159,19 @@ const Refusal kRefusals[] = {
     {"NarrowHeads", Mpt(), R"({"n_heads": 16})", "head_dim", "got 4"},
     {"BloomPostNorm", Bloom(), R"({"apply_residual_connection_post_layernorm": true})",
      "apply_residual_connection_post_layernorm", "false"},
+    {"FalconScaling", Falcon(), R"({"rope_scaling": {"type": "linear", "factor": 2}})",
+     "rope_scaling", "null"},
+    {"FalconActivation", Falcon(), R"({"activation": "relu"})", "activation", "gelu"},
+    {"NeoXActivation", GptNeoX(), R"({"hidden_act": "silu"})", "hidden_act", "gelu_new"},
+    {"NeoXScaling", GptNeoX(), R"({"rope_parameters": {"rope_type": "yarn", "factor": 4}})",
+     "rope_parameters: rope_type", "default"},
+    {"NeoXTurnsNothing", GptNeoX(), R"({"rotary_pct": 0})", "rotary_pct", "more than 0"},
     {"BloomWithoutWidth", Bloom(), R"({"n_embed": null})", "n_embed", "got nothing"},
 };
 
-class RefusalTest : public ::testing::TestWithParam<Refusal> {};
+class ArchitectureRefusalTest : public ::testing::TestWithParam<ArchitectureRefusal> {};
 
-TEST_P(RefusalTest, NamesTheField) {
+TEST_P(ArchitectureRefusalTest, NamesTheField) {
   json file = GetParam().file;
   ASSERT_TRUE(Read(file).ok());
   file.merge_patch(json::parse(GetParam().edit));
@@ -123,7 +182,7 @@ TEST_P(RefusalTest, NamesTheField) {
                     HasSubstr(GetParam().problem)));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RefusalTest, ::testing::ValuesIn(kRefusals),
+INSTANTIATE_TEST_SUITE_P(All, ArchitectureRefusalTest, ::testing::ValuesIn(kArchitectureRefusals),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -27,7 +27,7 @@ GoldenModel ReadGolden(const json& entry, InMemoryWeights weights) {
   EXPECT_TRUE(config.ok()) << config.status();
   return {ReadGoldenLogits(entry), name, *config,
           std::make_shared<const InMemoryWeights>(std::move(weights)),
-          engine::FindArchitecture(config->architecture)->hf_names};
+          engine::FindArchitecture(config->architecture)->hf_names(*config)};
 }
 
 TinyLlamaShape ShapeOf(const json& config) {

@@ -25,7 +25,7 @@ struct GoldenModel : GoldenLogits {
 
 // Named as Hugging Face does, or as GGUF does with interleaved rotary positions.
 std::vector<GoldenModel> ReadGoldenLlamas(bool gguf_naming = false);
-// MPT, BLOOM, Qwen 2 and 3, Llamas of stretched positions.
+// MPT, BLOOM, Falcon, GPT-NeoX, Qwen 2 and 3, Llamas of stretched positions.
 std::vector<GoldenModel> ReadGoldenFamilies();
 // All of them.
 std::vector<GoldenModel> ReadGoldenModels();

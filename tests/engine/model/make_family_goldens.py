@@ -16,7 +16,7 @@ import pathlib
 import transformers
 
 import reference_decoder as reference
-from families import bloom, llama_like, mpt
+from families import bloom, falcon, gpt_neox, llama_like, mpt
 from make_goldens import NUM_TOKENS, fill, tensor_values
 
 SERVED_CONTEXT = 256  # ModelRunner::kLimits
@@ -24,7 +24,7 @@ SERVED_CONTEXT = 256  # ModelRunner::kLimits
 
 def main():
     cases = []
-    for family in (mpt, bloom, llama_like):
+    for family in (mpt, bloom, falcon, gpt_neox, llama_like):
         cases += [make_case(family, name, config) for name, config in family.CASES.items()]
     path = pathlib.Path(__file__).parent / "testdata" / "family_goldens.json"
     path.write_text(json.dumps({"transformers": transformers.__version__, "cases": cases}, indent=0) + "\n")

@@ -24,11 +24,13 @@ class Description:
     head_dim: int
     eps: float = 1e-5
     alibi_bias_max: float | None = None
-    rope_frequencies: torch.Tensor | None = None  # [head_dim / 2], half-split
+    rope_frequencies: torch.Tensor | None = None  # [pairs], half-split, of a head's leading dimensions
     rope_factor: float = 1.0                      # of cosines and sines
     rms_norm: bool = False
     clip: float | None = None
     scale: float | None = None
+    alibi_is_scaled: bool = False  # added before the scores are scaled
+    parallel: bool = False         # both halves of a block read the same input
     activation: str = "gelu"  # or "gelu_tanh", "silu_mul": gate, then up, in Layer.up
 
 
@@ -104,11 +106,12 @@ def activate(x, kind):
 
 
 def rotate(d, x):
-    """x: [heads, length, head_dim], each pair (i, i + head_dim / 2) turned by position * frequency."""
+    """x: [heads, length, head_dim], each pair (i, i + pairs) turned by position * frequency; the rest as it is."""
+    pairs = len(d.rope_frequencies)
     angle = torch.arange(x.shape[1])[:, None] * d.rope_frequencies
     cos, sin = angle.cos() * d.rope_factor, angle.sin() * d.rope_factor
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+    first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
 
 
 def attention(d, layer, x, rounded):
@@ -125,9 +128,11 @@ def attention(d, layer, x, rounded):
         q, k = rounded(rotate(d, q), 4), rounded(rotate(d, k), 4)
     k, v = (t.repeat_interleave(d.heads // d.kv_heads, dim=0) for t in (k, v))
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
-    scores = rounded(q @ k.transpose(1, 2) * (d.scale or 1 / math.sqrt(d.head_dim)), d.head_dim + 16)
+    scale = d.scale or 1 / math.sqrt(d.head_dim)
+    scores = rounded(q @ k.transpose(1, 2) * scale, d.head_dim + 16)
     if d.alibi_bias_max is not None:  # the bias and its sum with the score round by their own size
-        scores = scores + rounded(-slopes(d.heads, d.alibi_bias_max)[:, None, None] * distance, 4)
+        bias = -slopes(d.heads, d.alibi_bias_max)[:, None, None] * distance * (scale if d.alibi_is_scaled else 1)
+        scores = scores + rounded(bias, 4)
     scores = scores.masked_fill(distance < 0, -math.inf)
     mixed = rounded(torch.softmax(scores, dim=-1) @ v, length + 64)
     return linear(mixed.transpose(0, 1).reshape(length, -1), layer.o, layer.o_bias, rounded)
@@ -139,10 +144,11 @@ def logits(d: Description, weights: Weights, ids, rounded=Exact()):
     if weights.embedding_norm is not None:
         x = norm(d, x, weights.embedding_norm, rounded)
     for layer in weights.layers:
-        x = rounded(x + attention(d, layer, norm(d, x, layer.attention_norm, rounded), rounded), 1)
-        up = linear(norm(d, x, layer.mlp_norm, rounded), layer.up, layer.up_bias, rounded)
+        after = rounded(x + attention(d, layer, norm(d, x, layer.attention_norm, rounded), rounded), 1)
+        before = norm(d, x if d.parallel else after, layer.mlp_norm, rounded)
+        up = linear(before, layer.up, layer.up_bias, rounded)
         mlp = linear(rounded(activate(up, d.activation), 32), layer.down, layer.down_bias, rounded)
-        x = rounded(x + mlp, 1)
+        x = rounded(after + mlp, 1)
     return linear(norm(d, x, weights.final_norm, rounded), weights.head, None, rounded)
 
 

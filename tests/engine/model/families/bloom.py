@@ -4,6 +4,7 @@ import torch
 import transformers
 
 import reference_decoder as reference
+from families import fused_qkv
 
 BASE = dict(architectures=["BloomForCausalLM"], model_type="bloom", vocab_size=64, hidden_size=64, n_layer=2, n_head=4,
             layer_norm_epsilon=1e-5, seq_length=256)
@@ -17,50 +18,29 @@ LAYER = {"attention_norm": "input_layernorm", "qkv": "self_attention.query_key_v
 
 
 def shapes(config):
-    width, vocab = config["hidden_size"], config["vocab_size"]
+    width, vocab, heads = config["hidden_size"], config["vocab_size"], config["n_head"]
     found = {"transformer.word_embeddings.weight": [vocab, width]}
-
-    def add(name, *shape):
-        found[f"{name}.weight"] = list(shape)
-        found[f"{name}.bias"] = [shape[0]]
-
-    add("transformer.word_embeddings_layernorm", width)
-    for i in range(config["n_layer"]):
-        rows = {"qkv": (3 * width, width), "o": (width, width), "up": (4 * width, width), "down": (width, 4 * width)}
-        for part, name in LAYER.items():
-            add(f"transformer.h.{i}.{name}", *rows.get(part, (width,)))
-    add("transformer.ln_f", width)
+    found |= fused_qkv.shapes("transformer.h.", LAYER, config["n_layer"], width, 4 * width, heads, heads, biases=True)
+    for norm in ("word_embeddings_layernorm", "ln_f"):
+        found |= {f"transformer.{norm}.{kind}": [width] for kind in ("weight", "bias")}
     if not config.get("tie_word_embeddings", True):
         found["lm_head.weight"] = [vocab, width]
     return found
 
 
-def stacked(config, tensor):
-    """Rows head by head (q, k, v of each) to all of Q, all of K, all of V."""
-    heads = config["n_head"]
-    return tensor.view(heads, 3, tensor.shape[0] // heads // 3, -1).transpose(0, 1).reshape(tensor.shape)
-
-
 def describe(config, tensors, _):
     heads, width = config["n_head"], config["hidden_size"]
-    description = reference.Description(heads=heads, kv_heads=heads, head_dim=width // heads,
-                                        eps=config["layer_norm_epsilon"], alibi_bias_max=8.0, activation="gelu_tanh")
+    description = reference.Description(heads=heads, kv_heads=heads, head_dim=width // heads, alibi_bias_max=8.0,
+                                        eps=config["layer_norm_epsilon"], activation="gelu_tanh")
 
-    def both(name):
-        return tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+    def norm(name):
+        return tensors[f"transformer.{name}.weight"], tensors[f"transformer.{name}.bias"]
 
-    layers = []
-    for i in range(config["n_layer"]):
-        found = {part: both(f"transformer.h.{i}.{name}") for part, name in LAYER.items()}
-        found["qkv"] = tuple(stacked(config, tensor) for tensor in found["qkv"])
-        parts = {}
-        for part, (weight, bias) in found.items():
-            parts.update({part: (weight, bias)} if part.endswith("norm") else {part: weight, f"{part}_bias": bias})
-        layers.append(reference.Layer(**parts))
     embedding = tensors["transformer.word_embeddings.weight"]
     return description, reference.Weights(
-        embedding=embedding, embedding_norm=both("transformer.word_embeddings_layernorm"), layers=layers,
-        final_norm=both("transformer.ln_f"), head=tensors.get("lm_head.weight", embedding))
+        embedding=embedding, embedding_norm=norm("word_embeddings_layernorm"), final_norm=norm("ln_f"),
+        layers=[fused_qkv.layer(tensors, f"transformer.h.{i}.", LAYER, heads, heads) for i in range(config["n_layer"])],
+        head=tensors.get("lm_head.weight", embedding))
 
 
 def oracle(config, tensors, ids):

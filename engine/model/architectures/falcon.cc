@@ -1,0 +1,108 @@
+// Falcon (arXiv:2311.16867). RW: ALiBi, heads of their own keys, biases, one half after the other;
+// the bias of ALiBi is added before the scores are scaled. 7B: one KV head, rotary positions,
+// attention and feed-forward side by side after one norm; 40B and 11B: grouped keys, two norms or
+// one.
+
+#include <array>
+
+#include "base/status_macros.h"
+#include "engine/model/architectures/architecture.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr std::array<std::string_view, 1> kFalconClasses = {"FalconForCausalLM"};
+
+absl::Status ReadHeads(const HfFields& fields, bool grouped, ModelConfig& config) {
+  const int64_t heads = config.num_attention_heads;
+  if (heads <= 0 || config.hidden_size % heads != 0) {
+    return fields.Wrong("num_attention_heads", "a divisor of hidden_size");
+  }
+  config.head_dim = config.hidden_size / heads;
+  bool one = true;
+  RETURN_IF_ERROR(fields.Bool("multi_query", true, one));
+  config.num_key_value_heads = one ? 1 : heads;
+  if (!grouped) return absl::OkStatus();
+  return fields.Int("num_kv_heads", heads, config.num_key_value_heads);
+}
+
+absl::Status ReadFalconPositions(const HfFields& fields, ModelConfig& config) {
+  bool alibi = false;
+  RETURN_IF_ERROR(fields.Bool("alibi", false, alibi));
+  if (alibi) {
+    config.alibi_bias_max = 8.0;
+    config.alibi_is_scaled = true;
+    config.rope = {.layout = kernels::RopeLayout::kNone};
+    return absl::OkStatus();
+  }
+  config.rope = {.layout = kernels::RopeLayout::kHalfSplit, .rope_dim = config.head_dim};
+  RETURN_IF_ERROR(fields.Float("rope_theta", 10000.0, config.rope.theta));
+  RETURN_IF_ERROR(fields.WantNull({"rope_scaling"}));
+  ASSIGN_OR_RETURN(const std::optional<HfFields> rope, fields.Object("rope_parameters"));
+  if (!rope) return absl::OkStatus();
+  std::string type;
+  RETURN_IF_ERROR(rope->String("rope_type", "default", type));
+  if (type != "default") return rope->Wrong("rope_type", "default");
+  return rope->Float("rope_theta", config.rope.theta, config.rope.theta);
+}
+
+absl::Status ReadFalcon(const HfFields& fields, std::string_view, ModelConfig& config) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
+  RETURN_IF_ERROR(fields.Int("hidden_size", std::nullopt, config.hidden_size));
+  RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, config.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, config.num_attention_heads));
+  RETURN_IF_ERROR(fields.Int("max_position_embeddings", 2048, config.max_position_embeddings));
+  RETURN_IF_ERROR(fields.Int("ffn_hidden_size", 4 * config.hidden_size, config.intermediate_size));
+  bool grouped = false;
+  RETURN_IF_ERROR(fields.Bool("new_decoder_architecture", false, grouped));
+  RETURN_IF_ERROR(ReadHeads(fields, grouped, config));
+  RETURN_IF_ERROR(fields.Bool("parallel_attn", true, config.parallel_residual));
+  if (grouped) config.parallel_residual = true;
+  int64_t norms = grouped ? 2 : 1;
+  RETURN_IF_ERROR(fields.Int("num_ln_in_parallel_attn", norms, norms));
+  config.shared_norm = config.parallel_residual && !(grouped && norms == 2);
+  config.norm = kernels::NormKind::kLayerNorm;
+  config.norm_bias = true;
+  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
+  bool bias = false;
+  RETURN_IF_ERROR(fields.Bool("bias", false, bias));
+  config.attention_bias = config.mlp_bias = bias;
+  std::string activation;
+  RETURN_IF_ERROR(fields.String("activation", "gelu", activation));
+  if (activation != "gelu") return fields.Wrong("activation", "gelu");
+  config.activation = kernels::Activation::kGelu;
+  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, config.tie_word_embeddings));
+  return ReadFalconPositions(fields, config);
+}
+
+TensorNames FalconNames(const ModelConfig& config) {
+  TensorNames names = {.prefix = "transformer.",
+                       .embedding = "word_embeddings",
+                       .final_norm = "ln_f",
+                       .head = "lm_head",
+                       .layer_prefix = "h.",
+                       .attention_norm = "input_layernorm",
+                       .qkv = "self_attention.query_key_value",
+                       .qkv_layout = QkvLayout::kGrouped,
+                       .o = "self_attention.dense",
+                       .up = "mlp.dense_h_to_4h",
+                       .down = "mlp.dense_4h_to_h"};
+  if (!config.parallel_residual) {
+    names.mlp_norm = "post_attention_layernorm";
+  } else if (!config.shared_norm) {
+    names.attention_norm = "ln_attn";
+    names.mlp_norm = "ln_mlp";
+  }
+  return names;
+}
+
+}  // namespace
+
+const Architecture kFalcon = {
+    .name = "falcon",
+    .hf_classes = kFalconClasses,
+    .read_hf = ReadFalcon,
+    .hf_names = FalconNames,
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,92 @@
+// GPT-NeoX (arXiv:2204.06745; Pythia, 2304.01373): LayerNorm, rotary positions on a part of each
+// head, biases everywhere, attention and feed-forward side by side.
+
+#include <array>
+
+#include "base/status_macros.h"
+#include "engine/model/architectures/architecture.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr std::array<std::string_view, 1> kGptNeoXClasses = {"GPTNeoXForCausalLM"};
+
+absl::Status ReadActivation(const HfFields& fields, ModelConfig& config) {
+  std::string name;
+  RETURN_IF_ERROR(fields.String("hidden_act", "gelu", name));
+  if (name == "gelu") {
+    config.activation = kernels::Activation::kGelu;
+  } else if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") {
+    config.activation = kernels::Activation::kGeluTanh;
+  } else {
+    return fields.Wrong("hidden_act", "gelu, gelu_new, gelu_fast or gelu_pytorch_tanh");
+  }
+  return absl::OkStatus();
+}
+
+// rotary_pct and rotary_emb_base of transformers 4, rope_parameters of 5.
+absl::Status ReadRotary(const HfFields& fields, ModelConfig& config) {
+  double share = 0.25;
+  config.rope.layout = kernels::RopeLayout::kHalfSplit;
+  RETURN_IF_ERROR(fields.Float("rotary_pct", share, share));
+  RETURN_IF_ERROR(fields.Float("rotary_emb_base", 10000.0, config.rope.theta));
+  RETURN_IF_ERROR(fields.WantNull({"rope_scaling"}));
+  ASSIGN_OR_RETURN(const std::optional<HfFields> rope, fields.Object("rope_parameters"));
+  if (rope) {
+    std::string type;
+    RETURN_IF_ERROR(rope->String("rope_type", "default", type));
+    if (type != "default") return rope->Wrong("rope_type", "default");
+    RETURN_IF_ERROR(rope->Float("partial_rotary_factor", share, share));
+    RETURN_IF_ERROR(rope->Float("rope_theta", config.rope.theta, config.rope.theta));
+  }
+  if (!(share > 0.0 && share <= 1.0)) return fields.Wrong("rotary_pct", "more than 0, at most 1");
+  config.rope.rope_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * share);
+  return absl::OkStatus();
+}
+
+absl::Status ReadGptNeoX(const HfFields& fields, std::string_view, ModelConfig& config) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
+  RETURN_IF_ERROR(fields.Int("hidden_size", std::nullopt, config.hidden_size));
+  RETURN_IF_ERROR(fields.Int("intermediate_size", std::nullopt, config.intermediate_size));
+  RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, config.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, config.num_attention_heads));
+  RETURN_IF_ERROR(fields.Int("max_position_embeddings", 2048, config.max_position_embeddings));
+  const int64_t heads = config.num_attention_heads;
+  if (heads <= 0 || config.hidden_size % heads != 0) {
+    return fields.Wrong("num_attention_heads", "a divisor of hidden_size");
+  }
+  config.num_key_value_heads = heads;
+  config.head_dim = config.hidden_size / heads;
+  config.norm = kernels::NormKind::kLayerNorm;
+  RETURN_IF_ERROR(fields.Float("layer_norm_eps", 1e-5, config.norm_eps));
+  config.norm_bias = config.mlp_bias = true;
+  RETURN_IF_ERROR(fields.Bool("attention_bias", true, config.attention_bias));
+  RETURN_IF_ERROR(fields.Bool("use_parallel_residual", true, config.parallel_residual));
+  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", false, config.tie_word_embeddings));
+  RETURN_IF_ERROR(ReadActivation(fields, config));
+  return ReadRotary(fields, config);
+}
+
+constexpr TensorNames kGptNeoXNames = {.prefix = "gpt_neox.",
+                                       .embedding = "embed_in",
+                                       .final_norm = "final_layer_norm",
+                                       .head = "embed_out",
+                                       .layer_prefix = "layers.",
+                                       .attention_norm = "input_layernorm",
+                                       .qkv = "attention.query_key_value",
+                                       .qkv_layout = QkvLayout::kGrouped,
+                                       .o = "attention.dense",
+                                       .mlp_norm = "post_attention_layernorm",
+                                       .up = "mlp.dense_h_to_4h",
+                                       .down = "mlp.dense_4h_to_h"};
+
+}  // namespace
+
+const Architecture kGptNeoX = {
+    .name = "gpt_neox",
+    .hf_classes = kGptNeoXClasses,
+    .read_hf = ReadGptNeoX,
+    .hf_names = [](const ModelConfig&) { return kGptNeoXNames; },
+};
+
+}  // namespace quire::engine

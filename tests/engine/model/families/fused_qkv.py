@@ -1,0 +1,40 @@
+"""What BLOOM, Falcon and GPT-NeoX have in common: blocks of LayerNorms and four linear layers, of which the first holds,
+for each KV head, its queries, its keys and its values."""
+
+import torch
+
+import reference_decoder as reference
+
+
+def shapes(prefix, names, layers, width, inner, heads, kv_heads, biases):
+    """Of the tensors of all layers; `names` by the part's name in reference.Layer."""
+    dim = width // heads
+    of_part = {"qkv": (width + 2 * kv_heads * dim, width), "o": (width, width), "up": (inner, width),
+               "down": (width, inner)}
+    found = {}
+    for i in range(layers):
+        for part, name in names.items():
+            shape = of_part.get(part, (width,))
+            found[f"{prefix}{i}.{name}.weight"] = list(shape)
+            if biases or part.endswith("norm"):
+                found[f"{prefix}{i}.{name}.bias"] = [shape[0]]
+    return found
+
+
+def stacked(tensor, heads, kv_heads):
+    """The rows of all queries, then of all keys, then of all values."""
+    dim = len(tensor) // (heads + 2 * kv_heads)
+    rows = tensor.view(kv_heads, heads // kv_heads + 2, dim, *tensor.shape[1:])
+    return torch.cat([part.reshape(-1, *tensor.shape[1:]) for part in (rows[:, :-2], rows[:, -2], rows[:, -1])])
+
+
+def layer(tensors, prefix, names, heads, kv_heads):
+    """One reference.Layer; without a norm of its own, the feed-forward network takes attention's."""
+    parts = {}
+    for part, name in names.items():
+        weight, bias = tensors[f"{prefix}{name}.weight"], tensors.get(f"{prefix}{name}.bias")
+        if part == "qkv":
+            weight, bias = (None if t is None else stacked(t, heads, kv_heads) for t in (weight, bias))
+        parts.update({part: (weight, bias)} if part.endswith("norm") else {part: weight, f"{part}_bias": bias})
+    parts.setdefault("mlp_norm", parts["attention_norm"])
+    return reference.Layer(**parts)
