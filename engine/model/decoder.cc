@@ -210,12 +210,12 @@ absl::StatusOr<Layer> Decoder::LoadLayer(ParameterLoader& loader, const TensorNa
     ASSIGN_OR_RETURN(layer.k_norm, loader.Vector({{weight(names.k_norm), head ? dim : kv_size()}}));
   }
 
-  std::vector<const char*> up = {names.up};
-  if (IsGated(config_.activation)) up.insert(up.begin(), names.gate);
+  const bool gated = IsGated(config_.activation), fused = gated && names.gate == nullptr;
   std::vector<NamedRows> up_weights, up_biases;
-  for (const char* part : up) {
-    up_weights.push_back({weight(part), mlp});
-    up_biases.push_back({bias(part), mlp});
+  for (const char* part : {gated ? names.gate : nullptr, names.up}) {
+    if (part == nullptr) continue;
+    up_weights.push_back({weight(part), fused ? 2 * mlp : mlp});
+    up_biases.push_back({bias(part), fused ? 2 * mlp : mlp});
   }
   ASSIGN_OR_RETURN(layer.up, loader.Matrix(up_weights, hidden));
   ASSIGN_OR_RETURN(layer.down, loader.Matrix({{weight(names.down), hidden}}, mlp));
@@ -345,6 +345,7 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, int64_t
                                            .query_starts = device_.query_starts(),
                                            .alibi_slopes = alibi_slopes_.view,
                                            .scale = static_cast<float>(attention_scale_),
+                                           .window = static_cast<int32_t>(config_.sliding_window),
                                            .plan = device_.plan()}));
   return backend_.Linear({.out = Hidden(num_tokens),
                           .input = View(act_.attention, num_tokens, q_size()),

@@ -60,6 +60,7 @@ struct ModelConfig {
   bool attention_bias = false;   // biases on q, k, v (and o where the file has one)
   double attention_scale = 0.0;  // of q . k; 0: 1 / sqrt(head_dim)
   double clip_qkv = 0.0;         // q, k and v are clamped to [-clip, clip]; 0: they are not
+  int64_t sliding_window = 0;    // tokens seen back from a query, itself included; 0: all
   QkNormScope qk_norm = QkNormScope::kNone;
   kernels::Activation activation = kernels::Activation::kSiluMul;
   bool mlp_bias = false;

@@ -96,6 +96,7 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
   check.Range("num_attention_heads", config.num_attention_heads, 1, kMaxHeads);
   check.Range("num_key_value_heads", config.num_key_value_heads, 1, config.num_attention_heads);
   check.Range("head_dim", config.head_dim, kMinHeadDim, kMaxHeadDim);
+  check.Range("sliding_window", config.sliding_window, 0, kMaxContext);
   check.Range("max_position_embeddings", config.max_position_embeddings, 1, kMaxContext);
   check.Range("norm_eps", config.norm_eps, 0.0, 0.1);
   if (!check.status().ok()) return check.status();

@@ -26,7 +26,8 @@ struct TensorNames {
   const char *q_norm = nullptr, *k_norm = nullptr;
   const char* o = nullptr;
   const char* mlp_norm = nullptr;                              // where attention's is not for both
-  const char *gate = nullptr, *up = nullptr, *down = nullptr;  // gate where the MLP is gated
+  // A gated network without a name for the gate has it in `up`, above the rest.
+  const char *gate = nullptr, *up = nullptr, *down = nullptr;
 };
 
 }  // namespace quire::engine

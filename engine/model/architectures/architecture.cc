@@ -7,7 +7,7 @@ namespace quire::engine {
 
 std::span<const Architecture* const> Architectures() {
   static constexpr std::array kAll = {&kBloom, &kFalcon, &kGptNeoX, &kLlama,
-                                      &kMpt,   &kQwen2,  &kQwen3};
+                                      &kMpt,   &kPhi3,   &kQwen2,   &kQwen3};
   return kAll;
 }
 

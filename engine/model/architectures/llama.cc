@@ -1,4 +1,4 @@
-// The Llama family: Llama 2 and 3, SmolLM2, Mistral without a window (arXiv:2302.13971,
+// The Llama family: Llama 2 and 3, SmolLM2, Mistral (arXiv:2302.13971,
 // 2307.09288): RMSNorm, rotary positions, grouped KV heads, SwiGLU.
 
 #include <array>
@@ -12,8 +12,10 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kLlamaClasses = {"LlamaForCausalLM",
                                                            "MistralForCausalLM"};
-constexpr LlamaDefaults kMistralDefaults = {
-    .num_key_value_heads = 8, .max_position_embeddings = 4096 * 32, .sliding_window = 4096};
+constexpr LlamaDefaults kMistralDefaults = {.num_key_value_heads = 8,
+                                            .max_position_embeddings = 4096 * 32,
+                                            .sliding_window = 4096,
+                                            .every_layer_slides = true};
 
 absl::Status ReadLlama(const HfFields& fields, std::string_view hf_class, ModelConfig& config) {
   const bool mistral = hf_class == "MistralForCausalLM";

@@ -59,16 +59,20 @@ absl::Status ReadSizes(const HfFields& fields, const LlamaDefaults& defaults, Mo
 }
 
 // Mistral's class has a window unless config.json says null; Qwen's has none unless it says so.
-absl::Status CheckWindow(const HfFields& fields, const LlamaDefaults& defaults, int64_t context) {
+absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults,
+                        ModelConfig& config) {
+  const int64_t context = config.max_position_embeddings;
   int64_t window = fields.Has("sliding_window") ? 0 : defaults.sliding_window;
   RETURN_IF_ERROR(fields.Int("sliding_window", window, window));
   bool used = defaults.use_sliding_window;
   RETURN_IF_ERROR(fields.Bool("use_sliding_window", used, used));
-  if (used && window != 0 && window < context) {
+  if (!used || window == 0 || window >= context) return absl::OkStatus();
+  if (!defaults.every_layer_slides) {
     return fields.Error("sliding_window",
                         absl::StrFormat("null, or the context of %d at least", context),
-                        absl::StrFormat("%d: sliding windows are not supported", window));
+                        absl::StrFormat("%d: windows on some layers are not supported", window));
   }
+  config.sliding_window = window;
   return absl::OkStatus();
 }
 
@@ -143,7 +147,7 @@ absl::Status ReadLlamaLike(const HfFields& fields, const LlamaDefaults& defaults
                            ModelConfig& config) {
   RETURN_IF_ERROR(CheckFeatures(fields));
   RETURN_IF_ERROR(ReadSizes(fields, defaults, config));
-  RETURN_IF_ERROR(CheckWindow(fields, defaults, config.max_position_embeddings));
+  RETURN_IF_ERROR(ReadWindow(fields, defaults, config));
   RETURN_IF_ERROR(ReadRope(fields, config));
   return fields.Bool("tie_word_embeddings", false, config.tie_word_embeddings);
 }

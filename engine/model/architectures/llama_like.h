@@ -15,10 +15,10 @@ struct LlamaDefaults {
   int64_t max_position_embeddings = 2048;
   int64_t sliding_window = 0;  // 0: none
   bool use_sliding_window = true;
+  bool every_layer_slides = false;  // where there is a window; else it is refused
 };
 
-// Sizes, norms, rotary positions, the activation; a window shorter than the context and what Llama
-// does not have are refused.
+// Sizes, norms, rotary positions, the activation, the window; what Llama does not have is refused.
 absl::Status ReadLlamaLike(const HfFields& fields, const LlamaDefaults& defaults,
                            ModelConfig& config);
 

@@ -52,7 +52,8 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
                                  .query_lens = input.query_lens,
                                  .num_heads = static_cast<int32_t>(config.num_attention_heads),
                                  .num_kv_heads = static_cast<int32_t>(config.num_key_value_heads),
-                                 .head_dim = static_cast<int32_t>(config.head_dim)}));
+                                 .head_dim = static_cast<int32_t>(config.head_dim),
+                                 .window = static_cast<int32_t>(config.sliding_window)}));
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-"""Qwen 2 (biases on queries, keys and values), Qwen 3 (each head of queries and keys normed), and Llamas whose rotary
+"""Mistral with its window, Phi-3 (fused projections), Qwen 2 (biases on queries, keys and values), Qwen 3 (each head of queries and keys normed), and Llamas whose rotary
 positions are stretched: transformers has all of it. Its dynamic scaling goes by the length of the prompt in hand, ours
 by the length served at."""
 
@@ -16,11 +16,15 @@ QWEN2 = dict(BASE, architectures=["Qwen2ForCausalLM"], hidden_size=64)
 QWEN3 = dict(BASE, architectures=["Qwen3ForCausalLM"], head_dim=16)
 LLAMA = dict(BASE, architectures=["LlamaForCausalLM"], head_dim=16, max_position_embeddings=32)
 YARN = dict(rope_type="yarn", factor=8.0)
+PHI3 = dict(BASE, architectures=["Phi3ForCausalLM"], hidden_size=64, pad_token_id=0)
 CASES = {
     "rope_yarn": dict(LLAMA, rope_scaling=dict(YARN, original_max_position_embeddings=32), max_position_embeddings=256),
     "rope_yarn_mscale": dict(LLAMA, rope_scaling=dict(YARN, mscale=1.0, mscale_all_dim=0.5, truncate=False)),
     "rope_yarn_betas": dict(LLAMA, rope_scaling=dict(YARN, beta_fast=4.0, beta_slow=0.5, attention_factor=1.25)),
     "rope_dynamic": dict(LLAMA, rope_scaling=dict(rope_type="dynamic", factor=2.0)),
+    "mistral_window": dict(LLAMA, architectures=["MistralForCausalLM"], max_position_embeddings=256, sliding_window=20),
+    "phi3": dict(PHI3, num_key_value_heads=4, sliding_window=None),
+    "phi3_window": dict(PHI3, sliding_window=33),
     "qwen2": QWEN2,
     "qwen2_tied": dict(QWEN2, tie_word_embeddings=True, use_sliding_window=False, sliding_window=32),
     "qwen3": QWEN3,
@@ -31,6 +35,10 @@ CASES = {
 
 def is_a(config, name):
     return config["architectures"] == [f"{name}ForCausalLM"]
+
+
+def slides(config):
+    return is_a(config, "Mistral") or is_a(config, "Phi3")
 
 
 def head_dim_of(config):
@@ -44,19 +52,23 @@ def shapes(config):
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}."
         found[layer + "input_layernorm.weight"] = [width]
+        found[layer + "self_attn.o_proj.weight"] = [width, q]
+        found[layer + "post_attention_layernorm.weight"] = [width]
+        found[layer + "mlp.down_proj.weight"] = [width, inner]
+        if is_a(config, "Phi3"):
+            found[layer + "self_attn.qkv_proj.weight"] = [q + 2 * kv, width]
+            found[layer + "mlp.gate_up_proj.weight"] = [2 * inner, width]
+            continue
         for name, rows in (("q", q), ("k", kv), ("v", kv)):
             found[f"{layer}self_attn.{name}_proj.weight"] = [rows, width]
             if is_a(config, "Qwen2") or config.get("attention_bias"):
                 found[f"{layer}self_attn.{name}_proj.bias"] = [rows]
             if is_a(config, "Qwen3") and name != "v":
                 found[f"{layer}self_attn.{name}_norm.weight"] = [dim]
-        found[layer + "self_attn.o_proj.weight"] = [width, q]
         if config.get("attention_bias"):
             found[layer + "self_attn.o_proj.bias"] = [width]
-        found[layer + "post_attention_layernorm.weight"] = [width]
         found[layer + "mlp.gate_proj.weight"] = [inner, width]
         found[layer + "mlp.up_proj.weight"] = [inner, width]
-        found[layer + "mlp.down_proj.weight"] = [width, inner]
     found["model.norm.weight"] = [width]
     if not config["tie_word_embeddings"]:
         found["lm_head.weight"] = [config["vocab_size"], width]
@@ -94,21 +106,24 @@ def describe(config, tensors, context):
     description = reference.Description(
         heads=config["num_attention_heads"], kv_heads=config["num_key_value_heads"], head_dim=head_dim_of(config),
         eps=config["rms_norm_eps"], rope_frequencies=frequencies,
-        rope_factor=attention_factor, rms_norm=True, activation="silu_mul")
+        rope_factor=attention_factor, window=config.get("sliding_window") if slides(config) else None, rms_norm=True, activation="silu_mul")
     layers = []
     for i in range(config["num_hidden_layers"]):
         def named(name, layer=f"model.layers.{i}."):
             return tensors.get(layer + name)
 
+        def fused(name, *parts, named=named):
+            return named(f"{name}.weight") if is_a(config, "Phi3") else torch.cat([named(f"{p}.weight") for p in parts])
+
         biases = [named(f"self_attn.{name}_proj.bias") for name in "qkv"]
         layers.append(reference.Layer(
             attention_norm=(named("input_layernorm.weight"), None),
             mlp_norm=(named("post_attention_layernorm.weight"), None),
-            qkv=torch.cat([named(f"self_attn.{name}_proj.weight") for name in "qkv"]),
+            qkv=fused("self_attn.qkv_proj", *(f"self_attn.{name}_proj" for name in "qkv")),
             qkv_bias=None if biases[0] is None else torch.cat(biases),
             o=named("self_attn.o_proj.weight"), o_bias=named("self_attn.o_proj.bias"),
             q_norm=named("self_attn.q_norm.weight"), k_norm=named("self_attn.k_norm.weight"),
-            up=torch.cat([named("mlp.gate_proj.weight"), named("mlp.up_proj.weight")]),
+            up=fused("mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj"),
             down=named("mlp.down_proj.weight")))
     embedding = tensors["model.embed_tokens.weight"]
     return description, reference.Weights(embedding=embedding, layers=layers,
