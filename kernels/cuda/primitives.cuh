@@ -23,11 +23,8 @@
 //   float ToFloat(T);  T FromFloat<T>(float);        nearest even
 //   uint32_t Pack2<T>(float low, float high);  float2 Unpack2<T>(uint32_t);
 //   V LoadReadOnly<V>(const void*);  void StoreVector<V>(void*, V);      4, 8 or 16 bytes, aligned
-//   float Exp2(float), Log2(float), Tanh(float), Rsqrt(float);           approximate: 2 to 4 ulp,
-//   Tanh
-//                                                                        2^-11 relative
-//   CpAsync<4|8|16>(shared, global, valid);  CpAsyncCommit();  CpAsyncWait<groups left in
-//   flight>();
+//   float Exp2(float), Log2(float);                                      approximate: 2 to 4 ulp
+//   CpAsync<4|8|16>(shared, global, valid);  CpAsyncCommit();  CpAsyncWait<groups in flight>();
 //       not valid: zeros, and the source is not read
 //   LdMatrix(uint32_t (&r)[1|2|4], row);  LdMatrixTransposed(...)        row: this lane's 16 bytes
 //   Mma<T>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)    m16n8k16, c += a b

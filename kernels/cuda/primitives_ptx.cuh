@@ -74,16 +74,6 @@ __device__ __forceinline__ float Log2(float value) {
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
   return result;
 }
-__device__ __forceinline__ float Tanh(float value) {
-  float result;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
-  return result;
-}
-__device__ __forceinline__ float Rsqrt(float value) {
-  float result;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
-  return result;
-}
 
 // --- Memory
 

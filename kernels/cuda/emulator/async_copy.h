@@ -25,7 +25,6 @@ class CopyQueue {
   // Carries out all copies but those of the youngest `in_flight` groups and of the open one.
   void WaitFor(int in_flight);
   bool empty() const { return copies_.empty(); }
-  void Clear() { copies_.clear(); }
 
  private:
   std::vector<Copy> copies_;   // oldest first

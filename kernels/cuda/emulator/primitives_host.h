@@ -61,8 +61,6 @@ float2 Unpack2(uint32_t pair) {
 
 inline float Exp2(float value) { return std::exp2(value); }
 inline float Log2(float value) { return std::log2(value); }
-inline float Tanh(float value) { return std::tanh(value); }
-inline float Rsqrt(float value) { return 1.0f / std::sqrt(value); }
 
 // --- Memory
 
