@@ -11,9 +11,10 @@
 //   - Plain CUDA C++ for the rest: threadIdx, blockIdx, __syncthreads(), __syncwarp(),
 //     __shfl_*_sync(), __ballot_sync(), float4, fmaxf, std::min, std::bit_cast. Blocks are
 //     one-dimensional where lanes matter.
-//   - Shared memory is DynamicShared<T>(), its size the launch's. It starts as NaN in every block.
+//   - Shared memory is DynamicShared<T>(), its size the launch's. Every block finds poison in it:
+//     NaN, or in one of the emulator's thread orders large numbers.
 //   - A shuffle or a vote orders no memory between lanes; __syncwarp() does.
-//   - A cp.async target is NaN until its group has been waited for, and other threads may read it
+//   - A cp.async target is poison until its group has been waited for; other threads may read it
 //     only after a barrier that follows that wait.
 //   - Offsets into tensors are int64_t.
 // A misuse ends the launch with an error that names block, thread, file and line; run the tests of

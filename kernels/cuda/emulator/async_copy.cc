@@ -25,9 +25,9 @@ void CopyQueue::WaitFor(int in_flight) {
 void IssueCopy(void* target, const void* source, int bytes, int source_bytes, Where where) {
   CheckShared(target, bytes, bytes, "the target of cp.async", where);
   CheckAligned(source, bytes, "the source of cp.async", where);
-  constexpr int kPoison = 0xff;
-  std::memset(target, kPoison, bytes);
-  ThreadBlock::current().thread().copies.Issue(target, source, bytes, source_bytes);
+  ThreadBlock& block = ThreadBlock::current();
+  std::memset(target, static_cast<int>(block.options().poison), bytes);
+  block.thread().copies.Issue(target, source, bytes, source_bytes);
 }
 
 void CommitCopies() { ThreadBlock::current().thread().copies.Commit(); }

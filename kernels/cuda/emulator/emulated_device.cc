@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
 #include "kernels/cuda/emulator/execution.h"
@@ -55,7 +56,6 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kSparseBytes = int64_t{256} << 20;
-constexpr int kPoison = 0xff;  // NaN as float, f16 and bf16
 
 absl::StatusOr<DeviceBuffer> AllocateSparse(int64_t bytes) {
   void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
@@ -67,13 +67,29 @@ absl::StatusOr<DeviceBuffer> AllocateSparse(int64_t bytes) {
                       [bytes](void* data) { munmap(data, static_cast<size_t>(bytes)); });
 }
 
-absl::StatusOr<void*> AllocateFilled(int64_t bytes) {
+// That a kernel may ask for (CUDA programming guide, technical specifications).
+int64_t SharedBytesPerBlock(int compute_capability) {
+  switch (compute_capability) {
+    case 75:
+      return 64 << 10;
+    case 80:
+    case 87:
+      return 163 << 10;
+    case 90:
+    case 100:
+      return 227 << 10;
+    default:  // 8.6, 8.9, 12.0
+      return 99 << 10;
+  }
+}
+
+absl::StatusOr<void*> AllocateFilled(int64_t bytes, Poison poison) {
   void* memory = nullptr;
   // Not rounded up: AddressSanitizer then knows where it ends.
   if (posix_memalign(&memory, kAlignment, static_cast<size_t>(bytes)) != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("emulated device: no ", bytes, " bytes"));
   }
-  std::memset(memory, kPoison, static_cast<size_t>(bytes));
+  std::memset(memory, static_cast<int>(poison), static_cast<size_t>(bytes));
   return memory;
 }
 
@@ -94,8 +110,7 @@ EmulatedDevice::EmulatedDevice(const EmulatorOptions& options)
   info_.name = "emulated device";
   info_.compute_capability = options.compute_capability;
   info_.num_sms = options.num_sms;
-  // Of the two families that kernels are written for.
-  info_.shared_bytes_per_block = options.compute_capability >= 90 ? 227 << 10 : 163 << 10;
+  info_.shared_bytes_per_block = SharedBytesPerBlock(options.compute_capability);
   info_.shared_bytes_per_sm = info_.shared_bytes_per_block + 1024;
   info_.memory_bytes = int64_t{1} << 30;
 }
@@ -103,7 +118,7 @@ EmulatedDevice::EmulatedDevice(const EmulatorOptions& options)
 absl::StatusOr<DeviceBuffer> EmulatedDevice::Allocate(int64_t bytes) {
   if (bytes <= 0) return DeviceBuffer();
   if (bytes >= kSparseBytes) return AllocateSparse(bytes);
-  ASSIGN_OR_RETURN(void* const memory, AllocateFilled(bytes));
+  ASSIGN_OR_RETURN(void* const memory, AllocateFilled(bytes, execution_.poison));
   memory_->Add(memory, static_cast<size_t>(bytes));
   return DeviceBuffer(memory, bytes, [memory = memory_](void* data) {
     memory->Remove(data);
@@ -113,7 +128,7 @@ absl::StatusOr<DeviceBuffer> EmulatedDevice::Allocate(int64_t bytes) {
 
 absl::StatusOr<DeviceBuffer> EmulatedDevice::AllocateHost(int64_t bytes) {
   if (bytes <= 0) return DeviceBuffer();
-  ASSIGN_OR_RETURN(void* const memory, AllocateFilled(bytes));
+  ASSIGN_OR_RETURN(void* const memory, AllocateFilled(bytes, execution_.poison));
   return DeviceBuffer(memory, bytes, [](void* data) { std::free(data); });
 }
 
@@ -143,7 +158,8 @@ absl::Status EmulatedDevice::LaunchKernel(const KernelLaunch& launch) {
   if (!fault_.ok()) return absl::OkStatus();
   const DeviceMemory::Work work(*memory_);
   fault_ = RunGrid(
-      launch.config, [&launch] { launch.call(launch.kernel, launch.params); }, execution_);
+      launch.config, [&launch] { launch.call(launch.kernel, launch.params); }, execution_,
+      info_.compute_capability);
   return absl::OkStatus();
 }
 
@@ -172,6 +188,11 @@ absl::StatusOr<double> EmulatedDevice::SecondsOf(absl::FunctionRef<absl::Status(
 
 absl::StatusOr<TensorMap> EmulatedDevice::MakeTensorMap(const TensorMapSpec& spec) {
   RETURN_IF_ERROR(Validate(spec));
+  if (info_.compute_capability < 90) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s: TMA needs compute capability 9.0, and this chip has %d.%d", info_.name,
+                        info_.compute_capability / 10, info_.compute_capability % 10));
+  }
   return EncodeTensorMap(spec);
 }
 

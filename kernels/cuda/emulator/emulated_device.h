@@ -27,9 +27,9 @@ class EmulatedDevice : public Device {
   const DeviceInfo& info() const override { return info_; }
   int64_t available_bytes() const override { return info_.memory_bytes; }
 
-  // Filled with NaN, for nobody may rely on it; beyond 256 MiB untouched and not even there until
-  // used, so that a cache larger than 2^31 elements can be tested. AddressSanitizer reports a host
-  // that reads or writes it but by a copy.
+  // Filled with poison, for nobody may rely on it; beyond 256 MiB untouched and not even there
+  // until used, so that a cache larger than 2^31 elements can be tested. AddressSanitizer reports a
+  // host that reads or writes it but by a copy.
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
   absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) override;
 

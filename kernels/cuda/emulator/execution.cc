@@ -5,9 +5,9 @@
 namespace quire::kernels::cuda::emulator {
 
 absl::Status RunGrid(const LaunchConfig& config, absl::FunctionRef<void()> kernel,
-                     const ExecutionOptions& options) {
+                     const ExecutionOptions& options, int compute_capability) {
   const EmulatorsOwn own;
-  ThreadBlock block(config, kernel, options);
+  ThreadBlock block(config, kernel, options, compute_capability);
   Index3 index = {};
   for (index.z = 0; index.z < config.grid.z; ++index.z) {
     for (index.y = 0; index.y < config.grid.y; ++index.y) {

@@ -10,9 +10,9 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// `kernel` is one thread's work. Internal names the first misuse, with block, thread, file and
-// line.
+// `kernel` is one thread's work, on a chip of this compute capability, 90 for 9.0. Internal names
+// the first misuse, with block, thread, file and line.
 absl::Status RunGrid(const LaunchConfig& config, absl::FunctionRef<void()> kernel,
-                     const ExecutionOptions& options);
+                     const ExecutionOptions& options, int compute_capability);
 
 }  // namespace quire::kernels::cuda::emulator

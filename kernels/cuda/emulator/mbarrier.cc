@@ -56,6 +56,7 @@ void Store(uint64_t* barrier, State state) {
 }  // namespace
 
 void InitMbarrier(uint64_t* barrier, int arrivals, Where where) {
+  RequireHopper("an mbarrier", where);
   CheckShared(barrier, sizeof(uint64_t), sizeof(uint64_t), "an mbarrier", where);
   if (arrivals < 1 || arrivals > kMaxArrivals) {
     Fault(absl::StrCat("an mbarrier for ", arrivals, " arrivals"), where);

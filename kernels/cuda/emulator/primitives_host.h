@@ -139,9 +139,13 @@ void TmaLoad(void* shared, const TensorMap& map, uint64_t* barrier, const int (&
 
 // Registers are not counted here.
 template <int kRegisters>
-void ShrinkRegisters() {}
+void ShrinkRegisters(emulator::Where where = {}) {
+  emulator::RequireHopper("setmaxnreg", where);
+}
 template <int kRegisters>
-void GrowRegisters() {}
+void GrowRegisters(emulator::Where where = {}) {
+  emulator::RequireHopper("setmaxnreg", where);
+}
 
 // --- Warpgroup matrices
 
@@ -177,8 +181,8 @@ void WgmmaWait(emulator::Where where = {}) {
   emulator::WaitWgmma(kInFlight, where);
 }
 
+inline void GridDependencyWait() { emulator::WaitForPreviousLaunch(); }
 // Kernels run one after another here.
-inline void GridDependencyWait() {}
 inline void GridDependencyLaunch() {}
 
 }  // namespace quire::kernels::cuda

@@ -28,6 +28,9 @@ void CheckShared(const void* address, int64_t bytes, int64_t alignment, const ch
                  Where where);
 void CheckAligned(const void* address, int64_t alignment, const char* what, Where where);
 
+// Faults on a chip before compute capability 9.0, which does not have `what`.
+void RequireHopper(const char* what, Where where);
+
 int Lane();
 
 // __syncthreads: all threads that have not ended meet, at one line.
@@ -42,6 +45,10 @@ using WarpOperation = void (*)(const void* const* in, void* const* out, uint32_t
 void MeetLanes(uint32_t mask, const void* in, void* out, WarpOperation operation, Where where);
 
 uint32_t Ballot(uint32_t mask, bool predicate, Where where);
+
+// A launch that may overlap the one before it waits for that one here. Launches run one after
+// another, so all that is checked is that no block of such a launch goes without.
+void WaitForPreviousLaunch();
 
 enum class ShuffleKind { kIndex, kXor, kUp, kDown };
 // Moves a value of up to 16 bytes.
@@ -76,7 +83,7 @@ void InitMbarrier(uint64_t* barrier, int arrivals, Where where);
 void ArriveMbarrier(uint64_t* barrier, int expected_bytes, Where where);
 void WaitMbarrier(uint64_t* barrier, int parity, Where where);
 
-// TMA: `target` is NaN until the bytes are delivered, when no thread can go on without them.
+// TMA: `target` is poison until the bytes are delivered, when no thread can go on without them.
 void LoadTensor(void* target, const TensorMap& map, uint64_t* barrier, const int* coordinates,
                 int rank, Where where);
 void FenceAsyncProxy();

@@ -9,8 +9,6 @@ namespace quire::kernels::cuda::emulator {
 
 namespace {
 
-constexpr int kPoison = 0xff;
-
 unsigned char* AllocateExactly(int64_t bytes) {
   if (bytes == 0) return nullptr;
   void* memory = nullptr;
@@ -32,10 +30,10 @@ bool SharedMemoryImage::Contains(const void* address, int64_t bytes) const {
   return first >= begin && first + bytes <= begin + bytes_;
 }
 
-void SharedMemoryImage::Poison() {
+void SharedMemoryImage::Fill(Poison poison) {
   if (bytes_ == 0) return;
-  std::memset(memory_.get(), kPoison, bytes_);
-  std::memset(proxy_.get(), kPoison, bytes_);
+  std::memset(memory_.get(), static_cast<int>(poison), bytes_);
+  std::memset(proxy_.get(), static_cast<int>(poison), bytes_);
   fenced_ = false;
 }
 

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/cuda/emulator/poison.h"
+
 namespace quire::kernels::cuda::emulator {
 
 class SharedMemoryImage {
@@ -21,8 +23,8 @@ class SharedMemoryImage {
   int64_t bytes() const { return bytes_; }
   bool Contains(const void* address, int64_t bytes) const;
 
-  // Fills it with NaN (as float, f16 and bf16), as nobody may rely on what a block finds.
-  void Poison();
+  // Nobody may rely on what a block finds.
+  void Fill(Poison poison);
 
   void FenceAsyncProxy() { fenced_ = true; }
   // A write through the proxy, seen by both sides.

@@ -33,10 +33,11 @@ std::string Describe(Where where) {
 }  // namespace
 
 ThreadBlock::ThreadBlock(const LaunchConfig& config, absl::FunctionRef<void()> kernel,
-                         const ExecutionOptions& options)
+                         const ExecutionOptions& options, int compute_capability)
     : config_(config),
       kernel_(kernel),
       options_(options),
+      compute_capability_(compute_capability),
       shared_memory_(config.shared_bytes),
       random_(options.seed) {
   QUIRE_CHECK(current_block == nullptr) << "a kernel launches a kernel";
@@ -51,6 +52,8 @@ ThreadBlock::ThreadBlock(const LaunchConfig& config, absl::FunctionRef<void()> k
   order_.resize(num_threads);
   std::iota(order_.begin(), order_.end(), 0);
   if (options.order == ThreadOrder::kReverse) std::reverse(order_.begin(), order_.end());
+  warp_order_.resize((num_threads + kWarpSize - 1) / kWarpSize);
+  std::iota(warp_order_.begin(), warp_order_.end(), 0);
   blockDim = {block.x, block.y, block.z};
   gridDim = {config.grid.x, config.grid.y, config.grid.z};
 }
@@ -65,7 +68,7 @@ absl::Status ThreadBlock::Run(Index3 block_index) {
   TsanRelease(&start_);
   while (num_live_ > 0 && failure_.ok()) {
     // At random times in random order; else only when nobody can go on without it.
-    const bool now = options_.order == ThreadOrder::kRandom && random_() % 4 == 0;
+    const bool now = options_.order == ThreadOrder::kRandom && random_() % 16 == 0;
     if (now && !deliveries_.empty()) DeliverOne();
     if (RunReadyThreads() || !failure_.ok()) continue;
     if (!deliveries_.empty()) {
@@ -75,29 +78,54 @@ absl::Status ThreadBlock::Run(Index3 block_index) {
     }
   }
   TsanAcquire(&end_);
-  if (failure_.ok() && !deliveries_.empty()) {
-    failure_ = absl::InternalError(
-        absl::StrFormat("emulator: block (%u,%u,%u) ends with TMA loads in flight", blockIdx.x,
-                        blockIdx.y, blockIdx.z));
-  }
+  if (failure_.ok()) failure_ = CheckEnd();
   return failure_;
+}
+
+absl::Status ThreadBlock::CheckEnd() const {
+  const char* fault = nullptr;
+  if (!deliveries_.empty()) fault = "TMA loads in flight";
+  if (config_.overlaps_previous && !waited_for_previous_launch_) {
+    fault = "no GridDependencyWait() in a launch that may overlap the one before it";
+  }
+  if (fault == nullptr) return absl::OkStatus();
+  return absl::InternalError(absl::StrFormat("emulator: block (%u,%u,%u) ends with %s", blockIdx.x,
+                                             blockIdx.y, blockIdx.z, fault));
 }
 
 void ThreadBlock::Prepare(Index3 block_index) {
   blockIdx = block_index;
   num_live_ = static_cast<int>(threads_.size());
+  waited_for_previous_launch_ = false;
   for (Thread& thread : threads_) thread.state = Thread::State::kReady;
   warps_.assign((threads_.size() + kWarpSize - 1) / kWarpSize, Warp{});
   warpgroups_.assign(threads_.size() / kWarpgroupSize + 1, Warpgroup{});
   const uint32_t missing = static_cast<uint32_t>(-num_live_) % kWarpSize;
   if (missing != 0) warps_.back().ended = ~uint32_t{0} << (kWarpSize - missing);
-  shared_memory_.Poison();
+  shared_memory_.Fill(options_.poison);
 }
 
 bool ThreadBlock::RunReadyThreads() {
-  if (options_.order == ThreadOrder::kRandom) std::shuffle(order_.begin(), order_.end(), random_);
+  return options_.order == ThreadOrder::kRandom ? RunReadyThreadsOfOneWarp()
+                                                : RunReadyThreadsOf(order_);
+}
+
+// The first warp in warp_order_ that can go on, until another order is drawn: about as long as a
+// tile of a kernel takes it.
+bool ThreadBlock::RunReadyThreadsOfOneWarp() {
+  if (random_() % 64 == 0) std::shuffle(warp_order_.begin(), warp_order_.end(), random_);
+  for (const int warp : warp_order_) {
+    const auto first = order_.begin() + warp * kWarpSize;
+    const auto end = first + std::min<std::ptrdiff_t>(kWarpSize, order_.end() - first);
+    std::shuffle(first, end, random_);
+    if (RunReadyThreadsOf({first, end})) return true;
+  }
+  return false;
+}
+
+bool ThreadBlock::RunReadyThreadsOf(std::span<const int> threads) {
   bool any = false;
-  for (const int i : order_) {
+  for (const int i : threads) {
     Thread& thread = threads_[i];
     if (thread.state != Thread::State::kReady) continue;
     any = true;
@@ -193,6 +221,11 @@ void ThreadBlock::ArriveAtBarrier(int id, int num_threads, Where where) {
   TsanAcquire(&self.after_meeting);
 }
 
+void ThreadBlock::WaitForPreviousLaunch() {
+  const EmulatorsOwn own;
+  waited_for_previous_launch_ = true;
+}
+
 void ThreadBlock::OpenBarrier(Barrier& barrier) {
   OrderMemory(barrier.arrived);
   for (Thread* thread : barrier.arrived) Wake(*thread);
@@ -250,6 +283,16 @@ void CheckShared(const void* address, int64_t bytes, int64_t alignment, const ch
   }
   CheckAligned(address, alignment, what, where);
 }
+
+void RequireHopper(const char* what, Where where) {
+  const int capability = ThreadBlock::current().compute_capability();
+  if (capability >= 90) return;
+  Fault(absl::StrFormat("%s needs compute capability 9.0, and this chip has %d.%d", what,
+                        capability / 10, capability % 10),
+        where);
+}
+
+void WaitForPreviousLaunch() { ThreadBlock::current().WaitForPreviousLaunch(); }
 
 int Lane() { return ThreadBlock::current().thread().lane; }
 

@@ -4,13 +4,14 @@
 // for. The emulator's other files build barriers, collectives and late deliveries on this.
 //
 // Adversarial on purpose: asynchronous work is delivered as late as it may be, shared memory starts
-// as NaN in every block, and the order in which threads run is an option. What only another
+// as poison in every block, and the order in which threads run is an option. What only another
 // interleaving would show is ThreadSanitizer's to find: each thread is one of its fibers.
 
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 
 #include "kernels/cuda/emulator/async_copy.h"
 #include "kernels/cuda/emulator/fiber.h"
+#include "kernels/cuda/emulator/poison.h"
 #include "kernels/cuda/emulator/runtime.h"
 #include "kernels/cuda/emulator/sanitizers.h"
 #include "kernels/cuda/emulator/shared_memory.h"
@@ -27,11 +29,15 @@
 
 namespace quire::kernels::cuda::emulator {
 
+// Who of the threads that can go on does so: in turn, by number, or in turn by number from the end;
+// or one warp alone for a while, at random, so that it comes far ahead of the others or falls
+// behind.
 enum class ThreadOrder { kForward, kReverse, kRandom };
 
 struct ExecutionOptions {
   ThreadOrder order = ThreadOrder::kForward;
   uint64_t seed = 0;  // of kRandom
+  Poison poison = Poison::kNaN;
 };
 
 inline constexpr int kWarpSize = 32;
@@ -78,7 +84,7 @@ using Delivery = std::function<void()>;
 class ThreadBlock {
  public:
   ThreadBlock(const LaunchConfig& config, absl::FunctionRef<void()> kernel,
-              const ExecutionOptions& options);
+              const ExecutionOptions& options, int compute_capability);
   ~ThreadBlock();
 
   // Runs the block of this index to its end; the misuse that stopped it, if any.
@@ -92,6 +98,8 @@ class ThreadBlock {
   Warp& warp(int i) { return warps_[i]; }
   Warpgroup& warpgroup(int i) { return warpgroups_[i]; }
   SharedMemoryImage& shared_memory() { return shared_memory_; }
+  const ExecutionOptions& options() const { return options_; }
+  int compute_capability() const { return compute_capability_; }
 
   // Suspends the running thread until someone wakes it.
   void Wait(const char* for_what, Where where);
@@ -102,6 +110,7 @@ class ThreadBlock {
 
   void ArriveAtBarrier(int id, int num_threads, Where where);
   void DeliverLater(Delivery delivery) { deliveries_.push_back(std::move(delivery)); }
+  void WaitForPreviousLaunch();
 
   [[noreturn]] void Fail(std::string message, Where where);
 
@@ -116,7 +125,11 @@ class ThreadBlock {
   void Prepare(Index3 block_index);
   void Suspend();
   void RunThread(Thread& thread);
+  // False when no thread can go on.
   bool RunReadyThreads();
+  bool RunReadyThreadsOf(std::span<const int> threads);
+  bool RunReadyThreadsOfOneWarp();
+  absl::Status CheckEnd() const;
   void DeliverOne();
   void FinishThread();
   void OpenBarrier(Barrier& barrier);
@@ -125,15 +138,18 @@ class ThreadBlock {
   const LaunchConfig config_;
   const absl::FunctionRef<void()> kernel_;
   const ExecutionOptions options_;
+  const int compute_capability_;
   SharedMemoryImage shared_memory_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::vector<Warpgroup> warpgroups_;
-  std::vector<int> order_;
+  std::vector<int> order_;       // of all threads
+  std::vector<int> warp_order_;  // which warp goes first, for kRandom
   std::mt19937_64 random_;
   std::array<Barrier, kNumBarriers> barriers_;
   std::vector<Delivery> deliveries_;
   int num_live_ = 0;
+  bool waited_for_previous_launch_ = false;
   Thread* running_ = nullptr;
   absl::Status failure_;
   char start_ = 0;  // stand for the start and the end of a block, as Thread's do

@@ -74,8 +74,9 @@ void ForEachGranule(const Load& load, const Write& write) {
 void Fill(const Load& load, bool with_data) {
   constexpr unsigned char kZeros[kGranule] = {};
   unsigned char poison[kGranule];
-  std::memset(poison, 0xff, sizeof(poison));
-  SharedMemoryImage& shared = ThreadBlock::current().shared_memory();
+  ThreadBlock& block = ThreadBlock::current();
+  std::memset(poison, static_cast<int>(block.options().poison), sizeof(poison));
+  SharedMemoryImage& shared = block.shared_memory();
   ForEachGranule(load, [&](int64_t offset, const unsigned char* source) {
     const unsigned char* const data = source != nullptr ? source : kZeros;
     shared.WriteThroughProxy(offset, with_data ? data : poison, kGranule);
@@ -92,6 +93,7 @@ TensorMap EncodeTensorMap(const TensorMapSpec& spec) {
 
 void LoadTensor(void* target, const TensorMap& map, uint64_t* barrier, const int* coordinates,
                 int rank, Where where) {
+  RequireHopper("a TMA load", where);
   Load load = {static_cast<unsigned char*>(target), Decode(map), barrier, {}, where};
   if (load.map.rank != rank) Fault("a TMA load and its tensor map differ in rank", where);
   CheckShared(target, load.bytes(), kTargetAlignment, "the target of a TMA load", where);

@@ -1,16 +1,16 @@
 // wgmma: four warps issue products that run beside them, until wait_group says that they are done.
 //
 // A product runs at the wait, as late as it may: it reads shared memory then, and its accumulators
-// are NaN in between.
+// are poison in between.
 
 #include <array>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
+#include "kernels/cuda/emulator/poison.h"
 #include "kernels/cuda/emulator/runtime.h"
 #include "kernels/cuda/emulator/sanitizers.h"
 #include "kernels/cuda/emulator/swizzle.h"
@@ -83,7 +83,7 @@ void CheckDescriptor(uint64_t descriptor, Where where) {
 
 struct Product {
   std::array<WgmmaProduct, kWarpgroupSize> thread;
-  // Of a first product on its accumulators, which are NaN from then on.
+  // Of a first product on its accumulators, which are poison from then on.
   std::vector<std::array<float, kWgmmaAccumulators>> initial;
   Where where;
 };
@@ -154,13 +154,14 @@ void IssueOperation(const void* const* in, Where where) {
   for (const Product& other : queue.products) in_flight |= other.thread[0].d == first.d;
   Product product = {{}, {}, where};
   if (!in_flight) product.initial.resize(kWarpgroupSize);
+  const float poison = FloatOf(ThreadBlock::current().options().poison);
   for (int t = 0; t < kWarpgroupSize; ++t) {
     const auto& own = *static_cast<const WgmmaProduct*>(in[t]);
     product.thread[t] = own;
     if (in_flight) continue;
     for (int i = 0; i < kWgmmaAccumulators; ++i) {
       product.initial[t][i] = own.d[i];
-      own.d[i] = std::numeric_limits<float>::quiet_NaN();
+      own.d[i] = poison;
     }
   }
   queue.products.push_back(std::move(product));
@@ -188,10 +189,12 @@ void WaitOperation(const void* const* in, Where) {
 }  // namespace
 
 void FenceWgmma(Where where) {
+  RequireHopper("wgmma", where);
   MeetWarpgroup(nullptr, &FenceOperation, /*orders_memory=*/false, where);
 }
 
 void IssueWgmma(const WgmmaProduct& product, Where where) {
+  RequireHopper("wgmma", where);
   MeetWarpgroup(&product, &IssueOperation, /*orders_memory=*/false, where);
 }
 

@@ -15,7 +15,8 @@
 
 namespace quire::testing {
 
-// In which order the emulator runs the threads of a block; a GPU has its own.
+// In which order the emulator runs the threads of a block, which a GPU decides for itself. With
+// kReverse, what nobody has written is large numbers instead of NaN.
 enum class ThreadOrder { kForward, kReverse, kRandom };
 inline constexpr ThreadOrder kAllThreadOrders[] = {ThreadOrder::kForward, ThreadOrder::kReverse,
                                                    ThreadOrder::kRandom};

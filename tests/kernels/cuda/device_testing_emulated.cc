@@ -17,12 +17,18 @@ kernels::cuda::emulator::ThreadOrder OrderOf(ThreadOrder order) {
   return {};
 }
 
+// A maximum does not see NaN, nor a sum of weights a large number among them: one order has each.
+kernels::cuda::emulator::Poison PoisonOf(ThreadOrder order) {
+  return order == ThreadOrder::kReverse ? kernels::cuda::emulator::Poison::kLarge
+                                        : kernels::cuda::emulator::Poison::kNaN;
+}
+
 }  // namespace
 
 std::unique_ptr<kernels::cuda::Device> MakeDevice(ThreadOrder order, uint64_t seed) {
   return std::make_unique<kernels::cuda::emulator::EmulatedDevice>(
       kernels::cuda::emulator::EmulatorOptions{
-          .execution = {.order = OrderOf(order), .seed = seed}});
+          .execution = {.order = OrderOf(order), .seed = seed, .poison = PoisonOf(order)}});
 }
 
 }  // namespace quire::testing

@@ -385,19 +385,5 @@ TEST_F(EmulatorRaceTest, ThreadSanitizerSeesAMissingWarpBarrier) {
 }
 #endif
 
-TEST(EmulatedDeviceTest, OnlyItsOwnWorkTouchesItsMemory) {
-  const auto device = MakeDevice();
-  const kernels::DeviceBuffer memory = *device->Allocate(20), staging = *device->AllocateHost(20);
-  const auto* const bytes = static_cast<const char*>(memory.data());
-  for (const int i : {0, 19}) {
-    EXPECT_EQ(emulator::AsanIsPoisoned(bytes + i), emulator::kAddressSanitizer) << i;
-  }
-  ASSERT_TRUE(device->Fill(memory.data(), 7, 20).ok());
-  ASSERT_TRUE(device->CopyToHost(staging.data(), memory.data(), 20).ok());
-  ASSERT_TRUE(device->Synchronize().ok());
-  EXPECT_EQ(static_cast<const char*>(staging.data())[19], 7);
-  EXPECT_EQ(emulator::AsanIsPoisoned(bytes), emulator::kAddressSanitizer);
-}
-
 }  // namespace
 }  // namespace quire::testing

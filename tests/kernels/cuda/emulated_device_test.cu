@@ -1,0 +1,196 @@
+// What the emulated device is beside a runner of kernels: memory, a chip with its limits, launches
+// one after another.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/emulator/emulated_device.h"
+#include "kernels/cuda/emulator/sanitizers.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/primitives.cuh"
+#include "kernels/float16.h"
+#include "tests/kernels/cuda/device_testing.h"
+
+namespace quire::testing {
+namespace {
+
+using namespace kernels::cuda;
+using emulator::EmulatedDevice;
+using ::testing::HasSubstr;
+
+struct Params {
+  float* out;
+  int variant;
+};
+
+EmulatedDevice Chip(int compute_capability) {
+  return EmulatedDevice({.compute_capability = compute_capability});
+}
+
+// Runs `kernel` and returns what is said about it.
+std::string FaultOf(Device& device, const LaunchConfig& config, void (*kernel)(Params),
+                    const Params& params = {}) {
+  const absl::Status launched = Launch(device, config, kernel, params);
+  return std::string((launched.ok() ? device.Synchronize() : launched).message());
+}
+
+// --- Memory
+
+TEST(EmulatedDeviceTest, OnlyItsOwnWorkTouchesItsMemory) {
+  const auto device = MakeDevice();
+  const kernels::DeviceBuffer memory = *device->Allocate(20), staging = *device->AllocateHost(20);
+  const auto* const bytes = static_cast<const char*>(memory.data());
+  for (const int i : {0, 19}) {
+    EXPECT_EQ(emulator::AsanIsPoisoned(bytes + i), emulator::kAddressSanitizer) << i;
+  }
+  ASSERT_TRUE(device->Fill(memory.data(), 7, 20).ok());
+  ASSERT_TRUE(device->CopyToHost(staging.data(), memory.data(), 20).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  EXPECT_EQ(static_cast<const char*>(staging.data())[19], 7);
+  EXPECT_EQ(emulator::AsanIsPoisoned(bytes), emulator::kAddressSanitizer);
+}
+
+// The larger of 1 and what nobody has written, of shared memory and of the target of a copy.
+__global__ void TakesMaximaOfPoison(const __grid_constant__ Params p) {
+  float* const shared = DynamicShared<float>();
+  p.out[0] = fmaxf(1.0f, shared[0]);
+  CpAsync<4>(shared, p.out, true);
+  CpAsyncCommit();
+  p.out[1] = fmaxf(1.0f, shared[0]);
+  CpAsyncWait<0>();
+}
+
+TEST(EmulatedDeviceTest, PoisonWinsMaximaOrSpoilsSums) {
+  for (const emulator::Poison poison : {emulator::Poison::kNaN, emulator::Poison::kLarge}) {
+    const bool large = poison == emulator::Poison::kLarge;
+    EmulatedDevice device({.execution = {.poison = poison}});
+    const kernels::DeviceBuffer memory = *device.Allocate(4);
+    uint32_t fresh = 0;
+    ASSERT_TRUE(device.CopyToHost(&fresh, memory.data(), 4).ok());
+    const auto half = static_cast<uint16_t>(fresh);
+    for (const float value :
+         {emulator::FloatOf(poison), kernels::Bf16ToF32(half), kernels::F16ToF32(half)}) {
+      EXPECT_EQ(std::isfinite(value), large);
+      EXPECT_EQ(value > 50000.0f, large);
+    }
+    EXPECT_EQ(std::isnan(std::bit_cast<float>(fresh)), !large);
+
+    DeviceArray<float> out(device, 2);
+    EXPECT_EQ(FaultOf(device, {.block = {1}, .shared_bytes = 4}, &TakesMaximaOfPoison,
+                      {.out = out.data()}),
+              "");
+    const float want = large ? emulator::FloatOf(poison) : 1.0f;
+    EXPECT_THAT(out.ToHost(), ::testing::ElementsAre(want, want));
+  }
+}
+
+// --- The chip
+
+__global__ void DoesNothing(const __grid_constant__ Params) {}
+
+TEST(EmulatedDeviceTest, SharedMemoryIsTheChips) {
+  for (const auto& [capability, kibibytes] :
+       {std::pair(75, 64), {80, 163}, {86, 99}, {87, 163}, {89, 99}, {90, 227}, {120, 99}}) {
+    EmulatedDevice device = Chip(capability);
+    EXPECT_EQ(FaultOf(device, {.shared_bytes = kibibytes << 10}, &DoesNothing), "") << capability;
+    EXPECT_THAT(FaultOf(device, {.shared_bytes = (kibibytes << 10) + 1}, &DoesNothing),
+                HasSubstr("of shared memory on emulated device"))
+        << capability;
+  }
+}
+
+// One thing each that came with compute capability 9.0.
+__global__ void InitsAnMbarrier(const __grid_constant__ Params) {
+  if (threadIdx.x == 0) MbarrierInit(DynamicShared<uint64_t>(), 1);
+}
+__global__ void FencesWgmma(const __grid_constant__ Params) { WgmmaFence(); }
+__global__ void TakesRegisters(const __grid_constant__ Params p) {
+  if (p.variant == 0) ShrinkRegisters<24>();
+  if (p.variant == 1) GrowRegisters<240>();
+}
+
+TEST(EmulatedDeviceTest, WhatAChipCannotDoIsRefusedByName) {
+  const LaunchConfig config = {.block = {128}, .shared_bytes = 8};
+  EmulatedDevice ada = Chip(89), hopper = Chip(90);
+  EXPECT_THAT(FaultOf(ada, config, &InitsAnMbarrier),
+              HasSubstr("an mbarrier needs compute capability 9.0, and this chip has 8.9"));
+  EXPECT_THAT(FaultOf(ada, config, &FencesWgmma), HasSubstr("wgmma needs compute capability 9.0"));
+  for (const int variant : {0, 1}) {
+    EXPECT_THAT(FaultOf(ada, config, &TakesRegisters, {.variant = variant}),
+                HasSubstr("setmaxnreg needs compute capability 9.0"));
+    EXPECT_EQ(FaultOf(hopper, config, &TakesRegisters, {.variant = variant}), "");
+  }
+  EXPECT_EQ(FaultOf(hopper, config, &InitsAnMbarrier), "");
+  EXPECT_EQ(FaultOf(hopper, config, &FencesWgmma), "");
+
+  const kernels::DeviceBuffer memory = *ada.Allocate(64 * 8 * 2);
+  const TensorMapSpec spec = {
+      .data = memory.data(), .rank = 2, .dims = {64, 8}, .strides = {2, 128}, .box = {64, 8}};
+  EXPECT_THAT(std::string(ada.MakeTensorMap(spec).status().message()),
+              HasSubstr("emulated device: TMA needs compute capability 9.0"));
+  EXPECT_TRUE(hopper.MakeTensorMap(spec).ok());
+}
+
+// --- Launches
+
+// variant 0: does not wait for the launch before it; 1: one thread does; 2: but not in each block.
+__global__ void DependsOnAnother(const __grid_constant__ Params p) {
+  if (p.variant > 0 && threadIdx.x == 5 && blockIdx.x < 3u - static_cast<unsigned>(p.variant)) {
+    GridDependencyWait();
+  }
+}
+
+TEST(EmulatedDeviceTest, ABlockThatMayOverlapTheLaunchBeforeItHasToWait) {
+  EmulatedDevice device;
+  const LaunchConfig config = {.grid = {2}, .block = {32}, .overlaps_previous = true};
+  const std::string fault = "ends with no GridDependencyWait() in a launch that may overlap";
+  EXPECT_THAT(FaultOf(device, config, &DependsOnAnother, {.variant = 0}),
+              HasSubstr("block (0,0,0) " + fault));
+  EXPECT_EQ(FaultOf(device, config, &DependsOnAnother, {.variant = 1}), "");
+  EXPECT_THAT(FaultOf(device, config, &DependsOnAnother, {.variant = 2}),
+              HasSubstr("block (1,0,0) " + fault));
+  EXPECT_EQ(FaultOf(device, {.grid = {2}, .block = {32}}, &DependsOnAnother, {.variant = 0}), "");
+}
+
+// --- The order of threads
+
+#if !defined(QUIRE_EMULATOR_TSAN)
+// How far warp 0 sees itself ahead of warp 1 or behind, at most, in steps that both make.
+__global__ void CountsSteps(const __grid_constant__ Params p) {
+  int* const steps = DynamicShared<int>();
+  steps[threadIdx.x / 32] = 0;
+  __syncthreads();
+  int most = 0;
+  for (int i = 0; i < 500; ++i) {
+    if (threadIdx.x % 32 == 0) steps[threadIdx.x / 32] = i;
+    __syncwarp();
+    most = std::max(most, std::abs(steps[1] - i));
+  }
+  if (threadIdx.x == 0) p.out[0] = static_cast<float>(most);
+}
+
+TEST(EmulatedDeviceTest, InRandomOrderAWarpMayBeFarAhead) {
+  for (const emulator::ThreadOrder order :
+       {emulator::ThreadOrder::kForward, emulator::ThreadOrder::kReverse,
+        emulator::ThreadOrder::kRandom}) {
+    const bool random = order == emulator::ThreadOrder::kRandom;
+    EmulatedDevice device({.execution = {.order = order, .seed = 1}});
+    DeviceArray<float> out(device, 1);
+    EXPECT_EQ(
+        FaultOf(device, {.block = {64}, .shared_bytes = 8}, &CountsSteps, {.out = out.data()}), "");
+    EXPECT_EQ(out.ToHost()[0] > 30.0f, random);
+    EXPECT_EQ(out.ToHost()[0] > 2.0f, random);
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace quire::testing
