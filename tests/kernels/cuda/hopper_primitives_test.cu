@@ -1,4 +1,4 @@
-// mbarriers, TMA and wgmma against plain C++; see primitives_test.cu.
+// mbarriers, TMA, setmaxnreg and wgmma against plain C++; see primitives_test.cu.
 
 #include <array>
 #include <cstdint>
@@ -25,11 +25,83 @@ class HopperPrimitivesTest : public ::testing::Test {
   std::unique_ptr<Device> device_ = MakeDevice();
 };
 
+// --- mbarriers
+
+struct HandOverParams {
+  const uint32_t* in;  // [phases][64]
+  uint32_t* out;
+};
+
+inline constexpr int kPhases = 5;
+
+// Two warps hand each other a value in each of several phases. One arrival a warp says that a value
+// is there, one a thread that it has been read.
+__global__ void HandOverKernel(const __grid_constant__ HandOverParams p) {
+  uint32_t* const values = DynamicShared<uint32_t>();
+  uint64_t* const full = reinterpret_cast<uint64_t*>(values + 64);
+  uint64_t* const empty = full + 1;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    MbarrierInit(full, 2);
+    MbarrierInit(empty, 64);
+    FenceMbarrierInit();
+  }
+  __syncthreads();
+  for (int phase = 0; phase < kPhases; ++phase) {
+    if (phase > 0) MbarrierWait(empty, (phase - 1) & 1);
+    values[thread] = p.in[phase * 64 + thread];
+    __syncwarp();
+    if (thread % 32 == 0) MbarrierArrive(full);
+    MbarrierWait(full, phase & 1);
+    p.out[phase * 64 + thread] = values[63 - thread];
+    MbarrierArrive(empty);
+  }
+}
+
+TEST_F(HopperPrimitivesTest, MbarriersCountArrivalsPhaseAfterPhase) {
+  std::vector<uint32_t> in(kPhases * 64);
+  for (uint32_t i = 0; i < in.size(); ++i) in[i] = i * 0x01010101u + 7;
+  for (const ThreadOrder order : kAllThreadOrders) {
+    const auto device = MakeDevice(order);
+    DeviceArray<uint32_t> device_in(*device, in), out(*device, kPhases * 64);
+    ASSERT_TRUE(Launch(*device, {.block = {64}, .shared_bytes = 64 * 4 + 16}, &HandOverKernel,
+                       {device_in.data(), out.data()})
+                    .ok());
+    const auto got = out.ToHost();
+    for (uint32_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], in[i / 64 * 64 + 63 - i % 64]) << i;
+  }
+}
+
+// --- Registers
+
+// What a thread holds in registers stays when its warpgroup gives some away or gets more.
+__global__ void __launch_bounds__(384, 1)
+    RegistersKernel(const __grid_constant__ HandOverParams p) {
+  const int thread = static_cast<int>(threadIdx.x);
+  uint32_t values[8];
+  for (int i = 0; i < 8; ++i) values[i] = p.in[i * 384 + thread];
+  if (thread / 128 == 2) {
+    ShrinkRegisters<24>();
+  } else {
+    GrowRegisters<240>();
+  }
+  for (int i = 0; i < 8; ++i) p.out[i * 384 + thread] = values[i];
+}
+
+TEST_F(HopperPrimitivesTest, RegistersMoveBetweenWarpgroups) {
+  std::vector<uint32_t> in(8 * 384);
+  for (uint32_t i = 0; i < in.size(); ++i) in[i] = i * 0x01010101u + 7;
+  DeviceArray<uint32_t> device_in(*device_, in), out(*device_, 8 * 384);
+  ASSERT_TRUE(
+      Launch(*device_, {.block = {384}}, &RegistersKernel, {device_in.data(), out.data()}).ok());
+  EXPECT_EQ(out.ToHost(), in);
+}
+
 // --- TMA
 
 struct TmaParams {
   TensorMap map;
-  uint16_t* out;
+  uint8_t* out;
   std::array<int, 5> coordinates;
   int bytes;
 };
@@ -49,9 +121,7 @@ __global__ void TmaKernel(const __grid_constant__ TmaParams p) {
   }
   __syncthreads();
   MbarrierWait(barrier, 0);
-  for (int i = static_cast<int>(threadIdx.x); i < p.bytes / 2; i += 64) {
-    p.out[i] = reinterpret_cast<const uint16_t*>(shared)[i];
-  }
+  for (int i = static_cast<int>(threadIdx.x); i < p.bytes; i += 64) p.out[i] = shared[i];
 }
 
 // Element (c[0], c[1], ...) of a tensor that holds its own index, 0 outside.
@@ -63,25 +133,25 @@ struct Numbered {
     for (const int64_t dim : dims) n *= dim;
     return n;
   }
-  uint16_t At(const std::vector<int64_t>& c) const {
+  int64_t At(const std::vector<int64_t>& c) const {
     int64_t index = 0;
     for (size_t i = dims.size(); i-- > 0;) {
       if (c[i] < 0 || c[i] >= dims[i]) return 0;
       index = index * dims[i] + c[i];
     }
-    return static_cast<uint16_t>(index + 1);
+    return index + 1;
   }
 };
 
-template <int kRank>
+template <int kRank, typename T = uint16_t>
 void CheckTma(Device& device, const Numbered& tensor, const std::vector<int32_t>& box,
               const std::vector<int64_t>& at) {
-  std::vector<uint16_t> elements(static_cast<size_t>(tensor.size()));
-  for (size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<uint16_t>(i + 1);
-  DeviceArray<uint16_t> data(device, elements);
-  TensorMapSpec spec = {.data = data.data(), .element_bytes = 2, .rank = kRank};
+  std::vector<T> elements(static_cast<size_t>(tensor.size()));
+  for (size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<T>(i + 1);
+  DeviceArray<T> data(device, elements);
+  TensorMapSpec spec = {.data = data.data(), .element_bytes = sizeof(T), .rank = kRank};
   TmaParams params = {};
-  int64_t stride = 2, box_size = 1;
+  int64_t stride = sizeof(T), box_size = 1;
   for (size_t i = 0; i < kRank; ++i) {
     spec.dims[i] = tensor.dims[i];
     spec.strides[i] = stride;
@@ -92,10 +162,10 @@ void CheckTma(Device& device, const Numbered& tensor, const std::vector<int32_t>
   }
   const auto map = device.MakeTensorMap(spec);
   ASSERT_TRUE(map.ok()) << map.status().ToString();
-  DeviceArray<uint16_t> out(device, box_size);
+  DeviceArray<T> out(device, box_size);
   params.map = *map;
-  params.out = out.data();
-  params.bytes = static_cast<int>(box_size * 2);
+  params.out = reinterpret_cast<uint8_t*>(out.data());
+  params.bytes = static_cast<int>(box_size * static_cast<int64_t>(sizeof(T)));
   ASSERT_TRUE(
       Launch(device, {.block = {64}, .shared_bytes = 4096 + 8}, &TmaKernel<kRank>, params).ok());
   const auto got = out.ToHost();
@@ -107,9 +177,10 @@ void CheckTma(Device& device, const Numbered& tensor, const std::vector<int32_t>
       rest /= box[d];
     }
     // Where 128-byte swizzle puts element i: 16-byte chunk xor row of 128 bytes.
-    const int64_t byte = i * 2;
+    const int64_t byte = i * static_cast<int64_t>(sizeof(T));
     const int64_t swizzled = byte ^ ((byte >> 7 & 7) << 4);
-    EXPECT_EQ(got[static_cast<size_t>(swizzled / 2)], tensor.At(c)) << "element " << i;
+    EXPECT_EQ(got[static_cast<size_t>(swizzled) / sizeof(T)], static_cast<T>(tensor.At(c)))
+        << "element " << i;
   }
 }
 
@@ -118,6 +189,13 @@ TEST_F(HopperPrimitivesTest, TmaBringsBoxesOfEveryRank) {
   CheckTma<3>(*device_, {{64, 6, 5}}, {64, 2, 3}, {0, 4, 1});
   CheckTma<4>(*device_, {{64, 4, 3, 2}}, {64, 4, 1, 2}, {0, 0, 2, 0});
   CheckTma<5>(*device_, {{128, 16, 2, 2, 3}}, {64, 16, 1, 1, 1}, {64, 0, 1, 1, 2});
+}
+
+TEST_F(HopperPrimitivesTest, TmaBringsElementsOfOneAndFourBytes) {
+  CheckTma<2, uint8_t>(*device_, {{256, 10}}, {128, 8}, {128, 1});
+  CheckTma<3, uint8_t>(*device_, {{128, 6, 5}}, {64, 4, 2}, {64, 4, 1});
+  CheckTma<2, uint32_t>(*device_, {{64, 10}}, {32, 8}, {32, 3});
+  CheckTma<4, uint32_t>(*device_, {{32, 4, 3, 2}}, {32, 4, 1, 2}, {0, 0, 2, 0});
 }
 
 TEST_F(HopperPrimitivesTest, TmaFillsWithZerosOutsideTheTensor) {
@@ -174,6 +252,39 @@ __global__ void WgmmaSharedKernel(const __grid_constant__ WgmmaParams<T> p) {
   for (int i = 0; i < 64; ++i) p.out[OutIndex(i)] = d[i];
 }
 
+// The first half of the depth onto d, the second onto nothing, one group each, of which the first
+// is waited for first. p.out has both, one after the other.
+template <typename T>
+__global__ void WgmmaGroupsKernel(const __grid_constant__ WgmmaParams<T> p) {
+  T* const a = DynamicShared<T>();
+  T* const b = a + 64 * kDepth;
+  for (int i = static_cast<int>(threadIdx.x); i < 128 * kDepth; i += 128) {
+    if (i < 64 * kDepth) a[SwizzledIndex(i / kDepth, i % kDepth, 64)] = p.a[i];
+    b[SwizzledIndex(i / kDepth, i % kDepth, 128)] = p.b[i];
+  }
+  FenceAsyncProxy();
+  __syncthreads();
+  float d[64], e[64];
+  for (int i = 0; i < 64; ++i) d[i] = static_cast<float>(OutIndex(i));
+  WgmmaFence();
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    WgmmaShared<T>(d, WgmmaDescriptor(a + k * 16, 16, 1024), WgmmaDescriptor(b + k * 16, 16, 1024),
+                   true);
+  }
+  WgmmaCommit();
+#pragma unroll
+  for (int k = 2; k < 4; ++k) {
+    WgmmaShared<T>(e, WgmmaDescriptor(a + k * 16, 16, 1024), WgmmaDescriptor(b + k * 16, 16, 1024),
+                   k > 2);
+  }
+  WgmmaCommit();
+  WgmmaWait<1>();
+  for (int i = 0; i < 64; ++i) p.out[OutIndex(i)] = d[i];
+  WgmmaWait<0>();
+  for (int i = 0; i < 64; ++i) p.out[64 * 128 + OutIndex(i)] = e[i];
+}
+
 template <typename T>
 __global__ void WgmmaRegistersKernel(const __grid_constant__ WgmmaParams<T> p) {
   T* const b = DynamicShared<T>();
@@ -215,8 +326,8 @@ void CheckWgmma(Device& device, void (*kernel)(WgmmaParams<T>), bool columns_inn
     for (size_t col = 0; col < 128; ++col) {
       float want = static_cast<float>(row * 128 + col);
       for (size_t k = 0; k < kDepth; ++k) {
-        want += ToFloat(a[row * kDepth + k]) *
-                ToFloat(columns_innermost ? b[k * 128 + col] : b[col * kDepth + k]);
+        want += ValueOf(a[row * kDepth + k]) *
+                ValueOf(columns_innermost ? b[k * 128 + col] : b[col * kDepth + k]);
       }
       EXPECT_EQ(got[row * 128 + col], want) << row << " " << col;
     }
@@ -226,6 +337,24 @@ void CheckWgmma(Device& device, void (*kernel)(WgmmaParams<T>), bool columns_inn
 TEST_F(HopperPrimitivesTest, WarpgroupsMultiplyFromSharedMemory) {
   CheckWgmma<Bf16>(*device_, &WgmmaSharedKernel<Bf16>, false);
   CheckWgmma<F16>(*device_, &WgmmaSharedKernel<F16>, false);
+}
+
+TEST_F(HopperPrimitivesTest, WarpgroupsWaitForGroupsInTurnAndStartFromNothing) {
+  const auto a = SmallIntegers<Bf16>(64 * kDepth, 5), b = SmallIntegers<Bf16>(128 * kDepth, 6);
+  DeviceArray<Bf16> device_a(*device_, a), device_b(*device_, b);
+  DeviceArray<float> out(*device_, 2 * 64 * 128);
+  ASSERT_TRUE(Launch(*device_, {.block = {128}, .shared_bytes = 192 * kDepth * 2},
+                     &WgmmaGroupsKernel<Bf16>, {device_a.data(), device_b.data(), out.data()})
+                  .ok());
+  const auto got = out.ToHost();
+  for (size_t i = 0; i < got.size(); ++i) {
+    const size_t half = i / (64 * 128), row = i / 128 % 64, col = i % 128;
+    float want = half == 0 ? static_cast<float>(row * 128 + col) : 0.0f;
+    for (size_t k = half * kDepth / 2; k < (half + 1) * kDepth / 2; ++k) {
+      want += ValueOf(a[row * kDepth + k]) * ValueOf(b[col * kDepth + k]);
+    }
+    EXPECT_EQ(got[i], want) << half << " " << row << " " << col;
+  }
 }
 
 TEST_F(HopperPrimitivesTest, WarpgroupsMultiplyFromRegisters) {

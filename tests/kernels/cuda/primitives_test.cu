@@ -297,7 +297,7 @@ void CheckMma(const std::vector<T>& in, const std::vector<float>& got) {
     for (size_t col = 0; col < 8; ++col) {
       float want = static_cast<float>(row * 8 + col);
       for (size_t k = 0; k < 16; ++k) {
-        want += ToFloat(in[row * 16 + k]) * ToFloat(in[256 + col * 16 + k]);
+        want += ValueOf(in[row * 16 + k]) * ValueOf(in[256 + col * 16 + k]);
       }
       EXPECT_EQ(got[row * 8 + col], want) << row << " " << col;
     }
