@@ -278,6 +278,25 @@ TEST(CudaAttentionPlanTest, TooManyPartialRowsAreRefusedByNumber) {
   EXPECT_EQ(status.message(), "plan: want at most 35 partial rows, got 36 by sequence 2 of 3");
 }
 
+TEST(CudaAttentionPlanTest, RangesAreAtLeastTheShortestAndNoLongerThanASequence) {
+  const auto plan_of = [](const std::vector<int32_t>& context) {
+    const std::vector<int32_t> query(context.size(), 1);
+    CudaAttentionPlan plan;
+    EXPECT_TRUE(plan.Build({.context_lens = context,
+                            .query_lens = query,
+                            .num_heads = 1,
+                            .num_kv_heads = 1,
+                            .head_dim = 64},
+                           {.grid_size = 264})
+                    .ok());
+    return plan;
+  };
+  const CudaAttentionPlan cut = plan_of({5 * 64, 10});
+  ASSERT_EQ(cut.merges().size(), 1u);
+  EXPECT_EQ(cut.merges()[0].num_items, 2);  // kMinRangeTiles, and the tile that is left
+  EXPECT_EQ(plan_of({10, 10, 10}).parts()[0].block_starts.size(), 4u);  // a block each
+}
+
 TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
   const std::vector<int32_t> lens = {4}, longer = {5}, two = {1, 1};
   AttentionPlanArgs args{

@@ -53,7 +53,9 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
   const auto num_seqs = std::ssize(c.sequences);
   block_stride_ = int64_t{3} * c.num_kv_heads * c.block_size * c.head_dim;
   block_table_.assign(static_cast<size_t>(num_seqs * max_blocks_), kNoBlock);
-  const int64_t cache_size = num_seqs * max_blocks_ * block_stride_;
+  // Behind the last block there is no memory, so that AddressSanitizer sees who reads there.
+  const int64_t gap = int64_t{c.num_kv_heads} * c.block_size * c.head_dim;
+  const int64_t cache_size = num_seqs * max_blocks_ * block_stride_ - gap;
   cache_ = c.poisoned ? std::vector<float>(static_cast<size_t>(cache_size), std::nanf(""))
                       : Normal(0, cache_size);
   for (int64_t seq = 0; seq < num_seqs; ++seq) {

@@ -128,7 +128,9 @@ INSTANTIATE_TEST_SUITE_P(
         AttentionCase{.sequences = {{40, 0}, {70, 70}, {20, 0}, {33, 1}, {50, 0}},
                       .num_heads = 4,
                       .num_kv_heads = 2,
-                      .window = 30}));
+                      .window = 30},
+        // One key of a tile, its oldest, is before the second row's window, and no other is.
+        AttentionCase{.sequences = {{129, 2}}, .window = 64}));
 
 template <typename T>
 T Pick(std::mt19937_64& engine, std::initializer_list<T> values) {
