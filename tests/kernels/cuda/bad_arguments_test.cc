@@ -426,7 +426,7 @@ TEST_F(BadArgumentsTest, OfPagedAttention) {
          {"alibi_slopes: want f32 [4]", [&](Args& a) { a.alibi_slopes = View(kBF16, {4}); }},
          {"sinks: want f32 [4]", [&](Args& a) { a.sinks = View(kF32, {5}); }},
          {"sinks: want f32 [4]", [&](Args& a) { a.sinks = View(kF16, {4}); }},
-         {"soft_cap: want >= 0, got -1", [](Args& a) { a.soft_cap = -1.0f; }},
+         {"soft_cap: want finite and >= 0, got -1", [](Args& a) { a.soft_cap = -1.0f; }},
          {"window: want >= 0, got -1", [](Args& a) { a.window = -1; }},
          {"plan: want", [](Args& a) { a.plan = nullptr; }},
          {"plan: want", [&](Args& a) { a.plan = &empty; }}});
