@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Builds Quire and serves a small chat model on 127.0.0.1:8100.
+# Builds Quire and serves the small model that comes with it, models/quire-stories, on 127.0.0.1:8100.
 #
-#   ./scripts/serve.sh [quire-server flags]      --model PATH serves another model
+#   ./scripts/serve.sh [quire-server flags]                                      --model PATH serves another model
+#   ./scripts/serve.sh --model "$(scripts/get_model.sh smollm2-135m-instruct)"   a small chat model, fetched once
 #
-# Installs missing Debian packages (as root or with sudo) and fetches the model once.
+# Installs missing Debian packages (as root or with sudo).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh
@@ -20,10 +21,8 @@ for argument in "$@"; do
     --model | --model=* | --config | --config=* | --help | -h | --version) exec build/release/bin/quire-server "$@" ;;
   esac
 done
-model=$(scripts/get_model.sh smollm2-135m-instruct)
 cat >&2 <<TEXT
 when it is ready, in another terminal:
-  build/release/bin/quire chat
-  build/release/bin/quire generate --prompt "The capital of France is"
+  build/release/bin/quire generate --prompt "Once upon a time" --temperature 0.7
 TEXT
-exec build/release/bin/quire-server --model "$model" --served_model_name smollm2-135m-instruct "$@"
+exec build/release/bin/quire-server --model models/quire-stories "$@"

@@ -27,7 +27,7 @@ struct GoldenModel : GoldenLogits {
 std::vector<GoldenModel> ReadGoldenLlamas(bool gguf_naming = false);
 // MPT, BLOOM, Falcon, GPT-NeoX, Qwen 2 and 3, Llamas of stretched positions.
 std::vector<GoldenModel> ReadGoldenFamilies();
-// All of them.
+// All of them; under a sanitizer some of each family.
 std::vector<GoldenModel> ReadGoldenModels();
 
 // One of them on a backend of its own.
