@@ -40,13 +40,14 @@ class CountingDevice final : public kernels::cuda::Device {
     ++num_enqueued_;
     return device_->Fill(destination, value, bytes);
   }
-  absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
+  // These do not run: a test's tensors may share memory.
+  absl::Status LaunchKernel(const kernels::cuda::KernelLaunch&) override {
     ++num_enqueued_;
-    return device_->LaunchKernel(launch);
+    return absl::OkStatus();
   }
-  absl::Status Gemm(const kernels::cuda::GemmArgs& args) override {
+  absl::Status Gemm(const kernels::cuda::GemmArgs&) override {
     ++num_enqueued_;
-    return device_->Gemm(args);
+    return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<kernels::cuda::Recording>> Record(
       std::function<absl::Status()> enqueue) override {
