@@ -39,7 +39,8 @@ def main():
         bound = reference.bound(description, weights, ids)
         cases.append({"prompt": prompt, "num_prompt_tokens": num_prompt, "ids": ids, "margins": margins, "bound": bound})
         print(f"bound {bound:.1e} smallest margin {min(margins):.1e}: {tokenizer.decode(ids)!r}")
-    (here / "testdata/bundled_goldens.json").write_text(json.dumps(cases, indent=0) + "\n")
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    (here / "testdata/bundled_goldens.json").write_text(f"[\n{lines}\n]\n")
 
 
 if __name__ == "__main__":

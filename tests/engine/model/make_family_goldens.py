@@ -27,7 +27,8 @@ def main():
     for family in (mpt, bloom, falcon, gpt_neox, llama_like):
         cases += [make_case(family, name, config) for name, config in family.CASES.items()]
     path = pathlib.Path(__file__).parent / "testdata" / "family_goldens.json"
-    path.write_text(json.dumps({"transformers": transformers.__version__, "cases": cases}, indent=0) + "\n")
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    path.write_text(f'{{"transformers": "{transformers.__version__}", "cases": [\n{lines}\n]}}\n')
 
 
 def make_case(family, name, config):
