@@ -324,19 +324,20 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, int64_t
 
   ASSIGN_OR_RETURN(const TensorView normed, Normed(Hidden(num_tokens), layer.attention_norm));
   RETURN_IF_ERROR(backend_.Linear({.out = qkv, .input = normed, .weight = layer.qkv.get()}));
-  RETURN_IF_ERROR(backend_.QkvPost({.query = query,
-                                    .kv_cache = kv_cache,
-                                    .qkv = qkv,
-                                    .positions = device_.positions(),
-                                    .slot_mapping = device_.slot_mapping(),
-                                    .rope_table = rope_table_.view,
-                                    .rope_layout = config_.rope.layout,
-                                    .bias = layer.qkv_bias.view,
-                                    .clip = static_cast<float>(config_.clip_qkv),
-                                    .qk_norm = {.query_weight = layer.q_norm.view,
-                                                .key_weight = layer.k_norm.view,
-                                                .kind = config_.norm,
-                                                .eps = static_cast<float>(config_.norm_eps)}}));
+  RETURN_IF_ERROR(backend_.QkvPost(
+      {.query = query,
+       .kv_cache = kv_cache,
+       .qkv = qkv,
+       .positions = device_.positions(),
+       .slot_mapping = device_.slot_mapping(),
+       .rope_table = rope_table_.view,
+       .rope_layout = config_.alibi_bias_max ? kernels::RopeLayout::kNone : config_.rope.layout,
+       .bias = layer.qkv_bias.view,
+       .clip = static_cast<float>(config_.clip_qkv),
+       .qk_norm = {.query_weight = layer.q_norm.view,
+                   .key_weight = layer.k_norm.view,
+                   .kind = config_.norm,
+                   .eps = static_cast<float>(config_.norm_eps)}}));
   RETURN_IF_ERROR(backend_.PagedAttention({.out = attention,
                                            .query = query,
                                            .kv_cache = kv_cache,

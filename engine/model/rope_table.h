@@ -9,9 +9,9 @@
 
 namespace quire::engine {
 
-// [num_positions, rope_dim / 2, 2]: cos, sin of position * frequency(i), computed in float64,
-// times the attention factor,
-// rounded once. RoFormer, arXiv:2104.09864; RopeScaling names the papers of the scalings.
+// [num_positions, rope_dim / 2, 2]: cos, sin of position * frequency(i), times the attention
+// factor, computed in float64, rounded once. RoFormer, arXiv:2104.09864; RopeScaling names the
+// papers of the scalings.
 std::vector<float> MakeRopeTable(const RopeConfig& rope, int64_t num_positions);
 
 // The frequency of each pair of dimensions, in radians per token, for contexts of num_positions;

@@ -25,7 +25,7 @@ struct TensorNames {
   QkvLayout qkv_layout = QkvLayout::kStacked;
   const char *q_norm = nullptr, *k_norm = nullptr;
   const char* o = nullptr;
-  const char* mlp_norm = nullptr;                              // where attention's is not for both
+  const char* mlp_norm = nullptr;  // where attention's is not for both
   // A gated network without a name for the gate has it in `up`, above the rest.
   const char *gate = nullptr, *up = nullptr, *down = nullptr;
 };

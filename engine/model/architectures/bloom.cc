@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/shared_fields.h"
 
 namespace quire::engine {
 namespace {
@@ -24,19 +25,14 @@ absl::Status ReadBloom(const HfFields& fields, std::string_view, ModelConfig& co
   RETURN_IF_ERROR(ReadEither(fields, "n_head", "num_attention_heads", config.num_attention_heads));
   // Nothing in the model ends at it; the length that the published ones were trained at.
   RETURN_IF_ERROR(fields.Int("seq_length", 2048, config.max_position_embeddings));
-  const int64_t heads = config.num_attention_heads;
-  if (heads <= 0 || config.hidden_size % heads != 0) {
-    return fields.Wrong("n_head", "a divisor of hidden_size");
-  }
-  config.num_key_value_heads = heads;
-  config.head_dim = config.hidden_size / heads;
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "hidden_size", config));
+  config.num_key_value_heads = config.num_attention_heads;
   config.intermediate_size = 4 * config.hidden_size;
   config.norm = kernels::NormKind::kLayerNorm;
   RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
   config.norm_bias = config.attention_bias = config.mlp_bias = true;
   config.activation = kernels::Activation::kGeluTanh;
   config.alibi_bias_max = 8.0;
-  config.rope = {.layout = kernels::RopeLayout::kNone};
   RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, config.tie_word_embeddings));
   return fields.WantFalse({"apply_residual_connection_post_layernorm"});
 }

@@ -7,6 +7,7 @@
 
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/shared_fields.h"
 
 namespace quire::engine {
 namespace {
@@ -15,10 +16,7 @@ constexpr std::array<std::string_view, 1> kFalconClasses = {"FalconForCausalLM"}
 
 absl::Status ReadHeads(const HfFields& fields, bool grouped, ModelConfig& config) {
   const int64_t heads = config.num_attention_heads;
-  if (heads <= 0 || config.hidden_size % heads != 0) {
-    return fields.Wrong("num_attention_heads", "a divisor of hidden_size");
-  }
-  config.head_dim = config.hidden_size / heads;
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "num_attention_heads", "hidden_size", config));
   bool one = true;
   RETURN_IF_ERROR(fields.Bool("multi_query", true, one));
   config.num_key_value_heads = one ? 1 : heads;
@@ -32,18 +30,10 @@ absl::Status ReadFalconPositions(const HfFields& fields, ModelConfig& config) {
   if (alibi) {
     config.alibi_bias_max = 8.0;
     config.alibi_is_scaled = true;
-    config.rope = {.layout = kernels::RopeLayout::kNone};
     return absl::OkStatus();
   }
   config.rope = {.layout = kernels::RopeLayout::kHalfSplit, .rope_dim = config.head_dim};
-  RETURN_IF_ERROR(fields.Float("rope_theta", 10000.0, config.rope.theta));
-  RETURN_IF_ERROR(fields.WantNull({"rope_scaling"}));
-  ASSIGN_OR_RETURN(const std::optional<HfFields> rope, fields.Object("rope_parameters"));
-  if (!rope) return absl::OkStatus();
-  std::string type;
-  RETURN_IF_ERROR(rope->String("rope_type", "default", type));
-  if (type != "default") return rope->Wrong("rope_type", "default");
-  return rope->Float("rope_theta", config.rope.theta, config.rope.theta);
+  return ReadUnscaledTheta(fields, "rope_theta", config);
 }
 
 absl::Status ReadFalcon(const HfFields& fields, std::string_view, ModelConfig& config) {

@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/shared_fields.h"
 
 namespace quire::engine {
 namespace {
@@ -29,16 +30,9 @@ absl::Status ReadRotary(const HfFields& fields, ModelConfig& config) {
   double share = 0.25;
   config.rope.layout = kernels::RopeLayout::kHalfSplit;
   RETURN_IF_ERROR(fields.Float("rotary_pct", share, share));
-  RETURN_IF_ERROR(fields.Float("rotary_emb_base", 10000.0, config.rope.theta));
-  RETURN_IF_ERROR(fields.WantNull({"rope_scaling"}));
+  RETURN_IF_ERROR(ReadUnscaledTheta(fields, "rotary_emb_base", config));
   ASSIGN_OR_RETURN(const std::optional<HfFields> rope, fields.Object("rope_parameters"));
-  if (rope) {
-    std::string type;
-    RETURN_IF_ERROR(rope->String("rope_type", "default", type));
-    if (type != "default") return rope->Wrong("rope_type", "default");
-    RETURN_IF_ERROR(rope->Float("partial_rotary_factor", share, share));
-    RETURN_IF_ERROR(rope->Float("rope_theta", config.rope.theta, config.rope.theta));
-  }
+  if (rope) RETURN_IF_ERROR(rope->Float("partial_rotary_factor", share, share));
   if (!(share > 0.0 && share <= 1.0)) return fields.Wrong("rotary_pct", "more than 0, at most 1");
   config.rope.rope_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * share);
   return absl::OkStatus();
@@ -51,12 +45,8 @@ absl::Status ReadGptNeoX(const HfFields& fields, std::string_view, ModelConfig& 
   RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, config.num_hidden_layers));
   RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, config.num_attention_heads));
   RETURN_IF_ERROR(fields.Int("max_position_embeddings", 2048, config.max_position_embeddings));
-  const int64_t heads = config.num_attention_heads;
-  if (heads <= 0 || config.hidden_size % heads != 0) {
-    return fields.Wrong("num_attention_heads", "a divisor of hidden_size");
-  }
-  config.num_key_value_heads = heads;
-  config.head_dim = config.hidden_size / heads;
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "num_attention_heads", "hidden_size", config));
+  config.num_key_value_heads = config.num_attention_heads;
   config.norm = kernels::NormKind::kLayerNorm;
   RETURN_IF_ERROR(fields.Float("layer_norm_eps", 1e-5, config.norm_eps));
   config.norm_bias = config.mlp_bias = true;

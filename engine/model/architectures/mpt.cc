@@ -6,6 +6,7 @@
 
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/shared_fields.h"
 
 namespace quire::engine {
 namespace {
@@ -76,11 +77,7 @@ absl::Status ReadMpt(const HfFields& fields, std::string_view, ModelConfig& conf
   RETURN_IF_ERROR(fields.Int("n_layers", std::nullopt, config.num_hidden_layers));
   RETURN_IF_ERROR(fields.Int("n_heads", std::nullopt, config.num_attention_heads));
   RETURN_IF_ERROR(fields.Int("max_seq_len", 2048, config.max_position_embeddings));
-  const int64_t heads = config.num_attention_heads;
-  if (heads <= 0 || config.hidden_size % heads != 0) {
-    return fields.Wrong("n_heads", "a divisor of d_model");
-  }
-  config.head_dim = config.hidden_size / heads;
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_heads", "d_model", config));
   int64_t ratio = 0;
   RETURN_IF_ERROR(fields.Int("expansion_ratio", 4, ratio));
   if (ratio < 1 || ratio > 1024) return fields.Wrong("expansion_ratio", "1 to 1024");
@@ -97,7 +94,6 @@ absl::Status ReadMpt(const HfFields& fields, std::string_view, ModelConfig& conf
   RETURN_IF_ERROR(fields.Bool("no_bias", true, no_bias));
   config.norm_bias = config.attention_bias = config.mlp_bias = !no_bias;
   config.activation = kernels::Activation::kGelu;
-  config.rope = {.layout = kernels::RopeLayout::kNone};
   RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, config.tie_word_embeddings));
   RETURN_IF_ERROR(fields.WantNull({"logit_scale"}));
   ASSIGN_OR_RETURN(const std::optional<HfFields> ffn, fields.Object("ffn_config"));
