@@ -229,16 +229,22 @@ __device__ inline int OutIndex(int i) {
   return row * 128 + i / 4 * 8 + t % 4 * 2 + i % 2;
 }
 
+// Both operands into shared memory, swizzled, where wgmma may read them.
 template <typename T>
-__global__ void WgmmaSharedKernel(const __grid_constant__ WgmmaParams<T> p) {
-  T* const a = DynamicShared<T>();
-  T* const b = a + 64 * kDepth;
+__device__ void StoreOperands(const WgmmaParams<T>& p, T* a, T* b) {
   for (int i = static_cast<int>(threadIdx.x); i < 128 * kDepth; i += 128) {
     if (i < 64 * kDepth) a[SwizzledIndex(i / kDepth, i % kDepth, 64)] = p.a[i];
     b[SwizzledIndex(i / kDepth, i % kDepth, 128)] = p.b[i];
   }
   FenceAsyncProxy();
   __syncthreads();
+}
+
+template <typename T>
+__global__ void WgmmaSharedKernel(const __grid_constant__ WgmmaParams<T> p) {
+  T* const a = DynamicShared<T>();
+  T* const b = a + 64 * kDepth;
+  StoreOperands(p, a, b);
   float d[64];
   for (int i = 0; i < 64; ++i) d[i] = static_cast<float>(OutIndex(i));
   WgmmaFence();
@@ -258,12 +264,7 @@ template <typename T>
 __global__ void WgmmaGroupsKernel(const __grid_constant__ WgmmaParams<T> p) {
   T* const a = DynamicShared<T>();
   T* const b = a + 64 * kDepth;
-  for (int i = static_cast<int>(threadIdx.x); i < 128 * kDepth; i += 128) {
-    if (i < 64 * kDepth) a[SwizzledIndex(i / kDepth, i % kDepth, 64)] = p.a[i];
-    b[SwizzledIndex(i / kDepth, i % kDepth, 128)] = p.b[i];
-  }
-  FenceAsyncProxy();
-  __syncthreads();
+  StoreOperands(p, a, b);
   float d[64], e[64];
   for (int i = 0; i < 64; ++i) d[i] = static_cast<float>(OutIndex(i));
   WgmmaFence();
