@@ -58,8 +58,8 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) = 0;
 
-  // Divides this step's attention into work, on the host. The plan stays valid until the second
-  // Plan call after it (a step in flight keeps its own).
+  // Divides this step's attention into work, on the host, for the layers of one window. The plan
+  // stays valid until the second Plan call of its window after it (a step in flight keeps its own).
   virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
 
   virtual absl::Status Embed(const EmbedArgs& args) = 0;

@@ -147,8 +147,10 @@ void AddModel(const ModelReport& report, Lines& lines) {
   lines.Add("attention", absl::StrFormat("%d heads of %d, %d KV heads", config.num_attention_heads,
                                          config.head_dim, config.num_key_value_heads));
   lines.Add("positions", PositionsText(config));
-  if (config.sliding_window != 0) {
-    lines.Add("window", absl::StrFormat("%d tokens", config.sliding_window));
+  for (const int64_t window : engine::DifferentWindows(config)) {
+    if (window == 0) continue;
+    lines.Add("window", absl::StrFormat("%d tokens, on %d layers", window,
+                                        std::ranges::count(config.layer_windows, window)));
   }
   lines.Add("vocabulary", absl::StrFormat("%d, %s", config.vocab_size,
                                           config.tie_word_embeddings ? "head tied to the embedding"

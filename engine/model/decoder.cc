@@ -31,6 +31,7 @@ struct Layer {
   Weight qkv, o, up, down;                         // a gated MLP's gate lies before `up`
   Parameter qkv_bias, o_bias, up_bias, down_bias;  // empty views without biases
   Parameter q_norm, k_norm;                        // likewise
+  int64_t window = 0;                              // tokens seen back; 0: all
 };
 
 // Rows of activations for the largest step, one buffer each.
@@ -190,6 +191,7 @@ absl::StatusOr<Layer> Decoder::LoadLayer(ParameterLoader& loader, const TensorNa
   const auto bias = [&](const char* part) { return absl::StrCat(prefix, part, ".bias"); };
 
   Layer layer;
+  layer.window = WindowOf(config_, index);
   ASSIGN_OR_RETURN(layer.attention_norm, LoadNorm(loader, prefix + names.attention_norm));
   if (!config_.shared_norm) {
     ASSIGN_OR_RETURN(layer.mlp_norm, LoadNorm(loader, prefix + names.mlp_norm));
@@ -259,7 +261,7 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
   const int64_t num_logits = limits.max_logit_rows * config_.vocab_size;
   ASSIGN_OR_RETURN(act_.logits, backend_.Allocate(num_logits * SizeOf(kernels::DType::kF32)));
   if (!backend_.info().host_memory) host_logits_.resize(static_cast<size_t>(num_logits));
-  ASSIGN_OR_RETURN(device_, DeviceInput::Create(backend_, limits));
+  ASSIGN_OR_RETURN(device_, DeviceInput::Create(backend_, config_, limits));
   return absl::OkStatus();
 }
 
@@ -346,8 +348,8 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, int64_t
                                            .query_starts = device_.query_starts(),
                                            .alibi_slopes = alibi_slopes_.view,
                                            .scale = static_cast<float>(attention_scale_),
-                                           .window = static_cast<int32_t>(config_.sliding_window),
-                                           .plan = device_.plan()}));
+                                           .window = static_cast<int32_t>(layer.window),
+                                           .plan = device_.plan(layer.window)}));
   return backend_.Linear({.out = Hidden(num_tokens),
                           .input = View(act_.attention, num_tokens, q_size()),
                           .weight = layer.o.get(),

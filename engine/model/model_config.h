@@ -60,7 +60,9 @@ struct ModelConfig {
   bool attention_bias = false;   // biases on q, k, v (and o where the file has one)
   double attention_scale = 0.0;  // of q . k; 0: 1 / sqrt(head_dim)
   double clip_qkv = 0.0;         // q, k and v are clamped to [-clip, clip]; 0: they are not
-  int64_t sliding_window = 0;    // tokens seen back from a query, itself included; 0: all
+  // Tokens that a layer sees back from a query, itself included; 0: all. [num_hidden_layers], or
+  // empty when no layer has a window.
+  std::vector<int64_t> layer_windows;
   QkNormScope qk_norm = QkNormScope::kNone;
   kernels::Activation activation = kernels::Activation::kSiluMul;
   bool mlp_bias = false;
@@ -73,5 +75,10 @@ struct ModelConfig {
   RopeConfig rope;
   std::string weight_type;  // the type most of the weights have: "Q4_1", "BF16"
 };
+
+// Of one layer.
+int64_t WindowOf(const ModelConfig& config, int64_t layer);
+// The different ones of all layers, ascending: 0, layers that see all, comes first.
+std::vector<int64_t> DifferentWindows(const ModelConfig& config);
 
 }  // namespace quire::engine

@@ -12,7 +12,6 @@ namespace quire::engine {
 namespace {
 
 // Far beyond any model there is, and small enough that no product of sizes overflows.
-constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxSize = int64_t{1} << 22;     // hidden, intermediate
 constexpr int64_t kMaxVocab = int64_t{1} << 24;    // token ids are int32
@@ -96,7 +95,6 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
   check.Range("num_attention_heads", config.num_attention_heads, 1, kMaxHeads);
   check.Range("num_key_value_heads", config.num_key_value_heads, 1, config.num_attention_heads);
   check.Range("head_dim", config.head_dim, kMinHeadDim, kMaxHeadDim);
-  check.Range("sliding_window", config.sliding_window, 0, kMaxContext);
   check.Range("max_position_embeddings", config.max_position_embeddings, 1, kMaxContext);
   check.Range("norm_eps", config.norm_eps, 0.0, 0.1);
   if (!check.status().ok()) return check.status();
@@ -108,6 +106,15 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
     check.Fail("num_key_value_heads",
                absl::StrFormat("want a divisor of num_attention_heads %d, got %d",
                                config.num_attention_heads, config.num_key_value_heads));
+  }
+  if (!config.layer_windows.empty() &&
+      std::ssize(config.layer_windows) != config.num_hidden_layers) {
+    check.Fail("sliding_window",
+               absl::StrFormat("want one for each of %d layers, got %d", config.num_hidden_layers,
+                               std::ssize(config.layer_windows)));
+  }
+  for (const int64_t window : config.layer_windows) {
+    check.Range("sliding_window", window, 0, kMaxContext);
   }
   CheckPositions(config, check);
   return check.status();

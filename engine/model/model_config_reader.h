@@ -24,6 +24,9 @@ absl::StatusOr<ModelConfig> ReadGgufModelConfig(const GgufMetadata& metadata,
 absl::StatusOr<ModelConfig> ReadHfModelConfig(const nlohmann::json& config, std::string_view file,
                                               const WeightMap& weights);
 
+// Far beyond any model there is: a reader may make a vector of one for each layer.
+inline constexpr int64_t kMaxLayers = 4096;
+
 // Ranges and consistency of what a reader filled in; `file` begins the error.
 absl::Status Validate(const ModelConfig& config, std::string_view file);
 

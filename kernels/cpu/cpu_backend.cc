@@ -1,7 +1,6 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/dequantize.h"
 #include "kernels/ops/check.h"
+#include "kernels/plans_by_window.h"
 
 namespace quire::kernels::cpu {
 namespace {
@@ -107,8 +107,7 @@ class CpuBackend final : public Backend {
   // Step thread only.
   ThreadPool pool_;
   class Linear linear_;
-  std::array<CpuAttentionPlan, 2> plans_;
-  int next_plan_ = 0;
+  PlansByWindow<CpuAttentionPlan> plans_;
   std::vector<std::vector<float>> attention_scratch_;  // one a thread
   std::vector<float> partials_;
 };
@@ -129,8 +128,7 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CpuBackend::PrepareWeight(
 }
 
 absl::StatusOr<const AttentionPlan*> CpuBackend::Plan(const AttentionPlanArgs& args) {
-  CpuAttentionPlan& plan = plans_[next_plan_];
-  next_plan_ ^= 1;
+  CpuAttentionPlan& plan = plans_.Next(args.window);
   RETURN_IF_ERROR(plan.Build(args, pool_.num_threads()));
   return &plan;
 }

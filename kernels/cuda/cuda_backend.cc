@@ -1,7 +1,6 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "kernels/dequantize.h"
 #include "kernels/float16.h"
 #include "kernels/ops/check.h"
+#include "kernels/plans_by_window.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -76,8 +76,7 @@ class CudaBackend final : public Backend {
   // Step thread only.
   PagedAttentionOp attention_;
   // Of steps that no tensor core kernel takes: nothing is divided, but a step is held to its plan.
-  std::array<CudaAttentionPlan, 2> plans_;
-  size_t next_plan_ = 0;
+  PlansByWindow<CudaAttentionPlan> plans_;
 };
 
 absl::StatusOr<DeviceBuffer> CudaBackend::Allocate(int64_t bytes) {
@@ -129,9 +128,8 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::PrepareWeight(
 
 absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& args) {
   if (PagedAttentionOp::Supports(activation_dtype_, args.head_dim)) return attention_.Plan(args);
-  CudaAttentionPlan& plan = plans_[next_plan_];
+  CudaAttentionPlan& plan = plans_.Next(args.window);
   RETURN_IF_ERROR(plan.Build(args, {}));
-  next_plan_ = 1 - next_plan_;
   return &plan;
 }
 

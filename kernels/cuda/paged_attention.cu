@@ -82,7 +82,7 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   const DeviceInfo& info = device_.info();
   const int64_t blocks_per_sm =
       std::clamp<int64_t>(info.shared_bytes_per_sm / (instance->shared_bytes + 1024), 1, 2);
-  UploadedPlan& uploaded = plans_[next_plan_];
+  UploadedPlan& uploaded = plans_.Next(args.window);
   AttentionPlanOptions options = options_;
   options.grid_size = static_cast<int32_t>(info.num_sms * blocks_per_sm);
   RETURN_IF_ERROR(uploaded.plan.Build(args, options));
@@ -90,7 +90,6 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   RETURN_IF_ERROR(Grow(&Device::Allocate, device_,
                        int64_t{uploaded.plan.num_partial_rows()} * (args.head_dim + 1) * 4,
                        partials_));
-  next_plan_ = 1 - next_plan_;
   return &uploaded.plan;
 }
 
@@ -149,7 +148,8 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
     return WantGot("kv_cache", "blocks a multiple of 16 bytes apart",
                    absl::StrCat(args.kv_cache.row_stride(), " elements"));
   }
-  if (uploaded == nullptr) return WantGot("plan", "one of the last two of Plan", "another");
+  if (uploaded == nullptr)
+    return WantGot("plan", "one of the last two of Plan for its window", "another");
   return uploaded->plan.CheckMatches(args);
 }
 
@@ -215,10 +215,8 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
 }
 
 absl::Status PagedAttentionOp::Run(const PagedAttentionArgs& args) {
-  const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const UploadedPlan& uploaded) {
-    return &uploaded.plan == args.plan;
-  });
-  const UploadedPlan* const uploaded = found == plans_.end() ? nullptr : &*found;
+  const UploadedPlan* const uploaded =
+      plans_.Find([&](const UploadedPlan& candidate) { return &candidate.plan == args.plan; });
   RETURN_IF_ERROR(Check(args, uploaded));
   return args.query.dtype() == DType::kBF16 ? LaunchAll<Bf16>(args, *uploaded)
                                             : LaunchAll<F16>(args, *uploaded);

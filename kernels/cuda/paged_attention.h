@@ -5,7 +5,6 @@
 // K and V of one (block, K|V, head) are plain [block_size, head_dim]. Weights are rounded to the
 // cache's dtype before they meet V, as every kernel on tensor cores does it; all else is float32.
 
-#include <array>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +13,7 @@
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/device.h"
 #include "kernels/ops/paged_attention.h"
+#include "kernels/plans_by_window.h"
 
 namespace quire::kernels::cuda {
 
@@ -28,10 +28,10 @@ class PagedAttentionOp {
   // Whether such a kernel reads this cache: of the query's dtype, block_size 16|32|64|128.
   static bool SupportsCache(DType query_dtype, const TensorView& kv_cache);
 
-  // As Backend::Plan: valid until the second call after it. Enqueues the upload.
+  // As Backend::Plan: valid until the second call of its window after it. Enqueues the upload.
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args);
 
-  // Enqueues. `args.plan` is one of the last two that Plan gave.
+  // Enqueues. `args.plan` is one of the last two that Plan gave for its window.
   absl::Status Run(const PagedAttentionArgs& args);
 
  private:
@@ -54,8 +54,7 @@ class PagedAttentionOp {
 
   Device& device_;
   const AttentionPlanOptions options_;
-  std::array<UploadedPlan, 2> plans_;
-  size_t next_plan_ = 0;
+  PlansByWindow<UploadedPlan> plans_;
   DeviceBuffer partials_;  // of one launch and its merge; the stream keeps users apart
 };
 

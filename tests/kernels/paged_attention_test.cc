@@ -232,15 +232,21 @@ TEST(PagedAttentionTest, LaterTokensThatOverflowDoNotReachEarlierOnes) {
 TEST(PagedAttentionTest, ThePlanBeforeTheLastStaysValid) {
   const auto backend = MakeBackend("auto");
   const std::vector<int32_t> one = {1}, two = {2};
-  const auto plan = [&](const std::vector<int32_t>& lens) {
+  const auto plan = [&](const std::vector<int32_t>& lens, int32_t window = 0) {
     return *backend->Plan({.context_lens = lens,
                            .query_lens = lens,
                            .num_heads = 1,
                            .num_kv_heads = 1,
-                           .head_dim = 8});
+                           .head_dim = 8,
+                           .window = window});
   };
   const AttentionPlan* first = plan(one);
-  EXPECT_NE(plan(two), first);
+  const AttentionPlan* second = plan(two);
+  EXPECT_NE(second, first);
+  // Of two windows, the layers of a step take turns with both plans.
+  const AttentionPlan* windowed = plan(one, 5);
+  EXPECT_THAT(plan(two, 5), ::testing::AllOf(::testing::Ne(first), ::testing::Ne(second)));
+  EXPECT_EQ(plan(one, 5), windowed);
   EXPECT_EQ(plan(two), first);
 }
 

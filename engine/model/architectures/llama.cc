@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 2> kLlamaClasses = {"LlamaForCausalLM",
 constexpr LlamaDefaults kMistralDefaults = {.num_key_value_heads = 8,
                                             .max_position_embeddings = 4096 * 32,
                                             .sliding_window = 4096,
-                                            .every_layer_slides = true};
+                                            .sliding_layers = SlidingLayers::kEvery};
 
 absl::Status ReadLlama(const HfFields& fields, std::string_view hf_class, ModelConfig& config) {
   const bool mistral = hf_class == "MistralForCausalLM";

@@ -10,6 +10,7 @@
 #include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
+#include "engine/model/architectures/shared_fields.h"
 #include "engine/weights/printable.h"
 
 namespace quire::engine {
@@ -61,19 +62,26 @@ absl::Status ReadSizes(const HfFields& fields, const LlamaDefaults& defaults, Mo
 // Mistral's class has a window unless config.json says null; Qwen's has none unless it says so.
 absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults,
                         ModelConfig& config) {
+  const bool chosen = defaults.sliding_layers == SlidingLayers::kChosen;
   const int64_t context = config.max_position_embeddings;
   int64_t window = fields.Has("sliding_window") ? 0 : defaults.sliding_window;
   RETURN_IF_ERROR(fields.Int("sliding_window", window, window));
-  bool used = defaults.use_sliding_window;
+  bool used = !chosen;
   RETURN_IF_ERROR(fields.Bool("use_sliding_window", used, used));
-  if (!used || window == 0 || window >= context) return absl::OkStatus();
-  if (!defaults.every_layer_slides) {
+  if (!used || window >= context) window = 0;
+  if (window != 0 && defaults.sliding_layers == SlidingLayers::kNone) {
     return fields.Error("sliding_window",
                         absl::StrFormat("null, or the context of %d at least", context),
-                        absl::StrFormat("%d: windows on some layers are not supported", window));
+                        absl::StrFormat("%d: windows are not supported here", window));
   }
-  config.sliding_window = window;
-  return absl::OkStatus();
+  // The class makes nothing of layer_types; one that does would answer otherwise.
+  if (defaults.sliding_layers == SlidingLayers::kEvery) {
+    RETURN_IF_ERROR(fields.WantNull({"layer_types"}));
+  }
+  int64_t first = 0;
+  if (chosen) RETURN_IF_ERROR(fields.Int("max_window_layers", 28, first));
+  return ReadLayerWindows(
+      fields, window, [&](int64_t layer) { return layer >= first; }, config);
 }
 
 absl::Status ReadYarn(const HfFields& fields, RopeConfig& rope) {

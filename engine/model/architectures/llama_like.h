@@ -8,14 +8,20 @@
 
 namespace quire::engine {
 
+// Which layers slide in a class of transformers, where there is a window.
+enum class SlidingLayers {
+  kNone,  // a window is refused
+  kEvery,
+  kChosen,  // by layer_types, or from max_window_layers on, with use_sliding_window
+};
+
 // What a class of transformers takes for keys that config.json leaves out.
 struct LlamaDefaults {
   int64_t num_key_value_heads = 0;  // 0: num_attention_heads
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 2048;
   int64_t sliding_window = 0;  // 0: none
-  bool use_sliding_window = true;
-  bool every_layer_slides = false;  // where there is a window; else it is refused
+  SlidingLayers sliding_layers = SlidingLayers::kNone;
 };
 
 // Sizes, norms, rotary positions, the activation, the window; what Llama does not have is refused.

@@ -11,8 +11,8 @@ namespace {
 constexpr std::array<std::string_view, 1> kPhi3Classes = {"Phi3ForCausalLM"};
 
 absl::Status ReadPhi3(const HfFields& fields, std::string_view, ModelConfig& config) {
-  return ReadLlamaLike(fields, {.max_position_embeddings = 4096, .every_layer_slides = true},
-                       config);
+  return ReadLlamaLike(
+      fields, {.max_position_embeddings = 4096, .sliding_layers = SlidingLayers::kEvery}, config);
 }
 
 TensorNames Phi3Names(const ModelConfig&) {

@@ -19,7 +19,7 @@ absl::Status ReadQwen2(const HfFields& fields, std::string_view, ModelConfig& co
                        {.num_key_value_heads = 32,
                         .max_position_embeddings = 32768,
                         .sliding_window = 4096,
-                        .use_sliding_window = false},
+                        .sliding_layers = SlidingLayers::kChosen},
                        config);
 }
 
@@ -31,7 +31,7 @@ absl::Status ReadQwen3(const HfFields& fields, std::string_view, ModelConfig& co
                         .head_dim = 128,
                         .max_position_embeddings = 32768,
                         .sliding_window = 4096,
-                        .use_sliding_window = false},
+                        .sliding_layers = SlidingLayers::kChosen},
                        config);
 }
 

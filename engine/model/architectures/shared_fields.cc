@@ -1,9 +1,15 @@
 #include "engine/model/architectures/shared_fields.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
+#include "engine/model/model_config_reader.h"
 
 namespace quire::engine {
 
@@ -27,6 +33,30 @@ absl::Status ReadUnscaledTheta(const HfFields& fields, const char* theta_key, Mo
   RETURN_IF_ERROR(rope->String("rope_type", "default", type));
   if (type != "default") return rope->Wrong("rope_type", "default");
   return rope->Float("rope_theta", theta, theta);
+}
+
+absl::Status ReadLayerWindows(const HfFields& fields, int64_t window,
+                              const std::function<bool(int64_t)>& slides, ModelConfig& config) {
+  const int64_t num_layers = config.num_hidden_layers;
+  const nlohmann::json* types = fields.Find("layer_types");
+  if (num_layers < 1 || num_layers > kMaxLayers) return absl::OkStatus();  // Validate says so
+  if (types != nullptr && (!types->is_array() || std::ssize(*types) != num_layers)) {
+    return fields.Wrong("layer_types", "one for each of num_hidden_layers");
+  }
+  std::vector<int64_t> windows(static_cast<size_t>(num_layers), 0);
+  for (int64_t i = 0; i < num_layers; ++i) {
+    bool slides_here = window != 0 && slides(i);
+    if (types != nullptr) {
+      const nlohmann::json& type = (*types)[static_cast<size_t>(i)];
+      slides_here = type == "sliding_attention";
+      if (!slides_here && type != "full_attention") {
+        return fields.Wrong("layer_types", "full_attention and sliding_attention");
+      }
+    }
+    if (slides_here) windows[static_cast<size_t>(i)] = window;
+  }
+  if (std::ranges::count(windows, 0) != num_layers) config.layer_windows = std::move(windows);
+  return absl::OkStatus();
 }
 
 }  // namespace quire::engine

@@ -2,6 +2,9 @@
 
 // What the config.json of several architectures says in the same way.
 
+#include <cstdint>
+#include <functional>
+
 #include "absl/status/status.h"
 
 #include "engine/model/hf_fields.h"
@@ -16,5 +19,11 @@ absl::Status ReadEvenHeadDim(const HfFields& fields, const char* heads_key, cons
 // theta of rotary positions that are not scaled, from `theta_key` of transformers 4 or
 // rope_parameters of 5.
 absl::Status ReadUnscaledTheta(const HfFields& fields, const char* theta_key, ModelConfig& config);
+
+// layer_windows by layer_types ("sliding_attention" has `window`, "full_attention" sees all), or
+// where config.json has none by `slides`, called with each layer. `window` 0: none has one.
+// num_hidden_layers has been read.
+absl::Status ReadLayerWindows(const HfFields& fields, int64_t window,
+                              const std::function<bool(int64_t)>& slides, ModelConfig& config);
 
 }  // namespace quire::engine

@@ -14,6 +14,7 @@ int64_t Align(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kA
 }  // namespace
 
 absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
+                                                const ModelConfig& config,
                                                 const StepLimits& limits) {
   const int64_t max_blocks = (limits.max_model_len + limits.block_size - 1) / limits.block_size;
   DeviceInput input;
@@ -21,6 +22,7 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
                           Align(limits.max_seqs * 4) + Align(limits.max_logit_rows * 4) +
                           Align(limits.max_tokens * 8) + Align(limits.max_seqs * max_blocks * 4);
   ASSIGN_OR_RETURN(input.buffer_, backend.Allocate(input.capacity_bytes_));
+  for (const int64_t window : DifferentWindows(config)) input.plans_[window] = nullptr;
   return input;
 }
 
@@ -47,13 +49,15 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
   RETURN_IF_ERROR(upload(slot_mapping_, group.slot_mapping, kI64, {num_tokens}));
   RETURN_IF_ERROR(
       upload(block_table_, group.block_table, kI32, {num_seqs, group.max_blocks_per_seq}));
-  ASSIGN_OR_RETURN(plan_,
-                   backend.Plan({.context_lens = input.context_lens,
-                                 .query_lens = input.query_lens,
-                                 .num_heads = static_cast<int32_t>(config.num_attention_heads),
-                                 .num_kv_heads = static_cast<int32_t>(config.num_key_value_heads),
-                                 .head_dim = static_cast<int32_t>(config.head_dim),
-                                 .window = static_cast<int32_t>(config.sliding_window)}));
+  for (auto& [window, plan] : plans_) {
+    ASSIGN_OR_RETURN(plan,
+                     backend.Plan({.context_lens = input.context_lens,
+                                   .query_lens = input.query_lens,
+                                   .num_heads = static_cast<int32_t>(config.num_attention_heads),
+                                   .num_kv_heads = static_cast<int32_t>(config.num_key_value_heads),
+                                   .head_dim = static_cast<int32_t>(config.head_dim),
+                                   .window = static_cast<int32_t>(window)}));
+  }
   return absl::OkStatus();
 }
 

@@ -2,6 +2,8 @@
 
 // A step's index vectors in device memory.
 
+#include <map>
+
 #include "absl/status/statusor.h"
 
 #include "engine/batch/model_input.h"
@@ -13,9 +15,10 @@ namespace quire::engine {
 // The buffers are taken once, for the largest step; Upload then only copies.
 class DeviceInput {
  public:
-  static absl::StatusOr<DeviceInput> Create(kernels::Backend& backend, const StepLimits& limits);
+  static absl::StatusOr<DeviceInput> Create(kernels::Backend& backend, const ModelConfig& config,
+                                            const StepLimits& limits);
 
-  // Also asks the backend to plan the step's attention.
+  // Also asks the backend to plan the step's attention, once for each window that layers have.
   absl::Status Upload(kernels::Backend& backend, const ModelInput& input,
                       const ModelConfig& config);
 
@@ -27,14 +30,14 @@ class DeviceInput {
   kernels::TensorView logit_rows() const { return logit_rows_; }
   kernels::TensorView slot_mapping() const { return slot_mapping_; }
   kernels::TensorView block_table() const { return block_table_; }
-  const kernels::AttentionPlan* plan() const { return plan_; }
+  const kernels::AttentionPlan* plan(int64_t window) const { return plans_.at(window); }
 
  private:
   int64_t capacity_bytes_ = 0;
   kernels::DeviceBuffer buffer_;
   kernels::TensorView token_ids_, positions_, query_starts_, context_lens_, logit_rows_;
   kernels::TensorView slot_mapping_, block_table_;
-  const kernels::AttentionPlan* plan_ = nullptr;
+  std::map<int64_t, const kernels::AttentionPlan*> plans_;  // by window; its keys stay
 };
 
 }  // namespace quire::engine

@@ -15,7 +15,9 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 absl::StatusOr<ModelConfig> Read(const json& config) {
   return ReadHfModelConfig(config, "config.json", testing::InMemoryWeights());
@@ -86,6 +88,25 @@ json GptNeoX() {
   return json::parse(R"({"architectures": ["GPTNeoXForCausalLM"], "vocab_size": 100,
     "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
     "num_attention_heads": 8})");
+}
+
+TEST(ArchitecturesTest, LayersOfAQwenSlideByTheirTypesOrFromOneOn) {
+  json file = json::parse(R"({"architectures": ["Qwen2ForCausalLM"], "vocab_size": 100,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "sliding_window": 64, "max_window_layers": 1})");
+  EXPECT_THAT(Read(file)->layer_windows, IsEmpty()) << "without use_sliding_window";
+  file["use_sliding_window"] = true;
+  const auto config = Read(file);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->layer_windows, ElementsAre(0, 64, 64));
+  EXPECT_THAT(DifferentWindows(*config), ElementsAre(0, 64));
+  file["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
+  EXPECT_THAT(Read(file)->layer_windows, ElementsAre(64, 0, 64));
+  file.erase("layer_types");
+  file["max_window_layers"] = 3;
+  EXPECT_THAT(Read(file)->layer_windows, IsEmpty());
+  file["num_hidden_layers"] = 1000000000;
+  EXPECT_THAT(std::string(Read(file).status().message()), HasSubstr("num_hidden_layers"));
 }
 
 TEST(ArchitecturesTest, ReadsFalcons) {

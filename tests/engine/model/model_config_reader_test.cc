@@ -18,7 +18,9 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 absl::StatusOr<ModelConfig> ReadHf(const json& config) {
   return ReadHfModelConfig(config, "config.json", testing::InMemoryWeights());
@@ -103,13 +105,13 @@ TEST(HfModelConfigTest, ReadsScalingInEverySpelling) {
 TEST(HfModelConfigTest, MistralHasAWindowUnlessNull) {
   json mistral =
       Llama({{"architectures", {"MistralForCausalLM"}}, {"max_position_embeddings", 32768}});
-  EXPECT_EQ(ReadHf(mistral)->sliding_window, 4096);
+  EXPECT_THAT(ReadHf(mistral)->layer_windows, ElementsAre(4096, 4096));
   mistral["sliding_window"] = nullptr;
-  EXPECT_EQ(ReadHf(mistral)->sliding_window, 0);
+  EXPECT_THAT(ReadHf(mistral)->layer_windows, IsEmpty());
   mistral["sliding_window"] = 1024;
-  EXPECT_EQ(ReadHf(mistral)->sliding_window, 1024);
+  EXPECT_THAT(ReadHf(mistral)->layer_windows, ElementsAre(1024, 1024));
   mistral["sliding_window"] = 32768;
-  EXPECT_EQ(ReadHf(mistral)->sliding_window, 0);
+  EXPECT_THAT(ReadHf(mistral)->layer_windows, IsEmpty());
 }
 
 struct HfRefusal {

@@ -27,7 +27,6 @@ class Description:
     rope_frequencies: torch.Tensor | None = None  # [pairs], half-split, of a head's leading dimensions
     rope_factor: float = 1.0                      # of cosines and sines
     rms_norm: bool = False
-    window: int | None = None  # tokens seen back from a query, itself included
     clip: float | None = None
     scale: float | None = None
     alibi_is_scaled: bool = False  # added before the scores are scaled
@@ -51,6 +50,7 @@ class Layer:
     down_bias: torch.Tensor | None = None
     q_norm: torch.Tensor | None = None
     k_norm: torch.Tensor | None = None
+    window: int | None = None  # tokens seen back from a query, itself included
 
 
 @dataclasses.dataclass
@@ -134,7 +134,7 @@ def attention(d, layer, x, rounded):
     if d.alibi_bias_max is not None:  # the bias and its sum with the score round by their own size
         bias = -slopes(d.heads, d.alibi_bias_max)[:, None, None] * distance * (scale if d.alibi_is_scaled else 1)
         scores = scores + rounded(bias, 4)
-    unseen = (distance < 0) | (distance >= (d.window or length))
+    unseen = (distance < 0) | (distance >= (layer.window or length))
     scores = scores.masked_fill(unseen, -math.inf)
     mixed = rounded(torch.softmax(scores, dim=-1) @ v, length + 64)
     return linear(mixed.transpose(0, 1).reshape(length, -1), layer.o, layer.o_bias, rounded)

@@ -27,7 +27,10 @@ CASES = {
     "phi3_window": dict(PHI3, sliding_window=33),
     "qwen2": QWEN2,
     "qwen2_tied": dict(QWEN2, tie_word_embeddings=True, use_sliding_window=False, sliding_window=32),
+    "qwen2_windows": dict(QWEN2, num_hidden_layers=3, use_sliding_window=True, sliding_window=20, max_window_layers=1),
     "qwen3": QWEN3,
+    "qwen3_windows": dict(QWEN3, num_hidden_layers=3, use_sliding_window=True, sliding_window=33,
+                          layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
     "qwen3_biases": dict(QWEN3, attention_bias=True, rope_theta=1000000.0),
     "qwen3_wide": dict(QWEN3, num_attention_heads=6, num_key_value_heads=3, head_dim=32, tie_word_embeddings=True),
 }
@@ -37,8 +40,14 @@ def is_a(config, name):
     return config["architectures"] == [f"{name}ForCausalLM"]
 
 
-def slides(config):
-    return is_a(config, "Mistral") or is_a(config, "Phi3")
+def window_of(config, layer):
+    if is_a(config, "Mistral") or is_a(config, "Phi3"):
+        return config.get("sliding_window")
+    if "layer_types" in config:
+        slides = config["layer_types"][layer] == "sliding_attention"
+    else:
+        slides = layer >= config.get("max_window_layers", 28)
+    return config["sliding_window"] if config.get("use_sliding_window") and slides else None
 
 
 def head_dim_of(config):
@@ -106,7 +115,7 @@ def describe(config, tensors, context):
     description = reference.Description(
         heads=config["num_attention_heads"], kv_heads=config["num_key_value_heads"], head_dim=head_dim_of(config),
         eps=config["rms_norm_eps"], rope_frequencies=frequencies,
-        rope_factor=attention_factor, window=config.get("sliding_window") if slides(config) else None, rms_norm=True, activation="silu_mul")
+        rope_factor=attention_factor, rms_norm=True, activation="silu_mul")
     layers = []
     for i in range(config["num_hidden_layers"]):
         def named(name, layer=f"model.layers.{i}."):
@@ -122,6 +131,7 @@ def describe(config, tensors, context):
             qkv=fused("self_attn.qkv_proj", *(f"self_attn.{name}_proj" for name in "qkv")),
             qkv_bias=None if biases[0] is None else torch.cat(biases),
             o=named("self_attn.o_proj.weight"), o_bias=named("self_attn.o_proj.bias"),
+            window=window_of(config, i),
             q_norm=named("self_attn.q_norm.weight"), k_norm=named("self_attn.k_norm.weight"),
             up=fused("mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj"),
             down=named("mlp.down_proj.weight")))

@@ -1,0 +1,17 @@
+#include "engine/model/model_config.h"
+
+#include <set>
+
+namespace quire::engine {
+
+int64_t WindowOf(const ModelConfig& config, int64_t layer) {
+  return config.layer_windows.empty() ? 0 : config.layer_windows[static_cast<size_t>(layer)];
+}
+
+std::vector<int64_t> DifferentWindows(const ModelConfig& config) {
+  if (config.layer_windows.empty()) return {0};
+  const std::set<int64_t> windows(config.layer_windows.begin(), config.layer_windows.end());
+  return {windows.begin(), windows.end()};
+}
+
+}  // namespace quire::engine
