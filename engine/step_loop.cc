@@ -1,7 +1,6 @@
 #include "engine/step_loop.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +9,7 @@
 #include "base/check.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
+#include "engine/batch/lone_input.h"
 #include "engine/sampling/logprobs.h"
 
 namespace quire::engine {
@@ -85,18 +85,8 @@ absl::Status StepLoop::WarmUp() {
   const auto chunk =
       static_cast<int32_t>(std::min<int64_t>(parts_.limits.max_tokens, parts_.limits.block_size));
   for (const int32_t num_tokens : {1, chunk}) {
-    ModelInput input;
-    input.token_ids.assign(num_tokens, std::max(parts_.tokenizer->bos_id(), 0));
-    input.positions.resize(num_tokens);
-    std::iota(input.positions.begin(), input.positions.end(), 0);
-    input.query_starts = {0, num_tokens};
-    input.query_lens = {num_tokens};
-    input.context_lens = {num_tokens};
-    input.logit_rows = {num_tokens - 1};
-    input.groups.push_back(
-        {.slot_mapping = std::vector<int64_t>(input.positions.begin(), input.positions.end()),
-         .block_table = {0},
-         .max_blocks_per_seq = 1});
+    const std::vector<int32_t> tokens(num_tokens, std::max(parts_.tokenizer->bos_id(), 0));
+    const ModelInput input = MakeLoneInput(tokens, 0, 1, parts_.limits.block_size);
     const absl::Time begin = absl::Now();
     RETURN_IF_ERROR(parts_.model->Forward(input, parts_.cache).status());
     pacer_.NoteStep(num_tokens, 0, absl::Now() - begin);

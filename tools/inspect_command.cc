@@ -7,13 +7,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/weights/model_files.h"
+#include "tools/arguments.h"
 #include "tools/model_report.h"
+#include "tools/perplexity_command.h"
 
 namespace quire::tools {
 namespace {
@@ -25,6 +28,7 @@ constexpr std::string_view kHelp =
     R"(Shows what a model file holds and what serving it takes, without a server.
 
 Usage: quire-inspect MODEL [options]
+       quire-inspect --perplexity MODEL TEXT [options]
 
   MODEL                a .gguf file, a .safetensors file, or a Hugging Face directory
 
@@ -35,10 +39,22 @@ Usage: quire-inspect MODEL [options]
   --no_special_tokens  with --tokenize: add no BOS or EOS
   --help               this text
 
-Exit status: 0; 1 when MODEL cannot be read, with one line on stderr; 2 for wrong arguments.
+Perplexity of the model on the file TEXT. Progress goes to stderr; the last line, on stdout, is
+`perplexity=... error=... scored=...`, or with --json one object.
+
+  --context N          tokens of a window (default 512)
+  --stride N           Hugging Face's rule: windows begin N tokens apart, and each scores what no window
+                       before it held. Without it llama.cpp's rule, the default: windows one after
+                       another, what is left over dropped, the first token of each replaced by BOS where
+                       the tokenizer adds one; scored are the tokens behind the first half of each
+  --windows N          the first N windows only (default 0: all)
+  --threads N, --cpu_isa NAME, --kv_dtype NAME    as quire-server's
+
+Exit status: 0; 1 when a file cannot be read or used, with one line on stderr; 2 for wrong arguments.
 
   quire-inspect smollm2-135m-instruct.gguf
   quire-inspect smollm2-135m-instruct.gguf --tokenize 'Hello, world'
+  quire-inspect --perplexity smollm2-135m-instruct.gguf wiki.valid.raw
 )";
 
 struct Options {
@@ -46,41 +62,41 @@ struct Options {
   std::optional<std::string> tokenize;
   bool tensors = false;
   bool json = false;
-  bool special_tokens = true;
+  bool no_special_tokens = false;
   bool help = false;
+  bool measure_perplexity = false;
+  PerplexityCommand perplexity;
 };
 
-absl::StatusOr<Options> ParseArguments(const std::vector<std::string>& args) {
+absl::StatusOr<Options> ReadOptions(const std::vector<std::string>& args) {
   Options options;
-  bool only_files = false;  // after "--"
-  for (size_t i = 0; i < args.size(); ++i) {
-    const std::string& arg = args[i];
-    constexpr std::string_view kTokenize = "--tokenize=";
-    if (only_files || !arg.starts_with("-") || arg == "-") {
-      if (!options.model.empty()) {
-        return absl::InvalidArgumentError(absl::StrCat("want one MODEL, got a second: ", arg));
-      }
-      options.model = arg;
-    } else if (arg == "--") {
-      only_files = true;
-    } else if (arg == "--help" || arg == "-h") {
-      options.help = true;
-    } else if (arg == "--tensors") {
-      options.tensors = true;
-    } else if (arg == "--json") {
-      options.json = true;
-    } else if (arg == "--no_special_tokens") {
-      options.special_tokens = false;
-    } else if (arg == "--tokenize") {
-      if (++i == args.size()) return absl::InvalidArgumentError("--tokenize: want a text after it");
-      options.tokenize = args[i];
-    } else if (arg.starts_with(kTokenize)) {
-      options.tokenize = arg.substr(kTokenize.size());
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat("unknown option ", arg));
-    }
+  PerplexityCommand& perplexity = options.perplexity;
+  const std::vector<Option> known = {
+      {.name = "--help", .target = &options.help},
+      {.name = "-h", .target = &options.help},
+      {.name = "--tensors", .target = &options.tensors},
+      {.name = "--json", .target = &options.json},
+      {.name = "--tokenize", .target = &options.tokenize},
+      {.name = "--no_special_tokens", .target = &options.no_special_tokens},
+      {.name = "--perplexity", .target = &options.measure_perplexity},
+      {.name = "--context", .target = &perplexity.options.context, .min = 4},
+      {.name = "--stride", .target = &perplexity.options.stride, .min = 1},
+      {.name = "--windows", .target = &perplexity.options.max_windows},
+      {.name = "--threads", .target = &perplexity.threads, .max = 1024},
+      {.name = "--cpu_isa", .target = &perplexity.cpu_isa},
+      {.name = "--kv_dtype", .target = &perplexity.kv_dtype},
+  };
+  ASSIGN_OR_RETURN(const std::vector<std::string> operands, ParseArguments(args, known));
+  if (options.help) return options;
+  const size_t wanted = options.measure_perplexity ? 2 : 1;
+  if (operands.size() != wanted) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "want %s, got %d operands", options.measure_perplexity ? "MODEL and TEXT" : "one MODEL",
+        operands.size()));
   }
-  if (options.model.empty() && !options.help) return absl::InvalidArgumentError("want a MODEL");
+  options.model = operands[0];
+  if (options.measure_perplexity) perplexity.text_path = operands[1];
+  perplexity.json = options.json;
   return options;
 }
 
@@ -88,7 +104,7 @@ absl::StatusOr<Options> ParseArguments(const std::vector<std::string>& args) {
 absl::StatusOr<std::string> Tokenize(const engine::OpenedModel& model, const Options& options) {
   ASSIGN_OR_RETURN(const auto tokenizer, engine::LoadTokenizer(model));
   const auto tokens =
-      tokenizer->Encode(*options.tokenize, {.add_special_tokens = options.special_tokens});
+      tokenizer->Encode(*options.tokenize, {.add_special_tokens = !options.no_special_tokens});
   return absl::StrCat("[",
                       absl::StrJoin(tokens, ", ",
                                     [](std::string* out, const engine::EncodedToken& token) {
@@ -97,8 +113,9 @@ absl::StatusOr<std::string> Tokenize(const engine::OpenedModel& model, const Opt
                       "]\n");
 }
 
-absl::StatusOr<std::string> Run(const Options& options) {
+absl::StatusOr<std::string> Run(const Options& options, std::ostream& err) {
   ASSIGN_OR_RETURN(const engine::OpenedModel model, engine::OpenModelFiles(options.model));
+  if (options.measure_perplexity) return RunPerplexity(model, options.perplexity, err);
   if (options.tokenize) return Tokenize(model, options);
   const ModelReport report = Inspect(model);
   if (!options.json) return ToText(report, options.tensors);
@@ -111,7 +128,7 @@ absl::StatusOr<std::string> Run(const Options& options) {
 }  // namespace
 
 int RunInspect(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<Options> options = ParseArguments(args);
+  const absl::StatusOr<Options> options = ReadOptions(args);
   if (!options.ok()) {
     err << "quire-inspect: " << options.status().message() << "; see quire-inspect --help\n";
     return kBadArguments;
@@ -120,7 +137,7 @@ int RunInspect(const std::vector<std::string>& args, std::ostream& out, std::ost
     out << kHelp;
     return 0;
   }
-  const absl::StatusOr<std::string> text = Run(*options);
+  const absl::StatusOr<std::string> text = Run(*options, err);
   if (!text.ok()) {
     err << "quire-inspect: " << text.status().message() << "\n";
     return kBadFile;

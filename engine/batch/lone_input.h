@@ -1,0 +1,17 @@
+#pragma once
+
+// A step of one sequence that has the whole cache to itself: no scheduler, no block manager.
+
+#include <cstdint>
+#include <span>
+
+#include "engine/batch/model_input.h"
+
+namespace quire::engine {
+
+// `tokens` at positions first_position, first_position + 1, ..., in blocks 0, 1, ... of the cache;
+// what lies before them was fed by earlier steps. The last num_logit_rows of them give logits.
+ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position,
+                         int64_t num_logit_rows, int32_t block_size);
+
+}  // namespace quire::engine

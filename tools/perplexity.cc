@@ -1,0 +1,124 @@
+#include "tools/perplexity.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+
+#include "base/status_macros.h"
+#include "engine/batch/lone_input.h"
+#include "engine/sampling/logprobs.h"
+
+namespace quire::tools {
+namespace {
+
+using kernels::TensorView;
+
+// The negative log-likelihoods of the tokens scored so far, in their order.
+class Sums {
+ public:
+  void Add(double loss) {
+    sum_ += loss;
+    squares_ += loss * loss;
+    ++count_;
+  }
+  Perplexity Result(int64_t num_windows) const {
+    const auto count = static_cast<double>(count_);
+    const double mean = sum_ / count;
+    const double variance = std::max(0.0, squares_ / count - mean * mean);
+    const double mean_error = count_ > 1 ? std::sqrt(variance / (count - 1)) : 0.0;
+    return {.perplexity = std::exp(mean),
+            .error = std::exp(mean) * mean_error,
+            .num_scored = count_,
+            .num_windows = num_windows};
+  }
+
+ private:
+  double sum_ = 0.0, squares_ = 0.0;
+  int64_t count_ = 0;
+};
+
+// Row i of `logits` stands before targets[i]; losses[i] is how unlikely that was.
+void Losses(kernels::Backend& backend, const TensorView& logits, int64_t vocab_size,
+            std::span<const int32_t> targets, std::span<double> losses) {
+  backend.RunOnHost(std::ssize(targets), [&](int64_t i) {
+    const std::span<const float> row(logits.data<const float>() + i * logits.dim(1),
+                                     static_cast<size_t>(vocab_size));
+    losses[i] = -static_cast<double>(engine::ComputeLogprobs(row, targets[i], 0).chosen.logprob);
+  });
+}
+
+// Feeds one window and adds the losses of its tokens from `first_scored` on, counted within it.
+absl::Status ScoreWindow(engine::EngineParts& parts, std::span<const int32_t> window,
+                         int64_t first_scored, Sums& sums) {
+  const int64_t fed = std::ssize(window) - 1;  // nothing is asked of the last token's row
+  const int64_t first_row = first_scored - 1;
+  std::vector<double> losses;
+  for (int64_t begin = 0; begin < fed;) {
+    const bool scored = begin >= first_row;
+    const int64_t limit = scored ? std::min(parts.limits.max_tokens, parts.limits.max_logit_rows)
+                                 : parts.limits.max_tokens;
+    const int64_t count = std::min(limit, (scored ? fed : first_row) - begin);
+    ASSIGN_OR_RETURN(
+        const TensorView logits,
+        parts.model->Forward(engine::MakeLoneInput(window.subspan(begin, count), begin,
+                                                   scored ? count : 0, parts.limits.block_size),
+                             parts.cache));
+    if (scored) {
+      losses.resize(count);
+      const int64_t vocab_size = std::min<int64_t>(parts.tokenizer->vocab_size(), logits.dim(1));
+      Losses(*parts.backend, logits, vocab_size, window.subspan(begin + 1, count), losses);
+      for (const double loss : losses) sums.Add(loss);
+    }
+    begin += count;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<TextWindow>> MakeWindows(int64_t num_tokens,
+                                                    const PerplexityOptions& options) {
+  const int64_t context = options.context;
+  const int64_t needed = options.stride == 0 ? context : 2;
+  if (num_tokens < needed) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the text: want at least %d tokens, got %d; give a longer one%s", needed,
+                        num_tokens, options.stride == 0 ? ", or a smaller --context" : ""));
+  }
+  std::vector<TextWindow> windows;
+  const auto is_full = [&] {
+    return options.max_windows > 0 && std::ssize(windows) == options.max_windows;
+  };
+  if (options.stride == 0) {
+    for (int64_t begin = 0; begin + context <= num_tokens && !is_full(); begin += context) {
+      windows.push_back(
+          {.begin = begin, .end = begin + context, .first_scored = begin + context / 2 + 1});
+    }
+    return windows;
+  }
+  int64_t seen = 1;  // the text's first token has nothing before it
+  for (int64_t begin = 0; seen < num_tokens && !is_full(); begin += options.stride) {
+    const int64_t end = std::min(begin + context, num_tokens);
+    windows.push_back({.begin = begin, .end = end, .first_scored = std::max(seen, begin + 1)});
+    seen = end;
+  }
+  return windows;
+}
+
+absl::StatusOr<Perplexity> ComputePerplexity(
+    engine::EngineParts& parts, std::span<const int32_t> tokens, const PerplexityOptions& options,
+    int32_t bos_id, const std::function<void(const Perplexity& so_far)>& on_window) {
+  ASSIGN_OR_RETURN(const std::vector<TextWindow> windows, MakeWindows(std::ssize(tokens), options));
+  Sums sums;
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const TextWindow& window = windows[i];
+    std::vector<int32_t> fed(tokens.begin() + window.begin, tokens.begin() + window.end);
+    if (bos_id >= 0) fed[0] = bos_id;
+    RETURN_IF_ERROR(ScoreWindow(parts, fed, window.first_scored - window.begin, sums));
+    on_window(sums.Result(static_cast<int64_t>(i) + 1));
+  }
+  return sums.Result(std::ssize(windows));
+}
+
+}  // namespace quire::tools

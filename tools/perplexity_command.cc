@@ -1,0 +1,120 @@
+#include "tools/perplexity_command.h"
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "nlohmann/json.hpp"
+
+#include "base/status_macros.h"
+#include "engine/engine_parts.h"
+#include "engine/model/model_config_reader.h"
+#include "engine/weights/mapped_file.h"
+
+namespace quire::tools {
+namespace {
+
+constexpr absl::Duration kProgressInterval = absl::Seconds(2);
+
+// Says now and then how far it has come.
+class Progress {
+ public:
+  Progress(std::ostream& out, int64_t num_windows) : out_(out), num_windows_(num_windows) {}
+
+  void Note(const Perplexity& so_far) {
+    const absl::Time now = absl::Now();
+    if (now - last_ < kProgressInterval && so_far.num_windows < num_windows_) return;
+    last_ = now;
+    const absl::Duration left =
+        (now - begin_) / so_far.num_windows * (num_windows_ - so_far.num_windows);
+    out_ << absl::StrFormat("window %d of %d, perplexity %.4f, %d s left\n", so_far.num_windows,
+                            num_windows_, so_far.perplexity, absl::ToInt64Seconds(left))
+         << std::flush;
+  }
+  double seconds() const { return absl::ToDoubleSeconds(absl::Now() - begin_); }
+
+ private:
+  std::ostream& out_;
+  const int64_t num_windows_;
+  const absl::Time begin_ = absl::Now();
+  absl::Time last_ = absl::InfinitePast();
+};
+
+std::vector<int32_t> Tokenize(const engine::Tokenizer& tokenizer,
+                              std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::vector<int32_t> ids;
+  // A text from outside: what looks like a special token in it is none.
+  for (const engine::EncodedToken& token :
+       tokenizer.Encode(text, {.add_special_tokens = true, .parse_special_tokens = false})) {
+    ids.push_back(token.id);
+  }
+  return ids;
+}
+
+// -1 when the tokenizer puts none in front of a text.
+int32_t AddedBos(const engine::Tokenizer& tokenizer) {
+  const std::vector<engine::EncodedToken> added = tokenizer.Encode("", {});
+  return !added.empty() && added[0].id == tokenizer.bos_id() ? added[0].id : -1;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RunPerplexity(const engine::OpenedModel& model,
+                                          const PerplexityCommand& command, std::ostream& err) {
+  const PerplexityOptions& options = command.options;
+  if (options.stride > options.context) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--stride: want at most --context, %d, got %d: tokens between windows "
+                        "would not be scored",
+                        options.context, options.stride));
+  }
+  ASSIGN_OR_RETURN(const engine::ModelConfig config, engine::ReadModelConfig(model));
+  if (options.context > config.max_position_embeddings) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--context: want at most %d, the model's own, got %d",
+                        config.max_position_embeddings, options.context));
+  }
+  ASSIGN_OR_RETURN(const auto text, engine::MappedFile::Open(command.text_path));
+  ASSIGN_OR_RETURN(engine::EngineParts parts,
+                   engine::LoadEngineParts({.model_path = model.path,
+                                            .cpu_isa = command.cpu_isa,
+                                            .threads = static_cast<int32_t>(command.threads),
+                                            .kv_dtype = command.kv_dtype,
+                                            .max_num_seqs = 1,
+                                            .max_model_len = options.context}));
+  const std::vector<int32_t> tokens = Tokenize(*parts.tokenizer, text->bytes());
+  ASSIGN_OR_RETURN(const std::vector<TextWindow> windows, MakeWindows(std::ssize(tokens), options));
+  Progress progress(err, std::ssize(windows));
+  const bool llama_cpp = options.stride == 0;
+  ASSIGN_OR_RETURN(
+      const Perplexity result,
+      ComputePerplexity(parts, tokens, options, llama_cpp ? AddedBos(*parts.tokenizer) : -1,
+                        [&](const Perplexity& so_far) { progress.Note(so_far); }));
+  const char* rule = llama_cpp ? "llama.cpp" : "strided";
+  if (!command.json) {
+    return absl::StrFormat(
+        "perplexity=%.4f error=%.4f rule=%s context=%d stride=%d windows=%d scored=%d tokens=%d "
+        "seconds=%.1f\n",
+        result.perplexity, result.error, rule, options.context, options.stride, result.num_windows,
+        result.num_scored, tokens.size(), progress.seconds());
+  }
+  const nlohmann::ordered_json report = {{"perplexity", result.perplexity},
+                                         {"error", result.error},
+                                         {"rule", rule},
+                                         {"context", options.context},
+                                         {"stride", options.stride},
+                                         {"num_windows", result.num_windows},
+                                         {"num_scored", result.num_scored},
+                                         {"num_tokens", tokens.size()},
+                                         {"seconds", progress.seconds()},
+                                         {"isa_path", parts.server_info.isa_path},
+                                         {"weight_type", config.weight_type},
+                                         {"kv_dtype", parts.model_info.kv_dtype}};
+  return report.dump() + "\n";
+}
+
+}  // namespace quire::tools
