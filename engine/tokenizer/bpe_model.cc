@@ -103,7 +103,7 @@ const BpeModel::Merge* BpeModel::FindMerge(int32_t left, int32_t right) const {
   }
 }
 
-void BpeModel::SplitIntoSymbols(std::string_view word, std::vector<BpeToken>& symbols) const {
+void BpeModel::SplitIntoSymbols(std::string_view word, std::vector<WordToken>& symbols) const {
   for (uint32_t i = 0; i < word.size();) {
     uint32_t end = i + 1;
     int32_t id = kUnknown;
@@ -121,7 +121,7 @@ void BpeModel::SplitIntoSymbols(std::string_view word, std::vector<BpeToken>& sy
   }
 }
 
-void BpeModel::MergeShort(std::vector<BpeToken>& symbols) const {
+void BpeModel::MergeShort(std::vector<WordToken>& symbols) const {
   const Merge* pairs[kShortWord];  // pairs[i]: the merge of symbols i and i + 1
   size_t count = symbols.size();
   for (size_t i = 0; i + 1 < count; ++i) pairs[i] = FindMerge(symbols[i].id, symbols[i + 1].id);
@@ -147,7 +147,7 @@ void BpeModel::MergeShort(std::vector<BpeToken>& symbols) const {
   symbols.resize(count);
 }
 
-void BpeModel::MergeLong(std::vector<BpeToken>& symbols) const {
+void BpeModel::MergeLong(std::vector<WordToken>& symbols) const {
   struct Candidate {
     uint32_t rank;
     uint32_t left;  // index of the left symbol
@@ -197,10 +197,10 @@ void BpeModel::MergeLong(std::vector<BpeToken>& symbols) const {
   symbols.resize(kept);
 }
 
-void BpeModel::Emit(std::string_view word, const std::vector<BpeToken>& symbols,
-                    std::vector<BpeToken>& out) const {
+void BpeModel::Emit(std::string_view word, const std::vector<WordToken>& symbols,
+                    std::vector<WordToken>& out) const {
   bool previous_unknown = false;
-  for (const BpeToken& symbol : symbols) {
+  for (const WordToken& symbol : symbols) {
     if (symbol.id >= 0 && symbol.id < first_character_id_) {
       out.push_back(symbol);
       previous_unknown = false;
@@ -229,14 +229,14 @@ void BpeModel::Emit(std::string_view word, const std::vector<BpeToken>& symbols,
   }
 }
 
-void BpeModel::EncodeWord(std::string_view word, std::vector<BpeToken>& out) const {
+void BpeModel::EncodeWord(std::string_view word, std::vector<WordToken>& out) const {
   if (config_.ignore_merges) {
     if (const int32_t id = TokenId(word); id >= 0) {
       out.push_back({id, 0, static_cast<uint32_t>(word.size())});
       return;
     }
   }
-  thread_local std::vector<BpeToken> symbols;  // scratch
+  thread_local std::vector<WordToken> symbols;  // scratch
   symbols.clear();
   SplitIntoSymbols(word, symbols);
   if (symbols.size() <= kShortWord) {
@@ -246,7 +246,7 @@ void BpeModel::EncodeWord(std::string_view word, std::vector<BpeToken>& out) con
   }
   Emit(word, symbols, out);
   // A huge word must not pin its scratch for the thread's life.
-  if (symbols.capacity() > 64 * 1024) std::vector<BpeToken>().swap(symbols);
+  if (symbols.capacity() > 64 * 1024) std::vector<WordToken>().swap(symbols);
 }
 
 }  // namespace quire::engine

@@ -11,13 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
-namespace quire::engine {
+#include "engine/tokenizer/word_model.h"
 
-struct BpeToken {
-  int32_t id = 0;
-  uint32_t begin = 0;  // bytes of the word
-  uint32_t end = 0;
-};
+namespace quire::engine {
 
 // What a word is made of before merging.
 enum class BpeUnit {
@@ -38,7 +34,7 @@ struct BpeModelConfig {
 
 // Immutable once filled; thread-safe. EncodeWord: O(n log n) for a word of n symbols; it keeps no
 // cache of words.
-class BpeModel {
+class BpeModel final : public WordModel {
  public:
   explicit BpeModel(const BpeModelConfig& config) : config_(config) {}
 
@@ -58,7 +54,7 @@ class BpeModel {
   int32_t TokenId(std::string_view bytes) const;   // -1: none
 
   // Appends the tokens of `word`. In kCharacter mode it must be valid UTF-8.
-  void EncodeWord(std::string_view word, std::vector<BpeToken>& out) const;
+  void EncodeWord(std::string_view word, std::vector<WordToken>& out) const override;
 
  private:
   struct Merge {
@@ -80,11 +76,11 @@ class BpeModel {
   const Merge* FindMerge(int32_t left, int32_t right) const;  // null: none
   void Rehash(size_t num_slots);
 
-  void SplitIntoSymbols(std::string_view word, std::vector<BpeToken>& symbols) const;
-  void MergeShort(std::vector<BpeToken>& symbols) const;
-  void MergeLong(std::vector<BpeToken>& symbols) const;
-  void Emit(std::string_view word, const std::vector<BpeToken>& symbols,
-            std::vector<BpeToken>& out) const;
+  void SplitIntoSymbols(std::string_view word, std::vector<WordToken>& symbols) const;
+  void MergeShort(std::vector<WordToken>& symbols) const;
+  void MergeLong(std::vector<WordToken>& symbols) const;
+  void Emit(std::string_view word, const std::vector<WordToken>& symbols,
+            std::vector<WordToken>& out) const;
 
   BpeModelConfig config_;
   std::array<int32_t, 256> byte_tokens_ = NoBytes();

@@ -13,9 +13,10 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "engine/tokenizer/bpe_tokenizer.h"
+#include "engine/tokenizer/bpe_model.h"
 #include "engine/tokenizer/byte_alphabet.h"
 #include "engine/tokenizer/gguf_pre_tokenizers.h"
+#include "engine/tokenizer/pipeline_tokenizer.h"
 #include "engine/tokenizer/regex.h"
 #include "engine/tokenizer/sentencepiece.h"
 
@@ -120,7 +121,7 @@ void AddAddedTokens(const GgufVocabulary& vocabulary, AddedTokens& added) {
 }
 
 absl::Status AddEnds(const GgufVocabulary& vocabulary, const PieceIds& ids, bool add_bos,
-                     bool add_eos, int32_t bos, int32_t eos, BpeTokenizerParts& parts) {
+                     bool add_eos, int32_t bos, int32_t eos, TokenizerParts& parts) {
   if (vocabulary.add_bos.value_or(add_bos)) {
     if (bos < 0) return Invalid("add_bos_token", "true, but there is no bos_token_id");
     parts.prefix_ids.push_back(bos);
@@ -144,7 +145,8 @@ absl::Status AddEnds(const GgufVocabulary& vocabulary, const PieceIds& ids, bool
   return absl::OkStatus();
 }
 
-absl::Status FillByteLevelVocabulary(const GgufVocabulary& vocabulary, BpeTokenizerParts& parts) {
+void FillByteLevelVocabulary(const GgufVocabulary& vocabulary, BpeModel& model,
+                             TokenizerParts& parts) {
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const std::string piece(vocabulary.tokens[i]);
     const TokenType type = TypeOf(vocabulary, i);
@@ -152,12 +154,11 @@ absl::Status FillByteLevelVocabulary(const GgufVocabulary& vocabulary, BpeTokeni
     if (!IsAddedType(type)) {
       if (std::optional<std::string> plain = BytesOfByteLevelPiece(piece)) {
         bytes = *std::move(plain);
-        parts.model.AddToken(bytes, static_cast<int32_t>(i));
+        model.AddToken(bytes, static_cast<int32_t>(i));
       }
     }
     parts.vocabulary.push_back({piece, std::move(bytes), IsSpecialType(type)});
   }
-  return absl::OkStatus();
 }
 
 absl::Status AddMerges(const GgufVocabulary& vocabulary, const PieceIds& ids, BpeModel& model) {
@@ -196,18 +197,20 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateByteLevel(const GgufVocabulary&
     return Invalid("pre", absl::StrCat("unknown pre-tokenizer \"", ToAbsl(vocabulary.pre),
                                        "\"; known are ", GgufPreTokenizerNames()));
   }
-  BpeTokenizerParts parts{.model = BpeModel({.ignore_merges = pre->ignore_merges})};
+  TokenizerParts parts;
+  auto model = std::make_unique<BpeModel>(BpeModelConfig{.ignore_merges = pre->ignore_merges});
   for (const std::string_view pattern : pre->patterns) {
     ASSIGN_OR_RETURN(Regex regex, Regex::Create(pattern));
     parts.pre_tokenizer.AddSplit(std::move(regex), SplitBehavior::kIsolated, /*invert=*/false);
   }
   AddAddedTokens(vocabulary, parts.added_tokens);
-  RETURN_IF_ERROR(FillByteLevelVocabulary(vocabulary, parts));
-  RETURN_IF_ERROR(AddMerges(vocabulary, ids, parts.model));
+  FillByteLevelVocabulary(vocabulary, *model, parts);
+  RETURN_IF_ERROR(AddMerges(vocabulary, ids, *model));
+  parts.model = std::move(model);
   RETURN_IF_ERROR(AddEnds(vocabulary, ids, pre->add_bos, /*add_eos=*/false,
                           KnownId(vocabulary, vocabulary.bos_id),
                           KnownId(vocabulary, vocabulary.eos_id), parts));
-  return std::make_unique<BpeTokenizer>(std::move(parts));
+  return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 
 // Equal scores are equal ranks, so that the leftmost of them merges first.
@@ -268,11 +271,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePiece(const GgufVocabul
                                                                const PieceIds& ids) {
   ASSIGN_OR_RETURN(const std::vector<uint32_t> ranks, RanksOfScores(vocabulary));
   const bool has_types = !vocabulary.token_types.empty();
-  BpeTokenizerParts parts{
-      .model = BpeModel({.unit = BpeUnit::kCharacter,
-                         .unknown_id = KnownId(vocabulary, vocabulary.unknown_id.value_or(0)),
-                         .fuse_unknown = true,
-                         .byte_fallback = true})};
+  TokenizerParts parts;
+  auto model = std::make_unique<BpeModel>(
+      BpeModelConfig{.unit = BpeUnit::kCharacter,
+                     .unknown_id = KnownId(vocabulary, vocabulary.unknown_id.value_or(0)),
+                     .fuse_unknown = true,
+                     .byte_fallback = true});
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const std::string_view piece = vocabulary.tokens[i];
     const TokenType type = TypeOf(vocabulary, i);
@@ -282,15 +286,15 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePiece(const GgufVocabul
         !has_types || type == TokenType::kByte ? ByteOfPiece(piece) : std::nullopt;
     if (byte) {
       bytes.assign(1, static_cast<char>(*byte));
-      parts.model.SetByteToken(*byte, id);
+      model->SetByteToken(*byte, id);
     } else if (!IsSpecialType(type)) {
-      parts.model.AddToken(piece, id);
+      model->AddToken(piece, id);
       if (type != TokenType::kUserDefined) bytes = SpacesForMarkers(piece);
     }
     parts.vocabulary.push_back({std::string(piece), std::move(bytes), IsSpecialType(type)});
   }
-  if (AddMergesOfPieces(vocabulary, ids, ranks, parts.model))
-    SplitBeforeSpaces(parts.pre_tokenizer);
+  if (AddMergesOfPieces(vocabulary, ids, ranks, *model)) SplitBeforeSpaces(parts.pre_tokenizer);
+  parts.model = std::move(model);
   AddAddedTokens(vocabulary, parts.added_tokens);
   if (vocabulary.add_space_prefix.value_or(true)) {
     parts.normalizer.AddPrepend(std::string(kSpaceMarker));
@@ -301,7 +305,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePiece(const GgufVocabul
   RETURN_IF_ERROR(AddEnds(vocabulary, ids, /*add_bos=*/true, /*add_eos=*/false,
                           KnownId(vocabulary, vocabulary.bos_id.value_or(1)),
                           KnownId(vocabulary, vocabulary.eos_id.value_or(2)), parts));
-  return std::make_unique<BpeTokenizer>(std::move(parts));
+  return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 
 }  // namespace

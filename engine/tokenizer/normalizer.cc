@@ -1,8 +1,7 @@
 #include "engine/tokenizer/normalizer.h"
 
-#include <utility>
-
-#include "engine/tokenizer/nfc.h"
+#include <memory>
+#include <string_view>
 
 namespace quire::engine {
 namespace {
@@ -39,70 +38,48 @@ std::optional<AlignedText> ReplaceRegex(const TextPart& part, const Regex& from,
   return out;
 }
 
+// "prefix" before `part`.
+AlignedText Prepend(const TextPart& part, std::string_view prefix) {
+  const uint32_t start = part.Origin(0, 0).begin;
+  AlignedText out;
+  out.Append(prefix, {start, start});
+  out.AppendFrom(part, 0, part.text.size());
+  return out;
+}
+
 }  // namespace
 
 void Normalizer::AddPrepend(std::string prefix) {
-  Step step;
-  step.to = std::move(prefix);
-  steps_.push_back(std::move(step));
+  Add([prefix = std::move(prefix)](const TextPart& part) -> std::optional<AlignedText> {
+    if (part.text.empty() || prefix.empty()) return std::nullopt;
+    return Prepend(part, prefix);
+  });
 }
 
 void Normalizer::AddPrependUnlessThere(std::string prefix, bool only_at_input_start) {
-  Step step;
-  step.to = std::move(prefix);
-  step.unless_there = true;
-  step.only_at_input_start = only_at_input_start;
-  steps_.push_back(std::move(step));
+  Add([prefix = std::move(prefix),
+       only_at_input_start](const TextPart& part) -> std::optional<AlignedText> {
+    if (part.text.empty() || part.text.starts_with(prefix)) return std::nullopt;
+    if (only_at_input_start && part.Origin(0, 0).begin != 0) return std::nullopt;
+    return Prepend(part, prefix);
+  });
 }
 
 void Normalizer::AddReplace(std::string from, std::string to) {
-  Step step;
-  step.kind = Kind::kReplaceText;
-  step.from = std::move(from);
-  step.to = std::move(to);
-  steps_.push_back(std::move(step));
+  Add([from = std::move(from), to = std::move(to)](const TextPart& part) {
+    return ReplaceText(part, from, to);
+  });
 }
 
 void Normalizer::AddReplace(Regex from, std::string to) {
-  Step step;
-  step.kind = Kind::kReplaceRegex;
-  step.to = std::move(to);
-  step.regex.emplace(std::move(from));
-  steps_.push_back(std::move(step));
-}
-
-void Normalizer::AddNfc() {
-  Step step;
-  step.kind = Kind::kNfc;
-  steps_.push_back(std::move(step));
-}
-
-std::optional<AlignedText> Normalizer::ApplyStep(const Step& step, const TextPart& part) {
-  switch (step.kind) {
-    case Kind::kPrepend: {
-      if (part.text.empty() || step.to.empty()) return std::nullopt;
-      if (step.unless_there && part.text.substr(0, step.to.size()) == step.to) return std::nullopt;
-      const uint32_t start = part.Origin(0, 0).begin;
-      if (step.only_at_input_start && start != 0) return std::nullopt;
-      AlignedText out;
-      out.Append(step.to, {start, start});
-      out.AppendFrom(part, 0, part.text.size());
-      return out;
-    }
-    case Kind::kReplaceText:
-      return ReplaceText(part, step.from, step.to);
-    case Kind::kReplaceRegex:
-      return ReplaceRegex(part, *step.regex, step.to);
-    case Kind::kNfc:
-      return ComposeNfc(part);
-  }
-  return std::nullopt;
+  Add([from = std::make_shared<const Regex>(std::move(from)),
+       to = std::move(to)](const TextPart& part) { return ReplaceRegex(part, *from, to); });
 }
 
 std::optional<AlignedText> Normalizer::Apply(const TextPart& part) const {
   std::optional<AlignedText> current;
   for (const Step& step : steps_) {
-    std::optional<AlignedText> next = ApplyStep(step, current ? current->Part() : part);
+    std::optional<AlignedText> next = step(current ? current->Part() : part);
     if (next) current = std::move(next);
   }
   return current;

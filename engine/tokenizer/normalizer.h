@@ -1,9 +1,11 @@
 #pragma once
 
-// What a tokenizer does to a text before it is split: replacements, prefixes, NFC.
+// What a tokenizer does to a text before it is split: replacements, prefixes, Unicode forms.
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/tokenizer/aligned_text.h"
@@ -19,24 +21,15 @@ class Normalizer {
   void AddPrependUnlessThere(std::string prefix, bool only_at_input_start);
   void AddReplace(std::string from, std::string to);
   void AddReplace(Regex from, std::string to);
-  void AddNfc();
+  // Any other step: what it makes of the text, nothing when it changes nothing. Thread-safe.
+  using Step = std::function<std::optional<AlignedText>(const TextPart&)>;
+  void Add(Step step) { steps_.push_back(std::move(step)); }
 
   bool empty() const { return steps_.empty(); }
   // Nothing when no step changes the text: the part itself is its normal form.
   std::optional<AlignedText> Apply(const TextPart& part) const;
 
  private:
-  enum class Kind { kPrepend, kReplaceText, kReplaceRegex, kNfc };
-  struct Step {
-    Kind kind = Kind::kPrepend;
-    std::string from;
-    std::string to;
-    std::optional<Regex> regex;
-    bool unless_there = false;
-    bool only_at_input_start = false;
-  };
-  static std::optional<AlignedText> ApplyStep(const Step& step, const TextPart& part);
-
   std::vector<Step> steps_;
 };
 

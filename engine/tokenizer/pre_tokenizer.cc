@@ -1,5 +1,7 @@
 #include "engine/tokenizer/pre_tokenizer.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/utf8.h"
@@ -8,8 +10,10 @@
 namespace quire::engine {
 namespace {
 
+// Bytes of a word, half open.
 struct Span {
-  Word word;
+  size_t begin = 0;
+  size_t end = 0;
   bool is_match = false;
 };
 
@@ -20,25 +24,24 @@ void FindSpans(const Regex& pattern, bool invert, std::string_view text, std::ve
     Regex::Match match;
     if (pattern.Find(text, from, match) != Regex::Outcome::kMatch) break;
     if (match.begin == match.end) {  // an empty match splits, and the search goes on behind it
-      if (match.begin > covered) spans.push_back({{covered, match.begin}, invert});
+      if (match.begin > covered) spans.push_back({covered, match.begin, invert});
       covered = match.begin;
       if (match.begin == text.size()) break;
       from = match.begin + base::DecodeUtf8(text, match.begin).length;
       continue;
     }
-    if (match.begin > covered) spans.push_back({{covered, match.begin}, invert});
-    spans.push_back({{match.begin, match.end}, !invert});
+    if (match.begin > covered) spans.push_back({covered, match.begin, invert});
+    spans.push_back({match.begin, match.end, !invert});
     covered = from = match.end;
   }
-  if (covered < text.size()) spans.push_back({{covered, text.size()}, invert});
+  if (covered < text.size()) spans.push_back({covered, text.size(), invert});
 }
 
-void ApplyBehavior(SplitBehavior behavior, const std::vector<Span>& spans,
-                   std::vector<Word>& words) {
-  const size_t first = words.size();
+// What the spans become, in place; what is removed is left out.
+void ApplyBehavior(SplitBehavior behavior, std::vector<Span>& spans) {
+  size_t kept = 0;
   bool previous_match = false;
-  for (const Span& span : spans) {
-    const bool has_previous = words.size() > first;
+  for (const Span span : spans) {
     bool join = false;
     switch (behavior) {
       case SplitBehavior::kRemoved:
@@ -57,60 +60,69 @@ void ApplyBehavior(SplitBehavior behavior, const std::vector<Span>& spans,
         join = span.is_match == previous_match;
         break;
     }
-    if (join && has_previous) {
-      words.back().end = span.word.end;
-    } else {
-      words.push_back(span.word);
-    }
     previous_match = span.is_match;
+    if (join && kept > 0) {
+      spans[kept - 1].end = span.end;
+    } else {
+      spans[kept++] = span;
+    }
   }
+  spans.resize(kept);
 }
 
 }  // namespace
 
 void PreTokenizer::AddSplit(Regex pattern, SplitBehavior behavior, bool invert) {
-  steps_.push_back({std::move(pattern), behavior, invert, byte_alphabet_});
+  steps_.emplace_back(PatternSplit{std::move(pattern), behavior, invert, byte_alphabet_});
 }
 
-void PreTokenizer::AddByteAlphabet() { byte_alphabet_ = true; }
-
-void PreTokenizer::SplitWord(const Step& step, std::string_view text, Word word,
-                             std::vector<Word>& out) {
-  const std::string_view bytes = text.substr(word.begin, word.end - word.begin);
-  std::vector<Span> spans;
-  const size_t first = out.size();
-  if (!step.in_byte_alphabet) {
-    FindSpans(step.pattern, step.invert, bytes, spans);
-    ApplyBehavior(step.behavior, spans, out);
+void PreTokenizer::SplitWord(const PatternSplit& split, const TextPart& word,
+                             std::vector<TextPart>& out) {
+  thread_local std::vector<Span> spans;  // scratch
+  spans.clear();
+  if (!split.in_byte_alphabet) {
+    FindSpans(split.pattern, split.invert, word.text, spans);
+    ApplyBehavior(split.behavior, spans);
   } else {
     std::string characters;
     std::vector<size_t> byte_at;  // by position in `characters`
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      characters.append(ByteCharacter(static_cast<uint8_t>(bytes[i])));
+    for (size_t i = 0; i < word.text.size(); ++i) {
+      characters.append(ByteCharacter(static_cast<uint8_t>(word.text[i])));
       byte_at.resize(characters.size(), i);
     }
-    byte_at.push_back(bytes.size());
-    FindSpans(step.pattern, step.invert, characters, spans);
-    ApplyBehavior(step.behavior, spans, out);
-    for (size_t i = first; i < out.size(); ++i) {
-      out[i] = {byte_at[out[i].begin], byte_at[out[i].end]};
+    byte_at.push_back(word.text.size());
+    FindSpans(split.pattern, split.invert, characters, spans);
+    ApplyBehavior(split.behavior, spans);
+    for (Span& span : spans) {
+      span.begin = byte_at[span.begin];
+      span.end = byte_at[span.end];
     }
   }
-  for (size_t i = first; i < out.size(); ++i) {
-    out[i].begin += word.begin;
-    out[i].end += word.begin;
-  }
+  for (const Span& span : spans) out.push_back(word.Sub(span.begin, span.end));
+  // The spans of a huge word must not pin their memory for the thread's life.
+  if (spans.capacity() > 64 * 1024) std::vector<Span>().swap(spans);
 }
 
-void PreTokenizer::Split(std::string_view text, std::vector<Word>& words) const {
-  words.clear();
-  if (text.empty()) return;
-  words.push_back({0, text.size()});
-  std::vector<Word> next;
-  for (const Step& step : steps_) {
-    next.clear();
-    for (const Word& word : words) SplitWord(step, text, word, next);
-    words.swap(next);
+void PreTokenizer::Split(const TextPart& part, SplitText& out) const {
+  out.words.clear();
+  out.rewritten.clear();
+  if (part.text.empty()) return;
+  out.words.push_back(part);
+  std::vector<TextPart> next;
+  for (const auto& step : steps_) {
+    if (const auto* split = std::get_if<PatternSplit>(&step)) {
+      next.clear();
+      for (const TextPart& word : out.words) SplitWord(*split, word, next);
+      out.words.swap(next);
+      continue;
+    }
+    for (TextPart& word : out.words) {
+      std::optional<AlignedText> edited = std::get<Normalizer>(step).Apply(word);
+      if (!edited) continue;
+      out.rewritten.push_back(*std::move(edited));
+      word = out.rewritten.back().Part();
+    }
+    std::erase_if(out.words, [](const TextPart& word) { return word.text.empty(); });
   }
 }
 

@@ -1,12 +1,15 @@
 #pragma once
 
-// Splits a text into the words that BPE merges within.
+// Splits a text into the words that the model sees one by one.
 
-#include <cstddef>
-#include <string>
+#include <deque>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "engine/tokenizer/aligned_text.h"
+#include "engine/tokenizer/normalizer.h"
 #include "engine/tokenizer/regex.h"
 
 namespace quire::engine {
@@ -14,35 +17,38 @@ namespace quire::engine {
 // What becomes of the matches of a split (Hugging Face's SplitDelimiterBehavior).
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// Bytes of a text, half open.
-struct Word {
-  size_t begin = 0;
-  size_t end = 0;
+// What a text was split into. The words borrow from the text and from `rewritten`.
+struct SplitText {
+  std::vector<TextPart> words;
+  std::deque<AlignedText> rewritten;  // a deque: what is in it never moves
 };
 
-// A list of splits; each looks at the words of the one before, and sees nothing around them.
-// Immutable once filled; thread-safe.
+// A list of splits and edits; each looks at the words of the one before, and sees nothing around
+// them. Immutable once filled; thread-safe.
 class PreTokenizer {
  public:
   void AddSplit(Regex pattern, SplitBehavior behavior, bool invert);
+  // Rewrites each word: a prefix space, "▁" for " ".
+  void AddEdit(Normalizer edit) { steps_.emplace_back(std::move(edit)); }
   // From here on the patterns see GPT-2's byte alphabet instead of the text: what Hugging Face does
   // after its ByteLevel step. The words are still bytes of the text.
-  void AddByteAlphabet();
+  void AddByteAlphabet() { byte_alphabet_ = true; }
 
-  // Words are never empty and in order. Without a kRemoved split they cover the whole text, also
-  // where a pattern gives up. `text` must be valid UTF-8.
-  void Split(std::string_view text, std::vector<Word>& words) const;
+  // Words are never empty and in order. Without a kRemoved split or an edit they cover the whole
+  // text, also where a pattern gives up. `part` must be valid UTF-8.
+  void Split(const TextPart& part, SplitText& out) const;
 
  private:
-  struct Step {
+  struct PatternSplit {
     Regex pattern;
     SplitBehavior behavior = SplitBehavior::kIsolated;
     bool invert = false;
     bool in_byte_alphabet = false;
   };
-  static void SplitWord(const Step& step, std::string_view text, Word word, std::vector<Word>& out);
+  static void SplitWord(const PatternSplit& split, const TextPart& word,
+                        std::vector<TextPart>& out);
 
-  std::vector<Step> steps_;
+  std::vector<std::variant<PatternSplit, Normalizer>> steps_;
   bool byte_alphabet_ = false;
 };
 

@@ -37,6 +37,7 @@ absl::StatusOr<std::string> Translate(std::string_view pattern) {
   out.reserve(pattern.size() * 2);
   bool in_class = false;
   size_t class_start = 0;
+  int num_inner = 0;  // open classes inside the class: Oniguruma's unions, which are written flat
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
@@ -76,16 +77,27 @@ absl::StatusOr<std::string> Translate(std::string_view pattern) {
       in_class = true;
       class_start = i + 1;
       if (class_start < pattern.size() && pattern[class_start] == '^') ++class_start;
+    } else if (in_class && c == ']' && num_inner > 0) {
+      --num_inner;
+      continue;
     } else if (in_class && c == ']' && i > class_start) {
       in_class = false;
     } else if (in_class && c == '[') {
-      const size_t close = pattern.find(":]", i + 2);
-      if (i + 1 < pattern.size() && pattern[i + 1] == ':' && close != std::string_view::npos) {
-        out.append(pattern.substr(i, close + 2 - i));  // [:alpha:]
-        i = close + 1;
+      const std::string_view rest = pattern.substr(i + 1);
+      const size_t close = rest.find(":]", 1);
+      if (rest.starts_with(':') && close != std::string_view::npos) {
+        out.append(pattern.substr(i, close + 3));  // [:alpha:]
+        i += close + 2;
         continue;
       }
-      return Refuse(pattern, "a character class inside a character class is not supported");
+      // "[^" would want the complement, "[-" a range, "[]" an empty class.
+      if (rest.empty() || rest[0] == '^' || rest[0] == '-' || rest[0] == ']') {
+        return Refuse(pattern, "this character class inside a character class is not supported");
+      }
+      ++num_inner;
+      continue;
+    } else if (num_inner > 0 && c == '-' && i + 1 < pattern.size() && pattern[i + 1] == ']') {
+      return Refuse(pattern, "this character class inside a character class is not supported");
     } else if (in_class && c == '&' && i + 1 < pattern.size() && pattern[i + 1] == '&') {
       return Refuse(pattern, "the intersection of character classes (&&) is not supported");
     }

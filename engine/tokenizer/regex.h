@@ -12,8 +12,8 @@
 namespace quire::engine {
 
 // Patterns are written for Oniguruma (Hugging Face) or for llama.cpp. Where PCRE2 reads one of
-// their constructs differently (\s, \w, ^ and $), it is rewritten to mean what they mean; what has
-// no equal, such as set intersection "[a&&b]", is refused.
+// their constructs differently (\s, \w, ^ and $, a class inside a class), it is rewritten to mean
+// what they mean; what has no equal, such as set intersection "[a&&b]", is refused.
 //
 // Immutable; thread-safe. Find: one pass, PCRE2's match limits apply.
 class Regex {

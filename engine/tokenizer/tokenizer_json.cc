@@ -1,7 +1,7 @@
 #include "engine/tokenizer/tokenizer_json.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,9 +10,11 @@
 #include "base/json.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "engine/tokenizer/bpe_tokenizer.h"
 #include "engine/tokenizer/byte_alphabet.h"
+#include "engine/tokenizer/pipeline_tokenizer.h"
 #include "engine/tokenizer/sentencepiece.h"
+#include "engine/tokenizer/tokenizer_json_members.h"
+#include "engine/tokenizer/tokenizer_json_models.h"
 #include "engine/tokenizer/tokenizer_json_steps.h"
 
 namespace quire::engine {
@@ -21,69 +23,49 @@ namespace {
 using base::ToAbsl;
 using nlohmann::json;
 
-// Ids may have holes, but not so many that a file of bytes asks for gigabytes.
-constexpr size_t kMaxTokens = size_t{1} << 24;
 constexpr size_t kHolesPerToken = 64;
 
 absl::Status Invalid(const std::string& what) { return absl::InvalidArgumentError(what); }
 
-absl::StatusOr<int32_t> ReadId(const json& value, std::string_view piece) {
-  if (const std::optional<int32_t> id = JsonId(value, kMaxTokens)) return *id;
-  return Invalid(absl::StrCat("\"", ToAbsl(piece), "\": want an id below ", kMaxTokens, ", got ",
-                              value.dump(-1, ' ', true, json::error_handler_t::replace)));
-}
-
-// piece -> id of the model; views into the parsed JSON.
-using PieceIds = std::unordered_map<std::string_view, int32_t>;
-
-absl::StatusOr<PieceIds> ReadVocabulary(const json& vocab, const json& added_tokens,
-                                        std::vector<VocabularyEntry>& vocabulary) {
-  if (!vocab.is_object() || vocab.empty())
-    return Invalid("model: vocab: want an object, not empty");
-  const size_t count = vocab.size() + added_tokens.size();
-  PieceIds ids;
-  ids.reserve(vocab.size());
-  const auto place = [&](std::string_view piece, const json& value) -> absl::StatusOr<int32_t> {
-    ASSIGN_OR_RETURN(const int32_t id, ReadId(value, piece));
+absl::Status PlacePieces(const PieceList& pieces, const json& added_tokens,
+                         std::vector<VocabularyEntry>& vocabulary) {
+  const size_t count = pieces.size() + added_tokens.size();
+  const auto place = [&](std::string_view piece, int32_t id) -> absl::StatusOr<VocabularyEntry*> {
     const auto index = static_cast<size_t>(id);
     if (index >= count * kHolesPerToken) {
       return Invalid(
           absl::StrCat("\"", ToAbsl(piece), "\": id ", id, " of a vocabulary of ", count));
     }
     if (index >= vocabulary.size()) vocabulary.resize(index + 1);
-    return id;
+    return &vocabulary[index];
   };
-  for (const auto& [piece, value] : vocab.items()) {
-    ASSIGN_OR_RETURN(const int32_t id, place(piece, value));
-    VocabularyEntry& entry = vocabulary[static_cast<size_t>(id)];
-    if (!entry.piece.empty()) {
-      return Invalid(absl::StrCat("model: vocab: \"", entry.piece, "\" and \"", piece,
+  for (const auto& [piece, id] : pieces) {
+    ASSIGN_OR_RETURN(VocabularyEntry * entry, place(piece, id));
+    if (!entry->piece.empty()) {
+      return Invalid(absl::StrCat("model: vocab: \"", entry->piece, "\" and \"", ToAbsl(piece),
                                   "\" are both token ", id));
     }
-    entry.piece = piece;
-  }
-  for (const auto& [piece, value] : vocab.get_ref<const json::object_t&>()) {
-    ids.emplace(piece, value.get<int32_t>());
+    entry->piece = piece;
   }
   for (const json& token : added_tokens) {
     ASSIGN_OR_RETURN(const std::string content, JsonString(token, "content", ""));
-    ASSIGN_OR_RETURN(const int32_t id, place(content, JsonMember(token, "id")));
-    VocabularyEntry& entry = vocabulary[static_cast<size_t>(id)];
-    if (!entry.piece.empty() && entry.piece != content) {
+    ASSIGN_OR_RETURN(const int32_t id, ReadPieceId(JsonMember(token, "id"), content));
+    ASSIGN_OR_RETURN(VocabularyEntry * entry, place(content, id));
+    if (!entry->piece.empty() && entry->piece != content) {
       return Invalid(absl::StrCat("added_tokens: \"", content, "\" has id ", id, ", which is \"",
-                                  entry.piece, "\""));
+                                  entry->piece, "\""));
     }
-    entry.piece = content;
-    entry.bytes = content;
+    entry->piece = content;
+    entry->bytes = content;
   }
-  return ids;
+  return absl::OkStatus();
 }
 
-absl::Status ReadAddedTokens(const json& added_tokens, BpeTokenizerParts& parts) {
+absl::Status ReadAddedTokens(const json& added_tokens, TokenizerParts& parts) {
   for (const json& token : added_tokens) {
     AddedToken added;
     ASSIGN_OR_RETURN(added.content, JsonString(token, "content", ""));
-    ASSIGN_OR_RETURN(added.id, ReadId(JsonMember(token, "id"), added.content));
+    ASSIGN_OR_RETURN(added.id, ReadPieceId(JsonMember(token, "id"), added.content));
     ASSIGN_OR_RETURN(added.special, JsonBool(token, "special", false));
     ASSIGN_OR_RETURN(added.normalized, JsonBool(token, "normalized", !added.special));
     ASSIGN_OR_RETURN(added.single_word, JsonBool(token, "single_word", false));
@@ -102,89 +84,18 @@ absl::Status ReadAddedTokens(const json& added_tokens, BpeTokenizerParts& parts)
   return absl::OkStatus();
 }
 
-// "left right" or ["left", "right"].
-absl::StatusOr<std::pair<std::string_view, std::string_view>> ReadMerge(const json& merge) {
-  if (merge.is_string()) {
-    const auto& text = merge.get_ref<const std::string&>();
-    const size_t space = text.find(' ');
-    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
-      const std::string_view view = text;
-      return std::pair(view.substr(0, space), view.substr(space + 1));
-    }
-  } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
-             merge[1].is_string()) {
-    return std::pair(std::string_view(merge[0].get_ref<const std::string&>()),
-                     std::string_view(merge[1].get_ref<const std::string&>()));
-  }
-  return Invalid(absl::StrCat("model: merges: want \"left right\" or [left, right], got ",
-                              merge.dump(-1, ' ', true, json::error_handler_t::replace)));
-}
-
-// Returns whether no merge reaches across a space.
-absl::StatusOr<bool> ReadMerges(const json& merges, const PieceIds& ids, BpeModel& model) {
-  if (!merges.is_array()) return Invalid("model: merges: want an array");
-  model.ReserveMerges(merges.size());
-  bool within_words = true;
-  std::string merged;
-  uint32_t rank = 0;
-  for (const json& merge : merges) {
-    ASSIGN_OR_RETURN(const auto parts, ReadMerge(merge));
-    merged.assign(parts.first).append(parts.second);
-    int32_t found[3] = {-1, -1, -1};
-    const std::string_view pieces[3] = {parts.first, parts.second, merged};
-    for (size_t k = 0; k < 3; ++k) {
-      const auto it = ids.find(pieces[k]);
-      if (it == ids.end()) {
-        return Invalid(absl::StrCat("model: merges: merge ", rank, " needs \"", ToAbsl(pieces[k]),
-                                    "\", which is no token"));
-      }
-      found[k] = it->second;
-    }
-    model.AddMerge(found[0], found[1], rank++, found[2]);
-    if (JoinsAcrossSpace(parts.first, parts.second)) within_words = false;
-  }
-  return within_words;
-}
-
-absl::StatusOr<BpeModelConfig> ReadModelConfig(const json& model, bool byte_level,
-                                               const PieceIds& ids) {
-  BpeModelConfig config;
-  config.unit = byte_level ? BpeUnit::kByte : BpeUnit::kCharacter;
-  config.drop_unknown_first = true;
-  ASSIGN_OR_RETURN(config.fuse_unknown, JsonBool(model, "fuse_unk", false));
-  ASSIGN_OR_RETURN(config.byte_fallback, JsonBool(model, "byte_fallback", false));
-  ASSIGN_OR_RETURN(config.ignore_merges, JsonBool(model, "ignore_merges", false));
-  const json& dropout = JsonMember(model, "dropout");
-  if (!dropout.is_null() && dropout != 0) return Invalid("model: dropout is not supported");
-  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    ASSIGN_OR_RETURN(const std::string text, JsonString(model, affix, ""));
-    if (!text.empty()) return Invalid(absl::StrCat("model: ", affix, " is not supported"));
-  }
-  ASSIGN_OR_RETURN(const std::string unknown, JsonString(model, "unk_token", ""));
-  if (unknown.empty()) return config;
-  const auto it = ids.find(unknown);
-  if (it == ids.end())
-    return Invalid(absl::StrCat("model: unk_token: \"", unknown, "\" is no token"));
-  config.unknown_id = it->second;
-  return config;
-}
-
-// Fills what each token stands for, and how the model finds it.
-void FillBytes(const PieceIds& ids, bool byte_level, const DecoderTraits& decoder,
-               BpeTokenizerParts& parts) {
-  for (const auto& [piece, id] : ids) {
-    VocabularyEntry& entry = parts.vocabulary[static_cast<size_t>(id)];
-    const bool is_added = !entry.bytes.empty();  // an added token stands for itself
-    if (byte_level) {
+// Fills what each token stands for; an added token stands for itself.
+void FillBytes(const PieceList& pieces, const DecoderTraits& decoder,
+               std::vector<VocabularyEntry>& vocabulary) {
+  for (const auto& [piece, id] : pieces) {
+    VocabularyEntry& entry = vocabulary[static_cast<size_t>(id)];
+    if (!entry.bytes.empty()) continue;
+    if (decoder.byte_level) {
       std::optional<std::string> bytes = BytesOfByteLevelPiece(piece);
-      if (bytes && !is_added) parts.model.AddToken(*bytes, id);
-      if (!is_added) entry.bytes = bytes ? *std::move(bytes) : std::string(piece);
+      entry.bytes = bytes ? *std::move(bytes) : std::string(piece);
       continue;
     }
     const std::optional<uint8_t> byte = ByteOfPiece(piece);
-    if (byte && parts.model.config().byte_fallback) parts.model.SetByteToken(*byte, id);
-    if (!entry.special) parts.model.AddToken(piece, id);
-    if (is_added) continue;
     if (byte && decoder.byte_fallback) {
       entry.bytes.assign(1, static_cast<char>(*byte));
     } else {
@@ -193,7 +104,7 @@ void FillBytes(const PieceIds& ids, bool byte_level, const DecoderTraits& decode
   }
 }
 
-int32_t IdOfText(const BpeTokenizerParts& parts, std::string_view text) {
+int32_t IdOfText(const TokenizerParts& parts, std::string_view text) {
   if (text.empty()) return -1;
   const auto it = std::find_if(parts.vocabulary.begin(), parts.vocabulary.end(),
                                [&](const VocabularyEntry& entry) { return entry.piece == text; });
@@ -222,7 +133,7 @@ bool ConfigRulesTemplate(const json& tokenizer_config) {
   return text.starts_with("Llama") || text.starts_with("CodeLlama") || text.starts_with("Gemma");
 }
 
-absl::Status ReadEnds(const HfTokenizerFiles& files, BpeTokenizerParts& parts) {
+absl::Status ReadEnds(const HfTokenizerFiles& files, TokenizerParts& parts) {
   const size_t size = parts.vocabulary.size();
   const json& config = files.tokenizer_config;
   const int32_t eos = IdOfText(parts, SpecialTokenText(config, "eos_token"));
@@ -254,38 +165,43 @@ absl::Status ReadEnds(const HfTokenizerFiles& files, BpeTokenizerParts& parts) {
 absl::StatusOr<std::unique_ptr<Tokenizer>> Create(const json& root, const HfTokenizerFiles& files) {
   const json& model = JsonMember(root, "model");
   ASSIGN_OR_RETURN(const std::string type, JsonString(model, "type", "BPE"));
-  if (type != "BPE")
-    return Invalid(absl::StrCat("model: ", type, " is not supported; supported is BPE"));
+  if (type != "BPE" && type != "Unigram") {
+    return Invalid(absl::StrCat("model: ", type, " is not supported; supported are BPE, Unigram"));
+  }
   json added_tokens = JsonMember(root, "added_tokens");
   if (added_tokens.is_null()) added_tokens = json::array();
   if (!added_tokens.is_array()) return Invalid("added_tokens: want an array");
 
-  BpeTokenizerParts parts;
-  ASSIGN_OR_RETURN(const PieceIds ids,
-                   ReadVocabulary(JsonMember(model, "vocab"), added_tokens, parts.vocabulary));
+  TokenizerParts parts;
+  ASSIGN_OR_RETURN(const PieceList pieces,
+                   type == "BPE" ? ReadBpePieces(model) : ReadUnigramPieces(model));
+  RETURN_IF_ERROR(PlacePieces(pieces, added_tokens, parts.vocabulary));
   RETURN_IF_ERROR(ReadNormalizer(JsonMember(root, "normalizer"), parts.normalizer));
   ASSIGN_OR_RETURN(const PreTokenizerTraits pre,
-                   ReadPreTokenizer(JsonMember(root, "pre_tokenizer"), parts));
+                   ReadPreTokenizer(JsonMember(root, "pre_tokenizer"), parts.pre_tokenizer));
   ASSIGN_OR_RETURN(const DecoderTraits decoder, ReadDecoder(JsonMember(root, "decoder")));
   if (pre.byte_level != decoder.byte_level) {
     return Invalid("want ByteLevel both as pre_tokenizer and as decoder, or as neither");
   }
-  ASSIGN_OR_RETURN(const BpeModelConfig config, ReadModelConfig(model, pre.byte_level, ids));
-  parts.model = BpeModel(config);
   RETURN_IF_ERROR(ReadAddedTokens(added_tokens, parts));
-  FillBytes(ids, pre.byte_level, decoder, parts);
-  ASSIGN_OR_RETURN(const bool within_words,
-                   ReadMerges(JsonMember(model, "merges"), ids, parts.model));
-  if (!pre.byte_level && within_words && parts.model.CharacterId(0x2581) >= 0) {
-    SplitBeforeSpaces(parts.pre_tokenizer);
-  }
+  const JsonModelContext context{
+      .pieces = pieces, .vocabulary = parts.vocabulary, .byte_level = pre.byte_level};
+  ASSIGN_OR_RETURN(parts.model, type == "BPE" ? ReadBpeModel(model, context, parts.pre_tokenizer)
+                                              : ReadUnigramModel(model, context));
+  FillBytes(pieces, decoder, parts.vocabulary);
   parts.strips_leading_space = decoder.strips_leading_space;
   RETURN_IF_ERROR(ReadPostProcessor(JsonMember(root, "post_processor"), parts));
   RETURN_IF_ERROR(ReadEnds(files, parts));
-  return std::make_unique<BpeTokenizer>(std::move(parts));
+  return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 
 }  // namespace
+
+absl::StatusOr<int32_t> ReadPieceId(const json& value, std::string_view piece) {
+  if (const std::optional<int32_t> id = JsonId(value, kMaxJsonTokens)) return *id;
+  return Invalid(absl::StrCat("\"", ToAbsl(piece), "\": want an id below ", kMaxJsonTokens,
+                              ", got ", value.dump(-1, ' ', true, json::error_handler_t::replace)));
+}
 
 std::string SpecialTokenText(const json& tokenizer_config, std::string_view key) {
   const json& token = JsonMember(tokenizer_config, std::string(key).c_str());

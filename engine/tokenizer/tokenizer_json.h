@@ -21,8 +21,8 @@ struct HfTokenizerFiles {
   const nlohmann::json& tokenizer_config;
 };
 
-// A BPE model with the normalizers, pre-tokenizers, post-processors and decoders that the GPT-2 and
-// Llama families use. InvalidArgument names what is malformed, and what we do not support.
+// A BPE or Unigram model with the normalizers, pre-tokenizers, post-processors and decoders that
+// decoder-only families use. InvalidArgument names what is malformed, and what we do not support.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const HfTokenizerFiles& files);
 
 // A token that tokenizer_config.json names under `key` ("bos_token"); empty when it names none.

@@ -31,9 +31,9 @@ std::vector<int32_t> NaiveMerge(std::vector<int32_t> ids, const Merges& merges) 
   }
 }
 
-std::vector<int32_t> Ids(const std::vector<BpeToken>& tokens) {
+std::vector<int32_t> Ids(const std::vector<WordToken>& tokens) {
   std::vector<int32_t> ids;
-  for (const BpeToken& token : tokens) ids.push_back(token.id);
+  for (const WordToken& token : tokens) ids.push_back(token.id);
   return ids;
 }
 
@@ -63,11 +63,11 @@ TEST(BpeModelTest, EqualsTheDefinitionForShortAndLongWords) {
       word.push_back(static_cast<char>('a' + symbols.back()));
     }
     long_words += length > 32 ? 1 : 0;
-    std::vector<BpeToken> out;
+    std::vector<WordToken> out;
     model.EncodeWord(word, out);
     RC_ASSERT(Ids(out) == NaiveMerge(symbols, merges));
     uint32_t at = 0;
-    for (const BpeToken& token : out) {
+    for (const WordToken& token : out) {
       RC_ASSERT(token.begin == at);
       RC_ASSERT(word.substr(token.begin, token.end - token.begin) ==
                 tokens[static_cast<size_t>(token.id)]);
@@ -84,7 +84,7 @@ TEST(BpeModelTest, AMegabyteWordIsNoTrouble) {
     model.AddToken(std::string(size_t{1} << i, 'a'), i);
     if (i > 0) model.AddMerge(i - 1, i - 1, static_cast<uint32_t>(i), i);
   }
-  std::vector<BpeToken> out;
+  std::vector<WordToken> out;
   model.EncodeWord(std::string((1 << 20) + 3, 'a'), out);
   EXPECT_EQ(Ids(out), (std::vector<int32_t>{19, 19, 1, 0}));
 }
@@ -98,7 +98,7 @@ TEST(BpeModelTest, UnknownSymbols) {
     model.AddMerge(0, 1, 0, 2);
     for (int byte = 0; byte < 128; ++byte)
       model.SetByteToken(static_cast<uint8_t>(byte + 128), 100 + byte);
-    std::vector<BpeToken> out;
+    std::vector<WordToken> out;
     model.EncodeWord(word, out);
     return Ids(out);
   };
@@ -118,7 +118,7 @@ TEST(BpeModelTest, WholeWordsWithoutMerges) {
   model.AddToken("a", 0);
   model.AddToken("b", 1);
   model.AddToken("ab", 2);
-  std::vector<BpeToken> out;
+  std::vector<WordToken> out;
   model.EncodeWord("ab", out);
   model.EncodeWord("ba", out);
   EXPECT_EQ(Ids(out), (std::vector<int32_t>{2, 1, 0}));

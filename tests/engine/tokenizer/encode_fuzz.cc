@@ -23,8 +23,8 @@ using quire::engine::Tokenizer;
 std::vector<std::unique_ptr<Tokenizer>> LoadTokenizers() {
   std::vector<std::unique_ptr<Tokenizer>> tokenizers;
   const nlohmann::json null;
-  for (const char* name :
-       {"byte_level", "split_pattern", "punctuation_nfc", "sentencepiece", "metaspace"}) {
+  for (const char* name : {"byte_level", "split_pattern", "punctuation_nfc", "sentencepiece",
+                           "metaspace", "unigram"}) {
     const std::string text = quire::testing::ReadFile(quire::testing::TestSourcePath(
         std::string("engine/tokenizer/testdata/tiny_") + name + ".json"));
     auto tokenizer =

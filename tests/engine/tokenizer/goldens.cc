@@ -15,8 +15,8 @@ namespace quire::engine::testing {
 using base::ToAbsl;
 using nlohmann::json;
 
-const std::vector<std::string> kTinyNames = {"byte_level", "split_pattern", "punctuation_nfc",
-                                             "sentencepiece", "metaspace"};
+const std::vector<std::string> kTinyNames = {"byte_level",    "split_pattern", "punctuation_nfc",
+                                             "sentencepiece", "metaspace",     "unigram"};
 
 json ParseFile(const std::string& path) {
   absl::StatusOr<json> parsed = base::ParseJson(quire::testing::ReadFile(path), path);

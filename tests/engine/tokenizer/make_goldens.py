@@ -66,6 +66,12 @@ def write(name, value, **kwargs):
         f.write("\n")
 
 
+def write_rows(name, rows):
+    """A row a line."""
+    with open(os.path.join(HERE, name), "w", encoding="utf-8") as f:
+        f.write("[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n")
+
+
 def tiny_tokenizers():
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -123,6 +129,21 @@ def tiny_tokenizers():
     t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     t.decoder = decoders.Metaspace(prepend_scheme="first")
     made["metaspace"] = train(t, 300, special_tokens=["<unk>", "<s>"])
+
+    t = Tokenizer(models.Unigram())
+    t.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " "),
+                                         normalizers.Lowercase()])
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])
+    t.train_from_iterator(CORPUS, trainers.UnigramTrainer(vocab_size=200, show_progress=False, unk_token="<unk>",
+                                                          special_tokens=["<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>"]))
+    spec = json.loads(t.to_str())
+    spec["model"]["byte_fallback"] = True
+    spec["model"]["vocab"] = [[piece, round(score, 6)] for piece, score in spec["model"]["vocab"]]
+    spec["added_tokens"] = spec["added_tokens"][:3]
+    t = made["unigram"] = Tokenizer.from_str(json.dumps(spec))
+    t.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme="always")])
+    t.add_special_tokens([AddedToken("<|user|>", rstrip=True, normalized=False)])
+    t.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
     return made
 
 
@@ -172,8 +193,10 @@ def tiny():
 
     texts = random_texts(80, seed=11) + [
         "\u0344", "\u1e9b\u0323", "\u0958", "\uac00\u11a8", "a\u05ae\u0300\u0315b", "\u2126\u212b",
-        "a\u0305\u0301", "\u1100\u0301\u1161", "e\u0323\u0302", "\u0b47\u0300\u0b3e"]  # the last four: blocked, or not
-    write("nfc.json", [[t, unicodedata.normalize("NFC", t)] for t in texts], indent=0)
+        "a\u0305\u0301", "\u1100\u0301\u1161", "e\u0323\u0302", "\u0b47\u0300\u0b3e",  # the last four: blocked, or not
+        "\ufdfa", "\u3131\u314f", "\uff76\uff9e", "x\u3300\u0301", "\u2460\u00bd", "\u1fed\u0345"]
+    forms = ("NFC", "NFD", "NFKC", "NFKD")
+    write_rows("normal_forms.json", [[t] + [unicodedata.normalize(form, t) for form in forms] for t in texts])
 
 
 def material_texts(root):

@@ -1,60 +1,13 @@
 #include "engine/tokenizer/normalizer.h"
 
-#include <rapidcheck.h>
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "base/utf8.h"
-#include "engine/tokenizer/nfc.h"
-#include "tests/engine/tokenizer/goldens.h"
+#include "engine/tokenizer/character_steps.h"
 
 namespace quire::engine {
 namespace {
-
-std::string Nfc(const std::string& text) {
-  const auto composed = ComposeNfc({.text = text});
-  return composed ? composed->text : text;
-}
-
-void ExpectOriginsInOrder(const AlignedText& text, size_t input_size) {
-  ASSERT_EQ(text.origins.size(), text.text.size());
-  ByteRange last;
-  for (const ByteRange& range : text.origins) {
-    EXPECT_LE(last.begin, range.begin);
-    EXPECT_LE(last.end, range.end);
-    EXPECT_LE(range.begin, range.end);
-    EXPECT_LE(range.end, input_size);
-    last = range;
-  }
-}
-
-TEST(NfcTest, EqualsTheReference) {
-  const nlohmann::json cases = testing::ReadTestJson("nfc.json");
-  ASSERT_GT(cases.size(), 80u);
-  int changed = 0;
-  for (const auto& item : cases) {
-    const auto text = item[0].get<std::string>();
-    EXPECT_EQ(Nfc(text), item[1].get<std::string>()) << item;
-    const auto composed = ComposeNfc({.text = text});
-    if (!composed) continue;
-    ++changed;
-    ExpectOriginsInOrder(*composed, text.size());
-  }
-  EXPECT_GT(changed, 20);
-}
-
-TEST(NfcTest, IsStable) {
-  EXPECT_TRUE(rc::check("nfc(nfc(x)) == nfc(x)", [] {
-    const auto points = *rc::gen::container<std::vector<uint32_t>>(rc::gen::oneOf(
-        rc::gen::inRange<uint32_t>(0x41, 0x5B), rc::gen::inRange<uint32_t>(0x300, 0x345),
-        rc::gen::inRange<uint32_t>(0x1100, 0x1200), rc::gen::inRange<uint32_t>(0x900, 0xA00)));
-    std::string text;
-    for (const uint32_t c : points) base::AppendUtf8(c, text);
-    const std::string once = Nfc(text);
-    RC_ASSERT(Nfc(once) == once);
-  }));
-}
 
 TEST(NormalizerTest, StepsKeepWhereBytesCameFrom) {
   Normalizer normalizer;
@@ -91,6 +44,34 @@ TEST(NormalizerTest, ReplacesByPattern) {
   normalizer.AddReplace(*std::move(regex), "~");
   EXPECT_EQ(normalizer.Apply({.text = "a  b c   "})->text, "a~b c~");
   EXPECT_FALSE(normalizer.Apply({.text = "a b"}).has_value());
+}
+
+TEST(CharacterStepsTest, LowercaseIsEachCharactersFullMapping) {
+  EXPECT_EQ(Lowercase({.text = "\u0130STANBUL \u01c5 \u03a3"})->text,
+            "i\u0307stanbul \u01c6 \u03c3");
+  EXPECT_FALSE(Lowercase({.text = "\u00df1 x"}).has_value());
+}
+
+TEST(CharacterStepsTest, AccentsAreMarksOfEveryKind) {
+  EXPECT_EQ(StripAccents({.text = "e\u0301\u0903x\u20dd\u00e9"})->text, "ex\u00e9");
+  EXPECT_FALSE(StripAccents({.text = "\u00e9"}).has_value());
+}
+
+TEST(CharacterStepsTest, NmtDropsControlsAndMakesSpaces) {
+  const std::string text = "a\x01\n\u200b\ufeff\u2581\x0b\u00a0\u200a";
+  EXPECT_EQ(CleanForNmt({.text = text})->text, "a    \u00a0\u200a");
+  EXPECT_FALSE(CleanForNmt({.text = "a b"}).has_value());
+}
+
+TEST(CharacterStepsTest, StripTakesUnicodeSpaceFromTheEndsAskedFor) {
+  const std::string text = "\u3000\t a b \n";
+  EXPECT_EQ(StripSpace({.text = text}, true, true)->text, "a b");
+  EXPECT_EQ(StripSpace({.text = text}, true, false)->text, "a b \n");
+  EXPECT_EQ(StripSpace({.text = text}, false, true)->text, "\u3000\t a b");
+  EXPECT_EQ(StripSpace({.text = " \n"}, true, false)->text, "");
+  EXPECT_EQ(StripSpace({.text = " \n"}, false, true)->text, "");
+  EXPECT_FALSE(StripSpace({.text = " x "}, false, false).has_value());
+  EXPECT_EQ(StripSpace({.text = " x", .offset = 5}, true, true)->origins[0].begin, 6u);
 }
 
 }  // namespace

@@ -12,10 +12,10 @@ namespace {
 using ::testing::ElementsAre;
 
 std::vector<std::string> Split(const PreTokenizer& pre_tokenizer, std::string_view text) {
-  std::vector<Word> words;
-  pre_tokenizer.Split(text, words);
+  SplitText split;
+  pre_tokenizer.Split({.text = text}, split);
   std::vector<std::string> out;
-  for (const Word& word : words) out.emplace_back(text.substr(word.begin, word.end - word.begin));
+  for (const TextPart& word : split.words) out.emplace_back(word.text);
   return out;
 }
 

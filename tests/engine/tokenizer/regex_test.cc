@@ -39,6 +39,13 @@ TEST(RegexTest, AnchorsAreOfLines) {
   EXPECT_EQ(FirstMatch("^c", "ab\nc"), "c");
 }
 
+TEST(RegexTest, ClassesInsideAClassAreItsUnion) {
+  // BLOOM's split; the parentheses and the bar are in the class.
+  EXPECT_EQ(FirstMatch(" ?[^(\\s|[.,!?\u2026])]+", "(|) ab\u2026"), " ab");
+  EXPECT_EQ(FirstMatch("[a[b[cd]]e]+", "xedcbay"), "edcba");
+  EXPECT_EQ(FirstMatch("[[:digit:][xy]]+", "a1x2z"), "1x2");
+}
+
 TEST(RegexTest, QuoteMatchesItself) {
   const std::string text = "a.b*[\\é] \n{}()^$|+?-#";
   EXPECT_EQ(FirstMatch(Regex::Quote(text), "x" + text + "y"), text);
@@ -46,9 +53,10 @@ TEST(RegexTest, QuoteMatchesItself) {
 
 TEST(RegexTest, RefusesWhatMeansSomethingElse) {
   for (const auto& [pattern, words] :
-       {std::pair("[a-z&&[^b]]", "&&"), std::pair("[a[b]]", "character class"),
-        std::pair("\\h", "\\h"), std::pair("[\\W]", "\\W"), std::pair("(", "parenthes"),
-        std::pair("[a", "terminating"), std::pair("\\C", "\\C"),
+       {std::pair("[a-z&&[^b]]", "&&"), std::pair("[a[^b]]", "character class"),
+        std::pair("[a[-b]]", "character class"), std::pair("[a[b-]]", "character class"),
+        std::pair("[a[b]", "terminating"), std::pair("\\h", "\\h"), std::pair("[\\W]", "\\W"),
+        std::pair("(", "parenthes"), std::pair("[a", "terminating"), std::pair("\\C", "\\C"),
         std::pair("\\p{Nonsense}", "property")}) {
     const auto status = Regex::Create(pattern).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;

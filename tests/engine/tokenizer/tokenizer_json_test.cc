@@ -70,7 +70,15 @@ void ExpectRefused(const std::string& words, const std::function<void(json&)>& e
 TEST(TokenizerJsonTest, RefusesByName) {
   EXPECT_TRUE(StatusOfEdited([](json&) {}).ok());
   ExpectRefused("WordPiece is not supported", [](json& r) { r["model"]["type"] = "WordPiece"; });
-  ExpectRefused("NFKC is not supported", [](json& r) { r["normalizer"] = {{"type", "NFKC"}}; });
+  ExpectRefused("BertNormalizer is not supported", [](json& r) {
+    r["normalizer"] = {{"type", "BertNormalizer"}};
+  });
+  ExpectRefused("normalizer: Precompiled: precompiled_charsmap: want Base64", [](json& r) {
+    r["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "?"}};
+  });
+  ExpectRefused("normalizer: precompiled_charsmap: want at least 8 bytes", [](json& r) {
+    r["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}};
+  });
   ExpectRefused("BertPreTokenizer is not supported",
                 [](json& r) { r["pre_tokenizer"]["type"] = "BertPreTokenizer"; });
   ExpectRefused("RobertaProcessing is not supported",
@@ -99,6 +107,32 @@ TEST(TokenizerJsonTest, RefusesWhatContradictsItself) {
         {"type", "TemplateProcessing"},
         {"single", {{{"SpecialToken", {{"id", "x"}}}}, {{"Sequence", json::object()}}}},
         {"special_tokens", {{"x", {{"ids", {99999}}}}}}};
+  });
+}
+
+TEST(TokenizerJsonTest, RefusesABadUnigram) {
+  const json good = ReadTestJson("tiny_unigram.json");
+  const auto refused = [&](const std::string& words, const std::function<void(json&)>& edit) {
+    json root = good;
+    edit(root);
+    const json null;
+    const absl::Status status =
+        CreateTokenizer(HfTokenizerFiles{root.dump(), null, null, null}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << words;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+  };
+  refused("vocab: want an array", [](json& r) { r["model"]["vocab"] = json::object(); });
+  refused("vocab: want an array", [](json& r) { r["model"]["vocab"] = json::array(); });
+  refused("vocab: want [token, score] at 3", [](json& r) { r["model"]["vocab"][3] = {"a"}; });
+  refused("vocab: want [token, score] at 3", [](json& r) { r["model"]["vocab"][3] = {1, -1.0}; });
+  refused("unk_id: want an id", [](json& r) { r["model"]["unk_id"] = 1'000'000; });
+  refused("Unigram over ByteLevel", [](json& r) {
+    r["pre_tokenizer"] = {{"type", "ByteLevel"}};
+    r["decoder"] = {{"type", "ByteLevel"}};
+  });
+  refused("Metaspace: want it before ByteLevel", [](json& r) {
+    r["pre_tokenizer"] = {{"type", "Sequence"},
+                          {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Metaspace"}}}}};
   });
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Byte-level BPE (the GPT-2 family) and SentencePiece-BPE: one pipeline, filled from a Hugging Face
-// tokenizer.json (tokenizer_json.h) or from a GGUF file's metadata (gguf_vocabulary.h).
+// Byte-level BPE (the GPT-2 family), SentencePiece-BPE and Unigram: one pipeline, filled from a
+// Hugging Face tokenizer.json (tokenizer_json.h) or a GGUF file's metadata (gguf_vocabulary.h).
 
 #include <cstdint>
 #include <memory>
@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "engine/tokenizer/added_tokens.h"
-#include "engine/tokenizer/bpe_model.h"
 #include "engine/tokenizer/normalizer.h"
 #include "engine/tokenizer/pre_tokenizer.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "engine/tokenizer/word_model.h"
 
 namespace quire::engine {
 
@@ -24,15 +24,14 @@ struct VocabularyEntry {
 };
 
 // In the order a text meets them. An Encode splits off the added tokens, normalizes what is
-// between, splits off those of the normalized text, edits each part, splits it into words, and
-// merges.
-struct BpeTokenizerParts {
+// between, splits off those of the normalized text, splits each part into words, and has the model
+// make tokens of each.
+struct TokenizerParts {
   AddedTokens added_tokens;
   Normalizer normalizer;
   AddedTokens normalized_added_tokens;
-  Normalizer part_edits;  // what a pre-tokenizer changes: a prefix space, "▁" for " "
   PreTokenizer pre_tokenizer;
-  BpeModel model{BpeModelConfig{}};
+  std::unique_ptr<const WordModel> model;
   std::vector<VocabularyEntry> vocabulary;  // by id
   std::vector<int32_t> prefix_ids;          // added with add_special_tokens
   std::vector<int32_t> suffix_ids;
@@ -41,9 +40,9 @@ struct BpeTokenizerParts {
   bool strips_leading_space = false;
 };
 
-class BpeTokenizer final : public Tokenizer {
+class PipelineTokenizer final : public Tokenizer {
  public:
-  explicit BpeTokenizer(BpeTokenizerParts parts);
+  explicit PipelineTokenizer(TokenizerParts parts);
 
   int32_t vocab_size() const override { return static_cast<int32_t>(parts_.vocabulary.size()); }
   std::vector<EncodedToken> Encode(std::string_view text,
@@ -62,7 +61,7 @@ class BpeTokenizer final : public Tokenizer {
   void EncodeWords(const TextPart& part, Scratch& scratch, std::vector<EncodedToken>& out) const;
   const VocabularyEntry* Entry(int32_t id) const;  // null: out of range
 
-  const BpeTokenizerParts parts_;
+  const TokenizerParts parts_;
 };
 
 }  // namespace quire::engine

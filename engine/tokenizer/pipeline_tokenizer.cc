@@ -1,4 +1,4 @@
-#include "engine/tokenizer/bpe_tokenizer.h"
+#include "engine/tokenizer/pipeline_tokenizer.h"
 
 #include <algorithm>
 #include <optional>
@@ -32,13 +32,13 @@ EncodedToken MakeToken(int32_t id, ByteRange range) {
 
 }  // namespace
 
-struct BpeTokenizer::Scratch {
+struct PipelineTokenizer::Scratch {
   std::vector<AddedTokens::Part> normalized_parts;
-  std::vector<Word> words;
-  std::vector<BpeToken> tokens;
+  SplitText split;
+  std::vector<WordToken> tokens;
 };
 
-BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
+PipelineTokenizer::PipelineTokenizer(TokenizerParts parts)
     : parts_([&parts] {
         auto& ids = parts.end_ids;
         std::sort(ids.begin(), ids.end());
@@ -46,8 +46,8 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
         return std::move(parts);
       }()) {}
 
-std::vector<EncodedToken> BpeTokenizer::Encode(std::string_view text,
-                                               const EncodeOptions& options) const {
+std::vector<EncodedToken> PipelineTokenizer::Encode(std::string_view text,
+                                                    const EncodeOptions& options) const {
   std::vector<EncodedToken> out;
   out.reserve(text.size() / 4 + 2);
   if (options.add_special_tokens) {
@@ -73,8 +73,9 @@ std::vector<EncodedToken> BpeTokenizer::Encode(std::string_view text,
   return out;
 }
 
-void BpeTokenizer::EncodeBetweenTokens(const TextPart& part, bool parse_special, Scratch& scratch,
-                                       std::vector<EncodedToken>& out) const {
+void PipelineTokenizer::EncodeBetweenTokens(const TextPart& part, bool parse_special,
+                                            Scratch& scratch,
+                                            std::vector<EncodedToken>& out) const {
   const std::optional<AlignedText> normal = parts_.normalizer.Apply(part);
   const TextPart whole = normal ? normal->Part() : part;
   if (parts_.normalized_added_tokens.empty()) {
@@ -91,36 +92,33 @@ void BpeTokenizer::EncodeBetweenTokens(const TextPart& part, bool parse_special,
   }
 }
 
-void BpeTokenizer::EncodeWords(const TextPart& part, Scratch& scratch,
-                               std::vector<EncodedToken>& out) const {
-  const std::optional<AlignedText> edited = parts_.part_edits.Apply(part);
-  const TextPart whole = edited ? edited->Part() : part;
-  parts_.pre_tokenizer.Split(whole.text, scratch.words);
-  for (const Word& word : scratch.words) {
+void PipelineTokenizer::EncodeWords(const TextPart& part, Scratch& scratch,
+                                    std::vector<EncodedToken>& out) const {
+  parts_.pre_tokenizer.Split(part, scratch.split);
+  for (const TextPart& word : scratch.split.words) {
     scratch.tokens.clear();
-    parts_.model.EncodeWord(whole.text.substr(word.begin, word.end - word.begin), scratch.tokens);
-    for (const BpeToken& token : scratch.tokens) {
-      out.push_back(
-          MakeToken(token.id, whole.Origin(word.begin + token.begin, word.begin + token.end)));
+    parts_.model->EncodeWord(word.text, scratch.tokens);
+    for (const WordToken& token : scratch.tokens) {
+      out.push_back(MakeToken(token.id, word.Origin(token.begin, token.end)));
     }
   }
 }
 
-const VocabularyEntry* BpeTokenizer::Entry(int32_t id) const {
+const VocabularyEntry* PipelineTokenizer::Entry(int32_t id) const {
   return id >= 0 && id < vocab_size() ? &parts_.vocabulary[static_cast<size_t>(id)] : nullptr;
 }
 
-std::string_view BpeTokenizer::TokenBytes(int32_t id) const {
+std::string_view PipelineTokenizer::TokenBytes(int32_t id) const {
   const VocabularyEntry* entry = Entry(id);
   return entry == nullptr ? std::string_view() : entry->bytes;
 }
 
-std::string_view BpeTokenizer::Piece(int32_t id) const {
+std::string_view PipelineTokenizer::Piece(int32_t id) const {
   const VocabularyEntry* entry = Entry(id);
   return entry == nullptr ? std::string_view() : entry->piece;
 }
 
-bool BpeTokenizer::IsSpecial(int32_t id) const {
+bool PipelineTokenizer::IsSpecial(int32_t id) const {
   const VocabularyEntry* entry = Entry(id);
   return entry != nullptr && entry->special;
 }

@@ -1,0 +1,47 @@
+#pragma once
+
+// The model of a tokenizer.json: BPE (bpe_json.cc) or Unigram (unigram_json.cc).
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json_fwd.hpp"
+
+#include "engine/tokenizer/pipeline_tokenizer.h"
+#include "engine/tokenizer/word_model.h"
+
+namespace quire::engine {
+
+// Ids may have holes, but not so many that a file of bytes asks for gigabytes.
+inline constexpr size_t kMaxJsonTokens = size_t{1} << 24;
+
+// The model's tokens and their ids; the texts are views into the JSON.
+using PieceList = std::vector<std::pair<std::string_view, int32_t>>;
+
+// InvalidArgument when `value` is no id: "\"piece\": want an id below ..., got ...".
+absl::StatusOr<int32_t> ReadPieceId(const nlohmann::json& value, std::string_view piece);
+
+absl::StatusOr<PieceList> ReadBpePieces(const nlohmann::json& model);
+absl::StatusOr<PieceList> ReadUnigramPieces(const nlohmann::json& model);
+
+// What a model is made of besides its JSON. An entry of `vocabulary` that has bytes already is an
+// added token, which stands for itself.
+struct JsonModelContext {
+  const PieceList& pieces;
+  const std::vector<VocabularyEntry>& vocabulary;
+  bool byte_level = false;
+};
+
+// Adds a split to `pre_tokenizer` where it makes words short without changing a token.
+absl::StatusOr<std::unique_ptr<WordModel>> ReadBpeModel(const nlohmann::json& model,
+                                                        const JsonModelContext& context,
+                                                        PreTokenizer& pre_tokenizer);
+absl::StatusOr<std::unique_ptr<WordModel>> ReadUnigramModel(const nlohmann::json& model,
+                                                            const JsonModelContext& context);
+
+}  // namespace quire::engine
