@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
@@ -119,7 +120,11 @@ absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& mess
         absl::StrFormat("chat.messages: want at most %d bytes (max_prompt_bytes), got %d",
                         limits_.max_prompt_bytes, bytes));
   }
-  return chat_->Render(messages, add_generation_prompt);
+  absl::StatusOr<std::string> prompt = chat_->Render(messages, add_generation_prompt);
+  if (prompt.ok()) return prompt;
+  // What the template says of the conversation (raise_exception), or failed at.
+  return absl::Status(prompt.status().code(),
+                      absl::StrCat("chat.messages: ", prompt.status().message()));
 }
 
 absl::Status Frontend::CheckTokenIds(const char* field, const TokenIds& ids) const {

@@ -20,7 +20,8 @@ CONTEXT = 32768
 MERGES = ["t h", "h e", "i n", "e r", "a n", "Ġ t", "Ġt he", "Ġ a", "o n", "o u", "l l", "Ġ w", "in g"]
 BOS, EOS, IM_START, IM_END = "<s>", "</s>", "<|im_start|>", "<|im_end|>"
 CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
+    "{% for message in messages %}{% if message['role'] == 'tool' %}{{ raise_exception('No tools here') }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
     "'<|im_end|>' + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )

@@ -224,6 +224,15 @@ class PromptTest(harness.TestCase):
         self.assertEqual(by_chat.usage.prompt_tokens, len(ids))
         self.assertEqual(by_chat.completions[0].token_ids, by_ids.completions[0].token_ids)
 
+    def test_a_conversation_that_the_template_refuses_is_an_invalid_argument(self):
+        chat = [("user", "the hour?"), ("tool", "now")]
+        error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.client.generate(chat))
+        self.assertEqual(error.details(), "chat.messages: No tools here")
+        request = token_service_pb2.ApplyChatTemplateRequest(
+            chat=chat_pb2.ChatMessages(messages=[chat_pb2.ChatMessage(role=r, content=c) for r, c in chat]))
+        error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.client.tokens.ApplyChatTemplate(request))
+        self.assertEqual(error.details(), "chat.messages: No tools here")
+
     def test_special_tokens_written_in_a_text_are_text(self):
         ids = self.client.tokenize("<|im_start|>")
         self.assertGreater(len(ids), 3)

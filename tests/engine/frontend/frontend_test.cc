@@ -120,6 +120,18 @@ TEST_F(FrontendTest, WhatCannotFitTheCacheNamesItsFieldFirst) {
               AllOf(StartsWith("prompt: "), HasSubstr("48 tokens, got 48 + 1 x 2")));
 }
 
+TEST_F(FrontendTest, ATemplateMayRefuseAConversation) {
+  const auto chat = *ChatTemplate::Create(
+      "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('no ' + m.role) }}"
+      "{% endif %}{{ m.content }}{% endfor %}",
+      {});
+  const Frontend frontend(tokenizer_, chat.get(), kLimits);
+  EXPECT_EQ(frontend.ApplyChatTemplate({{"user", "x"}}, true).value(), "x");
+  Request request;
+  request.params.prompt = ChatMessages{{"user", "x"}, {"tool", "y"}};
+  EXPECT_EQ(frontend.Prepare(request), absl::InvalidArgumentError("chat.messages: no tool"));
+}
+
 TEST_F(FrontendTest, AModelWithoutATemplateSaysSo) {
   const Frontend without(tokenizer_, nullptr, kLimits);
   EXPECT_EQ(without.ApplyChatTemplate({{"u", "x"}}, true).status().code(),

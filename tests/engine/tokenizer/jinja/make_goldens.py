@@ -4,7 +4,8 @@ makes of the snippets in snippets.py, of the templates in testdata/ (SmolLM2's f
 tests have them, MIT), and of more published chat templates.
 
 usage: make_goldens.py [DIRECTORY with templates/*.jinja and minja-contexts/*.json]
-Needs jinja2 only. Without the directory the goldens of the real templates stay as they are.
+Needs jinja2; where transformers is installed, says how often its own rendering is the same. Without the directory the
+goldens of the real templates stay as they are.
 """
 
 import datetime
@@ -16,6 +17,7 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 
+from contexts import contexts
 from snippets import SNIPPETS
 
 HERE = pathlib.Path(__file__).parent
@@ -97,6 +99,28 @@ def fnv1a(text):
     return f"{value:016x}"
 
 
+def outcome(result):
+    """A hash of the text, "raised: text", or "error"."""
+    if "output" in result:
+        return fnv1a(result["output"])[8:]
+    return f"raised: {result['raised']}" if "raised" in result else "error"
+
+
+def same_as_transformers(source, context, result):
+    """Whether transformers renders it alike, where it is installed."""
+    try:
+        from transformers.utils.chat_template_utils import _compile_jinja_template
+    except ImportError:
+        return False
+    try:
+        template = _compile_jinja_template(source)
+        # The time is ours; what asks for it then agrees too.
+        template.globals["strftime_now"] = lambda format: NOW.strftime(format)
+        return template.render(**context) == result.get("output")
+    except Exception:  # noqa: BLE001: every error counts
+        return "output" not in result
+
+
 def write(name, rows):
     text = "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n"
     (HERE / "testdata" / name).write_text(text)
@@ -126,15 +150,19 @@ def main():
     if len(sys.argv) < 2:
         return
     material = pathlib.Path(sys.argv[1])
-    rows = []
+    variants = list(contexts())
+    write("contexts.json", [{"name": name, "context": context} for name, context in variants])
+    minja = [json.loads(path.read_text()) for path in sorted((material / "minja-contexts").glob("*.json"))]
+    rows, same = [], 0
     for template in sorted((material / "templates").glob("*.jinja")):
-        for context in sorted((material / "minja-contexts").glob("*.json")):
-            result = render(env, template.read_text(), json.loads(context.read_text()))
-            if "output" in result:
-                output = result.pop("output")
-                result = {"hash": fnv1a(output), "bytes": len(output.encode())}
-            rows.append({"template": template.name, "context": context.name, **result})
+        outcomes = []
+        for context in minja + [context for _, context in variants]:
+            result = render(env, template.read_text(), context)
+            same += same_as_transformers(template.read_text(), context, result)
+            outcomes.append(outcome(result))
+        rows.append({"template": template.name, "outcomes": outcomes})
     write("templates.json", rows)
+    print(f"equal to transformers' own rendering: {same} of {len(rows) * len(outcomes)}")
 
 
 if __name__ == "__main__":
