@@ -1,7 +1,10 @@
 // From a model path to the parts of an engine.
 
 #include <algorithm>
+#include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -10,6 +13,7 @@
 #include "base/status_macros.h"
 #include "engine/engine_parts.h"
 #include "engine/frontend/tokenizer_loader.h"
+#include "engine/kv/kv_budget.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
@@ -58,23 +62,29 @@ absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelC
   return limits;
 }
 
-// Blocks for max_num_seqs whole contexts, or what memory allows.
-absl::StatusOr<int64_t> ChooseNumBlocks(const EngineConfig& config, const StepLimits& limits,
-                                        const KvCacheShape& shape, int64_t available_bytes) {
-  const int64_t blocks_per_context =
-      (limits.max_model_len + limits.block_size - 1) / limits.block_size;
-  int64_t num_blocks = limits.max_seqs * blocks_per_context;
-  if (config.kv_cache_mib > 0) {
-    num_blocks = (config.kv_cache_mib << 20) / shape.bytes_per_block();
-  } else if (available_bytes > 0) {
-    num_blocks = std::min(num_blocks, available_bytes / 4 / shape.bytes_per_block());
+// For max_num_seqs whole contexts, or in what memory allows.
+absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits& limits,
+                                    const ModelConfig& model, kernels::Backend& backend) {
+  ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseKvDtype(config.kv_dtype, model));
+  const KvCacheShape shape{.num_kv_heads = model.num_key_value_heads,
+                           .head_dim = model.head_dim,
+                           .block_size = config.block_size,
+                           .dtype = dtype};
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < model.num_hidden_layers; ++i) windows.push_back(WindowOf(model, i));
+  std::vector<KvGroup> groups = GroupLayers(windows, limits.max_model_len);
+
+  KvBudget budget{.bytes = config.kv_cache_mib << 20,
+                  .use_all = config.kv_cache_mib > 0,
+                  .max_seqs = limits.max_seqs,
+                  .max_model_len = limits.max_model_len,
+                  .max_step_tokens = limits.max_tokens};
+  if (!budget.use_all) {
+    const int64_t available = backend.available_bytes();
+    budget.bytes = available > 0 ? available / 4 : std::numeric_limits<int64_t>::max();
   }
-  if (num_blocks < 2) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "the KV cache holds %d blocks of %d bytes; raise --kv_cache_mib or lower --block_size",
-        num_blocks, shape.bytes_per_block()));
-  }
-  return std::min<int64_t>(num_blocks, INT32_MAX);
+  RETURN_IF_ERROR(DivideKvMemory(shape, budget, groups));
+  return KvCache::Create(backend, shape, std::move(groups));
 }
 
 std::string ServedName(const EngineConfig& config, const OpenedModel& files) {
@@ -116,21 +126,13 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   ASSIGN_OR_RETURN(parts.limits, ChooseLimits(config, model));
   ASSIGN_OR_RETURN(parts.model, CreateModel(model, *files, *parts.backend, parts.limits));
 
-  ASSIGN_OR_RETURN(const kernels::DType kv_dtype, ChooseKvDtype(config.kv_dtype, model));
-  const KvCacheShape shape{.num_layers = model.num_hidden_layers,
-                           .num_kv_heads = model.num_key_value_heads,
-                           .head_dim = model.head_dim,
-                           .block_size = config.block_size,
-                           .dtype = kv_dtype};
-  ASSIGN_OR_RETURN(const int64_t num_blocks,
-                   ChooseNumBlocks(config, parts.limits, shape, parts.backend->available_bytes()));
-  ASSIGN_OR_RETURN(parts.cache, KvCache::Create(*parts.backend, shape, num_blocks));
+  ASSIGN_OR_RETURN(parts.cache, CreateCache(config, parts.limits, model, *parts.backend));
 
   const kernels::BackendInfo backend = parts.backend->info();
   parts.model_info = {.name = ServedName(config, *files),
                       .architecture = model.architecture,
                       .weight_type = model.weight_type,
-                      .kv_dtype = std::string(kernels::Name(kv_dtype)),
+                      .kv_dtype = std::string(kernels::Name(parts.cache.shape().dtype)),
                       .num_parameters = parts.model->num_parameters(),
                       .weight_bytes = parts.model->weight_bytes(),
                       .vocab_size = model.vocab_size,
@@ -141,7 +143,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                       .head_dim = model.head_dim,
                       .max_model_len = parts.limits.max_model_len,
                       .max_position_embeddings = model.max_position_embeddings,
-                      .kv_bytes_per_token = shape.bytes_per_token(),
+                      .kv_bytes_per_token = parts.cache.bytes_per_token(),
                       .has_chat_template = parts.chat_template != nullptr,
                       .bos_id = parts.tokenizer->bos_id(),
                       .end_ids = parts.tokenizer->end_ids()};
@@ -150,7 +152,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                        .isa_path = backend.isa_path,
                        .num_threads = backend.num_threads,
                        .block_size = config.block_size,
-                       .num_blocks = num_blocks,
+                       .num_blocks = parts.cache.groups()[0].num_blocks,
                        .kv_cache_bytes = parts.cache.bytes(),
                        .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
                        .max_num_batched_tokens = static_cast<int32_t>(parts.limits.max_tokens),

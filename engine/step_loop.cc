@@ -10,6 +10,7 @@
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "engine/batch/lone_input.h"
+#include "engine/kv/kv_budget.h"
 #include "engine/sampling/logprobs.h"
 
 namespace quire::engine {
@@ -46,8 +47,8 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueu
       admission_(admission),
       running_(running),
       metrics_(metrics),
-      blocks_({.num_blocks = static_cast<int32_t>(parts.cache.num_blocks()),
-               .block_size = parts.limits.block_size}),
+      blocks_(
+          BlockConfigFor(parts.cache.groups(), parts.limits.block_size, parts.limits.max_tokens)),
       scheduler_({.model = parts.model_info.name,
                   .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
                   .max_num_batched_tokens = static_cast<int32_t>(parts.limits.max_tokens),
@@ -86,7 +87,7 @@ absl::Status StepLoop::WarmUp() {
       static_cast<int32_t>(std::min<int64_t>(parts_.limits.max_tokens, parts_.limits.block_size));
   for (const int32_t num_tokens : {1, chunk}) {
     const std::vector<int32_t> tokens(num_tokens, std::max(parts_.tokenizer->bos_id(), 0));
-    const ModelInput input = MakeLoneInput(tokens, 0, 1, parts_.limits.block_size);
+    const ModelInput input = MakeLoneInput(tokens, 0, 1, parts_.cache);
     const absl::Time begin = absl::Now();
     RETURN_IF_ERROR(parts_.model->Forward(input, parts_.cache).status());
     pacer_.NoteStep(num_tokens, 0, absl::Now() - begin);

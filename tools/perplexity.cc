@@ -62,7 +62,7 @@ absl::Status ScoreWindow(engine::EngineParts& parts, std::span<const int32_t> wi
     ASSIGN_OR_RETURN(
         const TensorView logits,
         parts.model->Forward(engine::MakeLoneInput(window.subspan(begin, count), begin,
-                                                   scored ? count : 0, parts.limits.block_size),
+                                                   scored ? count : 0, parts.cache),
                              parts.cache));
     if (scored) {
       losses.resize(count);

@@ -31,9 +31,10 @@ void BatchBuilder::Build(const StepPlan& plan, ModelInput& input) const {
     input.query_lens.push_back(entry.num_tokens);
     input.context_lens.push_back(static_cast<int32_t>(end));
   }
-  input.groups.resize(1);
-  BuildGroup(plan, 0, input.groups[0]);
-  input.copies = plan.copies;
+  input.groups.resize(blocks_.num_kv_groups());
+  for (int32_t group = 0; group < blocks_.num_kv_groups(); ++group) {
+    BuildGroup(plan, group, input.groups[group]);
+  }
 }
 
 void BatchBuilder::BuildGroup(const StepPlan& plan, int32_t kv_group, GroupInput& group) const {
@@ -41,19 +42,28 @@ void BatchBuilder::BuildGroup(const StepPlan& plan, int32_t kv_group, GroupInput
   group.slot_mapping.clear();
   group.max_blocks_per_seq = 0;
   for (const StepPlanEntry& entry : plan.entries) {
-    const std::span<const int32_t> table = blocks_.Table(entry.sequence->id, kv_group);
+    const std::span<const int32_t> table = blocks_.Table(entry.sequence->id);
     group.max_blocks_per_seq =
-        std::max(group.max_blocks_per_seq, static_cast<int64_t>(table.size()));
+        std::max(group.max_blocks_per_seq, blocks_.RunIn(kv_group, entry.sequence->id).end);
     for (int64_t i = 0; i < entry.num_tokens; ++i) {
       const int64_t position = entry.first_position + i;
-      group.slot_mapping.push_back(table[position / block_size] * block_size +
-                                   position % block_size);
+      const int32_t block = blocks_.BlockIn(kv_group, table[position / block_size]);
+      QUIRE_CHECK(block >= 0) << "position " << position << " has no place in group " << kv_group;
+      group.slot_mapping.push_back(block * block_size + position % block_size);
     }
   }
   group.block_table.assign(plan.entries.size() * group.max_blocks_per_seq, 0);
   for (size_t i = 0; i < plan.entries.size(); ++i) {
-    const std::span<const int32_t> table = blocks_.Table(plan.entries[i].sequence->id, kv_group);
-    std::ranges::copy(table, group.block_table.begin() + i * group.max_blocks_per_seq);
+    const SequenceId id = plan.entries[i].sequence->id;
+    const std::span<const int32_t> table = blocks_.Table(id);
+    const BlockTable::Run run = blocks_.RunIn(kv_group, id);
+    int32_t* row = group.block_table.data() + i * group.max_blocks_per_seq;
+    for (int64_t b = run.begin; b < run.end; ++b) row[b] = blocks_.BlockIn(kv_group, table[b]);
+  }
+  group.copies.clear();
+  for (const kernels::BlockCopy& copy : plan.copies) {
+    group.copies.push_back({.source = blocks_.BlockIn(kv_group, copy.source),
+                            .destination = blocks_.BlockIn(kv_group, copy.destination)});
   }
 }
 

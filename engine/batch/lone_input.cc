@@ -5,7 +5,7 @@
 namespace quire::engine {
 
 ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position,
-                         int64_t num_logit_rows, int32_t block_size) {
+                         int64_t num_logit_rows, const KvCache& cache) {
   const auto num_tokens = static_cast<int32_t>(tokens.size());
   const auto context_len = static_cast<int32_t>(first_position + num_tokens);
   ModelInput input;
@@ -18,12 +18,18 @@ ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position
   input.logit_rows.resize(num_logit_rows);
   std::iota(input.logit_rows.begin(), input.logit_rows.end(),
             num_tokens - static_cast<int32_t>(num_logit_rows));
-  // A token's slot is its position: the blocks lie one after another.
-  GroupInput& group = input.groups.emplace_back();
-  group.slot_mapping.assign(input.positions.begin(), input.positions.end());
-  group.max_blocks_per_seq = (context_len + block_size - 1) / block_size;
-  group.block_table.resize(group.max_blocks_per_seq);
-  std::iota(group.block_table.begin(), group.block_table.end(), 0);
+  const int64_t block_size = cache.shape().block_size;
+  for (const KvGroup& from : cache.groups()) {
+    GroupInput& group = input.groups.emplace_back();
+    group.max_blocks_per_seq = (context_len + block_size - 1) / block_size;
+    for (int64_t i = 0; i < group.max_blocks_per_seq; ++i) {
+      group.block_table.push_back(static_cast<int32_t>(i % from.num_blocks));
+    }
+    for (const int32_t position : input.positions) {
+      group.slot_mapping.push_back(group.block_table[position / block_size] * block_size +
+                                   position % block_size);
+    }
+  }
   return input;
 }
 

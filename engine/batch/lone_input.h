@@ -6,12 +6,14 @@
 #include <span>
 
 #include "engine/batch/model_input.h"
+#include "engine/kv/kv_cache.h"
 
 namespace quire::engine {
 
-// `tokens` at positions first_position, first_position + 1, ..., in blocks 0, 1, ... of the cache;
-// what lies before them was fed by earlier steps. The last num_logit_rows of them give logits.
+// `tokens` at positions first_position, first_position + 1, ..., in blocks 0, 1, ... of the cache,
+// and in a window's again from 0 where it has no more; what lies before them was fed by earlier
+// steps. The last num_logit_rows of them give logits.
 ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position,
-                         int64_t num_logit_rows, int32_t block_size);
+                         int64_t num_logit_rows, const KvCache& cache);
 
 }  // namespace quire::engine

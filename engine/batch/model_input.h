@@ -12,8 +12,10 @@ namespace quire::engine {
 // A step's view of one KV group's cache.
 struct GroupInput {
   std::vector<int64_t> slot_mapping;  // [num_tokens], block_id * block_size + offset
-  std::vector<int32_t> block_table;   // [num_seqs, max_blocks_per_seq]; unused tails hold 0
+  // [num_seqs, max_blocks_per_seq]; 0 where the group has nothing: in tails, and behind its window.
+  std::vector<int32_t> block_table;
   int64_t max_blocks_per_seq = 0;
+  std::vector<kernels::BlockCopy> copies;  // run before the step's KV writes
 };
 
 // Vectors are reused from step to step: after warm-up nothing is allocated.
@@ -24,8 +26,7 @@ struct ModelInput {
   std::vector<int32_t> query_lens;    // [num_seqs]
   std::vector<int32_t> context_lens;  // [num_seqs], this step's tokens included
   std::vector<int32_t> logit_rows;    // [num_logit_rows], tokens whose logits are wanted, ascending
-  std::vector<GroupInput> groups;     // by KV group
-  std::vector<kernels::BlockCopy> copies;  // run before the step's KV writes
+  std::vector<GroupInput> groups;     // by KV group; see KvCache
 
   int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t num_seqs() const { return static_cast<int64_t>(query_lens.size()); }

@@ -14,6 +14,12 @@ void AppendPart(std::string& key, std::string_view part) {
   key.append(part);
 }
 
+std::vector<int32_t> WindowSizes(const BlockManagerConfig& config) {
+  std::vector<int32_t> sizes;
+  for (const KvWindow& window : config.windows) sizes.push_back(window.num_blocks);
+  return sizes;
+}
+
 }  // namespace
 
 std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
@@ -30,8 +36,25 @@ int64_t MaxNewTokens(int64_t num_blocks, int32_t block_size, int64_t prompt_len,
   return (shared + own) * block_size - prompt_len;
 }
 
+int64_t WindowBlocksPerSequence(int64_t window, const BlockManagerConfig& config) {
+  // The keys of the first query of a step and all of its own tokens, wherever blocks begin; while a
+  // step is in flight its tokens as well, twice where Commit finds that others computed them too.
+  const int64_t tokens = window - 1 + config.max_step_tokens * (1 + 2 * config.pipeline_depth);
+  // And the source of a copy.
+  return (tokens + config.block_size - 2) / config.block_size + 2;
+}
+
 BlockManager::BlockManager(const BlockManagerConfig& config)
-    : block_size_(config.block_size), store_(config.num_blocks, config.block_size) {}
+    : config_(config),
+      block_size_(config.block_size),
+      store_(config.num_blocks, config.block_size, WindowSizes(config)) {
+  for (const KvWindow& window : config.windows) {
+    QUIRE_CHECK(window.window > 0 && config.max_step_tokens > 0 &&
+                window.num_blocks >= WindowBlocksPerSequence(window.window, config))
+        << "window of " << window.window << " tokens: " << window.num_blocks << " blocks";
+  }
+  begins_.resize(config.windows.size());
+}
 
 bool BlockManager::FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n) const {
   return num_new <= MaxNewTokens(store_.pool().num_blocks(), block_size_, prompt_len, n);
@@ -85,6 +108,62 @@ void BlockManager::TakeBackCopy(Held& held) {
   held.copy_step = -1;
 }
 
+int64_t BlockManager::WindowBegin(size_t w, int64_t position) const {
+  return std::max(int64_t{0}, position - config_.windows[w].window + 1) / block_size_;
+}
+
+int64_t BlockManager::WindowDemand(size_t w, int64_t num_tokens) const {
+  if (num_tokens == 0) return 0;
+  const int64_t all = NumBlocksFor(num_tokens) * (1 + config_.pipeline_depth) + 1;
+  return std::min(all, WindowBlocksPerSequence(config_.windows[w].window, config_));
+}
+
+bool BlockManager::CanReserve(const Held& held, int64_t num_tokens) const {
+  for (size_t w = 0; w < store_.num_windows(); ++w) {
+    const int64_t more = WindowDemand(w, num_tokens) - WindowDemand(w, held.num_reserved);
+    if (more > store_.window(w).num_unreserved()) return false;
+  }
+  return true;
+}
+
+bool BlockManager::TryReserve(Held& held, int64_t num_tokens) {
+  if (num_tokens <= held.num_reserved) return true;
+  if (!CanReserve(held, num_tokens)) return false;
+  for (size_t w = 0; w < store_.num_windows(); ++w) {
+    QUIRE_CHECK(store_.window(w).TryReserve(WindowDemand(w, num_tokens) -
+                                            WindowDemand(w, held.num_reserved)));
+  }
+  held.num_reserved = num_tokens;
+  return true;
+}
+
+void BlockManager::LeaveWindows(Held& held) {
+  for (size_t w = 0; w < store_.num_windows(); ++w) {
+    held.table.LeaveWindow(store_, w, WindowBegin(w, held.num_committed));
+  }
+}
+
+void BlockManager::TrimToWindows(PrefixCache::Match& match) {
+  const auto has_part = [&](size_t w, int32_t block) { return store_.window(w).Find(block) >= 0; };
+  // By number of whole blocks.
+  continuable_.assign(matched_.size() + 1, true);
+  bool partial = match.partial_block >= 0;
+  const int64_t end = static_cast<int64_t>(matched_.size());
+  for (size_t w = 0; w < store_.num_windows(); ++w) {
+    int64_t run = 0;  // blocks before n that have parts, up to the first without
+    for (int64_t n = 0; n <= end; ++n) {
+      if (n > 0) run = has_part(w, matched_[n - 1]) ? run + 1 : 0;
+      if (run < n - WindowBegin(w, n * block_size_)) continuable_[n] = false;
+    }
+    partial = partial && has_part(w, match.partial_block);
+  }
+  if (partial && continuable_[end]) return;
+  match.partial_block = -1;
+  match.partial_tokens = 0;
+  while (!continuable_[match.num_whole]) --match.num_whole;
+  matched_.resize(match.num_whole);
+}
+
 BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string_view root_key,
                                                       std::span<const int32_t> tokens,
                                                       CacheAccess access, bool allow_copy) {
@@ -95,24 +174,35 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   held.num_committed = 0;
   held.start_step = store_.step();
   held.copy_step = -1;
-  if (!access.read) return {};
+  held.num_reserved = 0;
+  std::ranges::fill(begins_, 0);
+  held.table.StartWindows(begins_);
+  // Without a place in the windows it cannot start: TryGrow will say so.
+  if (!access.read || !TryReserve(held, static_cast<int64_t>(tokens.size()))) return {};
 
   // The last token is computed in any case: its logits are wanted.
   matched_.clear();
-  const PrefixCache::Match match =
+  PrefixCache::Match match =
       store_.cache().Find(held.root, tokens.first(tokens.size() - 1), &matched_);
+  if (!allow_copy) match.partial_block = -1;
+  if (store_.num_windows() > 0) TrimToWindows(match);
+  const int64_t num_whole = int64_t{match.num_whole} * block_size_;
+  for (size_t w = 0; w < begins_.size(); ++w) begins_[w] = WindowBegin(w, num_whole);
+  held.table.StartWindows(begins_);
   for (const int32_t block : matched_) held.table.AppendShared(store_, block);
-  held.num_committed = int64_t{match.num_whole} * block_size_;
+  held.num_committed = num_whole;
   num_hit_blocks_ += match.num_whole;
-  if (match.partial_block >= 0 && allow_copy) {
+  if (match.partial_block >= 0) {
     // Held first, so that the block for the copy is not this one, evicted.
     store_.HoldSource(match.partial_block);
     const int32_t destination = held.table.AppendOwn(store_);
     if (destination < 0) {
       store_.DropSource(match.partial_block);
     } else {
+      held.table.ExtendWindows(store_, held.table.size());
       AddCopy(held, match.partial_block, destination);
       held.num_committed += match.partial_tokens;
+      LeaveWindows(held);
       ++num_partial_hits_;
     }
   }
@@ -124,13 +214,47 @@ int64_t BlockManager::NumBlocksToGrow(SequenceId id, int64_t num_tokens) const {
   return held.table.NumBlocksToGrow(store_, block_size_, held.num_committed, num_tokens);
 }
 
+bool BlockManager::CanGrow(SequenceId id, int64_t num_tokens, int64_t spare) const {
+  return NumBlocksToGrow(id, num_tokens) + spare <= num_available() &&
+         CanReserve(Find(id), num_tokens);
+}
+
+bool BlockManager::CouldGrowLater(SequenceId id, int64_t num_tokens) const {
+  const Held& held = Find(id);
+  for (size_t w = 0; w < store_.num_windows(); ++w) {
+    const int64_t more = WindowDemand(w, num_tokens) - WindowDemand(w, held.num_reserved);
+    if (more > store_.window(w).num_unreserved() + store_.num_reserved_in_flight(w)) return false;
+  }
+  return NumBlocksToGrow(id, num_tokens) <= num_available() + store_.num_quarantined();
+}
+
+bool BlockManager::AnyQuarantined() const {
+  bool any = store_.num_quarantined() > 0;
+  for (size_t w = 0; w < store_.num_windows(); ++w) any |= store_.num_reserved_in_flight(w) > 0;
+  return any;
+}
+
+int64_t BlockManager::room() const {
+  int64_t room = num_available();
+  for (size_t w = 0; w < store_.num_windows(); ++w) room += store_.window(w).num_unreserved();
+  return room;
+}
+
+void BlockManager::PrepareWrite(SequenceId id, int64_t num_tokens) {
+  Held& held = Find(id);
+  QUIRE_CHECK(store_.num_windows() == 0 || num_tokens <= held.num_reserved) << "sequence " << id;
+  held.table.ExtendWindows(store_, NumBlocksFor(num_tokens));
+}
+
 bool BlockManager::TryGrow(SequenceId id, int64_t num_tokens) {
   Held& held = Find(id);
+  if (!CanReserve(held, num_tokens)) return false;
   kernels::BlockCopy copy;
   bool copied = false;
   if (!held.table.TryGrow(store_, block_size_, held.num_committed, num_tokens, &copy, &copied)) {
     return false;
   }
+  QUIRE_CHECK(TryReserve(held, num_tokens));
   if (copied) AddCopy(held, copy.source, copy.destination);
   return true;
 }
@@ -146,6 +270,7 @@ void BlockManager::Commit(SequenceId id, std::span<const int32_t> tokens, int64_
     CommitInBlock(held, tokens, std::min(num_computed, block_end));
   }
   held.num_committed = num_computed;
+  LeaveWindows(held);
 }
 
 void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, int64_t end) {
@@ -181,9 +306,14 @@ void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, in
   held.num_committed = end;
 }
 
-void BlockManager::Fork(SequenceId parent_id, SequenceId child_id) {
+bool BlockManager::TryFork(SequenceId parent_id, SequenceId child_id) {
   Held& child = Insert(child_id);
   const Held& parent = Find(parent_id);
+  child.num_reserved = 0;
+  if (!TryReserve(child, parent.num_committed)) {
+    spare_.push_back(sequences_.extract(child_id));
+    return false;
+  }
   child.table.ForkFrom(parent.table, store_, block_size_, parent.num_committed);
   store_.cache().roots().AddRef(parent.root);
   child.root = parent.root;
@@ -191,6 +321,7 @@ void BlockManager::Fork(SequenceId parent_id, SequenceId child_id) {
   child.num_committed = parent.num_committed;
   child.start_step = -1;
   child.copy_step = -1;
+  return true;
 }
 
 void BlockManager::Release(SequenceId id) {
@@ -198,13 +329,20 @@ void BlockManager::Release(SequenceId id) {
   TakeBackCopy(held);
   const bool untouched = store_.building() && held.start_step == store_.step();
   held.table.Clear(store_, /*in_flight=*/!untouched);
+  for (size_t w = 0; w < store_.num_windows(); ++w) {
+    store_.Unreserve(w, WindowDemand(w, held.num_reserved), /*in_flight=*/!untouched);
+  }
   store_.cache().roots().Release(held.root);
   spare_.push_back(sequences_.extract(id));
 }
 
-std::span<const int32_t> BlockManager::Table(SequenceId id, int32_t kv_group) const {
-  QUIRE_CHECK(kv_group == 0) << "KV group " << kv_group;
+std::span<const int32_t> BlockManager::Table(SequenceId id) const {
   return Find(id).table.blocks();
+}
+
+BlockTable::Run BlockManager::RunIn(int32_t kv_group, SequenceId id) const {
+  const BlockTable& table = Find(id).table;
+  return kv_group == 0 ? BlockTable::Run{0, table.size()} : table.windows()[kv_group - 1];
 }
 
 BlockManager::Exclusive BlockManager::ExclusiveOf(SequenceId id) const {
@@ -236,8 +374,49 @@ BlockStats BlockManager::stats() const {
           .num_deduplicated = num_deduplicated_};
 }
 
+WindowStats BlockManager::window_stats(int32_t kv_group) const {
+  const WindowBlocks& window = store_.window(kv_group - 1);
+  return {.num_total = window.num_blocks(),
+          .num_free = window.num_free(),
+          .num_spare = window.num_spare(),
+          .num_held = window.num_held(),
+          .num_taken_away = window.num_taken_away()};
+}
+
+void BlockManager::CheckWindows() const {
+  for (size_t w = 0; w < store_.num_windows(); ++w) {
+    const WindowBlocks& window = store_.window(w);
+    std::vector<int32_t> refs = store_.CountWindowHolds(w);
+    int64_t num_reserved = store_.num_reserved_in_flight(w);
+    for (const auto& [id, held] : sequences_) {
+      const BlockTable::Run run = held.table.windows()[w];
+      QUIRE_CHECK(run.begin <= WindowBegin(w, held.num_committed) &&
+                  run.end >= NumBlocksFor(held.num_committed) && run.end <= held.table.size())
+          << "sequence " << id << " has " << run.begin << " .. " << run.end << " of "
+          << held.table.size() << " blocks in a window, " << held.num_committed
+          << " tokens committed";
+      for (int64_t i = run.begin; i < run.end; ++i) {
+        const int32_t block = window.Find(held.table.blocks()[i]);
+        QUIRE_CHECK(block >= 0) << "sequence " << id << ", block " << i << " of its table";
+        ++refs[block];
+      }
+      num_reserved += WindowDemand(w, held.num_reserved);
+    }
+    for (int32_t i = 0; i < window.num_blocks(); ++i) {
+      QUIRE_CHECK(window.refs(i) == refs[i])
+          << "block " << i << " of a window: " << window.refs(i) << " holds, in " << refs[i];
+    }
+    QUIRE_CHECK(window.num_blocks() - window.num_unreserved() == num_reserved);
+    for (int32_t i = 0; i < store_.pool().num_blocks(); ++i) {
+      QUIRE_CHECK(window.Find(i) < 0 || store_.pool().state(i) != BlockPool::State::kFree)
+          << "free block " << i << " has a part in a window";
+    }
+  }
+}
+
 void BlockManager::CheckInvariants() const {
   store_.CheckInvariants();
+  CheckWindows();
   const BlockPool& pool = store_.pool();
   std::vector<int32_t> tables(pool.num_blocks(), 0);
   for (const auto& [id, held] : sequences_) {

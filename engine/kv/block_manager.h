@@ -16,10 +16,24 @@
 
 namespace quire::engine {
 
+// The layers that see the last `window` tokens: one KV group.
+struct KvWindow {
+  int64_t window = 0;      // tokens, the query's own included
+  int32_t num_blocks = 0;  // at least WindowBlocksPerSequence
+};
+
 struct BlockManagerConfig {
   int32_t num_blocks = 0;
   int32_t block_size = 16;  // tokens
+  std::vector<KvWindow> windows;
+  // Of one sequence, that may be written beyond those committed: by the step that is built, and
+  // by the one in flight where a step is built before the last has completed. With windows only.
+  int64_t max_step_tokens = 0;
+  int32_t pipeline_depth = 0;
 };
+
+// The most blocks of a window that one sequence can come to need at once.
+int64_t WindowBlocksPerSequence(int64_t window, const BlockManagerConfig& config);
 
 struct CacheAccess {
   bool read = true;   // may start from blocks that others computed
@@ -39,6 +53,16 @@ struct BlockStats {
   int64_t num_deduplicated = 0;  // computed twice, kept once
 };
 
+// Of one window's blocks: free + spare + held = total. Spare ones left every window they were in,
+// and are kept to continue from until their space is needed.
+struct WindowStats {
+  int64_t num_total = 0;
+  int64_t num_free = 0;
+  int64_t num_spare = 0;
+  int64_t num_held = 0;
+  int64_t num_taken_away = 0;  // of the spare ones, since the start
+};
+
 // Whose cache a sequence may share: requests share only under equal parts. Injective: every part
 // is written behind its length.
 std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
@@ -55,6 +79,7 @@ int64_t MaxNewTokens(int64_t num_blocks, int32_t block_size, int64_t prompt_len,
 //     StartSequence(7, root, tokens)    -> 20 cached: its table holds a shared block (16) and one
 //                                          of its own, into which 4 tokens are copied
 //     TryGrow(7, 33)                    -> true: its table covers tokens 0 .. 32
+//     PrepareWrite(7, 33)                  tokens 20 .. 32 have a place in every window, too
 //   EndStep(true, &plan.copies)            the step is in flight
 //   CompleteStep(1)
 //     Commit(7, tokens, 33)                their K and V exist: others may start from them
@@ -69,7 +94,12 @@ int64_t MaxNewTokens(int64_t num_blocks, int32_t block_size, int64_t prompt_len,
 //
 // Steps begin, end and complete in order; at most one is being built and one more in flight. What
 // is released while a step in flight may touch it is quarantined (still held) until that step has
-// completed. Tables exist per KV group; there is one group, 0, so far.
+// completed.
+//
+// KV group 0 are the layers that see everything; tables are in its block ids. Each window of
+// BlockManagerConfig is one more, in its order, with memory of its own: a block of the tables has
+// a part there while it is in some sequence's window, and as long after as nobody needs the space
+// (WindowBlocks). What can be continued at a token has all parts that its windows reach back to.
 //
 // Not thread-safe; lives on the step thread. Nothing is allocated per step after warm-up.
 class BlockManager {
@@ -84,8 +114,10 @@ class BlockManager {
   bool FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n = 1) const;
   // Blocks that can be had at once: free and cached.
   int64_t num_available() const { return store_.num_available(); }
-  // Those that can be had when the steps in flight have completed.
-  int64_t num_quarantined() const { return store_.num_quarantined(); }
+  // Whether steps in flight still hold anything that was given back.
+  bool AnyQuarantined() const;
+  // Grows when blocks, or places in windows, were given back.
+  int64_t room() const;
 
   // --- Within a step: between BeginStep and EndStep.
 
@@ -102,10 +134,19 @@ class BlockManager {
                             bool allow_copy = true);
 
   // Makes the table cover tokens [0, num_tokens), all writable from the first uncommitted one on:
-  // a shared tail is copied first. False, and nothing changed, when the blocks cannot be had.
+  // a shared tail is copied first. False, and nothing changed, when the blocks, or places for them
+  // in the windows, cannot be had.
   bool TryGrow(SequenceId id, int64_t num_tokens);
+  // Whether it could, and leave `spare` blocks.
+  bool CanGrow(SequenceId id, int64_t num_tokens, int64_t spare = 0) const;
+  // Whether it could when the steps in flight have completed.
+  bool CouldGrowLater(SequenceId id, int64_t num_tokens) const;
   // Blocks that TryGrow would take now.
   int64_t NumBlocksToGrow(SequenceId id, int64_t num_tokens) const;
+
+  // The step will write tokens up to num_tokens, which TryGrow has covered: at most max_step_tokens
+  // a step.
+  void PrepareWrite(SequenceId id, int64_t num_tokens);
 
   // Ends the building of a step. `submitted`: it goes into flight and runs `copies` (appended)
   // first. Otherwise no sequence may have started or been given a copy in it.
@@ -117,12 +158,13 @@ class BlockManager {
   void CompleteStep(int64_t step);
 
   // `tokens`, at least the first `num_computed` of the sequence, whose K and V completed steps have
-  // written: from now on others may start from them. num_computed never falls.
+  // written: from now on others may start from them, and what has left its windows goes.
+  // num_computed never falls.
   void Commit(SequenceId id, std::span<const int32_t> tokens, int64_t num_computed);
 
   // A child that shares everything the parent committed. No step in flight may be writing for the
-  // parent.
-  void Fork(SequenceId parent, SequenceId child);
+  // parent. False, and there is no child, when it would have no place in the windows.
+  bool TryFork(SequenceId parent, SequenceId child);
 
   // --- At any time.
 
@@ -131,8 +173,15 @@ class BlockManager {
   void Release(SequenceId id);
 
   bool Holds(SequenceId id) const { return sequences_.contains(id); }
-  // Valid until the next call that changes the sequence.
-  std::span<const int32_t> Table(SequenceId id, int32_t kv_group = 0) const;
+  int32_t num_kv_groups() const { return 1 + static_cast<int32_t>(store_.num_windows()); }
+  // Of group 0; valid until the next call that changes the sequence.
+  std::span<const int32_t> Table(SequenceId id) const;
+  // Where the table's blocks have parts in a group: all of them in group 0.
+  BlockTable::Run RunIn(int32_t kv_group, SequenceId id) const;
+  // The part that a block of group 0 has in a group; -1: none.
+  int32_t BlockIn(int32_t kv_group, int32_t block) const {
+    return kv_group == 0 ? block : store_.window(kv_group - 1).Find(block);
+  }
   // What its release would free or leave to the cache: blocks that nobody else holds, and the
   // committed tokens in them, the work that could be lost.
   struct Exclusive {
@@ -142,9 +191,11 @@ class BlockManager {
   Exclusive ExclusiveOf(SequenceId id) const;
 
   BlockStats stats() const;
+  WindowStats window_stats(int32_t kv_group) const;  // 1 .. num_kv_groups() - 1
   // Counts everything again from the tables, the tree and the holds; aborts on a difference:
   // free + cached + held == total, each reference count equals the number of tables and handles
-  // that hold the block, and every cached block can be evicted.
+  // that hold the block, and every cached block can be evicted; the same for windows, where every
+  // sequence has what it reaches back to.
   void CheckInvariants() const;
 
  private:
@@ -153,8 +204,9 @@ class BlockManager {
     RootId root = -1;
     CacheAccess access;
     int64_t num_committed = 0;
-    int64_t start_step = -1;  // the step it started in
-    int64_t copy_step = -1;   // the step that makes its last copy
+    int64_t num_reserved = 0;  // tokens that it has places for in the windows
+    int64_t start_step = -1;   // the step it started in
+    int64_t copy_step = -1;    // the step that makes its last copy
     kernels::BlockCopy copy;
   };
   Held& Find(SequenceId id);
@@ -162,15 +214,30 @@ class BlockManager {
   Held& Insert(SequenceId id);
   void AddCopy(Held& held, int32_t source, int32_t destination);
   void TakeBackCopy(Held& held);
+  // The first block that a query at `position` reaches back to in window w.
+  int64_t WindowBegin(size_t w, int64_t position) const;
+  // Blocks to reserve in window w for a sequence of so many tokens.
+  int64_t WindowDemand(size_t w, int64_t num_tokens) const;
+  bool CanReserve(const Held& held, int64_t num_tokens) const;
+  bool TryReserve(Held& held, int64_t num_tokens);
+  // Shortens a match to the last whole block behind which the windows have all that they reach back
+  // to; its part of one more stays only if that is the last of all, and they have that part too.
+  void TrimToWindows(PrefixCache::Match& match);
+  void LeaveWindows(Held& held);
+  void CheckWindows() const;
   // Lists tokens [num_committed, end) of one block.
   void CommitInBlock(Held& held, std::span<const int32_t> tokens, int64_t end);
 
+  const BlockManagerConfig config_;
   const int32_t block_size_;
   BlockStore store_;
   std::unordered_map<SequenceId, Held> sequences_;
   std::vector<std::unordered_map<SequenceId, Held>::node_type> spare_;  // with their capacity
-  std::vector<int32_t> matched_;                                        // scratch of StartSequence
-  std::vector<kernels::BlockCopy> copies_;                              // of the step being built
+  // Scratch of StartSequence.
+  std::vector<int32_t> matched_;
+  std::vector<int64_t> begins_;
+  std::vector<bool> continuable_;
+  std::vector<kernels::BlockCopy> copies_;  // of the step being built
   int64_t num_hit_blocks_ = 0;
   int64_t num_partial_hits_ = 0;
   int64_t num_copies_ = 0;

@@ -1,14 +1,23 @@
 #include "engine/kv/block_store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace quire::engine {
 
-BlockStore::BlockStore(int32_t num_blocks, int32_t block_size)
+BlockStore::BlockStore(int32_t num_blocks, int32_t block_size,
+                       std::span<const int32_t> window_blocks)
     : pool_(num_blocks), cache_(num_blocks, block_size) {
-  for (std::vector<int32_t>& holds : holds_) holds.reserve(num_blocks);
+  for (const int32_t count : window_blocks) windows_.emplace_back(count, num_blocks);
+  for (Holds& holds : holds_) {
+    holds.handles.reserve(num_blocks);
+    holds.windows.resize(window_blocks.size());
+    for (size_t w = 0; w < window_blocks.size(); ++w) {
+      holds.windows[w].blocks.reserve(window_blocks[w]);
+    }
+  }
 }
 
 int32_t BlockStore::Take() {
@@ -16,6 +25,7 @@ int32_t BlockStore::Take() {
   const int32_t block = cache_.Evict();
   if (block < 0) return -1;
   pool_.TakeEvicted(block);
+  for (WindowBlocks& window : windows_) window.Detach(block);
   ++num_evictions_;
   return block;
 }
@@ -25,31 +35,75 @@ void BlockStore::Hold(int32_t block) {
 }
 
 void BlockStore::Drop(int32_t block, bool in_flight) {
-  if (in_flight && submitted_ > completed_ && pool_.table_refs(block) == 1) {
+  if (in_flight && this->in_flight() && pool_.table_refs(block) == 1) {
     pool_.TableRefToHandle(block);
-    HoldsOf(submitted_).push_back(block);
+    HoldsOf(submitted_).handles.push_back(block);
     return;
   }
-  if (pool_.DropTableRef(block) && pool_.listed(block)) cache_.MarkUnheld(block, step_);
+  if (pool_.DropTableRef(block)) Unheld(block);
+}
+
+void BlockStore::Unheld(int32_t block) {
+  if (pool_.listed(block)) {
+    cache_.MarkUnheld(block, step_);
+  } else {
+    for (WindowBlocks& window : windows_) window.Detach(block);
+  }
+}
+
+void BlockStore::DropWindow(size_t w, int32_t block, bool in_flight) {
+  const int32_t held = windows_[w].Find(block);
+  if (in_flight && this->in_flight()) {
+    HoldsOf(submitted_).windows[w].blocks.push_back(held);
+  } else {
+    windows_[w].Drop(held);
+  }
+}
+
+void BlockStore::Unreserve(size_t w, int64_t num_blocks, bool in_flight) {
+  if (in_flight && this->in_flight()) {
+    HoldsOf(submitted_).windows[w].num_reserved += num_blocks;
+  } else {
+    windows_[w].Unreserve(num_blocks);
+  }
 }
 
 void BlockStore::HoldSource(int32_t block) {
   QUIRE_CHECK(building_) << "copies belong to a step";
   if (pool_.AddHandleRef(block)) cache_.MarkHeld(block);
-  HoldsOf(step_).push_back(block);
+  Holds& holds = HoldsOf(step_);
+  holds.handles.push_back(block);
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    const int32_t held = windows_[w].Find(block);
+    windows_[w].Hold(held);
+    holds.windows[w].blocks.push_back(held);
+  }
 }
 
 void BlockStore::TurnIntoSource(int32_t block) {
   QUIRE_CHECK(building_) << "copies belong to a step";
   pool_.TableRefToHandle(block);
-  HoldsOf(step_).push_back(block);
+  Holds& holds = HoldsOf(step_);
+  holds.handles.push_back(block);
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    holds.windows[w].blocks.push_back(windows_[w].Find(block));
+  }
 }
 
 void BlockStore::DropSource(int32_t block) {
-  std::vector<int32_t>& holds = HoldsOf(step_);
-  const auto it = std::find(holds.rbegin(), holds.rend(), block);
-  QUIRE_CHECK(building_ && it != holds.rend()) << "block " << block;
-  holds.erase(std::next(it).base());
+  QUIRE_CHECK(building_) << "copies belong to a step";
+  const auto take_back = [](std::vector<int32_t>& holds, int32_t held) {
+    const auto it = std::find(holds.rbegin(), holds.rend(), held);
+    QUIRE_CHECK(it != holds.rend()) << "block " << held;
+    holds.erase(std::next(it).base());
+  };
+  Holds& holds = HoldsOf(step_);
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    const int32_t held = windows_[w].Find(block);
+    take_back(holds.windows[w].blocks, held);
+    windows_[w].Drop(held);
+  }
+  take_back(holds.handles, block);
   DropHandle(block);
 }
 
@@ -77,7 +131,8 @@ void BlockStore::EndStep(bool submitted) {
   if (submitted) {
     submitted_ = step_;
   } else {
-    QUIRE_CHECK(HoldsOf(step_).empty()) << "step " << step_ << " does not run, yet is to copy";
+    QUIRE_CHECK(HoldsOf(step_).handles.empty())
+        << "step " << step_ << " does not run, yet is to copy";
   }
 }
 
@@ -86,18 +141,33 @@ void BlockStore::CompleteStep(int64_t step) {
       << "step " << step << " of " << completed_ + 1 << " .. " << submitted_;
   completed_ = step;
   // In the order of the drops, tails first: a prefix outlives what follows it.
-  for (const int32_t block : HoldsOf(step)) DropHandle(block);
-  HoldsOf(step).clear();
+  Holds& holds = HoldsOf(step);
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    Holds::Window& window = holds.windows[w];
+    for (const int32_t block : window.blocks) windows_[w].Drop(block);
+    windows_[w].Unreserve(std::exchange(window.num_reserved, 0));
+    window.blocks.clear();
+  }
+  for (const int32_t block : holds.handles) DropHandle(block);
+  holds.handles.clear();
 }
 
 void BlockStore::DropHandle(int32_t block) {
-  if (pool_.DropHandleRef(block) && pool_.listed(block)) cache_.MarkUnheld(block, step_);
+  if (pool_.DropHandleRef(block)) Unheld(block);
 }
 
 std::vector<int32_t> BlockStore::CountHandles() const {
   std::vector<int32_t> count(pool_.num_blocks(), 0);
-  for (const std::vector<int32_t>& holds : holds_) {
-    for (const int32_t block : holds) ++count[block];
+  for (const Holds& holds : holds_) {
+    for (const int32_t block : holds.handles) ++count[block];
+  }
+  return count;
+}
+
+std::vector<int32_t> BlockStore::CountWindowHolds(size_t w) const {
+  std::vector<int32_t> count(windows_[w].num_blocks(), 0);
+  for (const Holds& holds : holds_) {
+    for (const int32_t block : holds.windows[w].blocks) ++count[block];
   }
   return count;
 }
@@ -105,6 +175,7 @@ std::vector<int32_t> BlockStore::CountHandles() const {
 void BlockStore::CheckInvariants() const {
   pool_.CheckInvariants();
   cache_.CheckInvariants(pool_);
+  for (const WindowBlocks& window : windows_) window.CheckInvariants();
 }
 
 }  // namespace quire::engine

@@ -1,6 +1,7 @@
 #pragma once
 
-// The pool and the tree of blocks, kept in step with each other and with the steps in flight.
+// The pool and the tree of blocks, and the blocks of windows, kept in step with each other and with
+// the steps in flight.
 
 #include <array>
 #include <cstdint>
@@ -9,15 +10,18 @@
 
 #include "engine/kv/block_pool.h"
 #include "engine/kv/prefix_cache.h"
+#include "engine/kv/window_blocks.h"
 
 namespace quire::engine {
 
 // Who drops a block while a step in flight may still touch it does not free it: the block is
 // quarantined, held by a handle until that step has completed. So is the source of a copy, until
-// the step that copies it has. Not thread-safe; nothing is allocated per step after warm-up.
+// the step that copies it has. A window's blocks are held and dropped likewise. Not thread-safe;
+// nothing is allocated per step after warm-up.
 class BlockStore {
  public:
-  BlockStore(int32_t num_blocks, int32_t block_size);
+  // `window_blocks`: how many each window has.
+  BlockStore(int32_t num_blocks, int32_t block_size, std::span<const int32_t> window_blocks = {});
 
   const BlockPool& pool() const { return pool_; }
   PrefixCache& cache() { return cache_; }
@@ -28,6 +32,14 @@ class BlockStore {
   int64_t num_quarantined() const { return pool_.num_held_by_handles_only(); }
   int64_t num_evictions() const { return num_evictions_; }
 
+  size_t num_windows() const { return windows_.size(); }
+  WindowBlocks& window(size_t w) { return windows_[w]; }
+  const WindowBlocks& window(size_t w) const { return windows_[w]; }
+  // Of what its tables reserved, that comes back when the steps in flight have completed.
+  int64_t num_reserved_in_flight(size_t w) const {
+    return holds_[0].windows[w].num_reserved + holds_[1].windows[w].num_reserved;
+  }
+
   // A block for one table: a free one, or else an evicted one; -1 when there is none.
   int32_t Take();
   // One more table holds `block`, which is not free.
@@ -35,9 +47,15 @@ class BlockStore {
   // One table fewer. `in_flight`: a step in flight may touch it through that table.
   void Drop(int32_t block, bool in_flight = true);
 
-  // `block` is read by a copy of the step being built, and kept until that step has completed.
+  // The same for a table's hold of what `block` has in a window.
+  void DropWindow(size_t w, int32_t block, bool in_flight = true);
+  // And for what it reserved there.
+  void Unreserve(size_t w, int64_t num_blocks, bool in_flight = true);
+
+  // `block` is read by a copy of the step being built, and kept until that step has completed, with
+  // what it has in windows.
   void HoldSource(int32_t block);
-  // The same, for a table's own hold: the table goes on with the copy.
+  // The same, for a table's own hold, there and in every window: the table goes on with the copy.
   void TurnIntoSource(int32_t block);
   // That copy will not run.
   void DropSource(int32_t block);
@@ -56,18 +74,32 @@ class BlockStore {
   void CheckInvariants() const;
   // How many handles hold each block, for the one who counts all.
   std::vector<int32_t> CountHandles() const;
+  std::vector<int32_t> CountWindowHolds(size_t w) const;
 
  private:
+  // What is dropped when a step has completed.
+  struct Holds {
+    std::vector<int32_t> handles;
+    struct Window {
+      std::vector<int32_t> blocks;
+      int64_t num_reserved = 0;
+    };
+    std::vector<Window> windows;
+  };
+  // The last table's or handle's hold is gone.
+  void Unheld(int32_t block);
   void DropHandle(int32_t block);
-  std::vector<int32_t>& HoldsOf(int64_t step) { return holds_[step & 1]; }
+  bool in_flight() const { return submitted_ > completed_; }
+  Holds& HoldsOf(int64_t step) { return holds_[step & 1]; }
 
   BlockPool pool_;
   PrefixCache cache_;
+  std::vector<WindowBlocks> windows_;
   bool building_ = false;
   int64_t step_ = 0;
   int64_t submitted_ = 0;  // the last one
   int64_t completed_ = 0;  // the last one; those behind it, up to submitted_, are in flight
-  std::array<std::vector<int32_t>, 2> holds_;  // handles to drop when the step has completed
+  std::array<Holds, 2> holds_;
   int64_t num_evictions_ = 0;
 };
 

@@ -11,8 +11,33 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
+void BlockTable::StartWindows(std::span<const int64_t> begins) {
+  QUIRE_CHECK(blocks_.empty());
+  windows_.clear();
+  for (const int64_t begin : begins) windows_.push_back({.begin = begin, .end = begin});
+}
+
+void BlockTable::ExtendWindows(BlockStore& store, int64_t end) {
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    for (Run& run = windows_[w]; run.end < end; ++run.end) {
+      store.window(w).Attach(blocks_[run.end]);
+    }
+  }
+}
+
+void BlockTable::LeaveWindow(BlockStore& store, size_t w, int64_t begin) {
+  for (Run& run = windows_[w]; run.begin < std::min(begin, run.end); ++run.begin) {
+    store.DropWindow(w, blocks_[run.begin], /*in_flight=*/false);
+  }
+}
+
 void BlockTable::AppendShared(BlockStore& store, int32_t block) {
   store.Hold(block);
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    if (windows_[w].end != size()) continue;
+    store.window(w).Hold(store.window(w).Find(block));
+    ++windows_[w].end;
+  }
   blocks_.push_back(block);
 }
 
@@ -43,6 +68,10 @@ bool BlockTable::TryGrow(BlockStore& store, int32_t block_size, int64_t first_wr
     *copy = {.source = blocks_[first], .destination = store.Take()};
     QUIRE_CHECK(copy->destination >= 0) << "an available block could not be evicted";
     store.TurnIntoSource(copy->source);
+    for (size_t w = 0; w < windows_.size(); ++w) {
+      QUIRE_CHECK(windows_[w].begin <= first && first < windows_[w].end) << "block " << first;
+      store.window(w).Attach(copy->destination);
+    }
     blocks_[first] = copy->destination;
   }
   while (size() * block_size < num_tokens) {
@@ -55,6 +84,8 @@ void BlockTable::ForkFrom(const BlockTable& parent, BlockStore& store, int32_t b
                           int64_t num_tokens) {
   QUIRE_CHECK(blocks_.empty() && num_tokens <= parent.size() * block_size)
       << num_tokens << " tokens of " << parent.size() << " blocks";
+  windows_.clear();
+  for (const Run& run : parent.windows_) windows_.push_back({.begin = run.begin, .end = run.begin});
   for (const int32_t block : parent.blocks().first(CeilDiv(num_tokens, block_size))) {
     AppendShared(store, block);
   }
@@ -62,12 +93,30 @@ void BlockTable::ForkFrom(const BlockTable& parent, BlockStore& store, int32_t b
 
 void BlockTable::Replace(BlockStore& store, int64_t i, int32_t block) {
   store.Hold(block);
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    if (i < windows_[w].begin || i >= windows_[w].end) continue;
+    WindowBlocks& window = store.window(w);
+    const int32_t known = window.Find(block);
+    if (known >= 0 && window.refs(known) > 0) {
+      window.Hold(known);
+      store.DropWindow(w, blocks_[i]);
+    } else {
+      window.Detach(block);
+      window.Move(blocks_[i], block);
+    }
+  }
   store.Drop(blocks_[i]);
   blocks_[i] = block;
 }
 
 void BlockTable::Clear(BlockStore& store, bool in_flight) {
   while (!blocks_.empty()) {
+    for (size_t w = 0; w < windows_.size(); ++w) {
+      Run& run = windows_[w];
+      if (run.end != size() || run.begin == run.end) continue;
+      store.DropWindow(w, blocks_.back(), in_flight);
+      --run.end;
+    }
     store.Drop(blocks_.back(), in_flight);
     blocks_.pop_back();
   }

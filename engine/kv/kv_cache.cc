@@ -1,31 +1,69 @@
 #include "engine/kv/kv_cache.h"
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 #include "base/status_macros.h"
 
 namespace quire::engine {
 
+std::vector<KvGroup> GroupLayers(std::span<const int64_t> layer_windows, int64_t max_model_len) {
+  std::map<int64_t, std::vector<int64_t>> by_window = {{0, {}}};
+  for (size_t i = 0; i < layer_windows.size(); ++i) {
+    const int64_t window = layer_windows[i] < max_model_len ? layer_windows[i] : 0;
+    by_window[window].push_back(static_cast<int64_t>(i));
+  }
+  std::vector<KvGroup> groups;
+  for (auto& [window, layers] : by_window) {
+    groups.push_back({.window = window, .layers = std::move(layers)});
+  }
+  return groups;
+}
+
 absl::StatusOr<KvCache> KvCache::Create(kernels::Backend& backend, const KvCacheShape& shape,
-                                        int64_t num_blocks) {
+                                        std::vector<KvGroup> groups) {
   KvCache cache;
   cache.shape_ = shape;
-  cache.num_blocks_ = num_blocks;
-  ASSIGN_OR_RETURN(cache.buffer_, backend.Allocate(cache.bytes()));
+  cache.groups_ = std::move(groups);
+  for (size_t g = 0; g < cache.groups_.size(); ++g) {
+    const KvGroup& group = cache.groups_[g];
+    kernels::DeviceBuffer& buffer = cache.buffers_.emplace_back();
+    if (group.layers.empty()) continue;
+    ASSIGN_OR_RETURN(buffer, backend.Allocate(group.num_blocks * cache.block_bytes(g)));
+    for (size_t i = 0; i < group.layers.size(); ++i) {
+      const auto layer = static_cast<size_t>(group.layers[i]);
+      cache.places_.resize(std::max(cache.places_.size(), layer + 1));
+      cache.places_[layer] = {.group = g, .index = static_cast<int64_t>(i)};
+    }
+  }
   return cache;
 }
 
-kernels::TensorView KvCache::layer(int64_t i) const {
-  const int64_t block_bytes = shape_.bytes_per_block();
-  return kernels::TensorView(
-             static_cast<char*>(buffer_.data()) + i * (block_bytes / shape_.num_layers),
-             shape_.dtype,
-             {num_blocks_, 2, shape_.num_kv_heads, shape_.block_size, shape_.head_dim})
-      .WithRowStride(block_bytes / kernels::SizeOf(shape_.dtype));
+int64_t KvCache::bytes() const {
+  int64_t bytes = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) bytes += groups_[g].num_blocks * block_bytes(g);
+  return bytes;
 }
 
-kernels::TensorView KvCache::blocks() const {
+int64_t KvCache::bytes_per_token() const {
+  return static_cast<int64_t>(places_.size()) * shape_.bytes_per_token();
+}
+
+kernels::TensorView KvCache::layer(int64_t i) const {
+  const Place place = places_[i];
+  return kernels::TensorView(static_cast<char*>(buffers_[place.group].data()) +
+                                 place.index * shape_.bytes_per_block(),
+                             shape_.dtype,
+                             {groups_[place.group].num_blocks, 2, shape_.num_kv_heads,
+                              shape_.block_size, shape_.head_dim})
+      .WithRowStride(block_bytes(place.group) / kernels::SizeOf(shape_.dtype));
+}
+
+kernels::TensorView KvCache::blocks(size_t group) const {
   return kernels::TensorView(
-      buffer_.data(), shape_.dtype,
-      {num_blocks_, shape_.bytes_per_block() / kernels::SizeOf(shape_.dtype)});
+      buffers_[group].data(), shape_.dtype,
+      {groups_[group].num_blocks, block_bytes(group) / kernels::SizeOf(shape_.dtype)});
 }
 
 }  // namespace quire::engine

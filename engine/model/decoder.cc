@@ -72,7 +72,8 @@ class Decoder final : public Model {
                                   const TensorNames& names) const;
   absl::Status LoadPositions(ParameterLoader& loader, const StepLimits& limits);
   absl::Status Reserve(const StepLimits& limits);
-  absl::Status Attention(const Layer& layer, TensorView kv_cache, int64_t num_tokens);
+  absl::Status Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
+                         int64_t num_tokens);
   // The feed-forward network up to its hidden units, and from there into the residual.
   absl::Status MlpUp(const Layer& layer, int64_t num_tokens);
   absl::Status MlpDown(const Layer& layer, int64_t num_tokens);
@@ -266,9 +267,11 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
 }
 
 absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& cache) {
-  RETURN_IF_ERROR(device_.Upload(backend_, input, config_));
-  if (!input.copies.empty()) {
-    RETURN_IF_ERROR(backend_.CopyBlocks({.blocks = cache.blocks(), .copies = input.copies}));
+  RETURN_IF_ERROR(device_.Upload(backend_, input, config_, cache.groups()));
+  for (size_t group = 0; group < input.groups.size(); ++group) {
+    const std::vector<kernels::BlockCopy>& copies = input.groups[group].copies;
+    if (copies.empty() || cache.groups()[group].layers.empty()) continue;
+    RETURN_IF_ERROR(backend_.CopyBlocks({.blocks = cache.blocks(group), .copies = copies}));
   }
   const int64_t num_tokens = input.num_tokens();
   RETURN_IF_ERROR(backend_.Embed(
@@ -279,7 +282,7 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     // In parallel, the feed-forward network reads the residual before attention adds to it.
     if (config_.parallel_residual) RETURN_IF_ERROR(MlpUp(layers_[i], num_tokens));
-    RETURN_IF_ERROR(Attention(layers_[i], cache.layer(i), num_tokens));
+    RETURN_IF_ERROR(Attention(layers_[i], cache.layer(i), cache.group_of(i), num_tokens));
     if (!config_.parallel_residual) RETURN_IF_ERROR(MlpUp(layers_[i], num_tokens));
     RETURN_IF_ERROR(MlpDown(layers_[i], num_tokens));
   }
@@ -317,7 +320,8 @@ absl::StatusOr<TensorView> Decoder::Normed(TensorView input, const NormParameter
   return out;
 }
 
-absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, int64_t num_tokens) {
+absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
+                                int64_t num_tokens) {
   const TensorView qkv = View(act_.qkv, num_tokens, q_size() + 2 * kv_size());
   const std::initializer_list<int64_t> heads = {num_tokens, config_.num_attention_heads,
                                                 config_.head_dim};
@@ -331,7 +335,7 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, int64_t
        .kv_cache = kv_cache,
        .qkv = qkv,
        .positions = device_.positions(),
-       .slot_mapping = device_.slot_mapping(),
+       .slot_mapping = device_.slot_mapping(kv_group),
        .rope_table = rope_table_.view,
        .rope_layout = config_.alibi_bias_max ? kernels::RopeLayout::kNone : config_.rope.layout,
        .bias = layer.qkv_bias.view,
@@ -343,7 +347,7 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, int64_t
   RETURN_IF_ERROR(backend_.PagedAttention({.out = attention,
                                            .query = query,
                                            .kv_cache = kv_cache,
-                                           .block_table = device_.block_table(),
+                                           .block_table = device_.block_table(kv_group),
                                            .context_lens = device_.context_lens(),
                                            .query_starts = device_.query_starts(),
                                            .alibi_slopes = alibi_slopes_.view,

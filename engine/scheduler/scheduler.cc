@@ -211,14 +211,13 @@ void Scheduler::ForkSamples(State& first, std::span<const SampledToken> sampled,
     state.started = true;
     state.forked = true;
     state.num_known = first.num_known;
-    if (lost) {
-      waiting_.push_back(&state);
-    } else {
+    if (!lost) --num_places_;  // of the first one, which held it until now
+    if (!lost && blocks_.TryFork(sequence.id, state.sequence->id)) {
       state.sequence->num_computed = sequence.num_computed;
       state.num_planned = sequence.num_computed;
-      blocks_.Fork(sequence.id, state.sequence->id);
-      --num_places_;  // of the first one, which held it until now
       InsertRunning(state);
+    } else {
+      waiting_.push_back(&state);
     }
     TakeToken(state, sampled[k], finished);
   }

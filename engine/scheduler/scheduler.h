@@ -194,7 +194,7 @@ class Scheduler {
   int32_t starts_to_oldest_ = 0;    // until the oldest has its turn
   int32_t num_sampled_ = 0;         // tokens that the step being planned will draw
   bool blocks_waited_for_ = false;  // this step lacked blocks for one that runs
-  // The next in turn did not fit with so many blocks to be had; until when that is not tried again.
+  // The next in turn did not fit in so much room; until when that is not tried again.
   int64_t no_start_below_ = 0;
   int64_t no_start_until_ = 0;
   SchedulerStats stats_;

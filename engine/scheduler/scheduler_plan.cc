@@ -152,6 +152,7 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, StepPlan& plan) {
   const int64_t begin = state.num_planned;
   const int64_t end = begin + num_tokens;
   const bool decode = state.IsDecode();
+  blocks_.PrepareWrite(sequence.id, end);
   StepPlanEntry entry{.sequence = &sequence, .first_position = begin, .num_tokens = num_tokens};
   if (end == state.num_tokens() + state.unsampled) {
     entry.num_samples = state.num_samples();
@@ -191,8 +192,7 @@ bool Scheduler::MakeRoom(State& state, int64_t num_tokens) {
   const SequenceId id = state.sequence->id;
   while (!blocks_.TryGrow(id, num_tokens)) {
     // What earlier victims gave back comes when the step in flight completes.
-    const int64_t coming = blocks_.num_available() + blocks_.num_quarantined();
-    if (blocks_.NumBlocksToGrow(id, num_tokens) <= coming) return false;
+    if (blocks_.CouldGrowLater(id, num_tokens)) return false;
     State* victim = PickVictim(state);
     if (victim == nullptr) return false;
     Preempt(*victim);
@@ -269,16 +269,16 @@ Scheduler::State* Scheduler::PickNext(absl::Time now) {
 }
 
 bool Scheduler::TryStart(State& state, absl::Time now) {
-  if (num_schedules_ < no_start_until_ && blocks_.num_available() <= no_start_below_) return false;
+  if (num_schedules_ < no_start_until_ && blocks_.room() <= no_start_below_) return false;
   int64_t num_cached = 0;
   while (true) {
     const bool has_place = num_places_ + state.num_samples() <= config_.max_num_seqs;
     if (has_place && StartBlocks(state, &num_cached)) break;
     // Those whose readers take nothing make way for it; what they give back may come later.
-    State* stalled = has_place && blocks_.num_quarantined() > 0 ? nullptr : PickStalled();
+    State* stalled = has_place && blocks_.AnyQuarantined() ? nullptr : PickStalled();
     if (stalled == nullptr) {
       no_start_until_ = num_schedules_ + kSchedulesToRetryStart;
-      no_start_below_ = blocks_.num_available();
+      no_start_below_ = blocks_.room();
       return false;
     }
     Preempt(*stalled);
@@ -327,7 +327,7 @@ bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
     *num_cached =
         blocks_.StartSequence(id, state.group->root_key, state.sequence->tokens, access, allow_copy)
             .num_cached;
-    if (blocks_.NumBlocksToGrow(id, num_tokens) + spare <= blocks_.num_available()) {
+    if (blocks_.CanGrow(id, num_tokens, spare)) {
       QUIRE_CHECK(blocks_.TryGrow(id, num_tokens));
       return true;
     }

@@ -222,9 +222,52 @@ TEST_P(EqualityTest, PromptLogprobsComeInChunksAndAreThoseOfDecoding) {
   }
 }
 
+// A window far shorter than the contexts of these tests, and one KV group more.
+HarnessOptions WithWindow(HarnessOptions options) {
+  options.layer_windows = {24, 0};
+  options.window_blocks = 512;
+  return options;
+}
+
+std::unique_ptr<EngineHarness> WindowedFake(const HarnessOptions& options) {
+  return EngineHarness::Fake(WithWindow(options));
+}
+
+std::unique_ptr<EngineHarness> WindowedTinyLlama(const HarnessOptions& options) {
+  return EngineHarness::TinyLlama(WithWindow(options));
+}
+
+std::string ModelName(const ::testing::TestParamInfo<MakeHarness>& param) {
+  constexpr const char* kNames[] = {"Fake", "TinyLlama", "WindowedFake", "WindowedTinyLlama"};
+  return kNames[param.index];
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, EqualityTest,
-                         ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama),
-                         [](const auto& param) { return param.index == 0 ? "Fake" : "TinyLlama"; });
+                         ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama,
+                                           &WindowedFake, &WindowedTinyLlama),
+                         ModelName);
+
+// Six contexts of 23 blocks each; all layers have a window, of which 16 blocks are to be had: two
+// sequences' part.
+TEST(WindowTest, ContextsFarLongerThanItsMemoryGiveTheSame) {
+  HarnessOptions options{.layer_windows = {24, 24}, .window_blocks = 512};
+  std::vector<GenerateParams> all;
+  std::vector<CollectingSink::Sample> alone;
+  for (uint32_t i = 0; i < 6; ++i) {
+    all.push_back(SampledParams(RandomIds(60 + i, 70 + i), 300, i));
+    alone.push_back(EngineHarness::TinyLlama(options)->Generate(all.back()));
+  }
+  options.window_blocks = 16;
+  const auto harness = EngineHarness::TinyLlama(options);
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (const GenerateParams& params : all) sinks.push_back(harness->Submit(params));
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_TRUE(sinks[i]->WaitFinished());
+    ExpectSame(sinks[i]->sample(), alone[i]);
+  }
+  EXPECT_GE(harness->engine().stats().steps, 6 * 300 / 2);  // never more than two at once
+}
 
 }  // namespace
 }  // namespace quire::engine

@@ -34,7 +34,12 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
                   .max_logit_rows = options.max_num_seqs + 64,
                   .max_model_len = options.max_model_len,
                   .block_size = options.block_size};
-  parts.cache = *engine::KvCache::Create(*parts.backend, shape, options.num_blocks);
+  std::vector<engine::KvGroup> groups =
+      engine::GroupLayers(options.layer_windows, options.max_model_len);
+  for (engine::KvGroup& group : groups) {
+    group.num_blocks = group.window == 0 ? options.num_blocks : options.window_blocks;
+  }
+  parts.cache = *engine::KvCache::Create(*parts.backend, shape, std::move(groups));
   parts.model_info.name = "tiny";
   return parts;
 }
@@ -43,10 +48,9 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
 
 std::unique_ptr<EngineHarness> EngineHarness::Fake(const HarnessOptions& options) {
   auto harness = std::make_unique<EngineHarness>();
-  engine::EngineParts parts = PartsFor(
-      options,
-      {.num_layers = 1, .num_kv_heads = 1, .head_dim = 8, .block_size = options.block_size});
-  auto model = std::make_unique<FakeModel>(kVocabSize, options.block_size, options.num_blocks);
+  engine::EngineParts parts =
+      PartsFor(options, {.num_kv_heads = 1, .head_dim = 8, .block_size = options.block_size});
+  auto model = std::make_unique<FakeModel>(kVocabSize, options.block_size);
   harness->fake_ = model.get();
   parts.model = std::move(model);
   harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));
@@ -62,8 +66,7 @@ std::unique_ptr<EngineHarness> EngineHarness::TinyLlama(const HarnessOptions& op
                              .num_attention_heads = 4,
                              .num_key_value_heads = 2,
                              .head_dim = 16};
-  engine::EngineParts parts = PartsFor(options, {.num_layers = shape.num_hidden_layers,
-                                                 .num_kv_heads = shape.num_key_value_heads,
+  engine::EngineParts parts = PartsFor(options, {.num_kv_heads = shape.num_key_value_heads,
                                                  .head_dim = shape.head_dim,
                                                  .block_size = options.block_size,
                                                  .dtype = kernels::DType::kF16});
@@ -78,6 +81,7 @@ std::unique_ptr<EngineHarness> EngineHarness::TinyLlama(const HarnessOptions& op
                               .num_key_value_heads = shape.num_key_value_heads,
                               .head_dim = shape.head_dim,
                               .max_position_embeddings = options.max_model_len,
+                              .layer_windows = options.layer_windows,
                               .rope = {.rope_dim = shape.head_dim}},
                              weights, engine::kLlama.hf_names({}), *parts.backend, parts.limits);
   harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));

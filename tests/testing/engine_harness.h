@@ -19,6 +19,9 @@ struct HarnessOptions {
   int32_t max_num_seqs = 32;
   int32_t max_num_batched_tokens = 64;
   int64_t max_model_len = 512;
+  // Of the model's two layers, tokens; 0: all.
+  std::vector<int64_t> layer_windows = {0, 0};
+  int64_t window_blocks = 0;  // of each window
   int32_t max_queue = 1024;
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
 };

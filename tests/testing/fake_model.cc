@@ -6,8 +6,7 @@
 
 namespace quire::testing {
 
-FakeModel::FakeModel(int64_t vocab_size, int32_t block_size, int64_t num_blocks)
-    : block_size_(block_size), slots_(num_blocks * block_size, -1) {
+FakeModel::FakeModel(int64_t vocab_size, int32_t block_size) : block_size_(block_size) {
   config_.architecture = "fake";
   config_.vocab_size = vocab_size;
 }
@@ -21,20 +20,30 @@ int32_t FakeModel::NextToken(std::span<const int32_t> context) const {
   return static_cast<int32_t>(hash % static_cast<uint64_t>(config_.vocab_size - 2));
 }
 
+int64_t FakeModel::Slot(const engine::GroupInput& group, int64_t seq, int32_t position) const {
+  const int32_t block = group.block_table[seq * group.max_blocks_per_seq + position / block_size_];
+  return int64_t{block} * block_size_ + position % block_size_;
+}
+
 absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput& input,
-                                                       engine::KvCache&) {
+                                                       engine::KvCache& cache) {
   if (num_forwards > 0 && before_forward) before_forward();
   if (num_forwards++ == fail_at_forward) return absl::InternalError("the device is on fire");
   num_tokens += input.num_tokens();
-  num_copies += static_cast<int64_t>(input.copies.size());
+  num_copies += static_cast<int64_t>(input.groups[0].copies.size());
   max_step_tokens = std::max<int64_t>(max_step_tokens, input.num_tokens());
-  for (const kernels::BlockCopy& copy : input.copies) {
-    std::copy_n(slots_.begin() + copy.source * block_size_, block_size_,
-                slots_.begin() + copy.destination * block_size_);
-  }
-  const engine::GroupInput& group = input.groups.front();
-  for (int64_t t = 0; t < input.num_tokens(); ++t) {
-    slots_[group.slot_mapping[t]] = input.token_ids[t];
+  QUIRE_CHECK(input.groups.size() == cache.groups().size());
+  slots_.resize(input.groups.size());
+  for (size_t g = 0; g < slots_.size(); ++g) {
+    std::vector<int32_t>& slots = slots_[g];
+    slots.resize(cache.groups()[g].num_blocks * block_size_, -1);
+    for (const kernels::BlockCopy& copy : input.groups[g].copies) {
+      std::copy_n(slots.begin() + copy.source * block_size_, block_size_,
+                  slots.begin() + copy.destination * block_size_);
+    }
+    for (int64_t t = 0; t < input.num_tokens(); ++t) {
+      slots[input.groups[g].slot_mapping[t]] = input.token_ids[t];
+    }
   }
 
   const int64_t vocab = config_.vocab_size;
@@ -46,10 +55,13 @@ absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput&
     const int64_t seq = after - input.query_starts.begin() - 1;
     context.clear();
     for (int32_t position = 0; position <= input.positions[token]; ++position) {
-      const int32_t block =
-          group.block_table[seq * group.max_blocks_per_seq + position / block_size_];
-      const int32_t held = slots_[int64_t{block} * block_size_ + position % block_size_];
+      const int32_t held = slots_[0][Slot(input.groups[0], seq, position)];
       QUIRE_CHECK(held >= 0) << "position " << position << " reads a slot that was never written";
+      for (size_t g = 1; g < slots_.size(); ++g) {
+        if (position <= input.positions[token] - cache.groups()[g].window) continue;
+        QUIRE_CHECK(slots_[g][Slot(input.groups[g], seq, position)] == held)
+            << "position " << position << " in KV group " << g;
+      }
       context.push_back(held);
     }
     // The likeliest and two runners-up, so that sampling has something to choose from.

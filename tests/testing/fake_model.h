@@ -2,7 +2,7 @@
 
 // A model without numbers that still needs its whole context: the next token is a hash of the
 // tokens that it reads back through the block table, so a wrong, lost or overwritten block changes
-// it.
+// it; what windows must hold of them has to agree.
 
 #include <atomic>
 #include <functional>
@@ -15,7 +15,7 @@ namespace quire::testing {
 
 class FakeModel final : public engine::Model {
  public:
-  FakeModel(int64_t vocab_size, int32_t block_size, int64_t num_blocks);
+  FakeModel(int64_t vocab_size, int32_t block_size);
 
   // What follows `context`, greedily: never one of the last two ids, a fake tokenizer's specials.
   int32_t NextToken(std::span<const int32_t> context) const;
@@ -37,9 +37,13 @@ class FakeModel final : public engine::Model {
                                               engine::KvCache& cache) override;
 
  private:
+  // Slot of a position in a KV group.
+  int64_t Slot(const engine::GroupInput& group, int64_t seq, int32_t position) const;
+
   engine::ModelConfig config_;
   const int32_t block_size_;
-  std::vector<int32_t> slots_;  // the token that each slot of the cache holds; -1: never written
+  // By KV group: the token that each slot of the cache holds; -1: never written.
+  std::vector<std::vector<int32_t>> slots_;
   std::vector<float> logits_;
 };
 

@@ -18,16 +18,19 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
                                                 const StepLimits& limits) {
   const int64_t max_blocks = (limits.max_model_len + limits.block_size - 1) / limits.block_size;
   DeviceInput input;
+  for (const int64_t window : DifferentWindows(config)) input.plans_[window] = nullptr;
+  const int64_t bytes_per_group =
+      Align(limits.max_tokens * 8) + Align(limits.max_seqs * max_blocks * 4);
   input.capacity_bytes_ = 2 * Align(limits.max_tokens * 4) + Align((limits.max_seqs + 1) * 4) +
                           Align(limits.max_seqs * 4) + Align(limits.max_logit_rows * 4) +
-                          Align(limits.max_tokens * 8) + Align(limits.max_seqs * max_blocks * 4);
+                          static_cast<int64_t>(input.plans_.size()) * bytes_per_group;
   ASSIGN_OR_RETURN(input.buffer_, backend.Allocate(input.capacity_bytes_));
-  for (const int64_t window : DifferentWindows(config)) input.plans_[window] = nullptr;
   return input;
 }
 
 absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& input,
-                                 const ModelConfig& config) {
+                                 const ModelConfig& config,
+                                 std::span<const KvGroup> groups) {
   int64_t offset = 0;
   const auto upload = [&](kernels::TensorView& view, const auto& values, kernels::DType dtype,
                           std::initializer_list<int64_t> shape) {
@@ -40,15 +43,21 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
   using enum kernels::DType;
   const int64_t num_tokens = input.num_tokens();
   const int64_t num_seqs = input.num_seqs();
-  const GroupInput& group = input.groups.front();
   RETURN_IF_ERROR(upload(token_ids_, input.token_ids, kI32, {num_tokens}));
   RETURN_IF_ERROR(upload(positions_, input.positions, kI32, {num_tokens}));
   RETURN_IF_ERROR(upload(query_starts_, input.query_starts, kI32, {num_seqs + 1}));
   RETURN_IF_ERROR(upload(context_lens_, input.context_lens, kI32, {num_seqs}));
   RETURN_IF_ERROR(upload(logit_rows_, input.logit_rows, kI32, {input.num_logit_rows()}));
-  RETURN_IF_ERROR(upload(slot_mapping_, group.slot_mapping, kI64, {num_tokens}));
-  RETURN_IF_ERROR(
-      upload(block_table_, group.block_table, kI32, {num_seqs, group.max_blocks_per_seq}));
+  QUIRE_CHECK(input.groups.size() == groups.size())
+      << input.groups.size() << " KV groups, of " << groups.size();
+  groups_.resize(groups.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].layers.empty()) continue;
+    const GroupInput& from = input.groups[g];
+    RETURN_IF_ERROR(upload(groups_[g].slot_mapping, from.slot_mapping, kI64, {num_tokens}));
+    RETURN_IF_ERROR(upload(groups_[g].block_table, from.block_table, kI32,
+                           {num_seqs, from.max_blocks_per_seq}));
+  }
   for (auto& [window, plan] : plans_) {
     ASSIGN_OR_RETURN(plan,
                      backend.Plan({.context_lens = input.context_lens,

@@ -3,10 +3,13 @@
 // A step's index vectors in device memory.
 
 #include <map>
+#include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "engine/batch/model_input.h"
+#include "engine/kv/kv_cache.h"
 #include "engine/model/model.h"
 #include "kernels/backend.h"
 
@@ -19,8 +22,8 @@ class DeviceInput {
                                             const StepLimits& limits);
 
   // Also asks the backend to plan the step's attention, once for each window that layers have.
-  absl::Status Upload(kernels::Backend& backend, const ModelInput& input,
-                      const ModelConfig& config);
+  absl::Status Upload(kernels::Backend& backend, const ModelInput& input, const ModelConfig& config,
+                      std::span<const KvGroup> groups);
 
   // Views of the last upload.
   kernels::TensorView token_ids() const { return token_ids_; }
@@ -28,15 +31,19 @@ class DeviceInput {
   kernels::TensorView query_starts() const { return query_starts_; }
   kernels::TensorView context_lens() const { return context_lens_; }
   kernels::TensorView logit_rows() const { return logit_rows_; }
-  kernels::TensorView slot_mapping() const { return slot_mapping_; }
-  kernels::TensorView block_table() const { return block_table_; }
+  // Of a KV group that has layers.
+  kernels::TensorView slot_mapping(size_t group) const { return groups_[group].slot_mapping; }
+  kernels::TensorView block_table(size_t group) const { return groups_[group].block_table; }
   const kernels::AttentionPlan* plan(int64_t window) const { return plans_.at(window); }
 
  private:
+  struct Group {
+    kernels::TensorView slot_mapping, block_table;
+  };
   int64_t capacity_bytes_ = 0;
   kernels::DeviceBuffer buffer_;
   kernels::TensorView token_ids_, positions_, query_starts_, context_lens_, logit_rows_;
-  kernels::TensorView slot_mapping_, block_table_;
+  std::vector<Group> groups_;
   std::map<int64_t, const kernels::AttentionPlan*> plans_;  // by window; its keys stay
 };
 

@@ -48,8 +48,8 @@ TEST(BatchBuilderTest, APlanOfADecodeAndAChunkBecomesFlatRows) {
                                               second[1] * 16, second[1] * 16 + 1));
   EXPECT_EQ(group.max_blocks_per_seq, 2);
   EXPECT_THAT(group.block_table, ElementsAre(first[0], first[1], second[0], second[1]));
-  ASSERT_EQ(input.copies.size(), 1);
-  EXPECT_EQ(input.copies[0].destination, 6);
+  ASSERT_EQ(group.copies.size(), 1);
+  EXPECT_EQ(group.copies[0].destination, 6);
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
     for (const SequenceId id : forkable) {
       if (pick(0, 4) > 0) continue;
       const SequenceId child = next_id++;
-      blocks.Fork(id, child);
+      RC_ASSERT(blocks.TryFork(id, child));
       live[child] = live.at(id);
       blocks.CheckInvariants();
     }

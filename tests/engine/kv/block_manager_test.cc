@@ -123,7 +123,7 @@ TEST_F(BlockManagerTest, ComputedTwiceIsKeptOnce) {
 
 TEST_F(BlockManagerTest, ForkSharesAllAndTheWriterCopies) {
   Compute(1, Iota(6));
-  blocks_.Fork(1, 2);
+  ASSERT_TRUE(blocks_.TryFork(1, 2));
   blocks_.CheckInvariants();
   EXPECT_EQ(blocks_.stats().num_held, 2);
   ASSERT_TRUE(Grow(1, 7));

@@ -29,19 +29,24 @@ class ModelRunner {
   ModelRunner(std::unique_ptr<engine::Model> model, kernels::Backend& backend)
       : model_(std::move(model)),
         cache_(*engine::KvCache::Create(backend,
-                                        {.num_layers = model_->config().num_hidden_layers,
-                                         .num_kv_heads = model_->config().num_key_value_heads,
+                                        {.num_kv_heads = model_->config().num_key_value_heads,
                                          .head_dim = model_->config().head_dim,
                                          .block_size = kLimits.block_size,
                                          .dtype = backend.activation_dtype()},
-                                        /*num_blocks=*/32)) {
+                                        Groups(model_->config()))) {
     const std::vector<uint8_t> poison(static_cast<size_t>(cache_.bytes()), 0xff);  // in any dtype
-    EXPECT_TRUE(backend.CopyToDevice(cache_.blocks().raw(), poison.data(), cache_.bytes()).ok());
+    for (size_t group = 0; group < cache_.groups().size(); ++group) {
+      if (cache_.groups()[group].layers.empty()) continue;
+      const kernels::TensorView blocks = cache_.blocks(group);
+      EXPECT_TRUE(backend.CopyToDevice(blocks.raw(), poison.data(), blocks.num_bytes()).ok());
+    }
   }
 
+  // All KV groups use the same blocks, each in its own memory.
   Logits Step(const std::vector<StepChunk>& chunks) {
-    const absl::StatusOr<kernels::TensorView> logits =
-        model_->Forward(MakeStep(chunks, kLimits.block_size), cache_);
+    engine::ModelInput input = MakeStep(chunks, kLimits.block_size);
+    input.groups.resize(cache_.groups().size(), input.groups[0]);
+    const absl::StatusOr<kernels::TensorView> logits = model_->Forward(input, cache_);
     EXPECT_TRUE(logits.ok()) << logits.status();
     return Logits(logits->data<float>(), logits->data<float>() + logits->num_elements());
   }
@@ -63,6 +68,14 @@ class ModelRunner {
   static inline const std::vector<int32_t> kBlocks = {7, 2, 19, 4, 30};
 
  private:
+  static std::vector<engine::KvGroup> Groups(const engine::ModelConfig& config) {
+    std::vector<int64_t> windows;
+    for (int64_t i = 0; i < config.num_hidden_layers; ++i) windows.push_back(WindowOf(config, i));
+    std::vector<engine::KvGroup> groups = engine::GroupLayers(windows, kLimits.max_model_len);
+    for (engine::KvGroup& group : groups) group.num_blocks = 32;
+    return groups;
+  }
+
   std::unique_ptr<engine::Model> model_;
   engine::KvCache cache_;
 };

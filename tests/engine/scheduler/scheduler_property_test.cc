@@ -23,6 +23,7 @@ struct Totals {
   int64_t overrun = 0;
   int64_t dropped = 0;
   int64_t deduplicated = 0;
+  int64_t taken_away = 0;  // blocks of windows
 };
 
 // One world: `seed` decides everything about it.
@@ -39,6 +40,8 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
                       .pipeline_depth = depth,
                       .headroom_blocks = pick(0, 2),
                       .starts_per_oldest = pick(1, 8)};
+  for (int i = pick(0, 2); i > 0; --i) config.windows.push_back(pick(1, 12));
+  config.spare_window_blocks = pick(0, 1) * pick(0, 30);
   Simulation simulation(config);
   std::vector<std::vector<int32_t>> prompts;
   std::vector<std::pair<SequenceId, RequestSpec>> added;
@@ -93,6 +96,11 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
   }
   const BlockStats blocks = simulation.blocks().stats();
   EXPECT_EQ(blocks.num_free + blocks.num_cached, blocks.num_total) << "seed " << seed;
+  for (int32_t group = 1; group < simulation.blocks().num_kv_groups(); ++group) {
+    const WindowStats window = simulation.blocks().window_stats(group);
+    EXPECT_EQ(window.num_free + window.num_spare, window.num_total) << "seed " << seed;
+    totals.taken_away += window.num_taken_away;
+  }
   const SchedulerStats stats = simulation.scheduler().stats();
   EXPECT_EQ(stats.scheduled_tokens >= stats.prompt_tokens_computed + stats.recomputed_tokens, true);
 
@@ -150,6 +158,7 @@ void RunWorlds(int32_t depth, bool disturb) {
   EXPECT_GT(totals.evictions, 0);
   EXPECT_GT(totals.forks, 0);
   EXPECT_GT(totals.deduplicated, 0);
+  EXPECT_GT(totals.taken_away, 0);
   EXPECT_EQ(totals.overrun > 0, depth > 0);
   EXPECT_EQ(totals.dropped > 0, disturb);
 }

@@ -32,13 +32,29 @@ SampledToken Draw(const RequestSpec& spec, int32_t k, uint64_t context, int64_t 
   return token;
 }
 
+BlockManagerConfig BlocksOf(const SimulationConfig& config) {
+  BlockManagerConfig blocks = {.num_blocks = config.num_blocks,
+                               .block_size = config.block_size,
+                               .windows = {},
+                               .max_step_tokens = config.scheduler.max_num_batched_tokens,
+                               .pipeline_depth = config.scheduler.pipeline_depth};
+  for (const int64_t window : config.windows) {
+    const int64_t least = WindowBlocksPerSequence(window, blocks);
+    blocks.windows.push_back(
+        {.window = window, .num_blocks = static_cast<int32_t>(least) + config.spare_window_blocks});
+  }
+  return blocks;
+}
+
 }  // namespace
 
 Simulation::Simulation(const SimulationConfig& config)
-    : config_(config),
-      blocks_({.num_blocks = config.num_blocks, .block_size = config.block_size}),
-      scheduler_(config.scheduler, blocks_),
-      kv_(int64_t{config.num_blocks} * config.block_size) {}
+    : config_(config), blocks_(BlocksOf(config)), scheduler_(config.scheduler, blocks_) {
+  kv_.emplace_back(int64_t{config.num_blocks} * config.block_size);
+  for (const KvWindow& window : BlocksOf(config).windows) {
+    kv_.emplace_back(int64_t{window.num_blocks} * config.block_size);
+  }
+}
 
 SequenceId Simulation::Add(const RequestSpec& spec) {
   QUIRE_CHECK(blocks_.FitsEmpty(static_cast<int64_t>(spec.prompt.size()), spec.max_tokens))
@@ -128,9 +144,13 @@ void Simulation::CheckPlan(const StepPlan& plan) {
   QUIRE_CHECK(static_cast<int32_t>(plan.entries.size()) <= limits.max_num_seqs);
   QUIRE_CHECK(num_prompt_rows <= limits.max_logit_rows);
   max_prompt_rows = std::max(max_prompt_rows, num_prompt_rows);
+}
+
+void Simulation::CheckCopies(const std::vector<kernels::BlockCopy>& copies) const {
   std::set<int32_t> sources;
   std::set<int32_t> destinations;
-  for (const kernels::BlockCopy& copy : plan.copies) {
+  for (const kernels::BlockCopy& copy : copies) {
+    QUIRE_CHECK(copy.source >= 0 && copy.destination >= 0) << "a copy of nothing";
     sources.insert(copy.source);
     QUIRE_CHECK(destinations.insert(copy.destination).second) << "two copies into one block";
   }
@@ -138,6 +158,38 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     // Its owner may write on behind what is copied: copies run first.
     QUIRE_CHECK(!destinations.contains(block)) << "block " << block << " is copied twice over";
   }
+}
+
+Simulation::Submitted Simulation::Submit(StepPlan plan) const {
+  Submitted step{.plan = std::move(plan)};
+  step.copies.resize(kv_.size());
+  for (const StepPlanEntry& entry : step.plan.entries) {
+    const Sequence& sequence = *entry.sequence;
+    const std::span<const int32_t> table = blocks_.Table(sequence.id);
+    Row row{.id = sequence.id,
+            .spec = &SpecOf(sequence),
+            .sample_index = sequence.sample_index,
+            .num_known = static_cast<int64_t>(sequence.tokens.size()),
+            .tokens = sequence.tokens};
+    for (int32_t group = 0; group < blocks_.num_kv_groups(); ++group) {
+      std::vector<int32_t>& blocks = row.tables.emplace_back(table.size(), -1);
+      const BlockTable::Run run = blocks_.RunIn(group, sequence.id);
+      for (int64_t i = run.begin; i < run.end; ++i) blocks[i] = blocks_.BlockIn(group, table[i]);
+    }
+    step.rows.push_back(std::move(row));
+  }
+  for (int32_t group = 0; group < blocks_.num_kv_groups(); ++group) {
+    for (const kernels::BlockCopy& copy : step.plan.copies) {
+      step.copies[group].push_back({.source = blocks_.BlockIn(group, copy.source),
+                                    .destination = blocks_.BlockIn(group, copy.destination)});
+    }
+    CheckCopies(step.copies[group]);
+  }
+  return step;
+}
+
+int64_t Simulation::FirstRead(size_t group, int64_t position) const {
+  return group == 0 ? 0 : std::max(int64_t{0}, position - config_.windows[group - 1] + 1);
 }
 
 bool Simulation::Step() {
@@ -149,18 +201,7 @@ bool Simulation::Step() {
   const bool planned = !plan.empty();
   if (planned) {
     CheckPlan(plan);
-    Submitted step{.plan = std::move(plan)};
-    for (const StepPlanEntry& entry : step.plan.entries) {
-      const Sequence& sequence = *entry.sequence;
-      const std::span<const int32_t> table = blocks_.Table(sequence.id);
-      step.rows.push_back({.id = sequence.id,
-                           .spec = &SpecOf(sequence),
-                           .sample_index = sequence.sample_index,
-                           .num_known = static_cast<int64_t>(sequence.tokens.size()),
-                           .tokens = sequence.tokens,
-                           .table = {table.begin(), table.end()}});
-    }
-    submitted_.push_back(std::move(step));
+    submitted_.push_back(Submit(std::move(plan)));
   }
   scheduler_.CheckInvariants();
   bool completed = false;
@@ -187,9 +228,11 @@ bool Simulation::Step() {
 
 SampledTokens Simulation::Execute(const Submitted& step) {
   const int32_t size = config_.block_size;
-  for (const kernels::BlockCopy& copy : step.plan.copies) {
-    std::copy_n(kv_.begin() + int64_t{copy.source} * size, size,
-                kv_.begin() + int64_t{copy.destination} * size);
+  for (size_t group = 0; group < kv_.size(); ++group) {
+    for (const kernels::BlockCopy& copy : step.copies[group]) {
+      std::copy_n(kv_[group].begin() + int64_t{copy.source} * size, size,
+                  kv_[group].begin() + int64_t{copy.destination} * size);
+    }
   }
   // All write before anyone reads, as a layer does.
   std::vector<std::vector<int32_t>> tokens;
@@ -206,7 +249,11 @@ SampledTokens Simulation::Execute(const Submitted& step) {
     QUIRE_CHECK(end <= static_cast<int64_t>(tokens.back().size())) << "a token nobody knows yet";
     for (int64_t p = 0; p < end; ++p) {
       hash = Mix(hash, tokens.back()[p]);
-      if (p >= entry.first_position) kv_[int64_t{row.table[p / size]} * size + p % size] = hash;
+      if (p < entry.first_position) continue;
+      for (size_t group = 0; group < kv_.size(); ++group) {
+        QUIRE_CHECK(row.tables[group][p / size] >= 0) << "nowhere to write to";
+        kv_[group][int64_t{row.tables[group][p / size]} * size + p % size] = hash;
+      }
     }
     num_token_rows += entry.num_tokens;
   }
@@ -220,9 +267,13 @@ SampledTokens Simulation::Execute(const Submitted& step) {
       hash = Mix(hash, tokens[i][p]);
       // What an ended one reads nobody will see; the step before may have failed.
       if (entry.sequence->finish_reason == FinishReason::kAbort) continue;
-      QUIRE_CHECK((kv_[int64_t{row.table[p / size]} * size + p % size] == hash))
-          << "sequence " << row.id << " reads what is not its own at position " << p << " of "
-          << end;
+      for (size_t group = 0; group < kv_.size(); ++group) {
+        if (p < FirstRead(group, entry.first_position)) continue;
+        const int32_t block = row.tables[group][p / size];
+        QUIRE_CHECK((block >= 0 && kv_[group][int64_t{block} * size + p % size] == hash))
+            << "sequence " << row.id << " reads what is not its own at position " << p << " of "
+            << end << ", KV group " << group;
+      }
     }
     const auto num_generated = static_cast<int64_t>(tokens[i].size() - row.spec->prompt.size());
     for (int32_t k = 0; k < entry.num_samples; ++k) {

@@ -47,6 +47,8 @@ struct RequestSpec {
 struct SimulationConfig {
   int32_t num_blocks = 64;
   int32_t block_size = 4;
+  std::vector<int64_t> windows;     // tokens
+  int32_t spare_window_blocks = 0;  // of each, beside what one sequence can need
   SchedulerConfig scheduler;
 };
 
@@ -94,13 +96,18 @@ class Simulation {
     int32_t sample_index = 0;
     int64_t num_known = 0;  // tokens on the host when it was planned
     std::vector<int32_t> tokens;
-    std::vector<int32_t> table;
+    std::vector<std::vector<int32_t>> tables;  // by KV group; -1: nothing
   };
   struct Submitted {
     StepPlan plan;
     std::vector<Row> rows;
+    std::vector<std::vector<kernels::BlockCopy>> copies;  // by KV group
   };
   void CheckPlan(const StepPlan& plan);
+  void CheckCopies(const std::vector<kernels::BlockCopy>& copies) const;
+  Submitted Submit(StepPlan plan) const;
+  // The first position whose K and V in a group a query at `position` reads.
+  int64_t FirstRead(size_t group, int64_t position) const;
   SampledTokens Execute(const Submitted& step);
   void Note(std::vector<FinishedSequence> finished);
   const RequestSpec& SpecOf(const Sequence& sequence) const;
@@ -108,7 +115,7 @@ class Simulation {
   const SimulationConfig config_;
   BlockManager blocks_;
   Scheduler scheduler_;
-  std::vector<uint64_t> kv_;                 // [num_blocks, block_size]
+  std::vector<std::vector<uint64_t>> kv_;    // by KV group: [num_blocks, block_size]
   std::map<SequenceId, RequestSpec> specs_;  // by first id
   std::map<SequenceId, std::shared_ptr<Request>> requests_;
   std::map<SequenceId, std::shared_ptr<FakeSink>> sinks_;

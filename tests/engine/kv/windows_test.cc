@@ -1,0 +1,173 @@
+// KV groups with a window: what they hold of each sequence, what is given back, and what that
+// leaves to continue from. Random lives: tests/engine/scheduler/scheduler_property_test.cc.
+
+#include <numeric>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "engine/kv/block_manager.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr int32_t kBlockSize = 4;
+constexpr int64_t kWindow = 6;
+
+class WindowsTest : public ::testing::Test {
+ protected:
+  static constexpr BlockManagerConfig kLimits = {
+      .num_blocks = 40, .block_size = kBlockSize, .max_step_tokens = 8};
+
+  static BlockManagerConfig Config(int64_t num_sequences) {
+    BlockManagerConfig config = kLimits;
+    config.windows = {{.window = kWindow,
+                       .num_blocks = static_cast<int32_t>(
+                           num_sequences * WindowBlocksPerSequence(kWindow, kLimits))}};
+    return config;
+  }
+  static std::vector<int32_t> Iota(int32_t n, int32_t first = 0) {
+    std::vector<int32_t> tokens(n);
+    std::iota(tokens.begin(), tokens.end(), first);
+    return tokens;
+  }
+
+  // In steps of at most max_step_tokens; returns what was cached, -1 when it had no place.
+  int64_t Compute(BlockManager& blocks, SequenceId id, const std::vector<int32_t>& tokens) {
+    const auto size = static_cast<int64_t>(tokens.size());
+    blocks.BeginStep(++step_);
+    const int64_t cached = blocks.StartSequence(id, "r", tokens, {}).num_cached;
+    const bool grown = blocks.TryGrow(id, size);
+    if (!grown) blocks.Release(id);
+    for (int64_t done = cached; grown && done < size;) {
+      if (done > cached) blocks.BeginStep(++step_);
+      done = std::min(done + kLimits.max_step_tokens, size);
+      blocks.PrepareWrite(id, done);
+      std::vector<kernels::BlockCopy> copies;
+      blocks.EndStep(true, &copies);
+      blocks.CompleteStep(step_);
+      blocks.Commit(id, tokens, done);
+      blocks.CheckInvariants();
+    }
+    if (!grown) {
+      std::vector<kernels::BlockCopy> copies;
+      blocks.EndStep(true, &copies);
+      blocks.CompleteStep(step_);
+    }
+    return grown ? cached : -1;
+  }
+
+  int64_t step_ = 0;
+};
+
+TEST_F(WindowsTest, ASequenceHoldsOnlyWhatItsNextQueryReachesBackTo) {
+  BlockManager blocks(Config(4));
+  Compute(blocks, 1, Iota(30));
+  // Position 30 sees 25 .. 30.
+  EXPECT_EQ(blocks.RunIn(1, 1).begin, 25 / kBlockSize);
+  EXPECT_EQ(blocks.RunIn(1, 1).end, 8);
+  EXPECT_EQ(blocks.window_stats(1).num_held, 2);
+  EXPECT_EQ(blocks.window_stats(1).num_spare, 6);
+  EXPECT_EQ(blocks.stats().num_held, 8);
+  blocks.Release(1);
+  EXPECT_EQ(blocks.window_stats(1).num_held, 0);
+}
+
+TEST_F(WindowsTest, SparePartsAreContinuedFromUntilTheirSpaceIsNeeded) {
+  BlockManager blocks(Config(2));
+  Compute(blocks, 1, Iota(30));
+  blocks.Release(1);
+  EXPECT_EQ(Compute(blocks, 2, Iota(30)), 29);
+  blocks.Release(2);
+  EXPECT_EQ(Compute(blocks, 3, Iota(13)), 12) << "from the middle";
+  blocks.Release(3);
+
+  Compute(blocks, 4, Iota(60, 1000));
+  EXPECT_GT(blocks.window_stats(1).num_taken_away, 0);
+  blocks.Release(4);
+  // Group 0 still has all 30 tokens.
+  EXPECT_EQ(blocks.stats().num_evictions, 0);
+  EXPECT_EQ(Compute(blocks, 5, Iota(30)), 0);
+  EXPECT_EQ(blocks.stats().num_deduplicated, 7) << "whole blocks that group 0 had";
+  blocks.Release(5);
+  EXPECT_EQ(Compute(blocks, 6, Iota(30)), 29) << "the parts computed again went to them";
+}
+
+TEST_F(WindowsTest, AHitIsTheLongestThatEveryWindowCanContinue) {
+  BlockManager blocks(Config(2));
+  Compute(blocks, 1, Iota(30));
+  blocks.Release(1);
+  // Takes the parts that were left longest ago: those at the front.
+  Compute(blocks, 2, Iota(26, 1000));
+  EXPECT_GT(blocks.window_stats(1).num_taken_away, 0);
+  blocks.Release(2);
+  EXPECT_EQ(Compute(blocks, 3, Iota(30)), 29) << "the last window's are there";
+  blocks.Release(3);
+  EXPECT_EQ(Compute(blocks, 4, Iota(8)), 0) << "its own parts are gone";
+}
+
+TEST_F(WindowsTest, APlaceIsReservedBeforeItIsTaken) {
+  BlockManager blocks(Config(2));
+  EXPECT_EQ(Compute(blocks, 1, Iota(60)), 0);
+  EXPECT_EQ(Compute(blocks, 2, Iota(60, 1000)), 0);
+  EXPECT_EQ(Compute(blocks, 3, Iota(4, 2000)), -1) << "two long ones may need it all";
+  EXPECT_FALSE(blocks.TryFork(1, 4));
+  EXPECT_FALSE(blocks.Holds(4));
+  blocks.CheckInvariants();
+  const int64_t room = blocks.room();
+  blocks.Release(2);
+  EXPECT_GT(blocks.room(), room);
+  EXPECT_TRUE(blocks.TryFork(1, 4));
+  blocks.CheckInvariants();
+  EXPECT_EQ(blocks.RunIn(1, 4).begin, blocks.RunIn(1, 1).begin);
+}
+
+TEST_F(WindowsTest, WhatAStepInFlightMayTouchIsKeptUntilItHasCompleted) {
+  BlockManager blocks(Config(4));
+  Compute(blocks, 1, Iota(30));
+  const int64_t room = blocks.room();
+  blocks.BeginStep(++step_);
+  ASSERT_TRUE(blocks.TryGrow(1, 31));
+  blocks.PrepareWrite(1, 31);
+  std::vector<kernels::BlockCopy> copies;
+  blocks.EndStep(true, &copies);
+  blocks.Release(1);
+  blocks.CheckInvariants();
+  EXPECT_EQ(blocks.window_stats(1).num_held, 2);
+  EXPECT_TRUE(blocks.AnyQuarantined());
+  EXPECT_EQ(blocks.room(), room);
+  blocks.CompleteStep(step_);
+  blocks.CheckInvariants();
+  EXPECT_EQ(blocks.window_stats(1).num_held, 0);
+  EXPECT_FALSE(blocks.AnyQuarantined());
+  EXPECT_GT(blocks.room(), room);
+}
+
+TEST_F(WindowsTest, ACopyOnWriteCopiesTheWindowsPartToo) {
+  BlockManager blocks(Config(4));
+  Compute(blocks, 1, Iota(30));
+  ASSERT_TRUE(blocks.TryFork(1, 2));
+  blocks.BeginStep(++step_);
+  ASSERT_TRUE(blocks.TryGrow(2, 31));
+  blocks.PrepareWrite(2, 31);
+  std::vector<kernels::BlockCopy> copies;
+  blocks.EndStep(true, &copies);
+  ASSERT_EQ(copies.size(), 1);
+  const int32_t source = blocks.BlockIn(1, copies[0].source);
+  const int32_t destination = blocks.BlockIn(1, copies[0].destination);
+  EXPECT_GE(source, 0);
+  EXPECT_GE(destination, 0);
+  EXPECT_NE(source, destination);
+  EXPECT_EQ(destination, blocks.BlockIn(1, blocks.Table(2).back()));
+  blocks.CompleteStep(step_);
+  blocks.CheckInvariants();
+}
+
+TEST_F(WindowsTest, TooFewBlocksForOneSequenceIsOurOwnMistake) {
+  BlockManagerConfig config = Config(1);
+  --config.windows[0].num_blocks;
+  EXPECT_DEATH(BlockManager blocks(config), "window of 6 tokens");
+}
+
+}  // namespace
+}  // namespace quire::engine
