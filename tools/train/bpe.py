@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-END_OF_TEXT = "<|endoftext|>"
+from documents import END_OF_TEXT
+
 END_OF_TEXT_ID = 0
 
 

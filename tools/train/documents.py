@@ -1,10 +1,13 @@
 """Text files -> documents, and which of them are held out for validation. The standard library alone."""
 
+import argparse
 import dataclasses
 import hashlib
 import pathlib
 import re
 from collections.abc import Iterable
+
+END_OF_TEXT = "<|endoftext|>"  # the usual separator, and the token between documents
 
 # Longer texts (a book in one file) are cut at line ends, so that some of them can be held out.
 MAX_CHARACTERS = 20_000
@@ -55,6 +58,19 @@ def is_held_out(document: str, fraction: float, seed: int) -> bool:
     """By the document's own text, so that adding or reordering files moves nothing across the border."""
     digest = hashlib.sha256(f"{seed}\n{document}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < fraction * 2**64
+
+
+def add_split_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags that decide which documents there are, and which of them are held out: read_split's arguments."""
+    add = parser.add_argument
+    add("--data", nargs="+", type=pathlib.Path, required=True, metavar="FILE", help="UTF-8 text")
+    add("--separator", default=END_OF_TEXT, help=r"between two documents; \n is a line end (%(default)s)")
+    add("--held-out", type=float, default=0.02, help="share of the documents for validation (%(default)s)")
+    add("--seed", type=int, default=1, help="of the split, the order, and weights where there are any (%(default)s)")
+
+
+def split_of(args: argparse.Namespace) -> Split:
+    return read_split(args.data, args.separator.replace("\\n", "\n"), args.held_out, args.seed)
 
 
 def read_split(paths: Iterable[pathlib.Path], separator: str, held_out: float, seed: int) -> Split:

@@ -24,7 +24,7 @@ import bpe
 import hf_directory
 import svg
 from decoder import Decoder
-from documents import read_split
+from documents import add_split_flags, split_of
 from packing import PackedDocuments
 
 
@@ -53,10 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--model", action="append", type=named_folder, required=True, metavar="NAME=DIR", help="may be repeated")
-    add("--data", nargs="+", type=pathlib.Path, required=True, metavar="FILE")
-    add("--separator", default=bpe.END_OF_TEXT, help="(%(default)s)")
-    add("--held-out", type=float, default=0.02, help="(%(default)s)")
-    add("--seed", type=int, default=1, help="(%(default)s)")
+    add_split_flags(parser)
     add("--length", type=int, default=2048, help="of a window, in tokens (%(default)s)")
     add("--bucket", type=int, default=64, help="positions a number (%(default)s)")
     add("--orders", type=int, default=2, help="shuffles of the documents to measure over (%(default)s)")
@@ -65,7 +62,7 @@ def main() -> None:
     add("--json", type=pathlib.Path, required=True, metavar="FILE")
     args = parser.parse_args()
 
-    split = read_split(args.data, args.separator.replace("\\n", "\n"), args.held_out, args.seed)
+    split = split_of(args)
     measured = {}
     for name, folder in args.model:
         packed = PackedDocuments(bpe.encode(bpe.load(folder), split.validation), bpe.END_OF_TEXT_ID, args.length, args.seed)

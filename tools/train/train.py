@@ -23,7 +23,7 @@ import torch
 import bpe
 import hf_directory
 from decoder import DecoderConfig
-from documents import read_split
+from documents import add_split_flags, split_of
 from packing import PackedDocuments
 from trainer import Trainer, TrainerConfig, native_precision
 
@@ -33,10 +33,8 @@ RUN = "run.json"
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--data", nargs="+", type=pathlib.Path, required=True, metavar="FILE", help="UTF-8 text")
+    add_split_flags(parser)
     add("--out", type=pathlib.Path, required=True, metavar="DIR", help="for the run's files and the model")
-    add("--separator", default=bpe.END_OF_TEXT, help=r"between two documents; \n is a line end (%(default)s)")
-    add("--held-out", type=float, default=0.02, help="share of the documents for validation (%(default)s)")
     add("--positions", choices=["alibi", "rope"], default="alibi", help="(%(default)s)")
     add("--vocab-size", type=int, default=4096, help="(%(default)s)")
     for name in ("d_model", "n_heads", "kv_n_heads", "n_layers"):
@@ -46,8 +44,8 @@ def arguments() -> argparse.Namespace:
     add("--tokens", type=float, default=20e6, help="to train on, counting repeats (%(default).0f)")
     for name, what in (("batch_size", "windows a step"), ("learning_rate", "at its highest"), ("warmup_steps", ""),
                        ("cooldown", "share of the steps in which the learning rate falls"),
-                       ("weight_decay", ""), ("dropout", ""), ("seed", "of the split, the weights and the order"),
-                       ("log_steps", ""), ("validate_steps", ""), ("checkpoint_seconds", "")):
+                       ("weight_decay", ""), ("dropout", ""), ("log_steps", ""),
+                       ("validate_steps", ""), ("checkpoint_seconds", "")):
         default = getattr(TrainerConfig, name)
         add(f"--{name.replace('_', '-')}", type=type(default), default=default, help=f"{what} (%(default)s)".strip())
     add("--precision", choices=["float32", "bfloat16"], default=native_precision(), help="of the products (here: %(default)s)")
@@ -78,7 +76,7 @@ def train(args: argparse.Namespace) -> bool:
     torch.set_num_threads(args.threads)
     args.out.mkdir(parents=True, exist_ok=True)
     agree_with_earlier_run(args.out, settings_of(args))
-    split = read_split(args.data, args.separator.replace("\\n", "\n"), args.held_out, args.seed)
+    split = split_of(args)
     if not (args.out / "tokenizer.json").exists():
         bpe.save(bpe.train(split.training, args.vocab_size), args.out, args.max_seq_len)
     tokenizer = bpe.load(args.out)

@@ -10,6 +10,7 @@ import train_path
 MISSING = train_path.missing("tokenizers")
 if not MISSING:
     import bpe
+    import documents
 
 STORIES = [f"Once upon a time, there was a cat number {i}. The cat said, \"Hello!\"\nThe end." for i in range(50)]
 
@@ -30,7 +31,7 @@ class BpeTest(unittest.TestCase):
         self.assertEqual(len(ids), 3)
 
     def test_a_prompt_starts_with_the_end_of_text_as_documents_do(self):
-        self.assertEqual(self.tokenizer.token_to_id(bpe.END_OF_TEXT), bpe.END_OF_TEXT_ID)
+        self.assertEqual(self.tokenizer.token_to_id(documents.END_OF_TEXT), bpe.END_OF_TEXT_ID)
         ids = self.tokenizer.encode("Once").ids
         self.assertEqual(ids[0], bpe.END_OF_TEXT_ID)
         self.assertEqual(bpe.encode(self.tokenizer, ["Once"]), [ids[1:]])
@@ -40,7 +41,7 @@ class BpeTest(unittest.TestCase):
             bpe.save(self.tokenizer, pathlib.Path(name), max_seq_len=2048)
             self.assertEqual(bpe.load(pathlib.Path(name)).to_str(), self.tokenizer.to_str())
             config = json.loads((pathlib.Path(name) / "tokenizer_config.json").read_text())
-            self.assertEqual((config["eos_token"], config["model_max_length"]), (bpe.END_OF_TEXT, 2048))
+            self.assertEqual((config["eos_token"], config["model_max_length"]), (documents.END_OF_TEXT, 2048))
 
     def test_training_again_gives_the_same(self):
         self.assertEqual(bpe.train(STORIES, 320).to_str(), self.tokenizer.to_str())
