@@ -11,6 +11,10 @@ constexpr std::string_view kLlama3 =
     R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen2 =
     R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kBloom = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+";
+// Mistral's: upper and lower case part words.
+constexpr std::string_view kTekken =
+    R"([^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+|[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+((?=[\p{L}])([^A-Z]))*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kDigit = R"(\p{N})";
 constexpr std::string_view kThreeDigits = "[0-9][0-9][0-9]";
 
@@ -34,7 +38,12 @@ const std::vector<NamedPreTokenizer>& Table() {
         {"falcon3", {.patterns = {kLlama3}, .ignore_merges = true, .add_bos = true}},
         {"dbrx", {.patterns = {kLlama3}}},
         {"smaug-bpe", {.patterns = {kLlama3}}},
+        {"tekken", {.patterns = {kTekken}, .ignore_merges = true, .add_bos = true}},
+        {"viking", {.patterns = {kBloom, kDigit}}},
     };
+    for (const std::string_view name : {"bloom", "poro-chat", "gpt3-finnish"}) {
+      rows->push_back({name, {.patterns = {kBloom}}});
+    }
     for (const std::string_view name :
          {"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "mellum", "gigachat", "trillion",
           "granite-docling", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "modern-bert"}) {

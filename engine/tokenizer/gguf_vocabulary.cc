@@ -52,9 +52,19 @@ absl::Status Invalid(std::string_view key, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.", ToAbsl(key), ": ", what));
 }
 
+// A token that ends a turn is a control token whatever its file says, as in llama.cpp: Phi-3's
+// "</s>" must not end what a user merely quotes.
+bool EndsTurn(std::string_view piece) {
+  if (piece.size() < 4) return false;
+  return piece == "</s>" ||
+         std::find(std::begin(kEndTexts), std::end(kEndTexts), piece) != std::end(kEndTexts);
+}
+
 TokenType TypeOf(const GgufVocabulary& vocabulary, size_t id) {
-  return vocabulary.token_types.empty() ? TokenType::kNormal
-                                        : static_cast<TokenType>(vocabulary.token_types[id]);
+  if (vocabulary.token_types.empty()) return TokenType::kNormal;
+  const auto type = static_cast<TokenType>(vocabulary.token_types[id]);
+  const bool overruled = type == TokenType::kUserDefined && EndsTurn(vocabulary.tokens[id]);
+  return overruled ? TokenType::kControl : type;
 }
 
 bool IsSpecialType(TokenType type) {

@@ -8,7 +8,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "base/strings.h"
 #include "engine/tokenizer/byte_alphabet.h"
+#include "engine/tokenizer/gguf_pre_tokenizers.h"
+#include "engine/tokenizer/pre_tokenizer.h"
 #include "tests/engine/tokenizer/goldens.h"
 
 namespace quire::engine {
@@ -153,6 +159,48 @@ TEST(GgufVocabularyTest, Phi3TokensTakeTheWhiteSpaceBehindThem) {
   tokenizer = CreateTokenizer(file.vocabulary);
   ASSERT_TRUE(tokenizer.ok());
   EXPECT_THAT(IdsOf((*tokenizer)->Encode("<|end|>\n<s>\n", options)), ElementsAre(260, 261, '\n'));
+}
+
+TEST(GgufVocabularyTest, ATokenThatEndsATurnIsControlWhateverItsType) {
+  ByteLevelFile file({"</s>", "<mark>"});
+  file.vocabulary.token_types[260] = file.vocabulary.token_types[261] = 4;  // user-defined
+  const auto tokenizer = CreateTokenizer(file.vocabulary);
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_TRUE((*tokenizer)->IsSpecial(260));
+  EXPECT_FALSE((*tokenizer)->IsSpecial(261));
+  const EncodeOptions plain{.add_special_tokens = false, .parse_special_tokens = false};
+  EXPECT_THAT(IdsOf((*tokenizer)->Encode("</s><mark>", plain)),
+              ElementsAre('<', '/', 's', '>', 261));
+}
+
+// Every name: its patterns are understood, and this is how it splits.
+TEST(GgufVocabularyTest, NamedSplits) {
+  const auto words = [](std::string_view name) {
+    const GgufPreTokenizer* pre = FindGgufPreTokenizer(name);
+    std::string out(name);
+    if (pre == nullptr) return out + ": unknown";
+    PreTokenizer pre_tokenizer;
+    for (const std::string_view pattern : pre->patterns) {
+      pre_tokenizer.AddSplit(Regex::Create(pattern).value(), SplitBehavior::kIsolated, false);
+    }
+    SplitText split;
+    pre_tokenizer.Split({.text = "He'LL say: camelCase 2048,\u00a0\n\n ok"}, split);
+    out += ":";
+    for (const TextPart& word : split.words) absl::StrAppend(&out, "|", base::ToAbsl(word.text));
+    return out;
+  };
+  EXPECT_EQ(words("gpt-2"), "gpt-2:|He|'|LL| say|:| camelCase| 2048|,|\u00a0\n\n| ok");
+  EXPECT_EQ(words("llama-bpe"), "llama-bpe:|He|'LL| say|:| camelCase| |204|8|,|\u00a0\n\n| ok");
+  EXPECT_EQ(words("qwen2"), "qwen2:|He|'LL| say|:| camelCase| |2|0|4|8|,|\u00a0\n\n| ok");
+  EXPECT_EQ(words("smollm"), "smollm:|He|'|LL| say|:| camelCase| |2|0|4|8|,|\u00a0\n\n| ok");
+  EXPECT_EQ(words("bloom"), "bloom:|He'LL| say:| camelCase| 2048|,\u00a0\n\n| ok");
+  EXPECT_EQ(words("viking"), "viking:|He'LL| say:| camelCase| |2|0|4|8|,\u00a0\n\n| ok");
+  EXPECT_EQ(words("tekken"), "tekken:|He|'LL| say|:| camel|Case| |2|0|4|8|,|\u00a0\n\n| ok");
+  EXPECT_EQ(words("falcon"), "falcon:|He|'|LL| say|:| camelCase| |204|8|,|\u00a0\n\n| ok");
+  EXPECT_EQ(words("default"), "default:|He|'|LL| say|:| camelCase| |204|8|,|\u00a0\n\n| ok");
+  const std::vector<std::string> names = absl::StrSplit(GgufPreTokenizerNames(), ", ");
+  EXPECT_GT(names.size(), 30u);
+  for (const std::string& name : names) EXPECT_THAT(words(name), HasSubstr("|He")) << name;
 }
 
 TEST(GgufVocabularyTest, RefusesWhatItDoesNotKnowOrContradictsItself) {
