@@ -23,6 +23,7 @@
 #include "kernels/ops/norm.h"
 #include "kernels/ops/paged_attention.h"
 #include "kernels/ops/qkv_post.h"
+#include "kernels/ops/shift_keys.h"
 #include "kernels/prepared_weight.h"
 #include "kernels/weight_view.h"
 
@@ -69,6 +70,7 @@ class Backend {
   virtual absl::Status PagedAttention(const PagedAttentionArgs& args) = 0;
   virtual absl::Status GatherRows(const GatherRowsArgs& args) = 0;
   virtual absl::Status CopyBlocks(const CopyBlocksArgs& args) = 0;
+  virtual absl::Status ShiftKeys(const ShiftKeysArgs& args) = 0;
 
   // Host work between ops, on the backend's own threads where it has some: calls work(0) ..
   // work(n - 1), in any order, and returns after all.

@@ -37,7 +37,8 @@ KERNELS = {
     "attn_merge": Kernel(ATTENTION, ("attn_merge", "paged_attention")),
     "attention_reference": Kernel(("kernels/cuda/attention_reference.cu", "kernels/ops/paged_attention.cc"),
                                   ("attention_reference",)),
-    **{name: step_op(name) for name in ("argmax", "copy_blocks", "embed", "gather_rows", "linear", "norm", "qkv_post")},
+    **{name: step_op(name) for name in ("argmax", "copy_blocks", "embed", "gather_rows", "linear", "norm", "qkv_post",
+                                             "shift_keys")},
     "CudaBackend": Kernel(("kernels/cuda/cuda_backend.cc",), ("backend", "bad_arguments")),
     "CudaDevice": Kernel(tuple(f"kernels/cuda/{name}.cc" for name in
                                ("cublas_gemm", "cuda_device", "device", "gemm_shape", "tensor_map")),

@@ -82,6 +82,7 @@ class CpuBackend final : public Backend {
   absl::Status PagedAttention(const PagedAttentionArgs& args) override;
   absl::Status GatherRows(const GatherRowsArgs& args) override;
   absl::Status CopyBlocks(const CopyBlocksArgs& args) override;
+  absl::Status ShiftKeys(const ShiftKeysArgs& args) override;
   void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) override {
     pool_.ParallelFor(n, [&](int64_t item, int) { work(item); });
   }
@@ -351,6 +352,23 @@ absl::Status CpuBackend::CopyBlocks(const CopyBlocksArgs& args) {
     std::memcpy(data + copy.destination * block_bytes, data + copy.source * block_bytes,
                 static_cast<size_t>(block_bytes));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::ShiftKeys(const ShiftKeysArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  RETURN_IF_ERROR(CheckCache(args.kv_cache));
+  const CacheLayout cache = LayoutOf(args.kv_cache);
+  const int64_t half = args.rope_table.dim(1);
+  pool_.ParallelFor(static_cast<int64_t>(args.shifts.size()), [&](int64_t i, int) {
+    const KeyShift& shift = args.shifts[i];
+    kernels_.shift_keys({.cache = cache,
+                         .cos_sin = args.rope_table.data<float>() + shift.distance * half * 2,
+                         .inverse_scale = 1.0f / args.table_scale,
+                         .block = shift.block,
+                         .rope_dim = 2 * half,
+                         .interleaved = args.rope_layout == RopeLayout::kInterleaved});
+  });
   return absl::OkStatus();
 }
 

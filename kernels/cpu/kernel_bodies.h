@@ -12,6 +12,7 @@ namespace {
 #include "kernels/cpu/linear_body.h"
 #include "kernels/cpu/norm_body.h"
 #include "kernels/cpu/qkv_post_body.h"
+#include "kernels/cpu/shift_keys_body.h"
 #ifdef QUIRE_AMX_TILES
 #include "kernels/cpu/linear_amx_body.h"
 #endif
@@ -46,6 +47,7 @@ KernelTable MakeKernels(const char* name) {
   table.epilogue = Epilogue;
   table.norm = Norm;
   table.qkv_post = QkvPost;
+  table.shift_keys = ShiftKeys;
   table.attention = Attention;
   table.attention_merge = MergeAttention;
   return table;

@@ -103,6 +103,16 @@ struct QkvPostRow {
   float norm_eps = 0.0f;
 };
 
+// The keys of one block, in all heads.
+struct KeyShiftWork {
+  CacheLayout cache;
+  const float* cos_sin = nullptr;  // [rope_dim / 2, 2] of the distance
+  float inverse_scale = 1.0f;      // of cos_sin
+  int64_t block = 0;
+  int64_t rope_dim = 0;
+  bool interleaved = false;
+};
+
 struct AttentionCall {
   CacheLayout cache;
   const float* query = nullptr;  // [num_tokens, num_heads, head_dim]
@@ -157,6 +167,7 @@ struct KernelTable {
   void (*epilogue)(const EpilogueRow&) = nullptr;
   void (*norm)(const NormRow&) = nullptr;
   void (*qkv_post)(const QkvPostRow&) = nullptr;
+  void (*shift_keys)(const KeyShiftWork&) = nullptr;
   void (*attention)(const AttentionCall&, const AttentionWork&) = nullptr;
   void (*attention_merge)(const AttentionMerge&) = nullptr;
 };

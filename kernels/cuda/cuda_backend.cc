@@ -62,6 +62,9 @@ class CudaBackend final : public Backend {
   absl::Status CopyBlocks(const CopyBlocksArgs& args) override {
     return cuda::CopyBlocks(*device_, args);
   }
+  absl::Status ShiftKeys(const ShiftKeysArgs& args) override {
+    return cuda::ShiftKeys(*device_, args);
+  }
   void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) override {
     for (int64_t i = 0; i < n; ++i) work(i);
   }

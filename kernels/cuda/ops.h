@@ -19,6 +19,7 @@
 #include "kernels/ops/norm.h"
 #include "kernels/ops/paged_attention.h"
 #include "kernels/ops/qkv_post.h"
+#include "kernels/ops/shift_keys.h"
 
 namespace quire::kernels::cuda {
 
@@ -28,6 +29,7 @@ absl::Status GatherRows(Device& device, const GatherRowsArgs& args);
 absl::Status CopyBlocks(Device& device, const CopyBlocksArgs& args);
 absl::Status Norm(Device& device, const NormArgs& args);
 absl::Status QkvPost(Device& device, const QkvPostArgs& args);
+absl::Status ShiftKeys(Device& device, const ShiftKeysArgs& args);
 absl::Status Argmax(Device& device, const ArgmaxArgs& args);
 
 // Sums before an epilogue lie in `scratch`, device memory of at least one row of float32; tokens

@@ -153,6 +153,34 @@ TEST_F(BadArgumentsTest, OfCopyBlocks) {
         }}});
 }
 
+TEST_F(BadArgumentsTest, OfShiftKeys) {
+  const std::vector<KeyShift> good = {{1, 4}}, beyond = {{1, 4}, {3, 1}}, below = {{-1, 1}},
+                              far = {{1, 5}}, back = {{1, -1}};
+  using Args = ShiftKeysArgs;
+  Check<Args>({.kv_cache = View(kF16, {3, 2, 2, 4, 8}),
+               .rope_table = View(kF32, {5, 4, 2}),
+               .shifts = good},
+              [&](const Args& args) { return ShiftKeys(*device_, args); },
+              {{"kv_cache: want f32|f16|bf16 [*, 2, *, *, *]",
+                [&](Args& a) {
+                  a.kv_cache = View(kI32, {3, 2, 2, 4, 8});
+                }},
+               {"rope_layout: want keys that a rotary embedding turned",
+                [](Args& a) { a.rope_layout = RopeLayout::kNone; }},
+               {"rope_table: want f32 [*, *, 2]", [](Args& a) { a.rope_table = {}; }},
+               {"rope_table: want rope_dim / 2 at most 4",
+                [&](Args& a) {
+                  a.rope_table = View(kF32, {5, 5, 2});
+                }},
+               {"table_scale: want > 0, got 0", [](Args& a) { a.table_scale = 0.0f; }},
+               {"table_scale: want > 0, got nan", [](Args& a) { a.table_scale = std::nanf(""); }},
+               {"table_scale: want > 0, got inf", [](Args& a) { a.table_scale = INFINITY; }},
+               {"shifts: want blocks in [0, 3), got 3", [&](Args& a) { a.shifts = beyond; }},
+               {"shifts: want blocks in [0, 3), got -1", [&](Args& a) { a.shifts = below; }},
+               {"shifts: want distances in [0, 5), got 5", [&](Args& a) { a.shifts = far; }},
+               {"shifts: want distances in [0, 5), got -1", [&](Args& a) { a.shifts = back; }}});
+}
+
 TEST_F(BadArgumentsTest, OfArgmax) {
   using Args = ArgmaxArgs;
   Check<Args>({.out = View(kI32, {2}), .values = View(kF32, {2, 40})},

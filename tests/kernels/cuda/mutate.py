@@ -46,7 +46,7 @@ KERNELS = {
 }
 for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("embed", "embed"),
                       ("gather_rows", "gather_rows"), ("linear_epilogue", "linear"), ("norm", "norm"),
-                      ("qkv_post", "qkv_post")):
+                      ("qkv_post", "qkv_post"), ("shift_keys", "shift_keys")):
     KERNELS[f"{CUDA}/{step_op}.cuh"] = [(f"{CUDA}/{unit}.cu", "cuda_step_ops_test")]
 # The head_dims whose attention kernels are the mutant's. The others stay as the library has them: compiling 40
 # kernels takes minutes, and a bug that only one of the others has is in none of the mutants.

@@ -1,0 +1,42 @@
+#include <algorithm>
+
+#include "base/status_macros.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/row_launch.h"
+#include "kernels/cuda/shift_keys.cuh"
+
+namespace quire::kernels::cuda {
+
+absl::Status ShiftKeys(Device& device, const ShiftKeysArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  const int64_t rope_half = args.rope_table.dim(1);
+  const int64_t num_pairs = args.kv_cache.dim(2) * args.kv_cache.dim(3) * rope_half;
+  if (num_pairs == 0) return absl::OkStatus();
+  constexpr int64_t kPairsPerBlock = int64_t{kShiftThreads} * kPairsPerShiftThread;
+  ShiftKeysParams params = {.kv_cache = args.kv_cache.raw(),
+                            .rope_table = args.rope_table.data<float>(),
+                            .block_stride = args.kv_cache.row_stride(),
+                            .num_pairs = num_pairs,
+                            .head_dim = static_cast<int>(args.kv_cache.dim(4)),
+                            .rope_half = static_cast<int>(rope_half),
+                            .inverse_scale = 1.0f / args.table_scale,
+                            .interleaved = args.rope_layout == RopeLayout::kInterleaved,
+                            .shifts = {}};
+  for (size_t first = 0; first < args.shifts.size(); first += kMaxShiftsPerLaunch) {
+    const auto shifts = args.shifts.subspan(
+        first, std::min<size_t>(kMaxShiftsPerLaunch, args.shifts.size() - first));
+    std::copy(shifts.begin(), shifts.end(), params.shifts);
+    RETURN_IF_ERROR(WithElementType(args.kv_cache.dtype(), [&](auto cache) {
+      return Launch(
+          device,
+          {.grid = {static_cast<unsigned>((num_pairs + kPairsPerBlock - 1) / kPairsPerBlock),
+                    static_cast<unsigned>(shifts.size())},
+           .block = {kShiftThreads}},
+          &ShiftKeysKernel<decltype(cache)>, params);
+    }));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire::kernels::cuda

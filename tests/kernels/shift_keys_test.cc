@@ -1,0 +1,204 @@
+#include "kernels/ops/shift_keys.h"
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/kernels/cache_testing.h"
+
+namespace quire::kernels {
+namespace {
+
+using testing::F32;
+using ::testing::HasSubstr;
+using testing::HeadShape;
+using testing::IsaPaths;
+using testing::MakeBackend;
+using testing::Owned;
+using testing::PoisonedCache;
+using testing::RandomSequence;
+using testing::SequenceData;
+
+constexpr int64_t kTokens = 80, kBlockSize = 32, kPositions = 90;
+constexpr float kTableScale = 1.25f;
+
+// Cosines and sines of rope_dim / 2 frequencies, times kTableScale.
+std::vector<float> ScaledRopeTable(int64_t rope_dim) {
+  std::vector<float> table;
+  for (int64_t p = 0; p < kPositions; ++p) {
+    for (int64_t i = 0; i < rope_dim / 2; ++i) {
+      const double angle =
+          static_cast<double>(p) *
+          std::pow(100.0, -2.0 * static_cast<double>(i) / static_cast<double>(rope_dim));
+      table.push_back(static_cast<float>(kTableScale * std::cos(angle)));
+      table.push_back(static_cast<float>(kTableScale * std::sin(angle)));
+    }
+  }
+  return table;
+}
+
+// One key out of the tiles, [head_dim][16], that the CPU keeps them in.
+std::vector<double> Key(const PoisonedCache& cache, int32_t block, int64_t head, int64_t offset) {
+  const HeadShape& shape = cache.shape();
+  std::vector<double> key(shape.head_dim);
+  for (int64_t d = 0; d < shape.head_dim; ++d) {
+    const int64_t at = block * cache.view().row_stride() +
+                       (head * kBlockSize + offset / 16 * 16) * shape.head_dim + d * 16 +
+                       offset % 16;
+    if (shape.dtype == DType::kF32) {
+      key[d] = cache.view().data<float>()[at];
+    } else {
+      const uint16_t bits = cache.view().data<uint16_t>()[at];
+      key[d] = shape.dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
+    }
+  }
+  return key;
+}
+
+struct Case {
+  DType dtype;
+  RopeLayout layout;
+  int64_t head_dim, rope_dim;
+};
+
+class ShiftKeysTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
+  const Case& c = GetParam();
+  const HeadShape shape{.num_heads = 2,
+                        .num_kv_heads = 2,
+                        .head_dim = c.head_dim,
+                        .block_size = kBlockSize,
+                        .dtype = c.dtype};
+  const SequenceData sequence = RandomSequence(shape, kTokens, 1, {4, 0, 2});
+  Owned<float> table = F32({kPositions, c.rope_dim / 2, 2}, ScaledRopeTable(c.rope_dim));
+  const std::vector<KeyShift> shifts = {{.block = 0, .distance = 17}, {.block = 2, .distance = 64}};
+  const auto shift = [&](Backend& backend, PoisonedCache& cache) {
+    return backend.ShiftKeys({.kv_cache = cache.view(),
+                              .rope_table = table.view,
+                              .rope_layout = c.layout,
+                              .table_scale = kTableScale,
+                              .shifts = shifts});
+  };
+  const auto portable = MakeBackend("portable", 1);
+  PoisonedCache before(*portable, shape, 5), after(*portable, shape, 5);
+  for (PoisonedCache* cache : {&before, &after}) {
+    cache->Write(sequence, 0, kTokens, {.rope_table = table.view, .rope_layout = c.layout});
+  }
+  ASSERT_TRUE(shift(*portable, after).ok());
+
+  const double rounding = c.dtype == DType::kF32   ? 0x1p-24
+                          : c.dtype == DType::kF16 ? 0x1p-11
+                                                   : 0x1p-8;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    const int32_t block = sequence.blocks[t / kBlockSize];
+    const int64_t distance = block == 0 ? 17 : block == 2 ? 64 : 0;
+    const float* const angles = table.values.data() + distance * c.rope_dim;
+    for (int64_t head = 0; head < 2; ++head) {
+      const std::vector<double> old = Key(before, block, head, t % kBlockSize);
+      const std::vector<double> got = Key(after, block, head, t % kBlockSize);
+      std::vector<double> want = old, error(old.size(), 0.0);
+      for (int64_t i = 0; i < c.rope_dim / 2 && distance > 0; ++i) {
+        const int64_t a = c.layout == RopeLayout::kInterleaved ? 2 * i : i;
+        const int64_t b = c.layout == RopeLayout::kInterleaved ? 2 * i + 1 : i + c.rope_dim / 2;
+        const double cos = angles[2 * i] / kTableScale, sin = angles[2 * i + 1] / kTableScale;
+        want[a] = old[a] * cos + old[b] * sin;
+        want[b] = old[b] * cos - old[a] * sin;
+        error[a] = error[b] = 3 * 0x1p-24 * (std::abs(old[a]) + std::abs(old[b]));
+      }
+      for (int64_t d = 0; d < c.head_dim; ++d) {
+        const double bound = error[d] == 0.0 ? 0.0 : error[d] + rounding * std::abs(want[d]);
+        // The smallest f16 numbers lie 2^-24 apart.
+        ASSERT_NEAR(got[d], want[d], bound * 1.01 + (bound == 0.0 ? 0.0 : 0x1p-25))
+            << t << " " << head << " " << d;
+      }
+    }
+  }
+
+  // Values, other blocks, and the poison around them: what is not a key of blocks 0 and 2.
+  const int64_t stride = before.view().row_stride() * SizeOf(c.dtype);
+  const int64_t key_bytes = 2 * kBlockSize * c.head_dim * SizeOf(c.dtype);
+  for (int64_t block = 0; block < 5; ++block) {
+    const int64_t skip = block == 0 || block == 2 ? key_bytes : 0;
+    const auto* const old = before.view().data<uint8_t>() + block * stride;
+    const auto* const now = after.view().data<uint8_t>() + block * stride;
+    EXPECT_EQ(std::memcmp(old + skip, now + skip, static_cast<size_t>(stride - skip)), 0) << block;
+    if (skip > 0) {
+      EXPECT_NE(std::memcmp(old, now, static_cast<size_t>(skip)), 0) << block;
+    }
+  }
+
+  for (const std::string& isa : IsaPaths()) {
+    const auto backend = MakeBackend(isa, 3);
+    PoisonedCache cache(*backend, shape, 5);
+    cache.Write(sequence, 0, kTokens, {.rope_table = table.view, .rope_layout = c.layout});
+    ASSERT_TRUE(shift(*backend, cache).ok());
+    EXPECT_EQ(
+        std::memcmp(cache.view().raw(), after.view().raw(), static_cast<size_t>(cache.bytes())), 0)
+        << isa;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, ShiftKeysTest,
+                         ::testing::Values(Case{DType::kF32, RopeLayout::kHalfSplit, 64, 64},
+                                           Case{DType::kF16, RopeLayout::kHalfSplit, 64, 64},
+                                           Case{DType::kBF16, RopeLayout::kHalfSplit, 64, 64},
+                                           Case{DType::kF32, RopeLayout::kInterleaved, 24, 16},
+                                           Case{DType::kF16, RopeLayout::kInterleaved, 24, 16},
+                                           Case{DType::kBF16, RopeLayout::kInterleaved, 8, 8},
+                                           Case{DType::kF16, RopeLayout::kHalfSplit, 24, 16}));
+
+// What a stream relies on: a key turned back is the key that had stood there, but for roundings.
+TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
+  constexpr int64_t kDistance = 48, kHeadDim = 32;
+  const HeadShape shape{.num_heads = 1, .num_kv_heads = 1, .head_dim = kHeadDim, .block_size = 16};
+  const SequenceData sequence = RandomSequence(shape, 64, 1, {0, 1, 2, 3});
+  SequenceData last = sequence;  // its tokens 48 to 63 come first
+  last.key.erase(last.key.begin(), last.key.begin() + kDistance * kHeadDim);
+  Owned<float> table = F32({kPositions, kHeadDim / 2, 2}, ScaledRopeTable(kHeadDim));
+  const QkvPostArgs rope{.rope_table = table.view, .rope_layout = RopeLayout::kHalfSplit};
+  const std::vector<KeyShift> shifts = {{.block = 3, .distance = kDistance}};
+  const auto backend = MakeBackend("auto", 1);
+  PoisonedCache moved(*backend, shape, 4), written(*backend, shape, 4);
+  moved.Write(sequence, 0, 64, rope);
+  written.Write(last, 0, 16, rope);
+  ASSERT_TRUE(backend
+                  ->ShiftKeys({.kv_cache = moved.view(),
+                               .rope_table = table.view,
+                               .table_scale = kTableScale,
+                               .shifts = shifts})
+                  .ok());
+  for (int64_t i = 0; i < 16 * kHeadDim; ++i) {
+    const float got = moved.view().data<float>()[3 * moved.view().row_stride() + i];
+    // Keys of up to 5, roundings of both turns and of the table's three rows.
+    ASSERT_NEAR(got, written.view().data<float>()[i], 10 * 0x1p-24 * 10 * kTableScale) << i;
+  }
+}
+
+TEST(ShiftKeysErrorTest, ErrorsSayWhatWantedGot) {
+  const auto backend = MakeBackend("auto");
+  Owned<float> cache = F32({4, 2, 2, 16, 16}), table = F32({5, 9, 2});
+  std::vector<KeyShift> shifts = {{.block = 3, .distance = 4}};
+  ShiftKeysArgs args{.kv_cache = cache.view,
+                     .rope_table = TensorView(table.values.data(), DType::kF32, {5, 8, 2}),
+                     .shifts = shifts};
+  const auto message = [&] { return std::string(backend->ShiftKeys(args).message()); };
+  EXPECT_EQ(message(), "");
+  shifts[0].distance = 5;
+  EXPECT_THAT(message(), HasSubstr("shifts: want distances in [0, 5), got 5"));
+  shifts[0] = {.block = 4, .distance = 1};
+  EXPECT_THAT(message(), HasSubstr("shifts: want blocks in [0, 4), got 4"));
+  args.shifts = {};
+  args.table_scale = 0.0f;
+  EXPECT_THAT(message(), HasSubstr("table_scale: want > 0, got 0"));
+  args.rope_table = table.view;
+  EXPECT_THAT(message(), HasSubstr("rope_table: want rope_dim / 2 at most 8"));
+  args.rope_layout = RopeLayout::kNone;
+  EXPECT_THAT(message(), HasSubstr("rope_layout: want keys that a rotary embedding turned"));
+}
+
+}  // namespace
+}  // namespace quire::kernels
