@@ -30,6 +30,10 @@ constexpr FieldFlag kFieldFlags[] = {
     {"cache_salt", "cache.salt", "TEXT", "share cached prefixes only with requests of this salt"},
     {"bypass_cache_read", "cache.bypass_read", "", "compute the whole prompt"},
     {"bypass_cache_write", "cache.bypass_write", "", "leave nothing in the cache"},
+    {"window_tokens", "cache.window_tokens", "N",
+     "a stream without end: keep so many last tokens in the cache; 0: all (default 0)"},
+    {"sink_tokens", "cache.sink_tokens", "N",
+     "with --window_tokens: keep so many first tokens, too (default 0)"},
 
     {nullptr, "", "", "Sampling"},
     {"temperature", "sampling.temperature", "T", "0..100; 0 is greedy (default 1)"},

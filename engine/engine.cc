@@ -19,6 +19,10 @@
 namespace quire::engine {
 namespace {
 
+std::string WhyNoCacheWindow(const KvCache& cache) {
+  return cache.groups().size() == 1 ? "" : "layers of the model have windows of their own";
+}
+
 class EngineImpl final : public Engine {
  public:
   EngineImpl(EngineParts parts, const EngineConfig& config);
@@ -87,7 +91,8 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
                  .max_prompt_bytes = config.max_prompt_bytes,
                  .cache_tokens = parts_.cache.groups()[0].num_blocks * parts_.limits.block_size,
                  .block_size = parts_.limits.block_size,
-                 .max_num_seqs = static_cast<int32_t>(parts_.limits.max_seqs)}),
+                 .max_num_seqs = static_cast<int32_t>(parts_.limits.max_seqs),
+                 .no_cache_window = WhyNoCacheWindow(parts_.cache)}),
       admission_(config.max_queue),
       loop_(parts_, config, admission_, running_, metrics_),
       workers_(std::make_unique<WorkerPool>(config.frontend_threads, config.frontend_queue)) {}

@@ -220,7 +220,7 @@ void StepLoop::PutPromptLogprobs(const StepPlanEntry& entry, const kernels::Tens
   TokenDelta delta;
   // The row of position p tells how likely the token at p + 1 was.
   for (int32_t i = 0; i < entry.num_logit_rows; ++i) {
-    const int64_t next = entry.first_position + entry.num_tokens - entry.num_logit_rows + i + 1;
+    const int64_t next = entry.first_index + entry.num_tokens - entry.num_logit_rows + i + 1;
     if (next >= static_cast<int64_t>(prompt.size())) break;
     if (next <= live.prompt_logprobs_sent) continue;  // computed again after a preemption
     delta.prompt_logprobs.push_back(ComputeLogprobs(LogitRow(logits, first_row + i), prompt[next],

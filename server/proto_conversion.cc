@@ -82,11 +82,17 @@ absl::StatusOr<engine::OutputOptions> FromProto(const v1::OutputOptions& in) {
   return out;
 }
 
-engine::CacheParams FromProto(const v1::CacheParams& in) {
+absl::StatusOr<engine::CacheParams> FromProto(const v1::CacheParams& in) {
   engine::CacheParams out;
   if (in.has_salt()) out.salt = in.salt();
   if (in.has_bypass_read()) out.bypass_read = in.bypass_read();
   if (in.has_bypass_write()) out.bypass_write = in.bypass_write();
+  if (in.has_window_tokens()) {
+    ASSIGN_OR_RETURN(out.window_tokens, ToCount("cache.window_tokens", in.window_tokens()));
+  }
+  if (in.has_sink_tokens()) {
+    ASSIGN_OR_RETURN(out.sink_tokens, ToCount("cache.sink_tokens", in.sink_tokens()));
+  }
   return out;
 }
 
@@ -193,7 +199,7 @@ absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& requ
   ASSIGN_OR_RETURN(params.sampling, FromProto(request.sampling()));
   ASSIGN_OR_RETURN(params.stop, FromProto(request.stop()));
   ASSIGN_OR_RETURN(params.output, FromProto(request.output()));
-  params.cache = FromProto(request.cache());
+  ASSIGN_OR_RETURN(params.cache, FromProto(request.cache()));
   params.sched = FromProto(request.sched());
   return params;
 }

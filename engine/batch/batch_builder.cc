@@ -18,23 +18,23 @@ void BatchBuilder::Build(const StepPlan& plan, ModelInput& input) const {
     // A backend that runs a step ahead draws on the device; here every token is on the host.
     QUIRE_CHECK(entry.token_from_previous < 0);
     const std::vector<int32_t>& tokens = entry.sequence->tokens;
-    const int64_t end = entry.first_position + entry.num_tokens;
-    QUIRE_CHECK(end <= static_cast<int64_t>(tokens.size()));
-    for (int64_t position = entry.first_position; position < end; ++position) {
-      if (position >= end - entry.num_logit_rows) {
+    QUIRE_CHECK(entry.first_index + entry.num_tokens <= static_cast<int64_t>(tokens.size()));
+    for (int32_t i = 0; i < entry.num_tokens; ++i) {
+      if (i >= entry.num_tokens - entry.num_logit_rows) {
         input.logit_rows.push_back(static_cast<int32_t>(input.token_ids.size()));
       }
-      input.token_ids.push_back(tokens[position]);
-      input.positions.push_back(static_cast<int32_t>(position));
+      input.token_ids.push_back(tokens[entry.first_index + i]);
+      input.positions.push_back(static_cast<int32_t>(entry.first_position + i));
     }
     input.query_starts.push_back(static_cast<int32_t>(input.token_ids.size()));
     input.query_lens.push_back(entry.num_tokens);
-    input.context_lens.push_back(static_cast<int32_t>(end));
+    input.context_lens.push_back(static_cast<int32_t>(entry.first_position + entry.num_tokens));
   }
   input.groups.resize(blocks_.num_kv_groups());
   for (int32_t group = 0; group < blocks_.num_kv_groups(); ++group) {
     BuildGroup(plan, group, input.groups[group]);
   }
+  input.shifts = plan.shifts;
 }
 
 void BatchBuilder::BuildGroup(const StepPlan& plan, int32_t kv_group, GroupInput& group) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/ops/copy_blocks.h"
+#include "kernels/ops/shift_keys.h"
 
 namespace quire::engine {
 
@@ -21,12 +22,13 @@ struct GroupInput {
 // Vectors are reused from step to step: after warm-up nothing is allocated.
 struct ModelInput {
   std::vector<int32_t> token_ids;     // [num_tokens]
-  std::vector<int32_t> positions;     // [num_tokens]
+  std::vector<int32_t> positions;     // [num_tokens], in the cache
   std::vector<int32_t> query_starts;  // [num_seqs + 1], each sequence's first token
   std::vector<int32_t> query_lens;    // [num_seqs]
   std::vector<int32_t> context_lens;  // [num_seqs], this step's tokens included
   std::vector<int32_t> logit_rows;    // [num_logit_rows], tokens whose logits are wanted, ascending
   std::vector<GroupInput> groups;     // by KV group; see KvCache
+  std::vector<kernels::KeyShift> shifts;  // of group 0, run after the copies
 
   int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t num_seqs() const { return static_cast<int64_t>(query_lens.size()); }

@@ -30,6 +30,7 @@ absl::Status Frontend::Prepare(Request& request) const {
                         limits_.max_num_seqs, params.sampling.n));
   }
   RETURN_IF_ERROR(FillPrompt(request));
+  RETURN_IF_ERROR(ResolveCacheWindow(request));
   RETURN_IF_ERROR(ResolveLengths(request));
   request.seed = params.sampling.seed.value_or(DrawSeed());
   return absl::OkStatus();
@@ -64,19 +65,58 @@ absl::Status Frontend::FillPrompt(Request& request) const {
   return absl::OkStatus();
 }
 
+absl::Status Frontend::ResolveCacheWindow(Request& request) const {
+  const CacheParams& cache = request.params.cache;
+  request.cache_window = {};
+  if (cache.window_tokens == 0) return absl::OkStatus();
+  if (!limits_.no_cache_window.empty()) {
+    return absl::InvalidArgumentError("cache.window_tokens: want 0, since " +
+                                      limits_.no_cache_window);
+  }
+  if (cache.window_tokens <= limits_.block_size) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("cache.window_tokens: want more than a block of %d tokens, got %d",
+                        limits_.block_size, cache.window_tokens));
+  }
+  const CacheWindow window =
+      CacheWindow::Of(cache.sink_tokens, cache.window_tokens, limits_.block_size);
+  if (window.capacity() > limits_.max_model_len) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "cache.window_tokens: want sink_tokens + window_tokens, each in whole blocks of %d, to be "
+        "at most max_model_len (%d), got %d + %d",
+        limits_.block_size, limits_.max_model_len, window.sinks, window.window));
+  }
+  const int32_t n = request.params.sampling.n;
+  if (window.MostHeld() * n > limits_.cache_tokens) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "cache.window_tokens: want (sink_tokens + 2 x window_tokens) x n, each in whole blocks of "
+        "%d, to fit the KV cache of %d tokens, got (%d + 2 x %d) x %d",
+        limits_.block_size, limits_.cache_tokens, window.sinks, window.window, n));
+  }
+  request.cache_window = window;
+  return absl::OkStatus();
+}
+
 absl::Status Frontend::ResolveLengths(Request& request) const {
   const int64_t prompt_len = static_cast<int64_t>(request.prompt_ids.size());
-  if (prompt_len >= limits_.max_model_len) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "prompt: want at most %d tokens (max_model_len %d less one to generate), got %d",
-        limits_.max_model_len - 1, limits_.max_model_len, prompt_len));
+  const bool stream = request.cache_window.on();
+  const int64_t longest = stream ? kMaxStreamTokens : limits_.max_model_len;
+  const char* const name = stream ? "a stream's limit" : "max_model_len";
+  if (prompt_len >= longest) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("prompt: want at most %d tokens (%s %d less one to generate), got %d",
+                        longest - 1, name, longest, prompt_len));
   }
   const StopParams& stop = request.params.stop;
-  const int64_t context_left = limits_.max_model_len - prompt_len;
+  const int64_t context_left = longest - prompt_len;
   if (stop.max_tokens.has_value() && *stop.max_tokens > context_left) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "stop.max_tokens: want at most %d (max_model_len %d less the prompt's %d tokens), got %d",
-        context_left, limits_.max_model_len, prompt_len, *stop.max_tokens));
+        "stop.max_tokens: want at most %d (%s %d less the prompt's %d tokens), got %d",
+        context_left, name, longest, prompt_len, *stop.max_tokens));
+  }
+  if (stream) {
+    request.max_tokens = static_cast<int32_t>(stop.max_tokens.value_or(context_left));
+    return absl::OkStatus();
   }
   // The samples of one request must be able to run side by side.
   const int32_t n = request.params.sampling.n;

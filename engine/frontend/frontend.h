@@ -22,7 +22,13 @@ struct FrontendLimits {
   int64_t cache_tokens = 0;      // the whole KV cache
   int32_t block_size = 0;
   int32_t max_num_seqs = 0;
+  // Why no request may have a cache window; empty: it may.
+  std::string no_cache_window;
 };
+
+// Prompt and generated tokens of a request with a cache window: its ids stay in host memory, since
+// after a preemption all are computed again. 64 MiB of them.
+inline constexpr int64_t kMaxStreamTokens = int64_t{1} << 24;
 
 // Constant after construction; thread-safe. Borrows tokenizer and template; `chat` may be null.
 class Frontend {
@@ -30,7 +36,8 @@ class Frontend {
   Frontend(const Tokenizer& tokenizer, const ChatTemplate* chat, const FrontendLimits& limits)
       : tokenizer_(tokenizer), chat_(chat), limits_(limits) {}
 
-  // Fills prompt_ids, prompt_text (for echo), max_tokens and seed of `request` from its params.
+  // Fills prompt_ids, prompt_text (for echo), max_tokens, cache_window and seed of `request` from
+  // its params.
   // InvalidArgument names the field and the numbers.
   absl::Status Prepare(Request& request) const;
 
@@ -45,6 +52,8 @@ class Frontend {
 
  private:
   absl::Status FillPrompt(Request& request) const;
+  // Whether the window is one that the model and the cache have room for.
+  absl::Status ResolveCacheWindow(Request& request) const;
   // Whether prompt and generated tokens fit the context and the cache; resolves max_tokens.
   absl::Status ResolveLengths(Request& request) const;
 

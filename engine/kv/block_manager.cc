@@ -81,30 +81,52 @@ BlockManager::Held& BlockManager::Insert(SequenceId id) {
 
 void BlockManager::BeginStep(int64_t step) { store_.BeginStep(step); }
 
-void BlockManager::EndStep(bool submitted, std::vector<kernels::BlockCopy>* copies) {
-  QUIRE_CHECK(submitted || copies_.empty())
-      << copies_.size() << " copies of a step that never runs";
+void BlockManager::EndStep(bool submitted, std::vector<kernels::BlockCopy>* copies,
+                           std::vector<kernels::KeyShift>* shifts) {
+  QUIRE_CHECK(submitted || (copies_.empty() && shifts_.empty()))
+      << copies_.size() << " copies and " << shifts_.size() << " shifts of a step that never runs";
   store_.EndStep(submitted);
   num_copies_ += static_cast<int64_t>(copies_.size());
   copies->insert(copies->end(), copies_.begin(), copies_.end());
+  shifts->insert(shifts->end(), shifts_.begin(), shifts_.end());
   copies_.clear();
+  shifts_.clear();
 }
 
 void BlockManager::CompleteStep(int64_t step) { store_.CompleteStep(step); }
 
-void BlockManager::AddCopy(Held& held, int32_t source, int32_t destination) {
-  held.copy = {.source = source, .destination = destination};
+void BlockManager::BeginCopies(Held& held) {
+  if (held.copy_step == store_.step()) return;
   held.copy_step = store_.step();
-  copies_.push_back(held.copy);
+  held.sources.clear();
 }
 
-void BlockManager::TakeBackCopy(Held& held) {
+void BlockManager::AddCopy(Held& held, int32_t source, int32_t destination) {
+  BeginCopies(held);
+  held.sources.push_back(source);
+  copies_.push_back({.source = source, .destination = destination});
+}
+
+void BlockManager::Shift(Held& held, TableShift shift) {
+  const int64_t begin = shift.first / block_size_, end = begin + shift.count / block_size_;
+  BeginCopies(held);
+  held.table.Shift(store_, begin, end, &copies_, &held.sources);
+  for (const int32_t block : held.table.blocks().subspan(begin)) {
+    shifts_.push_back({.block = block, .distance = static_cast<int32_t>(shift.count)});
+  }
+  // The step in flight may still be computing tokens before these.
+  held.num_committed = std::max(shift.first, held.num_committed - shift.count);
+  held.access.write = false;
+}
+
+void BlockManager::TakeBackCopies(Held& held) {
   if (!store_.building() || held.copy_step != store_.step()) return;
-  const auto it =
-      std::ranges::find(copies_, held.copy.destination, &kernels::BlockCopy::destination);
-  QUIRE_CHECK(it != copies_.end()) << "block " << held.copy.destination;
-  copies_.erase(it);
-  store_.DropSource(held.copy.source);
+  const auto in_table = [&](int32_t block) {
+    return std::ranges::find(held.table.blocks(), block) != held.table.blocks().end();
+  };
+  std::erase_if(copies_, [&](const auto& copy) { return in_table(copy.destination); });
+  std::erase_if(shifts_, [&](const auto& shift) { return in_table(shift.block); });
+  for (const int32_t block : held.sources) store_.DropSource(block);
   held.copy_step = -1;
 }
 
@@ -209,9 +231,18 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   return {.num_cached = held.num_committed};
 }
 
-int64_t BlockManager::NumBlocksToGrow(SequenceId id, int64_t num_tokens) const {
+int64_t BlockManager::NumBlocksToGrow(SequenceId id, int64_t num_tokens, TableShift shift) const {
   const Held& held = Find(id);
-  return held.table.NumBlocksToGrow(store_, block_size_, held.num_committed, num_tokens);
+  if (shift.count == 0) {
+    return held.table.NumBlocksToGrow(store_, block_size_, held.num_committed, num_tokens);
+  }
+  const int64_t begin = shift.first / block_size_, end = begin + shift.count / block_size_;
+  QUIRE_CHECK(begin * block_size_ == shift.first && begin < end &&
+              end * block_size_ == shift.first + shift.count && end <= held.table.size())
+      << "tokens " << shift.first << " + " << shift.count << " of " << held.table.size()
+      << " blocks";
+  return held.table.NumBlocksToShift(store_, begin, end) +
+         std::max(int64_t{0}, NumBlocksFor(num_tokens) - (held.table.size() - (end - begin)));
 }
 
 bool BlockManager::CanGrow(SequenceId id, int64_t num_tokens, int64_t spare) const {
@@ -219,13 +250,13 @@ bool BlockManager::CanGrow(SequenceId id, int64_t num_tokens, int64_t spare) con
          CanReserve(Find(id), num_tokens);
 }
 
-bool BlockManager::CouldGrowLater(SequenceId id, int64_t num_tokens) const {
+bool BlockManager::CouldGrowLater(SequenceId id, int64_t num_tokens, TableShift shift) const {
   const Held& held = Find(id);
   for (size_t w = 0; w < store_.num_windows(); ++w) {
     const int64_t more = WindowDemand(w, num_tokens) - WindowDemand(w, held.num_reserved);
     if (more > store_.window(w).num_unreserved() + store_.num_reserved_in_flight(w)) return false;
   }
-  return NumBlocksToGrow(id, num_tokens) <= num_available() + store_.num_quarantined();
+  return NumBlocksToGrow(id, num_tokens, shift) <= num_available() + store_.num_quarantined();
 }
 
 bool BlockManager::AnyQuarantined() const {
@@ -246,9 +277,15 @@ void BlockManager::PrepareWrite(SequenceId id, int64_t num_tokens) {
   held.table.ExtendWindows(store_, NumBlocksFor(num_tokens));
 }
 
-bool BlockManager::TryGrow(SequenceId id, int64_t num_tokens) {
+bool BlockManager::TryGrow(SequenceId id, int64_t num_tokens, TableShift shift) {
   Held& held = Find(id);
   if (!CanReserve(held, num_tokens)) return false;
+  if (shift.count > 0) {
+    QUIRE_CHECK(store_.building() && held.start_step != store_.step() && store_.num_windows() == 0)
+        << "sequence " << id;
+    if (NumBlocksToGrow(id, num_tokens, shift) > store_.num_available()) return false;
+    Shift(held, shift);
+  }
   kernels::BlockCopy copy;
   bool copied = false;
   if (!held.table.TryGrow(store_, block_size_, held.num_committed, num_tokens, &copy, &copied)) {
@@ -326,7 +363,7 @@ bool BlockManager::TryFork(SequenceId parent_id, SequenceId child_id) {
 
 void BlockManager::Release(SequenceId id) {
   Held& held = Find(id);
-  TakeBackCopy(held);
+  TakeBackCopies(held);
   const bool untouched = store_.building() && held.start_step == store_.step();
   held.table.Clear(store_, /*in_flight=*/!untouched);
   for (size_t w = 0; w < store_.num_windows(); ++w) {

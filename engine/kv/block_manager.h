@@ -13,6 +13,7 @@
 #include "engine/kv/block_table.h"
 #include "engine/request/sequence.h"
 #include "kernels/ops/copy_blocks.h"
+#include "kernels/ops/shift_keys.h"
 
 namespace quire::engine {
 
@@ -40,6 +41,12 @@ struct CacheAccess {
   bool write = true;  // others may start from what it computed
 };
 
+// Tokens [first, first + count), whole blocks, that leave a table.
+struct TableShift {
+  int64_t first = 0;
+  int64_t count = 0;  // 0: none
+};
+
 struct BlockStats {
   int64_t num_total = 0;  // free + cached + held
   int64_t num_free = 0;
@@ -48,7 +55,7 @@ struct BlockStats {
   int64_t num_quarantined = 0;   // of the held: only a step in flight may still touch them
   int64_t num_hit_blocks = 0;    // shared whole, since the start
   int64_t num_partial_hits = 0;  // taken by copy
-  int64_t num_copies = 0;        // partial hits and copies on write
+  int64_t num_copies = 0;        // partial hits, copies on write and before a shift
   int64_t num_evictions = 0;
   int64_t num_deduplicated = 0;  // computed twice, kept once
 };
@@ -134,23 +141,27 @@ class BlockManager {
                             bool allow_copy = true);
 
   // Makes the table cover tokens [0, num_tokens), all writable from the first uncommitted one on:
-  // a shared tail is copied first. False, and nothing changed, when the blocks, or places for them
+  // a shared tail is copied first. With a shift, which a full table may have once a step where no
+  // layer has a window, first takes its tokens out: those behind move up, their keys are turned to
+  // their new places, in blocks of their own, and `num_tokens` counts by these. From then on the
+  // sequence commits nothing more. False, and nothing changed, when the blocks, or places for them
   // in the windows, cannot be had.
-  bool TryGrow(SequenceId id, int64_t num_tokens);
-  // Whether it could, and leave `spare` blocks.
+  bool TryGrow(SequenceId id, int64_t num_tokens, TableShift shift = {});
+  // Whether it could, without a shift, and leave `spare` blocks.
   bool CanGrow(SequenceId id, int64_t num_tokens, int64_t spare = 0) const;
   // Whether it could when the steps in flight have completed.
-  bool CouldGrowLater(SequenceId id, int64_t num_tokens) const;
-  // Blocks that TryGrow would take now.
-  int64_t NumBlocksToGrow(SequenceId id, int64_t num_tokens) const;
+  bool CouldGrowLater(SequenceId id, int64_t num_tokens, TableShift shift = {}) const;
+  // Blocks that TryGrow would take now, beyond those that it frees.
+  int64_t NumBlocksToGrow(SequenceId id, int64_t num_tokens, TableShift shift = {}) const;
 
   // The step will write tokens up to num_tokens, which TryGrow has covered: at most max_step_tokens
   // a step.
   void PrepareWrite(SequenceId id, int64_t num_tokens);
 
-  // Ends the building of a step. `submitted`: it goes into flight and runs `copies` (appended)
-  // first. Otherwise no sequence may have started or been given a copy in it.
-  void EndStep(bool submitted, std::vector<kernels::BlockCopy>* copies);
+  // Ends the building of a step. `submitted`: it goes into flight and runs `copies`, then `shifts`
+  // (both appended) first. Otherwise no sequence may have started or been given one in it.
+  void EndStep(bool submitted, std::vector<kernels::BlockCopy>* copies,
+               std::vector<kernels::KeyShift>* shifts);
 
   // --- When a step has run.
 
@@ -159,7 +170,7 @@ class BlockManager {
 
   // `tokens`, at least the first `num_computed` of the sequence, whose K and V completed steps have
   // written: from now on others may start from them, and what has left its windows goes.
-  // num_computed never falls.
+  // num_computed never falls but by a shift, behind which it counts by places in the table.
   void Commit(SequenceId id, std::span<const int32_t> tokens, int64_t num_computed);
 
   // A child that shares everything the parent committed. No step in flight may be writing for the
@@ -204,16 +215,19 @@ class BlockManager {
     RootId root = -1;
     CacheAccess access;
     int64_t num_committed = 0;
-    int64_t num_reserved = 0;  // tokens that it has places for in the windows
-    int64_t start_step = -1;   // the step it started in
-    int64_t copy_step = -1;    // the step that makes its last copy
-    kernels::BlockCopy copy;
+    int64_t num_reserved = 0;      // tokens that it has places for in the windows
+    int64_t start_step = -1;       // the step it started in
+    int64_t copy_step = -1;        // the step that makes its last copies or shifts
+    std::vector<int32_t> sources;  // that it holds until that step has completed
   };
   Held& Find(SequenceId id);
   const Held& Find(SequenceId id) const;
   Held& Insert(SequenceId id);
+  // What this step does for a sequence before it writes; all of it is taken back when it goes.
+  void BeginCopies(Held& held);
   void AddCopy(Held& held, int32_t source, int32_t destination);
-  void TakeBackCopy(Held& held);
+  void Shift(Held& held, TableShift shift);
+  void TakeBackCopies(Held& held);
   // The first block that a query at `position` reaches back to in window w.
   int64_t WindowBegin(size_t w, int64_t position) const;
   // Blocks to reserve in window w for a sequence of so many tokens.
@@ -237,7 +251,9 @@ class BlockManager {
   std::vector<int32_t> matched_;
   std::vector<int64_t> begins_;
   std::vector<bool> continuable_;
-  std::vector<kernels::BlockCopy> copies_;  // of the step being built
+  // Of the step being built.
+  std::vector<kernels::BlockCopy> copies_;
+  std::vector<kernels::KeyShift> shifts_;
   int64_t num_hit_blocks_ = 0;
   int64_t num_partial_hits_ = 0;
   int64_t num_copies_ = 0;

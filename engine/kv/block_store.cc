@@ -34,6 +34,11 @@ void BlockStore::Hold(int32_t block) {
   if (pool_.AddTableRef(block)) cache_.MarkHeld(block);
 }
 
+bool BlockStore::FreedByDrop(int32_t block) const {
+  return submitted_ == completed_ && !pool_.listed(block) &&
+         pool_.table_refs(block) + pool_.handle_refs(block) == 1;
+}
+
 void BlockStore::Drop(int32_t block, bool in_flight) {
   if (in_flight && this->in_flight() && pool_.table_refs(block) == 1) {
     pool_.TableRefToHandle(block);

@@ -44,6 +44,8 @@ class BlockStore {
   int32_t Take();
   // One more table holds `block`, which is not free.
   void Hold(int32_t block);
+  // Whether Drop(block) makes it free at once.
+  bool FreedByDrop(int32_t block) const;
   // One table fewer. `in_flight`: a step in flight may touch it through that table.
   void Drop(int32_t block, bool in_flight = true);
 

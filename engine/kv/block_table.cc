@@ -9,6 +9,11 @@ namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Whether a block is read by others, or may be.
+bool IsShared(const BlockStore& store, int32_t block) {
+  return store.pool().listed(block) || store.pool().table_refs(block) > 1;
+}
+
 }  // namespace
 
 void BlockTable::StartWindows(std::span<const int64_t> begins) {
@@ -78,6 +83,38 @@ bool BlockTable::TryGrow(BlockStore& store, int32_t block_size, int64_t first_wr
     QUIRE_CHECK(AppendOwn(store) >= 0) << "an available block could not be evicted";
   }
   return true;
+}
+
+int64_t BlockTable::NumBlocksToShift(const BlockStore& store, int64_t begin, int64_t end) const {
+  const std::span<const int32_t> left = blocks().subspan(begin, end - begin);
+  return std::ranges::count_if(blocks().subspan(end),
+                               [&](int32_t block) { return IsShared(store, block); }) -
+         std::ranges::count_if(left, [&](int32_t block) { return store.FreedByDrop(block); });
+}
+
+void BlockTable::Shift(BlockStore& store, int64_t begin, int64_t end,
+                       std::vector<kernels::BlockCopy>* copies, std::vector<int32_t>* sources) {
+  const auto turn_into_source = [&](int32_t block) {
+    store.TurnIntoSource(block);
+    sources->push_back(block);
+  };
+  const auto listed = [&](int64_t i) { return store.pool().listed(blocks_[i]); };
+  for (int64_t i = end; i-- > begin;) {
+    if (!listed(i)) store.Drop(blocks_[i]);
+  }
+  for (int64_t i = size(); i-- > end;) {
+    const int32_t source = blocks_[i];
+    if (!IsShared(store, source)) continue;
+    blocks_[i] = store.Take();
+    QUIRE_CHECK(blocks_[i] >= 0) << "an available block could not be evicted";
+    copies->push_back({.source = source, .destination = blocks_[i]});
+    turn_into_source(source);
+  }
+  // What was dropped above is not listed, though it may have been taken again.
+  for (int64_t i = end; i-- > begin;) {
+    if (listed(i)) turn_into_source(blocks_[i]);
+  }
+  blocks_.erase(blocks_.begin() + begin, blocks_.begin() + end);
 }
 
 void BlockTable::ForkFrom(const BlockTable& parent, BlockStore& store, int32_t block_size,

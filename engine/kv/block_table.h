@@ -48,6 +48,16 @@ class BlockTable {
   bool TryGrow(BlockStore& store, int32_t block_size, int64_t first_write, int64_t num_tokens,
                kernels::BlockCopy* copy, bool* copied);
 
+  // Blocks that Shift would take, less those that it would free at once.
+  int64_t NumBlocksToShift(const BlockStore& store, int64_t begin, int64_t end) const;
+  // Blocks [begin, end) leave the table, and those behind move up and become its own: those that
+  // others hold or the cache lists are copied, `copies` then names that (appended), and the sources
+  // are held until the step being built has completed. So are the listed ones that leave, lest a
+  // source be held without its parents; `sources` names all these (appended), tails first. The
+  // blocks must be there to be taken.
+  void Shift(BlockStore& store, int64_t begin, int64_t end, std::vector<kernels::BlockCopy>* copies,
+             std::vector<int32_t>* sources);
+
   // Shares the blocks of `parent` that hold its first num_tokens. This one is empty.
   void ForkFrom(const BlockTable& parent, BlockStore& store, int32_t block_size,
                 int64_t num_tokens);

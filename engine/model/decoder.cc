@@ -72,6 +72,8 @@ class Decoder final : public Model {
                                   const TensorNames& names) const;
   absl::Status LoadPositions(ParameterLoader& loader, const StepLimits& limits);
   absl::Status Reserve(const StepLimits& limits);
+  // Keys that move up turn with it; those without rotary positions carry none.
+  absl::Status ShiftKeys(const ModelInput& input, KvCache& cache);
   absl::Status Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
                          int64_t num_tokens);
   // The feed-forward network up to its hidden units, and from there into the residual.
@@ -273,6 +275,7 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
     if (copies.empty() || cache.groups()[group].layers.empty()) continue;
     RETURN_IF_ERROR(backend_.CopyBlocks({.blocks = cache.blocks(group), .copies = copies}));
   }
+  RETURN_IF_ERROR(ShiftKeys(input, cache));
   const int64_t num_tokens = input.num_tokens();
   RETURN_IF_ERROR(backend_.Embed(
       {.out = Hidden(num_tokens), .token_ids = device_.token_ids(), .weight = embedding_.get()}));
@@ -303,6 +306,19 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
   }
   RETURN_IF_ERROR(backend_.CopyToHost(host_logits_.data(), logits.raw(), logits.num_bytes()));
   return TensorView(host_logits_.data(), kernels::DType::kF32, {num_rows, config_.vocab_size});
+}
+
+absl::Status Decoder::ShiftKeys(const ModelInput& input, KvCache& cache) {
+  if (input.shifts.empty() || config_.alibi_bias_max) return absl::OkStatus();
+  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    RETURN_IF_ERROR(
+        backend_.ShiftKeys({.kv_cache = cache.layer(i),
+                            .rope_table = rope_table_.view,
+                            .rope_layout = config_.rope.layout,
+                            .table_scale = static_cast<float>(config_.rope.attention_factor),
+                            .shifts = input.shifts}));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Decoder::Norm(TensorView out, TensorView input, const NormParameters& norm) {

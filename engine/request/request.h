@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 
+#include "engine/request/cache_window.h"
 #include "engine/request/chat_message.h"
 #include "engine/request/sampling_params.h"
 #include "engine/request/token_sink.h"
@@ -39,9 +40,10 @@ struct GenerateParams {
 struct Request {
   GenerateParams params;
   TokenIds prompt_ids;
-  std::string prompt_text;  // for echo
-  int32_t max_tokens = 0;   // resolved: what the context allows
-  uint64_t seed = 0;        // resolved
+  std::string prompt_text;   // for echo
+  int32_t max_tokens = 0;    // resolved: what the context allows
+  CacheWindow cache_window;  // resolved
+  uint64_t seed = 0;         // resolved
   absl::Time arrival;
   std::shared_ptr<TokenSink> sink;
 

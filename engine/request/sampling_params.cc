@@ -94,6 +94,13 @@ absl::Status Validate(const SamplingParams& sampling, const StopParams& stop,
   if (cache.salt.size() > 256) {
     return Invalid("cache.salt: want at most 256 bytes, got %d", cache.salt.size());
   }
+  if (cache.sink_tokens < 0 || (cache.sink_tokens > 0 && cache.window_tokens == 0)) {
+    return Invalid("cache.sink_tokens: want >= 0, and more only with cache.window_tokens, got %d",
+                   cache.sink_tokens);
+  }
+  if (cache.window_tokens < 0) {
+    return Invalid("cache.window_tokens: want >= 0 (0: no window), got %d", cache.window_tokens);
+  }
   RETURN_IF_ERROR(InRange("sched.priority", sched.priority, -100, 100));
   if (sched.tenant.size() > 256) {
     return Invalid("sched.tenant: want at most 256 bytes, got %d", sched.tenant.size());

@@ -57,6 +57,10 @@ struct CacheParams {
   std::string salt;  // requests share cached prefixes only with those of equal tenant and salt
   bool bypass_read = false;
   bool bypass_write = false;
+  // Both: keep so many first tokens and so many last ones, at least, and forget those between; see
+  // CacheWindow. A window of 0: keep all.
+  int32_t sink_tokens = 0;
+  int32_t window_tokens = 0;
 };
 
 struct SchedParams {

@@ -38,7 +38,10 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   group->root_key = CacheRootKey(config_.model, /*adapter=*/"", request->params.sched.tenant,
                                  request->params.cache.salt);
   group->tenant = shares_.Enter(request->params.sched.tenant);
-  sequence->tokens.reserve(sequence->tokens.size() + request->max_tokens);
+  // A stream that may go on for ever grows as it comes.
+  const CacheWindow& window = request->cache_window;
+  sequence->tokens.reserve(sequence->tokens.size() +
+                           (window.on() ? window.capacity() : request->max_tokens));
   State& state = NewState(std::move(sequence), std::move(group), next_order_);
   next_order_ += n;
   waiting_.push_back(&state);
@@ -164,7 +167,7 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
     const bool lost = item.num_holds != state.num_holds;  // preempted meanwhile
     if (!lost) {
       sequence.num_computed += entry.num_tokens;
-      blocks_.Commit(sequence.id, sequence.tokens, sequence.num_computed);
+      blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(sequence.num_computed));
     }
     if (tokens.empty()) continue;
     if (!state.forked) {
@@ -215,6 +218,7 @@ void Scheduler::ForkSamples(State& first, std::span<const SampledToken> sampled,
     if (!lost && blocks_.TryFork(sequence.id, state.sequence->id)) {
       state.sequence->num_computed = sequence.num_computed;
       state.num_planned = sequence.num_computed;
+      state.num_shifts = first.num_shifts;
       InsertRunning(state);
     } else {
       waiting_.push_back(&state);
@@ -240,6 +244,7 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
 void Scheduler::Recycle(StepPlan plan) {
   plan.entries.clear();
   plan.copies.clear();
+  plan.shifts.clear();
   if (spare_plans_.size() < 2) spare_plans_.push_back(std::move(plan));
 }
 
@@ -270,6 +275,10 @@ void Scheduler::CheckInvariants() const {
     QUIRE_CHECK(i == 0 || running_[i - 1]->older_than(state)) << "running_ is not oldest first";
     QUIRE_CHECK(state.num_planned <= state.num_tokens() + state.unsampled &&
                 state.sequence->num_computed <= state.num_planned);
+    QUIRE_CHECK(state.window().NumShifts(state.num_planned - 1) == state.num_shifts ||
+                state.num_planned == 0)
+        << "sequence " << state.sequence->id << ": " << state.num_shifts << " shifts, "
+        << state.num_planned << " tokens";
     QUIRE_CHECK(state.in_flight > 0 || state.num_planned == state.sequence->num_computed);
   }
   for (const State* state : waiting_) {

@@ -92,6 +92,10 @@ struct SchedulerStats {
 // sequence, and has n places, until its prompt is computed; Complete() then forks the others, which
 // are scheduled, preempted and ended each by itself.
 //
+// A request with a cache window has its table shifted in the step whose first token has no place
+// in it otherwise; no chunk goes past such a token. So its chunks, whatever their sizes, and those
+// of its recomputation, see the same cache.
+//
 // Knows no tensor, no device; time is an argument. Not thread-safe; lives on the step thread.
 class Scheduler {
  public:
@@ -156,7 +160,8 @@ class Scheduler {
   bool SinkCanTake(State& state, int32_t num_deltas, absl::Time now);
 
   // Blocks and places.
-  bool MakeRoom(State& state, int64_t num_tokens);
+  // For its tokens up to `end`, after the shift that is due. Preempts others where it must.
+  bool MakeRoom(State& state, int64_t end);
   State* PickVictim(const State& served) const;
   State* PickStalled() const;
   void Preempt(State& victim);

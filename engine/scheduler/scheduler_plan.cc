@@ -50,7 +50,7 @@ StepPlan Scheduler::Schedule(absl::Time now) {
   }
   PlanPrefills(now, budget, plan);
   StartWaiting(now, budget, plan);
-  blocks_.EndStep(!plan.empty(), &plan.copies);
+  blocks_.EndStep(!plan.empty(), &plan.copies, &plan.shifts);
 
   if (plan.empty()) {
     spare_in_flight_.push_back(std::move(in_flight_.back()));
@@ -99,6 +99,9 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
 int32_t Scheduler::ChunkLimit(const State& state, const Budget& budget) const {
   int64_t limit = std::min<int64_t>(budget.tokens, state.num_tokens() - state.num_planned);
   if (state.NeedsPromptRows()) limit = std::min<int64_t>(limit, budget.logit_rows);
+  if (const CacheWindow& window = state.window(); window.on()) {
+    limit = std::min(limit, window.NextShift(state.num_planned) - state.num_planned);
+  }
   return static_cast<int32_t>(limit);
 }
 
@@ -126,7 +129,8 @@ void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
       budget.tokens += kept.tokens;
       budget.logit_rows += kept.logit_rows;
     }
-    TryPlanPrefill(*state, now, budget, plan);
+    // A victim of one before it no longer runs.
+    if (state->phase == State::Phase::kRunning) TryPlanPrefill(*state, now, budget, plan);
   }
 }
 
@@ -138,9 +142,14 @@ bool Scheduler::TryPlanPrefill(State& state, absl::Time now, Budget& budget, Ste
   if (ends || prompt_rows) {
     if (!SinkCanTake(state, ends ? state.num_samples() : 1, now)) return false;
   }
-  // Its blocks were all taken when it started.
-  QUIRE_CHECK(blocks_.TryGrow(state.sequence->id, state.num_planned + chunk))
-      << "sequence " << state.sequence->id;
+  if (!state.window().on()) {
+    // Its blocks were all taken when it started.
+    QUIRE_CHECK(blocks_.TryGrow(state.sequence->id, state.num_planned + chunk))
+        << "sequence " << state.sequence->id;
+  } else if (!MakeRoom(state, state.num_planned + chunk)) {
+    blocks_waited_for_ = true;
+    return false;
+  }
   PlanChunk(state, chunk, plan);
   budget.tokens -= chunk;
   if (prompt_rows) budget.logit_rows -= chunk;
@@ -152,8 +161,11 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, StepPlan& plan) {
   const int64_t begin = state.num_planned;
   const int64_t end = begin + num_tokens;
   const bool decode = state.IsDecode();
-  blocks_.PrepareWrite(sequence.id, end);
-  StepPlanEntry entry{.sequence = &sequence, .first_position = begin, .num_tokens = num_tokens};
+  blocks_.PrepareWrite(sequence.id, state.PositionOf(end));
+  StepPlanEntry entry{.sequence = &sequence,
+                      .first_index = begin,
+                      .first_position = state.PositionOf(begin),
+                      .num_tokens = num_tokens};
   if (end == state.num_tokens() + state.unsampled) {
     entry.num_samples = state.num_samples();
     entry.num_logit_rows = 1;
@@ -188,15 +200,18 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, StepPlan& plan) {
   plan.entries.push_back(entry);
 }
 
-bool Scheduler::MakeRoom(State& state, int64_t num_tokens) {
+bool Scheduler::MakeRoom(State& state, int64_t end) {
   const SequenceId id = state.sequence->id;
-  while (!blocks_.TryGrow(id, num_tokens)) {
+  const TableShift shift = state.ShiftDue();
+  const int64_t num_tokens = state.PositionOf(end) - shift.count;
+  while (!blocks_.TryGrow(id, num_tokens, shift)) {
     // What earlier victims gave back comes when the step in flight completes.
-    if (blocks_.CouldGrowLater(id, num_tokens)) return false;
+    if (blocks_.CouldGrowLater(id, num_tokens, shift)) return false;
     State* victim = PickVictim(state);
     if (victim == nullptr) return false;
     Preempt(*victim);
   }
+  state.num_shifts += shift.count > 0 ? 1 : 0;
   return true;
 }
 
@@ -209,7 +224,9 @@ Scheduler::State* Scheduler::PickVictim(const State& served) const {
     if (state == &served || state->last_step == step_ + 1) continue;
     if (!state->stalled() && !served.older_than(*state)) continue;
     const BlockManager::Exclusive own = blocks_.ExclusiveOf(state->sequence->id);
-    const std::tuple cost(own.num_blocks == 0, !state->stalled(), own.num_tokens);
+    // What has left its cache must be computed again, too.
+    const int64_t lost = own.num_tokens + state->num_shifts * state->window().drop;
+    const std::tuple cost(own.num_blocks == 0, !state->stalled(), lost);
     if (best == nullptr || cost < best_cost) {
       best = state;
       best_cost = cost;
@@ -296,6 +313,7 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   }
   sequence.num_computed = num_cached;
   state.num_planned = num_cached;
+  state.num_shifts = 0;
   state.num_known = std::max(state.num_known, num_cached);
   if (!state.started) {
     sequence.first_scheduled = now;
@@ -312,21 +330,24 @@ Scheduler::State* Scheduler::PickStalled() const {
   return nullptr;
 }
 
-// Takes all blocks of its context, if one more could be had too.
+// Takes all blocks of its context, up to its first shift, if one more could be had too.
 bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
   const CacheParams& cache = state.request().params.cache;
   const CacheAccess access{.read = !cache.bypass_read && !state.NeedsPromptRows(),
                            .write = !cache.bypass_write};
   const SequenceId id = state.sequence->id;
-  const int64_t num_tokens = state.num_tokens();
+  std::span<const int32_t> tokens = state.sequence->tokens;
+  if (const CacheWindow& window = state.window(); window.on()) {
+    tokens = tokens.first(std::min<size_t>(tokens.size(), window.capacity()));
+  }
+  const int64_t num_tokens = std::ssize(tokens);
   // Alone it may fill the cache to the last block.
   const bool alone = running_.empty();
   const int64_t spare =
       alone ? 0 : 1 + config_.headroom_blocks * static_cast<int64_t>(running_.size());
   for (const bool allow_copy : {true, false}) {
     *num_cached =
-        blocks_.StartSequence(id, state.group->root_key, state.sequence->tokens, access, allow_copy)
-            .num_cached;
+        blocks_.StartSequence(id, state.group->root_key, tokens, access, allow_copy).num_cached;
     if (blocks_.CanGrow(id, num_tokens, spare)) {
       QUIRE_CHECK(blocks_.TryGrow(id, num_tokens));
       return true;

@@ -34,11 +34,20 @@ struct Scheduler::State {
   int32_t sample_index = 0;  // of its one in the SampledTokens of the step planned last
   int64_t num_planned = 0;   // leading tokens with K and V: computed, or in flight
   int64_t num_known = 0;   // leading tokens that were computed or cached once: again is recomputing
+  int64_t num_shifts = 0;  // of its table, since it started
   int64_t last_step = -1;  // it was planned in
   int64_t passed_in = 0;   // the call of Schedule in which its sink kept it from starting
 
   const Request& request() const { return *group->request; }
   int32_t num_samples() const { return forked ? 1 : request().params.sampling.n; }
+  const CacheWindow& window() const { return group->request->cache_window; }
+  // Where the token at `index`, planned or to be planned next without a shift, stands in the cache.
+  int64_t PositionOf(int64_t index) const { return index - num_shifts * window().drop; }
+  // The shift that its table must have before the next token is planned.
+  TableShift ShiftDue() const {
+    const bool due = window().NumShifts(num_planned) > num_shifts;
+    return {.first = window().sinks, .count = due ? window().drop : 0};
+  }
   int64_t num_tokens() const { return static_cast<int64_t>(sequence->tokens.size()); }
   bool stalled() const { return sequence->stalled_since != absl::InfiniteFuture(); }
   bool older_than(const State& other) const { return order < other.order; }

@@ -8,12 +8,14 @@
 
 #include "engine/request/sequence.h"
 #include "kernels/ops/copy_blocks.h"
+#include "kernels/ops/shift_keys.h"
 
 namespace quire::engine {
 
 struct StepPlanEntry {
   Sequence* sequence = nullptr;  // the scheduler's; valid until this plan was completed
-  int64_t first_position = 0;    // of this step's tokens in the sequence
+  int64_t first_index = 0;       // of this step's tokens in the sequence
+  int64_t first_position = 0;    // where it stands in the cache; the others follow
   int32_t num_tokens = 0;        // query_len
   int32_t num_logit_rows = 0;    // the entry's last rows that need logits; 0 for a middle chunk
   int32_t num_samples = 0;  // tokens drawn from its last row: 0 in a middle chunk, 1 as a rule,
@@ -26,7 +28,8 @@ struct StepPlanEntry {
 struct StepPlan {
   int64_t step = 0;
   std::vector<StepPlanEntry> entries;      // decodes first, then prefill chunks
-  std::vector<kernels::BlockCopy> copies;  // run before the step's KV writes
+  std::vector<kernels::BlockCopy> copies;  // run before the shifts
+  std::vector<kernels::KeyShift> shifts;   // run before the step's KV writes
   int64_t num_tokens = 0;                  // sum over entries
   bool empty() const { return entries.empty(); }
 };

@@ -91,6 +91,29 @@ class SmallCacheTest(harness.TestCase):
         self.assertEqual(answer.usage.completion_tokens, room - 10 - info.block_size)
 
 
+class EndlessTest(harness.TestCase):
+    flags = ("--max_model_len", "128")
+
+    def test_a_cache_window_goes_on_past_the_served_context_in_bounded_memory(self):
+        options = dict(seed=1, ignore_eos=True, token_ids=True, sink_tokens=4, window_tokens=64)
+        with self.assertRaises(grpc.RpcError) as refused:
+            self.client.generate(PROMPT, seed=1, max_tokens=1000)
+        self.assertEqual(refused.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+        ids = list(self.client.generate(PROMPT, max_tokens=1000, **options).completions[0].token_ids)
+        self.assertEqual(len(ids), 1000)
+        call = self.client.stream(PROMPT, **options)  # without an end
+        read = []
+        for message in call:
+            read += message.token_ids
+            self.assertLessEqual(self.client.stats().blocks.held, (16 + 2 * 64) // 16)
+            if len(read) > 900:
+                break
+        call.cancel()
+        self.client.wait_until_idle()
+        common = min(len(read), 1000)
+        self.assertEqual(read[:common], ids[:common])
+
+
 class StreamsTest(harness.TestCase):
     flags = ("--max_concurrent_streams", "1")
 

@@ -83,6 +83,8 @@ TEST(ProtoConversionTest, TakesEveryField) {
   request.mutable_cache()->set_salt("s");
   request.mutable_cache()->set_bypass_read(true);
   request.mutable_cache()->set_bypass_write(true);
+  request.mutable_cache()->set_window_tokens(256);
+  request.mutable_cache()->set_sink_tokens(4);
   request.mutable_sched()->set_priority(-4);
   request.mutable_sched()->set_tenant("t");
 
@@ -121,6 +123,8 @@ TEST(ProtoConversionTest, TakesEveryField) {
   EXPECT_EQ(params->cache.salt, "s");
   EXPECT_TRUE(params->cache.bypass_read);
   EXPECT_TRUE(params->cache.bypass_write);
+  EXPECT_EQ(params->cache.window_tokens, 256);
+  EXPECT_EQ(params->cache.sink_tokens, 4);
   EXPECT_EQ(params->sched.priority, -4);
   EXPECT_EQ(params->sched.tenant, "t");
 }

@@ -57,19 +57,30 @@ std::unique_ptr<EngineHarness> EngineHarness::Fake(const HarnessOptions& options
   return harness;
 }
 
+const TinyLlamaShape EngineHarness::kTinyShape = {.vocab_size = kVocabSize,
+                                                  .hidden_size = 48,
+                                                  .intermediate_size = 80,
+                                                  .num_hidden_layers = 2,
+                                                  .num_attention_heads = 4,
+                                                  .num_key_value_heads = 2,
+                                                  .head_dim = 16};
+
 std::unique_ptr<EngineHarness> EngineHarness::TinyLlama(const HarnessOptions& options) {
+  return Tiny(options, std::nullopt);
+}
+
+std::unique_ptr<EngineHarness> EngineHarness::TinyAlibi(const HarnessOptions& options) {
+  return Tiny(options, 8.0);
+}
+
+std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options,
+                                                   std::optional<double> alibi_bias_max) {
   auto harness = std::make_unique<EngineHarness>();
-  const TinyLlamaShape shape{.vocab_size = kVocabSize,
-                             .hidden_size = 48,
-                             .intermediate_size = 80,
-                             .num_hidden_layers = 2,
-                             .num_attention_heads = 4,
-                             .num_key_value_heads = 2,
-                             .head_dim = 16};
+  const TinyLlamaShape& shape = kTinyShape;
   engine::EngineParts parts = PartsFor(options, {.num_kv_heads = shape.num_key_value_heads,
                                                  .head_dim = shape.head_dim,
                                                  .block_size = options.block_size,
-                                                 .dtype = kernels::DType::kF16});
+                                                 .dtype = options.kv_dtype});
   const InMemoryWeights weights = MakeTinyLlama(shape);
   parts.model =
       *engine::CreateDecoder({.architecture = "llama",
@@ -82,6 +93,7 @@ std::unique_ptr<EngineHarness> EngineHarness::TinyLlama(const HarnessOptions& op
                               .head_dim = shape.head_dim,
                               .max_position_embeddings = options.max_model_len,
                               .layer_windows = options.layer_windows,
+                              .alibi_bias_max = alibi_bias_max,
                               .rope = {.rope_dim = shape.head_dim}},
                              weights, engine::kLlama.hf_names({}), *parts.backend, parts.limits);
   harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));

@@ -3,6 +3,7 @@
 // Whole engines for tests: every real part around a fake or a tiny model.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "engine/engine_parts.h"
 #include "tests/testing/collecting_sink.h"
 #include "tests/testing/fake_model.h"
+#include "tests/testing/in_memory_weights.h"
 
 namespace quire::testing {
 
@@ -23,6 +25,7 @@ struct HarnessOptions {
   std::vector<int64_t> layer_windows = {0, 0};
   int64_t window_blocks = 0;  // of each window
   int32_t max_queue = 1024;
+  kernels::DType kv_dtype = kernels::DType::kF16;  // of the tiny models
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
 };
 
@@ -32,6 +35,9 @@ class EngineHarness {
   static std::unique_ptr<EngineHarness> Fake(const HarnessOptions& options = {});
   // A randomly initialised two-layer Llama in float32 on the CPU backend.
   static std::unique_ptr<EngineHarness> TinyLlama(const HarnessOptions& options = {});
+  // The same weights with ALiBi for positions.
+  static std::unique_ptr<EngineHarness> TinyAlibi(const HarnessOptions& options = {});
+  static const TinyLlamaShape kTinyShape;
 
   engine::Engine& engine() { return *engine_; }
   FakeModel* fake() { return fake_; }
@@ -46,6 +52,9 @@ class EngineHarness {
   std::vector<std::shared_ptr<engine::SubmittedRequest>> handles;
 
  private:
+  static std::unique_ptr<EngineHarness> Tiny(const HarnessOptions& options,
+                                             std::optional<double> alibi_bias_max);
+
   FakeModel* fake_ = nullptr;  // not owned
   std::unique_ptr<engine::Engine> engine_;
 };

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(BatchBuilderTest, APlanOfADecodeAndAChunkBecomesFlatRows) {
+TEST(BatchBuilderTest, APlanOfADecodeAndAShiftedChunkBecomesFlatRows) {
   BlockManager blocks({.num_blocks = 8, .block_size = 16});
   Sequence decode{.id = 1}, prefill{.id = 2};
   for (int i = 0; i < 18; ++i) decode.tokens.push_back(100 + i);
@@ -20,15 +20,19 @@ TEST(BatchBuilderTest, APlanOfADecodeAndAChunkBecomesFlatRows) {
   ASSERT_TRUE(blocks.TryGrow(1, 18));
   ASSERT_TRUE(blocks.TryGrow(2, 20));
   StepPlan plan{.step = 1, .num_tokens = 4};
-  blocks.EndStep(true, &plan.copies);
+  blocks.EndStep(true, &plan.copies, &plan.shifts);
   plan.copies.push_back({.source = 5, .destination = 6});
-  plan.entries = {
-      {.sequence = &decode,
-       .first_position = 17,
-       .num_tokens = 1,
-       .num_logit_rows = 1,
-       .num_samples = 1},
-      {.sequence = &prefill, .first_position = 15, .num_tokens = 3, .num_logit_rows = 2}};
+  plan.entries = {{.sequence = &decode,
+                   .first_index = 17,
+                   .first_position = 17,
+                   .num_tokens = 1,
+                   .num_logit_rows = 1,
+                   .num_samples = 1},
+                  {.sequence = &prefill,
+                   .first_index = 31,
+                   .first_position = 15,
+                   .num_tokens = 3,
+                   .num_logit_rows = 2}};
 
   ModelInput input;
   input.token_ids = {9, 9, 9};  // of a step before
@@ -36,7 +40,7 @@ TEST(BatchBuilderTest, APlanOfADecodeAndAChunkBecomesFlatRows) {
   builder.Build(plan, input);
 
   const auto first = blocks.Table(1), second = blocks.Table(2);
-  EXPECT_THAT(input.token_ids, ElementsAre(117, 215, 216, 217));
+  EXPECT_THAT(input.token_ids, ElementsAre(117, 231, 232, 233));
   EXPECT_THAT(input.positions, ElementsAre(17, 15, 16, 17));
   EXPECT_THAT(input.query_starts, ElementsAre(0, 1, 4));
   EXPECT_THAT(input.query_lens, ElementsAre(1, 3));

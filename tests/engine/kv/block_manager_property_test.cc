@@ -36,6 +36,7 @@ struct Totals {
   int64_t partial = 0;  // those that had to be exact, and not at a block's border
   int64_t evictions = 0;
   int64_t copies = 0;
+  int64_t shifts = 0;
 };
 
 // One step a round: some start, some grow by a few tokens; then some commit, fork and end.
@@ -54,6 +55,7 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
   std::map<std::string, Known> must_hold;
   SequenceId next_id = 1;
   std::vector<kernels::BlockCopy> copies;
+  std::vector<kernels::KeyShift> shifts;
   for (int64_t step = 1; step <= 30; ++step) {
     blocks.BeginStep(step);
     std::map<SequenceId, int64_t> grown;
@@ -109,14 +111,28 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
     }
     for (auto& [id, sequence] : live) {
       if (grown.contains(id) || pick(0, 1) == 0) continue;
+      TableShift shift;
+      const auto table_blocks = static_cast<int>(blocks.Table(id).size());
+      if (table_blocks > 1 && sequence.num_committed == table_blocks * block_size &&
+          pick(0, 2) == 0) {
+        const int first = pick(0, table_blocks - 1);
+        shift = {.first = first * block_size, .count = pick(1, table_blocks - first) * block_size};
+      }
       for (int k = pick(1, 3); k > 0; --k) sequence.tokens.push_back(pick(0, tiny ? 1 : 100000));
       const auto size = static_cast<int64_t>(sequence.tokens.size());
-      const int64_t needed = blocks.NumBlocksToGrow(id, size);
+      const int64_t needed = blocks.NumBlocksToGrow(id, size - shift.count, shift);
       const int64_t before = blocks.num_available();
       const Tokens table(blocks.Table(id).begin(), blocks.Table(id).end());
-      if (blocks.TryGrow(id, size)) {
+      if (blocks.TryGrow(id, size - shift.count, shift)) {
+        grown[id] = size - shift.count;
         RC_ASSERT(blocks.num_available() == before - needed);
-        grown[id] = size;
+        if (shift.count > 0) {
+          const auto left = sequence.tokens.begin() + shift.first;
+          sequence.tokens.erase(left, left + shift.count);
+          sequence.num_committed -= shift.count;
+          sequence.access.write = false;
+          ++totals.shifts;
+        }
       } else {
         RC_ASSERT(needed > before);
         RC_ASSERT(std::ranges::equal(table, blocks.Table(id)));
@@ -125,7 +141,8 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
       blocks.CheckInvariants();
     }
     copies.clear();
-    blocks.EndStep(true, &copies);
+    shifts.clear();
+    blocks.EndStep(true, &copies, &shifts);
     std::set<int32_t> sources;
     for (const kernels::BlockCopy& copy : copies) sources.insert(copy.source);
     for (const kernels::BlockCopy& copy : copies) RC_ASSERT(!sources.contains(copy.destination));
@@ -188,6 +205,7 @@ TEST(BlockManagerPropertyTest, HoldsItsInvariantsWhenBlocksRunOut) {
   EXPECT_GT(totals.hits, 0);
   EXPECT_GT(totals.evictions, 0);
   EXPECT_GT(totals.copies, 0);
+  EXPECT_GT(totals.shifts, 0);
 }
 
 }  // namespace

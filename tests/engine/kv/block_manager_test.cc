@@ -1,5 +1,6 @@
 #include "engine/kv/block_manager.h"
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -40,13 +41,15 @@ class BlockManagerTest : public ::testing::Test {
   }
   void EndAndComplete() {
     copies_.clear();
-    blocks_.EndStep(true, &copies_);
+    shifts_.clear();
+    blocks_.EndStep(true, &copies_, &shifts_);
     blocks_.CompleteStep(step_);
     blocks_.CheckInvariants();
   }
 
   BlockManager blocks_{{.num_blocks = 16, .block_size = 4}};
   std::vector<kernels::BlockCopy> copies_;
+  std::vector<kernels::KeyShift> shifts_;
   int64_t step_ = 0;
 };
 
@@ -138,7 +141,7 @@ TEST_F(BlockManagerTest, ReleasedInFlightIsQuarantined) {
   Compute(1, Iota(8));
   blocks_.BeginStep(++step_);
   EXPECT_TRUE(blocks_.TryGrow(1, 9));
-  blocks_.EndStep(true, &copies_);
+  blocks_.EndStep(true, &copies_, &shifts_);
   blocks_.Release(1);
   EXPECT_EQ(blocks_.stats().num_quarantined, 3);
   EXPECT_EQ(blocks_.stats().num_held, 3);
@@ -155,10 +158,92 @@ TEST_F(BlockManagerTest, AStartTakenBackLeavesNothing) {
   EXPECT_EQ(blocks_.StartSequence(2, "r", Iota(6), {}).num_cached, 5);
   blocks_.Release(2);
   copies_.clear();
-  blocks_.EndStep(false, &copies_);
+  blocks_.EndStep(false, &copies_, &shifts_);
   EXPECT_TRUE(copies_.empty());
   EXPECT_EQ(blocks_.stats().num_held, 2);
   blocks_.CheckInvariants();
+}
+
+TEST_F(BlockManagerTest, AShiftCopiesWhatTheCacheListsAndFreesItsOwn) {
+  Compute(1, Iota(24));
+  const std::vector<int32_t> before(blocks_.Table(1).begin(), blocks_.Table(1).end());
+  // The second block leaves; one more token comes.
+  blocks_.BeginStep(++step_);
+  EXPECT_EQ(blocks_.NumBlocksToGrow(1, 21, {.first = 4, .count = 4}), 5);
+  ASSERT_TRUE(blocks_.TryGrow(1, 21, {.first = 4, .count = 4}));
+  const std::vector<int32_t> shifted(blocks_.Table(1).begin(), blocks_.Table(1).end());
+  EndAndComplete();
+  ASSERT_EQ(shifted.size(), 6u);
+  EXPECT_EQ(shifted[0], before[0]) << "the sink stays where it is";
+  ASSERT_EQ(copies_.size(), 4u);
+  ASSERT_EQ(shifts_.size(), 4u);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(shifts_[i].block, shifted[1 + i]);
+    EXPECT_EQ(shifts_[i].distance, 4);
+    EXPECT_EQ(copies_[3 - i].source, before[2 + i]);
+    EXPECT_EQ(copies_[3 - i].destination, shifted[1 + i]);
+  }
+  EXPECT_EQ(blocks_.stats().num_cached, 5) << "for others, as they were";
+  EXPECT_EQ(blocks_.stats().num_held, 6);
+
+  // It lists nothing more, and what is its own stays in its place and is not copied again.
+  blocks_.Commit(1, Iota(25), 21);
+  EXPECT_EQ(blocks_.stats().num_cached, 5);
+  ASSERT_TRUE(Grow(1, 24));
+  blocks_.Commit(1, Iota(28), 24);
+  blocks_.BeginStep(++step_);
+  EXPECT_EQ(blocks_.NumBlocksToGrow(1, 21, {.first = 4, .count = 4}), 0);
+  ASSERT_TRUE(blocks_.TryGrow(1, 21, {.first = 4, .count = 4}));
+  EndAndComplete();
+  EXPECT_TRUE(copies_.empty());
+  EXPECT_EQ(shifts_.size(), 4u);
+  EXPECT_EQ(blocks_.Table(1)[1], shifted[2]);
+  EXPECT_EQ(blocks_.stats().num_held, 6);
+
+  // Another prompt that begins alike still finds all of the first 24.
+  EXPECT_EQ(Compute(2, Iota(25)), 24);
+  blocks_.Release(2);
+  blocks_.Release(1);
+  EXPECT_EQ(blocks_.stats().num_held, 0);
+}
+
+TEST_F(BlockManagerTest, AShiftCopiesWhatASiblingHolds) {
+  Compute(1, Iota(12), "r", {.read = true, .write = false});
+  ASSERT_TRUE(blocks_.TryFork(1, 2));
+  const TableShift shift{.first = 0, .count = 4};
+  blocks_.BeginStep(++step_);
+  ASSERT_TRUE(blocks_.TryGrow(1, 9, shift));
+  ASSERT_TRUE(blocks_.TryGrow(2, 9, shift));
+  EndAndComplete();
+  EXPECT_EQ(copies_.size(), 2u) << "the last holder is turned in place";
+  EXPECT_EQ(shifts_.size(), 4u);
+  EXPECT_EQ(blocks_.stats().num_held, 6);
+}
+
+TEST_F(BlockManagerTest, AShiftIsTakenBackWithItsSequence) {
+  Compute(1, Iota(12));
+  blocks_.BeginStep(++step_);
+  ASSERT_TRUE(blocks_.TryGrow(1, 9, {.first = 0, .count = 4}));
+  blocks_.Release(1);
+  copies_.clear();
+  shifts_.clear();
+  blocks_.EndStep(false, &copies_, &shifts_);
+  EXPECT_TRUE(copies_.empty() && shifts_.empty());
+  blocks_.CheckInvariants();
+  EXPECT_EQ(blocks_.stats().num_cached, 3);
+  EXPECT_EQ(blocks_.stats().num_free, 13);
+}
+
+TEST_F(BlockManagerTest, AShiftThatLacksBlocksChangesNothing) {
+  Compute(1, Iota(32));
+  Compute(2, Iota(28, 100));
+  const std::vector<int32_t> before(blocks_.Table(1).begin(), blocks_.Table(1).end());
+  blocks_.BeginStep(++step_);
+  EXPECT_EQ(blocks_.NumBlocksToGrow(1, 25, {.first = 0, .count = 8}), 7);
+  EXPECT_FALSE(blocks_.TryGrow(1, 25, {.first = 0, .count = 8}));
+  EXPECT_TRUE(std::ranges::equal(blocks_.Table(1), before));
+  EndAndComplete();
+  EXPECT_TRUE(copies_.empty() && shifts_.empty());
 }
 
 TEST_F(BlockManagerTest, GrowsAllOrNothing) {

@@ -44,14 +44,16 @@ class WindowsTest : public ::testing::Test {
       done = std::min(done + kLimits.max_step_tokens, size);
       blocks.PrepareWrite(id, done);
       std::vector<kernels::BlockCopy> copies;
-      blocks.EndStep(true, &copies);
+      std::vector<kernels::KeyShift> shifts;
+      blocks.EndStep(true, &copies, &shifts);
       blocks.CompleteStep(step_);
       blocks.Commit(id, tokens, done);
       blocks.CheckInvariants();
     }
     if (!grown) {
       std::vector<kernels::BlockCopy> copies;
-      blocks.EndStep(true, &copies);
+      std::vector<kernels::KeyShift> shifts;
+      blocks.EndStep(true, &copies, &shifts);
       blocks.CompleteStep(step_);
     }
     return grown ? cached : -1;
@@ -130,7 +132,8 @@ TEST_F(WindowsTest, WhatAStepInFlightMayTouchIsKeptUntilItHasCompleted) {
   ASSERT_TRUE(blocks.TryGrow(1, 31));
   blocks.PrepareWrite(1, 31);
   std::vector<kernels::BlockCopy> copies;
-  blocks.EndStep(true, &copies);
+  std::vector<kernels::KeyShift> shifts;
+  blocks.EndStep(true, &copies, &shifts);
   blocks.Release(1);
   blocks.CheckInvariants();
   EXPECT_EQ(blocks.window_stats(1).num_held, 2);
@@ -151,7 +154,8 @@ TEST_F(WindowsTest, ACopyOnWriteCopiesTheWindowsPartToo) {
   ASSERT_TRUE(blocks.TryGrow(2, 31));
   blocks.PrepareWrite(2, 31);
   std::vector<kernels::BlockCopy> copies;
-  blocks.EndStep(true, &copies);
+  std::vector<kernels::KeyShift> shifts;
+  blocks.EndStep(true, &copies, &shifts);
   ASSERT_EQ(copies.size(), 1);
   const int32_t source = blocks.BlockIn(1, copies[0].source);
   const int32_t destination = blocks.BlockIn(1, copies[0].destination);

@@ -54,6 +54,11 @@ INSTANTIATE_TEST_SUITE_P(
     Fields, ValidateTest,
     ::testing::Values(
         Case{"", [](Params&) {}},  //
+        Case{"", [](Params& p) { p.cache = {.sink_tokens = 4, .window_tokens = 1}; }},
+        Case{"cache.sink_tokens", [](Params& p) { p.cache.sink_tokens = 4; }},
+        Case{"cache.sink_tokens",
+             [](Params& p) { p.cache = {.sink_tokens = -1, .window_tokens = 1}; }},
+        Case{"cache.window_tokens", [](Params& p) { p.cache.window_tokens = -1; }},
         Case{"", [](Params& p) { p.sampling.temperature = 0.0f; }},
         Case{"", [](Params& p) { p.sampling.temperature = 100.0f; }},
         Case{"sampling.temperature", [](Params& p) { p.sampling.temperature = -0.1f; }},

@@ -24,6 +24,7 @@ struct Totals {
   int64_t dropped = 0;
   int64_t deduplicated = 0;
   int64_t taken_away = 0;  // blocks of windows
+  int64_t shifted = 0;     // blocks
 };
 
 // One world: `seed` decides everything about it.
@@ -58,10 +59,23 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
         spec.prompt.assign(other.begin(), other.begin() + pick(0, static_cast<int>(other.size())));
       }
       for (int i = pick(1, 12); i > 0; --i) spec.prompt.push_back(pick(0, 2));
-      const int64_t longest = std::min<int64_t>(capacity - 2, 60);
-      if (static_cast<int64_t>(spec.prompt.size()) > longest) spec.prompt.resize(longest);
-      spec.max_tokens = pick(1, static_cast<int>(std::min<int64_t>(
-                                    30, capacity - static_cast<int64_t>(spec.prompt.size()))));
+      const bool stream = config.windows.empty() && pick(0, 1) == 0;
+      if (stream) {
+        spec.window_tokens = pick(config.block_size + 1, 4 * config.block_size);
+        spec.sink_tokens = pick(0, 2 * config.block_size);
+        const auto fits = [&] {
+          return CacheWindow::Of(spec.sink_tokens, spec.window_tokens, config.block_size)
+                     .MostHeld() <= capacity;
+        };
+        if (!fits()) spec.sink_tokens = 0;
+        if (!fits()) spec.window_tokens = 2 * config.block_size;
+        spec.max_tokens = pick(1, 60);
+      } else {
+        const int64_t longest = std::min<int64_t>(capacity - 2, 60);
+        if (static_cast<int64_t>(spec.prompt.size()) > longest) spec.prompt.resize(longest);
+        spec.max_tokens = pick(1, static_cast<int>(std::min<int64_t>(
+                                      30, capacity - static_cast<int64_t>(spec.prompt.size()))));
+      }
       spec.n = pick(0, 3) == 0 ? pick(1, config.scheduler.max_num_seqs) : 1;
       spec.seed = pick(0, 3);
       spec.stop_one_in = pick(0, 1) * pick(2, 20);
@@ -141,6 +155,7 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
   totals.evictions += blocks.num_evictions;
   totals.overrun += stats.num_overrun;
   totals.deduplicated += blocks.num_deduplicated;
+  totals.shifted += simulation.num_shifted_blocks;
 }
 
 void RunWorlds(int32_t depth, bool disturb) {
@@ -159,6 +174,7 @@ void RunWorlds(int32_t depth, bool disturb) {
   EXPECT_GT(totals.forks, 0);
   EXPECT_GT(totals.deduplicated, 0);
   EXPECT_GT(totals.taken_away, 0);
+  EXPECT_GT(totals.shifted, 0);
   EXPECT_EQ(totals.overrun > 0, depth > 0);
   EXPECT_EQ(totals.dropped > 0, disturb);
 }

@@ -57,7 +57,10 @@ Simulation::Simulation(const SimulationConfig& config)
 }
 
 SequenceId Simulation::Add(const RequestSpec& spec) {
-  QUIRE_CHECK(blocks_.FitsEmpty(static_cast<int64_t>(spec.prompt.size()), spec.max_tokens))
+  const CacheWindow window = WindowOf(spec);
+  QUIRE_CHECK(window.on()
+                  ? window.MostHeld() <= int64_t{config_.num_blocks} * config_.block_size
+                  : blocks_.FitsEmpty(static_cast<int64_t>(spec.prompt.size()), spec.max_tokens))
       << "not feasible";
   const SequenceId id = next_id_;
   next_id_ += spec.n;
@@ -66,6 +69,7 @@ SequenceId Simulation::Add(const RequestSpec& spec) {
   auto request = std::make_shared<Request>();
   request->prompt_ids = spec.prompt;
   request->max_tokens = spec.max_tokens;
+  request->cache_window = window;
   request->seed = spec.seed;
   request->arrival = now;
   request->sink = sinks_[id];
@@ -86,6 +90,11 @@ SequenceId Simulation::Add(const RequestSpec& spec) {
 
 const RequestSpec& Simulation::SpecOf(const Sequence& sequence) const {
   return specs_.at(sequence.id - sequence.sample_index);
+}
+
+CacheWindow Simulation::WindowOf(const RequestSpec& spec) const {
+  if (spec.window_tokens == 0) return {};
+  return CacheWindow::Of(spec.sink_tokens, spec.window_tokens, config_.block_size);
 }
 
 std::vector<int32_t> Simulation::Alone(const RequestSpec& spec, int32_t k) {
@@ -123,8 +132,8 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     QUIRE_CHECK(sequence.finish_reason == FinishReason::kNone) << "planned after its end";
     QUIRE_CHECK(entry.num_tokens > 0);
     num_tokens += entry.num_tokens;
-    const bool decode = entry.num_tokens == 1 && entry.first_position >= sequence.prompt_len() &&
-                        entry.first_position + 1 >= static_cast<int64_t>(sequence.tokens.size());
+    const bool decode = entry.num_tokens == 1 && entry.first_index >= sequence.prompt_len() &&
+                        entry.first_index + 1 >= static_cast<int64_t>(sequence.tokens.size());
     // A restart may lack just one token, too; so may a sample whose first was preempted.
     const bool restart = sequence.num_preemptions > 0 || sequence.sample_index > 0;
     QUIRE_CHECK(!decode || !prefills || restart) << "decodes come first";
@@ -134,6 +143,13 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     QUIRE_CHECK(entry.num_logit_rows <= entry.num_tokens);
 
     const std::span<const int32_t> table = blocks_.Table(sequence.id);
+    const CacheWindow window = WindowOf(SpecOf(sequence));
+    QUIRE_CHECK(window.Position(entry.first_index) == entry.first_position);
+    QUIRE_CHECK(window.NumShifts(entry.first_index) ==
+                window.NumShifts(entry.first_index + entry.num_tokens - 1))
+        << "a chunk beyond a shift";
+    QUIRE_CHECK(!window.on() ||
+                static_cast<int64_t>(table.size()) * config_.block_size <= window.capacity());
     const int64_t end = entry.first_position + entry.num_tokens;
     QUIRE_CHECK(end <= static_cast<int64_t>(table.size()) * config_.block_size);
     for (int64_t i = entry.first_position / config_.block_size; i * config_.block_size < end; ++i) {
@@ -144,6 +160,11 @@ void Simulation::CheckPlan(const StepPlan& plan) {
   QUIRE_CHECK(static_cast<int32_t>(plan.entries.size()) <= limits.max_num_seqs);
   QUIRE_CHECK(num_prompt_rows <= limits.max_logit_rows);
   max_prompt_rows = std::max(max_prompt_rows, num_prompt_rows);
+  std::set<int32_t> shifted;
+  for (const kernels::KeyShift& shift : plan.shifts) {
+    QUIRE_CHECK(shifted.insert(shift.block).second) << "two shifts of block " << shift.block;
+  }
+  num_shifted_blocks += std::ssize(shifted);
 }
 
 void Simulation::CheckCopies(const std::vector<kernels::BlockCopy>& copies) const {
@@ -234,6 +255,12 @@ SampledTokens Simulation::Execute(const Submitted& step) {
                   kv_[group].begin() + int64_t{copy.destination} * size);
     }
   }
+  for (const kernels::KeyShift& shift : step.plan.shifts) {
+    for (int32_t i = 0; i < size; ++i) {
+      uint64_t& slot = kv_[0][int64_t{shift.block} * size + i];
+      slot = Mix(slot, shift.distance);
+    }
+  }
   // All write before anyone reads, as a layer does.
   std::vector<std::vector<int32_t>> tokens;
   for (size_t i = 0; i < step.rows.size(); ++i) {
@@ -241,15 +268,16 @@ SampledTokens Simulation::Execute(const Submitted& step) {
     const Row& row = step.rows[i];
     tokens.push_back(row.tokens);
     if (entry.token_from_previous >= 0) {
-      QUIRE_CHECK(entry.num_tokens == 1 && entry.first_position == row.num_known);
+      QUIRE_CHECK(entry.num_tokens == 1 && entry.first_index == row.num_known);
       tokens.back().push_back(previous_.tokens.at(entry.token_from_previous).id);
     }
     uint64_t hash = RootHash(*row.spec);
-    const int64_t end = entry.first_position + entry.num_tokens;
+    const int64_t end = entry.first_index + entry.num_tokens;
     QUIRE_CHECK(end <= static_cast<int64_t>(tokens.back().size())) << "a token nobody knows yet";
-    for (int64_t p = 0; p < end; ++p) {
-      hash = Mix(hash, tokens.back()[p]);
-      if (p < entry.first_position) continue;
+    for (int64_t j = 0; j < end; ++j) {
+      hash = Mix(hash, tokens.back()[j]);
+      if (j < entry.first_index) continue;
+      const int64_t p = entry.first_position + j - entry.first_index;
       for (size_t group = 0; group < kv_.size(); ++group) {
         QUIRE_CHECK(row.tables[group][p / size] >= 0) << "nowhere to write to";
         kv_[group][int64_t{row.tables[group][p / size]} * size + p % size] = hash;
@@ -261,18 +289,27 @@ SampledTokens Simulation::Execute(const Submitted& step) {
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const StepPlanEntry& entry = step.plan.entries[i];
     const Row& row = step.rows[i];
-    const int64_t end = entry.first_position + entry.num_tokens;
+    const int64_t end = entry.first_index + entry.num_tokens;
+    const CacheWindow window = WindowOf(*row.spec);
+    const int64_t num_shifts = window.NumShifts(entry.first_index);
+    const int64_t left = window.sinks + num_shifts * window.drop;  // those from the sinks to here
     uint64_t hash = RootHash(*row.spec);
-    for (int64_t p = 0; p < end; ++p) {
-      hash = Mix(hash, tokens[i][p]);
+    for (int64_t j = 0; j < end; ++j) {
+      hash = Mix(hash, tokens[i][j]);
       // What an ended one reads nobody will see; the step before may have failed.
       if (entry.sequence->finish_reason == FinishReason::kAbort) continue;
+      if (j >= window.sinks && j < left) continue;
+      const int64_t p = j < window.sinks ? j : j - num_shifts * window.drop;
+      uint64_t want = hash;
+      for (int64_t k = window.NumShifts(j); j >= window.sinks && k < num_shifts; ++k) {
+        want = Mix(want, window.drop);
+      }
       for (size_t group = 0; group < kv_.size(); ++group) {
         if (p < FirstRead(group, entry.first_position)) continue;
         const int32_t block = row.tables[group][p / size];
-        QUIRE_CHECK((block >= 0 && kv_[group][int64_t{block} * size + p % size] == hash))
-            << "sequence " << row.id << " reads what is not its own at position " << p << " of "
-            << end << ", KV group " << group;
+        QUIRE_CHECK((block >= 0 && kv_[group][int64_t{block} * size + p % size] == want))
+            << "sequence " << row.id << " reads what is not its own at position " << p << ", token "
+            << j << " of " << end << ", KV group " << group;
       }
     }
     const auto num_generated = static_cast<int64_t>(tokens[i].size() - row.spec->prompt.size());

@@ -1,8 +1,9 @@
 #pragma once
 
 // Runs the scheduler and the block manager against a cache of hashes instead of tensors: the slot
-// of a token holds the hash of everything up to it, so a context that is not exactly its
-// sequence's own (a wrong table, copy, hit, or a block reused too early) is seen when it is read.
+// of a token holds the hash of everything up to it, turned once more by each shift, so a context
+// that is not exactly its sequence's own (a wrong table, copy, shift, hit, or a block reused too
+// early) is seen when it is read.
 
 #include <cstdint>
 #include <deque>
@@ -41,6 +42,8 @@ struct RequestSpec {
   bool bypass_read = false;
   bool bypass_write = false;
   bool prompt_logprobs = false;
+  int32_t sink_tokens = 0;
+  int32_t window_tokens = 0;  // 0: no window
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -86,6 +89,7 @@ class Simulation {
   // Every token computed, by position: how often.
   int64_t num_token_rows = 0;
   int64_t max_prompt_rows = 0;
+  int64_t num_shifted_blocks = 0;
   // The step that is run next fails.
   bool fail_next = false;
 
@@ -111,6 +115,7 @@ class Simulation {
   SampledTokens Execute(const Submitted& step);
   void Note(std::vector<FinishedSequence> finished);
   const RequestSpec& SpecOf(const Sequence& sequence) const;
+  CacheWindow WindowOf(const RequestSpec& spec) const;
 
   const SimulationConfig config_;
   BlockManager blocks_;

@@ -1,0 +1,50 @@
+#pragma once
+
+// A stream of tokens with attention sinks by its definition, in doubles: the oracle of what the
+// engine does with blocks and turned keys.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tests/testing/in_memory_weights.h"
+
+namespace quire::testing {
+
+// A Llama whose cache is a list of tokens. Keys are kept as they are before any rotation; a token's
+// position is its place in the list. When the list holds sinks + window tokens and another comes,
+// the `drop` behind the first `sinks` are erased.
+class NaiveStream {
+ public:
+  struct Options {
+    int64_t sinks = 0;
+    int64_t window = 0;
+    int64_t drop = 0;
+    bool alibi = false;  // instead of rotary positions
+  };
+  // `weights`, by Hugging Face's names, must outlive this.
+  NaiveStream(const TinyLlamaShape& shape, const InMemoryWeights& weights, const Options& options)
+      : shape_(shape), weights_(weights), options_(options), layers_(shape.num_hidden_layers) {}
+
+  // The next token; log-probabilities of what follows it, [vocab_size].
+  std::vector<double> Push(int32_t token);
+
+ private:
+  using Vector = std::vector<double>;
+  struct Entry {
+    Vector key, value;  // [num_key_value_heads * head_dim]
+  };
+  std::span<const float> Weight(const std::string& name) const;
+  Vector Times(const std::string& name, const Vector& x) const;
+  Vector Norm(const std::string& name, const Vector& x) const;
+  Vector Attend(const std::vector<Entry>& cache, const Vector& query) const;
+  // One head, turned to a place in the list.
+  Vector Head(const Vector& x, int64_t head, size_t position) const;
+
+  const TinyLlamaShape shape_;
+  const InMemoryWeights& weights_;
+  const Options options_;
+  std::vector<std::vector<Entry>> layers_;
+};
+
+}  // namespace quire::testing
