@@ -20,6 +20,7 @@
 #include "kernels/ops/embed.h"
 #include "kernels/ops/gather_rows.h"
 #include "kernels/ops/linear.h"
+#include "kernels/ops/moe.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/paged_attention.h"
 #include "kernels/ops/qkv_post.h"
@@ -66,6 +67,7 @@ class Backend {
   virtual absl::Status Embed(const EmbedArgs& args) = 0;
   virtual absl::Status Norm(const NormArgs& args) = 0;
   virtual absl::Status Linear(const LinearArgs& args) = 0;
+  virtual absl::Status Moe(const MoeArgs& args) = 0;
   virtual absl::Status QkvPost(const QkvPostArgs& args) = 0;
   virtual absl::Status PagedAttention(const PagedAttentionArgs& args) = 0;
   virtual absl::Status GatherRows(const GatherRowsArgs& args) = 0;

@@ -13,6 +13,7 @@
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/huge_memory.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/moe.h"
 #include "kernels/cpu/packed_weight.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/dequantize.h"
@@ -54,6 +55,7 @@ class CpuBackend final : public Backend {
         pack_weights_(pack_weights),
         pool_(num_threads),
         linear_(kernels, pool_),
+        moe_(kernels, pool_, linear_),
         attention_scratch_(num_threads) {}
 
   BackendInfo info() const override {
@@ -78,6 +80,7 @@ class CpuBackend final : public Backend {
   absl::Status Embed(const EmbedArgs& args) override;
   absl::Status Norm(const NormArgs& args) override;
   absl::Status Linear(const LinearArgs& args) override;
+  absl::Status Moe(const MoeArgs& args) override;
   absl::Status QkvPost(const QkvPostArgs& args) override;
   absl::Status PagedAttention(const PagedAttentionArgs& args) override;
   absl::Status GatherRows(const GatherRowsArgs& args) override;
@@ -108,6 +111,7 @@ class CpuBackend final : public Backend {
   // Step thread only.
   ThreadPool pool_;
   class Linear linear_;
+  class Moe moe_;
   PlansByWindow<CpuAttentionPlan> plans_;
   std::vector<std::vector<float>> attention_scratch_;  // one a thread
   std::vector<float> partials_;
@@ -177,6 +181,13 @@ absl::Status CpuBackend::Linear(const LinearArgs& args) {
   RETURN_IF_ERROR(WantF32("input", args.input));
   RETURN_IF_ERROR(WantF32("out", args.out));
   linear_.Run(args);
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::Moe(const MoeArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  RETURN_IF_ERROR(WantF32("input", args.input));
+  moe_.Run(args);
   return absl::OkStatus();
 }
 

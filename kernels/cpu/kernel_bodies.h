@@ -10,6 +10,7 @@ namespace {
 
 #include "kernels/cpu/attention_body.h"
 #include "kernels/cpu/linear_body.h"
+#include "kernels/cpu/moe_body.h"
 #include "kernels/cpu/norm_body.h"
 #include "kernels/cpu/qkv_post_body.h"
 #include "kernels/cpu/shift_keys_body.h"
@@ -46,6 +47,8 @@ KernelTable MakeKernels(const char* name) {
   set(WeightType::kQ6_K, QuantizedProduct<Q6_KFormat>);
   table.epilogue = Epilogue;
   table.norm = Norm;
+  table.route = Route;
+  table.combine = Combine;
   table.qkv_post = QkvPost;
   table.shift_keys = ShiftKeys;
   table.attention = Attention;

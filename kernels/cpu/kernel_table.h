@@ -62,6 +62,28 @@ struct EpilogueRow {
   Activation activation = Activation::kNone;
 };
 
+// One token's choice of experts: the `num_chosen` largest logits, largest first, of equal ones the
+// lower id; NaN is the largest.
+struct RouteRow {
+  const float* logits = nullptr;
+  int64_t num_experts = 0;
+  int64_t num_chosen = 0;
+  bool softmax_over_chosen = true;
+  int32_t* experts = nullptr;  // [num_chosen]
+  float* weights = nullptr;    // [num_chosen]
+};
+
+// out = sum of weights[i] * y[rows[i]], in their order, then the residual.
+struct CombineRow {
+  const float* y = nullptr;       // [.., count]
+  const int32_t* rows = nullptr;  // [num_rows]
+  const float* weights = nullptr;
+  int64_t num_rows = 0;
+  const float* residual = nullptr;  // null without one
+  float* out = nullptr;
+  int64_t count = 0;
+};
+
 struct NormRow {
   const float* input = nullptr;
   float* out = nullptr;
@@ -166,6 +188,8 @@ struct KernelTable {
   void (*linear[kNumWeightTypes])(const LinearTile&) = {};
   void (*epilogue)(const EpilogueRow&) = nullptr;
   void (*norm)(const NormRow&) = nullptr;
+  void (*route)(const RouteRow&) = nullptr;
+  void (*combine)(const CombineRow&) = nullptr;
   void (*qkv_post)(const QkvPostRow&) = nullptr;
   void (*shift_keys)(const KeyShiftWork&) = nullptr;
   void (*attention)(const AttentionCall&, const AttentionWork&) = nullptr;

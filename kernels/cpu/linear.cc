@@ -42,82 +42,137 @@ absl::Status Linear::Reserve(const PackedWeight& weight) {
   return absl::OkStatus();
 }
 
-void Linear::QuantizeInput(const LinearArgs& args) {
-  const int64_t rows = args.input.dim(0), cols = args.input.dim(1);
-  const int64_t group_rows = rows == 1 ? 1 : kGroup;
-  const auto blocks =
-      static_cast<size_t>(DivideUp(rows, group_rows) * group_rows * (cols / kQuantBlock));
-  if (scale_.size() < blocks) {
-    q_.resize(blocks * kQuantBlock);
-    scale_.resize(blocks);
-    scaled_sum_.resize(blocks);
-    sums_.resize(2 * blocks);
+int64_t Linear::PlanItems(const GroupedProduct& product) {
+  int64_t row_blocks = 0;
+  for (const RowGroup& group : product.groups) {
+    row_blocks += DivideUp(group.row_end - group.row_begin, kMaxRowsPerItem);
   }
-  quantized_ = {q_.data(), scale_.data(), scaled_sum_.data(), sums_.data(), group_rows};
+  const int64_t items_wanted = DivideUp(pool_.num_threads() * kItemsPerThread, row_blocks);
+  plans_.clear();
+  int64_t num_items = 0;
+  for (const RowGroup& group : product.groups) {
+    const int64_t rows = group.row_end - group.row_begin;
+    GroupPlan plan{.first_item = num_items, .row_blocks = DivideUp(rows, kMaxRowsPerItem)};
+    // Whole groups of quantised rows.
+    plan.block_rows = DivideUp(DivideUp(rows, plan.row_blocks), kGroup) * kGroup;
+    plan.block_outputs = DivideUp(DivideUp(product.outputs, items_wanted), kGroup) * kGroup;
+    const int64_t y_rows = std::min(rows, plan.block_rows);
+    plan.block_outputs =
+        std::min(plan.block_outputs, std::max(kGroup, kMaxYFloats / y_rows / kGroup * kGroup));
+    num_items += plan.row_blocks * DivideUp(product.outputs, plan.block_outputs);
+    plans_.push_back(plan);
+  }
+  return num_items;
+}
+
+Linear::Block Linear::BlockOf(const GroupedProduct& product, int64_t item) const {
+  const auto plan = std::ranges::upper_bound(plans_, item, {}, &GroupPlan::first_item) - 1;
+  const RowGroup& group = product.groups[static_cast<size_t>(plan - plans_.begin())];
+  const int64_t local = item - plan->first_item;
+  const int64_t begin = local / plan->row_blocks * plan->block_outputs;
+  const int64_t row = local % plan->row_blocks * plan->block_rows;
+  Block block{.row_begin = group.row_begin + row,
+              .row_end = std::min(group.row_end, group.row_begin + row + plan->block_rows),
+              .begin = begin,
+              .end = std::min(product.outputs, begin + plan->block_outputs),
+              .first_weight_row = group.first_weight_row};
+  if (product.weight->has_quantized()) {
+    block.quantized = plan->quantized.Rows(row, product.weight->cols());
+  }
+  return block;
+}
+
+void Linear::QuantizeInput(const GroupedProduct& product) {
+  const int64_t cols = product.weight->cols(), blocks = cols / kQuantBlock;
+  const auto padded = [](const RowGroup& group) {
+    const int64_t rows = group.row_end - group.row_begin;
+    return rows == 1 ? 1 : DivideUp(rows, kGroup) * kGroup;
+  };
+  int64_t num_rows = 0;
+  for (const RowGroup& group : product.groups) num_rows += padded(group);
+  const auto num_blocks = static_cast<size_t>(num_rows * blocks);
+  if (scale_.size() < num_blocks) {
+    q_.resize(num_blocks * kQuantBlock);
+    scale_.resize(num_blocks);
+    scaled_sum_.resize(num_blocks);
+    sums_.resize(2 * num_blocks);
+  }
+  int64_t first = 0;  // block of the group
+  for (size_t g = 0; g < plans_.size(); ++g) {
+    const int64_t rows = padded(product.groups[g]);
+    plans_[g].quantized = {q_.data() + first * kQuantBlock, scale_.data() + first,
+                           scaled_sum_.data() + first, sums_.data() + 2 * first,
+                           rows == 1 ? 1 : kGroup};
+    first += rows * blocks;
+  }
   constexpr int64_t kRows = 4;
-  pool_.ParallelFor(DivideUp(rows, kRows), [&](int64_t item, int) {
-    for (int64_t i = item * kRows; i < std::min(rows, (item + 1) * kRows); ++i) {
-      kernels_.quantize_row(args.input.data<float>() + i * cols, cols, quantized_.Rows(i, cols));
+  const int64_t end = product.groups.back().row_end;
+  pool_.ParallelFor(DivideUp(end, kRows), [&](int64_t item, int) {
+    const int64_t begin = item * kRows;
+    auto g = static_cast<size_t>(
+        std::ranges::upper_bound(product.groups, begin, {}, &RowGroup::row_begin) -
+        product.groups.begin() - 1);
+    for (int64_t i = begin; i < std::min(end, begin + kRows); ++i) {
+      if (i == product.groups[g].row_end) ++g;
+      kernels_.quantize_row(product.input + i * cols, cols,
+                            plans_[g].quantized.Rows(i - product.groups[g].row_begin, cols));
     }
   });
 }
 
 void Linear::Run(const LinearArgs& args) {
-  const auto& weight = static_cast<const PackedWeight&>(*args.weight);
-  const int64_t rows = args.out.dim(0), outputs = args.out.dim(1);
-  if (rows == 0 || outputs == 0) return;
-  if (weight.has_quantized()) QuantizeInput(args);
+  const int64_t rows = args.out.dim(0);
+  if (rows == 0) return;
+  const RowGroup all{.row_begin = 0, .row_end = rows, .first_weight_row = 0};
+  RunGrouped({.weight = static_cast<const PackedWeight*>(args.weight),
+              .input = args.input.data<float>(),
+              .out = args.out.data<float>(),
+              .outputs = args.out.dim(1),
+              .bias = args.bias.data<float>(),
+              .residual = args.residual.data<float>(),
+              .activation = args.activation,
+              .groups = {&all, 1}});
+}
 
-  const int64_t row_blocks = DivideUp(rows, kMaxRowsPerItem);
-  // Whole groups of quantised rows.
-  const int64_t block_rows = DivideUp(DivideUp(rows, row_blocks), kGroup) * kGroup;
-  const int64_t items_wanted = DivideUp(pool_.num_threads() * kItemsPerThread, row_blocks);
-  int64_t block_outputs = DivideUp(DivideUp(outputs, items_wanted), kGroup) * kGroup;
-  const int64_t y_rows = std::min(rows, block_rows);
-  block_outputs = std::min(block_outputs, std::max(kGroup, kMaxYFloats / y_rows / kGroup * kGroup));
-  const int64_t output_blocks = DivideUp(outputs, block_outputs);
-  pool_.ParallelFor(output_blocks * row_blocks, [&](int64_t item, int thread) {
-    const int64_t begin = item / row_blocks * block_outputs;
-    const int64_t row_begin = item % row_blocks * block_rows;
-    RunBlock(args,
-             {.row_begin = row_begin,
-              .row_end = std::min(rows, row_begin + block_rows),
-              .begin = begin,
-              .end = std::min(outputs, begin + block_outputs)},
-             thread);
+void Linear::RunGrouped(const GroupedProduct& product) {
+  if (product.groups.empty() || product.outputs == 0) return;
+  const int64_t num_items = PlanItems(product);
+  if (product.weight->has_quantized()) QuantizeInput(product);
+  pool_.ParallelFor(num_items, [&](int64_t item, int thread) {
+    RunBlock(product, BlockOf(product, item), thread);
   });
 }
 
-void Linear::RunBlock(const LinearArgs& args, const Block& block, int thread) {
+void Linear::RunBlock(const GroupedProduct& product, const Block& block, int thread) {
   const int64_t count = block.end - block.begin;
-  const int64_t outputs = args.out.dim(1);
-  const bool gated = IsGated(args.activation);
+  const int64_t outputs = product.outputs;
   const int64_t y_stride = DivideUp(count, kGroup) * kGroup + 2 * kSlack;
   const int64_t rows = block.row_end - block.row_begin;
+  const bool gated = IsGated(product.activation);
   float* y = y_[thread].data() + kSlack;
   float* up = y + rows * y_stride + kSlack;
   QUIRE_CHECK(2 * (rows * y_stride + kSlack) <= static_cast<int64_t>(y_[thread].size()));
-  Multiply(args, block, block.begin, count, y, y_stride, thread);
-  if (gated) Multiply(args, block, outputs + block.begin, count, up, y_stride, thread);
+  const int64_t first = block.first_weight_row + block.begin;
+  Multiply(product, block, first, count, y, y_stride, thread);
+  if (gated) Multiply(product, block, first + outputs, count, up, y_stride, thread);
 
-  const float* bias = args.bias.data<float>();
+  const float* bias = product.bias;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t at = (block.row_begin + r) * outputs + block.begin;
-    kernels_.epilogue(
-        {.y = y + r * y_stride,
-         .up = gated ? up + r * y_stride : nullptr,
-         .bias = bias == nullptr ? nullptr : bias + block.begin,
-         .up_bias = bias == nullptr ? nullptr : bias + outputs + block.begin,
-         .residual = args.residual.empty() ? nullptr : args.residual.data<float>() + at,
-         .out = args.out.data<float>() + at,
-         .count = count,
-         .activation = args.activation});
+    kernels_.epilogue({.y = y + r * y_stride,
+                       .up = gated ? up + r * y_stride : nullptr,
+                       .bias = bias == nullptr ? nullptr : bias + block.begin,
+                       .up_bias = bias == nullptr ? nullptr : bias + outputs + block.begin,
+                       .residual = product.residual == nullptr ? nullptr : product.residual + at,
+                       .out = product.out + at,
+                       .count = count,
+                       .activation = product.activation});
   }
 }
 
-void Linear::Multiply(const LinearArgs& args, const Block& block, int64_t first, int64_t count,
-                      float* y, int64_t y_stride, int thread) {
-  const auto& weight = static_cast<const PackedWeight&>(*args.weight);
+void Linear::Multiply(const GroupedProduct& product, const Block& block, int64_t first,
+                      int64_t count, float* y, int64_t y_stride, int thread) {
+  const PackedWeight& weight = *product.weight;
   const int64_t cols = weight.cols();
   for (const WeightPart& part : weight.parts()) {
     const int64_t begin = std::max<int64_t>(0, first - part.first_row);
@@ -128,12 +183,12 @@ void Linear::Multiply(const LinearArgs& args, const Block& block, int64_t first,
     LinearTile tile{.num_groups = group_end - group_begin,
                     .group_bytes = part.group_bytes,
                     .cols = cols,
-                    .input = args.input.data<float>() + block.row_begin * cols,
+                    .input = product.input + block.row_begin * cols,
+                    .quantized = block.quantized,
                     .num_rows = block.row_end - block.row_begin,
                     .scratch = static_cast<uint8_t*>(scratch_[thread].data()),
                     .y = y + part.first_row + group_begin * kGroup - first,
                     .y_stride = y_stride};
-    if (weight.has_quantized()) tile.quantized = quantized_.Rows(block.row_begin, cols);
     const auto run = kernels_.linear[static_cast<int>(part.view.type)];
     if (part.packed != nullptr) {
       tile.groups = part.packed + group_begin * part.group_bytes;

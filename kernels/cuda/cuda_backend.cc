@@ -54,6 +54,9 @@ class CudaBackend final : public Backend {
   absl::Status Linear(const LinearArgs& args) override {
     return cuda::Linear(*device_, args, linear_scratch_);
   }
+  absl::Status Moe(const MoeArgs&) override {
+    return absl::UnimplementedError("a mixture of experts does not run on CUDA yet");
+  }
   absl::Status QkvPost(const QkvPostArgs& args) override { return cuda::QkvPost(*device_, args); }
   absl::Status PagedAttention(const PagedAttentionArgs& args) override;
   absl::Status GatherRows(const GatherRowsArgs& args) override {

@@ -2,18 +2,19 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 #include <span>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tests/kernels/exact_product.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace quire::kernels {
 namespace {
 
+using testing::Exact;
 using testing::F32;
 using ::testing::HasSubstr;
 using testing::IsaPaths;
@@ -23,7 +24,7 @@ using testing::Owned;
 using testing::RandomWeight;
 using testing::TestWeight;
 
-constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+constexpr double kEpsilon = testing::kFloatEpsilon;
 
 // One product on one backend.
 std::vector<float> Multiply(Backend& backend, const PreparedWeight& weight,
@@ -46,37 +47,10 @@ std::unique_ptr<PreparedWeight> Prepare(Backend& backend, std::span<const Weight
   return std::move(weight).value();
 }
 
-struct Exact {
-  double value;
-  double bound;
-};
-
-// y = w . a in double, and how far float arithmetic may be from it: each of the products and sums
-// rounds once, so cols * epsilon of the sum of magnitudes; and against quantised weights every
-// activation is off by at most half a step, absmax / 254, of its block.
+// y = w . a in double.
 Exact Reference(const TestWeight& weight, int64_t row, const float* a, bool quantized) {
-  const int64_t cols = weight.view.cols;
-  const float* w = weight.values.data() + row * cols;
-  Exact exact{0.0, 0.0};
-  double magnitude = 0.0;
-  for (int64_t k = 0; k < cols; ++k) {
-    exact.value += double{w[k]} * a[k];
-    magnitude += std::abs(double{w[k]} * a[k]);
-  }
-  if (quantized) {
-    for (int64_t b = 0; b < cols; b += 32) {
-      double absmax = 0.0, weights = 0.0;
-      for (int64_t k = b; k < b + 32; ++k) {
-        absmax = std::max(absmax, std::abs(double{a[k]}));
-        weights += std::abs(double{w[k]});
-      }
-      exact.bound += absmax / 254 * 1.001 * weights;
-      // The minimum is folded apart from the codes, so what cancels between them rounds too.
-      magnitude += absmax * weights;
-    }
-  }
-  exact.bound += static_cast<double>(cols) * kEpsilon * magnitude * 4;
-  return exact;
+  return testing::ExactProduct(
+      weight, row, testing::ExactValues({a, static_cast<size_t>(weight.view.cols)}), quantized);
 }
 
 class LinearTypeTest : public ::testing::TestWithParam<WeightType> {
@@ -203,8 +177,6 @@ INSTANTIATE_TEST_SUITE_P(Types, QuantizedLinearTest,
                          ::testing::ValuesIn(std::span(testing::kAllWeightTypes).subspan(3)),
                          NameOf);
 
-double Silu(double x) { return x / (1.0 + std::exp(-x)); }
-
 TEST(LinearTest, StackedPartsKeepTheirTypesAndTheirBits) {
   const TestWeight parts[] = {RandomWeight(WeightType::kQ4_1, 40, 256, 5),
                               RandomWeight(WeightType::kQ6_K, 24, 256, 6),
@@ -329,15 +301,12 @@ TEST(LinearTest, SiluMulTakesGateThenUpOfAnyHeight) {
                      {.bias = bias.view, .activation = Activation::kSiluMul});
         for (int64_t r = 0; r < 9; ++r) {
           for (int64_t n = 0; n < height; ++n) {
-            const Exact g = Reference(gate, n, input.data() + r * 40, false);
-            const Exact u = Reference(up, n, input.data() + r * 40, false);
-            const double gate_value = g.value + bias.values[n];
-            const double up_value = u.value + bias.values[height + n];
-            // silu's slope is at most 1.1; e^x, the quotient and the product round too.
-            const double bound =
-                (1.1 * g.bound + std::abs(gate_value) * 8 * kEpsilon) * std::abs(up_value) +
-                u.bound * (std::abs(gate_value) + 1);
-            EXPECT_NEAR(out[r * height + n], Silu(gate_value) * up_value, bound + 1e-12);
+            Exact g = Reference(gate, n, input.data() + r * 40, false);
+            Exact u = Reference(up, n, input.data() + r * 40, false);
+            g.value += bias.values[n];
+            u.value += bias.values[height + n];
+            const Exact want = testing::ExactSiluMul(g, u);
+            EXPECT_NEAR(out[r * height + n], want.value, want.bound + 1e-12);
           }
         }
         if (first.empty()) first = out;

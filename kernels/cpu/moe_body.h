@@ -1,0 +1,48 @@
+// A mixture's router and its sum, written once for every ISA; see kernel_bodies.h.
+
+inline bool GoesBefore(float a, float b) { return a > b || (a != a && b == b); }
+
+void Route(const RouteRow& row) {
+  // Those kept so far stay sorted; of equal ones the earlier, which has the lower id, stays first.
+  int64_t kept = 0;
+  for (int64_t e = 0; e < row.num_experts; ++e) {
+    const float logit = row.logits[e];
+    int64_t at = kept;
+    while (at > 0 && GoesBefore(logit, row.logits[row.experts[at - 1]])) --at;
+    if (at == row.num_chosen) continue;
+    if (kept < row.num_chosen) ++kept;
+    for (int64_t i = kept - 1; i > at; --i) row.experts[i] = row.experts[i - 1];
+    row.experts[at] = static_cast<int32_t>(e);
+  }
+  for (int64_t i = 0; i < kept; ++i) row.weights[i] = row.logits[row.experts[i]];
+
+  const VecF largest = Set(row.weights[0]);
+  const bool over_chosen = row.softmax_over_chosen;
+  const float* summed = over_chosen ? row.weights : row.logits;
+  const int64_t num_summed = over_chosen ? kept : row.num_experts;
+  float sum = 0.0f;
+  for (int64_t i = 0; i < num_summed; i += kLanes) {
+    const int n = static_cast<int>(SmallerOf(kLanes, num_summed - i));
+    float powers[kLanes];
+    StoreN(powers, Exp(Sub(LoadN(summed + i, n), largest)), n);
+    for (int lane = 0; lane < n; ++lane) sum += powers[lane];
+  }
+  for (int64_t i = 0; i < kept; i += kLanes) {
+    const int n = static_cast<int>(SmallerOf(kLanes, kept - i));
+    const VecF power = Exp(Sub(LoadN(row.weights + i, n), largest));
+    StoreN(row.weights + i, Div(power, Set(sum)), n);
+  }
+}
+
+void Combine(const CombineRow& row) {
+  for (int64_t i = 0; i < row.count; i += kLanes) {
+    const int n = static_cast<int>(SmallerOf(kLanes, row.count - i));
+    VecF sum = Zero();
+    for (int64_t j = 0; j < row.num_rows; ++j) {
+      const float* y = row.y + row.rows[j] * row.count;
+      sum = Fma(Set(row.weights[j]), LoadN(y + i, n), sum);
+    }
+    if (row.residual != nullptr) sum = Add(sum, LoadN(row.residual + i, n));
+    StoreN(row.out + i, sum, n);
+  }
+}

@@ -1,0 +1,336 @@
+#include "kernels/ops/moe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <rapidcheck.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/kernels/moe_testing.h"
+#include "tests/testing/pick.h"
+
+namespace quire::kernels {
+namespace {
+
+using testing::F32;
+using ::testing::HasSubstr;
+using testing::IsaPaths;
+using testing::MakeBackend;
+using testing::MixtureShape;
+using testing::Normal;
+using testing::Owned;
+using testing::Pick;
+using testing::RunMixture;
+using testing::TestMixture;
+
+std::vector<float> RowsOf(const std::vector<float>& values, int64_t begin, int64_t count,
+                          int64_t cols) {
+  return {values.begin() + begin * cols, values.begin() + (begin + count) * cols};
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Of every token whose choice is certain.
+void ExpectNear(const TestMixture& mixture, const std::vector<float>& input,
+                const std::vector<float>& residual, const std::vector<float>& got) {
+  const int64_t hidden = mixture.shape().hidden;
+  const int64_t num_tokens = static_cast<int64_t>(input.size()) / hidden;
+  int64_t certain = 0;
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    const auto answer = mixture.Naive(RowsOf(input, t, 1, hidden),
+                                      residual.empty() ? residual : RowsOf(residual, t, 1, hidden));
+    if (answer.margin <= 0.0) continue;
+    ++certain;
+    for (int64_t i = 0; i < hidden; ++i) {
+      const testing::Exact& want = answer.out[static_cast<size_t>(i)];
+      ASSERT_NEAR(got[static_cast<size_t>(t * hidden + i)], want.value, want.bound)
+          << "token " << t << " of " << num_tokens << ", element " << i;
+    }
+  }
+  EXPECT_GE(certain * 10, num_tokens * 9);
+}
+
+class MoeTypeTest : public ::testing::TestWithParam<WeightType> {};
+
+TEST_P(MoeTypeTest, AgreesWithDoublesOnEveryPath) {
+  // Of whole blocks where there are blocks; else of any size.
+  const bool blocks = !testing::IsFloat(GetParam());
+  const MixtureShape shape{.num_experts = 5,
+                           .hidden = blocks ? 256 : 44,
+                           .intermediate = blocks ? 256 : 37,
+                           .num_chosen = 2,
+                           .softmax_over_chosen = blocks};
+  const TestMixture mixture(GetParam(), shape, 1);
+  const std::vector<float> input = Normal(2, 9 * shape.hidden);
+  const std::vector<float> residual = Normal(3, 9 * shape.hidden);
+  for (const std::string& isa : IsaPaths()) {
+    SCOPED_TRACE(isa);
+    const auto backend = MakeBackend(isa);
+    const auto weights = mixture.Prepare(*backend);
+    ExpectNear(mixture, input, residual, RunMixture(*backend, weights, shape, input, residual));
+    ExpectNear(mixture, input, {}, RunMixture(*backend, weights, shape, input));
+  }
+}
+
+TEST_P(MoeTypeTest, BitsDependOnTheTokenAlone) {
+  const MixtureShape shape{.num_experts = 6, .hidden = 256, .intermediate = 256, .num_chosen = 3};
+  constexpr int64_t kTokens = 90;  // of which experts get one, a few, and more than an item takes
+  TestMixture mixture(GetParam(), shape, 4);
+  mixture.Prefer(2);
+  std::vector<float> input = Normal(5, kTokens * shape.hidden);
+  for (int64_t t = 0; t < 80; ++t) {
+    float& first = input[static_cast<size_t>(t * shape.hidden)];
+    first = std::abs(first) + 0.1f;
+  }
+  const auto portable = MakeBackend("portable", 1);
+  const std::vector<float> want = RunMixture(*portable, mixture.Prepare(*portable), shape, input);
+  int runs = 0;
+  for (const std::string& isa : IsaPaths()) {
+    for (const bool pack : {true, false}) {
+      if (isa == "portable" && pack) continue;  // it made `want`
+      const auto backend = MakeBackend(isa, pack ? 3 : 1, pack);
+      const auto weights = mixture.Prepare(*backend);
+      for (const int64_t chunk : {1, 2, 7, 33, 90}) {
+        if ((isa == "portable" || !pack) && chunk != 33) continue;  // slow
+        std::vector<float> got;
+        for (int64_t t = 0; t < kTokens; t += chunk) {
+          const std::vector<float> part =
+              RunMixture(*backend, weights, shape,
+                         RowsOf(input, t, std::min(chunk, kTokens - t), shape.hidden));
+          got.insert(got.end(), part.begin(), part.end());
+        }
+        ASSERT_TRUE(SameBits(got, want)) << isa << " pack " << pack << " chunk " << chunk;
+        ++runs;
+      }
+    }
+  }
+  EXPECT_GE(runs, 7);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, MoeTypeTest, ::testing::ValuesIn(testing::kAllWeightTypes),
+                         [](const auto& type) { return std::string(Traits(type.param).name); });
+
+// Expert e's output is 1 at element e, whatever the token: what comes out are the weights.
+class MoeRoutingTest : public ::testing::Test {
+ protected:
+  // Element e of a token, times `gain`, is the logit of expert e.
+  static std::vector<float> Weights(Backend& backend, const std::vector<float>& logits,
+                                    int64_t num_experts, int64_t num_chosen,
+                                    bool softmax_over_chosen = true, float gain = 1.0f) {
+    // One column more than experts, and always 1, from which the experts make their hidden unit.
+    const int64_t hidden = num_experts + 1, num_tokens = std::ssize(logits) / num_experts;
+    std::vector<float> router(static_cast<size_t>(num_experts * hidden));
+    std::vector<float> up(static_cast<size_t>(num_experts * 2 * hidden));
+    std::vector<float> down(static_cast<size_t>(num_experts * hidden));
+    for (int64_t e = 0; e < num_experts; ++e) {
+      router[static_cast<size_t>(e * hidden + e)] = gain;
+      up[static_cast<size_t>(2 * e * hidden + num_experts)] = 32.0f;  // silu(32) is 32
+      up[static_cast<size_t>((2 * e + 1) * hidden + num_experts)] = 1.0f / 32;
+      down[static_cast<size_t>(e * hidden + e)] = 1.0f;
+    }
+    const auto prepare = [&](const std::vector<float>& values, int64_t cols) {
+      const WeightView view{WeightType::kF32, std::ssize(values) / cols, cols,
+                            std::as_bytes(std::span(values))};
+      return *backend.PrepareWeight({&view, 1});
+    };
+    const TestMixture::Prepared weights{
+        .router = prepare(router, hidden), .up = prepare(up, hidden), .down = prepare(down, 1)};
+    std::vector<float> input;
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      const std::vector<float> row = RowsOf(logits, t, 1, num_experts);
+      input.insert(input.end(), row.begin(), row.end());
+      input.push_back(1.0f);
+    }
+    const std::vector<float> out = RunMixture(backend, weights,
+                                              {.num_experts = num_experts,
+                                               .hidden = hidden,
+                                               .num_chosen = num_chosen,
+                                               .softmax_over_chosen = softmax_over_chosen},
+                                              input);
+    std::vector<float> chosen;
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      const std::vector<float> row = RowsOf(out, t, 1, hidden);
+      EXPECT_TRUE(row.back() == 0.0f || std::isnan(row.back()));
+      chosen.insert(chosen.end(), row.begin(), row.end() - 1);
+    }
+    return chosen;
+  }
+};
+
+TEST_F(MoeRoutingTest, OfEqualLogitsTheLowerIdsAreChosen) {
+  for (const std::string& isa : IsaPaths()) {
+    const auto backend = MakeBackend(isa);
+    EXPECT_EQ(Weights(*backend, {1, 1, 1, 1, 1}, 5, 2), (std::vector<float>{0.5, 0.5, 0, 0, 0}));
+    EXPECT_EQ(Weights(*backend, {0, 2, 0, 2, 2}, 5, 2), (std::vector<float>{0, 0.5, 0, 0.5, 0}));
+    EXPECT_EQ(Weights(*backend, {-0.0f, 0.0f, 0.0f}, 3, 1), (std::vector<float>{1, 0, 0}));
+  }
+}
+
+TEST_F(MoeRoutingTest, OneExpertOrAllOfThem) {
+  const double e1 = std::exp(-1.0), e3 = std::exp(-3.0), sum = 1 + e1 + e3;
+  for (const std::string& isa : IsaPaths()) {
+    const auto backend = MakeBackend(isa);
+    EXPECT_EQ(Weights(*backend, {3, -2, 4}, 3, 1), (std::vector<float>{0, 0, 1}));
+    const std::vector<float> all = Weights(*backend, {3, 1, 4}, 3, 3);
+    EXPECT_THAT(all, ::testing::ElementsAre(::testing::FloatNear(e1 / sum, 1e-6),
+                                            ::testing::FloatNear(e3 / sum, 1e-6),
+                                            ::testing::FloatNear(1 / sum, 1e-6)));
+    // Over the chosen alone, or over all of which some were not.
+    EXPECT_NEAR(Weights(*backend, {3, 1, 4}, 3, 2)[2], 1 / (1 + e1), 1e-6);
+    EXPECT_NEAR(Weights(*backend, {3, 1, 4}, 3, 2, false)[2], 1 / sum, 1e-6);
+    EXPECT_EQ(Weights(*backend, {3, 1, 4}, 3, 2, false)[1], 0.0f);
+  }
+}
+
+TEST_F(MoeRoutingTest, ManyExpertsAgreeWithASortInDouble) {
+  constexpr int64_t kExperts = 130, kChosen = 18, kTokens = 5;
+  const std::vector<float> logits = Normal(7, kExperts * kTokens, 3.0f);
+  std::vector<float> first;
+  for (const std::string& isa : IsaPaths()) {
+    const auto backend = MakeBackend(isa);
+    for (const bool over_chosen : {false, true}) {
+      const std::vector<float> got = Weights(*backend, logits, kExperts, kChosen, over_chosen);
+      for (int64_t t = 0; t < kTokens; ++t) {
+        std::vector<float> sorted = RowsOf(logits, t, 1, kExperts);
+        std::ranges::sort(sorted, std::greater<>());
+        double sum = 0.0;
+        for (int64_t i = 0; i < (over_chosen ? kChosen : kExperts); ++i) {
+          sum += std::exp(double{sorted[static_cast<size_t>(i)]});
+        }
+        for (int64_t e = 0; e < kExperts; ++e) {
+          const float logit = logits[static_cast<size_t>(t * kExperts + e)];
+          const double want = logit >= sorted[kChosen - 1] ? std::exp(double{logit}) / sum : 0.0;
+          // A difference of logits up to 20 rounds, and is exponentiated.
+          EXPECT_NEAR(got[static_cast<size_t>(t * kExperts + e)], want,
+                      want * 160 * testing::kFloatEpsilon);
+        }
+      }
+      if (first.empty()) first = got;
+      EXPECT_TRUE(over_chosen || SameBits(got, first)) << isa;
+    }
+  }
+}
+
+TEST_F(MoeRoutingTest, WhatIsNotANumberStaysInItsOwnRow) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const TestMixture mixture(WeightType::kQ4_0, {}, 8);
+  const MixtureShape& shape = mixture.shape();
+  for (const std::string& isa : IsaPaths()) {
+    SCOPED_TRACE(isa);
+    const auto backend = MakeBackend(isa);
+    // An infinite logit is an expert never chosen, or chosen by NaN alone.
+    constexpr float kLarge = 3e38f;
+    const std::vector<float> weights =
+        Weights(*backend, {1, -kLarge, 2, 0, 1, kLarge, 0, 0, -kLarge, -kLarge, -kLarge, -kLarge},
+                4, 2, true, 2.0f);
+    EXPECT_NEAR(weights[2], 1 / (1 + std::exp(-2.0)), 1e-6);
+    EXPECT_EQ(weights[1], 0.0f);
+    EXPECT_TRUE(std::isnan(weights[4 + 1]) && std::isnan(weights[8]));
+
+    const auto prepared = mixture.Prepare(*backend);
+    std::vector<float> input = Normal(9, 7 * shape.hidden);
+    const std::vector<float> clean = RunMixture(*backend, prepared, shape, input);
+    for (const float bad : {std::nanf(""), infinity, -infinity}) {
+      std::vector<float> spoilt = input;
+      spoilt[static_cast<size_t>(3 * shape.hidden + 5)] = bad;
+      const std::vector<float> out = RunMixture(*backend, prepared, shape, spoilt);
+      for (int64_t i = 0; i < 7 * shape.hidden; ++i) {
+        const auto at = static_cast<size_t>(i);
+        if (i / shape.hidden == 3) {
+          EXPECT_TRUE(std::isnan(out[at]));
+        } else {
+          EXPECT_EQ(out[at], clean[at]);
+        }
+      }
+    }
+  }
+}
+
+// Any routing, any neighbours: a token's bits are those of the token alone.
+TEST(MoePropertyTest, ATokenAmongAnyOthersGivesTheBitsOfItAlone) {
+  int64_t crowded = 0, unused = 0;
+  EXPECT_TRUE(rc::check([&] {
+    constexpr WeightType kTypes[] = {WeightType::kF32, WeightType::kBF16, WeightType::kQ4_1,
+                                     WeightType::kQ8_0};
+    MixtureShape shape{.num_experts = Pick(1, 9), .hidden = 32 * Pick(1, 3)};
+    shape.intermediate = 32 * Pick(1, 4);
+    shape.num_chosen = Pick(1, static_cast<int>(shape.num_experts));
+    shape.softmax_over_chosen = Pick(0, 1) == 1;
+    TestMixture mixture(kTypes[Pick(0, 3)], shape, static_cast<uint64_t>(Pick(1, 1000)));
+    const int64_t preferred = Pick(-1, static_cast<int>(shape.num_experts) - 1);
+    if (preferred >= 0) mixture.Prefer(preferred);
+    const int64_t num_tokens = Pick(0, 1) == 0 ? Pick(1, 2) : Pick(3, 40);
+    std::vector<float> input =
+        Normal(static_cast<uint64_t>(Pick(1, 1000)), num_tokens * shape.hidden);
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      float& first = input[static_cast<size_t>(t * shape.hidden)];
+      if (preferred >= 0) first = std::abs(first) + 0.1f;
+    }
+    crowded += preferred >= 0 && num_tokens > 16;
+    unused += num_tokens * shape.num_chosen < shape.num_experts;
+
+    const auto backend = MakeBackend("auto", Pick(1, 3), Pick(0, 1) == 1);
+    const auto weights = mixture.Prepare(*backend);
+    const std::vector<float> together = RunMixture(*backend, weights, shape, input);
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      const std::vector<float> alone =
+          RunMixture(*backend, weights, shape, RowsOf(input, t, 1, shape.hidden));
+      RC_ASSERT(SameBits(alone, RowsOf(together, t, 1, shape.hidden)));
+    }
+  }));
+  EXPECT_GT(crowded, 0);
+  EXPECT_GT(unused, 0);
+}
+
+TEST(MoeTest, ErrorsSayWhatWantedGot) {
+  const auto backend = MakeBackend("auto");
+  const TestMixture mixture(WeightType::kF32, {}, 10);
+  const auto weights = mixture.Prepare(*backend);
+  Owned<float> in = F32({2, 64}), out = F32({2, 64}), narrow = F32({2, 63});
+  const MoeArgs good{.out = out.view,
+                     .input = in.view,
+                     .router = weights.router.get(),
+                     .up = weights.up.get(),
+                     .down = weights.down.get(),
+                     .num_experts_per_token = 2};
+  EXPECT_TRUE(backend->Moe(good).ok());
+  const auto expect = [&](const MoeArgs& args, const char* message) {
+    const absl::Status status = backend->Moe(args);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  };
+  MoeArgs args = good;
+  args.input = narrow.view;
+  expect(args, "out: want f32|f16|bf16 [2, 63], got f32 [2, 64]");
+  args = good;
+  args.out = in.view;
+  expect(args, "out: want memory that is not the input's");
+  args = good;
+  args.router = nullptr;
+  expect(args, "router: want a prepared weight, got none");
+  args = good;
+  args.up = args.down;
+  expect(args, "up: want [960, 64], got [320, 96]");
+  args = good;
+  args.down = args.up;
+  expect(args, "down: want [320, 64], got [960, 64]");
+  args = good;
+  args.residual = narrow.view;
+  expect(args, "residual: want f32|f16|bf16 [2, 64], got f32 [2, 63]");
+  for (const int64_t chosen : {0, 6}) {
+    args = good;
+    args.num_experts_per_token = chosen;
+    expect(args, "num_experts_per_token: want 1 to 5");
+  }
+  args = good;
+  args.activation = Activation::kGelu;
+  expect(args, "activation: want a gated one");
+}
+
+}  // namespace
+}  // namespace quire::kernels
