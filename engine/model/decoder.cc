@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "engine/model/layers/device_input.h"
+#include "engine/model/layers/mixture.h"
 #include "engine/model/layers/parameter_loader.h"
 #include "engine/model/rope_table.h"
 #include "engine/weights/printable.h"
@@ -32,6 +33,7 @@ struct Layer {
   Parameter qkv_bias, o_bias, up_bias, down_bias;  // empty views without biases
   Parameter q_norm, k_norm;                        // likewise
   int64_t window = 0;                              // tokens seen back; 0: all
+  Mixture mixture;                                 // in the place of `up` and `down`
 };
 
 // Rows of activations for the largest step, one buffer each.
@@ -79,6 +81,8 @@ class Decoder final : public Model {
   // The feed-forward network up to its hidden units, and from there into the residual.
   absl::Status MlpUp(const Layer& layer, int64_t num_tokens);
   absl::Status MlpDown(const Layer& layer, int64_t num_tokens);
+  // A mixture's whole network.
+  absl::Status Experts(const Layer& layer, int64_t num_tokens);
   // Of the rows of `input`, into `out`.
   absl::Status Norm(TensorView out, TensorView input, const NormParameters& norm);
   absl::StatusOr<TensorView> Normed(TensorView input, const NormParameters& norm);
@@ -215,6 +219,10 @@ absl::StatusOr<Layer> Decoder::LoadLayer(ParameterLoader& loader, const TensorNa
     ASSIGN_OR_RETURN(layer.k_norm, loader.Vector({{weight(names.k_norm), head ? dim : kv_size()}}));
   }
 
+  if (config_.num_experts != 0) {
+    ASSIGN_OR_RETURN(layer.mixture, LoadMixture(loader, names, prefix, config_));
+    return layer;
+  }
   const bool gated = IsGated(config_.activation), fused = gated && names.gate == nullptr;
   std::vector<NamedRows> up_weights, up_biases;
   for (const char* part : {gated ? names.gate : nullptr, names.up}) {
@@ -259,7 +267,12 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
   RETURN_IF_ERROR(take(act_.qkv, limits.max_tokens, q_size() + 2 * kv_size()));
   RETURN_IF_ERROR(take(act_.query, limits.max_tokens, q_size()));
   RETURN_IF_ERROR(take(act_.attention, limits.max_tokens, q_size()));
-  RETURN_IF_ERROR(take(act_.mlp, limits.max_tokens, config_.intermediate_size));
+  if (config_.num_experts == 0) {
+    RETURN_IF_ERROR(take(act_.mlp, limits.max_tokens, config_.intermediate_size));
+  } else {
+    // A step of no tokens: what a backend does not do is refused now.
+    RETURN_IF_ERROR(Experts(layers_.front(), 0));
+  }
   RETURN_IF_ERROR(take(act_.last, limits.max_logit_rows, hidden));
   const int64_t num_logits = limits.max_logit_rows * config_.vocab_size;
   ASSIGN_OR_RETURN(act_.logits, backend_.Allocate(num_logits * SizeOf(kernels::DType::kF32)));
@@ -283,6 +296,11 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
     RETURN_IF_ERROR(Norm(Hidden(num_tokens), Hidden(num_tokens), embedding_norm_));
   }
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    if (config_.num_experts != 0) {
+      RETURN_IF_ERROR(Attention(layers_[i], cache.layer(i), cache.group_of(i), num_tokens));
+      RETURN_IF_ERROR(Experts(layers_[i], num_tokens));
+      continue;
+    }
     // In parallel, the feed-forward network reads the residual before attention adds to it.
     if (config_.parallel_residual) RETURN_IF_ERROR(MlpUp(layers_[i], num_tokens));
     RETURN_IF_ERROR(Attention(layers_[i], cache.layer(i), cache.group_of(i), num_tokens));
@@ -394,6 +412,11 @@ absl::Status Decoder::MlpDown(const Layer& layer, int64_t num_tokens) {
                           .weight = layer.down.get(),
                           .bias = layer.down_bias.view,
                           .residual = Hidden(num_tokens)});
+}
+
+absl::Status Decoder::Experts(const Layer& layer, int64_t num_tokens) {
+  ASSIGN_OR_RETURN(const TensorView normed, Normed(Hidden(num_tokens), layer.mlp_norm));
+  return RunMixture(backend_, layer.mixture, config_, normed, Hidden(num_tokens));
 }
 
 }  // namespace

@@ -66,6 +66,10 @@ struct ModelConfig {
   QkNormScope qk_norm = QkNormScope::kNone;
   kernels::Activation activation = kernels::Activation::kSiluMul;
   bool mlp_bias = false;
+  // A mixture of experts in the place of one feed-forward network, each intermediate_size wide.
+  int64_t num_experts = 0;  // 0: one network
+  int64_t num_experts_per_tok = 0;
+  bool norm_topk_prob = true;  // the weights of the chosen ones add up to 1
   // Attention and feed-forward both read the same input: x + attention(norm(x)) + mlp(norm(x)).
   bool parallel_residual = false;
   bool shared_norm = false;  // of both halves

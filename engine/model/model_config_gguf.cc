@@ -32,6 +32,8 @@ constexpr std::array kKnownKeys = std::to_array<std::string_view>({
     "attention.value_length",
     "attention.layer_norm_rms_epsilon",
     "attention.sliding_window",
+    "expert_count",
+    "expert_used_count",
     "rope.dimension_count",
     "rope.freq_base",
     "rope.scale_linear",
@@ -49,10 +51,8 @@ struct AbsentFeature {
   std::string_view feature;
 };
 constexpr std::array kAbsentFeatures = std::to_array<AbsentFeature>({
-    {"expert_count", 0, "mixture of experts"},
-    {"expert_used_count", 0, "mixture of experts"},
-    {"expert_shared_count", 0, "mixture of experts"},
-    {"leading_dense_block_count", 0, "mixture of experts"},
+    {"expert_shared_count", 0, "an expert for every token"},
+    {"leading_dense_block_count", 0, "layers without a mixture of experts"},
     {"logit_scale", 1, "logit scaling"},
     {"residual_scale", 1, "residual scaling"},
     {"embedding_scale", 1, "embedding scaling"},
@@ -154,10 +154,23 @@ absl::Status Reader::CheckTensors() const {
   static constexpr std::array kTop = std::to_array<std::string_view>(
       {"token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight"});
   static constexpr std::array kOfLayer = std::to_array<std::string_view>(
-      {"attn_norm.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight",
-       "attn_q.bias", "attn_k.bias", "attn_v.bias", "attn_output.bias", "ffn_norm.weight",
-       "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "ffn_gate.bias", "ffn_up.bias",
-       "ffn_down.bias", "attn_rot_embd"});
+      {"attn_norm.weight",    "attn_q.weight",       "attn_k.weight",        "attn_v.weight",
+       "attn_output.weight",  "attn_q.bias",         "attn_k.bias",          "attn_v.bias",
+       "attn_output.bias",    "ffn_norm.weight",     "ffn_gate.weight",      "ffn_up.weight",
+       "ffn_down.weight",     "ffn_gate.bias",       "ffn_up.bias",          "ffn_down.bias",
+       "attn_rot_embd",       "ffn_gate_inp.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight",
+       "ffn_down_exps.weight"});
+  // Of one expert: its number comes before ".weight".
+  static constexpr std::array kOfExpert =
+      std::to_array<std::string_view>({"ffn_gate.", "ffn_up.", "ffn_down."});
+  const auto is_of_expert = [](std::string_view part) {
+    return std::ranges::any_of(kOfExpert, [&](std::string_view start) {
+      if (!part.starts_with(start) || !part.ends_with(".weight")) return false;
+      part.remove_prefix(start.size());
+      const size_t digits = part.find_first_not_of("0123456789");
+      return digits > 0 && part.substr(digits) == ".weight";
+    });
+  };
   const auto check = [&](const std::string& name) -> absl::Status {
     std::string_view rest = name;
     bool known = std::ranges::find(kTop, rest) != kTop.end();
@@ -165,7 +178,8 @@ absl::Status Reader::CheckTensors() const {
       rest.remove_prefix(4);
       rest.remove_prefix(std::min(rest.find_first_not_of("0123456789"), rest.size()));
       known =
-          rest.starts_with('.') && std::ranges::find(kOfLayer, rest.substr(1)) != kOfLayer.end();
+          rest.starts_with('.') && (std::ranges::find(kOfLayer, rest.substr(1)) != kOfLayer.end() ||
+                                    is_of_expert(rest.substr(1)));
     }
     if (known) return absl::OkStatus();
     return Error("tensor " + Printable(name),
@@ -190,6 +204,9 @@ absl::Status Reader::ReadSizes(ModelConfig& config) const {
                    IntOfEveryLayer("attention.head_count", std::nullopt));
   ASSIGN_OR_RETURN(config.num_key_value_heads,
                    IntOfEveryLayer("attention.head_count_kv", config.num_attention_heads));
+
+  ASSIGN_OR_RETURN(config.num_experts, metadata_.IntOr(Key("expert_count"), 0));
+  ASSIGN_OR_RETURN(config.num_experts_per_tok, metadata_.IntOr(Key("expert_used_count"), 0));
 
   const int64_t heads = config.num_attention_heads;
   if (metadata_.Has(Key("attention.key_length"))) {

@@ -13,6 +13,7 @@ namespace {
 
 // Far beyond any model there is, and small enough that no product of sizes overflows.
 constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxExperts = 1024;
 constexpr int64_t kMaxSize = int64_t{1} << 22;     // hidden, intermediate
 constexpr int64_t kMaxVocab = int64_t{1} << 24;    // token ids are int32
 constexpr int64_t kMaxContext = int64_t{1} << 30;  // positions are int32
@@ -97,6 +98,10 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
   check.Range("head_dim", config.head_dim, kMinHeadDim, kMaxHeadDim);
   check.Range("max_position_embeddings", config.max_position_embeddings, 1, kMaxContext);
   check.Range("norm_eps", config.norm_eps, 0.0, 0.1);
+  check.Range("num_experts", config.num_experts, 0, kMaxExperts);
+  if (config.num_experts != 0) {
+    check.Range("num_experts_per_tok", config.num_experts_per_tok, 1, config.num_experts);
+  }
   if (!check.status().ok()) return check.status();
   if (config.head_dim % kHeadDimStep != 0) {
     check.Fail("head_dim",

@@ -2,12 +2,22 @@
 
 // How an architecture's files name the tensors of a decoder.
 
+#include <array>
+
 namespace quire::engine {
 
 // The rows of a fused projection of queries, keys and values.
 enum class QkvLayout {
   kStacked,  // Q of all heads, then K, then V
   kGrouped,  // for each KV head: its query heads, its keys, its values
+};
+
+// Where a mixture of experts is, whole names after the layer's. '#' is an expert's number; a tensor
+// without one holds a matrix for each.
+struct MixtureNames {
+  const char* router = nullptr;
+  const char* gate = nullptr;  // null: in `up`, above the rest
+  const char *up = nullptr, *down = nullptr;
 };
 
 // Without ".weight" and ".bias", which follow. Null: these models have no such tensor.
@@ -28,6 +38,8 @@ struct TensorNames {
   const char* mlp_norm = nullptr;  // where attention's is not for both
   // A gated network without a name for the gate has it in `up`, above the rest.
   const char *gate = nullptr, *up = nullptr, *down = nullptr;
+  // In the place of those three, in any of these ways.
+  std::array<MixtureNames, 2> mixtures;
 };
 
 }  // namespace quire::engine

@@ -52,6 +52,14 @@ absl::StatusOr<kernels::WeightView> WeightMap::Matrix(std::string_view name, int
       .type = tensor->type, .rows = rows, .cols = cols, .bytes = tensor->bytes};
 }
 
+absl::StatusOr<kernels::WeightView> WeightMap::Matrices(std::string_view name, int64_t count,
+                                                        int64_t rows, int64_t cols) const {
+  const std::array<int64_t, 3> shape = {count, rows, cols};
+  ASSIGN_OR_RETURN(const TensorInfo* tensor, Require(name, shape));
+  return kernels::WeightView{
+      .type = tensor->type, .rows = count * rows, .cols = cols, .bytes = tensor->bytes};
+}
+
 absl::StatusOr<std::vector<float>> WeightMap::Vector(std::string_view name, int64_t size) const {
   const std::array<int64_t, 1> shape = {size};
   ASSIGN_OR_RETURN(const TensorInfo* tensor, Require(name, shape));

@@ -47,6 +47,9 @@ class WeightMap {
   // that kernels read.
   absl::StatusOr<kernels::WeightView> Matrix(std::string_view name, int64_t rows,
                                              int64_t cols) const;
+  // The matrices of a tensor [count, rows, cols], one below the other. Errors as Matrix.
+  absl::StatusOr<kernels::WeightView> Matrices(std::string_view name, int64_t count, int64_t rows,
+                                               int64_t cols) const;
   // A small tensor as float32: norms, biases. Errors as Matrix.
   absl::StatusOr<std::vector<float>> Vector(std::string_view name, int64_t size) const;
 

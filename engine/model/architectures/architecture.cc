@@ -6,8 +6,8 @@
 namespace quire::engine {
 
 std::span<const Architecture* const> Architectures() {
-  static constexpr std::array kAll = {&kBloom, &kFalcon, &kGptNeoX, &kLlama,
-                                      &kMpt,   &kPhi3,   &kQwen2,   &kQwen3};
+  static constexpr std::array kAll = {&kBloom, &kFalcon, &kGptNeoX, &kLlama, &kMixtral,
+                                      &kMpt,   &kPhi3,   &kQwen2,   &kQwen3, &kQwen3Moe};
   return kAll;
 }
 

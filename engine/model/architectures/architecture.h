@@ -26,7 +26,8 @@ struct Architecture {
   TensorNames gguf_names;  // without an embedding: not read from GGUF
 };
 
-extern const Architecture kBloom, kFalcon, kGptNeoX, kLlama, kMpt, kPhi3, kQwen2, kQwen3;
+extern const Architecture kBloom, kFalcon, kGptNeoX, kLlama, kMixtral, kMpt, kPhi3, kQwen2, kQwen3,
+    kQwen3Moe;
 
 std::span<const Architecture* const> Architectures();
 

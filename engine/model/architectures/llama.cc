@@ -43,7 +43,15 @@ const Architecture kLlama = {
                    .mlp_norm = "ffn_norm",
                    .gate = "ffn_gate",
                    .up = "ffn_up",
-                   .down = "ffn_down"},
+                   .down = "ffn_down",
+                   .mixtures = {{{.router = "ffn_gate_inp.weight",
+                                  .gate = "ffn_gate_exps.weight",
+                                  .up = "ffn_up_exps.weight",
+                                  .down = "ffn_down_exps.weight"},
+                                 {.router = "ffn_gate_inp.weight",
+                                  .gate = "ffn_gate.#.weight",
+                                  .up = "ffn_up.#.weight",
+                                  .down = "ffn_down.#.weight"}}}},
 };
 
 }  // namespace quire::engine

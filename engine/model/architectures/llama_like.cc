@@ -17,14 +17,15 @@ namespace quire::engine {
 namespace {
 
 // Members whose only supported value is the one that leaves the feature out.
-absl::Status CheckFeatures(const HfFields& fields) {
+absl::Status CheckFeatures(const HfFields& fields, const LlamaDefaults& defaults) {
   std::string activation;
   RETURN_IF_ERROR(fields.String("hidden_act", "silu", activation));
   if (activation != "silu" && activation != "swish") return fields.Wrong("hidden_act", "silu");
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     int64_t experts = 0;
     RETURN_IF_ERROR(fields.Int(key, 0, experts));
-    if (experts != 0) return fields.Wrong(key, "0: a mixture of experts is not supported");
+    if (experts != 0 && !defaults.mixture)
+      return fields.Wrong(key, "0: a mixture of experts is not supported");
   }
   RETURN_IF_ERROR(fields.WantFalse({"rope_interleaved", "alibi", "use_qk_norm", "qk_norm",
                                     "parallel_attn", "is_encoder_decoder"}));
@@ -56,7 +57,7 @@ absl::Status ReadSizes(const HfFields& fields, const LlamaDefaults& defaults, Mo
       fields.Int("head_dim", defaults.head_dim != 0 ? defaults.head_dim : even, config.head_dim));
   RETURN_IF_ERROR(fields.Int("max_position_embeddings", defaults.max_position_embeddings,
                              config.max_position_embeddings));
-  return fields.Float("rms_norm_eps", 1e-6, config.norm_eps);
+  return fields.Float("rms_norm_eps", defaults.rms_norm_eps, config.norm_eps);
 }
 
 // Mistral's class has a window unless config.json says null; Qwen's has none unless it says so.
@@ -140,10 +141,10 @@ absl::Status ReadScaling(const HfFields& fields, ModelConfig& config) {
                       Printable(type) + ": not supported");
 }
 
-absl::Status ReadRope(const HfFields& fields, ModelConfig& config) {
+absl::Status ReadRope(const HfFields& fields, const LlamaDefaults& defaults, ModelConfig& config) {
   config.rope.layout = kernels::RopeLayout::kHalfSplit;
   config.rope.rope_dim = config.head_dim;
-  RETURN_IF_ERROR(fields.Float("rope_theta", 10000.0, config.rope.theta));
+  RETURN_IF_ERROR(fields.Float("rope_theta", defaults.rope_theta, config.rope.theta));
   const char* key = fields.Find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
   ASSIGN_OR_RETURN(const std::optional<HfFields> scaling, fields.Object(key));
   return scaling ? ReadScaling(*scaling, config) : absl::OkStatus();
@@ -153,10 +154,10 @@ absl::Status ReadRope(const HfFields& fields, ModelConfig& config) {
 
 absl::Status ReadLlamaLike(const HfFields& fields, const LlamaDefaults& defaults,
                            ModelConfig& config) {
-  RETURN_IF_ERROR(CheckFeatures(fields));
+  RETURN_IF_ERROR(CheckFeatures(fields, defaults));
   RETURN_IF_ERROR(ReadSizes(fields, defaults, config));
   RETURN_IF_ERROR(ReadWindow(fields, defaults, config));
-  RETURN_IF_ERROR(ReadRope(fields, config));
+  RETURN_IF_ERROR(ReadRope(fields, defaults, config));
   return fields.Bool("tie_word_embeddings", false, config.tie_word_embeddings);
 }
 

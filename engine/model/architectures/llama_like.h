@@ -20,6 +20,9 @@ struct LlamaDefaults {
   int64_t num_key_value_heads = 0;  // 0: num_attention_heads
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 2048;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  bool mixture = false;        // of experts, which the class reads itself; elsewhere it is refused
   int64_t sliding_window = 0;  // 0: none
   SlidingLayers sliding_layers = SlidingLayers::kNone;
 };
@@ -42,5 +45,9 @@ inline constexpr TensorNames kLlamaHfNames = {.prefix = "model.",
                                               .gate = "mlp.gate_proj",
                                               .up = "mlp.up_proj",
                                               .down = "mlp.down_proj"};
+
+// How transformers 5 names the experts of every class in memory.
+inline constexpr MixtureNames kFusedExperts = {
+    .router = "mlp.gate.weight", .up = "mlp.experts.gate_up_proj", .down = "mlp.experts.down_proj"};
 
 }  // namespace quire::engine

@@ -1,5 +1,6 @@
 #include "engine/model/layers/parameter_loader.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "base/status_macros.h"
@@ -8,7 +9,8 @@ namespace quire::engine {
 namespace {
 
 std::vector<RowRange> RangesOf(const NamedRows& part) {
-  return part.ranges.empty() ? std::vector<RowRange>{{0, part.rows}} : part.ranges;
+  const int64_t rows = part.rows * std::max<int64_t>(1, part.num_matrices);
+  return part.ranges.empty() ? std::vector<RowRange>{{0, rows}} : part.ranges;
 }
 
 }  // namespace
@@ -19,14 +21,17 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix
   int64_t file_bytes = 0;
   for (const NamedRows& part : parts) {
     read_.insert(part.name);
-    ASSIGN_OR_RETURN(kernels::WeightView view, weights_.Matrix(part.name, part.rows, cols));
-    num_parameters_ += view.rows * view.cols;
-    file_bytes += std::ssize(view.bytes);
+    ASSIGN_OR_RETURN(kernels::WeightView view,
+                     part.num_matrices == 0
+                         ? weights_.Matrix(part.name, part.rows, cols)
+                         : weights_.Matrices(part.name, part.num_matrices, part.rows, cols));
     const size_t row_bytes = view.bytes.size() / static_cast<size_t>(view.rows);
     for (const RowRange& range : RangesOf(part)) {
       const auto begin = static_cast<size_t>(range.begin), end = static_cast<size_t>(range.end);
       views.push_back({view.type, range.end - range.begin, view.cols,
                        view.bytes.subspan(begin * row_bytes, (end - begin) * row_bytes)});
+      num_parameters_ += views.back().rows * cols;
+      file_bytes += std::ssize(views.back().bytes);
     }
   }
   ASSIGN_OR_RETURN(std::unique_ptr<kernels::PreparedWeight> prepared,

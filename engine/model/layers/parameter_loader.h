@@ -20,8 +20,9 @@ struct RowRange {
 // A matrix by its rows, or a vector by its elements.
 struct NamedRows {
   std::string name;
-  int64_t rows = 0;                   // that it has
+  int64_t rows = 0;                   // that it has, or that each of its matrices has
   std::vector<RowRange> ranges = {};  // that are wanted, in this order; empty: all
+  int64_t num_matrices = 0;           // of a tensor [num_matrices, rows, cols]; 0: it is a matrix
 };
 
 // A vector in device memory and its view.

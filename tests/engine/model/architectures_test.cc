@@ -150,6 +150,52 @@ TEST(ArchitecturesTest, ReadsAGptNeoXInEverySpelling) {
   }
 }
 
+json Mixtral() {
+  return json::parse(R"({"architectures": ["MixtralForCausalLM"], "vocab_size": 100,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 8})");
+}
+
+json Qwen3Moe() {
+  json file = Mixtral();
+  file["architectures"] = {"Qwen3MoeForCausalLM"};
+  file.update({{"num_experts", 16}, {"moe_intermediate_size", 32}});
+  return file;
+}
+
+TEST(ArchitecturesTest, ReadsAMixtral) {
+  const auto usual = Read(Mixtral());
+  ASSERT_TRUE(usual.ok()) << usual.status();
+  EXPECT_EQ(usual->num_experts, 8);
+  EXPECT_EQ(usual->num_experts_per_tok, 2);
+  EXPECT_TRUE(usual->norm_topk_prob);
+  EXPECT_EQ(usual->num_key_value_heads, 8);
+  EXPECT_EQ(usual->rope.theta, 1e6);
+  EXPECT_EQ(usual->norm_eps, 1e-5);
+  EXPECT_EQ(usual->intermediate_size, 96);
+
+  json file = Mixtral();
+  file.update({{"num_local_experts", 4}, {"num_experts_per_tok", 3}});
+  const auto small = Read(file);
+  ASSERT_TRUE(small.ok()) << small.status();
+  EXPECT_EQ(small->num_experts, 4);
+  EXPECT_EQ(small->num_experts_per_tok, 3);
+}
+
+TEST(ArchitecturesTest, ReadsAQwen3MoeInEverySpelling) {
+  for (const char* key : {"num_experts", "num_local_experts"}) {
+    json file = Qwen3Moe();
+    file.erase("num_experts");
+    file[key] = 16;
+    const auto config = Read(file);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->num_experts, 16);
+    EXPECT_EQ(config->num_experts_per_tok, 8);
+    EXPECT_FALSE(config->norm_topk_prob);
+    EXPECT_EQ(config->intermediate_size, 32);
+    EXPECT_EQ(config->qk_norm, QkNormScope::kHead);
+  }
+}
+
 struct ArchitectureRefusal {
   std::string name;
   json file;
@@ -187,6 +233,14 @@ const ArchitectureRefusal kArchitectureRefusals[] = {
     {"NeoXScaling", GptNeoX(), R"({"rope_parameters": {"rope_type": "yarn", "factor": 4}})",
      "rope_parameters: rope_type", "default"},
     {"NeoXTurnsNothing", GptNeoX(), R"({"rotary_pct": 0})", "rotary_pct", "more than 0"},
+    {"MoreChosenThanExperts", Mixtral(), R"({"num_experts_per_tok": 9})", "num_experts_per_tok",
+     "want 1 to 8, got 9"},
+    {"NoExpertChosen", Mixtral(), R"({"num_experts_per_tok": 0})", "num_experts_per_tok", "got 0"},
+    {"TooManyExperts", Mixtral(), R"({"num_local_experts": 1025})", "num_experts", "got 1025"},
+    {"LayersWithoutExperts", Qwen3Moe(), R"({"mlp_only_layers": [1]})", "mlp_only_layers",
+     "experts in every layer"},
+    {"EverySecondLayer", Qwen3Moe(), R"({"decoder_sparse_step": 2})", "decoder_sparse_step",
+     "got 2"},
     {"BloomWithoutWidth", Bloom(), R"({"n_embed": null})", "n_embed", "got nothing"},
 };
 

@@ -109,6 +109,25 @@ TEST(GgufModelConfigTest, ReadsOptionalKeys) {
   EXPECT_EQ(config->rope.factor, 4.0);
 }
 
+TEST(GgufModelConfigTest, ReadsAMixtureOfExperts) {
+  for (const bool merged : {true, false}) {
+    const auto config = ReadGguf(Metadata([&](GgufWriter& writer) {
+      writer.U32("llama.expert_count", 4).U32("llama.expert_used_count", 2);
+      writer.Zeros("blk.0.ffn_gate_inp.weight", {64, 4});
+      if (merged) writer.Zeros("blk.0.ffn_gate_exps.weight", {64, 96, 4});
+      if (!merged) writer.Zeros("blk.0.ffn_gate.3.weight", {64, 96});
+    }));
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->num_experts, 4);
+    EXPECT_EQ(config->num_experts_per_tok, 2);
+    EXPECT_TRUE(config->norm_topk_prob);
+  }
+  const auto bad = ReadGguf(Metadata([](GgufWriter& writer) {
+    writer.Zeros("blk.0.ffn_gate.x.weight", {64, 96});
+  }));
+  EXPECT_THAT(std::string(bad.status().message()), HasSubstr("ffn_gate.x.weight"));
+}
+
 TEST(GgufModelConfigTest, HeadCountsMayBeArraysOfOneNumber) {
   const auto with_heads = [](const std::vector<int32_t>& heads) {
     return ReadGguf(Metadata(
@@ -199,8 +218,9 @@ const Refusal kGgufRefusals[] = {
     Number("ZeroContext", "llama.context_length", 0, "max_position_embeddings", "got 0"),
     Number("SlidingWindow", "llama.attention.sliding_window", 64, "sliding_window",
            "sliding windows are not"),
-    Number("Experts", "llama.expert_count", 8, "llama.expert_count",
-           "mixture of experts is not supported"),
+    Number("NoExpertChosen", "llama.expert_count", 8, "num_experts_per_tok", "got 0"),
+    Number("SharedExpert", "llama.expert_shared_count", 1, "llama.expert_shared_count",
+           "an expert for every token is not supported"),
     Number("UnknownKey", "llama.attention.dance", 1, "llama.attention.dance", "not known here"),
     Float("LogitScale", "llama.logit_scale", 0.5F, "llama.logit_scale", "logit scaling"),
     Float("Alibi", "llama.attention.max_alibi_bias", 8.0F, "max_alibi_bias",

@@ -125,7 +125,7 @@ struct HfRefusal {
 
 const HfRefusal kHfRefusals[] = {
     {"NoArchitecture", R"({"architectures": null})", "architectures",
-     "LlamaForCausalLM, MistralForCausalLM, MPTForCausalLM"},
+     "LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, MPTForCausalLM"},
     {"OtherArchitecture", R"({"architectures": ["GPT2LMHeadModel"]})", "architectures",
      "GPT2LMHeadModel"},
     {"ArchitectureIsANumber", R"({"architectures": [3]})", "architectures", "got [3]"},

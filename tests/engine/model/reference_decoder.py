@@ -31,6 +31,8 @@ class Description:
     scale: float | None = None
     alibi_is_scaled: bool = False  # added before the scores are scaled
     parallel: bool = False         # both halves of a block read the same input
+    experts_per_token: int = 0     # of a layer with a router
+    norm_topk_prob: bool = True    # the weights of the chosen experts add up to 1
     activation: str = "gelu"  # or "gelu_tanh", "silu_mul": gate, then up, in Layer.up
 
 
@@ -51,6 +53,7 @@ class Layer:
     q_norm: torch.Tensor | None = None
     k_norm: torch.Tensor | None = None
     window: int | None = None  # tokens seen back from a query, itself included
+    router: torch.Tensor | None = None  # of a mixture of experts, whose up and down are [experts, rows, cols]
 
 
 @dataclasses.dataclass
@@ -140,16 +143,40 @@ def attention(d, layer, x, rounded):
     return linear(mixed.transpose(0, 1).reshape(length, -1), layer.o, layer.o_bias, rounded)
 
 
-def logits(d: Description, weights: Weights, ids, rounded=Exact()):
-    """[len(ids), vocab_size] float64."""
+def feed_forward(d, layer, x, rounded):
+    up = linear(x, layer.up, layer.up_bias, rounded)
+    return linear(rounded(activate(up, d.activation), 32), layer.down, layer.down_bias, rounded)
+
+
+def mixture(d, layer, x, rounded, router_logits):
+    scores = linear(x, layer.router, None, rounded)
+    router_logits.append(scores)
+    top, chosen = scores.topk(d.experts_per_token, dim=-1)
+    over = top if d.norm_topk_prob else scores
+    parts = (top - top[:, :1]).exp() / (over - top[:, :1]).exp().sum(dim=-1, keepdim=True)
+    parts = rounded(parts, scores.shape[-1] + 16)
+    total = torch.zeros_like(x)
+    for rank in range(d.experts_per_token):
+        for expert in chosen[:, rank].unique():
+            rows = chosen[:, rank] == expert
+            network = dataclasses.replace(layer, up=layer.up[expert], down=layer.down[expert])
+            total[rows] += parts[rows, rank, None] * feed_forward(d, network, x[rows], rounded)
+    return rounded(total, d.experts_per_token)
+
+
+def logits(d: Description, weights: Weights, ids, rounded=Exact(), router_logits=None):
+    """[len(ids), vocab_size] float64; a list is given each router's logits, [len(ids), experts]."""
+    router_logits = [] if router_logits is None else router_logits
     x = weights.embedding[torch.tensor(ids)]
     if weights.embedding_norm is not None:
         x = norm(d, x, weights.embedding_norm, rounded)
     for layer in weights.layers:
         after = rounded(x + attention(d, layer, norm(d, x, layer.attention_norm, rounded), rounded), 1)
         before = norm(d, x if d.parallel else after, layer.mlp_norm, rounded)
-        up = linear(before, layer.up, layer.up_bias, rounded)
-        mlp = linear(rounded(activate(up, d.activation), 32), layer.down, layer.down_bias, rounded)
+        if layer.router is None:
+            mlp = feed_forward(d, layer, before, rounded)
+        else:
+            mlp = mixture(d, layer, before, rounded, router_logits)
         x = rounded(after + mlp, 1)
     return linear(norm(d, x, weights.final_norm, rounded), weights.head, None, rounded)
 
@@ -157,3 +184,20 @@ def logits(d: Description, weights: Weights, ids, rounded=Exact()):
 def bound(d: Description, weights: Weights, ids) -> float:
     exact = logits(d, weights, ids)
     return 2 * max((logits(d, weights, ids, Rounded(seed)) - exact).abs().max().item() for seed in range(RUNS))
+
+
+def routes_are_certain(d: Description, weights: Weights, ids) -> bool:
+    """Whether no rounding of float32 changes which experts a token goes to, nor their order: neighbours in it are
+    further apart than twice the bound on a router's logits, which is derived as `bound` is."""
+    exact = []
+    logits(d, weights, ids, router_logits=exact)
+    worst = 0.0
+    for seed in range(RUNS):
+        run = []
+        logits(d, weights, ids, Rounded(seed), run)
+        worst = max([worst] + [2 * (a - b).abs().max().item() for a, b in zip(run, exact)])
+    compared = [scores.topk(min(d.experts_per_token + 1, scores.shape[-1]), dim=-1).values for scores in exact]
+    margin = min([math.inf] + [(top[:, :-1] - top[:, 1:]).min().item() for top in compared])
+    if exact:
+        print(f"  router: smallest margin {margin:.2e}, bound {worst:.2e}")
+    return margin > 2 * worst

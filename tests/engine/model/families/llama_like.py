@@ -1,4 +1,4 @@
-"""Mistral with its window, Phi-3 (fused projections), Qwen 2 (biases on queries, keys and values), Qwen 3 (each head of queries and keys normed), and Llamas whose rotary
+"""Mixtral and Qwen 3's mixtures of experts, Mistral with its window, Phi-3 (fused projections), Qwen 2 (biases on queries, keys and values), Qwen 3 (each head of queries and keys normed), and Llamas whose rotary
 positions are stretched: transformers has all of it. Its dynamic scaling goes by the length of the prompt in hand, ours
 by the length served at."""
 
@@ -17,12 +17,21 @@ QWEN3 = dict(BASE, architectures=["Qwen3ForCausalLM"], head_dim=16)
 LLAMA = dict(BASE, architectures=["LlamaForCausalLM"], head_dim=16, max_position_embeddings=32)
 YARN = dict(rope_type="yarn", factor=8.0)
 PHI3 = dict(BASE, architectures=["Phi3ForCausalLM"], hidden_size=64, pad_token_id=0)
+MIXTRAL = dict(BASE, architectures=["MixtralForCausalLM"], hidden_size=64, num_local_experts=4, num_experts_per_tok=2,
+               rope_theta=1000000.0)
+QWEN3_MOE = dict(BASE, architectures=["Qwen3MoeForCausalLM"], head_dim=16, num_experts=6, num_experts_per_tok=2,
+                 moe_intermediate_size=40)
 CASES = {
     "rope_yarn": dict(LLAMA, rope_scaling=dict(YARN, original_max_position_embeddings=32), max_position_embeddings=256),
     "rope_yarn_mscale": dict(LLAMA, rope_scaling=dict(YARN, mscale=1.0, mscale_all_dim=0.5, truncate=False)),
     "rope_yarn_betas": dict(LLAMA, rope_scaling=dict(YARN, beta_fast=4.0, beta_slow=0.5, attention_factor=1.25)),
     "rope_dynamic": dict(LLAMA, rope_scaling=dict(rope_type="dynamic", factor=2.0)),
     "mistral_window": dict(LLAMA, architectures=["MistralForCausalLM"], max_position_embeddings=256, sliding_window=20),
+    "mixtral": MIXTRAL,
+    "mixtral_window": dict(MIXTRAL, num_local_experts=8, num_experts_per_tok=3, sliding_window=20),
+    "mixtral_one_of_three": dict(MIXTRAL, num_local_experts=3, num_experts_per_tok=1, tie_word_embeddings=True),
+    "qwen3_moe": QWEN3_MOE,
+    "qwen3_moe_normed": dict(QWEN3_MOE, norm_topk_prob=True, num_experts_per_tok=3, attention_bias=True),
     "phi3": dict(PHI3, num_key_value_heads=4, sliding_window=None),
     "phi3_window": dict(PHI3, sliding_window=33),
     "qwen2": QWEN2,
@@ -41,7 +50,7 @@ def is_a(config, name):
 
 
 def window_of(config, layer):
-    if is_a(config, "Mistral") or is_a(config, "Phi3"):
+    if any(is_a(config, name) for name in ("Mistral", "Mixtral", "Phi3")):
         return config.get("sliding_window")
     if "layer_types" in config:
         slides = config["layer_types"][layer] == "sliding_attention"
@@ -54,8 +63,34 @@ def head_dim_of(config):
     return config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
 
 
+def expert_names(config):
+    """The router; then gate, up and down projection of an expert."""
+    if is_a(config, "Mixtral"):
+        return "block_sparse_moe.gate", *(f"block_sparse_moe.experts.{{}}.{w}" for w in ("w1", "w3", "w2"))
+    return "mlp.gate", *(f"mlp.experts.{{}}.{part}_proj" for part in ("gate", "up", "down"))
+
+
+def num_experts_of(config):
+    return config.get("num_local_experts", config.get("num_experts", 0))
+
+
+def feed_forward_shapes(config, layer):
+    width, inner = config["hidden_size"], config["intermediate_size"]
+    if is_a(config, "Phi3"):
+        names = {"mlp.gate_up_proj": [2 * inner, width], "mlp.down_proj": [width, inner]}
+    elif num_experts_of(config):
+        inner = config.get("moe_intermediate_size", inner)
+        router, gate, up, down = expert_names(config)
+        names = {router: [num_experts_of(config), width]}
+        for i in range(num_experts_of(config)):
+            names |= {gate.format(i): [inner, width], up.format(i): [inner, width], down.format(i): [width, inner]}
+    else:
+        names = {"mlp.gate_proj": [inner, width], "mlp.up_proj": [inner, width], "mlp.down_proj": [width, inner]}
+    return {f"{layer}{name}.weight": shape for name, shape in names.items()}
+
+
 def shapes(config):
-    width, inner, dim = config["hidden_size"], config["intermediate_size"], head_dim_of(config)
+    width, dim = config["hidden_size"], head_dim_of(config)
     q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
     found = {"model.embed_tokens.weight": [config["vocab_size"], width]}
     for i in range(config["num_hidden_layers"]):
@@ -63,21 +98,18 @@ def shapes(config):
         found[layer + "input_layernorm.weight"] = [width]
         found[layer + "self_attn.o_proj.weight"] = [width, q]
         found[layer + "post_attention_layernorm.weight"] = [width]
-        found[layer + "mlp.down_proj.weight"] = [width, inner]
+        found |= feed_forward_shapes(config, layer)
         if is_a(config, "Phi3"):
             found[layer + "self_attn.qkv_proj.weight"] = [q + 2 * kv, width]
-            found[layer + "mlp.gate_up_proj.weight"] = [2 * inner, width]
             continue
         for name, rows in (("q", q), ("k", kv), ("v", kv)):
             found[f"{layer}self_attn.{name}_proj.weight"] = [rows, width]
             if is_a(config, "Qwen2") or config.get("attention_bias"):
                 found[f"{layer}self_attn.{name}_proj.bias"] = [rows]
-            if is_a(config, "Qwen3") and name != "v":
+            if config["architectures"][0].startswith("Qwen3") and name != "v":
                 found[f"{layer}self_attn.{name}_norm.weight"] = [dim]
         if config.get("attention_bias"):
             found[layer + "self_attn.o_proj.bias"] = [width]
-        found[layer + "mlp.gate_proj.weight"] = [inner, width]
-        found[layer + "mlp.up_proj.weight"] = [inner, width]
     found["model.norm.weight"] = [width]
     if not config["tie_word_embeddings"]:
         found["lm_head.weight"] = [config["vocab_size"], width]
@@ -110,11 +142,34 @@ def rotary(config, context):
     return frequencies * (divided / factor + 1 - divided), scaling.get("attention_factor", usual)
 
 
+def feed_forward(config, named, fused):
+    if not num_experts_of(config):
+        return dict(up=fused("mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj"), down=named("mlp.down_proj.weight"))
+    router, *experts = expert_names(config)
+    gate, up, down = (torch.stack([named(f"{name.format(i)}.weight") for i in range(num_experts_of(config))])
+                      for name in experts)
+    return dict(router=named(f"{router}.weight"), up=torch.cat([gate, up], dim=1), down=down)
+
+
+def fused_experts(config, tensors):
+    """As transformers has them in memory."""
+    if not num_experts_of(config):
+        return tensors
+    rest = {key: value for key, value in tensors.items() if "block_sparse_moe" not in key and ".mlp." not in key}
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}."
+        parts = feed_forward(config, lambda name, layer=layer: tensors[layer + name], None)
+        rest |= {layer + "mlp.gate.weight": parts["router"], layer + "mlp.experts.gate_up_proj": parts["up"],
+                 layer + "mlp.experts.down_proj": parts["down"]}
+    return rest
+
+
 def describe(config, tensors, context):
     frequencies, attention_factor = rotary(config, context)
     description = reference.Description(
         heads=config["num_attention_heads"], kv_heads=config["num_key_value_heads"], head_dim=head_dim_of(config),
-        eps=config["rms_norm_eps"], rope_frequencies=frequencies,
+        eps=config["rms_norm_eps"], experts_per_token=config.get("num_experts_per_tok", 0),
+        norm_topk_prob=config.get("norm_topk_prob", is_a(config, "Mixtral")), rope_frequencies=frequencies,
         rope_factor=attention_factor, rms_norm=True, activation="silu_mul")
     layers = []
     for i in range(config["num_hidden_layers"]):
@@ -133,8 +188,7 @@ def describe(config, tensors, context):
             o=named("self_attn.o_proj.weight"), o_bias=named("self_attn.o_proj.bias"),
             window=window_of(config, i),
             q_norm=named("self_attn.q_norm.weight"), k_norm=named("self_attn.k_norm.weight"),
-            up=fused("mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj"),
-            down=named("mlp.down_proj.weight")))
+            **feed_forward(config, named, fused)))
     embedding = tensors["model.embed_tokens.weight"]
     return description, reference.Weights(embedding=embedding, layers=layers,
                                           final_norm=(tensors["model.norm.weight"], None),
@@ -145,7 +199,8 @@ def oracle(config, tensors, ids):
     kind = config["architectures"][0].removesuffix("ForCausalLM")
     model_config = getattr(transformers, f"{kind}Config")(**config)
     model_config._attn_implementation = "eager"
+    model_config._experts_implementation = "eager"
     model = getattr(transformers, f"{kind}ForCausalLM")(model_config).eval().double()
-    model.load_state_dict({"lm_head.weight": tensors["model.embed_tokens.weight"], **tensors})
+    model.load_state_dict({"lm_head.weight": tensors["model.embed_tokens.weight"], **fused_experts(config, tensors)})
     with torch.no_grad():
         return model(torch.tensor([ids])).logits[0]

@@ -1,0 +1,44 @@
+// Mixtral (arXiv:2401.04088): Mistral whose every layer has a mixture of experts.
+
+#include <array>
+
+#include "base/status_macros.h"
+#include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/llama_like.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr std::array<std::string_view, 1> kMixtralClasses = {"MixtralForCausalLM"};
+
+absl::Status ReadMixtral(const HfFields& fields, std::string_view, ModelConfig& config) {
+  RETURN_IF_ERROR(fields.Int("num_local_experts", 8, config.num_experts));
+  RETURN_IF_ERROR(fields.Int("num_experts_per_tok", 2, config.num_experts_per_tok));
+  return ReadLlamaLike(fields,
+                       {.num_key_value_heads = 8,
+                        .max_position_embeddings = 4096 * 32,
+                        .rms_norm_eps = 1e-5,
+                        .rope_theta = 1e6,
+                        .mixture = true,
+                        .sliding_layers = SlidingLayers::kEvery},
+                       config);
+}
+
+TensorNames MixtralNames(const ModelConfig&) {
+  TensorNames names = kLlamaHfNames;
+  names.mixtures = {{{.router = "block_sparse_moe.gate.weight",
+                      .gate = "block_sparse_moe.experts.#.w1.weight",
+                      .up = "block_sparse_moe.experts.#.w3.weight",
+                      .down = "block_sparse_moe.experts.#.w2.weight"},
+                     kFusedExperts}};
+  return names;
+}
+
+}  // namespace
+
+const Architecture kMixtral = {.name = "mixtral",
+                               .hf_classes = kMixtralClasses,
+                               .read_hf = ReadMixtral,
+                               .hf_names = MixtralNames};
+
+}  // namespace quire::engine

@@ -1,0 +1,59 @@
+// Qwen 3's mixtures of experts (arXiv:2505.09388), where every layer has one.
+
+#include <array>
+
+#include "nlohmann/json.hpp"
+
+#include "base/status_macros.h"
+#include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/llama_like.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr std::array<std::string_view, 1> kQwen3MoeClasses = {"Qwen3MoeForCausalLM"};
+
+absl::Status CheckEveryLayerHasExperts(const HfFields& fields) {
+  int64_t step = 1;
+  RETURN_IF_ERROR(fields.Int("decoder_sparse_step", 1, step));
+  if (step != 1) return fields.Wrong("decoder_sparse_step", "1: experts in every layer");
+  const nlohmann::json* dense = fields.Find("mlp_only_layers");
+  if (dense == nullptr || (dense->is_array() && dense->empty())) return absl::OkStatus();
+  return fields.Wrong("mlp_only_layers", "an empty list: experts in every layer");
+}
+
+absl::Status ReadQwen3Moe(const HfFields& fields, std::string_view, ModelConfig& config) {
+  RETURN_IF_ERROR(CheckEveryLayerHasExperts(fields));
+  RETURN_IF_ERROR(fields.Int("num_local_experts", 128, config.num_experts));  // transformers 5
+  RETURN_IF_ERROR(fields.Int("num_experts", config.num_experts, config.num_experts));
+  RETURN_IF_ERROR(fields.Int("num_experts_per_tok", 8, config.num_experts_per_tok));
+  RETURN_IF_ERROR(fields.Bool("norm_topk_prob", false, config.norm_topk_prob));
+  RETURN_IF_ERROR(fields.Bool("attention_bias", false, config.attention_bias));
+  config.qk_norm = QkNormScope::kHead;
+  RETURN_IF_ERROR(ReadLlamaLike(
+      fields, {.num_key_value_heads = 4, .max_position_embeddings = 32768, .mixture = true},
+      config));
+  // What ReadLlamaLike has read is of the layers without experts, of which there are none.
+  return fields.Int("moe_intermediate_size", 768, config.intermediate_size);
+}
+
+TensorNames Qwen3MoeNames(const ModelConfig&) {
+  TensorNames names = kLlamaHfNames;
+  names.q_norm = "self_attn.q_norm";
+  names.k_norm = "self_attn.k_norm";
+  names.mixtures = {{{.router = "mlp.gate.weight",
+                      .gate = "mlp.experts.#.gate_proj.weight",
+                      .up = "mlp.experts.#.up_proj.weight",
+                      .down = "mlp.experts.#.down_proj.weight"},
+                     kFusedExperts}};
+  return names;
+}
+
+}  // namespace
+
+const Architecture kQwen3Moe = {.name = "qwen3_moe",
+                                .hf_classes = kQwen3MoeClasses,
+                                .read_hf = ReadQwen3Moe,
+                                .hf_names = Qwen3MoeNames};
+
+}  // namespace quire::engine
