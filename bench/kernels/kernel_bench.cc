@@ -4,6 +4,7 @@
 // Variants take turns, one repeat each, so that a slow phase of a shared machine falls on all.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -29,7 +30,7 @@ namespace {
 
 constexpr char kUsage[] =
     "quire-kernel-bench [--isa auto|portable|avx2|avx512|amx] [--threads N] [--repeats N]\n"
-    "                   [--only step,linear,attention] [--rows M,M,...] [--clock wall|cpu]\n"
+    "                   [--only step,linear,moe,attention] [--rows M,M,...] [--clock wall|cpu]\n"
     "Median time, bytes and FLOPs of the CPU kernels at SmolLM2-135M's sizes, as a share of the\n"
     "read bandwidth measured in the same run. --clock cpu counts the CPU time of all threads: "
     "with\n"
@@ -38,7 +39,7 @@ constexpr char kUsage[] =
 struct Options {
   BackendOptions backend{.name = "cpu"};
   int repeats = 7;
-  std::vector<std::string> only = {"step", "linear", "attention"};
+  std::vector<std::string> only = {"step", "linear", "moe", "attention"};
   std::vector<std::string> rows = {"1", "2", "4", "8", "16", "32", "64", "256", "512"};
 };
 
@@ -234,6 +235,71 @@ void BenchLinear(Backend& backend, const Options& options, double bandwidth) {
   Print(variants, bandwidth);
 }
 
+// A quarter of a Mixtral layer, two of eight experts a token, beside a network of two experts'
+// size, which takes the same FLOPs; and of one token the same bytes, but for the router's. Both
+// rotate through layers larger than the caches.
+void BenchMoe(Backend& backend, const Options& options, double bandwidth) {
+  constexpr int64_t kHidden = 1024, kInner = 3584, kExperts = 8, kChosen = 2, kLayers = 2;
+  Activations act(backend, 256, 2 * kInner);
+  DeviceBuffer inner = *backend.Allocate(256 * kChosen * kInner * 4);
+  for (const WeightType type : {WeightType::kQ4_1, WeightType::kBF16}) {
+    struct Layer {
+      std::unique_ptr<PreparedWeight> router, up, down, dense_up, dense_down;
+    };
+    std::vector<Layer> layers;
+    for (int i = 0; i < kLayers; ++i) {
+      layers.push_back({MakeWeight(backend, WeightType::kF32, kExperts, kHidden),
+                        MakeWeight(backend, type, kExperts * 2 * kInner, kHidden),
+                        MakeWeight(backend, type, kExperts * kHidden, kInner),
+                        MakeWeight(backend, type, 2 * kChosen * kInner, kHidden),
+                        MakeWeight(backend, type, kHidden, kChosen * kInner)});
+    }
+    const double expert = static_cast<double>(layers[0].up->bytes() + layers[0].down->bytes()) /
+                          static_cast<double>(kExperts);
+    std::vector<size_t> next(2);
+    std::vector<Variant> variants;
+    for (const int64_t rows : {1, 4, 16, 64, 256}) {
+      const auto view = [rows](const DeviceBuffer& buffer, int64_t cols) {
+        return TensorView(buffer.data(), DType::kF32, {rows, cols});
+      };
+      const double flops = 6.0 * static_cast<double>(rows * kChosen * kInner * kHidden);
+      // Where every token's choice is even and its own.
+      const double met = kExperts * (1.0 - std::pow(1.0 - 1.0 * kChosen / kExperts, rows));
+      variants.push_back({.name = absl::StrCat("moe ", std::string(Traits(type).name), " M=", rows),
+                          .bytes = met * expert,
+                          .flops = flops,
+                          .run = [&, view] {
+                            const Layer& layer = layers[next[0]++ % kLayers];
+                            const absl::Status status =
+                                backend.Moe({.out = view(act.out, kHidden),
+                                             .input = view(act.in, kHidden),
+                                             .router = layer.router.get(),
+                                             .up = layer.up.get(),
+                                             .down = layer.down.get(),
+                                             .num_experts_per_token = kChosen});
+                            QUIRE_CHECK(status.ok()) << status;
+                          }});
+      variants.push_back(
+          {.name = absl::StrCat("dense ", std::string(Traits(type).name), " M=", rows),
+           .bytes = kChosen * expert,
+           .flops = flops,
+           .run = [&, view] {
+             const Layer& layer = layers[next[1]++ % kLayers];
+             absl::Status status = backend.Linear({.out = view(inner, kChosen * kInner),
+                                                   .input = view(act.in, kHidden),
+                                                   .weight = layer.dense_up.get(),
+                                                   .activation = Activation::kSiluMul});
+             status.Update(backend.Linear({.out = view(act.out, kHidden),
+                                           .input = view(inner, kChosen * kInner),
+                                           .weight = layer.dense_down.get()}));
+             QUIRE_CHECK(status.ok()) << status;
+           }});
+    }
+    Measure(variants, std::max(options.repeats, 9));
+    Print(variants, bandwidth);
+  }
+}
+
 // One layer of SmolLM2's attention: 9 heads over 3, head_dim 64, f16 cache.
 void BenchAttention(Backend& backend, const Options& options, double bandwidth) {
   constexpr int32_t kHeads = 9, kKvHeads = 3, kHeadDim = 64, kBlockSize = 16;
@@ -346,6 +412,7 @@ int Main(int argc, char** argv) {
   for (const std::string& part : options.only) {
     if (part == "step") BenchStep(**backend, options, bandwidth);
     if (part == "linear") BenchLinear(**backend, options, bandwidth);
+    if (part == "moe") BenchMoe(**backend, options, bandwidth);
     if (part == "attention") BenchAttention(**backend, options, bandwidth);
   }
   return 0;
