@@ -9,6 +9,7 @@
 
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_attention.h"
 #include "kernels/dequantize.h"
@@ -54,8 +55,8 @@ class CudaBackend final : public Backend {
   absl::Status Linear(const LinearArgs& args) override {
     return cuda::Linear(*device_, args, linear_scratch_);
   }
-  absl::Status Moe(const MoeArgs&) override {
-    return absl::UnimplementedError("a mixture of experts does not run on CUDA yet");
+  absl::Status Moe(const MoeArgs& args) override {
+    return cuda::Moe(*device_, args, linear_scratch_);
   }
   absl::Status QkvPost(const QkvPostArgs& args) override { return cuda::QkvPost(*device_, args); }
   absl::Status PagedAttention(const PagedAttentionArgs& args) override;

@@ -19,7 +19,8 @@ namespace quire::kernels::cuda {
 
 struct CudaBackendOptions {
   DType activation_dtype = DType::kF32;  // f32 | f16 | bf16
-  // For the sums of a linear that has an epilogue: so many tokens go at once.
+  // For the sums of a linear that has an epilogue, and for a mixture of experts: so many tokens go
+  // at once.
   int64_t linear_scratch_bytes = int64_t{32} << 20;
   // Attention is cut at fixed keys: its bits do not depend on the batch (attention_plan.h).
   bool deterministic = false;

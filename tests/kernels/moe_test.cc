@@ -23,6 +23,7 @@ using testing::MixtureShape;
 using testing::Normal;
 using testing::Owned;
 using testing::Pick;
+using testing::RoutingWeights;
 using testing::RunMixture;
 using testing::TestMixture;
 
@@ -115,86 +116,46 @@ TEST_P(MoeTypeTest, BitsDependOnTheTokenAlone) {
 INSTANTIATE_TEST_SUITE_P(Types, MoeTypeTest, ::testing::ValuesIn(testing::kAllWeightTypes),
                          [](const auto& type) { return std::string(Traits(type.param).name); });
 
-// Expert e's output is 1 at element e, whatever the token: what comes out are the weights.
-class MoeRoutingTest : public ::testing::Test {
- protected:
-  // Element e of a token, times `gain`, is the logit of expert e.
-  static std::vector<float> Weights(Backend& backend, const std::vector<float>& logits,
-                                    int64_t num_experts, int64_t num_chosen,
-                                    bool softmax_over_chosen = true, float gain = 1.0f) {
-    // One column more than experts, and always 1, from which the experts make their hidden unit.
-    const int64_t hidden = num_experts + 1, num_tokens = std::ssize(logits) / num_experts;
-    std::vector<float> router(static_cast<size_t>(num_experts * hidden));
-    std::vector<float> up(static_cast<size_t>(num_experts * 2 * hidden));
-    std::vector<float> down(static_cast<size_t>(num_experts * hidden));
-    for (int64_t e = 0; e < num_experts; ++e) {
-      router[static_cast<size_t>(e * hidden + e)] = gain;
-      up[static_cast<size_t>(2 * e * hidden + num_experts)] = 32.0f;  // silu(32) is 32
-      up[static_cast<size_t>((2 * e + 1) * hidden + num_experts)] = 1.0f / 32;
-      down[static_cast<size_t>(e * hidden + e)] = 1.0f;
-    }
-    const auto prepare = [&](const std::vector<float>& values, int64_t cols) {
-      const WeightView view{WeightType::kF32, std::ssize(values) / cols, cols,
-                            std::as_bytes(std::span(values))};
-      return *backend.PrepareWeight({&view, 1});
-    };
-    const TestMixture::Prepared weights{
-        .router = prepare(router, hidden), .up = prepare(up, hidden), .down = prepare(down, 1)};
-    std::vector<float> input;
-    for (int64_t t = 0; t < num_tokens; ++t) {
-      const std::vector<float> row = RowsOf(logits, t, 1, num_experts);
-      input.insert(input.end(), row.begin(), row.end());
-      input.push_back(1.0f);
-    }
-    const std::vector<float> out = RunMixture(backend, weights,
-                                              {.num_experts = num_experts,
-                                               .hidden = hidden,
-                                               .num_chosen = num_chosen,
-                                               .softmax_over_chosen = softmax_over_chosen},
-                                              input);
-    std::vector<float> chosen;
-    for (int64_t t = 0; t < num_tokens; ++t) {
-      const std::vector<float> row = RowsOf(out, t, 1, hidden);
-      EXPECT_TRUE(row.back() == 0.0f || std::isnan(row.back()));
-      chosen.insert(chosen.end(), row.begin(), row.end() - 1);
-    }
-    return chosen;
-  }
-};
-
-TEST_F(MoeRoutingTest, OfEqualLogitsTheLowerIdsAreChosen) {
+TEST(MoeRoutingTest, OfEqualLogitsTheLowerIdsAreChosen) {
   for (const std::string& isa : IsaPaths()) {
     const auto backend = MakeBackend(isa);
-    EXPECT_EQ(Weights(*backend, {1, 1, 1, 1, 1}, 5, 2), (std::vector<float>{0.5, 0.5, 0, 0, 0}));
-    EXPECT_EQ(Weights(*backend, {0, 2, 0, 2, 2}, 5, 2), (std::vector<float>{0, 0.5, 0, 0.5, 0}));
-    EXPECT_EQ(Weights(*backend, {-0.0f, 0.0f, 0.0f}, 3, 1), (std::vector<float>{1, 0, 0}));
+    EXPECT_EQ(RoutingWeights(*backend, {1, 1, 1, 1, 1}, 5, 2),
+              (std::vector<float>{0.5, 0.5, 0, 0, 0}));
+    EXPECT_EQ(RoutingWeights(*backend, {0, 2, 0, 2, 2}, 5, 2),
+              (std::vector<float>{0, 0.5, 0, 0.5, 0}));
+    EXPECT_EQ(RoutingWeights(*backend, {-0.0f, 0.0f, 0.0f}, 3, 1), (std::vector<float>{1, 0, 0}));
   }
 }
 
-TEST_F(MoeRoutingTest, OneExpertOrAllOfThem) {
+TEST(MoeRoutingTest, OneExpertOrAllOfThem) {
   const double e1 = std::exp(-1.0), e3 = std::exp(-3.0), sum = 1 + e1 + e3;
   for (const std::string& isa : IsaPaths()) {
     const auto backend = MakeBackend(isa);
-    EXPECT_EQ(Weights(*backend, {3, -2, 4}, 3, 1), (std::vector<float>{0, 0, 1}));
-    const std::vector<float> all = Weights(*backend, {3, 1, 4}, 3, 3);
+    EXPECT_EQ(RoutingWeights(*backend, {3, -2, 4}, 3, 1), (std::vector<float>{0, 0, 1}));
+    const std::vector<float> all = RoutingWeights(*backend, {3, 1, 4}, 3, 3);
     EXPECT_THAT(all, ::testing::ElementsAre(::testing::FloatNear(e1 / sum, 1e-6),
                                             ::testing::FloatNear(e3 / sum, 1e-6),
                                             ::testing::FloatNear(1 / sum, 1e-6)));
     // Over the chosen alone, or over all of which some were not.
-    EXPECT_NEAR(Weights(*backend, {3, 1, 4}, 3, 2)[2], 1 / (1 + e1), 1e-6);
-    EXPECT_NEAR(Weights(*backend, {3, 1, 4}, 3, 2, false)[2], 1 / sum, 1e-6);
-    EXPECT_EQ(Weights(*backend, {3, 1, 4}, 3, 2, false)[1], 0.0f);
+    EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2)[2], 1 / (1 + e1), 1e-6);
+    EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2, false)[2], 1 / sum, 1e-6);
+    EXPECT_EQ(RoutingWeights(*backend, {3, 1, 4}, 3, 2, false)[1], 0.0f);
   }
 }
 
-TEST_F(MoeRoutingTest, ManyExpertsAgreeWithASortInDouble) {
+TEST(MoeRoutingTest, ExpertsAreAddedInTheRoutersOrder) {
+  for (const std::string& isa : IsaPaths()) testing::ExpectRouterOrder(*MakeBackend(isa));
+}
+
+TEST(MoeRoutingTest, ManyExpertsAgreeWithASortInDouble) {
   constexpr int64_t kExperts = 130, kChosen = 18, kTokens = 5;
   const std::vector<float> logits = Normal(7, kExperts * kTokens, 3.0f);
   std::vector<float> first;
   for (const std::string& isa : IsaPaths()) {
     const auto backend = MakeBackend(isa);
     for (const bool over_chosen : {false, true}) {
-      const std::vector<float> got = Weights(*backend, logits, kExperts, kChosen, over_chosen);
+      const std::vector<float> got =
+          RoutingWeights(*backend, logits, kExperts, kChosen, over_chosen);
       for (int64_t t = 0; t < kTokens; ++t) {
         std::vector<float> sorted = RowsOf(logits, t, 1, kExperts);
         std::ranges::sort(sorted, std::greater<>());
@@ -216,7 +177,7 @@ TEST_F(MoeRoutingTest, ManyExpertsAgreeWithASortInDouble) {
   }
 }
 
-TEST_F(MoeRoutingTest, WhatIsNotANumberStaysInItsOwnRow) {
+TEST(MoeRoutingTest, WhatIsNotANumberStaysInItsOwnRow) {
   const float infinity = std::numeric_limits<float>::infinity();
   const TestMixture mixture(WeightType::kQ4_0, {}, 8);
   const MixtureShape& shape = mixture.shape();
@@ -225,9 +186,9 @@ TEST_F(MoeRoutingTest, WhatIsNotANumberStaysInItsOwnRow) {
     const auto backend = MakeBackend(isa);
     // An infinite logit is an expert never chosen, or chosen by NaN alone.
     constexpr float kLarge = 3e38f;
-    const std::vector<float> weights =
-        Weights(*backend, {1, -kLarge, 2, 0, 1, kLarge, 0, 0, -kLarge, -kLarge, -kLarge, -kLarge},
-                4, 2, true, 2.0f);
+    const std::vector<float> weights = RoutingWeights(
+        *backend, {1, -kLarge, 2, 0, 1, kLarge, 0, 0, -kLarge, -kLarge, -kLarge, -kLarge}, 4, 2,
+        true, 2.0f);
     EXPECT_NEAR(weights[2], 1 / (1 + std::exp(-2.0)), 1e-6);
     EXPECT_EQ(weights[1], 0.0f);
     EXPECT_TRUE(std::isnan(weights[4 + 1]) && std::isnan(weights[8]));

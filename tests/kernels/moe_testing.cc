@@ -18,8 +18,8 @@ using kernels::WeightView;
 TestMixture::TestMixture(WeightType type, const MixtureShape& shape, uint64_t seed)
     : shape_(shape),
       quantized_(!IsFloat(type)),
-      router_(RandomWeight(type == WeightType::kBF16 ? type : WeightType::kF32, shape.num_experts,
-                           shape.hidden, seed)) {
+      router_(RandomWeight(IsFloat(type) ? type : WeightType::kF32, shape.num_experts, shape.hidden,
+                           seed)) {
   for (int64_t e = 0; e < shape.num_experts; ++e) {
     const uint64_t of_expert = seed * 1000 + static_cast<uint64_t>(e) * 3;
     gates_.push_back(RandomWeight(type, shape.intermediate, shape.hidden, of_expert + 1));
@@ -35,7 +35,8 @@ void TestMixture::Prefer(int64_t expert) {
   if (router_.view.type == WeightType::kF32) {
     std::memcpy(router_.bytes.data() + 4 * at, &weight, 4);
   } else {
-    const uint16_t bits = kernels::F32ToBf16(weight);
+    const uint16_t bits = router_.view.type == WeightType::kF16 ? kernels::F32ToF16(weight)
+                                                                : kernels::F32ToBf16(weight);
     std::memcpy(router_.bytes.data() + 2 * at, &bits, 2);
   }
 }
@@ -117,26 +118,170 @@ TestMixture::Answer TestMixture::Naive(std::span<const float> input,
   return answer;
 }
 
+namespace {
+
+// As a backend's activations.
+std::vector<std::byte> Encode(kernels::DType dtype, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(SizeOf(dtype)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == kernels::DType::kF32) {
+      std::memcpy(bytes.data() + 4 * i, &values[i], 4);
+      continue;
+    }
+    const uint16_t bits = dtype == kernels::DType::kF16 ? kernels::F32ToF16(values[i])
+                                                        : kernels::F32ToBf16(values[i]);
+    std::memcpy(bytes.data() + 2 * i, &bits, 2);
+  }
+  return bytes;
+}
+
+std::vector<float> Decode(kernels::DType dtype, const std::vector<std::byte>& bytes) {
+  std::vector<float> values(bytes.size() / static_cast<size_t>(SizeOf(dtype)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == kernels::DType::kF32) {
+      std::memcpy(&values[i], bytes.data() + 4 * i, 4);
+      continue;
+    }
+    uint16_t bits;
+    std::memcpy(&bits, bytes.data() + 2 * i, 2);
+    values[i] = dtype == kernels::DType::kF16 ? kernels::F16ToF32(bits) : kernels::Bf16ToF32(bits);
+  }
+  return values;
+}
+
+}  // namespace
+
 std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prepared& weights,
                               const MixtureShape& shape, const std::vector<float>& input,
                               const std::vector<float>& residual) {
+  const kernels::DType dtype = backend.activation_dtype();
   const int64_t num_tokens = static_cast<int64_t>(input.size()) / shape.hidden;
-  Owned<float> in = F32({num_tokens, shape.hidden}, input);
-  Owned<float> out = F32({num_tokens, shape.hidden}, std::nanf(""));
-  kernels::MoeArgs args{.out = out.view,
-                        .input = in.view,
-                        .router = weights.router.get(),
-                        .up = weights.up.get(),
-                        .down = weights.down.get(),
-                        .num_experts_per_token = shape.num_chosen,
-                        .softmax_over_chosen = shape.softmax_over_chosen};
-  if (!residual.empty()) {
-    out.values = residual;  // in place
-    args.residual = out.view;
-  }
-  const absl::Status status = backend.Moe(args);
+  const auto upload = [&](const std::vector<float>& values) {
+    const std::vector<std::byte> bytes = Encode(dtype, values);
+    kernels::DeviceBuffer buffer = *backend.Allocate(std::ssize(bytes));
+    EXPECT_TRUE(backend.CopyToDevice(buffer.data(), bytes.data(), std::ssize(bytes)).ok());
+    return buffer;
+  };
+  const kernels::DeviceBuffer in = upload(input);
+  // In place where there is a residual.
+  const kernels::DeviceBuffer out =
+      upload(residual.empty() ? std::vector<float>(input.size(), std::nanf("")) : residual);
+  const auto view = [&](const kernels::DeviceBuffer& buffer) {
+    return kernels::TensorView(buffer.data(), dtype, {num_tokens, shape.hidden});
+  };
+  const absl::Status status =
+      backend.Moe({.out = view(out),
+                   .input = view(in),
+                   .router = weights.router.get(),
+                   .up = weights.up.get(),
+                   .down = weights.down.get(),
+                   .residual = residual.empty() ? kernels::TensorView() : view(out),
+                   .num_experts_per_token = shape.num_chosen,
+                   .softmax_over_chosen = shape.softmax_over_chosen});
   EXPECT_TRUE(status.ok()) << status;
-  return out.values;
+  std::vector<std::byte> bytes(input.size() * static_cast<size_t>(SizeOf(dtype)));
+  EXPECT_TRUE(backend.CopyToHost(bytes.data(), out.data(), std::ssize(bytes)).ok());
+  return Decode(dtype, bytes);
+}
+
+// Expert e's output is 1 at element e, whatever the token: what comes out are the weights.
+std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<float>& logits,
+                                  int64_t num_experts, int64_t num_chosen, bool softmax_over_chosen,
+                                  float gain) {
+  // One column more than experts, and always 1, from which the experts make their hidden unit.
+  const int64_t hidden = num_experts + 1, num_tokens = std::ssize(logits) / num_experts;
+  std::vector<float> router(static_cast<size_t>(num_experts * hidden));
+  std::vector<float> up(static_cast<size_t>(num_experts * 2 * hidden));
+  std::vector<float> down(static_cast<size_t>(num_experts * hidden));
+  for (int64_t e = 0; e < num_experts; ++e) {
+    router[static_cast<size_t>(e * hidden + e)] = gain;
+    up[static_cast<size_t>(2 * e * hidden + num_experts)] = 32.0f;  // silu(32) is 32
+    up[static_cast<size_t>((2 * e + 1) * hidden + num_experts)] = 1.0f / 32;
+    down[static_cast<size_t>(e * hidden + e)] = 1.0f;
+  }
+  const auto prepare = [&](const std::vector<float>& values, int64_t cols) {
+    const WeightView view{WeightType::kF32, std::ssize(values) / cols, cols,
+                          std::as_bytes(std::span(values))};
+    return *backend.PrepareWeight({&view, 1});
+  };
+  std::vector<float> input;
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    input.insert(input.end(), logits.begin() + t * num_experts,
+                 logits.begin() + (t + 1) * num_experts);
+    input.push_back(1.0f);
+  }
+  const std::vector<float> out = RunMixture(
+      backend,
+      {.router = prepare(router, hidden), .up = prepare(up, hidden), .down = prepare(down, 1)},
+      {.num_experts = num_experts,
+       .hidden = hidden,
+       .num_chosen = num_chosen,
+       .softmax_over_chosen = softmax_over_chosen},
+      input);
+  std::vector<float> weights;
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    const auto row = out.begin() + t * hidden;
+    EXPECT_TRUE(row[num_experts] == 0.0f || std::isnan(row[num_experts]));
+    weights.insert(weights.end(), row, row + num_experts);
+  }
+  return weights;
+}
+
+void ExpectRouterOrder(kernels::Backend& backend) {
+  constexpr int64_t kTokens = 12;
+  const MixtureShape shape{.num_experts = 6, .num_chosen = 4};
+  const auto hidden = static_cast<size_t>(shape.hidden);
+  std::vector<float> input = Normal(21, kTokens * shape.hidden);
+  for (size_t at = 0; at < input.size(); at += hidden) input[at] = std::abs(input[at]) + 0.1f;
+  const TestMixture mixture(WeightType::kF32, shape, 20);
+  const auto weights = mixture.Prepare(backend);
+  const std::vector<float> got = RunMixture(backend, weights, shape, input);
+
+  // An expert that is all that is chosen has weight 1.
+  MixtureShape alone = shape;
+  alone.num_chosen = 1;
+  std::vector<std::vector<float>> outputs;
+  for (int64_t e = 0; e < shape.num_experts; ++e) {
+    TestMixture preferring(WeightType::kF32, alone, 20);
+    preferring.Prefer(e);
+    outputs.push_back(RunMixture(backend, preferring.Prepare(backend), alone, input));
+  }
+  const auto in_memory = [&](const std::vector<float>& values) {
+    kernels::DeviceBuffer buffer = *backend.Allocate(std::ssize(values) * 4);
+    EXPECT_TRUE(backend.CopyToDevice(buffer.data(), values.data(), buffer.bytes()).ok());
+    return buffer;
+  };
+  std::vector<float> logits(static_cast<size_t>(kTokens * shape.num_experts));
+  const kernels::DeviceBuffer in = in_memory(input), out = in_memory(logits);
+  using kernels::DType;
+  EXPECT_TRUE(
+      backend
+          .Linear({.out = kernels::TensorView(out.data(), DType::kF32, {kTokens, 6}),
+                   .input = kernels::TensorView(in.data(), DType::kF32, {kTokens, shape.hidden}),
+                   .weight = weights.router.get()})
+          .ok());
+  EXPECT_TRUE(backend.CopyToHost(logits.data(), out.data(), out.bytes()).ok());
+  const std::vector<float> parts =
+      RoutingWeights(backend, logits, shape.num_experts, shape.num_chosen);
+
+  int64_t decided = 0;  // sums that another order changes
+  for (size_t t = 0; t < kTokens; ++t) {
+    const float* logit = logits.data() + t * 6;
+    std::vector<size_t> order(6);
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, [&](size_t a, size_t b) { return logit[a] > logit[b]; });
+    order.resize(static_cast<size_t>(shape.num_chosen));
+    for (size_t i = t * hidden; i < (t + 1) * hidden; ++i) {
+      float sum = 0.0f, other = 0.0f;
+      for (const size_t e : order) sum = std::fma(parts[t * 6 + e], outputs[e][i], sum);
+      std::ranges::for_each(order.rbegin(), order.rend(), [&](size_t e) {
+        other = std::fma(parts[t * 6 + e], outputs[e][i], other);
+      });
+      ASSERT_EQ(got[i], sum) << "token " << t;
+      decided += sum != other;
+    }
+  }
+  EXPECT_GT(decided, kTokens);
 }
 
 }  // namespace quire::testing

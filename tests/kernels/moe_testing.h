@@ -20,7 +20,7 @@ struct MixtureShape {
   bool softmax_over_chosen = true;
 };
 
-// The weights as a file has them; the router's are float32, or bf16 where `type` is.
+// The weights as a file has them; the router's are float32 where `type` has blocks.
 class TestMixture {
  public:
   TestMixture(kernels::WeightType type, const MixtureShape& shape, uint64_t seed);
@@ -55,9 +55,19 @@ class TestMixture {
   std::vector<TestWeight> gates_, ups_, downs_;
 };
 
-// One call of the op; tensors in the host's memory, as the CPU backend takes them.
+// One call of the op, of activations that the backend's dtype can hold.
 std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prepared& weights,
                               const MixtureShape& shape, const std::vector<float>& input,
                               const std::vector<float>& residual = {});
+
+// The weights that a router gives to experts whose logits are the tokens' elements times `gain`,
+// [num_tokens, num_experts]; of an expert that was not chosen 0.
+std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<float>& logits,
+                                  int64_t num_experts, int64_t num_chosen,
+                                  bool softmax_over_chosen = true, float gain = 1.0f);
+
+// That the experts are added in the router's order, to the bit: the sums are made again of each
+// expert's own output and weight. For backends whose activations are float32.
+void ExpectRouterOrder(kernels::Backend& backend);
 
 }  // namespace quire::testing

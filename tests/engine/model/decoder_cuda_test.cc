@@ -13,7 +13,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "engine/model/decoder.h"
 #include "kernels/backend_registry.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulator/emulated_device.h"
@@ -70,7 +69,6 @@ std::vector<int32_t> Generate(const GoldenModel& golden, std::unique_ptr<kernels
 
 TEST(DecoderCudaTest, LogitsAgreeWithTheReferenceWholeAndInChunks) {
   for (const GoldenModel& golden : ReadGoldenModels()) {
-    if (golden.config.num_experts != 0) continue;
     SCOPED_TRACE(golden.name);
     const Logits whole =
         GoldenRunner(golden, CudaOnEmulator(ThreadOrder::kForward))->Prefill(golden.ids);
@@ -78,20 +76,6 @@ TEST(DecoderCudaTest, LogitsAgreeWithTheReferenceWholeAndInChunks) {
     EXPECT_EQ(GoldenRunner(golden, CudaOnEmulator(ThreadOrder::kRandom))->Prefill(golden.ids, 7),
               whole);
   }
-}
-
-TEST(DecoderCudaTest, AMixtureOfExpertsIsRefusedAtLoad) {
-  int refused = 0;
-  for (const GoldenModel& golden : ReadGoldenModels()) {
-    if (golden.config.num_experts == 0) continue;
-    const auto backend = CudaOnEmulator(ThreadOrder::kForward);
-    const auto model =
-        CreateDecoder(golden.config, *golden.weights, golden.names, *backend, ModelRunner::kLimits);
-    EXPECT_EQ(model.status().code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(std::string(model.status().message()), ::testing::HasSubstr("mixture of experts"));
-    ++refused;
-  }
-  EXPECT_GT(refused, 0);
 }
 
 TEST(DecoderCudaTest, TakesTheTokensOfTheCpuBackendAloneChunkedAndBatched) {

@@ -14,6 +14,7 @@
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "tests/kernels/cuda/counting_device.h"
 #include "tests/kernels/cuda/device_testing.h"
@@ -302,6 +303,42 @@ TEST_F(BadArgumentsTest, OfLinear) {
   num_enqueued_ = 0;
   const absl::Status status = Linear(*device_, epilogue, small);
   EXPECT_EQ(status.message(), "weight: want at most 7 rows, got 8");
+  EXPECT_EQ(num_enqueued_, 0);
+}
+
+TEST_F(BadArgumentsTest, OfMoe) {
+  const CudaWeight router = Weight(kF32, 4, 8), half_router = Weight(kF16, 4, 8);
+  const CudaWeight up = Weight(kF32, 4 * 2 * 16, 8), down = Weight(kF32, 4 * 8, 16);
+  const DeviceBuffer scratch = *device_->Allocate(1 << 14), small = *device_->Allocate(64);
+  using Args = MoeArgs;
+  const Args good = {.out = View(kF32, {2, 8}, 1024),
+                     .input = View(kF32, {2, 8}),
+                     .router = &router,
+                     .up = &up,
+                     .down = &down,
+                     .residual = View(kF32, {2, 8}, 1024),
+                     .num_experts_per_token = 2};
+  Check<Args>(
+      good, [&](const Args& args) { return Moe(*device_, args, scratch); },
+      {{"router: want a prepared weight", [](Args& a) { a.router = nullptr; }},
+       {"router: want f32, as the input, got f16", [&](Args& a) { a.router = &half_router; }},
+       {"up: want [128, 8], got [32, 16]", [&](Args& a) { a.up = &down; }},
+       {"input: want f32|f16|bf16 [*, *]",
+        [&](Args& a) {
+          a.input = View(kI32, {2, 8});
+        }},
+       {"out: want memory that is not the input's", [](Args& a) { a.out = a.input; }},
+       {"out: want memory at a multiple of 16",
+        [&](Args& a) {
+          a.out = View(kF32, {2, 8}, 1028);
+        }},
+       {"residual: want memory at a multiple of 16",
+        [&](Args& a) {
+          a.residual = View(kF32, {2, 8}, 1028);
+        }},
+       {"num_experts_per_token: want 1 to 4", [](Args& a) { a.num_experts_per_token = 5; }}});
+  num_enqueued_ = 0;
+  EXPECT_THAT(std::string(Moe(*device_, good, small).message()), HasSubstr("at most 64 bytes"));
   EXPECT_EQ(num_enqueued_, 0);
 }
 

@@ -42,6 +42,8 @@ KERNELS = {
                                (ATTENTION_UNIT, "cuda_paged_attention_test")],
     PLAN: [(PLAN, "cuda_attention_plan_test"), (PLAN, "cuda_paged_attention_test")],
     REFERENCE: [(f"{CUDA}/attention_reference.cu", "cuda_attention_reference_test")],
+    f"{CUDA}/grouped_gemm.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],
+    f"{CUDA}/moe_routing.cuh": [(f"{CUDA}/moe.cu", "cuda_moe_test")],
     f"{CUDA}/rows.cuh": [(f"{CUDA}/norm.cu", "cuda_step_ops_test")],
 }
 for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("embed", "embed"),

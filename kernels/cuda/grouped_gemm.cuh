@@ -1,0 +1,218 @@
+#pragma once
+
+// Products of groups of rows, each with a weight of its own: out[row] = input[row] .
+// weight[group]^T. Where the groups lie only the device knows; the grid has room for any division,
+// and blocks without a tile end at once.
+//
+// GroupedGemmKernel runs on mma.sync (sm_80 and up): four warps, a tile of 16 or 64 rows and 128
+// rows of the weight, through three stages of shared memory by cp.async. GroupedGemmPlainKernel is
+// for float32 and for rows that are not of whole 16 bytes.
+//
+// One row of `out` depends on its row of `input` and on the weight: sums go along the depth, 16 at
+// a time, whatever the tile.
+
+#include "kernels/activation.h"
+#include "kernels/cuda/linear_epilogue.cuh"
+#include "kernels/cuda/primitives.cuh"
+
+namespace quire::kernels::cuda {
+
+struct GroupedGemmParams {
+  void* out;               // [rows, cols]: as `input` where gated, else float32
+  const void* input;       // [rows / rows_per_input, depth], or [rows, depth] without `choices`
+  const void* weight;      // [groups, cols, depth]; gated [groups, 2, cols, depth]: gate, then up
+  const int32_t* starts;   // [num_groups + 1]: each group's first row
+  const int32_t* choices;  // of a row, over rows_per_input its row of the input; null: its own
+  int32_t num_groups, rows_per_input;
+  int64_t cols, depth;
+  Activation activation;  // a gated one, where gated
+};
+
+inline constexpr int kGemmThreads = 128;
+inline constexpr int kGemmDepth = 64;  // of a stage
+inline constexpr int kGemmStages = 3;
+inline constexpr int kGemmWeightRows = 128;
+constexpr int GemmSharedBytes(int row_tiles) {
+  return kGemmStages * (16 * row_tiles + kGemmWeightRows) * kGemmDepth * 2;
+}
+// Of the output, that a block computes.
+constexpr int GemmCols(bool gated) { return gated ? kGemmWeightRows / 2 : kGemmWeightRows; }
+
+// Where the `tile`-th tile of `rows` rows is; a group of -1: there are not so many.
+struct GroupTile {
+  int32_t group, row, end;
+};
+
+// Whole warps call it together.
+__device__ __forceinline__ GroupTile FindGroupTile(const int32_t* starts, int32_t num_groups,
+                                                   int32_t rows, int32_t tile) {
+  constexpr unsigned kAll = 0xffffffffu;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  int32_t before = 0;
+  for (int32_t first = 0; first < num_groups; first += 32) {
+    const int32_t group = first + lane;
+    const int32_t count = group < num_groups ? starts[group + 1] - starts[group] : 0;
+    const int32_t tiles = (count + rows - 1) / rows;
+    int32_t after = tiles;  // with those of the lanes before
+#pragma unroll
+    for (int delta = 1; delta < 32; delta *= 2) {
+      const int32_t other = __shfl_up_sync(kAll, after, static_cast<unsigned>(delta));
+      if (lane >= delta) after += other;
+    }
+    after += before;
+    const bool here = tile < after && tile >= after - tiles;
+    int32_t found = here ? group : -1, tiles_before = here ? after - tiles : -1;
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) {
+      found = std::max(found, __shfl_xor_sync(kAll, found, mask));
+      tiles_before = std::max(tiles_before, __shfl_xor_sync(kAll, tiles_before, mask));
+    }
+    if (found >= 0) {
+      return {found, starts[found] + (tile - tiles_before) * rows, starts[found + 1]};
+    }
+    before = __shfl_sync(kAll, after, 31);
+  }
+  return {-1, 0, 0};
+}
+
+// Grid [blocks of columns, tiles of rows].
+template <typename T, int kRowTiles, bool kGated>
+__global__ void __launch_bounds__(kGemmThreads)
+    GroupedGemmKernel(const __grid_constant__ GroupedGemmParams p) {
+  constexpr int kRows = 16 * kRowTiles, kStageRows = kRows + kGemmWeightRows;
+  constexpr int kChunks = kGemmDepth / 8;           // of 16 bytes
+  constexpr int kRowStep = kGemmThreads / kChunks;  // rows that the block loads at once
+  constexpr int kStageElements = kStageRows * kGemmDepth;
+  T* const stages = DynamicShared<T>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32, warp = thread / 32;
+  const GroupTile tile =
+      FindGroupTile(p.starts, p.num_groups, kRows, static_cast<int32_t>(blockIdx.y));
+  if (tile.group < 0) return;
+  const int64_t first_col = int64_t{blockIdx.x} * GemmCols(kGated);
+
+  const T* const input = static_cast<const T*>(p.input);
+  const T* const weight =
+      static_cast<const T*>(p.weight) + int64_t{tile.group} * (kGated ? 2 : 1) * p.cols * p.depth;
+  // A thread loads the same chunk of every kRowStep-th row.
+  const int load_row = thread / kChunks, load_chunk = thread % kChunks;
+  const T* input_rows[kRows / kRowStep];
+#pragma unroll
+  for (int i = 0; i < kRows / kRowStep; ++i) {
+    const int32_t row = tile.row + i * kRowStep + load_row;
+    input_rows[i] = nullptr;
+    if (row >= tile.end) continue;
+    const int64_t from = p.choices == nullptr ? row : p.choices[row] / p.rows_per_input;
+    input_rows[i] = input + from * p.depth;
+  }
+  // Of each 32 rows of the weight, which are a warp's, 16 are gates where gated, and 16 go up.
+  const auto weight_row = [&](int i) -> const T* {
+    const int row = i * kRowStep + load_row;
+    const int64_t col = first_col + (kGated ? row / 32 * 16 + row % 16 : row);
+    if (col >= p.cols) return nullptr;
+    return weight + ((kGated && row % 32 >= 16 ? p.cols : 0) + col) * p.depth;
+  };
+  const int64_t num_steps = (p.depth + kGemmDepth - 1) / kGemmDepth;
+  const auto load = [&](int64_t step) {
+    T* const stage = stages + step % kGemmStages * kStageElements;
+    const int64_t at = step * kGemmDepth + load_chunk * 8;
+    const auto copy = [&](int row, const T* from) {
+      const bool valid = from != nullptr && at < p.depth;
+      CpAsync<16>(stage + row * kGemmDepth + (load_chunk ^ (row % kChunks)) * 8,
+                  valid ? from + at : weight, valid);
+    };
+    if (step < num_steps) {
+#pragma unroll
+      for (int i = 0; i < kRows / kRowStep; ++i) copy(i * kRowStep + load_row, input_rows[i]);
+#pragma unroll
+      for (int i = 0; i < kGemmWeightRows / kRowStep; ++i) {
+        copy(kRows + i * kRowStep + load_row, weight_row(i));
+      }
+    }
+    CpAsyncCommit();
+  };
+
+  float c[kRowTiles][4][4] = {};
+#pragma unroll
+  for (int step = 0; step < kGemmStages - 1; ++step) load(step);
+  for (int64_t step = 0; step < num_steps; ++step) {
+    CpAsyncWait<kGemmStages - 2>();
+    __syncthreads();
+    load(step + kGemmStages - 1);  // where the step before was read, by all
+    const T* const rows = stages + step % kGemmStages * kStageElements;
+    const T* const weights = rows + (kRows + warp * 32) * kGemmDepth;
+#pragma unroll
+    for (int depth = 0; depth < kChunks; depth += 2) {
+      uint32_t b[2][4];
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        const int row = pair * 16 + lane / 16 * 8 + lane % 8;
+        LdMatrix(b[pair],
+                 weights + row * kGemmDepth + ((depth + lane / 8 % 2) ^ (row % kChunks)) * 8);
+      }
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        const int row = r * 16 + lane % 16;
+        uint32_t a[4];
+        LdMatrix(a, rows + row * kGemmDepth + ((depth + lane / 16) ^ (row % kChunks)) * 8);
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          Mma<T>(c[r][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+      }
+    }
+  }
+  CpAsyncWait<0>();
+
+  constexpr int kColTiles = kGated ? 2 : 4;  // of the output, 8 columns each
+  const int64_t warp_col = first_col + warp * 8 * kColTiles;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+    for (int j = 0; j < kColTiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int32_t row = tile.row + r * 16 + lane / 4 + i / 2 * 8;
+        const int64_t col = warp_col + j * 8 + lane % 4 * 2 + i % 2;
+        if (row >= tile.end || col >= p.cols) continue;
+        const int64_t at = row * p.cols + col;
+        if constexpr (kGated) {
+          static_cast<T*>(p.out)[at] =
+              FromFloat<T>(Activate(p.activation, c[r][j][i]) * c[r][j + 2][i]);
+        } else {
+          static_cast<float*>(p.out)[at] = c[r][j][i];
+        }
+      }
+    }
+  }
+}
+
+inline constexpr int kPlainGemmThreads = 128;
+
+// Grid [blocks of columns, rows], an output a thread.
+template <typename T, bool kGated>
+__global__ void __launch_bounds__(kPlainGemmThreads)
+    GroupedGemmPlainKernel(const __grid_constant__ GroupedGemmParams p) {
+  const int32_t row = static_cast<int32_t>(blockIdx.y);
+  const int64_t col = int64_t{blockIdx.x} * kPlainGemmThreads + threadIdx.x;
+  if (col >= p.cols) return;
+  int32_t group = 0;
+  while (p.starts[group + 1] <= row) ++group;
+  const int64_t from = p.choices == nullptr ? row : p.choices[row] / p.rows_per_input;
+  const T* const input = static_cast<const T*>(p.input) + from * p.depth;
+  const T* const weight = static_cast<const T*>(p.weight);
+  const auto product = [&](int64_t weight_row) {
+    const T* const w = weight + weight_row * p.depth;
+    float sum = 0.0f;
+    for (int64_t k = 0; k < p.depth; ++k) sum = fmaf(ToFloat(input[k]), ToFloat(w[k]), sum);
+    return sum;
+  };
+  if constexpr (kGated) {
+    const int64_t gate = int64_t{group} * 2 * p.cols + col;
+    const float value = Activate(p.activation, product(gate)) * product(gate + p.cols);
+    static_cast<T*>(p.out)[row * p.cols + col] = FromFloat<T>(value);
+  } else {
+    static_cast<float*>(p.out)[row * p.cols + col] = product(int64_t{group} * p.cols + col);
+  }
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,220 @@
+#include <algorithm>
+
+#include "base/status_macros.h"
+#include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/grouped_gemm.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/moe.h"
+#include "kernels/cuda/moe_routing.cuh"
+#include "kernels/cuda/row_launch.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+// What lies in the scratch memory between the kernels of one round of tokens.
+struct MoeScratch {
+  float* logits;     // [tokens, experts]
+  int32_t* experts;  // [choices], as the three below
+  float* weights;
+  int32_t* rows;
+  int32_t* choices;
+  int32_t* starts;  // [experts + 1]
+  void* inner;      // [choices, intermediate]
+  float* y;         // [choices, hidden]
+};
+
+constexpr int64_t kAlignment = 256;
+
+// Divides scratch memory for `tokens` of them; the bytes it takes. `base` may be null.
+int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scratch) {
+  int64_t used = 0;
+  const auto take = [&](int64_t elements, int64_t size) {
+    char* const at = base + used;
+    used += (elements * size + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  };
+  const int64_t choices = tokens * args.num_experts_per_token;
+  const auto ints = [&](int64_t n) { return reinterpret_cast<int32_t*>(take(n, 4)); };
+  const auto floats = [&](int64_t n) { return reinterpret_cast<float*>(take(n, 4)); };
+  scratch->logits = floats(tokens * NumExperts(args));
+  scratch->experts = ints(choices);
+  scratch->weights = floats(choices);
+  scratch->rows = ints(choices);
+  scratch->choices = ints(choices);
+  scratch->starts = ints(NumExperts(args) + 1);
+  scratch->inner = take(choices * IntermediateSize(args), SizeOf(args.input.dtype()));
+  scratch->y = floats(choices * args.input.dim(1));
+  return used;
+}
+
+// The most tokens that scratch memory, and a grid with a row of blocks for each choice, have room
+// for.
+int64_t TokensAtOnce(const MoeArgs& args, int64_t scratch_bytes) {
+  constexpr int64_t kMostBlocks = 65535;
+  int64_t least = 0, most = std::min(args.input.dim(0), kMostBlocks / args.num_experts_per_token);
+  while (least < most) {
+    const int64_t middle = (least + most + 1) / 2;
+    MoeScratch ignored;
+    if (Divide(args, middle, nullptr, &ignored) <= scratch_bytes) {
+      least = middle;
+    } else {
+      most = middle - 1;
+    }
+  }
+  return least;
+}
+
+unsigned DivideUp(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
+
+template <typename T, int kRowTiles, bool kGated>
+absl::Status LaunchTiles(Device& device, const GroupedGemmParams& params, int64_t num_rows) {
+  const int64_t tiles =
+      std::min(num_rows, num_rows / (16 * kRowTiles) + int64_t{params.num_groups});
+  return Launch(device,
+                {.grid = {DivideUp(params.cols, GemmCols(kGated)), static_cast<unsigned>(tiles)},
+                 .block = {kGemmThreads},
+                 .shared_bytes = GemmSharedBytes(kRowTiles)},
+                &GroupedGemmKernel<T, kRowTiles, kGated>, params);
+}
+
+template <typename T, bool kGated>
+absl::Status GroupedGemm(Device& device, const GroupedGemmParams& params, int64_t num_rows) {
+  if constexpr (sizeof(T) == 2) {
+    const bool vectors = reinterpret_cast<uintptr_t>(params.input) % 16 == 0;
+    if (params.depth % 8 == 0 && vectors) {
+      // A group has so many rows, if they are alike.
+      const bool many = num_rows > int64_t{16} * params.num_groups;
+      return many ? LaunchTiles<T, 4, kGated>(device, params, num_rows)
+                  : LaunchTiles<T, 1, kGated>(device, params, num_rows);
+    }
+  }
+  return Launch(
+      device,
+      {.grid = {DivideUp(params.cols, kPlainGemmThreads), static_cast<unsigned>(num_rows)},
+       .block = {kPlainGemmThreads}},
+      &GroupedGemmPlainKernel<T, kGated>, params);
+}
+
+template <typename T>
+absl::Status Products(Device& device, const MoeArgs& args, const MoeScratch& scratch,
+                      TensorView input) {
+  const int64_t choices = input.dim(0) * args.num_experts_per_token;
+  GroupedGemmParams params = {.out = scratch.inner,
+                              .input = input.raw(),
+                              .weight = static_cast<const CudaWeight*>(args.up)->data(),
+                              .starts = scratch.starts,
+                              .choices = scratch.choices,
+                              .num_groups = static_cast<int32_t>(NumExperts(args)),
+                              .rows_per_input = static_cast<int32_t>(args.num_experts_per_token),
+                              .cols = IntermediateSize(args),
+                              .depth = input.dim(1),
+                              .activation = args.activation};
+  RETURN_IF_ERROR((GroupedGemm<T, true>(device, params, choices)));
+  params.out = scratch.y;
+  params.input = scratch.inner;
+  params.weight = static_cast<const CudaWeight*>(args.down)->data();
+  params.choices = nullptr;
+  std::swap(params.cols, params.depth);
+  return GroupedGemm<T, false>(device, params, choices);
+}
+
+absl::Status Combine(Device& device, const MoeArgs& args, const MoeScratch& scratch, TensorView out,
+                     TensorView residual) {
+  const int64_t hidden = out.dim(1);
+  const MoeCombineParams params = {.out = out.raw(),
+                                   .residual = residual.raw(),
+                                   .y = scratch.y,
+                                   .rows = scratch.rows,
+                                   .weights = scratch.weights,
+                                   .num_chosen = static_cast<int32_t>(args.num_experts_per_token),
+                                   .hidden = hidden};
+  return WithElementType(out.dtype(), [&](auto element) {
+    using T = decltype(element);
+    return WithVectorOf<T>(hidden, [&](auto count) -> absl::Status {
+      constexpr int kCount = decltype(count)::value;
+      return Launch(
+          device,
+          {.grid = {static_cast<unsigned>(out.dim(0))}, .block = {RowThreads(hidden, kCount)}},
+          &MoeCombineKernel<T, kCount>, params);
+    });
+  });
+}
+
+absl::Status CheckWeights(const MoeArgs& args) {
+  for (const auto& [what, weight] :
+       {std::pair("router", args.router), std::pair("up", args.up), std::pair("down", args.down)}) {
+    const DType dtype = static_cast<const CudaWeight*>(weight)->dtype();
+    if (dtype == args.input.dtype()) continue;
+    return WantGot(what, absl::StrCat(base::ToAbsl(Name(args.input.dtype())), ", as the input"),
+                   Name(dtype));
+  }
+  return WithElementType(args.out.dtype(), [&](auto element) {
+    return WithVectorOf<decltype(element)>(args.out.dim(1), [&](auto count) {
+      if (decltype(count)::value == 1) return absl::OkStatus();
+      return CheckAligned({{"out", &args.out}, {"residual", &args.residual}});
+    });
+  });
+}
+
+}  // namespace
+
+absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory) {
+  RETURN_IF_ERROR(Validate(args));
+  RETURN_IF_ERROR(CheckWeights(args));
+  MoeScratch scratch;
+  const int64_t least = Divide(args, 1, nullptr, &scratch);
+  if (least > memory.bytes()) {
+    return WantGot("up",
+                   absl::StrCat("experts of which a token takes at most ", memory.bytes(),
+                                " bytes between them"),
+                   absl::StrCat(least));
+  }
+  const int64_t num_tokens = args.input.dim(0), hidden = args.input.dim(1);
+  if (num_tokens == 0) return absl::OkStatus();
+  const int64_t tokens_at_once = TokensAtOnce(args, memory.bytes());
+  const auto num_experts = static_cast<int32_t>(NumExperts(args));
+  const auto num_chosen = static_cast<int32_t>(args.num_experts_per_token);
+  for (int64_t first = 0; first < num_tokens; first += tokens_at_once) {
+    const int64_t tokens = std::min(tokens_at_once, num_tokens - first);
+    Divide(args, tokens, static_cast<char*>(memory.data()), &scratch);
+    const TensorView input = args.input.Rows(first, tokens);
+    RETURN_IF_ERROR(device.Gemm({.d = scratch.logits,
+                                 .a = input.raw(),
+                                 .b = static_cast<const CudaWeight*>(args.router)->data(),
+                                 .m = tokens,
+                                 .n = num_experts,
+                                 .k = hidden,
+                                 .lda = hidden,
+                                 .ldb = hidden,
+                                 .ldd = num_experts,
+                                 .type = input.dtype(),
+                                 .output_type = DType::kF32}));
+    RETURN_IF_ERROR(Launch(device, {.grid = {static_cast<unsigned>(tokens)}, .block = {kWarpLanes}},
+                           &MoeRouteKernel,
+                           {.logits = scratch.logits,
+                            .experts = scratch.experts,
+                            .weights = scratch.weights,
+                            .num_experts = num_experts,
+                            .num_chosen = num_chosen,
+                            .softmax_over_chosen = args.softmax_over_chosen}));
+    RETURN_IF_ERROR(Launch(device,
+                           {.grid = {static_cast<unsigned>(num_experts)},
+                            .block = {kGroupThreads},
+                            .shared_bytes = kGroupSharedBytes},
+                           &MoeGroupKernel,
+                           {.experts = scratch.experts,
+                            .starts = scratch.starts,
+                            .rows = scratch.rows,
+                            .choices = scratch.choices,
+                            .num_choices = static_cast<int32_t>(tokens) * num_chosen}));
+    RETURN_IF_ERROR(WithElementType(input.dtype(), [&](auto element) {
+      return Products<decltype(element)>(device, args, scratch, input);
+    }));
+    RETURN_IF_ERROR(
+        Combine(device, args, scratch, args.out.Rows(first, tokens),
+                args.residual.empty() ? TensorView() : args.residual.Rows(first, tokens)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,160 @@
+#pragma once
+
+// What a mixture of experts has around its products: which experts a token goes to, in which rows,
+// and the sum of what comes back. A choice is a (token, one of its experts); there are tokens *
+// num_chosen of them, token by token.
+
+#include <bit>
+
+#include "kernels/cuda/rows.cuh"
+
+namespace quire::kernels::cuda {
+
+struct MoeRouteParams {
+  const float* logits;  // [tokens, num_experts]
+  int32_t* experts;     // [choices]
+  float* weights;       // [choices]
+  int32_t num_experts, num_chosen;
+  bool softmax_over_chosen;
+};
+
+// Larger for what is chosen sooner: the larger logit, of equal ones the lower id; NaN before all.
+__device__ __forceinline__ uint64_t RouteKey(float logit, int32_t expert) {
+  const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);  // one zero
+  const uint32_t order = logit != logit       ? 0xffffffffu
+                         : (bits >> 31) != 0u ? ~bits
+                                              : bits | 0x80000000u;
+  return uint64_t{order} << 32 | (0xffffffffu - static_cast<uint32_t>(expert));
+}
+
+__device__ __forceinline__ uint64_t LargestOfWarp(uint64_t value) {
+#pragma unroll
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) {
+    value = std::max(value, __shfl_xor_sync(0xffffffffu, value, mask));
+  }
+  return value;
+}
+
+// One block of one warp a token.
+__global__ void __launch_bounds__(kWarpLanes)
+    MoeRouteKernel(const __grid_constant__ MoeRouteParams p) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x);
+  const float* const logits = p.logits + int64_t{blockIdx.x} * p.num_experts;
+  int32_t* const experts = p.experts + int64_t{blockIdx.x} * p.num_chosen;
+  float* const weights = p.weights + int64_t{blockIdx.x} * p.num_chosen;
+
+  // Round after round, the best of those behind the one before.
+  uint64_t last = ~uint64_t{0};
+  float largest = 0.0f, sum = 0.0f;
+  for (int32_t i = 0; i < p.num_chosen; ++i) {
+    uint64_t best = 0;
+    for (int32_t e = lane; e < p.num_experts; e += kWarpLanes) {
+      const uint64_t key = RouteKey(logits[e], e);
+      if (key < last) best = std::max(best, key);
+    }
+    last = LargestOfWarp(best);
+    const int32_t expert = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(last));
+    const float logit = logits[expert];
+    if (i == 0) largest = logit;
+    const float power = expf(logit - largest);
+    sum += power;
+    if (lane == 0) {
+      experts[i] = expert;
+      weights[i] = power;
+    }
+  }
+  if (!p.softmax_over_chosen) {
+    sum = 0.0f;
+    for (int32_t e = lane; e < p.num_experts; e += kWarpLanes) sum += expf(logits[e] - largest);
+#pragma unroll
+    for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) {
+      sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    }
+  }
+  __syncwarp();
+  for (int32_t i = lane; i < p.num_chosen; i += kWarpLanes) weights[i] /= sum;
+}
+
+struct MoeGroupParams {
+  const int32_t* experts;  // [choices]
+  int32_t* starts;         // [num_experts + 1]: each expert's first row
+  int32_t* rows;           // [choices]: the row of a choice
+  int32_t* choices;        // [choices]: the choice of a row
+  int32_t num_choices;
+};
+
+inline constexpr int kGroupThreads = 256;
+inline constexpr int kGroupSharedBytes = 2 * kGroupThreads * sizeof(int32_t);
+
+// One block an expert; its rows are in the order of the choices, whatever order blocks run in.
+__global__ void __launch_bounds__(kGroupThreads)
+    MoeGroupKernel(const __grid_constant__ MoeGroupParams p) {
+  int32_t* const lower_counts = DynamicShared<int32_t>();
+  int32_t* const counts = lower_counts + kGroupThreads;
+  const int32_t expert = static_cast<int32_t>(blockIdx.x);
+  const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t share = (p.num_choices + kGroupThreads - 1) / kGroupThreads;
+  const int32_t begin = std::min(thread * share, p.num_choices);
+  const int32_t end = std::min(begin + share, p.num_choices);
+  int32_t lower = 0, mine = 0;
+  for (int32_t i = begin; i < end; ++i) {
+    const int32_t chosen = p.experts[i];
+    lower += chosen < expert ? 1 : 0;
+    mine += chosen == expert ? 1 : 0;
+  }
+  lower_counts[thread] = lower;
+  counts[thread] = mine;
+  __syncthreads();
+  int32_t start = 0, before = 0;
+  for (int32_t i = 0; i < kGroupThreads; ++i) {
+    start += lower_counts[i];
+    before += i < thread ? counts[i] : 0;
+  }
+  if (thread == 0) {
+    p.starts[expert] = start;
+    if (expert == 0) p.starts[gridDim.x] = p.num_choices;
+  }
+  int32_t row = start + before;
+  for (int32_t i = begin; i < end; ++i) {
+    if (p.experts[i] != expert) continue;
+    p.rows[i] = row;
+    p.choices[row] = i;
+    ++row;
+  }
+}
+
+struct MoeCombineParams {
+  void* out;             // [tokens, hidden]
+  const void* residual;  // likewise, may be `out`; null without one
+  const float* y;        // [rows, hidden]
+  const int32_t* rows;   // [choices]
+  const float* weights;  // [choices]
+  int32_t num_chosen;
+  int64_t hidden;
+};
+
+// One block a token. Its experts are added in the router's order.
+template <typename T, int kCount>
+__global__ void MoeCombineKernel(const __grid_constant__ MoeCombineParams p) {
+  const int64_t token = int64_t{blockIdx.x} * p.hidden;
+  const int32_t* const rows = p.rows + int64_t{blockIdx.x} * p.num_chosen;
+  const float* const weights = p.weights + int64_t{blockIdx.x} * p.num_chosen;
+  ForEachVector<kCount>(p.hidden, [&](int64_t i) {
+    float sum[kCount] = {};
+    for (int32_t j = 0; j < p.num_chosen; ++j) {
+      float y[kCount];
+      LoadElements(p.y + rows[j] * p.hidden + i, y);
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) sum[k] = fmaf(weights[j], y[k], sum[k]);
+    }
+    if (p.residual != nullptr) {
+      float residual[kCount];
+      LoadElements(static_cast<const T*>(p.residual) + token + i, residual);
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) sum[k] += residual[k];
+    }
+    StoreElements(static_cast<T*>(p.out) + token + i, sum);
+  });
+}
+
+}  // namespace quire::kernels::cuda

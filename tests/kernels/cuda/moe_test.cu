@@ -1,0 +1,200 @@
+// A mixture of experts against plain loops, in three orders of threads.
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/kernels/cuda/device_floats.h"
+#include "tests/kernels/cuda/device_testing.h"
+#include "tests/kernels/moe_testing.h"
+
+namespace quire::kernels::cuda {
+namespace {
+
+using testing::MixtureShape;
+using testing::Normal;
+using testing::RoutingWeights;
+using testing::RunMixture;
+using testing::TestMixture;
+
+class CudaMoeTest : public ::testing::TestWithParam<testing::ThreadOrder> {
+ protected:
+  static std::unique_ptr<Backend> MakeBackend(DType dtype,
+                                              int64_t scratch_bytes = int64_t{1} << 22) {
+    return *CreateCudaBackend(testing::MakeDevice(GetParam()),
+                              {.activation_dtype = dtype, .linear_scratch_bytes = scratch_bytes});
+  }
+  // What the dtype holds of normal numbers.
+  static std::vector<float> Activations(DType dtype, uint64_t seed, int64_t size) {
+    return testing::Decode(dtype, testing::Encode(dtype, Normal(seed, size)));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Orders, CudaMoeTest, ::testing::ValuesIn(testing::kAllThreadOrders));
+
+WeightType TypeOf(DType dtype) {
+  if (dtype == DType::kF32) return WeightType::kF32;
+  return dtype == DType::kF16 ? WeightType::kF16 : WeightType::kBF16;
+}
+
+std::vector<float> RowOf(const std::vector<float>& values, int64_t row, int64_t cols) {
+  return {values.begin() + row * cols, values.begin() + (row + 1) * cols};
+}
+
+struct Case {
+  MixtureShape shape;
+  int64_t num_tokens;
+  int64_t preferred = -1;  // an expert of every token
+};
+
+TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
+  const Case cases[] = {
+      // Tiles of 16 rows, of which some are empty; stages that are not full.
+      {{.num_experts = 5, .hidden = 64, .intermediate = 96, .num_chosen = 2}, 9},
+      {{.num_experts = 40, .hidden = 136, .intermediate = 72, .num_chosen = 3}, 12},
+      // Tiles of 64 rows, several of one expert; several columns of blocks.
+      {{.num_experts = 2, .hidden = 264, .intermediate = 24, .num_chosen = 1}, 70, 1},
+      {{.num_experts = 3, .hidden = 16, .intermediate = 200, .num_chosen = 3}, 30},
+      // Not of whole vectors.
+      {{.num_experts = 3, .hidden = 44, .intermediate = 37, .num_chosen = 2}, 5},
+      {{.num_experts = 4,
+        .hidden = 64,
+        .intermediate = 32,
+        .num_chosen = 2,
+        .softmax_over_chosen = false},
+       1},
+  };
+  double worst = 0.0;
+  for (const Case& c : cases) {
+    for (const DType dtype : testing::kFloats) {
+      const MixtureShape& shape = c.shape;
+      SCOPED_TRACE(std::string(Name(dtype)) + " hidden " + std::to_string(shape.hidden));
+      TestMixture mixture(TypeOf(dtype), shape, 1);
+      if (c.preferred >= 0) mixture.Prefer(c.preferred);
+      std::vector<float> input = Activations(dtype, 2, c.num_tokens * shape.hidden);
+      for (int64_t t = 0; t < c.num_tokens && c.preferred >= 0; ++t) {
+        float& first = input[static_cast<size_t>(t * shape.hidden)];
+        first = std::max(0.125f, std::abs(first));
+      }
+      const std::vector<float> residual = Activations(dtype, 3, c.num_tokens * shape.hidden);
+      const auto backend = MakeBackend(dtype);
+      const auto weights = mixture.Prepare(*backend);
+      const std::vector<float> got = RunMixture(*backend, weights, shape, input, residual);
+      int64_t certain = 0;
+      for (int64_t t = 0; t < c.num_tokens; ++t) {
+        const std::vector<float> token = RowOf(input, t, shape.hidden);
+        const std::vector<float> together = RowOf(got, t, shape.hidden);
+        const std::vector<float> added = RowOf(residual, t, shape.hidden);
+        if (t % 5 == 0) {
+          EXPECT_EQ(RunMixture(*backend, weights, shape, token, added), together);
+        }
+        const auto answer = mixture.Naive(token, added, testing::Rounding(dtype));
+        if (answer.margin <= 0.0) continue;
+        ++certain;
+        for (int64_t i = 0; i < shape.hidden; ++i) {
+          const testing::Exact& want = answer.out[static_cast<size_t>(i)];
+          const double error = std::abs(together[static_cast<size_t>(i)] - want.value);
+          ASSERT_LE(error, want.bound) << "token " << t << ", element " << i;
+          worst = std::max(worst, error / want.bound);
+        }
+      }
+      EXPECT_GE(certain * 10, c.num_tokens * 9);
+      // Few tokens at a time, as many as fit.
+      const int64_t one =
+          4096 + 8 * (shape.num_experts + shape.num_chosen * (shape.hidden + shape.intermediate));
+      const auto small = MakeBackend(dtype, one);
+      EXPECT_EQ(RunMixture(*small, mixture.Prepare(*small), shape, input, residual), got);
+    }
+  }
+  RecordProperty("worst", std::to_string(worst));
+  EXPECT_GT(worst, 0.0);
+}
+
+TEST_P(CudaMoeTest, RoutesByLogitThenById) {
+  const auto backend = MakeBackend(DType::kF32);
+  EXPECT_EQ(RoutingWeights(*backend, {1, 1, 1, 1, 1}, 5, 2),
+            (std::vector<float>{0.5, 0.5, 0, 0, 0}));
+  EXPECT_EQ(RoutingWeights(*backend, {0, 2, 0, 2, 2}, 5, 2),
+            (std::vector<float>{0, 0.5, 0, 0.5, 0}));
+  EXPECT_EQ(RoutingWeights(*backend, {-3, -2, -4}, 3, 1), (std::vector<float>{0, 1, 0}));
+  const double e1 = std::exp(-1.0), e3 = std::exp(-3.0);
+  EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2, false)[2], 1 / (1 + e1 + e3), 1e-6);
+
+  constexpr float kLarge = 3e38f;
+  const std::vector<float> weights = RoutingWeights(
+      *backend, {1, -kLarge, 2, 0, 1, kLarge, 0, 0, -kLarge, -kLarge, -kLarge, -kLarge}, 4, 2, true,
+      2.0f);
+  EXPECT_NEAR(weights[2], 1 / (1 + std::exp(-2.0)), 1e-6);
+  EXPECT_EQ(weights[1], 0.0f);
+  EXPECT_TRUE(std::isnan(weights[4 + 1]) && std::isnan(weights[8]));
+}
+
+TEST_P(CudaMoeTest, ExpertsAreAddedInTheRoutersOrder) {
+  testing::ExpectRouterOrder(*MakeBackend(DType::kF32));
+}
+
+TEST_P(CudaMoeTest, ManyExpertsAgreeWithASortInDouble) {
+  constexpr int64_t kExperts = 70, kChosen = 40;
+  const std::vector<float> logits = Normal(7, kExperts, 3.0f);
+  std::vector<float> sorted = logits;
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  const auto backend = MakeBackend(DType::kF32);
+  for (const bool over_chosen : {false, true}) {
+    const std::vector<float> got = RoutingWeights(*backend, logits, kExperts, kChosen, over_chosen);
+    double sum = 0.0;
+    for (int64_t i = 0; i < (over_chosen ? kChosen : kExperts); ++i) {
+      sum += std::exp(double{sorted[static_cast<size_t>(i)]});
+    }
+    for (size_t e = 0; e < logits.size(); ++e) {
+      const double want = logits[e] >= sorted[kChosen - 1] ? std::exp(double{logits[e]}) / sum : 0;
+      EXPECT_NEAR(got[e], want, want * 100 * testing::kFloatEpsilon);
+    }
+  }
+}
+
+TEST_P(CudaMoeTest, WhatIsNotANumberStaysInItsOwnRow) {
+  const TestMixture mixture(WeightType::kBF16, {}, 8);
+  const MixtureShape& shape = mixture.shape();
+  const auto backend = MakeBackend(DType::kBF16);
+  const auto weights = mixture.Prepare(*backend);
+  std::vector<float> input = Activations(DType::kBF16, 9, 7 * shape.hidden);
+  const std::vector<float> clean = RunMixture(*backend, weights, shape, input);
+  input[static_cast<size_t>(3 * shape.hidden + 5)] = std::nanf("");
+  const std::vector<float> out = RunMixture(*backend, weights, shape, input);
+  for (int64_t i = 0; i < 7 * shape.hidden; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (i / shape.hidden == 3) {
+      EXPECT_TRUE(std::isnan(out[at]));
+    } else {
+      EXPECT_EQ(out[at], clean[at]);
+    }
+  }
+}
+
+TEST(CudaMoeScratchTest, ATokenThatDoesNotFitIsRefused) {
+  const auto backend = *CreateCudaBackend(
+      testing::MakeDevice(), {.activation_dtype = DType::kF32, .linear_scratch_bytes = 2048});
+  const TestMixture mixture(WeightType::kF32, {.intermediate = 1024}, 10);
+  const auto weights = mixture.Prepare(*backend);
+  const DeviceBuffer memory = *backend->Allocate(2 * 64 * 4);
+  const auto view = [&](int64_t offset) {
+    return TensorView(static_cast<float*>(memory.data()) + offset, DType::kF32, {0, 64});
+  };
+  const absl::Status status = backend->Moe({.out = view(0),
+                                            .input = view(64),
+                                            .router = weights.router.get(),
+                                            .up = weights.up.get(),
+                                            .down = weights.down.get(),
+                                            .num_experts_per_token = 2});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("at most 2048 bytes"));
+}
+
+}  // namespace
+}  // namespace quire::kernels::cuda
