@@ -26,6 +26,41 @@ uint8_t FirstChangedByte(NormalForm form) {
   return form == NormalForm::kNfc ? 0xCC : 0x80;  // 0xCC leads U+0300
 }
 
+utf8proc_option_t DecompositionOf(NormalForm form) {
+  return static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE |
+                                        (IsCompatible(form) ? UTF8PROC_COMPAT : 0));
+}
+
+// False for most characters: what decomposes into nothing else and takes no part in what stands
+// before it.
+bool MayChange(NormalForm form, char32_t c) {
+  const auto code_point = static_cast<utf8proc_int32_t>(c);
+  const utf8proc_property_t* property = utf8proc_get_property(code_point);
+  const int bound_class = property->boundclass;
+  if (property->combining_class != 0 ||
+      (bound_class != UTF8PROC_BOUNDCLASS_OTHER && bound_class != UTF8PROC_BOUNDCLASS_CONTROL)) {
+    return true;
+  }
+  utf8proc_int32_t part = 0;
+  return utf8proc_decompose_char(code_point, &part, 1, DecompositionOf(form),
+                                 /*last_boundclass=*/nullptr) != 1 ||
+         part != code_point;
+}
+
+bool MayChange(NormalForm form, std::string_view text) {
+  const uint8_t first_changed = FirstChangedByte(form);
+  for (size_t i = 0; i < text.size();) {
+    if (static_cast<uint8_t>(text[i]) < first_changed) {
+      ++i;
+      continue;
+    }
+    const base::Utf8Char c = base::DecodeUtf8(text, i);
+    if (MayChange(form, c.code_point)) return true;
+    i += c.length;
+  }
+  return false;
+}
+
 struct Mark {
   utf8proc_int32_t code_point;
   utf8proc_propval_t combining_class;
@@ -40,11 +75,9 @@ class Writer {
 
   void Add(char32_t code_point, ByteRange origin) {
     utf8proc_int32_t parts[kMaxDecomposition];
-    const auto options = static_cast<utf8proc_option_t>(
-        UTF8PROC_DECOMPOSE | (IsCompatible(form_) ? UTF8PROC_COMPAT : 0));
     const utf8proc_ssize_t count =
         utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point), parts, kMaxDecomposition,
-                                options, /*last_boundclass=*/nullptr);
+                                DecompositionOf(form_), /*last_boundclass=*/nullptr);
     if (count < 1 || count > kMaxDecomposition) {  // no known version has either
       AddPart(static_cast<utf8proc_int32_t>(code_point), origin);
       return;
@@ -107,11 +140,7 @@ class Writer {
 }  // namespace
 
 std::optional<AlignedText> ToNormalForm(NormalForm form, const TextPart& part) {
-  const uint8_t first_changed = FirstChangedByte(form);
-  if (std::none_of(part.text.begin(), part.text.end(),
-                   [&](char c) { return static_cast<uint8_t>(c) >= first_changed; })) {
-    return std::nullopt;
-  }
+  if (!MayChange(form, part.text)) return std::nullopt;
   Writer writer(form);
   for (size_t i = 0; i < part.text.size();) {
     const base::Utf8Char c = base::DecodeUtf8(part.text, i);

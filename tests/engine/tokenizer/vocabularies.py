@@ -70,9 +70,13 @@ def byte_level_of_gguf(path, pre_tokenizer):
 
 
 def phi3_of_gguf(path, tokenizer_json):
-    """The model's own tokenizer.json, but with the BOS that the file asks for."""
+    """The model's own tokenizer.json, but with the BOS that the file asks for, and "</s>" special, as llama.cpp has it."""
     file = Gguf(path)
-    t = Tokenizer.from_file(tokenizer_json)
+    with open(tokenizer_json, encoding="utf-8") as f:
+        spec = json.load(f)
+    for token in spec["added_tokens"]:
+        token["special"] = token["special"] or token["content"] == "</s>"
+    t = Tokenizer.from_str(json.dumps(spec))
     if file.get("add_bos_token", True):
         bos = file.get("bos_token_id", 1)
         t.post_processor = processors.TemplateProcessing(single=f"{file.tokens[bos]} $A", special_tokens=[(file.tokens[bos], bos)])
