@@ -32,13 +32,11 @@ utf8proc_option_t DecompositionOf(NormalForm form) {
 }
 
 // False for most characters: what decomposes into nothing else and takes no part in what stands
-// before it.
+// before it, as every combining mark does.
 bool MayChange(NormalForm form, char32_t c) {
   const auto code_point = static_cast<utf8proc_int32_t>(c);
-  const utf8proc_property_t* property = utf8proc_get_property(code_point);
-  const int bound_class = property->boundclass;
-  if (property->combining_class != 0 ||
-      (bound_class != UTF8PROC_BOUNDCLASS_OTHER && bound_class != UTF8PROC_BOUNDCLASS_CONTROL)) {
+  const int bound_class = utf8proc_get_property(code_point)->boundclass;
+  if (bound_class != UTF8PROC_BOUNDCLASS_OTHER && bound_class != UTF8PROC_BOUNDCLASS_CONTROL) {
     return true;
   }
   utf8proc_int32_t part = 0;
