@@ -19,7 +19,8 @@
 namespace quire::engine {
 namespace {
 
-std::string WhyNoCacheWindow(const KvCache& cache) {
+std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
+  if (model.learned_positions) return "the model's tokens hold the positions they came with";
   return cache.groups().size() == 1 ? "" : "layers of the model have windows of their own";
 }
 
@@ -92,7 +93,7 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
                  .cache_tokens = parts_.cache.groups()[0].num_blocks * parts_.limits.block_size,
                  .block_size = parts_.limits.block_size,
                  .max_num_seqs = static_cast<int32_t>(parts_.limits.max_seqs),
-                 .no_cache_window = WhyNoCacheWindow(parts_.cache)}),
+                 .no_cache_window = WhyNoCacheWindow(parts_.model->config(), parts_.cache)}),
       admission_(config.max_queue),
       loop_(parts_, config, admission_, running_, metrics_),
       workers_(std::make_unique<WorkerPool>(config.frontend_threads, config.frontend_queue)) {}

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -29,22 +30,24 @@ struct NormParameters {
 
 struct Layer {
   NormParameters attention_norm, mlp_norm;
-  Weight qkv, o, up, down;                         // a gated MLP's gate lies before `up`
-  Parameter qkv_bias, o_bias, up_bias, down_bias;  // empty views without biases
-  Parameter q_norm, k_norm;                        // likewise
-  int64_t window = 0;                              // tokens seen back; 0: all
-  Mixture mixture;                                 // in the place of `up` and `down`
+  NormParameters attention_post_norm, mlp_post_norm;  // empty views without them
+  Weight qkv, o, up, down;                            // a gated MLP's gate lies before `up`
+  Parameter qkv_bias, o_bias, up_bias, down_bias;     // empty views without biases
+  Parameter q_norm, k_norm;                           // likewise
+  int64_t window = 0;                                 // tokens seen back; 0: all
+  Mixture mixture;                                    // in the place of `up` and `down`
 };
 
 // Rows of activations for the largest step, one buffer each.
 struct Activations {
   kernels::DeviceBuffer hidden, normed, qkv, query, attention, mlp, last, logits;
+  kernels::DeviceBuffer branch, last_branch;  // what is to be added to hidden, and to last
 };
 
 // Tensors that files hold and that are computed, or are a copy.
-constexpr std::string_view kNotParameters[] = {".rotary_emb.inv_freq", "rope_freqs.weight",
-                                               ".attn_rot_embd", ".attention.masked_bias",
-                                               ".attention.bias"};
+constexpr std::string_view kNotParameters[] = {
+    ".rotary_emb.inv_freq", "rope_freqs.weight", ".attn_rot_embd", ".attention.masked_bias",
+    ".attention.bias",      ".attn.masked_bias", ".attn.bias"};
 
 class Decoder final : public Model {
  public:
@@ -69,6 +72,9 @@ class Decoder final : public Model {
   std::vector<NamedRows> QkvRows(const TensorNames& names, const std::string& prefix,
                                  const char* suffix) const;
   absl::StatusOr<NormParameters> LoadNorm(ParameterLoader& loader, const std::string& name) const;
+  // The weights of a norm over `size` elements.
+  absl::StatusOr<Parameter> LoadNormWeight(ParameterLoader& loader, const std::string& name,
+                                           int64_t size) const;
   // InvalidArgument for a tensor that nothing read: the model has a part that we would leave out.
   absl::Status CheckNothingIsLeft(const ParameterLoader& loader, const WeightMap& weights,
                                   const TensorNames& names) const;
@@ -83,9 +89,14 @@ class Decoder final : public Model {
   absl::Status MlpDown(const Layer& layer, int64_t num_tokens);
   // A mixture's whole network.
   absl::Status Experts(const Layer& layer, int64_t num_tokens);
-  // Of the rows of `input`, into `out`.
-  absl::Status Norm(TensorView out, TensorView input, const NormParameters& norm);
-  absl::StatusOr<TensorView> Normed(TensorView input, const NormParameters& norm);
+  // Adds the product to the residual; where a norm comes between, the next NormedHidden does.
+  absl::Status AddToHidden(TensorView input, const Weight& weight, const Parameter& bias,
+                           const NormParameters& post_norm);
+  // The residual, with what waits to be added to it, normed.
+  absl::StatusOr<TensorView> NormedHidden(int64_t num_tokens, const NormParameters& norm);
+  // Of the rows of `input`, or of `residual` once they are added to it, into `out`.
+  absl::Status Norm(TensorView out, TensorView input, const NormParameters& norm,
+                    TensorView residual = {});
 
   int64_t q_size() const { return config_.num_attention_heads * config_.head_dim; }
   int64_t kv_size() const { return config_.num_key_value_heads * config_.head_dim; }
@@ -94,21 +105,29 @@ class Decoder final : public Model {
     return TensorView(buffer.data(), backend_.activation_dtype(), {rows, cols});
   }
   TensorView Hidden(int64_t rows) const { return View(act_.hidden, rows, config_.hidden_size); }
+  TensorView RopeTable(const Layer& layer) const {
+    return layer.window != 0 && config_.local_rope ? local_rope_table_.view : rope_table_.view;
+  }
+  TensorView Branch(int64_t rows) const { return View(act_.branch, rows, config_.hidden_size); }
 
   // Constant after Load.
   const ModelConfig config_;
   const double attention_scale_;
-  kernels::Backend& backend_;  // not owned
-  std::string prefix_;         // of this file's names
-  Weight embedding_, head_;    // head_ is null when tied
+  kernels::Backend& backend_;                          // not owned
+  std::string prefix_;                                 // of this file's names
+  Weight embedding_, head_;                            // head_ is null when tied
+  Weight position_embedding_;                          // null without learned positions
+  std::vector<std::vector<std::byte>> weight_memory_;  // that weights point into
   NormParameters embedding_norm_, final_norm_;
   Parameter rope_table_, alibi_slopes_;  // one of them; the other's view is empty
+  Parameter local_rope_table_;           // of layers with a window; empty: rope_table_
   std::vector<Layer> layers_;
   int64_t num_parameters_ = 0;
   int64_t weight_bytes_ = 0;
 
   // Step thread only.
   Activations act_;
+  bool branch_waits_ = false;       // act_.branch is to be added to act_.hidden
   std::vector<float> host_logits_;  // where the backend's memory is not the host's
   DeviceInput device_;
 };
@@ -126,8 +145,15 @@ absl::Status Decoder::Load(const WeightMap& weights, const TensorNames& names,
   if (names.embedding_norm != nullptr) {
     ASSIGN_OR_RETURN(embedding_norm_, LoadNorm(loader, prefix_ + names.embedding_norm));
   }
+  if (config_.learned_positions) {
+    ASSIGN_OR_RETURN(position_embedding_, loader.Matrix({{weight(prefix_, names.position_embedding),
+                                                          config_.max_position_embeddings}},
+                                                        hidden));
+  }
   if (!config_.tie_word_embeddings) {
-    ASSIGN_OR_RETURN(head_, loader.Matrix({{weight("", names.head), vocab}}, hidden));
+    NamedRows head = {weight("", names.head), vocab};
+    if (config_.unit_head_rows) head.form = NamedRows::Form::kUnitRows;
+    ASSIGN_OR_RETURN(head_, loader.Matrix({head}, hidden));
   }
   ASSIGN_OR_RETURN(final_norm_, LoadNorm(loader, prefix_ + names.final_norm));
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
@@ -136,6 +162,7 @@ absl::Status Decoder::Load(const WeightMap& weights, const TensorNames& names,
   }
   RETURN_IF_ERROR(CheckNothingIsLeft(loader, weights, names));
   num_parameters_ = loader.num_parameters();
+  weight_memory_ = loader.TakeMemory();
   RETURN_IF_ERROR(LoadPositions(loader, limits));
   weight_bytes_ = loader.bytes();
   return Reserve(limits);
@@ -160,15 +187,24 @@ absl::Status Decoder::CheckNothingIsLeft(const ParameterLoader& loader, const We
 absl::StatusOr<NormParameters> Decoder::LoadNorm(ParameterLoader& loader,
                                                  const std::string& name) const {
   NormParameters norm;
-  ASSIGN_OR_RETURN(norm.weight, loader.Vector({{name + ".weight", config_.hidden_size}}));
+  ASSIGN_OR_RETURN(norm.weight, LoadNormWeight(loader, name + ".weight", config_.hidden_size));
   if (config_.norm_bias) {
     ASSIGN_OR_RETURN(norm.bias, loader.Vector({{name + ".bias", config_.hidden_size}}));
   }
   return norm;
 }
 
+absl::StatusOr<Parameter> Decoder::LoadNormWeight(ParameterLoader& loader, const std::string& name,
+                                                  int64_t size) const {
+  return loader.Vector({{name, size}}, static_cast<float>(config_.norm_weight_offset));
+}
+
 std::vector<NamedRows> Decoder::QkvRows(const TensorNames& names, const std::string& prefix,
                                         const char* suffix) const {
+  if (names.kv != nullptr) {
+    return {{absl::StrCat(prefix, names.q, suffix), q_size()},
+            {absl::StrCat(prefix, names.kv, suffix), 2 * kv_size()}};
+  }
   if (names.qkv == nullptr) {
     return {{absl::StrCat(prefix, names.q, suffix), q_size()},
             {absl::StrCat(prefix, names.k, suffix), kv_size()},
@@ -203,9 +239,20 @@ absl::StatusOr<Layer> Decoder::LoadLayer(ParameterLoader& loader, const TensorNa
   if (!config_.shared_norm) {
     ASSIGN_OR_RETURN(layer.mlp_norm, LoadNorm(loader, prefix + names.mlp_norm));
   }
+  if (config_.post_norms) {
+    ASSIGN_OR_RETURN(layer.attention_post_norm,
+                     LoadNorm(loader, prefix + names.attention_post_norm));
+    ASSIGN_OR_RETURN(layer.mlp_post_norm, LoadNorm(loader, prefix + names.mlp_post_norm));
+  }
 
-  ASSIGN_OR_RETURN(layer.qkv, loader.Matrix(QkvRows(names, prefix, ".weight"), hidden));
-  ASSIGN_OR_RETURN(layer.o, loader.Matrix({{weight(names.o), hidden}}, q_size()));
+  const auto matrix = [&](std::vector<NamedRows> parts, int64_t cols) {
+    for (NamedRows& part : parts) {
+      if (names.layers_are_transposed) part.form = NamedRows::Form::kTransposed;
+    }
+    return loader.Matrix(parts, cols);
+  };
+  ASSIGN_OR_RETURN(layer.qkv, matrix(QkvRows(names, prefix, ".weight"), hidden));
+  ASSIGN_OR_RETURN(layer.o, matrix({{weight(names.o), hidden}}, q_size()));
   if (config_.attention_bias) {
     ASSIGN_OR_RETURN(layer.qkv_bias, loader.Vector(QkvRows(names, prefix, ".bias")));
     if (loader.Has(bias(names.o))) {
@@ -215,8 +262,10 @@ absl::StatusOr<Layer> Decoder::LoadLayer(ParameterLoader& loader, const TensorNa
   if (config_.qk_norm != QkNormScope::kNone) {
     const bool head = config_.qk_norm == QkNormScope::kHead;
     const int64_t dim = config_.head_dim;
-    ASSIGN_OR_RETURN(layer.q_norm, loader.Vector({{weight(names.q_norm), head ? dim : q_size()}}));
-    ASSIGN_OR_RETURN(layer.k_norm, loader.Vector({{weight(names.k_norm), head ? dim : kv_size()}}));
+    ASSIGN_OR_RETURN(layer.q_norm,
+                     LoadNormWeight(loader, weight(names.q_norm), head ? dim : q_size()));
+    ASSIGN_OR_RETURN(layer.k_norm,
+                     LoadNormWeight(loader, weight(names.k_norm), head ? dim : kv_size()));
   }
 
   if (config_.num_experts != 0) {
@@ -230,8 +279,8 @@ absl::StatusOr<Layer> Decoder::LoadLayer(ParameterLoader& loader, const TensorNa
     up_weights.push_back({weight(part), fused ? 2 * mlp : mlp});
     up_biases.push_back({bias(part), fused ? 2 * mlp : mlp});
   }
-  ASSIGN_OR_RETURN(layer.up, loader.Matrix(up_weights, hidden));
-  ASSIGN_OR_RETURN(layer.down, loader.Matrix({{weight(names.down), hidden}}, mlp));
+  ASSIGN_OR_RETURN(layer.up, matrix(up_weights, hidden));
+  ASSIGN_OR_RETURN(layer.down, matrix({{weight(names.down), hidden}}, mlp));
   if (config_.mlp_bias) {
     ASSIGN_OR_RETURN(layer.up_bias, loader.Vector(up_biases));
     ASSIGN_OR_RETURN(layer.down_bias, loader.Vector({{bias(names.down), hidden}}));
@@ -240,6 +289,12 @@ absl::StatusOr<Layer> Decoder::LoadLayer(ParameterLoader& loader, const TensorNa
 }
 
 absl::Status Decoder::LoadPositions(ParameterLoader& loader, const StepLimits& limits) {
+  if (config_.learned_positions) {
+    if (limits.max_model_len <= config_.max_position_embeddings) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_model_len: want at most the ", config_.max_position_embeddings,
+                     " positions that the model has, got ", limits.max_model_len));
+  }
   if (config_.alibi_bias_max) {
     const auto heads = static_cast<int32_t>(config_.num_attention_heads);
     std::vector<float> slopes = kernels::AlibiSlopes(heads, *config_.alibi_bias_max);
@@ -249,10 +304,15 @@ absl::Status Decoder::LoadPositions(ParameterLoader& loader, const StepLimits& l
     ASSIGN_OR_RETURN(alibi_slopes_, loader.Upload(slopes));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(rope_table_, loader.Upload(MakeRopeTable(config_.rope, limits.max_model_len)));
-  rope_table_.view = TensorView(rope_table_.buffer.data(), kernels::DType::kF32,
-                                {limits.max_model_len, config_.rope.rope_dim / 2, 2});
-  return absl::OkStatus();
+  const int64_t positions = limits.max_model_len;
+  const auto upload = [&](const RopeConfig& rope, Parameter& table) -> absl::Status {
+    ASSIGN_OR_RETURN(table, loader.Upload(MakeRopeTable(rope, positions)));
+    table.view =
+        TensorView(table.buffer.data(), kernels::DType::kF32, {positions, rope.rope_dim / 2, 2});
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(upload(config_.rope, rope_table_));
+  return config_.local_rope ? upload(*config_.local_rope, local_rope_table_) : absl::OkStatus();
 }
 
 absl::Status Decoder::Reserve(const StepLimits& limits) {
@@ -274,6 +334,12 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
     RETURN_IF_ERROR(Experts(layers_.front(), 0));
   }
   RETURN_IF_ERROR(take(act_.last, limits.max_logit_rows, hidden));
+  if (config_.post_norms || config_.learned_positions) {
+    RETURN_IF_ERROR(take(act_.branch, limits.max_tokens, hidden));
+  }
+  if (config_.post_norms) {
+    RETURN_IF_ERROR(take(act_.last_branch, limits.max_logit_rows, hidden));
+  }
   const int64_t num_logits = limits.max_logit_rows * config_.vocab_size;
   ASSIGN_OR_RETURN(act_.logits, backend_.Allocate(num_logits * SizeOf(kernels::DType::kF32)));
   if (!backend_.info().host_memory) host_logits_.resize(static_cast<size_t>(num_logits));
@@ -290,8 +356,16 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
   }
   RETURN_IF_ERROR(ShiftKeys(input, cache));
   const int64_t num_tokens = input.num_tokens();
-  RETURN_IF_ERROR(backend_.Embed(
-      {.out = Hidden(num_tokens), .token_ids = device_.token_ids(), .weight = embedding_.get()}));
+  RETURN_IF_ERROR(backend_.Embed({.out = Hidden(num_tokens),
+                                  .token_ids = device_.token_ids(),
+                                  .weight = embedding_.get(),
+                                  .scale = static_cast<float>(config_.embedding_scale)}));
+  branch_waits_ = config_.learned_positions;
+  if (branch_waits_) {
+    RETURN_IF_ERROR(backend_.Embed({.out = Branch(num_tokens),
+                                    .token_ids = device_.positions(),
+                                    .weight = position_embedding_.get()}));
+  }
   if (!embedding_norm_.weight.view.empty()) {
     RETURN_IF_ERROR(Norm(Hidden(num_tokens), Hidden(num_tokens), embedding_norm_));
   }
@@ -312,9 +386,17 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
   const TensorView logits(act_.logits.data(), kernels::DType::kF32, {num_rows, config_.vocab_size});
   if (num_rows > 0) {
     const TensorView last = View(act_.last, num_rows, config_.hidden_size);
+    const TensorView normed = View(act_.normed, num_rows, config_.hidden_size);
     RETURN_IF_ERROR(backend_.GatherRows(
         {.out = last, .input = Hidden(num_tokens), .rows = device_.logit_rows()}));
-    ASSIGN_OR_RETURN(const TensorView normed, Normed(last, final_norm_));
+    if (branch_waits_) {
+      const TensorView branch = View(act_.last_branch, num_rows, config_.hidden_size);
+      RETURN_IF_ERROR(backend_.GatherRows(
+          {.out = branch, .input = Branch(num_tokens), .rows = device_.logit_rows()}));
+      RETURN_IF_ERROR(Norm(normed, branch, final_norm_, last));
+    } else {
+      RETURN_IF_ERROR(Norm(normed, last, final_norm_));
+    }
     RETURN_IF_ERROR(backend_.Linear(
         {.out = logits, .input = normed, .weight = head_ ? head_.get() : embedding_.get()}));
   }
@@ -327,11 +409,11 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
 }
 
 absl::Status Decoder::ShiftKeys(const ModelInput& input, KvCache& cache) {
-  if (input.shifts.empty() || config_.alibi_bias_max) return absl::OkStatus();
+  if (input.shifts.empty() || rope_table_.view.empty()) return absl::OkStatus();
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     RETURN_IF_ERROR(
         backend_.ShiftKeys({.kv_cache = cache.layer(i),
-                            .rope_table = rope_table_.view,
+                            .rope_table = RopeTable(layers_[static_cast<size_t>(i)]),
                             .rope_layout = config_.rope.layout,
                             .table_scale = static_cast<float>(config_.rope.attention_factor),
                             .shifts = input.shifts}));
@@ -339,19 +421,42 @@ absl::Status Decoder::ShiftKeys(const ModelInput& input, KvCache& cache) {
   return absl::OkStatus();
 }
 
-absl::Status Decoder::Norm(TensorView out, TensorView input, const NormParameters& norm) {
+absl::Status Decoder::Norm(TensorView out, TensorView input, const NormParameters& norm,
+                           TensorView residual) {
   return backend_.Norm({.out = out,
                         .input = input,
                         .weight = norm.weight.view,
                         .bias = norm.bias.view,
+                        .residual = residual,
                         .kind = config_.norm,
                         .eps = static_cast<float>(config_.norm_eps)});
 }
 
-absl::StatusOr<TensorView> Decoder::Normed(TensorView input, const NormParameters& norm) {
-  const TensorView out = View(act_.normed, input.dim(0), config_.hidden_size);
-  RETURN_IF_ERROR(Norm(out, input, norm));
+absl::StatusOr<TensorView> Decoder::NormedHidden(int64_t num_tokens, const NormParameters& norm) {
+  const TensorView out = View(act_.normed, num_tokens, config_.hidden_size);
+  if (std::exchange(branch_waits_, false)) {
+    RETURN_IF_ERROR(Norm(out, Branch(num_tokens), norm, Hidden(num_tokens)));
+  } else {
+    RETURN_IF_ERROR(Norm(out, Hidden(num_tokens), norm));
+  }
   return out;
+}
+
+absl::Status Decoder::AddToHidden(TensorView input, const Weight& weight, const Parameter& bias,
+                                  const NormParameters& post_norm) {
+  const int64_t num_tokens = input.dim(0);
+  if (!config_.post_norms) {
+    return backend_.Linear({.out = Hidden(num_tokens),
+                            .input = input,
+                            .weight = weight.get(),
+                            .bias = bias.view,
+                            .residual = Hidden(num_tokens)});
+  }
+  const TensorView branch = Branch(num_tokens);
+  RETURN_IF_ERROR(
+      backend_.Linear({.out = branch, .input = input, .weight = weight.get(), .bias = bias.view}));
+  branch_waits_ = true;
+  return Norm(branch, branch, post_norm);
 }
 
 absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
@@ -362,7 +467,7 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t 
   const TensorView query(act_.query.data(), backend_.activation_dtype(), heads);
   const TensorView attention(act_.attention.data(), backend_.activation_dtype(), heads);
 
-  ASSIGN_OR_RETURN(const TensorView normed, Normed(Hidden(num_tokens), layer.attention_norm));
+  ASSIGN_OR_RETURN(const TensorView normed, NormedHidden(num_tokens, layer.attention_norm));
   RETURN_IF_ERROR(backend_.Linear({.out = qkv, .input = normed, .weight = layer.qkv.get()}));
   RETURN_IF_ERROR(backend_.QkvPost(
       {.query = query,
@@ -370,8 +475,8 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t 
        .qkv = qkv,
        .positions = device_.positions(),
        .slot_mapping = device_.slot_mapping(kv_group),
-       .rope_table = rope_table_.view,
-       .rope_layout = config_.alibi_bias_max ? kernels::RopeLayout::kNone : config_.rope.layout,
+       .rope_table = RopeTable(layer),
+       .rope_layout = rope_table_.view.empty() ? kernels::RopeLayout::kNone : config_.rope.layout,
        .bias = layer.qkv_bias.view,
        .clip = static_cast<float>(config_.clip_qkv),
        .qk_norm = {.query_weight = layer.q_norm.view,
@@ -388,17 +493,14 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t 
                                            .scale = static_cast<float>(attention_scale_),
                                            .window = static_cast<int32_t>(layer.window),
                                            .plan = device_.plan(layer.window)}));
-  return backend_.Linear({.out = Hidden(num_tokens),
-                          .input = View(act_.attention, num_tokens, q_size()),
-                          .weight = layer.o.get(),
-                          .bias = layer.o_bias.view,
-                          .residual = Hidden(num_tokens)});
+  return AddToHidden(View(act_.attention, num_tokens, q_size()), layer.o, layer.o_bias,
+                     layer.attention_post_norm);
 }
 
 absl::Status Decoder::MlpUp(const Layer& layer, int64_t num_tokens) {
   ASSIGN_OR_RETURN(
       const TensorView normed,
-      Normed(Hidden(num_tokens), config_.shared_norm ? layer.attention_norm : layer.mlp_norm));
+      NormedHidden(num_tokens, config_.shared_norm ? layer.attention_norm : layer.mlp_norm));
   return backend_.Linear({.out = View(act_.mlp, num_tokens, config_.intermediate_size),
                           .input = normed,
                           .weight = layer.up.get(),
@@ -407,15 +509,12 @@ absl::Status Decoder::MlpUp(const Layer& layer, int64_t num_tokens) {
 }
 
 absl::Status Decoder::MlpDown(const Layer& layer, int64_t num_tokens) {
-  return backend_.Linear({.out = Hidden(num_tokens),
-                          .input = View(act_.mlp, num_tokens, config_.intermediate_size),
-                          .weight = layer.down.get(),
-                          .bias = layer.down_bias.view,
-                          .residual = Hidden(num_tokens)});
+  return AddToHidden(View(act_.mlp, num_tokens, config_.intermediate_size), layer.down,
+                     layer.down_bias, layer.mlp_post_norm);
 }
 
 absl::Status Decoder::Experts(const Layer& layer, int64_t num_tokens) {
-  ASSIGN_OR_RETURN(const TensorView normed, Normed(Hidden(num_tokens), layer.mlp_norm));
+  ASSIGN_OR_RETURN(const TensorView normed, NormedHidden(num_tokens, layer.mlp_norm));
   return RunMixture(backend_, layer.mixture, config_, normed, Hidden(num_tokens));
 }
 

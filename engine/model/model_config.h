@@ -56,6 +56,13 @@ struct ModelConfig {
   kernels::NormKind norm = kernels::NormKind::kRmsNorm;
   double norm_eps = 1e-5;
   bool norm_bias = false;
+  double norm_weight_offset = 0.0;  // added to the weights of norms, as the file has them
+  // Norms of what attention and feed-forward add to the residual, besides those before them.
+  bool post_norms = false;
+  // A row for each position is added to the token's: max_position_embeddings of them.
+  bool learned_positions = false;
+  bool unit_head_rows = false;   // the head's rows are divided by their length
+  double embedding_scale = 1.0;  // of the tokens' rows; the head, if tied, has them as they are
   bool tie_word_embeddings = false;
   bool attention_bias = false;   // biases on q, k, v (and o where the file has one)
   double attention_scale = 0.0;  // of q . k; 0: 1 / sqrt(head_dim)
@@ -77,7 +84,8 @@ struct ModelConfig {
   std::optional<double> alibi_bias_max;
   bool alibi_is_scaled = false;  // the bias is added before the scores are scaled (Falcon)
   RopeConfig rope;
-  std::string weight_type;  // the type most of the weights have: "Q4_1", "BF16"
+  std::optional<RopeConfig> local_rope;  // of the layers with a window, where it is another
+  std::string weight_type;               // the type most of the weights have: "Q4_1", "BF16"
 };
 
 // Of one layer.

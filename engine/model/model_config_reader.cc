@@ -48,9 +48,7 @@ class Checker {
   absl::Status status_;
 };
 
-void CheckPositions(const ModelConfig& config, Checker& check) {
-  const RopeConfig& rope = config.rope;
-  if (config.alibi_bias_max) return check.Range("alibi_bias_max", *config.alibi_bias_max, 0.0, 1e3);
+void CheckRope(const RopeConfig& rope, const ModelConfig& config, Checker& check) {
   check.Range("rope theta", rope.theta, 1.0, 1e12);
   check.Range("rope dimensions", rope.rope_dim, 2, config.head_dim);
   if (rope.rope_dim % 2 != 0) {
@@ -83,6 +81,13 @@ void CheckPositions(const ModelConfig& config, Checker& check) {
   for (const float divisor : rope.frequency_divisors) {
     check.Range("rope frequency divisors", static_cast<double>(divisor), 1e-6, 1e9);
   }
+}
+
+void CheckPositions(const ModelConfig& config, Checker& check) {
+  if (config.alibi_bias_max) return check.Range("alibi_bias_max", *config.alibi_bias_max, 0.0, 1e3);
+  if (config.learned_positions) return;
+  CheckRope(config.rope, config, check);
+  if (config.local_rope) CheckRope(*config.local_rope, config, check);
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace quire::engine {
 
 // Reads and validates. InvalidArgument names the file, the field, what was wanted and what was got,
 // when a value is missing or out of range, or when the model uses what we do not honour: another
-// architecture, a sliding window shorter than its context, partial or unknown rotary scaling,
-// experts, a quantisation of Hugging Face. Nothing that changes a model's answers is ignored.
+// architecture, an unknown rotary scaling, experts, soft caps, a quantisation of Hugging Face.
+// Nothing that changes a model's answers is ignored.
 absl::StatusOr<ModelConfig> ReadModelConfig(const OpenedModel& model);
 
 // Its parts. `weights` tells what metadata does not: a tied head, biases, the vocabulary's rows.

@@ -16,7 +16,8 @@ absl::StatusOr<std::unique_ptr<Model>> CreateModel(const ModelConfig& config,
     return absl::InvalidArgumentError(absl::StrFormat("%s: architecture \"%s\" is not supported",
                                                       files.path, config.architecture));
   }
-  const TensorNames names = files.gguf ? architecture->gguf_names : architecture->hf_names(config);
+  const TensorNames names =
+      (files.gguf ? architecture->gguf_names : architecture->hf_names)(config);
   return CreateDecoder(config, *files.weights, names, backend, limits);
 }
 

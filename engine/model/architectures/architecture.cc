@@ -6,8 +6,9 @@
 namespace quire::engine {
 
 std::span<const Architecture* const> Architectures() {
-  static constexpr std::array kAll = {&kBloom, &kFalcon, &kGptNeoX, &kLlama, &kMixtral,
-                                      &kMpt,   &kPhi3,   &kQwen2,   &kQwen3, &kQwen3Moe};
+  static constexpr std::array kAll = {&kBaichuan, &kBloom, &kFalcon,   &kGemma3, &kGpt2,
+                                      &kGptNeoX,  &kLlama, &kMixtral,  &kMpt,    &kPhi3,
+                                      &kQwen2,    &kQwen3, &kQwen3Moe, &kRefact};
   return kAll;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 
+#include "engine/model/gguf_fields.h"
 #include "engine/model/hf_fields.h"
 #include "engine/model/model_config.h"
 #include "engine/model/tensor_names.h"
@@ -23,11 +24,15 @@ struct Architecture {
                           ModelConfig& config) = nullptr;
   // Of a Hugging Face directory with this config.
   TensorNames (*hf_names)(const ModelConfig& config) = nullptr;
-  TensorNames gguf_names;  // without an embedding: not read from GGUF
+  std::string_view gguf_name = name;  // "general.architecture" of llama.cpp
+  // Likewise from the metadata of a GGUF file; null: not read from GGUF. Sizes and `rope` have been
+  // read; biases, a norm of queries and keys and a tied head follow from the tensors.
+  absl::Status (*read_gguf)(GgufFields& fields, ModelConfig& config) = nullptr;
+  TensorNames (*gguf_names)(const ModelConfig& config) = nullptr;
 };
 
-extern const Architecture kBloom, kFalcon, kGptNeoX, kLlama, kMixtral, kMpt, kPhi3, kQwen2, kQwen3,
-    kQwen3Moe;
+extern const Architecture kBaichuan, kBloom, kFalcon, kGemma3, kGpt2, kGptNeoX, kLlama, kMixtral,
+    kMpt, kPhi3, kQwen2, kQwen3, kQwen3Moe, kRefact;
 
 std::span<const Architecture* const> Architectures();
 

@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
 #include "engine/model/architectures/shared_fields.h"
 
 namespace quire::engine {
@@ -51,6 +52,20 @@ constexpr TensorNames kBloomNames = {.prefix = "transformer.",
                                      .up = "mlp.dense_h_to_4h",
                                      .down = "mlp.dense_4h_to_h"};
 
+// llama.cpp's converter stacks the projection of each head: queries, keys, values.
+absl::Status ReadBloomGguf(GgufFields&, ModelConfig& config) {
+  config.norm = kernels::NormKind::kLayerNorm;
+  config.activation = kernels::Activation::kGeluTanh;
+  config.alibi_bias_max = 8.0;
+  return absl::OkStatus();
+}
+
+TensorNames BloomGgufNames(const ModelConfig&) {
+  TensorNames names = FusedGgufNames();
+  names.embedding_norm = "token_embd_norm";
+  return names;
+}
+
 }  // namespace
 
 const Architecture kBloom = {
@@ -58,6 +73,8 @@ const Architecture kBloom = {
     .hf_classes = kBloomClasses,
     .read_hf = ReadBloom,
     .hf_names = [](const ModelConfig&) { return kBloomNames; },
+    .read_gguf = ReadBloomGguf,
+    .gguf_names = BloomGgufNames,
 };
 
 }  // namespace quire::engine

@@ -7,6 +7,7 @@
 
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
 #include "engine/model/architectures/shared_fields.h"
 
 namespace quire::engine {
@@ -86,6 +87,26 @@ TensorNames FalconNames(const ModelConfig& config) {
   return names;
 }
 
+// llama.cpp's converter stacks the projection of each group: queries, keys, values. Its graph knows
+// no ALiBi here, and takes GELU by tanh; Falcon was trained with the exact one.
+absl::Status ReadFalconGguf(GgufFields& fields, ModelConfig& config) {
+  config.norm = kernels::NormKind::kLayerNorm;
+  config.activation = kernels::Activation::kGelu;
+  config.parallel_residual = true;
+  config.shared_norm = !fields.HasTensor("blk.0.attn_norm_2.weight");
+  return absl::OkStatus();
+}
+
+TensorNames FalconGgufNames(const ModelConfig& config) {
+  TensorNames names = FusedGgufNames();
+  names.mlp_norm = nullptr;
+  if (!config.shared_norm) {
+    names.mlp_norm = names.attention_norm;
+    names.attention_norm = "attn_norm_2";
+  }
+  return names;
+}
+
 }  // namespace
 
 const Architecture kFalcon = {
@@ -93,6 +114,8 @@ const Architecture kFalcon = {
     .hf_classes = kFalconClasses,
     .read_hf = ReadFalcon,
     .hf_names = FalconNames,
+    .read_gguf = ReadFalconGguf,
+    .gguf_names = FalconGgufNames,
 };
 
 }  // namespace quire::engine

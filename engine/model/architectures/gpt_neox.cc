@@ -5,25 +5,13 @@
 
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
 #include "engine/model/architectures/shared_fields.h"
 
 namespace quire::engine {
 namespace {
 
 constexpr std::array<std::string_view, 1> kGptNeoXClasses = {"GPTNeoXForCausalLM"};
-
-absl::Status ReadActivation(const HfFields& fields, ModelConfig& config) {
-  std::string name;
-  RETURN_IF_ERROR(fields.String("hidden_act", "gelu", name));
-  if (name == "gelu") {
-    config.activation = kernels::Activation::kGelu;
-  } else if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") {
-    config.activation = kernels::Activation::kGeluTanh;
-  } else {
-    return fields.Wrong("hidden_act", "gelu, gelu_new, gelu_fast or gelu_pytorch_tanh");
-  }
-  return absl::OkStatus();
-}
 
 // rotary_pct and rotary_emb_base of transformers 4, rope_parameters of 5.
 absl::Status ReadRotary(const HfFields& fields, ModelConfig& config) {
@@ -53,7 +41,7 @@ absl::Status ReadGptNeoX(const HfFields& fields, std::string_view, ModelConfig& 
   RETURN_IF_ERROR(fields.Bool("attention_bias", true, config.attention_bias));
   RETURN_IF_ERROR(fields.Bool("use_parallel_residual", true, config.parallel_residual));
   RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", false, config.tie_word_embeddings));
-  RETURN_IF_ERROR(ReadActivation(fields, config));
+  RETURN_IF_ERROR(ReadGelu(fields, "hidden_act", "gelu", config));
   return ReadRotary(fields, config);
 }
 
@@ -70,6 +58,14 @@ constexpr TensorNames kGptNeoXNames = {.prefix = "gpt_neox.",
                                        .up = "mlp.dense_h_to_4h",
                                        .down = "mlp.dense_4h_to_h"};
 
+// llama.cpp's graph takes GELU by tanh; the models that it converts were trained with the exact
+// one.
+absl::Status ReadGptNeoXGguf(GgufFields& fields, ModelConfig& config) {
+  config.norm = kernels::NormKind::kLayerNorm;
+  config.activation = kernels::Activation::kGelu;
+  return fields.Bool("use_parallel_residual", true, config.parallel_residual);
+}
+
 }  // namespace
 
 const Architecture kGptNeoX = {
@@ -77,6 +73,9 @@ const Architecture kGptNeoX = {
     .hf_classes = kGptNeoXClasses,
     .read_hf = ReadGptNeoX,
     .hf_names = [](const ModelConfig&) { return kGptNeoXNames; },
+    .gguf_name = "gptneox",
+    .read_gguf = ReadGptNeoXGguf,
+    .gguf_names = [](const ModelConfig&) { return FusedGgufNames(); },
 };
 
 }  // namespace quire::engine

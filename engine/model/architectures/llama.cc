@@ -3,8 +3,11 @@
 
 #include <array>
 
+#include "absl/strings/str_format.h"
+
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
 #include "engine/model/architectures/llama_like.h"
 
 namespace quire::engine {
@@ -24,6 +27,34 @@ absl::Status ReadLlama(const HfFields& fields, std::string_view hf_class, ModelC
   return fields.Bool("mlp_bias", false, config.mlp_bias);
 }
 
+// llama.cpp's converter turns the rotary rows of each head, and its graph ignores a window.
+absl::Status ReadLlamaGguf(GgufFields& fields, ModelConfig& config) {
+  config.rope.layout = kernels::RopeLayout::kInterleaved;
+  RETURN_IF_ERROR(fields.Int("expert_count", 0, config.num_experts));
+  RETURN_IF_ERROR(fields.Int("expert_used_count", 0, config.num_experts_per_tok));
+  int64_t window = 0;
+  RETURN_IF_ERROR(fields.Int("attention.sliding_window", 0, window));
+  if (window == 0 || window >= config.max_position_embeddings) return absl::OkStatus();
+  return fields.Error(
+      "attention.sliding_window",
+      absl::StrFormat("want none, or the context of %d at least, got %d: sliding windows are not "
+                      "supported here",
+                      config.max_position_embeddings, window));
+}
+
+TensorNames LlamaGgufNames(const ModelConfig&) {
+  TensorNames names = kGgufNames;
+  names.mixtures = {{{.router = "ffn_gate_inp.weight",
+                      .gate = "ffn_gate_exps.weight",
+                      .up = "ffn_up_exps.weight",
+                      .down = "ffn_down_exps.weight"},
+                     {.router = "ffn_gate_inp.weight",
+                      .gate = "ffn_gate.#.weight",
+                      .up = "ffn_up.#.weight",
+                      .down = "ffn_down.#.weight"}}};
+  return names;
+}
+
 }  // namespace
 
 const Architecture kLlama = {
@@ -31,27 +62,8 @@ const Architecture kLlama = {
     .hf_classes = kLlamaClasses,
     .read_hf = ReadLlama,
     .hf_names = [](const ModelConfig&) { return kLlamaHfNames; },
-    .gguf_names = {.embedding = "token_embd",
-                   .final_norm = "output_norm",
-                   .head = "output",
-                   .layer_prefix = "blk.",
-                   .attention_norm = "attn_norm",
-                   .q = "attn_q",
-                   .k = "attn_k",
-                   .v = "attn_v",
-                   .o = "attn_output",
-                   .mlp_norm = "ffn_norm",
-                   .gate = "ffn_gate",
-                   .up = "ffn_up",
-                   .down = "ffn_down",
-                   .mixtures = {{{.router = "ffn_gate_inp.weight",
-                                  .gate = "ffn_gate_exps.weight",
-                                  .up = "ffn_up_exps.weight",
-                                  .down = "ffn_down_exps.weight"},
-                                 {.router = "ffn_gate_inp.weight",
-                                  .gate = "ffn_gate.#.weight",
-                                  .up = "ffn_up.#.weight",
-                                  .down = "ffn_down.#.weight"}}}},
+    .read_gguf = ReadLlamaGguf,
+    .gguf_names = LlamaGgufNames,
 };
 
 }  // namespace quire::engine

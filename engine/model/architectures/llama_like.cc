@@ -2,63 +2,16 @@
 
 #include "engine/model/architectures/llama_like.h"
 
-#include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "absl/strings/str_format.h"
-#include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
+#include "engine/model/architectures/rope_fields.h"
 #include "engine/model/architectures/shared_fields.h"
-#include "engine/weights/printable.h"
 
 namespace quire::engine {
 namespace {
-
-// Members whose only supported value is the one that leaves the feature out.
-absl::Status CheckFeatures(const HfFields& fields, const LlamaDefaults& defaults) {
-  std::string activation;
-  RETURN_IF_ERROR(fields.String("hidden_act", "silu", activation));
-  if (activation != "silu" && activation != "swish") return fields.Wrong("hidden_act", "silu");
-  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
-    int64_t experts = 0;
-    RETURN_IF_ERROR(fields.Int(key, 0, experts));
-    if (experts != 0 && !defaults.mixture)
-      return fields.Wrong(key, "0: a mixture of experts is not supported");
-  }
-  RETURN_IF_ERROR(fields.WantFalse({"rope_interleaved", "alibi", "use_qk_norm", "qk_norm",
-                                    "parallel_attn", "is_encoder_decoder"}));
-  RETURN_IF_ERROR(
-      fields.WantOne({"partial_rotary_factor", "rope_pct", "logit_scale", "logits_scaling",
-                      "embedding_multiplier", "residual_multiplier"}));
-  return fields.WantNull({"attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"});
-}
-
-absl::Status ReadSizes(const HfFields& fields, const LlamaDefaults& defaults, ModelConfig& config) {
-  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
-  RETURN_IF_ERROR(fields.Int("hidden_size", std::nullopt, config.hidden_size));
-  RETURN_IF_ERROR(fields.Int("intermediate_size", std::nullopt, config.intermediate_size));
-  RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, config.num_hidden_layers));
-  RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, config.num_attention_heads));
-  const int64_t heads = config.num_attention_heads;
-  const bool written = fields.Has("num_key_value_heads");  // null: num_attention_heads
-  RETURN_IF_ERROR(fields.Int(
-      "num_key_value_heads",
-      written || defaults.num_key_value_heads == 0 ? heads : defaults.num_key_value_heads,
-      config.num_key_value_heads));
-  if (fields.Find("head_dim") == nullptr && defaults.head_dim == 0 &&
-      (heads <= 0 || config.hidden_size % heads != 0)) {
-    return fields.Wrong("num_attention_heads",
-                        absl::StrFormat("a divisor of hidden_size %d", config.hidden_size));
-  }
-  const int64_t even = heads > 0 ? config.hidden_size / heads : 0;
-  RETURN_IF_ERROR(
-      fields.Int("head_dim", defaults.head_dim != 0 ? defaults.head_dim : even, config.head_dim));
-  RETURN_IF_ERROR(fields.Int("max_position_embeddings", defaults.max_position_embeddings,
-                             config.max_position_embeddings));
-  return fields.Float("rms_norm_eps", defaults.rms_norm_eps, config.norm_eps);
-}
 
 // Mistral's class has a window unless config.json says null; Qwen's has none unless it says so.
 absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults,
@@ -85,77 +38,66 @@ absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults,
       fields, window, [&](int64_t layer) { return layer >= first; }, config);
 }
 
-absl::Status ReadYarn(const HfFields& fields, RopeConfig& rope) {
-  rope.scaling = RopeScaling::kYarn;
-  RETURN_IF_ERROR(fields.Float("beta_fast", 32.0, rope.beta_fast));
-  RETURN_IF_ERROR(fields.Float("beta_slow", 1.0, rope.beta_slow));
-  RETURN_IF_ERROR(fields.Bool("truncate", true, rope.truncate));
-  double mscale = 0.0, all_dims = 0.0;
-  RETURN_IF_ERROR(fields.Float("mscale", 0.0, mscale));
-  RETURN_IF_ERROR(fields.Float("mscale_all_dim", 0.0, all_dims));
-  const auto scale = [&](double m) { return 0.1 * m * std::log(std::max(rope.factor, 1.0)) + 1.0; };
-  const double usual =
-      mscale != 0.0 && all_dims != 0.0 ? scale(mscale) / scale(all_dims) : scale(1.0);
-  return fields.Float("attention_factor", usual, rope.attention_factor);
-}
-
-// `scaling` is rope_scaling of transformers 4, or rope_parameters of 5, which holds theta too.
-absl::Status ReadScaling(const HfFields& fields, ModelConfig& config) {
-  RopeConfig& rope = config.rope;
-  std::string type;
-  RETURN_IF_ERROR(fields.String("type", "default", type));  // the older spelling
-  RETURN_IF_ERROR(fields.String("rope_type", type, type));
-  RETURN_IF_ERROR(fields.Float("rope_theta", rope.theta, rope.theta));
-  RETURN_IF_ERROR(fields.WantOne({"partial_rotary_factor"}));
-  for (const auto& [layer_type, parameters] : fields.object().items()) {
-    if (parameters.is_object())
-      return fields.Wrong(layer_type, "the same parameters for all layers");
-  }
-  if (type == "default") return absl::OkStatus();
-  RETURN_IF_ERROR(fields.Float("factor", std::nullopt, rope.factor));
-  if (type == "linear") {
-    if (rope.factor != 1.0) rope.scaling = RopeScaling::kLinear;
-    return absl::OkStatus();
-  }
-  const auto read_context = [&](std::optional<int64_t> fallback) {
-    return fields.Int("original_max_position_embeddings", fallback,
-                      rope.original_max_position_embeddings);
-  };
-  if (type == "dynamic") {
-    rope.scaling = RopeScaling::kDynamic;
-    // transformers takes the context of the config, whatever is said here.
-    rope.original_max_position_embeddings = config.max_position_embeddings;
-    return absl::OkStatus();
-  }
-  if (type == "llama3") {
-    rope.scaling = RopeScaling::kLlama3;
-    RETURN_IF_ERROR(read_context(std::nullopt));
-    RETURN_IF_ERROR(fields.Float("low_freq_factor", std::nullopt, rope.low_freq_factor));
-    return fields.Float("high_freq_factor", std::nullopt, rope.high_freq_factor);
-  }
-  if (type == "yarn") {
-    RETURN_IF_ERROR(read_context(config.max_position_embeddings));
-    return ReadYarn(fields, rope);
-  }
-  return fields.Error("rope_type", "default, linear, dynamic, llama3 or yarn",
-                      Printable(type) + ": not supported");
-}
-
 absl::Status ReadRope(const HfFields& fields, const LlamaDefaults& defaults, ModelConfig& config) {
   config.rope.layout = kernels::RopeLayout::kHalfSplit;
   config.rope.rope_dim = config.head_dim;
   RETURN_IF_ERROR(fields.Float("rope_theta", defaults.rope_theta, config.rope.theta));
   const char* key = fields.Find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
   ASSIGN_OR_RETURN(const std::optional<HfFields> scaling, fields.Object(key));
-  return scaling ? ReadScaling(*scaling, config) : absl::OkStatus();
+  return scaling ? ReadRopeParameters(*scaling, config, config.rope) : absl::OkStatus();
 }
 
 }  // namespace
 
+absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& defaults) {
+  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+    int64_t experts = 0;
+    RETURN_IF_ERROR(fields.Int(key, 0, experts));
+    if (experts != 0 && !defaults.mixture) {
+      return fields.Wrong(key, "0: a mixture of experts is not supported");
+    }
+  }
+  RETURN_IF_ERROR(fields.WantFalse({"rope_interleaved", "alibi", "use_qk_norm", "qk_norm",
+                                    "parallel_attn", "is_encoder_decoder"}));
+  RETURN_IF_ERROR(
+      fields.WantOne({"partial_rotary_factor", "rope_pct", "logit_scale", "logits_scaling",
+                      "embedding_multiplier", "residual_multiplier"}));
+  return fields.WantNull({"attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"});
+}
+
+absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,
+                            ModelConfig& config) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
+  RETURN_IF_ERROR(fields.Int("hidden_size", std::nullopt, config.hidden_size));
+  RETURN_IF_ERROR(fields.Int("intermediate_size", std::nullopt, config.intermediate_size));
+  RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, config.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, config.num_attention_heads));
+  const int64_t heads = config.num_attention_heads;
+  const bool written = fields.Has("num_key_value_heads");  // null: num_attention_heads
+  RETURN_IF_ERROR(fields.Int(
+      "num_key_value_heads",
+      written || defaults.num_key_value_heads == 0 ? heads : defaults.num_key_value_heads,
+      config.num_key_value_heads));
+  if (fields.Find("head_dim") == nullptr && defaults.head_dim == 0 &&
+      (heads <= 0 || config.hidden_size % heads != 0)) {
+    return fields.Wrong("num_attention_heads",
+                        absl::StrFormat("a divisor of hidden_size %d", config.hidden_size));
+  }
+  const int64_t even = heads > 0 ? config.hidden_size / heads : 0;
+  RETURN_IF_ERROR(
+      fields.Int("head_dim", defaults.head_dim != 0 ? defaults.head_dim : even, config.head_dim));
+  RETURN_IF_ERROR(fields.Int("max_position_embeddings", defaults.max_position_embeddings,
+                             config.max_position_embeddings));
+  return fields.Float("rms_norm_eps", defaults.rms_norm_eps, config.norm_eps);
+}
+
 absl::Status ReadLlamaLike(const HfFields& fields, const LlamaDefaults& defaults,
                            ModelConfig& config) {
-  RETURN_IF_ERROR(CheckFeatures(fields, defaults));
-  RETURN_IF_ERROR(ReadSizes(fields, defaults, config));
+  std::string activation;
+  RETURN_IF_ERROR(fields.String("hidden_act", "silu", activation));
+  if (activation != "silu" && activation != "swish") return fields.Wrong("hidden_act", "silu");
+  RETURN_IF_ERROR(CheckLlamaFeatures(fields, defaults));
+  RETURN_IF_ERROR(ReadLlamaSizes(fields, defaults, config));
   RETURN_IF_ERROR(ReadWindow(fields, defaults, config));
   RETURN_IF_ERROR(ReadRope(fields, defaults, config));
   return fields.Bool("tie_word_embeddings", false, config.tie_word_embeddings);

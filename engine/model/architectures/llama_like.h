@@ -27,7 +27,13 @@ struct LlamaDefaults {
   SlidingLayers sliding_layers = SlidingLayers::kNone;
 };
 
-// Sizes, norms, rotary positions, the activation, the window; what Llama does not have is refused.
+// Refuses members whose only supported value is the one that leaves the feature out.
+absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& defaults);
+absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,
+                            ModelConfig& config);
+
+// All of it: sizes, norms, rotary positions, the activation, the window; what Llama does not have
+// is refused.
 absl::Status ReadLlamaLike(const HfFields& fields, const LlamaDefaults& defaults,
                            ModelConfig& config);
 

@@ -6,6 +6,7 @@
 
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
 #include "engine/model/architectures/shared_fields.h"
 
 namespace quire::engine {
@@ -117,6 +118,27 @@ constexpr TensorNames kMptNames = {.prefix = "transformer.",
                                    .up = "ffn.up_proj",
                                    .down = "ffn.down_proj"};
 
+// llama.cpp's graph takes GELU by tanh; MPT was trained with the exact one.
+absl::Status ReadMptGguf(GgufFields& fields, ModelConfig& config) {
+  config.norm = kernels::NormKind::kLayerNorm;
+  config.activation = kernels::Activation::kGelu;
+  double bias_max = 0.0;
+  RETURN_IF_ERROR(fields.Float("attention.max_alibi_bias", 0.0, bias_max));
+  if (!(bias_max > 0.0)) {
+    return fields.Error("attention.max_alibi_bias",
+                        "want more than 0: learned positions are not supported");
+  }
+  config.alibi_bias_max = bias_max;
+  return fields.Float("attention.clamp_kqv", 0.0, config.clip_qkv);
+}
+
+TensorNames MptGgufNames(const ModelConfig&) {
+  TensorNames names = FusedGgufNames();
+  names.q_norm = "attn_q_norm";
+  names.k_norm = "attn_k_norm";
+  return names;
+}
+
 }  // namespace
 
 const Architecture kMpt = {
@@ -124,6 +146,8 @@ const Architecture kMpt = {
     .hf_classes = kMptClasses,
     .read_hf = ReadMpt,
     .hf_names = [](const ModelConfig&) { return kMptNames; },
+    .read_gguf = ReadMptGguf,
+    .gguf_names = MptGgufNames,
 };
 
 }  // namespace quire::engine

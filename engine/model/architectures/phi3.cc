@@ -2,8 +2,11 @@
 
 #include <array>
 
+#include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
 #include "engine/model/architectures/llama_like.h"
+#include "engine/model/model_config_reader.h"
 
 namespace quire::engine {
 namespace {
@@ -23,9 +26,24 @@ TensorNames Phi3Names(const ModelConfig&) {
   return names;
 }
 
+// llama.cpp leaves the window out, with a warning; it is part of the model.
+absl::Status ReadPhi3Gguf(GgufFields& fields, ModelConfig& config) {
+  int64_t window = 0;
+  RETURN_IF_ERROR(fields.Int("attention.sliding_window", 0, window));
+  const bool slides = window != 0 && window < config.max_position_embeddings;
+  if (slides && config.num_hidden_layers > 0 && config.num_hidden_layers <= kMaxLayers) {
+    config.layer_windows.assign(static_cast<size_t>(config.num_hidden_layers), window);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-const Architecture kPhi3 = {
-    .name = "phi3", .hf_classes = kPhi3Classes, .read_hf = ReadPhi3, .hf_names = Phi3Names};
+const Architecture kPhi3 = {.name = "phi3",
+                            .hf_classes = kPhi3Classes,
+                            .read_hf = ReadPhi3,
+                            .hf_names = Phi3Names,
+                            .read_gguf = ReadPhi3Gguf,
+                            .gguf_names = [](const ModelConfig&) { return FusedGgufNames(); }};
 
 }  // namespace quire::engine

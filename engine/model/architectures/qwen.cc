@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
 #include "engine/model/architectures/llama_like.h"
 
 namespace quire::engine {
@@ -42,14 +43,31 @@ TensorNames Qwen3Names(const ModelConfig&) {
   return names;
 }
 
+// Nothing of a Qwen is in its metadata that a Llama's would not have; its rotary rows lie as in
+// Hugging Face's files.
+absl::Status ReadQwenGguf(GgufFields&, ModelConfig&) { return absl::OkStatus(); }
+
+TensorNames Qwen3GgufNames(const ModelConfig&) {
+  TensorNames names = kGgufNames;
+  names.q_norm = "attn_q_norm";
+  names.k_norm = "attn_k_norm";
+  return names;
+}
+
 }  // namespace
 
 const Architecture kQwen2 = {.name = "qwen2",
                              .hf_classes = kQwen2Classes,
                              .read_hf = ReadQwen2,
-                             .hf_names = [](const ModelConfig&) { return kLlamaHfNames; }};
+                             .hf_names = [](const ModelConfig&) { return kLlamaHfNames; },
+                             .read_gguf = ReadQwenGguf,
+                             .gguf_names = [](const ModelConfig&) { return kGgufNames; }};
 
-const Architecture kQwen3 = {
-    .name = "qwen3", .hf_classes = kQwen3Classes, .read_hf = ReadQwen3, .hf_names = Qwen3Names};
+const Architecture kQwen3 = {.name = "qwen3",
+                             .hf_classes = kQwen3Classes,
+                             .read_hf = ReadQwen3,
+                             .hf_names = Qwen3Names,
+                             .read_gguf = ReadQwenGguf,
+                             .gguf_names = Qwen3GgufNames};
 
 }  // namespace quire::engine

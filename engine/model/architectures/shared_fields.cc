@@ -35,6 +35,20 @@ absl::Status ReadUnscaledTheta(const HfFields& fields, const char* theta_key, Mo
   return rope->Float("rope_theta", theta, theta);
 }
 
+absl::Status ReadGelu(const HfFields& fields, const char* key, std::string_view fallback,
+                      ModelConfig& config) {
+  std::string name;
+  RETURN_IF_ERROR(fields.String(key, fallback, name));
+  if (name == "gelu") {
+    config.activation = kernels::Activation::kGelu;
+  } else if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") {
+    config.activation = kernels::Activation::kGeluTanh;
+  } else {
+    return fields.Wrong(key, "gelu, gelu_new, gelu_fast or gelu_pytorch_tanh");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadLayerWindows(const HfFields& fields, int64_t window,
                               const std::function<bool(int64_t)>& slides, ModelConfig& config) {
   const int64_t num_layers = config.num_hidden_layers;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 
 #include "absl/status/status.h"
 
@@ -19,6 +20,11 @@ absl::Status ReadEvenHeadDim(const HfFields& fields, const char* heads_key, cons
 // theta of rotary positions that are not scaled, from `theta_key` of transformers 4 or
 // rope_parameters of 5.
 absl::Status ReadUnscaledTheta(const HfFields& fields, const char* theta_key, ModelConfig& config);
+
+// The activation of a feed-forward network without a gate: GELU, exact or by tanh, by its name in
+// transformers.
+absl::Status ReadGelu(const HfFields& fields, const char* key, std::string_view fallback,
+                      ModelConfig& config);
 
 // layer_windows by layer_types ("sliding_attention" has `window`, "full_attention" sees all), or
 // where config.json has none by `slides`, called with each layer. `window` 0: none has one.

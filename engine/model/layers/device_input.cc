@@ -29,8 +29,7 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
 }
 
 absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& input,
-                                 const ModelConfig& config,
-                                 std::span<const KvGroup> groups) {
+                                 const ModelConfig& config, std::span<const KvGroup> groups) {
   int64_t offset = 0;
   const auto upload = [&](kernels::TensorView& view, const auto& values, kernels::DType dtype,
                           std::initializer_list<int64_t> shape) {

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "base/status_macros.h"
+#include "engine/model/layers/rewritten_matrix.h"
 
 namespace quire::engine {
 namespace {
@@ -18,13 +19,11 @@ std::vector<RowRange> RangesOf(const NamedRows& part) {
 absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix(
     const std::vector<NamedRows>& parts, int64_t cols) {
   std::vector<kernels::WeightView> views;
+  std::vector<std::vector<std::byte>> memory;
   int64_t file_bytes = 0;
   for (const NamedRows& part : parts) {
     read_.insert(part.name);
-    ASSIGN_OR_RETURN(kernels::WeightView view,
-                     part.num_matrices == 0
-                         ? weights_.Matrix(part.name, part.rows, cols)
-                         : weights_.Matrices(part.name, part.num_matrices, part.rows, cols));
+    ASSIGN_OR_RETURN(const kernels::WeightView view, Whole(part, cols, memory));
     const size_t row_bytes = view.bytes.size() / static_cast<size_t>(view.rows);
     for (const RowRange& range : RangesOf(part)) {
       const auto begin = static_cast<size_t>(range.begin), end = static_cast<size_t>(range.end);
@@ -36,15 +35,35 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix
   }
   ASSIGN_OR_RETURN(std::unique_ptr<kernels::PreparedWeight> prepared,
                    backend_.PrepareWeight(views));
-  // Zero bytes of its own: the backend computes on the file's pages, which must stay.
-  if (prepared->bytes() > 0) {
+  // Zero bytes of its own: the backend computes on these bytes, which must stay.
+  if (prepared->bytes() == 0) {
+    std::ranges::move(memory, std::back_inserter(memory_));
+  } else if (memory.empty()) {
     for (const kernels::WeightView& view : views) weights_.DropPages(view.bytes);
   }
   bytes_ += prepared->bytes() > 0 ? prepared->bytes() : file_bytes;
   return prepared;
 }
 
-absl::StatusOr<Parameter> ParameterLoader::Vector(const std::vector<NamedRows>& parts) {
+absl::StatusOr<kernels::WeightView> ParameterLoader::Whole(
+    const NamedRows& part, int64_t cols, std::vector<std::vector<std::byte>>& memory) const {
+  if (part.num_matrices != 0) {
+    return weights_.Matrices(part.name, part.num_matrices, part.rows, cols);
+  }
+  if (part.form == NamedRows::Form::kAsIs) return weights_.Matrix(part.name, part.rows, cols);
+  const bool transposed = part.form == NamedRows::Form::kTransposed;
+  ASSIGN_OR_RETURN(kernels::WeightView view, transposed
+                                                 ? weights_.Matrix(part.name, cols, part.rows)
+                                                 : weights_.Matrix(part.name, part.rows, cols));
+  ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
+                   transposed ? Transposed(view) : WithUnitRows(view));
+  weights_.DropPages(view.bytes);
+  memory.push_back(std::move(bytes));
+  return kernels::WeightView{view.type, part.rows, cols, memory.back()};
+}
+
+absl::StatusOr<Parameter> ParameterLoader::Vector(const std::vector<NamedRows>& parts,
+                                                  float offset) {
   std::vector<float> values;
   for (const NamedRows& part : parts) {
     read_.insert(part.name);
@@ -54,6 +73,7 @@ absl::StatusOr<Parameter> ParameterLoader::Vector(const std::vector<NamedRows>& 
     }
   }
   num_parameters_ += static_cast<int64_t>(values.size());
+  for (float& value : values) value += offset;
   return Upload(values);
 }
 

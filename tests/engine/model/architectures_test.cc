@@ -196,6 +196,87 @@ TEST(ArchitecturesTest, ReadsAQwen3MoeInEverySpelling) {
   }
 }
 
+json Gemma3() {
+  return json::parse(R"({"architectures": ["Gemma3ForCausalLM"], "vocab_size": 100,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 7, "num_attention_heads": 4,
+    "num_key_value_heads": 1, "head_dim": 32, "sliding_window": 512, "query_pre_attn_scalar": 64,
+    "rope_theta": 1e6, "rope_local_base_freq": 1e4})");
+}
+
+TEST(ArchitecturesTest, ReadsAGemma3InBothSpellings) {
+  json newer = Gemma3();
+  newer.erase("rope_theta");
+  newer.erase("rope_local_base_freq");
+  newer["rope_parameters"] = json::parse(R"({
+    "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})");
+  json older = Gemma3();
+  older["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8}};
+  for (const json& file : {older, newer}) {
+    const auto config = Read(file);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_THAT(config->layer_windows, ElementsAre(512, 512, 512, 512, 512, 0, 512));
+    EXPECT_EQ(config->rope.theta, 1e6);
+    EXPECT_EQ(config->rope.factor, 8.0);
+    ASSERT_TRUE(config->local_rope.has_value());
+    EXPECT_EQ(config->local_rope->theta, 1e4);
+    EXPECT_EQ(config->local_rope->scaling, RopeScaling::kNone);
+    EXPECT_EQ(config->attention_scale, 0.125);
+    EXPECT_EQ(config->embedding_scale, 8.0);
+    EXPECT_EQ(config->norm_weight_offset, 1.0);
+    EXPECT_TRUE(config->post_norms && config->tie_word_embeddings);
+  }
+}
+
+json Gpt2() {
+  return json::parse(R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 100, "n_embd": 64,
+    "n_layer": 2, "n_head": 4, "n_positions": 128})");
+}
+
+TEST(ArchitecturesTest, ReadsAGpt2) {
+  const auto config = Read(Gpt2());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->learned_positions && config->norm_bias && config->attention_bias);
+  EXPECT_EQ(config->max_position_embeddings, 128);
+  EXPECT_EQ(config->intermediate_size, 256);
+  EXPECT_EQ(config->activation, kernels::Activation::kGeluTanh);
+}
+
+json Baichuan() {
+  return json::parse(R"({"architectures": ["BaichuanForCausalLM"], "vocab_size": 64000,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "model_max_length": 512})");
+}
+
+TEST(ArchitecturesTest, BaichuansDifferByContextAndVocabulary) {
+  json file = Baichuan();
+  const auto first = Read(file);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->alibi_bias_max, 8.0);
+  EXPECT_EQ(first->max_position_embeddings, 512);
+  EXPECT_FALSE(first->unit_head_rows);
+  file["vocab_size"] = 125696;
+  file["max_position_embeddings"] = 1024;
+  const auto second = Read(file);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_FALSE(second->alibi_bias_max.has_value());
+  EXPECT_EQ(second->max_position_embeddings, 1024);
+  EXPECT_TRUE(second->unit_head_rows);
+}
+
+json Refact() {
+  return json::parse(R"({"architectures": ["GPTRefactForCausalLM"], "vocab_size": 100,
+    "n_embd": 96, "n_layer": 2, "n_head": 6, "n_positions": 512})");
+}
+
+TEST(ArchitecturesTest, ReadsARefact) {
+  const auto config = Read(Refact());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->num_key_value_heads, 1);
+  EXPECT_EQ(config->intermediate_size, 256);
+  EXPECT_EQ(config->alibi_bias_max, 8.0);
+}
+
 struct ArchitectureRefusal {
   std::string name;
   json file;
@@ -241,6 +322,22 @@ const ArchitectureRefusal kArchitectureRefusals[] = {
      "experts in every layer"},
     {"EverySecondLayer", Qwen3Moe(), R"({"decoder_sparse_step": 2})", "decoder_sparse_step",
      "got 2"},
+    {"GemmaSoftCap", Gemma3(), R"({"final_logit_softcapping": 30.0})", "final_logit_softcapping",
+     "null"},
+    {"GemmaBothWays", Gemma3(), R"({"use_bidirectional_attention": true})",
+     "use_bidirectional_attention", "false"},
+    {"GemmaActivation", Gemma3(), R"({"hidden_activation": "gelu"})", "hidden_activation",
+     "gelu_pytorch_tanh"},
+    {"GemmaFlatRope", Gemma3(), R"({"rope_parameters": {"rope_type": "default"}})", "rope_type",
+     "sliding_attention alone"},
+    {"GemmaWithoutWindow", Gemma3(), R"({"sliding_window": 0})", "sliding_window", "at least 1"},
+    {"GemmaLayerTypes", Gemma3(), R"({"layer_types": ["full_attention"]})", "layer_types",
+     "one for each"},
+    {"Gpt2Scale", Gpt2(), R"({"scale_attn_by_inverse_layer_idx": true})",
+     "scale_attn_by_inverse_layer_idx", "false"},
+    {"Gpt2Activation", Gpt2(), R"({"activation_function": "relu"})", "activation_function", "relu"},
+    {"RefactHeads", Refact(), R"({"multi_query": false})", "multi_query", "true"},
+    {"BaichuanExperts", Baichuan(), R"({"num_experts": 8})", "num_experts", "mixture"},
     {"BloomWithoutWidth", Bloom(), R"({"n_embed": null})", "n_embed", "got nothing"},
 };
 

@@ -50,7 +50,7 @@ std::vector<GoldenModel> ReadGoldenLlamas(bool gguf_naming) {
     GoldenModel golden = ReadGolden(entry, MakeTinyLlama(ShapeOf(entry.at("config")), gguf_naming));
     if (gguf_naming) {
       golden.name += "_gguf";
-      golden.names = engine::kLlama.gguf_names;
+      golden.names = engine::kLlama.gguf_names(golden.config);
       golden.config.rope.layout = kernels::RopeLayout::kInterleaved;
     }
     goldens.push_back(std::move(golden));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes testdata/family_goldens.json: logits of randomly initialised tiny models of the families besides Llama.
 
-    python3 make_family_goldens.py        needs torch, transformers, numpy
+    python3 make_family_goldens.py [family ...]       those alone, or all; needs torch, transformers, numpy
 
 Each case is a config.json, the shapes of its tensors, a prompt, and logits in float64. Weights are a function of
 (tensor name, index), as in make_goldens.py, so none are stored. The logits are those of reference_decoder.py; where
@@ -12,21 +12,24 @@ A family is a module of families/: its cases, the shapes of their tensors, their
 import base64
 import json
 import pathlib
+import sys
 
 import transformers
 
 import reference_decoder as reference
-from families import bloom, falcon, gpt_neox, llama_like, mpt
+from families import baichuan, bloom, falcon, gemma3, gpt2, gpt_neox, llama_like, mpt, refact
 from make_goldens import NUM_TOKENS, fill, tensor_values
 
 SERVED_CONTEXT = 256  # ModelRunner::kLimits
 
 
-def main():
-    cases = []
-    for family in (mpt, bloom, falcon, gpt_neox, llama_like):
-        cases += [make_case(family, name, config) for name, config in family.CASES.items()]
+def main(chosen):
     path = pathlib.Path(__file__).parent / "testdata" / "family_goldens.json"
+    kept = {case["name"]: case for case in json.loads(path.read_text())["cases"]} if chosen else {}
+    cases = []
+    for family in (mpt, bloom, falcon, gpt_neox, llama_like, gemma3, gpt2, baichuan, refact):
+        again = not chosen or family.__name__.removeprefix("families.") in chosen
+        cases += [make_case(family, name, config) if again else kept[name] for name, config in family.CASES.items()]
     lines = ",\n".join(json.dumps(case) for case in cases)
     path.write_text(f'{{"transformers": "{transformers.__version__}", "cases": [\n{lines}\n]}}\n')
 
@@ -57,4 +60,4 @@ def make_case(family, name, config):
 
 
 if __name__ == "__main__":
-    main()
+    main(set(sys.argv[1:]))

@@ -101,7 +101,7 @@ std::string GgufName(std::string name) {
 TEST(MixtureTest, GgufsExpertsMergedAndSplitAreTheSameModel) {
   GoldenModel golden = Mixtral();
   const Logits want = LogitsOf(golden, *golden.weights);
-  golden.names = kLlama.gguf_names;
+  golden.names = kLlama.gguf_names(golden.config);
   const ModelConfig& config = golden.config;
   const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
   for (const bool merged : {true, false}) {

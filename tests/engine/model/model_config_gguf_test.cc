@@ -155,6 +155,45 @@ TEST(GgufModelConfigTest, ScalingOfTypeNoneIsNone) {
   EXPECT_EQ(untyped.value().rope.factor, 2.0);
 }
 
+// Sizes of another architecture without any tensor.
+GgufWriter MetadataOf(const std::string& architecture, uint32_t num_layers) {
+  GgufWriter writer;
+  writer.String("general.architecture", architecture);
+  const auto key = [&](const char* name) { return architecture + "." + name; };
+  writer.U32(key("block_count"), num_layers).U32(key("embedding_length"), 64);
+  writer.U32(key("feed_forward_length"), 96).U32(key("attention.head_count"), 4);
+  writer.U32(key("context_length"), 128).U32(key("vocab_size"), 100);
+  writer.F32(key("attention.layer_norm_rms_epsilon"), 1e-5F);
+  return writer;
+}
+
+TEST(GgufModelConfigTest, LayersTellBaichuansApart) {
+  const auto small = ReadGguf(MetadataOf("baichuan", 32));
+  ASSERT_TRUE(small.ok()) << small.status();
+  EXPECT_FALSE(small->alibi_bias_max.has_value());
+  EXPECT_EQ(small->rope.layout, kernels::RopeLayout::kInterleaved);
+  EXPECT_EQ(ReadGguf(MetadataOf("baichuan", 40)).value().alibi_bias_max, 8.0);
+  EXPECT_THAT(std::string(ReadGguf(MetadataOf("baichuan", 2)).status().message()),
+              HasSubstr("baichuan.block_count: want 32"));
+}
+
+TEST(GgufModelConfigTest, OfSixLayersOfAGemmaFiveSlide) {
+  GgufWriter writer = MetadataOf("gemma3", 7);
+  writer.U32("gemma3.attention.sliding_window", 16).F32("gemma3.rope.freq_base", 1e6F);
+  const auto config = ReadGguf(writer);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->layer_windows, ElementsAre(16, 16, 16, 16, 16, 0, 16));
+  EXPECT_EQ(config->rope.theta, 1e6);
+  EXPECT_EQ(config->local_rope.value().theta, 1e4);
+  EXPECT_EQ(config->norm_weight_offset, 0.0) << "llama.cpp's converter has added it";
+}
+
+TEST(GgufModelConfigTest, Phi3SlidesWhereLlamaIsRefused) {
+  GgufWriter writer = MetadataOf("phi3", 2);
+  writer.U32("phi3.attention.sliding_window", 64);
+  EXPECT_THAT(ReadGguf(writer).value().layer_windows, ElementsAre(64, 64));
+}
+
 struct Refusal {
   std::string name;
   std::string leave_out;  // this key
@@ -194,7 +233,7 @@ const Refusal kGgufRefusals[] = {
     Absent("NoContext", "llama.context_length"),
     Absent("NoEpsilon", "llama.attention.layer_norm_rms_epsilon"),
     Absent("NoVocabulary", "llama.vocab_size"),
-    Text("OtherArchitecture", "general.architecture", "mamba", "want one of: llama; got \"mamba\""),
+    Text("OtherArchitecture", "general.architecture", "mamba", "qwen3, refact; got \"mamba\""),
     Text("TextForNumber", "llama.block_count", "2", "want an integer"),
     Text("Yarn", "llama.rope.scaling.type", "yarn", "got \"yarn\": not supported"),
     Number("ZeroLayers", "llama.block_count", 0, "num_hidden_layers", "got 0"),

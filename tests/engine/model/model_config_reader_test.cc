@@ -126,8 +126,8 @@ struct HfRefusal {
 const HfRefusal kHfRefusals[] = {
     {"NoArchitecture", R"({"architectures": null})", "architectures",
      "LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, MPTForCausalLM"},
-    {"OtherArchitecture", R"({"architectures": ["GPT2LMHeadModel"]})", "architectures",
-     "GPT2LMHeadModel"},
+    {"OtherArchitecture", R"({"architectures": ["OPTForCausalLM"]})", "architectures",
+     "OPTForCausalLM"},
     {"ArchitectureIsANumber", R"({"architectures": [3]})", "architectures", "got [3]"},
     {"NoHidden", R"({"hidden_size": null})", "hidden_size", "got nothing"},
     {"HiddenIsText", R"({"hidden_size": "64"})", "hidden_size", "want an integer, got \\\"64\\\""},

@@ -33,7 +33,8 @@ class Description:
     parallel: bool = False         # both halves of a block read the same input
     experts_per_token: int = 0     # of a layer with a router
     norm_topk_prob: bool = True    # the weights of the chosen experts add up to 1
-    activation: str = "gelu"  # or "gelu_tanh", "silu_mul": gate, then up, in Layer.up
+    activation: str = "gelu"  # or "gelu_tanh"; "silu_mul", "gelu_tanh_mul": gate, then up, in Layer.up
+    embedding_scale: float = 1.0
 
 
 @dataclasses.dataclass
@@ -52,8 +53,11 @@ class Layer:
     down_bias: torch.Tensor | None = None
     q_norm: torch.Tensor | None = None
     k_norm: torch.Tensor | None = None
+    attention_post_norm: tuple | None = None  # of what is added to the residual
+    mlp_post_norm: tuple | None = None
     window: int | None = None  # tokens seen back from a query, itself included
     router: torch.Tensor | None = None  # of a mixture of experts, whose up and down are [experts, rows, cols]
+    rope_frequencies: torch.Tensor | None = None  # where they are others than the description's
 
 
 @dataclasses.dataclass
@@ -63,6 +67,7 @@ class Weights:
     final_norm: tuple
     head: torch.Tensor
     embedding_norm: tuple | None = None
+    position_embedding: torch.Tensor | None = None  # [positions, width]
 
 
 class Exact:
@@ -103,16 +108,16 @@ def linear(x, weight, bias, rounded):
 
 
 def activate(x, kind):
-    if kind == "silu_mul":
+    if kind.endswith("_mul"):
         gate, up = x.chunk(2, dim=-1)
-        return functional.silu(gate) * up
+        return (functional.silu(gate) if kind == "silu_mul" else functional.gelu(gate, approximate="tanh")) * up
     return functional.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
 
 
-def rotate(d, x):
+def rotate(d, x, frequencies):
     """x: [heads, length, head_dim], each pair (i, i + pairs) turned by position * frequency; the rest as it is."""
-    pairs = len(d.rope_frequencies)
-    angle = torch.arange(x.shape[1])[:, None] * d.rope_frequencies
+    pairs = len(frequencies)
+    angle = torch.arange(x.shape[1])[:, None] * frequencies
     cos, sin = angle.cos() * d.rope_factor, angle.sin() * d.rope_factor
     first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
     return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
@@ -128,8 +133,9 @@ def attention(d, layer, x, rounded):
         q, k = (norm(d, t.view(length, -1, len(weight)), (weight, None), rounded).reshape(length, -1)
                 for t, weight in ((q, layer.q_norm), (k, layer.k_norm)))
     q, k, v = (t.view(length, -1, d.head_dim).transpose(0, 1) for t in (q, k, v))
-    if d.rope_frequencies is not None:
-        q, k = rounded(rotate(d, q), 4), rounded(rotate(d, k), 4)
+    frequencies = d.rope_frequencies if layer.rope_frequencies is None else layer.rope_frequencies
+    if frequencies is not None:
+        q, k = rounded(rotate(d, q, frequencies), 4), rounded(rotate(d, k, frequencies), 4)
     k, v = (t.repeat_interleave(d.heads // d.kv_heads, dim=0) for t in (k, v))
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
     scale = d.scale or 1 / math.sqrt(d.head_dim)
@@ -167,16 +173,23 @@ def mixture(d, layer, x, rounded, router_logits):
 def logits(d: Description, weights: Weights, ids, rounded=Exact(), router_logits=None):
     """[len(ids), vocab_size] float64; a list is given each router's logits, [len(ids), experts]."""
     router_logits = [] if router_logits is None else router_logits
-    x = weights.embedding[torch.tensor(ids)]
+    x = weights.embedding[torch.tensor(ids)] * d.embedding_scale
+    if weights.position_embedding is not None:
+        x = rounded(x + weights.position_embedding[: len(ids)], 1)
     if weights.embedding_norm is not None:
         x = norm(d, x, weights.embedding_norm, rounded)
     for layer in weights.layers:
-        after = rounded(x + attention(d, layer, norm(d, x, layer.attention_norm, rounded), rounded), 1)
+        mixed = attention(d, layer, norm(d, x, layer.attention_norm, rounded), rounded)
+        if layer.attention_post_norm is not None:
+            mixed = norm(d, mixed, layer.attention_post_norm, rounded)
+        after = rounded(x + mixed, 1)
         before = norm(d, x if d.parallel else after, layer.mlp_norm, rounded)
         if layer.router is None:
             mlp = feed_forward(d, layer, before, rounded)
         else:
             mlp = mixture(d, layer, before, rounded, router_logits)
+        if layer.mlp_post_norm is not None:
+            mlp = norm(d, mlp, layer.mlp_post_norm, rounded)
         x = rounded(after + mlp, 1)
     return linear(norm(d, x, weights.final_norm, rounded), weights.head, None, rounded)
 

@@ -1,0 +1,61 @@
+// Baichuan (arXiv:2309.10305): Llama with one fused projection; 13B with ALiBi, 7B with rotary
+// positions. The second generation, known by its vocabulary, has a head of rows of unit length.
+
+#include <array>
+
+#include "absl/strings/str_format.h"
+
+#include "base/status_macros.h"
+#include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
+#include "engine/model/architectures/llama_like.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr std::array<std::string_view, 2> kBaichuanClasses = {"BaichuanForCausalLM",
+                                                              "BaiChuanForCausalLM"};
+constexpr int64_t kVocabularyOfTheSecond = 125696;
+
+absl::Status ReadBaichuan(const HfFields& fields, std::string_view, ModelConfig& config) {
+  RETURN_IF_ERROR(ReadLlamaLike(fields, {.max_position_embeddings = 4096}, config));
+  // The models with ALiBi name their context otherwise: nothing in them ends at it.
+  if (fields.Find("max_position_embeddings") == nullptr) {
+    config.alibi_bias_max = 8.0;
+    RETURN_IF_ERROR(fields.Int("model_max_length", 4096, config.max_position_embeddings));
+  }
+  config.unit_head_rows = config.vocab_size == kVocabularyOfTheSecond;
+  return absl::OkStatus();
+}
+
+TensorNames BaichuanNames(const ModelConfig&) {
+  TensorNames names = kLlamaHfNames;
+  names.qkv = "self_attn.W_pack";
+  return names;
+}
+
+// llama.cpp tells them apart by their layers, and turns the rotary rows of both. What its files
+// hold is the head as it multiplies.
+absl::Status ReadBaichuanGguf(GgufFields& fields, ModelConfig& config) {
+  constexpr int64_t kLayersOf7B = 32, kLayersOf13B = 40;
+  config.rope.layout = kernels::RopeLayout::kInterleaved;
+  if (config.num_hidden_layers == kLayersOf7B) return absl::OkStatus();
+  config.alibi_bias_max = 8.0;
+  if (config.num_hidden_layers == kLayersOf13B) return absl::OkStatus();
+  return fields.Error("block_count",
+                      absl::StrFormat("want %d, with rotary positions, or %d, with ALiBi, got %d",
+                                      kLayersOf7B, kLayersOf13B, config.num_hidden_layers));
+}
+
+}  // namespace
+
+const Architecture kBaichuan = {
+    .name = "baichuan",
+    .hf_classes = kBaichuanClasses,
+    .read_hf = ReadBaichuan,
+    .hf_names = BaichuanNames,
+    .read_gguf = ReadBaichuanGguf,
+    .gguf_names = [](const ModelConfig&) { return kGgufNames; },
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,32 @@
+#pragma once
+
+// llama.cpp's tensor names (gguf-py's constants.py), alike in every architecture that has them.
+
+#include "engine/model/tensor_names.h"
+
+namespace quire::engine {
+
+// Those of a Llama.
+inline constexpr TensorNames kGgufNames = {.embedding = "token_embd",
+                                           .final_norm = "output_norm",
+                                           .head = "output",
+                                           .layer_prefix = "blk.",
+                                           .attention_norm = "attn_norm",
+                                           .q = "attn_q",
+                                           .k = "attn_k",
+                                           .v = "attn_v",
+                                           .o = "attn_output",
+                                           .mlp_norm = "ffn_norm",
+                                           .gate = "ffn_gate",
+                                           .up = "ffn_up",
+                                           .down = "ffn_down"};
+
+// With one fused projection of queries, keys and values, and a feed-forward network without a gate.
+constexpr TensorNames FusedGgufNames() {
+  TensorNames names = kGgufNames;
+  names.qkv = "attn_qkv";
+  names.gate = nullptr;
+  return names;
+}
+
+}  // namespace quire::engine

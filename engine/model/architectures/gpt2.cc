@@ -1,0 +1,78 @@
+// GPT-2 (Radford et al., 2019): LayerNorm, a learned row for each position added to the token's,
+// GELU by tanh, biases everywhere. Hugging Face's files hold its matrices transposed.
+
+#include <array>
+
+#include "base/status_macros.h"
+#include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
+#include "engine/model/architectures/shared_fields.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr std::array<std::string_view, 1> kGpt2Classes = {"GPT2LMHeadModel"};
+
+void SetWhatGpt2sHave(ModelConfig& config) {
+  config.norm = kernels::NormKind::kLayerNorm;
+  config.learned_positions = true;
+  config.activation = kernels::Activation::kGeluTanh;
+}
+
+absl::Status ReadGpt2(const HfFields& fields, std::string_view, ModelConfig& config) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
+  RETURN_IF_ERROR(fields.Int("n_embd", std::nullopt, config.hidden_size));
+  RETURN_IF_ERROR(fields.Int("n_layer", std::nullopt, config.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("n_head", std::nullopt, config.num_attention_heads));
+  RETURN_IF_ERROR(fields.Int("n_positions", 1024, config.max_position_embeddings));
+  RETURN_IF_ERROR(fields.Int("n_inner", 4 * config.hidden_size, config.intermediate_size));
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "n_embd", config));
+  config.num_key_value_heads = config.num_attention_heads;
+  SetWhatGpt2sHave(config);
+  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
+  config.norm_bias = config.attention_bias = config.mlp_bias = true;
+  RETURN_IF_ERROR(ReadGelu(fields, "activation_function", "gelu_new", config));
+  RETURN_IF_ERROR(fields.WantFalse({"scale_attn_by_inverse_layer_idx", "add_cross_attention"}));
+  bool scaled = true;
+  RETURN_IF_ERROR(fields.Bool("scale_attn_weights", true, scaled));
+  if (!scaled) config.attention_scale = 1.0;
+  return fields.Bool("tie_word_embeddings", true, config.tie_word_embeddings);
+}
+
+constexpr TensorNames kGpt2Names = {.prefix = "transformer.",
+                                    .embedding = "wte",
+                                    .position_embedding = "wpe",
+                                    .final_norm = "ln_f",
+                                    .head = "lm_head",
+                                    .layer_prefix = "h.",
+                                    .layers_are_transposed = true,
+                                    .attention_norm = "ln_1",
+                                    .qkv = "attn.c_attn",
+                                    .o = "attn.c_proj",
+                                    .mlp_norm = "ln_2",
+                                    .up = "mlp.c_fc",
+                                    .down = "mlp.c_proj"};
+
+absl::Status ReadGpt2Gguf(GgufFields&, ModelConfig& config) {
+  SetWhatGpt2sHave(config);
+  return absl::OkStatus();
+}
+
+TensorNames Gpt2GgufNames(const ModelConfig&) {
+  TensorNames names = FusedGgufNames();
+  names.position_embedding = "position_embd";
+  return names;
+}
+
+}  // namespace
+
+const Architecture kGpt2 = {
+    .name = "gpt2",
+    .hf_classes = kGpt2Classes,
+    .read_hf = ReadGpt2,
+    .hf_names = [](const ModelConfig&) { return kGpt2Names; },
+    .read_gguf = ReadGpt2Gguf,
+    .gguf_names = Gpt2GgufNames,
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,66 @@
+// Refact (github.com/smallcloudai/refact): RMSNorm, ALiBi, one KV head, SwiGLU; keys and values in
+// one projection, gate and up in another.
+
+#include <array>
+
+#include "base/status_macros.h"
+#include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
+#include "engine/model/architectures/shared_fields.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr std::array<std::string_view, 1> kRefactClasses = {"GPTRefactForCausalLM"};
+
+absl::Status ReadRefact(const HfFields& fields, std::string_view, ModelConfig& config) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
+  RETURN_IF_ERROR(fields.Int("n_embd", std::nullopt, config.hidden_size));
+  RETURN_IF_ERROR(fields.Int("n_layer", std::nullopt, config.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("n_head", std::nullopt, config.num_attention_heads));
+  RETURN_IF_ERROR(fields.Int("n_positions", 4096, config.max_position_embeddings));
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "n_embd", config));
+  bool multi_query = true;
+  RETURN_IF_ERROR(fields.Bool("multi_query", true, multi_query));
+  if (!multi_query) return fields.Wrong("multi_query", "true");
+  config.num_key_value_heads = 1;
+  // Two thirds of the inner width, to the next multiple of 256.
+  int64_t inner = 0;
+  RETURN_IF_ERROR(fields.Int("n_inner", 4 * config.hidden_size, inner));
+  if (inner < 1 || inner > int64_t{1} << 32) return fields.Wrong("n_inner", "a width");
+  constexpr int64_t kStep = 256;
+  config.intermediate_size = (2 * inner / 3 + kStep - 1) / kStep * kStep;
+  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
+  config.alibi_bias_max = 8.0;
+  return fields.Bool("tie_word_embeddings", false, config.tie_word_embeddings);
+}
+
+constexpr TensorNames kRefactNames = {.embedding = "transformer.wte",
+                                      .final_norm = "ln_f",
+                                      .head = "lm_head",
+                                      .layer_prefix = "transformer.h.",
+                                      .attention_norm = "ln_1",
+                                      .q = "attn.q",
+                                      .kv = "attn.kv",
+                                      .o = "attn.c_proj",
+                                      .mlp_norm = "ln_2",
+                                      .up = "mlp.gate_up_proj",
+                                      .down = "mlp.c_proj"};
+
+absl::Status ReadRefactGguf(GgufFields&, ModelConfig& config) {
+  config.alibi_bias_max = 8.0;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const Architecture kRefact = {
+    .name = "refact",
+    .hf_classes = kRefactClasses,
+    .read_hf = ReadRefact,
+    .hf_names = [](const ModelConfig&) { return kRefactNames; },
+    .read_gguf = ReadRefactGguf,
+    .gguf_names = [](const ModelConfig&) { return kGgufNames; },
+};
+
+}  // namespace quire::engine

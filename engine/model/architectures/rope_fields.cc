@@ -1,0 +1,73 @@
+#include "engine/model/architectures/rope_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "nlohmann/json.hpp"
+
+#include "base/status_macros.h"
+#include "engine/weights/printable.h"
+
+namespace quire::engine {
+namespace {
+
+absl::Status ReadYarn(const HfFields& fields, RopeConfig& rope) {
+  rope.scaling = RopeScaling::kYarn;
+  RETURN_IF_ERROR(fields.Float("beta_fast", 32.0, rope.beta_fast));
+  RETURN_IF_ERROR(fields.Float("beta_slow", 1.0, rope.beta_slow));
+  RETURN_IF_ERROR(fields.Bool("truncate", true, rope.truncate));
+  double mscale = 0.0, all_dims = 0.0;
+  RETURN_IF_ERROR(fields.Float("mscale", 0.0, mscale));
+  RETURN_IF_ERROR(fields.Float("mscale_all_dim", 0.0, all_dims));
+  const auto scale = [&](double m) { return 0.1 * m * std::log(std::max(rope.factor, 1.0)) + 1.0; };
+  const double usual =
+      mscale != 0.0 && all_dims != 0.0 ? scale(mscale) / scale(all_dims) : scale(1.0);
+  return fields.Float("attention_factor", usual, rope.attention_factor);
+}
+
+}  // namespace
+
+absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& config,
+                                RopeConfig& rope) {
+  std::string type;
+  RETURN_IF_ERROR(fields.String("type", "default", type));  // the older spelling
+  RETURN_IF_ERROR(fields.String("rope_type", type, type));
+  RETURN_IF_ERROR(fields.Float("rope_theta", rope.theta, rope.theta));
+  RETURN_IF_ERROR(fields.WantOne({"partial_rotary_factor"}));
+  for (const auto& [layer_type, parameters] : fields.object().items()) {
+    if (parameters.is_object())
+      return fields.Wrong(layer_type, "the same parameters for all layers");
+  }
+  if (type == "default") return absl::OkStatus();
+  RETURN_IF_ERROR(fields.Float("factor", std::nullopt, rope.factor));
+  if (type == "linear") {
+    if (rope.factor != 1.0) rope.scaling = RopeScaling::kLinear;
+    return absl::OkStatus();
+  }
+  const auto read_context = [&](std::optional<int64_t> fallback) {
+    return fields.Int("original_max_position_embeddings", fallback,
+                      rope.original_max_position_embeddings);
+  };
+  if (type == "dynamic") {
+    rope.scaling = RopeScaling::kDynamic;
+    // transformers takes the context of the config, whatever is said here.
+    rope.original_max_position_embeddings = config.max_position_embeddings;
+    return absl::OkStatus();
+  }
+  if (type == "llama3") {
+    rope.scaling = RopeScaling::kLlama3;
+    RETURN_IF_ERROR(read_context(std::nullopt));
+    RETURN_IF_ERROR(fields.Float("low_freq_factor", std::nullopt, rope.low_freq_factor));
+    return fields.Float("high_freq_factor", std::nullopt, rope.high_freq_factor);
+  }
+  if (type == "yarn") {
+    RETURN_IF_ERROR(read_context(config.max_position_embeddings));
+    return ReadYarn(fields, rope);
+  }
+  return fields.Error("rope_type", "default, linear, dynamic, llama3 or yarn",
+                      Printable(type) + ": not supported");
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,17 @@
+#pragma once
+
+// Rotary positions of config.json, in the spellings of transformers 4 and 5.
+
+#include "absl/status/status.h"
+
+#include "engine/model/hf_fields.h"
+#include "engine/model/model_config.h"
+
+namespace quire::engine {
+
+// What one object says of them: rope_scaling of transformers 4, or rope_parameters of 5, which
+// holds theta too. max_position_embeddings has been read.
+absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& config,
+                                RopeConfig& rope);
+
+}  // namespace quire::engine

@@ -1,0 +1,144 @@
+#include "engine/model/gguf_fields.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "engine/weights/printable.h"
+
+namespace quire::engine {
+namespace {
+
+// Of rotary positions where there are none, of the norm that the model does not have, and where the
+// tokenizer has the last word.
+constexpr std::array kChangeNothing = std::to_array<std::string_view>({
+    "vocab_size",
+    "tensor_data_layout",
+    "rope.scaling.finetuned",
+    "attention.layer_norm_epsilon",
+    "attention.layer_norm_rms_epsilon",
+});
+// Keys of features that we do not have, with the value that means their absence.
+struct AbsentFeature {
+  std::string_view key;
+  double absent;
+  std::string_view feature;
+};
+constexpr std::array kAbsentFeatures = std::to_array<AbsentFeature>({
+    {"expert_count", 0, "mixture of experts"},
+    {"expert_used_count", 0, "mixture of experts"},
+    {"expert_shared_count", 0, "an expert for every token"},
+    {"leading_dense_block_count", 0, "layers without a mixture of experts"},
+    {"logit_scale", 1, "logit scaling"},
+    {"residual_scale", 1, "residual scaling"},
+    {"embedding_scale", 1, "embedding scaling"},
+    {"attention.max_alibi_bias", 0, "ALiBi"},
+    {"attention.clamp_kqv", 0, "clamped Q, K and V"},
+    {"attention.causal", 1, "non-causal attention"},
+    {"attn_logit_softcapping", 0, "soft-capped attention"},
+    {"final_logit_softcapping", 0, "soft-capped logits"},
+    {"use_parallel_residual", 0, "parallel residual"},
+    {"pooling_type", 0, "pooled embeddings"},
+    {"rope.scaling.attn_factor", 1, "rotary attention factor"},
+});
+
+// What a required key's NotFound is: the file's fault.
+absl::Status Required(const absl::Status& status) {
+  return absl::IsNotFound(status) ? absl::InvalidArgumentError(status.message()) : status;
+}
+
+}  // namespace
+
+std::string GgufFields::Key(std::string_view name) const {
+  return absl::StrCat(architecture_, ".", base::ToAbsl(name));
+}
+
+std::string GgufFields::Read(std::string_view name) {
+  std::string key = Key(name);
+  read_.insert(key);
+  return key;
+}
+
+absl::Status GgufFields::Error(std::string_view name, std::string_view wanted_and_got) const {
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: %s: %s", metadata_.file(), Key(name), wanted_and_got));
+}
+
+absl::Status GgufFields::Int(std::string_view name, std::optional<int64_t> fallback, int64_t& out) {
+  const std::string key = Read(name);
+  const absl::StatusOr<int64_t> value =
+      fallback ? metadata_.IntOr(key, *fallback) : metadata_.Int(key);
+  if (!value.ok()) return Required(value.status());
+  out = *value;
+  return absl::OkStatus();
+}
+
+absl::Status GgufFields::IntOfEveryLayer(std::string_view name, std::optional<int64_t> fallback,
+                                         int64_t& out) {
+  const GgufValue* value = metadata_.Find(Key(name));
+  if (value == nullptr || value->type != GgufType::kArray) return Int(name, fallback, out);
+  ASSIGN_OR_RETURN(const std::vector<int64_t> per_layer, metadata_.Ints(Read(name)));
+  if (per_layer.empty()) return Error(name, "want a number, got an empty array");
+  if (std::ranges::count(per_layer, per_layer.front()) != std::ssize(per_layer)) {
+    return Error(name,
+                 "want the same number for every layer, got numbers that differ: not supported");
+  }
+  out = per_layer.front();
+  return absl::OkStatus();
+}
+
+absl::Status GgufFields::Float(std::string_view name, std::optional<double> fallback, double& out) {
+  const std::string key = Read(name);
+  const absl::StatusOr<double> value =
+      fallback ? metadata_.FloatOr(key, *fallback) : metadata_.Float(key);
+  if (!value.ok()) return Required(value.status());
+  out = *value;
+  return absl::OkStatus();
+}
+
+absl::Status GgufFields::Bool(std::string_view name, bool fallback, bool& out) {
+  const std::string key = Read(name);
+  out = fallback;
+  if (!metadata_.Has(key)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(out, metadata_.Bool(key));
+  return absl::OkStatus();
+}
+
+absl::Status GgufFields::String(std::string_view name, std::string_view fallback,
+                                std::string& out) {
+  ASSIGN_OR_RETURN(const std::string_view value, metadata_.StringOr(Read(name), fallback));
+  out = std::string(value);
+  return absl::OkStatus();
+}
+
+absl::Status GgufFields::CheckTheRest() const {
+  for (const GgufValue& value : metadata_.values()) {
+    if (!value.key.starts_with(Key("")) || read_.contains(value.key)) continue;
+    const std::string_view name = value.key.substr(Key("").size());
+    if (std::ranges::find(kChangeNothing, name) != kChangeNothing.end()) continue;
+    const auto feature = std::ranges::find(kAbsentFeatures, name, &AbsentFeature::key);
+    if (feature == kAbsentFeatures.end()) {
+      return Error(Printable(name),
+                   absl::StrCat("want a key of the ", architecture_,
+                                " architecture, got one whose meaning is not known here: the model "
+                                "may need a feature that is not supported"));
+    }
+    double got = 0;
+    if (value.type == GgufType::kBool) {
+      ASSIGN_OR_RETURN(const bool flag, metadata_.Bool(value.key));
+      got = flag ? 1 : 0;
+    } else {
+      ASSIGN_OR_RETURN(got, metadata_.Float(value.key));
+    }
+    if (got == feature->absent) continue;
+    return Error(name, absl::StrFormat("want %g, got %g: %s is not supported", feature->absent, got,
+                                       feature->feature));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire::engine

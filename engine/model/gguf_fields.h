@@ -1,0 +1,54 @@
+#pragma once
+
+// The metadata keys of one architecture in a GGUF file, "gemma3.block_count" by "block_count". An
+// absent key takes the fallback; without one it is required. InvalidArgument names file and key.
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+#include "engine/weights/gguf_metadata.h"
+#include "engine/weights/weight_map.h"
+
+namespace quire::engine {
+
+class GgufFields {
+ public:
+  // Borrows both.
+  GgufFields(const GgufMetadata& metadata, const WeightMap& weights, std::string_view architecture)
+      : metadata_(metadata), weights_(weights), architecture_(architecture) {}
+
+  const GgufMetadata& metadata() const { return metadata_; }
+  const WeightMap& weights() const { return weights_; }
+  bool HasTensor(std::string_view name) const { return weights_.Find(name) != nullptr; }
+  bool Has(std::string_view name) const { return metadata_.Has(Key(name)); }
+  absl::Status Error(std::string_view name, std::string_view wanted_and_got) const;
+
+  // What these read counts as known.
+  absl::Status Int(std::string_view name, std::optional<int64_t> fallback, int64_t& out);
+  // A number, or an array with the same number for every layer.
+  absl::Status IntOfEveryLayer(std::string_view name, std::optional<int64_t> fallback,
+                               int64_t& out);
+  absl::Status Float(std::string_view name, std::optional<double> fallback, double& out);
+  absl::Status Bool(std::string_view name, bool fallback, bool& out);
+  absl::Status String(std::string_view name, std::string_view fallback, std::string& out);
+
+  // A key that was not read stands for a feature that would be left out, unless it is known to
+  // change no answer, or has the value that leaves the feature out.
+  absl::Status CheckTheRest() const;
+
+ private:
+  std::string Key(std::string_view name) const;
+  std::string Read(std::string_view name);
+
+  const GgufMetadata& metadata_;
+  const WeightMap& weights_;
+  const std::string architecture_;
+  std::set<std::string, std::less<>> read_;  // keys
+};
+
+}  // namespace quire::engine

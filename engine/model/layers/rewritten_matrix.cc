@@ -1,0 +1,70 @@
+#include "engine/model/layers/rewritten_matrix.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "kernels/dequantize.h"
+#include "kernels/float16.h"
+
+namespace quire::engine {
+namespace {
+
+using kernels::WeightType;
+
+absl::Status CheckPlain(const kernels::WeightView& matrix) {
+  RETURN_IF_ERROR(kernels::ValidateWeight(matrix));
+  if (kernels::Traits(matrix.type).block_elements == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a matrix that is stored otherwise than it multiplies: want F32, F16 or BF16, got ",
+      base::ToAbsl(kernels::Traits(matrix.type).name)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrix) {
+  RETURN_IF_ERROR(CheckPlain(matrix));
+  const auto width = static_cast<int64_t>(kernels::Traits(matrix.type).block_bytes);
+  std::vector<std::byte> out(matrix.bytes.size());
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t col = 0; col < matrix.cols; ++col) {
+      std::memcpy(out.data() + (col * matrix.rows + row) * width,
+                  matrix.bytes.data() + (row * matrix.cols + col) * width,
+                  static_cast<size_t>(width));
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<std::vector<std::byte>> WithUnitRows(const kernels::WeightView& matrix) {
+  RETURN_IF_ERROR(CheckPlain(matrix));
+  std::vector<std::byte> out(matrix.bytes.size());
+  std::vector<float> values(static_cast<size_t>(matrix.cols));
+  std::byte* end = out.data();
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    RETURN_IF_ERROR(kernels::Dequantize(matrix, row, 1, values));
+    double squares = 0.0;
+    for (const float value : values) squares += double{value} * value;
+    // torch.nn.functional.normalize, which the model was trained with, divides by no less.
+    const double length = std::max(std::sqrt(squares), 1e-12);
+    for (const float value : values) {
+      const auto unit = static_cast<float>(value / length);
+      if (matrix.type == WeightType::kF32) {
+        std::memcpy(end, &unit, sizeof(unit));
+        end += sizeof(unit);
+      } else {
+        const uint16_t half =
+            matrix.type == WeightType::kF16 ? kernels::F32ToF16(unit) : kernels::F32ToBf16(unit);
+        std::memcpy(end, &half, sizeof(half));
+        end += sizeof(half);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace quire::engine

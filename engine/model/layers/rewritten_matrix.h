@@ -1,0 +1,21 @@
+#pragma once
+
+// A file's matrix in another form than the file's, in memory of its own.
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "kernels/weight_view.h"
+
+namespace quire::engine {
+
+// [cols, rows] of the matrix's [rows, cols]. InvalidArgument for a type in blocks.
+absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrix);
+
+// Each row divided by its length, in float32, rounded to the matrix's type. InvalidArgument for a
+// type in blocks.
+absl::StatusOr<std::vector<std::byte>> WithUnitRows(const kernels::WeightView& matrix);
+
+}  // namespace quire::engine
