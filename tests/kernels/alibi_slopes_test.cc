@@ -24,6 +24,22 @@ TEST(AlibiSlopesTest, TheOtherHeadsTakeEverySecondRungOfTheNextLadder) {
   EXPECT_THAT(AlibiSlopes(3), ElementsAre(0x1p-4f, 0x1p-8f, 0x1p-2f));
 }
 
+// arXiv:2108.12409: a geometric ladder for the largest power of two of heads, whose ratio is its
+// start; the rest take every second slope of the ladder for twice as many.
+TEST(AlibiSlopesTest, IsThePublishedRuleFor1To128Heads) {
+  for (int32_t num_heads = 1; num_heads <= 128; ++num_heads) {
+    int32_t n = 1;
+    while (2 * n <= num_heads) n *= 2;
+    const std::vector<float> got = AlibiSlopes(num_heads);
+    ASSERT_EQ(got.size(), static_cast<size_t>(num_heads));
+    for (int32_t h = 1; h <= num_heads; ++h) {
+      const double exponent = h <= n ? -8.0 * h / n : -4.0 * (2.0 * (h - n) - 1.0) / n;
+      EXPECT_EQ(got[static_cast<size_t>(h) - 1], static_cast<float>(std::exp2(exponent)))
+          << "head " << h << " of " << num_heads;
+    }
+  }
+}
+
 // As MPT states the rule: the ladder of the next power of two, its odd places before its even ones.
 TEST(AlibiSlopesTest, IsTheRuleOfMptForAnyBiasMax) {
   for (const double bias_max : {4.0, 8.0, 16.0}) {

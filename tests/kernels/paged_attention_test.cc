@@ -229,6 +229,31 @@ TEST(PagedAttentionTest, LaterTokensThatOverflowDoNotReachEarlierOnes) {
   EXPECT_FALSE(std::isfinite(got[18 * 2 * 16]));
 }
 
+// The bias is of the distance, not of two positions whose large biases would cancel: after 64k
+// tokens a query of steep slopes gives the bits of one that has the last thousand alone.
+TEST(PagedAttentionTest, AlibiIsAsPreciseAtPosition65535AsNearTheStart) {
+  constexpr int64_t kLength = 65536, kTail = 1024;
+  const HeadShape shape{.num_heads = 2, .num_kv_heads = 1, .head_dim = 8};
+  const SequenceData whole = RandomSequence(shape, kLength, 1, Blocks(kLength, 16, 0, 1));
+  SequenceData tail{.blocks = Blocks(kTail, 16, 0, 1), .length = kTail};
+  const auto last = [](const std::vector<float>& rows) {
+    return std::vector<float>(rows.end() - std::ssize(rows) / (kLength / kTail), rows.end());
+  };
+  tail.query = last(whole.query);
+  tail.key = last(whole.key);
+  tail.value = last(whole.value);
+  Owned<float> slopes = F32({2});
+  slopes.values = {0.5f, 0.25f};  // e^-256 of a key at the tail's start: nothing in float32
+  const auto backend = MakeBackend("auto");
+  const auto attend = [&](const SequenceData& sequence) {
+    PoisonedCache cache(*backend, shape, sequence.length / 16);
+    cache.Write(sequence, 0, sequence.length);
+    return cache.Attend({{&sequence, sequence.length - 1, sequence.length}},
+                        {.alibi_slopes = slopes.view, .scale = 0.25f});
+  };
+  EXPECT_EQ(attend(whole), attend(tail));
+}
+
 TEST(PagedAttentionTest, ThePlanBeforeTheLastStaysValid) {
   const auto backend = MakeBackend("auto");
   const std::vector<int32_t> one = {1}, two = {2};
