@@ -266,6 +266,11 @@ absl::Status Connection::Generate(const v1::GenerateRequest& request,
                      std::nullopt);
 }
 
+absl::Status Connection::Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
+  return impl_->Call(*impl_->inference, &v1::InferenceService::Stub::Score, request, response,
+                     std::nullopt);
+}
+
 absl::Status Connection::Tokenize(const v1::TokenizeRequest& request,
                                   v1::TokenizeResponse* response) {
   return impl_->Call(*impl_->tokens, &v1::TokenService::Stub::Tokenize, request, response);

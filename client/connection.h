@@ -51,8 +51,9 @@ class Connection {
   // Waits until gRPC has let go of every stream; each must be done, or cancelled.
   ~Connection();
 
-  // These wait for the answer. Generate has no timeout of its own, like a stream.
+  // These wait for the answer. Generate and Score have no timeout of their own, like a stream.
   absl::Status Generate(const v1::GenerateRequest& request, v1::GenerateResponse* response);
+  absl::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response);
   absl::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response);
   absl::Status Detokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse* response);
   absl::Status ApplyChatTemplate(const v1::ApplyChatTemplateRequest& request,

@@ -21,6 +21,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"generate", "generate from a prompt", RunGenerate},
     {"chat", "talk with a chat model", RunChat},
+    {"score", "how likely continuations of a prompt are", RunScore},
     {"tokenize", "text to tokens and back", RunTokenize},
     {"models", "what is served", RunModels},
     {"stats", "what the server does; --watch", RunStats},

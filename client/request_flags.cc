@@ -1,6 +1,7 @@
 #include "client/request_flags.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -15,7 +16,7 @@ using google::protobuf::Message;
 
 struct FieldFlag {
   const char* flag;  // nullptr: a section titled `help`
-  const char* path;  // of the field in GenerateRequest
+  const char* path;  // of the field in the request
   const char* value_name;
   const char* help;
 };
@@ -128,7 +129,7 @@ absl::Status AddRepeated(Message* message, const FieldDescriptor* field, std::st
   return absl::OkStatus();
 }
 
-absl::Status AddLogitBias(v1::GenerateRequest* request, std::string_view text) {
+absl::Status AddLogitBias(v1::SamplingParams* sampling, std::string_view text) {
   const size_t colon = text.find(':');
   int32_t id = 0;
   float bias = 0;
@@ -137,18 +138,17 @@ absl::Status AddLogitBias(v1::GenerateRequest* request, std::string_view text) {
     return absl::InvalidArgumentError(
         absl::StrFormat("want ID:BIAS such as 13:-2.5, got \"%s\"", text));
   }
-  (*request->mutable_sampling()->mutable_logit_bias())[id] = bias;
+  (*sampling->mutable_logit_bias())[id] = bias;
   return absl::OkStatus();
 }
 
-absl::Status SetPath(v1::GenerateRequest* request, std::string_view path, std::string_view text) {
-  Message* message = request;
+absl::Status SetPath(Message* message, std::string_view path, std::string_view text) {
   while (true) {
     const size_t dot = path.find('.');
     const FieldDescriptor* field =
         message->GetDescriptor()->FindFieldByName(std::string(path.substr(0, dot)));
     QUIRE_CHECK(field != nullptr) << "no field " << path;
-    if (field->is_map()) return AddLogitBias(request, text);
+    if (field->is_map()) return AddLogitBias(dynamic_cast<v1::SamplingParams*>(message), text);
     if (field->is_repeated()) return AddRepeated(message, field, text);
     if (dot == path.npos) return SetScalar(message, field, text);
     message = message->GetReflection()->MutableMessage(message, field);
@@ -158,15 +158,20 @@ absl::Status SetPath(v1::GenerateRequest* request, std::string_view path, std::s
 
 }  // namespace
 
-void AddRequestFlags(FlagSet& flags, v1::GenerateRequest* request,
+void AddRequestFlags(FlagSet& flags, Message* request,
                      std::initializer_list<std::string_view> without) {
+  const char* section = nullptr;  // not begun yet
   for (const FieldFlag& entry : kFieldFlags) {
     if (entry.flag == nullptr) {
-      flags.Section(entry.help);
+      section = entry.help;
       continue;
     }
+    const std::string_view path = entry.path;
+    const std::string part(path.substr(0, path.find('.')));
+    if (request->GetDescriptor()->FindFieldByName(part) == nullptr) continue;
+    if (section != nullptr) flags.Section(std::exchange(section, nullptr));
     if (std::find(without.begin(), without.end(), entry.flag) != without.end()) continue;
-    FlagSet::Setter setter = [request, path = entry.path](std::string_view text) {
+    FlagSet::Setter setter = [request, path](std::string_view text) {
       return SetPath(request, path, text);
     };
     if (entry.value_name[0] == '\0') {

@@ -194,6 +194,7 @@ Stats EngineImpl::stats() const {
               .prompt_tokens_computed = metrics_.prompt_tokens_computed.value(),
               .prompt_tokens_cached = metrics_.prompt_tokens_cached.value(),
               .generated_tokens = metrics_.generated_tokens.value(),
+              .scored_tokens = metrics_.scored_tokens.value(),
               .recomputed_tokens = metrics_.recomputed_tokens.value(),
               .block_copies = metrics_.block_copies.value(),
               .preemptions = metrics_.preemptions.value(),

@@ -92,6 +92,7 @@ struct Stats {
   int64_t prompt_tokens_computed = 0;
   int64_t prompt_tokens_cached = 0;
   int64_t generated_tokens = 0;
+  int64_t scored_tokens = 0;  // of continuations
   int64_t recomputed_tokens = 0;
   int64_t block_copies = 0;
   int64_t preemptions = 0;

@@ -14,7 +14,7 @@ struct EngineMetrics {
   base::Counter num_preempted;  // sequences that wait to be brought back
   base::Counter blocks_free, blocks_cached, blocks_held;
   base::Counter prompt_tokens_computed, prompt_tokens_cached;
-  base::Counter generated_tokens, recomputed_tokens;
+  base::Counter generated_tokens, scored_tokens, recomputed_tokens;
   base::Counter block_copies, preemptions, steps;
   base::Counter requests_rejected;
   std::array<base::Counter, 4> finished_by_reason;

@@ -201,6 +201,11 @@ void StepLoop::Sample(const StepPlan& plan, const kernels::TensorView& logits) {
     const Sequence& sequence = *entry.sequence;
     const Request& request = *sequence.request;
     if (request.params.output.prompt_logprobs) PutPromptLogprobs(entry, logits, first_row);
+    if (request.is_scoring()) {
+      scores_.AddRows(entry, [&](int32_t i) { return LogitRow(logits, first_row + i); });
+      first_row += entry.num_logit_rows;
+      continue;
+    }
     first_row += entry.num_logit_rows;
     for (int32_t k = 0; k < entry.num_samples; ++k) {
       rows_.push_back({.logits = LogitRow(logits, first_row - 1),
@@ -211,6 +216,7 @@ void StepLoop::Sample(const StepPlan& plan, const kernels::TensorView& logits) {
     }
   }
   sampler_.Sample(rows_, parallel_for_, drawn_);
+  scores_.Compute(parallel_for_);
 }
 
 void StepLoop::PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,
@@ -237,35 +243,61 @@ void StepLoop::Output(const StepPlan& plan, absl::Time now) {
   size_t row = 0;
   for (const StepPlanEntry& entry : plan.entries) {
     if (entry.num_samples == 0) continue;
-    const Sequence& sequence = *entry.sequence;
-    Live& live = FindLive(sequence);
-    live.forked = true;
-    for (int32_t k = 0; k < entry.num_samples; ++k, ++row) {
-      absl::StatusOr<SampledRow>& drawn = drawn_[row];
-      if (!drawn.ok()) {
-        live.status = drawn.status();
-        sampled_.tokens.push_back({.id = 0, .finish_reason = FinishReason::kAbort});
-        continue;
-      }
-      const TokenVerdict verdict = CheckTokenStops(*live.request, parts_.tokenizer->end_ids(),
-                                                   drawn->id, sequence.num_generated() + 1);
-      const int32_t id = drawn->id;
-      engine::Output output = output_.Push(sequence.id + k, *std::move(drawn), verdict);
-      sampled_.tokens.push_back({.id = id, .finish_reason = output.delta.finish_reason});
-      ++live.summary.usage.completion_tokens;
-      metrics_.generated_tokens.Add(1);
-      if (live.first_token == absl::InfinitePast()) {
-        live.first_token = now;
-        live.summary.timings.prefill = now - live.first_scheduled;
-        live.summary.timings.ttft = now - live.request->arrival;
-        metrics_.ttft.Observe(absl::ToDoubleSeconds(live.summary.timings.ttft));
-      }
-      live.last_token = now;
-      if (output.has_content) {
-        emissions_.push_back({.live = &live, .delta = std::move(output.delta)});
-      }
+    FindLive(*entry.sequence).forked = true;
+    if (entry.sequence->request->is_scoring()) {
+      OutputScored(entry, now);
+    } else {
+      OutputDrawn(entry, row, now);
+      row += entry.num_samples;
     }
   }
+}
+
+void StepLoop::OutputDrawn(const StepPlanEntry& entry, size_t first_row, absl::Time now) {
+  const Sequence& sequence = *entry.sequence;
+  Live& live = FindLive(sequence);
+  for (int32_t k = 0; k < entry.num_samples; ++k) {
+    absl::StatusOr<SampledRow>& drawn = drawn_[first_row + k];
+    if (!drawn.ok()) {
+      live.status = drawn.status();
+      sampled_.tokens.push_back({.id = 0, .finish_reason = FinishReason::kAbort});
+      continue;
+    }
+    const TokenVerdict verdict = CheckTokenStops(*live.request, parts_.tokenizer->end_ids(),
+                                                 drawn->id, sequence.num_generated() + 1);
+    const int32_t id = drawn->id;
+    engine::Output output = output_.Push(sequence.id + k, *std::move(drawn), verdict);
+    sampled_.tokens.push_back({.id = id, .finish_reason = output.delta.finish_reason});
+    metrics_.generated_tokens.Add(1);
+    if (live.first_token == absl::InfinitePast()) {
+      metrics_.ttft.Observe(absl::ToDoubleSeconds(now - live.request->arrival));
+    }
+    NoteTokens(live, 1, now);
+    if (output.has_content) {
+      emissions_.push_back({.live = &live, .delta = std::move(output.delta)});
+    }
+  }
+}
+
+void StepLoop::OutputScored(const StepPlanEntry& entry, absl::Time now) {
+  Live& live = FindLive(*entry.sequence);
+  for (int32_t k = 0; k < entry.num_samples; ++k) {
+    ContinuationStep step = scores_.Take(entry, k);
+    sampled_.tokens.push_back(step.token);
+    if (!step.status.ok()) live.status = std::move(step.status);
+    if (!step.delta) continue;
+    NoteTokens(live, std::ssize(step.delta->token_ids), now);
+    emissions_.push_back({.live = &live, .delta = *std::move(step.delta)});
+  }
+}
+
+void StepLoop::NoteTokens(Live& live, int64_t num_tokens, absl::Time now) {
+  live.summary.usage.completion_tokens += num_tokens;
+  live.last_token = now;
+  if (live.first_token != absl::InfinitePast()) return;
+  live.first_token = now;
+  live.summary.timings.prefill = now - live.first_scheduled;
+  live.summary.timings.ttft = now - live.request->arrival;
 }
 
 void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {
@@ -318,7 +350,7 @@ void StepLoop::FinishRequest(Live& live, absl::Time now) {
   const int64_t tokens_a_sample = summary.usage.completion_tokens / live.request->params.sampling.n;
   if (live.first_token != absl::InfinitePast()) {
     summary.timings.decode = live.last_token - live.first_token;
-    if (tokens_a_sample > 1) {
+    if (tokens_a_sample > 1 && !live.request->is_scoring()) {
       metrics_.tpot.Observe(absl::ToDoubleSeconds(summary.timings.decode) /
                             static_cast<double>(tokens_a_sample - 1));
     }
@@ -327,6 +359,7 @@ void StepLoop::FinishRequest(Live& live, absl::Time now) {
   const absl::Status status = std::move(live.status);
   const RequestSummary last = summary;
   live_.erase(request.get());
+  scores_.Remove(*request);
   running_.Erase(*request);
   request->sink->Finish(status, last);
 }
@@ -342,6 +375,7 @@ void StepLoop::UpdateMetrics() {
   metrics_.blocks_held.Set(blocks.num_held);
   metrics_.prompt_tokens_computed.Set(scheduler.prompt_tokens_computed);
   metrics_.prompt_tokens_cached.Set(scheduler.prompt_tokens_cached);
+  metrics_.scored_tokens.Set(scheduler.scored_tokens);
   metrics_.recomputed_tokens.Set(scheduler.recomputed_tokens);
   metrics_.block_copies.Set(blocks.num_copies);
   metrics_.preemptions.Set(scheduler.num_preemptions);

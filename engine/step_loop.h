@@ -19,6 +19,7 @@
 #include "engine/engine_metrics.h"
 #include "engine/engine_parts.h"
 #include "engine/kv/block_manager.h"
+#include "engine/output/continuation_scores.h"
 #include "engine/output/output_processor.h"
 #include "engine/sampling/sampler.h"
 #include "engine/scheduler/prefill_pacer.h"
@@ -76,6 +77,10 @@ class StepLoop {
 
   // One row, less what a model pads its vocabulary with beyond what its tokenizer can write.
   std::span<const float> LogitRow(const kernels::TensorView& logits, int64_t row) const;
+  // What an entry that draws, or ends a continuation, came to.
+  void OutputDrawn(const StepPlanEntry& entry, size_t first_row, absl::Time now);
+  void OutputScored(const StepPlanEntry& entry, absl::Time now);
+  void NoteTokens(Live& live, int64_t num_tokens, absl::Time now);
   void PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,
                          int64_t first_row);
   void FinishRequest(Live& live, absl::Time now);
@@ -98,6 +103,7 @@ class StepLoop {
   Sampler sampler_;
   const ParallelFor parallel_for_;
   OutputProcessor output_;
+  ContinuationScores scores_;
   std::unordered_map<const Request*, Live> live_;
   SequenceId next_sequence_id_ = 1;
   int64_t num_unstarted_ = 0;  // requests that the scheduler has, and has not started

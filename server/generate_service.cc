@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,8 +35,9 @@ class GenerateCall {
   GenerateCall& operator=(const GenerateCall&) = delete;
 
   // The id comes first: whatever follows is logged under it.
+  template <typename Request>
   absl::StatusOr<engine::GenerateParams> Read(const grpc::ByteBuffer& bytes) {
-    v1::GenerateRequest request;
+    Request request;
     const absl::Status parsed = ParseMessage(bytes, request);
     ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, request.request_id()));
     ASSIGN_OR_RETURN(std::string owner, AuthenticateCaller(context_, parts_.tokens));
@@ -115,7 +117,7 @@ class StreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publ
 
  private:
   absl::Status Start(const grpc::ByteBuffer& request) {
-    ASSIGN_OR_RETURN(engine::GenerateParams params, call_.Read(request));
+    ASSIGN_OR_RETURN(engine::GenerateParams params, call_.Read<v1::GenerateRequest>(request));
     sink_ = std::make_shared<StreamSink>(StreamSinkOptions{.num_samples = params.sampling.n,
                                                            .token_ids = params.output.token_ids,
                                                            .linger = call_.parts().linger},
@@ -129,11 +131,15 @@ class StreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publ
   bool has_written_ = false;          // egress thread only
 };
 
+// Generate and Score, which answer once.
+template <typename Request>
 class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
+  static constexpr bool kScores = std::is_same_v<Request, v1::ScoreRequest>;
+
  public:
   UnaryCall(const ServiceParts& parts, grpc::CallbackServerContext& context,
             const grpc::ByteBuffer& request, grpc::ByteBuffer& response)
-      : call_(parts, Rpc::kGenerate, context), response_(response) {
+      : call_(parts, kScores ? Rpc::kScore : Rpc::kGenerate, context), response_(response) {
     if (absl::Status status = Start(request); !status.ok()) Finish(call_.End(status, {}));
   }
 
@@ -142,16 +148,24 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
 
   void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
              const engine::RequestSummary& summary) override {
-    v1::GenerateResponse response = ToProto(std::move(samples), summary);
-    response.set_request_id(call_.request_id());
-    response.set_model(call_.parts().engine.model_info().name);
-    SerializeMessage(response, response_);
+    if constexpr (kScores) {
+      Answer(ToScores(std::move(samples), summary));
+    } else {
+      Answer(ToProto(std::move(samples), summary));
+    }
     Finish(call_.End(status, summary));
   }
 
  private:
+  template <typename Response>
+  void Answer(Response response) {
+    response.set_request_id(call_.request_id());
+    response.set_model(call_.parts().engine.model_info().name);
+    SerializeMessage(response, response_);
+  }
+
   absl::Status Start(const grpc::ByteBuffer& request) {
-    ASSIGN_OR_RETURN(engine::GenerateParams params, call_.Read(request));
+    ASSIGN_OR_RETURN(engine::GenerateParams params, call_.Read<Request>(request));
     auto sink = std::make_shared<UnarySink>(params.output.token_ids, call_.parts().egress, *this);
     return call_.Submit(std::move(params), std::move(sink));
   }
@@ -161,7 +175,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
 };
 
 using RawInferenceService = v1::InferenceService::WithRawCallbackMethod_Generate<
-    v1::InferenceService::WithRawCallbackMethod_GenerateStream<v1::InferenceService::Service>>;
+    v1::InferenceService::WithRawCallbackMethod_GenerateStream<
+        v1::InferenceService::WithRawCallbackMethod_Score<v1::InferenceService::Service>>>;
 
 class GenerateService final : public RawInferenceService {
  public:
@@ -170,7 +185,13 @@ class GenerateService final : public RawInferenceService {
   grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override {
-    return new UnaryCall(parts_, *context, *request, *response);
+    return new UnaryCall<v1::GenerateRequest>(parts_, *context, *request, *response);
+  }
+
+  grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override {
+    return new UnaryCall<v1::ScoreRequest>(parts_, *context, *request, *response);
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateStream(

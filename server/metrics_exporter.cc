@@ -81,6 +81,7 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
                          .Add(stats.prompt_tokens_cached, {{"source", "cached"}})
                          .Take());
   counter("quire_generated_tokens_total", "Tokens generated.", stats.generated_tokens);
+  counter("quire_scored_tokens_total", "Tokens of continuations scored.", stats.scored_tokens);
   counter("quire_recomputed_tokens_total", "Tokens computed again after preemptions.",
           stats.recomputed_tokens);
   counter("quire_preemptions_total", "Sequences that gave their blocks back for a while.",

@@ -175,30 +175,67 @@ absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat) {
   return messages;
 }
 
+namespace {
+
+using PromptVariant = decltype(engine::GenerateParams::prompt);
+
+// Of a GenerateRequest or a ScoreRequest.
+template <typename Request>
+absl::StatusOr<PromptVariant> PromptOf(const Request& request) {
+  switch (request.prompt_case()) {
+    case Request::kText:
+      return PromptVariant(request.text());
+    case Request::kTokenIds: {
+      const auto& ids = request.token_ids().ids();
+      if (ids.empty()) return absl::InvalidArgumentError("token_ids.ids: want at least one");
+      return PromptVariant(engine::TokenIds(ids.begin(), ids.end()));
+    }
+    case Request::kChat: {
+      ASSIGN_OR_RETURN(engine::ChatMessages messages, server::FromProto(request.chat()));
+      return PromptVariant(std::move(messages));
+    }
+    case Request::PROMPT_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("prompt: want one of text, token_ids, chat");
+}
+
+}  // namespace
+
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request) {
   engine::GenerateParams params;
   params.model = request.model();
-  switch (request.prompt_case()) {
-    case v1::GenerateRequest::kText:
-      params.prompt = request.text();
-      break;
-    case v1::GenerateRequest::kTokenIds:
-      if (request.token_ids().ids().empty()) {
-        return absl::InvalidArgumentError("token_ids.ids: want at least one");
-      }
-      params.prompt =
-          engine::TokenIds(request.token_ids().ids().begin(), request.token_ids().ids().end());
-      break;
-    case v1::GenerateRequest::kChat: {
-      ASSIGN_OR_RETURN(params.prompt, FromProto(request.chat()));
-      break;
-    }
-    case v1::GenerateRequest::PROMPT_NOT_SET:
-      return absl::InvalidArgumentError("prompt: want one of text, token_ids, chat");
-  }
+  ASSIGN_OR_RETURN(params.prompt, PromptOf(request));
   ASSIGN_OR_RETURN(params.sampling, FromProto(request.sampling()));
   ASSIGN_OR_RETURN(params.stop, FromProto(request.stop()));
   ASSIGN_OR_RETURN(params.output, FromProto(request.output()));
+  ASSIGN_OR_RETURN(params.cache, FromProto(request.cache()));
+  params.sched = FromProto(request.sched());
+  return params;
+}
+
+absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request) {
+  engine::GenerateParams params;
+  params.model = request.model();
+  ASSIGN_OR_RETURN(params.prompt, PromptOf(request));
+  if (request.continuations().empty()) {
+    return absl::InvalidArgumentError("continuations: want at least one");
+  }
+  for (const v1::Continuation& continuation : request.continuations()) {
+    switch (continuation.content_case()) {
+      case v1::Continuation::kText:
+        params.continuations.emplace_back(continuation.text());
+        break;
+      case v1::Continuation::kTokenIds:
+        params.continuations.emplace_back(engine::TokenIds(continuation.token_ids().ids().begin(),
+                                                           continuation.token_ids().ids().end()));
+        break;
+      case v1::Continuation::CONTENT_NOT_SET:
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "continuations[%d]: want one of text, token_ids", params.continuations.size()));
+    }
+  }
+  params.output.token_ids = true;
   ASSIGN_OR_RETURN(params.cache, FromProto(request.cache()));
   params.sched = FromProto(request.sched());
   return params;
@@ -292,6 +329,7 @@ v1::GetStatsResponse ToProto(const engine::Stats& stats) {
   tokens.set_prompt_cached(ToWireTotal(stats.prompt_tokens_cached));
   tokens.set_generated(ToWireTotal(stats.generated_tokens));
   tokens.set_recomputed(ToWireTotal(stats.recomputed_tokens));
+  tokens.set_scored(ToWireTotal(stats.scored_tokens));
   v1::SequenceStats& sequences = *out.mutable_sequences();
   sequences.set_finished_stop(finished(engine::FinishReason::kStop));
   sequences.set_finished_length(finished(engine::FinishReason::kLength));
@@ -341,6 +379,32 @@ v1::GenerateResponse ToProto(std::vector<engine::TokenDelta> samples,
     completion.set_finish_reason(ToProto(sample.finish_reason));
     if (const auto stop = ToStoppedBy(sample)) *completion.mutable_stop() = *stop;
     completion.set_seed(sample.seed);
+  }
+  *out.mutable_usage() = ToProto(summary.usage);
+  *out.mutable_timings() = ToProto(summary.timings);
+  return out;
+}
+
+v1::ScoreResponse ToScores(std::vector<engine::TokenDelta> samples,
+                           const engine::RequestSummary& summary) {
+  std::ranges::sort(samples, {}, &engine::TokenDelta::index);
+  v1::ScoreResponse out;
+  for (const engine::TokenDelta& sample : samples) {
+    v1::ContinuationScore& score = *out.add_scores();
+    double sum = 0.0;
+    bool all_greedy = true;
+    for (const engine::PositionLogprobs& position : sample.logprobs) {
+      const bool greedy =
+          !position.top.empty() && position.top[0].token_id == position.chosen.token_id;
+      v1::ScoredToken& token = *score.add_tokens();
+      token.set_token_id(position.chosen.token_id);
+      token.set_logprob(position.chosen.logprob);
+      token.set_is_greedy(greedy);
+      sum += position.chosen.logprob;
+      all_greedy = all_greedy && greedy;
+    }
+    score.set_logprob(sum);
+    score.set_is_greedy(all_greedy);
   }
   *out.mutable_usage() = ToProto(summary.usage);
   *out.mutable_timings() = ToProto(summary.timings);

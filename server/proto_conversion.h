@@ -21,6 +21,7 @@ namespace quire::server {
 // Everything but request_id, owner and deadline, which the call knows. InvalidArgument begins with
 // the field: "prompt: want one of text, token_ids, chat".
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request);
+absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request);
 // InvalidArgument when there is no message.
 absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat);
 
@@ -36,6 +37,10 @@ v1::GenerateStreamResponse ToProto(engine::TokenDelta delta);
 // `samples` hold one whole sample each; request_id and model are the caller's to add.
 v1::GenerateResponse ToProto(std::vector<engine::TokenDelta> samples,
                              const engine::RequestSummary& summary);
+
+// `samples` hold one whole continuation each; the rest as above.
+v1::ScoreResponse ToScores(std::vector<engine::TokenDelta> samples,
+                           const engine::RequestSummary& summary);
 
 // With its google.rpc details: the field of an InvalidArgument that begins with one, a retry delay
 // for what may be tried again.

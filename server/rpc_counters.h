@@ -19,6 +19,7 @@ namespace quire::server {
 enum class Rpc : uint8_t {
   kGenerate,
   kGenerateStream,
+  kScore,
   kTokenize,
   kDetokenize,
   kApplyChatTemplate,
@@ -30,10 +31,9 @@ enum class Rpc : uint8_t {
   kDrain,
 };
 
-inline constexpr std::array<std::string_view, 11> kRpcNames = {
-    "Generate",          "GenerateStream", "Tokenize",     "Detokenize",
-    "ApplyChatTemplate", "ListModels",     "GetModelInfo", "GetServerInfo",
-    "GetStats",          "Abort",          "Drain"};
+inline constexpr std::array<std::string_view, 12> kRpcNames = {
+    "Generate",   "GenerateStream", "Score",         "Tokenize", "Detokenize", "ApplyChatTemplate",
+    "ListModels", "GetModelInfo",   "GetServerInfo", "GetStats", "Abort",      "Drain"};
 
 inline constexpr std::array<std::string_view, 17> kStatusCodeNames = {
     "OK",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,16 +13,36 @@
 namespace quire::engine {
 namespace {
 
+constexpr int32_t kMaxContinuations = 64;  // as samples
+
 // Only a client that named no seed gets one of these; it is reported back.
 uint64_t DrawSeed() {
   thread_local std::mt19937_64 generator{std::random_device{}()};
   return generator();
 }
 
+TokenIds Ids(const std::vector<EncodedToken>& tokens) {
+  TokenIds ids;
+  ids.reserve(tokens.size());
+  for (const EncodedToken& token : tokens) ids.push_back(token.id);
+  return ids;
+}
+
 }  // namespace
 
 absl::Status Frontend::Prepare(Request& request) const {
   const GenerateParams& params = request.params;
+  if (!params.continuations.empty()) {
+    const int32_t limit = std::min(kMaxContinuations, limits_.max_num_seqs);
+    if (std::ssize(params.continuations) > limit) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("continuations: want at most %d (64, and max_num_seqs), got %d; send the "
+                          "others in another "
+                          "request, the prompt stays cached",
+                          limit, params.continuations.size()));
+    }
+    request.params.sampling.n = static_cast<int32_t>(params.continuations.size());
+  }
   RETURN_IF_ERROR(Validate(params.sampling, params.stop, params.output, params.cache, params.sched,
                            tokenizer_.vocab_size()));
   if (params.sampling.n > limits_.max_num_seqs) {
@@ -29,15 +50,17 @@ absl::Status Frontend::Prepare(Request& request) const {
         absl::StrFormat("sampling.n: want at most max_num_seqs (%d) samples, got %d",
                         limits_.max_num_seqs, params.sampling.n));
   }
-  RETURN_IF_ERROR(FillPrompt(request));
+  ASSIGN_OR_RETURN(const std::optional<PromptText> prompt, FillPrompt(request));
+  RETURN_IF_ERROR(FillContinuations(request, prompt));
   RETURN_IF_ERROR(ResolveCacheWindow(request));
   RETURN_IF_ERROR(ResolveLengths(request));
   request.seed = params.sampling.seed.value_or(DrawSeed());
   return absl::OkStatus();
 }
 
-absl::Status Frontend::FillPrompt(Request& request) const {
+absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPrompt(Request& request) const {
   const GenerateParams& params = request.params;
+  std::optional<PromptText> prompt;
   if (const TokenIds* ids = std::get_if<TokenIds>(&params.prompt)) {
     RETURN_IF_ERROR(CheckTokenIds("token_ids", *ids));
     request.prompt_ids = *ids;
@@ -45,8 +68,7 @@ absl::Status Frontend::FillPrompt(Request& request) const {
       request.prompt_text = tokenizer_.Decode(*ids, params.output.skip_special_tokens);
     }
   } else {
-    std::string text;
-    EncodeOptions options;
+    auto& [text, options] = prompt.emplace();
     if (const ChatMessages* messages = std::get_if<ChatMessages>(&params.prompt)) {
       ASSIGN_OR_RETURN(text, ApplyChatTemplate(*messages, /*add_generation_prompt=*/true));
       options.add_special_tokens = false;  // the template writes them itself
@@ -54,13 +76,44 @@ absl::Status Frontend::FillPrompt(Request& request) const {
       text = std::get<std::string>(params.prompt);
     }
     ASSIGN_OR_RETURN(const std::vector<EncodedToken> tokens, Encode(text, options));
-    request.prompt_ids.reserve(tokens.size());
-    for (const EncodedToken& token : tokens) request.prompt_ids.push_back(token.id);
-    if (params.output.echo) request.prompt_text = std::move(text);
+    request.prompt_ids = Ids(tokens);
+    if (params.output.echo) request.prompt_text = text;
   }
   // A model without BOS has nothing to continue an empty text from.
   if (request.prompt_ids.empty()) {
     return absl::InvalidArgumentError("prompt: want at least one token, got an empty prompt");
+  }
+  return prompt;
+}
+
+absl::Status Frontend::FillContinuations(Request& request,
+                                         const std::optional<PromptText>& prompt) const {
+  const auto& given = request.params.continuations;
+  request.continuation_ids.clear();
+  int64_t bytes = 0;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const std::string field = absl::StrFormat("continuations[%d]", i);
+    TokenIds ids;
+    if (const TokenIds* taken = std::get_if<TokenIds>(&given[i])) {
+      RETURN_IF_ERROR(CheckTokenIds(field.c_str(), *taken));
+      ids = *taken;
+    } else {
+      const std::string& text = std::get<std::string>(given[i]);
+      bytes += static_cast<int64_t>(text.size() + (prompt ? prompt->text.size() : 0));
+      if (bytes > limits_.max_prompt_bytes) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("%s: want at most %d bytes (max_prompt_bytes) to tokenize, the prompt "
+                            "counted with each "
+                            "text; send fewer, or prompt and continuations as token_ids",
+                            field, limits_.max_prompt_bytes));
+      }
+      ASSIGN_OR_RETURN(ids, EncodeContinuation(field, text, request.prompt_ids, prompt));
+    }
+    if (ids.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: want at least one token, got none", field));
+    }
+    request.continuation_ids.push_back(std::move(ids));
   }
   return absl::OkStatus();
 }
@@ -69,6 +122,10 @@ absl::Status Frontend::ResolveCacheWindow(Request& request) const {
   const CacheParams& cache = request.params.cache;
   request.cache_window = {};
   if (cache.window_tokens == 0) return absl::OkStatus();
+  if (request.is_scoring()) {
+    return absl::InvalidArgumentError(
+        "cache.window_tokens: want 0 where continuations are scored, which keep all they follow");
+  }
   if (!limits_.no_cache_window.empty()) {
     return absl::InvalidArgumentError("cache.window_tokens: want 0, since " +
                                       limits_.no_cache_window);
@@ -97,6 +154,22 @@ absl::Status Frontend::ResolveCacheWindow(Request& request) const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<TokenIds> Frontend::EncodeContinuation(
+    const std::string& field, const std::string& text, const TokenIds& prompt_ids,
+    const std::optional<PromptText>& prompt) const {
+  if (!prompt) return Ids(tokenizer_.Encode(text, {.add_special_tokens = false}));
+  TokenIds whole = Ids(tokenizer_.Encode(prompt->text + text, prompt->options));
+  if (whole.size() < prompt_ids.size() ||
+      !std::equal(prompt_ids.begin(), prompt_ids.end(), whole.begin())) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: want a text whose tokens begin where the prompt's end, but one spans the border; move "
+        "white space from the prompt's end to the continuation, or send token_ids",
+        field));
+  }
+  whole.erase(whole.begin(), whole.begin() + std::ssize(prompt_ids));
+  return whole;
+}
+
 absl::Status Frontend::ResolveLengths(Request& request) const {
   const int64_t prompt_len = static_cast<int64_t>(request.prompt_ids.size());
   const bool stream = request.cache_window.on();
@@ -107,30 +180,33 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
         absl::StrFormat("prompt: want at most %d tokens (%s %d less one to generate), got %d",
                         longest - 1, name, longest, prompt_len));
   }
-  const StopParams& stop = request.params.stop;
+  std::optional<int64_t> given = request.params.stop.max_tokens;
+  const char* field = "stop.max_tokens";
+  for (const TokenIds& ids : request.continuation_ids) {
+    given = std::max(given.value_or(0), std::ssize(ids));
+    field = "continuations";
+  }
   const int64_t context_left = longest - prompt_len;
-  if (stop.max_tokens.has_value() && *stop.max_tokens > context_left) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "stop.max_tokens: want at most %d (%s %d less the prompt's %d tokens), got %d",
-        context_left, name, longest, prompt_len, *stop.max_tokens));
+  if (given.has_value() && *given > context_left) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: want at most %d tokens (%s %d less the prompt's %d tokens), got %d",
+                        field, context_left, name, longest, prompt_len, *given));
   }
   if (stream) {
-    request.max_tokens = static_cast<int32_t>(stop.max_tokens.value_or(context_left));
+    request.max_tokens = static_cast<int32_t>(given.value_or(context_left));
     return absl::OkStatus();
   }
   // The samples of one request must be able to run side by side.
   const int32_t n = request.params.sampling.n;
   const int64_t cache_left =
       MaxNewTokens(limits_.cache_tokens / limits_.block_size, limits_.block_size, prompt_len, n);
-  const int64_t wanted = stop.max_tokens.value_or(1);
+  const int64_t wanted = given.value_or(1);
   if (wanted > cache_left) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: want prompt + max_tokens x n to fit the KV cache of %d tokens, got %d + %d x %d",
-        stop.max_tokens.has_value() ? "stop.max_tokens" : "prompt", limits_.cache_tokens,
-        prompt_len, wanted, n));
+        given.has_value() ? field : "prompt", limits_.cache_tokens, prompt_len, wanted, n));
   }
-  request.max_tokens =
-      static_cast<int32_t>(stop.max_tokens.value_or(std::min(context_left, cache_left)));
+  request.max_tokens = static_cast<int32_t>(given.value_or(std::min(context_left, cache_left)));
   return absl::OkStatus();
 }
 

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,9 +38,13 @@ class Frontend {
   Frontend(const Tokenizer& tokenizer, const ChatTemplate* chat, const FrontendLimits& limits)
       : tokenizer_(tokenizer), chat_(chat), limits_(limits) {}
 
-  // Fills prompt_ids, prompt_text (for echo), max_tokens, cache_window and seed of `request` from
-  // its params.
-  // InvalidArgument names the field and the numbers.
+  // Fills prompt_ids, prompt_text (for echo), continuation_ids, max_tokens, cache_window and seed
+  // of `request` from its params, and, of a scoring one, their `n`. InvalidArgument names the field
+  // and the numbers.
+  //
+  // A continuation's text becomes what the tokenizer makes of the prompt's text with it, less the
+  // prompt's own tokens; refused when these are not its beginning. Behind a prompt of token ids it
+  // is tokenized by itself, with nothing put in front.
   absl::Status Prepare(Request& request) const;
 
   // InvalidArgument beyond max_prompt_bytes.
@@ -51,7 +57,16 @@ class Frontend {
   absl::Status CheckTokenIds(const char* field, const TokenIds& ids) const;
 
  private:
-  absl::Status FillPrompt(Request& request) const;
+  // A prompt that is text, as it was tokenized.
+  struct PromptText {
+    std::string text;
+    EncodeOptions options;
+  };
+  absl::StatusOr<std::optional<PromptText>> FillPrompt(Request& request) const;
+  absl::Status FillContinuations(Request& request, const std::optional<PromptText>& prompt) const;
+  absl::StatusOr<TokenIds> EncodeContinuation(const std::string& field, const std::string& text,
+                                              const TokenIds& prompt_ids,
+                                              const std::optional<PromptText>& prompt) const;
   // Whether the window is one that the model and the cache have room for.
   absl::Status ResolveCacheWindow(Request& request) const;
   // Whether prompt and generated tokens fit the context and the cache; resolves max_tokens.

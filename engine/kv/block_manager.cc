@@ -250,6 +250,11 @@ bool BlockManager::CanGrow(SequenceId id, int64_t num_tokens, int64_t spare) con
          CanReserve(Find(id), num_tokens);
 }
 
+bool BlockManager::Covers(SequenceId id, int64_t num_tokens) const {
+  return NumBlocksToGrow(id, num_tokens) == 0 &&
+         (store_.num_windows() == 0 || num_tokens <= Find(id).num_reserved);
+}
+
 bool BlockManager::CouldGrowLater(SequenceId id, int64_t num_tokens, TableShift shift) const {
   const Held& held = Find(id);
   for (size_t w = 0; w < store_.num_windows(); ++w) {

@@ -151,6 +151,8 @@ class BlockManager {
   bool CanGrow(SequenceId id, int64_t num_tokens, int64_t spare = 0) const;
   // Whether it could when the steps in flight have completed.
   bool CouldGrowLater(SequenceId id, int64_t num_tokens, TableShift shift = {}) const;
+  // Whether it has: TryGrow, without a shift, would change nothing.
+  bool Covers(SequenceId id, int64_t num_tokens) const;
   // Blocks that TryGrow would take now, beyond those that it frees.
   int64_t NumBlocksToGrow(SequenceId id, int64_t num_tokens, TableShift shift = {}) const;
 

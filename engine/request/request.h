@@ -27,6 +27,10 @@ struct GenerateParams {
   std::string model;       // empty: the served one
   std::string owner;       // who may abort it: the authenticated client, or ""
   std::variant<std::string, TokenIds, ChatMessages> prompt;
+  // Not empty: nothing is drawn; sample k is the k-th of these, and what comes back of it are its
+  // ids and, at each, the log-probability and the likeliest token. Sampling, stop and output count
+  // for nothing. The frontend says which tokens a text becomes.
+  std::vector<std::variant<std::string, TokenIds>> continuations;
   SamplingParams sampling;
   StopParams stop;
   OutputOptions output;
@@ -40,12 +44,16 @@ struct GenerateParams {
 struct Request {
   GenerateParams params;
   TokenIds prompt_ids;
-  std::string prompt_text;   // for echo
-  int32_t max_tokens = 0;    // resolved: what the context allows
-  CacheWindow cache_window;  // resolved
-  uint64_t seed = 0;         // resolved
+  std::string prompt_text;                 // for echo
+  std::vector<TokenIds> continuation_ids;  // of params.continuations; none is empty
+  int32_t max_tokens = 0;                  // resolved: what the context allows
+  CacheWindow cache_window;                // resolved
+  uint64_t seed = 0;                       // resolved
   absl::Time arrival;
   std::shared_ptr<TokenSink> sink;
+
+  // Its tokens are given, not drawn.
+  bool is_scoring() const { return !continuation_ids.empty(); }
 
   // Set in any state, by any thread; the step thread frees everything at its next step.
   std::atomic<bool> cancelled = false;

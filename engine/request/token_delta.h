@@ -31,7 +31,7 @@ struct PositionLogprobs {
 
 struct Usage {
   int64_t prompt_tokens = 0;
-  int64_t completion_tokens = 0;  // of all samples
+  int64_t completion_tokens = 0;  // generated, of all samples; scored, of all continuations
   int64_t cached_tokens = 0;      // of the prompt, not computed
   int64_t recomputed_tokens = 0;  // after preemptions
   int64_t num_preemptions = 0;

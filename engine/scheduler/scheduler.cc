@@ -234,8 +234,17 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
     finished.push_back(End(state, FinishReason::kAbort, EndCause::kFailed));
     return;
   }
-  state.sequence->tokens.push_back(token.id);
-  ++stats_.generated_tokens;
+  std::vector<int32_t>& tokens = state.sequence->tokens;
+  if (const TokenIds* continuation = state.continuation(); continuation == nullptr) {
+    tokens.push_back(token.id);
+    ++stats_.generated_tokens;
+  } else if (token.finish_reason == FinishReason::kNone) {
+    // All that its first token opens is fed at once, but the last: nothing is asked of its row.
+    tokens.insert(tokens.end(), continuation->begin(), continuation->end() - 1);
+  } else {
+    tokens.push_back(token.id);
+    stats_.scored_tokens += std::ssize(*continuation);
+  }
   if (token.finish_reason != FinishReason::kNone) {
     finished.push_back(End(state, token.finish_reason, EndCause::kFinished));
   }

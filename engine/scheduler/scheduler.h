@@ -24,8 +24,8 @@ struct SchedulerConfig {
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;  // at least max_num_seqs
   int32_t max_prefill_tokens = 0;        // beside decodes; 0: no limit of its own
-  // Prompt rows whose logits a step may ask for in all. A plan has at most max_num_seqs of other
-  // logit rows beside them.
+  // Rows of prompts and continuations whose logits a step may ask for in all. A plan has at most
+  // max_num_seqs of other logit rows beside them.
   int32_t max_logit_rows = 64;
   int32_t pipeline_depth = 0;  // 0 or 1: how far Schedule may run ahead of Complete
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
@@ -64,6 +64,7 @@ struct SchedulerStats {
   int64_t prompt_tokens_cached = 0;
   int64_t recomputed_tokens = 0;
   int64_t generated_tokens = 0;
+  int64_t scored_tokens = 0;  // of continuations that were scored to their end
   int64_t num_preemptions = 0;
   int64_t num_overrun = 0;  // tokens planned for a sequence that had already ended
 };
@@ -95,6 +96,10 @@ struct SchedulerStats {
 // A request with a cache window has its table shifted in the step whose first token has no place
 // in it otherwise; no chunk goes past such a token. So its chunks, whatever their sizes, and those
 // of its recomputation, see the same cache.
+//
+// A scoring request's samples are its continuations: at the fork each takes all its tokens but the
+// last, and is computed like a prompt, every row with logits, in blocks that it takes at once with
+// the first of them.
 //
 // Knows no tensor, no device; time is an argument. Not thread-safe; lives on the step thread.
 class Scheduler {
@@ -150,6 +155,7 @@ class Scheduler {
 
   // Planning a step.
   struct Budget;
+  bool IsToOpen(const State& state) const;  // a forked continuation without its blocks
   void PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan);
   void PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan);
   void StartWaiting(absl::Time now, Budget& budget, StepPlan& plan);

@@ -1,6 +1,7 @@
 // Scheduler::Schedule and what it is made of: one step's plan.
 
 #include <algorithm>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -73,21 +74,28 @@ bool Scheduler::SinkCanTake(State& state, int32_t num_deltas, absl::Time now) {
   return false;
 }
 
+bool Scheduler::IsToOpen(const State& state) const {
+  return state.forked && state.continuation() != nullptr &&
+         !blocks_.Covers(state.sequence->id, state.num_tokens());
+}
+
 void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   // A prefill always gets a token, or decodes enough could hold it up for ever.
-  const bool any_prefill = std::ranges::any_of(running_, [](const State* s) {
-    return !s->IsDecode() && !s->AwaitsToken() && !s->stalled();
+  const bool any_prefill = std::ranges::any_of(running_, [this](const State* s) {
+    return !s->IsDecode() && !s->AwaitsToken() && !s->stalled() && !IsToOpen(*s);
   });
   const int32_t kept = any_prefill ? 1 : 0;
   scratch_ = running_;
   for (State* state : scratch_) {
     if (budget.tokens <= kept) return;
     // A victim of an older one no longer runs.
-    if (state->phase != State::Phase::kRunning || !state->IsDecode() || state->AwaitsToken()) {
-      continue;
-    }
+    if (state->phase != State::Phase::kRunning || state->AwaitsToken()) continue;
+    // Behind the fork a continuation takes all its blocks, in its turn by age, with its first
+    // token: a copy must run in a step that its sequence is in. It goes on among the prefills.
+    const bool opens = IsToOpen(*state);
+    if (!opens && !state->IsDecode()) continue;
     if (!SinkCanTake(*state, 1, now)) continue;
-    if (!MakeRoom(*state, state->num_planned + 1)) {
+    if (!MakeRoom(*state, opens ? state->num_tokens() : state->num_planned + 1)) {
       blocks_waited_for_ = true;
       continue;
     }
@@ -98,7 +106,9 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
 
 int32_t Scheduler::ChunkLimit(const State& state, const Budget& budget) const {
   int64_t limit = std::min<int64_t>(budget.tokens, state.num_tokens() - state.num_planned);
-  if (state.NeedsPromptRows()) limit = std::min<int64_t>(limit, budget.logit_rows);
+  if (const int64_t rows = state.NumRows(limit); rows > budget.logit_rows) {
+    limit -= rows - budget.logit_rows;
+  }
   if (const CacheWindow& window = state.window(); window.on()) {
     limit = std::min(limit, window.NextShift(state.num_planned) - state.num_planned);
   }
@@ -110,7 +120,8 @@ void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
   State* oldest = nullptr;  // of all that run and are not stalled
   for (State* state : running_) {
     if (oldest == nullptr && !state->stalled()) oldest = state;
-    if (state->IsDecode() || state->AwaitsToken()) continue;
+    if (state->IsDecode() || state->AwaitsToken() || IsToOpen(*state)) continue;
+    if (state->last_step == plan.step) continue;  // it opened a continuation
     scratch_.push_back(state);
   }
   if (scratch_.empty()) return;
@@ -138,12 +149,12 @@ bool Scheduler::TryPlanPrefill(State& state, absl::Time now, Budget& budget, Ste
   const int32_t chunk = ChunkLimit(state, budget);
   if (chunk <= 0) return false;
   const bool ends = state.num_planned + chunk == state.num_tokens();
-  const bool prompt_rows = state.NeedsPromptRows();
-  if (ends || prompt_rows) {
+  const int32_t rows = state.NumRows(chunk);
+  if (ends || rows > 0) {
     if (!SinkCanTake(state, ends ? state.num_samples() : 1, now)) return false;
   }
   if (!state.window().on()) {
-    // Its blocks were all taken when it started.
+    // Its blocks were all taken when it started, or opened.
     QUIRE_CHECK(blocks_.TryGrow(state.sequence->id, state.num_planned + chunk))
         << "sequence " << state.sequence->id;
   } else if (!MakeRoom(state, state.num_planned + chunk)) {
@@ -152,7 +163,7 @@ bool Scheduler::TryPlanPrefill(State& state, absl::Time now, Budget& budget, Ste
   }
   PlanChunk(state, chunk, plan);
   budget.tokens -= chunk;
-  if (prompt_rows) budget.logit_rows -= chunk;
+  budget.logit_rows -= rows;
   return true;
 }
 
@@ -170,7 +181,7 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, StepPlan& plan) {
     entry.num_samples = state.num_samples();
     entry.num_logit_rows = 1;
   }
-  if (state.NeedsPromptRows()) entry.num_logit_rows = num_tokens;
+  entry.num_logit_rows = std::max(entry.num_logit_rows, state.NumRows(num_tokens));
   if (begin == state.num_tokens()) entry.token_from_previous = state.sample_index;
 
   const int32_t num_deltas = std::max(entry.num_samples, entry.num_logit_rows > 0 ? 1 : 0);
@@ -252,7 +263,7 @@ void Scheduler::StartWaiting(absl::Time now, Budget& budget, StepPlan& plan) {
   if (blocks_waited_for_) return;
   while (budget.tokens > 0) {
     State* state = PickNext(now);
-    if (state == nullptr || (state->NeedsPromptRows() && budget.logit_rows == 0)) return;
+    if (state == nullptr || (state->first_row() && budget.logit_rows == 0)) return;
     if (!TryStart(*state, now)) return;
     QUIRE_CHECK(TryPlanPrefill(*state, now, budget, plan))
         << "sequence " << state->sequence->id << " has started in vain";
@@ -333,7 +344,7 @@ Scheduler::State* Scheduler::PickStalled() const {
 // Takes all blocks of its context, up to its first shift, if one more could be had too.
 bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
   const CacheParams& cache = state.request().params.cache;
-  const CacheAccess access{.read = !cache.bypass_read && !state.NeedsPromptRows(),
+  const CacheAccess access{.read = !cache.bypass_read && state.first_row() != 0,
                            .write = !cache.bypass_write};
   const SequenceId id = state.sequence->id;
   std::span<const int32_t> tokens = state.sequence->tokens;
@@ -341,13 +352,19 @@ bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
     tokens = tokens.first(std::min<size_t>(tokens.size(), window.capacity()));
   }
   const int64_t num_tokens = std::ssize(tokens);
+  // Rows that are wanted are computed, again after a preemption; the token behind what is looked up
+  // is computed in any case.
+  std::span<const int32_t> lookup = tokens;
+  if (const int64_t end = state.first_row().value_or(lookup.size()) + 1; end < std::ssize(lookup)) {
+    lookup = lookup.first(static_cast<size_t>(end));
+  }
   // Alone it may fill the cache to the last block.
   const bool alone = running_.empty();
   const int64_t spare =
       alone ? 0 : 1 + config_.headroom_blocks * static_cast<int64_t>(running_.size());
   for (const bool allow_copy : {true, false}) {
     *num_cached =
-        blocks_.StartSequence(id, state.group->root_key, tokens, access, allow_copy).num_cached;
+        blocks_.StartSequence(id, state.group->root_key, lookup, access, allow_copy).num_cached;
     if (blocks_.CanGrow(id, num_tokens, spare)) {
       QUIRE_CHECK(blocks_.TryGrow(id, num_tokens));
       return true;

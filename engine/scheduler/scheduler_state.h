@@ -2,8 +2,10 @@
 
 // What the scheduler remembers of each sequence, request and step. For its own .cc files.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,17 +54,33 @@ struct Scheduler::State {
   bool stalled() const { return sequence->stalled_since != absl::InfiniteFuture(); }
   bool older_than(const State& other) const { return order < other.order; }
 
+  // The tokens that a scoring request gives for it; null for one that draws them.
+  const TokenIds* continuation() const {
+    return request().is_scoring() ? &request().continuation_ids[sequence->sample_index] : nullptr;
+  }
+
   // What is left to plan are the tokens known, on the host or in flight. A decode: just the last
   // one, and it was sampled.
   bool IsDecode() const { return forked && num_tokens() + unsampled - num_planned == 1; }
-  // The token in flight reaches max_tokens, or forks: nothing to plan until it is here.
+  // The token in flight reaches max_tokens, forks, or brings a continuation: nothing to plan until
+  // it is here.
   bool AwaitsToken() const {
     if (unsampled == 0) return false;
-    return !forked || sequence->num_generated() + unsampled >= request().max_tokens;
+    return !forked || request().is_scoring() ||
+           sequence->num_generated() + unsampled >= request().max_tokens;
   }
-  // Every row of its prompt needs logits; the first time only.
-  bool NeedsPromptRows() const {
-    return request().params.output.prompt_logprobs.has_value() && !forked;
+  // Every row from this position on needs logits: of the prompt when they are asked for, the first
+  // time only; of a continuation.
+  std::optional<int64_t> first_row() const {
+    if (forked && request().is_scoring()) return sequence->prompt_len();
+    if (!forked && request().params.output.prompt_logprobs.has_value()) return 0;
+    return std::nullopt;
+  }
+  // Of `num_tokens` from the next one to plan.
+  int32_t NumRows(int64_t num_tokens) const {
+    if (!first_row()) return 0;
+    const int64_t rows = num_planned + num_tokens - std::max(num_planned, *first_row());
+    return static_cast<int32_t>(std::max<int64_t>(rows, 0));
   }
 };
 
@@ -78,7 +96,7 @@ struct Scheduler::InFlight {
 
 struct Scheduler::Budget {
   int32_t tokens = 0;
-  int32_t logit_rows = 0;  // of prompts
+  int32_t logit_rows = 0;  // of prompts and continuations
 };
 
 }  // namespace quire::engine

@@ -15,6 +15,7 @@ using ::google::protobuf::Message;
 using ::google::protobuf::Reflection;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // The full names of the fields that are set, down to the leaves.
 void CollectSet(const Message& message, std::set<std::string>* names) {
@@ -56,6 +57,19 @@ TEST(RequestFlagsTest, EveryFieldOfTheRequestHasAFlag) {
   CollectDeclared(v1::GenerateRequest::descriptor(), &declared);
   EXPECT_EQ(set, declared);
   EXPECT_EQ(set.size(), flags.names().size());
+}
+
+TEST(RequestFlagsTest, AScoreRequestHasTheFlagsOfItsFields) {
+  v1::ScoreRequest request;
+  FlagSet flags("usage", "summary");
+  AddRequestFlags(flags, &request);
+  const absl::Status status = flags.Parse({"--tenant=t", "--cache_salt=s", "--request_id=r"});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(request.sched().tenant(), "t");
+  EXPECT_EQ(request.cache().salt(), "s");
+  EXPECT_EQ(request.request_id(), "r");
+  EXPECT_THAT(flags.Help(), Not(HasSubstr("Sampling")));
+  EXPECT_FALSE(flags.Parse({"--temperature=1"}).ok());
 }
 
 TEST(RequestFlagsTest, WhatIsNotGivenStaysAbsent) {

@@ -180,6 +180,7 @@ engine::Stats FakeEngine::stats() const {
   stats.prompt_tokens_cached = 12;
   stats.generated_tokens = num_generated_;
   stats.recomputed_tokens = 14;
+  stats.scored_tokens = 13;
   stats.block_copies = 15;
   stats.preemptions = 16;
   stats.steps = 17;
@@ -235,6 +236,27 @@ void FakeEngine::Run() {
   }
 }
 
+int64_t FakeEngine::ScoreAll(const engine::GenerateParams& params, engine::TokenSink& sink) {
+  int64_t num_tokens = 0;
+  for (size_t k = params.continuations.size(); k-- > 0;) {  // out of order, as they may end
+    engine::TokenDelta delta{.index = static_cast<int32_t>(k),
+                             .finish_reason = engine::FinishReason::kLength};
+    if (const auto* text = std::get_if<std::string>(&params.continuations[k])) {
+      delta.token_ids.assign(text->begin(), text->end());
+    } else {
+      delta.token_ids = std::get<engine::TokenIds>(params.continuations[k]);
+    }
+    for (const int32_t id : delta.token_ids) {
+      delta.logprobs.push_back(
+          {.chosen = {.token_id = id, .logprob = -0.01f * static_cast<float>(id)},
+           .top = {{.token_id = id - id % 2, .logprob = -0.25f}}});
+    }
+    num_tokens += std::ssize(delta.token_ids);
+    sink.Put(std::move(delta));
+  }
+  return num_tokens;
+}
+
 bool FakeEngine::Step(Running& request) {
   const engine::GenerateParams& params = request.params;
   const int32_t n = params.sampling.n;
@@ -253,6 +275,10 @@ bool FakeEngine::Step(Running& request) {
   if (!request.sink->CanTake(n)) {
     ++num_stalled_steps_;
     return false;
+  }
+  if (!params.continuations.empty()) {
+    summary.usage.completion_tokens = ScoreAll(params, *request.sink);
+    return finish(absl::OkStatus());
   }
   const int32_t position = request.position++;
   const bool last =

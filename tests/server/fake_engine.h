@@ -26,6 +26,9 @@ struct FakeEngineOptions {
   std::function<std::string(int32_t index, int32_t position)> token_text;
 };
 
+// Continuations are scored in one step: a token's log-probability is a hundredth of its id, below
+// zero; the even ids, and those alone, are the likeliest. A text's tokens are its bytes.
+//
 // Every step gives each sample of each running request one token, as long as its sink can take
 // them. Token `position` of sample k has id 100 * k + position. Parameters are checked by
 // engine::Validate against a vocabulary of 1000, after Submit, as a frontend would.
@@ -65,6 +68,8 @@ class FakeEngine : public engine::Engine {
   struct Running;
 
   void Run();
+  // The tokens of all continuations.
+  static int64_t ScoreAll(const engine::GenerateParams& params, engine::TokenSink& sink);
   // One step of one request; true when it has ended.
   bool Step(Running& request);
 

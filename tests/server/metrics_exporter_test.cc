@@ -71,6 +71,7 @@ TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
       {"quire_prompt_tokens_total{source=\"cached\"}", 12},
       {"quire_generated_tokens_total", 0},
       {"quire_recomputed_tokens_total", 14},
+      {"quire_scored_tokens_total", 13},
       {"quire_kv_block_copies_total", 15},
       {"quire_preemptions_total", 16},
       {"quire_steps_total", 17},

@@ -120,6 +120,10 @@ std::unique_ptr<RpcStream> RpcClient::GenerateStream(const v1::GenerateRequest& 
                                                      const CallOptions& options) {
   return std::make_unique<RealStream>(stubs_->inference, request, options);
 }
+Reply<v1::ScoreResponse> RpcClient::Score(const v1::ScoreRequest& request,
+                                          const CallOptions& options) {
+  return Call(stubs_->inference, &v1::InferenceService::Stub::Score, request, options);
+}
 Reply<v1::TokenizeResponse> RpcClient::Tokenize(const v1::TokenizeRequest& request,
                                                 const CallOptions& options) {
   return Call(stubs_->token, &v1::TokenService::Stub::Tokenize, request, options);

@@ -60,6 +60,7 @@ class RpcClient {
                                        const CallOptions& options = {});
   std::unique_ptr<RpcStream> GenerateStream(const v1::GenerateRequest& request,
                                             const CallOptions& options = {});
+  Reply<v1::ScoreResponse> Score(const v1::ScoreRequest& request, const CallOptions& options = {});
   Reply<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request,
                                        const CallOptions& options = {});
   Reply<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request,

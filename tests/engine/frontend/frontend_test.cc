@@ -102,6 +102,53 @@ TEST_F(FrontendTest, RefusesWithTheFieldAndTheNumbers) {
   EXPECT_THAT(refused([](auto& p) { p.sampling.top_p = 2; }), HasSubstr("sampling.top_p"));
 }
 
+TEST_F(FrontendTest, AContinuationIsWhatTheWholeTextHasBehindThePrompt) {
+  const testing::FakeTokenizer tokenizer({"ab", "bc", " x"});
+  const Frontend frontend(tokenizer, chat_.get(), kLimits);
+  Request request;
+  request.params.prompt = "ab";
+  request.params.continuations = {"bcd", TokenIds{7, 8}, " x"};
+  ASSERT_TRUE(frontend.Prepare(request).ok());
+  ASSERT_EQ(request.continuation_ids.size(), 3u);
+  EXPECT_THAT(request.continuation_ids[0], ElementsAre(257, 'd'));
+  EXPECT_THAT(request.continuation_ids[1], ElementsAre(7, 8));
+  EXPECT_THAT(request.continuation_ids[2], ElementsAre(258));
+  EXPECT_EQ(request.params.sampling.n, 3);
+  EXPECT_EQ(request.max_tokens, 2);
+  // The template's text, too, with nothing put in front of either.
+  request.params.prompt = ChatMessages{{"u", "a"}};
+  request.params.continuations = {"b"};
+  ASSERT_TRUE(frontend.Prepare(request).ok());
+  EXPECT_THAT(request.continuation_ids[0], ElementsAre('b'));
+  request.params.prompt = TokenIds{'a'};
+  ASSERT_TRUE(frontend.Prepare(request).ok());
+  EXPECT_THAT(request.continuation_ids[0], ElementsAre('b')) << "by itself, not as \"ab\"";
+}
+
+TEST_F(FrontendTest, RefusesContinuationsWithTheFieldAndTheCure) {
+  const testing::FakeTokenizer tokenizer({"ab", " x"});
+  const Frontend frontend(tokenizer, chat_.get(), kLimits);
+  const auto refused = [&](auto... continuations) {
+    Request request;
+    request.params.prompt = "a ";
+    request.params.continuations = {continuations...};
+    const absl::Status status = frontend.Prepare(request);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused("b", "x"), AllOf(StartsWith("continuations[1]: "),
+                                       HasSubstr("move white space from the prompt's end")));
+  EXPECT_THAT(refused("b", ""), AllOf(StartsWith("continuations[1]: "), HasSubstr("got none")));
+  EXPECT_THAT(refused(TokenIds{}), StartsWith("continuations[0]: "));
+  EXPECT_THAT(refused(TokenIds{1, 300}), StartsWith("continuations[0][1]: want 0..259, got 300"));
+  EXPECT_THAT(refused("1", "2", "3", "4", "5"),
+              AllOf(StartsWith("continuations: want at most 4"), HasSubstr("got 5")));
+  EXPECT_THAT(refused(std::string(50, 'y'), std::string(50, 'z')),
+              AllOf(StartsWith("continuations[1]: "), HasSubstr("100 bytes (max_prompt_bytes)")));
+  EXPECT_THAT(refused(TokenIds(62, 'a')),
+              AllOf(StartsWith("continuations: want at most 61 tokens"), HasSubstr("got 62")));
+}
+
 TEST_F(FrontendTest, WhatCannotFitTheCacheNamesItsFieldFirst) {
   FrontendLimits limits = kLimits;
   limits.cache_tokens = 48;

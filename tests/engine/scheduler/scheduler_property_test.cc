@@ -25,6 +25,7 @@ struct Totals {
   int64_t deduplicated = 0;
   int64_t taken_away = 0;  // blocks of windows
   int64_t shifted = 0;     // blocks
+  int64_t scored = 0;
 };
 
 // One world: `seed` decides everything about it.
@@ -85,6 +86,15 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
       spec.bypass_read = pick(0, 7) == 0;
       spec.bypass_write = pick(0, 7) == 0;
       spec.prompt_logprobs = pick(0, 5) == 0;
+      if (!stream && !spec.prompt_logprobs && pick(0, 3) == 0) {
+        for (int32_t k = 0; k < spec.n; ++k) {
+          std::vector<int32_t>& tokens = spec.continuations.emplace_back();
+          for (int i = k == 0 ? spec.max_tokens : pick(1, spec.max_tokens); i > 0; --i) {
+            tokens.push_back(pick(0, 2));
+          }
+        }
+        spec.stop_one_in = 0;
+      }
       if (disturb && pick(0, 4) == 0) {
         spec.deadline = simulation.now + absl::Milliseconds(pick(1, 40));
       }
@@ -148,6 +158,7 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
     EXPECT_EQ(stats.prompt_tokens_cached + stats.prompt_tokens_computed, prompt_tokens)
         << "seed " << seed;
   }
+  totals.scored += stats.scored_tokens;
   totals.preemptions += stats.num_preemptions;
   totals.recomputed += stats.recomputed_tokens;
   totals.cached += stats.prompt_tokens_cached;
@@ -175,6 +186,7 @@ void RunWorlds(int32_t depth, bool disturb) {
   EXPECT_GT(totals.deduplicated, 0);
   EXPECT_GT(totals.taken_away, 0);
   EXPECT_GT(totals.shifted, 0);
+  EXPECT_GT(totals.scored, 0);
   EXPECT_EQ(totals.overrun > 0, depth > 0);
   EXPECT_EQ(totals.dropped > 0, disturb);
 }

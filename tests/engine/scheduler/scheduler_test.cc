@@ -44,6 +44,51 @@ TEST(SchedulerTest, ALongPromptHoldsNoDecodeUp) {
   simulation.Run();
 }
 
+TEST(SchedulerTest, ContinuationsShareThePromptAndAreComputedLikeOne) {
+  Simulation simulation({.num_blocks = 64});
+  const SequenceId id =
+      simulation.Add({.prompt = Prompt(10, 0),
+                      .max_tokens = 9,
+                      .n = 3,
+                      .continuations = {Prompt(9, 50), Prompt(1, 60), Prompt(2, 70)}});
+  simulation.Step();
+  EXPECT_EQ(simulation.Entry(id).num_samples, 3);
+  EXPECT_TRUE(simulation.ended().contains(id + 1)) << "its one token follows the prompt";
+  simulation.Step();
+  EXPECT_EQ(simulation.Entry(id).num_tokens, 1);
+  EXPECT_EQ(simulation.Entry(id).num_logit_rows, 1);
+  EXPECT_EQ(simulation.Entry(id + 2).num_samples, 1);
+  EXPECT_EQ(simulation.last_plan().copies.size(), 1u) << "two wrote to the prompt's last block";
+  simulation.Step();
+  // All but the last token, with a row for each of them.
+  EXPECT_EQ(simulation.Entry(id).num_tokens, 7);
+  EXPECT_EQ(simulation.Entry(id).num_logit_rows, 7);
+  EXPECT_FALSE(simulation.Step());
+  EXPECT_EQ(simulation.ended().size(), 3u);
+  EXPECT_EQ(simulation.num_token_rows, 10 + 8 + 1);
+  EXPECT_EQ(simulation.scheduler().stats().prompt_tokens_computed, 10);
+  EXPECT_EQ(simulation.scheduler().stats().scored_tokens, 9 + 1 + 2);
+  EXPECT_EQ(simulation.scheduler().stats().generated_tokens, 0);
+}
+
+TEST(SchedulerTest, LongContinuationsHoldNoDecodeUp) {
+  Simulation simulation(
+      {.num_blocks = 128, .scheduler = {.max_num_batched_tokens = 32, .max_prefill_tokens = 5}});
+  const SequenceId decode = simulation.Add({.prompt = Prompt(4, 0), .max_tokens = 60});
+  simulation.Step();
+  simulation.Add({.prompt = Prompt(10, 100),
+                  .max_tokens = 41,
+                  .n = 3,
+                  .continuations = {Prompt(41, 150), Prompt(41, 250), Prompt(41, 350)}});
+  for (int i = 0; i < 27; ++i) {  // 10 / 5, then one token of each, then 3 * 39 / 5
+    simulation.Step();
+    EXPECT_EQ(simulation.planned().front(), decode);
+    EXPECT_EQ(simulation.last_plan().num_tokens, i == 2 ? 1 + 3 : i == 26 ? 1 + 2 : 1 + 5);
+  }
+  EXPECT_EQ(simulation.ended().size(), 3u);
+  simulation.Run();
+}
+
 TEST(SchedulerTest, ComputesThePromptLessWhatIsCached) {
   Simulation simulation({.num_blocks = 64});
   simulation.Add({.prompt = Prompt(30, 0), .max_tokens = 1});

@@ -77,6 +77,7 @@ SequenceId Simulation::Add(const RequestSpec& spec) {
   request->params.sched = {.priority = spec.priority, .tenant = spec.tenant};
   request->params.cache = {
       .salt = spec.salt, .bypass_read = spec.bypass_read, .bypass_write = spec.bypass_write};
+  request->continuation_ids = spec.continuations;
   if (spec.prompt_logprobs) request->params.output.prompt_logprobs = 1;
   request->params.deadline = spec.deadline;
   requests_[id] = request;
@@ -98,6 +99,7 @@ CacheWindow Simulation::WindowOf(const RequestSpec& spec) const {
 }
 
 std::vector<int32_t> Simulation::Alone(const RequestSpec& spec, int32_t k) {
+  if (!spec.continuations.empty()) return spec.continuations[k];
   std::vector<int32_t> generated;
   uint64_t context = RootHash(spec);
   for (const int32_t token : spec.prompt) context = Mix(context, token);
@@ -137,7 +139,8 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     // A restart may lack just one token, too; so may a sample whose first was preempted.
     const bool restart = sequence.num_preemptions > 0 || sequence.sample_index > 0;
     QUIRE_CHECK(!decode || !prefills || restart) << "decodes come first";
-    prefills |= !decode;
+    // The token that opens a continuation is planned with the decodes.
+    prefills |= !decode && !(sequence.request->is_scoring() && entry.num_tokens == 1);
     if (entry.num_logit_rows > 1) num_prompt_rows += entry.num_logit_rows;
     QUIRE_CHECK(entry.num_samples == 0 || entry.num_logit_rows > 0);
     QUIRE_CHECK(entry.num_logit_rows <= entry.num_tokens);
@@ -247,6 +250,24 @@ bool Simulation::Step() {
   return planned || completed;
 }
 
+SampledToken Simulation::Score(const StepPlanEntry& entry, const Row& row, int32_t k) {
+  const std::vector<int32_t>& tokens = row.spec->continuations[row.sample_index + k];
+  const auto size = static_cast<int64_t>(tokens.size());
+  int64_t& num_scored = num_scored_[row.id + k];
+  const auto prompt_len = static_cast<int64_t>(row.spec->prompt.size());
+  const int64_t end = entry.first_index + entry.num_tokens;
+  for (int64_t p = end - entry.num_logit_rows; p < end; ++p) {
+    // The row of position p stands before the token at p + 1.
+    if (p - prompt_len + 1 == num_scored) ++num_scored;
+  }
+  if (entry.num_samples == 0) return {};
+  if (row.num_known == prompt_len && size > 1) return {.id = tokens.front()};
+  // The steps of one that has ended need not all have run.
+  QUIRE_CHECK(num_scored == size || entry.sequence->finish_reason == FinishReason::kAbort)
+      << num_scored << " rows of " << size;
+  return {.id = tokens.back(), .finish_reason = FinishReason::kLength};
+}
+
 SampledTokens Simulation::Execute(const Submitted& step) {
   const int32_t size = config_.block_size;
   for (size_t group = 0; group < kv_.size(); ++group) {
@@ -311,6 +332,13 @@ SampledTokens Simulation::Execute(const Submitted& step) {
             << "sequence " << row.id << " reads what is not its own at position " << p << ", token "
             << j << " of " << end << ", KV group " << group;
       }
+    }
+    if (!row.spec->continuations.empty()) {
+      if (entry.num_samples == 0) Score(entry, row, 0);
+      for (int32_t k = 0; k < entry.num_samples; ++k) {
+        sampled.tokens.push_back(Score(entry, row, k));
+      }
+      continue;
     }
     const auto num_generated = static_cast<int64_t>(tokens[i].size() - row.spec->prompt.size());
     for (int32_t k = 0; k < entry.num_samples; ++k) {

@@ -44,6 +44,8 @@ struct RequestSpec {
   bool prompt_logprobs = false;
   int32_t sink_tokens = 0;
   int32_t window_tokens = 0;  // 0: no window
+  std::vector<std::vector<int32_t>>
+      continuations;  // not empty: n of them, the longest of max_tokens
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -113,6 +115,8 @@ class Simulation {
   // The first position whose K and V in a group a query at `position` reads.
   int64_t FirstRead(size_t group, int64_t position) const;
   SampledTokens Execute(const Submitted& step);
+  // What a scoring entry's sample k gives.
+  SampledToken Score(const StepPlanEntry& entry, const Row& row, int32_t k);
   void Note(std::vector<FinishedSequence> finished);
   const RequestSpec& SpecOf(const Sequence& sequence) const;
   CacheWindow WindowOf(const RequestSpec& spec) const;
@@ -125,6 +129,7 @@ class Simulation {
   std::map<SequenceId, std::shared_ptr<Request>> requests_;
   std::map<SequenceId, std::shared_ptr<FakeSink>> sinks_;
   std::map<SequenceId, Ended> ended_;
+  std::map<SequenceId, int64_t> num_scored_;  // tokens of a continuation whose row has been there
   std::deque<Submitted> submitted_;
   SampledTokens previous_;  // of the step run last
   StepPlan last_plan_;

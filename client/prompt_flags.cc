@@ -1,0 +1,65 @@
+#include "client/prompt_flags.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/json_util.h"
+
+#include "base/status_macros.h"
+#include "client/command.h"
+
+namespace quire::client {
+namespace {
+
+template <typename Request>
+absl::Status SetPromptOf(const FlagSet& flags, const PromptFlags& given, Request* request) {
+  const char* const kinds[] = {"prompt", "prompt_file", "token_ids", "chat_file"};
+  if (std::count_if(std::begin(kinds), std::end(kinds),
+                    [&](const char* kind) { return flags.IsSet(kind); }) != 1) {
+    return absl::InvalidArgumentError(
+        "give the prompt with one of --prompt, --prompt_file, --token_ids, --chat_file");
+  }
+  if (flags.IsSet("prompt")) {
+    request->set_text(given.prompt);
+  } else if (flags.IsSet("prompt_file")) {
+    ASSIGN_OR_RETURN(*request->mutable_text(), ReadTextFile(given.prompt_file));
+  } else if (flags.IsSet("token_ids")) {
+    auto ids = ParseIdList(given.token_ids);
+    if (!ids.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--token_ids: ", ids.status().message()));
+    }
+    request->mutable_token_ids()->mutable_ids()->Add(ids->begin(), ids->end());
+  } else {
+    ASSIGN_OR_RETURN(const std::string text, ReadTextFile(given.chat_file));
+    const auto parsed = google::protobuf::util::JsonStringToMessage(text, request->mutable_chat());
+    if (!parsed.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--chat_file: ", parsed.ToString()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddPromptFlags(FlagSet& flags, PromptFlags* prompt) {
+  flags.Section("Prompt (one of)");
+  flags.Add("prompt", "TEXT", "this text", &prompt->prompt);
+  flags.Add("prompt_file", "FILE", "this file's text; - is standard input", &prompt->prompt_file);
+  flags.Add("token_ids", "IDS", "these tokens, e.g. 1,2,3", &prompt->token_ids);
+  flags.Add("chat_file", "FILE",
+            "a conversation for the model's chat template, as JSON: "
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}",
+            &prompt->chat_file);
+}
+
+absl::Status SetPrompt(const FlagSet& flags, const PromptFlags& given,
+                       v1::GenerateRequest* request) {
+  return SetPromptOf(flags, given, request);
+}
+
+absl::Status SetPrompt(const FlagSet& flags, const PromptFlags& given, v1::ScoreRequest* request) {
+  return SetPromptOf(flags, given, request);
+}
+
+}  // namespace quire::client

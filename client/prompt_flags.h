@@ -1,0 +1,29 @@
+#pragma once
+
+// The flags that name a prompt, of the subcommands that take one.
+
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "client/flags.h"
+#include "quire/v1/inference_service.pb.h"
+
+namespace quire::client {
+
+struct PromptFlags {
+  std::string prompt;
+  std::string prompt_file;
+  std::string chat_file;
+  std::string token_ids;
+};
+
+// As a section of their own. `prompt` must outlive flags.Parse.
+void AddPromptFlags(FlagSet& flags, PromptFlags* prompt);
+
+// InvalidArgument unless exactly one was given, and can be read.
+absl::Status SetPrompt(const FlagSet& flags, const PromptFlags& given,
+                       v1::GenerateRequest* request);
+absl::Status SetPrompt(const FlagSet& flags, const PromptFlags& given, v1::ScoreRequest* request);
+
+}  // namespace quire::client

@@ -1,0 +1,178 @@
+// Scoring continuations of one prompt: the numbers are those of the whole text, the prompt is
+// computed once, and what is left behind is nothing.
+
+#include <cstring>
+
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+#include "tests/testing/engine_harness.h"
+
+namespace quire::engine {
+namespace {
+
+using testing::CollectingSink;
+using testing::EngineHarness;
+using testing::GreedyParams;
+using testing::HarnessOptions;
+using testing::RandomIds;
+
+using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
+
+GenerateParams ScoreParams(const TokenIds& prompt, const std::vector<TokenIds>& continuations) {
+  GenerateParams params;
+  params.prompt = prompt;
+  for (const TokenIds& ids : continuations) params.continuations.emplace_back(ids);
+  params.output.token_ids = true;
+  return params;
+}
+
+// Of lengths 1, 2, 3, 20 and 90: less than a block, more than a step.
+std::vector<TokenIds> Continuations(uint32_t seed) {
+  std::vector<TokenIds> all;
+  for (const int64_t size : {1, 2, 3, 20, 90}) all.push_back(RandomIds(size, seed + size));
+  return all;
+}
+
+class ScoreTest : public ::testing::TestWithParam<MakeHarness> {
+ protected:
+  std::unique_ptr<EngineHarness> Make(const HarnessOptions& options = {}) {
+    return GetParam()(options);
+  }
+
+  // What a request for the whole text says of its last tokens.
+  std::vector<PositionLogprobs> Reference(TokenIds prompt, const TokenIds& continuation) {
+    prompt.insert(prompt.end(), continuation.begin(), continuation.end());
+    GenerateParams params = GreedyParams(prompt, 1);
+    params.output.prompt_logprobs = 1;
+    const auto harness = Make({.max_num_batched_tokens = 256});
+    const auto sink = harness->Submit(params);
+    EXPECT_TRUE(sink->WaitFinished());
+    const std::vector<PositionLogprobs> all = sink->prompt_logprobs();
+    return {all.end() - std::ssize(continuation), all.end()};
+  }
+
+  // To the bit.
+  void ExpectReference(const CollectingSink& sink, const TokenIds& prompt,
+                       const std::vector<TokenIds>& continuations) {
+    ASSERT_TRUE(sink.status().ok()) << sink.status();
+    for (size_t k = 0; k < continuations.size(); ++k) {
+      SCOPED_TRACE(k);
+      const CollectingSink::Sample got = sink.sample(static_cast<int32_t>(k));
+      EXPECT_EQ(got.token_ids, continuations[k]);
+      EXPECT_EQ(got.finish_reason, FinishReason::kLength);
+      const std::vector<PositionLogprobs> want = Reference(prompt, continuations[k]);
+      ASSERT_EQ(got.logprobs.size(), want.size());
+      for (size_t i = 0; i < want.size(); ++i) {
+        EXPECT_EQ(std::memcmp(&got.logprobs[i].chosen, &want[i].chosen, sizeof(want[i].chosen)), 0);
+        ASSERT_EQ(got.logprobs[i].top.size(), 1u);
+        EXPECT_EQ(std::memcmp(got.logprobs[i].top.data(), want[i].top.data(), sizeof(TokenLogprob)),
+                  0);
+      }
+    }
+  }
+};
+
+TEST_P(ScoreTest, SaysWhatTheWholeTextSaysAndComputesThePromptOnce) {
+  const TokenIds prompt = RandomIds(37, 1);  // its last block is a part of one
+  const std::vector<TokenIds> continuations = Continuations(7);
+  const auto harness = Make();
+  const auto sink = harness->Submit(ScoreParams(prompt, continuations));
+  ASSERT_TRUE(sink->WaitFinished());
+  ExpectReference(*sink, prompt, continuations);
+  EXPECT_EQ(sink->summary().usage.prompt_tokens, 37);
+  EXPECT_EQ(sink->summary().usage.completion_tokens, 1 + 2 + 3 + 20 + 90);
+  const Stats stats = harness->engine().stats();
+  EXPECT_EQ(stats.prompt_tokens_computed, 37);
+  EXPECT_EQ(stats.scored_tokens, 1 + 2 + 3 + 20 + 90);
+  EXPECT_EQ(stats.generated_tokens, 0);
+  EXPECT_GT(stats.block_copies, 0) << "the prompt's last block was shared, and copied on write";
+  EXPECT_EQ(stats.blocks_held, 0);
+}
+
+TEST_P(ScoreTest, TheSameFromTheCacheAndInStepsOfAnySize) {
+  const TokenIds prompt = RandomIds(50, 2);
+  const std::vector<TokenIds> continuations = Continuations(9);
+  for (const int32_t step : {5, 64}) {
+    const auto harness = Make({.max_num_seqs = 5, .max_num_batched_tokens = step});
+    for (const int64_t cached : {0, 49}) {
+      const auto sink = harness->Submit(ScoreParams(prompt, continuations));
+      ASSERT_TRUE(sink->WaitFinished());
+      EXPECT_EQ(sink->summary().usage.cached_tokens, cached);
+      ExpectReference(*sink, prompt, continuations);
+    }
+    EXPECT_EQ(harness->engine().stats().prompt_tokens_computed, 50 + 1);
+  }
+}
+
+TEST_P(ScoreTest, TheSameAmongOthersOnACacheTooSmallForAll) {
+  const TokenIds prompt = RandomIds(37, 3);
+  const std::vector<TokenIds> continuations = {RandomIds(60, 4), RandomIds(61, 5),
+                                               RandomIds(62, 6)};
+  int64_t preemptions = 0;
+  // Whether they meet in the cache is up to the machine: again until they did.
+  for (int attempt = 0; attempt < 100 && preemptions == 0; ++attempt) {
+    const auto harness = Make({.num_blocks = 22});
+    std::vector<std::shared_ptr<CollectingSink>> others;
+    for (uint32_t i = 0; i < 4; ++i) {
+      others.push_back(harness->Submit(GreedyParams(RandomIds(30, 50 + i), 90)));
+    }
+    const auto first = harness->Submit(ScoreParams(prompt, continuations));
+    const auto second = harness->Submit(ScoreParams(prompt, continuations));
+    ASSERT_TRUE(first->WaitFinished());
+    ASSERT_TRUE(second->WaitFinished());
+    for (const auto& other : others) ASSERT_TRUE(other->WaitFinished());
+    preemptions = first->summary().usage.num_preemptions + second->summary().usage.num_preemptions;
+    if (attempt > 0 && preemptions == 0) continue;
+    ExpectReference(*first, prompt, continuations);
+    ExpectReference(*second, prompt, continuations);
+    const Stats stats = harness->engine().stats();
+    EXPECT_EQ(stats.blocks_free + stats.blocks_cached, stats.blocks_total);
+  }
+  EXPECT_GT(preemptions, 0);
+}
+
+TEST_P(ScoreTest, WhatGreedyDecodingTookIsTheLikeliest) {
+  const TokenIds prompt = RandomIds(20, 4);
+  const auto harness = Make();
+  const TokenIds greedy = harness->Generate(GreedyParams(prompt, 12)).token_ids;
+  TokenIds other = greedy;
+  other[5] = (other[5] + 1) % 256;
+  const auto sink = harness->Submit(ScoreParams(prompt, {greedy, other}));
+  ASSERT_TRUE(sink->WaitFinished());
+  for (const PositionLogprobs& position : sink->sample(0).logprobs) {
+    EXPECT_EQ(position.chosen.token_id, position.top[0].token_id);
+  }
+  const PositionLogprobs parted = sink->sample(1).logprobs[5];
+  EXPECT_EQ(parted.top[0].token_id, greedy[5]);
+  EXPECT_LT(parted.chosen.logprob, parted.top[0].logprob);
+}
+
+TEST(ScoreEndTest, CancelAndDeadlineFreeEverything) {
+  for (const bool cancel : {true, false}) {
+    const auto harness = EngineHarness::Fake({.max_num_seqs = 1, .max_num_batched_tokens = 1});
+    harness->fake()->before_forward = [] { absl::SleepFor(absl::Milliseconds(1)); };
+    GenerateParams params = ScoreParams(RandomIds(20, 5), {RandomIds(480, 6)});
+    if (!cancel) params.deadline = absl::Now() + absl::Milliseconds(50);
+    const auto sink = harness->Submit(params);
+    if (cancel) {
+      while (harness->engine().stats().steps < 25) absl::SleepFor(absl::Microseconds(100));
+      harness->handles[0]->Cancel();
+    }
+    ASSERT_TRUE(sink->WaitFinished());
+    EXPECT_EQ(sink->status().code(),
+              cancel ? absl::StatusCode::kCancelled : absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(sink->num_after_finish(), 0);
+    const Stats stats = harness->engine().stats();
+    EXPECT_LT(stats.steps, 499) << "one for each token but the last, were it not cut short";
+    EXPECT_EQ(stats.blocks_held, 0);
+    EXPECT_EQ(stats.num_running, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ScoreTest,
+                         ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama),
+                         [](const auto& param) { return param.index == 0 ? "Fake" : "TinyLlama"; });
+
+}  // namespace
+}  // namespace quire::engine
