@@ -1,14 +1,11 @@
 // Times the CPU kernels at the sizes of SmolLM2-135M and prints a table: median time, bytes, FLOPs,
 // and the share of the ceiling, which is the read bandwidth measured in the same run.
-//
-// Variants take turns, one repeat each, so that a slow phase of a shared machine falls on all.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <functional>
 #include <random>
 #include <string>
@@ -19,10 +16,9 @@
 #include "absl/strings/str_split.h"
 
 #include "base/check.h"
+#include "bench/kernels/measure.h"
 #include "kernels/backend.h"
 #include "kernels/backend_registry.h"
-#include "kernels/cpu/huge_memory.h"
-#include "kernels/cpu/thread_pool.h"
 #include "kernels/float16.h"
 
 namespace quire::kernels {
@@ -42,81 +38,6 @@ struct Options {
   std::vector<std::string> only = {"step", "linear", "moe", "attention"};
   std::vector<std::string> rows = {"1", "2", "4", "8", "16", "32", "64", "256", "512"};
 };
-
-clockid_t clock_id = CLOCK_MONOTONIC;
-
-double Now() {
-  timespec now{};
-  clock_gettime(clock_id, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
-double Seconds(const std::function<void()>& run) {
-  const double start = Now();
-  run();
-  return Now() - start;
-}
-
-struct Variant {
-  std::string name;
-  double bytes = 0.0;
-  double flops = 0.0;
-  std::function<void()> run;
-  std::vector<double> seconds = {};
-};
-
-// One warm-up each, then rounds of one repeat each.
-void Measure(std::vector<Variant>& variants, int repeats) {
-  for (Variant& variant : variants) variant.run();
-  for (int i = 0; i < repeats; ++i) {
-    for (Variant& variant : variants) variant.seconds.push_back(Seconds(variant.run));
-  }
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
-void Print(const std::vector<Variant>& variants, double bandwidth) {
-  std::printf("%-34s %10s %10s %9s %9s %8s\n", "case", "median us", "best us", "GB/s", "GFLOP/s",
-              "of read");
-  for (const Variant& variant : variants) {
-    const double median = Median(variant.seconds);
-    const double best = *std::min_element(variant.seconds.begin(), variant.seconds.end());
-    std::printf("%-34s %10.1f %10.1f %9.1f %9.0f %7.0f%%\n", variant.name.c_str(), median * 1e6,
-                best * 1e6, variant.bytes / median / 1e9, variant.flops / median / 1e9,
-                variant.bytes / median / bandwidth * 100);
-  }
-  std::printf("\n");
-}
-
-// Reads `bytes` in huge pages with every thread; bytes a second.
-double ReadBandwidth(int threads, int64_t bytes, int repeats) {
-  const DeviceBuffer buffer = *cpu::AllocateHuge(bytes);
-  std::memset(buffer.data(), 1, static_cast<size_t>(bytes));
-  cpu::ThreadPool pool(threads);
-  std::vector<uint64_t> sums(static_cast<size_t>(threads) * 8);
-  std::vector<double> seconds;
-  constexpr int64_t kPiece = 1 << 20;
-  for (int i = 0; i < repeats; ++i) {
-    seconds.push_back(Seconds([&] {
-      pool.ParallelFor(bytes / kPiece, [&](int64_t item, int thread) {
-        const auto* p = reinterpret_cast<const uint64_t*>(buffer.data()) + item * (kPiece / 8);
-        uint64_t a = 0, b = 0, c = 0, d = 0;
-        for (int64_t k = 0; k < kPiece / 8; k += 4) {
-          a += p[k];
-          b += p[k + 1];
-          c += p[k + 2];
-          d += p[k + 3];
-        }
-        sums[static_cast<size_t>(thread) * 8] += a + b + c + d;
-      });
-    }));
-  }
-  QUIRE_CHECK(sums[0] != 1);
-  return static_cast<double>(bytes) / Median(seconds);
-}
 
 // A weight of random codes and small scales, prepared.
 std::unique_ptr<PreparedWeight> MakeWeight(Backend& backend, WeightType type, int64_t rows,
@@ -378,7 +299,7 @@ bool Parse(int argc, char** argv, Options* options) {
     } else if (flag == "--repeats") {
       if (!absl::SimpleAtoi(value, &options->repeats) || options->repeats < 1) return false;
     } else if (flag == "--clock" && (value == "wall" || value == "cpu")) {
-      clock_id = value == "cpu" ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
+      if (value == "cpu") CountCpuTime();
     } else if (flag == "--rows") {
       options->rows = absl::StrSplit(value, ',');
     } else if (flag == "--only") {
