@@ -29,7 +29,7 @@ constexpr int64_t kAlignment = 256;
 int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scratch) {
   int64_t used = 0;
   const auto take = [&](int64_t elements, int64_t size) {
-    char* const at = base + used;
+    char* const at = base == nullptr ? nullptr : base + used;
     used += (elements * size + kAlignment - 1) / kAlignment * kAlignment;
     return at;
   };
