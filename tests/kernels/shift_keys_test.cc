@@ -22,31 +22,32 @@ using testing::PoisonedCache;
 using testing::RandomSequence;
 using testing::SequenceData;
 
-constexpr int64_t kTokens = 80, kBlockSize = 32, kPositions = 90;
-constexpr float kTableScale = 1.25f;
+constexpr int64_t kShiftTokens = 80, kShiftBlockSize = 32, kShiftPositions = 90;
+constexpr float kShiftTableScale = 1.25f;
 
-// Cosines and sines of rope_dim / 2 frequencies, times kTableScale.
+// Cosines and sines of rope_dim / 2 frequencies, times kShiftTableScale.
 std::vector<float> ScaledRopeTable(int64_t rope_dim) {
   std::vector<float> table;
-  for (int64_t p = 0; p < kPositions; ++p) {
+  for (int64_t p = 0; p < kShiftPositions; ++p) {
     for (int64_t i = 0; i < rope_dim / 2; ++i) {
       const double angle =
           static_cast<double>(p) *
           std::pow(100.0, -2.0 * static_cast<double>(i) / static_cast<double>(rope_dim));
-      table.push_back(static_cast<float>(kTableScale * std::cos(angle)));
-      table.push_back(static_cast<float>(kTableScale * std::sin(angle)));
+      table.push_back(static_cast<float>(kShiftTableScale * std::cos(angle)));
+      table.push_back(static_cast<float>(kShiftTableScale * std::sin(angle)));
     }
   }
   return table;
 }
 
 // One key out of the tiles, [head_dim][16], that the CPU keeps them in.
-std::vector<double> Key(const PoisonedCache& cache, int32_t block, int64_t head, int64_t offset) {
+std::vector<double> StoredKey(const PoisonedCache& cache, int32_t block, int64_t head,
+                              int64_t offset) {
   const HeadShape& shape = cache.shape();
   std::vector<double> key(shape.head_dim);
   for (int64_t d = 0; d < shape.head_dim; ++d) {
     const int64_t at = block * cache.view().row_stride() +
-                       (head * kBlockSize + offset / 16 * 16) * shape.head_dim + d * 16 +
+                       (head * kShiftBlockSize + offset / 16 * 16) * shape.head_dim + d * 16 +
                        offset % 16;
     if (shape.dtype == DType::kF32) {
       key[d] = cache.view().data<float>()[at];
@@ -58,53 +59,54 @@ std::vector<double> Key(const PoisonedCache& cache, int32_t block, int64_t head,
   return key;
 }
 
-struct Case {
+struct ShiftCase {
   DType dtype;
   RopeLayout layout;
   int64_t head_dim, rope_dim;
 };
 
-class ShiftKeysTest : public ::testing::TestWithParam<Case> {};
+class ShiftKeysTest : public ::testing::TestWithParam<ShiftCase> {};
 
 TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
-  const Case& c = GetParam();
+  const ShiftCase& c = GetParam();
   const HeadShape shape{.num_heads = 2,
                         .num_kv_heads = 2,
                         .head_dim = c.head_dim,
-                        .block_size = kBlockSize,
+                        .block_size = kShiftBlockSize,
                         .dtype = c.dtype};
-  const SequenceData sequence = RandomSequence(shape, kTokens, 1, {4, 0, 2});
-  Owned<float> table = F32({kPositions, c.rope_dim / 2, 2}, ScaledRopeTable(c.rope_dim));
+  const SequenceData sequence = RandomSequence(shape, kShiftTokens, 1, {4, 0, 2});
+  Owned<float> table = F32({kShiftPositions, c.rope_dim / 2, 2}, ScaledRopeTable(c.rope_dim));
   const std::vector<KeyShift> shifts = {{.block = 0, .distance = 17}, {.block = 2, .distance = 64}};
   const auto shift = [&](Backend& backend, PoisonedCache& cache) {
     return backend.ShiftKeys({.kv_cache = cache.view(),
                               .rope_table = table.view,
                               .rope_layout = c.layout,
-                              .table_scale = kTableScale,
+                              .table_scale = kShiftTableScale,
                               .shifts = shifts});
   };
   const auto portable = MakeBackend("portable", 1);
   PoisonedCache before(*portable, shape, 5), after(*portable, shape, 5);
   for (PoisonedCache* cache : {&before, &after}) {
-    cache->Write(sequence, 0, kTokens, {.rope_table = table.view, .rope_layout = c.layout});
+    cache->Write(sequence, 0, kShiftTokens, {.rope_table = table.view, .rope_layout = c.layout});
   }
   ASSERT_TRUE(shift(*portable, after).ok());
 
   const double rounding = c.dtype == DType::kF32   ? 0x1p-24
                           : c.dtype == DType::kF16 ? 0x1p-11
                                                    : 0x1p-8;
-  for (int64_t t = 0; t < kTokens; ++t) {
-    const int32_t block = sequence.blocks[t / kBlockSize];
+  for (int64_t t = 0; t < kShiftTokens; ++t) {
+    const int32_t block = sequence.blocks[t / kShiftBlockSize];
     const int64_t distance = block == 0 ? 17 : block == 2 ? 64 : 0;
     const float* const angles = table.values.data() + distance * c.rope_dim;
     for (int64_t head = 0; head < 2; ++head) {
-      const std::vector<double> old = Key(before, block, head, t % kBlockSize);
-      const std::vector<double> got = Key(after, block, head, t % kBlockSize);
+      const std::vector<double> old = StoredKey(before, block, head, t % kShiftBlockSize);
+      const std::vector<double> got = StoredKey(after, block, head, t % kShiftBlockSize);
       std::vector<double> want = old, error(old.size(), 0.0);
       for (int64_t i = 0; i < c.rope_dim / 2 && distance > 0; ++i) {
         const int64_t a = c.layout == RopeLayout::kInterleaved ? 2 * i : i;
         const int64_t b = c.layout == RopeLayout::kInterleaved ? 2 * i + 1 : i + c.rope_dim / 2;
-        const double cos = angles[2 * i] / kTableScale, sin = angles[2 * i + 1] / kTableScale;
+        const double cos = angles[2 * i] / kShiftTableScale,
+                     sin = angles[2 * i + 1] / kShiftTableScale;
         want[a] = old[a] * cos + old[b] * sin;
         want[b] = old[b] * cos - old[a] * sin;
         error[a] = error[b] = 3 * 0x1p-24 * (std::abs(old[a]) + std::abs(old[b]));
@@ -120,7 +122,7 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
 
   // Values, other blocks, and the poison around them: what is not a key of blocks 0 and 2.
   const int64_t stride = before.view().row_stride() * SizeOf(c.dtype);
-  const int64_t key_bytes = 2 * kBlockSize * c.head_dim * SizeOf(c.dtype);
+  const int64_t key_bytes = 2 * kShiftBlockSize * c.head_dim * SizeOf(c.dtype);
   for (int64_t block = 0; block < 5; ++block) {
     const int64_t skip = block == 0 || block == 2 ? key_bytes : 0;
     const auto* const old = before.view().data<uint8_t>() + block * stride;
@@ -134,7 +136,7 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
   for (const std::string& isa : IsaPaths()) {
     const auto backend = MakeBackend(isa, 3);
     PoisonedCache cache(*backend, shape, 5);
-    cache.Write(sequence, 0, kTokens, {.rope_table = table.view, .rope_layout = c.layout});
+    cache.Write(sequence, 0, kShiftTokens, {.rope_table = table.view, .rope_layout = c.layout});
     ASSERT_TRUE(shift(*backend, cache).ok());
     EXPECT_EQ(
         std::memcmp(cache.view().raw(), after.view().raw(), static_cast<size_t>(cache.bytes())), 0)
@@ -143,13 +145,13 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ShiftKeysTest,
-                         ::testing::Values(Case{DType::kF32, RopeLayout::kHalfSplit, 64, 64},
-                                           Case{DType::kF16, RopeLayout::kHalfSplit, 64, 64},
-                                           Case{DType::kBF16, RopeLayout::kHalfSplit, 64, 64},
-                                           Case{DType::kF32, RopeLayout::kInterleaved, 24, 16},
-                                           Case{DType::kF16, RopeLayout::kInterleaved, 24, 16},
-                                           Case{DType::kBF16, RopeLayout::kInterleaved, 8, 8},
-                                           Case{DType::kF16, RopeLayout::kHalfSplit, 24, 16}));
+                         ::testing::Values(ShiftCase{DType::kF32, RopeLayout::kHalfSplit, 64, 64},
+                                           ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 64, 64},
+                                           ShiftCase{DType::kBF16, RopeLayout::kHalfSplit, 64, 64},
+                                           ShiftCase{DType::kF32, RopeLayout::kInterleaved, 24, 16},
+                                           ShiftCase{DType::kF16, RopeLayout::kInterleaved, 24, 16},
+                                           ShiftCase{DType::kBF16, RopeLayout::kInterleaved, 8, 8},
+                                           ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 24, 16}));
 
 // What a stream relies on: a key turned back is the key that had stood there, but for roundings.
 TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
@@ -158,7 +160,7 @@ TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
   const SequenceData sequence = RandomSequence(shape, 64, 1, {0, 1, 2, 3});
   SequenceData last = sequence;  // its tokens 48 to 63 come first
   last.key.erase(last.key.begin(), last.key.begin() + kDistance * kHeadDim);
-  Owned<float> table = F32({kPositions, kHeadDim / 2, 2}, ScaledRopeTable(kHeadDim));
+  Owned<float> table = F32({kShiftPositions, kHeadDim / 2, 2}, ScaledRopeTable(kHeadDim));
   const QkvPostArgs rope{.rope_table = table.view, .rope_layout = RopeLayout::kHalfSplit};
   const std::vector<KeyShift> shifts = {{.block = 3, .distance = kDistance}};
   const auto backend = MakeBackend("auto", 1);
@@ -168,13 +170,13 @@ TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
   ASSERT_TRUE(backend
                   ->ShiftKeys({.kv_cache = moved.view(),
                                .rope_table = table.view,
-                               .table_scale = kTableScale,
+                               .table_scale = kShiftTableScale,
                                .shifts = shifts})
                   .ok());
   for (int64_t i = 0; i < 16 * kHeadDim; ++i) {
     const float got = moved.view().data<float>()[3 * moved.view().row_stride() + i];
     // Keys of up to 5, roundings of both turns and of the table's three rows.
-    ASSERT_NEAR(got, written.view().data<float>()[i], 10 * 0x1p-24 * 10 * kTableScale) << i;
+    ASSERT_NEAR(got, written.view().data<float>()[i], 10 * 0x1p-24 * 10 * kShiftTableScale) << i;
   }
 }
 
