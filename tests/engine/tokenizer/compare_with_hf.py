@@ -57,13 +57,16 @@ def reason(vocabulary, kind, text, theirs):
     if vocabulary.missing_bytes & set(text.encode()):
         # Hugging Face leaves the byte out before merging, so that its neighbours may merge over it; llama.cpp behind.
         return "a byte without a token"
+    steps = vocabulary.steps()
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
-        if getattr(normalizers, form)().normalize_str(text) != unicodedata.normalize(form, text):
+        if form in steps and getattr(normalizers, form)().normalize_str(text) != unicodedata.normalize(form, text):
             return "a character newer than their normalizer's tables"
-    if any(unicodedata.category(c)[0] == "M" and normalizers.StripAccents().normalize_str(c) == c for c in text):
-        return "a mark newer than their normalizer's tables"
-    if any(unicodedata.category(c)[0] == "P" and len(PUNCTUATION.pre_tokenize_str("a" + c)) == 1 for c in text):
-        return "punctuation newer than their Punctuation's table"
+    if "StripAccents" in steps:
+        if any(unicodedata.category(c)[0] == "M" and normalizers.StripAccents().normalize_str(c) == c for c in text):
+            return "a mark newer than their normalizer's tables"
+    if "Punctuation" in steps:
+        if any(unicodedata.category(c)[0] == "P" and len(PUNCTUATION.pre_tokenize_str("a" + c)) == 1 for c in text):
+            return "punctuation newer than their Punctuation's table"
     if any(unicodedata.category(c) == "Cn" and IS_ASSIGNED.pre_tokenize_str(c) for c in text):
         return "a character newer than our regex library's tables"
     return None

@@ -26,6 +26,10 @@ class Vocabulary:
             self.missing_bytes = frozenset(b for b, c in byte_letters().items() if c not in tokens)
         return self
 
+    def steps(self):
+        """The names of its normalizers and pre-tokenizers, somewhere in a text."""
+        return f"{self.tokenizer.normalizer} {self.tokenizer.pre_tokenizer}"
+
 
 def byte_letters():
     """GPT-2's printable stand-in of each byte."""
