@@ -156,10 +156,9 @@ void AddModel(const ModelReport& report, Lines& lines) {
                                           config.tie_word_embeddings ? "head tied to the embedding"
                                                                      : "head of its own"));
   lines.Add("context", absl::StrFormat("%d tokens", config.max_position_embeddings));
-  lines.Add(
-      "KV cache",
-      absl::StrFormat("%s a token in f16, %s a full context", Bytes(report.kv_bytes_per_token()),
-                      Bytes(report.kv_bytes_per_token() * config.max_position_embeddings)));
+  lines.Add("KV cache", absl::StrFormat("%s a token in f16, %s a full context",
+                                        Bytes(report.kv_bytes_per_token()),
+                                        Bytes(report.kv_bytes_per_context())));
   lines.Add("memory",
             absl::StrFormat("%s: weights and one full context", Bytes(report.memory_bytes())));
 }
@@ -180,9 +179,16 @@ int64_t ModelReport::kv_bytes_per_token() const {
   return supported.ok() ? engine::KvElementsPerToken(config) * kKvElementBytes : 0;
 }
 
-int64_t ModelReport::memory_bytes() const {
-  return Total().num_bytes + kv_bytes_per_token() * config.max_position_embeddings;
+int64_t ModelReport::kv_bytes_per_context() const {
+  int64_t layer_tokens = 0;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const int64_t window = engine::WindowOf(config, i), all = config.max_position_embeddings;
+    layer_tokens += window > 0 ? std::min(window, all) : all;
+  }
+  return layer_tokens == 0 ? 0 : kv_bytes_per_token() * layer_tokens / config.num_hidden_layers;
 }
+
+int64_t ModelReport::memory_bytes() const { return Total().num_bytes + kv_bytes_per_context(); }
 
 ModelReport Inspect(const OpenedModel& model) {
   ModelReport report{

@@ -48,6 +48,8 @@ struct ModelReport {
   TypeUse Total() const;
   // With KV in f16; 0 when the model is not supported.
   int64_t kv_bytes_per_token() const;
+  // Of one full context; layers with a window keep that much of it.
+  int64_t kv_bytes_per_context() const;
   // Weights and the KV of one full context.
   int64_t memory_bytes() const;
 };

@@ -12,6 +12,7 @@
 #include "tests/engine/weights/gguf_writer.h"
 #include "tests/engine/weights/temp_directory.h"
 #include "tests/testing/test_data.h"
+#include "tools/model_report.h"
 
 namespace quire::tools {
 namespace {
@@ -61,6 +62,15 @@ TEST(InspectCommandTest, ShowsWhatAModelHoldsAndNeeds) {
   EXPECT_THAT(Inspect({WriteTinyModel(directory), "--tensors"}).out,
               HasSubstr("blk.1.ffn_down.weight"));
   EXPECT_EQ(result.err, "");
+}
+
+TEST(ModelReportTest, ALayerWithAWindowKeepsThatMuchOfAContext) {
+  ModelReport report{.config = {.num_hidden_layers = 3,
+                                .num_key_value_heads = 1,
+                                .head_dim = 8,
+                                .max_position_embeddings = 64,
+                                .layer_windows = {10, 0, 100}}};
+  EXPECT_EQ(report.kv_bytes_per_context(), (10 + 64 + 64) * 2 * 8 * 2);
 }
 
 TEST(InspectCommandTest, JsonHoldsTheSameNumbers) {

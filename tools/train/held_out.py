@@ -10,22 +10,16 @@ import argparse
 import pathlib
 import random
 
-from documents import read_split
-
-END_OF_TEXT = "<|endoftext|>"
+from documents import END_OF_TEXT, add_split_flags, split_of
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--data", nargs="+", type=pathlib.Path, required=True, metavar="FILE")
-    add("--separator", default=END_OF_TEXT, help="(%(default)s)")
-    add("--held-out", type=float, default=0.02, help="(%(default)s)")
-    add("--seed", type=int, default=1, help="(%(default)s)")
-    add("--out", type=pathlib.Path, required=True, metavar="FILE")
+    add_split_flags(parser)
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FILE")
     args = parser.parse_args()
 
-    documents = read_split(args.data, args.separator.replace("\\n", "\n"), args.held_out, args.seed).validation
+    documents = split_of(args).validation
     random.Random(args.seed).shuffle(documents)
     args.out.write_text(END_OF_TEXT.join(documents), encoding="utf-8")
 
