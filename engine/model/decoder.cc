@@ -411,12 +411,14 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
 absl::Status Decoder::ShiftKeys(const ModelInput& input, KvCache& cache) {
   if (input.shifts.empty() || rope_table_.view.empty()) return absl::OkStatus();
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
-    RETURN_IF_ERROR(
-        backend_.ShiftKeys({.kv_cache = cache.layer(i),
-                            .rope_table = RopeTable(layers_[static_cast<size_t>(i)]),
-                            .rope_layout = config_.rope.layout,
-                            .table_scale = static_cast<float>(config_.rope.attention_factor),
-                            .shifts = input.shifts}));
+    const Layer& layer = layers_[static_cast<size_t>(i)];
+    const bool local = layer.window != 0 && config_.local_rope;
+    const RopeConfig& rope = local ? *config_.local_rope : config_.rope;
+    RETURN_IF_ERROR(backend_.ShiftKeys({.kv_cache = cache.layer(i),
+                                        .rope_table = RopeTable(layer),
+                                        .rope_layout = config_.rope.layout,
+                                        .table_scale = static_cast<float>(rope.attention_factor),
+                                        .shifts = input.shifts}));
   }
   return absl::OkStatus();
 }
