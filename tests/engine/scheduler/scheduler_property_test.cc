@@ -35,8 +35,9 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
     return std::uniform_int_distribution<int>(low, high)(random);
   };
   SimulationConfig config{.num_blocks = pick(6, 40), .block_size = pick(1, 6)};
-  config.scheduler = {.max_num_seqs = pick(1, 8),
-                      .max_num_batched_tokens = pick(1, 24),
+  const int32_t max_num_seqs = pick(1, 8);
+  config.scheduler = {.max_num_seqs = max_num_seqs,
+                      .max_num_batched_tokens = max_num_seqs + pick(0, 16),
                       .max_prefill_tokens = pick(0, 1) * pick(1, 9),
                       .max_logit_rows = pick(1, 6),
                       .pipeline_depth = depth,
