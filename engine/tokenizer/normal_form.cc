@@ -90,8 +90,11 @@ class Writer {
 
  private:
   void AddPart(utf8proc_int32_t code_point, ByteRange origin) {
+    // U+11A7 composes with nothing, but utf8proc 2.8 takes it for a Hangul final and loses it.
+    constexpr utf8proc_int32_t kNoFinal = 0x11A7;
     if (!marks_.empty() &&
-        utf8proc_grapheme_break_stateful(marks_.back().code_point, code_point, &break_state_)) {
+        (code_point == kNoFinal ||
+         utf8proc_grapheme_break_stateful(marks_.back().code_point, code_point, &break_state_))) {
       Flush();
     }
     marks_.push_back({code_point, utf8proc_get_property(code_point)->combining_class, origin});

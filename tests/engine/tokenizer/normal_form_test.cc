@@ -65,6 +65,11 @@ TEST(NormalFormTest, EveryCharacterComesBackFromItsDecomposition) {
   EXPECT_GT(composed, 11172 + 900);  // Hangul syllables and the others
 }
 
+TEST(NormalFormTest, WhatIsNoHangulFinalStays) {  // utf8proc 2.8 alone would lose it
+  EXPECT_EQ(In(NormalForm::kNfc, "\u110b\u116c\u11a7"), "\uc678\u11a7");
+  EXPECT_EQ(In(NormalForm::kNfc, "\u110b\u116c\u11a8"), "\uc679");
+}
+
 TEST(NormalFormTest, IsStable) {
   EXPECT_TRUE(rc::check("form(form(x)) == form(x)", [] {
     const auto points = *rc::gen::container<std::vector<uint32_t>>(rc::gen::oneOf(
