@@ -77,7 +77,8 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksAndNothingElse) {
           }
         }
         for (size_t i = 0; i < got.size(); ++i) {
-          if (!turned[i]) ASSERT_EQ(got[i], cache.values[i]) << i;
+          if (turned[i]) continue;
+          ASSERT_EQ(got[i], cache.values[i]) << i;
         }
       }
     }
