@@ -48,6 +48,7 @@ DYNAMIC_SHARED = {
     "AttentionReferenceKernel": ("kernels/cuda/attention_reference.cuh", "kReferenceSharedBytes"),
     "AttnKernel": ("kernels/cuda/attn_decode.cuh", "AttnShape<{1}, {2}>::kSharedBytes"),
     "HopperPrefillKernel": ("tests/kernels/cuda/hopper_prefill.cuh", "quire::testing::kPrefillSharedBytes"),
+    "MoeGroupKernel": ("kernels/cuda/moe_routing.cuh", "kGroupSharedBytes"),
     "NormKernel": ("kernels/cuda/norm.cuh", "kBlockSumBytes"),
     "QkvPostKernel": ("kernels/cuda/qkv_post.cuh", "kBlockSumBytes"),
 }
