@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr FrontendLimits kLimits = {.max_model_len = 64,
+const FrontendLimits kLimits = {.max_model_len = 64,
                                     .max_prompt_bytes = 100,
                                     .cache_tokens = 256,
                                     .block_size = 16,
