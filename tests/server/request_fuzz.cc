@@ -37,7 +37,7 @@ using engine::Request;
 
 constexpr int32_t kBlockSize = 16;
 constexpr int32_t kNumBlocks = 24;
-constexpr engine::FrontendLimits kLimits = {.max_model_len = 256,
+const engine::FrontendLimits kLimits = {.max_model_len = 256,
                                             .max_prompt_bytes = 512,
                                             .cache_tokens = kNumBlocks * kBlockSize,
                                             .block_size = kBlockSize,
