@@ -38,10 +38,10 @@ using engine::Request;
 constexpr int32_t kBlockSize = 16;
 constexpr int32_t kNumBlocks = 24;
 const engine::FrontendLimits kLimits = {.max_model_len = 256,
-                                            .max_prompt_bytes = 512,
-                                            .cache_tokens = kNumBlocks * kBlockSize,
-                                            .block_size = kBlockSize,
-                                            .max_num_seqs = 8};
+                                        .max_prompt_bytes = 512,
+                                        .cache_tokens = kNumBlocks * kBlockSize,
+                                        .block_size = kBlockSize,
+                                        .max_num_seqs = 8};
 // Of each sample; more add time and no new paths.
 constexpr int64_t kMaxTokens = 40;
 constexpr int32_t kMaxSamples = 2;
@@ -94,12 +94,20 @@ void CheckRefusal(const absl::Status& status) {
 
 void CheckFeasible(const Request& request, int32_t vocab_size) {
   const auto prompt_len = static_cast<int64_t>(request.prompt_ids.size());
+  const engine::CacheWindow& window = request.cache_window;
+  const int64_t longest = window.on() ? engine::kMaxStreamTokens : kLimits.max_model_len;
   QUIRE_CHECK(prompt_len > 0 && request.max_tokens > 0 &&
-              prompt_len + request.max_tokens <= kLimits.max_model_len)
+              prompt_len + request.max_tokens <= longest)
       << prompt_len << " + " << request.max_tokens;
   for (const int32_t id : request.prompt_ids) QUIRE_CHECK(id >= 0 && id < vocab_size) << id;
   // All samples fit an empty cache at once; only the prompt's whole blocks are shared.
   const int64_t n = request.params.sampling.n;
+  if (window.on()) {
+    QUIRE_CHECK(window.capacity() <= kLimits.max_model_len &&
+                n * window.MostHeld() <= kLimits.cache_tokens)
+        << window.capacity() << " x " << n;
+    return;
+  }
   const int64_t shared = n > 1 ? prompt_len / kBlockSize : 0;
   const int64_t each = (prompt_len + request.max_tokens + kBlockSize - 1) / kBlockSize;
   QUIRE_CHECK(shared + n * (each - shared) <= kNumBlocks)
