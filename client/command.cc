@@ -67,6 +67,13 @@ absl::StatusOr<std::unique_ptr<Connection>> Connect(const CommonFlags& common,
   return connection;
 }
 
+int Finish(const absl::Status& status, Interrupt& interrupt) {
+  const bool interrupted = interrupt.interrupted();
+  interrupt.ClearHandler();
+  if (interrupted) return kExitInterrupted;
+  return status.ok() ? kExitOk : Fail(status);
+}
+
 absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
   std::ostringstream text;
   bool read = false;

@@ -53,6 +53,9 @@ int Fail(const absl::Status& status);                             // prints, ret
 absl::StatusOr<std::unique_ptr<Connection>> Connect(const CommonFlags& common,
                                                     Interrupt& interrupt);
 
+// The end of what Connect() began: clears the handler, prints an error; the exit status.
+int Finish(const absl::Status& status, Interrupt& interrupt);
+
 // "-" is standard input. InvalidArgument when it cannot be read, or is not UTF-8.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 

@@ -55,11 +55,7 @@ int RunGenerate(const Args& args, Interrupt& interrupt) {
 
   const auto connection = Connect(given.common, interrupt);
   if (!connection.ok()) return FailUsage(flags, connection.status());
-  const absl::Status status = Run(**connection, given, request);
-  const bool interrupted = interrupt.interrupted();
-  interrupt.ClearHandler();
-  if (interrupted) return kExitInterrupted;
-  return status.ok() ? kExitOk : Fail(status);
+  return Finish(Run(**connection, given, request), interrupt);
 }
 
 }  // namespace quire::client

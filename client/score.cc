@@ -67,11 +67,7 @@ int RunScore(const Args& args, Interrupt& interrupt) {
 
   const auto connection = Connect(given.common, interrupt);
   if (!connection.ok()) return FailUsage(flags, connection.status());
-  const absl::Status status = Run(**connection, given, request);
-  const bool interrupted = interrupt.interrupted();
-  interrupt.ClearHandler();
-  if (interrupted) return kExitInterrupted;
-  return status.ok() ? kExitOk : Fail(status);
+  return Finish(Run(**connection, given, request), interrupt);
 }
 
 }  // namespace quire::client
