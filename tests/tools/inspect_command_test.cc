@@ -1,7 +1,6 @@
 #include "tools/inspect_command.h"
 
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "tests/engine/weights/gguf_writer.h"
 #include "tests/engine/weights/temp_directory.h"
 #include "tests/testing/test_data.h"
+#include "tests/tools/run_inspect.h"
 #include "tools/model_report.h"
 
 namespace quire::tools {
@@ -23,19 +23,6 @@ using ::quire::testing::TempDirectory;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-struct Result {
-  int status = 0;
-  std::string out;
-  std::string err;
-};
-
-Result Inspect(const std::vector<std::string>& args) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const int status = RunInspect(args, out, err);
-  return {.status = status, .out = out.str(), .err = err.str()};
-}
 
 // A tiny Llama with a SentencePiece vocabulary of letters.
 std::string WriteTinyModel(const TempDirectory& directory) {
@@ -52,14 +39,14 @@ std::string WriteTinyModel(const TempDirectory& directory) {
 
 TEST(InspectCommandTest, ShowsWhatAModelHoldsAndNeeds) {
   const TempDirectory directory;
-  const Result result = Inspect({WriteTinyModel(directory)});
+  const Result result = RunInspect({WriteTinyModel(directory)});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("GGUF v3"), HasSubstr("tiny"), HasSubstr("2 heads of 8, 1 KV heads"),
                     HasSubstr("64 tokens"), HasSubstr("64 bytes a token in f16"),
                     HasSubstr("chat template  yes"), HasSubstr("supported      yes")));
   EXPECT_THAT(result.out, Not(HasSubstr("blk.0")));
-  EXPECT_THAT(Inspect({WriteTinyModel(directory), "--tensors"}).out,
+  EXPECT_THAT(RunInspect({WriteTinyModel(directory), "--tensors"}).out,
               HasSubstr("blk.1.ffn_down.weight"));
   EXPECT_EQ(result.err, "");
 }
@@ -75,7 +62,7 @@ TEST(ModelReportTest, ALayerWithAWindowKeepsThatMuchOfAContext) {
 
 TEST(InspectCommandTest, JsonHoldsTheSameNumbers) {
   const TempDirectory directory;
-  const Result result = Inspect({"--json", "--tensors", WriteTinyModel(directory)});
+  const Result result = RunInspect({"--json", "--tensors", WriteTinyModel(directory)});
   ASSERT_EQ(result.status, 0) << result.err;
   const json report = json::parse(result.out);
   EXPECT_EQ(report["architecture"], "llama");
@@ -94,11 +81,11 @@ TEST(InspectCommandTest, JsonHoldsTheSameNumbers) {
 TEST(InspectCommandTest, TokenizePrintsAJsonList) {
   const TempDirectory directory;
   const std::string path = WriteTinyModel(directory);
-  EXPECT_EQ(Inspect({path, "--tokenize", "ab"}).out, "[1, 3, 4]\n");
-  EXPECT_EQ(Inspect({path, "--tokenize=ab", "--no_special_tokens"}).out, "[3, 4]\n");
-  EXPECT_EQ(Inspect({path, "--tokenize", "", "--no_special_tokens"}).out, "[]\n");
+  EXPECT_EQ(RunInspect({path, "--tokenize", "ab"}).out, "[1, 3, 4]\n");
+  EXPECT_EQ(RunInspect({path, "--tokenize=ab", "--no_special_tokens"}).out, "[3, 4]\n");
+  EXPECT_EQ(RunInspect({path, "--tokenize", "", "--no_special_tokens"}).out, "[]\n");
   const std::string bare = directory.Write("bare.gguf", GgufWriter().Build());
-  const Result result = Inspect({bare, "--tokenize", "ab"});
+  const Result result = RunInspect({bare, "--tokenize", "ab"});
   EXPECT_EQ(result.status, 1);
   EXPECT_EQ(result.out, "");
 }
@@ -108,11 +95,11 @@ TEST(InspectCommandTest, AModelThatIsNotSupportedIsStillShown) {
   const std::string path = directory.Write(
       "other.gguf",
       GgufWriter().String("general.architecture", "mamba").Zeros("w", {4, 4}).Build());
-  const Result result = Inspect({path});
+  const Result result = RunInspect({path});
   EXPECT_EQ(result.status, 0);
   EXPECT_THAT(result.out, AllOf(HasSubstr("mamba"), HasSubstr("16 in 1 tensor\n"),
                                 HasSubstr("supported      no: ")));
-  EXPECT_EQ(json::parse(Inspect({path, "--json"}).out)["supported"], false);
+  EXPECT_EQ(json::parse(RunInspect({path, "--json"}).out)["supported"], false);
 }
 
 TEST(InspectCommandTest, ABadFileIsOneLineAndStatusOne) {
@@ -122,7 +109,7 @@ TEST(InspectCommandTest, ABadFileIsOneLineAndStatusOne) {
        {directory.Write("cut.gguf", whole.substr(0, whole.size() / 2)),
         directory.Write("text.txt", "a\nb\nc\n"), directory.Write("bad.safetensors", "{\n\n}"),
         directory.path(), directory.path() + "/absent"}) {
-    const Result result = Inspect({path});
+    const Result result = RunInspect({path});
     EXPECT_EQ(result.status, 1) << path;
     EXPECT_EQ(result.out, "") << path;
     EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
@@ -137,18 +124,18 @@ TEST(InspectCommandTest, NamesAreEscaped) {
                                                             .String("general.name", "a\x1b[2Jb\xff")
                                                             .String("general.architecture", "\n")
                                                             .Build());
-  EXPECT_THAT(Inspect({path}).out, AllOf(HasSubstr("a\\x1b[2Jb"), Not(HasSubstr("\x1b"))));
-  EXPECT_FALSE(json::parse(Inspect({path, "--json"}).out)["name"].get<std::string>().empty());
+  EXPECT_THAT(RunInspect({path}).out, AllOf(HasSubstr("a\\x1b[2Jb"), Not(HasSubstr("\x1b"))));
+  EXPECT_FALSE(json::parse(RunInspect({path, "--json"}).out)["name"].get<std::string>().empty());
 }
 
 TEST(InspectCommandTest, WrongArgumentsAreStatusTwo) {
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
            {}, {"a", "b"}, {"a", "--tokenise", "x"}, {"a", "--tokenize"}, {"--json"}}) {
-    const Result result = Inspect(args);
+    const Result result = RunInspect(args);
     EXPECT_EQ(result.status, 2);
     EXPECT_EQ(std::ranges::count(result.err, '\n'), 1);
   }
-  const Result help = Inspect({"--help"});
+  const Result help = RunInspect({"--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_THAT(help.out, HasSubstr("Usage: quire-inspect MODEL"));
 }
@@ -156,10 +143,10 @@ TEST(InspectCommandTest, WrongArgumentsAreStatusTwo) {
 TEST(InspectCommandTest, TokenizesStoriesAlikeFromEveryFormat) {
   QUIRE_TEST_DATA_OR_SKIP(gguf, "models/stories260K-gguf/stories260K.q4_0.gguf");
   QUIRE_TEST_DATA_OR_SKIP(hf, "models/stories260K-hf");
-  const Result from_gguf = Inspect({gguf, "--tokenize", "Once upon a time"});
+  const Result from_gguf = RunInspect({gguf, "--tokenize", "Once upon a time"});
   EXPECT_EQ(from_gguf.out, "[1, 403, 407, 261, 378]\n");
-  EXPECT_EQ(Inspect({hf, "--tokenize", "Once upon a time"}).out, from_gguf.out);
-  const json report = json::parse(Inspect({gguf, "--json"}).out);
+  EXPECT_EQ(RunInspect({hf, "--tokenize", "Once upon a time"}).out, from_gguf.out);
+  const json report = json::parse(RunInspect({gguf, "--json"}).out);
   EXPECT_EQ(report["num_parameters"], 260032);
   EXPECT_EQ(report["weight_type"], "Q4_0");
 }

@@ -1,7 +1,6 @@
 #include "tools/perplexity.h"
 
 #include <cmath>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "base/json.h"
 #include "tests/engine/weights/temp_directory.h"
 #include "tests/testing/test_data.h"
+#include "tests/tools/run_inspect.h"
 #include "tools/inspect_command.h"
 
 namespace quire::tools {
@@ -25,19 +25,6 @@ using ::testing::HasSubstr;
 
 std::string Model() { return testing::TestSourcePath("../models/quire-stories"); }
 std::string Text() { return testing::TestSourcePath("tools/testdata/perplexity_text.txt"); }
-
-struct Result {
-  int status = 0;
-  std::string out;
-  std::string err;
-};
-
-Result Inspect(const std::vector<std::string>& args) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const int status = RunInspect(args, out, err);
-  return {.status = status, .out = out.str(), .err = err.str()};
-}
 
 TEST(PerplexityWindowsTest, LlamaCppsRuleScoresBehindTheFirstHalfAndDropsTheRest) {
   EXPECT_THAT(*MakeWindows(20, {.context = 8}),
@@ -65,7 +52,7 @@ TEST(PerplexityTest, EqualsTheReferenceInFloat64ByEitherRule) {
                                      Text(),           "--json",
                                      "--kv_dtype=f32", "--context=" + golden.at("context").dump()};
     if (golden.at("stride") != 0) args.push_back("--stride=" + golden.at("stride").dump());
-    const Result result = Inspect(args);
+    const Result result = RunInspect(args);
     ASSERT_EQ(result.status, 0) << result.err;
     const json report = json::parse(result.out);
     EXPECT_EQ(report.at("num_scored"), golden.at("num_scored"));
@@ -108,7 +95,7 @@ TEST(PerplexityTest, IsTheSameToTheBitInStepsOfAnySize) {
 
 TEST(PerplexityCommandTest, EndsWithOneLineOfNumbers) {
   const Result result =
-      Inspect({Model(), Text(), "--perplexity", "--context", "64", "--windows=2"});
+      RunInspect({Model(), Text(), "--perplexity", "--context", "64", "--windows=2"});
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("perplexity="), HasSubstr(" rule=llama.cpp context=64 "),
                                 HasSubstr(" windows=2 scored=62 tokens=")));
@@ -122,7 +109,7 @@ TEST(PerplexityCommandTest, RefusalsSayWhatToChange) {
   const auto refused = [&](const std::vector<std::string>& more, const std::string& text) {
     std::vector<std::string> args = {"--perplexity", Model(), text};
     args.insert(args.end(), more.begin(), more.end());
-    const Result result = Inspect(args);
+    const Result result = RunInspect(args);
     EXPECT_EQ(result.status, 1);
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
@@ -135,8 +122,8 @@ TEST(PerplexityCommandTest, RefusalsSayWhatToChange) {
               HasSubstr("--stride: want at most --context, 512"));
   EXPECT_THAT(refused({}, directory.path() + "/absent"), HasSubstr("absent"));
   EXPECT_THAT(refused({"--cpu_isa=z80"}, Text()), HasSubstr("z80"));
-  EXPECT_EQ(Inspect({"--perplexity", Model()}).status, 2);
-  EXPECT_EQ(Inspect({"--perplexity", Model(), Text(), "--context=x"}).status, 2);
+  EXPECT_EQ(RunInspect({"--perplexity", Model()}).status, 2);
+  EXPECT_EQ(RunInspect({"--perplexity", Model(), Text(), "--context=x"}).status, 2);
 }
 
 }  // namespace
