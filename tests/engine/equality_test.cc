@@ -12,26 +12,11 @@ namespace {
 
 using testing::CollectingSink;
 using testing::EngineHarness;
+using testing::ExpectSame;
 using testing::GreedyParams;
 using testing::HarnessOptions;
+using testing::MakeHarness;
 using testing::RandomIds;
-
-using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
-
-// Token for token, and logit for logit: log-probabilities are compared by their bits.
-void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want) {
-  EXPECT_EQ(got.token_ids, want.token_ids);
-  EXPECT_EQ(got.text, want.text);
-  EXPECT_EQ(got.finish_reason, want.finish_reason);
-  ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
-  for (size_t i = 0; i < got.logprobs.size(); ++i) {
-    const PositionLogprobs &a = got.logprobs[i], &b = want.logprobs[i];
-    EXPECT_EQ(std::memcmp(&a.chosen, &b.chosen, sizeof(a.chosen)), 0) << "position " << i;
-    ASSERT_EQ(a.top.size(), b.top.size());
-    EXPECT_EQ(std::memcmp(a.top.data(), b.top.data(), a.top.size() * sizeof(TokenLogprob)), 0)
-        << "position " << i;
-  }
-}
 
 class EqualityTest : public ::testing::TestWithParam<MakeHarness> {
  protected:

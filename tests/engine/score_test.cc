@@ -1,7 +1,9 @@
 // Scoring continuations of one prompt: the numbers are those of the whole text, the prompt is
 // computed once, and what is left behind is nothing.
 
+#include <chrono>
 #include <cstring>
+#include <future>
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
@@ -15,9 +17,8 @@ using testing::CollectingSink;
 using testing::EngineHarness;
 using testing::GreedyParams;
 using testing::HarnessOptions;
+using testing::MakeHarness;
 using testing::RandomIds;
-
-using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
 
 GenerateParams ScoreParams(const TokenIds& prompt, const std::vector<TokenIds>& continuations) {
   GenerateParams params;
@@ -150,14 +151,21 @@ TEST_P(ScoreTest, WhatGreedyDecodingTookIsTheLikeliest) {
 
 TEST(ScoreEndTest, CancelAndDeadlineFreeEverything) {
   for (const bool cancel : {true, false}) {
+    std::promise<void> reached, cancelled;
     const auto harness = EngineHarness::Fake({.max_num_seqs = 1, .max_num_batched_tokens = 1});
-    harness->fake()->before_forward = [] { absl::SleepFor(absl::Milliseconds(1)); };
+    // Of 500 steps this one lasts until the request is to end.
+    harness->fake()->before_forward = [&, step = 0]() mutable {
+      if (++step != 25) return;
+      reached.set_value();
+      cancelled.get_future().wait_for(std::chrono::milliseconds(cancel ? 10000 : 100));
+    };
     GenerateParams params = ScoreParams(RandomIds(20, 5), {RandomIds(480, 6)});
     if (!cancel) params.deadline = absl::Now() + absl::Milliseconds(50);
     const auto sink = harness->Submit(params);
     if (cancel) {
-      while (harness->engine().stats().steps < 25) absl::SleepFor(absl::Microseconds(100));
+      ASSERT_EQ(reached.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
       harness->handles[0]->Cancel();
+      cancelled.set_value();
     }
     ASSERT_TRUE(sink->WaitFinished());
     EXPECT_EQ(sink->status().code(),

@@ -15,9 +15,11 @@ namespace {
 
 using testing::CollectingSink;
 using testing::EngineHarness;
+using testing::ExpectSame;
 using testing::GreedyParams;
 using testing::HarnessOptions;
 using ::testing::HasSubstr;
+using testing::MakeHarness;
 using testing::MakeTinyLlama;
 using testing::NaiveStream;
 using testing::RandomIds;
@@ -36,19 +38,6 @@ GenerateParams StreamParams(TokenIds prompt, int32_t max_tokens, uint64_t seed =
   }
   return params;
 }
-
-// Token for token, and their log-probabilities by the bits.
-void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want) {
-  EXPECT_EQ(got.token_ids, want.token_ids);
-  EXPECT_EQ(got.finish_reason, want.finish_reason);
-  ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
-  for (size_t i = 0; i < got.logprobs.size(); ++i) {
-    const PositionLogprobs &a = got.logprobs[i], &b = want.logprobs[i];
-    ASSERT_EQ(std::memcmp(&a.chosen, &b.chosen, sizeof(a.chosen)), 0) << "token " << i;
-  }
-}
-
-using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
 
 class StreamTest : public ::testing::TestWithParam<MakeHarness> {
  protected:

@@ -1,5 +1,6 @@
 #include "tests/testing/engine_harness.h"
 
+#include <cstring>
 #include <random>
 
 #include "gtest/gtest.h"
@@ -113,6 +114,21 @@ CollectingSink::Sample EngineHarness::Generate(engine::GenerateParams params) {
   EXPECT_TRUE(sink->WaitFinished());
   EXPECT_TRUE(sink->status().ok()) << sink->status();
   return sink->sample();
+}
+
+void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want) {
+  EXPECT_EQ(got.token_ids, want.token_ids);
+  EXPECT_EQ(got.text, want.text);
+  EXPECT_EQ(got.finish_reason, want.finish_reason);
+  ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
+  for (size_t i = 0; i < got.logprobs.size(); ++i) {
+    const engine::PositionLogprobs &a = got.logprobs[i], &b = want.logprobs[i];
+    EXPECT_EQ(std::memcmp(&a.chosen, &b.chosen, sizeof(a.chosen)), 0) << "position " << i;
+    ASSERT_EQ(a.top.size(), b.top.size());
+    EXPECT_EQ(std::memcmp(a.top.data(), b.top.data(), a.top.size() * sizeof(engine::TokenLogprob)),
+              0)
+        << "position " << i;
+  }
 }
 
 engine::TokenIds RandomIds(int64_t size, uint32_t seed) {

@@ -59,6 +59,11 @@ class EngineHarness {
   std::unique_ptr<engine::Engine> engine_;
 };
 
+using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
+
+// Token for token, and logit for logit: log-probabilities are compared by their bits.
+void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want);
+
 // Token ids a test can tell apart: `size` of them, from `seed`, never special.
 engine::TokenIds RandomIds(int64_t size, uint32_t seed);
 
