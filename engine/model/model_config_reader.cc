@@ -13,10 +13,11 @@ namespace {
 
 // Far beyond any model there is, and small enough that no product of sizes overflows.
 constexpr int64_t kMaxHeads = 4096;
-constexpr int64_t kMaxExperts = 1024;
-constexpr int64_t kMaxSize = int64_t{1} << 22;     // hidden, intermediate
-constexpr int64_t kMaxVocab = int64_t{1} << 24;    // token ids are int32
-constexpr int64_t kMaxContext = int64_t{1} << 30;  // positions are int32
+constexpr int64_t kMaxExperts = 1024;                   // of a layer
+constexpr int64_t kMaxExpertsOfAll = int64_t{1} << 17;  // layers together
+constexpr int64_t kMaxSize = int64_t{1} << 22;          // hidden, intermediate
+constexpr int64_t kMaxVocab = int64_t{1} << 24;         // token ids are int32
+constexpr int64_t kMaxContext = int64_t{1} << 30;       // positions are int32
 // What the attention and RoPE kernels take.
 constexpr int64_t kMinHeadDim = 8;
 constexpr int64_t kMaxHeadDim = 256;
@@ -106,6 +107,8 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
   check.Range("num_experts", config.num_experts, 0, kMaxExperts);
   if (config.num_experts != 0) {
     check.Range("num_experts_per_tok", config.num_experts_per_tok, 1, config.num_experts);
+    check.Range("num_experts of all layers", config.num_experts * config.num_hidden_layers, 1,
+                kMaxExpertsOfAll);
   }
   if (!check.status().ok()) return check.status();
   if (config.head_dim % kHeadDimStep != 0) {

@@ -1,28 +1,21 @@
 #include "engine/model/layers/parameter_loader.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 
 #include "base/status_macros.h"
 #include "engine/model/layers/rewritten_matrix.h"
 
 namespace quire::engine {
-namespace {
-
-std::vector<RowRange> RangesOf(const NamedRows& part) {
-  const int64_t rows = part.rows * std::max<int64_t>(1, part.num_matrices);
-  return part.ranges.empty() ? std::vector<RowRange>{{0, rows}} : part.ranges;
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix(
-    const std::vector<NamedRows>& parts, int64_t cols) {
+    const StoredParameter& stored) {
+  if (stored.empty()) return nullptr;
+  const int64_t cols = stored.cols;
   std::vector<kernels::WeightView> views;
   std::vector<std::vector<std::byte>> memory;
   int64_t file_bytes = 0;
-  for (const NamedRows& part : parts) {
-    read_.insert(part.name);
+  for (const NamedRows& part : stored.parts) {
     ASSIGN_OR_RETURN(const kernels::WeightView view, Whole(part, cols, memory));
     const size_t row_bytes = view.bytes.size() / static_cast<size_t>(view.rows);
     for (const RowRange& range : RangesOf(part)) {
@@ -62,18 +55,17 @@ absl::StatusOr<kernels::WeightView> ParameterLoader::Whole(
   return kernels::WeightView{view.type, part.rows, cols, memory.back()};
 }
 
-absl::StatusOr<Parameter> ParameterLoader::Vector(const std::vector<NamedRows>& parts,
-                                                  float offset) {
+absl::StatusOr<Parameter> ParameterLoader::Vector(const StoredParameter& stored) {
+  if (stored.empty()) return Parameter();
   std::vector<float> values;
-  for (const NamedRows& part : parts) {
-    read_.insert(part.name);
+  for (const NamedRows& part : stored.parts) {
     ASSIGN_OR_RETURN(const std::vector<float> piece, weights_.Vector(part.name, part.rows));
     for (const RowRange& range : RangesOf(part)) {
       values.insert(values.end(), piece.begin() + range.begin, piece.begin() + range.end);
     }
   }
   num_parameters_ += static_cast<int64_t>(values.size());
-  for (float& value : values) value += offset;
+  for (float& value : values) value += stored.offset;
   return Upload(values);
 }
 

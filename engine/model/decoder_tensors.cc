@@ -1,0 +1,265 @@
+#include "engine/model/decoder_tensors.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "base/strings.h"
+#include "engine/weights/printable.h"
+
+namespace quire::engine {
+namespace {
+
+// Tensors that files hold and that are computed, or are a copy.
+constexpr std::string_view kNotParameters[] = {
+    ".rotary_emb.inv_freq", "rope_freqs.weight", ".attn_rot_embd", ".attention.masked_bias",
+    ".attention.bias",      ".attn.masked_bias", ".attn.bias"};
+
+class Finder {
+ public:
+  Finder(const ModelConfig& config, const TensorNames& names,
+         const std::function<bool(std::string_view)>& has)
+      : config_(config), names_(names), has_(has) {}
+
+  DecoderTensors Find() const;
+
+ private:
+  LayerTensors Layer(const std::string& prefix) const;
+  void FeedForward(const std::string& prefix, LayerTensors& layer) const;
+  void Mixture(const std::string& prefix, LayerTensors& layer) const;
+  // The first way that the file has a tensor of; the first of all where it has none, which is what
+  // is said to be missing.
+  const MixtureNames& WayOfMixture(const std::string& prefix) const;
+  // One expert's `rows` rows.
+  NamedRows OfExpert(const std::string& prefix, const char* name, int64_t expert,
+                     int64_t rows) const;
+  // Where a layer's queries, keys and values are, in this order.
+  std::vector<NamedRows> QkvRows(const std::string& prefix, const char* suffix) const;
+  StoredNorm Norm(const std::string& name) const;
+  StoredParameter NormWeight(const std::string& name, int64_t size) const;
+  // Of a layer.
+  StoredParameter Matrix(std::vector<NamedRows> parts, int64_t cols) const;
+
+  int64_t q_size() const { return config_.num_attention_heads * config_.head_dim; }
+  int64_t kv_size() const { return config_.num_key_value_heads * config_.head_dim; }
+
+  const ModelConfig& config_;
+  const TensorNames& names_;
+  const std::function<bool(std::string_view)>& has_;
+};
+
+StoredParameter Finder::NormWeight(const std::string& name, int64_t size) const {
+  return {.parts = {{name + ".weight", size}},
+          .offset = static_cast<float>(config_.norm_weight_offset)};
+}
+
+StoredNorm Finder::Norm(const std::string& name) const {
+  StoredNorm norm = {.weight = NormWeight(name, config_.hidden_size)};
+  if (config_.norm_bias) norm.bias.parts = {{name + ".bias", config_.hidden_size}};
+  return norm;
+}
+
+StoredParameter Finder::Matrix(std::vector<NamedRows> parts, int64_t cols) const {
+  for (NamedRows& part : parts) {
+    if (names_.layers_are_transposed) part.form = NamedRows::Form::kTransposed;
+  }
+  return {.parts = std::move(parts), .cols = cols};
+}
+
+std::vector<NamedRows> Finder::QkvRows(const std::string& prefix, const char* suffix) const {
+  if (names_.kv != nullptr) {
+    return {{absl::StrCat(prefix, names_.q, suffix), q_size()},
+            {absl::StrCat(prefix, names_.kv, suffix), 2 * kv_size()}};
+  }
+  if (names_.qkv == nullptr) {
+    return {{absl::StrCat(prefix, names_.q, suffix), q_size()},
+            {absl::StrCat(prefix, names_.k, suffix), kv_size()},
+            {absl::StrCat(prefix, names_.v, suffix), kv_size()}};
+  }
+  NamedRows fused = {absl::StrCat(prefix, names_.qkv, suffix), q_size() + 2 * kv_size()};
+  if (names_.qkv_layout == QkvLayout::kGrouped) {
+    const int64_t dim = config_.head_dim, queries = q_size() / config_.num_key_value_heads;
+    const auto take = [&](int64_t from, int64_t size) {
+      for (int64_t group = 0; group < config_.num_key_value_heads; ++group) {
+        const int64_t begin = group * (queries + 2 * dim) + from;
+        fused.ranges.push_back({begin, begin + size});
+      }
+    };
+    take(0, queries);
+    take(queries, dim);
+    take(queries + dim, dim);
+  }
+  return {fused};
+}
+
+NamedRows Finder::OfExpert(const std::string& prefix, const char* name, int64_t expert,
+                           int64_t rows) const {
+  const std::string_view pattern = name;
+  const size_t mark = pattern.find('#');
+  if (mark != std::string_view::npos) {
+    return {.name = absl::StrCat(prefix, base::ToAbsl(pattern.substr(0, mark)), expert,
+                                 base::ToAbsl(pattern.substr(mark + 1))),
+            .rows = rows};
+  }
+  return {.name = prefix + name,
+          .rows = rows,
+          .ranges = {{expert * rows, (expert + 1) * rows}},
+          .num_matrices = config_.num_experts};
+}
+
+const MixtureNames& Finder::WayOfMixture(const std::string& prefix) const {
+  for (const MixtureNames& way : names_.mixtures) {
+    if (way.down != nullptr && has_(OfExpert(prefix, way.down, 0, 1).name)) return way;
+  }
+  return names_.mixtures.front();
+}
+
+void Finder::Mixture(const std::string& prefix, LayerTensors& layer) const {
+  const MixtureNames& way = WayOfMixture(prefix);
+  const int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
+  layer.router = {.parts = {{prefix + way.router, config_.num_experts}},
+                  .cols = hidden,
+                  .role = ParameterRole::kRouter};
+  layer.experts_up.cols = hidden;
+  layer.experts_down.cols = inner;
+  const bool fused = way.gate == nullptr;
+  for (int64_t expert = 0; expert < config_.num_experts; ++expert) {
+    std::vector<NamedRows>& up = layer.experts_up.parts;
+    if (!fused) up.push_back(OfExpert(prefix, way.gate, expert, inner));
+    up.push_back(OfExpert(prefix, way.up, expert, fused ? 2 * inner : inner));
+    layer.experts_down.parts.push_back(OfExpert(prefix, way.down, expert, hidden));
+  }
+}
+
+void Finder::FeedForward(const std::string& prefix, LayerTensors& layer) const {
+  const int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
+  const bool gated = IsGated(config_.activation), fused = gated && names_.gate == nullptr;
+  std::vector<NamedRows> weights, biases;
+  for (const char* part : {gated ? names_.gate : nullptr, names_.up}) {
+    if (part == nullptr) continue;
+    weights.push_back({absl::StrCat(prefix, part, ".weight"), fused ? 2 * inner : inner});
+    biases.push_back({absl::StrCat(prefix, part, ".bias"), fused ? 2 * inner : inner});
+  }
+  layer.up = Matrix(std::move(weights), hidden);
+  layer.down = Matrix({{absl::StrCat(prefix, names_.down, ".weight"), hidden}}, inner);
+  if (!config_.mlp_bias) return;
+  layer.up_bias.parts = std::move(biases);
+  layer.down_bias.parts = {{absl::StrCat(prefix, names_.down, ".bias"), hidden}};
+}
+
+LayerTensors Finder::Layer(const std::string& prefix) const {
+  const int64_t hidden = config_.hidden_size;
+  LayerTensors layer;
+  layer.attention_norm = Norm(prefix + names_.attention_norm);
+  if (!config_.shared_norm) layer.mlp_norm = Norm(prefix + names_.mlp_norm);
+  if (config_.post_norms) {
+    layer.attention_post_norm = Norm(prefix + names_.attention_post_norm);
+    layer.mlp_post_norm = Norm(prefix + names_.mlp_post_norm);
+  }
+  layer.qkv = Matrix(QkvRows(prefix, ".weight"), hidden);
+  layer.qkv.role = layer.qkv_bias.role = ParameterRole::kQkv;
+  layer.o = Matrix({{absl::StrCat(prefix, names_.o, ".weight"), hidden}}, q_size());
+  if (config_.attention_bias) {
+    layer.qkv_bias.parts = QkvRows(prefix, ".bias");
+    const std::string o_bias = absl::StrCat(prefix, names_.o, ".bias");
+    if (has_(o_bias)) layer.o_bias.parts = {{o_bias, hidden}};
+  }
+  if (config_.qk_norm != QkNormScope::kNone) {
+    const bool of_head = config_.qk_norm == QkNormScope::kHead;
+    const int64_t dim = config_.head_dim;
+    layer.q_norm = NormWeight(prefix + names_.q_norm, of_head ? dim : q_size());
+    layer.k_norm = NormWeight(prefix + names_.k_norm, of_head ? dim : kv_size());
+  }
+  if (config_.num_experts != 0) {
+    Mixture(prefix, layer);
+  } else {
+    FeedForward(prefix, layer);
+  }
+  return layer;
+}
+
+DecoderTensors Finder::Find() const {
+  const int64_t hidden = config_.hidden_size, vocab = config_.vocab_size;
+  const std::string without_prefix = absl::StrCat(names_.embedding, ".weight");
+  const std::string prefix = has_(without_prefix) ? "" : names_.prefix;
+  DecoderTensors found;
+  found.embedding = {.parts = {{prefix + without_prefix, vocab}},
+                     .cols = hidden,
+                     .role = ParameterRole::kEmbedding};
+  if (config_.learned_positions) {
+    found.position_embedding = {
+        .parts = {{absl::StrCat(prefix, names_.position_embedding, ".weight"),
+                   config_.max_position_embeddings}},
+        .cols = hidden,
+        .role = ParameterRole::kPositions};
+  }
+  if (names_.embedding_norm != nullptr) found.embedding_norm = Norm(prefix + names_.embedding_norm);
+  if (!config_.tie_word_embeddings) {
+    found.head = {.parts = {{absl::StrCat(names_.head, ".weight"), vocab}},
+                  .cols = hidden,
+                  .role = ParameterRole::kHead};
+    if (config_.unit_head_rows) found.head.parts[0].form = NamedRows::Form::kUnitRows;
+  }
+  found.final_norm = Norm(prefix + names_.final_norm);
+  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    found.layers.push_back(Layer(absl::StrCat(prefix, names_.layer_prefix, i, ".")));
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<RowRange> RangesOf(const NamedRows& part) {
+  const int64_t rows = part.rows * std::max<int64_t>(1, part.num_matrices);
+  return part.ranges.empty() ? std::vector<RowRange>{{0, rows}} : part.ranges;
+}
+
+DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
+                           const std::function<bool(std::string_view)>& has) {
+  return Finder(config, names, has).Find();
+}
+
+std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors) {
+  std::vector<const StoredParameter*> all = {&tensors.embedding, &tensors.position_embedding};
+  const auto add_norm = [&](const StoredNorm& norm) {
+    all.insert(all.end(), {&norm.weight, &norm.bias});
+  };
+  add_norm(tensors.embedding_norm);
+  for (const LayerTensors& layer : tensors.layers) {
+    add_norm(layer.attention_norm);
+    all.insert(all.end(), {&layer.qkv, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.o,
+                           &layer.o_bias});
+    add_norm(layer.attention_post_norm);
+    add_norm(layer.mlp_norm);
+    all.insert(all.end(), {&layer.up, &layer.up_bias, &layer.down, &layer.down_bias, &layer.router,
+                           &layer.experts_up, &layer.experts_down});
+    add_norm(layer.mlp_post_norm);
+  }
+  add_norm(tensors.final_norm);
+  all.push_back(&tensors.head);
+  return all;
+}
+
+absl::Status CheckNothingIsLeft(const DecoderTensors& tensors, const WeightMap& weights,
+                                const TensorNames& names, std::string_view architecture) {
+  std::set<std::string_view> known;
+  for (const StoredParameter* parameter : AllParameters(tensors)) {
+    for (const NamedRows& part : parameter->parts) known.insert(part.name);
+  }
+  for (const TensorInfo& tensor : weights.tensors()) {
+    const auto is_end = [&](std::string_view end) { return tensor.name.ends_with(end); };
+    const bool tied_head = tensor.name == absl::StrCat(names.head, ".weight");
+    if (known.contains(tensor.name) || tied_head || std::ranges::any_of(kNotParameters, is_end)) {
+      continue;
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", Printable(tensor.name), ": want a tensor of the ", base::ToAbsl(architecture),
+        " architecture, got one that it does not have here: the model may need a feature that is "
+        "not supported"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,88 @@
+#pragma once
+
+// Where a decoder's parameters are in the tensors of a file: what loading reads, and conversion
+// from one file into another pairs up.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_names.h"
+#include "engine/weights/weight_map.h"
+
+namespace quire::engine {
+
+struct RowRange {
+  int64_t begin = 0, end = 0;
+};
+
+// A matrix by its rows, or a vector by its elements.
+struct NamedRows {
+  std::string name;
+  int64_t rows = 0;                   // that it has, or that each of its matrices has
+  std::vector<RowRange> ranges = {};  // that are wanted, in this order; empty: all
+  int64_t num_matrices = 0;           // of a tensor [num_matrices, rows, cols]; 0: it is a matrix
+  enum class Form { kAsIs, kTransposed, kUnitRows };  // of a matrix in the file, to be rewritten
+  Form form = Form::kAsIs;
+};
+// What is wanted, in rows of the whole tensor.
+std::vector<RowRange> RangesOf(const NamedRows& part);
+
+enum class ParameterRole {
+  kEmbedding,
+  kPositions,  // learned ones
+  kHead,
+  kQkv,     // of queries, keys and values, or their bias: [queries' heads, keys', values']
+  kRouter,  // of a mixture
+  kOther,
+};
+
+// One parameter as kernels take it: rows of the file's tensors, one part below the other.
+struct StoredParameter {
+  std::vector<NamedRows> parts = {};  // none: the model has no such parameter
+  int64_t cols = 0;                   // 0: it is a vector
+  float offset = 0.0f;                // of a vector: added to each element
+  ParameterRole role = ParameterRole::kOther;
+
+  bool empty() const { return parts.empty(); }
+};
+
+struct StoredNorm {
+  StoredParameter weight, bias;
+};
+
+struct LayerTensors {
+  StoredNorm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
+  StoredParameter qkv, qkv_bias, q_norm, k_norm, o, o_bias;
+  StoredParameter up, up_bias, down, down_bias;  // a gated MLP's gate lies before `up`
+  // In the place of those four: of each expert its gate, then its `up`.
+  StoredParameter router, experts_up, experts_down;
+};
+
+struct DecoderTensors {
+  StoredParameter embedding, position_embedding;
+  StoredNorm embedding_norm, final_norm;
+  StoredParameter head;  // empty when it is tied to the embedding
+  std::vector<LayerTensors> layers;
+};
+
+// `has` says whether the file has a tensor; it is asked where models of one config differ: names
+// with or without names.prefix, the bias of attention's output, the ways of a mixture.
+DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
+                           const std::function<bool(std::string_view)>& has);
+
+// Every parameter, absent ones too: two files of models with the same parts have them in the same
+// order. Borrows `tensors`.
+std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors);
+
+// InvalidArgument for a tensor of `weights` that is none of these: the model has a part that would
+// be left out.
+absl::Status CheckNothingIsLeft(const DecoderTensors& tensors, const WeightMap& weights,
+                                const TensorNames& names, std::string_view architecture);
+
+}  // namespace quire::engine

@@ -1,0 +1,107 @@
+#include "engine/model/decoder_weights.h"
+
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "base/status_macros.h"
+#include "engine/model/decoder_tensors.h"
+#include "engine/model/rope_table.h"
+#include "kernels/alibi_slopes.h"
+
+namespace quire::engine {
+namespace {
+
+absl::Status LoadNorm(ParameterLoader& loader, const StoredNorm& stored, NormParameters& norm) {
+  ASSIGN_OR_RETURN(norm.weight, loader.Vector(stored.weight));
+  ASSIGN_OR_RETURN(norm.bias, loader.Vector(stored.bias));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Layer> LoadLayer(ParameterLoader& loader, const LayerTensors& stored) {
+  Layer layer;
+  RETURN_IF_ERROR(LoadNorm(loader, stored.attention_norm, layer.attention_norm));
+  RETURN_IF_ERROR(LoadNorm(loader, stored.mlp_norm, layer.mlp_norm));
+  RETURN_IF_ERROR(LoadNorm(loader, stored.attention_post_norm, layer.attention_post_norm));
+  RETURN_IF_ERROR(LoadNorm(loader, stored.mlp_post_norm, layer.mlp_post_norm));
+  ASSIGN_OR_RETURN(layer.qkv, loader.Matrix(stored.qkv));
+  ASSIGN_OR_RETURN(layer.o, loader.Matrix(stored.o));
+  ASSIGN_OR_RETURN(layer.qkv_bias, loader.Vector(stored.qkv_bias));
+  ASSIGN_OR_RETURN(layer.o_bias, loader.Vector(stored.o_bias));
+  ASSIGN_OR_RETURN(layer.q_norm, loader.Vector(stored.q_norm));
+  ASSIGN_OR_RETURN(layer.k_norm, loader.Vector(stored.k_norm));
+  ASSIGN_OR_RETURN(layer.up, loader.Matrix(stored.up));
+  ASSIGN_OR_RETURN(layer.down, loader.Matrix(stored.down));
+  ASSIGN_OR_RETURN(layer.up_bias, loader.Vector(stored.up_bias));
+  ASSIGN_OR_RETURN(layer.down_bias, loader.Vector(stored.down_bias));
+  ASSIGN_OR_RETURN(layer.mixture.router, loader.Matrix(stored.router));
+  ASSIGN_OR_RETURN(layer.mixture.up, loader.Matrix(stored.experts_up));
+  ASSIGN_OR_RETURN(layer.mixture.down, loader.Matrix(stored.experts_down));
+  return layer;
+}
+
+absl::Status LoadPositions(ParameterLoader& loader, const ModelConfig& config,
+                           const StepLimits& limits, DecoderWeights& out) {
+  const int64_t positions = limits.max_model_len;
+  if (config.learned_positions) {
+    if (positions <= config.max_position_embeddings) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_model_len: want at most the ", config.max_position_embeddings,
+                     " positions that the model has, got ", positions));
+  }
+  if (config.alibi_bias_max) {
+    const auto heads = static_cast<int32_t>(config.num_attention_heads);
+    std::vector<float> slopes = kernels::AlibiSlopes(heads, *config.alibi_bias_max);
+    if (config.alibi_is_scaled) {
+      for (float& slope : slopes) slope *= static_cast<float>(AttentionScale(config));
+    }
+    ASSIGN_OR_RETURN(out.alibi_slopes, loader.Upload(slopes));
+    return absl::OkStatus();
+  }
+  const auto upload = [&](const RopeConfig& rope, Parameter& table) -> absl::Status {
+    ASSIGN_OR_RETURN(table, loader.Upload(MakeRopeTable(rope, positions)));
+    table.view = kernels::TensorView(table.buffer.data(), kernels::DType::kF32,
+                                     {positions, rope.rope_dim / 2, 2});
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(upload(config.rope, out.rope_table));
+  return config.local_rope ? upload(*config.local_rope, out.local_rope_table) : absl::OkStatus();
+}
+
+}  // namespace
+
+double AttentionScale(const ModelConfig& config) {
+  return config.attention_scale != 0.0 ? config.attention_scale
+                                       : 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+}
+
+absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
+                                                  const WeightMap& weights,
+                                                  const TensorNames& names,
+                                                  kernels::Backend& backend,
+                                                  const StepLimits& limits) {
+  const DecoderTensors stored = FindTensors(
+      config, names, [&](std::string_view name) { return weights.Find(name) != nullptr; });
+  ParameterLoader loader(weights, backend);
+  DecoderWeights out;
+  ASSIGN_OR_RETURN(out.embedding, loader.Matrix(stored.embedding));
+  RETURN_IF_ERROR(LoadNorm(loader, stored.embedding_norm, out.embedding_norm));
+  ASSIGN_OR_RETURN(out.position_embedding, loader.Matrix(stored.position_embedding));
+  ASSIGN_OR_RETURN(out.head, loader.Matrix(stored.head));
+  RETURN_IF_ERROR(LoadNorm(loader, stored.final_norm, out.final_norm));
+  for (const LayerTensors& layer : stored.layers) {
+    ASSIGN_OR_RETURN(Layer loaded, LoadLayer(loader, layer));
+    loaded.window = WindowOf(config, std::ssize(out.layers));
+    out.layers.push_back(std::move(loaded));
+  }
+  RETURN_IF_ERROR(CheckNothingIsLeft(stored, weights, names, config.architecture));
+  out.num_parameters = loader.num_parameters();
+  out.memory = loader.TakeMemory();
+  RETURN_IF_ERROR(LoadPositions(loader, config, limits, out));
+  out.bytes = loader.bytes();
+  return out;
+}
+
+}  // namespace quire::engine
