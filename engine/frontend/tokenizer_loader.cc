@@ -60,19 +60,21 @@ absl::StatusOr<GgufVocabulary> ReadVocabulary(const GgufMetadata& gguf) {
   return out;
 }
 
-absl::Status WithPath(const OpenedModel& model, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(model.path, ": ", status.message()));
+absl::Status WithPath(const std::string& path, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const GgufMetadata& gguf) {
+  ASSIGN_OR_RETURN(const GgufVocabulary vocabulary, ReadVocabulary(gguf));
+  auto tokenizer = CreateTokenizer(vocabulary);
+  if (!tokenizer.ok()) return WithPath(gguf.file(), tokenizer.status());
+  return tokenizer;
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const OpenedModel& model) {
-  if (model.gguf) {
-    ASSIGN_OR_RETURN(const GgufVocabulary vocabulary, ReadVocabulary(*model.gguf));
-    auto tokenizer = CreateTokenizer(vocabulary);
-    if (!tokenizer.ok()) return WithPath(model, tokenizer.status());
-    return tokenizer;
-  }
+  if (model.gguf) return CreateTokenizer(*model.gguf);
   if (!model.hf || model.hf->tokenizer_json.empty()) {
     return absl::NotFoundError(absl::StrCat(
         model.path, ": no tokenizer; want a GGUF file, or a directory with tokenizer.json"));
@@ -82,7 +84,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const OpenedModel& mode
                                        .config = model.hf->config,
                                        .generation_config = model.hf->generation_config,
                                        .tokenizer_config = model.hf->tokenizer_config});
-  if (!tokenizer.ok()) return WithPath(model, tokenizer.status());
+  if (!tokenizer.ok()) return WithPath(model.path, tokenizer.status());
   return tokenizer;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "engine/tokenizer/tokenizer.h"
+#include "engine/weights/gguf_metadata.h"
 #include "engine/weights/model_files.h"
 
 namespace quire::engine {
@@ -17,6 +18,9 @@ namespace quire::engine {
 // tokenizer.json); InvalidArgument, naming the file, for one that is malformed or unsupported.
 // The tokenizer keeps nothing of `model`.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const OpenedModel& model);
+
+// Of a GGUF file's metadata alone; errors name the file and the key.
+absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const GgufMetadata& gguf);
 
 // Where the model keeps it: tokenizer.chat_template of a GGUF file; chat_template.jinja, or
 // chat_template in tokenizer_config.json (the one named "default" of several). Empty when none.

@@ -25,24 +25,6 @@ absl::Status InvalidBpe(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("model: ", what));
 }
 
-// "left right" or ["left", "right"].
-absl::StatusOr<std::pair<std::string_view, std::string_view>> ReadMerge(const json& merge) {
-  if (merge.is_string()) {
-    const auto& text = merge.get_ref<const std::string&>();
-    const size_t space = text.find(' ');
-    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
-      const std::string_view view = text;
-      return std::pair(view.substr(0, space), view.substr(space + 1));
-    }
-  } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
-             merge[1].is_string()) {
-    return std::pair(std::string_view(merge[0].get_ref<const std::string&>()),
-                     std::string_view(merge[1].get_ref<const std::string&>()));
-  }
-  return InvalidBpe(absl::StrCat("merges: want \"left right\" or [left, right], got ",
-                                 merge.dump(-1, ' ', true, json::error_handler_t::replace)));
-}
-
 // Returns whether no merge reaches across a space.
 absl::StatusOr<bool> ReadMerges(const json& merges, const PieceIds& ids, BpeModel& model) {
   if (!merges.is_array()) return InvalidBpe("merges: want an array");
@@ -51,7 +33,7 @@ absl::StatusOr<bool> ReadMerges(const json& merges, const PieceIds& ids, BpeMode
   std::string merged;
   uint32_t rank = 0;
   for (const json& merge : merges) {
-    ASSIGN_OR_RETURN(const auto parts, ReadMerge(merge));
+    ASSIGN_OR_RETURN(const auto parts, ReadBpeMerge(merge));
     merged.assign(parts.first).append(parts.second);
     int32_t found[3] = {-1, -1, -1};
     const std::string_view pieces[3] = {parts.first, parts.second, merged};
@@ -106,6 +88,23 @@ void AddTokens(const JsonModelContext& context, BpeModel& model) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::pair<std::string_view, std::string_view>> ReadBpeMerge(const json& merge) {
+  if (merge.is_string()) {
+    const auto& text = merge.get_ref<const std::string&>();
+    const size_t space = text.find(' ');
+    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
+      const std::string_view view = text;
+      return std::pair(view.substr(0, space), view.substr(space + 1));
+    }
+  } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+             merge[1].is_string()) {
+    return std::pair(std::string_view(merge[0].get_ref<const std::string&>()),
+                     std::string_view(merge[1].get_ref<const std::string&>()));
+  }
+  return InvalidBpe(absl::StrCat("merges: want \"left right\" or [left, right], got ",
+                                 merge.dump(-1, ' ', true, json::error_handler_t::replace)));
+}
 
 absl::StatusOr<PieceList> ReadBpePieces(const json& model) {
   const json& vocab = JsonMember(model, "vocab");

@@ -1,5 +1,6 @@
 #include "engine/tokenizer/gguf_pre_tokenizers.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace quire::engine {
@@ -23,40 +24,42 @@ struct NamedPreTokenizer {
   GgufPreTokenizer pre_tokenizer;
 };
 
+// Of those that split alike the best-known is first. A split that leaves digits alone comes before
+// one that does not: of a vocabulary without runs of digits both make the same tokens.
 const std::vector<NamedPreTokenizer>& Table() {
   static const auto* const table = [] {
     const GgufPreTokenizer gpt2{.patterns = {kGpt2}};
     const GgufPreTokenizer digits_alone{.patterns = {kDigit, kGpt2}};
     const GgufPreTokenizer llama3{.patterns = {kLlama3}, .ignore_merges = true, .add_bos = true};
     const GgufPreTokenizer qwen2{.patterns = {kQwen2}};
-    auto* rows = new std::vector<NamedPreTokenizer>{
-        {"default", {.patterns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", kThreeDigits}}},
-        {"falcon", {.patterns = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, kThreeDigits}}},
-        {"llama3", llama3},
-        {"llama-v3", llama3},
-        {"llama-bpe", llama3},
-        {"falcon3", {.patterns = {kLlama3}, .ignore_merges = true, .add_bos = true}},
-        {"dbrx", {.patterns = {kLlama3}}},
-        {"smaug-bpe", {.patterns = {kLlama3}}},
-        {"tekken", {.patterns = {kTekken}, .ignore_merges = true, .add_bos = true}},
-        {"viking", {.patterns = {kBloom, kDigit}}},
-    };
-    for (const std::string_view name : {"bloom", "poro-chat", "gpt3-finnish"}) {
-      rows->push_back({name, {.patterns = {kBloom}}});
-    }
+    auto* rows = new std::vector<NamedPreTokenizer>;
     for (const std::string_view name :
          {"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "mellum", "gigachat", "trillion",
           "granite-docling", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "modern-bert"}) {
       rows->push_back({name, gpt2});
     }
     for (const std::string_view name :
-         {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}) {
-      rows->push_back({name, digits_alone});
-    }
-    for (const std::string_view name :
          {"qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez", "grok-2"}) {
       rows->push_back({name, qwen2});
     }
+    for (const std::string_view name : {"llama-bpe", "llama3", "llama-v3", "falcon3"}) {
+      rows->push_back({name, llama3});
+    }
+    for (const std::string_view name :
+         {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}) {
+      rows->push_back({name, digits_alone});
+    }
+    rows->push_back({"viking", {.patterns = {kBloom, kDigit}}});
+    for (const std::string_view name : {"bloom", "poro-chat", "gpt3-finnish"}) {
+      rows->push_back({name, {.patterns = {kBloom}}});
+    }
+    rows->insert(
+        rows->end(),
+        {{"falcon", {.patterns = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, kThreeDigits}}},
+         {"tekken", {.patterns = {kTekken}, .ignore_merges = true, .add_bos = true}},
+         {"dbrx", {.patterns = {kLlama3}}},
+         {"smaug-bpe", {.patterns = {kLlama3}}},
+         {"default", {.patterns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", kThreeDigits}}}});
     return rows;
   }();
   return *table;
@@ -70,6 +73,19 @@ const GgufPreTokenizer* FindGgufPreTokenizer(std::string_view name) {
     if (row.name == name) return &row.pre_tokenizer;
   }
   return nullptr;
+}
+
+std::vector<std::string_view> DistinctGgufPreTokenizers() {
+  std::vector<const NamedPreTokenizer*> distinct;
+  for (const NamedPreTokenizer& row : Table()) {
+    const bool is_new = std::none_of(distinct.begin(), distinct.end(), [&](const auto* other) {
+      return other->pre_tokenizer.SplitsAs(row.pre_tokenizer);
+    });
+    if (is_new) distinct.push_back(&row);
+  }
+  std::vector<std::string_view> names;
+  for (const NamedPreTokenizer* row : distinct) names.push_back(row->name);
+  return names;
 }
 
 std::string GgufPreTokenizerNames() {

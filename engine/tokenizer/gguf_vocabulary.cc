@@ -28,17 +28,6 @@ using base::ToAbsl;
 constexpr size_t kMaxTokens = size_t{1} << 24;
 constexpr size_t kMaxPieceBytes = 4096;
 
-// tokenizer.ggml.token_type
-enum class TokenType : int32_t {
-  kUndefined = 0,
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6,
-};
-
 // End-of-turn tokens by their text, since most files name only one of theirs; as in llama.cpp.
 constexpr std::string_view kEndTexts[] = {
     "<|eot_id|>", "<|im_end|>",    "<|end|>",       "<|return|>",         "<|call|>",
@@ -54,25 +43,23 @@ absl::Status Invalid(std::string_view key, const std::string& what) {
 
 // A token that ends a turn is a control token whatever its file says, as in llama.cpp: Phi-3's
 // "</s>" must not end what a user merely quotes.
-bool EndsTurn(std::string_view piece) {
-  if (piece.size() < 4) return false;
-  return piece == "</s>" ||
-         std::find(std::begin(kEndTexts), std::end(kEndTexts), piece) != std::end(kEndTexts);
+bool EndsTurn(std::string_view piece) { return piece == "</s>" || EndsTurnByText(piece); }
+
+GgufTokenType TypeOf(const GgufVocabulary& vocabulary, size_t id) {
+  if (vocabulary.token_types.empty()) return GgufTokenType::kNormal;
+  const auto type = static_cast<GgufTokenType>(vocabulary.token_types[id]);
+  const bool overruled = type == GgufTokenType::kUserDefined && EndsTurn(vocabulary.tokens[id]);
+  return overruled ? GgufTokenType::kControl : type;
 }
 
-TokenType TypeOf(const GgufVocabulary& vocabulary, size_t id) {
-  if (vocabulary.token_types.empty()) return TokenType::kNormal;
-  const auto type = static_cast<TokenType>(vocabulary.token_types[id]);
-  const bool overruled = type == TokenType::kUserDefined && EndsTurn(vocabulary.tokens[id]);
-  return overruled ? TokenType::kControl : type;
-}
-
-bool IsSpecialType(TokenType type) {
-  return type == TokenType::kControl || type == TokenType::kUnknown;
+bool IsSpecialType(GgufTokenType type) {
+  return type == GgufTokenType::kControl || type == GgufTokenType::kUnknown;
 }
 
 // Whether the token is found in the text as it stands.
-bool IsAddedType(TokenType type) { return IsSpecialType(type) || type == TokenType::kUserDefined; }
+bool IsAddedType(GgufTokenType type) {
+  return IsSpecialType(type) || type == GgufTokenType::kUserDefined;
+}
 
 absl::StatusOr<PieceIds> IndexPieces(const GgufVocabulary& vocabulary) {
   const size_t count = vocabulary.tokens.size();
@@ -109,7 +96,7 @@ int32_t KnownId(const GgufVocabulary& vocabulary, std::optional<int64_t> id) {
 
 // Tokens that take the white space behind them along. The file has no field for it; llama.cpp knows
 // Phi-3 by its name.
-bool StripsRight(const GgufVocabulary& vocabulary, std::string_view piece, TokenType type) {
+bool StripsRight(const GgufVocabulary& vocabulary, std::string_view piece, GgufTokenType type) {
   const std::string name = absl::AsciiStrToLower(ToAbsl(vocabulary.model_name));
   if (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos)
     return false;
@@ -119,7 +106,7 @@ bool StripsRight(const GgufVocabulary& vocabulary, std::string_view piece, Token
 
 void AddAddedTokens(const GgufVocabulary& vocabulary, AddedTokens& added) {
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
-    const TokenType type = TypeOf(vocabulary, i);
+    const GgufTokenType type = TypeOf(vocabulary, i);
     if (!IsAddedType(type)) continue;
     AddedToken token;
     token.content = vocabulary.tokens[i];
@@ -148,7 +135,7 @@ absl::Status AddEnds(const GgufVocabulary& vocabulary, const PieceIds& ids, bool
   for (const std::string_view text : kEndTexts) {
     const auto it = ids.find(text);
     if (it != ids.end() &&
-        TypeOf(vocabulary, static_cast<size_t>(it->second)) == TokenType::kControl) {
+        TypeOf(vocabulary, static_cast<size_t>(it->second)) == GgufTokenType::kControl) {
       parts.end_ids.push_back(it->second);
     }
   }
@@ -159,7 +146,7 @@ void FillByteLevelVocabulary(const GgufVocabulary& vocabulary, BpeModel& model,
                              TokenizerParts& parts) {
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const std::string piece(vocabulary.tokens[i]);
-    const TokenType type = TypeOf(vocabulary, i);
+    const GgufTokenType type = TypeOf(vocabulary, i);
     std::string bytes = piece;
     if (!IsAddedType(type)) {
       if (std::optional<std::string> plain = BytesOfByteLevelPiece(piece)) {
@@ -252,8 +239,8 @@ bool AddMergesOfPieces(const GgufVocabulary& vocabulary, const PieceIds& ids,
   bool within_words = true;
   const auto first_free_id = static_cast<int32_t>(vocabulary.tokens.size());
   const auto mergeable = [&](size_t id) {
-    const TokenType type = TypeOf(vocabulary, id);
-    return !IsSpecialType(type) && type != TokenType::kByte;
+    const GgufTokenType type = TypeOf(vocabulary, id);
+    return !IsSpecialType(type) && type != GgufTokenType::kByte;
   };
   // A token, or a character that only longer pieces contain.
   const auto symbol = [&](std::string_view text) -> int32_t {
@@ -289,17 +276,17 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePiece(const GgufVocabul
                      .byte_fallback = true});
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const std::string_view piece = vocabulary.tokens[i];
-    const TokenType type = TypeOf(vocabulary, i);
+    const GgufTokenType type = TypeOf(vocabulary, i);
     const auto id = static_cast<int32_t>(i);
     std::string bytes(piece);
     const std::optional<uint8_t> byte =
-        !has_types || type == TokenType::kByte ? ByteOfPiece(piece) : std::nullopt;
+        !has_types || type == GgufTokenType::kByte ? ByteOfPiece(piece) : std::nullopt;
     if (byte) {
       bytes.assign(1, static_cast<char>(*byte));
       model->SetByteToken(*byte, id);
     } else if (!IsSpecialType(type)) {
       model->AddToken(piece, id);
-      if (type != TokenType::kUserDefined) bytes = SpacesForMarkers(piece);
+      if (type != GgufTokenType::kUserDefined) bytes = SpacesForMarkers(piece);
     }
     parts.vocabulary.push_back({std::string(piece), std::move(bytes), IsSpecialType(type)});
   }
@@ -319,6 +306,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePiece(const GgufVocabul
 }
 
 }  // namespace
+
+bool EndsTurnByText(std::string_view piece) {
+  return std::find(std::begin(kEndTexts), std::end(kEndTexts), piece) != std::end(kEndTexts);
+}
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const GgufVocabulary& vocabulary) {
   ASSIGN_OR_RETURN(const PieceIds ids, IndexPieces(vocabulary));

@@ -15,6 +15,17 @@
 
 namespace quire::engine {
 
+// tokenizer.ggml.token_type
+enum class GgufTokenType : int32_t {
+  kUndefined = 0,
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+
 // tokenizer.ggml.*; whoever reads the file fills it, and the texts must live until the tokenizer is
 // made.
 struct GgufVocabulary {
@@ -34,6 +45,9 @@ struct GgufVocabulary {
   std::optional<bool> add_eos;
   std::optional<bool> add_space_prefix;
 };
+
+// Whether a control token of this text ends a turn though no key names it, as in llama.cpp.
+bool EndsTurnByText(std::string_view piece);
 
 // InvalidArgument for a vocabulary that contradicts itself, and for a model or pre-tokenizer that
 // we do not know, with those that we do.

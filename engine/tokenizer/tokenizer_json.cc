@@ -63,14 +63,7 @@ absl::Status PlacePieces(const PieceList& pieces, const json& added_tokens,
 
 absl::Status ReadAddedTokens(const json& added_tokens, TokenizerParts& parts) {
   for (const json& token : added_tokens) {
-    AddedToken added;
-    ASSIGN_OR_RETURN(added.content, JsonString(token, "content", ""));
-    ASSIGN_OR_RETURN(added.id, ReadPieceId(JsonMember(token, "id"), added.content));
-    ASSIGN_OR_RETURN(added.special, JsonBool(token, "special", false));
-    ASSIGN_OR_RETURN(added.normalized, JsonBool(token, "normalized", !added.special));
-    ASSIGN_OR_RETURN(added.single_word, JsonBool(token, "single_word", false));
-    ASSIGN_OR_RETURN(added.strip_left, JsonBool(token, "lstrip", false));
-    ASSIGN_OR_RETURN(added.strip_right, JsonBool(token, "rstrip", false));
+    ASSIGN_OR_RETURN(AddedToken added, ReadAddedToken(token));
     parts.vocabulary[static_cast<size_t>(added.id)].special = added.special;
     if (!added.normalized) {
       parts.added_tokens.Add(std::move(added));
@@ -201,6 +194,18 @@ absl::StatusOr<int32_t> ReadPieceId(const json& value, std::string_view piece) {
   if (const std::optional<int32_t> id = JsonId(value, kMaxJsonTokens)) return *id;
   return Invalid(absl::StrCat("\"", ToAbsl(piece), "\": want an id below ", kMaxJsonTokens,
                               ", got ", value.dump(-1, ' ', true, json::error_handler_t::replace)));
+}
+
+absl::StatusOr<AddedToken> ReadAddedToken(const json& token) {
+  AddedToken added;
+  ASSIGN_OR_RETURN(added.content, JsonString(token, "content", ""));
+  ASSIGN_OR_RETURN(added.id, ReadPieceId(JsonMember(token, "id"), added.content));
+  ASSIGN_OR_RETURN(added.special, JsonBool(token, "special", false));
+  ASSIGN_OR_RETURN(added.normalized, JsonBool(token, "normalized", !added.special));
+  ASSIGN_OR_RETURN(added.single_word, JsonBool(token, "single_word", false));
+  ASSIGN_OR_RETURN(added.strip_left, JsonBool(token, "lstrip", false));
+  ASSIGN_OR_RETURN(added.strip_right, JsonBool(token, "rstrip", false));
+  return added;
 }
 
 std::string SpecialTokenText(const json& tokenizer_config, std::string_view key) {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json_fwd.hpp"
 
+#include "engine/tokenizer/added_tokens.h"
 #include "engine/tokenizer/pipeline_tokenizer.h"
 #include "engine/tokenizer/word_model.h"
 
@@ -25,6 +26,13 @@ using PieceList = std::vector<std::pair<std::string_view, int32_t>>;
 
 // InvalidArgument when `value` is no id: "\"piece\": want an id below ..., got ...".
 absl::StatusOr<int32_t> ReadPieceId(const nlohmann::json& value, std::string_view piece);
+
+// An element of added_tokens, its content as it is written there.
+absl::StatusOr<AddedToken> ReadAddedToken(const nlohmann::json& token);
+
+// An element of a BPE model's merges, "left right" or ["left", "right"]; views into the JSON.
+absl::StatusOr<std::pair<std::string_view, std::string_view>> ReadBpeMerge(
+    const nlohmann::json& merge);
 
 absl::StatusOr<PieceList> ReadBpePieces(const nlohmann::json& model);
 absl::StatusOr<PieceList> ReadUnigramPieces(const nlohmann::json& model);

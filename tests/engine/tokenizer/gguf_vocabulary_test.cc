@@ -213,7 +213,7 @@ TEST(GgufVocabularyTest, RefusesWhatItDoesNotKnowOrContradictsItself) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(words));
   };
   expect_refused("unknown tokenizer \"bert\"", [](auto& v) { v.model = "bert"; });
-  expect_refused("unknown pre-tokenizer \"nonsense\"; known are default",
+  expect_refused("unknown pre-tokenizer \"nonsense\"; known are gpt-2",
                  [](auto& v) { v.pre = "nonsense"; });
   expect_refused("want 1 to", [](auto& v) { v.tokens.clear(); });
   expect_refused("token_type: want one of each", [](auto& v) { v.token_types.pop_back(); });

@@ -64,7 +64,7 @@ TEST(TokenizerLoaderTest, ReadsGgufMetadata) {
 TEST(TokenizerLoaderTest, NamesTheFileInErrors) {
   GgufWriter writer = ByteLevelFile("nonsense");
   const AlignedBytes file(writer.Build());
-  auto contents = ParseGguf(file.span(), "tiny.gguf");
+  auto contents = ParseGguf(file.span(), "dir/tiny.gguf");
   ASSERT_TRUE(contents.ok()) << contents.status();
   OpenedModel model{.path = "dir/tiny.gguf"};
   model.gguf.emplace(std::move(contents->metadata));
