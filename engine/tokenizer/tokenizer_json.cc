@@ -77,9 +77,12 @@ absl::Status ReadAddedTokens(const json& added_tokens, TokenizerParts& parts) {
   return absl::OkStatus();
 }
 
-// Fills what each token stands for; an added token stands for itself.
+// Fills what each token stands for; an added token stands for itself, but for its markers.
 void FillBytes(const PieceList& pieces, const DecoderTraits& decoder,
                std::vector<VocabularyEntry>& vocabulary) {
+  if (decoder.spaces_for_markers) {
+    for (VocabularyEntry& entry : vocabulary) entry.bytes = SpacesForMarkers(entry.bytes);
+  }
   for (const auto& [piece, id] : pieces) {
     VocabularyEntry& entry = vocabulary[static_cast<size_t>(id)];
     if (!entry.bytes.empty()) continue;

@@ -160,6 +160,18 @@ TEST(TokenizerJsonTest, TakesEndAndBosFromTheFilesBeside) {
   EXPECT_THAT(IdsOf((*tokenizer)->Encode("", {})), ElementsAre(2));
 }
 
+// Gemma's runs of spaces: the decoder replaces markers in added tokens too.
+TEST(TokenizerJsonTest, AMarkerInAnAddedTokenIsASpace) {
+  json root = ReadTestJson("tiny_sentencepiece.json");
+  const auto id = static_cast<int32_t>(root["model"]["vocab"].size() + 100);
+  root["added_tokens"].push_back(
+      {{"id", id}, {"content", "▁▁x"}, {"special", false}, {"normalized", false}});
+  const auto tokenizer = testing::TokenizerFromJson(root.dump());
+  ASSERT_NE(tokenizer, nullptr);
+  EXPECT_EQ(tokenizer->TokenBytes(id), "  x");
+  EXPECT_EQ(tokenizer->Piece(id), "▁▁x");
+}
+
 TEST(TokenizerJsonTest, AnythingElseIsAnErrorAndNoCrash) {
   const json null;
   for (const char* text :
