@@ -17,7 +17,7 @@ import re
 import sys
 
 ENGINE_ORDER = ["request", "kv", "tokenizer", "weights", "frontend", "admission", "scheduler",
-                "batch", "model", "sampling", "output"]
+                "batch", "model", "sampling", "output", "convert"]
 MAX_GRPC_FILES = 8
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.MULTILINE)
 GRPC = re.compile(r"^(grpcpp|grpc)/|\.grpc\.pb\.h$")

@@ -1,0 +1,198 @@
+#include "engine/convert/hf_vocabulary.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+#include "base/json.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "engine/tokenizer/gguf_vocabulary.h"
+#include "engine/tokenizer/sentencepiece.h"
+#include "engine/tokenizer/tokenizer_json_members.h"
+#include "engine/tokenizer/tokenizer_json_models.h"
+#include "engine/tokenizer/tokenizer_json_steps.h"
+
+namespace quire::engine {
+namespace {
+
+using base::ToAbsl;
+using nlohmann::json;
+
+absl::Status Invalid(const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("tokenizer.json: ", what));
+}
+
+// A stage's steps, those of a Sequence one by one.
+std::vector<const json*> StepsOf(const json& stage, const char* list) {
+  if (stage.is_null()) return {};
+  const json& inner = JsonMember(stage, list);
+  if (!inner.is_array()) return {&stage};
+  std::vector<const json*> steps;
+  for (const json& step : inner) {
+    for (const json* one : StepsOf(step, list)) steps.push_back(one);
+  }
+  return steps;
+}
+
+absl::Status ReadNormalizers(const json& normalizer, HfVocabulary& out) {
+  for (const json* step : StepsOf(normalizer, "normalizers")) {
+    ASSIGN_OR_RETURN(const std::string type, StepType(*step, "normalizer"));
+    if (type == "NFC") {
+      out.nfc = true;
+      continue;
+    }
+    if (!out.byte_level && (type == "Prepend" || type == "Replace")) continue;
+    return Invalid(absl::StrCat("normalizer: ", type, ": GGUF has no field for it"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPreTokenizers(const json& pre_tokenizer, HfVocabulary& out) {
+  for (const json* step : StepsOf(pre_tokenizer, "pretokenizers")) {
+    const json& type = JsonMember(*step, "type");
+    if (type == "Metaspace") out.metaspace = true;
+    if (type != "ByteLevel") continue;
+    ASSIGN_OR_RETURN(const bool add_prefix_space, JsonBool(*step, "add_prefix_space", true));
+    if (!add_prefix_space) continue;
+    return Invalid(
+        "pre_tokenizer: ByteLevel: add_prefix_space: GGUF's tokenizer \"gpt2\" puts no space in "
+        "front of a text");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckModel(const json& model, const HfVocabulary& out) {
+  ASSIGN_OR_RETURN(const std::string type, JsonString(model, "type", "BPE"));
+  if (type != "BPE") {
+    return Invalid(absl::StrCat("model: ", type,
+                                ": want BPE, on bytes or with SentencePiece's byte_fallback; "
+                                "others are not written to GGUF"));
+  }
+  if (out.byte_level) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool byte_fallback, JsonBool(model, "byte_fallback", false));
+  if (!byte_fallback) {
+    return Invalid(
+        "model: BPE on characters without byte_fallback: GGUF's tokenizer \"llama\" has bytes for "
+        "every unknown character");
+  }
+  ASSIGN_OR_RETURN(const bool ignore_merges, JsonBool(model, "ignore_merges", false));
+  if (ignore_merges) {
+    return Invalid("model: ignore_merges: GGUF's tokenizer \"llama\" always merges");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadMerges(const json& merges, HfVocabulary& out) {
+  std::unordered_map<std::string, size_t> best_rank;  // of the merges that make the token
+  std::string merged;
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    ASSIGN_OR_RETURN(const auto parts, ReadBpeMerge(merges[rank]));
+    const auto& [left, right] = parts;
+    if (!out.byte_level) {
+      merged.assign(left).append(right);
+      best_rank.emplace(merged, rank);
+      continue;
+    }
+    std::string merge = absl::StrCat(ToAbsl(left), " ", ToAbsl(right));
+    if (left.find(' ') != std::string_view::npos || right.find(' ') != std::string_view::npos) {
+      return Invalid(absl::StrCat("model: merges: \"", merge,
+                                  "\": GGUF writes a space between the parts of a merge, so that "
+                                  "they can have none"));
+    }
+    out.merges.push_back(std::move(merge));
+  }
+  if (out.byte_level) return absl::OkStatus();
+  for (const std::string& token : out.tokens) {
+    const auto it = best_rank.find(token);
+    const size_t rank = it == best_rank.end() ? merges.size() : it->second;
+    out.scores.push_back(-static_cast<float>(rank));
+  }
+  return absl::OkStatus();
+}
+
+// Reads added_tokens; returns their ids.
+absl::StatusOr<std::unordered_map<int32_t, AddedToken>> ReadAdded(const json& root,
+                                                                  int64_t vocab_size,
+                                                                  HfVocabulary& out) {
+  std::unordered_map<int32_t, AddedToken> by_id;
+  for (const json& token : JsonMember(root, "added_tokens")) {
+    ASSIGN_OR_RETURN(AddedToken added, ReadAddedToken(token));
+    if (added.id >= vocab_size) {
+      out.without_row.push_back(std::move(added.content));
+      continue;
+    }
+    by_id.emplace(added.id, added);
+    out.added.push_back(std::move(added));
+  }
+  return by_id;
+}
+
+GgufTokenType TypeOf(const HfVocabulary& vocabulary, const Tokenizer& tokenizer, int32_t id,
+                     const AddedToken* added, bool in_model) {
+  const std::string_view piece = tokenizer.Piece(id);
+  if (piece.empty()) return GgufTokenType::kUnused;
+  if (tokenizer.IsSpecial(id)) {
+    const bool unknown = !vocabulary.byte_level && id == vocabulary.unknown_id;
+    return unknown ? GgufTokenType::kUnknown : GgufTokenType::kControl;
+  }
+  if (added != nullptr) {
+    // Gemma's "▁▁" is found by its merges. As user-defined it would stand for itself in a text.
+    const bool merged =
+        !vocabulary.byte_level && in_model && piece.find(kSpaceMarker) != std::string_view::npos;
+    return merged ? GgufTokenType::kNormal : GgufTokenType::kUserDefined;
+  }
+  if (!vocabulary.byte_level && ByteOfPiece(piece)) return GgufTokenType::kByte;
+  return GgufTokenType::kNormal;
+}
+
+// llama.cpp throws on a character that has neither a token nor its bytes'.
+absl::Status CheckBytes(const HfVocabulary& vocabulary) {
+  const auto num_bytes = std::count(vocabulary.token_types.begin(), vocabulary.token_types.end(),
+                                    static_cast<int32_t>(GgufTokenType::kByte));
+  if (vocabulary.byte_level || num_bytes == 256) return absl::OkStatus();
+  return Invalid(absl::StrCat(
+      "model: vocab: want a token \"<0x00>\" to \"<0xFF>\" of each byte, got ", num_bytes));
+}
+
+}  // namespace
+
+absl::StatusOr<HfVocabulary> ReadHfVocabulary(std::string_view tokenizer_json,
+                                              const Tokenizer& tokenizer, int64_t vocab_size) {
+  ASSIGN_OR_RETURN(const json root, base::ParseJson(tokenizer_json, "tokenizer.json"));
+  const json& model = JsonMember(root, "model");
+  HfVocabulary out;
+  ASSIGN_OR_RETURN(const DecoderTraits decoder, ReadDecoder(JsonMember(root, "decoder")));
+  out.byte_level = decoder.byte_level;
+  RETURN_IF_ERROR(CheckModel(model, out));
+  RETURN_IF_ERROR(ReadNormalizers(JsonMember(root, "normalizer"), out));
+  RETURN_IF_ERROR(ReadPreTokenizers(JsonMember(root, "pre_tokenizer"), out));
+  ASSIGN_OR_RETURN(const auto added, ReadAdded(root, vocab_size, out));
+  ASSIGN_OR_RETURN(const PieceList pieces, ReadBpePieces(model));
+  ASSIGN_OR_RETURN(const std::string unknown, JsonString(model, "unk_token", ""));
+  std::unordered_set<int32_t> in_model;
+  for (const auto& [piece, id] : pieces) {
+    in_model.insert(id);
+    if (piece == unknown) out.unknown_id = id;
+    if (id < vocab_size) continue;
+    return Invalid(absl::StrCat("model: vocab: \"", ToAbsl(piece), "\" is token ", id,
+                                " of an embedding of ", vocab_size, " rows"));
+  }
+  for (int32_t id = 0; id < vocab_size; ++id) {
+    const auto it = added.find(id);
+    const GgufTokenType type = TypeOf(out, tokenizer, id, it == added.end() ? nullptr : &it->second,
+                                      in_model.contains(id));
+    const bool filled = type == GgufTokenType::kUnused;
+    out.tokens.push_back(filled ? absl::StrCat("[PAD", id, "]") : std::string(tokenizer.Piece(id)));
+    out.token_types.push_back(static_cast<int32_t>(type));
+  }
+  RETURN_IF_ERROR(CheckBytes(out));
+  RETURN_IF_ERROR(ReadMerges(JsonMember(model, "merges"), out));
+  return out;
+}
+
+}  // namespace quire::engine

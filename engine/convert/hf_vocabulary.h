@@ -1,0 +1,36 @@
+#pragma once
+
+// What a tokenizer.json holds, in the terms of GGUF: tokens by id with their types, merges or
+// scores.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "engine/tokenizer/added_tokens.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace quire::engine {
+
+struct HfVocabulary {
+  bool byte_level = false;               // else SentencePiece-BPE
+  std::vector<std::string> tokens;       // by id, one each row of the embedding
+  std::vector<int32_t> token_types;      // GgufTokenType
+  std::vector<std::string> merges;       // byte-level: "left right", best first
+  std::vector<float> scores;             // SentencePiece: of each token, higher merges first
+  int32_t unknown_id = -1;               // -1: none
+  std::vector<AddedToken> added;         // those that have a row
+  std::vector<std::string> without_row;  // added tokens that have none
+
+  bool nfc = false;        // text is brought to Unicode's form C first
+  bool metaspace = false;  // the marker in front of a text is a pre-tokenizer's
+};
+
+// `tokenizer` is the same file's, read. InvalidArgument for what GGUF, or llama.cpp, cannot say.
+absl::StatusOr<HfVocabulary> ReadHfVocabulary(std::string_view tokenizer_json,
+                                              const Tokenizer& tokenizer, int64_t vocab_size);
+
+}  // namespace quire::engine
