@@ -15,6 +15,7 @@
 #include "engine/tokenizer/gguf_pre_tokenizers.h"
 #include "engine/tokenizer/gguf_vocabulary.h"
 #include "tests/engine/convert/converted.h"
+#include "tests/engine/convert/small_tokenizers.h"
 #include "tests/engine/tokenizer/goldens.h"
 
 namespace quire::engine {
@@ -22,6 +23,7 @@ namespace {
 
 using base::ToAbsl;
 using nlohmann::json;
+using testing::ByteLevelJson;
 using testing::Convert;
 using testing::Converted;
 using testing::DirectoryOf;
@@ -31,91 +33,8 @@ using testing::IdsOf;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::ReadTestJson;
-
-// Bytes, every pair of the characters that splits differ in, runs of three of some, "aa bb" as a
-// token that no merge makes, and two added tokens behind.
-json ByteLevelJson() {
-  json vocab = json::object();
-  json merges = json::array();
-  const auto add = [&](const std::string& piece) { vocab.emplace(piece, vocab.size()); };
-  for (int byte = 0; byte < 256; ++byte)
-    add(std::string(ByteCharacter(static_cast<uint8_t>(byte))));
-  const std::string characters = "abABst12.,!?'`/ \n\r\t";
-  const auto piece_of = [](char c) { return std::string(ByteCharacter(static_cast<uint8_t>(c))); };
-  for (const char left : characters) {
-    for (const char right : characters) {
-      add(piece_of(left) + piece_of(right));
-      merges.push_back(piece_of(left) + " " + piece_of(right));
-    }
-  }
-  for (const char c : std::string("12a.")) {
-    const std::string one = piece_of(c);
-    add(one + one + one);
-    merges.push_back(one + one + " " + one);
-  }
-  add("stab");  // no merge makes it
-  const auto token = [&](const std::string& content, bool special) {
-    return json{{"id", vocab.size() + (special ? 0 : 1)},
-                {"content", content},
-                {"special", special},
-                {"normalized", false}};
-  };
-  return {{"added_tokens", {token("<|end|>", true), token("<think>", false)}},
-          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
-          {"decoder", {{"type", "ByteLevel"}}},
-          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
-}
-
-json SplitsOf(const std::vector<std::string_view>& patterns) {
-  json steps = json::array();
-  for (const std::string_view pattern : patterns) {
-    steps.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", std::string(pattern)}}},
-                     {"behavior", "Isolated"}});
-  }
-  steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
-  return {{"type", "Sequence"}, {"pretokenizers", steps}};
-}
-
-// Bytes as SentencePiece has them, letters, and words merged of them.
-json SentencePieceJson() {
-  json vocab = json::object();
-  const auto add = [&](const std::string& piece) { vocab.emplace(piece, vocab.size()); };
-  for (const char* special : {"<unk>", "<s>", "</s>"}) add(special);
-  for (int byte = 0; byte < 256; ++byte)
-    add(absl::StrCat("<0x", absl::Hex(byte < 16 ? 0 : byte / 16), absl::Hex(byte % 16), ">"));
-  for (const char* letter : {"▁", "h", "e", "l", "o", "w"}) add(letter);
-  for (const char* word : {"he", "ll", "▁w", "lo", "llo", "▁he", "▁hello"}) add(word);
-  json added = json::array();
-  for (int id = 0; id < 3; ++id) {
-    added.push_back({{"id", id},
-                     {"content", id == 0   ? "<unk>"
-                                 : id == 1 ? "<s>"
-                                           : "</s>"},
-                     {"special", true},
-                     {"normalized", false}});
-  }
-  return {{"added_tokens", added},
-          {"normalizer",
-           {{"type", "Sequence"},
-            {"normalizers",
-             {{{"type", "Prepend"}, {"prepend", "▁"}},
-              {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}}}}}},
-          {"decoder",
-           {{"type", "Sequence"},
-            {"decoders",
-             {{{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}},
-              {{"type", "ByteFallback"}},
-              {{"type", "Fuse"}},
-              {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
-          {"model",
-           {{"type", "BPE"},
-            {"unk_token", "<unk>"},
-            {"fuse_unk", true},
-            {"byte_fallback", true},
-            {"vocab", vocab},
-            {"merges", {"h e", "l l", "▁ w", "l o", "ll o", "l lo", "▁ he", "▁he llo"}}}}};
-}
+using testing::SentencePieceJson;
+using testing::SplitsOf;
 
 std::string StringAt(const GgufValues& values, std::string_view key) {
   const auto metadata = values.View("made.gguf");
@@ -206,6 +125,26 @@ TEST(TokenizerToGgufTest, NoSpaceInFrontWhereTheDirectoryPutsNone) {
   ASSERT_TRUE(converted.ok()) << converted.status();
   for (const char* text : kTexts) ExpectSameIds(*converted, text);
   EXPECT_FALSE(converted->gguf->strips_leading_space());
+}
+
+// Gemma's runs of spaces are added tokens, found by their merges all the same: a user-defined token
+// would stand for its markers.
+TEST(TokenizerToGgufTest, ARunOfSpacesIsMergedAndNotAdded) {
+  json root = SentencePieceJson();
+  root["normalizer"] = root["normalizer"]["normalizers"][1];
+  root["decoder"]["decoders"].erase(3);
+  const auto run = static_cast<int32_t>(root["model"]["vocab"].size());
+  root["model"]["vocab"].emplace("▁▁", run);
+  root["model"]["merges"].insert(root["model"]["merges"].begin(), "▁ ▁");
+  root["added_tokens"].push_back(
+      {{"id", run}, {"content", "▁▁"}, {"special", false}, {"normalized", false}});
+  const auto converted = Convert(DirectoryOf(root.dump()));
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  EXPECT_THAT(converted->warnings, ElementsAre(HasSubstr("take \"▁\" in a text as a space")));
+  EXPECT_EQ(TypeAt(converted->values, static_cast<size_t>(run)), GgufTokenType::kNormal);
+  EXPECT_EQ(converted->gguf->TokenBytes(run), "  ");
+  EXPECT_THAT(IdsOf(converted->gguf->Encode("  ", {})), ElementsAre(run));
+  ExpectSameIds(*converted, "h  e   h    e");
 }
 
 // Every name of tokenizer.ggml.pre that splits in its own way is found again by its words alone.

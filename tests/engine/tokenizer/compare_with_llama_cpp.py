@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Counts where our tokenizers of GGUF files give what llama.cpp gives: ids with special tokens, ids without.
 
-    compare_with_llama_cpp.py ENCODE_LINES DATA [--random 5000] [--only NAME]... [--show 3]
+    compare_with_llama_cpp.py ENCODE_LINES DATA [--written WRITE_VOCABULARY] [--random 5000] [--only NAME]... [--show 3]
 
-For each vocabulary of DATA/tokenizers/gguf-vocab, and for each name of tokenizer.ggml.pre below over GPT-2's
-vocabulary, writes a model of that tokenizer and one random layer, which llama.cpp (xllamacpp) opens. Needs `gguf`,
+For each vocabulary of DATA/tokenizers/gguf-vocab, for each name of tokenizer.ggml.pre below over GPT-2's
+vocabulary, and for each Hugging Face directory that WRITE_VOCABULARY, the program of that name, writes as GGUF, writes a model of that tokenizer and one random layer, which llama.cpp (xllamacpp) opens. Needs `gguf`,
 `xllamacpp`, `tokenizers`. Exit status 1 when there is a difference without a reason.
 """
 import argparse
+import glob
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import urllib.request
@@ -26,6 +28,7 @@ import vocabularies
 NAMES = ["default", "gpt-2", "mpt", "falcon", "llama-bpe", "qwen2", "smollm", "refact", "starcoder", "bloom", "poro-chat", "gpt3-finnish",
          "viking", "tekken"]
 HIDDEN = 32
+BUNDLED = os.path.join(os.path.dirname(__file__), "../../../models")
 
 
 def write_model(source, path, pre=None):
@@ -62,6 +65,15 @@ def write_model(source, path, pre=None):
     writer.close()
 
 
+def written(program, data, scratch):
+    """(name, GGUF file, None) of each directory whose tokenizer GGUF can say, as our converter says it."""
+    for folder in sorted(glob.glob(f"{data}/tokenizers/hf-json/*/")) + [f"{data}/models/stories260K-hf/", f"{BUNDLED}/quire-stories/"]:
+        name = os.path.basename(os.path.dirname(folder))
+        path = os.path.join(scratch, name + ".gguf")
+        subprocess.run([program, folder + "tokenizer.json", path, name], check=True)
+        yield f"{name}, written", path, None
+
+
 def llama_cpp(path, texts):
     params = xllamacpp.CommonParams()
     params.model.path = path
@@ -84,13 +96,14 @@ def strips_unicode_space(name, added):
     tokenizers and we take Unicode's."""
     spaces = "\\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
     tokens = "|".join(re.escape(token) for token in added)
-    return re.compile(f"(?:{tokens})[\\t-\\r ]*[{spaces}]") if name == "phi-3" else None
+    return re.compile(f"(?:{tokens})[\\t-\\r ]*[{spaces}]") if name.startswith("phi-3") else None
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("encode_lines")
     parser.add_argument("data")
+    parser.add_argument("--written", metavar="WRITE_VOCABULARY")
     parser.add_argument("--random", type=int, default=5000)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--show", type=int, default=3)
@@ -100,7 +113,8 @@ def main():
     cases += [(f"pre = {name}", f"{folder}/ggml-vocab-gpt-2.gguf", name) for name in NAMES]
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
-        print(f"| {'vocabulary':20} | {'corpus':12} | strings |     ids |   plain |")
+        cases += written(args.written, args.data, scratch) if args.written else []
+        print(f"| {'vocabulary':25} | {'corpus':12} | strings |     ids |   plain |")
         for name, source, pre in cases:
             if args.only and name not in args.only:
                 continue
@@ -116,7 +130,7 @@ def main():
                     counts.append(len(texts) - len(found))
                     different += [case for case in found if not (may_differ and may_differ.search(case[1]))]
                 failed += len(different)
-                print(f"| {name:20} | {corpus:12} | {len(texts):7} | {counts[0]:7} | {counts[1]:7} |", flush=True)
+                print(f"| {name:25} | {corpus:12} | {len(texts):7} | {counts[0]:7} | {counts[1]:7} |", flush=True)
                 explained = 2 * len(texts) - sum(counts) - len(different)
                 if explained:
                     print(f"    {explained} take white space beyond ASCII along with a token")
