@@ -3,8 +3,9 @@
 
     compare_with_llama_cpp.py ENCODE_LINES DATA [--written WRITE_VOCABULARY] [--random 5000] [--only NAME]... [--show 3]
 
-For each vocabulary of DATA/tokenizers/gguf-vocab, for each name of tokenizer.ggml.pre below over GPT-2's
-vocabulary, and for each Hugging Face directory that WRITE_VOCABULARY, the program of that name, writes as GGUF, writes a model of that tokenizer and one random layer, which llama.cpp (xllamacpp) opens. Needs `gguf`,
+For each vocabulary of DATA/tokenizers/gguf-vocab, for each name of tokenizer.ggml.pre below over GPT-2's vocabulary, and
+for each Hugging Face directory that WRITE_VOCABULARY, the program of that name, says in GGUF, writes a model of that
+tokenizer and one random layer, which llama.cpp (xllamacpp) opens. Needs `gguf`,
 `xllamacpp`, `tokenizers`. Exit status 1 when there is a difference without a reason.
 """
 import argparse
