@@ -1,7 +1,7 @@
 #pragma once
 
 // The ggml block formats, one block at a time: what Dequantize and the packing of the CPU backend
-// both read, so that there is one statement of every bit's place.
+// both read and what Quantize writes, so that there is one statement of every bit's place.
 //
 // Every format is  weight = scale * (code - offset) + minimum  with an unsigned code, over
 // sub-blocks of 32 weights (16 for Q6_K). The products that make `scale` and `minimum` of a
@@ -64,6 +64,30 @@ inline void UnpackScales(const uint8_t* packed, int j, int* scale, int* minimum)
   } else {
     *scale = (packed[j + 4] & 15) | ((packed[j - 4] >> 6) << 4);
     *minimum = (packed[j + 4] >> 4) | ((packed[j] >> 6) << 4);
+  }
+}
+
+inline void StoreU16(uint16_t value, uint8_t* p) { std::memcpy(p, &value, sizeof(value)); }
+
+// The inverse of DecodeNibbles: returns the fifth bits.
+inline uint32_t EncodeNibbles(const uint8_t* in, uint8_t* codes) {
+  uint32_t high = 0;
+  for (int i = 0; i < 16; ++i) {
+    codes[i] = static_cast<uint8_t>((in[i] & 15) | (in[i + 16] << 4));
+    high |= uint32_t{in[i]} >> 4 << i | uint32_t{in[i + 16]} >> 4 << (i + 16);
+  }
+  return high;
+}
+
+// The inverse of UnpackScales, into bytes that were zero before the first of the eight.
+inline void PackScales(int scale, int minimum, int j, uint8_t* packed) {
+  if (j < 4) {
+    packed[j] = static_cast<uint8_t>(packed[j] | scale);
+    packed[j + 4] = static_cast<uint8_t>(packed[j + 4] | minimum);
+  } else {
+    packed[j + 4] = static_cast<uint8_t>((scale & 15) | (minimum & 15) << 4);
+    packed[j - 4] = static_cast<uint8_t>(packed[j - 4] | scale >> 4 << 6);
+    packed[j] = static_cast<uint8_t>(packed[j] | minimum >> 4 << 6);
   }
 }
 
@@ -149,6 +173,60 @@ inline void DecodeBlock(WeightType type, const uint8_t* row, int64_t index, Deco
     case WeightType::kF32:
     case WeightType::kF16:
     case WeightType::kBF16:
+      return;
+  }
+}
+
+// The inverse of DecodeBlock for the types that Quantize writes. `row` was zero before its first
+// block. The eight of a K-quant's 256 weights have the same d and m.
+inline void EncodeBlock(WeightType type, const DecodedBlock& in, int64_t index, uint8_t* row) {
+  using namespace weight_blocks_internal;  // NOLINT: names of this file
+  const int64_t j = index % 8;             // sub-block of a K-quant's 256 weights
+  switch (type) {
+    case WeightType::kQ4_0: {
+      uint8_t* block = row + index * 18;
+      StoreU16(in.d, block);
+      EncodeNibbles(in.codes, block + 2);
+      return;
+    }
+    case WeightType::kQ5_0: {
+      uint8_t* block = row + index * 22;
+      StoreU16(in.d, block);
+      const uint32_t high = EncodeNibbles(in.codes, block + 6);
+      std::memcpy(block + 2, &high, sizeof(high));
+      return;
+    }
+    case WeightType::kQ8_0: {
+      uint8_t* block = row + index * 34;
+      StoreU16(in.d, block);
+      for (int i = 0; i < 32; ++i) block[2 + i] = static_cast<uint8_t>(in.codes[i] ^ 0x80);
+      return;
+    }
+    case WeightType::kQ4_K: {
+      uint8_t* block = row + index / 8 * 144;
+      StoreU16(in.d, block);
+      StoreU16(in.m, block + 2);
+      PackScales(in.scales[0], in.minimum_scale, static_cast<int>(j), block + 4);
+      uint8_t* low = block + 16 + j / 2 * 32;
+      for (int i = 0; i < 32; ++i) {
+        low[i] = static_cast<uint8_t>(low[i] | in.codes[i] << (j % 2 * 4));
+      }
+      return;
+    }
+    case WeightType::kQ6_K: {
+      uint8_t* block = row + index / 8 * 210;
+      const int64_t half = j / 4, run = j % 4;  // as DecodeBlock reads them
+      uint8_t* low = block + half * 64 + run % 2 * 32;
+      uint8_t* high = block + 128 + half * 32;
+      StoreU16(in.d, block + 208);
+      for (int i = 0; i < 2; ++i) block[192 + j * 2 + i] = static_cast<uint8_t>(in.scales[i]);
+      for (int i = 0; i < 32; ++i) {
+        low[i] = static_cast<uint8_t>(low[i] | (in.codes[i] & 15) << (run / 2 * 4));
+        high[i] = static_cast<uint8_t>(high[i] | in.codes[i] >> 4 << (2 * run));
+      }
+      return;
+    }
+    default:
       return;
   }
 }
