@@ -12,7 +12,7 @@ source scripts/packages.sh
 quire_install "${QUIRE_BUILD_PACKAGES[@]}"
 [ -f build/release/build.ninja ] || cmake --preset release -DQUIRE_BUILD_TESTS=OFF >/dev/null
 echo "building..." >&2
-cmake --build build/release --target quire-server quire quire-inspect
+cmake --build build/release --target quire-server quire quire-inspect quire-convert
 
 # Every flag has its environment variable.
 [ -z "${QUIRE_MODEL:-}${QUIRE_CONFIG:-}" ] || exec build/release/bin/quire-server "$@"

@@ -75,7 +75,7 @@ void ReadTensors(const engine::WeightMap& weights, ModelReport& report) {
         {.name = name, .type = std::string(type), .shape = shape, .num_bytes = num_bytes});
   };
   for (const engine::TensorInfo& tensor : weights.tensors()) {
-    add(tensor.name, engine::GgmlTypeName(tensor.type), tensor.shape,
+    add(tensor.name, engine::GgmlTypeOf(tensor.type).name, tensor.shape,
         static_cast<int64_t>(tensor.bytes.size()));
   }
   for (const engine::UnusableTensor& tensor : weights.unusable_tensors()) {

@@ -1,6 +1,5 @@
 #include "engine/model/decoder_weights.h"
 
-#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -71,11 +70,6 @@ absl::Status LoadPositions(ParameterLoader& loader, const ModelConfig& config,
 }
 
 }  // namespace
-
-double AttentionScale(const ModelConfig& config) {
-  return config.attention_scale != 0.0 ? config.attention_scale
-                                       : 1.0 / std::sqrt(static_cast<double>(config.head_dim));
-}
 
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
                                                   const WeightMap& weights,

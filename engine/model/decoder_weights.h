@@ -48,9 +48,6 @@ struct DecoderWeights {
   int64_t bytes = 0;  // as Model::weight_bytes
 };
 
-// Of q . k.
-double AttentionScale(const ModelConfig& config);
-
 // `limits` gives the positions to make ready for. NotFound or InvalidArgument names the tensor that
 // is missing, has another shape, or would be left out.
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,

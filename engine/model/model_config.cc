@@ -1,8 +1,14 @@
 #include "engine/model/model_config.h"
 
+#include <cmath>
 #include <set>
 
 namespace quire::engine {
+
+double AttentionScale(const ModelConfig& config) {
+  return config.attention_scale != 0.0 ? config.attention_scale
+                                       : 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+}
 
 int64_t WindowOf(const ModelConfig& config, int64_t layer) {
   return config.layer_windows.empty() ? 0 : config.layer_windows[static_cast<size_t>(layer)];

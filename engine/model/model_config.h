@@ -88,6 +88,8 @@ struct ModelConfig {
   std::string weight_type;               // the type most of the weights have: "Q4_1", "BF16"
 };
 
+// Of q . k.
+double AttentionScale(const ModelConfig& config);
 // Of one layer.
 int64_t WindowOf(const ModelConfig& config, int64_t layer);
 // The different ones of all layers, ascending: 0, layers that see all, comes first.

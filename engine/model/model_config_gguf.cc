@@ -220,6 +220,7 @@ absl::StatusOr<ModelConfig> ReadGgufModelConfig(const GgufMetadata& metadata,
   config.name = std::string(name);
   GgufFields fields(metadata, weights, architecture->gguf_name);
   RETURN_IF_ERROR(ReadGgufSizes(fields, config));
+  config.rope.layout = architecture->gguf_rope_layout;
   RETURN_IF_ERROR(ReadGgufRope(fields, config));
   RETURN_IF_ERROR(architecture->read_gguf(fields, config));
   const bool rms = config.norm == kernels::NormKind::kRmsNorm;

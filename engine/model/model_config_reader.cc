@@ -145,7 +145,7 @@ std::string DominantWeightType(const WeightMap& weights) {
   for (const auto& [type, count] : counts) {
     if (count <= most) continue;
     most = count;
-    name = GgmlTypeName(type);
+    name = GgmlTypeOf(type).name;
   }
   return name;
 }

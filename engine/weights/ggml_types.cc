@@ -1,5 +1,7 @@
 #include "engine/weights/ggml_types.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 #include "base/strings.h"
@@ -38,11 +40,8 @@ const GgmlType* FindGgmlType(uint32_t id) {
   return nullptr;
 }
 
-std::string_view GgmlTypeName(WeightType weight_type) {
-  for (const GgmlType& type : kTypes) {
-    if (type.weight_type == weight_type) return type.name;
-  }
-  return "?";
+const GgmlType& GgmlTypeOf(WeightType weight_type) {
+  return *std::ranges::find(kTypes, weight_type, &GgmlType::weight_type);  // all are there
 }
 
 std::string SupportedGgmlTypes() {

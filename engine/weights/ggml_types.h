@@ -23,8 +23,8 @@ struct GgmlType {
 // Null for a number that ggml does not use, or gave up.
 const GgmlType* FindGgmlType(uint32_t id);
 
-// The name of a type that we compute with: "Q4_1".
-std::string_view GgmlTypeName(kernels::WeightType type);
+// Of a type that we compute with.
+const GgmlType& GgmlTypeOf(kernels::WeightType type);
 
 // "F32, F16, ... Q6_K", for errors.
 std::string SupportedGgmlTypes();

@@ -59,6 +59,10 @@ void GgufValues::Strings(std::string_view key, std::span<const std::string> valu
   AddArray(key, GgufType::kString, values.size(), std::move(bytes));
 }
 
+void GgufValues::Append(const GgufValues& other) {
+  values_.insert(values_.end(), other.values_.begin(), other.values_.end());
+}
+
 std::string GgufValues::Bytes() const {
   std::string bytes;
   for (const Value& value : values_) {

@@ -37,6 +37,8 @@ class GgufValues {
   void Floats(std::string_view key, std::span<const float> values);
   void Strings(std::string_view key, std::span<const std::string> values);
 
+  void Append(const GgufValues& other);
+
   int64_t size() const { return std::ssize(values_); }
   // As they stand in a file, one after another.
   std::string Bytes() const;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 
 #include "engine/model/gguf_fields.h"
+#include "engine/model/gguf_keys.h"
 #include "engine/model/hf_fields.h"
 #include "engine/model/model_config.h"
 #include "engine/model/tensor_names.h"
@@ -25,10 +26,14 @@ struct Architecture {
   // Of a Hugging Face directory with this config.
   TensorNames (*hf_names)(const ModelConfig& config) = nullptr;
   std::string_view gguf_name = name;  // "general.architecture" of llama.cpp
+  // Where llama.cpp's converter puts the rotary rows of each head.
+  kernels::RopeLayout gguf_rope_layout = kernels::RopeLayout::kHalfSplit;
   // Likewise from the metadata of a GGUF file; null: not read from GGUF. Sizes and `rope` have been
   // read; biases, a norm of queries and keys and a tied head follow from the tensors.
   absl::Status (*read_gguf)(GgufFields& fields, ModelConfig& config) = nullptr;
   TensorNames (*gguf_names)(const ModelConfig& config) = nullptr;
+  // What such metadata says beside sizes, norms and `rope`; null: no GGUF files are written.
+  void (*write_gguf)(const ModelConfig& config, GgufKeys& keys) = nullptr;
 };
 
 extern const Architecture kBaichuan, kBloom, kFalcon, kGemma3, kGpt2, kGptNeoX, kLlama, kMixtral,

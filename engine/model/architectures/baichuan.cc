@@ -34,11 +34,9 @@ TensorNames BaichuanNames(const ModelConfig&) {
   return names;
 }
 
-// llama.cpp tells them apart by their layers, and turns the rotary rows of both. What its files
-// hold is the head as it multiplies.
+// llama.cpp tells them apart by their layers. What its files hold is the head as it multiplies.
 absl::Status ReadBaichuanGguf(GgufFields& fields, ModelConfig& config) {
   constexpr int64_t kLayersOf7B = 32, kLayersOf13B = 40;
-  config.rope.layout = kernels::RopeLayout::kInterleaved;
   if (config.num_hidden_layers == kLayersOf7B) return absl::OkStatus();
   config.alibi_bias_max = 8.0;
   if (config.num_hidden_layers == kLayersOf13B) return absl::OkStatus();
@@ -54,8 +52,10 @@ const Architecture kBaichuan = {
     .hf_classes = kBaichuanClasses,
     .read_hf = ReadBaichuan,
     .hf_names = BaichuanNames,
+    .gguf_rope_layout = kernels::RopeLayout::kInterleaved,
     .read_gguf = ReadBaichuanGguf,
     .gguf_names = [](const ModelConfig&) { return kGgufNames; },
+    .write_gguf = [](const ModelConfig&, GgufKeys&) {},
 };
 
 }  // namespace quire::engine

@@ -75,6 +75,7 @@ const Architecture kBloom = {
     .hf_names = [](const ModelConfig&) { return kBloomNames; },
     .read_gguf = ReadBloomGguf,
     .gguf_names = BloomGgufNames,
+    .write_gguf = [](const ModelConfig&, GgufKeys&) {},
 };
 
 }  // namespace quire::engine

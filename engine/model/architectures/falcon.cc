@@ -116,6 +116,7 @@ const Architecture kFalcon = {
     .hf_names = FalconNames,
     .read_gguf = ReadFalconGguf,
     .gguf_names = FalconGgufNames,
+    .write_gguf = [](const ModelConfig&, GgufKeys&) {},
 };
 
 }  // namespace quire::engine

@@ -106,6 +106,13 @@ absl::Status ReadGemma3Gguf(GgufFields& fields, ModelConfig& config) {
   return absl::OkStatus();
 }
 
+void WriteGemma3Gguf(const ModelConfig& config, GgufKeys& keys) {
+  if (!config.layer_windows.empty()) {
+    keys.Int("attention.sliding_window", DifferentWindows(config).back());
+  }
+  if (config.local_rope) keys.Float("rope.freq_base_swa", config.local_rope->theta);
+}
+
 constexpr TensorNames WithGemma3Norms(TensorNames names) {
   names.q_norm = "self_attn.q_norm";
   names.k_norm = "self_attn.k_norm";
@@ -132,6 +139,7 @@ const Architecture kGemma3 = {
     .hf_names = [](const ModelConfig&) { return WithGemma3Norms(kLlamaHfNames); },
     .read_gguf = ReadGemma3Gguf,
     .gguf_names = [](const ModelConfig&) { return WithGemma3GgufNorms(kGgufNames); },
+    .write_gguf = WriteGemma3Gguf,
 };
 
 }  // namespace quire::engine

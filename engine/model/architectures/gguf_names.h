@@ -21,6 +21,12 @@ inline constexpr TensorNames kGgufNames = {.embedding = "token_embd",
                                            .up = "ffn_up",
                                            .down = "ffn_down"};
 
+// The matrices of all experts in one tensor each.
+inline constexpr MixtureNames kGgufStackedExperts = {.router = "ffn_gate_inp.weight",
+                                                     .gate = "ffn_gate_exps.weight",
+                                                     .up = "ffn_up_exps.weight",
+                                                     .down = "ffn_down_exps.weight"};
+
 // With one fused projection of queries, keys and values, and a feed-forward network without a gate.
 constexpr TensorNames FusedGgufNames() {
   TensorNames names = kGgufNames;

@@ -73,6 +73,7 @@ const Architecture kGpt2 = {
     .hf_names = [](const ModelConfig&) { return kGpt2Names; },
     .read_gguf = ReadGpt2Gguf,
     .gguf_names = Gpt2GgufNames,
+    .write_gguf = [](const ModelConfig&, GgufKeys&) {},
 };
 
 }  // namespace quire::engine

@@ -66,6 +66,10 @@ absl::Status ReadGptNeoXGguf(GgufFields& fields, ModelConfig& config) {
   return fields.Bool("use_parallel_residual", true, config.parallel_residual);
 }
 
+void WriteGptNeoXGguf(const ModelConfig& config, GgufKeys& keys) {
+  keys.Bool("use_parallel_residual", config.parallel_residual);
+}
+
 }  // namespace
 
 const Architecture kGptNeoX = {
@@ -76,6 +80,7 @@ const Architecture kGptNeoX = {
     .gguf_name = "gptneox",
     .read_gguf = ReadGptNeoXGguf,
     .gguf_names = [](const ModelConfig&) { return FusedGgufNames(); },
+    .write_gguf = WriteGptNeoXGguf,
 };
 
 }  // namespace quire::engine

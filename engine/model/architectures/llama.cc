@@ -27,9 +27,8 @@ absl::Status ReadLlama(const HfFields& fields, std::string_view hf_class, ModelC
   return fields.Bool("mlp_bias", false, config.mlp_bias);
 }
 
-// llama.cpp's converter turns the rotary rows of each head, and its graph ignores a window.
+// llama.cpp's graph ignores a window.
 absl::Status ReadLlamaGguf(GgufFields& fields, ModelConfig& config) {
-  config.rope.layout = kernels::RopeLayout::kInterleaved;
   RETURN_IF_ERROR(fields.Int("expert_count", 0, config.num_experts));
   RETURN_IF_ERROR(fields.Int("expert_used_count", 0, config.num_experts_per_tok));
   int64_t window = 0;
@@ -42,12 +41,15 @@ absl::Status ReadLlamaGguf(GgufFields& fields, ModelConfig& config) {
                       config.max_position_embeddings, window));
 }
 
+void WriteLlamaGguf(const ModelConfig& config, GgufKeys& keys) {
+  if (config.num_experts == 0) return;
+  keys.Int("expert_count", config.num_experts);
+  keys.Int("expert_used_count", config.num_experts_per_tok);
+}
+
 TensorNames LlamaGgufNames(const ModelConfig&) {
   TensorNames names = kGgufNames;
-  names.mixtures = {{{.router = "ffn_gate_inp.weight",
-                      .gate = "ffn_gate_exps.weight",
-                      .up = "ffn_up_exps.weight",
-                      .down = "ffn_down_exps.weight"},
+  names.mixtures = {{kGgufStackedExperts,
                      {.router = "ffn_gate_inp.weight",
                       .gate = "ffn_gate.#.weight",
                       .up = "ffn_up.#.weight",
@@ -62,8 +64,10 @@ const Architecture kLlama = {
     .hf_classes = kLlamaClasses,
     .read_hf = ReadLlama,
     .hf_names = [](const ModelConfig&) { return kLlamaHfNames; },
+    .gguf_rope_layout = kernels::RopeLayout::kInterleaved,
     .read_gguf = ReadLlamaGguf,
     .gguf_names = LlamaGgufNames,
+    .write_gguf = WriteLlamaGguf,
 };
 
 }  // namespace quire::engine

@@ -36,9 +36,16 @@ TensorNames MixtralNames(const ModelConfig&) {
 
 }  // namespace
 
-const Architecture kMixtral = {.name = "mixtral",
-                               .hf_classes = kMixtralClasses,
-                               .read_hf = ReadMixtral,
-                               .hf_names = MixtralNames};
+const Architecture kMixtral = {
+    .name = "mixtral",
+    .hf_classes = kMixtralClasses,
+    .read_hf = ReadMixtral,
+    .hf_names = MixtralNames,
+    // A Llama to llama.cpp.
+    .gguf_name = "llama",
+    .gguf_rope_layout = kernels::RopeLayout::kInterleaved,
+    .gguf_names = [](const ModelConfig& config) { return kLlama.gguf_names(config); },
+    .write_gguf = [](const ModelConfig& config,
+                     GgufKeys& keys) { kLlama.write_gguf(config, keys); }};
 
 }  // namespace quire::engine

@@ -132,6 +132,11 @@ absl::Status ReadMptGguf(GgufFields& fields, ModelConfig& config) {
   return fields.Float("attention.clamp_kqv", 0.0, config.clip_qkv);
 }
 
+void WriteMptGguf(const ModelConfig& config, GgufKeys& keys) {
+  if (config.alibi_bias_max) keys.Float("attention.max_alibi_bias", *config.alibi_bias_max);
+  if (config.clip_qkv != 0.0) keys.Float("attention.clamp_kqv", config.clip_qkv);
+}
+
 TensorNames MptGgufNames(const ModelConfig&) {
   TensorNames names = FusedGgufNames();
   names.q_norm = "attn_q_norm";
@@ -148,6 +153,7 @@ const Architecture kMpt = {
     .hf_names = [](const ModelConfig&) { return kMptNames; },
     .read_gguf = ReadMptGguf,
     .gguf_names = MptGgufNames,
+    .write_gguf = WriteMptGguf,
 };
 
 }  // namespace quire::engine

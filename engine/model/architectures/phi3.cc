@@ -37,6 +37,12 @@ absl::Status ReadPhi3Gguf(GgufFields& fields, ModelConfig& config) {
   return absl::OkStatus();
 }
 
+void WritePhi3Gguf(const ModelConfig& config, GgufKeys& keys) {
+  if (!config.layer_windows.empty()) {
+    keys.Int("attention.sliding_window", DifferentWindows(config).back());
+  }
+}
+
 }  // namespace
 
 const Architecture kPhi3 = {.name = "phi3",
@@ -44,6 +50,7 @@ const Architecture kPhi3 = {.name = "phi3",
                             .read_hf = ReadPhi3,
                             .hf_names = Phi3Names,
                             .read_gguf = ReadPhi3Gguf,
-                            .gguf_names = [](const ModelConfig&) { return FusedGgufNames(); }};
+                            .gguf_names = [](const ModelConfig&) { return FusedGgufNames(); },
+                            .write_gguf = WritePhi3Gguf};
 
 }  // namespace quire::engine

@@ -61,13 +61,15 @@ const Architecture kQwen2 = {.name = "qwen2",
                              .read_hf = ReadQwen2,
                              .hf_names = [](const ModelConfig&) { return kLlamaHfNames; },
                              .read_gguf = ReadQwenGguf,
-                             .gguf_names = [](const ModelConfig&) { return kGgufNames; }};
+                             .gguf_names = [](const ModelConfig&) { return kGgufNames; },
+                             .write_gguf = [](const ModelConfig&, GgufKeys&) {}};
 
 const Architecture kQwen3 = {.name = "qwen3",
                              .hf_classes = kQwen3Classes,
                              .read_hf = ReadQwen3,
                              .hf_names = Qwen3Names,
                              .read_gguf = ReadQwenGguf,
-                             .gguf_names = Qwen3GgufNames};
+                             .gguf_names = Qwen3GgufNames,
+                             .write_gguf = [](const ModelConfig&, GgufKeys&) {}};
 
 }  // namespace quire::engine

@@ -6,6 +6,7 @@
 
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
 #include "engine/model/architectures/llama_like.h"
 
 namespace quire::engine {
@@ -49,11 +50,37 @@ TensorNames Qwen3MoeNames(const ModelConfig&) {
   return names;
 }
 
+// llama.cpp's graph makes the weights of the chosen experts add up to 1. What feed_forward_length
+// says is of layers without experts.
+absl::Status ReadQwen3MoeGguf(GgufFields& fields, ModelConfig& config) {
+  RETURN_IF_ERROR(fields.Int("expert_count", std::nullopt, config.num_experts));
+  RETURN_IF_ERROR(fields.Int("expert_used_count", std::nullopt, config.num_experts_per_tok));
+  return fields.Int("expert_feed_forward_length", std::nullopt, config.intermediate_size);
+}
+
+TensorNames Qwen3MoeGgufNames(const ModelConfig&) {
+  TensorNames names = kGgufNames;
+  names.q_norm = "attn_q_norm";
+  names.k_norm = "attn_k_norm";
+  names.mixtures = {kGgufStackedExperts};
+  return names;
+}
+
+void WriteQwen3MoeGguf(const ModelConfig& config, GgufKeys& keys) {
+  keys.Int("expert_count", config.num_experts);
+  keys.Int("expert_used_count", config.num_experts_per_tok);
+  keys.Int("expert_feed_forward_length", config.intermediate_size);
+}
+
 }  // namespace
 
 const Architecture kQwen3Moe = {.name = "qwen3_moe",
                                 .hf_classes = kQwen3MoeClasses,
                                 .read_hf = ReadQwen3Moe,
-                                .hf_names = Qwen3MoeNames};
+                                .hf_names = Qwen3MoeNames,
+                                .gguf_name = "qwen3moe",
+                                .read_gguf = ReadQwen3MoeGguf,
+                                .gguf_names = Qwen3MoeGgufNames,
+                                .write_gguf = WriteQwen3MoeGguf};
 
 }  // namespace quire::engine

@@ -61,6 +61,7 @@ const Architecture kRefact = {
     .hf_names = [](const ModelConfig&) { return kRefactNames; },
     .read_gguf = ReadRefactGguf,
     .gguf_names = [](const ModelConfig&) { return kGgufNames; },
+    .write_gguf = [](const ModelConfig&, GgufKeys&) {},
 };
 
 }  // namespace quire::engine

@@ -1,0 +1,29 @@
+#pragma once
+
+// A ModelConfig as the metadata of a GGUF file.
+
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "engine/model/model_config.h"
+#include "engine/weights/gguf_values.h"
+
+namespace quire::engine {
+
+// Adds general.architecture and the architecture's keys. Unimplemented for an
+// architecture that has no GGUF form here. What a key cannot say is left out: CheckSameModel finds
+// it when the keys are read back.
+absl::Status ConfigToGguf(const ModelConfig& config, GgufValues& values);
+
+// llama3's stretched frequencies as the divisors that a GGUF file holds, in rope_freqs.weight;
+// other configs as they are.
+ModelConfig WithRopeDivisors(ModelConfig config);
+
+// Whether `gguf`, read from the metadata and tensors of the new file, is the model that `config`
+// is: InvalidArgument names the first field in which it is not. The form of the weights (rotary
+// rows, offsets of norms, a head of unit rows), which conversion rewrites, does not count, nor does
+// rounding to float32.
+absl::Status CheckSameModel(const ModelConfig& config, const ModelConfig& gguf);
+
+}  // namespace quire::engine

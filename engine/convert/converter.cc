@@ -1,0 +1,190 @@
+#include "engine/convert/converter.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "engine/convert/batch_quantizer.h"
+#include "engine/convert/config_to_gguf.h"
+#include "engine/convert/row_reader.h"
+#include "engine/convert/tensor_plan.h"
+#include "engine/convert/tokenizer_to_gguf.h"
+#include "engine/model/architectures/architecture.h"
+#include "engine/model/model_config_reader.h"
+#include "engine/weights/ggml_types.h"
+#include "engine/weights/gguf_file_writer.h"
+#include "kernels/weight_view.h"
+
+namespace quire::engine {
+namespace {
+
+using kernels::WeightType;
+
+struct ConvertType {
+  WeightType type;
+  int64_t file_type;  // general.file_type, which names what most tensors are
+};
+constexpr ConvertType kConvertTypes[] = {
+    {WeightType::kF32, 0},  {WeightType::kF16, 1},  {WeightType::kBF16, 32},
+    {WeightType::kQ8_0, 7}, {WeightType::kQ4_0, 2}, {WeightType::kQ4_K, 14},
+};
+
+WeightType TypeOf(WeightType wanted, bool is_head, int64_t cols) {
+  const bool four_bits = wanted == WeightType::kQ4_0 || wanted == WeightType::kQ4_K;
+  if (is_head && four_bits) wanted = WeightType::kQ6_K;
+  const auto fits = [&](WeightType type) {
+    return cols % kernels::Traits(type).block_elements == 0;
+  };
+  if (fits(wanted)) return wanted;
+  wanted = wanted == WeightType::kQ4_K ? WeightType::kQ5_0 : WeightType::kQ8_0;
+  return fits(wanted) ? wanted : WeightType::kF16;
+}
+
+// The tensors of a file that is yet to be written, for the reader of its metadata.
+class PlannedWeights final : public WeightMap {
+ public:
+  explicit PlannedWeights(std::vector<TensorInfo> tensors) : tensors_(std::move(tensors)) {}
+
+  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  const TensorInfo* Find(std::string_view name) const override {
+    const auto found = std::ranges::find(tensors_, name, &TensorInfo::name);
+    return found == tensors_.end() ? nullptr : &*found;
+  }
+  void DropPages(std::span<const std::byte>) const override {}
+
+ private:
+  const std::vector<TensorInfo> tensors_;
+};
+
+absl::Status OfTensor(const std::string& name, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("tensor ", name, ": ", status.message()));
+}
+
+absl::Status WriteTensor(const PlannedTensor& tensor, const WeightMap& weights,
+                         BatchQuantizer& quantizer, GgufFileWriter& file,
+                         const std::function<void(int64_t num_weights)>& progress) {
+  ASSIGN_OR_RETURN(const RowReader rows, RowReader::Create(tensor, weights));
+  const int64_t batch = quantizer.RowsOfBatch(rows.cols());
+  std::vector<std::byte> bytes;
+  for (int64_t begin = 0; begin < rows.num_rows(); begin += batch) {
+    const int64_t count = std::min(batch, rows.num_rows() - begin);
+    RETURN_IF_ERROR(quantizer.Run(rows, tensor.type, begin, count, bytes));
+    RETURN_IF_ERROR(file.Append(bytes));
+    progress(count * rows.cols());
+  }
+  rows.Drop(weights);
+  return absl::OkStatus();
+}
+
+int64_t NumWeights(const GgufTensor& tensor) {
+  int64_t count = 1;
+  for (const int64_t dim : tensor.shape) count *= dim;
+  return count;
+}
+
+}  // namespace
+
+absl::StatusOr<WeightType> ParseConvertType(std::string_view name) {
+  std::string known;
+  for (const ConvertType& row : kConvertTypes) {
+    const std::string_view type_name = GgmlTypeOf(row.type).name;
+    if (absl::AsciiStrToUpper(base::ToAbsl(name)) == type_name) return row.type;
+    absl::StrAppend(&known, known.empty() ? "" : ", ",
+                    absl::AsciiStrToLower(base::ToAbsl(type_name)));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("want one of ", known, ", got \"", base::ToAbsl(name), "\""));
+}
+
+absl::StatusOr<ConvertReport> ConvertWeights(const ModelConfig& source, const TensorNames& names,
+                                             const WeightMap& weights, const GgufValues& more,
+                                             const std::string& path,
+                                             const ConvertOptions& options) {
+  const ModelConfig config = WithRopeDivisors(source);
+  GgufValues values;
+  RETURN_IF_ERROR(ConfigToGguf(config, values));
+  const auto type = std::ranges::find(kConvertTypes, options.type, &ConvertType::type);
+  values.Int("general.file_type", type->file_type);
+  values.Int("general.quantization_version", 2);  // of ggml's blocks
+  values.Append(more);
+  const Architecture& architecture = *FindArchitecture(config.architecture);
+  ASSIGN_OR_RETURN(
+      const std::vector<PlannedTensor> plan,
+      PlanTensors(config, names, weights, architecture.gguf_rope_layout,
+                  architecture.gguf_names(config), [&](ParameterRole role, int64_t cols) {
+                    const bool is_head =
+                        role == ParameterRole::kHead ||
+                        (role == ParameterRole::kEmbedding && config.tie_word_embeddings);
+                    return TypeOf(options.type, is_head, cols);
+                  }));
+
+  // What the new file will hold, and whether it is the same model.
+  std::vector<GgufTensor> tensors;
+  std::vector<TensorInfo> infos;
+  const std::vector<float>& divisors = config.rope.frequency_divisors;
+  if (!divisors.empty()) {
+    tensors.push_back({"rope_freqs.weight", WeightType::kF32, {std::ssize(divisors)}});
+  }
+  for (const PlannedTensor& tensor : plan) {
+    tensors.push_back({tensor.name, tensor.type, tensor.shape});
+  }
+  for (const GgufTensor& tensor : tensors) {
+    infos.push_back({tensor.name, tensor.type, tensor.shape, {}});
+  }
+  if (!divisors.empty()) infos[0].bytes = std::as_bytes(std::span(divisors));
+  ASSIGN_OR_RETURN(const GgufMetadata metadata, values.View(path));
+  ASSIGN_OR_RETURN(const ModelConfig read_back,
+                   ReadGgufModelConfig(metadata, PlannedWeights(std::move(infos))));
+  RETURN_IF_ERROR(CheckSameModel(config, read_back));
+  for (const PlannedTensor& tensor : plan) RETURN_IF_ERROR(CheckSources(tensor, weights));
+
+  ConvertReport report = {.num_tensors = std::ssize(tensors)};
+  for (const GgufTensor& tensor : tensors) {
+    report.num_weights += NumWeights(tensor);
+    report.weights_by_type[std::string(GgmlTypeOf(tensor.type).name)] += NumWeights(tensor);
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFileWriter> file,
+                   GgufFileWriter::Create(path, values, tensors));
+  ConvertProgress progress = {.total_weights = report.num_weights};
+  if (!divisors.empty()) RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(divisors))));
+  BatchQuantizer quantizer(options.num_threads);
+  for (const PlannedTensor& tensor : plan) {
+    progress.tensor = tensor.name;
+    const absl::Status status =
+        WriteTensor(tensor, weights, quantizer, *file, [&](int64_t num_weights) {
+          progress.num_weights += num_weights;
+          options.progress(progress);
+        });
+    if (!status.ok()) return OfTensor(tensor.name, status);
+  }
+  RETURN_IF_ERROR(file->Finish());
+  report.file_bytes = file->file_bytes();
+  report.relative_error = quantizer.relative_error();
+  return report;
+}
+
+absl::StatusOr<ConvertReport> ConvertToGguf(const OpenedModel& model, const std::string& path,
+                                            const ConvertOptions& options) {
+  if (!model.hf) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        model.path, ": want a Hugging Face directory, with config.json and safetensors, got a ",
+        base::ToAbsl(model.format()), " file"));
+  }
+  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(model));
+  const TensorNames names = FindArchitecture(config.architecture)->hf_names(config);
+  GgufValues values;
+  values.String("general.name", config.name.empty() ? model.file_name : config.name);
+  std::vector<std::string> warnings;
+  RETURN_IF_ERROR(TokenizerToGguf(model, config.vocab_size, values, warnings));
+  ASSIGN_OR_RETURN(ConvertReport report,
+                   ConvertWeights(config, names, *model.weights, values, path, options));
+  report.warnings = std::move(warnings);
+  return report;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,45 @@
+#pragma once
+
+// Which rows of a model's tensors make each tensor of its GGUF file.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "engine/model/decoder_tensors.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_names.h"
+#include "engine/weights/weight_map.h"
+#include "kernels/weight_view.h"
+
+namespace quire::engine {
+
+// Rows [begin, begin + count) of the matrix `source`, or elements of a vector.
+struct SourceRows {
+  NamedRows source;  // without ranges
+  int64_t begin = 0, count = 0;
+};
+
+struct PlannedTensor {
+  std::string name;
+  kernels::WeightType type = kernels::WeightType::kF32;
+  std::vector<int64_t> shape;    // row-major, outermost first
+  std::vector<SourceRows> rows;  // one below the other
+  int64_t cols = 0;              // of the source's rows; 0: vectors
+  float offset = 0.0f;           // added to each element
+};
+
+// The type of a matrix by what it is for and how many columns it has.
+using ChooseType = std::function<kernels::WeightType(ParameterRole role, int64_t cols)>;
+
+// The embedding, layer by layer, the head. Vectors, a router and learned positions are F32.
+// `gguf_layout` is where the new file has the rotary rows of each head. InvalidArgument for a
+// parameter that the file's architecture has no name for, and for a tensor that would be left out.
+absl::StatusOr<std::vector<PlannedTensor>> PlanTensors(
+    const ModelConfig& config, const TensorNames& names, const WeightMap& weights,
+    kernels::RopeLayout gguf_layout, const TensorNames& gguf_names, const ChooseType& choose);
+
+}  // namespace quire::engine

@@ -1,0 +1,32 @@
+#pragma once
+
+// What an architecture adds to the metadata of a GGUF file: "gemma3.block_count" by "block_count",
+// as GgufFields reads it.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "engine/weights/gguf_values.h"
+
+namespace quire::engine {
+
+class GgufKeys {
+ public:
+  // Borrows `values`.
+  GgufKeys(GgufValues& values, std::string_view architecture)
+      : values_(values), prefix_(std::string(architecture) + ".") {}
+
+  void Int(std::string_view name, int64_t value) { values_.Int(Key(name), value); }
+  void Float(std::string_view name, double value) { values_.Float(Key(name), value); }
+  void Bool(std::string_view name, bool value) { values_.Bool(Key(name), value); }
+  void String(std::string_view name, std::string_view value) { values_.String(Key(name), value); }
+
+ private:
+  std::string Key(std::string_view name) const { return prefix_ + std::string(name); }
+
+  GgufValues& values_;
+  const std::string prefix_;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,176 @@
+#include "tools/convert_command.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "engine/convert/converter.h"
+#include "engine/weights/model_files.h"
+#include "tools/arguments.h"
+
+namespace quire::tools {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kBadArguments = 2;
+constexpr absl::Duration kProgressInterval = absl::Seconds(2);
+
+constexpr std::string_view kHelp =
+    R"(Writes a Hugging Face directory as one GGUF file, quantised, for Quire and llama.cpp.
+
+Usage: quire-convert MODEL OUTPUT [options]
+
+  MODEL         a directory with config.json, tokenizer.json and safetensors
+  OUTPUT        the .gguf file to write; it appears once it is whole
+
+  --type TYPE   of the matrices (default q8_0):
+                  f32, f16, bf16   16 bits of a bf16 model are kept by bf16 alone
+                  q8_0             8.5 bits a weight
+                  q4_k             4.5; rows that are no multiple of 256 are q5_0, 5.5 bits
+                  q4_0             4.5, one scale and no minimum for 32 weights
+                In a file of 4 bits the head is q6_k, 6.6 bits; rows that are no multiple of a block are
+                f16. Norms, biases, routers and learned positions are f32
+  --threads N   (default: one for each processor)
+  --overwrite   replace OUTPUT if it is there
+  --help        this text
+
+Progress goes to stderr; the last line, on stdout, says what the file holds, and the relative error of its
+weights: the root of the sum of squared errors over the sum of squares. Whatever a GGUF file has no place for
+is refused by name before anything is written.
+
+Exit status: 0; 1 when a model cannot be converted or a file not written, with one line on stderr; 2 for
+wrong arguments.
+
+  quire-convert models/quire-stories stories-q4_k.gguf --type q4_k
+)";
+
+struct Options {
+  std::string model;
+  std::string output;
+  std::string type = "q8_0";
+  int64_t threads = 0;
+  bool overwrite = false;
+  bool help = false;
+};
+
+absl::StatusOr<Options> ReadOptions(const std::vector<std::string>& args) {
+  Options options;
+  const std::vector<Option> known = {
+      {.name = "--help", .target = &options.help},
+      {.name = "-h", .target = &options.help},
+      {.name = "--type", .target = &options.type},
+      {.name = "--threads", .target = &options.threads, .max = 1024},
+      {.name = "--overwrite", .target = &options.overwrite},
+  };
+  ASSIGN_OR_RETURN(const std::vector<std::string> operands, ParseArguments(args, known));
+  if (options.help) return options;
+  if (operands.size() != 2) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("want MODEL and OUTPUT, got %d operands", operands.size()));
+  }
+  options.model = operands[0];
+  options.output = operands[1];
+  if (options.threads == 0) {
+    options.threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  }
+  return options;
+}
+
+// Says now and then how far it has come.
+class Progress {
+ public:
+  explicit Progress(std::ostream& out) : out_(out) {}
+
+  void Note(const engine::ConvertProgress& progress) {
+    const absl::Time now = absl::Now();
+    if (now - last_ < kProgressInterval) return;
+    last_ = now;
+    const double share =
+        static_cast<double>(progress.num_weights) / static_cast<double>(progress.total_weights);
+    out_ << absl::StrFormat("%.0f %%, %s, %d s left\n", 100.0 * share, std::string(progress.tensor),
+                            absl::ToInt64Seconds((now - begin_) * ((1.0 - share) / share)))
+         << std::flush;
+  }
+  double seconds() const { return absl::ToDoubleSeconds(absl::Now() - begin_); }
+
+ private:
+  std::ostream& out_;
+  const absl::Time begin_ = absl::Now();
+  absl::Time last_ = begin_;
+};
+
+std::string Summary(const std::string& path, const engine::ConvertReport& report, double seconds) {
+  std::string types;
+  for (const auto& [name, num_weights] : report.weights_by_type) {
+    absl::StrAppend(&types, types.empty() ? "" : ", ",
+                    absl::StrFormat("%s %.1f %%", name,
+                                    100.0 * static_cast<double>(num_weights) /
+                                        static_cast<double>(report.num_weights)));
+  }
+  return absl::StrFormat(
+      "%s: %d bytes, %d tensors, %d weights (%s), %.2f bits a weight, relative error %.2e, %.1f "
+      "s\n",
+      path, report.file_bytes, report.num_tensors, report.num_weights, types,
+      8.0 * static_cast<double>(report.file_bytes) / static_cast<double>(report.num_weights),
+      report.relative_error, seconds);
+}
+
+absl::StatusOr<std::string> Run(const Options& options, kernels::WeightType type,
+                                std::ostream& err) {
+  std::error_code ignored;
+  if (!options.overwrite && std::filesystem::exists(options.output, ignored)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(options.output, ": is there already; --overwrite replaces it"));
+  }
+  ASSIGN_OR_RETURN(const engine::OpenedModel model, engine::OpenModelFiles(options.model));
+  Progress progress(err);
+  ASSIGN_OR_RETURN(const engine::ConvertReport report,
+                   engine::ConvertToGguf(model, options.output,
+                                         {.type = type,
+                                          .num_threads = static_cast<int>(options.threads),
+                                          .progress = [&](const engine::ConvertProgress& so_far) {
+                                            progress.Note(so_far);
+                                          }}));
+  for (const std::string& warning : report.warnings) err << "warning: " << warning << "\n";
+  return Summary(options.output, report, progress.seconds());
+}
+
+}  // namespace
+
+int RunConvert(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  const auto bad_arguments = [&](std::string_view message) {
+    err << "quire-convert: " << message << "; see quire-convert --help\n";
+    return kBadArguments;
+  };
+  const absl::StatusOr<Options> options = ReadOptions(args);
+  if (!options.ok()) return bad_arguments(base::ToStd(options.status().message()));
+  if (options->help) {
+    out << kHelp;
+    return 0;
+  }
+  const absl::StatusOr<kernels::WeightType> type = engine::ParseConvertType(options->type);
+  if (!type.ok()) {
+    return bad_arguments(absl::StrCat("--type: ", type.status().message()));
+  }
+  const absl::StatusOr<std::string> text = Run(*options, *type, err);
+  if (!text.ok()) {
+    err << "quire-convert: " << text.status().message() << "\n";
+    return kFailed;
+  }
+  out << *text;
+  return 0;
+}
+
+}  // namespace quire::tools

@@ -1,0 +1,15 @@
+// quire-convert: a Hugging Face directory as a GGUF file.
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+
+#include "tools/convert_command.h"
+
+int main(int argc, char** argv) {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  return quire::tools::RunConvert(args, std::cout, std::cerr);
+}
