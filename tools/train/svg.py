@@ -85,7 +85,7 @@ def render(chart: Chart) -> str:
         out.append(_text(LEFT - 6, axes.y(tick) + 4, f"{tick:,g}", "end"))
     for where, words in chart.marks:
         out.append(f'<path d="M{axes.x(where):g} {TOP}V{bottom}" stroke="#888" stroke-dasharray="4 3"/>')
-        out.append(_text(axes.x(where) + 4, bottom - 6, words, "start", ' fill="#666"'))
+        out.append(_text(axes.x(where) + 4, TOP + 14, words, "start", ' fill="#666"'))
     for i, line in enumerate(chart.lines):
         color, opacity = COLORS[i % len(COLORS)], ' opacity="0.45"' if line.faint else ""
         points = " ".join(f"{axes.x(x):g},{axes.y(y):g}" for x, y in line.points)
