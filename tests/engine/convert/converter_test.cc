@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "engine/frontend/tokenizer_loader.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
 #include "engine/weights/ggml_types.h"
@@ -117,6 +118,28 @@ TEST(ConverterTest, WhereNoProductChangesItsOrderTheBitsAreTheSame) {
     ++compared;
   }
   EXPECT_EQ(compared, 4);
+}
+
+// Tokenizer and all.
+TEST(ConverterTest, TheBundledModelGivesTheBitsOfItsDirectory) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/stories.gguf";
+  const std::string bundled = testing::TestSourcePath("../models/quire-stories");
+  const OpenedModel model = *OpenModelFiles(bundled);
+  const auto report = ConvertToGguf(model, path, {.type = WeightType::kBF16, .num_threads = 2});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->warnings.empty());
+  const OpenedModel file = *OpenModelFiles(path);
+  EXPECT_EQ(*file.gguf->String("general.name"), "quire-stories");
+  std::vector<int32_t> ids;
+  for (const EncodedToken& token : (*LoadTokenizer(file))->Encode("Once upon a time", {})) {
+    ids.push_back(token.id);
+  }
+  ASSERT_GT(ids.size(), 4U);
+  const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 2});
+  ModelRunner runner(*CreateModel(*ReadModelConfig(model), model, *backend, ModelRunner::kLimits),
+                     *backend);
+  EXPECT_EQ(LogitsOfFile(path, ids), runner.Prefill(ids));
 }
 
 // A Llama whose rows are 256 and 96 long.

@@ -233,7 +233,7 @@ const Refusal kGgufRefusals[] = {
     Absent("NoContext", "llama.context_length"),
     Absent("NoEpsilon", "llama.attention.layer_norm_rms_epsilon"),
     Absent("NoVocabulary", "llama.vocab_size"),
-    Text("OtherArchitecture", "general.architecture", "mamba", "qwen3, refact; got \"mamba\""),
+    Text("OtherArchitecture", "general.architecture", "mamba", "qwen3, qwen3moe, refact; got \"mamba\""),
     Text("TextForNumber", "llama.block_count", "2", "want an integer"),
     Text("Yarn", "llama.rope.scaling.type", "yarn", "got \"yarn\": not supported"),
     Number("ZeroLayers", "llama.block_count", 0, "num_hidden_layers", "got 0"),
