@@ -117,7 +117,7 @@ class Comparison:
     """Of one program with the reference, position by position."""
 
     def __init__(self):
-        self.largest_error = 0.0
+        self.errors = []  # of the log probabilities of its likeliest tokens
         self.unknown = 0  # of the reference's likeliest tokens, those that the program did not tell
         self.positions = []  # (the reference's margin, whether the likeliest token is the same)
 
@@ -129,14 +129,21 @@ class Comparison:
             if logprob is None:
                 self.unknown += 1
             else:
-                self.largest_error = max(self.largest_error, abs(logprob - reference[token]))
+                self.errors.append(abs(float(logprob - reference[token])))
+
+    def largest_error(self):
+        return max(self.errors)
 
     def report(self, who, bound):
         """Prints, and returns whether the rule holds."""
         decided = [(margin, same) for margin, same in self.positions if margin > 2 * bound]
         broken = sorted(margin for margin, same in decided if not same)
         differ = sorted(margin for margin, same in self.positions if not same)
-        print(f"{who}: largest difference {self.largest_error:.4f} ({self.unknown} tokens beyond the {NUM_TOP} told)")
+        errors = numpy.sort(self.errors)
+        print(f"{who}: differences of {len(errors)} log probabilities: root mean square {numpy.sqrt((errors**2).mean()):.4f}, "
+              f"of 100 the largest {errors[-max(1, len(errors) // 100)]:.4f}, largest "
+              + ", ".join(f"{error:.4f}" for error in errors[:-4:-1])
+              + f" ({self.unknown} tokens beyond the {NUM_TOP} told)")
         print(f"  margin over {2 * bound:.4f}: {len(decided)} of {len(self.positions)} positions compared, "
               f"smallest margin {min((margin for margin, _ in decided), default=0):.4f}, {len(broken)} disagree"
               + "".join(f" {margin:.4f}" for margin in broken))
@@ -172,7 +179,7 @@ def main():
     for (_, _, own), reference in zip(texts, references):
         for row, own_row in zip(reference, own):
             peer.add(row, int(own_row.argmax()), lambda token: own_row[token])
-    bound = max(peer.largest_error, arguments.bound)
+    bound = max(peer.largest_error(), arguments.bound)
     if bound == 0:
         sys.exit("llama.cpp says the same of both files, so nothing was measured: give --bound")
     print(f"{len(texts)} texts, {len(peer.positions)} positions; bound {bound:.4f}")
