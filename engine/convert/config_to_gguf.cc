@@ -1,5 +1,6 @@
 #include "engine/convert/config_to_gguf.h"
 
+#include <cmath>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -11,24 +12,11 @@
 #include "base/strings.h"
 #include "engine/model/architectures/architecture.h"
 #include "engine/model/gguf_keys.h"
+#include "engine/model/gguf_rope.h"
 #include "engine/model/rope_table.h"
 
 namespace quire::engine {
 namespace {
-
-bool HasRope(const ModelConfig& config) {
-  return !config.alibi_bias_max && !config.learned_positions;
-}
-
-void RopeToGguf(const ModelConfig& config, GgufKeys& keys) {
-  if (!HasRope(config)) return;
-  keys.Int("rope.dimension_count", config.rope.rope_dim);
-  keys.Float("rope.freq_base", config.rope.theta);
-  if (config.rope.scaling == RopeScaling::kLinear) {
-    keys.String("rope.scaling.type", "linear");
-    keys.Float("rope.scaling.factor", config.rope.factor);
-  }
-}
 
 // As a GGUF file can hold it.
 bool Same(double a, double b) { return static_cast<float>(a) == static_cast<float>(b); }
@@ -37,9 +25,19 @@ bool Same(double a, double b) { return static_cast<float>(a) == static_cast<floa
 std::string_view RopeDifference(const RopeConfig& a, const RopeConfig& b) {
   if (!Same(a.theta, b.theta)) return "rope_theta";
   if (a.rope_dim != b.rope_dim) return "rope dimensions";
-  const bool scaled = a.scaling != RopeScaling::kNone;
+  const bool scaled = a.scaling != RopeScaling::kNone, yarn = a.scaling == RopeScaling::kYarn;
   if (a.scaling != b.scaling || (scaled && !Same(a.factor, b.factor))) return "rope_scaling";
-  if (!Same(a.attention_factor, b.attention_factor)) return "rope attention_factor";
+  if (yarn && a.original_max_position_embeddings != b.original_max_position_embeddings) {
+    return "rope original_max_position_embeddings";
+  }
+  if (yarn && !Same(a.beta_fast, b.beta_fast)) return "rope beta_fast";
+  if (yarn && !Same(a.beta_slow, b.beta_slow)) return "rope beta_slow";
+  if (yarn && a.truncate != b.truncate) return "rope truncate";
+  // A file holds what it is multiplied by.
+  constexpr double kRounding = 0x1p-23;
+  if (!(std::abs(a.attention_factor - b.attention_factor) <= kRounding * a.attention_factor)) {
+    return "rope attention_factor";
+  }
   return a.frequency_divisors != b.frequency_divisors ? "rope frequencies" : "";
 }
 
@@ -112,7 +110,7 @@ absl::Status ConfigToGguf(const ModelConfig& config, GgufValues& values) {
   const bool rms = config.norm == kernels::NormKind::kRmsNorm;
   keys.Float(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
              config.norm_eps);
-  RopeToGguf(config, keys);
+  WriteGgufRope(config, keys);
   architecture->write_gguf(config, keys);
   return absl::OkStatus();
 }

@@ -84,8 +84,8 @@ class Planner {
 };
 
 bool Planner::IsTurned(const StoredParameter& source) const {
-  const bool has_rope = !config_.alibi_bias_max && !config_.learned_positions;
-  return source.role == ParameterRole::kQkv && has_rope && config_.rope.layout != gguf_layout_;
+  return source.role == ParameterRole::kQkv && HasRope(config_) &&
+         config_.rope.layout != gguf_layout_;
 }
 
 PlannedTensor Planner::Describe(const NamedRows& part, const StoredParameter& source) const {

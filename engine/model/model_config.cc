@@ -1,9 +1,18 @@
 #include "engine/model/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
 namespace quire::engine {
+
+bool HasRope(const ModelConfig& config) {
+  return !config.alibi_bias_max && !config.learned_positions;
+}
+
+double YarnAttentionFactor(double factor, double mscale) {
+  return 0.1 * mscale * std::log(std::max(factor, 1.0)) + 1.0;
+}
 
 double AttentionScale(const ModelConfig& config) {
   return config.attention_scale != 0.0 ? config.attention_scale

@@ -88,6 +88,10 @@ struct ModelConfig {
   std::string weight_type;               // the type most of the weights have: "Q4_1", "BF16"
 };
 
+// Whether positions turn queries and keys.
+bool HasRope(const ModelConfig& config);
+// Of cosines and sines under kYarn, where a model does not say its own.
+double YarnAttentionFactor(double factor, double mscale = 1.0);
 // Of q . k.
 double AttentionScale(const ModelConfig& config);
 // Of one layer.

@@ -12,6 +12,7 @@
 #include "base/strings.h"
 #include "engine/model/architectures/architecture.h"
 #include "engine/model/gguf_fields.h"
+#include "engine/model/gguf_rope.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/weights/ggml_types.h"
 #include "engine/weights/printable.h"
@@ -84,44 +85,6 @@ absl::Status ReadVocabSize(GgufFields& fields, const TensorNames& names, ModelCo
       absl::StrFormat("%s: %s: want the %d tokens of %s, got %d", fields.metadata().file(),
                       tokens != nullptr ? std::string(kTokens) : "vocab_size", embedding->shape[0],
                       name, config.vocab_size));
-}
-
-absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config) {
-  RopeConfig& rope = config.rope;
-  RETURN_IF_ERROR(fields.Float("rope.freq_base", 10000.0, rope.theta));
-  RETURN_IF_ERROR(fields.Int("rope.dimension_count", config.head_dim, rope.rope_dim));
-
-  // A factor without a type is linear, and 0 is none, as llama.cpp reads them.
-  std::string type;
-  RETURN_IF_ERROR(fields.String("rope.scaling.type", "linear", type));
-  if (type != "none" && type != "linear") {
-    return fields.Error(
-        "rope.scaling.type",
-        absl::StrFormat(
-            "want none or linear (llama3 is the tensor rope_freqs.weight), got \"%s\": not "
-            "supported",
-            Printable(type)));
-  }
-  double factor = 0.0;
-  RETURN_IF_ERROR(fields.Float("rope.scale_linear", 0.0, factor));
-  RETURN_IF_ERROR(fields.Float("rope.scaling.factor", factor, factor));
-  int64_t trained = 0;  // of other scalings
-  RETURN_IF_ERROR(fields.Int("rope.scaling.original_context_length", 0, trained));
-  if (type == "linear" && factor != 0.0 && factor != 1.0) {
-    rope.scaling = RopeScaling::kLinear;
-    rope.factor = factor;
-  }
-  if (!fields.HasTensor("rope_freqs.weight")) return absl::OkStatus();
-  if (rope.rope_dim < 2 || rope.rope_dim > config.head_dim) {
-    return absl::OkStatus();  // Validate says so
-  }
-  auto divisors = fields.weights().Vector("rope_freqs.weight", rope.rope_dim / 2);
-  if (!divisors.ok()) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: %s", fields.metadata().file(),
-                                                      base::ToStd(divisors.status().message())));
-  }
-  rope.frequency_divisors = *std::move(divisors);
-  return absl::OkStatus();
 }
 
 // What no key says.

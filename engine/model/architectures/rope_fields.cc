@@ -1,7 +1,5 @@
 #include "engine/model/architectures/rope_fields.h"
 
-#include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string>
 
@@ -21,9 +19,10 @@ absl::Status ReadYarn(const HfFields& fields, RopeConfig& rope) {
   double mscale = 0.0, all_dims = 0.0;
   RETURN_IF_ERROR(fields.Float("mscale", 0.0, mscale));
   RETURN_IF_ERROR(fields.Float("mscale_all_dim", 0.0, all_dims));
-  const auto scale = [&](double m) { return 0.1 * m * std::log(std::max(rope.factor, 1.0)) + 1.0; };
+  const bool scaled = mscale != 0.0 && all_dims != 0.0;
   const double usual =
-      mscale != 0.0 && all_dims != 0.0 ? scale(mscale) / scale(all_dims) : scale(1.0);
+      scaled ? YarnAttentionFactor(rope.factor, mscale) / YarnAttentionFactor(rope.factor, all_dims)
+             : YarnAttentionFactor(rope.factor);
   return fields.Float("attention_factor", usual, rope.attention_factor);
 }
 

@@ -34,6 +34,7 @@ NOT_COMPARED = {
     "falcon_7b_biases": NO_BIASES, "qwen3_biases": NO_BIASES, "qwen3_moe_normed": NO_BIASES,
     "neox_no_bias": "llama.cpp wants biases there",
     "neox_whole_heads": "llama.cpp wants a head besides the embedding",
+    "rope_yarn_betas": "llama.cpp takes YaRN's betas for 32 and 1, whatever the file says",
     "mixtral": "a rounding to f16 may choose other experts at every position",
 }
 

@@ -99,6 +99,28 @@ TEST(CheckSameModelTest, FactorsCountWhereThereIsAScaling) {
   EXPECT_FALSE(CheckSameModel(linear, other).ok());
 }
 
+TEST(CheckSameModelTest, YarnHasMoreThanAFactor) {
+  ModelConfig yarn = SomeConfig();
+  yarn.rope.scaling = RopeScaling::kYarn;
+  yarn.rope.factor = 4.0;
+  yarn.rope.original_max_position_embeddings = 32;
+  yarn.rope.attention_factor = YarnAttentionFactor(4.0);
+  const std::vector<std::pair<std::string, std::function<void(RopeConfig&)>>> changes = {
+      {"rope_scaling", [](RopeConfig& rope) { rope.factor = 8.0; }},
+      {"rope original_max_position_embeddings",
+       [](RopeConfig& rope) { rope.original_max_position_embeddings = 64; }},
+      {"rope beta_fast", [](RopeConfig& rope) { rope.beta_fast = 16.0; }},
+      {"rope beta_slow", [](RopeConfig& rope) { rope.beta_slow = 2.0; }},
+      {"rope truncate", [](RopeConfig& rope) { rope.truncate = false; }},
+      {"rope attention_factor", [](RopeConfig& rope) { rope.attention_factor *= 1.0 + 0x1p-22; }},
+  };
+  for (const auto& [name, change] : changes) {
+    ModelConfig changed = yarn;
+    change(changed.rope);
+    EXPECT_THAT(std::string(CheckSameModel(yarn, changed).message()), HasSubstr(name + ":"));
+  }
+}
+
 TEST(CheckSameModelTest, TheFormOfWeightsAndRoundingToFloat32DoNotCount) {
   ModelConfig rewritten = SomeConfig();
   rewritten.rope.layout = kernels::RopeLayout::kInterleaved;

@@ -1,5 +1,6 @@
 // ModelConfig from GGUF metadata.
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <ostream>
@@ -155,6 +156,42 @@ TEST(GgufModelConfigTest, ScalingOfTypeNoneIsNone) {
   EXPECT_EQ(untyped.value().rope.factor, 2.0);
 }
 
+TEST(GgufModelConfigTest, YarnIsWhatLlamaCppMakesOfIt) {
+  const auto read = [](const std::function<void(GgufWriter&)>& more) {
+    return ReadGguf(Metadata([&](GgufWriter& writer) {
+      writer.String("llama.rope.scaling.type", "yarn").F32("llama.rope.scaling.factor", 4.0F);
+      more(writer);
+    }));
+  };
+  const absl::StatusOr<ModelConfig> usual = read([](GgufWriter&) {});
+  ASSERT_TRUE(usual.ok()) << usual.status();
+  EXPECT_EQ(usual->rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(usual->rope.factor, 4.0);
+  EXPECT_EQ(usual->rope.original_max_position_embeddings, usual->max_position_embeddings);
+  EXPECT_EQ(usual->rope.beta_fast, 32.0);
+  EXPECT_EQ(usual->rope.beta_slow, 1.0);
+  EXPECT_TRUE(usual->rope.truncate);
+  EXPECT_DOUBLE_EQ(usual->rope.attention_factor, 0.1 * std::log(4.0) + 1.0);
+
+  const absl::StatusOr<ModelConfig> told = read([](GgufWriter& writer) {
+    writer.U32("llama.rope.scaling.original_context_length", 32)
+        .F32("llama.rope.scaling.yarn_beta_fast", 16.0F)
+        .F32("llama.rope.scaling.yarn_beta_slow", 2.0F)
+        .F32("llama.rope.scaling.attn_factor", 0.5F)
+        .F32("llama.rope.scaling.yarn_attn_factor", 0.25F)
+        .F32("llama.rope.scaling.yarn_ext_factor", 1.0F);
+  });
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_EQ(told->rope.original_max_position_embeddings, 32);
+  EXPECT_EQ(told->rope.beta_fast, 16.0);
+  EXPECT_EQ(told->rope.beta_slow, 2.0);
+  EXPECT_DOUBLE_EQ(told->rope.attention_factor, 0.125 * usual->rope.attention_factor);
+
+  const absl::StatusOr<ModelConfig> other =
+      read([](GgufWriter& writer) { writer.F32("llama.rope.scaling.yarn_ext_factor", 0.0F); });
+  EXPECT_THAT(std::string(other.status().message()), HasSubstr("yarn_ext_factor: want 1, got 0"));
+}
+
 // Sizes of another architecture without any tensor.
 GgufWriter MetadataOf(const std::string& architecture, uint32_t num_layers) {
   GgufWriter writer;
@@ -233,9 +270,10 @@ const Refusal kGgufRefusals[] = {
     Absent("NoContext", "llama.context_length"),
     Absent("NoEpsilon", "llama.attention.layer_norm_rms_epsilon"),
     Absent("NoVocabulary", "llama.vocab_size"),
-    Text("OtherArchitecture", "general.architecture", "mamba", "qwen3, qwen3moe, refact; got \"mamba\""),
+    Text("OtherArchitecture", "general.architecture", "mamba",
+         "qwen3, qwen3moe, refact; got \"mamba\""),
     Text("TextForNumber", "llama.block_count", "2", "want an integer"),
-    Text("Yarn", "llama.rope.scaling.type", "yarn", "got \"yarn\": not supported"),
+    Text("LongRope", "llama.rope.scaling.type", "longrope", "got \"longrope\": not supported"),
     Number("ZeroLayers", "llama.block_count", 0, "num_hidden_layers", "got 0"),
     Number("AbsurdLayers", "llama.block_count", 4000000000, "num_hidden_layers", "got 4000000000"),
     Number("ZeroHeads", "llama.attention.head_count", 0, "attention.head_count", "got 0"),
