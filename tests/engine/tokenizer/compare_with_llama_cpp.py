@@ -3,15 +3,16 @@
 
     compare_with_llama_cpp.py ENCODE_LINES DATA [--written WRITE_VOCABULARY] [--random 5000] [--only NAME]... [--show 3]
 
-For each vocabulary of DATA/tokenizers/gguf-vocab, for each name of tokenizer.ggml.pre below over GPT-2's vocabulary, and
-for each Hugging Face directory that WRITE_VOCABULARY, the program of that name, says in GGUF, writes a model of that
-tokenizer and one random layer, which llama.cpp (xllamacpp) opens. Needs `gguf`,
-`xllamacpp`, `tokenizers`. Exit status 1 when there is a difference without a reason.
+For each vocabulary of DATA/tokenizers/gguf-vocab, for each name of tokenizer.ggml.pre below over GPT-2's vocabulary and
+over one of all pairs of bytes, and for each Hugging Face directory that WRITE_VOCABULARY, the program of that name, says
+in GGUF, writes a model of that tokenizer and one layer, which llama.cpp (xllamacpp) opens. Needs `gguf`, `xllamacpp`,
+`tokenizers`. Exit status 1 when there is a difference without a reason.
 """
 import argparse
 import glob
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -66,6 +67,28 @@ def write_model(source, path, pre=None):
     writer.close()
 
 
+def pairs_of_bytes(path):
+    """Writes a byte-level vocabulary that merges any two bytes, in an order from a seed. GPT-2's has no token across its
+    own splits, so it shows no difference between two splits that are both coarser; this one does."""
+    letters = list(vocabularies.byte_letters().values())
+    merges = [(a, b) for a in letters for b in letters]
+    random.Random(20261122).shuffle(merges)
+    tokens = letters + [a + b for a, b in merges] + ["<|end|>"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.NORMAL] * (len(tokens) - 1) + [gguf.TokenType.CONTROL])
+    writer.add_token_merges([f"{a} {b}" for a, b in merges])
+    writer.add_bos_token_id(len(tokens) - 1)
+    writer.add_eos_token_id(len(tokens) - 1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def written(program, data, scratch):
     """(name, GGUF file, None) of each directory whose tokenizer GGUF can say, as our converter says it."""
     for folder in sorted(glob.glob(f"{data}/tokenizers/hf-json/*/")) + [f"{data}/models/stories260K-hf/", f"{BUNDLED}/quire-stories/"]:
@@ -114,6 +137,8 @@ def main():
     cases += [(f"pre = {name}", f"{folder}/ggml-vocab-gpt-2.gguf", name) for name in NAMES]
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
+        pairs = pairs_of_bytes(os.path.join(scratch, "pairs.gguf"))
+        cases += [(f"pairs, pre = {name}", pairs, name) for name in NAMES]
         cases += written(args.written, args.data, scratch) if args.written else []
         print(f"| {'vocabulary':25} | {'corpus':12} | strings |     ids |   plain |")
         for name, source, pre in cases:
