@@ -11,21 +11,19 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "engine/convert/converter.h"
 #include "engine/weights/model_files.h"
 #include "tools/arguments.h"
+#include "tools/progress.h"
 
 namespace quire::tools {
 namespace {
 
 constexpr int kFailed = 1;
 constexpr int kBadArguments = 2;
-constexpr absl::Duration kProgressInterval = absl::Seconds(2);
 
 constexpr std::string_view kHelp =
     R"(Writes a Hugging Face directory as one GGUF file, quantised, for Quire and llama.cpp.
@@ -88,28 +86,14 @@ absl::StatusOr<Options> ReadOptions(const std::vector<std::string>& args) {
   return options;
 }
 
-// Says now and then how far it has come.
-class Progress {
- public:
-  explicit Progress(std::ostream& out) : out_(out) {}
-
-  void Note(const engine::ConvertProgress& progress) {
-    const absl::Time now = absl::Now();
-    if (now - last_ < kProgressInterval) return;
-    last_ = now;
-    const double share =
-        static_cast<double>(progress.num_weights) / static_cast<double>(progress.total_weights);
-    out_ << absl::StrFormat("%.0f %%, %s, %d s left\n", 100.0 * share, std::string(progress.tensor),
-                            absl::ToInt64Seconds((now - begin_) * ((1.0 - share) / share)))
-         << std::flush;
-  }
-  double seconds() const { return absl::ToDoubleSeconds(absl::Now() - begin_); }
-
- private:
-  std::ostream& out_;
-  const absl::Time begin_ = absl::Now();
-  absl::Time last_ = begin_;
-};
+void Report(const engine::ConvertProgress& so_far, Progress& progress, std::ostream& err) {
+  if (!progress.IsDue()) return;
+  const double share =
+      static_cast<double>(so_far.num_weights) / static_cast<double>(so_far.total_weights);
+  err << absl::StrFormat("%.0f %%, %s, %d s left\n", 100.0 * share, std::string(so_far.tensor),
+                         progress.SecondsLeft(share))
+      << std::flush;
+}
 
 std::string Summary(const std::string& path, const engine::ConvertReport& report, double seconds) {
   std::string types;
@@ -135,13 +119,13 @@ absl::StatusOr<std::string> Run(const Options& options, kernels::WeightType type
         absl::StrCat(options.output, ": is there already; --overwrite replaces it"));
   }
   ASSIGN_OR_RETURN(const engine::OpenedModel model, engine::OpenModelFiles(options.model));
-  Progress progress(err);
+  Progress progress;
   ASSIGN_OR_RETURN(const engine::ConvertReport report,
                    engine::ConvertToGguf(model, options.output,
                                          {.type = type,
                                           .num_threads = static_cast<int>(options.threads),
                                           .progress = [&](const engine::ConvertProgress& so_far) {
-                                            progress.Note(so_far);
+                                            Report(so_far, progress, err);
                                           }}));
   for (const std::string& warning : report.warnings) err << "warning: " << warning << "\n";
   return Summary(options.output, report, progress.seconds());

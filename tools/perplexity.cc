@@ -59,11 +59,10 @@ absl::Status ScoreWindow(engine::EngineParts& parts, std::span<const int32_t> wi
     const int64_t limit = scored ? std::min(parts.limits.max_tokens, parts.limits.max_logit_rows)
                                  : parts.limits.max_tokens;
     const int64_t count = std::min(limit, (scored ? fed : first_row) - begin);
-    ASSIGN_OR_RETURN(
-        const TensorView logits,
-        parts.model->Forward(engine::MakeLoneInput(window.subspan(begin, count), begin,
-                                                   scored ? count : 0, parts.cache),
-                             parts.cache));
+    ASSIGN_OR_RETURN(const TensorView logits,
+                     parts.model->Forward(engine::MakeLoneInput(window.subspan(begin, count), begin,
+                                                                scored ? count : 0, parts.cache),
+                                          parts.cache));
     if (scored) {
       losses.resize(count);
       const int64_t vocab_size = std::min<int64_t>(parts.tokenizer->vocab_size(), logits.dim(1));

@@ -6,42 +6,24 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
 #include "engine/engine_parts.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/weights/mapped_file.h"
+#include "tools/progress.h"
 
 namespace quire::tools {
 namespace {
 
-constexpr absl::Duration kProgressInterval = absl::Seconds(2);
-
-// Says now and then how far it has come.
-class Progress {
- public:
-  Progress(std::ostream& out, int64_t num_windows) : out_(out), num_windows_(num_windows) {}
-
-  void Note(const Perplexity& so_far) {
-    const absl::Time now = absl::Now();
-    if (now - last_ < kProgressInterval && so_far.num_windows < num_windows_) return;
-    last_ = now;
-    const absl::Duration left =
-        (now - begin_) / so_far.num_windows * (num_windows_ - so_far.num_windows);
-    out_ << absl::StrFormat("window %d of %d, perplexity %.4f, %d s left\n", so_far.num_windows,
-                            num_windows_, so_far.perplexity, absl::ToInt64Seconds(left))
-         << std::flush;
-  }
-  double seconds() const { return absl::ToDoubleSeconds(absl::Now() - begin_); }
-
- private:
-  std::ostream& out_;
-  const int64_t num_windows_;
-  const absl::Time begin_ = absl::Now();
-  absl::Time last_ = absl::InfinitePast();
-};
+void Report(const Perplexity& so_far, int64_t num_windows, Progress& progress, std::ostream& err) {
+  if (!progress.IsDue() && so_far.num_windows < num_windows) return;
+  const double share = static_cast<double>(so_far.num_windows) / static_cast<double>(num_windows);
+  err << absl::StrFormat("window %d of %d, perplexity %.4f, %d s left\n", so_far.num_windows,
+                         num_windows, so_far.perplexity, progress.SecondsLeft(share))
+      << std::flush;
+}
 
 std::vector<int32_t> Tokenize(const engine::Tokenizer& tokenizer,
                               std::span<const std::byte> bytes) {
@@ -88,12 +70,13 @@ absl::StatusOr<std::string> RunPerplexity(const engine::OpenedModel& model,
                                             .max_model_len = options.context}));
   const std::vector<int32_t> tokens = Tokenize(*parts.tokenizer, text->bytes());
   ASSIGN_OR_RETURN(const std::vector<TextWindow> windows, MakeWindows(std::ssize(tokens), options));
-  Progress progress(err, std::ssize(windows));
+  Progress progress;
   const bool llama_cpp = options.stride == 0;
   ASSIGN_OR_RETURN(
       const Perplexity result,
-      ComputePerplexity(parts, tokens, options, llama_cpp ? AddedBos(*parts.tokenizer) : -1,
-                        [&](const Perplexity& so_far) { progress.Note(so_far); }));
+      ComputePerplexity(
+          parts, tokens, options, llama_cpp ? AddedBos(*parts.tokenizer) : -1,
+          [&](const Perplexity& so_far) { Report(so_far, std::ssize(windows), progress, err); }));
   const char* rule = llama_cpp ? "llama.cpp" : "strided";
   if (!command.json) {
     return absl::StrFormat(

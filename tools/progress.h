@@ -1,0 +1,33 @@
+#pragma once
+
+// How far a long command has come, now and then.
+
+#include <cstdint>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace quire::tools {
+
+// From its making on.
+class Progress {
+ public:
+  // Whether a line is due: two seconds after the last one that was.
+  bool IsDue() {
+    const absl::Time now = absl::Now();
+    if (now - last_ < absl::Seconds(2)) return false;
+    last_ = now;
+    return true;
+  }
+  // When `share` of the work is done, more than 0.
+  int64_t SecondsLeft(double share) const {
+    return absl::ToInt64Seconds((absl::Now() - begin_) * ((1.0 - share) / share));
+  }
+  double seconds() const { return absl::ToDoubleSeconds(absl::Now() - begin_); }
+
+ private:
+  const absl::Time begin_ = absl::Now();
+  absl::Time last_ = begin_;
+};
+
+}  // namespace quire::tools
