@@ -13,10 +13,10 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 const FrontendLimits kLimits = {.max_model_len = 64,
-                                    .max_prompt_bytes = 100,
-                                    .cache_tokens = 256,
-                                    .block_size = 16,
-                                    .max_num_seqs = 4};
+                                .max_prompt_bytes = 100,
+                                .cache_tokens = 256,
+                                .block_size = 16,
+                                .max_num_seqs = 4};
 
 class FrontendTest : public ::testing::Test {
  protected:
