@@ -1,5 +1,6 @@
 #include "engine/model/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -62,6 +63,33 @@ TEST(DecoderTest, ASequenceAmongOthersGivesTheBitsOfItAlone) {
     Logits together(first.begin(), first.begin() + 41 * vocab);
     together.insert(together.end(), second.begin() + 18 * vocab, second.end());
     EXPECT_EQ(together, alone);
+  }
+}
+
+// As a prefix hit has it: whole blocks are another prompt's, and so is the beginning of a copied
+// one, behind which that prompt went on otherwise.
+TEST(DecoderTest, AHitAtAnyPlaceGivesTheBitsOfTheWholePrompt) {
+  constexpr int64_t kBlockSize = ModelRunner::kLimits.block_size;
+  for (const GoldenModel& golden : ReadGoldenModels()) {
+    SCOPED_TRACE(golden.name);
+    const Logits whole = GoldenRunner(golden, Cpu())->Prefill(golden.ids);
+    for (const int64_t hit : {1, 17, 32, 41, 69}) {
+      std::vector<int32_t> other = golden.ids;
+      for (size_t i = static_cast<size_t>(hit); i < other.size(); ++i) {
+        other[i] = static_cast<int32_t>((other[i] + 1) % golden.config.vocab_size);
+      }
+      GoldenRunner runner(golden, Cpu());
+      runner->Prefill(other);
+      std::vector<int32_t> blocks = {11, 12, 13, 14, 15};
+      const auto shared = static_cast<size_t>(hit / kBlockSize);
+      std::copy_n(ModelRunner::kBlocks.begin(), shared, blocks.begin());
+      std::vector<kernels::BlockCopy> copies;
+      if (hit % kBlockSize != 0) copies.push_back({ModelRunner::kBlocks[shared], blocks[shared]});
+      const int64_t rest = std::ssize(golden.ids) - hit;
+      EXPECT_EQ(runner->Step({{&golden.ids, hit, rest, blocks}}, copies),
+                Logits(whole.end() - rest * golden.config.vocab_size, whole.end()))
+          << "a hit of " << hit;
+    }
   }
 }
 

@@ -42,9 +42,11 @@ class ModelRunner {
     }
   }
 
-  // All KV groups use the same blocks, each in its own memory.
-  Logits Step(const std::vector<StepChunk>& chunks) {
+  // All KV groups use the same blocks, each in its own memory. `copies` of blocks come first.
+  Logits Step(const std::vector<StepChunk>& chunks,
+              const std::vector<kernels::BlockCopy>& copies = {}) {
     engine::ModelInput input = MakeStep(chunks, kLimits.block_size);
+    input.groups[0].copies = copies;
     input.groups.resize(cache_.groups().size(), input.groups[0]);
     const absl::StatusOr<kernels::TensorView> logits = model_->Forward(input, cache_);
     EXPECT_TRUE(logits.ok()) << logits.status();
