@@ -251,11 +251,7 @@ TEST(ConverterTest, AFailureLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(report.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(report.status().message()), HasSubstr("blk.0.ffn_down.weight"));
   EXPECT_TRUE(testing::ReadFile(path) == "old");
-  int files = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory.path())) {
-    ++files;
-  }
-  EXPECT_EQ(files, 1);
+  EXPECT_EQ(directory.NumFiles(), 1);
 }
 
 TEST(ConverterTest, SourcesAreCheckedBeforeAnythingIsWritten) {

@@ -2,9 +2,11 @@
 
 // A directory of a test's own, gone with the object.
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -27,6 +29,7 @@ class TempDirectory {
   TempDirectory& operator=(const TempDirectory&) = delete;
 
   const std::string& path() const { return path_; }
+  int64_t NumFiles() const { return std::distance(std::filesystem::directory_iterator(path_), {}); }
   // Writes a file and returns its path.
   std::string Write(std::string_view name, std::string_view contents) const {
     std::string file = path_ + "/" + std::string(name);
