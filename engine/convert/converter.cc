@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -87,6 +88,94 @@ int64_t NumWeights(const GgufTensor& tensor) {
   return count;
 }
 
+// A file that is yet to be written.
+struct NewFile {
+  ModelConfig config;  // that it is of
+  GgufValues values;
+  std::vector<PlannedTensor> plan;
+
+  // Which rope_freqs.weight holds, before the plan's tensors; empty: it is not there.
+  std::span<const float> divisors() const { return config.rope.frequency_divisors; }
+  std::vector<GgufTensor> Tensors() const;
+};
+
+std::vector<GgufTensor> NewFile::Tensors() const {
+  std::vector<GgufTensor> tensors;
+  if (!divisors().empty()) {
+    tensors.push_back({"rope_freqs.weight", WeightType::kF32, {std::ssize(divisors())}});
+  }
+  for (const PlannedTensor& tensor : plan) {
+    tensors.push_back({tensor.name, tensor.type, tensor.shape});
+  }
+  return tensors;
+}
+
+absl::StatusOr<NewFile> PlanFile(const ModelConfig& source, const TensorNames& names,
+                                 const WeightMap& weights, WeightType wanted) {
+  NewFile file = {.config = WithRopeDivisors(source)};
+  const ModelConfig& config = file.config;
+  RETURN_IF_ERROR(ConfigToGguf(config, file.values));
+  const auto type = std::ranges::find(kConvertTypes, wanted, &ConvertType::type);
+  file.values.Int("general.file_type", type->file_type);
+  file.values.Int("general.quantization_version", 2);  // of ggml's blocks
+  const Architecture& architecture = *FindArchitecture(config.architecture);
+  ASSIGN_OR_RETURN(
+      file.plan,
+      PlanTensors(config, names, weights, architecture.gguf_rope_layout,
+                  architecture.gguf_names(config), [&](ParameterRole role, int64_t cols) {
+                    const bool is_head =
+                        role == ParameterRole::kHead ||
+                        (role == ParameterRole::kEmbedding && config.tie_word_embeddings);
+                    return TypeOf(wanted, is_head, cols);
+                  }));
+  for (const PlannedTensor& tensor : file.plan) RETURN_IF_ERROR(CheckSources(tensor, weights));
+  return file;
+}
+
+// Whether those who read the file will take it for the model that it is of.
+absl::Status CheckReadBack(const NewFile& file, const std::string& path) {
+  std::vector<TensorInfo> infos;
+  for (const GgufTensor& tensor : file.Tensors()) {
+    infos.push_back({tensor.name, tensor.type, tensor.shape, {}});
+  }
+  if (!file.divisors().empty()) infos[0].bytes = std::as_bytes(file.divisors());
+  ASSIGN_OR_RETURN(const GgufMetadata metadata, file.values.View(path));
+  ASSIGN_OR_RETURN(const ModelConfig read_back,
+                   ReadGgufModelConfig(metadata, PlannedWeights(std::move(infos))));
+  return CheckSameModel(file.config, read_back);
+}
+
+absl::StatusOr<ConvertReport> WriteFile(const NewFile& file, const WeightMap& weights,
+                                        const std::string& path, const ConvertOptions& options) {
+  const std::vector<GgufTensor> tensors = file.Tensors();
+  ConvertReport report = {.num_tensors = std::ssize(tensors)};
+  for (const GgufTensor& tensor : tensors) {
+    report.num_weights += NumWeights(tensor);
+    report.weights_by_type[std::string(GgmlTypeOf(tensor.type).name)] += NumWeights(tensor);
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFileWriter> writer,
+                   GgufFileWriter::Create(path, file.values, tensors));
+  if (!file.divisors().empty()) {
+    RETURN_IF_ERROR(writer->Append(std::as_bytes(file.divisors())));
+  }
+  ConvertProgress progress = {.total_weights = report.num_weights};
+  progress.num_weights = std::ssize(file.divisors());
+  BatchQuantizer quantizer(options.num_threads);
+  for (const PlannedTensor& tensor : file.plan) {
+    progress.tensor = tensor.name;
+    const absl::Status status =
+        WriteTensor(tensor, weights, quantizer, *writer, [&](int64_t num_weights) {
+          progress.num_weights += num_weights;
+          options.progress(progress);
+        });
+    if (!status.ok()) return OfTensor(tensor.name, status);
+  }
+  RETURN_IF_ERROR(writer->Finish());
+  report.file_bytes = writer->file_bytes();
+  report.relative_error = quantizer.relative_error();
+  return report;
+}
+
 }  // namespace
 
 absl::StatusOr<WeightType> ParseConvertType(std::string_view name) {
@@ -101,71 +190,14 @@ absl::StatusOr<WeightType> ParseConvertType(std::string_view name) {
       absl::StrCat("want one of ", known, ", got \"", base::ToAbsl(name), "\""));
 }
 
-absl::StatusOr<ConvertReport> ConvertWeights(const ModelConfig& source, const TensorNames& names,
+absl::StatusOr<ConvertReport> ConvertWeights(const ModelConfig& config, const TensorNames& names,
                                              const WeightMap& weights, const GgufValues& more,
                                              const std::string& path,
                                              const ConvertOptions& options) {
-  const ModelConfig config = WithRopeDivisors(source);
-  GgufValues values;
-  RETURN_IF_ERROR(ConfigToGguf(config, values));
-  const auto type = std::ranges::find(kConvertTypes, options.type, &ConvertType::type);
-  values.Int("general.file_type", type->file_type);
-  values.Int("general.quantization_version", 2);  // of ggml's blocks
-  values.Append(more);
-  const Architecture& architecture = *FindArchitecture(config.architecture);
-  ASSIGN_OR_RETURN(
-      const std::vector<PlannedTensor> plan,
-      PlanTensors(config, names, weights, architecture.gguf_rope_layout,
-                  architecture.gguf_names(config), [&](ParameterRole role, int64_t cols) {
-                    const bool is_head =
-                        role == ParameterRole::kHead ||
-                        (role == ParameterRole::kEmbedding && config.tie_word_embeddings);
-                    return TypeOf(options.type, is_head, cols);
-                  }));
-
-  // What the new file will hold, and whether it is the same model.
-  std::vector<GgufTensor> tensors;
-  std::vector<TensorInfo> infos;
-  const std::vector<float>& divisors = config.rope.frequency_divisors;
-  if (!divisors.empty()) {
-    tensors.push_back({"rope_freqs.weight", WeightType::kF32, {std::ssize(divisors)}});
-  }
-  for (const PlannedTensor& tensor : plan) {
-    tensors.push_back({tensor.name, tensor.type, tensor.shape});
-  }
-  for (const GgufTensor& tensor : tensors) {
-    infos.push_back({tensor.name, tensor.type, tensor.shape, {}});
-  }
-  if (!divisors.empty()) infos[0].bytes = std::as_bytes(std::span(divisors));
-  ASSIGN_OR_RETURN(const GgufMetadata metadata, values.View(path));
-  ASSIGN_OR_RETURN(const ModelConfig read_back,
-                   ReadGgufModelConfig(metadata, PlannedWeights(std::move(infos))));
-  RETURN_IF_ERROR(CheckSameModel(config, read_back));
-  for (const PlannedTensor& tensor : plan) RETURN_IF_ERROR(CheckSources(tensor, weights));
-
-  ConvertReport report = {.num_tensors = std::ssize(tensors)};
-  for (const GgufTensor& tensor : tensors) {
-    report.num_weights += NumWeights(tensor);
-    report.weights_by_type[std::string(GgmlTypeOf(tensor.type).name)] += NumWeights(tensor);
-  }
-  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFileWriter> file,
-                   GgufFileWriter::Create(path, values, tensors));
-  ConvertProgress progress = {.total_weights = report.num_weights};
-  if (!divisors.empty()) RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(divisors))));
-  BatchQuantizer quantizer(options.num_threads);
-  for (const PlannedTensor& tensor : plan) {
-    progress.tensor = tensor.name;
-    const absl::Status status =
-        WriteTensor(tensor, weights, quantizer, *file, [&](int64_t num_weights) {
-          progress.num_weights += num_weights;
-          options.progress(progress);
-        });
-    if (!status.ok()) return OfTensor(tensor.name, status);
-  }
-  RETURN_IF_ERROR(file->Finish());
-  report.file_bytes = file->file_bytes();
-  report.relative_error = quantizer.relative_error();
-  return report;
+  ASSIGN_OR_RETURN(NewFile file, PlanFile(config, names, weights, options.type));
+  file.values.Append(more);
+  RETURN_IF_ERROR(CheckReadBack(file, path));
+  return WriteFile(file, weights, path, options);
 }
 
 absl::StatusOr<ConvertReport> ConvertToGguf(const OpenedModel& model, const std::string& path,
