@@ -80,14 +80,14 @@ class Utf8proc:
     """The library that our normalizers use."""
 
     def __init__(self):
-        self.library = ctypes.CDLL(ctypes.util.find_library("utf8proc"))
-        self.library.utf8proc_category_string.restype = ctypes.c_char_p
+        self.functions = ctypes.CDLL(ctypes.util.find_library("utf8proc"))
+        self.functions.utf8proc_category_string.restype = ctypes.c_char_p
 
     def category(self, c):
-        return self.library.utf8proc_category_string(ord(c)).decode()
+        return self.functions.utf8proc_category_string(ord(c)).decode()
 
     def form(self, name):
-        function = getattr(self.library, "utf8proc_" + name)
+        function = getattr(self.functions, "utf8proc_" + name)
         function.restype = ctypes.c_char_p
         return lambda text: function(text.encode()).decode()
 
