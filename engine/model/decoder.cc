@@ -21,7 +21,10 @@ struct Activations {
 class Decoder final : public Model {
  public:
   Decoder(const ModelConfig& config, DecoderWeights weights, kernels::Backend& backend)
-      : config_(config), weights_(std::move(weights)), backend_(backend) {}
+      : config_(config),
+        attention_scale_(static_cast<float>(AttentionScale(config))),
+        weights_(std::move(weights)),
+        backend_(backend) {}
 
   // What a step needs beside the weights.
   absl::Status Reserve(const StepLimits& limits);
@@ -64,6 +67,7 @@ class Decoder final : public Model {
   TensorView Branch(int64_t rows) const { return View(act_.branch, rows, config_.hidden_size); }
 
   const ModelConfig config_;
+  const float attention_scale_;
   const DecoderWeights weights_;
   kernels::Backend& backend_;  // not owned
 
@@ -254,7 +258,7 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t 
                                            .context_lens = device_.context_lens(),
                                            .query_starts = device_.query_starts(),
                                            .alibi_slopes = weights_.alibi_slopes.view,
-                                           .scale = static_cast<float>(AttentionScale(config_)),
+                                           .scale = attention_scale_,
                                            .window = static_cast<int32_t>(layer.window),
                                            .plan = device_.plan(layer.window)}));
   return AddToHidden(View(act_.attention, num_tokens, q_size()), layer.o, layer.o_bias,
