@@ -1,6 +1,5 @@
 #include "tools/convert_command.h"
 
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -9,6 +8,7 @@
 
 #include "tests/engine/weights/temp_directory.h"
 #include "tests/testing/test_data.h"
+#include "tests/tools/run_command.h"
 
 namespace quire::tools {
 namespace {
@@ -17,23 +17,12 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-struct ConvertResult {
-  int status = 0;
-  std::string out, err;
-};
-
-ConvertResult Convert(const std::vector<std::string>& args) {
-  std::ostringstream out, err;
-  const int status = RunConvert(args, out, err);
-  return {.status = status, .out = out.str(), .err = err.str()};
-}
-
 std::string BundledModel() { return testing::TestSourcePath("../models/quire-stories"); }
 
 TEST(ConvertCommandTest, SaysWhatTheFileHolds) {
   const testing::TempDirectory directory;
   const std::string path = directory.path() + "/stories.gguf";
-  const ConvertResult result = Convert({BundledModel(), path, "--type=q4_k", "--threads", "2"});
+  const Result result = RunConvert({BundledModel(), path, "--type=q4_k", "--threads", "2"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.err, Not(HasSubstr("warning")));  // progress, on a slow machine
   EXPECT_THAT(result.out, StartsWith(path + ": "));
@@ -44,29 +33,29 @@ TEST(ConvertCommandTest, SaysWhatTheFileHolds) {
 TEST(ConvertCommandTest, AFileThatIsThereIsReplacedOnlyIfToldTo) {
   const testing::TempDirectory directory;
   const std::string path = directory.Write("stories.gguf", "old");
-  const ConvertResult refused = Convert({BundledModel(), path});
+  const Result refused = RunConvert({BundledModel(), path});
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.err, HasSubstr("--overwrite"));
   EXPECT_EQ(testing::ReadFile(path), "old");
-  EXPECT_EQ(Convert({BundledModel(), path, "--overwrite"}).status, 0);
+  EXPECT_EQ(RunConvert({BundledModel(), path, "--overwrite"}).status, 0);
   EXPECT_EQ(testing::ReadFile(path).substr(0, 4), "GGUF");
 }
 
 TEST(ConvertCommandTest, ArgumentsThatMakeNoSense) {
-  EXPECT_EQ(Convert({}).status, 2);
-  EXPECT_THAT(Convert({"model"}).err, HasSubstr("want MODEL and OUTPUT"));
-  const ConvertResult type = Convert({"model", "out.gguf", "--type", "q9"});
+  EXPECT_EQ(RunConvert({}).status, 2);
+  EXPECT_THAT(RunConvert({"model"}).err, HasSubstr("want MODEL and OUTPUT"));
+  const Result type = RunConvert({"model", "out.gguf", "--type", "q9"});
   EXPECT_EQ(type.status, 2);
   EXPECT_THAT(type.err, HasSubstr("--type: want one of f32, f16, bf16, q8_0, q4_0, q4_k"));
-  EXPECT_EQ(Convert({"--help"}).status, 0);
+  EXPECT_EQ(RunConvert({"--help"}).status, 0);
 }
 
 TEST(ConvertCommandTest, WhatIsNoDirectoryIsRefused) {
   const testing::TempDirectory directory;
   const std::string path = directory.path() + "/stories.gguf";
-  EXPECT_EQ(Convert({directory.path() + "/nothing", path}).status, 1);
-  ASSERT_EQ(Convert({BundledModel(), path}).status, 0);
-  const ConvertResult again = Convert({path, directory.path() + "/again.gguf"});
+  EXPECT_EQ(RunConvert({directory.path() + "/nothing", path}).status, 1);
+  ASSERT_EQ(RunConvert({BundledModel(), path}).status, 0);
+  const Result again = RunConvert({path, directory.path() + "/again.gguf"});
   EXPECT_EQ(again.status, 1);
   EXPECT_THAT(again.err, HasSubstr("want a Hugging Face directory"));
 }

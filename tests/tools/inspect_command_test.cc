@@ -11,7 +11,7 @@
 #include "tests/engine/weights/gguf_writer.h"
 #include "tests/engine/weights/temp_directory.h"
 #include "tests/testing/test_data.h"
-#include "tests/tools/run_inspect.h"
+#include "tests/tools/run_command.h"
 #include "tools/model_report.h"
 
 namespace quire::tools {

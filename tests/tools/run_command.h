@@ -1,11 +1,13 @@
 #pragma once
 
-// quire-inspect in this process.
+// quire-inspect and quire-convert in this process.
 
+#include <ostream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "tools/convert_command.h"
 #include "tools/inspect_command.h"
 
 namespace quire::tools {
@@ -16,11 +18,19 @@ struct Result {
   std::string err;
 };
 
-inline Result RunInspect(const std::vector<std::string>& args) {
+using Command = int(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+
+inline Result RunCommand(Command& command, const std::vector<std::string>& args) {
   std::ostringstream out;
   std::ostringstream err;
-  const int status = RunInspect(args, out, err);
+  const int status = command(args, out, err);
   return {.status = status, .out = out.str(), .err = err.str()};
+}
+inline Result RunInspect(const std::vector<std::string>& args) {
+  return RunCommand(RunInspect, args);
+}
+inline Result RunConvert(const std::vector<std::string>& args) {
+  return RunCommand(RunConvert, args);
 }
 
 }  // namespace quire::tools
