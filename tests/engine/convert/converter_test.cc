@@ -141,28 +141,27 @@ TEST(ConverterTest, TheBundledModelGivesTheBitsOfItsDirectory) {
 }
 
 // A Llama whose rows are 256 and 96 long.
-testing::InMemoryWeights WideLlama() {
-  return testing::MakeTinyLlama({.vocab_size = 64,
-                                 .hidden_size = 256,
-                                 .intermediate_size = 96,
-                                 .num_hidden_layers = 1,
-                                 .num_attention_heads = 4,
-                                 .num_key_value_heads = 2,
-                                 .head_dim = 64,
-                                 .tie_word_embeddings = true});
-}
+constexpr testing::TinyLlamaShape kWide = {.vocab_size = 64,
+                                           .hidden_size = 256,
+                                           .intermediate_size = 96,
+                                           .num_hidden_layers = 1,
+                                           .num_attention_heads = 4,
+                                           .num_key_value_heads = 2,
+                                           .head_dim = 64,
+                                           .tie_word_embeddings = true};
+testing::InMemoryWeights WideLlama() { return testing::MakeTinyLlama(kWide); }
 ModelConfig WideLlamaConfig() {
   return {.architecture = "llama",
-          .vocab_size = 64,
-          .hidden_size = 256,
-          .intermediate_size = 96,
-          .num_hidden_layers = 1,
-          .num_attention_heads = 4,
-          .num_key_value_heads = 2,
-          .head_dim = 64,
+          .vocab_size = kWide.vocab_size,
+          .hidden_size = kWide.hidden_size,
+          .intermediate_size = kWide.intermediate_size,
+          .num_hidden_layers = kWide.num_hidden_layers,
+          .num_attention_heads = kWide.num_attention_heads,
+          .num_key_value_heads = kWide.num_key_value_heads,
+          .head_dim = kWide.head_dim,
           .max_position_embeddings = 128,
-          .tie_word_embeddings = true,
-          .rope = {.rope_dim = 64}};
+          .tie_word_embeddings = kWide.tie_word_embeddings,
+          .rope = {.rope_dim = kWide.head_dim}};
 }
 absl::StatusOr<ConvertReport> ConvertWide(const testing::InMemoryWeights& weights,
                                           const std::string& path, const ConvertOptions& options) {
