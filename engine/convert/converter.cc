@@ -82,12 +82,6 @@ absl::Status WriteTensor(const PlannedTensor& tensor, const WeightMap& weights,
   return absl::OkStatus();
 }
 
-int64_t NumWeights(const GgufTensor& tensor) {
-  int64_t count = 1;
-  for (const int64_t dim : tensor.shape) count *= dim;
-  return count;
-}
-
 // A file that is yet to be written.
 struct NewFile {
   ModelConfig config;  // that it is of
@@ -150,8 +144,8 @@ absl::StatusOr<ConvertReport> WriteFile(const NewFile& file, const WeightMap& we
   const std::vector<GgufTensor> tensors = file.Tensors();
   ConvertReport report = {.num_tensors = std::ssize(tensors)};
   for (const GgufTensor& tensor : tensors) {
-    report.num_weights += NumWeights(tensor);
-    report.weights_by_type[std::string(GgmlTypeOf(tensor.type).name)] += NumWeights(tensor);
+    report.num_weights += NumElements(tensor.shape);
+    report.weights_by_type[std::string(GgmlTypeOf(tensor.type).name)] += NumElements(tensor.shape);
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<GgufFileWriter> writer,
                    GgufFileWriter::Create(path, file.values, tensors));

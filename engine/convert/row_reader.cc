@@ -75,15 +75,9 @@ absl::Status RowReader::Read(int64_t begin, int64_t count, std::span<float> out)
     std::ranges::copy(vector_, out.begin());
     return absl::OkStatus();
   }
-  for (const Run& run : runs_) {
-    const int64_t skipped = std::min(begin, run.count);
-    const int64_t taken = std::min(run.count - skipped, count);
-    begin -= skipped;
-    count -= taken;
-    if (taken == 0) continue;
-    const auto size = static_cast<size_t>(taken * cols_);
-    RETURN_IF_ERROR(
-        kernels::Dequantize(run.view, run.begin + skipped, taken, out.subspan(0, size)));
+  for (const Run& run : SliceRuns(runs_, begin, count)) {
+    const auto size = static_cast<size_t>(run.count * cols_);
+    RETURN_IF_ERROR(kernels::Dequantize(run.view, run.begin, run.count, out.subspan(0, size)));
     out = out.subspan(size);
   }
   return absl::OkStatus();

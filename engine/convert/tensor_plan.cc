@@ -26,19 +26,6 @@ std::vector<SourceRows> RowsOf(const StoredParameter& parameter) {
   return rows;
 }
 
-// Rows [begin, begin + count) of them.
-std::vector<SourceRows> Slice(const std::vector<SourceRows>& rows, int64_t begin, int64_t count) {
-  std::vector<SourceRows> slice;
-  for (const SourceRows& run : rows) {
-    const int64_t skipped = std::clamp<int64_t>(begin, 0, run.count);
-    const int64_t taken = std::min(run.count - skipped, count);
-    begin -= skipped;
-    count -= taken;
-    if (taken > 0) slice.push_back({run.source, run.begin + skipped, taken});
-  }
-  return slice;
-}
-
 // From rotary rows (i, i + dim / 2) of each head of queries and keys, which lie before the values,
 // to (2i, 2i + 1).
 std::vector<SourceRows> Interleaved(const std::vector<SourceRows>& rows,
@@ -47,7 +34,7 @@ std::vector<SourceRows> Interleaved(const std::vector<SourceRows>& rows,
   const int64_t heads = config.num_attention_heads + config.num_key_value_heads;
   std::vector<SourceRows> turned;
   const auto add = [&](int64_t begin, int64_t count) {
-    std::ranges::move(Slice(rows, begin, count), std::back_inserter(turned));
+    std::ranges::move(SliceRuns(rows, begin, count), std::back_inserter(turned));
   };
   for (int64_t head = 0; head < heads; ++head) {
     for (int64_t i = 0; i < half; ++i) {
@@ -114,7 +101,7 @@ absl::Status Planner::Add(const StoredParameter& source, const StoredParameter& 
     Pieces& pieces = pieces_[part.name];
     if (pieces.empty()) tensors_.push_back(Describe(part, source));
     for (const RowRange& range : RangesOf(part)) {
-      pieces[range.begin] = Slice(rows, taken, range.end - range.begin);
+      pieces[range.begin] = SliceRuns(rows, taken, range.end - range.begin);
       taken += range.end - range.begin;
     }
   }

@@ -2,6 +2,7 @@
 
 // Which rows of a model's tensors make each tensor of its GGUF file.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -22,6 +23,24 @@ struct SourceRows {
   NamedRows source;  // without ranges
   int64_t begin = 0, count = 0;
 };
+
+// Rows [begin, begin + count) of runs that lie one below the other; a Run has its own `begin` and
+// `count`.
+template <typename Run>
+std::vector<Run> SliceRuns(const std::vector<Run>& runs, int64_t begin, int64_t count) {
+  std::vector<Run> slice;
+  for (const Run& run : runs) {
+    const int64_t skipped = std::min(begin, run.count);
+    const int64_t taken = std::min(run.count - skipped, count);
+    begin -= skipped;
+    count -= taken;
+    if (taken == 0) continue;
+    slice.push_back(run);
+    slice.back().begin += skipped;
+    slice.back().count = taken;
+  }
+  return slice;
+}
 
 struct PlannedTensor {
   std::string name;

@@ -136,9 +136,7 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
 std::string DominantWeightType(const WeightMap& weights) {
   std::map<kernels::WeightType, int64_t> counts;
   for (const TensorInfo& tensor : weights.tensors()) {
-    int64_t elements = 1;
-    for (const int64_t dim : tensor.shape) elements *= dim;
-    counts[tensor.type] += elements;
+    counts[tensor.type] += NumElements(tensor.shape);
   }
   int64_t most = 0;
   std::string name;

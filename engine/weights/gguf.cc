@@ -15,9 +15,7 @@
 namespace quire::engine {
 namespace {
 
-constexpr std::string_view kMagic = "GGUF";
 constexpr std::string_view kAlignmentKey = "general.alignment";
-constexpr int64_t kDefaultAlignment = 32;
 constexpr int64_t kMaxAlignment = int64_t{1} << 20;
 constexpr uint64_t kMaxNameBytes = 65535;  // the format's bound on keys
 constexpr uint32_t kMaxDims = 4;
@@ -112,10 +110,10 @@ absl::Status Parser::ReadHeader(GgufContents& contents, int64_t& num_tensors, in
   std::span<const std::byte> magic;
   if (!HasGgufMagic(bytes_)) {
     const std::string_view start(reinterpret_cast<const char*>(bytes_.data()),
-                                 std::min(bytes_.size(), kMagic.size()));
+                                 std::min(bytes_.size(), kGgufMagic.size()));
     return Error("magic", absl::StrFormat("want \"GGUF\", got \"%s\"", Printable(start)));
   }
-  RETURN_IF_ERROR(ReadBytes("magic", kMagic.size(), magic));
+  RETURN_IF_ERROR(ReadBytes("magic", kGgufMagic.size(), magic));
   RETURN_IF_ERROR(Read("version", contents.version));
   if (contents.version != 0 && (contents.version & 0xFFFF) == 0) {
     return Error("version",
@@ -190,7 +188,7 @@ absl::Status Parser::ReadKeyValue(int64_t index, GgufMetadata& metadata) {
 }
 
 absl::StatusOr<int64_t> Parser::ReadAlignment(const GgufMetadata& metadata) const {
-  ASSIGN_OR_RETURN(const int64_t alignment, metadata.IntOr(kAlignmentKey, kDefaultAlignment));
+  ASSIGN_OR_RETURN(const int64_t alignment, metadata.IntOr(kAlignmentKey, kGgufDefaultAlignment));
   const bool power_of_two = alignment > 0 && (alignment & (alignment - 1)) == 0;
   if (!power_of_two || alignment < 8 || alignment > kMaxAlignment) {
     return Error(kAlignmentKey, absl::StrFormat("want a power of two from 8 to %d, got %d",
@@ -228,9 +226,7 @@ absl::StatusOr<int64_t> Parser::TensorBytes(const std::string& field,
                  absl::StrFormat("want rows of whole %s blocks of %d weights, got rows of %d",
                                  tensor.type->name, tensor.type->block_elements, row));
   }
-  int64_t elements = 1;
-  for (const int64_t dim : tensor.shape) elements *= dim;
-  const int64_t blocks = elements / tensor.type->block_elements;
+  const int64_t blocks = NumElements(tensor.shape) / tensor.type->block_elements;
   if (blocks > static_cast<int64_t>(bytes_.size()) / tensor.type->block_bytes) {
     return Error(field,
                  absl::StrFormat("want data inside the file's %d bytes, got %d blocks of %d bytes",
@@ -336,8 +332,8 @@ absl::StatusOr<GgufContents> Parser::Parse() {
 }  // namespace
 
 bool HasGgufMagic(std::span<const std::byte> bytes) {
-  return bytes.size() >= kMagic.size() &&
-         std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+  return bytes.size() >= kGgufMagic.size() &&
+         std::memcmp(bytes.data(), kGgufMagic.data(), kGgufMagic.size()) == 0;
 }
 
 absl::StatusOr<GgufContents> ParseGguf(std::span<const std::byte> bytes, std::string_view file) {

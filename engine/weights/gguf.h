@@ -16,6 +16,9 @@
 
 namespace quire::engine {
 
+inline constexpr std::string_view kGgufMagic = "GGUF";
+inline constexpr int64_t kGgufDefaultAlignment = 32;  // where general.alignment does not say
+
 struct GgufContents {
   uint32_t version = 0;
   int64_t alignment = 0;  // of tensor data, in bytes

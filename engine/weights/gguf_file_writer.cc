@@ -11,19 +11,24 @@
 #include "absl/strings/str_cat.h"
 
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "engine/weights/ggml_types.h"
+#include "engine/weights/gguf.h"
+#include "engine/weights/weight_map.h"
 
 namespace quire::engine {
 namespace {
 
 constexpr uint32_t kVersion = 3;
-constexpr int64_t kAlignment = 32;  // the format's own, where general.alignment does not say
 
-int64_t Padding(int64_t size) { return (kAlignment - size % kAlignment) % kAlignment; }
+int64_t Padding(int64_t size) {
+  return (kGgufDefaultAlignment - size % kGgufDefaultAlignment) % kGgufDefaultAlignment;
+}
 
 std::string Header(const GgufValues& values, const std::vector<GgufTensor>& tensors) {
   std::string header =
-      absl::StrCat("GGUF", GgufBytes(kVersion), GgufBytes(static_cast<uint64_t>(tensors.size())),
+      absl::StrCat(base::ToAbsl(kGgufMagic), GgufBytes(kVersion),
+                   GgufBytes(static_cast<uint64_t>(tensors.size())),
                    GgufBytes(static_cast<uint64_t>(values.size())), values.Bytes());
   int64_t offset = 0;
   for (const GgufTensor& tensor : tensors) {
@@ -43,9 +48,7 @@ std::string Header(const GgufValues& values, const std::vector<GgufTensor>& tens
 
 int64_t GgufTensor::num_bytes() const {
   const GgmlType& ggml = GgmlTypeOf(type);
-  int64_t elements = 1;
-  for (const int64_t dim : shape) elements *= dim;
-  return elements / ggml.block_elements * ggml.block_bytes;
+  return NumElements(shape) / ggml.block_elements * ggml.block_bytes;
 }
 
 GgufFileWriter::GgufFileWriter(std::string path, std::vector<GgufTensor> tensors)
@@ -90,7 +93,7 @@ absl::Status GgufFileWriter::Write(std::span<const std::byte> bytes) {
 }
 
 absl::Status GgufFileWriter::Pad() {
-  static constexpr std::byte kZeros[kAlignment] = {};
+  static constexpr std::byte kZeros[kGgufDefaultAlignment] = {};
   return Write(std::span(kZeros, static_cast<size_t>(Padding(written_))));
 }
 

@@ -13,6 +13,12 @@
 
 namespace quire::engine {
 
+int64_t NumElements(std::span<const int64_t> shape) {
+  int64_t count = 1;
+  for (const int64_t dim : shape) count *= dim;
+  return count;
+}
+
 std::string ShapeToString(std::span<const int64_t> shape) {
   return "[" + absl::StrJoin(shape, ", ") + "]";
 }

@@ -62,6 +62,8 @@ class WeightMap {
                                             std::span<const int64_t> shape) const;
 };
 
+// The product of the dimensions.
+int64_t NumElements(std::span<const int64_t> shape);
 // "[49152, 576]"
 std::string ShapeToString(std::span<const int64_t> shape);
 
