@@ -14,6 +14,7 @@ if(QUIRE_BUILD_SERVER)
   find_package(gRPC CONFIG REQUIRED)
   find_package(prometheus-cpp CONFIG REQUIRED)
   find_package(OpenSSL REQUIRED)
+  pkg_check_modules(NGHTTP2 REQUIRED IMPORTED_TARGET GLOBAL libnghttp2)
 endif()
 
 if(QUIRE_BUILD_TESTS)

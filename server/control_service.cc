@@ -109,7 +109,7 @@ class ControlService final : public RawControlService {
                                    const grpc::ByteBuffer& in, grpc::ByteBuffer& out, F answer) {
     const auto answered = [&]() -> absl::Status {
       RETURN_IF_ERROR(TakeRequestId(context, "").status());
-      ASSIGN_OR_RETURN(const std::string caller, AuthenticateCaller(context, parts_.tokens));
+      ASSIGN_OR_RETURN(const std::string caller, AuthenticateCaller(context, parts_));
       Request request;
       RETURN_IF_ERROR(ParseMessage(in, request));
       Response response;

@@ -40,7 +40,7 @@ class GenerateCall {
     Request request;
     const absl::Status parsed = ParseMessage(bytes, request);
     ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, request.request_id()));
-    ASSIGN_OR_RETURN(std::string owner, AuthenticateCaller(context_, parts_.tokens));
+    ASSIGN_OR_RETURN(std::string owner, AuthenticateCaller(context_, parts_));
     RETURN_IF_ERROR(parsed);
     ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(request));
     params.request_id = request_id_;

@@ -1,7 +1,7 @@
 #include "server/grpc_server.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,12 +12,14 @@
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/impl/server_builder_plugin.h>
 #include <grpcpp/impl/service_type.h>
+#include <grpcpp/resource_quota.h>
 
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 
 #include "base/status_macros.h"
+#include "server/door/door.h"
 #include "server/listen_address.h"
+#include "server/request_gate.h"
 #include "server/rpc_context.h"
 
 namespace quire::server {
@@ -45,29 +47,66 @@ class Reflection final : public grpc::ServerBuilderOption {
   const bool served_;
 };
 
-std::shared_ptr<grpc::ServerCredentials> Credentials(const TlsFiles& tls) {
-  if (!tls.enabled()) return grpc::InsecureServerCredentials();
-  grpc::SslServerCredentialsOptions options(
-      tls.client_ca.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
-                            : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = tls.client_ca;
-  options.pem_key_cert_pairs.push_back({tls.private_key, tls.cert_chain});
-  return grpc::SslServerCredentials(options);
-}
-
 void SetMilliseconds(grpc::ServerBuilder& builder, const char* argument, absl::Duration value) {
   builder.AddChannelArgument(
       argument, static_cast<int>(absl::ToInt64Milliseconds(std::min(value, absl::Hours(24)))));
 }
 
+// The door bounds what clients can make gRPC hold; these are for what might get past it.
+constexpr size_t kMemoryBackstop = size_t{1} << 30;
+
+void SetBounds(grpc::ServerBuilder& builder, const ServerConfig& config) {
+  builder.SetMaxReceiveMessageSize(config.max_message_bytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
+  builder.SetResourceQuota(grpc::ResourceQuota("quire").Resize(kMemoryBackstop));
+  // A few bytes of a compressed message may stand for gigabytes. The first gives the status, the
+  // second the certainty.
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+}
+
+void SetKeepalive(grpc::ServerBuilder& builder, const ServerConfig& config) {
+  SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIME_MS, config.keepalive_time);
+  SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, config.keepalive_timeout);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Clients may ask too, at most this often.
+  SetMilliseconds(builder, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                  absl::Seconds(10));
+}
+
+door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
+  const auto milliseconds = [](absl::Duration duration) {
+    return std::chrono::milliseconds(absl::ToInt64Milliseconds(duration));
+  };
+  const auto message_bytes = static_cast<size_t>(config.max_message_bytes);
+  const auto total_bytes = static_cast<size_t>(config.max_unfinished_mib) << 20;
+  door::DoorOptions options;
+  options.max_connections = static_cast<size_t>(config.max_connections);
+  options.max_per_address = static_cast<size_t>(config.max_connections_per_address);
+  options.greeter = {.handshake_time = milliseconds(config.handshake_timeout),
+                     .wants_names = !config.tls_client_ca.empty()};
+  options.http2.header_block_bytes = static_cast<size_t>(config.max_header_bytes);
+  options.http2.header_list_bytes = 4 * options.http2.header_block_bytes;
+  options.http2.message_bytes = message_bytes;
+  // Room for one message of the largest size in small frames, whatever the total is.
+  options.http2.connection_bytes = std::max(total_bytes / 4, message_bytes + message_bytes / 4);
+  options.http2.total_bytes = total_bytes;
+  options.http2.streams = static_cast<size_t>(config.max_concurrent_streams);
+  options.http2.message_time = milliseconds(config.message_timeout);
+  return options;
+}
+
 }  // namespace
 
-// One listening server and the services behind it.
+// One listening server, the services behind it and the door in front of it.
 struct GrpcServer::Listener {
   std::vector<std::unique_ptr<grpc::Service>> services;
   std::vector<std::string> names;        // for health
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;  // after the services that it uses
-  ListenAddress address;
+  std::unique_ptr<door::Door> door;      // after the acceptor that it hands connections to
 
   void Add(const char* name, std::unique_ptr<grpc::Service> service) {
     names.emplace_back(name);
@@ -75,32 +114,35 @@ struct GrpcServer::Listener {
   }
 
   absl::Status Listen(const ServerConfig& config, const TlsFiles& tls, const std::string& where,
-                      bool reflection) {
-    ASSIGN_OR_RETURN(address, ParseListenAddress(where));
+                      bool reflection, door::PeerGate gate, door::PeerDirectory& peers) {
+    ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(where));
     grpc::ServerBuilder builder;
-    // Without this a second server would share the port, and each would get some of the
-    // connections.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
-    SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIME_MS, config.keepalive_time);
-    SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, config.keepalive_timeout);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    // Clients may ask too, at most this often.
-    SetMilliseconds(builder, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                    absl::Seconds(10));
-    builder.SetMaxReceiveMessageSize(config.max_message_bytes);
+    SetBounds(builder, config);
+    SetKeepalive(builder, config);
     builder.SetOption(std::make_unique<Reflection>(reflection));
     for (const auto& service : services) builder.RegisterService(service.get());
-    int port = 0;
-    builder.AddListeningPort(address.ToString(), Credentials(tls), &port);
+    // What the door hands over is local, and TLS ended there.
+    acceptor = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
     server = builder.BuildAndStart();
-    if (server == nullptr || port <= 0) {
-      return absl::UnavailableError(absl::StrFormat(
-          "%s: cannot listen: the port is taken or the address is not this machine's",
-          address.ToString()));
-    }
-    address.port = static_cast<uint16_t>(port);
+    if (server == nullptr) return absl::InternalError("gRPC cannot start");
+    const auto hand_over = [this](base::UniqueFd fd) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+      parameters.fd = fd.Release();
+      acceptor->HandleNewConnection(&parameters);
+    };
+    ASSIGN_OR_RETURN(door, door::Door::Open(std::move(address), tls, DoorOptionsOf(config),
+                                            std::move(gate), hand_over, peers));
     return absl::OkStatus();
+  }
+
+  void Stop(absl::Time deadline) {
+    if (door != nullptr) door->StopAccepting();
+    if (server == nullptr) return;
+    server->Shutdown(absl::ToChronoTime(deadline));
+    server->Wait();
+    if (door != nullptr) door->Close();
   }
 
   void SetServing(bool serving) {
@@ -129,6 +171,7 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
                               .egress = parts.egress,
                               .counters = parts.counters,
                               .open_calls = parts.open_calls,
+                              .peers = peers_,
                               .tokens = parts.tokens,
                               .drain = [this] { Drain(); },
                               .linger = config.engine.stalled_stream_timeout};
@@ -137,11 +180,12 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
   main_->Add(kTokenService, MakeTokenService(services));
   control_on_main_ = ServesControlOnListen(config);
   if (control_on_main_) main_->Add(kControlService, MakeControlService(services));
-  RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_));
+  const door::PeerGate gate = MakeRequestGate(parts.tokens, parts.counters);
+  RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, gate, peers_));
   if (!config.control_listen.empty()) {
     control_ = std::make_unique<Listener>();
     control_->Add(kControlService, MakeControlService(services));
-    RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true));
+    RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true, gate, peers_));
   }
   SetServing(true);
   listening_ = true;
@@ -149,12 +193,14 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
   return absl::OkStatus();
 }
 
-std::string GrpcServer::address() const { return main_->address.ToString(); }
+std::string GrpcServer::address() const { return main_->door->address().ToString(); }
 
 std::string GrpcServer::control_address() const {
-  if (control_on_main_) return main_->address.ToString();
-  return control_ == nullptr ? "" : control_->address.ToString();
+  if (control_on_main_) return address();
+  return control_ == nullptr ? "" : control_->door->address().ToString();
 }
+
+const door::DoorCounters& GrpcServer::door_counters() const { return main_->door->counters(); }
 
 void GrpcServer::Drain() {
   draining_ = true;
@@ -164,9 +210,7 @@ void GrpcServer::Drain() {
 
 void GrpcServer::Stop(absl::Time deadline) {
   for (Listener* listener : {main_.get(), control_.get()}) {
-    if (listener == nullptr || listener->server == nullptr) continue;
-    listener->server->Shutdown(absl::ToChronoTime(deadline));
-    listener->server->Wait();
+    if (listener != nullptr) listener->Stop(deadline);
   }
 }
 

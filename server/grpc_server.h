@@ -11,6 +11,8 @@
 
 #include "engine/engine.h"
 #include "server/bearer_tokens.h"
+#include "server/door/door_counters.h"
+#include "server/door/peer_directory.h"
 #include "server/egress.h"
 #include "server/rpc_counters.h"
 #include "server/server_config.h"
@@ -45,6 +47,9 @@ class GrpcServer {
   std::string address() const;
   std::string control_address() const;  // empty: ControlService is not served
 
+  // Of the door in front of `listen`.
+  const door::DoorCounters& door_counters() const;
+
   // Health turns NOT_SERVING, new requests are refused, what runs goes on.
   void Drain();
   // Takes no more calls, gives those that run until `deadline`, cancels the rest, and returns when
@@ -59,7 +64,8 @@ class GrpcServer {
                       const GrpcServerParts& parts);
   void SetServing(bool serving);
 
-  engine::Engine& engine_;             // not owned
+  engine::Engine& engine_;  // not owned
+  door::PeerDirectory peers_;
   std::unique_ptr<Listener> main_;     // constant after Listen
   std::unique_ptr<Listener> control_;  // likewise; null without an address of its own
   bool control_on_main_ = false;       // likewise

@@ -5,9 +5,10 @@
 #include <cstring>
 #include <memory>
 #include <netdb.h>
-#include <unistd.h>
+#include <utility>
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "absl/strings/str_cat.h"
@@ -16,19 +17,38 @@
 namespace quire::server {
 namespace {
 
-// 0, or errno.
-int TryListen(const addrinfo& info) {
-  const int fd = ::socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC, info.ai_protocol);
-  if (fd < 0) return errno;
-  const int yes = 1;  // as gRPC does: connections of a former server in TIME_WAIT are no obstacle
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+constexpr int kBacklog = 512;
+
+// A socket that listens; without one errno says why. `host` is as it was given: [::] takes IPv4 too.
+base::UniqueFd TryListen(const addrinfo& info, std::string_view host) {
+  base::UniqueFd fd(::socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                             info.ai_protocol));
+  if (!fd) return fd;
+  const int yes = 1;  // connections of a former server in TIME_WAIT are no obstacle
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (info.ai_family == AF_INET6) {
-    ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof(yes));
+    const int only_v6 = host == "::" ? 0 : 1;
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof(only_v6));
   }
-  const bool listens = ::bind(fd, info.ai_addr, info.ai_addrlen) == 0 && ::listen(fd, 1) == 0;
-  const int error = listens ? 0 : errno;
-  ::close(fd);
-  return error;
+  const bool listens = ::bind(fd.get(), info.ai_addr, info.ai_addrlen) == 0 &&
+                       ::listen(fd.get(), kBacklog) == 0;
+  if (listens) return fd;
+  const int error = errno;
+  fd.Reset();
+  errno = error;
+  return fd;
+}
+
+in_port_t& PortOf(sockaddr& address) {
+  return address.sa_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                       : reinterpret_cast<sockaddr_in&>(address).sin_port;
+}
+
+uint16_t BoundPort(int fd) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  auto& address = reinterpret_cast<sockaddr&>(bound);
+  return ::getsockname(fd, &address, &size) == 0 ? ntohs(PortOf(address)) : 0;
 }
 
 // Whether the machine has no such address at all; of a name's several, one that it has is enough.
@@ -72,7 +92,7 @@ bool IsLoopback(const ListenAddress& address) {
   return ::inet_pton(AF_INET6, address.host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-absl::Status CheckCanListen(const ListenAddress& address) {
+absl::StatusOr<std::vector<base::UniqueFd>> Listen(ListenAddress& address) {
   const auto cannot = [&](const char* why) {
     return absl::UnavailableError(
         absl::StrFormat("%s: cannot listen: %s", address.ToString(), why));
@@ -85,18 +105,26 @@ absl::Status CheckCanListen(const ListenAddress& address) {
   const int unresolved = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
   if (unresolved != 0) return cannot(::gai_strerror(unresolved));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
+  std::vector<base::UniqueFd> sockets;
   int absent = 0;
-  bool listens = false;
   for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
-    const int error = TryListen(*info);
-    if (error != 0 && !IsAbsent(error)) return cannot(std::strerror(error));
-    if (error == 0) {
-      listens = true;
-    } else {
-      absent = error;
+    PortOf(*info->ai_addr) = htons(address.port);  // the first one's, of a name with several
+    base::UniqueFd fd = TryListen(*info, address.host);
+    if (!fd && !IsAbsent(errno)) return cannot(std::strerror(errno));
+    if (!fd) {
+      absent = errno;
+      continue;
     }
+    address.port = BoundPort(fd.get());
+    sockets.push_back(std::move(fd));
   }
-  return listens ? absl::OkStatus() : cannot(std::strerror(absent));
+  if (sockets.empty()) return cannot(std::strerror(absent));
+  return sockets;
+}
+
+absl::Status CheckCanListen(const ListenAddress& address) {
+  ListenAddress tried = address;
+  return Listen(tried).status();
 }
 
 }  // namespace quire::server

@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
+#include "base/unique_fd.h"
 
 namespace quire::server {
 
@@ -24,8 +27,11 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text);
 // Whether only this machine can reach it: 127.0.0.0/8, ::1 and localhost.
 bool IsLoopback(const ListenAddress& address);
 
-// Unavailable, naming the cause, when nothing can listen there now. A server that takes minutes to
-// load finds out before it does.
+// Sockets that listen there and never block, one for each address of a name. A port of 0 becomes the
+// one that was found. Unavailable, naming the cause, when nothing can listen there now.
+absl::StatusOr<std::vector<base::UniqueFd>> Listen(ListenAddress& address);
+
+// Listen, and leave it at that: a server that takes minutes to load finds out before it does.
 absl::Status CheckCanListen(const ListenAddress& address);
 
 }  // namespace quire::server

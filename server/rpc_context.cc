@@ -55,24 +55,26 @@ void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer
   bytes.Swap(&serialized);
 }
 
-absl::StatusOr<std::string> AuthenticateCaller(const grpc::CallbackServerContext& context,
-                                               const BearerTokens* tokens) {
+absl::StatusOr<std::string> AuthenticateCaller(std::string_view authorization,
+                                               const door::Peer& peer, const BearerTokens* tokens) {
   if (tokens != nullptr) {
-    const auto authorization = FindMetadata(context, kAuthorizationKey);
-    const auto match = authorization ? tokens->Match(*authorization) : std::nullopt;
+    const auto match = tokens->Match(authorization);
     if (!match) {
       return absl::UnauthenticatedError(
           "want metadata \"authorization: Bearer TOKEN\" with a token that this server knows");
     }
     return absl::StrCat("token:", *match);
   }
-  const auto auth = context.auth_context();
-  if (auth != nullptr && auth->IsPeerAuthenticated()) {
-    for (const grpc::string_ref& name : auth->GetPeerIdentity()) {
-      return absl::StrCat("certificate:", absl::string_view(name.data(), name.size()));
-    }
-  }
-  return "";
+  return peer.certificate_name.empty() ? "" : absl::StrCat("certificate:", peer.certificate_name);
+}
+
+absl::StatusOr<std::string> AuthenticateCaller(const grpc::CallbackServerContext& context,
+                                               const ServiceParts& parts) {
+  const std::shared_ptr<const door::Peer> peer = parts.peers.Find(context.peer());
+  if (peer == nullptr) return absl::UnavailableError("the client has gone");
+  const std::string_view authorization =
+      FindMetadata(context, kAuthorizationKey).value_or(std::string_view());
+  return AuthenticateCaller(authorization, *peer, parts.tokens);
 }
 
 absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,

@@ -13,6 +13,7 @@
 
 #include "engine/engine.h"
 #include "server/bearer_tokens.h"
+#include "server/door/peer_directory.h"
 #include "server/egress.h"
 #include "server/rpc_counters.h"
 
@@ -35,6 +36,7 @@ struct ServiceParts {
   Egress& egress;
   RpcCounters& counters;
   OpenCalls& open_calls;
+  const door::PeerDirectory& peers;
   const BearerTokens* tokens = nullptr;  // null: nobody needs one
   std::function<void()> drain;           // what ControlService.Drain does
   absl::Duration linger = absl::Seconds(30);
@@ -52,8 +54,11 @@ void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer
 
 // Who calls: the number of the bearer token or the name in the client's certificate; "" when nobody
 // needs either. UNAUTHENTICATED without a known token where one is needed.
+absl::StatusOr<std::string> AuthenticateCaller(std::string_view authorization,
+                                               const door::Peer& peer, const BearerTokens* tokens);
+// The same of a call; UNAVAILABLE when its client has gone.
 absl::StatusOr<std::string> AuthenticateCaller(const grpc::CallbackServerContext& context,
-                                               const BearerTokens* tokens);
+                                               const ServiceParts& parts);
 
 // `field`, else the `x-request-id` metadata, else a new one; and sends it back in the initial
 // metadata. InvalidArgument unless 1..128 characters of printable ASCII without spaces.

@@ -168,6 +168,48 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .target = &config.max_concurrent_streams,
        .min = 1,
        .max = 1 << 20},
+      {.name = "max_connections",
+       .group = "Network",
+       .placeholder = "N",
+       .help = "Connections at once; a full server ends the one that has been without a call for "
+               "longest, or else turns newcomers away. 0: as many as there are file descriptors "
+               "for, at most 4096.",
+       .target = &config.max_connections,
+       .max = 1 << 20},
+      {.name = "max_connections_per_address",
+       .group = "Network",
+       .placeholder = "N",
+       .help = "Connections at once of one IPv4 address or IPv6 /64; 0: half of max_connections. "
+               "Behind a proxy all clients have one address.",
+       .target = &config.max_connections_per_address,
+       .max = 1 << 20},
+      {.name = "handshake_timeout",
+       .group = "Network",
+       .placeholder = "TIME",
+       .help = "A connection that has not finished TLS and said HTTP/2's first words after this is "
+               "closed.",
+       .target = &config.handshake_timeout},
+      {.name = "message_timeout",
+       .group = "Network",
+       .placeholder = "TIME",
+       .help = "A request message that is not there whole after this ends with DEADLINE_EXCEEDED.",
+       .target = &config.message_timeout},
+      {.name = "max_header_bytes",
+       .group = "Network",
+       .placeholder = "BYTES",
+       .help = "Largest headers of a request, as sent; more ends the connection.",
+       .target = &config.max_header_bytes,
+       .min = 1024,
+       .max = 1 << 20},
+      {.name = "max_unfinished_mib",
+       .group = "Network",
+       .placeholder = "MIB",
+       .help = "Memory for request messages whose end has not come, of all connections; one of "
+               "them may hold a quarter. Beyond it the largest is refused with "
+               "RESOURCE_EXHAUSTED.",
+       .target = &config.max_unfinished_mib,
+       .min = 1,
+       .max = 1 << 20},
       {.name = "keepalive_time",
        .group = "Network",
        .placeholder = "TIME",
@@ -243,6 +285,17 @@ absl::Status Validate(const ServerConfig& config) {
     return invalid(
         absl::StrFormat("--max_message_bytes: want at least --max_prompt_bytes (%d), got %d",
                         config.engine.max_prompt_bytes, config.max_message_bytes));
+  }
+  if (config.max_unfinished_mib << 20 < int64_t{2} * config.max_message_bytes) {
+    return invalid(absl::StrFormat(
+        "--max_unfinished_mib: want room for two messages of --max_message_bytes (%d), got %d",
+        config.max_message_bytes, config.max_unfinished_mib));
+  }
+  if (config.handshake_timeout < absl::Milliseconds(100)) {
+    return invalid("--handshake_timeout: want at least 100ms");
+  }
+  if (config.message_timeout < absl::Milliseconds(100)) {
+    return invalid("--message_timeout: want at least 100ms");
   }
   if (config.keepalive_time < absl::Seconds(1)) {
     return invalid("--keepalive_time: want at least 1s");

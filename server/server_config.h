@@ -22,8 +22,14 @@ struct ServerConfig {
   std::string listen = "127.0.0.1:8100";
   std::string control_listen;                            // empty: with `listen`, where that is safe
   std::string admin_listen = "127.0.0.1:8101";           // empty: no admin HTTP
-  int32_t max_message_bytes = 16 << 20;                  // of a request
-  int32_t max_concurrent_streams = 1024;                 // calls of one connection
+  int32_t max_message_bytes = 4 << 20;                   // of a request
+  int32_t max_concurrent_streams = 128;                  // calls of one connection
+  int32_t max_connections = 0;                           // 0: by the file descriptors there are
+  int32_t max_connections_per_address = 0;               // 0: half of them
+  int32_t max_header_bytes = 16 << 10;                   // of a request, as sent
+  int64_t max_unfinished_mib = 64;                       // of requests whose end has not come
+  absl::Duration handshake_timeout = absl::Seconds(5);   // from accept to HTTP/2's first frame
+  absl::Duration message_timeout = absl::Seconds(30);    // for a request to arrive whole
   absl::Duration keepalive_time = absl::Seconds(60);     // silence before a connection is asked
   absl::Duration keepalive_timeout = absl::Seconds(20);  // for its answer
   absl::Duration drain_timeout = absl::Seconds(30);

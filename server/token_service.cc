@@ -84,7 +84,7 @@ class TokenService final : public RawTokenService {
     };
     const auto start = [&]() -> absl::Status {
       RETURN_IF_ERROR(TakeRequestId(context, "").status());
-      RETURN_IF_ERROR(AuthenticateCaller(context, parts_.tokens).status());
+      RETURN_IF_ERROR(AuthenticateCaller(context, parts_).status());
       auto request = std::make_shared<Request>();
       RETURN_IF_ERROR(ParseMessage(in, *request));
       RETURN_IF_ERROR(CheckModel(parts_.engine, request->model()));

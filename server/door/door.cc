@@ -1,0 +1,84 @@
+#include "server/door/door.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <sys/resource.h>
+
+#include "base/status_macros.h"
+#include "server/door/tls.h"
+
+namespace quire::server::door {
+namespace {
+
+constexpr size_t kDescriptorsOfTheRest = 64;  // model files, logs, epoll sets, the admin server
+constexpr size_t kDescriptorsEach = 3;        // a client's, and two of a local connection
+constexpr size_t kMostConnections = 4096;     // by default: about 32 KiB each under TLS
+
+size_t DescriptorLimit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+
+size_t MaxConnections(const DoorOptions& options) {
+  if (options.max_connections > 0) return options.max_connections;
+  const size_t limit = std::max(DescriptorLimit(), kDescriptorsOfTheRest + kDescriptorsEach);
+  return std::min((limit - kDescriptorsOfTheRest) / kDescriptorsEach, kMostConnections);
+}
+
+size_t MaxPerAddress(const DoorOptions& options) {
+  if (options.max_per_address > 0) return options.max_per_address;
+  return std::max<size_t>(1, MaxConnections(options) / 2);
+}
+
+absl::StatusOr<std::shared_ptr<SSL_CTX>> TlsContextOrNull(const TlsFiles& tls) {
+  if (!tls.enabled()) return nullptr;
+  return MakeTlsContext(tls);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Door>> Door::Open(ListenAddress address, const TlsFiles& tls,
+                                                 const DoorOptions& options, PeerGate gate,
+                                                 HandOver hand_over, PeerDirectory& peers) {
+  ASSIGN_OR_RETURN(std::shared_ptr<SSL_CTX> context, TlsContextOrNull(tls));
+  ASSIGN_OR_RETURN(std::vector<base::UniqueFd> listeners, Listen(address));
+  std::unique_ptr<Door> door(new Door(std::move(address), options));
+  door->relay_ = std::make_unique<Relay>(door->http2_, peers, door->counters_);
+  door->greeter_ = std::make_unique<Greeter>(
+      std::move(listeners), options.greeter, std::move(context), std::move(gate),
+      std::move(hand_over), door->places_, peers, *door->relay_, door->counters_);
+  return door;
+}
+
+Door::Door(ListenAddress address, const DoorOptions& options)
+    : address_(std::move(address)),
+      http2_(options.http2),
+      places_(MaxConnections(options), MaxPerAddress(options)) {}
+
+Door::~Door() {
+  StopAccepting();
+  Close();
+}
+
+absl::Status Door::SetTls(const TlsFiles& tls) {
+  ASSIGN_OR_RETURN(std::shared_ptr<SSL_CTX> context, TlsContextOrNull(tls));
+  greeter_->SetTls(std::move(context));
+  return absl::OkStatus();
+}
+
+void Door::StopAccepting() { greeter_->Stop(); }
+
+void Door::Close() { relay_->Stop(); }
+
+size_t RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  return DescriptorLimit();
+}
+
+}  // namespace quire::server::door

@@ -1,0 +1,68 @@
+#pragma once
+
+// What the door counts. Written by its threads, read by anyone.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace quire::server::door {
+
+// A connection that was not let in.
+enum class Turned : uint8_t {
+  kFull,         // --max_connections
+  kAddress,      // --max_connections_per_address
+  kDescriptors,  // the process has no file descriptor left
+  kHandshake,    // TLS failed
+  kHello,        // no HTTP/2 preface in time, or another protocol
+  kIdentity,     // a client certificate without a name
+};
+inline constexpr std::array<std::string_view, 6> kTurnedNames = {
+    "full", "address", "descriptors", "handshake", "hello", "identity"};
+
+// A connection that was ended with GOAWAY.
+enum class Cut : uint8_t {
+  kProtocol,  // not HTTP/2
+  kHeaders,   // a header block too large
+  kResets,    // too many streams ended before their answers
+  kPings,
+  kSettings,
+  kFrames,  // frames without use: empty DATA, PRIORITY, WINDOW_UPDATE, unknown ones
+  kIdle,    // made room for another when the server was full
+};
+inline constexpr std::array<std::string_view, 7> kCutNames = {
+    "protocol", "headers", "resets", "pings", "settings", "frames", "idle"};
+
+// A stream that was refused while its connection went on.
+enum class Refused : uint8_t {
+  kGate,         // by its headers: no token that is known, a compressed message
+  kStreams,      // more at once than the connection may have open
+  kMessageSize,  // larger than --max_message_bytes
+  kUnfinished,   // too many bytes of unfinished messages, of the connection or of the server
+  kTimeout,      // the message did not arrive within --message_timeout
+  kCompressed,   // the message says that it is compressed
+};
+inline constexpr std::array<std::string_view, 6> kRefusedNames = {
+    "headers", "streams", "message_size", "unfinished", "timeout", "compressed"};
+
+struct DoorCounters {
+  template <typename Reason, size_t n>
+  struct ByReason {
+    std::array<std::atomic<uint64_t>, n> counts{};
+    void Add(Reason reason) {
+      counts[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+    }
+    uint64_t Get(size_t reason) const { return counts[reason].load(std::memory_order_relaxed); }
+  };
+
+  ByReason<Turned, kTurnedNames.size()> turned;
+  ByReason<Cut, kCutNames.size()> cut;
+  ByReason<Refused, kRefusedNames.size()> refused;
+  std::atomic<uint64_t> accepted = 0;
+  std::atomic<int64_t> open = 0;              // connections, those that shake hands included
+  std::atomic<int64_t> unfinished_bytes = 0;  // of messages whose end has not come
+};
+
+}  // namespace quire::server::door

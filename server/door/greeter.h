@@ -1,0 +1,97 @@
+#pragma once
+
+// The door's first thread: accepts, ends TLS, waits for HTTP/2's first words, and hands over. A
+// client that does none of it in time is closed; handshakes hold up no token.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <openssl/types.h>
+
+#include "absl/base/thread_annotations.h"
+
+#include "base/mutex.h"
+#include "base/unique_fd.h"
+#include "server/door/acceptor.h"
+#include "server/door/client_socket.h"
+#include "server/door/door_counters.h"
+#include "server/door/epoll.h"
+#include "server/door/http2_watch.h"
+#include "server/door/peer_directory.h"
+#include "server/door/places.h"
+#include "server/door/relay.h"
+
+namespace quire::server::door {
+
+// Asked of each request's headers, of a client that is known by then.
+using PeerGate = std::function<std::optional<Refusal>(const RequestHead&, const Peer&)>;
+// Gives gRPC its end of a local connection.
+using HandOver = std::function<void(base::UniqueFd)>;
+
+struct GreeterOptions {
+  std::chrono::milliseconds handshake_time{5000};  // from accept to HTTP/2's first frame
+  bool wants_names = false;  // a client certificate must have a name
+};
+
+// SetTls is thread-safe; the others are for the thread that owns it.
+class Greeter {
+ public:
+  // All borrowed. `tls` null: plain text.
+  Greeter(std::vector<base::UniqueFd> listeners, const GreeterOptions& options,
+          std::shared_ptr<SSL_CTX> tls, PeerGate gate, HandOver hand_over, Places& places,
+          PeerDirectory& peers, Relay& relay, DoorCounters& counters);
+  ~Greeter();  // Stop()
+  Greeter(const Greeter&) = delete;
+  Greeter& operator=(const Greeter&) = delete;
+
+  // For the connections that come from now on.
+  void SetTls(std::shared_ptr<SSL_CTX> tls);
+  // Listens no more; when it returns nothing is handed over any more.
+  void Stop();
+
+ private:
+  struct Newcomer;
+
+  void Run();
+  void ListenOrRest();
+  void Accept(int listener);
+  void Greet(Newcomer& newcomer);
+  // False while more has to come.
+  bool ReadHello(Newcomer& newcomer);
+  void Welcome(Newcomer& newcomer);
+  void TurnAway(Newcomer& newcomer, Turned why);
+  void Forget(Newcomer& newcomer);
+
+  const std::vector<base::UniqueFd> listeners_;
+  const GreeterOptions options_;
+  const PeerGate gate_;
+  const HandOver hand_over_;
+  Places& places_;
+  PeerDirectory& peers_;
+  Relay& relay_;
+  DoorCounters& counters_;
+  Acceptor acceptor_;
+  Epoll epoll_;
+  std::atomic<bool> stop_ = false;
+
+  base::Mutex mu_;
+  std::shared_ptr<SSL_CTX> tls_ ABSL_GUARDED_BY(mu_);
+
+  // The thread's own.
+  std::list<Newcomer> newcomers_;  // in the order of their deadlines
+  std::list<Newcomer> gone_;       // until the events of this turn are through
+  std::vector<uint32_t> listeners_armed_;
+  Clock::time_point rest_until_;
+  std::string name_prefix_;
+  uint64_t num_handed_over_ = 0;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace quire::server::door

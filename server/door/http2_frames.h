@@ -1,0 +1,92 @@
+#pragma once
+
+// HTTP/2's frames (RFC 9113): reading their heads, writing the few that the door sends itself.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace quire::server::door {
+
+// What a client says first.
+inline constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+inline constexpr size_t kFrameHeadBytes = 9;
+
+enum class FrameType : uint8_t {
+  kData = 0,
+  kHeaders = 1,
+  kPriority = 2,
+  kResetStream = 3,
+  kSettings = 4,
+  kPushPromise = 5,
+  kPing = 6,
+  kGoaway = 7,
+  kWindowUpdate = 8,
+  kContinuation = 9,
+  kUnknown = 0xfa,  // a type that nobody has given a meaning: every receiver skips it
+};
+
+// Bits of FrameHead::flags.
+inline constexpr uint8_t kEndStream = 0x1;
+inline constexpr uint8_t kAck = 0x1;
+inline constexpr uint8_t kEndHeaders = 0x4;
+inline constexpr uint8_t kPadded = 0x8;
+inline constexpr uint8_t kHasPriority = 0x20;
+
+enum class Http2Error : uint32_t {
+  kNone = 0,
+  kProtocol = 1,
+  kRefusedStream = 7,
+  kCancel = 8,
+  kEnhanceYourCalm = 11,
+};
+
+struct FrameHead {
+  size_t payload_bytes = 0;
+  FrameType type = FrameType::kData;
+  uint8_t flags = 0;
+  uint32_t stream = 0;
+
+  bool has(uint8_t flag) const { return (flags & flag) != 0; }
+};
+
+FrameHead ParseFrameHead(std::span<const uint8_t, kFrameHeadBytes> bytes);
+
+// One direction of a connection, cut into frames: what is left of the one that passes.
+class FrameCursor {
+ public:
+  // Takes bytes of a frame's head from the front of `bytes`; true when the head is whole.
+  bool TakeHead(std::span<const uint8_t>& bytes);
+  // Takes what is there of the payload from the front of `bytes`.
+  std::span<const uint8_t> TakePayload(std::span<const uint8_t>& bytes);
+  // After the payload's last byte: the next bytes are a head.
+  void Next() { head_bytes_ = 0; }
+
+  const FrameHead& frame() const { return frame_; }
+  size_t payload_left() const { return payload_left_; }
+  bool has_head() const { return head_bytes_ == kFrameHeadBytes; }
+  // Between two frames.
+  bool at_border() const { return head_bytes_ == 0; }
+
+ private:
+  std::array<uint8_t, kFrameHeadBytes> head_{};
+  size_t head_bytes_ = 0;
+  size_t payload_left_ = 0;
+  FrameHead frame_;
+};
+
+std::string ResetStreamFrame(uint32_t stream, Http2Error error);
+// `reason` goes out as debug data.
+std::string GoawayFrame(uint32_t last_stream, Http2Error error, std::string_view reason);
+// An answer of trailers alone: `code` and `message` as gRPC writes them. Its literals are never
+// indexed, so that the client's HPACK table stays as the server behind the door knows it.
+std::string TrailersOnlyFrame(uint32_t stream, int code, std::string_view message);
+
+// Whether a header block leaves HPACK's dynamic table alone: literals with literal names, none of
+// them indexed.
+bool LeavesTableAlone(std::span<const uint8_t> block);
+
+}  // namespace quire::server::door

@@ -1,0 +1,469 @@
+#include "server/door/http2_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace quire::server::door {
+namespace {
+
+// What a DATA frame costs the server beside its bytes: a slice and its place in a buffer.
+constexpr size_t kFrameOverhead = 64;
+constexpr int kMostWindowCredit = 10'000;
+
+// gRPC's status codes.
+constexpr int kDeadlineExceeded = 4;
+constexpr int kResourceExhausted = 8;
+constexpr int kInternal = 13;
+
+std::string_view Text(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::span<const uint8_t> Bytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// The bytes that go on, with what is put between them; copies nothing until there is such a thing.
+class Splice {
+ public:
+  Splice(std::span<const uint8_t> bytes, std::string& out)
+      : unsent_(bytes.data()), end_(bytes.data() + bytes.size()), out_(out) {}
+
+  void SendUntil(const uint8_t* place) {
+    used_ = true;
+    out_.append(reinterpret_cast<const char*>(unsent_), static_cast<size_t>(place - unsent_));
+    unsent_ = place;
+  }
+  void Insert(const uint8_t* place, std::string_view frames) {
+    SendUntil(place);
+    out_.append(frames);
+  }
+  // `head` goes out in the place of a frame's own.
+  void ReplaceHead(const uint8_t* frame, std::string_view head) {
+    Insert(frame, head);
+    unsent_ += kFrameHeadBytes;
+  }
+  void Drop() { unsent_ = end_; }
+
+  // Whether `out` holds what is to be sent.
+  bool End() {
+    if (used_) SendUntil(end_);
+    return used_;
+  }
+
+ private:
+  const uint8_t* unsent_;
+  const uint8_t* const end_;
+  std::string& out_;
+  bool used_ = false;
+};
+
+}  // namespace
+
+Http2Watch::Http2Watch(const Http2Limits& limits, Gate gate, DoorCounters& counters)
+    : limits_(limits),
+      gate_(std::move(gate)),
+      counters_(counters),
+      resets_(limits.resets),
+      pings_(limits.pings),
+      settings_(limits.settings),
+      idle_frames_(limits.idle_frames) {}
+
+Http2Watch::~Http2Watch() {
+  for (auto& [id, stream] : streams_) Release(stream);
+}
+
+void Http2Watch::CutOff(Cut reason, std::string_view why) {
+  if (verdict_) return;
+  verdict_ = reason;
+  why_ = why;
+}
+
+std::string Http2Watch::Goaway() const {
+  const Http2Error error = verdict_ == Cut::kProtocol ? Http2Error::kProtocol
+                           : verdict_ == Cut::kIdle   ? Http2Error::kNone
+                                                      : Http2Error::kEnhanceYourCalm;
+  return GoawayFrame(last_stream_, error, why_);
+}
+
+// From the client.
+
+bool Http2Watch::FromClient(std::span<const uint8_t> bytes, Clock::time_point now,
+                            std::string& out) {
+  now_ = now;
+  Splice splice(bytes, out);
+  std::span<const uint8_t> rest = bytes;
+  if (preface_bytes_ < kPreface.size()) {
+    const size_t take = std::min(kPreface.size() - preface_bytes_, rest.size());
+    if (Text(rest.first(take)) != kPreface.substr(preface_bytes_, take)) {
+      CutOff(Cut::kProtocol, "want the preface of HTTP/2");
+      return false;
+    }
+    preface_bytes_ += take;
+    rest = rest.subspan(take);
+  }
+  while (!rest.empty() && !verdict_) {
+    if (!in_.has_head()) {
+      if (!in_.TakeHead(rest)) break;
+      BeginClientFrame();
+      if (verdict_) break;
+    }
+    const std::span<const uint8_t> payload = in_.TakePayload(rest);
+    if (!payload.empty()) ClientPayload(payload);
+    if (in_.payload_left() > 0) break;
+    EndClientFrame();
+    in_.Next();
+    if (!for_server_.empty() && !in_headers_) {
+      splice.Insert(rest.data(), std::exchange(for_server_, {}));
+    }
+  }
+  return splice.End();
+}
+
+void Http2Watch::BeginClientFrame() {
+  const FrameHead& frame = in_.frame();
+  payload_at_ = 0;
+  padding_ = 0;
+  if (in_headers_ != (frame.type == FrameType::kContinuation)) {
+    return CutOff(Cut::kProtocol, "want CONTINUATION behind HEADERS without END_HEADERS alone");
+  }
+  switch (frame.type) {
+    case FrameType::kHeaders:
+    case FrameType::kContinuation:
+      return BeginHeaders();
+    case FrameType::kData:
+      return BeginData();
+    case FrameType::kPushPromise:
+      return CutOff(Cut::kProtocol, "a client pushes nothing");
+    default:
+      break;
+  }
+  if (frame.payload_bytes > limits_.control_frame_bytes) {
+    return CutOff(Cut::kFrames, "a control frame is too large");
+  }
+  switch (frame.type) {
+    case FrameType::kResetStream:
+      CountReset();
+      if (const auto it = streams_.find(frame.stream); it != streams_.end()) Erase(it);
+      return;
+    case FrameType::kSettings:
+      if (!frame.has(kAck) && !settings_.Take(now_)) CutOff(Cut::kSettings, "too many SETTINGS");
+      return;
+    case FrameType::kPing:
+      if (frame.has(kAck) || std::exchange(ping_is_free_, false)) return;
+      if (!pings_.Take(now_)) CutOff(Cut::kPings, "too many PINGs");
+      return;
+    case FrameType::kWindowUpdate:
+      if (window_credit_ > 0) {
+        --window_credit_;
+        return;
+      }
+      [[fallthrough]];
+    default:
+      if (!idle_frames_.Take(now_)) CutOff(Cut::kFrames, "too many frames without use");
+  }
+}
+
+void Http2Watch::BeginHeaders() {
+  const FrameHead& frame = in_.frame();
+  if (frame.type == FrameType::kHeaders) {
+    if (frame.stream % 2 == 0) return CutOff(Cut::kProtocol, "want odd stream ids of a client");
+    headers_frame_ = frame;
+    header_bytes_ = 0;
+    // Trailers of a stream that has ended cost as much as any other frame without use.
+    const bool is_new = frame.stream > last_stream_;
+    if (!is_new && !streams_.contains(frame.stream) && !idle_frames_.Take(now_)) {
+      return CutOff(Cut::kFrames, "too many HEADERS of closed streams");
+    }
+  } else if (frame.stream != headers_frame_.stream) {
+    return CutOff(Cut::kProtocol, "want CONTINUATION of the stream whose HEADERS came before");
+  }
+  in_headers_ = !frame.has(kEndHeaders);
+  header_bytes_ += frame.payload_bytes + kFrameHeadBytes;
+  if (header_bytes_ > limits_.header_block_bytes) CutOff(Cut::kHeaders, "headers are too large");
+}
+
+void Http2Watch::BeginData() {
+  const FrameHead& frame = in_.frame();
+  if (frame.stream == 0) return CutOff(Cut::kProtocol, "want DATA of a stream");
+  const auto it = streams_.find(frame.stream);
+  const bool is_idle =
+      it == streams_.end() || (frame.payload_bytes == 0 && !frame.has(kEndStream));
+  if (is_idle && !idle_frames_.Take(now_)) return CutOff(Cut::kFrames, "too many idle DATA frames");
+  if (it != streams_.end()) Hold(it->second, kFrameOverhead);
+}
+
+std::span<const uint8_t> Http2Watch::Unpadded(std::span<const uint8_t> payload) {
+  const FrameHead& frame = in_.frame();
+  if (frame.type == FrameType::kContinuation) return payload;
+  const bool padded = frame.has(kPadded);
+  if (padded && payload_at_ == 0) padding_ = payload[0];
+  const bool priority = frame.type == FrameType::kHeaders && frame.has(kHasPriority);
+  const size_t front = (padded ? 1 : 0) + (priority ? 5 : 0);
+  const size_t skip = payload_at_ < front ? std::min(front - payload_at_, payload.size()) : 0;
+  const size_t behind = in_.payload_left();
+  const size_t tail = behind < padding_ ? std::min(padding_ - behind, payload.size() - skip) : 0;
+  return payload.subspan(skip, payload.size() - skip - tail);
+}
+
+void Http2Watch::ClientPayload(std::span<const uint8_t> payload) {
+  const FrameType type = in_.frame().type;
+  if (type == FrameType::kHeaders || type == FrameType::kContinuation) {
+    if (!headers_.Read(Unpadded(payload), false, limits_.header_list_bytes)) {
+      CutOff(Cut::kHeaders, "headers are no HPACK, or too large");
+    }
+  } else if (type == FrameType::kData) {
+    const auto it = streams_.find(in_.frame().stream);
+    const std::span<const uint8_t> bytes = Unpadded(payload);
+    if (it != streams_.end()) {
+      Hold(it->second, payload.size());
+      if (const auto refusal = ReadMessages(it->second, bytes)) Refuse(it, *refusal);
+    }
+    if (unfinished_bytes_ > limits_.connection_bytes) RefuseLargest();
+  }
+  payload_at_ += payload.size();
+}
+
+void Http2Watch::EndClientFrame() {
+  const FrameHead& frame = in_.frame();
+  switch (frame.type) {
+    case FrameType::kHeaders:
+    case FrameType::kContinuation:
+      if (!in_headers_ && !verdict_) EndHeaders();
+      return;
+    case FrameType::kData:
+      if (frame.has(kEndStream)) EndClientSide(frame.stream);
+      return;
+    default:
+      return;
+  }
+}
+
+void Http2Watch::EndHeaders() {
+  if (!headers_.Read({}, true, limits_.header_list_bytes)) {
+    return CutOff(Cut::kHeaders, "headers are no HPACK, or too large");
+  }
+  const uint32_t id = headers_frame_.stream;
+  const bool is_last = headers_frame_.has(kEndStream);
+  if (id > last_stream_) {
+    last_stream_ = id;
+    const auto it = streams_.try_emplace(id).first;
+    StartWaiting(it->second);
+    if (streams_.size() > limits_.streams) {
+      Refuse(it, {.reason = Refused::kStreams});
+    } else if (const auto refusal = gate_(headers_.head())) {
+      Refuse(it, *refusal);
+    }
+  }
+  if (is_last) EndClientSide(id);
+}
+
+void Http2Watch::EndClientSide(uint32_t stream) {
+  if (const auto it = streams_.find(stream); it != streams_.end()) Release(it->second);
+}
+
+std::optional<Refusal> Http2Watch::ReadMessages(Stream& stream, std::span<const uint8_t> bytes) {
+  while (!bytes.empty()) {
+    if (stream.prefix_bytes < stream.prefix.size()) {
+      if (stream.prefix_bytes == 0) StartWaiting(stream);
+      stream.prefix[stream.prefix_bytes++] = bytes.front();
+      bytes = bytes.subspan(1);
+      if (stream.prefix_bytes < stream.prefix.size()) continue;
+      for (const uint8_t byte : std::span(stream.prefix).subspan<1>()) {
+        stream.message_left = stream.message_left << 8 | byte;
+      }
+      if (auto refusal = CheckPrefix(stream)) return refusal;
+    }
+    const size_t take = std::min<size_t>(stream.message_left, bytes.size());
+    stream.message_left -= static_cast<uint32_t>(take);
+    bytes = bytes.subspan(take);
+    if (stream.message_left > 0) break;
+    // A whole message. Of further ones we cannot see when the server takes them, but for its
+    // answers; until then they count.
+    stream.prefix_bytes = 0;
+    if (!std::exchange(stream.had_message, true)) Release(stream);
+    if (std::exchange(stream.waiting, false)) --num_waiting_;
+  }
+  return std::nullopt;
+}
+
+std::optional<Refusal> Http2Watch::CheckPrefix(const Stream& stream) const {
+  if (stream.prefix[0] != 0) {
+    return Refusal{.reason = Refused::kCompressed,
+                   .code = kInternal,
+                   .message = "message: want an uncompressed one, got the compressed flag"};
+  }
+  if (stream.message_left <= limits_.message_bytes) return std::nullopt;
+  return Refusal{.reason = Refused::kMessageSize,
+                 .code = kResourceExhausted,
+                 .message = absl::StrFormat("message: want at most %d bytes, got %d",
+                                            limits_.message_bytes, stream.message_left)};
+}
+
+// From the server.
+
+bool Http2Watch::FromServer(std::span<const uint8_t> bytes, Clock::time_point now,
+                            std::string& out) {
+  now_ = now;
+  std::string joined;
+  const bool had_kept = !out_kept_.empty();
+  if (had_kept) {
+    joined = std::exchange(out_kept_, {}).append(Text(bytes));
+    bytes = Bytes(joined);
+  }
+  Splice splice(bytes, out);
+  if (had_kept) splice.SendUntil(bytes.data());  // `bytes` are not the caller's
+  std::span<const uint8_t> rest = bytes;
+  while (!rest.empty() && !verdict_) {
+    if (out_.at_border()) {
+      if (!for_client_.empty() && !out_in_headers_) {
+        splice.Insert(rest.data(), std::exchange(for_client_, {}));
+      }
+      if (!CanJudge(rest)) {
+        splice.SendUntil(rest.data());
+        splice.Drop();
+        out_kept_ = Text(rest);
+        break;
+      }
+      const uint8_t* const frame = rest.data();
+      out_.TakeHead(rest);
+      if (ServerFrame(rest)) {
+        std::string head(reinterpret_cast<const char*>(frame), kFrameHeadBytes);
+        head[3] = static_cast<char>(FrameType::kUnknown);
+        head[4] = 0;
+        splice.ReplaceHead(frame, head);
+      }
+    }
+    out_.TakePayload(rest);
+    if (out_.payload_left() > 0) break;
+    out_.Next();
+  }
+  return splice.End();
+}
+
+bool Http2Watch::CanJudge(std::span<const uint8_t> bytes) const {
+  if (bytes.size() < kFrameHeadBytes) return false;
+  const FrameHead frame = ParseFrameHead(bytes.first<kFrameHeadBytes>());
+  const bool is_late_answer = frame.type == FrameType::kHeaders && WasRefused(frame.stream);
+  return !is_late_answer || bytes.size() >= kFrameHeadBytes + frame.payload_bytes;
+}
+
+bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
+  const FrameHead& frame = out_.frame();
+  const bool is_headers = frame.type == FrameType::kHeaders;
+  const bool is_data = frame.type == FrameType::kData;
+  if (is_headers || frame.type == FrameType::kContinuation) {
+    out_in_headers_ = !frame.has(kEndHeaders);
+  }
+  if (is_headers || is_data) {
+    ping_is_free_ = true;
+    // One for the stream and one for the connection.
+    window_credit_ = std::min(window_credit_ + 2, kMostWindowCredit);
+  }
+  const auto it = streams_.find(frame.stream);
+  if (it == streams_.end()) {
+    if (!WasRefused(frame.stream)) return false;
+    if (frame.type == FrameType::kResetStream) return true;
+    if (!is_headers) return false;
+    // After a reset gRPC may still say CANCELLED. The client has its answer.
+    if (out_in_headers_ || !LeavesTableAlone(payload.first(frame.payload_bytes))) {
+      CutOff(Cut::kProtocol, "an answer crossed a refusal");
+    }
+    return true;
+  }
+  if (is_headers) it->second.answered = true;
+  if (is_data && !it->second.waiting) Release(it->second);
+  if (frame.type == FrameType::kResetStream) CountReset();
+  const bool ends = (is_headers || is_data) && frame.has(kEndStream);
+  if (ends || frame.type == FrameType::kResetStream) Erase(it);
+  return false;
+}
+
+// What streams hold, and refusing them.
+
+void Http2Watch::StartWaiting(Stream& stream) {
+  stream.since = now_;
+  if (!std::exchange(stream.waiting, true)) ++num_waiting_;
+}
+
+void Http2Watch::Hold(Stream& stream, size_t bytes) {
+  stream.held_bytes += bytes;
+  unfinished_bytes_ += bytes;
+  counters_.unfinished_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+}
+
+void Http2Watch::Release(Stream& stream) {
+  unfinished_bytes_ -= stream.held_bytes;
+  counters_.unfinished_bytes.fetch_sub(static_cast<int64_t>(stream.held_bytes),
+                                       std::memory_order_relaxed);
+  stream.held_bytes = 0;
+  if (std::exchange(stream.waiting, false)) --num_waiting_;
+}
+
+void Http2Watch::Erase(Streams::iterator stream) {
+  Release(stream->second);
+  streams_.erase(stream);
+}
+
+// The server gets a RST_STREAM behind the headers, which it must see for HPACK's sake; the client
+// an answer.
+void Http2Watch::Refuse(Streams::iterator stream, const Refusal& refusal) {
+  const uint32_t id = stream->first;
+  for_server_ += ResetStreamFrame(id, Http2Error::kCancel);
+  if (refusal.reason == Refused::kStreams) {
+    for_client_ += ResetStreamFrame(id, Http2Error::kRefusedStream);  // clients may try again
+  } else if (stream->second.answered) {
+    for_client_ += ResetStreamFrame(id, Http2Error::kEnhanceYourCalm);
+  } else {
+    for_client_ += TrailersOnlyFrame(id, refusal.code, refusal.message);
+    for_client_ += ResetStreamFrame(id, Http2Error::kNone);  // the rest of the body is not wanted
+  }
+  counters_.refused.Add(refusal.reason);
+  refused_[num_refused_++ % kRefusedKept] = id;
+  Erase(stream);
+  CountReset();
+}
+
+bool Http2Watch::WasRefused(uint32_t stream) const {
+  const auto end = refused_.begin() + static_cast<ptrdiff_t>(std::min(num_refused_, kRefusedKept));
+  return std::find(refused_.begin(), end, stream) != end;
+}
+
+void Http2Watch::CountReset() {
+  if (!resets_.Take(now_)) CutOff(Cut::kResets, "too many streams are reset");
+}
+
+void Http2Watch::RefuseLargest() {
+  const auto largest = std::ranges::max_element(
+      streams_, {}, [](const auto& stream) { return stream.second.held_bytes; });
+  if (largest == streams_.end()) return;
+  Refuse(largest, {.reason = Refused::kUnfinished,
+                   .code = kResourceExhausted,
+                   .message = "message: too many bytes of unfinished messages; try again later"});
+}
+
+void Http2Watch::Expire(Clock::time_point now) {
+  now_ = now;
+  if (!waits()) return;
+  for (auto it = streams_.begin(); it != streams_.end();) {
+    const auto stream = it++;
+    if (!stream->second.waiting || now - stream->second.since < limits_.message_time) continue;
+    Refuse(stream, {.reason = Refused::kTimeout,
+                    .code = kDeadlineExceeded,
+                    .message = absl::StrFormat("message: want all of it within %d ms",
+                                               limits_.message_time.count())});
+  }
+}
+
+std::string Http2Watch::TakeForServer() {
+  if (!in_.at_border() || in_headers_ || preface_bytes_ < kPreface.size()) return "";
+  return std::exchange(for_server_, {});
+}
+
+std::string Http2Watch::TakeForClient() {
+  return can_speak() ? std::exchange(for_client_, {}) : "";
+}
+
+}  // namespace quire::server::door

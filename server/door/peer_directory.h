@@ -1,0 +1,43 @@
+#pragma once
+
+// Who stands behind a call. gRPC sees a local connection; its name (ServerContext::peer) leads here.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "absl/base/thread_annotations.h"
+
+#include "base/mutex.h"
+
+namespace quire::server::door {
+
+struct Peer {
+  std::string address;           // "203.0.113.7:51234"
+  bool tls = false;
+  std::string certificate_name;  // verified: its first alternative name, else its common name
+};
+
+// Thread-safe.
+class PeerDirectory {
+ public:
+  // nullptr: the client has gone. It never means "nobody".
+  std::shared_ptr<const Peer> Find(std::string_view name) const;
+
+  void Add(std::string name, Peer peer);
+  void Remove(std::string_view name);
+
+ private:
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+
+  mutable base::Mutex mu_;
+  std::unordered_map<std::string, std::shared_ptr<const Peer>, Hash, std::equal_to<>> peers_
+      ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace quire::server::door

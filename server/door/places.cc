@@ -1,0 +1,32 @@
+#include "server/door/places.h"
+
+namespace quire::server::door {
+
+std::optional<Places::Place> Places::Take(std::string key, Turned& why) {
+  base::MutexLock lock(mu_);
+  const auto it = by_address_.find(key);
+  if (it != by_address_.end() && it->second >= max_per_address_) {
+    why = Turned::kAddress;
+    return std::nullopt;
+  }
+  if (num_taken_ >= max_connections_) {
+    why = Turned::kFull;
+    return std::nullopt;
+  }
+  ++num_taken_;
+  ++by_address_[key];
+  return Place(this, std::move(key));
+}
+
+bool Places::is_full() {
+  base::MutexLock lock(mu_);
+  return num_taken_ >= max_connections_;
+}
+
+void Places::Give(const std::string& key) {
+  base::MutexLock lock(mu_);
+  --num_taken_;
+  if (const auto it = by_address_.find(key); --it->second == 0) by_address_.erase(it);
+}
+
+}  // namespace quire::server::door

@@ -1,0 +1,61 @@
+#pragma once
+
+// How many connections there are, in all and of one address.
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+
+#include "base/mutex.h"
+#include "server/door/door_counters.h"
+
+namespace quire::server::door {
+
+// Thread-safe.
+class Places {
+ public:
+  Places(size_t max_connections, size_t max_per_address)
+      : max_connections_(max_connections), max_per_address_(max_per_address) {}
+
+  // One connection's place, given back when it is destroyed. Movable.
+  class Place {
+   public:
+    Place() = default;
+    Place(Place&& other) noexcept
+        : places_(std::exchange(other.places_, nullptr)), key_(std::move(other.key_)) {}
+    Place& operator=(Place&& other) noexcept {
+      std::swap(places_, other.places_);
+      std::swap(key_, other.key_);
+      return *this;
+    }
+    ~Place() {
+      if (places_ != nullptr) places_->Give(key_);
+    }
+
+   private:
+    friend class Places;
+    Place(Places* places, std::string key) : places_(places), key_(std::move(key)) {}
+
+    Places* places_ = nullptr;  // not owned
+    std::string key_;
+  };
+
+  // `key`: what counts as one address. Sets `why` and returns nullopt when there is no place.
+  std::optional<Place> Take(std::string key, Turned& why);
+  bool is_full();
+
+ private:
+  void Give(const std::string& key);
+
+  const size_t max_connections_;
+  const size_t max_per_address_;
+  base::Mutex mu_;
+  size_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
+  std::unordered_map<std::string, size_t> by_address_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace quire::server::door

@@ -1,0 +1,389 @@
+#include "server/door/relay.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <sys/socket.h>
+
+#include "base/logging.h"
+
+namespace quire::server::door {
+namespace {
+
+constexpr size_t kReadBytes = 64 << 10;
+constexpr int kReadsInTurn = 8;  // of one end, before other connections have theirs
+constexpr std::chrono::seconds kLinger(2);
+constexpr std::chrono::milliseconds kSweepEvery(100);
+constexpr std::chrono::seconds kLastWords(1);
+
+std::string_view Text(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+bool IsAgain() { return errno == EAGAIN || errno == EINTR; }
+
+}  // namespace
+
+struct Relay::Connection {
+  Connection(RelayedClient taken, const Http2Limits& limits, DoorCounters& counters)
+      : client(std::move(taken.client)),
+        grpc(std::move(taken.grpc)),
+        peer_name(std::move(taken.peer_name)),
+        address(std::move(taken.address)),
+        first_bytes(std::move(taken.first_bytes)),
+        place(std::move(taken.place)),
+        watch(limits, std::move(taken.gate), counters) {}
+
+  enum class Stage { kRelaying, kLingering, kDead };
+
+  Stage stage = Stage::kRelaying;
+  ClientSocket client;
+  base::UniqueFd grpc;
+  const std::string peer_name;
+  const std::string address;
+  std::string first_bytes;
+  Places::Place place;
+  Http2Watch watch;
+  std::string to_grpc, to_client;  // read and not yet written
+  bool client_ended = false;       // it says nothing more
+  bool grpc_ended = false;
+  bool told_grpc_end = false;
+  bool told_client_end = false;
+  uint32_t client_armed = 0, grpc_armed = 0;
+  bool is_idle = false;  // as counted
+  bool is_timed = false;
+  Clock::time_point idle_since;
+  Clock::time_point linger_until;
+  End client_end{this, false}, grpc_end{this, true};
+};
+
+Relay::Relay(const Http2Limits& limits, PeerDirectory& peers, DoorCounters& counters)
+    : limits_(limits), peers_(peers), counters_(counters), buffer_(kReadBytes) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+Relay::~Relay() { Stop(); }
+
+void Relay::Add(RelayedClient client) {
+  {
+    base::MutexLock lock(mu_);
+    new_.push_back(std::move(client));
+  }
+  epoll_.Wake();
+}
+
+void Relay::EndIdlest() {
+  ends_wanted_.fetch_add(1, std::memory_order_relaxed);
+  epoll_.Wake();
+}
+
+void Relay::Stop() {
+  if (!thread_.joinable()) return;
+  stop_.store(true, std::memory_order_release);
+  epoll_.Wake();
+  thread_.join();
+}
+
+void Relay::Run() {
+  StartDoorThread("door-relay");
+  Clock::time_point next_sweep = Clock::now();
+  std::optional<Clock::time_point> last_words;
+  while (true) {
+    const Clock::time_point now = Clock::now();
+    if (stop_.load(std::memory_order_acquire)) {
+      if (!last_words) last_words = now + kLastWords;
+      const bool all_said = std::ranges::all_of(connections_, [](const auto& c) {
+        return c.first->stage != Connection::Stage::kRelaying && c.first->to_client.empty();
+      });
+      if (all_said || now >= *last_words) break;
+    }
+    std::optional<std::chrono::milliseconds> timeout;
+    if (num_timed_ > 0 || last_words) timeout = kSweepEvery;
+    if (!unfinished_.empty()) timeout = std::chrono::milliseconds(0);
+    for (const epoll_event& event : epoll_.Wait(timeout)) {
+      const End& end = *static_cast<const End*>(event.data.ptr);
+      Serve(*end.connection, event.events, end.is_grpc);
+    }
+    for (Connection* c : std::exchange(unfinished_, {})) {
+      PumpToGrpc(*c);
+      PumpToClient(*c);
+      Settle(*c);
+    }
+    TakeNew();
+    if (ends_wanted_.exchange(0, std::memory_order_relaxed) > 0) EndIdlestNow();
+    if (num_timed_ > 0 && Clock::now() >= next_sweep) {
+      Sweep(Clock::now());
+      next_sweep = Clock::now() + kSweepEvery;
+    }
+    Bury();
+  }
+  for (auto& [c, owned] : connections_) Close(*c);
+  Bury();
+}
+
+void Relay::TakeNew() {
+  std::vector<RelayedClient> taken;
+  {
+    base::MutexLock lock(mu_);
+    taken.swap(new_);
+  }
+  for (RelayedClient& client : taken) {
+    auto owned = std::make_unique<Connection>(std::move(client), limits_, counters_);
+    Connection& c = *owned;
+    connections_.emplace(&c, std::move(owned));
+    PumpToGrpc(c);
+    Settle(c);
+  }
+}
+
+// What an event says is done, and no more: each try is a system call.
+void Relay::Serve(Connection& c, uint32_t events, bool is_grpc) {
+  if (c.stage == Connection::Stage::kDead) return;
+  if (c.stage == Connection::Stage::kLingering) {
+    SayLastWords(c);
+    Discard(c);
+  } else {
+    const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
+    // Nothing that is still to be written reaches a client whose connection is broken.
+    if (!is_grpc && broken) return Close(c);
+    const bool readable = (events & EPOLLIN) != 0 || broken;
+    const bool writable = (events & EPOLLOUT) != 0;
+    if (is_grpc ? writable : readable) PumpToGrpc(c);
+    if (is_grpc ? readable : writable) PumpToClient(c);
+  }
+  Settle(c);
+}
+
+// After whatever was done with it: its own frames go out, its events and counts are right.
+void Relay::Settle(Connection& c) {
+  if (c.stage == Connection::Stage::kRelaying && c.watch.verdict()) CutOff(c);
+  if (c.stage == Connection::Stage::kRelaying) {
+    if (const std::string frames = c.watch.TakeForClient(); !frames.empty()) SendToClient(c, frames);
+  }
+  if (c.stage == Connection::Stage::kRelaying) {
+    c.to_grpc += c.watch.TakeForServer();
+    FlushToGrpc(c);
+  }
+  NoteState(c);
+  if (c.stage != Connection::Stage::kDead) Arm(c);
+}
+
+void Relay::PumpToGrpc(Connection& c) {
+  for (int turn = 0; c.stage == Connection::Stage::kRelaying; ++turn) {
+    if (!FlushToGrpc(c) || c.told_grpc_end) return;
+    if (turn == kReadsInTurn) return unfinished_.push_back(&c);
+    std::span<const uint8_t> bytes;
+    std::string first = std::exchange(c.first_bytes, {});
+    if (!first.empty()) {
+      bytes = {reinterpret_cast<const uint8_t*>(first.data()), first.size()};
+    } else if (!c.client_ended) {
+      const ssize_t size = c.client.Read(buffer_);
+      if (size == ClientSocket::kAgain) return;
+      if (size == ClientSocket::kClosed) c.client_ended = true;
+      bytes = std::span(buffer_).first(static_cast<size_t>(size));
+    }
+    if (c.client_ended) {
+      ::shutdown(c.grpc.get(), SHUT_WR);
+      c.told_grpc_end = true;
+      return;
+    }
+    std::string spliced;
+    const bool is_spliced = c.watch.FromClient(bytes, Clock::now(), spliced);
+    if (c.watch.verdict()) return CutOff(c);
+    const std::string_view text = is_spliced ? std::string_view(spliced) : Text(bytes);
+    const ssize_t sent = ::send(c.grpc.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    c.to_grpc = text.substr(static_cast<size_t>(std::max<ssize_t>(sent, 0)));
+    MakeRoom();
+    // Most likely that was all.
+    if (first.empty() && c.client.tls() == nullptr && bytes.size() < kReadBytes) return;
+  }
+}
+
+void Relay::PumpToClient(Connection& c) {
+  for (int turn = 0; c.stage == Connection::Stage::kRelaying; ++turn) {
+    if (!FlushToClient(c)) return;
+    if (c.grpc_ended) return Linger(c);
+    if (turn == kReadsInTurn) return unfinished_.push_back(&c);
+    const ssize_t size = ::recv(c.grpc.get(), buffer_.data(), buffer_.size(), 0);
+    if (size < 0 && IsAgain()) return;
+    if (size <= 0) {
+      c.grpc_ended = true;
+      continue;
+    }
+    const auto bytes = std::span(std::as_const(buffer_)).first(static_cast<size_t>(size));
+    std::string spliced;
+    const bool is_spliced = c.watch.FromServer(bytes, Clock::now(), spliced);
+    if (c.watch.verdict()) return CutOff(c);
+    SendToClient(c, is_spliced ? std::string_view(spliced) : Text(bytes));
+    if (bytes.size() < kReadBytes / 2) return;
+  }
+}
+
+// False while something is left.
+bool Relay::FlushToGrpc(Connection& c) {
+  while (!c.to_grpc.empty()) {
+    const ssize_t sent = ::send(c.grpc.get(), c.to_grpc.data(), c.to_grpc.size(), MSG_NOSIGNAL);
+    if (sent < 0 && IsAgain()) return false;
+    if (sent < 0) {  // gRPC has closed its end; what it said before is still read
+      c.to_grpc.clear();
+      c.client_ended = c.told_grpc_end = true;
+      return true;
+    }
+    c.to_grpc.erase(0, static_cast<size_t>(sent));
+  }
+  return true;
+}
+
+// False while something is left, or when the connection has broken.
+bool Relay::FlushToClient(Connection& c) {
+  while (!c.to_client.empty()) {
+    const ssize_t sent = c.client.Write(c.to_client);
+    if (sent == ClientSocket::kAgain) return false;
+    if (sent == ClientSocket::kClosed) {
+      Close(c);
+      return false;
+    }
+    c.to_client.erase(0, static_cast<size_t>(sent));
+  }
+  return true;
+}
+
+void Relay::SendToClient(Connection& c, std::string_view bytes) {
+  if (bytes.empty()) return;
+  if (!c.to_client.empty()) {
+    c.to_client += bytes;
+    return;
+  }
+  const ssize_t sent = c.client.Write(bytes);
+  if (sent == ClientSocket::kClosed) return Close(c);
+  c.to_client = bytes.substr(static_cast<size_t>(std::max<ssize_t>(sent, 0)));
+  if (!c.to_client.empty()) FlushToClient(c);
+}
+
+// While all connections together hold too much, the stream that holds most is refused.
+void Relay::MakeRoom() {
+  while (static_cast<size_t>(counters_.unfinished_bytes.load(std::memory_order_relaxed)) >
+         limits_.total_bytes) {
+    const auto largest = std::ranges::max_element(connections_, {}, [](const auto& c) {
+      return c.first->watch.unfinished_bytes();
+    });
+    if (largest == connections_.end() || largest->first->watch.unfinished_bytes() == 0) return;
+    Connection& c = *largest->first;
+    c.watch.RefuseLargest();
+    unfinished_.push_back(&c);  // its turn sends the refusal
+  }
+}
+
+// A closed socket with unread bytes takes its last words back: read on for a while.
+void Relay::Linger(Connection& c) {
+  if (c.stage == Connection::Stage::kDead) return;
+  c.stage = Connection::Stage::kLingering;
+  c.linger_until = Clock::now() + kLinger;
+  CloseGrpc(c);
+  SayLastWords(c);
+}
+
+void Relay::SayLastWords(Connection& c) {
+  if (!FlushToClient(c)) return;
+  if (!std::exchange(c.told_client_end, true)) c.client.EndWrites();
+  if (c.client_ended) Close(c);
+}
+
+// What still comes is thrown away, undecrypted.
+void Relay::Discard(Connection& c) {
+  for (int turn = 0; turn < kReadsInTurn && c.stage == Connection::Stage::kLingering; ++turn) {
+    const ssize_t size = ::recv(c.client.fd(), buffer_.data(), buffer_.size(), 0);
+    if (size < 0 && IsAgain()) return;
+    if (size <= 0) Close(c);
+  }
+}
+
+void Relay::CutOff(Connection& c) {
+  counters_.cut.Add(*c.watch.verdict());
+  base::Log(base::LogLevel::kWarning, "door", "connection cut",
+            {{"peer", c.address}, {"reason", c.watch.why()}});
+  // In the middle of a frame nothing can be said: the client just sees the end.
+  c.to_client = c.to_client.empty() && c.watch.can_speak() ? c.watch.Goaway() : "";
+  Linger(c);
+}
+
+void Relay::EndIdlestNow() {
+  Connection* idlest = nullptr;
+  for (const auto& [c, owned] : connections_) {
+    if (c->is_idle && (idlest == nullptr || c->idle_since < idlest->idle_since)) idlest = c;
+  }
+  if (idlest == nullptr) return;
+  idlest->watch.CutOff(Cut::kIdle, "idle, and the server is full");
+  CutOff(*idlest);
+  Close(*idlest);  // at once: somebody waits for its place
+}
+
+void Relay::CloseGrpc(Connection& c) {
+  if (!c.grpc) return;
+  // First: who finds no entry knows that the client has gone.
+  peers_.Remove(c.peer_name);
+  epoll_.Arm(c.grpc.get(), 0, c.grpc_armed, nullptr);
+  c.grpc.Reset();
+}
+
+void Relay::Close(Connection& c) {
+  if (c.stage == Connection::Stage::kDead) return;
+  c.stage = Connection::Stage::kDead;
+  CloseGrpc(c);
+  epoll_.Arm(c.client.fd(), 0, c.client_armed, nullptr);
+  NoteState(c);
+  dead_.push_back(&c);
+}
+
+void Relay::Bury() {
+  if (dead_.empty()) return;
+  for (Connection* c : std::exchange(dead_, {})) {
+    std::erase(unfinished_, c);
+    connections_.erase(c);
+    counters_.open.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+void Relay::Arm(Connection& c) {
+  const bool relaying = c.stage == Connection::Stage::kRelaying;
+  uint32_t client = 0;
+  if (!c.client_ended && (!relaying || c.to_grpc.empty())) client |= EPOLLIN;
+  if (!c.to_client.empty()) client |= EPOLLOUT;
+  epoll_.Arm(c.client.fd(), client, c.client_armed, &c.client_end);
+  if (!relaying) return;
+  uint32_t grpc = 0;
+  if (!c.grpc_ended && c.to_client.empty()) grpc |= EPOLLIN;
+  if (!c.to_grpc.empty()) grpc |= EPOLLOUT;
+  epoll_.Arm(c.grpc.get(), grpc, c.grpc_armed, &c.grpc_end);
+}
+
+void Relay::NoteState(Connection& c) {
+  const bool relaying = c.stage == Connection::Stage::kRelaying;
+  const bool idle = relaying && c.watch.num_streams() == 0;
+  if (idle != c.is_idle) {
+    c.is_idle = idle;
+    c.idle_since = Clock::now();
+    num_idle_.fetch_add(idle ? 1 : -1, std::memory_order_relaxed);
+  }
+  const bool timed =
+      c.stage == Connection::Stage::kLingering || (relaying && c.watch.waits());
+  if (timed != c.is_timed) {
+    c.is_timed = timed;
+    num_timed_ += timed ? 1 : -1;
+  }
+}
+
+void Relay::Sweep(Clock::time_point now) {
+  for (auto& [c, owned] : connections_) {
+    if (!c->is_timed) continue;
+    if (c->stage == Connection::Stage::kLingering) {
+      if (now >= c->linger_until) Close(*c);
+      continue;
+    }
+    c->watch.Expire(now);
+    Settle(*c);
+  }
+}
+
+}  // namespace quire::server::door

@@ -1,0 +1,106 @@
+#pragma once
+
+// Carries bytes between clients and gRPC, past a watch. One thread for all connections.
+//
+// An end is read only when what the other end was sent before is through; that is all the flow
+// control there is, and it bounds what is held here to one read a direction.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+
+#include "base/mutex.h"
+#include "base/unique_fd.h"
+#include "server/door/client_socket.h"
+#include "server/door/door_counters.h"
+#include "server/door/epoll.h"
+#include "server/door/http2_watch.h"
+#include "server/door/peer_directory.h"
+#include "server/door/places.h"
+
+namespace quire::server::door {
+
+// A client that said HTTP/2, and the connection to gRPC that was made for it.
+struct RelayedClient {
+  ClientSocket client;
+  base::UniqueFd grpc;      // our end
+  std::string peer_name;    // in the directory
+  std::string address;      // for the log
+  std::string first_bytes;  // what it has said so far
+  Gate gate;
+  Places::Place place;
+};
+
+// Thread-safe.
+class Relay {
+ public:
+  // All borrowed.
+  Relay(const Http2Limits& limits, PeerDirectory& peers, DoorCounters& counters);
+  ~Relay();  // Stop()
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  void Add(RelayedClient client);
+  // Connections without a call.
+  int64_t num_idle() const { return num_idle_.load(std::memory_order_relaxed); }
+  // Ends the one that has been without a call for longest.
+  void EndIdlest();
+  // After gRPC has closed its ends: what it said is sent, for a second at most, and all is closed.
+  void Stop();
+
+ private:
+  struct Connection;
+  // What an event of epoll leads to.
+  struct End {
+    Connection* connection;
+    bool is_grpc;
+  };
+
+  void Run();
+  void TakeNew();
+  void EndIdlestNow();
+  void Serve(Connection& c, uint32_t events, bool is_grpc);
+  void Settle(Connection& c);
+  void PumpToGrpc(Connection& c);
+  void PumpToClient(Connection& c);
+  bool FlushToGrpc(Connection& c);
+  bool FlushToClient(Connection& c);
+  void SendToClient(Connection& c, std::string_view bytes);
+  void MakeRoom();
+  void Discard(Connection& c);
+  void CutOff(Connection& c);
+  void Linger(Connection& c);
+  void SayLastWords(Connection& c);
+  void CloseGrpc(Connection& c);
+  void Close(Connection& c);
+  void Arm(Connection& c);
+  void NoteState(Connection& c);
+  void Sweep(Clock::time_point now);
+  void Bury();
+
+  const Http2Limits& limits_;
+  PeerDirectory& peers_;
+  DoorCounters& counters_;
+  Epoll epoll_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<int64_t> num_idle_ = 0;
+  std::atomic<int> ends_wanted_ = 0;
+
+  base::Mutex mu_;
+  std::vector<RelayedClient> new_ ABSL_GUARDED_BY(mu_);
+
+  // The thread's own.
+  std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
+  std::vector<Connection*> unfinished_;  // more than their turn to say
+  std::vector<Connection*> dead_;
+  int num_timed_ = 0;  // connections that wait for something with a deadline
+  std::vector<uint8_t> buffer_;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace quire::server::door

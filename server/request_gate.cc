@@ -1,0 +1,50 @@
+#include "server/request_gate.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "absl/strings/str_format.h"
+
+#include "server/rpc_context.h"
+
+namespace quire::server {
+namespace {
+
+constexpr std::string_view kOurPackage = "/quire.v1.";
+constexpr std::string_view kHealthService = "/grpc.health.v1.Health/";
+
+// nullopt: none of ours.
+std::optional<Rpc> RpcOf(std::string_view path) {
+  if (!path.starts_with(kOurPackage)) return std::nullopt;
+  const auto name = std::ranges::find(kRpcNames, path.substr(path.rfind('/') + 1));
+  if (name == kRpcNames.end()) return std::nullopt;
+  return static_cast<Rpc>(name - kRpcNames.begin());
+}
+
+absl::Status Judge(const door::RequestHead& head, const door::Peer& peer,
+                   const BearerTokens* tokens) {
+  if (!head.encoding.empty() && head.encoding != "identity") {
+    return absl::UnimplementedError(absl::StrFormat(
+        "grpc-encoding: want identity, got \"%s\": this server takes no compressed requests",
+        head.encoding.substr(0, 32)));
+  }
+  if (head.path.starts_with(kHealthService)) return absl::OkStatus();
+  return AuthenticateCaller(head.authorization, peer, tokens).status();
+}
+
+}  // namespace
+
+door::PeerGate MakeRequestGate(const BearerTokens* tokens, RpcCounters& counters) {
+  return [tokens, &counters](const door::RequestHead& head,
+                             const door::Peer& peer) -> std::optional<door::Refusal> {
+    const absl::Status status = Judge(head, peer, tokens);
+    if (status.ok()) return std::nullopt;
+    if (const auto rpc = RpcOf(head.path)) counters.Count(*rpc, status.code());
+    return door::Refusal{.reason = door::Refused::kGate,
+                         .code = static_cast<int>(status.code()),
+                         .message = std::string(status.message())};
+  };
+}
+
+}  // namespace quire::server
