@@ -118,7 +118,7 @@ class ControlService final : public RawControlService {
       return absl::OkStatus();
     };
     const absl::Status status = answered();
-    parts_.counters.Count(rpc, status.code());
+    if (HasMessage(in)) parts_.counters.Count(rpc, status.code());
     grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
     reactor->Finish(ToGrpcStatus(status));
     return reactor;

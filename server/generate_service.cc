@@ -37,6 +37,8 @@ class GenerateCall {
   // The id comes first: whatever follows is logged under it.
   template <typename Request>
   absl::StatusOr<engine::GenerateParams> Read(const grpc::ByteBuffer& bytes) {
+    has_message_ = HasMessage(bytes);
+    if (!has_message_) return absl::CancelledError("the call ended before its message came");
     Request request;
     const absl::Status parsed = ParseMessage(bytes, request);
     ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, request.request_id()));
@@ -61,6 +63,7 @@ class GenerateCall {
 
   // What the call came to, for the log and the counters.
   grpc::Status End(const absl::Status& status, const engine::RequestSummary& summary) {
+    if (!has_message_) return ToGrpcStatus(status);
     parts_.counters.Count(rpc_, status.code());
     base::Log(base::LogLevel::kInfo, "rpc", kRpcNames[static_cast<size_t>(rpc_)],
               {{"request_id", request_id_},
@@ -81,6 +84,7 @@ class GenerateCall {
   const Rpc rpc_;                         // constant
   grpc::CallbackServerContext& context_;  // not owned; lives until OnDone
   const absl::Time start_ = absl::Now();  // constant
+  bool has_message_ = false;              // constant once read
   std::string request_id_;                // constant once read
   std::shared_ptr<engine::SubmittedRequest> submitted_;
 };

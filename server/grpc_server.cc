@@ -114,7 +114,7 @@ struct GrpcServer::Listener {
   }
 
   absl::Status Listen(const ServerConfig& config, const TlsFiles& tls, const std::string& where,
-                      bool reflection, door::PeerGate gate, door::PeerDirectory& peers) {
+                      bool reflection, door::PeerDirectory& peers, const GrpcServerParts& parts) {
     ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(where));
     grpc::ServerBuilder builder;
     SetBounds(builder, config);
@@ -133,7 +133,8 @@ struct GrpcServer::Listener {
       acceptor->HandleNewConnection(&parameters);
     };
     ASSIGN_OR_RETURN(door, door::Door::Open(std::move(address), tls, DoorOptionsOf(config),
-                                            std::move(gate), hand_over, peers));
+                                            MakeRequestGate(parts.tokens, parts.counters),
+                                            hand_over, peers, parts.door_counters));
     return absl::OkStatus();
   }
 
@@ -180,12 +181,11 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
   main_->Add(kTokenService, MakeTokenService(services));
   control_on_main_ = ServesControlOnListen(config);
   if (control_on_main_) main_->Add(kControlService, MakeControlService(services));
-  const door::PeerGate gate = MakeRequestGate(parts.tokens, parts.counters);
-  RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, gate, peers_));
+  RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, peers_, parts));
   if (!config.control_listen.empty()) {
     control_ = std::make_unique<Listener>();
     control_->Add(kControlService, MakeControlService(services));
-    RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true, gate, peers_));
+    RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true, peers_, parts));
   }
   SetServing(true);
   listening_ = true;
@@ -199,8 +199,6 @@ std::string GrpcServer::control_address() const {
   if (control_on_main_) return address();
   return control_ == nullptr ? "" : control_->door->address().ToString();
 }
-
-const door::DoorCounters& GrpcServer::door_counters() const { return main_->door->counters(); }
 
 void GrpcServer::Drain() {
   draining_ = true;

@@ -27,6 +27,7 @@ struct GrpcServerParts {
   Egress& egress;
   RpcCounters& counters;
   OpenCalls& open_calls;
+  door::DoorCounters& door_counters;
   const BearerTokens* tokens = nullptr;  // null: no token is asked for
 };
 
@@ -46,9 +47,6 @@ class GrpcServer {
   // Where it listens, with the port that was chosen.
   std::string address() const;
   std::string control_address() const;  // empty: ControlService is not served
-
-  // Of the door in front of `listen`.
-  const door::DoorCounters& door_counters() const;
 
   // Health turns NOT_SERVING, new requests are refused, what runs goes on.
   void Drain();

@@ -127,6 +127,7 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
   Egress egress;
   RpcCounters counters;
   OpenCalls open_calls;
+  door::DoorCounters door_counters;
   std::unique_ptr<engine::Engine> engine;
   std::atomic<const engine::Engine*> ready_engine = nullptr;
   std::unique_ptr<AdminServer> admin;
@@ -145,7 +146,8 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
                                    const engine::Engine* e = ready_engine;
                                    return e == nullptr
                                               ? std::string()
-                                              : MetricsExporter(*e, counters, open_calls).Text();
+                                              : MetricsExporter(*e, counters, open_calls, door_counters)
+                                                    .Text();
                                  }}));
   }
   ASSIGN_OR_RETURN(engine, engine::Engine::Create(config.engine));
@@ -156,6 +158,7 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
                          .egress = egress,
                          .counters = counters,
                          .open_calls = open_calls,
+                         .door_counters = door_counters,
                          .tokens = credentials.tokens ? &*credentials.tokens : nullptr}));
   signals.StartServing();
   ready_engine = engine.get();

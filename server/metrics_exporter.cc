@@ -1,7 +1,9 @@
 #include "server/metrics_exporter.h"
 
+#include <array>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -123,11 +125,43 @@ MetricFamily Rpcs(const RpcCounters& counters) {
   return family.Take();
 }
 
+// A series for each reason.
+template <typename Counts, size_t n>
+MetricFamily ByReason(const char* name, const char* help, const Counts& counts,
+                      const std::array<std::string_view, n>& reasons) {
+  Family family(name, MetricType::Counter, help);
+  for (size_t i = 0; i < n; ++i) family.Add(counts.Get(i), {{"reason", std::string(reasons[i])}});
+  return family.Take();
+}
+
+void AddDoor(const door::DoorCounters& door, std::vector<MetricFamily>& families) {
+  families.push_back(Family("quire_connections", MetricType::Gauge, "Connections that are open.")
+                         .Add(door.open.load(std::memory_order_relaxed))
+                         .Take());
+  families.push_back(
+      Family("quire_connections_accepted_total", MetricType::Counter, "Connections accepted.")
+          .Add(door.accepted.load(std::memory_order_relaxed))
+          .Take());
+  families.push_back(ByReason("quire_connections_refused_total",
+                              "Connections that were closed before HTTP/2 began.", door.turned,
+                              door::kTurnedNames));
+  families.push_back(ByReason("quire_connections_cut_total",
+                              "Connections that were ended with GOAWAY.", door.cut,
+                              door::kCutNames));
+  families.push_back(ByReason("quire_streams_refused_total",
+                              "Calls that were refused before gRPC had their message.",
+                              door.refused, door::kRefusedNames));
+  families.push_back(Family("quire_unfinished_message_bytes", MetricType::Gauge,
+                            "Bytes of request messages whose end has not come.")
+                         .Add(door.unfinished_bytes.load(std::memory_order_relaxed))
+                         .Take());
+}
+
 }  // namespace
 
 MetricsExporter::MetricsExporter(const engine::Engine& engine, const RpcCounters& counters,
-                                 const OpenCalls& open_calls)
-    : engine_(engine), counters_(counters), open_calls_(open_calls) {}
+                                 const OpenCalls& open_calls, const door::DoorCounters& door)
+    : engine_(engine), counters_(counters), open_calls_(open_calls), door_(door) {}
 
 std::string MetricsExporter::Text() const {
   std::vector<MetricFamily> families;
@@ -137,6 +171,7 @@ std::string MetricsExporter::Text() const {
       Family("quire_generate_calls_open", MetricType::Gauge, "Generate calls that run.")
           .Add(open_calls_.Get())
           .Take());
+  AddDoor(door_, families);
   const engine::ServerInfo& server = engine_.server_info();
   families.push_back(Family("quire_build_info", MetricType::Gauge, "1; its labels say what serves.")
                          .Add(1, {{"version", server.version},

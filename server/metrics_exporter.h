@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "server/door/door_counters.h"
 #include "server/rpc_counters.h"
 
 namespace quire::server {
@@ -13,7 +14,7 @@ namespace quire::server {
 class MetricsExporter {
  public:
   MetricsExporter(const engine::Engine& engine, const RpcCounters& counters,
-                  const OpenCalls& open_calls);
+                  const OpenCalls& open_calls, const door::DoorCounters& door);
 
   // Everything as it is now. Labels come from fixed lists, so the number of series is bounded.
   std::string Text() const;
@@ -22,6 +23,7 @@ class MetricsExporter {
   const engine::Engine& engine_;
   const RpcCounters& counters_;
   const OpenCalls& open_calls_;
+  const door::DoorCounters& door_;
 };
 
 }  // namespace quire::server

@@ -48,6 +48,8 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
                       message.GetTypeName(), bytes.Length()));
 }
 
+bool HasMessage(const grpc::ByteBuffer& bytes) { return bytes.Valid(); }
+
 void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes) {
   grpc::Slice slice(message.ByteSizeLong());
   message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));

@@ -50,6 +50,9 @@ std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
 // Our services take and give bytes: gRPC itself answers what it cannot parse with UNIMPLEMENTED and
 // no word. InvalidArgument when the bytes are no such message, or a string in it is not UTF-8.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message);
+// Whether there is a message at all: a call that the client or the door has reset before its message
+// came is handled like any other by gRPC. It is nobody's request, and neither counted nor logged.
+bool HasMessage(const grpc::ByteBuffer& bytes);
 void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);
 
 // Who calls: the number of the bearer token or the name in the client's certificate; "" when nobody

@@ -78,8 +78,8 @@ class TokenService final : public RawTokenService {
                                        const grpc::ByteBuffer& in, grpc::ByteBuffer& out,
                                        Work work) {
     grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
-    const auto end = [this, rpc, reactor](const absl::Status& status) {
-      parts_.counters.Count(rpc, status.code());
+    const auto end = [this, rpc, reactor, counts = HasMessage(in)](const absl::Status& status) {
+      if (counts) parts_.counters.Count(rpc, status.code());
       reactor->Finish(ToGrpcStatus(status));
     };
     const auto start = [&]() -> absl::Status {

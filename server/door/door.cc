@@ -41,14 +41,15 @@ absl::StatusOr<std::shared_ptr<SSL_CTX>> TlsContextOrNull(const TlsFiles& tls) {
 
 absl::StatusOr<std::unique_ptr<Door>> Door::Open(ListenAddress address, const TlsFiles& tls,
                                                  const DoorOptions& options, PeerGate gate,
-                                                 HandOver hand_over, PeerDirectory& peers) {
+                                                 HandOver hand_over, PeerDirectory& peers,
+                                                 DoorCounters& counters) {
   ASSIGN_OR_RETURN(std::shared_ptr<SSL_CTX> context, TlsContextOrNull(tls));
   ASSIGN_OR_RETURN(std::vector<base::UniqueFd> listeners, Listen(address));
   std::unique_ptr<Door> door(new Door(std::move(address), options));
-  door->relay_ = std::make_unique<Relay>(door->http2_, peers, door->counters_);
+  door->relay_ = std::make_unique<Relay>(door->http2_, peers, counters);
   door->greeter_ = std::make_unique<Greeter>(
       std::move(listeners), options.greeter, std::move(context), std::move(gate),
-      std::move(hand_over), door->places_, peers, *door->relay_, door->counters_);
+      std::move(hand_over), door->places_, peers, *door->relay_, counters);
   return door;
 }
 

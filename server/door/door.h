@@ -36,17 +36,18 @@ struct DoorOptions {
 
 class Door {
  public:
-  // Listens and serves at once. Borrows `peers`, which several doors may share. Unavailable when it
+  // Listens and serves at once. Borrows `peers` and `counters`, which several doors may share; the
+  // counters' unfinished bytes are what the limit for all connections is about. Unavailable when it
   // cannot listen, InvalidArgument when OpenSSL takes no such files.
   static absl::StatusOr<std::unique_ptr<Door>> Open(ListenAddress address, const TlsFiles& tls,
                                                     const DoorOptions& options, PeerGate gate,
-                                                    HandOver hand_over, PeerDirectory& peers);
+                                                    HandOver hand_over, PeerDirectory& peers,
+                                                    DoorCounters& counters);
   ~Door();  // StopAccepting(), Close()
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
 
   const ListenAddress& address() const { return address_; }  // with the port that was found
-  const DoorCounters& counters() const { return counters_; }  // thread-safe
 
   // For the connections that come from now on; on an error the old files stay. Thread-safe.
   absl::Status SetTls(const TlsFiles& tls);
@@ -62,7 +63,6 @@ class Door {
 
   const ListenAddress address_;
   const Http2Limits http2_;
-  DoorCounters counters_;
   Places places_;
   std::unique_ptr<Relay> relay_;
   std::unique_ptr<Greeter> greeter_;  // also the gate of the relay's connections

@@ -158,11 +158,15 @@ TEST(GrpcServerTest, ATakenPortIsAnError) {
   FakeEngine engine;
   RpcCounters counters;
   OpenCalls open_calls;
+  door::DoorCounters door_counters;
   ServerConfig config;
   config.listen = first.grpc->address();
-  const auto second = GrpcServer::Start(
-      config, {},
-      {.engine = engine, .egress = egress, .counters = counters, .open_calls = open_calls});
+  const auto second = GrpcServer::Start(config, {},
+                                        {.engine = engine,
+                                         .egress = egress,
+                                         .counters = counters,
+                                         .open_calls = open_calls,
+                                         .door_counters = door_counters});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(config.listen));
 }

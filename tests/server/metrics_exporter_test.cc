@@ -57,10 +57,11 @@ TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
   const FakeEngine engine;
   RpcCounters counters;
   OpenCalls open_calls;
+  door::DoorCounters door;
   counters.Count(Rpc::kGenerate, absl::StatusCode::kOk);
   counters.Count(Rpc::kGenerate, absl::StatusCode::kResourceExhausted);
   open_calls.Begin();
-  Exposition out = ParseExposition(MetricsExporter(engine, counters, open_calls).Text());
+  Exposition out = ParseExposition(MetricsExporter(engine, counters, open_calls, door).Text());
   const std::map<std::string, double> expected = {
       {"quire_requests_waiting", 3},
       {"quire_sequences_running", 0},
@@ -109,12 +110,13 @@ TEST(MetricsExporterTest, EveryCodeOfEveryRpcIsABoundedSetOfSeries) {
   const FakeEngine engine;
   RpcCounters counters;
   OpenCalls open_calls;
+  door::DoorCounters door;
   for (size_t rpc = 0; rpc < kRpcNames.size(); ++rpc) {
     for (size_t code = 0; code < kStatusCodeNames.size(); ++code) {
       counters.Count(static_cast<Rpc>(rpc), static_cast<absl::StatusCode>(code));
     }
   }
-  Exposition out = ParseExposition(MetricsExporter(engine, counters, open_calls).Text());
+  Exposition out = ParseExposition(MetricsExporter(engine, counters, open_calls, door).Text());
   size_t series = 0;
   for (const auto& [name, value] : out.samples)
     series += absl::StartsWith(name, "quire_rpcs_total");

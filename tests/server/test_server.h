@@ -31,6 +31,7 @@ class TestServer {
                                               .egress = egress_,
                                               .counters = counters,
                                               .open_calls = open_calls,
+                                              .door_counters = door_counters,
                                               .tokens = tokens});
     if (started.ok()) grpc = *std::move(started);
     EXPECT_NE(grpc, nullptr) << started.status();
@@ -43,6 +44,7 @@ class TestServer {
  public:
   server::RpcCounters counters;
   server::OpenCalls open_calls;
+  server::door::DoorCounters door_counters;
   FakeEngine engine;
   std::unique_ptr<server::GrpcServer> grpc;
 };

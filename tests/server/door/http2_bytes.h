@@ -1,0 +1,70 @@
+#pragma once
+
+// HTTP/2 as a client might write it, right or wrong.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/door/http2_frames.h"
+
+namespace quire::testing {
+
+inline std::string Frame(server::door::FrameType type, uint8_t flags, uint32_t stream,
+                         std::string_view payload = "") {
+  std::string frame;
+  for (const int shift : {16, 8, 0}) frame.push_back(static_cast<char>(payload.size() >> shift));
+  frame.push_back(static_cast<char>(type));
+  frame.push_back(static_cast<char>(flags));
+  for (const int shift : {24, 16, 8, 0}) frame.push_back(static_cast<char>(stream >> shift));
+  return frame.append(payload);
+}
+
+// HPACK: a literal with a literal name, not indexed. Both below 127 bytes.
+inline std::string Literal(std::string_view name, std::string_view value) {
+  std::string field(1, '\0');
+  for (const std::string_view part : {name, value}) {
+    field.push_back(static_cast<char>(part.size()));
+    field.append(part);
+  }
+  return field;
+}
+
+// A gRPC message of `size` bytes.
+inline std::string Message(uint32_t size, char flag = 0) {
+  std::string message(1, flag);
+  for (const int shift : {24, 16, 8, 0}) message.push_back(static_cast<char>(size >> shift));
+  return message.append(size, 'm');
+}
+
+inline std::string Headers(uint32_t stream, std::string_view block = "",
+                           uint8_t flags = server::door::kEndHeaders) {
+  return Frame(server::door::FrameType::kHeaders, flags, stream,
+               Literal(":path", "/quire.v1.InferenceService/Generate").append(block));
+}
+
+inline std::string Data(uint32_t stream, std::string_view payload, bool last = false) {
+  return Frame(server::door::FrameType::kData, last ? server::door::kEndStream : uint8_t{0}, stream,
+               payload);
+}
+
+// What `bytes` hold: every frame's head, and its payload.
+struct SeenFrame {
+  server::door::FrameHead head;
+  std::string payload;
+};
+inline std::vector<SeenFrame> FramesOf(std::string_view bytes) {
+  std::vector<SeenFrame> frames;
+  server::door::FrameCursor cursor;
+  std::span<const uint8_t> rest(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  while (cursor.TakeHead(rest)) {
+    const auto payload = cursor.TakePayload(rest);
+    frames.push_back({.head = cursor.frame(),
+                      .payload = std::string(payload.begin(), payload.end())});
+    cursor.Next();
+  }
+  return frames;
+}
+
+}  // namespace quire::testing

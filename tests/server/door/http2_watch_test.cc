@@ -1,0 +1,303 @@
+// What the door lets pass, what it refuses and what it cuts, frame by frame.
+
+#include "server/door/http2_watch.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "tests/server/door/http2_bytes.h"
+
+namespace quire::server::door {
+namespace {
+
+using quire::testing::Data;
+using quire::testing::Frame;
+using quire::testing::FramesOf;
+using quire::testing::Headers;
+using quire::testing::Literal;
+using quire::testing::Message;
+using quire::testing::SeenFrame;
+using ::testing::HasSubstr;
+
+std::span<const uint8_t> Bytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// A watch between a client and a server that a test plays.
+class Wire {
+ public:
+  explicit Wire(const Http2Limits& limits = {}, Gate gate = nullptr)
+      : limits_(limits),
+        watch(limits_, gate ? gate : [](const RequestHead&) { return std::nullopt; }, counters) {
+    EXPECT_EQ(FromClient(std::string(kPreface)), kPreface);
+    EXPECT_EQ(FromClient(Frame(FrameType::kSettings, 0, 0)).size(), kFrameHeadBytes);
+  }
+
+  // What the server sees of it.
+  std::string FromClient(std::string_view bytes) {
+    std::string out;
+    if (!watch.FromClient(Bytes(bytes), now, out)) out = bytes;
+    return out;
+  }
+  // What the client sees of it.
+  std::string FromServer(std::string_view bytes) {
+    std::string out;
+    if (!watch.FromServer(Bytes(bytes), now, out)) out = bytes;
+    return out;
+  }
+  uint64_t refused(Refused reason) const {
+    return counters.refused.Get(static_cast<size_t>(reason));
+  }
+
+ private:
+  Http2Limits limits_;
+
+ public:
+  DoorCounters counters;
+  Clock::time_point now = Clock::now();
+  Http2Watch watch;
+};
+
+// The trailers and the reset that a client of a refused stream gets.
+void ExpectRefusal(const std::string& to_client, uint32_t stream, std::string_view code) {
+  const std::vector<SeenFrame> frames = FramesOf(to_client);
+  ASSERT_EQ(frames.size(), 2u);
+  EXPECT_EQ(frames[0].head.type, FrameType::kHeaders);
+  EXPECT_EQ(frames[0].head.stream, stream);
+  EXPECT_TRUE(frames[0].head.has(kEndStream));
+  EXPECT_THAT(frames[0].payload, HasSubstr(absl::StrCat("grpc-status", std::string(1, static_cast<char>(code.size())), std::string(code))));
+  EXPECT_EQ(frames[1].head.type, FrameType::kResetStream);
+}
+
+TEST(Http2WatchTest, LetsACallPassUntouched) {
+  Wire wire;
+  const std::string call = Headers(1) + Data(1, Message(1000), true);
+  EXPECT_EQ(wire.FromClient(call), call);
+  EXPECT_EQ(wire.watch.num_streams(), 1u);
+  const std::string answer = Frame(FrameType::kHeaders, kEndHeaders, 1, "\x88") + Data(1, "x") +
+                             Frame(FrameType::kHeaders, kEndHeaders | kEndStream, 1, "\x88");
+  EXPECT_EQ(wire.FromServer(answer), answer);
+  EXPECT_EQ(wire.watch.num_streams(), 0u);
+  EXPECT_EQ(wire.watch.unfinished_bytes(), 0u);
+  EXPECT_FALSE(wire.watch.verdict());
+}
+
+TEST(Http2WatchTest, ADivisionOfTheBytesChangesNothing) {
+  const std::string call = Headers(1) + Data(1, Message(300).substr(0, 100)) + Headers(3) +
+                           Data(3, Message(5), true) + Data(1, Message(300).substr(100), true);
+  for (size_t piece = 1; piece < 40; ++piece) {
+    Wire wire;
+    std::string seen;
+    for (size_t at = 0; at < call.size(); at += piece) {
+      seen += wire.FromClient(std::string_view(call).substr(at, piece));
+    }
+    EXPECT_EQ(seen, call) << piece;
+    EXPECT_EQ(wire.watch.unfinished_bytes(), 0u) << piece;
+    EXPECT_FALSE(wire.watch.waits()) << piece;
+  }
+}
+
+TEST(Http2WatchTest, CountsWhatIsUnfinishedAndNothingElse) {
+  Wire wire;
+  wire.FromClient(Headers(1) + Data(1, Message(1000).substr(0, 500)));
+  EXPECT_GE(wire.watch.unfinished_bytes(), 500u);
+  EXPECT_EQ(wire.counters.unfinished_bytes, static_cast<int64_t>(wire.watch.unfinished_bytes()));
+  EXPECT_TRUE(wire.watch.waits());
+  wire.FromClient(Data(1, Message(1000).substr(500)));
+  EXPECT_EQ(wire.watch.unfinished_bytes(), 0u);
+  EXPECT_FALSE(wire.watch.waits());
+  // A further message is unfinished until the server has said something.
+  wire.FromClient(Data(1, Message(100)));
+  EXPECT_GE(wire.watch.unfinished_bytes(), 100u);
+  wire.FromServer(Data(1, "x"));
+  EXPECT_EQ(wire.watch.unfinished_bytes(), 0u);
+}
+
+TEST(Http2WatchTest, PaddingIsNoMessage) {
+  Wire wire;
+  const std::string padded = std::string("\x04") + Message(7) + std::string(4, '\x01');
+  wire.FromClient(Headers(1) + Frame(FrameType::kData, kPadded | kEndStream, 1, padded));
+  EXPECT_EQ(wire.refused(Refused::kCompressed), 0u);
+  EXPECT_EQ(wire.watch.unfinished_bytes(), 0u);
+  EXPECT_FALSE(wire.watch.verdict());
+}
+
+TEST(Http2WatchTest, AMessageThatSaysItIsTooLargeIsRefusedAtItsPrefix) {
+  Wire wire({.message_bytes = 1000});
+  const std::string whole = Headers(1) + Data(1, Message(1000), true);
+  EXPECT_EQ(wire.FromClient(whole), whole);
+  const std::string seen = wire.FromClient(Headers(3) + Data(3, Message(1001).substr(0, 5)));
+  EXPECT_EQ(FramesOf(seen).back().head.type, FrameType::kResetStream);
+  EXPECT_EQ(FramesOf(seen).back().head.stream, 3u);
+  ExpectRefusal(wire.watch.TakeForClient(), 3, "8");
+  EXPECT_EQ(wire.refused(Refused::kMessageSize), 1u);
+  EXPECT_FALSE(wire.watch.verdict());
+}
+
+TEST(Http2WatchTest, TheCompressedFlagIsRefused) {
+  Wire wire;
+  wire.FromClient(Headers(1) + Data(1, Message(10, 1), true));
+  ExpectRefusal(wire.watch.TakeForClient(), 1, "13");
+  EXPECT_EQ(wire.refused(Refused::kCompressed), 1u);
+}
+
+TEST(Http2WatchTest, TheGateIsAskedBeforeTheBody) {
+  int asked = 0;
+  Wire wire({}, [&](const RequestHead& head) -> std::optional<Refusal> {
+    ++asked;
+    EXPECT_EQ(head.path, "/quire.v1.InferenceService/Generate");
+    if (head.authorization == "Bearer known") return std::nullopt;
+    return Refusal{.code = 16, .message = "who?"};
+  });
+  const std::string known = Headers(1, Literal("authorization", "Bearer known"));
+  EXPECT_EQ(wire.FromClient(known), known);
+  const std::vector<SeenFrame> seen = FramesOf(wire.FromClient(Headers(3)));
+  ASSERT_EQ(seen.size(), 2u);  // the headers go through, for HPACK's table, and a reset behind them
+  EXPECT_EQ(seen[1].head.type, FrameType::kResetStream);
+  ExpectRefusal(wire.watch.TakeForClient(), 3, "16");
+  EXPECT_EQ(asked, 2);
+  wire.FromClient(Data(3, Message(1 << 16)));
+  EXPECT_EQ(wire.watch.unfinished_bytes(), 0u);
+}
+
+TEST(Http2WatchTest, WhatTheServerStillSaysOfARefusedStreamIsNotForTheClient) {
+  Wire wire({}, [](const RequestHead&) { return Refusal{.code = 16}; });
+  wire.FromClient(Headers(1));
+  ExpectRefusal(wire.watch.TakeForClient(), 1, "16");
+  const std::string late = Frame(FrameType::kHeaders, kEndHeaders | kEndStream, 1,
+                                 Literal(":status", "200") + Literal("grpc-status", "1"));
+  const std::string other = Frame(FrameType::kPing, 0, 0, "12345678");
+  std::string seen;
+  for (const char byte : late + other) seen += wire.FromServer(std::string(1, byte));
+  const std::vector<SeenFrame> frames = FramesOf(seen);
+  ASSERT_EQ(frames.size(), 2u);
+  EXPECT_EQ(frames[0].head.type, FrameType::kUnknown);
+  EXPECT_EQ(frames[1].head.type, FrameType::kPing);
+  // One that changes HPACK's table cannot be hidden.
+  wire.FromServer(Frame(FrameType::kHeaders, kEndHeaders, 1, "\x40\x01" "a\x01" "b"));
+  EXPECT_EQ(wire.watch.verdict(), Cut::kProtocol);
+}
+
+TEST(Http2WatchTest, AMessageThatDoesNotArriveExpires) {
+  Wire wire({.message_time = std::chrono::milliseconds(1000)});
+  wire.FromClient(Headers(1));
+  wire.FromClient(Headers(3) + Data(3, Message(100).substr(0, 99)));
+  wire.FromClient(Headers(5) + Data(5, Message(100)));
+  wire.watch.Expire(wire.now + std::chrono::milliseconds(999));
+  EXPECT_EQ(wire.refused(Refused::kTimeout), 0u);
+  wire.watch.Expire(wire.now + std::chrono::milliseconds(1000));
+  EXPECT_EQ(wire.refused(Refused::kTimeout), 2u);
+  EXPECT_FALSE(wire.watch.waits());
+  EXPECT_THAT(wire.watch.TakeForClient(), HasSubstr("\x0b" "grpc-status\x01" "4"));
+  EXPECT_EQ(FramesOf(wire.watch.TakeForServer()).size(), 2u);
+}
+
+TEST(Http2WatchTest, TheLargestIsRefusedWhenAConnectionHoldsTooMuch) {
+  Wire wire({.connection_bytes = 2000});
+  wire.FromClient(Headers(1) + Data(1, Message(3000).substr(0, 1500)));
+  wire.FromClient(Headers(3) + Data(3, Message(3000).substr(0, 600)));
+  EXPECT_EQ(wire.refused(Refused::kUnfinished), 1u);
+  ExpectRefusal(wire.watch.TakeForClient(), 1, "8");
+  EXPECT_LT(wire.watch.unfinished_bytes(), 1000u);
+}
+
+TEST(Http2WatchTest, StreamsBeyondTheLimitMayTryAgain) {
+  Wire wire({.streams = 2});
+  wire.FromClient(Headers(1) + Headers(3) + Headers(5));
+  const std::vector<SeenFrame> frames = FramesOf(wire.watch.TakeForClient());
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].head.type, FrameType::kResetStream);
+  EXPECT_EQ(frames[0].head.stream, 5u);
+  EXPECT_EQ(frames[0].payload, std::string("\0\0\0\x07", 4));  // REFUSED_STREAM
+  EXPECT_EQ(wire.watch.num_streams(), 2u);
+  EXPECT_FALSE(wire.watch.verdict());
+}
+
+TEST(Http2WatchTest, ADecodedListIsBounded) {
+  // One entry of the dynamic table, named again and again: a byte for 4,000.
+  Wire wire({.header_list_bytes = 64 << 10});
+  std::string entry = "\x40\x01";
+  entry += "n\x7f\xa1\x1e";  // 127 + 0x21 + (0x1e << 7) = 4,000
+  entry += std::string(4000, 'v');
+  wire.FromClient(Frame(FrameType::kHeaders, kEndHeaders, 1, entry));
+  EXPECT_FALSE(wire.watch.verdict());
+  wire.FromClient(Frame(FrameType::kHeaders, kEndHeaders, 3, std::string(100, '\xbe')));
+  EXPECT_EQ(wire.watch.verdict(), Cut::kHeaders);
+}
+
+struct Attack {
+  const char* name;
+  Cut verdict;
+  std::function<std::string(int)> frame;  // the i-th
+};
+
+class FloodTest : public ::testing::TestWithParam<Attack> {};
+
+TEST_P(FloodTest, IsCut) {
+  Wire wire;
+  int sent = 0;
+  for (; sent < 20'000 && !wire.watch.verdict(); ++sent) wire.FromClient(GetParam().frame(sent));
+  ASSERT_TRUE(wire.watch.verdict()) << GetParam().name;
+  EXPECT_EQ(*wire.watch.verdict(), GetParam().verdict) << GetParam().name;
+  EXPECT_LT(sent, 6000) << GetParam().name;
+  const std::vector<SeenFrame> goaway = FramesOf(wire.watch.Goaway());
+  ASSERT_EQ(goaway.size(), 1u);
+  EXPECT_EQ(goaway[0].head.type, FrameType::kGoaway);
+}
+
+std::string HeadersThenReset(int i) {
+  const auto stream = static_cast<uint32_t>(2 * i + 1);
+  return Headers(stream) + Frame(FrameType::kResetStream, 0, stream, std::string(4, '\0'));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, FloodTest,
+    ::testing::Values(
+        Attack{"resets", Cut::kResets, &HeadersThenReset},
+        Attack{"pings", Cut::kPings,
+               [](int) { return Frame(FrameType::kPing, 0, 0, "12345678"); }},
+        Attack{"settings", Cut::kSettings, [](int) { return Frame(FrameType::kSettings, 0, 0); }},
+        Attack{"empty data", Cut::kFrames,
+               [](int i) { return (i == 0 ? Headers(1) : "") + Data(1, ""); }},
+        Attack{"priority", Cut::kFrames,
+               [](int) { return Frame(FrameType::kPriority, 0, 1, "12345"); }},
+        Attack{"window updates", Cut::kFrames,
+               [](int) { return Frame(FrameType::kWindowUpdate, 0, 0, "1234"); }},
+        Attack{"data of closed streams", Cut::kFrames, [](int) { return Data(9, "x"); }},
+        Attack{"a large control frame", Cut::kFrames,
+               [](int) { return Frame(FrameType::kGoaway, 0, 0, std::string(1 << 20, 'x')); }},
+        Attack{"continuation", Cut::kHeaders,
+               [](int i) {
+                 return i == 0 ? Headers(1, "", 0)
+                               : Frame(FrameType::kContinuation, 0, 1, Literal("a", "b"));
+               }},
+        Attack{"no continuation", Cut::kProtocol,
+               [](int i) { return i == 0 ? Headers(1, "", 0) : Data(1, "x"); }},
+        Attack{"even streams", Cut::kProtocol, [](int) { return Headers(2); }},
+        Attack{"data of no stream", Cut::kProtocol, [](int) { return Data(0, "x"); }},
+        Attack{"push", Cut::kProtocol,
+               [](int) { return Frame(FrameType::kPushPromise, kEndHeaders, 1, "1234"); }},
+        Attack{"no HPACK", Cut::kHeaders,
+               [](int) { return Frame(FrameType::kHeaders, kEndHeaders, 1, "\xff\xff\xff\xff\xff"); }}));
+
+TEST(Http2WatchTest, HonestRatesAreNotCut) {
+  Wire wire;
+  for (int i = 0; i < 2000; ++i) {  // cancels at 50 a second; answers earn what clients send back
+    wire.now += std::chrono::milliseconds(20);
+    wire.FromClient(HeadersThenReset(i));
+    wire.FromServer(Data(1, "token"));
+    wire.FromClient(Frame(FrameType::kPing, 0, 0, "12345678") +
+                    Frame(FrameType::kWindowUpdate, 0, 0, "1234") +
+                    Frame(FrameType::kWindowUpdate, 0, 1, "1234"));
+    ASSERT_FALSE(wire.watch.verdict()) << i << " " << wire.watch.why();
+  }
+}
+
+}  // namespace
+}  // namespace quire::server::door

@@ -1,0 +1,50 @@
+#include "server/door/places.h"
+
+#include "gtest/gtest.h"
+
+#include "server/door/acceptor.h"
+
+namespace quire::server::door {
+namespace {
+
+TEST(PlacesTest, AreLimitedInAllAndByAddress) {
+  Places places(3, 2);
+  Turned why{};
+  auto a1 = places.Take("a", why);
+  auto a2 = places.Take("a", why);
+  ASSERT_TRUE(a1 && a2);
+  EXPECT_FALSE(places.Take("a", why));
+  EXPECT_EQ(why, Turned::kAddress);
+  auto b1 = places.Take("b", why);
+  ASSERT_TRUE(b1);
+  EXPECT_TRUE(places.is_full());
+  EXPECT_FALSE(places.Take("c", why));
+  EXPECT_EQ(why, Turned::kFull);
+  a1.reset();
+  const Places::Place moved = *std::move(a2);
+  EXPECT_TRUE(places.Take("c", why));  // and given back at once
+  EXPECT_TRUE(places.Take("a", why));
+}
+
+sockaddr_storage V6(const char (&bytes)[17]) {
+  sockaddr_storage address{};
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(443);
+  std::copy_n(bytes, 16, v6.sin6_addr.s6_addr);
+  return address;
+}
+
+TEST(AddressTest, AnIpv6NetworkIsOneAddressAndAMappedIpv4IsItself) {
+  const auto one = V6("\x20\x01\x0d\xb8\0\0\0\1\0\0\0\0\0\0\0\1");
+  const auto same = V6("\x20\x01\x0d\xb8\0\0\0\1\xff\xff\0\0\0\0\0\2");
+  const auto other = V6("\x20\x01\x0d\xb8\0\0\0\2\0\0\0\0\0\0\0\1");
+  EXPECT_EQ(AddressKey(one), AddressKey(same));
+  EXPECT_NE(AddressKey(one), AddressKey(other));
+  EXPECT_EQ(AddressText(one), "[2001:db8:0:1::1]:443");
+  EXPECT_EQ(AddressText(V6("\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1")), "127.0.0.1:443");
+  EXPECT_EQ(AddressKey(V6("\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1")), "127.0.0.1");
+}
+
+}  // namespace
+}  // namespace quire::server::door
