@@ -19,6 +19,7 @@
 #include "engine/engine.h"
 #include "server/admin_server.h"
 #include "server/bearer_tokens.h"
+#include "server/door/door.h"
 #include "server/egress.h"
 #include "server/grpc_server.h"
 #include "server/listen_address.h"
@@ -160,6 +161,7 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
                          .open_calls = open_calls,
                          .door_counters = door_counters,
                          .tokens = credentials.tokens ? &*credentials.tokens : nullptr}));
+  const FreeMemoryReturner memory_returner;
   signals.StartServing();
   ready_engine = engine.get();
   LogReady(*engine, *server, admin.get(), absl::Now() - start);
@@ -184,6 +186,7 @@ int Main(int argc, char** argv) {
   if (!credentials.ok()) return Fail(credentials.status(), 2);
   base::SetLogLevel(command->config.log_level);
   std::signal(SIGPIPE, SIG_IGN);
+  door::RaiseDescriptorLimit();
   StopSignals signals;
   const absl::Status status = Serve(command->config, *credentials, signals);
   return status.ok() ? 0 : Fail(status, 1);

@@ -73,13 +73,12 @@ void Door::StopAccepting() { greeter_->Stop(); }
 
 void Door::Close() { relay_->Stop(); }
 
-size_t RaiseDescriptorLimit() {
+void RaiseDescriptorLimit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
     limit.rlim_cur = limit.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &limit);
   }
-  return DescriptorLimit();
 }
 
 }  // namespace quire::server::door

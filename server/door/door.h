@@ -68,7 +68,8 @@ class Door {
   std::unique_ptr<Greeter> greeter_;  // also the gate of the relay's connections
 };
 
-// Raises the soft limit of file descriptors to the hard one, and returns it.
-size_t RaiseDescriptorLimit();
+// Raises the process's soft limit of file descriptors to the hard one. To be called before a door is
+// opened, whose limits follow it.
+void RaiseDescriptorLimit();
 
 }  // namespace quire::server::door
