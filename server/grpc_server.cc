@@ -103,7 +103,7 @@ door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
 // One listening server, the services behind it and the door in front of it.
 struct GrpcServer::Listener {
   std::vector<std::unique_ptr<grpc::Service>> services;
-  std::vector<std::string> names;        // for health
+  std::vector<std::string> names;  // for health
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;  // after the services that it uses
   std::unique_ptr<door::Door> door;      // after the acceptor that it hands connections to

@@ -19,10 +19,11 @@ namespace {
 
 constexpr int kBacklog = 512;
 
-// A socket that listens; without one errno says why. `host` is as it was given: [::] takes IPv4 too.
+// A socket that listens; without one errno says why. `host` is as it was given: [::] takes IPv4
+// too.
 base::UniqueFd TryListen(const addrinfo& info, std::string_view host) {
-  base::UniqueFd fd(::socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                             info.ai_protocol));
+  base::UniqueFd fd(
+      ::socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, info.ai_protocol));
   if (!fd) return fd;
   const int yes = 1;  // connections of a former server in TIME_WAIT are no obstacle
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -30,8 +31,8 @@ base::UniqueFd TryListen(const addrinfo& info, std::string_view host) {
     const int only_v6 = host == "::" ? 0 : 1;
     ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof(only_v6));
   }
-  const bool listens = ::bind(fd.get(), info.ai_addr, info.ai_addrlen) == 0 &&
-                       ::listen(fd.get(), kBacklog) == 0;
+  const bool listens =
+      ::bind(fd.get(), info.ai_addr, info.ai_addrlen) == 0 && ::listen(fd.get(), kBacklog) == 0;
   if (listens) return fd;
   const int error = errno;
   fd.Reset();

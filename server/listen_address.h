@@ -27,8 +27,8 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text);
 // Whether only this machine can reach it: 127.0.0.0/8, ::1 and localhost.
 bool IsLoopback(const ListenAddress& address);
 
-// Sockets that listen there and never block, one for each address of a name. A port of 0 becomes the
-// one that was found. Unavailable, naming the cause, when nothing can listen there now.
+// Sockets that listen there and never block, one for each address of a name. A port of 0 becomes
+// the one that was found. Unavailable, naming the cause, when nothing can listen there now.
 absl::StatusOr<std::vector<base::UniqueFd>> Listen(ListenAddress& address);
 
 // Listen, and leave it at that: a server that takes minutes to load finds out before it does.

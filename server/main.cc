@@ -136,20 +136,21 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
     // Before the model is there, so that probes see a process that lives and is not ready.
     ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(config.admin_listen));
     ASSIGN_OR_RETURN(
-        admin, AdminServer::Start(
-                   address, {.ready =
-                                 [&] {
-                                   const engine::Engine* e = ready_engine;
-                                   return e != nullptr && !e->stats().draining;
-                                 },
-                             .metrics =
-                                 [&] {
-                                   const engine::Engine* e = ready_engine;
-                                   return e == nullptr
-                                              ? std::string()
-                                              : MetricsExporter(*e, counters, open_calls, door_counters)
-                                                    .Text();
-                                 }}));
+        admin,
+        AdminServer::Start(
+            address,
+            {.ready =
+                 [&] {
+                   const engine::Engine* e = ready_engine;
+                   return e != nullptr && !e->stats().draining;
+                 },
+             .metrics =
+                 [&] {
+                   const engine::Engine* e = ready_engine;
+                   return e == nullptr
+                              ? std::string()
+                              : MetricsExporter(*e, counters, open_calls, door_counters).Text();
+                 }}));
   }
   ASSIGN_OR_RETURN(engine, engine::Engine::Create(config.engine));
   ASSIGN_OR_RETURN(

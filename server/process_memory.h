@@ -12,8 +12,8 @@ namespace quire::server {
 // Bytes of this process that are in RAM; 0 where /proc does not tell.
 int64_t ResidentMemoryBytes();
 
-// Gives free memory back to the system, every few seconds and where there is much of it. glibc keeps
-// what a storm of requests has freed in the arenas of the threads that took it, for good.
+// Gives free memory back to the system, every few seconds and where there is much of it. glibc
+// keeps what a storm of requests has freed in the arenas of the threads that took it, for good.
 class FreeMemoryReturner {
  public:
   FreeMemoryReturner();

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
+#include <optional>
 #include <utility>
 
 #include <arpa/inet.h>
@@ -59,14 +60,13 @@ std::string AddressText(const sockaddr_storage& address) {
                       ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port));
 }
 
-Acceptor::Acceptor(Places& places, DoorCounters& counters)
-    : places_(places), counters_(counters), spare_(OpenSpare()) {}
+Acceptor::Acceptor(DoorCounters& counters) : counters_(counters), spare_(OpenSpare()) {}
 
 Acceptor::Outcome Acceptor::Accept(int listener, AcceptedClient& client) {
   sockaddr_storage from{};
   socklen_t size = sizeof(from);
-  client.fd.Reset(::accept4(listener, reinterpret_cast<sockaddr*>(&from), &size,
-                            SOCK_NONBLOCK | SOCK_CLOEXEC));
+  client.fd.Reset(
+      ::accept4(listener, reinterpret_cast<sockaddr*>(&from), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!client.fd) {
     if (!IsShortage(errno)) return Outcome::kNobody;
     counters_.turned.Add(Turned::kDescriptors);
@@ -75,16 +75,9 @@ Acceptor::Outcome Acceptor::Accept(int listener, AcceptedClient& client) {
     spare_ = OpenSpare();
     return Outcome::kNoDescriptors;
   }
-  Turned why{};
-  std::optional<Places::Place> place = places_.Take(AddressKey(from), why);
-  if (!place) {
-    counters_.turned.Add(why);
-    client.fd.Reset();
-    return Outcome::kTurnedAway;
-  }
   counters_.accepted.fetch_add(1, std::memory_order_relaxed);
   client.address = AddressText(from);
-  client.place = *std::move(place);
+  client.address_key = AddressKey(from);
   return Outcome::kAccepted;
 }
 

@@ -3,31 +3,28 @@
 // Takes connections from listening sockets, also when the process has no descriptor left: gRPC 1.51
 // never accepts again after EMFILE (CVE-2023-4785).
 
-#include <netinet/in.h>
-#include <optional>
 #include <string>
-#include <vector>
+
+#include <netinet/in.h>
 
 #include "base/unique_fd.h"
 #include "server/door/door_counters.h"
-#include "server/door/places.h"
 
 namespace quire::server::door {
 
 struct AcceptedClient {
   base::UniqueFd fd;
-  std::string address;  // "203.0.113.7:51234"
-  Places::Place place;
+  std::string address;      // "203.0.113.7:51234"
+  std::string address_key;  // what counts as one address
 };
 
 // One thread.
 class Acceptor {
  public:
-  Acceptor(Places& places, DoorCounters& counters);  // both borrowed
+  explicit Acceptor(DoorCounters& counters);  // borrowed
 
   enum class Outcome {
     kAccepted,
-    kTurnedAway,  // no place for it: closed
     kNobody,
     kNoDescriptors,  // one was turned away all the same; rest a while
   };
@@ -35,7 +32,6 @@ class Acceptor {
   Outcome Accept(int listener, AcceptedClient& client);
 
  private:
-  Places& places_;
   DoorCounters& counters_;
   base::UniqueFd spare_;  // given up to turn somebody away when there is no other
 };

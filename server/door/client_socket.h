@@ -6,9 +6,9 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <sys/types.h>
 
 #include <openssl/types.h>
+#include <sys/types.h>
 
 #include "base/unique_fd.h"
 

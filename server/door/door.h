@@ -7,8 +7,8 @@
 //
 //   client --TCP, TLS--> Greeter --> Relay (Http2Watch) --local socket--> gRPC
 //
-// A call's ServerContext::peer() is a key of the PeerDirectory, which knows the client's true address
-// and the name in its certificate.
+// A call's ServerContext::peer() is a key of the PeerDirectory, which knows the client's true
+// address and the name in its certificate.
 
 #include <memory>
 #include <string>
@@ -28,8 +28,8 @@
 namespace quire::server::door {
 
 struct DoorOptions {
-  size_t max_connections = 0;      // 0: as many as there are file descriptors for, at most 4096
-  size_t max_per_address = 0;      // of one IPv4 address or IPv6 /64; 0: half of max_connections
+  size_t max_connections = 0;  // 0: as many as there are file descriptors for, at most 4096
+  size_t max_per_address = 0;  // of one IPv4 address or IPv6 /64; 0: half of max_connections
   GreeterOptions greeter;
   Http2Limits http2;
 };
@@ -68,8 +68,8 @@ class Door {
   std::unique_ptr<Greeter> greeter_;  // also the gate of the relay's connections
 };
 
-// Raises the process's soft limit of file descriptors to the hard one. To be called before a door is
-// opened, whose limits follow it.
+// Raises the process's soft limit of file descriptors to the hard one. To be called before a door
+// is opened, whose limits follow it.
 void RaiseDescriptorLimit();
 
 }  // namespace quire::server::door

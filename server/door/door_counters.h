@@ -30,10 +30,11 @@ enum class Cut : uint8_t {
   kPings,
   kSettings,
   kFrames,  // frames without use: empty DATA, PRIORITY, WINDOW_UPDATE, unknown ones
+  kUnread,  // the client does not read what it is told
   kIdle,    // made room for another when the server was full
 };
-inline constexpr std::array<std::string_view, 7> kCutNames = {
-    "protocol", "headers", "resets", "pings", "settings", "frames", "idle"};
+inline constexpr std::array<std::string_view, 8> kCutNames = {
+    "protocol", "headers", "resets", "pings", "settings", "frames", "unread", "idle"};
 
 // A stream that was refused while its connection went on.
 enum class Refused : uint8_t {

@@ -27,8 +27,8 @@ void Epoll::Arm(int fd, uint32_t events, uint32_t& armed, void* data) {
 
 std::span<const epoll_event> Epoll::Wait(std::optional<std::chrono::milliseconds> timeout) {
   const int milliseconds = timeout ? static_cast<int>(std::max<int64_t>(0, timeout->count())) : -1;
-  const int count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
-                                 milliseconds);
+  const int count =
+      ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), milliseconds);
   const auto end = std::remove_if(events_.begin(), events_.begin() + std::max(count, 0),
                                   [this](const epoll_event& event) {
                                     if (event.data.ptr != this) return false;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+
 #include <sys/epoll.h>
 
 #include "base/unique_fd.h"

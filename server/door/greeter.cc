@@ -18,6 +18,7 @@ namespace quire::server::door {
 namespace {
 
 constexpr std::chrono::milliseconds kRest(20);  // without descriptors, or until a place is free
+constexpr int kLobbyTries = 25;
 constexpr int kAcceptsInTurn = 64;
 // HTTP/2's preface and the head of the SETTINGS frame that must follow it.
 constexpr size_t kHelloBytes = kPreface.size() + kFrameHeadBytes;
@@ -80,7 +81,7 @@ Greeter::Greeter(std::vector<base::UniqueFd> listeners, const GreeterOptions& op
       peers_(peers),
       relay_(relay),
       counters_(counters),
-      acceptor_(places, counters),
+      acceptor_(counters),
       tls_(std::move(tls)),
       listeners_armed_(listeners_.size()),
       name_prefix_(RandomPrefix()) {
@@ -104,6 +105,7 @@ void Greeter::Stop() {
 void Greeter::Run() {
   StartDoorThread("door-greeter");
   while (!stop_.load(std::memory_order_acquire)) {
+    TryLobby();
     ListenOrRest();
     const Clock::time_point now = Clock::now();
     std::optional<std::chrono::milliseconds> timeout;
@@ -114,10 +116,8 @@ void Greeter::Run() {
     if (now < rest_until_) wake_at(rest_until_);
     if (!newcomers_.empty()) wake_at(newcomers_.front().deadline);
     for (const epoll_event& event : epoll_.Wait(timeout)) {
-      const auto listener =
-          std::ranges::find(listeners_, event.data.ptr, [](const base::UniqueFd& fd) -> const void* {
-            return &fd;
-          });
+      const auto listener = std::ranges::find(
+          listeners_, event.data.ptr, [](const base::UniqueFd& fd) -> const void* { return &fd; });
       if (listener != listeners_.end()) {
         Accept(listener->get());
       } else if (auto& newcomer = *static_cast<Newcomer*>(event.data.ptr); !newcomer.is_gone) {
@@ -144,39 +144,69 @@ void Greeter::ListenOrRest() {
 
 void Greeter::Accept(int listener) {
   for (int i = 0; i < kAcceptsInTurn; ++i) {
-    if (places_.is_full() && relay_.num_idle() > 0) {
-      // The newcomer waits in the backlog until the idlest connection has made room.
-      relay_.EndIdlest();
-      rest_until_ = Clock::now() + kRest;
-      return;
-    }
     AcceptedClient accepted;
     switch (acceptor_.Accept(listener, accepted)) {
       case Acceptor::Outcome::kNobody:
         return;
-      case Acceptor::Outcome::kTurnedAway:
-        continue;
       case Acceptor::Outcome::kNoDescriptors:
         rest_until_ = Clock::now() + kRest;
         return;
       case Acceptor::Outcome::kAccepted:
         break;
     }
-    std::shared_ptr<SSL_CTX> tls;
-    {
-      base::MutexLock lock(mu_);
-      tls = tls_;
-    }
-    counters_.open.fetch_add(1, std::memory_order_relaxed);
-    newcomers_.push_back({.client = ClientSocket(std::move(accepted.fd), tls.get()),
-                          .address = std::move(accepted.address),
-                          .place = std::move(accepted.place),
-                          .deadline = Clock::now() + options_.handshake_time,
-                          .tls = tls});
-    Newcomer& newcomer = newcomers_.back();
-    newcomer.self = std::prev(newcomers_.end());
-    epoll_.Arm(newcomer.client.fd(), EPOLLIN, newcomer.armed, &newcomer);
+    if (LetIn(accepted)) continue;
+    lobby_ = std::move(accepted);
+    lobby_tries_ = kLobbyTries;
+    rest_until_ = Clock::now() + kRest;
+    return;
   }
+}
+
+void Greeter::TryLobby() {
+  if (!lobby_ || Clock::now() < rest_until_) return;
+  if (LetIn(*lobby_)) {
+    lobby_.reset();
+  } else if (--lobby_tries_ == 0) {
+    counters_.turned.Add(Turned::kFull);
+    lobby_.reset();
+  } else {
+    rest_until_ = Clock::now() + kRest;
+  }
+}
+
+// When the server is full, room is made by those who use theirs least: first the newcomer that has
+// said nothing for longest, then the connection that has been without a call for longest.
+bool Greeter::LetIn(AcceptedClient& client) {
+  Turned why{};
+  std::optional<Places::Place> place = places_.Take(client.address_key, why);
+  if (!place && why == Turned::kFull && !newcomers_.empty()) {
+    TurnAway(newcomers_.front(), Turned::kHello);
+    place = places_.Take(client.address_key, why);
+  }
+  if (!place && why == Turned::kFull && relay_.num_idle() > 0) {
+    relay_.EndIdlest();
+    return false;
+  }
+  if (!place) {
+    counters_.turned.Add(why);
+    client.fd.Reset();
+    return true;
+  }
+  std::shared_ptr<SSL_CTX> tls;
+  {
+    base::MutexLock lock(mu_);
+    tls = tls_;
+  }
+  counters_.open.fetch_add(1, std::memory_order_relaxed);
+  newcomers_.push_back({.client = ClientSocket(std::move(client.fd), tls.get()),
+                        .address = std::move(client.address),
+                        .place = *std::move(place),
+                        .deadline = Clock::now() + options_.handshake_time,
+                        .tls = tls});
+  Newcomer& newcomer = newcomers_.back();
+  newcomer.self = std::prev(newcomers_.end());
+  epoll_.Arm(newcomer.client.fd(), EPOLLIN, newcomer.armed, &newcomer);
+  return true;
 }
 
 void Greeter::Greet(Newcomer& newcomer) {
@@ -256,6 +286,7 @@ void Greeter::TurnAway(Newcomer& newcomer, Turned why) {
 void Greeter::Forget(Newcomer& newcomer) {
   epoll_.Arm(newcomer.client.fd(), 0, newcomer.armed, nullptr);
   counters_.open.fetch_sub(1, std::memory_order_relaxed);
+  newcomer.place = {};
   newcomer.is_gone = true;
   gone_.splice(gone_.end(), newcomers_, newcomer.self);
 }

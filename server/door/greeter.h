@@ -9,6 +9,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,7 +38,7 @@ using HandOver = std::function<void(base::UniqueFd)>;
 
 struct GreeterOptions {
   std::chrono::milliseconds handshake_time{5000};  // from accept to HTTP/2's first frame
-  bool wants_names = false;  // a client certificate must have a name
+  bool wants_names = false;                        // a client certificate must have a name
 };
 
 // SetTls is thread-safe; the others are for the thread that owns it.
@@ -62,6 +63,9 @@ class Greeter {
   void Run();
   void ListenOrRest();
   void Accept(int listener);
+  // Gives a place, or turns away; false when it has to wait until somebody has made room.
+  bool LetIn(AcceptedClient& client);
+  void TryLobby();
   void Greet(Newcomer& newcomer);
   // False while more has to come.
   bool ReadHello(Newcomer& newcomer);
@@ -87,6 +91,10 @@ class Greeter {
   // The thread's own.
   std::list<Newcomer> newcomers_;  // in the order of their deadlines
   std::list<Newcomer> gone_;       // until the events of this turn are through
+  // One who came when the server was full, and how often it may still be asked for a place; nobody
+  // is accepted meanwhile.
+  std::optional<AcceptedClient> lobby_;
+  int lobby_tries_ = 0;
   std::vector<uint32_t> listeners_armed_;
   Clock::time_point rest_until_;
   std::string name_prefix_;

@@ -30,8 +30,8 @@ bool HeaderBlockReader::Read(std::span<const uint8_t> bytes, bool last, size_t m
   while (true) {
     nghttp2_nv field;
     int flags = 0;
-    const ssize_t used = nghttp2_hd_inflate_hd2(inflater_, &field, &flags, bytes.data(),
-                                                      bytes.size(), last ? 1 : 0);
+    const ssize_t used =
+        nghttp2_hd_inflate_hd2(inflater_, &field, &flags, bytes.data(), bytes.size(), last ? 1 : 0);
     if (used < 0) return false;
     bytes = bytes.subspan(static_cast<size_t>(used));
     if ((flags & NGHTTP2_HD_INFLATE_EMIT) != 0) {

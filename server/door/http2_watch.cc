@@ -172,10 +172,9 @@ void Http2Watch::BeginHeaders() {
     if (frame.stream % 2 == 0) return CutOff(Cut::kProtocol, "want odd stream ids of a client");
     headers_frame_ = frame;
     header_bytes_ = 0;
-    // Trailers of a stream that has ended cost as much as any other frame without use.
-    const bool is_new = frame.stream > last_stream_;
-    if (!is_new && !streams_.contains(frame.stream) && !idle_frames_.Take(now_)) {
-      return CutOff(Cut::kFrames, "too many HEADERS of closed streams");
+    // gRPC's clients send no trailers.
+    if (frame.stream <= last_stream_ && !idle_frames_.Take(now_)) {
+      return CutOff(Cut::kFrames, "too many HEADERS without a call");
     }
   } else if (frame.stream != headers_frame_.stream) {
     return CutOff(Cut::kProtocol, "want CONTINUATION of the stream whose HEADERS came before");
@@ -189,8 +188,7 @@ void Http2Watch::BeginData() {
   const FrameHead& frame = in_.frame();
   if (frame.stream == 0) return CutOff(Cut::kProtocol, "want DATA of a stream");
   const auto it = streams_.find(frame.stream);
-  const bool is_idle =
-      it == streams_.end() || (frame.payload_bytes == 0 && !frame.has(kEndStream));
+  const bool is_idle = it == streams_.end() || (frame.payload_bytes == 0 && !frame.has(kEndStream));
   if (is_idle && !idle_frames_.Take(now_)) return CutOff(Cut::kFrames, "too many idle DATA frames");
   if (it != streams_.end()) Hold(it->second, kFrameOverhead);
 }
@@ -420,6 +418,7 @@ void Http2Watch::Refuse(Streams::iterator stream, const Refusal& refusal) {
     for_client_ += TrailersOnlyFrame(id, refusal.code, refusal.message);
     for_client_ += ResetStreamFrame(id, Http2Error::kNone);  // the rest of the body is not wanted
   }
+  if (for_client_.size() > limits_.unread_bytes) CutOff(Cut::kUnread, "refusals are not read");
   counters_.refused.Add(refusal.reason);
   refused_[num_refused_++ % kRefusedKept] = id;
   Erase(stream);

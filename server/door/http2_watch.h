@@ -26,13 +26,14 @@
 namespace quire::server::door {
 
 struct Http2Limits {
-  size_t header_block_bytes = 16 << 10;  // HEADERS and all its CONTINUATIONs, as sent
-  size_t header_list_bytes = 64 << 10;   // the same, decoded
+  size_t header_block_bytes = 16 << 10;   // HEADERS and all its CONTINUATIONs, as sent
+  size_t header_list_bytes = 64 << 10;    // the same, decoded
   size_t control_frame_bytes = 16 << 10;  // a frame that is neither headers nor data
-  size_t message_bytes = 4 << 20;        // one gRPC message
-  size_t connection_bytes = 16 << 20;    // unfinished messages of one connection
-  size_t total_bytes = 64 << 20;         // unfinished messages of all connections
-  size_t streams = 128;                  // open at once on one connection
+  size_t message_bytes = 4 << 20;         // one gRPC message
+  size_t connection_bytes = 16 << 20;     // unfinished messages of one connection
+  size_t total_bytes = 64 << 20;          // unfinished messages of all connections
+  size_t unread_bytes = 128 << 10;        // of the door's own frames that a client does not read
+  size_t streams = 128;                   // open at once on one connection
   std::chrono::milliseconds message_time{30'000};  // for a message to arrive whole
   // A client that cancels all its streams at once and goes on working stays below these.
   Rate resets{.per_second = 100, .burst = 400};  // of either side, and streams refused
@@ -135,12 +136,12 @@ class Http2Watch {
 
   Clock::time_point now_;  // of the call that runs
   size_t preface_bytes_ = 0;
-  FrameCursor in_;             // client to server
-  size_t payload_at_ = 0;      // of the current client frame
-  size_t padding_ = 0;         // likewise
-  bool in_headers_ = false;    // HEADERS without its end: only CONTINUATION may follow
-  bool new_stream_ = false;    // these headers begin one
-  FrameHead headers_frame_;    // the HEADERS that these are of
+  FrameCursor in_;           // client to server
+  size_t payload_at_ = 0;    // of the current client frame
+  size_t padding_ = 0;       // likewise
+  bool in_headers_ = false;  // HEADERS without its end: only CONTINUATION may follow
+  bool new_stream_ = false;  // these headers begin one
+  FrameHead headers_frame_;  // the HEADERS that these are of
   size_t header_bytes_ = 0;
   HeaderBlockReader headers_;
 

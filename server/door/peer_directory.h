@@ -1,6 +1,7 @@
 #pragma once
 
-// Who stands behind a call. gRPC sees a local connection; its name (ServerContext::peer) leads here.
+// Who stands behind a call. gRPC sees a local connection; its name (ServerContext::peer) leads
+// here.
 
 #include <cstddef>
 #include <functional>
@@ -16,7 +17,7 @@
 namespace quire::server::door {
 
 struct Peer {
-  std::string address;           // "203.0.113.7:51234"
+  std::string address;  // "203.0.113.7:51234"
   bool tls = false;
   std::string certificate_name;  // verified: its first alternative name, else its common name
 };

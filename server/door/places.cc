@@ -18,11 +18,6 @@ std::optional<Places::Place> Places::Take(std::string key, Turned& why) {
   return Place(this, std::move(key));
 }
 
-bool Places::is_full() {
-  base::MutexLock lock(mu_);
-  return num_taken_ >= max_connections_;
-}
-
 void Places::Give(const std::string& key) {
   base::MutexLock lock(mu_);
   --num_taken_;

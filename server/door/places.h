@@ -46,7 +46,6 @@ class Places {
 
   // `key`: what counts as one address. Sets `why` and returns nullopt when there is no place.
   std::optional<Place> Take(std::string key, Turned& why);
-  bool is_full();
 
  private:
   void Give(const std::string& key);

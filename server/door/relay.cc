@@ -157,9 +157,13 @@ void Relay::Serve(Connection& c, uint32_t events, bool is_grpc) {
 
 // After whatever was done with it: its own frames go out, its events and counts are right.
 void Relay::Settle(Connection& c) {
+  if (c.to_client.size() > kReadBytes + limits_.unread_bytes) {
+    c.watch.CutOff(Cut::kUnread, "refusals are not read");
+  }
   if (c.stage == Connection::Stage::kRelaying && c.watch.verdict()) CutOff(c);
   if (c.stage == Connection::Stage::kRelaying) {
-    if (const std::string frames = c.watch.TakeForClient(); !frames.empty()) SendToClient(c, frames);
+    if (const std::string frames = c.watch.TakeForClient(); !frames.empty())
+      SendToClient(c, frames);
   }
   if (c.stage == Connection::Stage::kRelaying) {
     c.to_grpc += c.watch.TakeForServer();
@@ -265,9 +269,8 @@ void Relay::SendToClient(Connection& c, std::string_view bytes) {
 void Relay::MakeRoom() {
   while (static_cast<size_t>(counters_.unfinished_bytes.load(std::memory_order_relaxed)) >
          limits_.total_bytes) {
-    const auto largest = std::ranges::max_element(connections_, {}, [](const auto& c) {
-      return c.first->watch.unfinished_bytes();
-    });
+    const auto largest = std::ranges::max_element(
+        connections_, {}, [](const auto& c) { return c.first->watch.unfinished_bytes(); });
     if (largest == connections_.end() || largest->first->watch.unfinished_bytes() == 0) return;
     Connection& c = *largest->first;
     c.watch.RefuseLargest();
@@ -366,8 +369,7 @@ void Relay::NoteState(Connection& c) {
     c.idle_since = Clock::now();
     num_idle_.fetch_add(idle ? 1 : -1, std::memory_order_relaxed);
   }
-  const bool timed =
-      c.stage == Connection::Stage::kLingering || (relaying && c.watch.waits());
+  const bool timed = c.stage == Connection::Stage::kLingering || (relaying && c.watch.waits());
   if (timed != c.is_timed) {
     c.is_timed = timed;
     num_timed_ += timed ? 1 : -1;

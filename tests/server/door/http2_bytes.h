@@ -60,8 +60,8 @@ inline std::vector<SeenFrame> FramesOf(std::string_view bytes) {
   std::span<const uint8_t> rest(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   while (cursor.TakeHead(rest)) {
     const auto payload = cursor.TakePayload(rest);
-    frames.push_back({.head = cursor.frame(),
-                      .payload = std::string(payload.begin(), payload.end())});
+    frames.push_back(
+        {.head = cursor.frame(), .payload = std::string(payload.begin(), payload.end())});
     cursor.Next();
   }
   return frames;

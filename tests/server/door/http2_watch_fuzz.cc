@@ -31,7 +31,8 @@ void Run(std::span<const uint8_t> input) {
         counters);
     Clock::time_point now{};
     std::string out;
-    watch.FromClient({reinterpret_cast<const uint8_t*>(kPreface.data()), kPreface.size()}, now, out);
+    watch.FromClient({reinterpret_cast<const uint8_t*>(kPreface.data()), kPreface.size()}, now,
+                     out);
     // Each piece: a byte that says whose it is and how long, then the bytes.
     while (!input.empty() && !watch.verdict()) {
       const uint8_t how = input[0];

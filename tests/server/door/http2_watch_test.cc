@@ -6,10 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-
-#include "absl/strings/str_cat.h"
 
 #include "tests/server/door/http2_bytes.h"
 
@@ -34,7 +33,8 @@ class Wire {
  public:
   explicit Wire(const Http2Limits& limits = {}, Gate gate = nullptr)
       : limits_(limits),
-        watch(limits_, gate ? gate : [](const RequestHead&) { return std::nullopt; }, counters) {
+        watch(
+            limits_, gate ? gate : [](const RequestHead&) { return std::nullopt; }, counters) {
     EXPECT_EQ(FromClient(std::string(kPreface)), kPreface);
     EXPECT_EQ(FromClient(Frame(FrameType::kSettings, 0, 0)).size(), kFrameHeadBytes);
   }
@@ -71,7 +71,9 @@ void ExpectRefusal(const std::string& to_client, uint32_t stream, std::string_vi
   EXPECT_EQ(frames[0].head.type, FrameType::kHeaders);
   EXPECT_EQ(frames[0].head.stream, stream);
   EXPECT_TRUE(frames[0].head.has(kEndStream));
-  EXPECT_THAT(frames[0].payload, HasSubstr(absl::StrCat("grpc-status", std::string(1, static_cast<char>(code.size())), std::string(code))));
+  EXPECT_THAT(frames[0].payload,
+              HasSubstr(absl::StrCat("grpc-status", std::string(1, static_cast<char>(code.size())),
+                                     std::string(code))));
   EXPECT_EQ(frames[1].head.type, FrameType::kResetStream);
 }
 
@@ -180,7 +182,10 @@ TEST(Http2WatchTest, WhatTheServerStillSaysOfARefusedStreamIsNotForTheClient) {
   EXPECT_EQ(frames[0].head.type, FrameType::kUnknown);
   EXPECT_EQ(frames[1].head.type, FrameType::kPing);
   // One that changes HPACK's table cannot be hidden.
-  wire.FromServer(Frame(FrameType::kHeaders, kEndHeaders, 1, "\x40\x01" "a\x01" "b"));
+  wire.FromServer(Frame(FrameType::kHeaders, kEndHeaders, 1,
+                        "\x40\x01"
+                        "a\x01"
+                        "b"));
   EXPECT_EQ(wire.watch.verdict(), Cut::kProtocol);
 }
 
@@ -194,7 +199,9 @@ TEST(Http2WatchTest, AMessageThatDoesNotArriveExpires) {
   wire.watch.Expire(wire.now + std::chrono::milliseconds(1000));
   EXPECT_EQ(wire.refused(Refused::kTimeout), 2u);
   EXPECT_FALSE(wire.watch.waits());
-  EXPECT_THAT(wire.watch.TakeForClient(), HasSubstr("\x0b" "grpc-status\x01" "4"));
+  EXPECT_THAT(wire.watch.TakeForClient(), HasSubstr("\x0b"
+                                                    "grpc-status\x01"
+                                                    "4"));
   EXPECT_EQ(FramesOf(wire.watch.TakeForServer()).size(), 2u);
 }
 
@@ -260,8 +267,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, FloodTest,
     ::testing::Values(
         Attack{"resets", Cut::kResets, &HeadersThenReset},
-        Attack{"pings", Cut::kPings,
-               [](int) { return Frame(FrameType::kPing, 0, 0, "12345678"); }},
+        Attack{"pings", Cut::kPings, [](int) { return Frame(FrameType::kPing, 0, 0, "12345678"); }},
         Attack{"settings", Cut::kSettings, [](int) { return Frame(FrameType::kSettings, 0, 0); }},
         Attack{"empty data", Cut::kFrames,
                [](int i) { return (i == 0 ? Headers(1) : "") + Data(1, ""); }},
@@ -283,8 +289,9 @@ INSTANTIATE_TEST_SUITE_P(
         Attack{"data of no stream", Cut::kProtocol, [](int) { return Data(0, "x"); }},
         Attack{"push", Cut::kProtocol,
                [](int) { return Frame(FrameType::kPushPromise, kEndHeaders, 1, "1234"); }},
-        Attack{"no HPACK", Cut::kHeaders,
-               [](int) { return Frame(FrameType::kHeaders, kEndHeaders, 1, "\xff\xff\xff\xff\xff"); }}));
+        Attack{"no HPACK", Cut::kHeaders, [](int) {
+                 return Frame(FrameType::kHeaders, kEndHeaders, 1, "\xff\xff\xff\xff\xff");
+               }}));
 
 TEST(Http2WatchTest, HonestRatesAreNotCut) {
   Wire wire;
