@@ -140,7 +140,6 @@ class Http2Watch {
   size_t payload_at_ = 0;    // of the current client frame
   size_t padding_ = 0;       // likewise
   bool in_headers_ = false;  // HEADERS without its end: only CONTINUATION may follow
-  bool new_stream_ = false;  // these headers begin one
   FrameHead headers_frame_;  // the HEADERS that these are of
   size_t header_bytes_ = 0;
   HeaderBlockReader headers_;
