@@ -200,6 +200,13 @@ std::string GrpcServer::control_address() const {
   return control_ == nullptr ? "" : control_->door->address().ToString();
 }
 
+absl::Status GrpcServer::SetTls(const TlsFiles& tls) {
+  for (Listener* listener : {main_.get(), control_.get()}) {
+    if (listener != nullptr) RETURN_IF_ERROR(listener->door->SetTls(tls));
+  }
+  return absl::OkStatus();
+}
+
 void GrpcServer::Drain() {
   draining_ = true;
   if (listening_) SetServing(false);

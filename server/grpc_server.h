@@ -48,6 +48,10 @@ class GrpcServer {
   std::string address() const;
   std::string control_address() const;  // empty: ControlService is not served
 
+  // Certificates for the connections that come from now on. On an error, InvalidArgument, the old
+  // ones stay.
+  absl::Status SetTls(const TlsFiles& tls);
+
   // Health turns NOT_SERVING, new requests are refused, what runs goes on.
   void Drain();
   // Takes no more calls, gives those that run until `deadline`, cancels the rest, and returns when

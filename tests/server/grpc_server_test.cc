@@ -282,5 +282,29 @@ TEST(TlsTest, EncryptsAndAsksForACertificate) {
   EXPECT_FALSE(status({}).ok());
 }
 
+TEST(TlsTest, CertificatesMayChangeWhileItServes) {
+  const Identity old_authority = MakeAuthority("old");
+  const Identity new_authority = MakeAuthority("new");
+  const auto files = [](const Identity& authority) {
+    const Identity localhost = MakeIdentity("localhost", authority);
+    return TlsFiles{.cert_chain = localhost.cert, .private_key = localhost.key};
+  };
+  TestServer server({}, {}, files(old_authority));
+  const auto ok = [&](const Identity& authority) {
+    RpcClient client(server.grpc->address(), {.ca = authority.cert});
+    return client.Generate(Prompt(), {.timeout = absl::Seconds(2)}).status.ok();
+  };
+  RpcClient before(server.grpc->address(), {.ca = old_authority.cert});
+  EXPECT_TRUE(before.Generate(Prompt()).status.ok());
+  EXPECT_TRUE(server.grpc->SetTls(files(new_authority)).ok());
+  EXPECT_TRUE(ok(new_authority));
+  EXPECT_FALSE(ok(old_authority));
+  EXPECT_TRUE(before.Generate(Prompt()).status.ok());  // its connection goes on
+  TlsFiles broken = files(old_authority);
+  broken.private_key = MakeIdentity("another", old_authority).key;
+  EXPECT_EQ(server.grpc->SetTls(broken).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(ok(new_authority));
+}
+
 }  // namespace
 }  // namespace quire::server
