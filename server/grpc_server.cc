@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -50,6 +51,13 @@ class Reflection final : public grpc::ServerBuilderOption {
 void SetMilliseconds(grpc::ServerBuilder& builder, const char* argument, absl::Duration value) {
   builder.AddChannelArgument(
       argument, static_cast<int>(absl::ToInt64Milliseconds(std::min(value, absl::Hours(24)))));
+}
+
+// Keeps gRPC's library up for the rest of the process. Whoever lets go of it last waits for a thread
+// of its own that may be polling for 10 seconds.
+void KeepGrpcUp() {
+  static const bool up = (::grpc_init(), true);
+  static_cast<void>(up);
 }
 
 // The door bounds what clients can make gRPC hold; these are for what might get past it.
@@ -156,6 +164,7 @@ struct GrpcServer::Listener {
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerConfig& config,
                                                               const TlsFiles& tls,
                                                               const GrpcServerParts& parts) {
+  KeepGrpcUp();
   std::unique_ptr<GrpcServer> server(new GrpcServer(parts.engine));
   RETURN_IF_ERROR(server->Listen(config, tls, parts));
   return server;
