@@ -8,10 +8,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "google/protobuf/wrappers.pb.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "grpcpp/generic/generic_stub.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 
 #include "base/mutex.h"
@@ -89,9 +88,7 @@ struct Connection::Impl {
   std::unique_ptr<v1::InferenceService::Stub> inference;
   std::unique_ptr<v1::TokenService::Stub> tokens;
   std::unique_ptr<v1::ControlService::Stub> control;
-  std::unique_ptr<
-      grpc::TemplatedGenericStub<google::protobuf::StringValue, google::protobuf::Int32Value>>
-      health;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health;
 
   base::Mutex mu;
   base::CondVar ended;
@@ -251,9 +248,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Create(const ConnectionO
   impl->inference = v1::InferenceService::NewStub(impl->channel);
   impl->tokens = v1::TokenService::NewStub(impl->channel);
   impl->control = v1::ControlService::NewStub(impl->channel);
-  impl->health = std::make_unique<
-      grpc::TemplatedGenericStub<google::protobuf::StringValue, google::protobuf::Int32Value>>(
-      impl->channel);
+  impl->health = grpc::health::v1::Health::NewStub(impl->channel);
   return std::unique_ptr<Connection>(new Connection(std::move(impl)));
 }
 
@@ -307,36 +302,13 @@ absl::Status Connection::GetStats(const v1::GetStatsRequest& request,
 }
 
 absl::StatusOr<std::string> Connection::CheckHealth(std::string_view service) {
-  // grpc.health.v1's HealthCheckRequest is one string and its HealthCheckResponse one enum, both
-  // field 1: on the wire they are the well-known wrappers.
-  google::protobuf::StringValue request;
-  request.set_value(std::string(service));
-  google::protobuf::Int32Value response;
-  grpc::ClientContext context;
-  impl_->Begin(context, kUnaryTimeout);
-  base::Mutex mu;
-  base::CondVar done;
-  std::optional<grpc::Status> status;
-  impl_->health->UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request,
-                           &response, [&](grpc::Status result) {
-                             base::MutexLock lock(mu);
-                             status = std::move(result);
-                             done.NotifyOne();
-                           });
-  {
-    base::MutexLock lock(mu);
-    while (!status.has_value()) done.WaitFor(mu, std::chrono::seconds(1));
-  }
-  impl_->End(context);
-  if (!status->ok()) return impl_->ToStatus(*status);
-  switch (response.value()) {
-    case 1:
-      return "SERVING";
-    case 2:
-      return "NOT_SERVING";
-    default:
-      return "UNKNOWN";
-  }
+  using grpc::health::v1::HealthCheckResponse;
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(std::string(service));
+  HealthCheckResponse response;
+  RETURN_IF_ERROR(
+      impl_->Call(*impl_->health, &grpc::health::v1::Health::Stub::Check, request, &response));
+  return HealthCheckResponse::ServingStatus_Name(response.status());
 }
 
 std::shared_ptr<StreamCall> Connection::StartStream(const v1::GenerateRequest& request,

@@ -20,6 +20,7 @@
 #include "base/status_macros.h"
 #include "server/door/door.h"
 #include "server/listen_address.h"
+#include "server/reflection_service.h"
 #include "server/request_gate.h"
 #include "server/rpc_context.h"
 
@@ -30,7 +31,8 @@ constexpr char kInferenceService[] = "quire.v1.InferenceService";
 constexpr char kTokenService[] = "quire.v1.TokenService";
 constexpr char kControlService[] = "quire.v1.ControlService";
 
-// Reflection for one server, or not: its library turns it on for every server of the process.
+// Reflection v1alpha for one server, or not: its library turns it on for every server of the
+// process.
 class Reflection final : public grpc::ServerBuilderOption {
  public:
   explicit Reflection(bool served) : served_(served) {}
@@ -128,6 +130,7 @@ struct GrpcServer::Listener {
     SetBounds(builder, config);
     SetKeepalive(builder, config);
     builder.SetOption(std::make_unique<Reflection>(reflection));
+    if (reflection) services.push_back(MakeReflectionService(names));
     for (const auto& service : services) builder.RegisterService(service.get());
     // What the door hands over is local, and TLS ended there.
     acceptor = builder.experimental().AddExternalConnectionAcceptor(

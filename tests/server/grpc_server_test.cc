@@ -1,10 +1,14 @@
 // The other services, and what the server serves to whom, over real gRPC on loopback.
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/descriptor.pb.h"
+#include "google/protobuf/descriptor_database.h"
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 
@@ -29,6 +33,7 @@ using quire::testing::RpcClient;
 using quire::testing::TestServer;
 using quire::testing::WriteTempFile;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 TEST(TokenServiceTest, Answers) {
   TestServer server;
@@ -209,6 +214,62 @@ TEST(GrpcServerTest, ControlMayHaveAnAddressOfItsOwn) {
   EXPECT_EQ(control.Generate(Prompt()).status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_TRUE(control.Drain().status.ok());
   EXPECT_EQ(main.CheckHealth(""), Health::kNotServing);
+}
+
+// What `grpcurl describe` does: each service that is listed can be built from what is answered.
+TEST(ReflectionTest, DescribesEveryServiceThatItLists) {
+  using grpc::reflection::v1::ServerReflectionRequest;
+  TestServer server;
+  RpcClient client(server.grpc->address());
+  for (const char* version : {"v1", "v1alpha"}) {
+    ServerReflectionRequest list;
+    list.set_list_services("");
+    const auto listed = client.Reflect(version, list);
+    std::vector<std::string> names;
+    for (const auto& service : listed.list_services_response().service()) {
+      names.push_back(service.name());
+    }
+    EXPECT_THAT(names, UnorderedElementsAre("quire.v1.InferenceService", "quire.v1.TokenService",
+                                            "quire.v1.ControlService", "grpc.health.v1.Health",
+                                            "grpc.reflection.v1.ServerReflection",
+                                            "grpc.reflection.v1alpha.ServerReflection"))
+        << version;
+    for (const std::string& name : names) {
+      ServerReflectionRequest of;
+      of.set_file_containing_symbol(name);
+      const auto answer = client.Reflect(version, of);
+      google::protobuf::SimpleDescriptorDatabase files;
+      for (const std::string& bytes : answer.file_descriptor_response().file_descriptor_proto()) {
+        google::protobuf::FileDescriptorProto file;
+        ASSERT_TRUE(file.ParseFromString(bytes));
+        files.Add(file);
+      }
+      google::protobuf::DescriptorPool pool(&files);
+      EXPECT_NE(pool.FindServiceByName(name), nullptr) << version << ": " << name;
+    }
+  }
+}
+
+TEST(ReflectionTest, AnswersTheOtherQuestions) {
+  using grpc::reflection::v1::ServerReflectionRequest;
+  TestServer server;
+  RpcClient client(server.grpc->address());
+  ServerReflectionRequest request;
+  request.set_file_by_filename("quire/v1/inference_service.proto");
+  EXPECT_EQ(client.Reflect("v1", request).file_descriptor_response().file_descriptor_proto_size(),
+            2);
+  request.set_file_by_filename("none.proto");
+  EXPECT_EQ(client.Reflect("v1", request).error_response().error_code(), 5);  // NOT_FOUND
+  request.set_file_containing_symbol("quire.v1.Nothing");
+  EXPECT_EQ(client.Reflect("v1", request).error_response().error_code(), 5);
+  EXPECT_EQ(client.Reflect("v1", request).original_request().file_containing_symbol(),
+            "quire.v1.Nothing");
+  request.set_all_extension_numbers_of_type("quire.v1.GenerateRequest");
+  EXPECT_EQ(client.Reflect("v1", request).all_extension_numbers_response().base_type_name(),
+            "quire.v1.GenerateRequest");
+  request.mutable_file_containing_extension()->set_containing_type("quire.v1.GenerateRequest");
+  EXPECT_EQ(client.Reflect("v1", request).error_response().error_code(), 5);
+  EXPECT_EQ(client.Reflect("v1", {}).error_response().error_code(), 3);  // INVALID_ARGUMENT
 }
 
 TEST(AuthTest, WithoutAKnownTokenNothingIsServedButHealth) {

@@ -3,6 +3,10 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include "absl/strings/str_format.h"
+#include "grpc/health/v1/health.pb.h"
+#include "gtest/gtest.h"
+
 #include "base/strings.h"
 #include "quire/v1/control_service.grpc.pb.h"
 #include "quire/v1/inference_service.grpc.pb.h"
@@ -158,28 +162,36 @@ Reply<v1::DrainResponse> RpcClient::Drain(const CallOptions& options) {
 }
 
 Health RpcClient::CheckHealth(std::string_view service) {
-  // HealthCheckRequest{service = 1} and HealthCheckResponse{status = 1}, by hand: gRPC installs no
-  // header for them.
-  std::string request;
-  if (!service.empty()) {
-    request = "\x0a";
-    request.push_back(static_cast<char>(service.size()));
-    request.append(service);
-  }
-  std::string response;
-  const grpc::Status status = stubs_->CallRaw("/grpc.health.v1.Health/Check", request, response);
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(std::string(service));
+  grpc::health::v1::HealthCheckResponse response;
+  std::string bytes;
+  const grpc::Status status =
+      stubs_->CallRaw("/grpc.health.v1.Health/Check", request.SerializeAsString(), bytes);
   if (status.error_code() == grpc::StatusCode::NOT_FOUND) return Health::kNoSuchService;
   if (!status.ok()) return Health::kUnreachable;
-  if (response == std::string_view("\x08\x01", 2)) return Health::kServing;
-  if (response == std::string_view("\x08\x02", 2)) return Health::kNotServing;
-  return Health::kUnknown;
+  if (!response.ParseFromString(bytes)) return Health::kUnknown;
+  if (response.status() == response.SERVING) return Health::kServing;
+  return response.status() == response.NOT_SERVING ? Health::kNotServing : Health::kUnknown;
+}
+
+grpc::reflection::v1::ServerReflectionResponse RpcClient::Reflect(
+    std::string_view version, const grpc::reflection::v1::ServerReflectionRequest& request) {
+  std::string bytes;
+  const grpc::Status status = stubs_->CallRaw(
+      absl::StrFormat("/grpc.reflection.%s.ServerReflection/ServerReflectionInfo", version),
+      request.SerializeAsString(), bytes);
+  grpc::reflection::v1::ServerReflectionResponse response;
+  if (status.ok()) response.ParseFromString(bytes);
+  return response;
 }
 
 bool RpcClient::HasReflection() {
-  std::string response;
-  const grpc::Status status = stubs_->CallRaw(
-      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "", response);
-  return status.error_code() != grpc::StatusCode::UNIMPLEMENTED;
+  grpc::reflection::v1::ServerReflectionRequest list;
+  list.set_list_services("");
+  const bool v1 = Reflect("v1", list).has_list_services_response();
+  EXPECT_EQ(Reflect("v1alpha", list).has_list_services_response(), v1);
+  return v1;
 }
 
 }  // namespace quire::testing

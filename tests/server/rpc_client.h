@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "google/rpc/status.pb.h"
+#include "grpc/reflection/v1/reflection.pb.h"
 
 #include "quire/v1/control_service.pb.h"
 #include "quire/v1/inference_service.pb.h"
@@ -76,8 +77,11 @@ class RpcClient {
   Reply<v1::DrainResponse> Drain(const CallOptions& options = {});
 
   Health CheckHealth(std::string_view service);
-  // Whether the server knows grpc.reflection.
+  // Whether the server knows grpc.reflection, both versions of it.
   bool HasReflection();
+  // The messages of both versions are the same on the wire. No response set: the call failed.
+  grpc::reflection::v1::ServerReflectionResponse Reflect(
+      std::string_view version, const grpc::reflection::v1::ServerReflectionRequest& request);
 
  private:
   struct Stubs;
