@@ -1,27 +1,61 @@
 // quire health: exit status 0 when the server takes requests. The container's probe.
 
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 
+#include "client/admin_probe.h"
 #include "client/command.h"
 
 namespace quire::client {
+namespace {
+
+// The admin port to ask; empty: gRPC.
+std::string AdminAddress(const FlagSet& flags, const std::string& admin) {
+  if (flags.IsSet("admin")) return admin;
+  if (flags.IsSet("server") || flags.IsSet("service")) return "";
+  const char* from_environment = std::getenv("QUIRE_ADMIN_LISTEN");
+  return from_environment == nullptr ? "" : from_environment;
+}
+
+absl::StatusOr<std::string> AskAdmin(const std::string& address, const CommonFlags& common) {
+  const auto ready = AskReady(address, common.connection.timeout.value_or(kUnaryTimeout));
+  if (!ready.ok()) return ready.status();
+  return *ready ? "SERVING" : "NOT_SERVING";
+}
+
+}  // namespace
 
 int RunHealth(const Args& args, Interrupt& interrupt) {
   CommonFlags common;
-  std::string service;
-  FlagSet flags(
-      "quire health [flags]",
-      "Asks whether the server takes requests (grpc.health.v1); succeeds when it is SERVING.");
+  std::string service, admin;
+  FlagSet flags("quire health [flags]",
+                "Asks whether the server takes requests; succeeds when it is SERVING. Asks by gRPC "
+                "(grpc.health.v1), or the admin port, which needs no certificate.");
   flags.Section("What");
   flags.Add("service", "NAME",
             "one service, e.g. quire.v1.InferenceService (default: the server as a whole)",
             &service);
+  flags.Add("admin", "HOST:PORT",
+            "ask the server's --admin_listen, GET /readyz (default: the environment's "
+            "QUIRE_ADMIN_LISTEN, without --server and --service)",
+            &admin);
   AddCommonFlags(flags, &common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;
-  const auto connection = Connect(common, interrupt);
-  if (!connection.ok()) return FailUsage(flags, connection.status());
-  const absl::StatusOr<std::string> health = (*connection)->CheckHealth(service);
-  interrupt.ClearHandler();
+  if (flags.IsSet("admin") && (flags.IsSet("server") || flags.IsSet("service"))) {
+    return FailUsage(flags,
+                     absl::InvalidArgumentError(
+                         "--admin: want it without --server and --service, which gRPC answers"));
+  }
+  absl::StatusOr<std::string> health;
+  if (const std::string address = AdminAddress(flags, admin); !address.empty()) {
+    health = AskAdmin(address, common);
+  } else {
+    const auto connection = Connect(common, interrupt);
+    if (!connection.ok()) return FailUsage(flags, connection.status());
+    health = (*connection)->CheckHealth(service);
+    interrupt.ClearHandler();
+  }
   if (!health.ok()) return Fail(health.status());
   Print(common.json ? absl::StrCat("{\"status\":\"", *health, "\"}\n")
                     : absl::StrCat(*health, "\n"));

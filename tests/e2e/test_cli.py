@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import unittest
@@ -113,6 +114,29 @@ class CliTest(harness.TestCase):
         self.assertEqual(self.quire("health", "--service", "quire.v1.InferenceService").stdout, "SERVING\n")
         self.assertIn("NOT_FOUND", self.quire("health", "--service", "none", status=1).stderr)
         self.assertIn("NOT_FOUND", self.quire("models", "--model", "none", status=1).stderr)
+
+    def test_health_by_the_admin_port(self):
+        admin = self.server.admin_address
+        self.assertEqual(run_cli("health", "--admin", admin).stdout, "SERVING\n")
+        self.assertEqual(run_cli("health", QUIRE_ADMIN_LISTEN=admin).stdout, "SERVING\n")
+        anywhere = admin.replace("127.0.0.1", "0.0.0.0")  # as a container listens
+        self.assertEqual(run_cli("health", "--json", QUIRE_ADMIN_LISTEN=anywhere).stdout, '{"status":"SERVING"}\n')
+        # Who names a server means that one.
+        asked = run_cli("health", "--server", self.server.address, QUIRE_ADMIN_LISTEN="127.0.0.1:1")
+        self.assertEqual(asked.stdout, "SERVING\n")
+        for address, wanted in (("127.0.0.1:1", "refused"), ("nowhere", "HOST:PORT"), (self.server.address, "--admin")):
+            shown = run_cli("health", "--admin", address, "--timeout", "5s")
+            self.assertEqual((shown.returncode, shown.stdout), (1, ""))
+            self.assertIn(wanted, shown.stderr)
+        self.assertEqual(run_cli("health", "--admin", admin, "--server", self.server.address).returncode, 2)
+
+    def test_health_of_a_silent_admin_port_ends_in_time(self):
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            shown = run_cli("health", "--admin", f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "100ms")
+            self.assertEqual(shown.returncode, 1)
+            self.assertIn("in time", shown.stderr)
 
     def test_bench_in_both_loops(self):
         for loop in (("--concurrency", "4"), ("--rate", "200")):

@@ -85,6 +85,7 @@ class SecurityTest(unittest.TestCase):
             shown = run_cli("health", "--server", server.address)
             self.assertEqual(shown.returncode, 1)
             self.assertIn("--tls_ca", shown.stderr)
+            self.assertEqual(run_cli("health", "--admin", server.admin_address).stdout, "SERVING\n")
 
     def test_client_certificates(self):
         with running(*server_tls("--tls_client_ca", "authority.pem")) as (server, _):
