@@ -86,6 +86,16 @@ void SetKeepalive(grpc::ServerBuilder& builder, const ServerConfig& config) {
                   absl::Seconds(10));
 }
 
+// A connection that is old gets GOAWAY, so that its client spreads over what has been added since.
+void SetConnectionAge(grpc::ServerBuilder& builder, const ServerConfig& config) {
+  if (config.max_connection_age > absl::ZeroDuration()) {
+    SetMilliseconds(builder, GRPC_ARG_MAX_CONNECTION_AGE_MS, config.max_connection_age);
+  }
+  if (config.max_connection_age_grace > absl::ZeroDuration()) {
+    SetMilliseconds(builder, GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, config.max_connection_age_grace);
+  }
+}
+
 door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
   const auto milliseconds = [](absl::Duration duration) {
     return std::chrono::milliseconds(absl::ToInt64Milliseconds(duration));
@@ -129,6 +139,7 @@ struct GrpcServer::Listener {
     grpc::ServerBuilder builder;
     SetBounds(builder, config);
     SetKeepalive(builder, config);
+    SetConnectionAge(builder, config);
     builder.SetOption(std::make_unique<Reflection>(reflection));
     if (reflection) services.push_back(MakeReflectionService(names));
     for (const auto& service : services) builder.RegisterService(service.get());
@@ -219,9 +230,13 @@ absl::Status GrpcServer::SetTls(const TlsFiles& tls) {
   return absl::OkStatus();
 }
 
-void GrpcServer::Drain() {
+void GrpcServer::AnnounceDrain() {
   draining_ = true;
   if (listening_) SetServing(false);
+}
+
+void GrpcServer::Drain() {
+  AnnounceDrain();
   engine_.StartDrain();
 }
 

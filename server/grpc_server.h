@@ -52,7 +52,9 @@ class GrpcServer {
   // ones stay.
   absl::Status SetTls(const TlsFiles& tls);
 
-  // Health turns NOT_SERVING, new requests are refused, what runs goes on.
+  // Health turns NOT_SERVING; new requests are still taken.
+  void AnnounceDrain();
+  // That, and new requests are refused; what runs goes on.
   void Drain();
   // Takes no more calls, gives those that run until `deadline`, cancels the rest, and returns when
   // the last has ended.

@@ -86,6 +86,16 @@ void LogReady(const engine::Engine& engine, const GrpcServer& server, const Admi
        {"admin", admin == nullptr ? "" : admin->address()}});
 }
 
+// Tells load balancers, and serves those who have not heard yet.
+void LeaveService(const ServerConfig& config, std::atomic<bool>& leaving, GrpcServer& server) {
+  if (config.drain_delay <= absl::ZeroDuration()) return;
+  leaving = true;
+  server.AnnounceDrain();
+  Log(LogLevel::kInfo, "server", "leaving service",
+      {{"delay", absl::FormatDuration(config.drain_delay)}});
+  absl::SleepFor(config.drain_delay);  // a second signal ends the process
+}
+
 // Health turns NOT_SERVING, what runs may finish, the rest is cancelled.
 void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const OpenCalls& calls,
                   GrpcServer& server) {
@@ -131,6 +141,7 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
   door::DoorCounters door_counters;
   std::unique_ptr<engine::Engine> engine;
   std::atomic<const engine::Engine*> ready_engine = nullptr;
+  std::atomic<bool> leaving = false;
   std::unique_ptr<AdminServer> admin;
   if (!config.admin_listen.empty()) {
     // Before the model is there, so that probes see a process that lives and is not ready.
@@ -142,7 +153,7 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
             {.ready =
                  [&] {
                    const engine::Engine* e = ready_engine;
-                   return e != nullptr && !e->stats().draining;
+                   return e != nullptr && !leaving && !e->stats().draining;
                  },
              .metrics =
                  [&] {
@@ -167,6 +178,7 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
   ready_engine = engine.get();
   LogReady(*engine, *server, admin.get(), absl::Now() - start);
   signals.Wait();
+  LeaveService(config, leaving, *server);
   DrainAndStop(config, *engine, open_calls, *server);
   return absl::OkStatus();
 }

@@ -220,10 +220,29 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .placeholder = "TIME",
        .help = "It is closed when it has not answered after this.",
        .target = &config.keepalive_timeout},
+      {.name = "max_connection_age",
+       .group = "Network",
+       .placeholder = "TIME",
+       .help =
+           "A connection of this age is asked to go: its calls finish, the client's next ones take "
+           "a new connection, which a load balancer may give to another server; 0: never.",
+       .target = &config.max_connection_age},
+      {.name = "max_connection_age_grace",
+       .group = "Network",
+       .placeholder = "TIME",
+       .help = "Calls on such a connection are cut after this; 0: they may end by themselves.",
+       .target = &config.max_connection_age_grace},
+      {.name = "drain_delay",
+       .group = "Network",
+       .placeholder = "TIME",
+       .help =
+           "After SIGTERM, health is NOT_SERVING and /readyz 503 for so long while new requests "
+           "are still taken, until load balancers have seen it; then they are refused.",
+       .target = &config.drain_delay},
       {.name = "drain_timeout",
        .group = "Network",
        .placeholder = "TIME",
-       .help = "After SIGTERM, what runs may finish for so long; then it is cancelled.",
+       .help = "After that, what runs may finish for so long; then it is cancelled.",
        .target = &config.drain_timeout},
 
       {.name = "tls_cert",

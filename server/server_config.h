@@ -32,6 +32,9 @@ struct ServerConfig {
   absl::Duration message_timeout = absl::Seconds(30);    // for a request to arrive whole
   absl::Duration keepalive_time = absl::Seconds(60);     // silence before a connection is asked
   absl::Duration keepalive_timeout = absl::Seconds(20);  // for its answer
+  absl::Duration max_connection_age;                     // 0: no limit
+  absl::Duration max_connection_age_grace;               // 0: until its calls have ended
+  absl::Duration drain_delay;                            // NOT_SERVING, and still taking calls
   absl::Duration drain_timeout = absl::Seconds(30);
 
   std::string tls_cert;  // PEM files

@@ -91,6 +91,28 @@ class DrainTest(unittest.TestCase):
             slow.close()
             self.assertEqual(server.wait(), 0)
 
+    def test_drain_delay_serves_those_who_have_not_heard(self):
+        with running("--drain_delay", "2s") as (server, client):
+            server.signal(signal.SIGTERM)
+            server.wait_for_log("leaving service")
+            self.assertEqual(client.health(), "NOT_SERVING")
+            self.assertEqual(server.get("/readyz")[0], 503)
+            self.assertEqual(server.get("/livez")[0], 200)
+            late = Client(server.address)
+            answer = late.generate(PROMPT, max_tokens=3, ignore_eos=True)
+            self.assertEqual(answer.usage.completion_tokens, 3)
+            self.assertNotIn("draining", server.log())  # so it was the delay that let it in
+            late.close()
+            server.wait_for_log("draining")
+            self.assertEqual(server.wait(), 0)
+
+    def test_a_second_signal_ends_the_drain_delay(self):
+        with running("--drain_delay", "10m") as (server, _):
+            server.signal(signal.SIGTERM)
+            server.wait_for_log("leaving service")
+            server.signal(signal.SIGTERM)
+            self.assertEqual(server.wait(), 1)
+
     def test_what_outlasts_the_drain_timeout_is_cancelled(self):
         with running("--drain_timeout", "200ms") as (server, client):
             slow = Client(server.address, options=harness.NARROW)
@@ -123,6 +145,32 @@ class DrainTest(unittest.TestCase):
             server = Server().ready()
             server.signal(number)
             self.assertEqual(server.wait(), 0)
+
+
+class ConnectionAgeTest(unittest.TestCase):
+    """gRPC takes up to a tenth off an age, or puts it on."""
+
+    def test_calls_survive_the_ageing_of_their_connection(self):
+        with running("--max_connection_age", "200ms") as (server, _):
+            connections = []
+            client = Client(server.address)
+            client.channel.subscribe(lambda state: connections.append(state))
+            slow = client.stream(PROMPT, seed=1, max_tokens=5000, ignore_eos=True, top_logprobs=20)
+            next(slow)
+            while connections.count(grpc.ChannelConnectivity.READY) < 4:
+                answer = client.generate(PROMPT, max_tokens=2, ignore_eos=True)
+                self.assertEqual(answer.usage.completion_tokens, 2)
+            self.assertEqual(Streamed(slow).usage.completion_tokens, 5000)
+            client.close()
+
+    def test_the_grace_cuts_what_outlasts_it(self):
+        with running("--max_connection_age", "100ms", "--max_connection_age_grace", "100ms") as (server, client):
+            slow = client.stream(PROMPT, seed=1, max_tokens=30000, ignore_eos=True, top_logprobs=20)
+            next(slow)  # and reads no more, so that it cannot finish
+            client.wait_until_idle()
+            with self.assertRaises(grpc.RpcError) as cut:
+                Streamed(slow)
+            self.assertEqual(cut.exception.code(), grpc.StatusCode.UNAVAILABLE)
 
 
 class BadStartTest(unittest.TestCase):
