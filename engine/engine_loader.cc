@@ -62,6 +62,44 @@ absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelC
   return limits;
 }
 
+int64_t MiB(int64_t bytes) { return bytes >> 20; }
+
+// Refuses weights that memory cannot hold: a container's limit would end the process without a
+// word. Mapped ones are the file's own pages, which the kernel can drop.
+absl::Status CheckWeightsFit(const EngineConfig& config, const WeightMap& weights,
+                             const kernels::Backend& backend) {
+  const int64_t available = backend.available_bytes();
+  if (available <= 0 || config.weights == "mapped") return absl::OkStatus();
+  int64_t needed = 0;
+  for (const TensorInfo& tensor : weights.tensors()) {
+    needed += static_cast<int64_t>(tensor.bytes.size());
+  }
+  if (needed <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s: the weights need %d MiB, and this machine or its container's memory limit has %d MiB "
+      "left; raise the limit, or take a smaller type of weights (quire-convert --type q4_k)",
+      config.model_path, MiB(needed), MiB(available)));
+}
+
+// A cache that memory cannot hold would end the process once it is full.
+absl::Status CheckCacheFits(const EngineConfig& config, int64_t available) {
+  if (available <= 0 || config.kv_cache_mib <= MiB(available)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("kv_cache_mib: want at most %d, the MiB that this machine or its container's "
+                      "memory limit has "
+                      "left beside the weights, got %d; lower it, or raise the limit",
+                      MiB(available), config.kv_cache_mib));
+}
+
+void WarnOfAShortCache(const StepLimits& limits, const KvGroup& group) {
+  const int64_t tokens = group.num_blocks * limits.block_size;
+  if (tokens >= limits.max_model_len) return;
+  base::Log(base::LogLevel::kWarning, "engine",
+            "the KV cache holds less than one context, longer requests are refused: raise "
+            "--kv_cache_mib, or lower --max_model_len",
+            {{"cache_tokens", tokens}, {"max_model_len", limits.max_model_len}});
+}
+
 // For max_num_seqs whole contexts, or in what memory allows.
 absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits& limits,
                                     const ModelConfig& model, kernels::Backend& backend) {
@@ -79,11 +117,13 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
                   .max_seqs = limits.max_seqs,
                   .max_model_len = limits.max_model_len,
                   .max_step_tokens = limits.max_tokens};
+  const int64_t available = backend.available_bytes();
+  RETURN_IF_ERROR(CheckCacheFits(config, available));
   if (!budget.use_all) {
-    const int64_t available = backend.available_bytes();
     budget.bytes = available > 0 ? available / 4 : std::numeric_limits<int64_t>::max();
   }
   RETURN_IF_ERROR(DivideKvMemory(shape, budget, groups));
+  WarnOfAShortCache(limits, groups[0]);
   return KvCache::Create(backend, shape, std::move(groups));
 }
 
@@ -124,6 +164,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                                            .num_threads = config.threads,
                                            .pack_weights = config.weights == "packed"}));
   ASSIGN_OR_RETURN(parts.limits, ChooseLimits(config, model));
+  RETURN_IF_ERROR(CheckWeightsFit(config, *files->weights, *parts.backend));
   ASSIGN_OR_RETURN(parts.model, CreateModel(model, *files, *parts.backend, parts.limits));
 
   ASSIGN_OR_RETURN(parts.cache, CreateCache(config, parts.limits, model, *parts.backend));

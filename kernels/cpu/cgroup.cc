@@ -28,6 +28,18 @@ int64_t ReadNumber(const std::string& path) {
   return line >> value ? value : -1;
 }
 
+// Bytes of files that a group has in memory and the kernel would drop for it; `prefix` of v1's
+// names, where those without count a group alone.
+int64_t CachedFiles(const std::string& path, const std::string& prefix) {
+  std::ifstream file(path + "/memory.stat");
+  std::string key;
+  int64_t value = 0, sum = 0;
+  while (file >> key >> value) {
+    if (key == prefix + "inactive_file" || key == prefix + "active_file") sum += value;
+  }
+  return sum;
+}
+
 // This process's group and its parents under `root`, innermost first.
 std::vector<std::string> GroupPaths(const std::string& root, const std::string& controller) {
   std::ifstream file("/proc/self/cgroup");
@@ -70,19 +82,21 @@ int CgroupCpuLimit() {
   return limit;
 }
 
-int64_t CgroupAvailableMemory() {
+int64_t CgroupAvailableMemory(const std::string& root) {
   int64_t available = 0;
-  const auto apply = [&available](int64_t limit, int64_t used) {
+  const auto apply = [&available](int64_t limit, int64_t used, int64_t files) {
     // v1 writes "no limit" as a number near 2^63.
     if (limit < 0 || limit > (int64_t{1} << 60) || used < 0) return;
-    const int64_t left = std::max<int64_t>(1, limit - used);
+    const int64_t left = std::max<int64_t>(1, limit - std::max<int64_t>(0, used - files));
     available = available == 0 ? left : std::min(available, left);
   };
-  for (const std::string& path : GroupPaths("/sys/fs/cgroup", "")) {
-    apply(ReadNumber(path + "/memory.max"), ReadNumber(path + "/memory.current"));
+  for (const std::string& path : GroupPaths(root, "")) {
+    apply(ReadNumber(path + "/memory.max"), ReadNumber(path + "/memory.current"),
+          CachedFiles(path, ""));
   }
-  for (const std::string& path : GroupPaths("/sys/fs/cgroup/memory", "memory")) {
-    apply(ReadNumber(path + "/memory.limit_in_bytes"), ReadNumber(path + "/memory.usage_in_bytes"));
+  for (const std::string& path : GroupPaths(root + "/memory", "memory")) {
+    apply(ReadNumber(path + "/memory.limit_in_bytes"), ReadNumber(path + "/memory.usage_in_bytes"),
+          CachedFiles(path, "total_"));
   }
   return available;
 }

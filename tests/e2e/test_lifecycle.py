@@ -203,6 +203,18 @@ class BadStartTest(unittest.TestCase):
         absurd.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60))
         self.assertIn("absurd.gguf", self.refused(model=absurd, status=1))
 
+    def test_a_cache_that_memory_cannot_hold(self):
+        total = int(pathlib.Path("/proc/meminfo").read_text().split()[1]) >> 10
+        line = self.refused("--kv_cache_mib", str(total), status=1)
+        self.assertRegex(line, rf"kv_cache_mib: want at most \d+, .*got {total}; lower it")
+
+    def test_a_cache_shorter_than_a_context_is_warned_of(self):
+        with running("--kv_cache_mib", "1", "--block_size", "16") as (server, client):
+            info = client.server_info()
+            tokens, context = info.num_blocks * info.block_size, client.model_info().max_model_len
+            self.assertLess(tokens, context)
+            self.assertRegex(server.log(), rf"less than one context.*cache_tokens={tokens} max_model_len={context}")
+
     def test_a_port_that_another_process_holds(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
