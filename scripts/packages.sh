@@ -11,6 +11,8 @@ QUIRE_TEST_PACKAGES=(
   python3-grpcio openssl
 )
 
+QUIRE_IMAGE_PACKAGES=(buildah podman runc netavark iptables mmdebstrap)
+
 # quire_install PACKAGE...
 quire_install() {
   local missing=() package

@@ -3,6 +3,7 @@
 #
 #   ./scripts/test.sh             everything: release, sanitizers, thread-safety analysis, fuzzers
 #   ./scripts/test.sh --quick     the release build and its tests only
+#   ./scripts/test.sh --image     the release build and the tests of the container image, by buildah and podman, as root
 #
 # Installs missing Debian/Ubuntu packages (as root or with sudo) and fetches the chat model once. Ends with the skips and
 # their reasons, a table of stage times, and "N passed, N failed, N skipped"; exit status 0 only when nothing failed.
@@ -10,11 +11,12 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh
 
-quick=no
+quick=no image=no
 case "${1:-}" in
   --quick) quick=yes ;;
+  --image) quick=yes image=yes ;;
   "") ;;
-  *) sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'; exit 2 ;;
+  *) sed -n '2,9p' "$0" | sed 's/^# \{0,1\}//'; exit 2 ;;
 esac
 
 results=build/test-results
@@ -69,12 +71,14 @@ fetch_model() { scripts/get_model.sh smollm2-135m-instruct || echo "not fetched"
 
 stage packages quire_install "${QUIRE_BUILD_PACKAGES[@]}" "${QUIRE_TEST_PACKAGES[@]}"
 stage fetch-model fetch_model
-stage build-release build release && stage test-release run_tests release
+[ "$image" = no ] || stage image-packages quire_install "${QUIRE_IMAGE_PACKAGES[@]}"
+stage build-release build release &&
+  if [ "$image" = yes ]; then stage test-image run_tests release -L deploy; else stage test-release run_tests release -LE deploy; fi
 if [ "$quick" = no ]; then
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS="suppressions=$PWD/tests/server/tsan.supp halt_on_error=1"
   # One build by clang: ASan, UBSan, the thread-safety analysis, and the coverage that fuzzers steer by.
-  stage build-asan build asan && stage test-asan run_tests asan -j "$jobs" -LE 'slow|e2e' && stage run-fuzz fuzz_all 10
+  stage build-asan build asan && stage test-asan run_tests asan -j "$jobs" -LE 'slow|e2e|deploy' && stage run-fuzz fuzz_all 10
   stage build-tsan build tsan thread_tests && stage test-tsan run_tests tsan -j "$jobs" -L threads
 fi
 
