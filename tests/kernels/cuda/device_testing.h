@@ -21,6 +21,10 @@ enum class ThreadOrder { kForward, kReverse, kRandom };
 inline constexpr ThreadOrder kAllThreadOrders[] = {ThreadOrder::kForward, ThreadOrder::kReverse,
                                                    ThreadOrder::kRandom};
 
+// Products of the emulator have the same bits whatever the number of rows; cuBLASLt takes another
+// algorithm for more of them.
+extern const bool kDeviceIsEmulated;
+
 std::unique_ptr<kernels::cuda::Device> MakeDevice(ThreadOrder order = ThreadOrder::kForward,
                                                   uint64_t seed = 1);
 

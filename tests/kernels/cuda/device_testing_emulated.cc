@@ -25,6 +25,8 @@ kernels::cuda::emulator::Poison PoisonOf(ThreadOrder order) {
 
 }  // namespace
 
+const bool kDeviceIsEmulated = true;
+
 std::unique_ptr<kernels::cuda::Device> MakeDevice(ThreadOrder order, uint64_t seed) {
   return std::make_unique<kernels::cuda::emulator::EmulatedDevice>(
       kernels::cuda::emulator::EmulatorOptions{

@@ -22,6 +22,8 @@ class NeedsGpu : public ::testing::Environment {
 
 }  // namespace
 
+const bool kDeviceIsEmulated = false;
+
 std::unique_ptr<kernels::cuda::Device> MakeDevice(ThreadOrder, uint64_t) {
   auto device = kernels::cuda::CudaDevice::Create();
   QUIRE_CHECK(device.ok()) << device.status().ToString();
