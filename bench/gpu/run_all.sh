@@ -9,8 +9,9 @@
 #   --phase NAME   only this one; may be repeated: machine build conformance correctness sanitizer kernels ncu
 #                  peers
 #   --build DIR    where the binaries are (build/cuda); one that --bundle made is not built again
-#   --bundle DIR   builds, copies the binaries and the libraries they need there, and ends: for a machine with a
-#                  GPU, a glibc no older and nothing that can be installed; needs no GPU itself
+#   --bundle DIR   builds for sm_90a, copies the binaries and the libraries they need there, and ends: for a machine
+#                  with a GPU, a glibc no older and nothing that can be installed; needs no GPU itself
+#   --check        only starts every binary of --build and lists its tests, which needs no GPU, and ends
 #   --out DIR      results.jsonl, run.log and the tables performance.md and gpu-status.md (build/gpu-run); parts add
 #                  to what is there
 #
@@ -19,9 +20,11 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
 all_phases=(machine build conformance correctness sanitizer kernels ncu peers)
-phases=() build=build/cuda out=build/gpu-run bundle=
-usage() { sed -n '2,17p' "$0" | sed 's/^# \{0,1\}//'; exit 2; }
+phases=() build=build/cuda out=build/gpu-run bundle= check=
+max_bundle_mib=40  # compressed
+usage() { sed -n '2,18p' "$0" | sed 's/^# \{0,1\}//'; exit 2; }
 while [ $# -gt 0 ]; do
+  if [ "$1" = --check ]; then check=yes; shift; continue; fi
   [ $# -ge 2 ] || usage
   case "$1" in
     --part)
@@ -64,29 +67,27 @@ ncu_cases=(
 die() { echo "run_all.sh: $*" >&2; exit 3; }
 compile() {
   command -v cmake >/dev/null && command -v ninja >/dev/null || { echo "no cmake or ninja"; return 1; }
-  cmake --preset cuda -B "$build" -DQUIRE_BUILD_SERVER=OFF &&
+  cmake --preset cuda -B "$build" -DQUIRE_BUILD_SERVER=OFF "$@" &&
     cmake --build "$build" --target quire-gpu-bench cuda_tests -- -j "$(nproc)"
 }
 
 if [ -n "$bundle" ]; then
-  compile || die "the build failed"
+  [ ! -e "$bundle" ] || [ -e "$bundle/commit" ] || die "$bundle: want a new folder or an older bundle"
+  compile -DQUIRE_CUDA_ARCHITECTURES=90a || die "the build failed"
+  rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/tests" "$bundle/lib"
   cp "$build/bin/quire-gpu-bench" "$bundle/bin/" && cp "$build"/tests/cuda_*_test "$bundle/tests/" || die "no binaries"
   strip "$bundle"/bin/* "$bundle"/tests/*
   # What the system of any machine has is left to it, and cuBLAS, which is large, to its CUDA.
   ldd "$bundle"/bin/* "$bundle"/tests/* | awk '$3 ~ /^\// {print $3}' | sort -u |
-    grep -Ev '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libcublas[A-Za-z]*)\.so' |
+    grep -Ev '/(libc|libm|libdl|librt|libpthread|libcublas[A-Za-z]*)\.so' |
     xargs -r cp -L -t "$bundle/lib/"
-  du -sh "$bundle"
+  git rev-parse --short HEAD >"$bundle/commit"
+  bytes=$(tar -C "$bundle" -c . | gzip | wc -c)
+  echo "$bundle: $(find "$bundle/tests" -type f | wc -l) tests, $(du -sm "$bundle" | cut -f1) MiB, $((bytes >> 20)) MiB compressed"
+  [ "$bytes" -le $((max_bundle_mib << 20)) ] || die "the bundle: want at most $max_bundle_mib MiB compressed, got $((bytes >> 20))"
   exit 0
 fi
-
-command -v nvidia-smi >/dev/null || die "no GPU: nvidia-smi is not on the PATH"
-nvidia-smi -L 2>/dev/null | grep -q '^GPU' || die "no GPU: nvidia-smi lists none"
-mkdir -p "$out"
-results=$out/results.jsonl log=$out/run.log
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
 
 # cuBLASLt may lie beside torch instead of in the system's CUDA.
 libraries=$build/lib
@@ -98,7 +99,35 @@ for root in nvidia.__path__: print(*{f.parent for f in pathlib.Path(root).rglob(
   done
 fi
 # Only for our binaries: the libraries of a bundle are not everyone's.
-ours() { timeout "$(left)" env LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"; }
+with_libraries() { env LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"; }
+
+# Every binary of the build starts here and lists its tests; without a GPU the first of them says why it is skipped.
+if [ -n "$check" ]; then
+  failed=0
+  for path in "$build"/tests/cuda_*_test; do
+    name=$(basename "$path")
+    if ! listed=$(with_libraries "$path" --gtest_list_tests 2>&1) || ! count=$(grep -c '^  ' <<<"$listed"); then
+      echo "$name does not start: $(tail -n 1 <<<"$listed")"
+      failed=1
+      continue
+    fi
+    first=$(awk '/^[^ ]/ {suite = $1} /^  / {print suite $1; exit}' <<<"$listed")
+    said=$(with_libraries "$path" --gtest_filter="$first" 2>&1 | grep -m 1 -Eo '(FAILED_PRECONDITION|UNAVAILABLE|NOT_FOUND): .*|OK \]|FAILED')
+    echo "$name: $count tests; $first: ${said:-no word}"
+  done
+  said=$(with_libraries "$build/bin/quire-gpu-bench" --suite merge --filter none 2>&1 | tail -n 1)
+  echo "quire-gpu-bench: $said"
+  exit "$failed"
+fi
+
+command -v nvidia-smi >/dev/null || die "no GPU: nvidia-smi is not on the PATH"
+nvidia-smi -L 2>/dev/null | grep -q '^GPU' || die "no GPU: nvidia-smi lists none"
+mkdir -p "$out"
+results=$out/results.jsonl log=$out/run.log
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+ours() { with_libraries timeout "$(left)" "$@"; }
 left() { echo $((deadline > SECONDS ? deadline - SECONDS : 1)); }
 first_of() { "$@" 2>/dev/null | head -n 1; }
 
@@ -106,7 +135,7 @@ phase_machine() {
   local gpu driver
   IFS=, read -r gpu driver < <(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader)
   printf '{"type": "machine", "date": "%s", "gpu": "%s", "driver": "%s", "commit": "%s", "nvcc": "%s", "torch": "%s"}\n' \
-    "$(date -u +%F)" "$gpu" "${driver# }" "$(first_of git rev-parse --short HEAD)" \
+    "$(date -u +%F)" "$gpu" "${driver# }" "$(first_of cat "$build/commit" || first_of git rev-parse --short HEAD)" \
     "$(nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')" \
     "$(first_of python3 -c 'import torch; print(torch.__version__)')" >>"$results"
   tail -n 1 "$results"

@@ -76,6 +76,32 @@ class RunAllTest(unittest.TestCase):
         self.assertEqual(run.stderr, "run_all.sh: no GPU: nvidia-smi is not on the PATH\n")
         self.assertFalse(self.out.exists())
 
+    def test_the_check_starts_every_binary_without_a_gpu(self):
+        listing = """#!/bin/bash
+case "$*" in
+  *--gtest_list_tests*) echo "Suite."; echo "  First"; echo "  Second" ;;
+  *Suite.First*) echo "UNAVAILABLE: cuda: want GPU 0, got none"; exit 1 ;;
+esac
+"""
+        for name in TESTS:
+            self.script(self.build / f"tests/cuda_{name}_test", listing)
+        run = self.run_all("--check", gpu=False)
+        self.assertEqual(run.returncode, 0, run.stdout)
+        lines = run.stdout.splitlines()
+        self.assertEqual(len(lines), len(TESTS) + 1)
+        self.assertIn("cuda_step_ops_test: 2 tests; Suite.First: UNAVAILABLE: cuda: want GPU 0, got none", lines)
+        self.assertTrue(lines[-1].startswith("quire-gpu-bench: "))
+        self.script(self.build / "tests/cuda_step_ops_test", "#!/bin/bash\necho no libabsl; exit 127\n")
+        run = self.run_all("--check", gpu=False)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("cuda_step_ops_test does not start: no libabsl", run.stdout)
+
+    def test_a_bundle_goes_where_nothing_else_is(self):
+        run = self.run_all("--bundle", str(self.build), gpu=False)
+        self.assertEqual(run.returncode, 3)
+        self.assertIn("want a new folder or an older bundle", run.stderr)
+        self.assertTrue((self.build / "bin").exists())
+
     def test_a_driver_without_a_gpu_is_no_gpu(self):
         self.script(self.tools / "nvidia-smi", "#!/bin/bash\nexit 9\n")
         run = self.run_all("--part", "2", gpu=False)
