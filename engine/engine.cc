@@ -142,17 +142,17 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
 }
 
 void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTicket ticket) {
-  // A cancelled one still goes to the step thread, which alone ends admitted requests.
-  if (!request->cancelled.load(std::memory_order_acquire)) {
-    if (const absl::Status status = frontend_.Prepare(*request); !status.ok()) {
-      metrics_.requests_rejected.Add(1);
-      ticket.Release();
-      running_.Erase(*request);
-      request->sink->Finish(status, RequestSummary{});
-      return;
-    }
+  // What nobody waits for ends here: the step thread sees valid requests alone.
+  absl::Status status = StillWanted(*request, absl::Now());
+  if (status.ok()) {
+    status = frontend_.Prepare(*request);
+    if (status.ok()) return admission_.Push(std::move(request), std::move(ticket));
+    metrics_.requests_rejected.Add(1);
   }
-  admission_.Push(std::move(request), std::move(ticket));
+  ticket.Release();
+  running_.Erase(*request);
+  const Timings timings = {.queue = absl::Now() - request->arrival};
+  request->sink->Finish(status, {.timings = timings});
 }
 
 absl::Status EngineImpl::Abort(std::string_view request_id, std::string_view owner) {

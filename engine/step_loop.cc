@@ -26,9 +26,9 @@ absl::Status EndStatus(EndCause cause) {
     case EndCause::kFinished:
       return absl::OkStatus();
     case EndCause::kCancelled:
-      return absl::CancelledError("the request was cancelled");
+      return CancelledStatus();
     case EndCause::kDeadline:
-      return absl::DeadlineExceededError("the request's deadline has passed");
+      return PastDeadlineStatus();
     case EndCause::kStalled:
       return absl::ResourceExhaustedError(
           "the stream's reader was too slow: nothing was read for --stalled_stream_timeout");

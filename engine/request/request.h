@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 
 #include "engine/request/cache_window.h"
@@ -55,8 +56,14 @@ struct Request {
   // Its tokens are given, not drawn.
   bool is_scoring() const { return !continuation_ids.empty(); }
 
-  // Set in any state, by any thread; the step thread frees everything at its next step.
+  // Set in any state, by any thread; whoever has the request ends it.
   std::atomic<bool> cancelled = false;
 };
+
+// What a request that is cut short ends with.
+absl::Status CancelledStatus();
+absl::Status PastDeadlineStatus();
+// OK while somebody waits for it; else one of these.
+absl::Status StillWanted(const Request& request, absl::Time now);
 
 }  // namespace quire::engine

@@ -114,6 +114,59 @@ TEST(EngineTest, CancelWhileWaitingNeverRunsIt) {
   EXPECT_EQ(harness->fake()->num_tokens - warm_up, 20 + 2);  // all but the last token
 }
 
+// Holds every frontend thread, so that what is submitted meanwhile waits unvalidated.
+class HeldFrontend {
+ public:
+  explicit HeldFrontend(EngineHarness& harness) {
+    for (int32_t i = 0; i < kThreads; ++i) {
+      EXPECT_TRUE(harness.engine()
+                      .RunOnFrontend([this] {
+                        arrived_.release();
+                        go_.acquire();
+                      })
+                      .ok());
+      arrived_.acquire();
+    }
+  }
+  void LetGo() { go_.release(kThreads); }
+
+ private:
+  static constexpr int32_t kThreads = 2;  // EngineConfig's default
+  std::counting_semaphore<> arrived_{0};
+  std::counting_semaphore<> go_{0};
+};
+
+TEST(EngineTest, ACancelBeforeTheFrontendEndsWhatWasNeverValidated) {
+  const auto harness = EngineHarness::Fake();
+  const int64_t warm_up = harness->fake()->num_tokens;
+  HeldFrontend frontend(*harness);
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 3);
+  params.sampling.n = 0;
+  const auto sink = harness->Submit(params);
+  harness->handles[0]->Cancel();
+  frontend.LetGo();
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(sink->num_deltas(), 0);
+  ASSERT_TRUE(harness->engine().WaitIdle(absl::Seconds(30)).ok());
+  ExpectAllBlocksBack(*harness);
+  EXPECT_EQ(harness->fake()->num_tokens, warm_up);
+  EXPECT_EQ(harness->engine().stats().requests_rejected, 0) << "its client gave it up";
+}
+
+TEST(EngineTest, ADeadlineThatPassesBeforeTheFrontendEndsIt) {
+  const auto harness = EngineHarness::Fake();
+  const int64_t warm_up = harness->fake()->num_tokens;
+  HeldFrontend frontend(*harness);
+  GenerateParams params = GreedyParams(RandomIds(20, 1), 3);
+  params.deadline = absl::Now();
+  const auto sink = harness->Submit(params);
+  frontend.LetGo();
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(harness->fake()->num_tokens, warm_up);
+}
+
 TEST(EngineTest, CancelOfOneSampleRequestEndsAllItsSamples) {
   const auto harness = EngineHarness::Fake();
   Gate gate(*harness);
