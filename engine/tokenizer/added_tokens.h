@@ -2,6 +2,7 @@
 
 // Tokens that are found in the text as they stand, before it is split into words: "<|im_end|>".
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -29,6 +30,10 @@ class AddedTokens {
   // Of two with the same content the first stays. An empty content is never found.
   void Add(AddedToken token);
   bool empty() const { return tokens_.empty(); }
+  bool any_strips() const {
+    return std::ranges::any_of(tokens_,
+                               [](const AddedToken& t) { return t.strip_left || t.strip_right; });
+  }
 
   struct Part {
     size_t begin = 0;  // bytes of the text

@@ -1,9 +1,11 @@
 #include "engine/tokenizer/bpe_model.h"
 
+#include <algorithm>
 #include <queue>
 #include <tuple>
 #include <utility>
 
+#include "base/interrupt.h"
 #include "base/utf8.h"
 
 namespace quire::engine {
@@ -178,7 +180,7 @@ void BpeModel::MergeLong(std::vector<WordToken>& symbols) const {
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue(std::greater<>(),
                                                                                std::move(initial));
   const auto push = [&](const Candidate& c) { queue.push(c); };
-  while (!queue.empty()) {
+  while (!queue.empty() && !base::Interrupted()) {
     const Candidate best = queue.top();
     queue.pop();
     const uint32_t left = best.left;
@@ -227,6 +229,11 @@ void BpeModel::Emit(std::string_view word, const std::vector<WordToken>& symbols
     }
     previous_unknown = true;
   }
+}
+
+bool BpeModel::covers_all() const {
+  return (config_.unit == BpeUnit::kByte || config_.byte_fallback) &&
+         std::ranges::all_of(byte_tokens_, [](int32_t id) { return id >= 0; });
 }
 
 void BpeModel::EncodeWord(std::string_view word, std::vector<WordToken>& out) const {

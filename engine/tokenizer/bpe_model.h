@@ -55,6 +55,7 @@ class BpeModel final : public WordModel {
 
   // Appends the tokens of `word`. In kCharacter mode it must be valid UTF-8.
   void EncodeWord(std::string_view word, std::vector<WordToken>& out) const override;
+  bool covers_all() const override;
 
  private:
   struct Merge {

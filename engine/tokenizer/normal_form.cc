@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/utf8.h"
 
 namespace quire::engine {
@@ -143,7 +144,7 @@ class Writer {
 std::optional<AlignedText> ToNormalForm(NormalForm form, const TextPart& part) {
   if (!MayChange(form, part.text)) return std::nullopt;
   Writer writer(form);
-  for (size_t i = 0; i < part.text.size();) {
+  for (size_t i = 0; i < part.text.size() && !base::Interrupted();) {
     const base::Utf8Char c = base::DecodeUtf8(part.text, i);
     writer.Add(c.code_point, part.Origin(i, i + c.length));
     i += c.length;

@@ -3,6 +3,8 @@
 #include <memory>
 #include <string_view>
 
+#include "base/interrupt.h"
+
 namespace quire::engine {
 namespace {
 
@@ -29,6 +31,7 @@ std::optional<AlignedText> ReplaceRegex(const TextPart& part, const Regex& from,
   for (size_t at = 0;
        at < part.text.size() && from.Find(part.text, at, match) == Regex::Outcome::kMatch;) {
     if (match.begin == match.end) break;  // an empty match replaces nothing
+    if (base::Interrupted(static_cast<int64_t>(match.end - at))) break;
     out.AppendFrom(part, copied, match.begin);
     out.Append(to, part.Origin(match.begin, match.end));
     copied = at = match.end;
@@ -38,37 +41,49 @@ std::optional<AlignedText> ReplaceRegex(const TextPart& part, const Regex& from,
   return out;
 }
 
-// "prefix" before `part`.
+// "prefix" before `part`. It stands for nothing, but where the part begins inside of what one
+// character became: nothing lies between it and the part before, so it comes from that character.
 AlignedText Prepend(const TextPart& part, std::string_view prefix) {
-  const uint32_t start = part.Origin(0, 0).begin;
+  const ByteRange first = part.Origin(0, 1);
+  const bool rewritten = first.end - first.begin > 1;
   AlignedText out;
-  out.Append(prefix, {start, start});
+  out.Append(prefix, rewritten ? first : ByteRange{first.begin, first.begin});
   out.AppendFrom(part, 0, part.text.size());
   return out;
 }
 
 }  // namespace
 
+void Normalizer::Add(Step step, int64_t max_shrink) {
+  steps_.push_back(std::move(step));
+  max_shrink_ *= max_shrink;
+}
+
 void Normalizer::AddPrepend(std::string prefix) {
-  Add([prefix = std::move(prefix)](const TextPart& part) -> std::optional<AlignedText> {
-    if (part.text.empty() || prefix.empty()) return std::nullopt;
-    return Prepend(part, prefix);
-  });
+  Add(
+      [prefix = std::move(prefix)](const TextPart& part) -> std::optional<AlignedText> {
+        if (part.text.empty() || prefix.empty()) return std::nullopt;
+        return Prepend(part, prefix);
+      },
+      /*max_shrink=*/1);
 }
 
 void Normalizer::AddPrependUnlessThere(std::string prefix, bool only_at_input_start) {
-  Add([prefix = std::move(prefix),
+  Add(
+      [prefix = std::move(prefix),
        only_at_input_start](const TextPart& part) -> std::optional<AlignedText> {
-    if (part.text.empty() || part.text.starts_with(prefix)) return std::nullopt;
-    if (only_at_input_start && part.Origin(0, 0).begin != 0) return std::nullopt;
-    return Prepend(part, prefix);
-  });
+        if (part.text.empty() || part.text.starts_with(prefix)) return std::nullopt;
+        if (only_at_input_start && part.Origin(0, 0).begin != 0) return std::nullopt;
+        return Prepend(part, prefix);
+      },
+      /*max_shrink=*/1);
 }
 
 void Normalizer::AddReplace(std::string from, std::string to) {
-  Add([from = std::move(from), to = std::move(to)](const TextPart& part) {
-    return ReplaceText(part, from, to);
-  });
+  const int64_t max_shrink = to.size() >= from.size() ? 1 : 0;
+  Add([from = std::move(from),
+       to = std::move(to)](const TextPart& part) { return ReplaceText(part, from, to); },
+      max_shrink);
 }
 
 void Normalizer::AddReplace(Regex from, std::string to) {

@@ -2,6 +2,7 @@
 
 // What a tokenizer does to a text before it is split: replacements, prefixes, Unicode forms.
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,14 +24,17 @@ class Normalizer {
   void AddReplace(Regex from, std::string to);
   // Any other step: what it makes of the text, nothing when it changes nothing. Thread-safe.
   using Step = std::function<std::optional<AlignedText>(const TextPart&)>;
-  void Add(Step step) { steps_.push_back(std::move(step)); }
+  void Add(Step step, int64_t max_shrink = 0);
 
   bool empty() const { return steps_.empty(); }
+  // The most bytes of a text that one byte of its normal form stands for; 0: no bound is known.
+  int64_t max_shrink() const { return max_shrink_; }
   // Nothing when no step changes the text: the part itself is its normal form.
   std::optional<AlignedText> Apply(const TextPart& part) const;
 
  private:
   std::vector<Step> steps_;
+  int64_t max_shrink_ = 1;
 };
 
 }  // namespace quire::engine

@@ -21,6 +21,9 @@ using nlohmann::json;
 
 constexpr std::string_view kNormalizer = "normalizer";
 
+// No character decomposes canonically to more than three times its bytes, nor to less than a third.
+constexpr int64_t kMaxCanonicalShrink = 9;
+
 constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},
                                                               {"NFD", NormalForm::kNfd},
                                                               {"NFKC", NormalForm::kNfkc},
@@ -74,7 +77,9 @@ absl::Status ReadNormalizerStep(const json& step, Normalizer& out) {
   if (type == "Precompiled") return ReadPrecompiled(step, out);
   for (const auto& [name, form] : kForms) {
     if (type != name) continue;
-    out.Add([form = form](const TextPart& part) { return ToNormalForm(form, part); });
+    const bool canonical = form == NormalForm::kNfc || form == NormalForm::kNfd;
+    out.Add([form = form](const TextPart& part) { return ToNormalForm(form, part); },
+            canonical ? kMaxCanonicalShrink : 0);
     return absl::OkStatus();
   }
   for (const auto& [name, apply] : kCharacterSteps) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/interrupt.h"
 #include "base/utf8.h"
 
 namespace quire::engine {
@@ -26,6 +27,18 @@ std::optional<AlignedText> ReplaceInvalidUtf8(std::string_view text) {
   return clean;
 }
 
+int64_t MaxTokenBytes(const TokenizerParts& parts) {
+  const bool bounded = !parts.added_tokens.any_strips() &&
+                       !parts.normalized_added_tokens.any_strips() &&
+                       parts.pre_tokenizer.keeps_all() && parts.model->covers_all();
+  if (!bounded) return 0;
+  size_t longest = 0;
+  for (const VocabularyEntry& entry : parts.vocabulary) {
+    longest = std::max({longest, entry.bytes.size(), entry.piece.size()});
+  }
+  return static_cast<int64_t>(longest) * parts.normalizer.max_shrink();
+}
+
 EncodedToken MakeToken(int32_t id, ByteRange range) {
   return {.id = id, .begin = range.begin, .end = range.end};
 }
@@ -44,7 +57,8 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts)
         std::sort(ids.begin(), ids.end());
         ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
         return std::move(parts);
-      }()) {}
+      }()),
+      max_token_bytes_(MaxTokenBytes(parts_)) {}
 
 std::vector<EncodedToken> PipelineTokenizer::Encode(std::string_view text,
                                                     const EncodeOptions& options) const {
@@ -96,6 +110,7 @@ void PipelineTokenizer::EncodeWords(const TextPart& part, Scratch& scratch,
                                     std::vector<EncodedToken>& out) const {
   parts_.pre_tokenizer.Split(part, scratch.split);
   for (const TextPart& word : scratch.split.words) {
+    if (base::Interrupted(std::ssize(word.text))) return;
     scratch.tokens.clear();
     parts_.model->EncodeWord(word.text, scratch.tokens);
     for (const WordToken& token : scratch.tokens) {

@@ -50,6 +50,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::string_view TokenBytes(int32_t id) const override;
   std::string_view Piece(int32_t id) const override;
   bool IsSpecial(int32_t id) const override;
+  int64_t max_token_bytes() const override { return max_token_bytes_; }
   bool strips_leading_space() const override { return parts_.strips_leading_space; }
   int32_t bos_id() const override { return parts_.bos_id; }
   const std::vector<int32_t>& end_ids() const override { return parts_.end_ids; }
@@ -62,6 +63,7 @@ class PipelineTokenizer final : public Tokenizer {
   const VocabularyEntry* Entry(int32_t id) const;  // null: out of range
 
   const TokenizerParts parts_;
+  const int64_t max_token_bytes_;
 };
 
 }  // namespace quire::engine

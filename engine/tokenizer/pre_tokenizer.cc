@@ -1,9 +1,11 @@
 #include "engine/tokenizer/pre_tokenizer.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/interrupt.h"
 #include "base/utf8.h"
 #include "engine/tokenizer/byte_alphabet.h"
 
@@ -23,6 +25,7 @@ void FindSpans(const Regex& pattern, bool invert, std::string_view text, std::ve
   for (size_t from = 0; from < text.size();) {
     Regex::Match match;
     if (pattern.Find(text, from, match) != Regex::Outcome::kMatch) break;
+    if (base::Interrupted(static_cast<int64_t>(match.end - from + 1))) break;
     if (match.begin == match.end) {  // an empty match splits, and the search goes on behind it
       if (match.begin > covered) spans.push_back({covered, match.begin, invert});
       covered = match.begin;
@@ -74,6 +77,15 @@ void ApplyBehavior(SplitBehavior behavior, std::vector<Span>& spans) {
 
 void PreTokenizer::AddSplit(Regex pattern, SplitBehavior behavior, bool invert) {
   steps_.emplace_back(PatternSplit{std::move(pattern), behavior, invert, byte_alphabet_});
+}
+
+bool PreTokenizer::keeps_all() const {
+  return std::ranges::all_of(steps_, [](const auto& step) {
+    if (const auto* split = std::get_if<PatternSplit>(&step)) {
+      return split->behavior != SplitBehavior::kRemoved;
+    }
+    return std::get<Normalizer>(step).max_shrink() == 1;
+  });
 }
 
 void PreTokenizer::SplitWord(const PatternSplit& split, const TextPart& word,

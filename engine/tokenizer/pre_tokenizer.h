@@ -34,6 +34,9 @@ class PreTokenizer {
   // after its ByteLevel step. The words are still bytes of the text.
   void AddByteAlphabet() { byte_alphabet_ = true; }
 
+  // Whether the words hold every byte of the text.
+  bool keeps_all() const;
+
   // Words are never empty and in order. Without a kRemoved split or an edit they cover the whole
   // text, also where a pattern gives up. `part` must be valid UTF-8.
   void Split(const TextPart& part, SplitText& out) const;

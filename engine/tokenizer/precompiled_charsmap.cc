@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "base/interrupt.h"
 #include "base/utf8.h"
 
 namespace quire::engine {
@@ -97,7 +98,7 @@ std::optional<AlignedText> PrecompiledCharsmap::Apply(const TextPart& part) cons
     }
     return by.has_value();
   };
-  for (size_t begin = 0; begin < text.size();) {
+  for (size_t begin = 0; begin < text.size() && !base::Interrupted();) {
     base::Utf8Char c = base::DecodeUtf8(text, begin);
     size_t end = begin + c.length;
     utf8proc_int32_t state = 0;

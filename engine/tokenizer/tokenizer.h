@@ -41,6 +41,9 @@ class Tokenizer {
   // The token as the vocabulary writes it ("Ġword"), for display.
   virtual std::string_view Piece(int32_t id) const = 0;
   virtual bool IsSpecial(int32_t id) const = 0;
+  // The most bytes of a text that one token can stand for, so that a text of n bytes has at least
+  // n / max_token_bytes of them. 0: no bound is known, as where white space is dropped.
+  virtual int64_t max_token_bytes() const = 0;
   // Whether a leading space of the first token is dropped when decoding from the text's start.
   virtual bool strips_leading_space() const = 0;
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 
+#include "base/interrupt.h"
 #include "base/utf8.h"
 
 namespace quire::engine {
@@ -34,7 +35,7 @@ UnigramModel::UnigramModel(const UnigramModelConfig& config, const std::vector<P
   }
 }
 
-void UnigramModel::FindBest(std::string_view word, std::vector<Best>& best) const {
+bool UnigramModel::FindBest(std::string_view word, std::vector<Best>& best) const {
   best.assign(word.size() + 1, Best());
   const auto offer = [&](size_t end, const Best& candidate) {
     if (best[end].begin == kNoBegin || candidate.score > best[end].score) best[end] = candidate;
@@ -57,7 +58,9 @@ void UnigramModel::FindBest(std::string_view word, std::vector<Best>& best) cons
             {score + unknown_score_, static_cast<uint32_t>(begin), config_.unknown_id});
     }
     begin += character;
+    if (base::Interrupted(static_cast<int64_t>(character))) return false;
   }
+  return true;
 }
 
 void UnigramModel::EmitUnknown(std::string_view word, uint32_t begin, uint32_t end,
@@ -79,11 +82,16 @@ void UnigramModel::EmitUnknown(std::string_view word, uint32_t begin, uint32_t e
   }
 }
 
+bool UnigramModel::covers_all() const {
+  return config_.byte_fallback &&
+         std::ranges::all_of(byte_tokens_, [](int32_t id) { return id >= 0; });
+}
+
 void UnigramModel::EncodeWord(std::string_view word, std::vector<WordToken>& out) const {
   if (word.empty()) return;
   thread_local std::vector<Best> best;         // scratch
   thread_local std::vector<WordToken> tokens;  // from the last to the first
-  FindBest(word, best);
+  if (!FindBest(word, best)) return;
   tokens.clear();
   for (auto end = static_cast<uint32_t>(word.size()); end > 0; end = best[end].begin) {
     tokens.push_back({best[end].id, best[end].begin, end});

@@ -33,6 +33,7 @@ class UnigramModel final : public WordModel {
   UnigramModel(const UnigramModelConfig& config, const std::vector<Piece>& pieces);
 
   void EncodeWord(std::string_view word, std::vector<WordToken>& out) const override;
+  bool covers_all() const override;
 
  private:
   // The best split of the word's bytes up to a position, by its last token.
@@ -43,7 +44,8 @@ class UnigramModel final : public WordModel {
   };
   static constexpr uint32_t kNoBegin = UINT32_MAX;
 
-  void FindBest(std::string_view word, std::vector<Best>& best) const;
+  // False: interrupted, and `best` is not whole.
+  bool FindBest(std::string_view word, std::vector<Best>& best) const;
   void EmitUnknown(std::string_view word, uint32_t begin, uint32_t end,
                    std::vector<WordToken>& out) const;
 

@@ -21,6 +21,8 @@ class WordModel {
   // Appends the tokens of `word`, in order. The word must be valid UTF-8 unless the model's units
   // are bytes.
   virtual void EncodeWord(std::string_view word, std::vector<WordToken>& out) const = 0;
+  // Whether every byte of a word is in one of its tokens, which stand for no more than their text.
+  virtual bool covers_all() const = 0;
 };
 
 }  // namespace quire::engine

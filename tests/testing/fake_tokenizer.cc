@@ -1,5 +1,6 @@
 #include "tests/testing/fake_tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace quire::testing {
@@ -10,6 +11,10 @@ FakeTokenizer::FakeTokenizer(std::vector<std::string> pieces) {
   tokens_.emplace_back("<s>");
   tokens_.emplace_back("</s>");
   end_ids_ = {eos_id()};
+}
+
+int64_t FakeTokenizer::max_token_bytes() const {
+  return std::ssize(*std::ranges::max_element(tokens_, {}, &std::string::size));
 }
 
 std::vector<engine::EncodedToken> FakeTokenizer::Encode(

@@ -25,6 +25,7 @@ class FakeTokenizer : public engine::Tokenizer {
   std::string_view TokenBytes(int32_t id) const override { return tokens_[id]; }
   std::string_view Piece(int32_t id) const override { return tokens_[id]; }
   bool IsSpecial(int32_t id) const override { return id == bos_id() || id == eos_id(); }
+  int64_t max_token_bytes() const override;
   bool strips_leading_space() const override { return false; }
   int32_t bos_id() const override { return vocab_size() - 2; }
   int32_t eos_id() const { return vocab_size() - 1; }

@@ -9,6 +9,8 @@
 
 #include "absl/status/status.h"
 
+#include "base/interrupt.h"
+
 namespace quire::engine::jinja {
 
 struct Limits {
@@ -32,6 +34,7 @@ class Budget {
     if (exhausted()) return false;
     steps_left_ -= steps;
     if (steps_left_ < 0) Fail("the template takes too many steps");
+    if (base::Interrupted(steps)) Fail("nobody waits for it any more");
     return !exhausted();
   }
   // For a string about to be made.

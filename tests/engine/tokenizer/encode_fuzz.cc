@@ -25,8 +25,10 @@ std::vector<std::unique_ptr<Tokenizer>> LoadTokenizers() {
   const nlohmann::json null;
   for (const char* name : {"byte_level", "split_pattern", "punctuation_nfc", "sentencepiece",
                            "metaspace", "unigram"}) {
-    const std::string text = quire::testing::ReadFile(quire::testing::TestSourcePath(
-        std::string("engine/tokenizer/testdata/tiny_") + name + ".json"));
+    const std::string path = quire::testing::TestSourcePath(
+        std::string("engine/tokenizer/testdata/tiny_") + name + ".json");
+    const std::string text = quire::testing::ReadFile(path);
+    QUIRE_CHECK(!text.empty()) << path << " is not there: run this from the repository's root";
     auto tokenizer =
         quire::engine::CreateTokenizer(quire::engine::HfTokenizerFiles{text, null, null, null});
     QUIRE_CHECK(tokenizer.ok()) << tokenizer.status().ToString();
@@ -50,6 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       last = token;
       ids.push_back(token.id);
     }
+    QUIRE_CHECK(tokenizer->max_token_bytes() == 0 ||
+                static_cast<int64_t>(size) <= tokenizer->max_token_bytes() * std::ssize(ids));
     quire::engine::IncrementalDetokenizer detokenizer(*tokenizer, /*skip_special_tokens=*/false);
     std::string streamed;
     for (const int32_t id : ids) streamed += detokenizer.Push(id);

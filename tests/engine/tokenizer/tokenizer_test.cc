@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/interrupt.h"
 #include "base/utf8.h"
 #include "engine/tokenizer/incremental_detokenizer.h"
 #include "tests/engine/tokenizer/goldens.h"
@@ -115,8 +116,51 @@ TEST_P(TokenizerTest, MegabytesOfOneKind) {
   }
 }
 
+TEST_P(TokenizerTest, NoTokenStandsForMoreThanItsBound) {
+  const int64_t bound = tokenizer_->max_token_bytes();
+  if (bound == 0) return;
+  EXPECT_TRUE(rc::check("bytes are at most tokens times the bound", [&] {
+    const std::string text = HostileText();
+    const auto tokens = tokenizer_->Encode(text, {.add_special_tokens = false});
+    RC_ASSERT(std::ssize(text) <= bound * std::ssize(tokens));
+  }));
+}
+
+TEST_P(TokenizerTest, StopsSoonWhenNobodyWaits) {
+  for (const std::string atom : {"a", "ab ", "e\u0301"}) {
+    std::string text;
+    while (text.size() < (1 << 18)) text += atom;
+    const size_t whole = tokenizer_->Encode(text, {}).size();
+    int64_t checks = 0;
+    base::Interrupt interrupt(
+        [&] { return ++checks < 2 ? absl::OkStatus() : absl::CancelledError(); });
+    const size_t cut = tokenizer_->Encode(text, {}).size();
+    EXPECT_EQ(checks, 2);
+    EXPECT_LT(cut, whole / 2 + 2) << '"' << atom << '"';
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Tiny, TokenizerTest, ::testing::ValuesIn(testing::kTinyNames),
                          [](const auto& test) { return test.param; });
+
+// U+FDFA becomes four words of 18 characters, of which each word gets a prefix. Where each token
+// comes from is what PyPI's tokenizers say: the character, and the last token the quote too.
+TEST(UnigramTokenizerTest, WhatOneCharacterBecameComesFromItInOrder) {
+  const auto tokenizer = TinyTokenizer("unigram");
+  const auto tokens = tokenizer->Encode("\uFDFA\"", {.add_special_tokens = false});
+  ASSERT_EQ(tokens.size(), 8u);
+  for (const EncodedToken& token : tokens) {
+    EXPECT_EQ(token.begin, 0);
+    EXPECT_EQ(token.end, &token == &tokens.back() ? 4 : 3);
+  }
+}
+
+TEST(MaxTokenBytesTest, IsKnownWhereEveryByteIsInSomeToken) {
+  EXPECT_GT(TinyTokenizer("byte_level")->max_token_bytes(), 0);
+  EXPECT_GT(TinyTokenizer("punctuation_nfc")->max_token_bytes(), 0);
+  EXPECT_EQ(TinyTokenizer("sentencepiece")->max_token_bytes(), 0) << "its <mask> takes white space";
+  EXPECT_EQ(TinyTokenizer("unigram")->max_token_bytes(), 0) << "NFKC shortens";
+}
 
 TEST(ByteLevelTokenizerTest, RangesCoverTheTextAndSpellIt) {
   // All bytes are in this vocabulary, and nothing normalizes.
@@ -167,6 +211,7 @@ class ScriptedTokenizer final : public Tokenizer {
     return tokens_[static_cast<size_t>(id)];
   }
   std::string_view Piece(int32_t id) const override { return TokenBytes(id); }
+  int64_t max_token_bytes() const override { return 0; }
   bool IsSpecial(int32_t) const override { return false; }
   bool strips_leading_space() const override { return false; }
   int32_t bos_id() const override { return -1; }
