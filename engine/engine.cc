@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 
+#include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "engine/admission/admission_queue.h"
 #include "engine/admission/running_requests.h"
@@ -24,18 +25,45 @@ std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
   return cache.groups().size() == 1 ? "" : "layers of the model have windows of their own";
 }
 
-class EngineImpl final : public Engine {
+// Longer texts are tokenized one at a time, so that short ones need not wait for several.
+constexpr int64_t kLongText = 64 << 10;
+
+int64_t NumBytes(const std::string& text) { return std::ssize(text); }
+int64_t NumBytes(const TokenIds& ids) { return std::ssize(ids); }
+int64_t NumBytes(const ChatMessages& messages) {
+  int64_t bytes = 0;
+  for (const ChatMessage& message : messages) {
+    bytes += std::ssize(message.role) + std::ssize(message.content) + 1;
+  }
+  return bytes;
+}
+
+// What the frontend has to do for a request, as bytes of text.
+int64_t FrontendBytes(const GenerateParams& params) {
+  const auto size = [](const auto& given) { return NumBytes(given); };
+  const int64_t prompt = std::visit(size, params.prompt);
+  int64_t bytes = prompt;
+  // The prompt is tokenized with each that is a text.
+  for (const auto& given : params.continuations) bytes += prompt + std::visit(size, given);
+  return bytes + std::ssize(params.sampling.allowed_token_ids) +
+         std::ssize(params.stop.stop_token_ids);
+}
+
+class EngineImpl final : public SteppedEngine {
  public:
   EngineImpl(EngineParts parts, const EngineConfig& config);
   ~EngineImpl() override;
 
-  absl::Status Start();
+  absl::Status WarmUp() { return loop_.WarmUp(); }
+  void Start() { loop_.Start(); }
 
   absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
       GenerateParams params, std::shared_ptr<TokenSink> sink) override;
   absl::Status Abort(std::string_view request_id, std::string_view owner) override;
-  absl::Status RunOnFrontend(std::function<void()> work) override {
-    return workers_->Submit(std::move(work));
+  absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) override {
+    return workers_->Submit(
+        num_bytes > kLongText ? WorkerPool::Lane::kLong : WorkerPool::Lane::kShort,
+        std::move(work));
   }
   absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text, bool add_special_tokens,
                                               bool parse_special_tokens) const override;
@@ -50,6 +78,8 @@ class EngineImpl final : public Engine {
   Stats stats() const override;
   void StartDrain() override { admission_.StartDrain(); }
   absl::Status WaitIdle(absl::Duration timeout) override;
+  bool RunFrontend() override { return workers_->RunOne(); }
+  bool Step() override { return loop_.Step(); }
 
  private:
   class Handle;
@@ -67,8 +97,8 @@ class EngineImpl final : public Engine {
   std::unique_ptr<WorkerPool> workers_;  // its threads use everything above
 };
 
-// Keeps the request and a way to wake the step thread. The engine outlives its handles' use: the
-// server drops its streams before the engine.
+// Keeps the request and a way to have the step thread notice it. The engine outlives the use of its
+// handles and sinks: the server drops its streams before the engine.
 class EngineImpl::Handle final : public SubmittedRequest {
  public:
   Handle(std::shared_ptr<Request> request, AdmissionQueue& admission)
@@ -76,8 +106,9 @@ class EngineImpl::Handle final : public SubmittedRequest {
 
   const std::string& request_id() const override { return request_->params.request_id; }
   void Cancel() override {
-    request_->cancelled.store(true, std::memory_order_release);
-    admission_.Wake();
+    if (!request_->cancelled.exchange(true, std::memory_order_acq_rel)) {
+      admission_.Notice(request_);
+    }
   }
 
  private:
@@ -105,8 +136,6 @@ EngineImpl::~EngineImpl() {
   loop_.Stop();
 }
 
-absl::Status EngineImpl::Start() { return loop_.Start(); }
-
 absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
     GenerateParams params, std::shared_ptr<TokenSink> sink) {
   const auto reject = [&](absl::Status status) {
@@ -129,10 +158,13 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
   if (!ticket.ok()) return reject(ticket.status());
   if (absl::Status status = running_.Insert(request); !status.ok()) return reject(status);
 
+  request->sink->SetOnRoom(
+      [this, noticed = std::weak_ptr<const Request>(request)] { admission_.Notice(noticed); });
   auto handle = std::make_shared<Handle>(request, admission_);
   // std::function wants what it holds to be copyable.
   auto shared_ticket = std::make_shared<AdmissionTicket>(*std::move(ticket));
-  const absl::Status queued = workers_->Submit(
+  const absl::Status queued = RunOnFrontend(
+      FrontendBytes(request->params),
       [this, request, shared_ticket] { PrepareAndAdmit(request, std::move(*shared_ticket)); });
   if (!queued.ok()) {
     running_.Erase(*request);
@@ -145,10 +177,15 @@ void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTick
   // What nobody waits for ends here: the step thread sees valid requests alone.
   absl::Status status = StillWanted(*request, absl::Now());
   if (status.ok()) {
+    base::Interrupt interrupt([&] { return StillWanted(*request, absl::Now()); });
     status = frontend_.Prepare(*request);
-    if (status.ok()) return admission_.Push(std::move(request), std::move(ticket));
-    metrics_.requests_rejected.Add(1);
+    if (!interrupt.status().ok()) {
+      status = interrupt.status();
+    } else if (!status.ok()) {
+      metrics_.requests_rejected.Add(1);
+    }
   }
+  if (status.ok()) return admission_.Push(std::move(request), std::move(ticket));
   ticket.Release();
   running_.Erase(*request);
   const Timings timings = {.queue = absl::Now() - request->arrival};
@@ -156,8 +193,8 @@ void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTick
 }
 
 absl::Status EngineImpl::Abort(std::string_view request_id, std::string_view owner) {
-  RETURN_IF_ERROR(running_.Abort(request_id, owner));
-  admission_.Wake();
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Request> request, running_.Abort(request_id, owner));
+  admission_.Notice(request);
   return absl::OkStatus();
 }
 
@@ -180,8 +217,7 @@ absl::StatusOr<std::vector<Piece>> EngineImpl::Tokenize(std::string_view text,
 
 absl::StatusOr<std::string> EngineImpl::Detokenize(const TokenIds& ids,
                                                    bool skip_special_tokens) const {
-  RETURN_IF_ERROR(frontend_.CheckTokenIds("token_ids", ids));
-  return parts_.tokenizer->Decode(ids, skip_special_tokens);
+  return frontend_.Decode(ids, skip_special_tokens);
 }
 
 Stats EngineImpl::stats() const {
@@ -202,7 +238,14 @@ Stats EngineImpl::stats() const {
               .requests_rejected = metrics_.requests_rejected.value(),
               .ttft = Snapshot(metrics_.ttft),
               .tpot = Snapshot(metrics_.tpot),
-              .draining = admission_.draining()};
+              .draining = admission_.draining(),
+              .cache_roots = metrics_.cache_roots.value(),
+              .kept = {.requests = metrics_.kept_requests.value(),
+                       .ids = running_.size(),
+                       .sequences = metrics_.kept_sequences.value(),
+                       .outputs = metrics_.kept_outputs.value(),
+                       .scores = metrics_.kept_scores.value(),
+                       .tenants = metrics_.kept_tenants.value()}};
   for (size_t i = 0; i < stats.finished_by_reason.size(); ++i) {
     stats.finished_by_reason[i] = metrics_.finished_by_reason[i].value();
   }
@@ -221,7 +264,16 @@ absl::Status EngineImpl::WaitIdle(absl::Duration timeout) {
 
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(EngineParts parts, const EngineConfig& config) {
   auto engine = std::make_unique<EngineImpl>(std::move(parts), config);
-  RETURN_IF_ERROR(engine->Start());
+  RETURN_IF_ERROR(engine->WarmUp());
+  engine->Start();
+  return engine;
+}
+
+absl::StatusOr<std::unique_ptr<SteppedEngine>> MakeSteppedEngine(EngineParts parts,
+                                                                 EngineConfig config) {
+  config.frontend_threads = 0;
+  auto engine = std::make_unique<EngineImpl>(std::move(parts), config);
+  RETURN_IF_ERROR(engine->WarmUp());
   return engine;
 }
 

@@ -82,6 +82,16 @@ struct HistogramSnapshot {
   double sum = 0.0;
 };
 
+// What the engine remembers of the requests under way; nothing when it is idle.
+struct Kept {
+  int64_t requests = 0;   // known to the step thread
+  int64_t ids = 0;        // by which a request can be aborted
+  int64_t sequences = 0;  // that wait or run
+  int64_t outputs = 0;    // of texts under way
+  int64_t scores = 0;     // of continuations under way
+  int64_t tenants = 0;    // with requests
+};
+
 struct Stats {
   int64_t num_waiting = 0;  // requests that have not run yet, and sequences that were preempted
   int64_t num_running = 0;
@@ -102,6 +112,8 @@ struct Stats {
   HistogramSnapshot ttft;
   HistogramSnapshot tpot;
   bool draining = false;
+  int64_t cache_roots = 0;  // at most as many as sequences and cached blocks
+  Kept kept;
 };
 
 struct Piece {
@@ -139,9 +151,11 @@ class Engine {
   // NotFound when `owner` has no such request running.
   virtual absl::Status Abort(std::string_view request_id, std::string_view owner) = 0;
 
-  // Runs `work` on the frontend pool; ResourceExhausted, at once, when its queue is full.
-  virtual absl::Status RunOnFrontend(std::function<void()> work) = 0;
-  // These compute on the caller's thread; InvalidArgument beyond max_prompt_bytes.
+  // Runs `work`, about as much as `num_bytes` of text are, on the frontend pool;
+  // ResourceExhausted, at once, when its queue is full.
+  virtual absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) = 0;
+  // These compute on the caller's thread, where a base::Interrupt may cut them short;
+  // InvalidArgument beyond max_prompt_bytes.
   virtual absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text,
                                                       bool add_special_tokens,
                                                       bool parse_special_tokens) const = 0;

@@ -12,7 +12,8 @@ namespace quire::engine {
 struct EngineMetrics {
   base::Counter num_running;
   base::Counter num_preempted;  // sequences that wait to be brought back
-  base::Counter blocks_free, blocks_cached, blocks_held;
+  base::Counter blocks_free, blocks_cached, blocks_held, cache_roots;
+  base::Counter kept_requests, kept_sequences, kept_outputs, kept_scores, kept_tenants;
   base::Counter prompt_tokens_computed, prompt_tokens_cached;
   base::Counter generated_tokens, scored_tokens, recomputed_tokens;
   base::Counter block_copies, preemptions, steps;

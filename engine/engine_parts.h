@@ -32,7 +32,19 @@ struct EngineParts {
 // Opens the model, takes the memory. Fails with what to change.
 absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config);
 
-// Starts the threads and makes a warm-up token.
+// Makes a warm-up token and starts the threads.
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(EngineParts parts, const EngineConfig& config);
+
+// An engine without threads: its owner does the work of each, in any order, and can do it again.
+class SteppedEngine : public Engine {
+ public:
+  // The next work of the frontend; false when none is queued.
+  virtual bool RunFrontend() = 0;
+  // One step; false when the next could do no more before something happens.
+  virtual bool Step() = 0;
+};
+
+absl::StatusOr<std::unique_ptr<SteppedEngine>> MakeSteppedEngine(EngineParts parts,
+                                                                 EngineConfig config);
 
 }  // namespace quire::engine

@@ -18,8 +18,6 @@ namespace {
 
 // How long the step thread sleeps when nothing runs and nothing is due.
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
-// How often it looks whether the reader of a stalled stream has made room.
-constexpr absl::Duration kStalledPoll = absl::Milliseconds(2);
 
 absl::Status EndStatus(EndCause cause) {
   switch (cause) {
@@ -66,18 +64,15 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueu
           }),
       output_(*parts.tokenizer) {}
 
-absl::Status StepLoop::Start() {
-  RETURN_IF_ERROR(WarmUp());
-  UpdateMetrics();
+void StepLoop::Start() {
   thread_ = std::thread([this] { Run(); });
-  return absl::OkStatus();
 }
 
 void StepLoop::Stop() {
-  if (!thread_.joinable()) return;
   stopping_.store(true, std::memory_order_release);
   admission_.Wake();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+  EndAll();
 }
 
 // Prompts in block 0, before anything owns it: every kernel has run once and every page of the
@@ -92,18 +87,22 @@ absl::Status StepLoop::WarmUp() {
     RETURN_IF_ERROR(parts_.model->Forward(input, parts_.cache).status());
     pacer_.NoteStep(num_tokens, 0, absl::Now() - begin);
   }
+  UpdateMetrics();
   return absl::OkStatus();
 }
 
 void StepLoop::Run() {
   while (!stopping_.load(std::memory_order_acquire)) {
     if (Step()) continue;
-    const absl::Duration idle = scheduler_.HasWork() ? kStalledPoll : kIdleWait;
-    admission_.WaitForWork(std::min(idle, scheduler_.NextWakeup() - absl::Now()));
+    admission_.WaitForWork(std::min(kIdleWait, scheduler_.NextWakeup() - absl::Now()));
   }
-  // Everything was cancelled before Stop: one more step ends it.
+}
+
+void StepLoop::EndAll() {
+  Admit(absl::Now());
   for (auto& [request, live] : live_) {
     live.request->cancelled.store(true, std::memory_order_release);
+    Reconsider(live, absl::Now());
   }
   while (Step() || !live_.empty()) {
   }
@@ -114,9 +113,13 @@ bool StepLoop::Step() {
   Admit(absl::Now());
   const absl::Time begin = absl::Now();
   scheduler_.set_max_prefill_tokens(pacer_.limit());
+  const int64_t preemptions = scheduler_.stats().num_preemptions;
   StepPlan plan = scheduler_.Schedule(begin);
-  Finish(scheduler_.TakeDropped(), begin);
+  const std::vector<FinishedSequence> dropped = scheduler_.TakeDropped();
+  Finish(dropped, begin);
   const bool planned = !plan.empty();
+  // What was given back is there for the next plan.
+  const bool gave_back = !dropped.empty() || scheduler_.stats().num_preemptions > preemptions;
   if (planned) {
     NoteScheduled(plan, begin);
     kernels::TensorView logits;
@@ -135,22 +138,17 @@ bool StepLoop::Step() {
     scheduler_.CheckInvariants();  // after each step of every test
 #endif
   }
-  return planned;
+  return planned || gave_back;
 }
 
 void StepLoop::Admit(absl::Time now) {
   admitted_.clear();
-  admission_.Drain(admitted_);
+  admission_.Drain(admitted_, noticed_);
   for (AdmittedRequest& admitted : admitted_) {
     std::shared_ptr<Request> request = std::move(admitted.request);
     Live& live = live_[request.get()];
     live.request = request;
     live.ticket = std::move(admitted.ticket);
-    if (request->cancelled.load(std::memory_order_acquire)) {
-      live.status = EndStatus(EndCause::kCancelled);
-      FinishRequest(live, now);
-      continue;
-    }
     ++num_unstarted_;
     live.first_id = next_sequence_id_;
     live.num_left = request->params.sampling.n;
@@ -162,6 +160,18 @@ void StepLoop::Admit(absl::Time now) {
     sequence->request = request;
     sequence->tokens = request->prompt_ids;
     scheduler_.Add(std::move(sequence));
+    // A notice that came before it was known here is lost.
+    if (request->cancelled.load(std::memory_order_acquire)) Reconsider(live, now);
+  }
+  for (const std::shared_ptr<const Request>& request : noticed_) {
+    if (const auto it = live_.find(request.get()); it != live_.end()) Reconsider(it->second, now);
+  }
+  noticed_.clear();  // those that end must not live on in it
+}
+
+void StepLoop::Reconsider(const Live& live, absl::Time now) {
+  for (int32_t k = 0; k < live.request->params.sampling.n; ++k) {
+    scheduler_.Reconsider(live.first_id + k, now);
   }
 }
 
@@ -260,7 +270,9 @@ void StepLoop::OutputDrawn(const StepPlanEntry& entry, size_t first_row, absl::T
     absl::StatusOr<SampledRow>& drawn = drawn_[first_row + k];
     if (!drawn.ok()) {
       live.status = drawn.status();
-      sampled_.tokens.push_back({.id = 0, .finish_reason = FinishReason::kAbort});
+      sampled_.tokens.push_back({.id = 0,
+                                 .finish_reason = FinishReason::kAbort,
+                                 .is_void = absl::IsInternal(drawn.status())});
       continue;
     }
     const TokenVerdict verdict = CheckTokenStops(*live.request, parts_.tokenizer->end_ids(),
@@ -327,6 +339,7 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
       if (live.status.ok()) live.status = EndStatus(end.cause);
       // The other samples end with it.
       live.request->cancelled.store(true, std::memory_order_release);
+      Reconsider(live, now);
     }
     live.num_left -= num_ended;
     if (live.num_left == 0 && live.first_scheduled == absl::InfinitePast()) --num_unstarted_;
@@ -360,6 +373,7 @@ void StepLoop::FinishRequest(Live& live, absl::Time now) {
   const RequestSummary last = summary;
   live_.erase(request.get());
   scores_.Remove(*request);
+  UpdateMetrics();  // whoever finds nothing running finds nothing kept
   running_.Erase(*request);
   request->sink->Finish(status, last);
 }
@@ -373,6 +387,12 @@ void StepLoop::UpdateMetrics() {
   metrics_.blocks_free.Set(blocks.num_free);
   metrics_.blocks_cached.Set(blocks.num_cached);
   metrics_.blocks_held.Set(blocks.num_held);
+  metrics_.cache_roots.Set(blocks.num_roots);
+  metrics_.kept_requests.Set(std::ssize(live_));
+  metrics_.kept_sequences.Set(scheduler.num_waiting + scheduler.num_running);
+  metrics_.kept_outputs.Set(output_.size());
+  metrics_.kept_scores.Set(scores_.size());
+  metrics_.kept_tenants.Set(scheduler.num_tenants);
   metrics_.prompt_tokens_computed.Set(scheduler.prompt_tokens_computed);
   metrics_.prompt_tokens_cached.Set(scheduler.prompt_tokens_cached);
   metrics_.scored_tokens.Set(scheduler.scored_tokens);

@@ -34,8 +34,12 @@ class StepLoop {
            RunningRequests& running, EngineMetrics& metrics);
   ~StepLoop() { Stop(); }
 
-  // Makes a warm-up token, then starts the thread.
-  absl::Status Start();
+  // Makes a warm-up token. First of all.
+  absl::Status WarmUp();
+  // Starts the thread, which steps from then on; without it, the owner does.
+  void Start();
+  // One step. False when the next could do no more before something happens.
+  bool Step();
   // Ends what still runs with CANCELLED, and joins. Nothing may be pushed to admission after it.
   void Stop();
 
@@ -60,11 +64,11 @@ class StepLoop {
   };
 
   void Run();
-  absl::Status WarmUp();
+  void EndAll();
 
-  // One step, in the order below. False when nothing could run.
-  bool Step();
+  // Of a step, in this order.
   void Admit(absl::Time now);
+  void Reconsider(const Live& live, absl::Time now);
   void NoteScheduled(const StepPlan& plan, absl::Time now);
   void NoteDuration(const StepPlan& plan, absl::Duration elapsed);
   absl::Status Forward(const StepPlan& plan, kernels::TensorView& logits);
@@ -111,6 +115,7 @@ class StepLoop {
   // Scratch of one step, kept for its capacity.
   ModelInput input_;
   std::vector<AdmittedRequest> admitted_;
+  std::vector<std::shared_ptr<const Request>> noticed_;
   std::vector<SampleRow> rows_;
   std::vector<absl::StatusOr<SampledRow>> drawn_;
   SampledTokens sampled_;

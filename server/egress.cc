@@ -38,8 +38,13 @@ void Egress::Wake(std::shared_ptr<Outlet> outlet) {
 }
 
 void Egress::WakeAfter(std::weak_ptr<Outlet> outlet, absl::Duration delay) {
-  base::MutexLock lock(mu_);
-  alarms_.push_back({.due = absl::Now() + delay, .outlet = std::move(outlet)});
+  bool was_empty = false;
+  {
+    base::MutexLock lock(mu_);
+    was_empty = alarms_.empty();
+    alarms_.push_back({.due = absl::Now() + delay, .outlet = std::move(outlet)});
+  }
+  if (was_empty) work_or_stop_.NotifyOne();
 }
 
 bool Egress::WaitForWork(std::vector<std::shared_ptr<Outlet>>& work) {
@@ -79,8 +84,10 @@ bool StreamSink::CanTake(int32_t num_deltas) const {
   // An empty buffer takes anything, so that no request is too large to go on; what goes to a reader
   // that is gone is dropped.
   if (waiting_.empty() || reader_gone_) return true;
-  return waiting_.num_deltas() + num_deltas <= options_.max_deltas &&
-         waiting_.num_bytes() < options_.max_bytes;
+  const bool full = waiting_.num_deltas() + num_deltas > options_.max_deltas ||
+                    waiting_.num_bytes() >= options_.max_bytes;
+  room_is_wanted_ = room_is_wanted_ || full;
+  return !full;
 }
 
 void StreamSink::Put(engine::TokenDelta delta) {
@@ -106,14 +113,17 @@ void StreamSink::Finish(const absl::Status& status, const engine::RequestSummary
 }
 
 void StreamSink::OnWriteDone(bool ok) {
+  bool has_room = false;
   {
     base::MutexLock lock(mu_);
     write_in_flight_ = false;
     if (!ok) {
       reader_gone_ = true;
       waiting_.Take();
+      has_room = std::exchange(room_is_wanted_, false);
     }
   }
+  if (has_room && on_room_) on_room_();
   egress_.Wake(shared_from_this());
 }
 
@@ -124,6 +134,7 @@ void StreamSink::Pump() {
   bool finished = false;
   bool stuck = false;
   bool more_waiting = false;
+  bool has_room = false;
   {
     base::MutexLock lock(mu_);
     finished = finished_;
@@ -137,10 +148,12 @@ void StreamSink::Pump() {
     if (!stuck && outgoing_.empty() && !summary_at_hand) {
       std::vector<engine::TokenDelta> taken = waiting_.Take();
       std::move(taken.begin(), taken.end(), std::back_inserter(outgoing_));
+      has_room = std::exchange(room_is_wanted_, false);
     }
     more_waiting = !waiting_.empty();
     write_in_flight_ = stuck || !outgoing_.empty();
   }
+  if (has_room && on_room_) on_room_();
   if (stuck) {
     if (!finished) return;
     if (!lingering_) {
@@ -163,6 +176,16 @@ void StreamSink::Pump() {
     closed_ = true;
     writer_.Close(status, summary);
   }
+}
+
+void AnswerLinger::Done() {
+  base::MutexLock lock(mu_);
+  done_ = true;
+}
+
+void AnswerLinger::Pump() {
+  base::MutexLock lock(mu_);  // the call is there until Done
+  if (!done_) abandon_();
 }
 
 UnarySink::UnarySink(bool token_ids, Egress& egress, UnaryWriter& writer)

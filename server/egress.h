@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -50,7 +51,7 @@ class Egress {
 
   // Pumps `outlet` soon. From any thread, cheap; several calls before the pump are one.
   void Wake(std::shared_ptr<Outlet> outlet);
-  // Pumps it after `delay` if it still exists. From the egress thread; always the same delay.
+  // Pumps it after `delay` if it still exists. From any thread; always the same delay.
   void WakeAfter(std::weak_ptr<Outlet> outlet, absl::Duration delay);
 
  private:
@@ -101,6 +102,7 @@ class StreamSink : public engine::TokenSink,
   StreamSink(const StreamSinkOptions& options, Egress& egress, StreamWriter& writer);
 
   bool CanTake(int32_t num_deltas) const override;
+  void SetOnRoom(std::function<void()> on_room) override { on_room_ = std::move(on_room); }
   void Put(engine::TokenDelta delta) override;
   void Finish(const absl::Status& status, const engine::RequestSummary& summary) override;
 
@@ -113,6 +115,7 @@ class StreamSink : public engine::TokenSink,
   const StreamSinkOptions options_;  // constant
   Egress& egress_;                   // not owned
   StreamWriter& writer_;             // not owned
+  std::function<void()> on_room_;    // constant once submitted
 
   std::deque<engine::TokenDelta> outgoing_;  // egress thread only: taken, not yet written
   bool closed_ = false;                      // egress thread only
@@ -121,12 +124,37 @@ class StreamSink : public engine::TokenSink,
 
   mutable base::Mutex mu_;
   DeltaBuffer waiting_ ABSL_GUARDED_BY(mu_);
-  int32_t num_ended_ ABSL_GUARDED_BY(mu_) = 0;  // samples
+  mutable bool room_is_wanted_ ABSL_GUARDED_BY(mu_) = false;  // CanTake said no
+  int32_t num_ended_ ABSL_GUARDED_BY(mu_) = 0;                // samples
   bool write_in_flight_ ABSL_GUARDED_BY(mu_) = false;
   bool reader_gone_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   engine::RequestSummary summary_ ABSL_GUARDED_BY(mu_);
+};
+
+// Gives a call up whose answer, one message, its client does not take: until then gRPC keeps it.
+class AnswerLinger final : public Egress::Outlet,
+                           public std::enable_shared_from_this<AnswerLinger> {
+ public:
+  // `egress` must outlive this; `abandon` only starts what ends the call.
+  AnswerLinger(Egress& egress, absl::Duration linger, std::function<void()> abandon)
+      : egress_(egress), linger_(linger), abandon_(std::move(abandon)) {}
+
+  // From any thread, before the answer is handed to gRPC.
+  void Answered() { egress_.WakeAfter(weak_from_this(), linger_); }
+  // The call has ended: `abandon` is not called from now on.
+  void Done();
+
+ private:
+  void Pump() override;
+
+  Egress& egress_;                       // not owned
+  const absl::Duration linger_;          // constant
+  const std::function<void()> abandon_;  // constant
+
+  base::Mutex mu_;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // A unary call. Called by the egress thread alone.
@@ -138,7 +166,7 @@ class UnaryWriter {
                      const engine::RequestSummary& summary) = 0;
 };
 
-// Collects whole samples; bounded by what the request may generate.
+// Collects whole samples; bounded by what the request may generate (answers_at_once).
 class UnarySink : public engine::TokenSink,
                   public Egress::Outlet,
                   public std::enable_shared_from_this<UnarySink> {

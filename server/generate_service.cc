@@ -143,12 +143,18 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
  public:
   UnaryCall(const ServiceParts& parts, grpc::CallbackServerContext& context,
             const grpc::ByteBuffer& request, grpc::ByteBuffer& response)
-      : call_(parts, kScores ? Rpc::kScore : Rpc::kGenerate, context), response_(response) {
+      : call_(parts, kScores ? Rpc::kScore : Rpc::kGenerate, context),
+        response_(response),
+        linger_(std::make_shared<AnswerLinger>(parts.egress, parts.linger,
+                                               [this] { call_.Abandon(); })) {
     if (absl::Status status = Start(request); !status.ok()) Finish(call_.End(status, {}));
   }
 
   void OnCancel() override { call_.Cancel(); }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    linger_->Done();
+    delete this;
+  }
 
   void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
              const engine::RequestSummary& summary) override {
@@ -157,6 +163,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
     } else {
       Answer(ToProto(std::move(samples), summary));
     }
+    linger_->Answered();
     Finish(call_.End(status, summary));
   }
 
@@ -170,12 +177,14 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
 
   absl::Status Start(const grpc::ByteBuffer& request) {
     ASSIGN_OR_RETURN(engine::GenerateParams params, call_.Read<Request>(request));
+    params.answers_at_once = true;
     auto sink = std::make_shared<UnarySink>(params.output.token_ids, call_.parts().egress, *this);
     return call_.Submit(std::move(params), std::move(sink));
   }
 
   GenerateCall call_;
   grpc::ByteBuffer& response_;  // gRPC's; lives until OnDone
+  const std::shared_ptr<AnswerLinger> linger_;
 };
 
 using RawInferenceService = v1::InferenceService::WithRawCallbackMethod_Generate<

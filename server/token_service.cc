@@ -1,5 +1,7 @@
 // TokenService: tokenizer and chat template, on the frontend pool so that gRPC's threads stay free.
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,6 +9,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
 #include "quire/v1/token_service.grpc.pb.h"
@@ -15,6 +18,47 @@
 
 namespace quire::server {
 namespace {
+
+// One call, from its handler to OnDone.
+class TokenCall final : public grpc::ServerUnaryReactor {
+ public:
+  TokenCall(const ServiceParts& parts, grpc::CallbackServerContext& context, Rpc rpc,
+            const grpc::ByteBuffer& request)
+      : parts_(parts),
+        rpc_(rpc),
+        has_message_(HasMessage(request)),
+        linger_(std::make_shared<AnswerLinger>(parts.egress, parts.linger,
+                                               [&context] { context.TryCancel(); })) {}
+
+  // What `work` returned; CANCELLED when nobody waited for it, or for its end.
+  absl::Status RunUnlessCancelled(const std::function<absl::Status()>& work) {
+    if (cancelled_) return engine::CancelledStatus();
+    base::Interrupt interrupt(
+        [this] { return cancelled_ ? engine::CancelledStatus() : absl::OkStatus(); });
+    const absl::Status status = work();
+    return interrupt.status().ok() ? status : interrupt.status();
+  }
+
+  // Once, and last: the call may be gone when it returns.
+  void End(const absl::Status& status) {
+    if (has_message_) parts_.counters.Count(rpc_, status.code());
+    linger_->Answered();
+    Finish(ToGrpcStatus(status));
+  }
+
+  void OnCancel() override { cancelled_ = true; }
+  void OnDone() override {
+    linger_->Done();
+    delete this;
+  }
+
+ private:
+  const ServiceParts& parts_;  // not owned
+  const Rpc rpc_;              // constant
+  const bool has_message_;     // constant
+  const std::shared_ptr<AnswerLinger> linger_;
+  std::atomic<bool> cancelled_ = false;  // also by a deadline
+};
 
 using RawTokenService = v1::TokenService::WithRawCallbackMethod_Tokenize<
     v1::TokenService::WithRawCallbackMethod_Detokenize<
@@ -77,26 +121,25 @@ class TokenService final : public RawTokenService {
   grpc::ServerUnaryReactor* OnFrontend(grpc::CallbackServerContext& context, Rpc rpc,
                                        const grpc::ByteBuffer& in, grpc::ByteBuffer& out,
                                        Work work) {
-    grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
-    const auto end = [this, rpc, reactor, counts = HasMessage(in)](const absl::Status& status) {
-      if (counts) parts_.counters.Count(rpc, status.code());
-      reactor->Finish(ToGrpcStatus(status));
-    };
+    auto* call = new TokenCall(parts_, context, rpc, in);
     const auto start = [&]() -> absl::Status {
       RETURN_IF_ERROR(TakeRequestId(context, "").status());
       RETURN_IF_ERROR(AuthenticateCaller(context, parts_).status());
       auto request = std::make_shared<Request>();
       RETURN_IF_ERROR(ParseMessage(in, *request));
       RETURN_IF_ERROR(CheckModel(parts_.engine, request->model()));
-      return parts_.engine.RunOnFrontend([end, &out, request, work] {
-        Response response;
-        const absl::Status status = work(*request, response);
-        if (status.ok()) SerializeMessage(response, out);
-        end(status);
-      });
+      return parts_.engine.RunOnFrontend(
+          static_cast<int64_t>(in.Length()), [call, &out, request, work] {
+            call->End(call->RunUnlessCancelled([&]() -> absl::Status {
+              Response response;
+              RETURN_IF_ERROR(work(*request, response));
+              SerializeMessage(response, out);
+              return absl::OkStatus();
+            }));
+          });
     };
-    if (const absl::Status status = start(); !status.ok()) end(status);
-    return reactor;
+    if (const absl::Status status = start(); !status.ok()) call->End(status);
+    return call;
   }
 
   const ServiceParts parts_;

@@ -60,6 +60,12 @@ bool AdmissionQueue::draining() const {
   return draining_;
 }
 
+void AdmissionQueue::Notice(std::weak_ptr<const Request> request) {
+  base::MutexLock lock(mu_);
+  noticed_.push_back(std::move(request));
+  work_.NotifyOne();
+}
+
 void AdmissionQueue::Wake() {
   base::MutexLock lock(mu_);
   woken_ = true;
@@ -71,7 +77,7 @@ bool AdmissionQueue::WaitForWork(absl::Duration timeout) {
   const absl::Duration at_most = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24));
   const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(at_most);
   base::MutexLock lock(mu_);
-  while (!woken_ && queue_.empty()) {
+  while (!woken_ && queue_.empty() && noticed_.empty()) {
     const auto left = deadline - std::chrono::steady_clock::now();
     if (left <= std::chrono::nanoseconds::zero()) return false;
     work_.WaitFor(mu_, left);
@@ -80,8 +86,13 @@ bool AdmissionQueue::WaitForWork(absl::Duration timeout) {
   return true;
 }
 
-void AdmissionQueue::Drain(std::vector<AdmittedRequest>& out) {
+void AdmissionQueue::Drain(std::vector<AdmittedRequest>& out,
+                           std::vector<std::shared_ptr<const Request>>& noticed) {
   base::MutexLock lock(mu_);
+  for (const std::weak_ptr<const Request>& request : noticed_) {
+    if (auto alive = request.lock()) noticed.push_back(std::move(alive));
+  }
+  noticed_.clear();
   std::move(queue_.begin(), queue_.end(), std::back_inserter(out));
   queue_.clear();
 }

@@ -59,14 +59,19 @@ class AdmissionQueue {
   void StartDrain();
   bool draining() const;
 
-  // Makes WaitForWork return: a request was cancelled, the engine is to stop. One that comes while
-  // nobody waits is kept for the next wait; several are one.
+  // The step thread is to look at this request again: it was cancelled, or its sink has room.
+  void Notice(std::weak_ptr<const Request> request);
+  // Makes WaitForWork return: the engine is to stop. One that comes while nobody waits is kept for
+  // the next wait; several are one.
   void Wake();
 
-  // Step thread: until there is a request or a Wake, at most `timeout`. False when it passed.
+  // Step thread: until there is a request, a notice or a Wake, at most `timeout`. False when it
+  // passed.
   bool WaitForWork(absl::Duration timeout);
-  // Step thread: moves what is queued behind the elements of `out`, in order.
-  void Drain(std::vector<AdmittedRequest>& out);
+  // Step thread: moves what is queued behind the elements of `out`, in order; of what was noticed,
+  // what still exists.
+  void Drain(std::vector<AdmittedRequest>& out,
+             std::vector<std::shared_ptr<const Request>>& noticed);
 
   int64_t num_waiting() const { return num_waiting_.load(std::memory_order_relaxed); }
 
@@ -82,6 +87,7 @@ class AdmissionQueue {
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<AdmittedRequest> queue_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::weak_ptr<const Request>> noticed_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace quire::engine

@@ -33,7 +33,8 @@ void RunningRequests::Erase(const Request& request) {
   if (requests_.empty()) emptied_.NotifyAll();
 }
 
-absl::Status RunningRequests::Abort(std::string_view request_id, std::string_view owner) {
+absl::StatusOr<std::shared_ptr<const Request>> RunningRequests::Abort(std::string_view request_id,
+                                                                      std::string_view owner) {
   base::MutexLock lock(mu_);
   const auto it = requests_.find(request_id);
   if (it == requests_.end() || it->second->params.owner != owner) {
@@ -41,7 +42,7 @@ absl::Status RunningRequests::Abort(std::string_view request_id, std::string_vie
         absl::StrCat("request_id: no request of yours runs as \"", base::ToAbsl(request_id), "\""));
   }
   it->second->cancelled.store(true);
-  return absl::OkStatus();
+  return it->second;
 }
 
 void RunningRequests::CancelAll() {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 #include "base/mutex.h"
@@ -27,9 +28,11 @@ class RunningRequests {
   // When the request ends, however; nothing happens when it is not in it.
   void Erase(const Request& request);
 
-  // Sets `cancelled`; the caller then wakes the step thread. NotFound when nothing runs under the
-  // id, and just so when it is another owner's, so that nobody can find out ids of others.
-  absl::Status Abort(std::string_view request_id, std::string_view owner);
+  // Sets `cancelled`; the caller then has the step thread notice it. NotFound when nothing runs
+  // under the id, and just so when it is another owner's, so that nobody can find out ids of
+  // others.
+  absl::StatusOr<std::shared_ptr<const Request>> Abort(std::string_view request_id,
+                                                       std::string_view owner);
 
   // All of them, for the end of the engine.
   void CancelAll();

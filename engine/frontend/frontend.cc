@@ -15,6 +15,12 @@ namespace {
 
 constexpr int32_t kMaxContinuations = 64;  // as samples
 
+// What a message counts for beside its role and content: so much a template may write around it.
+constexpr int64_t kMessageBytes = 64;
+
+// Of an answer that is sent as one message, all samples together.
+constexpr int64_t kMaxAnswerTokens = int64_t{1} << 18;
+
 // Only a client that named no seed gets one of these; it is reported back.
 uint64_t DrawSeed() {
   thread_local std::mt19937_64 generator{std::random_device{}()};
@@ -50,6 +56,8 @@ absl::Status Frontend::Prepare(Request& request) const {
         absl::StrFormat("sampling.n: want at most max_num_seqs (%d) samples, got %d",
                         limits_.max_num_seqs, params.sampling.n));
   }
+  request.allowed_ids = TokenSet(params.sampling.allowed_token_ids, tokenizer_.vocab_size());
+  request.stop_ids = TokenSet(params.stop.stop_token_ids, tokenizer_.vocab_size());
   ASSIGN_OR_RETURN(const std::optional<PromptText> prompt, FillPrompt(request));
   RETURN_IF_ERROR(FillContinuations(request, prompt));
   RETURN_IF_ERROR(ResolveCacheWindow(request));
@@ -62,6 +70,7 @@ absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPrompt(Request
   const GenerateParams& params = request.params;
   std::optional<PromptText> prompt;
   if (const TokenIds* ids = std::get_if<TokenIds>(&params.prompt)) {
+    RETURN_IF_ERROR(CheckPromptLength(params, std::ssize(*ids)));
     RETURN_IF_ERROR(CheckTokenIds("token_ids", *ids));
     request.prompt_ids = *ids;
     if (params.output.echo) {
@@ -75,6 +84,7 @@ absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPrompt(Request
     } else {
       text = std::get<std::string>(params.prompt);
     }
+    RETURN_IF_ERROR(CheckFits("prompt", params, std::ssize(text)));
     ASSIGN_OR_RETURN(const std::vector<EncodedToken> tokens, Encode(text, options));
     request.prompt_ids = Ids(tokens);
     if (params.output.echo) request.prompt_text = text;
@@ -84,6 +94,27 @@ absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPrompt(Request
     return absl::InvalidArgumentError("prompt: want at least one token, got an empty prompt");
   }
   return prompt;
+}
+
+int64_t Frontend::LongestOf(const GenerateParams& params) const {
+  return params.cache.window_tokens > 0 ? kMaxStreamTokens : limits_.max_model_len;
+}
+
+absl::Status Frontend::CheckPromptLength(const GenerateParams& params, int64_t prompt_len) const {
+  const int64_t longest = LongestOf(params);
+  if (prompt_len < longest) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "prompt: want at most %d tokens (%s %d less one to generate), got %d", longest - 1,
+      params.cache.window_tokens > 0 ? "a stream's limit" : "max_model_len", longest, prompt_len));
+}
+
+absl::Status Frontend::CheckFits(const std::string& field, const GenerateParams& params,
+                                 int64_t num_bytes) const {
+  const int64_t most_bytes = LongestOf(params) * tokenizer_.max_token_bytes();
+  if (most_bytes == 0 || num_bytes <= most_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: want at most %d bytes, since no token has more than %d and %d tokens fit, got %d", field,
+      most_bytes, tokenizer_.max_token_bytes(), LongestOf(params), num_bytes));
 }
 
 absl::Status Frontend::FillContinuations(Request& request,
@@ -99,6 +130,7 @@ absl::Status Frontend::FillContinuations(Request& request,
       ids = *taken;
     } else {
       const std::string& text = std::get<std::string>(given[i]);
+      RETURN_IF_ERROR(CheckFits(field, request.params, std::ssize(text)));
       bytes += static_cast<int64_t>(text.size() + (prompt ? prompt->text.size() : 0));
       if (bytes > limits_.max_prompt_bytes) {
         return absl::InvalidArgumentError(
@@ -172,14 +204,10 @@ absl::StatusOr<TokenIds> Frontend::EncodeContinuation(
 
 absl::Status Frontend::ResolveLengths(Request& request) const {
   const int64_t prompt_len = static_cast<int64_t>(request.prompt_ids.size());
+  RETURN_IF_ERROR(CheckPromptLength(request.params, prompt_len));
   const bool stream = request.cache_window.on();
-  const int64_t longest = stream ? kMaxStreamTokens : limits_.max_model_len;
+  const int64_t longest = LongestOf(request.params);
   const char* const name = stream ? "a stream's limit" : "max_model_len";
-  if (prompt_len >= longest) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("prompt: want at most %d tokens (%s %d less one to generate), got %d",
-                        longest - 1, name, longest, prompt_len));
-  }
   std::optional<int64_t> given = request.params.stop.max_tokens;
   const char* field = "stop.max_tokens";
   for (const TokenIds& ids : request.continuation_ids) {
@@ -192,12 +220,20 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
         absl::StrFormat("%s: want at most %d tokens (%s %d less the prompt's %d tokens), got %d",
                         field, context_left, name, longest, prompt_len, *given));
   }
+  const int32_t n = request.params.sampling.n;
   if (stream) {
-    request.max_tokens = static_cast<int32_t>(given.value_or(context_left));
+    const bool at_once = request.params.answers_at_once;
+    const int64_t most = at_once ? std::min(context_left, kMaxAnswerTokens / n) : context_left;
+    if (given.value_or(1) > most) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: want at most %d tokens of each sample in an answer that is one message, got %d; "
+          "use GenerateStream",
+          field, most, *given));
+    }
+    request.max_tokens = static_cast<int32_t>(given.value_or(most));
     return absl::OkStatus();
   }
   // The samples of one request must be able to run side by side.
-  const int32_t n = request.params.sampling.n;
   const int64_t cache_left =
       MaxNewTokens(limits_.cache_tokens / limits_.block_size, limits_.block_size, prompt_len, n);
   const int64_t wanted = given.value_or(1);
@@ -230,17 +266,34 @@ absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& mess
     return absl::InvalidArgumentError("chat.messages: want at least one message, got none");
   }
   int64_t bytes = 0;
-  for (const ChatMessage& message : messages) bytes += static_cast<int64_t>(message.content.size());
+  for (const ChatMessage& message : messages) {
+    bytes += std::ssize(message.role) + std::ssize(message.content) + kMessageBytes;
+  }
+  bytes -= kMessageBytes;  // one message is as long as its text
   if (bytes > limits_.max_prompt_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("chat.messages: want at most %d bytes (max_prompt_bytes), got %d",
-                        limits_.max_prompt_bytes, bytes));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "chat.messages: want at most %d bytes (max_prompt_bytes) of roles and contents, %d more "
+        "for each message after the first, got %d",
+        limits_.max_prompt_bytes, kMessageBytes, bytes));
   }
   absl::StatusOr<std::string> prompt = chat_->Render(messages, add_generation_prompt);
   if (prompt.ok()) return prompt;
   // What the template says of the conversation (raise_exception), or failed at.
   return absl::Status(prompt.status().code(),
                       absl::StrCat("chat.messages: ", prompt.status().message()));
+}
+
+absl::StatusOr<std::string> Frontend::Decode(const TokenIds& ids, bool skip_special_tokens) const {
+  RETURN_IF_ERROR(CheckTokenIds("token_ids", ids));
+  int64_t bytes = 0;
+  for (const int32_t id : ids) bytes += std::ssize(tokenizer_.TokenBytes(id));
+  if (bytes > limits_.max_prompt_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("token_ids: want ids whose text has at most %d bytes (max_prompt_bytes), "
+                        "got %d",
+                        limits_.max_prompt_bytes, bytes));
+  }
+  return tokenizer_.Decode(ids, skip_special_tokens);
 }
 
 absl::Status Frontend::CheckTokenIds(const char* field, const TokenIds& ids) const {

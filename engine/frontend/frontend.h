@@ -38,9 +38,8 @@ class Frontend {
   Frontend(const Tokenizer& tokenizer, const ChatTemplate* chat, const FrontendLimits& limits)
       : tokenizer_(tokenizer), chat_(chat), limits_(limits) {}
 
-  // Fills prompt_ids, prompt_text (for echo), continuation_ids, max_tokens, cache_window and seed
-  // of `request` from its params, and, of a scoring one, their `n`. InvalidArgument names the field
-  // and the numbers.
+  // Fills all that `request` resolves of its params and, of a scoring one, their `n`.
+  // InvalidArgument names the field and the numbers.
   //
   // A continuation's text becomes what the tokenizer makes of the prompt's text with it, less the
   // prompt's own tokens; refused when these are not its beginning. Behind a prompt of token ids it
@@ -53,10 +52,17 @@ class Frontend {
   // FailedPrecondition when the model has no template.
   absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                 bool add_generation_prompt) const;
-  // InvalidArgument when an id is outside the vocabulary.
-  absl::Status CheckTokenIds(const char* field, const TokenIds& ids) const;
+  // InvalidArgument when an id is outside the vocabulary, or the text beyond max_prompt_bytes.
+  absl::StatusOr<std::string> Decode(const TokenIds& ids, bool skip_special_tokens) const;
 
  private:
+  absl::Status CheckTokenIds(const char* field, const TokenIds& ids) const;
+  // The most tokens that prompt and answer may have together.
+  int64_t LongestOf(const GenerateParams& params) const;
+  absl::Status CheckPromptLength(const GenerateParams& params, int64_t prompt_len) const;
+  // Before a text is tokenized: whether so many bytes can be as few tokens as may be at all.
+  absl::Status CheckFits(const std::string& field, const GenerateParams& params,
+                         int64_t num_bytes) const;
   // A prompt that is text, as it was tokenized.
   struct PromptText {
     std::string text;

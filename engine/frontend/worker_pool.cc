@@ -18,32 +18,72 @@ WorkerPool::~WorkerPool() {
   }
   work_available_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
+  while (RunOne()) {
+  }
 }
 
-absl::Status WorkerPool::Submit(std::function<void()> work) {
+absl::Status WorkerPool::Submit(Lane lane, std::function<void()> work) {
   {
     base::MutexLock lock(mu_);
-    if (queue_.size() >= max_queue_) {
+    if (short_.size() + long_.size() >= max_queue_) {
       return absl::ResourceExhaustedError(absl::StrCat("the frontend's queue is full (", max_queue_,
                                                        " requests being tokenized); try again"));
     }
-    queue_.push_back(std::move(work));
+    (lane == Lane::kLong ? long_ : short_).push_back(std::move(work));
   }
   work_available_.NotifyOne();
   return absl::OkStatus();
 }
 
+std::deque<std::function<void()>>* WorkerPool::NextQueue() {
+  const bool may_be_long = !long_.empty() && !long_runs_;
+  // In turns, where one thread serves both.
+  if (may_be_long && (short_.empty() || !last_was_long_)) return &long_;
+  return short_.empty() ? nullptr : &short_;
+}
+
+WorkerPool::Work WorkerPool::TakeNext() {
+  std::deque<std::function<void()>>* queue = NextQueue();
+  if (queue == nullptr) return {};
+  Work work{.lane = queue == &long_ ? Lane::kLong : Lane::kShort, .run = std::move(queue->front())};
+  queue->pop_front();
+  last_was_long_ = work.lane == Lane::kLong;
+  long_runs_ = long_runs_ || last_was_long_;
+  return work;
+}
+
+void WorkerPool::RunWork(Work work) {
+  work.run();
+  if (work.lane == Lane::kShort) return;
+  {
+    base::MutexLock lock(mu_);
+    long_runs_ = false;
+  }
+  work_available_.NotifyOne();  // the next long one's turn
+}
+
+bool WorkerPool::RunOne() {
+  Work work;
+  {
+    base::MutexLock lock(mu_);
+    work = TakeNext();
+  }
+  if (!work.run) return false;
+  RunWork(std::move(work));
+  return true;
+}
+
 void WorkerPool::Run() {
   while (true) {
-    std::function<void()> work;
+    Work work;
     {
       base::MutexLock lock(mu_);
-      while (queue_.empty() && !stopping_) work_available_.WaitFor(mu_, std::chrono::seconds(1));
-      if (queue_.empty()) return;
-      work = std::move(queue_.front());
-      queue_.pop_front();
+      while (!(work = TakeNext()).run && !(stopping_ && long_.empty())) {
+        work_available_.WaitFor(mu_, std::chrono::seconds(1));
+      }
     }
-    work();
+    if (!work.run) return;
+    RunWork(std::move(work));
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// A few threads and a bounded queue of work for them.
+// A few threads and a bounded queue of work for them. At most one thread is at long work, so that
+// short work never stands behind two of it; a pool of one thread has no such promise to give.
 
 #include <deque>
 #include <functional>
@@ -16,19 +17,38 @@ namespace quire::engine {
 class WorkerPool {
  public:
   WorkerPool(int32_t num_threads, int32_t max_queue);
-  // Runs what is queued, then joins.
+  // Joins when what is queued has run.
   ~WorkerPool();
 
-  // ResourceExhausted, at once, when the queue is full. Thread-safe.
-  absl::Status Submit(std::function<void()> work);
+  // Runs what is next on the caller's thread; false when nothing can start. For a pool without
+  // threads.
+  bool RunOne();
+
+  enum class Lane { kShort, kLong };
+
+  // ResourceExhausted, at once, when the queue is full. Work of one lane starts in order.
+  // Thread-safe.
+  absl::Status Submit(Lane lane, std::function<void()> work);
 
  private:
+  struct Work {
+    Lane lane = Lane::kShort;
+    std::function<void()> run;  // empty: there is nothing more, the pool goes
+  };
+
   void Run();
+  void RunWork(Work work);
+  Work TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // empty: nothing can start
+  // The queue to take from next; null while there is nothing to start.
+  std::deque<std::function<void()>>* NextQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t max_queue_;
   base::Mutex mu_;
   base::CondVar work_available_;
-  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::function<void()>> short_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::function<void()>> long_ ABSL_GUARDED_BY(mu_);
+  bool long_runs_ ABSL_GUARDED_BY(mu_) = false;
+  bool last_was_long_ ABSL_GUARDED_BY(mu_) = false;  // of what was taken
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;
 };

@@ -314,6 +314,18 @@ void BlockManager::Release(SequenceId id) {
   spare_.push_back(sequences_.extract(id));
 }
 
+void BlockManager::ReleaseUnlisted(SequenceId id) {
+  const std::span<const int32_t> blocks = Find(id).table.blocks();
+  for (size_t i = blocks.size(); i-- > 0;) {
+    const int32_t block = blocks[i];
+    if (!store_.cache().IsListed(block)) continue;
+    const bool shared = store_.pool().table_refs(block) + store_.pool().handle_refs(block) > 1;
+    if (shared || !store_.cache().IsLeaf(block)) break;
+    store_.Unlist(block);
+  }
+  Release(id);
+}
+
 std::span<const int32_t> BlockManager::Table(SequenceId id) const {
   return Find(id).table.blocks();
 }
@@ -349,7 +361,8 @@ BlockStats BlockManager::stats() const {
           .num_partial_hits = num_partial_hits_,
           .num_copies = num_copies_,
           .num_evictions = store_.num_evictions(),
-          .num_deduplicated = num_deduplicated_};
+          .num_deduplicated = num_deduplicated_,
+          .num_roots = store_.cache().roots().size()};
 }
 
 void BlockManager::CheckInvariants() const {
@@ -369,6 +382,9 @@ void BlockManager::CheckInvariants() const {
           << "sequence " << id << " holds more tokens than it committed, block " << blocks[i];
     }
   }
+  std::vector<RootId> roots;
+  for (const auto& [id, held] : sequences_) roots.push_back(held.root);
+  store_.cache().CheckRoots(roots);
   const std::vector<int32_t> handles = store_.CountHandles();
   for (int32_t i = 0; i < pool.num_blocks(); ++i) {
     QUIRE_CHECK(pool.table_refs(i) == tables[i])

@@ -58,6 +58,7 @@ struct BlockStats {
   int64_t num_copies = 0;        // partial hits, copies on write and before a shift
   int64_t num_evictions = 0;
   int64_t num_deduplicated = 0;  // computed twice, kept once
+  int64_t num_roots = 0;         // of sequences and of what is cached
 };
 
 // Of one window's blocks: free + spare + held = total. Spare ones left every window they were in,
@@ -184,6 +185,10 @@ class BlockManager {
   // Every hold of the sequence; what it committed stays cached. Its copies in the step being built
   // are taken back.
   void Release(SequenceId id);
+
+  // Also takes what it holds out of the cache, from its last block on up to one that another holds
+  // or continues.
+  void ReleaseUnlisted(SequenceId id);
 
   bool Holds(SequenceId id) const { return sequences_.contains(id); }
   int32_t num_kv_groups() const { return 1 + static_cast<int32_t>(store_.num_windows()); }

@@ -33,6 +33,8 @@ class CacheRoots {
   // Differs each time an id is used anew.
   uint32_t generation(RootId root) const { return roots_[root].generation; }
   int64_t refs(RootId root) const { return roots_[root].refs; }
+  // Ids given out so far are 0 .. num_ids() - 1; unused ones have no reference.
+  int64_t num_ids() const { return static_cast<int64_t>(roots_.size()); }
   int64_t size() const { return static_cast<int64_t>(by_key_.size()); }
 
  private:

@@ -209,6 +209,21 @@ void PrefixCache::UnlinkWhole(int32_t block) {
   *link = nodes_[block].next_whole;
 }
 
+void PrefixCache::CheckRoots(std::span<const RootId> of_sequences) const {
+  std::vector<int64_t> refs(roots_.num_ids(), 0);
+  for (const RootId root : of_sequences) ++refs[root];
+  for (const Node& node : nodes_) {
+    if (node.num_tokens > 0 && node.parent.index < 0) ++refs[node.root];
+  }
+  int64_t num_used = 0;
+  for (RootId root = 0; root < roots_.num_ids(); ++root) {
+    QUIRE_CHECK(roots_.refs(root) == refs[root]) << "root " << root << ": " << roots_.refs(root)
+                                                 << " references, " << refs[root] << " known";
+    num_used += refs[root] > 0 ? 1 : 0;
+  }
+  QUIRE_CHECK(roots_.size() == num_used) << roots_.size() << " roots, " << num_used << " used";
+}
+
 void PrefixCache::CheckTree() const {
   std::vector<int32_t> children(nodes_.size(), 0);
   for (size_t i = 0; i < nodes_.size(); ++i) {

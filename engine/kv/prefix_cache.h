@@ -62,6 +62,7 @@ class PrefixCache {
   void Unlist(int32_t block);
 
   bool IsListed(int32_t block) const { return nodes_[block].num_tokens > 0; }
+  bool IsLeaf(int32_t block) const { return nodes_[block].num_children == 0; }
   std::span<const int32_t> Tokens(int32_t block) const {
     return {tokens_.data() + int64_t{block} * block_size_,
             static_cast<size_t>(nodes_[block].num_tokens)};
@@ -73,6 +74,9 @@ class PrefixCache {
   // Unlists the next leaf that nobody holds; -1 when there is none.
   int32_t Evict();
 
+  // `of_sequences`: the root of each sequence. Aborts unless these and the nodes that stand at a
+  // root are all that refers to it, and no other root is kept.
+  void CheckRoots(std::span<const RootId> of_sequences) const;
   // `held(block)` and `listed(block)` are what BlockPool says. Aborts on a difference.
   template <typename Pool>
   void CheckInvariants(const Pool& pool) const {

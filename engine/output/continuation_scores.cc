@@ -57,7 +57,7 @@ ContinuationStep ContinuationScores::Take(const StepPlanEntry& entry, int32_t k)
   QUIRE_CHECK(ended || scores.size() == 1) << scores.size() << " of " << ids.size() << " scores";
   for (const PositionLogprobs& score : scores) {
     if (!score.top.empty()) continue;
-    return {.token = {.id = ids.front(), .finish_reason = FinishReason::kAbort},
+    return {.token = {.id = ids.front(), .finish_reason = FinishReason::kAbort, .is_void = true},
             .status = absl::InternalError("logits: no finite value is the largest of a row")};
   }
   if (!ended) return {.token = {.id = ids.front()}};

@@ -15,6 +15,7 @@
 #include "engine/request/cache_window.h"
 #include "engine/request/chat_message.h"
 #include "engine/request/sampling_params.h"
+#include "engine/request/token_set.h"
 #include "engine/request/token_sink.h"
 
 namespace quire::engine {
@@ -35,6 +36,7 @@ struct GenerateParams {
   SamplingParams sampling;
   StopParams stop;
   OutputOptions output;
+  bool answers_at_once = false;  // in one message, kept in memory until the end
   CacheParams cache;
   SchedParams sched;
   absl::Time deadline = absl::InfiniteFuture();
@@ -47,6 +49,8 @@ struct Request {
   TokenIds prompt_ids;
   std::string prompt_text;                 // for echo
   std::vector<TokenIds> continuation_ids;  // of params.continuations; none is empty
+  TokenSet allowed_ids;                    // of sampling.allowed_token_ids; empty: all
+  TokenSet stop_ids;                       // of stop.stop_token_ids
   int32_t max_tokens = 0;                  // resolved: what the context allows
   CacheWindow cache_window;                // resolved
   uint64_t seed = 0;                       // resolved

@@ -29,6 +29,16 @@ absl::Status TokenInVocabulary(const char* field, int32_t id, int32_t vocab_size
   return Invalid("%s: want token ids 0..%d, got %d", field, vocab_size - 1, id);
 }
 
+// A list may repeat itself, but is bounded before each of its ids is looked at.
+absl::Status AreTokens(const char* field, const std::vector<int32_t>& ids, int32_t vocab_size) {
+  if (std::ssize(ids) > vocab_size) {
+    return Invalid("%s: want at most %d ids (the vocabulary), got %d", field, vocab_size,
+                   ids.size());
+  }
+  for (const int32_t id : ids) RETURN_IF_ERROR(TokenInVocabulary(field, id, vocab_size));
+  return absl::OkStatus();
+}
+
 absl::Status ValidateSampling(const SamplingParams& p, int32_t vocab_size) {
   RETURN_IF_ERROR(InRange("sampling.temperature", p.temperature, 0, 100));
   if (p.top_k < 0) return Invalid("sampling.top_k: want >= 0 (0: all), got %d", p.top_k);
@@ -49,10 +59,7 @@ absl::Status ValidateSampling(const SamplingParams& p, int32_t vocab_size) {
     RETURN_IF_ERROR(TokenInVocabulary("sampling.logit_bias", entry.token_id, vocab_size));
     RETURN_IF_ERROR(InRange("sampling.logit_bias", entry.bias, -100, 100));
   }
-  for (const int32_t id : p.allowed_token_ids) {
-    RETURN_IF_ERROR(TokenInVocabulary("sampling.allowed_token_ids", id, vocab_size));
-  }
-  return absl::OkStatus();
+  return AreTokens("sampling.allowed_token_ids", p.allowed_token_ids, vocab_size);
 }
 
 absl::Status ValidateStop(const StopParams& p, int32_t vocab_size) {
@@ -72,10 +79,7 @@ absl::Status ValidateStop(const StopParams& p, int32_t vocab_size) {
       return Invalid("stop.stop: want 1..256 bytes each, got %d", text.size());
     }
   }
-  for (const int32_t id : p.stop_token_ids) {
-    RETURN_IF_ERROR(TokenInVocabulary("stop.stop_token_ids", id, vocab_size));
-  }
-  return absl::OkStatus();
+  return AreTokens("stop.stop_token_ids", p.stop_token_ids, vocab_size);
 }
 
 }  // namespace

@@ -31,16 +31,16 @@ struct SamplingParams {
   std::optional<uint64_t> seed;       // absent: drawn at admission and reported
   int32_t n = 1;                      // samples of one prompt, 1..64; sample k uses seed + k
   std::vector<LogitBias> logit_bias;  // at most 1024
-  std::vector<int32_t> allowed_token_ids;  // empty: all
+  std::vector<int32_t> allowed_token_ids;  // empty: all; at most as many as the vocabulary has
 };
 
 struct StopParams {
-  std::optional<int32_t> max_tokens;  // generated tokens; absent: to the context's end
-  int32_t min_tokens = 0;             // before these, tokens that would end it are not drawn
-  std::vector<std::string> stop;      // strings, at most 16, each 1..256 bytes
-  std::vector<int32_t> stop_token_ids;
-  bool include_stop = false;  // keep the stop string or token in the output
-  bool ignore_eos = false;    // do not stop at the model's own end tokens
+  std::optional<int32_t> max_tokens;    // generated tokens; absent: to the context's end
+  int32_t min_tokens = 0;               // before these, tokens that would end it are not drawn
+  std::vector<std::string> stop;        // strings, at most 16, each 1..256 bytes
+  std::vector<int32_t> stop_token_ids;  // at most as many as the vocabulary has
+  bool include_stop = false;            // keep the stop string or token in the output
+  bool ignore_eos = false;              // do not stop at the model's own end tokens
 };
 
 struct OutputOptions {

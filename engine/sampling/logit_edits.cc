@@ -19,23 +19,27 @@ void ApplyLogitBias(std::span<const LogitBias> biases, std::span<float> logits) 
   }
 }
 
-void ApplyAllowedIds(std::span<const int32_t> allowed, std::vector<float>& scratch,
-                     std::span<float> logits) {
+void ApplyAllowedIds(const TokenSet& allowed, std::span<float> logits) {
   if (allowed.empty()) return;
-  scratch.clear();
-  for (const int32_t id : allowed) {
-    scratch.push_back(IsIdOf(id, logits) ? logits[id] : kMinusInfinity);
-  }
-  std::fill(logits.begin(), logits.end(), kMinusInfinity);
-  for (int64_t i = 0; i < std::ssize(allowed); ++i) {
-    if (IsIdOf(allowed[i], logits)) logits[allowed[i]] = scratch[i];
-  }
+  int64_t next = 0;  // what lies between two that are allowed
+  const auto ban_to = [&](int64_t end) {
+    std::fill(logits.begin() + next, logits.begin() + end, kMinusInfinity);
+  };
+  allowed.ForEachBelow(std::ssize(logits), [&](int64_t id) {
+    ban_to(id);
+    next = id + 1;
+  });
+  ban_to(std::ssize(logits));
 }
 
 void Ban(std::span<const int32_t> ids, std::span<float> logits) {
   for (const int32_t id : ids) {
     if (IsIdOf(id, logits)) logits[id] = kMinusInfinity;
   }
+}
+
+void Ban(const TokenSet& ids, std::span<float> logits) {
+  ids.ForEachBelow(std::ssize(logits), [&](int64_t id) { logits[id] = kMinusInfinity; });
 }
 
 }  // namespace quire::engine

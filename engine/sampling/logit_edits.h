@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "engine/request/sampling_params.h"
+#include "engine/request/token_set.h"
 
 namespace quire::engine {
 
@@ -14,11 +14,11 @@ namespace quire::engine {
 // over here and below.
 void ApplyLogitBias(std::span<const LogitBias> biases, std::span<float> logits);
 
-// Everything but `allowed` becomes -infinity; empty: no change. `scratch` keeps the memory.
-void ApplyAllowedIds(std::span<const int32_t> allowed, std::vector<float>& scratch,
-                     std::span<float> logits);
+// Everything but `allowed` becomes -infinity; empty: no change.
+void ApplyAllowedIds(const TokenSet& allowed, std::span<float> logits);
 
 // `ids` become -infinity.
 void Ban(std::span<const int32_t> ids, std::span<float> logits);
+void Ban(const TokenSet& ids, std::span<float> logits);
 
 }  // namespace quire::engine

@@ -22,8 +22,7 @@ struct Sampler::Lane {
   explicit Lane(int32_t vocab_size) : penalties(vocab_size) {}
 
   std::vector<float> maxima;
-  std::vector<float> edited;          // the row's copy, when the request changes logits
-  std::vector<float> allowed_logits;  // scratch of ApplyAllowedIds
+  std::vector<float> edited;  // the row's copy, when the request changes logits
   Penalties penalties;
   KeptSet kept;
   TypicalP typical_p;
@@ -64,7 +63,7 @@ std::span<const float> Sampler::EditLogits(Lane& lane, const SampleRow& row) con
   const StopParams& stop = row.request->params.stop;
   const int64_t num_generated = std::ssize(row.tokens) - row.prompt_len;
   const bool must_go_on = MustGoOn(stop, num_generated);
-  if (!HasPenalties(params) && params.logit_bias.empty() && params.allowed_token_ids.empty() &&
+  if (!HasPenalties(params) && params.logit_bias.empty() && row.request->allowed_ids.empty() &&
       !must_go_on) {
     return row.logits;
   }
@@ -73,10 +72,10 @@ std::span<const float> Sampler::EditLogits(Lane& lane, const SampleRow& row) con
     lane.penalties.Apply(params, row.tokens, row.prompt_len, lane.edited);
   }
   ApplyLogitBias(params.logit_bias, lane.edited);
-  ApplyAllowedIds(params.allowed_token_ids, lane.allowed_logits, lane.edited);
+  ApplyAllowedIds(row.request->allowed_ids, lane.edited);
   if (must_go_on) {
     if (!stop.ignore_eos) Ban(end_ids_, lane.edited);
-    Ban(stop.stop_token_ids, lane.edited);
+    Ban(row.request->stop_ids, lane.edited);
   }
   return lane.edited;
 }

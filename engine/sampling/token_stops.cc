@@ -16,7 +16,7 @@ TokenVerdict CheckTokenStops(const Request& request, std::span<const int32_t> en
   const StopParams& stop = request.params.stop;
   if (!MustGoOn(stop, num_generated - 1)) {
     const bool is_end = !stop.ignore_eos && Contains(end_ids, id);
-    if (is_end || Contains(stop.stop_token_ids, id)) {
+    if (is_end || request.stop_ids.Contains(id)) {
       return {.finish_reason = FinishReason::kStop, .stop_token_id = id};
     }
   }

@@ -7,16 +7,19 @@
 
 #include "base/check.h"
 #include "engine/scheduler/scheduler_state.h"
+#include "engine/scheduler/waiting.h"
 
 namespace quire::engine {
 
 Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
-    : config_(config), blocks_(blocks), starts_to_oldest_(config.starts_per_oldest) {
+    : config_(config),
+      blocks_(blocks),
+      waiting_(std::make_unique<Waiting>(shares_, config.stalled_stream_timeout)),
+      starts_to_oldest_(config.starts_per_oldest) {
   QUIRE_CHECK(config.max_num_seqs > 0 && config.max_num_batched_tokens > 0 &&
               config.max_logit_rows > 0 && config.starts_per_oldest > 0);
   QUIRE_CHECK(config.pipeline_depth == 0 || config.pipeline_depth == 1)
       << "pipeline_depth " << config.pipeline_depth;
-  waiting_.reserve(config.max_num_seqs);
   running_.reserve(config.max_num_seqs);
   scratch_.reserve(config.max_num_seqs);
 }
@@ -44,7 +47,7 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
                            (window.on() ? window.capacity() : request->max_tokens));
   State& state = NewState(std::move(sequence), std::move(group), next_order_);
   next_order_ += n;
-  waiting_.push_back(&state);
+  waiting_->Add(state);
   no_start_until_ = 0;
 }
 
@@ -80,22 +83,43 @@ std::vector<FinishedSequence> Scheduler::TakeDropped() {
   return std::exchange(dropped_, std::vector<FinishedSequence>());
 }
 
+void Scheduler::Reconsider(SequenceId id, absl::Time now) {
+  const auto it = states_.find(id);
+  if (it == states_.end() || it->second->phase != State::Phase::kWaiting) return;
+  State& state = *it->second;
+  if (state.request().cancelled.load(std::memory_order_acquire)) {
+    dropped_.push_back(End(state, FinishReason::kAbort, EndCause::kCancelled));
+  } else if (waiting_->IsStalled(state) && SinkCanTake(state, state.num_samples(), now)) {
+    waiting_->Resume(state);
+    no_start_until_ = 0;
+  }
+}
+
+EndCause Scheduler::CauseOf(State& state, absl::Time now) {
+  const Request& request = state.request();
+  if (request.cancelled.load(std::memory_order_acquire)) return EndCause::kCancelled;
+  if (request.params.deadline <= now) return EndCause::kDeadline;
+  if (state.stalled() && now - state.sequence->stalled_since >= config_.stalled_stream_timeout &&
+      !SinkCanTake(state, 1, now)) {
+    return EndCause::kStalled;
+  }
+  return EndCause::kFinished;
+}
+
 void Scheduler::DropEnded(absl::Time now) {
-  const auto cause = [&](State& state) {
-    const Request& request = state.request();
-    if (request.cancelled.load(std::memory_order_acquire)) return EndCause::kCancelled;
-    if (request.params.deadline <= now) return EndCause::kDeadline;
-    if (state.stalled() && now - state.sequence->stalled_since >= config_.stalled_stream_timeout &&
-        !SinkCanTake(state, 1, now)) {
-      return EndCause::kStalled;
-    }
-    return EndCause::kFinished;
-  };
-  for (std::vector<State*>* list : {&running_, &waiting_}) {
-    for (size_t i = list->size(); i-- > 0;) {  // backwards: End() takes it out
-      State& state = *(*list)[i];
-      const EndCause why = cause(state);
-      if (why != EndCause::kFinished) dropped_.push_back(End(state, FinishReason::kAbort, why));
+  for (size_t i = running_.size(); i-- > 0;) {  // backwards: End() takes it out
+    State& state = *running_[i];
+    const EndCause cause = CauseOf(state, now);
+    if (cause != EndCause::kFinished) dropped_.push_back(End(state, FinishReason::kAbort, cause));
+  }
+  while (State* state = waiting_->Due(now)) {
+    const EndCause cause = CauseOf(*state, now);
+    if (cause != EndCause::kFinished) {
+      dropped_.push_back(End(*state, FinishReason::kAbort, cause));
+    } else if (waiting_->IsStalled(*state)) {  // its sink has room, late as it is
+      waiting_->Resume(*state);
+    } else {
+      waiting_->UpdateDue(*state);
     }
   }
 }
@@ -103,11 +127,15 @@ void Scheduler::DropEnded(absl::Time now) {
 FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause cause) {
   const SequenceId id = state.sequence->id;
   if (state.phase == State::Phase::kRunning) {
-    blocks_.Release(id);
+    if (state.is_void) {
+      blocks_.ReleaseUnlisted(id);
+    } else {
+      blocks_.Release(id);
+    }
     num_places_ -= state.num_samples();
     running_.erase(std::ranges::find(running_, &state));
   } else {
-    waiting_.erase(std::ranges::find(waiting_, &state));
+    waiting_->Remove(state);
   }
   state.phase = State::Phase::kEnded;
   state.sequence->finish_reason = reason;
@@ -167,7 +195,10 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
     const bool lost = item.num_holds != state.num_holds;  // preempted meanwhile
     if (!lost) {
       sequence.num_computed += entry.num_tokens;
-      blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(sequence.num_computed));
+      state.is_void = std::ranges::any_of(tokens, &SampledToken::is_void);
+      if (!state.is_void) {
+        blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(sequence.num_computed));
+      }
     }
     if (tokens.empty()) continue;
     if (!state.forked) {
@@ -221,7 +252,7 @@ void Scheduler::ForkSamples(State& first, std::span<const SampledToken> sampled,
       state.num_shifts = first.num_shifts;
       InsertRunning(state);
     } else {
-      waiting_.push_back(&state);
+      waiting_->Add(state);
     }
     TakeToken(state, sampled[k], finished);
   }
@@ -258,8 +289,8 @@ void Scheduler::Recycle(StepPlan plan) {
 }
 
 absl::Time Scheduler::NextWakeup() const {
-  absl::Time next = absl::InfiniteFuture();
-  for (const auto& [id, state] : states_) {
+  absl::Time next = waiting_->next_due();
+  for (const State* state : running_) {
     next = std::min({next, state->request().params.deadline,
                      state->sequence->stalled_since + config_.stalled_stream_timeout});
   }
@@ -268,10 +299,10 @@ absl::Time Scheduler::NextWakeup() const {
 
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = stats_;
-  stats.num_waiting = static_cast<int64_t>(waiting_.size());
+  stats.num_waiting = waiting_->size();
   stats.num_running = static_cast<int64_t>(running_.size());
-  for (const State* state : running_) stats.num_stalled += state->stalled() ? 1 : 0;
-  for (const State* state : waiting_) stats.num_stalled += state->stalled() ? 1 : 0;
+  stats.num_stalled = waiting_->num_stalled() + std::ranges::count_if(running_, &State::stalled);
+  stats.num_tenants = shares_.num_active();
   return stats;
 }
 
@@ -290,13 +321,20 @@ void Scheduler::CheckInvariants() const {
         << state.num_planned << " tokens";
     QUIRE_CHECK(state.in_flight > 0 || state.num_planned == state.sequence->num_computed);
   }
-  for (const State* state : waiting_) {
-    QUIRE_CHECK(state->phase == State::Phase::kWaiting && !blocks_.Holds(state->sequence->id));
-    QUIRE_CHECK(state->sequence->num_computed == 0);
+  int64_t num_waiting = 0;
+  int64_t num_stalled = 0;
+  for (const auto& [id, state] : states_) {
+    if (state->phase != State::Phase::kWaiting) continue;
+    ++num_waiting;
+    num_stalled += waiting_->IsStalled(*state) ? 1 : 0;
+    QUIRE_CHECK(!blocks_.Holds(id) && state->sequence->num_computed == 0);
+    QUIRE_CHECK(state->stalled() || !waiting_->IsStalled(*state)) << "sequence " << id;
   }
+  QUIRE_CHECK(num_waiting == waiting_->size() && num_stalled == waiting_->num_stalled())
+      << num_waiting << " wait, " << num_stalled << " of them stalled";
   QUIRE_CHECK(places == num_places_ && places <= config_.max_num_seqs)
       << places << " places, " << num_places_ << " known of";
-  QUIRE_CHECK(states_.size() == running_.size() + waiting_.size());
+  QUIRE_CHECK(static_cast<int64_t>(states_.size()) == std::ssize(running_) + num_waiting);
   blocks_.CheckInvariants();
 }
 

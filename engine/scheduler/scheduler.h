@@ -67,6 +67,7 @@ struct SchedulerStats {
   int64_t scored_tokens = 0;  // of continuations that were scored to their end
   int64_t num_preemptions = 0;
   int64_t num_overrun = 0;  // tokens planned for a sequence that had already ended
+  int64_t num_tenants = 0;  // with sequences, now
 };
 
 // Continuous batching (Orca, OSDI 2022) with chunked prefill (Sarathi-Serve, arXiv:2403.02310):
@@ -111,9 +112,10 @@ class Scheduler {
   // themselves, with ids id + 1 .. id + n - 1.
   void Add(std::unique_ptr<Sequence> sequence);
 
-  // Empty when nothing can run now. First ends what was cancelled, is past its deadline or has
-  // stalled too long: TakeDropped() has it. A plan that is not empty must be completed (or failed),
-  // in order; pipeline_depth of them may be outstanding when the next is made.
+  // Empty when nothing can run now. First ends what runs and was cancelled, and what is past its
+  // deadline or has stalled too long: TakeDropped() has it. A plan that is not empty must be
+  // completed (or failed), in order; pipeline_depth of them may be outstanding when the next is
+  // made.
   StepPlan Schedule(absl::Time now);
   // From the next plan on, as SchedulerConfig's.
   void set_max_prefill_tokens(int32_t tokens) { config_.max_prefill_tokens = tokens; }
@@ -128,13 +130,16 @@ class Scheduler {
 
   // Frees its blocks and ends it (kCancelled); NotFound once it has finished.
   absl::Status Cancel(SequenceId id);
-  // What Schedule() and Cancel() ended since the last call.
+  // Somebody has cancelled its request, or its sink has room again: ends it or gives it a turn.
+  // One that waits is looked at here alone, or when its time is over; one that runs, at each step.
+  void Reconsider(SequenceId id, absl::Time now);
+  // What Schedule(), Cancel() and Reconsider() ended since the last call.
   std::vector<FinishedSequence> TakeDropped();
 
   // Gives a completed plan's memory back, for the next one. Not required.
   void Recycle(StepPlan plan);
 
-  bool HasWork() const { return !waiting_.empty() || !running_.empty() || !in_flight_.empty(); }
+  bool HasWork() const { return !states_.empty() || !in_flight_.empty(); }
   // When, without any event, the next Schedule() could do more than the last: the earliest deadline
   // or end of a stall. For a step thread with nothing to run; it is woken by what else happens
   // (a request, a cancellation, a sink with room again).
@@ -148,9 +153,11 @@ class Scheduler {
   struct Group;     // what the samples of one request share
   struct State;     // one sequence
   struct InFlight;  // one step
+  class Waiting;    // those that do not run
 
   // Ending what is over.
   void DropEnded(absl::Time now);
+  EndCause CauseOf(State& state, absl::Time now);  // kFinished: none
   FinishedSequence End(State& state, FinishReason reason, EndCause cause);
 
   // Planning a step.
@@ -190,7 +197,7 @@ class Scheduler {
   BlockManager& blocks_;  // not owned
   TenantShares shares_;
   std::unordered_map<SequenceId, std::unique_ptr<State>> states_;  // waiting and running ones
-  std::vector<State*> waiting_;
+  std::unique_ptr<Waiting> waiting_;
   std::vector<State*> running_;                // oldest first
   std::vector<std::unique_ptr<State>> ended_;  // that a plan in flight still names
   std::vector<FinishedSequence> dropped_;

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/scheduler/scheduler_state.h"
+#include "engine/scheduler/waiting.h"
 
 namespace quire::engine {
 namespace {
@@ -70,6 +71,7 @@ bool Scheduler::SinkCanTake(State& state, int32_t num_deltas, absl::Time now) {
     since = absl::InfiniteFuture();
     return true;
   }
+  if (since == absl::InfiniteFuture()) no_start_until_ = 0;  // it may make way for a start
   since = std::min(since, now);
   return false;
 }
@@ -198,6 +200,7 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, StepPlan& plan) {
   state.last_step = plan.step;
   shares_.Charge(state.group->tenant,
                  num_tokens * (decode ? TenantShares::kDecodeCost : TenantShares::kPrefillCost));
+  waiting_->NoteCharged(state.group->tenant);
 
   const int64_t again = std::clamp(state.num_known - begin, int64_t{0}, int64_t{num_tokens});
   sequence.num_recomputed += again;
@@ -250,7 +253,7 @@ void Scheduler::Preempt(State& victim) {
   blocks_.Release(victim.sequence->id);
   num_places_ -= victim.num_samples();
   running_.erase(std::ranges::find(running_, &victim));
-  waiting_.push_back(&victim);
+  waiting_->Add(victim);
   victim.phase = State::Phase::kWaiting;
   victim.num_planned = 0;
   victim.sequence->num_computed = 0;
@@ -272,28 +275,13 @@ void Scheduler::StartWaiting(absl::Time now, Budget& budget, StepPlan& plan) {
 
 // Null: nobody may start in this step.
 Scheduler::State* Scheduler::PickNext(absl::Time now) {
-  const auto before = [&](const State& a, const State& b) {
-    if (a.started != b.started) return a.started;
-    if (a.started || starts_to_oldest_ <= 1) return a.older_than(b);
-    const auto key = [&](const State& s) {
-      const Request& request = s.request();
-      return std::tuple(-request.params.sched.priority, shares_.served(s.group->tenant),
-                        request.params.deadline, s.order);
-    };
-    return key(a) < key(b);
-  };
-  while (true) {
-    State* next = nullptr;
-    for (State* state : waiting_) {
-      if (state->passed_in == num_schedules_) continue;
-      if (next == nullptr || before(*state, *next)) next = state;
-    }
-    if (next == nullptr) return nullptr;
+  while (State* next = waiting_->Next(/*by_age=*/starts_to_oldest_ <= 1)) {
     // Preempted with a token in flight: its turn comes when that is here.
     if (next->in_flight > 0) return nullptr;
     if (SinkCanTake(*next, next->num_samples(), now)) return next;
-    next->passed_in = num_schedules_;
+    waiting_->Stall(*next);
   }
+  return nullptr;
 }
 
 bool Scheduler::TryStart(State& state, absl::Time now) {
@@ -311,7 +299,7 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
     }
     Preempt(*stalled);
   }
-  waiting_.erase(std::ranges::find(waiting_, &state));
+  waiting_->Remove(state);
   InsertRunning(state);
 
   Sequence& sequence = *state.sequence;

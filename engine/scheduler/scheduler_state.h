@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/scheduler/indexed_heap.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace quire::engine {
@@ -30,6 +31,7 @@ struct Scheduler::State {
   Phase phase = Phase::kWaiting;
   bool started = false;   // it has run before: waiting, it is a preempted one
   bool forked = false;    // its prompt has been sampled: it is one sequence, not n
+  bool is_void = false;   // a row of it was no distribution
   int32_t num_holds = 0;  // preemptions so far: entries planned before the last have lost their KV
   int32_t in_flight = 0;  // entries in steps in flight
   int32_t unsampled = 0;  // tokens that those will draw for it: 0, 1, or n before the fork
@@ -38,7 +40,13 @@ struct Scheduler::State {
   int64_t num_known = 0;   // leading tokens that were computed or cached once: again is recomputing
   int64_t num_shifts = 0;  // of its table, since it started
   int64_t last_step = -1;  // it was planned in
-  int64_t passed_in = 0;   // the call of Schedule in which its sink kept it from starting
+
+  // Of Waiting.
+  bool is_out_of_turn = false;
+  absl::Time due_at;
+  HeapPlace age_place = kNotInHeap;
+  HeapPlace turn_place = kNotInHeap;
+  HeapPlace due_place = kNotInHeap;
 
   const Request& request() const { return *group->request; }
   int32_t num_samples() const { return forked ? 1 : request().params.sampling.n; }

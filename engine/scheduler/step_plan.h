@@ -38,6 +38,9 @@ struct SampledToken {
   int32_t id = 0;
   // Why the sequence ends with this token; decided by token stops, lengths and stop strings.
   FinishReason finish_reason = FinishReason::kNone;
+  // With kAbort: its row was no distribution, so nothing that its sequence computed is to be
+  // shared.
+  bool is_void = false;
 };
 
 // What a step drew: for each plan entry in order, its num_samples tokens.

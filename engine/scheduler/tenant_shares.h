@@ -31,6 +31,7 @@ class TenantShares {
   void Charge(TenantId id, int64_t cost) { tenants_[id].served += cost; }
   int64_t served(TenantId id) const { return tenants_[id].served; }
 
+  int64_t num_active() const { return static_cast<int64_t>(by_name_.size() - num_idle_); }
   int64_t num_known() const { return static_cast<int64_t>(by_name_.size()); }
 
  private:

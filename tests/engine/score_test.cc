@@ -182,5 +182,34 @@ INSTANTIATE_TEST_SUITE_P(Models, ScoreTest,
                          ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama),
                          [](const auto& param) { return param.index == 0 ? "Fake" : "TinyLlama"; });
 
+// What is kept of a request's scores is found by where the request lies, and the next may lie
+// there.
+TEST(ScoreCancelTest, ACancelledRequestLeavesNothingToThoseAfterIt) {
+  const TokenIds prompt = RandomIds(20, 1);
+  testing::FakeModel* model = nullptr;
+  const auto engine = EngineHarness::Stepped({.max_num_batched_tokens = 16}, &model);
+  for (uint32_t i = 0; i < 100; ++i) {
+    const auto cancelled = std::make_shared<CollectingSink>();
+    auto handle = engine->Submit(ScoreParams(prompt, {RandomIds(60, 1000 + i)}), cancelled);
+    ASSERT_TRUE(handle.ok() && engine->RunFrontend());
+    for (int step = 0; step < 3; ++step) ASSERT_TRUE(engine->Step());
+    EXPECT_EQ(engine->stats().kept.scores, 1);
+    (*handle)->Cancel();
+    handle->reset();
+    while (engine->Step()) {
+    }
+    EXPECT_EQ(cancelled->status().code(), absl::StatusCode::kCancelled);
+    ASSERT_EQ(testing::WhatIsKept(engine->stats()), "");
+
+    const GenerateParams params = ScoreParams(prompt, {RandomIds(5, i)});
+    const auto next = std::make_shared<CollectingSink>();
+    ASSERT_TRUE(engine->Submit(params, next).ok() && engine->RunFrontend());
+    while (engine->Step()) {
+    }
+    if (i % 20 == 0) ExpectSame(next->sample(), EngineHarness::Fake()->Generate(params));
+    ASSERT_EQ(next->sample().logprobs.size(), 5u);
+  }
+}
+
 }  // namespace
 }  // namespace quire::engine

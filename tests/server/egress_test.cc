@@ -1,10 +1,12 @@
 #include "server/egress.h"
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <utility>
@@ -230,6 +232,52 @@ TEST(StreamSinkTest, AFullBufferSaysSo) {
   sink->Finish(absl::OkStatus(), {});
   call.EndWrite(*sink);
   EXPECT_EQ(call.WaitForClose().code(), absl::StatusCode::kOk);
+}
+
+TEST(StreamSinkTest, SaysOnceThatThereIsRoomAgain) {
+  Egress egress;
+  FakeCall call;
+  auto sink = std::make_shared<StreamSink>(StreamSinkOptions{.max_deltas = 1}, egress, call);
+  std::counting_semaphore<> told{0};
+  sink->SetOnRoom([&] { told.release(); });
+  sink->Put(Delta(0, "a"));
+  call.WaitForWrite(1);
+  sink->Put(Delta(0, "b"));
+  EXPECT_FALSE(sink->CanTake(1));
+  EXPECT_FALSE(sink->CanTake(1));
+  EXPECT_FALSE(told.try_acquire()) << "nothing was read";
+  call.EndWrite(*sink);
+  ASSERT_TRUE(told.try_acquire_for(std::chrono::seconds(30)));
+  EXPECT_TRUE(sink->CanTake(1));
+  call.WaitForWrite(2);
+  sink->Finish(absl::OkStatus(), {});
+  call.EndWrite(*sink);
+  EXPECT_TRUE(call.WaitForClose().ok());
+  EXPECT_FALSE(told.try_acquire()) << "nobody had asked again";
+}
+
+TEST(AnswerLingerTest, GivesUpACallThatIsNotDone) {
+  Egress egress;
+  std::counting_semaphore<> abandoned{0};
+  const auto linger =
+      std::make_shared<AnswerLinger>(egress, absl::Milliseconds(10), [&] { abandoned.release(); });
+  linger->Answered();
+  EXPECT_TRUE(abandoned.try_acquire_for(std::chrono::seconds(30)));
+}
+
+TEST(AnswerLingerTest, LeavesACallAloneThatIs) {
+  Egress egress;
+  std::atomic<int> abandoned = 0;
+  std::counting_semaphore<> later{0};
+  const auto linger =
+      std::make_shared<AnswerLinger>(egress, absl::Milliseconds(10), [&] { ++abandoned; });
+  const auto other =
+      std::make_shared<AnswerLinger>(egress, absl::Milliseconds(10), [&] { later.release(); });
+  linger->Answered();
+  linger->Done();
+  other->Answered();  // its alarm is behind the first one's
+  ASSERT_TRUE(later.try_acquire_for(std::chrono::seconds(30)));
+  EXPECT_EQ(abandoned, 0);
 }
 
 TEST(StreamSinkTest, AReaderThatIsGoneHoldsNothingUp) {

@@ -120,7 +120,7 @@ absl::Status FakeEngine::Abort(std::string_view request_id, std::string_view own
   return absl::NotFoundError(absl::StrFormat("request_id: you have no \"%s\" running", request_id));
 }
 
-absl::Status FakeEngine::RunOnFrontend(std::function<void()> work) {
+absl::Status FakeEngine::RunOnFrontend(int64_t /*num_bytes*/, std::function<void()> work) {
   base::MutexLock lock(mu_);
   if (work_.size() >= 4) return absl::ResourceExhaustedError("the frontend is busy");
   work_.push_back(std::move(work));

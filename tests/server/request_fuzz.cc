@@ -115,9 +115,8 @@ void CheckFeasible(const Request& request, int32_t vocab_size) {
 }
 
 void CheckDrawn(const Request& request, const engine::SampledRow& drawn) {
-  const std::vector<int32_t>& allowed = request.params.sampling.allowed_token_ids;
-  QUIRE_CHECK(allowed.empty() || std::ranges::find(allowed, drawn.id) != allowed.end())
-      << "token " << drawn.id;
+  const engine::TokenSet& allowed = request.allowed_ids;
+  QUIRE_CHECK(allowed.empty() || allowed.Contains(drawn.id)) << "token " << drawn.id;
   const std::optional<int32_t>& wanted = request.params.output.top_logprobs;
   QUIRE_CHECK(drawn.logprobs.has_value() == wanted.has_value());
   if (wanted) QUIRE_CHECK(std::ssize(drawn.logprobs->top) == *wanted);

@@ -3,6 +3,7 @@
 // A sink that keeps what it is given, for tests to wait on and look at.
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,6 +33,10 @@ class CollectingSink final : public engine::TokenSink {
   bool CanTake(int32_t num_deltas) const override {
     base::MutexLock lock(mu_);
     return room_ < 0 || num_deltas_ + num_deltas <= room_;
+  }
+  void SetOnRoom(std::function<void()> on_room) override {
+    base::MutexLock lock(mu_);
+    on_room_ = std::move(on_room);
   }
 
   void Put(engine::TokenDelta delta) override {
@@ -73,10 +78,16 @@ class CollectingSink final : public engine::TokenSink {
                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return num_deltas_ >= count; });
   }
   void SetRoom(int64_t room) {
-    base::MutexLock lock(mu_);
-    room_ = room;
+    std::function<void()> on_room;
+    {
+      base::MutexLock lock(mu_);
+      room_ = room;
+      on_room = on_room_;
+    }
+    if (on_room) on_room();
   }
 
+  bool finished() const { return Locked(finished_); }
   // Whole once WaitFinished returned true.
   absl::Status status() const { return Locked(status_); }
   engine::RequestSummary summary() const { return Locked(summary_); }
@@ -110,6 +121,7 @@ class CollectingSink final : public engine::TokenSink {
   mutable base::Mutex mu_;
   base::CondVar changed_;
   int64_t room_;
+  std::function<void()> on_room_;
   std::map<int32_t, Sample> samples_;
   std::vector<engine::PositionLogprobs> prompt_logprobs_;
   int64_t num_prompt_chunks_ = 0;

@@ -1,8 +1,10 @@
 #include "tests/testing/engine_harness.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "engine/model/architectures/architecture.h"
@@ -28,7 +30,7 @@ engine::EngineConfig ConfigFor(const HarnessOptions& options) {
 
 engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCacheShape& shape) {
   engine::EngineParts parts;
-  parts.backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 2});
+  parts.backend = *kernels::CreateBackend({.name = "cpu", .num_threads = options.num_threads});
   parts.tokenizer = std::make_unique<FakeTokenizer>();
   parts.limits = {.max_tokens = options.max_num_batched_tokens,
                   .max_seqs = options.max_num_seqs,
@@ -45,17 +47,30 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
   return parts;
 }
 
+engine::EngineParts FakeParts(const HarnessOptions& options, FakeModel** fake) {
+  engine::EngineParts parts =
+      PartsFor(options, {.num_kv_heads = 1, .head_dim = 8, .block_size = options.block_size});
+  auto model = std::make_unique<FakeModel>(kVocabSize, options.block_size);
+  *fake = model.get();
+  parts.model = std::move(model);
+  return parts;
+}
+
 }  // namespace
 
 std::unique_ptr<EngineHarness> EngineHarness::Fake(const HarnessOptions& options) {
   auto harness = std::make_unique<EngineHarness>();
-  engine::EngineParts parts =
-      PartsFor(options, {.num_kv_heads = 1, .head_dim = 8, .block_size = options.block_size});
-  auto model = std::make_unique<FakeModel>(kVocabSize, options.block_size);
-  harness->fake_ = model.get();
-  parts.model = std::move(model);
+  engine::EngineParts parts = FakeParts(options, &harness->fake_);
   harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));
   return harness;
+}
+
+std::unique_ptr<engine::SteppedEngine> EngineHarness::Stepped(const HarnessOptions& options,
+                                                              FakeModel** model) {
+  engine::EngineParts parts = FakeParts(options, model);
+  parts.chat_template = *engine::ChatTemplate::Create(
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}", {});
+  return *engine::MakeSteppedEngine(std::move(parts), ConfigFor(options));
 }
 
 const TinyLlamaShape EngineHarness::kTinyShape = {.vocab_size = kVocabSize,
@@ -114,6 +129,30 @@ CollectingSink::Sample EngineHarness::Generate(engine::GenerateParams params) {
   EXPECT_TRUE(sink->WaitFinished());
   EXPECT_TRUE(sink->status().ok()) << sink->status();
   return sink->sample();
+}
+
+void EngineHarness::ExpectIdleIsEmpty() {
+  ASSERT_TRUE(engine_->WaitIdle(absl::Seconds(30)).ok());
+  EXPECT_EQ(WhatIsKept(engine_->stats()), "");
+}
+
+std::string WhatIsKept(const engine::Stats& stats) {
+  std::string kept;
+  const auto want_none = [&](const char* what, int64_t count) {
+    if (count != 0) absl::StrAppend(&kept, count, " ", what, "; ");
+  };
+  want_none("sequences running", stats.num_running);
+  want_none("requests waiting", stats.num_waiting);
+  want_none("blocks held", stats.blocks_held);
+  want_none("blocks lost", stats.blocks_total - stats.blocks_free - stats.blocks_cached);
+  want_none("roots without a block", std::max<int64_t>(stats.cache_roots - stats.blocks_cached, 0));
+  want_none("requests", stats.kept.requests);
+  want_none("request ids", stats.kept.ids);
+  want_none("sequences", stats.kept.sequences);
+  want_none("outputs", stats.kept.outputs);
+  want_none("scores", stats.kept.scores);
+  want_none("tenants", stats.kept.tenants);
+  return kept;
 }
 
 void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want) {

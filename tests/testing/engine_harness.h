@@ -25,6 +25,7 @@ struct HarnessOptions {
   std::vector<int64_t> layer_windows = {0, 0};
   int64_t window_blocks = 0;  // of each window
   int32_t max_queue = 1024;
+  int32_t num_threads = 2;                         // of the backend
   kernels::DType kv_dtype = kernels::DType::kF16;  // of the tiny models
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
 };
@@ -33,6 +34,9 @@ class EngineHarness {
  public:
   // FakeModel: its answers need the right blocks. Not null in fake().
   static std::unique_ptr<EngineHarness> Fake(const HarnessOptions& options = {});
+  // The same without threads, and with a chat template; not in a harness. `*model` is the engine's.
+  static std::unique_ptr<engine::SteppedEngine> Stepped(const HarnessOptions& options,
+                                                        FakeModel** model);
   // A randomly initialised two-layer Llama in float32 on the CPU backend.
   static std::unique_ptr<EngineHarness> TinyLlama(const HarnessOptions& options = {});
   // The same weights with ALiBi for positions.
@@ -46,6 +50,8 @@ class EngineHarness {
   std::shared_ptr<CollectingSink> Submit(engine::GenerateParams params, int64_t room = -1);
   // Submits, waits to the end, expects success, returns sample 0.
   CollectingSink::Sample Generate(engine::GenerateParams params);
+  // Waits until nothing runs, and expects that nothing is kept of what ran but cached blocks.
+  void ExpectIdleIsEmpty();
   // Ends every thread; counters are final after it.
   void Stop() { engine_.reset(); }
 
@@ -58,6 +64,9 @@ class EngineHarness {
   FakeModel* fake_ = nullptr;  // not owned
   std::unique_ptr<engine::Engine> engine_;
 };
+
+// What an engine that has nothing to do should have forgotten, or never lost; empty: nothing.
+std::string WhatIsKept(const engine::Stats& stats);
 
 using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
 

@@ -1,6 +1,7 @@
 #include "tests/testing/fake_model.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 
@@ -63,6 +64,10 @@ absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput&
             << "position " << position << " in KV group " << g;
       }
       context.push_back(held);
+    }
+    if (void_rows) {
+      std::fill_n(logits_.begin() + row * vocab, vocab, std::numeric_limits<float>::quiet_NaN());
+      continue;
     }
     // The likeliest and two runners-up, so that sampling has something to choose from.
     const int32_t best = NextToken(context);

@@ -30,6 +30,9 @@ class FakeModel final : public engine::Model {
   // When set, the step of this number fails.
   std::atomic<int64_t> fail_at_forward = -1;
 
+  // Every row is NaN, as of a broken device.
+  std::atomic<bool> void_rows = false;
+
   const engine::ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return 0; }
   int64_t num_parameters() const override { return 0; }

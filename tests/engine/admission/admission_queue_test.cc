@@ -32,12 +32,20 @@ absl::Status ReserveAndPush(AdmissionQueue& queue, std::shared_ptr<Request> requ
   return ticket.status();
 }
 
+// Returns what was noticed.
+std::vector<std::shared_ptr<const Request>> Drain(AdmissionQueue& queue,
+                                                  std::vector<AdmittedRequest>& admitted) {
+  std::vector<std::shared_ptr<const Request>> noticed;
+  queue.Drain(admitted, noticed);
+  return noticed;
+}
+
 TEST(AdmissionQueueTest, HandsRequestsOverInOrder) {
   AdmissionQueue queue(8);
   for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(ReserveAndPush(queue, NewRequest(id)).ok());
   EXPECT_TRUE(queue.WaitForWork(kLong));
   std::vector<AdmittedRequest> admitted;
-  queue.Drain(admitted);
+  Drain(queue, admitted);
   ASSERT_EQ(admitted.size(), 3u);
   EXPECT_EQ(admitted[0].request->params.request_id, "a");
   EXPECT_EQ(admitted[2].request->params.request_id, "c");
@@ -55,7 +63,7 @@ TEST(AdmissionQueueTest, CountsWhatWaitsInTheFrontendAndTheSchedulerToo) {
   EXPECT_THAT(std::string(full.message()), HasSubstr("2 requests"));
 
   std::vector<AdmittedRequest> in_scheduler;
-  queue.Drain(in_scheduler);
+  Drain(queue, in_scheduler);
   ASSERT_EQ(in_scheduler.size(), 1u);
   EXPECT_FALSE(queue.Reserve().ok()) << "it has not run yet";
   in_scheduler[0].ticket.Release();
@@ -65,7 +73,7 @@ TEST(AdmissionQueueTest, CountsWhatWaitsInTheFrontendAndTheSchedulerToo) {
 
   queue.Push(NewRequest("late"), *std::move(in_frontend));
   in_scheduler.clear();
-  queue.Drain(in_scheduler);
+  Drain(queue, in_scheduler);
   ASSERT_EQ(in_scheduler.size(), 1u) << "a ticket's request is never refused";
   in_scheduler.clear();
   EXPECT_EQ(queue.num_waiting(), 0) << "a request that ends gives its place back";
@@ -93,7 +101,7 @@ TEST(AdmissionQueueTest, DrainingRefusesNewTicketsOnly) {
   EXPECT_EQ(ReserveAndPush(queue, NewRequest("late")).code(), absl::StatusCode::kUnavailable);
   queue.Push(NewRequest("early"), std::move(ticket));
   std::vector<AdmittedRequest> admitted;
-  queue.Drain(admitted);
+  Drain(queue, admitted);
   EXPECT_EQ(admitted.size(), 1u);
 }
 
@@ -110,6 +118,18 @@ TEST(AdmissionQueueTest, AWakeIsKeptForTheNextWait) {
   EXPECT_TRUE(queue.WaitForWork(absl::InfiniteDuration())) << "until it is drained";
 }
 
+TEST(AdmissionQueueTest, ANoticeWakesAndIsDroppedWithItsRequest) {
+  AdmissionQueue queue(4);
+  const std::shared_ptr<Request> alive = NewRequest("alive");
+  queue.Notice(NewRequest("gone"));
+  queue.Notice(alive);
+  EXPECT_TRUE(queue.WaitForWork(kLong));
+  std::vector<AdmittedRequest> admitted;
+  EXPECT_THAT(Drain(queue, admitted), ::testing::ElementsAre(alive));
+  EXPECT_TRUE(admitted.empty());
+  EXPECT_FALSE(queue.WaitForWork(absl::ZeroDuration()));
+}
+
 TEST(AdmissionQueueTest, WakesASleepingStepThread) {
   AdmissionQueue queue(4);
   std::atomic<int> num_woken = 0;
@@ -117,7 +137,7 @@ TEST(AdmissionQueueTest, WakesASleepingStepThread) {
     for (int i = 0; i < 2; ++i) {
       if (queue.WaitForWork(kLong)) ++num_woken;
       std::vector<AdmittedRequest> admitted;
-      queue.Drain(admitted);
+      Drain(queue, admitted);
     }
   });
   EXPECT_TRUE(ReserveAndPush(queue, NewRequest("a")).ok());
@@ -161,7 +181,7 @@ TEST(AdmissionQueueTest, ManyProducersLoseNothing) {
     if (!last) {
       EXPECT_TRUE(queue.WaitForWork(kLong));
     }
-    queue.Drain(in_scheduler);
+    Drain(queue, in_scheduler);
     most_waiting = std::max(most_waiting, queue.num_waiting());
     if (in_scheduler.size() >= kMaxQueue / 2 || last) {
       num_seen += static_cast<int>(in_scheduler.size());

@@ -36,24 +36,24 @@ TEST(RunningRequestsTest, AbortsOnlyTheOwnersOwn) {
   RunningRequests running;
   const auto request = NewRequest("a", "alice");
   ASSERT_TRUE(running.Insert(request).ok());
-  const absl::Status of_another = running.Abort("a", "bob");
-  const absl::Status of_nobody = running.Abort("b", "bob");
+  const absl::Status of_another = running.Abort("a", "bob").status();
+  const absl::Status of_nobody = running.Abort("b", "bob").status();
   EXPECT_EQ(of_another.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(of_nobody.code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(request->cancelled);
-  EXPECT_TRUE(running.Abort("a", "alice").ok());
+  EXPECT_EQ(*running.Abort("a", "alice"), request);
   EXPECT_TRUE(request->cancelled);
   EXPECT_TRUE(running.Abort("a", "alice").ok()) << "until it has finished";
   running.Erase(*request);
-  EXPECT_EQ(running.Abort("a", "alice").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(running.Abort("a", "alice").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(RunningRequestsTest, WhatIsSaidOfAnothersIdIsWhatIsSaidOfNone) {
   RunningRequests running;
   ASSERT_TRUE(running.Insert(NewRequest("a", "alice")).ok());
-  const absl::Status of_another = running.Abort("a", "bob");
+  const absl::Status of_another = running.Abort("a", "bob").status();
   RunningRequests none;
-  EXPECT_EQ(of_another, none.Abort("a", "bob"));
+  EXPECT_EQ(of_another, none.Abort("a", "bob").status());
 }
 
 TEST(RunningRequestsTest, CancelAllReachesEveryOne) {

@@ -179,6 +179,95 @@ TEST_F(FrontendTest, ATemplateMayRefuseAConversation) {
   EXPECT_EQ(frontend.Prepare(request), absl::InvalidArgumentError("chat.messages: no tool"));
 }
 
+// Counts what it is given to tokenize.
+class CountingTokenizer final : public testing::FakeTokenizer {
+ public:
+  std::vector<EncodedToken> Encode(std::string_view text,
+                                   const EncodeOptions& options) const override {
+    num_bytes += std::ssize(text);
+    return FakeTokenizer::Encode(text, options);
+  }
+  mutable int64_t num_bytes = 0;
+};
+
+TEST_F(FrontendTest, ATextThatCannotFitIsNeverTokenized) {
+  const CountingTokenizer tokenizer;
+  FrontendLimits limits = kLimits;
+  limits.max_prompt_bytes = 1 << 20;
+  const Frontend frontend(tokenizer, chat_.get(), limits);
+  const int64_t most = limits.max_model_len * tokenizer.max_token_bytes();
+  const auto message = [&](auto fill) {
+    Request request;
+    fill(request.params);
+    const absl::Status status = frontend.Prepare(request);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  const std::string text(most + 1, 'a');
+  EXPECT_THAT(message([&](auto& p) { p.prompt = text; }), StartsWith("prompt: want at most 256 "));
+  EXPECT_THAT(message([&](auto& p) {
+                p.prompt = ChatMessages{{"u", text}};
+              }),
+              StartsWith("prompt: want at most 256 "));
+  EXPECT_EQ(tokenizer.num_bytes, 0);
+  EXPECT_THAT(message([&](auto& p) {
+                p.prompt = "ab";
+                p.continuations = {text};
+              }),
+              StartsWith("continuations[0]: want at most 256 "));
+  EXPECT_EQ(tokenizer.num_bytes, 2);
+  // One that could fit is tokenized to see.
+  EXPECT_THAT(message([&](auto& p) { p.prompt = std::string(most, 'a'); }),
+              StartsWith("prompt: want at most 63 tokens"));
+  EXPECT_EQ(tokenizer.num_bytes, 2 + most);
+}
+
+TEST_F(FrontendTest, RolesAndMessagesCountAsText) {
+  EXPECT_EQ(frontend_.ApplyChatTemplate({{std::string(101, 'r'), ""}}, true).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(frontend_.ApplyChatTemplate(ChatMessages(2), true).ok());
+  EXPECT_THAT(std::string(frontend_.ApplyChatTemplate(ChatMessages(3), true).status().message()),
+              AllOf(StartsWith("chat.messages: want at most 100 bytes"), HasSubstr("got 128")));
+}
+
+TEST_F(FrontendTest, AnAnswerInOneMessageIsBounded) {
+  Request request;
+  request.params.prompt = TokenIds{1};
+  request.params.cache.window_tokens = 17;
+  request.params.sampling.n = 2;
+  request.params.stop.max_tokens = 1 << 18;
+  EXPECT_TRUE(frontend_.Prepare(request).ok()) << "it is read as it comes";
+  request.params.answers_at_once = true;
+  EXPECT_THAT(std::string(frontend_.Prepare(request).message()),
+              AllOf(StartsWith("stop.max_tokens: want at most 131072 tokens"),
+                    HasSubstr("use GenerateStream")));
+  request.params.stop.max_tokens.reset();
+  ASSERT_TRUE(frontend_.Prepare(request).ok());
+  EXPECT_EQ(request.max_tokens, 131072);
+}
+
+TEST_F(FrontendTest, ADecodedTextIsBounded) {
+  EXPECT_EQ(frontend_.Decode(TokenIds(100, 'a'), true).value(), std::string(100, 'a'));
+  EXPECT_THAT(std::string(frontend_.Decode(TokenIds(101, 'a'), true).status().message()),
+              AllOf(StartsWith("token_ids: want"), HasSubstr("100 bytes"), HasSubstr("got 101")));
+  EXPECT_THAT(std::string(frontend_.Decode({-1}, true).status().message()),
+              StartsWith("token_ids[0]: want"));
+}
+
+TEST_F(FrontendTest, IdListsBecomeSetsHoweverOftenTheyRepeat) {
+  Request request;
+  request.params.prompt = TokenIds{1};
+  request.params.sampling.allowed_token_ids = {7, 64, 7, 257, 7};
+  request.params.stop.stop_token_ids = {0, 0};
+  ASSERT_TRUE(frontend_.Prepare(request).ok());
+  std::vector<int64_t> allowed;
+  request.allowed_ids.ForEachBelow(1000, [&](int64_t id) { allowed.push_back(id); });
+  EXPECT_THAT(allowed, ElementsAre(7, 64, 257));
+  EXPECT_TRUE(request.stop_ids.Contains(0));
+  EXPECT_FALSE(request.stop_ids.Contains(1));
+  EXPECT_FALSE(request.stop_ids.Contains(100000));
+}
+
 TEST_F(FrontendTest, AModelWithoutATemplateSaysSo) {
   const Frontend without(tokenizer_, nullptr, kLimits);
   EXPECT_EQ(without.ApplyChatTemplate({{"u", "x"}}, true).status().code(),

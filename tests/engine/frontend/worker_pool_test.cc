@@ -1,5 +1,6 @@
 #include "engine/frontend/worker_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <semaphore>
 
@@ -8,21 +9,25 @@
 namespace quire::engine {
 namespace {
 
+using Lane = WorkerPool::Lane;
+
 TEST(WorkerPoolTest, RefusesAtOnceWhenItsQueueIsFull) {
   std::counting_semaphore<> started{0}, go_on{0};
   std::atomic<int> ran = 0;
   {
     WorkerPool pool(1, 2);
-    ASSERT_TRUE(pool.Submit([&] {
-                      started.release();
-                      go_on.acquire();
-                      ++ran;
-                    })
+    ASSERT_TRUE(pool.Submit(Lane::kShort,
+                            [&] {
+                              started.release();
+                              go_on.acquire();
+                              ++ran;
+                            })
                     .ok());
     started.acquire();  // the one thread is taken; the queue is empty
-    EXPECT_TRUE(pool.Submit([&] { ++ran; }).ok());
-    EXPECT_TRUE(pool.Submit([&] { ++ran; }).ok());
-    EXPECT_EQ(pool.Submit([&] { ++ran; }).code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(pool.Submit(Lane::kShort, [&] { ++ran; }).ok());
+    EXPECT_TRUE(pool.Submit(Lane::kShort, [&] { ++ran; }).ok());
+    EXPECT_EQ(pool.Submit(Lane::kShort, [&] { ++ran; }).code(),
+              absl::StatusCode::kResourceExhausted);
     go_on.release();
   }
   EXPECT_EQ(ran, 3) << "what was taken is run before the pool goes";
@@ -32,15 +37,38 @@ TEST(WorkerPoolTest, RunsOnAllItsThreads) {
   std::counting_semaphore<> both{0}, go_on{0};
   WorkerPool pool(2, 8);
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(pool.Submit([&] {
-                      both.release();
-                      go_on.acquire();
-                    })
+    ASSERT_TRUE(pool.Submit(Lane::kShort,
+                            [&] {
+                              both.release();
+                              go_on.acquire();
+                            })
                     .ok());
   }
   EXPECT_TRUE(both.try_acquire_for(std::chrono::seconds(30)));
   EXPECT_TRUE(both.try_acquire_for(std::chrono::seconds(30)));
   go_on.release(2);
+}
+
+TEST(WorkerPoolTest, LongWorkTakesOneThreadAndShortWorkPassesIt) {
+  std::counting_semaphore<> long_started{0}, go_on{0}, short_ran{0};
+  std::atomic<int> long_running = 0, most_long = 0;
+  WorkerPool pool(2, 16);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(pool.Submit(Lane::kLong,
+                            [&] {
+                              most_long = std::max(most_long.load(), ++long_running);
+                              long_started.release();
+                              go_on.acquire();
+                              --long_running;
+                            })
+                    .ok());
+  }
+  ASSERT_TRUE(pool.Submit(Lane::kShort, [&] { short_ran.release(); }).ok());
+  long_started.acquire();
+  EXPECT_TRUE(short_ran.try_acquire_for(std::chrono::seconds(30))) << "it is behind long work";
+  go_on.release(4);
+  for (int i = 1; i < 4; ++i) long_started.acquire();
+  EXPECT_EQ(most_long, 1);
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ class SamplerTest : public ::testing::Test {
     return sampled.ok() ? sampled->id : -1;
   }
   SamplingParams& sampling() { return request_.params.sampling; }
+  void Allow(std::vector<int32_t> ids) { request_.allowed_ids = TokenSet(ids, kVocabSize); }
 
   Sampler sampler_{kVocabSize, {kEnd}};
   Request request_;
@@ -60,7 +61,7 @@ TEST_F(SamplerTest, BiasAndAllowedIdsComeBeforeTheDraw) {
   logits_[71] = 49.0f;
   sampling().logit_bias = {{.token_id = 71, .bias = 1.0f}, {.token_id = 71, .bias = 0.5f}};
   EXPECT_EQ(DrawAt(0), 71) << "entries of one id add up";
-  sampling().allowed_token_ids = {5, 6, 5};
+  Allow({5, 6, 5});
   const int32_t best = logits_[5] >= logits_[6] ? 5 : 6;
   EXPECT_EQ(DrawAt(0), best);
   sampling().temperature = 100.0f;
@@ -83,7 +84,7 @@ TEST_F(SamplerTest, PenaltiesSeeThePromptAndTheOutput) {
 TEST_F(SamplerTest, DoesNotEndBeforeMinTokens) {
   sampling().temperature = 0.0f;
   request_.params.stop.min_tokens = 2;
-  request_.params.stop.stop_token_ids = {70};
+  request_.stop_ids = TokenSet(std::vector<int32_t>{70}, kVocabSize);
   logits_[kEnd] = 60.0f;
   logits_[70] = 50.0f;
   logits_[71] = 40.0f;
@@ -96,7 +97,7 @@ TEST_F(SamplerTest, DoesNotEndBeforeMinTokens) {
 
 TEST_F(SamplerTest, SaysWhenNothingIsLeftToDraw) {
   request_.params.stop.min_tokens = 1;
-  sampling().allowed_token_ids = {kEnd};
+  Allow({kEnd});
   const absl::Status nothing_left = sampler_.Sample(RowAt(0)).status();
   EXPECT_EQ(nothing_left.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(nothing_left.message()), HasSubstr("allowed_token_ids"));
@@ -115,7 +116,7 @@ TEST_F(SamplerTest, RefusesARowThatIsNoDistribution) {
 TEST_F(SamplerTest, TakesARowShorterThanTheVocabulary) {
   logits_.resize(130);
   sampling() = {.temperature = 1.0f, .top_p = 0.9f, .repetition_penalty = 1.2f};
-  sampling().allowed_token_ids = {7, 129, 299};
+  Allow({7, 129, 299});
   for (int64_t position = 0; position < 50; ++position) {
     EXPECT_THAT(DrawAt(position), ::testing::AnyOf(7, 129));
   }
@@ -169,7 +170,7 @@ TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
   requests[2].params.sampling = {.temperature = 0.8f, .top_k = 40, .top_p = 0.9f};
   requests[3].params.sampling = {.temperature = 1.2f, .typical_p = 0.9f, .min_p = 0.01f};
   requests[4].params.sampling = {.presence_penalty = 1.0f, .repetition_penalty = 1.2f};
-  requests[5].params.sampling.allowed_token_ids = {1, 2, 3, 50, 60};
+  requests[5].allowed_ids = TokenSet(std::vector<int32_t>{1, 2, 3, 50, 60}, kVocabSize);
   requests[5].params.output.top_logprobs = 2;
   std::vector<std::vector<float>> logits;
   std::vector<std::vector<int32_t>> tokens;
@@ -253,6 +254,7 @@ TEST_P(DistributionTest, DrawsWithTheProbabilitiesThatAreLeft) {
   const std::map<int32_t, double> expected = GetParam().expected(logits);
   Request request;
   request.params.sampling = GetParam().params;
+  request.allowed_ids = TokenSet(GetParam().params.allowed_token_ids, kNumIds);
   Sampler sampler(kNumIds, {});
 
   // Over seeds at one position, and over positions of one seed.

@@ -19,7 +19,7 @@ FinishReason Reason(const Request& request, int32_t id, int64_t num_generated) {
 TEST(TokenStopsTest, StopsAtEndAndStopTokens) {
   Request request;
   request.max_tokens = 10;
-  request.params.stop.stop_token_ids = {5};
+  request.stop_ids = TokenSet(std::vector<int32_t>{5}, 10);
   EXPECT_EQ(Reason(request, 3, 1), FinishReason::kNone);
   EXPECT_EQ(Reason(request, 2, 1), FinishReason::kStop);
   EXPECT_EQ(Reason(request, 7, 1), FinishReason::kStop);
@@ -30,7 +30,7 @@ TEST(TokenStopsTest, IgnoresEosButNotStopTokensWhenAsked) {
   Request request;
   request.max_tokens = 10;
   request.params.stop.ignore_eos = true;
-  request.params.stop.stop_token_ids = {7};
+  request.stop_ids = TokenSet(std::vector<int32_t>{7}, 10);
   EXPECT_EQ(Reason(request, 2, 1), FinishReason::kNone);
   EXPECT_EQ(Reason(request, 7, 1), FinishReason::kStop);
 }

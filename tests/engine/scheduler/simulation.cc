@@ -217,6 +217,10 @@ int64_t Simulation::FirstRead(size_t group, int64_t position) const {
 }
 
 bool Simulation::Step() {
+  // Whatever a test has done to requests and sinks is told.
+  for (const auto& [first, spec] : specs_) {
+    for (int32_t k = 0; k < spec.n; ++k) scheduler_.Reconsider(first + k, now);
+  }
   StepPlan plan = scheduler_.Schedule(now);
   Note(scheduler_.TakeDropped());
   last_plan_ = plan;
@@ -359,10 +363,18 @@ void Simulation::Note(std::vector<FinishedSequence> finished) {
   }
 }
 
+void Simulation::CheckIdleIsEmpty() const {
+  scheduler_.CheckInvariants();  // of roots: those of cached blocks alone
+  const SchedulerStats scheduler = scheduler_.stats();
+  QUIRE_CHECK(scheduler.num_waiting + scheduler.num_running + scheduler.num_tenants == 0);
+  QUIRE_CHECK(blocks_.stats().num_held == 0);
+}
+
 void Simulation::Run(int max_steps) {
   for (int i = 0; i < max_steps; ++i) {
     if (!Step()) {
       QUIRE_CHECK(!scheduler_.HasWork()) << "stuck";
+      CheckIdleIsEmpty();
       return;
     }
   }

@@ -1,0 +1,84 @@
+#pragma once
+
+// A binary heap whose items know their places, so that any of them can be taken out or moved.
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace quire::engine {
+
+// An item's place in one heap; it stays with the item.
+using HeapPlace = size_t;
+inline constexpr HeapPlace kNotInHeap = SIZE_MAX;
+
+// Items are borrowed. `kPlace` is this heap's member of them, kNotInHeap at first; `Before` says
+// which of two is nearer to the top. Push, Remove and Update are O(log items). Nothing is allocated
+// once it has been as large before.
+template <typename T, HeapPlace T::*kPlace, typename Before>
+class IndexedHeap {
+ public:
+  bool empty() const { return items_.empty(); }
+  int64_t size() const { return static_cast<int64_t>(items_.size()); }
+  T& top() const { return *items_.front(); }
+  bool Contains(const T& item) const { return item.*kPlace != kNotInHeap; }
+
+  void Push(T& item) {
+    QUIRE_CHECK(!Contains(item));
+    items_.push_back(&item);
+    item.*kPlace = items_.size() - 1;
+    Rise(items_.size() - 1);
+  }
+
+  void Remove(T& item) {
+    const HeapPlace place = item.*kPlace;
+    QUIRE_CHECK(place < items_.size() && items_[place] == &item);
+    T& last = *items_.back();
+    items_.pop_back();
+    item.*kPlace = kNotInHeap;
+    if (&last == &item) return;
+    Put(place, last);
+    Update(last);
+  }
+
+  // After what Before looks at has changed.
+  void Update(T& item) {
+    Rise(item.*kPlace);
+    Sink(item.*kPlace);
+  }
+
+ private:
+  void Put(HeapPlace place, T& item) {
+    items_[place] = &item;
+    item.*kPlace = place;
+  }
+
+  void Rise(HeapPlace place) {
+    T& item = *items_[place];
+    for (; place > 0; place = (place - 1) / 2) {
+      T& parent = *items_[(place - 1) / 2];
+      if (!Before()(item, parent)) break;
+      Put(place, parent);
+    }
+    Put(place, item);
+  }
+
+  void Sink(HeapPlace place) {
+    T& item = *items_[place];
+    while (2 * place + 1 < items_.size()) {
+      HeapPlace child = 2 * place + 1;
+      if (child + 1 < items_.size() && Before()(*items_[child + 1], *items_[child])) ++child;
+      if (!Before()(*items_[child], item)) break;
+      Put(place, *items_[child]);
+      place = child;
+    }
+    Put(place, item);
+  }
+
+  std::vector<T*> items_;
+};
+
+}  // namespace quire::engine

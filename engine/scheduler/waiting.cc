@@ -1,0 +1,131 @@
+#include "engine/scheduler/waiting.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace quire::engine {
+
+bool Scheduler::Waiting::TurnFirst::operator()(const State& a, const State& b) const {
+  const auto key = [](const State& s) {
+    const GenerateParams& params = s.request().params;
+    return std::tuple(-params.sched.priority, params.deadline, s.order);
+  };
+  return key(a) < key(b);
+}
+
+bool Scheduler::Waiting::TenantFirst::operator()(const Tenant& a, const Tenant& b) const {
+  const auto key = [](const Tenant& tenant) {
+    const State& first = tenant.turns.top();
+    const GenerateParams& params = first.request().params;
+    return std::tuple(-params.sched.priority, tenant.served, params.deadline, first.order);
+  };
+  return key(a) < key(b);
+}
+
+void Scheduler::Waiting::Add(State& state) {
+  ++size_;
+  state.is_out_of_turn = false;
+  Enter(state);
+  UpdateDue(state);
+}
+
+void Scheduler::Waiting::Remove(State& state) {
+  --size_;
+  if (state.is_out_of_turn) {
+    --num_stalled_;
+  } else {
+    Leave(state);
+  }
+  if (due_.Contains(state)) due_.Remove(state);
+}
+
+void Scheduler::Waiting::Stall(State& state) {
+  Leave(state);
+  state.is_out_of_turn = true;
+  ++num_stalled_;
+  UpdateDue(state);
+}
+
+void Scheduler::Waiting::Resume(State& state) {
+  --num_stalled_;
+  state.is_out_of_turn = false;
+  Enter(state);
+  UpdateDue(state);
+}
+
+void Scheduler::Waiting::Enter(State& state) {
+  if (state.started) return preempted_.Push(state);
+  fresh_.Push(state);
+  const auto id = static_cast<size_t>(state.group->tenant);
+  if (id >= tenants_.size()) tenants_.resize(id + 1);
+  Tenant& tenant = tenants_[id];
+  if (tenant.turns.empty()) tenant.served = shares_.served(state.group->tenant);
+  tenant.turns.Push(state);
+  Place(tenant);
+}
+
+void Scheduler::Waiting::Leave(State& state) {
+  if (state.started) return preempted_.Remove(state);
+  fresh_.Remove(state);
+  Tenant& tenant = tenants_[static_cast<size_t>(state.group->tenant)];
+  // Without its last one a tenant cannot be compared.
+  if (tenant.turns.size() == 1) by_share_.Remove(tenant);
+  tenant.turns.Remove(state);
+  if (!tenant.turns.empty()) Place(tenant);
+}
+
+void Scheduler::Waiting::Place(Tenant& tenant) {
+  if (by_share_.Contains(tenant)) {
+    by_share_.Update(tenant);
+  } else {
+    by_share_.Push(tenant);
+  }
+}
+
+absl::Time Scheduler::Waiting::DueOf(const State& state) const {
+  return std::min(state.request().params.deadline,
+                  state.sequence->stalled_since + stalled_stream_timeout_);
+}
+
+void Scheduler::Waiting::UpdateDue(State& state) {
+  state.due_at = DueOf(state);
+  if (state.due_at == absl::InfiniteFuture()) {
+    if (due_.Contains(state)) due_.Remove(state);
+  } else if (due_.Contains(state)) {
+    due_.Update(state);
+  } else {
+    due_.Push(state);
+  }
+}
+
+void Scheduler::Waiting::NoteCharged(TenantShares::TenantId tenant) {
+  const auto id = static_cast<size_t>(tenant);
+  if (id >= tenants_.size() || tenants_[id].turns.empty() || tenants_[id].was_charged) return;
+  tenants_[id].was_charged = true;
+  charged_.push_back(tenant);
+}
+
+Scheduler::State* Scheduler::Waiting::Next(bool by_age) {
+  if (!preempted_.empty()) return &preempted_.top();
+  if (fresh_.empty()) return nullptr;
+  if (by_age) return &fresh_.top();
+  for (const TenantShares::TenantId id : charged_) {
+    Tenant& tenant = tenants_[static_cast<size_t>(id)];
+    tenant.was_charged = false;
+    if (tenant.turns.empty()) continue;
+    tenant.served = shares_.served(id);
+    by_share_.Update(tenant);
+  }
+  charged_.clear();
+  return &by_share_.top().turns.top();
+}
+
+Scheduler::State* Scheduler::Waiting::Due(absl::Time now) const {
+  return due_.empty() || due_.top().due_at > now ? nullptr : &due_.top();
+}
+
+absl::Time Scheduler::Waiting::next_due() const {
+  return due_.empty() ? absl::InfiniteFuture() : due_.top().due_at;
+}
+
+}  // namespace quire::engine

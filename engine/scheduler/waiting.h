@@ -1,0 +1,84 @@
+#pragma once
+
+// The sequences that wait, so kept that a step finds whose turn it is, and whose time is over,
+// without looking at all of them. For the scheduler's own .cc files.
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/time/time.h"
+
+#include "engine/scheduler/indexed_heap.h"
+#include "engine/scheduler/scheduler_state.h"
+#include "engine/scheduler/tenant_shares.h"
+
+namespace quire::engine {
+
+// Each is in turn, or stalled: left out until its sink has room. All calls are O(log waiting).
+class Scheduler::Waiting {
+ public:
+  // `shares` must outlive this.
+  Waiting(const TenantShares& shares, absl::Duration stalled_stream_timeout)
+      : shares_(shares), stalled_stream_timeout_(stalled_stream_timeout) {}
+
+  void Add(State& state);  // in turn
+  void Remove(State& state);
+  void Stall(State& state);
+  void Resume(State& state);
+  bool IsStalled(const State& state) const { return state.is_out_of_turn; }
+  // After its stalled_since has changed.
+  void UpdateDue(State& state);
+  // After the tenant was charged.
+  void NoteCharged(TenantShares::TenantId tenant);
+
+  // In turn: a preempted one if there is any, the oldest first; else by priority, the tenant's
+  // share, deadline and arrival, or, `by_age`, the oldest. Null: nobody is in turn.
+  State* Next(bool by_age);
+  // One whose deadline or stall ends by `now`; null when there is none.
+  State* Due(absl::Time now) const;
+  absl::Time next_due() const;
+
+  int64_t size() const { return size_; }
+  int64_t num_stalled() const { return num_stalled_; }
+
+ private:
+  struct OlderFirst {
+    bool operator()(const State& a, const State& b) const { return a.older_than(b); }
+  };
+  struct DueFirst {
+    bool operator()(const State& a, const State& b) const { return a.due_at < b.due_at; }
+  };
+  // Of one tenant's.
+  struct TurnFirst {
+    bool operator()(const State& a, const State& b) const;
+  };
+  // The new ones of one tenant that are in turn.
+  struct Tenant {
+    IndexedHeap<State, &State::turn_place, TurnFirst> turns;
+    int64_t served = 0;
+    bool was_charged = false;  // `served` is not what it was
+    HeapPlace place = kNotInHeap;
+  };
+  struct TenantFirst {
+    bool operator()(const Tenant& a, const Tenant& b) const;
+  };
+
+  void Enter(State& state);  // its turn
+  void Leave(State& state);
+  void Place(Tenant& tenant);
+  absl::Time DueOf(const State& state) const;
+
+  const TenantShares& shares_;
+  const absl::Duration stalled_stream_timeout_;
+  IndexedHeap<State, &State::age_place, OlderFirst> preempted_;
+  IndexedHeap<State, &State::age_place, OlderFirst> fresh_;
+  std::deque<Tenant> tenants_;  // by id; those with fresh ones are in by_share_
+  IndexedHeap<Tenant, &Tenant::place, TenantFirst> by_share_;
+  std::vector<TenantShares::TenantId> charged_;
+  IndexedHeap<State, &State::due_place, DueFirst> due_;  // those that will ever be
+  int64_t size_ = 0;
+  int64_t num_stalled_ = 0;
+};
+
+}  // namespace quire::engine
