@@ -53,15 +53,17 @@ run_tests() {
     --test-output-size-passed 1048576 --output-junit "$xml/ctest.junit.xml" "$@"
 }
 
-# fuzz_all SECONDS: each fuzz target, from its corpus.
+# fuzz_all SECONDS: each fuzz target, from the seeds in the tree and from what earlier runs kept in build/fuzz-corpus.
 fuzz_all() {
-  local seconds=$1 target failed=0
+  local seconds=$1 target name failed=0
   for target in build/asan/fuzz/*; do
     [ -x "$target" ] && [ -f "$target" ] || continue
     echo "== $target"
-    mkdir -p "$results/corpus/$(basename "$target")"
+    name=$(basename "$target")
+    mkdir -p "build/fuzz-corpus/$name"
+    if [ ! -d "tests/fuzz_seeds/$name" ]; then echo "no seeds: want tests/fuzz_seeds/$name"; failed=1; continue; fi
     "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=0 \
-      -artifact_prefix="$results/" "$results/corpus/$(basename "$target")" || failed=1
+      -artifact_prefix="$results/" "build/fuzz-corpus/$name" "tests/fuzz_seeds/$name" || failed=1
   done
   return "$failed"
 }
