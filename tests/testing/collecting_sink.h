@@ -51,6 +51,7 @@ class CollectingSink final : public engine::TokenSink {
     prompt_logprobs_.insert(prompt_logprobs_.end(), delta.prompt_logprobs.begin(),
                             delta.prompt_logprobs.end());
     if (!delta.prompt_logprobs.empty()) ++num_prompt_chunks_;
+    if (delta.usage) usages_.push_back(*delta.usage);
     if (delta.finish_reason != engine::FinishReason::kNone)
       sample.finish_reason = delta.finish_reason;
     if (!delta.stop_string.empty()) sample.stop_string = delta.stop_string;
@@ -98,6 +99,8 @@ class CollectingSink final : public engine::TokenSink {
   }
   std::vector<engine::PositionLogprobs> prompt_logprobs() const { return Locked(prompt_logprobs_); }
   int64_t num_prompt_chunks() const { return Locked(num_prompt_chunks_); }
+  // Those that came with deltas.
+  std::vector<engine::Usage> usages() const { return Locked(usages_); }
   int64_t num_deltas() const { return Locked(num_deltas_); }
   // Calls that came after Finish: there must be none.
   int64_t num_after_finish() const { return Locked(num_after_finish_); }
@@ -125,6 +128,7 @@ class CollectingSink final : public engine::TokenSink {
   std::map<int32_t, Sample> samples_;
   std::vector<engine::PositionLogprobs> prompt_logprobs_;
   int64_t num_prompt_chunks_ = 0;
+  std::vector<engine::Usage> usages_;
   int64_t num_deltas_ = 0;
   bool finished_ = false;
   int64_t num_after_finish_ = 0;

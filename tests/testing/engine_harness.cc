@@ -1,6 +1,7 @@
 #include "tests/testing/engine_harness.h"
 
 #include <algorithm>
+#include <barrier>
 #include <cstring>
 #include <random>
 
@@ -11,7 +12,9 @@
 #include "engine/model/decoder.h"
 #include "kernels/backend_registry.h"
 #include "tests/testing/fake_tokenizer.h"
+#include "tests/testing/hooked_model.h"
 #include "tests/testing/in_memory_weights.h"
+#include "tests/testing/step_gate.h"
 
 namespace quire::testing {
 namespace {
@@ -61,6 +64,7 @@ engine::EngineParts FakeParts(const HarnessOptions& options, FakeModel** fake) {
 std::unique_ptr<EngineHarness> EngineHarness::Fake(const HarnessOptions& options) {
   auto harness = std::make_unique<EngineHarness>();
   engine::EngineParts parts = FakeParts(options, &harness->fake_);
+  harness->before_forward_ = &harness->fake_->before_forward;
   harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));
   return harness;
 }
@@ -98,7 +102,7 @@ std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options
                                                  .block_size = options.block_size,
                                                  .dtype = options.kv_dtype});
   const InMemoryWeights weights = MakeTinyLlama(shape);
-  parts.model =
+  auto model = std::make_unique<HookedModel>(
       *engine::CreateDecoder({.architecture = "llama",
                               .vocab_size = shape.vocab_size,
                               .hidden_size = shape.hidden_size,
@@ -111,7 +115,9 @@ std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options
                               .layer_windows = options.layer_windows,
                               .alibi_bias_max = alibi_bias_max,
                               .rope = {.rope_dim = shape.head_dim}},
-                             weights, engine::kLlama.hf_names({}), *parts.backend, parts.limits);
+                             weights, engine::kLlama.hf_names({}), *parts.backend, parts.limits));
+  harness->before_forward_ = &model->before_forward;
+  parts.model = std::move(model);
   harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));
   return harness;
 }
@@ -122,6 +128,31 @@ std::shared_ptr<CollectingSink> EngineHarness::Submit(engine::GenerateParams par
   EXPECT_TRUE(handle.ok()) << handle.status();
   if (handle.ok()) handles.push_back(*std::move(handle));
   return sink;
+}
+
+void EngineHarness::WaitForFrontend() {
+  // It takes its work in order, and this all its threads.
+  const int32_t num_threads = engine::EngineConfig().frontend_threads;
+  const auto all = std::make_shared<std::barrier<>>(num_threads + 1);
+  for (int32_t i = 0; i < num_threads; ++i) {
+    ASSERT_TRUE(engine_->RunOnFrontend([all] { all->arrive_and_wait(); }).ok());
+  }
+  all->arrive_and_wait();
+}
+
+std::vector<std::shared_ptr<CollectingSink>> EngineHarness::SubmitTogether(
+    const std::vector<engine::GenerateParams>& all) {
+  StepGate gate(*this);
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  for (const engine::GenerateParams& params : all) {
+    sinks.push_back(Submit(params));
+    if (sinks.size() == 1) {
+      EXPECT_TRUE(gate.WaitForStep());
+    }
+    WaitForFrontend();
+  }
+  gate.Open();
+  return sinks;
 }
 
 CollectingSink::Sample EngineHarness::Generate(engine::GenerateParams params) {

@@ -2,6 +2,7 @@
 
 // Whole engines for tests: every real part around a fake or a tiny model.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,9 +46,17 @@ class EngineHarness {
 
   engine::Engine& engine() { return *engine_; }
   FakeModel* fake() { return fake_; }
+  // Called at the start of each step, of any model; set while nothing runs.
+  std::function<void()>& before_forward() { return *before_forward_; }
 
   // Submits and expects acceptance.
   std::shared_ptr<CollectingSink> Submit(engine::GenerateParams params, int64_t room = -1);
+  // Submits all while the first step, which is the first one's alone, is held: the scheduler has
+  // them in this order, and which sequences meet in the cache is no longer up to the machine.
+  std::vector<std::shared_ptr<CollectingSink>> SubmitTogether(
+      const std::vector<engine::GenerateParams>& all);
+  // Until what was submitted has left the frontend.
+  void WaitForFrontend();
   // Submits, waits to the end, expects success, returns sample 0.
   CollectingSink::Sample Generate(engine::GenerateParams params);
   // Waits until nothing runs, and expects that nothing is kept of what ran but cached blocks.
@@ -61,7 +70,8 @@ class EngineHarness {
   static std::unique_ptr<EngineHarness> Tiny(const HarnessOptions& options,
                                              std::optional<double> alibi_bias_max);
 
-  FakeModel* fake_ = nullptr;  // not owned
+  FakeModel* fake_ = nullptr;                        // not owned
+  std::function<void()>* before_forward_ = nullptr;  // the model's
   std::unique_ptr<engine::Engine> engine_;
 };
 

@@ -75,6 +75,7 @@ absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput&
     logits[(best + 3) % (vocab - 2)] = 7.0f;
     logits[(best + 5) % (vocab - 2)] = 7.5f;
     logits[best] = 8.0f;
+    if (row == nan_row) std::fill_n(logits, vocab, std::numeric_limits<float>::quiet_NaN());
   }
   return kernels::TensorView(logits_.data(), kernels::DType::kF32, {input.num_logit_rows(), vocab});
 }

@@ -29,6 +29,8 @@ class FakeModel final : public engine::Model {
   std::atomic<int64_t> max_step_tokens = 0;
   // When set, the step of this number fails.
   std::atomic<int64_t> fail_at_forward = -1;
+  // When set, the logits of this row of a step's logits are no numbers, in every step.
+  std::atomic<int64_t> nan_row = -1;
 
   // Every row is NaN, as of a broken device.
   std::atomic<bool> void_rows = false;

@@ -1,0 +1,34 @@
+#pragma once
+
+// Holds an engine's model at the start of each step until the test lets it go on.
+
+#include <chrono>
+#include <memory>
+#include <semaphore>
+
+#include "tests/testing/engine_harness.h"
+
+namespace quire::testing {
+
+// While the engine is idle. Steps may outlive the gate: once it is open they do not look at it.
+class StepGate {
+ public:
+  explicit StepGate(EngineHarness& harness) {
+    harness.before_forward() = [state = state_] {
+      state->arrived.release();
+      state->go.acquire();
+    };
+  }
+  bool WaitForStep() { return state_->arrived.try_acquire_for(std::chrono::seconds(30)); }
+  void LetGo() { state_->go.release(); }
+  void Open() { state_->go.release(1 << 20); }
+
+ private:
+  struct State {
+    std::counting_semaphore<> arrived{0};
+    std::counting_semaphore<> go{0};
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+}  // namespace quire::testing
