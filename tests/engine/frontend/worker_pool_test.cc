@@ -4,6 +4,7 @@
 #include <atomic>
 #include <semaphore>
 
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
 namespace quire::engine {
@@ -69,6 +70,23 @@ TEST(WorkerPoolTest, LongWorkTakesOneThreadAndShortWorkPassesIt) {
   go_on.release(4);
   for (int i = 1; i < 4; ++i) long_started.acquire();
   EXPECT_EQ(most_long, 1);
+}
+
+// A thread that nobody wakes finds its work all the same, a second later: the bound is half of
+// that.
+TEST(WorkerPoolTest, WorkWakesAThread) {
+  constexpr int kRounds = 3;
+  std::counting_semaphore<> done{0};
+  WorkerPool pool(1, 2);
+  absl::Duration waited;
+  for (int round = 0; round < kRounds; ++round) {
+    absl::SleepFor(absl::Milliseconds(20));  // so that it sleeps
+    const absl::Time begin = absl::Now();
+    ASSERT_TRUE(pool.Submit(Lane::kShort, [&] { done.release(); }).ok());
+    done.acquire();
+    waited += absl::Now() - begin;
+  }
+  EXPECT_LT(waited, kRounds * absl::Milliseconds(500));
 }
 
 }  // namespace
