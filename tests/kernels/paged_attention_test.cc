@@ -168,6 +168,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{40, 1, 16, 16, DType::kF32}, {}, 20},   // more heads than an item's rows
         Case{{4, 2, 16, 16, DType::kF32}, {.window = 1}, 40},
         Case{{4, 2, 16, 16, DType::kF16}, {.window = 100}, 600},  // leaves whole segments behind
+        // A window that begins one key before a segment of 256, with it, or one behind: of the
+        // decode (87 to 89) and of a work item of the second chunk (88 to 90).
+        Case{{2, 1, 8, 16, DType::kF32}, {.window = 87}, 600},
+        Case{{2, 1, 8, 16, DType::kF32}, {.window = 88}, 600},
+        Case{{2, 1, 8, 16, DType::kF32}, {.window = 89}, 600},
+        Case{{2, 1, 8, 16, DType::kF32}, {.window = 90}, 600},
         Case{{6, 2, 16, 16, DType::kF32}, {.alibi = true}, 300},
         Case{{4, 2, 16, 32, DType::kF32}, {.sinks = true}, 300},
         Case{{4, 2, 16, 16, DType::kF32}, {.soft_cap = 2.0f}, 70},

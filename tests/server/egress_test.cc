@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <map>
 #include <memory>
 #include <optional>
@@ -117,10 +118,13 @@ TEST(DeltaBufferTest, MergesPerSample) {
   engine::TokenDelta first = Delta(1, "a");
   first.token_ids = {1};
   first.logprobs.resize(1);
+  first.prompt_logprobs.resize(2);
   engine::TokenDelta second = Delta(1, "b", true);
   second.token_ids = {2};
   second.logprobs.resize(1);
+  second.prompt_logprobs.resize(3);
   second.stop_string = "END";
+  second.stop_token_id = 7;
   second.seed = 9;
   second.usage = engine::Usage{.completion_tokens = 2};
   buffer.Add(std::move(first));
@@ -134,8 +138,10 @@ TEST(DeltaBufferTest, MergesPerSample) {
   EXPECT_EQ(taken[0].text, "ab");
   EXPECT_THAT(taken[0].token_ids, ElementsAre(1, 2));
   EXPECT_EQ(taken[0].logprobs.size(), 2u);
+  EXPECT_EQ(taken[0].prompt_logprobs.size(), 5u);
   EXPECT_EQ(taken[0].finish_reason, engine::FinishReason::kLength);
   EXPECT_EQ(taken[0].stop_string, "END");
+  EXPECT_EQ(taken[0].stop_token_id, 7);
   EXPECT_EQ(taken[0].seed, 9u);
   EXPECT_EQ(taken[0].usage->completion_tokens, 2);
   EXPECT_EQ(taken[1].text, "x");
@@ -280,6 +286,28 @@ TEST(AnswerLingerTest, LeavesACallAloneThatIs) {
   EXPECT_EQ(abandoned, 0);
 }
 
+TEST(StreamSinkTest, LogprobsFillABufferLikeText) {
+  engine::PositionLogprobs position;
+  position.top.resize(20);
+  for (const bool of_prompt : {false, true}) {
+    Egress egress;
+    FakeCall call;
+    auto sink = std::make_shared<StreamSink>(StreamSinkOptions{}, egress, call);
+    sink->Put(Delta(0, "a"));
+    call.WaitForWrite(1);
+    engine::TokenDelta delta = Delta(0, "");
+    (of_prompt ? delta.prompt_logprobs : delta.logprobs).assign(10000, position);
+    EXPECT_TRUE(sink->CanTake(1));
+    sink->Put(std::move(delta));
+    EXPECT_FALSE(sink->CanTake(1)) << "10,000 positions of 20 tokens are more than a MiB";
+    sink->Finish(absl::OkStatus(), {});
+    call.EndWrite(*sink);
+    call.WaitForWrite(2);
+    call.EndWrite(*sink);
+    EXPECT_EQ(call.WaitForClose().code(), absl::StatusCode::kOk);
+  }
+}
+
 TEST(StreamSinkTest, AReaderThatIsGoneHoldsNothingUp) {
   Egress egress;
   FakeCall call;
@@ -340,12 +368,14 @@ TEST(StreamSinkTest, TokenIdsAreSentOnlyWhenAskedFor) {
   }
 }
 
-// Writes end on another thread while a step thread puts; each sample's text comes out whole.
+// Writes end on another thread while a step thread puts; each sample's text comes out whole. No
+// write ends before half of it is there, so that half must be merged.
 TEST(StreamSinkTest, NoDeltaIsLostOrDoubled) {
   constexpr int kStreams = 8;
   constexpr int kSamples = 3;
   constexpr int kTokens = 500;
   Egress egress;
+  std::latch half_is_there(1);
 
   // Ends each write at once, from a thread of its own.
   class InstantCall : public StreamWriter {
@@ -381,7 +411,8 @@ TEST(StreamSinkTest, NoDeltaIsLostOrDoubled) {
     calls.push_back(std::make_unique<InstantCall>());
     sinks.push_back(std::make_shared<StreamSink>(StreamSinkOptions{.num_samples = kSamples}, egress,
                                                  *calls.back()));
-    readers.emplace_back([&call = *calls.back(), sink = sinks.back()] {
+    readers.emplace_back([&half_is_there, &call = *calls.back(), sink = sinks.back()] {
+      half_is_there.wait();
       for (int ended = 0;;) {
         {
           base::MutexLock lock(call.mu);
@@ -397,6 +428,7 @@ TEST(StreamSinkTest, NoDeltaIsLostOrDoubled) {
   }
   std::string expected;
   for (int t = 0; t < kTokens; ++t) {
+    if (t == kTokens / 2) half_is_there.count_down();
     const std::string text = absl::StrCat(t, " ");
     expected += text;
     for (const auto& sink : sinks) {
@@ -411,7 +443,10 @@ TEST(StreamSinkTest, NoDeltaIsLostOrDoubled) {
     for (int k = 0; k < kSamples; ++k) EXPECT_EQ(call->texts[k], expected);
     writes += call->writes;
   }
-  EXPECT_LE(writes, kStreams * kSamples * kTokens);
+  // A stream's first write holds at most a token of each sample, the next ones the rest of the
+  // half.
+  EXPECT_LE(writes, kStreams * (kSamples + kSamples + kSamples * kTokens / 2));
+  EXPECT_GE(writes, kStreams * kSamples);
 }
 
 TEST(UnarySinkTest, AnswersOnceWithWholeSamples) {

@@ -1,5 +1,6 @@
 // InferenceService over real gRPC on loopback: what comes back, and every way a call can end.
 
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <vector>
@@ -221,6 +222,29 @@ TEST(GenerateTest, AReaderThatNeverReadsStallsItselfAlone) {
   v1::GenerateStreamResponse message;
   const int64_t generated = server.engine.stats().generated_tokens;
   while (server.engine.stats().generated_tokens == generated) ASSERT_TRUE(stuck->Read(message));
+  stuck->Cancel();
+  EXPECT_TRUE(server.engine.WaitFor([&] { return server.engine.num_running() == 0; }));
+  stuck->Finish();
+}
+
+TEST(GenerateTest, AReaderThatNeverReadsLeaves256TokensWaiting) {
+  // They have half a MiB in all, so it is their number that fills the buffer.
+  const auto small = [](int32_t, int32_t) { return std::string(2 << 10, 'x'); };
+  TestServer server({.default_max_tokens = 1 << 30, .token_text = small});
+  RpcClient client(server.grpc->address());
+  v1::GenerateRequest request = Prompt();
+  request.mutable_output()->set_token_ids(true);
+  auto stuck = client.GenerateStream(request);
+  ASSERT_TRUE(server.engine.WaitFor([&] { return server.engine.num_stalled_steps() > 0; }));
+  // All that waited behind the write that stalled goes out as one message.
+  int most = 0;
+  v1::GenerateStreamResponse message;
+  const int64_t generated = server.engine.stats().generated_tokens;
+  for (int64_t read = 0; read < generated; read += message.token_ids_size()) {
+    ASSERT_TRUE(stuck->Read(message));
+    most = std::max(most, message.token_ids_size());
+  }
+  EXPECT_EQ(most, 256);
   stuck->Cancel();
   EXPECT_TRUE(server.engine.WaitFor([&] { return server.engine.num_running() == 0; }));
   stuck->Finish();

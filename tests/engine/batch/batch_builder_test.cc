@@ -56,5 +56,50 @@ TEST(BatchBuilderTest, APlanOfADecodeAndAShiftedChunkBecomesFlatRows) {
   EXPECT_EQ(group.copies[0].destination, 6);
 }
 
+TEST(BatchBuilderTest, ACopyInAWindowIsOfTheWindowsOwnBlocks) {
+  BlockManagerConfig config{.num_blocks = 40, .block_size = 4, .max_step_tokens = 8};
+  config.windows = {{.window = 6, .num_blocks = 10}};
+  BlockManager blocks(config);
+  Sequence parent{.id = 1}, child{.id = 2};
+  for (int i = 0; i < 59; ++i) parent.tokens.push_back(100 + i);
+  child.tokens = parent.tokens;
+  std::vector<kernels::BlockCopy> copies;
+  std::vector<kernels::KeyShift> shifts;
+  int64_t step = 0;
+  // Space that leaves the window is taken for the next blocks: from the tenth its numbers differ.
+  for (int64_t done = 0; done < 58;) {
+    blocks.BeginStep(++step);
+    if (done == 0) {
+      blocks.StartSequence(1, "root", parent.tokens, {});
+      ASSERT_TRUE(blocks.TryGrow(1, 58));
+    }
+    done = std::min<int64_t>(done + 8, 58);
+    blocks.PrepareWrite(1, done);
+    blocks.EndStep(true, &copies, &shifts);
+    blocks.CompleteStep(step);
+    blocks.Commit(1, parent.tokens, done);
+  }
+  ASSERT_TRUE(blocks.TryFork(1, 2));
+  StepPlan plan{.step = ++step, .num_tokens = 1};
+  blocks.BeginStep(step);
+  ASSERT_TRUE(blocks.TryGrow(2, 59));
+  blocks.PrepareWrite(2, 59);
+  blocks.EndStep(true, &plan.copies, &plan.shifts);
+  plan.entries = {{.sequence = &child, .first_index = 58, .first_position = 58, .num_tokens = 1}};
+  ModelInput input;
+  BatchBuilder(blocks).Build(plan, input);
+
+  const int32_t source = blocks.Table(1).back(), destination = blocks.Table(2).back();
+  ASSERT_EQ(input.groups.size(), 2);
+  ASSERT_EQ(input.groups[0].copies.size(), 1);
+  EXPECT_EQ(input.groups[0].copies[0].source, source);
+  EXPECT_EQ(input.groups[0].copies[0].destination, destination);
+  ASSERT_EQ(input.groups[1].copies.size(), 1);
+  EXPECT_EQ(input.groups[1].copies[0].source, blocks.BlockIn(1, source));
+  EXPECT_EQ(input.groups[1].copies[0].destination, blocks.BlockIn(1, destination));
+  EXPECT_NE(blocks.BlockIn(1, source), source) << "numbers that are equal would show nothing";
+  EXPECT_NE(blocks.BlockIn(1, destination), destination);
+}
+
 }  // namespace
 }  // namespace quire::engine

@@ -70,6 +70,30 @@ TEST_F(SamplerTest, BiasAndAllowedIdsComeBeforeTheDraw) {
   EXPECT_THAT(seen, ::testing::ElementsAre(5, 6));
 }
 
+// With these probabilities each pair of neighbouring stages keeps other ids when they change
+// places.
+TEST_F(SamplerTest, StagesCutInTheirOrder) {
+  logits_.assign(kVocabSize, -kInfinity);
+  constexpr float kProbabilities[] = {0.4f, 0.3f, 0.2f, 0.1f};
+  for (int32_t id = 0; id < 4; ++id) logits_[10 + id] = std::log(kProbabilities[id]);
+  const auto kept = [&](const SamplingParams& params) {
+    sampling() = params;
+    std::set<int32_t> seen;
+    for (int64_t position = 0; position < 200; ++position) seen.insert(DrawAt(position) - 10);
+    return seen;
+  };
+  // The two likeliest, of which the first is the nearer to their entropy; not the two of the four.
+  EXPECT_EQ(kept({.top_k = 2, .typical_p = 0.45f}), std::set<int32_t>({0}));
+  // The typical .3 and .2, of which .3 has half; not the typical of .4 and .3.
+  EXPECT_EQ(kept({.typical_p = 0.45f, .top_p = 0.5f}), std::set<int32_t>({1}));
+  // Three have .75, and none of them less than .4 of the likeliest; of the three alone, two have
+  // it.
+  EXPECT_EQ(kept({.top_p = 0.75f, .min_p = 0.4f}), std::set<int32_t>({0, 1, 2}));
+  // Hotter, the likeliest has less than half.
+  EXPECT_EQ(kept({.temperature = 0.5f, .top_p = 0.5f}), std::set<int32_t>({0}));
+  EXPECT_EQ(kept({.temperature = 1.0f, .top_p = 0.5f}), std::set<int32_t>({0, 1}));
+}
+
 TEST_F(SamplerTest, PenaltiesSeeThePromptAndTheOutput) {
   sampling() = {.temperature = 0.0f, .presence_penalty = 2.0f};
   logits_[70] = 50.0f;
