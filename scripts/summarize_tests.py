@@ -70,7 +70,7 @@ def main() -> int:
         failures += [(preset.name, name) for name, outcome, _ in cases if outcome == "failed"]
 
     stages = [line.split("\t") for line in (results / "stages.tsv").read_text().splitlines()]
-    failed_stages = [name for name, _, status in stages if status != "0" and not name.startswith("test-")]
+    failed_stages = [name for name, _, _, status in stages if status != "0" and not name.startswith("test-")]
     print("\nskipped:" if skips else "\nnothing was skipped")
     for preset, name, reason in skips:
         print(f"  {preset} {name}: {reason}")
@@ -80,11 +80,11 @@ def main() -> int:
             print(f"  {preset} {name}")
         for name in failed_stages:
             print(f"  stage {name}")
-    print("\nstage                     seconds")
-    for name, seconds, _ in stages:
-        print(f"{name:24} {seconds:>8}")
-    print(f"{'total':24} {sum(int(seconds) for _, seconds, _ in stages):>8}\n")
-    failed_tests = any(status != "0" for _, _, status in stages)
+    print("\nstage                     seconds   of CPU")
+    for name, seconds, cpu, _ in [*stages, ("total", *(sum(int(s[i]) for s in stages) for i in (1, 2)), "")]:
+        print(f"{name:24} {seconds:>8} {cpu:>8}")
+    print()
+    failed_tests = any(status != "0" for *_, status in stages)
     failed = max(totals["failed"] + len(failed_stages), 1 if failed_tests else 0)
     print(f"{totals['passed']} passed, {failed} failed, {totals['skipped']} skipped")
     return 0 if failed == 0 and totals["passed"] > 0 else 1

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds Quire and runs every test that needs no GPU.
 #
-#   ./scripts/test.sh             everything: release, sanitizers, thread-safety analysis, fuzzers
+#   ./scripts/test.sh             everything: release, planted bugs, sanitizers, thread-safety analysis, fuzzers
 #   ./scripts/test.sh --quick     the release build and its tests only
 #   ./scripts/test.sh --image     the release build and the tests of the container image, by buildah and podman, as root
+#   ./scripts/test.sh --mutation  the release build, and that its tests see each planted bug
 #
 # Installs missing Debian/Ubuntu packages (as root or with sudo) and fetches the chat model once. Ends with the skips and
 # their reasons, a table of stage times, and "N passed, N failed, N skipped"; exit status 0 only when nothing failed.
@@ -11,12 +12,13 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh
 
-quick=no image=no
+run=all
 case "${1:-}" in
-  --quick) quick=yes ;;
-  --image) quick=yes image=yes ;;
+  --quick) run=quick ;;
+  --image) run=image ;;
+  --mutation) run=mutation ;;
   "") ;;
-  *) sed -n '2,9p' "$0" | sed 's/^# \{0,1\}//'; exit 2 ;;
+  *) sed -n '2,10p' "$0" | sed 's/^# \{0,1\}//'; exit 2 ;;
 esac
 
 results=build/test-results
@@ -24,15 +26,15 @@ rm -rf "$results"
 mkdir -p "$results"
 jobs=$(nproc)
 
-# stage NAME COMMAND...: runs it, keeps its log, times it, notes a failure and goes on.
+# stage NAME COMMAND...: runs it, keeps its log, times it (wall and CPU), notes a failure and goes on.
 stage() {
-  local name=$1 begin status
+  local name=$1 status TIMEFORMAT='%R %U %S'
   shift
-  begin=$(date +%s)
   echo "== $name"
-  "$@" >"$results/$name.log" 2>&1
+  { time "$@" >"$results/$name.log" 2>&1; } 2>"$results/$name.time"
   status=$?
-  printf '%s\t%s\t%s\n' "$name" $(($(date +%s) - begin)) "$status" >>"$results/stages.tsv"
+  awk -v name="$name" -v status="$status" -v OFS='\t' \
+    '{ print name, int($1 + 0.5), int($2 + $3 + 0.5), status }' "$results/$name.time" >>"$results/stages.tsv"
   if [ "$status" -ne 0 ]; then
     echo "-- $name failed with status $status; the end of its log:"
     tail -n 60 "$results/$name.log"
@@ -73,10 +75,20 @@ fetch_model() { scripts/get_model.sh smollm2-135m-instruct || echo "not fetched"
 
 stage packages quire_install "${QUIRE_BUILD_PACKAGES[@]}" "${QUIRE_TEST_PACKAGES[@]}"
 stage fetch-model fetch_model
-[ "$image" = no ] || stage image-packages quire_install "${QUIRE_IMAGE_PACKAGES[@]}"
-stage build-release build release &&
-  if [ "$image" = yes ]; then stage test-image run_tests release -L deploy; else stage test-release run_tests release -LE deploy; fi
-if [ "$quick" = no ]; then
+mutate=(python3 tests/mutation/mutate.py --build build/release --jobs "$jobs")
+if [ "$run" = mutation ]; then
+  stage build-release build release && exec "${mutate[@]}"
+  exit 1
+fi
+[ "$run" != image ] || stage image-packages quire_install "${QUIRE_IMAGE_PACKAGES[@]}"
+if stage build-release build release; then
+  case $run in
+    image) stage test-image run_tests release -L deploy ;;
+    quick) stage test-release run_tests release -LE deploy ;;
+    all) stage test-release run_tests release -LE deploy; stage mutation "${mutate[@]}" ;;
+  esac
+fi
+if [ "$run" = all ]; then
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS="suppressions=$PWD/tests/server/tsan.supp halt_on_error=1"
   # One build by clang: ASan, UBSan, the thread-safety analysis, and the coverage that fuzzers steer by.

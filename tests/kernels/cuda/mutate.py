@@ -19,11 +19,9 @@ import argparse
 import collections
 import concurrent.futures
 import functools
-import json
 import os
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -32,6 +30,8 @@ import time
 from planted_bugs import CUDA, EQUIVALENT, HERE, PLAN, PLANTED, REFERENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.append(str(ROOT / "tests/mutation"))
+from relink import compile_words, link_line  # noqa: E402
 ATTENTION_UNIT = f"{CUDA}/paged_attention.cu"
 # Kernel source -> what to compile anew and the test that is to see its bugs, one pair after another.
 KERNELS = {
@@ -149,28 +149,6 @@ def mutants():
 
 
 @functools.lru_cache(maxsize=None)
-def compile_words(build: pathlib.Path, unit: str):
-    """The command that compiles `unit`, and the object it makes. A unit may be one of those that a source made by
-    CMake joins (CMAKE_UNITY_BUILD); what it takes is the same."""
-    entries = json.loads((build / "compile_commands.json").read_text())
-    joined = [e for e in entries if "/unity_" in e["file"] and f"/{unit}\"" in pathlib.Path(e["file"]).read_text()]
-    for entry in [e for e in entries if e["file"].endswith(f"/{unit}")] + joined:
-        words = shlex.split(entry["command"])
-        words = words[1:] if words[0].endswith("ccache") else words
-        return words, words[words.index("-o") + 1]
-    sys.exit(f"{build}: does not build {unit}")
-
-
-@functools.lru_cache(maxsize=None)
-def link_line(build: pathlib.Path, target: str):
-    commands = subprocess.run(["ninja", "-C", str(build), "-t", "commands", "-s", f"tests/{target}"],
-                              capture_output=True, text=True, check=True).stdout.strip().splitlines()
-    if not commands:
-        sys.exit(f"{build}: does not link tests/{target}")
-    return commands[-1]
-
-
-@functools.lru_cache(maxsize=None)
 def time_limit(build: pathlib.Path, target: str) -> float:
     """Many times what the test takes without a mutant, in seconds."""
     begin = time.monotonic()
@@ -213,7 +191,7 @@ def run_test(build: pathlib.Path, mutant: Mutant, unit: str, target: str, scratc
     if compiled.returncode != 0:
         return "not C++"
     # A test's own object is left out; what a library has too is taken from the mutant, which comes first.
-    line = link_line(build, target).replace(f" {output} ", " ")
+    line = link_line(build, f"tests/{target}").replace(f" {output} ", " ")
     line = re.sub(rf"-o tests/{target}\b", f"-Wl,-z,muldefs {scratch}/unit.o -o {scratch}/test", line)
     subprocess.run(line, cwd=build, shell=True, capture_output=True, check=True)
     environment = dict(os.environ, TSAN_OPTIONS="halt_on_error=1")

@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""Plants bugs in engine, server and CPU kernels and fails when their tests do not see one.
+
+    mutate.py --build build/release [--only TEXT] [--jobs N]
+    mutate.py --list
+
+All bugs of planted_bugs.py are woven into copies of their sources, each behind a switch that QUIRE_PLANTED_BUG turns
+on. The copies are compiled once, as the build folder compiles the sources, and its tests, which must be built, are
+linked anew with them. Each bug then runs only the test that is named for it, with a short time-out. Exit status 1
+when a bug lives, or when a test fails without one.
+
+--only takes the bugs whose id, words or file contain TEXT. --list names the bugs, after a look that the place of each
+is there once; every place that is not is named.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import functools
+import os
+import pathlib
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from planted_bugs import BUGS
+from relink import compile_entries, compile_words, link_line
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SWITCH = """#pragma once
+namespace quire {
+extern const int planted_bug;
+}
+"""
+SWITCH_SOURCE = """#include <cstdlib>
+namespace quire {
+extern const int planted_bug;
+const int planted_bug = std::getenv("QUIRE_PLANTED_BUG") ? std::atoi(std::getenv("QUIRE_PLANTED_BUG")) : 0;
+}
+"""
+# Seconds that a test with a bug may take beside three times what it takes without one.
+TIME_OUT = 10
+# Random tests draw the same worlds at each run.
+RANDOM = {"RC_PARAMS": "seed=1"}
+
+Place = collections.namedtuple("Place", "begin end bug")
+Outcome = collections.namedtuple("Outcome", "seen said cpu")
+
+
+def place_of(bug, text: str):
+    """Where the bug's text stands, and '' or what is wrong with it."""
+    before, old = bug.old if isinstance(bug.old, tuple) else ("", bug.old)
+    count = text.count(before) if before else text.count(old)
+    begin = text.find(old, text.find(before) + len(before))
+    if count == 0 or begin < 0:
+        return None, f"its place is gone: {before or old!r}" + (f", then {old!r}" if before else "")
+    if count > 1:
+        return None, f"its place is there {count} times: {before or old!r}"
+    return Place(begin, begin + len(old), bug), ""
+
+
+def woven():
+    """Each source with all its bugs, by path; ends the program when one has no place."""
+    texts, wrong = {}, []
+    for path in dict.fromkeys(bug.path for bug in BUGS):
+        file = ROOT / path
+        text = file.read_text() if file.exists() else ""
+        places = []
+        for bug in (bug for bug in BUGS if bug.path == path):
+            place, complaint = place_of(bug, text)
+            if complaint:
+                wrong.append(f"{bug.id} ({bug.says}): {path}: {complaint}")
+            else:
+                places.append(place)
+        places.sort()
+        for a, b in zip(places, places[1:]):
+            if a.end > b.begin:
+                wrong.append(f"{a.bug.id} and {b.bug.id}: {path}: one place for two")
+        for begin, end, bug in reversed(places):
+            on = f"(::quire::planted_bug == {BUGS.index(bug) + 1})"
+            text = text[:begin] + re.sub(r"\bBUG\b", on, bug.new) + text[end:]
+        texts[path] = text
+    if wrong:
+        sys.exit("\n".join(wrong + [f"{len(wrong)} planted bugs have no place: mend tests/mutation/planted_bugs.py"]))
+    return texts
+
+
+def units_of(build: pathlib.Path, paths) -> list[str]:
+    """Sources of ours to compile anew: those of `paths`, and those that include one."""
+    deps = subprocess.run(["ninja", "-C", str(build), "-t", "deps"], capture_output=True, text=True, check=True).stdout
+    units = {path for path in paths if path.endswith(".cc")}
+    headers = {str(ROOT / path) for path in paths if path.endswith(".h")}
+    objects = {compile_words(build, unit)[1]: unit
+               for unit in (str(pathlib.Path(e["file"]).relative_to(ROOT)) for e in compile_entries(build)
+                            if pathlib.Path(e["file"]).is_relative_to(ROOT))
+               if not unit.startswith(("build/", "tests/", "bench/"))}
+    for record in deps.split("\n\n"):
+        target, *included = record.split("\n")
+        unit = objects.get(target.split(":")[0])
+        if unit and any(os.path.normpath(build / line.strip()) in headers for line in included):
+            units.add(unit)
+    return sorted(units)
+
+
+class PlantedBuild:
+    """The tests of a build folder, linked with the bugs; what that makes is in its folder `mutation`."""
+
+    def __init__(self, build: pathlib.Path, bugs, jobs: int):
+        self.build, self.scratch = build, build / "mutation"
+        paths = {bug.path for bug in bugs}
+        texts = {path: text for path, text in woven().items() if path in paths}
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        for path, text in {**texts, "planted_bug.h": SWITCH, "planted_bug.cc": SWITCH_SOURCE}.items():
+            shadow = self.scratch / "source" / path
+            shadow.parent.mkdir(parents=True, exist_ok=True)
+            shadow.write_text(text)
+        units = units_of(build, texts)
+        self.objects = {compile_words(build, unit)[1] for unit in units}
+        self._compile([compile_words(build, units[0])[0][0], "-O1", "-fPIC"], self.scratch / "source/planted_bug.cc",
+                      "planted_bug.o")
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(self._compile_unit, units))
+
+    def _compile_unit(self, unit: str):
+        words, output = compile_words(self.build, unit)
+        words = words[:words.index("-o")] + words[words.index("-o") + 2:words.index("-c")]
+        # The shadows come first on the include path. No warnings, so none stops a bug.
+        source = self.scratch / "source"
+        shadow = source / unit
+        self._compile([words[0], f"-I{source}", "-include", "planted_bug.h"] + words[1:] + ["-w", "-O1", "-g0"],
+                      shadow if shadow.exists() else ROOT / unit, output)
+
+    def _compile(self, words, file: pathlib.Path, output: str):
+        made = self.scratch / output
+        made.parent.mkdir(parents=True, exist_ok=True)
+        ccache = [shutil.which("ccache")] if shutil.which("ccache") else []
+        compiled = subprocess.run(ccache + words + ["-o", str(made), "-c", str(file)], cwd=self.build,
+                                  capture_output=True, text=True)
+        if compiled.returncode != 0:
+            sys.exit(f"{file}: does not compile with its bugs:\n{compiled.stderr}")
+
+    def _relink(self, output: str, replaced) -> str:
+        """Makes `output` in the scratch folder, of what it is made of but for those replaced."""
+        made = self.scratch / output
+        made.parent.mkdir(parents=True, exist_ok=True)
+        words = [f"mutation/{word}" if word == output or word in replaced else word
+                 for word in link_line(self.build, output).split()]
+        extra = " mutation/planted_bug.o" if output.startswith("tests/") else ""
+        line = " ".join(words).replace(f"-o mutation/{output}", f"{extra} -o mutation/{output}")
+        subprocess.run(line, cwd=self.build, shell=True, check=True)
+        return output
+
+    @functools.lru_cache(maxsize=None)
+    def _library(self, output: str) -> bool:
+        """Makes a library anew when it has an object with bugs; whether it had."""
+        if not self.objects.intersection(link_line(self.build, output).split()):
+            return False
+        self._relink(output, self.objects)
+        return True
+
+    def link(self, binary: str):
+        words = link_line(self.build, f"tests/{binary}").split()
+        libraries = [word for word in dict.fromkeys(words) if word.endswith(".a") and not word.startswith("/")]
+        self._relink(f"tests/{binary}", {library for library in libraries if self._library(library)})
+
+    def run(self, binary: str, test_filter: str, bug: int, limit: float) -> Outcome:
+        """The test with one bug switched on; 0: none."""
+        command = [self.scratch / "tests" / binary, f"--gtest_filter={test_filter}", "--gtest_fail_fast"]
+        environment = dict(os.environ, **RANDOM, QUIRE_PLANTED_BUG=str(bug))
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            deadline, late = time.monotonic() + limit, False
+            while True:
+                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+                if pid:
+                    break
+                if time.monotonic() > deadline and not late:
+                    process.kill()
+                    late = True
+                time.sleep(0.005)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            output.seek(0)
+            said = output.read()
+        cpu = usage.ru_utime + usage.ru_stime
+        if process.returncode == 0:
+            ran = re.search(r"\[  PASSED  \] (\d+) test", said)
+            return Outcome(False, "passes" if ran and ran.group(1) != "0" else "runs no test", cpu)
+        failed = re.search(r"\[  FAILED  \] ([\w./]+)", said)
+        began = re.findall(r"\[ RUN      \] ([\w./]+)", said)
+        name = failed.group(1) if failed else began[-1] if began else binary
+        how = f"not over after {limit:.0f} s" if late else "fails" if failed else f"dies ({process.returncode})"
+        return Outcome(True, f"{name} {how}", cpu)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--list", action="store_true")
+    args = parser.parse_args()
+    chosen = [bug for bug in BUGS if args.only in f"{bug.id}: {bug.says} {bug.path}"]
+    if args.list or not args.build:
+        woven()
+        print(*(f"{bug.id}: {bug.says} ({bug.path}; {bug.test})" for bug in chosen), sep="\n")
+        return 0
+
+    begin = time.monotonic()
+    planted = PlantedBuild(args.build.resolve(), chosen, args.jobs)
+    filters = collections.defaultdict(dict)  # by binary, in order
+    for bug in chosen:
+        binary, _, test_filter = bug.test.partition(":")
+        filters[binary][test_filter or "*"] = None
+    for binary in filters:
+        planted.link(binary)
+    built = resource.getrusage(resource.RUSAGE_CHILDREN)
+    built_cpu = built.ru_utime + built.ru_stime
+    print(f"built in {time.monotonic() - begin:.0f} s, {built_cpu:.0f} s of CPU", flush=True)
+
+    limits, cpu, wrong = {}, 0.0, []
+    for binary, tests in filters.items():
+        begin = time.monotonic()
+        without = planted.run(binary, "*" if "*" in tests else ":".join(tests), 0, 600)
+        limits[binary] = TIME_OUT + 3 * (time.monotonic() - begin)
+        cpu += without.cpu
+        if without.seen or without.said == "runs no test":
+            wrong.append(f"{binary} without a bug: {without.said}")
+
+    def verdict(bug):
+        binary, _, test_filter = bug.test.partition(":")
+        return planted.run(binary, test_filter or "*", BUGS.index(bug) + 1, limits[binary])
+
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for bug, outcome in zip(chosen, pool.map(verdict, chosen)):
+            cpu += outcome.cpu
+            print(f"{bug.id}: {bug.says}: {outcome.said if outcome.seen else 'LIVES'} ({bug.test.split(':')[0]}, "
+                  f"{outcome.cpu:.1f} s)", flush=True)
+            if not outcome.seen:
+                wrong.append(f"{bug.id} lives: {bug.says} ({bug.path}); {bug.test} {outcome.said}")
+    print(f"{len(chosen)} bugs; {built_cpu + cpu:.0f} s of CPU, {cpu:.0f} of them tests")
+    print(*wrong, sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,295 @@
+"""The bugs that mutate.py plants in engine, server and CPU kernels, and the test that is to see each.
+
+A bug is a text of a source, and what stands there instead; BUG in it is true while the bug is switched on. A text
+that occurs several times is named by what stands before it as well: (before, text).
+"""
+
+import collections
+
+# tests: `binary` or `binary:filter`, the filter as GoogleTest takes it.
+Bug = collections.namedtuple("Bug", "id says path old new test")
+
+BUGS = []
+
+
+def source(path: str, test: str):
+    """Adds bugs of one source, which one test sees unless it says otherwise."""
+    def add(id: str, says: str, old, new: str, test: str = test):
+        BUGS.append(Bug(id, says, path, old, new, test))
+
+    def drop(id: str, says: str, old, test: str = test):
+        """A statement is left out."""
+        text = old if isinstance(old, str) else old[1]
+        add(id, says, old, f"if (!BUG) {text}", test)
+
+    return add, drop
+
+
+# --- The KV cache's blocks.
+
+bug, drop = source("engine/kv/block_manager.cc", "kv_test")
+bug("m03", "a cache root without the salt", "salt}) AppendPart", "BUG ? std::string_view() : salt}) AppendPart",
+    "scheduler_test")
+bug("m04", "a cache root without its parts' lengths", "int shift = 0; shift < 64",
+    "int shift = BUG ? 64 : 0; shift < 64")
+bug("m05", "a partial hit is one token too long", "+= match.partial_tokens;",
+    "+= match.partial_tokens + (BUG ? 1 : 0);")
+drop("m06", "copies of a sequence released in the same step still run", "std::erase_if(copies_,")
+drop("m11", "a shifted stream goes on listing blocks",
+     ("step in flight may still be computing", "held.access.write = false;"))
+drop("m16", "whole hits are not counted", "num_hit_blocks_ += match.num_whole;")
+bug("m17", "a start that may not copy copies", "if (!allow_copy)", "if (!allow_copy && !BUG)", "scheduler_test")
+bug("m18", "bypass_read takes blocks that others computed", "if (!held.access.read) {",
+    "if (!BUG && !held.access.read) {")
+drop("m01", "cache roots are kept for ever", "store_.cache().roots().Release(held.root);", "engine_test")
+bug("w02", "a shift uncommits tokens of the sinks", "std::max(shift.first, held.num_committed - shift.count)",
+    "BUG ? held.num_committed - shift.count : std::max(shift.first, held.num_committed - shift.count)",
+    "scheduler_test")
+bug("f01", "what fits an empty cache is off by a block", "return (shared + own) *",
+    "return (shared + own + (BUG ? 1 : 0)) *", "frontend_test")
+
+bug, drop = source("engine/kv/block_manager_windows.cc", "kv_test")
+bug("m08", "a window is left one token early", "LeaveWindow(store_, w, WindowBegin(w, held.num_committed",
+    "LeaveWindow(store_, w, WindowBegin(w, held.num_committed + (BUG ? 1 : 0)", "scheduler_test")
+bug("m09", "a hit goes on over a hole in a window", "run + 1 : 0;", "run + 1 : BUG ? run : 0;", "scheduler_test")
+
+bug, drop = source("engine/kv/block_table.cc", "kv_test")
+bug("m02", "two write one tail: no copy on write", "if (first < size() && store", "if (!BUG && first < size() && store")
+
+bug, drop = source("engine/kv/block_store.cc", "kv_test")
+bug("m07", "a block is free while a step in flight reads it", "if (in_flight && this->in_flight() && pool_",
+    "if (!BUG && in_flight && this->in_flight() && pool_")
+drop("m10", "an evicted block keeps its part in a window",
+     ("TakeEvicted(block);", "for (WindowBlocks& window : windows_) window.Detach(block);"), "scheduler_test")
+bug("m23", "a copy's source is not held in windows", ("void BlockStore::HoldSource", "size_t w = 0; w <"),
+    "size_t w = 0; !BUG && w <", "scheduler_test")
+
+bug, drop = source("engine/kv/block_pool.cc", "kv_test")
+bug("m24", "blocks held by handles alone are counted wrong", "== 0) --num_handles_only_;\n  return Dropped",
+    "== 0 && !BUG) --num_handles_only_;\n  return Dropped")
+
+bug, drop = source("engine/kv/prefix_cache.cc", "kv_test")
+drop("m12", "eviction forgets how old a block is", "node.unheld_since = step;")
+bug("m13", "eviction forgets what a block cost", "kEvictionBonusSteps * work", "(BUG ? 0 : kEvictionBonusSteps) * work")
+bug("m15", "a parent is evicted before its child", "if (node.num_children == 0) Enqueue(block);",
+    "if (BUG || node.num_children == 0) Enqueue(block);")
+bug("m21", "a partial match does not move to the front", "if (match.partial_block >= 0) {  // to the front",
+    "if (!BUG && match.partial_block >= 0) {  //")
+
+# --- The scheduler.
+
+bug, drop = source("engine/scheduler/scheduler.cc", "scheduler_test")
+bug("s01", "cancellations and deadlines of what waits are not seen", "{&running_, &waiting_}",
+    "{&running_, BUG ? &running_ : &waiting_}", "engine_test")
+bug("s02", "places leak at a fork", ("state.num_known = first.num_known;", "if (!lost)"), "if (!lost && !BUG)")
+bug("s03", "tenants are kept for ever", "num_left == 0) shares_.Leave", "num_left == 0 && !BUG) shares_.Leave")
+bug("s18", "the next wake-up leaves stalls out", "state->sequence->stalled_since + config_",
+    "(BUG ? absl::InfiniteFuture() : state->sequence->stalled_since) + config_")
+
+bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
+bug("s04", "a younger one preempts an older one", "if (!state->stalled() && !served",
+    "if (!BUG && !state->stalled() && !served")
+bug("s05", "a start leaves no headroom", "1 + config_.headroom_blocks", "1 + (BUG ? 0 : config_.headroom_blocks)")
+bug("s06", "the oldest prefill has no share of a step", "const bool keep = ", "const bool keep = !BUG && ")
+bug("s07", "a start does not go by deadline", "deadline, s.order",
+    "deadline + (BUG ? absl::InfiniteDuration() : absl::ZeroDuration()), s.order")
+bug("s08", "the oldest never has its turn", "a.started || starts_to_oldest_ <= 1)",
+    "a.started || (!BUG && starts_to_oldest_ <= 1))")
+drop("s09", "entries planned before a preemption count", "++victim.num_holds;")
+bug("s10", "deltas of steps in flight are not counted against the sink", "CanTake(state.group->deltas_in_flight",
+    "CanTake((BUG ? 0 : state.group->deltas_in_flight)")
+bug("s11", "a stall begins anew at each look", "since = std::min(since, now);",
+    "since = BUG ? now : std::min(since, now);")
+bug("s12", "tokens computed again count twice", "stats_.recomputed_tokens += again;",
+    "stats_.recomputed_tokens += (BUG ? 2 : 1) * again;")
+bug("s13", "one that does not fit is passed by younger ones", "if (!TryStart(*state, now)) return;",
+    "if (!TryStart(*state, now)) {\n      if (!BUG) return;\n      no_start_until_ = 0;\n"
+    "      state->passed_in = num_schedules_;\n      continue;\n    }")
+bug("s15", "the victim is the dearest", "cost < best_cost)", "(BUG ? best_cost < cost : cost < best_cost))")
+bug("s16", "a tenant pays by entry, not by token", "num_tokens * (decode", "(BUG ? 1 : num_tokens) * (decode")
+bug("s19", "a scoring request starts without a row", "(state->first_row() && budget.logit_rows == 0)",
+    "(!BUG && state->first_row() && budget.logit_rows == 0)")
+
+bug, drop = source("engine/scheduler/scheduler_state.h", "scheduler_test")
+bug("w03", "a shift drops the sinks", ".first = window().sinks", ".first = BUG ? 0 : window().sinks")
+
+bug, drop = source("engine/scheduler/tenant_shares.cc", "scheduler_test")
+drop("s17", "a tenant saves up while it is idle", "tenant.served = std::max(tenant.served, least);")
+
+# --- Ways into the step thread.
+
+bug, drop = source("engine/admission/admission_queue.cc", "admission_test")
+bug("a01", "the queue takes one more than it may", "(std::memory_order_relaxed) >= max_queue_)",
+    "(std::memory_order_relaxed) >= max_queue_ + (BUG ? 1 : 0))")
+drop("a02", "a request does not wake the step thread", (".ticket = std::move(ticket)});", "work_.NotifyOne();"))
+drop("a04", "a wake-up is lost", ("woken_ = true;", "work_.NotifyOne();"))
+
+bug, drop = source("engine/admission/running_requests.cc", "admission_test")
+bug("a03", "anybody may abort", "it->second->params.owner != owner", "(!BUG && it->second->params.owner != owner)")
+bug("a05", "a request that ends removes another of its id", "it->second.get() != &request)",
+    "(!BUG && it->second.get() != &request))")
+
+bug, drop = source("engine/frontend/worker_pool.cc", "frontend_test")
+bug("a06", "the frontend's queue takes one more than it may", ".size() >= max_queue_)",
+    ".size() >= max_queue_ + (BUG ? 1 : 0))")
+bug("a07", "queued work is dropped at the end", "if (queue_.empty()) return;",
+    "if (queue_.empty() || (BUG && stopping_)) return;")
+drop("l21", "work does not wake a frontend thread", ("push_back(std::move(work));", "work_available_.NotifyOne();"))
+
+bug, drop = source("engine/frontend/frontend.cc", "frontend_test")
+bug("f02", "the cache's size is off by a block", "limits_.cache_tokens / limits_.block_size,",
+    "limits_.cache_tokens / limits_.block_size - (BUG ? 1 : 0),")
+
+# --- The step.
+
+bug, drop = source("engine/batch/batch_builder.cc", "batch_builder_test")
+bug("b01", "positions do not count by the cache", "static_cast<int32_t>(entry.first_position + i)",
+    "static_cast<int32_t>((BUG ? entry.first_index : entry.first_position) + i)")
+bug("b02", "the first of the rows with logits is left out", "i >= entry.num_tokens - entry.num_logit_rows",
+    "i >= entry.num_tokens - entry.num_logit_rows + (BUG ? 1 : 0)")
+bug("b03", "a copy in a window reads the block of group 0's number", "blocks_.BlockIn(kv_group, copy.source)",
+    "BUG ? copy.source : blocks_.BlockIn(kv_group, copy.source)")
+bug("b04", "context_lens count what was shifted away", "static_cast<int32_t>(entry.first_position + entry.num_tokens)",
+    "static_cast<int32_t>((BUG ? entry.first_index : entry.first_position) + entry.num_tokens)")
+
+bug, drop = source("engine/step_loop.cc", "engine_test")
+bug("l01", "every sample has the first one's seed", "static_cast<uint64_t>(sequence.sample_index + k)",
+    "static_cast<uint64_t>(BUG ? k : sequence.sample_index + k)", "equality_test")
+bug("l02", "positions move after a preemption", ".prompt_len = sequence.prompt_len()",
+    ".prompt_len = sequence.prompt_len() + (BUG && sequence.num_preemptions > 0 ? 1 : 0)", "equality_test")
+bug("l03", "of n samples one is counted", "completion_tokens += num_tokens;",
+    "completion_tokens += BUG && now == live.last_token ? 0 : num_tokens;", "equality_test")
+drop("l04", "output states are kept for ever", "output_.Remove(sequence.id + k);")
+drop("l05", "scores are kept for ever, and found by a later request", "scores_.Remove(*request);", "score_test")
+bug("l06", "prompt log-probabilities come again after a preemption", "if (next <= live.prompt_logprobs_sent)",
+    "if (!BUG && next <= live.prompt_logprobs_sent)", "equality_test")
+bug("l07", "usage does not come with each message", "if (request.params.output.usage_per_chunk)",
+    "if (!BUG && request.params.output.usage_per_chunk)")
+drop("l08", "what runs still counts as waiting", "live.ticket.Release();")
+bug("l09", "the TTFT that is exported leaves the queue out", "ToDoubleSeconds(now - live.request->arrival)",
+    "ToDoubleSeconds(now - (BUG ? live.first_scheduled : live.request->arrival))")
+bug("l10", "TPOT divides by the tokens, not by their gaps", "static_cast<double>(tokens_a_sample - 1)",
+    "static_cast<double>(tokens_a_sample - (BUG ? 0 : 1))")
+bug("l11", "what waits counts twice", "scheduler.num_waiting - num_unstarted_",
+    "scheduler.num_waiting - (BUG ? 0 : num_unstarted_)")
+bug("l12", "the pacer's limit never reaches the scheduler", "pacer_.limit(", "BUG ? 1 << 20 : pacer_.limit(")
+drop("l13", "the other samples go on when one cannot be drawn",
+     ("The other samples end with it.", "live.request->cancelled.store(true, std::memory_order_release);"))
+bug("l14", "ids that the tokenizer lacks reach the sampler",
+    "std::min<int64_t>(parts_.tokenizer->vocab_size(), logits.dim(1))",
+    "BUG ? logits.dim(1) : std::min<int64_t>(parts_.tokenizer->vocab_size(), logits.dim(1))")
+bug("l15", "of a request cut before its fork one sample is counted",
+    "metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)]",
+    "if (!BUG || k == 0) metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)]")
+bug("l16", "usage has the recomputed tokens of one sample", "recomputed_tokens += sequence.num_recomputed;",
+    "recomputed_tokens = sequence.num_recomputed + (BUG ? 0 : live.summary.usage.recomputed_tokens);", "equality_test")
+bug("l17", "timings.ttft leaves the queue out", "timings.ttft = now - live.request->arrival;",
+    "timings.ttft = now - (BUG ? live.first_scheduled : live.request->arrival);")
+drop("l19", "a row that cannot be drawn is our error", ("if (!drawn.ok()) {", "live.status ="))
+bug("l20", "one that never ran counts as unstarted for ever",
+    "live.first_scheduled == absl::InfinitePast()) --num_unstarted_;",
+    "live.first_scheduled == absl::InfinitePast() && !BUG) --num_unstarted_;")
+drop("l22", "an idle engine's end waits for the step thread's next look",
+     ("void StepLoop::Stop()", "admission_.Wake();"))
+
+# --- Sampling.
+
+bug, drop = source("engine/sampling/sampler.cc", "sampling_test")
+bug("p02", "min_p comes before top_p", "ApplyTopP(params.top_p, kept);",
+    "if (BUG) ApplyMinP(params.min_p, kept);\n    ApplyTopP(params.top_p, kept);")
+bug("p03", "cuts are those of temperature 1", "kept.Reset(logits, lane.maxima, params.temperature)",
+    "kept.Reset(logits, lane.maxima, BUG ? 1.0f : params.temperature)")
+bug("p04", "log-probabilities are those of the edited logits", "ComputeLogprobs(row.logits,",
+    "ComputeLogprobs(BUG ? logits : row.logits,")
+bug("p05", "noise is the same at every position", ".position = position}", ".position = BUG ? 0 : position}")
+bug("p06", "noise depends on the thread that draws", "results[i] = SampleWith(lanes_[lane], rows[i]);",
+    "SampleRow row = rows[i];\n      if (BUG) row.seed += static_cast<uint64_t>(lane);\n"
+    "      results[i] = SampleWith(lanes_[lane], row);", "equality_test")
+
+bug, drop = source("engine/sampling/penalties.cc", "sampling_test")
+bug("p01", "presence and frequency count the prompt", "if (i >= prompt_len)", "if (BUG || i >= prompt_len)")
+
+bug, drop = source("engine/sampling/token_stops.cc", "sampling_test")
+bug("p07", "min_tokens is off by one", "return num_generated < stop", "return num_generated + (BUG ? 1 : 0) < stop")
+
+# --- Tokens to deltas.
+
+bug, drop = source("engine/output/output_processor.cc", "output_test")
+bug("o01", "text held back is lost at the end", "if (stopped < 0) released +=", "if (stopped < 0 && !BUG) released +=")
+bug("o02", "text held back is lost at a cancel", "released + state.matcher.Flush();",
+    "released + (BUG ? std::string() : state.matcher.Flush());")
+bug("o03", "half a character is lost at the end", "Push(state.detokenizer.Flush(), may_stop",
+    "Push(BUG ? std::string() : state.detokenizer.Flush(), may_stop")
+bug("o07", "the prompt is echoed with every delta", "std::exchange(state.echo_pending, false)",
+    "std::exchange(state.echo_pending, BUG)")
+bug("o08", "a stop token's text is sent", "if (!verdict.stop_token_id ||", "if (BUG || !verdict.stop_token_id ||")
+
+bug, drop = source("engine/output/stop_matcher.cc", "output_test")
+bug("o04", "a stop string within the end of another is missed", "patterns_->Border(i);",
+    "BUG ? 0 : patterns_->Border(i);")
+bug("o05", "a stop string that begins within itself is missed", "matched = borders_[index][matched];",
+    "matched = BUG ? 0 : borders_[index][matched];")
+
+bug, drop = source("engine/output/continuation_scores.cc", "output_test")
+bug("o06", "rows scored again count twice", "if (index < std::ssize(scores))",
+    "if (!BUG && index < std::ssize(scores))")
+
+# --- The server.
+
+bug, drop = source("server/egress.cc", "egress_test")
+bug("e01", "the summary comes before the last message", "outgoing_.empty() && !more_waiting;",
+    "outgoing_.empty() && (BUG || !more_waiting);")
+drop("e08", "a reader that takes nothing is never given up", "egress_.WakeAfter(weak_from_this(), options_.linger);")
+drop("e09", "the end of a write wakes nobody",
+     ("void StreamSink::OnWriteDone", "egress_.Wake(shared_from_this());"))
+bug("e02", "what waits behind a write is dropped at the end", ("void StreamSink::Finish", "finished_ = true;"),
+    "finished_ = true;\n    if (BUG && write_in_flight_) waiting_.Take();")
+
+bug, drop = source("server/delta_buffer.cc", "egress_test")
+drop("e03", "usage is lost in a merge", "if (from.usage.has_value()) to.usage = from.usage;")
+drop("e04", "prompt log-probabilities are lost in a merge", "MoveToEnd(from.prompt_logprobs, to.prompt_logprobs);")
+bug("e05", "log-probabilities do not count as memory",
+    "LogprobBytes(delta.logprobs) + LogprobBytes(delta.prompt_logprobs)",
+    "(BUG ? 0 : LogprobBytes(delta.logprobs) + LogprobBytes(delta.prompt_logprobs))")
+bug("e06", "a stop token's id is lost in a merge", "if (from.stop_token_id.has_value())",
+    "if (!BUG && from.stop_token_id.has_value())")
+bug("e14", "nothing is merged", "if (it == merged_.end())", "if (BUG || it == merged_.end())")
+
+bug, drop = source("server/proto_conversion.cc", "server_test")
+bug("e07", "fields of usage are swapped", "ToWireCount(usage.cached_tokens)",
+    "ToWireCount(BUG ? usage.recomputed_tokens : usage.cached_tokens)")
+
+bug, drop = source("server/generate_service.cc", "server_test:GenerateTest.*")
+drop("e11", "a call's deadline is not passed on", "params.deadline = DeadlineOf(context_);")
+bug("e12", "a call that is cancelled goes on", ("class StreamCall", "OnCancel() override { call_.Cancel(); }"),
+    "OnCancel() override { if (!BUG) call_.Cancel(); }")
+bug("e13", "a stream's own bound is lifted", ("std::make_shared<StreamSink>", ".linger ="),
+    ".max_deltas = BUG ? 1 << 30 : StreamSinkOptions().max_deltas, .linger =")
+
+# --- CPU kernels.
+
+bug, drop = source("kernels/cpu/thread_pool.cc", "kernels_thread_pool_test")
+drop("k04", "a loop returns before its items are done",
+     "while ((state_.load(std::memory_order_acquire) & kInside) != 0) Pause();")
+drop("k05", "parked workers are not woken", ("if (num_parked_.load() > 0)", "wake_.NotifyAll();"))
+
+bug, drop = source("kernels/cpu/attention_plan.cc", "kernels_test:*AttentionCaseTest*")
+bug("k07", "a window's first key is one too far", "start + first - window_ + 1)",
+    "start + first - window_ + 1 + (BUG ? 1 : 0))")
+
+bug, drop = source("kernels/cpu/cpu_backend.cc", "kernels_test:*CopyBlocks*")
+bug("k09", "blocks are not copied", "if (args.copies.empty())", "if (BUG || args.copies.empty())")
+
+bug, drop = source("kernels/cpu/norm_body.h", "kernels_test:*Norm*")
+bug("k01", "eps stands outside the root", "1.0f / __builtin_sqrtf(Sum(squares) / size + eps)",
+    "1.0f / (BUG ? __builtin_sqrtf(Sum(squares) / size) + eps : __builtin_sqrtf(Sum(squares) / size + eps))")
+bug("k01b", "eps counts twice", "row.layer_norm, row.eps)", "row.layer_norm, BUG ? 2 * row.eps : row.eps)")
+
+bug, drop = source("kernels/cpu/attention_body.h", "kernels_test:*AttentionCaseTest*")
+bug("k02", "ALiBi counts from the work item", ("call.slopes != nullptr", "Position(row)"), "Position(BUG ? 0 : row)")
+bug("k02b", "ALiBi counts from the first key", "distance, s);\n",
+    "distance, s);\n      if (BUG) s = Add(s, Set(call.slopes[Head(row)] * static_cast<float>(Position(row))));\n",
+    "kernels_test:PagedAttentionTest.Alibi*")
+bug("k03", "a window has one key too many", "Position(row) - call.window + 1)",
+    "Position(row) - call.window + (BUG ? 0 : 1))")
+bug("k08", "the last query of a chunk misses a key", "Position(rows - 1) + 1;", "Position(rows - 1) + (BUG ? 0 : 1);")
