@@ -92,7 +92,7 @@ if [ "$run" = all ]; then
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS="suppressions=$PWD/tests/server/tsan.supp halt_on_error=1"
   # One build by clang: ASan, UBSan, the thread-safety analysis, and the coverage that fuzzers steer by.
-  stage build-asan build asan && stage test-asan run_tests asan -j "$jobs" -LE 'slow|e2e|deploy' && stage run-fuzz fuzz_all 10
+  stage build-asan build asan && stage test-asan run_tests asan -j "$jobs" -LE 'slow|release|deploy' && stage run-fuzz fuzz_all 10
   stage build-tsan build tsan thread_tests && stage test-tsan run_tests tsan -j "$jobs" -L threads
 fi
 

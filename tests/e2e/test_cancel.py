@@ -142,15 +142,15 @@ class CancelTest(harness.TestCase):
 
     def test_one_of_several_stops_alone(self):
         self.num_whole = 2
-        keep = self.client.stream(PROMPT, seed=5, max_tokens=3000, ignore_eos=True, token_ids=True)
+        keep = self.client.stream(PROMPT, seed=5, max_tokens=1000, ignore_eos=True, token_ids=True)
         drop = self.client.stream(PROMPT, **LONG)
         next(keep), next(drop)
         drop.cancel()
         kept = Streamed(keep)
-        alone = self.client.generate(PROMPT, seed=5, max_tokens=3000, ignore_eos=True, token_ids=True)
+        alone = self.client.generate(PROMPT, seed=5, max_tokens=1000, ignore_eos=True, token_ids=True)
         # `keep` gave its first message away above.
-        self.assertEqual(kept.ids, list(alone.completions[0].token_ids)[3000 - len(kept.ids):])
-        self.assertGreater(len(kept.ids), 2000)
+        self.assertEqual(kept.ids, list(alone.completions[0].token_ids)[1000 - len(kept.ids):])
+        self.assertGreater(len(kept.ids), 600)
 
 
 class StalledReaderTest(harness.TestCase):
