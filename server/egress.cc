@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "base/clock.h"
 
 namespace quire::server {
 namespace {
@@ -42,7 +42,7 @@ void Egress::WakeAfter(std::weak_ptr<Outlet> outlet, absl::Duration delay) {
   {
     base::MutexLock lock(mu_);
     was_empty = alarms_.empty();
-    alarms_.push_back({.due = absl::Now() + delay, .outlet = std::move(outlet)});
+    alarms_.push_back({.due = base::SteadyNow() + delay, .outlet = std::move(outlet)});
   }
   if (was_empty) work_or_stop_.NotifyOne();
 }
@@ -50,7 +50,7 @@ void Egress::WakeAfter(std::weak_ptr<Outlet> outlet, absl::Duration delay) {
 bool Egress::WaitForWork(std::vector<std::shared_ptr<Outlet>>& work) {
   base::MutexLock lock(mu_);
   while (true) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = base::SteadyNow();
     while (!alarms_.empty() && alarms_.front().due <= now) {
       if (auto outlet = alarms_.front().outlet.lock()) woken_.push_back(std::move(outlet));
       alarms_.pop_front();
@@ -158,9 +158,9 @@ void StreamSink::Pump() {
     if (!finished) return;
     if (!lingering_) {
       lingering_ = true;
-      abandon_at_ = absl::Now() + options_.linger;
+      abandon_at_ = base::SteadyNow() + options_.linger;
       egress_.WakeAfter(weak_from_this(), options_.linger);
-    } else if (absl::Now() >= abandon_at_) {
+    } else if (base::SteadyNow() >= abandon_at_) {
       writer_.Abandon();
     }
     return;

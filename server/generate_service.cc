@@ -10,8 +10,8 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include "absl/time/clock.h"
 
+#include "base/clock.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "quire/v1/inference_service.grpc.pb.h"
@@ -72,7 +72,7 @@ class GenerateCall {
                {"cached_tokens", summary.usage.cached_tokens},
                {"completion_tokens", summary.usage.completion_tokens},
                {"ttft_ms", absl::ToInt64Milliseconds(summary.timings.ttft)},
-               {"total_ms", absl::ToInt64Milliseconds(absl::Now() - start_)}});
+               {"total_ms", absl::ToInt64Milliseconds(base::SteadyNow() - start_)}});
     return ToGrpcStatus(status);
   }
 
@@ -83,7 +83,7 @@ class GenerateCall {
   const ServiceParts& parts_;             // not owned
   const Rpc rpc_;                         // constant
   grpc::CallbackServerContext& context_;  // not owned; lives until OnDone
-  const absl::Time start_ = absl::Now();  // constant
+  const absl::Time start_ = base::SteadyNow();  // constant
   bool has_message_ = false;              // constant once read
   std::string request_id_;                // constant once read
   std::shared_ptr<engine::SubmittedRequest> submitted_;

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
+#include "base/clock.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "engine/engine.h"
@@ -99,7 +100,7 @@ void LeaveService(const ServerConfig& config, std::atomic<bool>& leaving, GrpcSe
 // Health turns NOT_SERVING, what runs may finish, the rest is cancelled.
 void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const OpenCalls& calls,
                   GrpcServer& server) {
-  const absl::Time deadline = absl::Now() + config.drain_timeout;
+  const absl::Time deadline = base::SteadyNow() + config.drain_timeout;
   server.Drain();
   // After it: who reads this may rely on it.
   Log(LogLevel::kInfo, "server", "draining",
@@ -130,7 +131,7 @@ absl::StatusOr<Credentials> LoadCredentials(const ServerConfig& config) {
 
 absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
                    StopSignals& signals) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = base::SteadyNow();
   RETURN_IF_ERROR(CheckAddresses(config));
   LogExposure(config);
 
@@ -176,7 +177,7 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
   const FreeMemoryReturner memory_returner;
   signals.StartServing();
   ready_engine = engine.get();
-  LogReady(*engine, *server, admin.get(), absl::Now() - start);
+  LogReady(*engine, *server, admin.get(), base::SteadyNow() - start);
   signals.Wait();
   LeaveService(config, leaving, *server);
   DrainAndStop(config, *engine, open_calls, *server);

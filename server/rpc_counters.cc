@@ -1,6 +1,6 @@
 #include "server/rpc_counters.h"
 
-#include "absl/time/clock.h"
+#include "base/clock.h"
 
 namespace quire::server {
 
@@ -23,7 +23,7 @@ int64_t OpenCalls::Get() const {
 bool OpenCalls::WaitUntilNone(absl::Time deadline) const {
   base::MutexLock lock(mu_);
   while (num_open_ > 0) {
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - base::SteadyNow();
     if (left <= absl::ZeroDuration()) return false;
     none_.WaitFor(mu_, absl::ToChronoNanoseconds(left));
   }

@@ -77,7 +77,7 @@ class OpenCalls {
   void Begin();
   void End();
   int64_t Get() const;
-  // Waits until there are none; false when `deadline` passes first.
+  // Waits until there are none; false when `deadline`, of base::SteadyClock(), passes first.
   bool WaitUntilNone(absl::Time deadline) const;
 
  private:

@@ -1,13 +1,13 @@
 #include "engine/admission/admission_queue.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace quire::engine {
 
@@ -75,12 +75,12 @@ void AdmissionQueue::Wake() {
 bool AdmissionQueue::WaitForWork(absl::Duration timeout) {
   // Far enough to be forever, near enough not to overflow a clock.
   const absl::Duration at_most = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24));
-  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(at_most);
+  const absl::Time deadline = base::SteadyNow() + at_most;
   base::MutexLock lock(mu_);
   while (!woken_ && queue_.empty() && noticed_.empty()) {
-    const auto left = deadline - std::chrono::steady_clock::now();
-    if (left <= std::chrono::nanoseconds::zero()) return false;
-    work_.WaitFor(mu_, left);
+    const absl::Duration left = deadline - base::SteadyNow();
+    if (left <= absl::ZeroDuration()) return false;
+    work_.WaitFor(mu_, absl::ToChronoNanoseconds(left));
   }
   woken_ = false;
   return true;

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/strings.h"
 
 namespace quire::engine {
@@ -56,10 +56,10 @@ int64_t RunningRequests::size() const {
 }
 
 bool RunningRequests::WaitUntilEmpty(absl::Duration timeout) const {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = base::SteadyNow() + timeout;
   base::MutexLock lock(mu_);
   while (!requests_.empty()) {
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - base::SteadyNow();
     if (left <= absl::ZeroDuration()) return false;
     emptied_.WaitFor(mu_, absl::ToChronoNanoseconds(std::min(left, absl::Seconds(1))));
   }

@@ -11,6 +11,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 
+#include "base/clock.h"
 #include "tests/server/test_server.h"
 
 namespace quire::server {
@@ -189,7 +190,7 @@ TEST(GenerateTest, ADroppedStreamStopsInAnyState) {
   at_once->Cancel();
   at_once->Finish();
   EXPECT_TRUE(server.engine.WaitFor(none_runs));
-  EXPECT_TRUE(server.open_calls.WaitUntilNone(absl::Now() + absl::Seconds(10)));
+  EXPECT_TRUE(server.open_calls.WaitUntilNone(base::SteadyNow() + absl::Seconds(10)));
 }
 
 TEST(GenerateTest, AUnaryCallStopsAtItsDeadline) {

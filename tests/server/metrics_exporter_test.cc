@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "base/clock.h"
 #include "server/admin_server.h"
 #include "tests/server/fake_engine.h"
 
@@ -129,7 +130,7 @@ TEST(OpenCallsTest, WaitsUntilNoneIsLeft) {
   calls.Begin();
   EXPECT_FALSE(calls.WaitUntilNone(absl::InfinitePast()));
   std::thread ender([&] { calls.End(); });
-  EXPECT_TRUE(calls.WaitUntilNone(absl::Now() + absl::Seconds(10)));
+  EXPECT_TRUE(calls.WaitUntilNone(base::SteadyNow() + absl::Seconds(10)));
   ender.join();
 }
 

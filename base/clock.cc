@@ -1,0 +1,27 @@
+#include "base/clock.h"
+
+#include <chrono>
+
+#include "absl/time/clock.h"
+
+namespace quire::base {
+namespace {
+
+class Steady final : public Clock {
+ public:
+  absl::Time Now() const override {
+    return absl::UnixEpoch() +
+           absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+  }
+};
+
+}  // namespace
+
+absl::Time Clock::FromDate(absl::Time date) const { return Now() + (date - absl::Now()); }
+
+const Clock& SteadyClock() {
+  static const Steady clock;
+  return clock;
+}
+
+}  // namespace quire::base
