@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 
 #include "base/interrupt.h"
 #include "base/status_macros.h"
@@ -149,7 +148,8 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
   auto request = std::make_shared<Request>();
   request->params = std::move(params);
   request->sink = std::move(sink);
-  request->arrival = absl::Now();
+  request->arrival = parts_.clock->Now();
+  request->deadline = parts_.clock->FromDate(request->params.deadline);
   if (request->params.request_id.empty()) {
     request->params.request_id =
         absl::StrCat("req-", next_request_.fetch_add(1, std::memory_order_relaxed));
@@ -175,9 +175,9 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
 
 void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTicket ticket) {
   // What nobody waits for ends here: the step thread sees valid requests alone.
-  absl::Status status = StillWanted(*request, absl::Now());
+  absl::Status status = StillWanted(*request, parts_.clock->Now());
   if (status.ok()) {
-    base::Interrupt interrupt([&] { return StillWanted(*request, absl::Now()); });
+    base::Interrupt interrupt([&] { return StillWanted(*request, parts_.clock->Now()); });
     status = frontend_.Prepare(*request);
     if (!interrupt.status().ok()) {
       status = interrupt.status();
@@ -188,7 +188,7 @@ void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTick
   if (status.ok()) return admission_.Push(std::move(request), std::move(ticket));
   ticket.Release();
   running_.Erase(*request);
-  const Timings timings = {.queue = absl::Now() - request->arrival};
+  const Timings timings = {.queue = parts_.clock->Now() - request->arrival};
   request->sink->Finish(status, {.timings = timings});
 }
 

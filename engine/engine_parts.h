@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/model/model.h"
@@ -27,6 +28,7 @@ struct EngineParts {
   StepLimits limits;
   ModelInfo model_info;
   ServerInfo server_info;
+  const base::Clock* clock = &base::SteadyClock();  // of all that is timed; not owned
 };
 
 // Opens the model, takes the memory. Fails with what to change.

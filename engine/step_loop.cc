@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 
 #include "base/check.h"
 #include "base/logging.h"
@@ -50,6 +49,7 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueu
       scheduler_({.model = parts.model_info.name,
                   .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
                   .max_num_batched_tokens = static_cast<int32_t>(parts.limits.max_tokens),
+                  .prefill_limit = [this](int32_t decodes) { return pacer_.limit(decodes); },
                   .max_logit_rows =
                       static_cast<int32_t>(parts.limits.max_logit_rows - parts.limits.max_seqs),
                   .stalled_stream_timeout = config.stalled_stream_timeout},
@@ -75,34 +75,41 @@ void StepLoop::Stop() {
   EndAll();
 }
 
-// Prompts in block 0, before anything owns it: every kernel has run once and every page of the
-// weights has been read when the server says that it is ready, and the pacer has a first idea.
+// Every kernel has run once and every page of the weights has been read when the server says that
+// it is ready. What came after the first, which waits for those pages, is the pacer's first idea.
 absl::Status StepLoop::WarmUp() {
   const auto chunk =
       static_cast<int32_t>(std::min<int64_t>(parts_.limits.max_tokens, parts_.limits.block_size));
-  for (const int32_t num_tokens : {1, chunk}) {
-    const std::vector<int32_t> tokens(num_tokens, std::max(parts_.tokenizer->bos_id(), 0));
-    const ModelInput input = MakeLoneInput(tokens, 0, 1, parts_.cache);
-    const absl::Time begin = absl::Now();
-    RETURN_IF_ERROR(parts_.model->Forward(input, parts_.cache).status());
-    pacer_.NoteStep(num_tokens, 0, absl::Now() - begin);
-  }
+  RETURN_IF_ERROR(TimeLonePrompt(1).status());
+  ASSIGN_OR_RETURN(const absl::Duration prompt, TimeLonePrompt(chunk));
+  pacer_.NoteStep(chunk, 0, prompt);
+  ASSIGN_OR_RETURN(const absl::Duration decode, TimeLonePrompt(1));
+  pacer_.NoteStep(0, 1, decode);
   UpdateMetrics();
   return absl::OkStatus();
+}
+
+// In block 0, before anything owns it.
+absl::StatusOr<absl::Duration> StepLoop::TimeLonePrompt(int32_t num_tokens) {
+  const std::vector<int32_t> tokens(num_tokens, std::max(parts_.tokenizer->bos_id(), 0));
+  const ModelInput input = MakeLoneInput(tokens, 0, 1, parts_.cache);
+  const absl::Time begin = parts_.clock->Now();
+  RETURN_IF_ERROR(parts_.model->Forward(input, parts_.cache).status());
+  return parts_.clock->Now() - begin;
 }
 
 void StepLoop::Run() {
   while (!stopping_.load(std::memory_order_acquire)) {
     if (Step()) continue;
-    admission_.WaitForWork(std::min(kIdleWait, scheduler_.NextWakeup() - absl::Now()));
+    admission_.WaitForWork(std::min(kIdleWait, scheduler_.NextWakeup() - parts_.clock->Now()));
   }
 }
 
 void StepLoop::EndAll() {
-  Admit(absl::Now());
+  Admit(parts_.clock->Now());
   for (auto& [request, live] : live_) {
     live.request->cancelled.store(true, std::memory_order_release);
-    Reconsider(live, absl::Now());
+    Reconsider(live, parts_.clock->Now());
   }
   while (Step() || !live_.empty()) {
   }
@@ -110,9 +117,8 @@ void StepLoop::EndAll() {
 
 // Pipeline depth 0: a step is collected before the next one is planned.
 bool StepLoop::Step() {
-  Admit(absl::Now());
-  const absl::Time begin = absl::Now();
-  scheduler_.set_max_prefill_tokens(pacer_.limit());
+  Admit(parts_.clock->Now());
+  const absl::Time begin = parts_.clock->Now();
   const int64_t preemptions = scheduler_.stats().num_preemptions;
   StepPlan plan = scheduler_.Schedule(begin);
   const std::vector<FinishedSequence> dropped = scheduler_.TakeDropped();
@@ -125,14 +131,14 @@ bool StepLoop::Step() {
     kernels::TensorView logits;
     if (const absl::Status status = Forward(plan, logits); status.ok()) {
       Sample(plan, logits);
-      Output(plan, absl::Now());
-      Finish(scheduler_.Complete(plan, sampled_), absl::Now());
+      Output(plan, parts_.clock->Now());
+      Finish(scheduler_.Complete(plan, sampled_), parts_.clock->Now());
+      NoteDuration(plan, parts_.clock->Now() - begin);
     } else {
       base::Log(base::LogLevel::kError, "engine", "a step failed",
                 {{"status", status.ToString()}, {"tokens", plan.num_tokens}});
       FailStep(plan, status);
     }
-    NoteDuration(plan, absl::Now() - begin);
     scheduler_.Recycle(std::move(plan));
 #ifndef NDEBUG
     scheduler_.CheckInvariants();  // after each step of every test
@@ -314,7 +320,7 @@ void StepLoop::NoteTokens(Live& live, int64_t num_tokens, absl::Time now) {
 
 void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {
   for (const StepPlanEntry& entry : plan.entries) FindLive(*entry.sequence).status = status;
-  Finish(scheduler_.Fail(plan), absl::Now());
+  Finish(scheduler_.Fail(plan), parts_.clock->Now());
 }
 
 void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time now) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 #include "engine/admission/admission_queue.h"
@@ -65,6 +66,7 @@ class StepLoop {
 
   void Run();
   void EndAll();
+  absl::StatusOr<absl::Duration> TimeLonePrompt(int32_t num_tokens);
 
   // Of a step, in this order.
   void Admit(absl::Time now);

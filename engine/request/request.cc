@@ -10,7 +10,7 @@ absl::Status PastDeadlineStatus() {
 
 absl::Status StillWanted(const Request& request, absl::Time now) {
   if (request.cancelled.load(std::memory_order_acquire)) return CancelledStatus();
-  return request.params.deadline <= now ? PastDeadlineStatus() : absl::OkStatus();
+  return request.deadline <= now ? PastDeadlineStatus() : absl::OkStatus();
 }
 
 }  // namespace quire::engine

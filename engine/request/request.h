@@ -39,7 +39,7 @@ struct GenerateParams {
   bool answers_at_once = false;  // in one message, kept in memory until the end
   CacheParams cache;
   SchedParams sched;
-  absl::Time deadline = absl::InfiniteFuture();
+  absl::Time deadline = absl::InfiniteFuture();  // a date
 };
 
 // After the frontend: valid, tokenized, feasible. Shared by the server's reactor and the step
@@ -54,7 +54,9 @@ struct Request {
   int32_t max_tokens = 0;                  // resolved: what the context allows
   CacheWindow cache_window;                // resolved
   uint64_t seed = 0;                       // resolved
+  // Of the engine's clock, which is not set like a date.
   absl::Time arrival;
+  absl::Time deadline = absl::InfiniteFuture();  // resolved
   std::shared_ptr<TokenSink> sink;
 
   // Its tokens are given, not drawn.

@@ -1,33 +1,64 @@
 #include "engine/scheduler/prefill_pacer.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace quire::engine {
 namespace {
 
-// Believes bad news at once and good news by and by: one slow step must not be followed by another.
-absl::Duration Blend(absl::Duration old, absl::Duration now) {
-  return std::max(now, (3 * old + now) / 4);
-}
+// All in logarithms, where 0.1 is about a tenth.
+constexpr double kDrift = 0.05;       // of a price, from one step to the next
+constexpr double kUncertainty = 1.0;  // of a price that was never seen apart from the others
+constexpr double kNoise = 0.1;        // of a step
+constexpr double kMostUp = 0.4;       // that one step raises a price
+constexpr double kMostDown = 0.1;     // and lowers it
+// The first steps are all that is known, and are believed.
+constexpr int64_t kNumFirstSteps = 2;
+// What a clock says beyond these is not a step's time, and logarithms must be finite.
+constexpr absl::Duration kShortest = absl::Microseconds(1);
+constexpr absl::Duration kLongest = absl::Hours(1);
+constexpr double kCheapest = 1e-9;  // price, in seconds
 
 }  // namespace
 
 void PrefillPacer::NoteStep(int32_t prompt_tokens, int32_t decodes, absl::Duration elapsed) {
-  if (prompt_tokens == 0) {
-    decode_step_ = Blend(decode_step_, elapsed);
-    return;
+  const Vector counts = {1.0, static_cast<double>(decodes), static_cast<double>(prompt_tokens)};
+  const double seconds = absl::ToDoubleSeconds(std::clamp(elapsed, kShortest, kLongest));
+  if (num_steps_++ == 0) prices_.fill(seconds / (counts[0] + counts[1] + counts[2]));
+
+  double predicted = 0.0;
+  for (int i = 0; i < kNumPrices; ++i) {
+    predicted += counts[i] * prices_[i];
+    double& variance = variance_[i][i];
+    variance = num_steps_ == 1 ? kUncertainty : variance + kDrift * kDrift;
+    variance = std::min(variance, kUncertainty);
   }
-  // What few tokens cost says little of many: a step has a price of its own.
-  if (prompt_tokens < kMinTokens) return;
-  if (decodes > 0) elapsed -= std::min(elapsed, decode_step_);
-  per_token_ = Blend(per_token_, elapsed / prompt_tokens);
+  // How the predicted time's logarithm answers to each price's: the price's share of the time.
+  Vector gain = {};
+  double spread = kNoise * kNoise;
+  for (int i = 0; i < kNumPrices; ++i) {
+    for (int j = 0; j < kNumPrices; ++j) {
+      gain[i] += variance_[i][j] * counts[j] * prices_[j] / predicted;
+    }
+    spread += gain[i] * counts[i] * prices_[i] / predicted;
+  }
+  double most_moved = 0.0;
+  for (const double g : gain) most_moved = std::max(most_moved, std::abs(g) / spread);
+  const double most_up = num_steps_ <= kNumFirstSteps ? HUGE_VAL : kMostUp / most_moved;
+  const double surprise =
+      std::clamp(std::log(seconds / predicted), -kMostDown / most_moved, most_up);
+  for (int i = 0; i < kNumPrices; ++i) {
+    prices_[i] = std::max(prices_[i] * std::exp(surprise * gain[i] / spread), kCheapest);
+    for (int j = 0; j < kNumPrices; ++j) variance_[i][j] -= gain[i] * gain[j] / spread;
+  }
 }
 
-int32_t PrefillPacer::limit() const {
-  if (target_ == absl::ZeroDuration() || per_token_ == absl::ZeroDuration()) return max_tokens_;
-  const int64_t tokens = std::max(target_ - decode_step_, absl::ZeroDuration()) / per_token_;
+int32_t PrefillPacer::limit(int32_t decodes) const {
+  if (target_ == 0.0 || num_steps_ == 0) return max_tokens_;
+  const double left = target_ - prices_[0] - decodes * prices_[1];
+  const double tokens = std::max(left, 0.0) / prices_[2];
   return static_cast<int32_t>(
-      std::clamp<int64_t>(tokens, std::min(kMinTokens, max_tokens_), max_tokens_));
+      std::clamp<double>(tokens, std::min(kMinTokens, max_tokens_), max_tokens_));
 }
 
 }  // namespace quire::engine

@@ -98,7 +98,7 @@ void Scheduler::Reconsider(SequenceId id, absl::Time now) {
 EndCause Scheduler::CauseOf(State& state, absl::Time now) {
   const Request& request = state.request();
   if (request.cancelled.load(std::memory_order_acquire)) return EndCause::kCancelled;
-  if (request.params.deadline <= now) return EndCause::kDeadline;
+  if (request.deadline <= now) return EndCause::kDeadline;
   if (state.stalled() && now - state.sequence->stalled_since >= config_.stalled_stream_timeout &&
       !SinkCanTake(state, 1, now)) {
     return EndCause::kStalled;
@@ -291,7 +291,7 @@ void Scheduler::Recycle(StepPlan plan) {
 absl::Time Scheduler::NextWakeup() const {
   absl::Time next = waiting_->next_due();
   for (const State* state : running_) {
-    next = std::min({next, state->request().params.deadline,
+    next = std::min({next, state->request().deadline,
                      state->sequence->stalled_since + config_.stalled_stream_timeout});
   }
   return next;

@@ -3,6 +3,7 @@
 // Decides, once per step, which sequences run and how many tokens each gets.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,7 +24,9 @@ struct SchedulerConfig {
   std::string model;  // the first part of the cache's root
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;  // at least max_num_seqs
-  int32_t max_prefill_tokens = 0;        // beside decodes; 0: no limit of its own
+  // Most prompt tokens beside so many decodes, at least 1; asked at each step that has any. Empty:
+  // no limit of its own.
+  std::function<int32_t(int32_t num_decodes)> prefill_limit;
   // Rows of prompts and continuations whose logits a step may ask for in all. A plan has at most
   // max_num_seqs of other logit rows beside them.
   int32_t max_logit_rows = 64;
@@ -117,8 +120,6 @@ class Scheduler {
   // completed (or failed), in order; pipeline_depth of them may be outstanding when the next is
   // made.
   StepPlan Schedule(absl::Time now);
-  // From the next plan on, as SchedulerConfig's.
-  void set_max_prefill_tokens(int32_t tokens) { config_.max_prefill_tokens = tokens; }
 
   // Returns what finished. `sampled` holds the num_samples tokens of each plan entry, in order.
   // A token with a finish reason ends its sequence and is kept in it; with kAbort it is dropped.
@@ -193,7 +194,7 @@ class Scheduler {
   State& NewState(std::shared_ptr<Sequence> sequence, std::shared_ptr<Group> group, uint64_t order);
   void InsertRunning(State& state);
 
-  SchedulerConfig config_;
+  const SchedulerConfig config_;
   BlockManager& blocks_;  // not owned
   TenantShares shares_;
   std::unordered_map<SequenceId, std::unique_ptr<State>> states_;  // waiting and running ones

@@ -47,8 +47,9 @@ StepPlan Scheduler::Schedule(absl::Time now) {
   blocks_.BeginStep(plan.step);
   Budget budget{.tokens = config_.max_num_batched_tokens, .logit_rows = config_.max_logit_rows};
   PlanDecodes(now, budget, plan);
-  if (!plan.empty() && config_.max_prefill_tokens > 0) {
-    budget.tokens = std::min(budget.tokens, config_.max_prefill_tokens);
+  if (!plan.empty() && config_.prefill_limit) {
+    const auto num_decodes = static_cast<int32_t>(plan.num_tokens);
+    budget.tokens = std::min(budget.tokens, config_.prefill_limit(num_decodes));
   }
   PlanPrefills(now, budget, plan);
   StartWaiting(now, budget, plan);

@@ -7,8 +7,8 @@ namespace quire::engine {
 
 bool Scheduler::Waiting::TurnFirst::operator()(const State& a, const State& b) const {
   const auto key = [](const State& s) {
-    const GenerateParams& params = s.request().params;
-    return std::tuple(-params.sched.priority, params.deadline, s.order);
+    const Request& request = s.request();
+    return std::tuple(-request.params.sched.priority, request.deadline, s.order);
   };
   return key(a) < key(b);
 }
@@ -16,8 +16,8 @@ bool Scheduler::Waiting::TurnFirst::operator()(const State& a, const State& b) c
 bool Scheduler::Waiting::TenantFirst::operator()(const Tenant& a, const Tenant& b) const {
   const auto key = [](const Tenant& tenant) {
     const State& first = tenant.turns.top();
-    const GenerateParams& params = first.request().params;
-    return std::tuple(-params.sched.priority, tenant.served, params.deadline, first.order);
+    const Request& request = first.request();
+    return std::tuple(-request.params.sched.priority, tenant.served, request.deadline, first.order);
   };
   return key(a) < key(b);
 }
@@ -83,7 +83,7 @@ void Scheduler::Waiting::Place(Tenant& tenant) {
 }
 
 absl::Time Scheduler::Waiting::DueOf(const State& state) const {
-  return std::min(state.request().params.deadline,
+  return std::min(state.request().deadline,
                   state.sequence->stalled_since + stalled_stream_timeout_);
 }
 

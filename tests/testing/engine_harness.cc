@@ -26,6 +26,7 @@ engine::EngineConfig ConfigFor(const HarnessOptions& options) {
   return {.block_size = options.block_size,
           .max_num_seqs = options.max_num_seqs,
           .max_num_batched_tokens = options.max_num_batched_tokens,
+          .max_step_time = options.max_step_time,
           .max_model_len = options.max_model_len,
           .max_queue = options.max_queue,
           .stalled_stream_timeout = options.stalled_stream_timeout};
@@ -47,6 +48,7 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
   }
   parts.cache = *engine::KvCache::Create(*parts.backend, shape, std::move(groups));
   parts.model_info.name = "tiny";
+  parts.clock = options.clock;
   return parts;
 }
 
@@ -54,6 +56,7 @@ engine::EngineParts FakeParts(const HarnessOptions& options, FakeModel** fake) {
   engine::EngineParts parts =
       PartsFor(options, {.num_kv_heads = 1, .head_dim = 8, .block_size = options.block_size});
   auto model = std::make_unique<FakeModel>(kVocabSize, options.block_size);
+  model->on_forward = options.on_forward;
   *fake = model.get();
   parts.model = std::move(model);
   return parts;

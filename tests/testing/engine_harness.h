@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/engine_parts.h"
 #include "tests/testing/collecting_sink.h"
@@ -29,6 +30,10 @@ struct HarnessOptions {
   int32_t num_threads = 2;                         // of the backend
   kernels::DType kv_dtype = kernels::DType::kF16;  // of the tiny models
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
+  absl::Duration max_step_time;
+  const base::Clock* clock = &base::SteadyClock();
+  // Called in each Forward of the fake model, the warm-up's too.
+  std::function<void(const engine::ModelInput&)> on_forward;
 };
 
 class EngineHarness {

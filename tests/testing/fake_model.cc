@@ -30,6 +30,7 @@ absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput&
                                                        engine::KvCache& cache) {
   if (num_forwards > 0 && before_forward) before_forward();
   if (num_forwards++ == fail_at_forward) return absl::InternalError("the device is on fire");
+  if (on_forward) on_forward(input);
   num_tokens += input.num_tokens();
   num_copies += static_cast<int64_t>(input.groups[0].copies.size());
   max_step_tokens = std::max<int64_t>(max_step_tokens, input.num_tokens());

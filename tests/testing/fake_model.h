@@ -22,6 +22,8 @@ class FakeModel final : public engine::Model {
 
   // Called at the start of each Forward after the first (the warm-up's).
   std::function<void()> before_forward;
+  // Called in each Forward; set before the first.
+  std::function<void(const engine::ModelInput&)> on_forward;
   std::atomic<int64_t> num_forwards = 0;
   std::atomic<int64_t> num_tokens = 0;
   std::atomic<int64_t> num_copies = 0;

@@ -38,11 +38,13 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
   const int32_t max_num_seqs = pick(1, 8);
   config.scheduler = {.max_num_seqs = max_num_seqs,
                       .max_num_batched_tokens = max_num_seqs + pick(0, 16),
-                      .max_prefill_tokens = pick(0, 1) * pick(1, 9),
                       .max_logit_rows = pick(1, 6),
                       .pipeline_depth = depth,
                       .headroom_blocks = pick(0, 2),
                       .starts_per_oldest = pick(1, 8)};
+  if (const int limit = pick(0, 1) * pick(1, 9); limit > 0) {
+    config.scheduler.prefill_limit = [limit](int32_t) { return limit; };
+  }
   for (int i = pick(0, 2); i > 0; --i) config.windows.push_back(pick(1, 12));
   config.spare_window_blocks = pick(0, 1) * pick(0, 30);
   Simulation simulation(config);

@@ -1,6 +1,7 @@
 #include "engine/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <set>
 #include <vector>
@@ -16,6 +17,11 @@ std::vector<int32_t> Prompt(int32_t n, int32_t first) {
   std::vector<int32_t> tokens(n);
   std::iota(tokens.begin(), tokens.end(), first);
   return tokens;
+}
+
+// The same beside any number of decodes.
+std::function<int32_t(int32_t)> Fixed(int32_t limit) {
+  return [limit](int32_t) { return limit; };
 }
 
 // Where in the order of first plans each of `ids` started; every step until all have.
@@ -73,7 +79,7 @@ TEST(SchedulerTest, ContinuationsShareThePromptAndAreComputedLikeOne) {
 
 TEST(SchedulerTest, LongContinuationsHoldNoDecodeUp) {
   Simulation simulation(
-      {.num_blocks = 128, .scheduler = {.max_num_batched_tokens = 32, .max_prefill_tokens = 5}});
+      {.num_blocks = 128, .scheduler = {.max_num_batched_tokens = 32, .prefill_limit = Fixed(5)}});
   const SequenceId decode = simulation.Add({.prompt = Prompt(4, 0), .max_tokens = 60});
   simulation.Step();
   simulation.Add({.prompt = Prompt(10, 100),
@@ -169,7 +175,8 @@ TEST(SchedulerTest, TheOldestIsPlannedInEveryStep) {
 TEST(SchedulerTest, AYoungerDecodeDoesNotPreemptAnOlderPrefill) {
   Simulation simulation(
       {.num_blocks = 10,
-       .scheduler = {.max_num_batched_tokens = 8, .max_prefill_tokens = 1, .headroom_blocks = 0}});
+       .scheduler = {
+           .max_num_batched_tokens = 8, .prefill_limit = Fixed(1), .headroom_blocks = 0}});
   const SequenceId older = simulation.Add({.prompt = Prompt(24, 0), .max_tokens = 4});
   // Starts beside the older one by its priority.
   const SequenceId younger =

@@ -79,7 +79,7 @@ SequenceId Simulation::Add(const RequestSpec& spec) {
       .salt = spec.salt, .bypass_read = spec.bypass_read, .bypass_write = spec.bypass_write};
   request->continuation_ids = spec.continuations;
   if (spec.prompt_logprobs) request->params.output.prompt_logprobs = 1;
-  request->params.deadline = spec.deadline;
+  request->deadline = spec.deadline;
   requests_[id] = request;
   auto sequence = std::make_unique<Sequence>();
   sequence->id = id;
