@@ -167,6 +167,15 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   return {.num_cached = held.num_committed};
 }
 
+int64_t BlockManager::NumCached(std::string_view root_key, std::span<const int32_t> tokens) {
+  const RootId root = store_.cache().roots().Acquire(root_key);
+  matched_.clear();
+  const PrefixCache::Match match =
+      store_.cache().Find(root, tokens.first(tokens.size() - 1), &matched_);
+  store_.cache().roots().Release(root);
+  return int64_t{match.num_whole} * block_size_ + match.partial_tokens;
+}
+
 int64_t BlockManager::NumBlocksToGrow(SequenceId id, int64_t num_tokens, TableShift shift) const {
   const Held& held = Find(id);
   if (shift.count == 0) {

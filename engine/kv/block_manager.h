@@ -182,6 +182,8 @@ class BlockManager {
 
   // --- At any time.
 
+  // How many leading tokens StartSequence would find, if the windows have their parts of them.
+  int64_t NumCached(std::string_view root_key, std::span<const int32_t> tokens);
   // Every hold of the sequence; what it committed stays cached. Its copies in the step being built
   // are taken back.
   void Release(SequenceId id);

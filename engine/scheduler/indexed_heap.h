@@ -2,6 +2,7 @@
 
 // A binary heap whose items know their places, so that any of them can be taken out or moved.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -25,6 +26,24 @@ class IndexedHeap {
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
   T& top() const { return *items_.front(); }
   bool Contains(const T& item) const { return item.*kPlace != kNotInHeap; }
+
+  // The first `n` from the top, in order, at a cost of O(n^2) whatever else is in the heap.
+  void First(size_t n, std::vector<T*>& out) const {
+    out.clear();
+    std::vector<HeapPlace> next;  // whose parents are out
+    if (!items_.empty()) next.push_back(0);
+    while (!next.empty() && out.size() < n) {
+      const auto first = std::min_element(
+          next.begin(), next.end(),
+          [this](HeapPlace a, HeapPlace b) { return Before()(*items_[a], *items_[b]); });
+      const HeapPlace place = *first;
+      out.push_back(items_[place]);
+      next.erase(first);
+      for (HeapPlace child = 2 * place + 1; child <= 2 * place + 2; ++child) {
+        if (child < items_.size()) next.push_back(child);
+      }
+    }
+  }
 
   void Push(T& item) {
     QUIRE_CHECK(!Contains(item));

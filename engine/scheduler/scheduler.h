@@ -73,6 +73,11 @@ struct SchedulerStats {
   int64_t num_tenants = 0;  // with sequences, now
 };
 
+// Prompts that came so close together that the shortest of them may go first, and how often one of
+// them is passed by such.
+inline constexpr absl::Duration kTogether = absl::Milliseconds(100);
+inline constexpr int32_t kMostPasses = 8;
+
 // Continuous batching (Orca, OSDI 2022) with chunked prefill (Sarathi-Serve, arXiv:2403.02310):
 // decodes are placed first, oldest first, so a long prompt cannot stall them; the rest of the token
 // budget goes to prefills that run, then to new starts. When blocks run out, the sequence that is
@@ -88,9 +93,12 @@ struct SchedulerStats {
 // Who starts, when a place and blocks for its whole context, one more and the headroom can be had
 // (alone it may fill the cache): first the preempted, oldest first; then by priority (larger
 // first), the tenant's share (fewest tokens served, VTC, arXiv:2401.00588), deadline (earliest
-// first; none is last) and arrival. One that does not fit is waited for, never passed. Every
-// starts_per_oldest'th start goes to the oldest, so with k older ones waiting a sequence starts
-// after at most starts_per_oldest * (k + 1) others.
+// first; none is last) and arrival. Of one tenant's of one priority that came, and expire, within
+// kTogether of the one in turn, the one with the fewest tokens to compute goes first; it passes
+// those in turn before it, each of which is passed so at most kMostPasses times, whether it fits or
+// not. Nothing else passes one that does not fit: it is waited for. Every starts_per_oldest'th
+// start goes to the oldest, so with k older ones waiting a sequence starts after at most
+// starts_per_oldest * (k + 1) others.
 //
 // What the prefix cache holds is looked up when a sequence is first planned, not when it is added,
 // so that it finds what those before it computed meanwhile. A request with n samples is one
@@ -180,6 +188,9 @@ class Scheduler {
   State* PickStalled() const;
   void Preempt(State& victim);
   State* PickNext(absl::Time now);
+  State* FirstInTurn(absl::Time now);
+  void FindTogether(const State& first);
+  int64_t NumUncached(State& state);
   bool TryStart(State& state, absl::Time now);
   bool StartBlocks(State& state, int64_t* num_cached);
 
@@ -206,6 +217,7 @@ class Scheduler {
   std::vector<InFlight> spare_in_flight_;  // kept for their capacity, as are these
   std::vector<StepPlan> spare_plans_;
   std::vector<State*> scratch_;
+  std::vector<State*> together_;  // in turn: those of whom the shortest starts
   uint64_t next_order_ = 0;
   int64_t step_ = 0;                // planned last
   int64_t num_schedules_ = 0;       // calls

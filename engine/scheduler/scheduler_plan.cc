@@ -17,6 +17,9 @@ namespace {
 // are to be had: others may have computed part of its prompt.
 constexpr int64_t kSchedulesToRetryStart = 8;
 
+// Of those that came together, the first so many in turn are compared.
+constexpr size_t kMostCompared = 16;
+
 // What the oldest sequence gets of a step's prefill tokens when others come before it.
 constexpr int32_t kOldestShare = 8;
 
@@ -269,6 +272,10 @@ void Scheduler::StartWaiting(absl::Time now, Budget& budget, StepPlan& plan) {
     State* state = PickNext(now);
     if (state == nullptr || (state->first_row() && budget.logit_rows == 0)) return;
     if (!TryStart(*state, now)) return;
+    for (State* passed : together_) {
+      if (passed == state) break;
+      ++passed->times_passed;
+    }
     QUIRE_CHECK(TryPlanPrefill(*state, now, budget, plan))
         << "sequence " << state->sequence->id << " has started in vain";
   }
@@ -276,6 +283,49 @@ void Scheduler::StartWaiting(absl::Time now, Budget& budget, StepPlan& plan) {
 
 // Null: nobody may start in this step.
 Scheduler::State* Scheduler::PickNext(absl::Time now) {
+  together_.clear();
+  State* next = FirstInTurn(now);
+  if (next == nullptr || next->started || starts_to_oldest_ <= 1) return next;
+  FindTogether(*next);
+  for (State* state : together_) {
+    if (NumUncached(*state) < NumUncached(*next) &&
+        SinkCanTake(*state, state->num_samples(), now)) {
+      next = state;
+    }
+    if (state->times_passed >= kMostPasses) break;  // not by those behind it, too
+  }
+  return next;
+}
+
+// Of its tenant and priority, itself the first.
+void Scheduler::FindTogether(const State& first) {
+  const Request& request = first.request();
+  const auto close = [](absl::Time a, absl::Time b) {
+    return a == b || absl::AbsDuration(a - b) <= kTogether;
+  };
+  waiting_->FirstOf(first.group->tenant, kMostCompared, together_);
+  std::erase_if(together_, [&](const State* state) {
+    const Request& other = state->request();
+    return other.params.sched.priority != request.params.sched.priority ||
+           !close(other.arrival, request.arrival) || !close(other.deadline, request.deadline);
+  });
+}
+
+// Looked up now and then: others may have computed part of it meanwhile.
+int64_t Scheduler::NumUncached(State& state) {
+  if (state.num_uncached_in == 0 ||
+      num_schedules_ - state.num_uncached_in >= kSchedulesToRetryStart) {
+    state.num_uncached_in = num_schedules_;
+    state.num_uncached = state.num_tokens();
+    if (!state.request().params.cache.bypass_read) {
+      state.num_uncached -= blocks_.NumCached(state.group->root_key, state.sequence->tokens);
+    }
+  }
+  return state.num_uncached;
+}
+
+// By who started, priorities, shares, deadlines and age.
+Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
   while (State* next = waiting_->Next(/*by_age=*/starts_to_oldest_ <= 1)) {
     // Preempted with a token in flight: its turn comes when that is here.
     if (next->in_flight > 0) return nullptr;

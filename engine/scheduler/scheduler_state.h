@@ -40,6 +40,9 @@ struct Scheduler::State {
   int64_t num_known = 0;   // leading tokens that were computed or cached once: again is recomputing
   int64_t num_shifts = 0;  // of its table, since it started
   int64_t last_step = -1;  // it was planned in
+  int32_t times_passed = 0;     // by shorter ones behind it, before it started
+  int64_t num_uncached = 0;     // of its tokens, when that was counted last
+  int64_t num_uncached_in = 0;  // that call of Schedule; 0: never
 
   // Of Waiting.
   bool is_out_of_turn = false;

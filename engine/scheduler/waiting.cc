@@ -120,6 +120,11 @@ Scheduler::State* Scheduler::Waiting::Next(bool by_age) {
   return &by_share_.top().turns.top();
 }
 
+void Scheduler::Waiting::FirstOf(TenantShares::TenantId tenant, size_t n,
+                                 std::vector<State*>& out) const {
+  tenants_[static_cast<size_t>(tenant)].turns.First(n, out);
+}
+
 Scheduler::State* Scheduler::Waiting::Due(absl::Time now) const {
   return due_.empty() || due_.top().due_at > now ? nullptr : &due_.top();
 }

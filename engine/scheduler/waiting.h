@@ -35,6 +35,8 @@ class Scheduler::Waiting {
   // In turn: a preempted one if there is any, the oldest first; else by priority, the tenant's
   // share, deadline and arrival, or, `by_age`, the oldest. Null: nobody is in turn.
   State* Next(bool by_age);
+  // The first `n` new ones of a tenant that are in turn, in order.
+  void FirstOf(TenantShares::TenantId tenant, size_t n, std::vector<State*>& out) const;
   // One whose deadline or stall ends by `now`; null when there is none.
   State* Due(absl::Time now) const;
   absl::Time next_due() const;

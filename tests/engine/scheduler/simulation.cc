@@ -170,6 +170,25 @@ void Simulation::CheckPlan(const StepPlan& plan) {
   num_shifted_blocks += std::ssize(shifted);
 }
 
+// Nobody is handed more than its sink has room for, by all its samples and steps in flight
+// together.
+void Simulation::CheckSinks(const StepPlan& plan) const {
+  const auto add = [](const StepPlan& step, std::map<const Request*, int32_t>& deltas) {
+    for (const StepPlanEntry& entry : step.entries) {
+      const int32_t n = std::max(entry.num_samples, entry.num_logit_rows > 0 ? 1 : 0);
+      if (n > 0) deltas[entry.sequence->request.get()] += n;
+    }
+  };
+  std::map<const Request*, int32_t> planned;
+  std::map<const Request*, int32_t> in_flight;
+  add(plan, planned);
+  for (const Submitted& step : submitted_) add(step.plan, in_flight);
+  for (const auto& [request, deltas] : planned) {
+    QUIRE_CHECK(request->sink->CanTake(deltas + in_flight[request]))
+        << deltas << " deltas planned, " << in_flight[request] << " in flight";
+  }
+}
+
 void Simulation::CheckCopies(const std::vector<kernels::BlockCopy>& copies) const {
   std::set<int32_t> sources;
   std::set<int32_t> destinations;
@@ -229,6 +248,7 @@ bool Simulation::Step() {
   const bool planned = !plan.empty();
   if (planned) {
     CheckPlan(plan);
+    CheckSinks(plan);
     submitted_.push_back(Submit(std::move(plan)));
   }
   scheduler_.CheckInvariants();

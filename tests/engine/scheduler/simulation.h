@@ -112,6 +112,7 @@ class Simulation {
   void CheckPlan(const StepPlan& plan);
   // What must hold when nothing is left to do.
   void CheckIdleIsEmpty() const;
+  void CheckSinks(const StepPlan& plan) const;
   void CheckCopies(const std::vector<kernels::BlockCopy>& copies) const;
   Submitted Submit(StepPlan plan) const;
   // The first position whose K and V in a group a query at `position` reads.
