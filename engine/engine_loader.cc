@@ -23,8 +23,9 @@
 namespace quire::engine {
 namespace {
 
-// More make prefill no faster (docs/performance.md), and a new request waits for the step to end.
-constexpr int32_t kCpuMaxNumBatchedTokens = 128;
+// More make prefill no faster, and a new request waits for the step to end. Beside streams a step
+// is as short as max_step_time says.
+constexpr int32_t kCpuMaxNumBatchedTokens = 256;
 // Prompt positions whose logits one step may compute: 64 rows of a vocabulary of 49,152 are 12 MiB.
 constexpr int64_t kPromptLogprobRows = 64;
 

@@ -10,7 +10,6 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-
 #include "base/clock.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
@@ -80,12 +79,12 @@ class GenerateCall {
   const std::string& request_id() const { return request_id_; }
 
  private:
-  const ServiceParts& parts_;             // not owned
-  const Rpc rpc_;                         // constant
-  grpc::CallbackServerContext& context_;  // not owned; lives until OnDone
+  const ServiceParts& parts_;                   // not owned
+  const Rpc rpc_;                               // constant
+  grpc::CallbackServerContext& context_;        // not owned; lives until OnDone
   const absl::Time start_ = base::SteadyNow();  // constant
-  bool has_message_ = false;              // constant once read
-  std::string request_id_;                // constant once read
+  bool has_message_ = false;                    // constant once read
+  std::string request_id_;                      // constant once read
   std::shared_ptr<engine::SubmittedRequest> submitted_;
 };
 

@@ -113,8 +113,9 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "max_step_time",
        .group = "Scheduling",
        .placeholder = "TIME",
-       .help = "While streams decode, prompts get as much of a step as ends within this time, so "
-               "that no stream waits longer for its next token; 0: no limit.",
+       .help = "While streams decode, prompts get as much of a step as is expected to end within "
+               "this time, so that no stream waits much longer for its next token. A longer one "
+               "brings prompts' first tokens sooner; 0: no limit.",
        .target = &engine.max_step_time},
       {.name = "max_queue",
        .group = "Scheduling",

@@ -17,7 +17,7 @@
 namespace quire::server {
 
 struct ServerConfig {
-  engine::EngineConfig engine{.max_step_time = absl::Milliseconds(60)};
+  engine::EngineConfig engine{.max_step_time = absl::Milliseconds(100)};
 
   std::string listen = "127.0.0.1:8100";
   std::string control_listen;                            // empty: with `listen`, where that is safe
