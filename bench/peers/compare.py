@@ -1,22 +1,28 @@
 #!/usr/bin/env python3
-"""Quire beside llama.cpp's native server: one machine, one file, the same cores, turn and turn about.
+"""Quire beside OpenVINO GenAI and llama.cpp: one machine, the same files, the same cores, turn and turn about.
 
-    python3 bench/peers/compare.py MODEL.gguf --bin build/release/bin [--cpu_isa avx2] [--rounds 3]
+    bench/peers/setup.sh
+    python3 bench/peers/compare.py [--types q4_0,q8_0,q4_k] [--streams 8,32] [--rounds 2]
+    python3 bench/peers/compare.py --quire new=build/release/bin --quire old=../old/build/release/bin
 
-Both servers stay up; only one is under load at a time. Needs the PyPI package xllamacpp. Prints a Markdown
-table of medians over the rounds; every round's figures go to --log as JSON lines.
+All servers of one weight type are up, only one is under load at a time; each round goes through all of them, and begins
+with another one. Each runs once before, unmeasured. Prints a Markdown table of medians over the rounds, with the machine's
+load average, for on a busy machine only ratios within a table mean anything; every round goes to --log as JSON lines.
+A --quire may bring flags of the server: 'slow=build/release/bin --max_step_time 60ms'.
 """
 
 import argparse
 import json
+import os
 import pathlib
+import signal
 import socket
 import statistics
 import subprocess
 import sys
 import time
 
-PEER = pathlib.Path(__file__).parent / "llama_cpp.py"
+HERE = pathlib.Path(__file__).parent
 
 
 def free_port() -> int:
@@ -35,73 +41,150 @@ def wait_for(port: int, seconds: float = 60):
     sys.exit(f"nothing listens on port {port}")
 
 
-def load_command(arguments, who: str, ports: dict, streams: int, prompt: int, output: int, requests: int) -> list[str]:
-    shape = ["--concurrency", str(streams), "--num_requests", str(requests),
-             "--prompt_tokens", str(prompt), "--output_tokens", str(output)]
-    if who == "quire":
-        return [f"{arguments.bin}/quire", "bench", "--server", f"127.0.0.1:{ports[who]}", "--json", "--ignore_eos",
-                "--temperature", "0", *shape]
-    return [sys.executable, str(PEER), "load", "--port", str(ports[who]), *shape]
+def flags(shape: dict) -> list[str]:
+    return [part for name, value in shape.items() for part in (f"--{name}", str(value))]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("--bin", default="build/release/bin")
-    parser.add_argument("--cpu_isa", default="auto")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--streams", default="1,8,16,32")
-    parser.add_argument("--prompt_tokens", type=int, default=128)
-    parser.add_argument("--output_tokens", type=int, default=128)
-    parser.add_argument("--log", default="compare.jsonl")
-    arguments = parser.parse_args()
-    streams = [int(n) for n in arguments.streams.split(",")]
+def last_json(command: list[str]) -> dict:
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(out.strip().splitlines()[-1])
 
-    ports = {"quire": free_port(), "llama.cpp": free_port()}
-    context = arguments.prompt_tokens + arguments.output_tokens + 16
-    servers = [
-        subprocess.Popen([f"{arguments.bin}/quire-server", "--model", arguments.model, "--listen",
-                          f"127.0.0.1:{ports['quire']}", "--admin_listen", "127.0.0.1:0", "--threads",
-                          str(arguments.threads), "--cpu_isa", arguments.cpu_isa, "--kv_cache_mib", "1024",
-                          "--log_level", "warning"]),
-        subprocess.Popen([sys.executable, str(PEER), "serve", arguments.model, "--parallel", str(max(streams)),
-                          "--context", str(context), "--threads", str(arguments.threads), "--port",
-                          str(ports["llama.cpp"])], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL),
-    ]
+
+class Quire:
+    def __init__(self, arguments, model, bin_and_flags: str):
+        self._bin, *extra = bin_and_flags.split()
+        self._port = free_port()
+        self.process = subprocess.Popen(
+            [f"{self._bin}/quire-server", "--model", model, "--listen", f"127.0.0.1:{self._port}", "--admin_listen",
+             "127.0.0.1:0", "--threads", str(arguments.threads), "--kv_cache_mib", "1024", "--log_level", "warning", *extra])
+
+    def wait(self):
+        wait_for(self._port)
+
+    def load(self, shape: dict) -> dict:
+        return last_json([f"{self._bin}/quire", "bench", "--server", f"127.0.0.1:{self._port}", "--json", "--ignore_eos",
+                          "--temperature", "0", *flags(shape)])
+
+
+class LlamaCpp:
+    def __init__(self, arguments, model):
+        self._port = free_port()
+        slots = max(arguments.streams)
+        context = slots * (arguments.prompt_tokens + arguments.output_tokens + 16)
+        threads = str(arguments.threads)
+        self.process = subprocess.Popen(
+            [f"{arguments.peers}/llama/bin/llama-server", "-m", model, "-fa", "on", "-t", threads, "-tb", threads, "-np",
+             str(slots), "-c", str(context), "--host", "127.0.0.1", "--port", str(self._port)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def wait(self):
+        wait_for(self._port)
+        time.sleep(3)  # it listens before it has read the model
+
+    def load(self, shape: dict) -> dict:
+        return last_json([sys.executable, str(HERE / "llama_load.py"), "--port", str(self._port), *flags(shape)])
+
+
+class OpenVino:
+    def __init__(self, arguments, model):
+        self.process = subprocess.Popen(
+            [f"{arguments.peers}/openvino/bin/python", str(HERE / "openvino_load.py"), model, "--threads",
+             str(arguments.threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def wait(self):
+        for line in self.process.stdout:
+            if line.strip() == "ready":
+                return
+        sys.exit("OpenVINO GenAI did not start")
+
+    def load(self, shape: dict) -> dict:
+        self.process.stdin.write(json.dumps(shape) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+def start_all(arguments, model) -> dict:
+    servers = {}
+    for named in arguments.quire:
+        name, _, bin_and_flags = named.partition("=")
+        servers[name] = Quire(arguments, model, bin_and_flags)
+    if "openvino" in arguments.beside:
+        servers["OpenVINO GenAI"] = OpenVino(arguments, model)
+    if "llama.cpp" in arguments.beside:
+        servers["llama.cpp"] = LlamaCpp(arguments, model)
+    for server in servers.values():
+        server.wait()
+    return servers
+
+
+def measure(arguments, weight_type: str, log) -> dict:
+    """Figures of every round, by (streams, who)."""
+    model = str(pathlib.Path(arguments.peers) / f"{weight_type}.gguf")
     results: dict = {}
+    servers = start_all(arguments, model)
     try:
-        for port in ports.values():
-            wait_for(port)
-        time.sleep(3)
-        with open(arguments.log, "a") as log:
-            for _ in range(arguments.rounds):
-                for n in streams:
-                    for who in ports:
-                        command = load_command(arguments, who, ports, n, arguments.prompt_tokens,
-                                               arguments.output_tokens, max(2, n))
-                        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-                        figures = json.loads(out.strip().splitlines()[-1])
-                        results.setdefault((n, who), []).append(figures)
-                        log.write(json.dumps({"who": who, "streams": n, **figures}) + "\n")
+        for server in servers.values():
+            server.load({"concurrency": 2, "num_requests": 2, "prompt_tokens": 64, "output_tokens": 8})
+        for round_number in range(arguments.rounds):
+            order = list(servers.items())
+            order = order[round_number % len(order):] + order[:round_number % len(order)]
+            for streams in arguments.streams:
+                shape = {"concurrency": streams, "num_requests": streams, "prompt_tokens": arguments.prompt_tokens,
+                         "output_tokens": arguments.output_tokens, "seed": round_number + 1}
+                for who, server in order:
+                    figures = server.load(shape)
+                    results.setdefault((streams, who), []).append(figures)
+                    log.write(json.dumps({"type": weight_type, "who": who, "streams": streams,
+                                          "load_average": os.getloadavg()[0], **figures}) + "\n")
+                    log.flush()
     finally:
-        for server in servers:
-            server.terminate()
-        for server in servers:
-            server.wait()
+        for server in servers.values():
+            server.process.terminate()
+        for server in servers.values():
+            server.process.wait()
+    return results
 
-    print("| streams | server | output tokens/s | TTFT p50 / p99 ms | TPOT p50 / p99 ms |\n|---|---|---|---|---|")
-    for (n, who), rounds in results.items():
-        median = lambda *path: statistics.median(pick(r, path) for r in rounds)
-        print(f"| {n} | {who} | {median('output_tokens_per_second'):.0f} "
-              f"| {1e3 * median('ttft_seconds', 'p50'):.0f} / {1e3 * median('ttft_seconds', 'p99'):.0f} "
-              f"| {1e3 * median('tpot_seconds', 'p50'):.2f} / {1e3 * median('tpot_seconds', 'p99'):.2f} |")
+
+def print_rows(weight_type: str, results: dict):
+    for (streams, who), rounds in sorted(results.items(), key=lambda item: item[0][0]):
+        def median(*path):
+            return statistics.median(pick(figures, path) for figures in rounds)
+
+        print(f"| {weight_type.upper()} | {streams} | {who} | {median('output_tokens_per_second'):.0f} "
+              f"| {1e3 * median('ttft_seconds', 'p50'):.0f} | {1e3 * median('ttft_seconds', 'p99'):.0f} "
+              f"| {1e3 * median('gap_seconds', 'p99'):.0f} | {1e3 * median('gap_seconds', 'max'):.0f} |", flush=True)
 
 
 def pick(figures, path):
     for key in path:
         figures = figures[key]
     return figures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", default="build/peers", help="what setup.sh made")
+    parser.add_argument("--quire", action="append", help="NAME=DIRECTORY [FLAGS], once or more (Quire=build/release/bin)")
+    parser.add_argument("--beside", default="openvino,llama.cpp", type=lambda text: text.split(","))
+    parser.add_argument("--types", default="q4_0,q8_0,q4_k", type=lambda text: text.split(","))
+    parser.add_argument("--streams", default="8,32", type=lambda text: [int(n) for n in text.split(",")])
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--prompt_tokens", type=int, default=128)
+    parser.add_argument("--output_tokens", type=int, default=128)
+    parser.add_argument("--log", default="compare.jsonl")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers end with this
+    arguments.quire = arguments.quire or ["Quire=build/release/bin"]
+
+    print("| weights | streams | server | output tokens/s | TTFT p50 ms | p99 | gap p99 ms | longest |\n"
+          "|---|---|---|---|---|---|---|---|", flush=True)
+    loads = [os.getloadavg()[0]]
+    with open(arguments.log, "a") as log:
+        for weight_type in arguments.types:
+            print_rows(weight_type, measure(arguments, weight_type, log))
+            loads.append(os.getloadavg()[0])
+    print(f"\nLoad average, of {os.cpu_count()} processors: " + ", ".join(f"{load:.1f}" for load in loads))
 
 
 if __name__ == "__main__":
