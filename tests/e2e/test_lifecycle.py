@@ -4,6 +4,7 @@ import pathlib
 import signal
 import socket
 import struct
+import time
 import unittest
 
 import grpc
@@ -157,7 +158,9 @@ class ConnectionAgeTest(unittest.TestCase):
             client.channel.subscribe(lambda state: connections.append(state))
             slow = client.stream(PROMPT, seed=1, max_tokens=5000, ignore_eos=True, top_logprobs=20)
             next(slow)
+            deadline = time.monotonic() + harness.DEADLINE
             while connections.count(grpc.ChannelConnectivity.READY) < 4:
+                self.assertLess(time.monotonic(), deadline, connections)
                 answer = client.generate(PROMPT, max_tokens=2, ignore_eos=True)
                 self.assertEqual(answer.usage.completion_tokens, 2)
             self.assertEqual(Streamed(slow).usage.completion_tokens, 5000)
