@@ -149,10 +149,12 @@ void Http2Watch::BeginClientFrame() {
       if (const auto it = streams_.find(frame.stream); it != streams_.end()) Erase(it);
       return;
     case FrameType::kSettings:
-      if (!frame.has(kAck) && !settings_.Take(now_)) CutOff(Cut::kSettings, "too many SETTINGS");
+      if (frame.has(kAck)) return TakeAck();
+      if (!settings_.Take(now_)) CutOff(Cut::kSettings, "too many SETTINGS");
       return;
     case FrameType::kPing:
-      if (frame.has(kAck) || std::exchange(ping_is_free_, false)) return;
+      if (frame.has(kAck)) return TakeAck();
+      if (std::exchange(ping_is_free_, false)) return;
       if (!pings_.Take(now_)) CutOff(Cut::kPings, "too many PINGs");
       return;
     case FrameType::kWindowUpdate:
@@ -163,6 +165,14 @@ void Http2Watch::BeginClientFrame() {
       [[fallthrough]];
     default:
       if (!idle_frames_.Take(now_)) CutOff(Cut::kFrames, "too many frames without use");
+  }
+}
+
+void Http2Watch::TakeAck() {
+  if (acks_due_ > 0) {
+    --acks_due_;
+  } else if (!idle_frames_.Take(now_)) {
+    CutOff(Cut::kFrames, "too many acknowledgements of nothing");
   }
 }
 
@@ -360,6 +370,8 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
     // One for the stream and one for the connection.
     window_credit_ = std::min(window_credit_ + 2, kMostWindowCredit);
   }
+  const bool wants_ack = frame.type == FrameType::kSettings || frame.type == FrameType::kPing;
+  if (wants_ack && !frame.has(kAck)) ++acks_due_;
   const auto it = streams_.find(frame.stream);
   if (it == streams_.end()) {
     if (!WasRefused(frame.stream)) return false;

@@ -109,6 +109,7 @@ class Http2Watch {
   void BeginData();
   void ClientPayload(std::span<const uint8_t> payload);
   void EndClientFrame();
+  void TakeAck();
   void EndHeaders();
   void EndClientSide(uint32_t stream);
   // The messages in a piece of DATA; why to refuse the stream, if so.
@@ -159,6 +160,7 @@ class Http2Watch {
   int num_waiting_ = 0;
   TokenBucket resets_, pings_, settings_, idle_frames_;
   bool ping_is_free_ = false;  // one after an answer: clients measure the path so
+  int64_t acks_due_ = 0;       // SETTINGS and PINGs of the server's
   int window_credit_ = 0;      // WINDOW_UPDATEs that answers have earned
 
   std::string for_server_;

@@ -268,6 +268,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Attack{"resets", Cut::kResets, &HeadersThenReset},
         Attack{"pings", Cut::kPings, [](int) { return Frame(FrameType::kPing, 0, 0, "12345678"); }},
+        Attack{"acknowledgements", Cut::kFrames,
+               [](int i) {
+                 return i % 2 == 0 ? Frame(FrameType::kSettings, kAck, 0)
+                                   : Frame(FrameType::kPing, kAck, 0, "12345678");
+               }},
         Attack{"settings", Cut::kSettings, [](int) { return Frame(FrameType::kSettings, 0, 0); }},
         Attack{"empty data", Cut::kFrames,
                [](int i) { return (i == 0 ? Headers(1) : "") + Data(1, ""); }},
@@ -298,8 +303,9 @@ TEST(Http2WatchTest, HonestRatesAreNotCut) {
   for (int i = 0; i < 2000; ++i) {  // cancels at 50 a second; answers earn what clients send back
     wire.now += std::chrono::milliseconds(20);
     wire.FromClient(HeadersThenReset(i));
-    wire.FromServer(Data(1, "token"));
+    wire.FromServer(Data(1, "token") + Frame(FrameType::kPing, 0, 0, "12345678"));
     wire.FromClient(Frame(FrameType::kPing, 0, 0, "12345678") +
+                    Frame(FrameType::kPing, kAck, 0, "12345678") +
                     Frame(FrameType::kWindowUpdate, 0, 0, "1234") +
                     Frame(FrameType::kWindowUpdate, 0, 1, "1234"));
     ASSERT_FALSE(wire.watch.verdict()) << i << " " << wire.watch.why();
