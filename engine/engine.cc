@@ -58,7 +58,7 @@ class EngineImpl final : public SteppedEngine {
 
   absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
       GenerateParams params, std::shared_ptr<TokenSink> sink) override;
-  absl::Status Abort(std::string_view request_id, std::string_view owner) override;
+  absl::Status Abort(std::string_view request_id, std::optional<std::string_view> owner) override;
   absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) override {
     return workers_->Submit(
         num_bytes > kLongText ? WorkerPool::Lane::kLong : WorkerPool::Lane::kShort,
@@ -154,7 +154,8 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
     request->params.request_id =
         absl::StrCat("req-", next_request_.fetch_add(1, std::memory_order_relaxed));
   }
-  absl::StatusOr<AdmissionTicket> ticket = admission_.Reserve();
+  absl::StatusOr<AdmissionTicket> ticket =
+      admission_.Reserve(request->params.sched.tenant, request->params.limits);
   if (!ticket.ok()) return reject(ticket.status());
   if (absl::Status status = running_.Insert(request); !status.ok()) return reject(status);
 
@@ -192,9 +193,9 @@ void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTick
   request->sink->Finish(status, {.timings = timings});
 }
 
-absl::Status EngineImpl::Abort(std::string_view request_id, std::string_view owner) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<const Request> request, running_.Abort(request_id, owner));
-  admission_.Notice(request);
+absl::Status EngineImpl::Abort(std::string_view request_id, std::optional<std::string_view> owner) {
+  ASSIGN_OR_RETURN(const auto aborted, running_.Abort(request_id, owner));
+  for (const std::shared_ptr<const Request>& request : aborted) admission_.Notice(request);
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -142,14 +143,15 @@ class Engine {
   virtual ~Engine() = default;
 
   // Takes one request over; never blocks. An error means that the sink is never called:
-  // NotFound (model), AlreadyExists (request id running), ResourceExhausted (queue full),
-  // Unavailable (draining). Otherwise sink->Finish comes exactly once, also for what the frontend
-  // refuses (InvalidArgument).
+  // NotFound (model), AlreadyExists (the owner's request id running), ResourceExhausted (queue
+  // full), Unavailable (draining). Otherwise sink->Finish comes exactly once, also for what the
+  // frontend refuses (InvalidArgument).
   virtual absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
       GenerateParams params, std::shared_ptr<TokenSink> sink) = 0;
 
-  // NotFound when `owner` has no such request running.
-  virtual absl::Status Abort(std::string_view request_id, std::string_view owner) = 0;
+  // NotFound when `owner` has no such request running; without one, when nobody has.
+  virtual absl::Status Abort(std::string_view request_id,
+                             std::optional<std::string_view> owner) = 0;
 
   // Runs `work`, about as much as `num_bytes` of text are, on the frontend pool;
   // ResourceExhausted, at once, when its queue is full.

@@ -8,23 +8,25 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/status_macros.h"
 
 namespace quire::engine {
 
 AdmissionTicket::AdmissionTicket(AdmissionTicket&& other) noexcept
-    : queue_(std::exchange(other.queue_, nullptr)) {}
+    : queue_(std::exchange(other.queue_, nullptr)), tenant_(other.tenant_) {}
 
 AdmissionTicket& AdmissionTicket::operator=(AdmissionTicket&& other) noexcept {
   if (this != &other) {
     Release();
     queue_ = std::exchange(other.queue_, nullptr);
+    tenant_ = other.tenant_;
   }
   return *this;
 }
 
 void AdmissionTicket::Release() {
   if (AdmissionQueue* queue = std::exchange(queue_, nullptr)) {
-    queue->num_waiting_.fetch_sub(1, std::memory_order_relaxed);
+    queue->Release(tenant_);
   }
 }
 
@@ -32,16 +34,39 @@ AdmissionQueue::AdmissionQueue(int32_t max_queue) : max_queue_(max_queue) {
   QUIRE_CHECK(max_queue >= 1) << "max_queue: got " << max_queue;
 }
 
-absl::StatusOr<AdmissionTicket> AdmissionQueue::Reserve() {
-  // Under the lock, so that StartDrain() returns to a count that no late ticket raises.
+void AdmissionQueue::Release(AdmissionTicket::Tenants::iterator tenant) {
   base::MutexLock lock(mu_);
-  if (draining_) return absl::UnavailableError("the server is draining: try another one");
-  if (num_waiting_.load(std::memory_order_relaxed) >= max_queue_) {
+  num_waiting_.fetch_sub(1, std::memory_order_relaxed);
+  if (--tenant->second == 0) waiting_by_tenant_.erase(tenant);
+}
+
+absl::Status AdmissionQueue::CheckRoom(int64_t waiting_of_tenant,
+                                       const TenantLimits& limits) const {
+  const int64_t free = max_queue_ - num_waiting_.load(std::memory_order_relaxed);
+  if (free <= 0) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("max_queue: %d requests wait already: try later", max_queue_));
   }
+  // As Choudhury and Hahne's dynamic thresholds share a switch's buffer (IEEE/ACM ToN 6(2), 1998).
+  const bool leaves_room = !limits.leaves_room || waiting_of_tenant < limits.share * free;
+  if (!leaves_room || (limits.max_waiting > 0 && waiting_of_tenant >= limits.max_waiting)) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "max_waiting: %d requests of this tenant wait already: try later", waiting_of_tenant));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<AdmissionTicket> AdmissionQueue::Reserve(std::string_view tenant,
+                                                        const TenantLimits& limits) {
+  // Under the lock, so that StartDrain() returns to a count that no late ticket raises.
+  base::MutexLock lock(mu_);
+  if (draining_) return absl::UnavailableError("the server is draining: try another one");
+  auto it = waiting_by_tenant_.find(tenant);
+  RETURN_IF_ERROR(CheckRoom(it == waiting_by_tenant_.end() ? 0 : it->second, limits));
+  if (it == waiting_by_tenant_.end()) it = waiting_by_tenant_.emplace(tenant, 0).first;
+  ++it->second;
   num_waiting_.fetch_add(1, std::memory_order_relaxed);
-  return AdmissionTicket(this);
+  return AdmissionTicket(this, it);
 }
 
 void AdmissionQueue::Push(std::shared_ptr<Request> request, AdmissionTicket ticket) {

@@ -4,7 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,9 +35,12 @@ class AdmissionTicket {
 
  private:
   friend class AdmissionQueue;
-  explicit AdmissionTicket(AdmissionQueue* queue) : queue_(queue) {}
+  using Tenants = std::map<std::string, int64_t, std::less<>>;
+  AdmissionTicket(AdmissionQueue* queue, Tenants::iterator tenant)
+      : queue_(queue), tenant_(tenant) {}
 
   AdmissionQueue* queue_ = nullptr;  // not owned
+  Tenants::iterator tenant_;         // of the queue's, while there is one
 };
 
 struct AdmittedRequest {
@@ -43,14 +50,16 @@ struct AdmittedRequest {
 
 // Requests go in from any thread and out on the step thread. max_queue bounds all that wait for
 // their first step: in the frontend, here, and in the scheduler, so that "full" is known at once,
-// at submission, and a request that got its ticket is never refused later. Must outlive its
-// tickets. Thread-safe.
+// at submission, and a request that got its ticket is never refused later. A tenant's limits bound
+// its own among them. Must outlive its tickets. Thread-safe.
 class AdmissionQueue {
  public:
   explicit AdmissionQueue(int32_t max_queue);  // at least 1
 
-  // ResourceExhausted: max_queue requests wait. Unavailable: draining.
-  absl::StatusOr<AdmissionTicket> Reserve();
+  // ResourceExhausted: max_queue requests wait, or as many of the tenant as its limits allow.
+  // Unavailable: draining.
+  absl::StatusOr<AdmissionTicket> Reserve(std::string_view tenant = "",
+                                          const TenantLimits& limits = {});
 
   // Hands a request over and wakes the step thread; never refuses.
   void Push(std::shared_ptr<Request> request, AdmissionTicket ticket);
@@ -78,14 +87,18 @@ class AdmissionQueue {
  private:
   friend class AdmissionTicket;
 
+  absl::Status CheckRoom(int64_t waiting_of_tenant, const TenantLimits& limits) const;
+  void Release(AdmissionTicket::Tenants::iterator tenant);
+
   const int32_t max_queue_;
-  // Tickets given out; never above max_queue_. Raised under mu_, lowered by any ticket's owner.
+  // Tickets given out; never above max_queue_. Written under mu_.
   std::atomic<int64_t> num_waiting_ = 0;
 
   mutable base::Mutex mu_;
   base::CondVar work_;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  AdmissionTicket::Tenants waiting_by_tenant_ ABSL_GUARDED_BY(mu_);  // those with any
   std::vector<AdmittedRequest> queue_ ABSL_GUARDED_BY(mu_);
   std::vector<std::weak_ptr<const Request>> noticed_ ABSL_GUARDED_BY(mu_);
 };

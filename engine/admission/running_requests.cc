@@ -12,42 +12,45 @@
 namespace quire::engine {
 
 absl::Status RunningRequests::Insert(std::shared_ptr<Request> request) {
-  const std::string& id = request->params.request_id;
-  QUIRE_CHECK(!id.empty()) << "a request without an id";
+  const Key key = KeyOf(*request);
+  QUIRE_CHECK(!key.first.empty()) << "a request without an id";
   base::MutexLock lock(mu_);
-  if (requests_.contains(id)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("request_id: \"", id, "\" is running: use another one"));
+  if (requests_.contains(key)) {
+    return absl::AlreadyExistsError(absl::StrCat("request_id: \"", request->params.request_id,
+                                                 "\" is running: use another one"));
   }
-  requests_.emplace(id, std::move(request));
+  requests_.emplace(key, std::move(request));
   return absl::OkStatus();
 }
 
 void RunningRequests::Erase(const Request& request) {
   std::shared_ptr<Request> last;  // dies after the lock: its sink's destructor is not ours
   base::MutexLock lock(mu_);
-  const auto it = requests_.find(request.params.request_id);
+  const auto it = requests_.find(KeyOf(request));
   if (it == requests_.end() || it->second.get() != &request) return;
   last = std::move(it->second);
   requests_.erase(it);
   if (requests_.empty()) emptied_.NotifyAll();
 }
 
-absl::StatusOr<std::shared_ptr<const Request>> RunningRequests::Abort(std::string_view request_id,
-                                                                      std::string_view owner) {
+absl::StatusOr<std::vector<std::shared_ptr<const Request>>> RunningRequests::Abort(
+    std::string_view request_id, std::optional<std::string_view> owner) {
   base::MutexLock lock(mu_);
-  const auto it = requests_.find(request_id);
-  if (it == requests_.end() || it->second->params.owner != owner) {
-    return absl::NotFoundError(
-        absl::StrCat("request_id: no request of yours runs as \"", base::ToAbsl(request_id), "\""));
+  std::vector<std::shared_ptr<const Request>> aborted;
+  for (auto it = requests_.lower_bound({request_id, owner.value_or("")});
+       it != requests_.end() && it->first.first == request_id; ++it) {
+    if (owner.has_value() && it->first.second != *owner) break;
+    it->second->cancelled.store(true);
+    aborted.push_back(it->second);
   }
-  it->second->cancelled.store(true);
-  return it->second;
+  if (!aborted.empty()) return aborted;
+  return absl::NotFoundError(absl::StrCat("request_id: no request", owner ? " of yours" : "",
+                                          " runs as \"", base::ToAbsl(request_id), "\""));
 }
 
 void RunningRequests::CancelAll() {
   base::MutexLock lock(mu_);
-  for (const auto& [id, request] : requests_) request->cancelled.store(true);
+  for (const auto& [key, request] : requests_) request->cancelled.store(true);
 }
 
 int64_t RunningRequests::size() const {

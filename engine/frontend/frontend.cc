@@ -38,23 +38,27 @@ TokenIds Ids(const std::vector<EncodedToken>& tokens) {
 
 absl::Status Frontend::Prepare(Request& request) const {
   const GenerateParams& params = request.params;
+  const int32_t of_tenant = params.limits.max_running;
+  const int32_t most =
+      of_tenant > 0 ? std::min(of_tenant, limits_.max_num_seqs) : limits_.max_num_seqs;
   if (!params.continuations.empty()) {
-    const int32_t limit = std::min(kMaxContinuations, limits_.max_num_seqs);
+    const int32_t limit = std::min(kMaxContinuations, most);
     if (std::ssize(params.continuations) > limit) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("continuations: want at most %d (64, and max_num_seqs), got %d; send the "
-                          "others in another "
-                          "request, the prompt stays cached",
+          absl::StrFormat("continuations: want at most %d (64, max_num_seqs, and what the tenant "
+                          "may run at once), got %d; send the others in another request, the "
+                          "prompt stays cached",
                           limit, params.continuations.size()));
     }
     request.params.sampling.n = static_cast<int32_t>(params.continuations.size());
   }
   RETURN_IF_ERROR(Validate(params.sampling, params.stop, params.output, params.cache, params.sched,
                            tokenizer_.vocab_size()));
-  if (params.sampling.n > limits_.max_num_seqs) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("sampling.n: want at most max_num_seqs (%d) samples, got %d",
-                        limits_.max_num_seqs, params.sampling.n));
+  if (params.sampling.n > most) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "sampling.n: want at most %s (%d) samples, got %d",
+        most < limits_.max_num_seqs ? "what the tenant may run at once" : "max_num_seqs", most,
+        params.sampling.n));
   }
   request.allowed_ids = TokenSet(params.sampling.allowed_token_ids, tokenizer_.vocab_size());
   request.stop_ids = TokenSet(params.stop.stop_token_ids, tokenizer_.vocab_size());

@@ -23,10 +23,9 @@ std::vector<int32_t> WindowSizes(const BlockManagerConfig& config) {
 }  // namespace
 
 std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
-                         std::string_view salt) {
+                         std::string_view part, std::string_view salt) {
   std::string key;
-  key.reserve(32 + model.size() + adapter.size() + tenant.size() + salt.size());
-  for (const std::string_view part : {model, adapter, tenant, salt}) AppendPart(key, part);
+  for (const std::string_view text : {model, adapter, tenant, part, salt}) AppendPart(key, text);
   return key;
 }
 

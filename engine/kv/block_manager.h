@@ -74,7 +74,7 @@ struct WindowStats {
 // Whose cache a sequence may share: requests share only under equal parts. Injective: every part
 // is written behind its length.
 std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
-                         std::string_view salt);
+                         std::string_view part, std::string_view salt);
 
 // The most new tokens that each of `n` samples of one prompt may have, so that all of them fit an
 // empty cache of `num_blocks` at once: they share the prompt's whole blocks, each has its own from

@@ -15,6 +15,7 @@
 #include "engine/request/cache_window.h"
 #include "engine/request/chat_message.h"
 #include "engine/request/sampling_params.h"
+#include "engine/request/tenant_limits.h"
 #include "engine/request/token_set.h"
 #include "engine/request/token_sink.h"
 
@@ -27,7 +28,7 @@ using ChatMessages = std::vector<ChatMessage>;
 struct GenerateParams {
   std::string request_id;  // empty: made by the engine
   std::string model;       // empty: the served one
-  std::string owner;       // who may abort it: the authenticated client, or ""
+  std::string owner;       // whose request id it is, and who may abort it; "" for everybody
   std::variant<std::string, TokenIds, ChatMessages> prompt;
   // Not empty: nothing is drawn; sample k is the k-th of these, and what comes back of it are its
   // ids and, at each, the log-probability and the likeliest token. Sampling, stop and output count
@@ -39,6 +40,7 @@ struct GenerateParams {
   bool answers_at_once = false;  // in one message, kept in memory until the end
   CacheParams cache;
   SchedParams sched;
+  TenantLimits limits;                           // of sched.tenant
   absl::Time deadline = absl::InfiniteFuture();  // a date
 };
 

@@ -1,7 +1,10 @@
 #include "engine/request/sampling_params.h"
 
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
@@ -14,9 +17,12 @@ absl::Status Invalid(const absl::FormatSpec<Args...>& format, const Args&... arg
   return absl::InvalidArgumentError(absl::StrFormat(format, args...));
 }
 
-absl::Status InRange(const char* field, double value, double low, double high) {
-  if (std::isfinite(value) && value >= low && value <= high) return absl::OkStatus();
-  return Invalid("%s: want %g..%g, got %g", field, low, high, value);
+template <typename Number>
+absl::Status InRange(const char* field, Number value, std::type_identity_t<Number> low,
+                     std::type_identity_t<Number> high) {
+  if (value >= low && value <= high) return absl::OkStatus();  // NaN is not
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": want ", low, "..", high, ", got ", value));
 }
 
 absl::Status InHalfOpen(const char* field, double value, double above, double high) {
@@ -106,8 +112,9 @@ absl::Status Validate(const SamplingParams& sampling, const StopParams& stop,
     return Invalid("cache.window_tokens: want >= 0 (0: no window), got %d", cache.window_tokens);
   }
   RETURN_IF_ERROR(InRange("sched.priority", sched.priority, -100, 100));
-  if (sched.tenant.size() > 256) {
-    return Invalid("sched.tenant: want at most 256 bytes, got %d", sched.tenant.size());
+  // A client writes either as sched.tenant.
+  if (const size_t size = std::max(sched.tenant.size(), cache.part.size()); size > 256) {
+    return Invalid("sched.tenant: want at most 256 bytes, got %d", size);
   }
   return absl::OkStatus();
 }

@@ -54,7 +54,9 @@ struct OutputOptions {
 };
 
 struct CacheParams {
-  std::string salt;  // requests share cached prefixes only with those of equal tenant and salt
+  // Requests share cached prefixes only with those of equal tenant, part and salt.
+  std::string part;  // of the tenant
+  std::string salt;
   bool bypass_read = false;
   bool bypass_write = false;
   // Both: keep so many first tokens and so many last ones, at least, and forget those between; see
@@ -65,7 +67,7 @@ struct CacheParams {
 
 struct SchedParams {
   int32_t priority = 0;  // -100..100; larger is served first
-  std::string tenant;
+  std::string tenant;    // with whom it shares prefixes, seats and the queue
 };
 
 // InvalidArgument whose message begins with the field's name: "sampling.top_p: want (0, 1],

@@ -38,9 +38,10 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
       << "sequence " << sequence->id;
   auto group = std::make_shared<Group>();
   group->request = request;
-  group->root_key = CacheRootKey(config_.model, /*adapter=*/"", request->params.sched.tenant,
-                                 request->params.cache.salt);
-  group->tenant = shares_.Enter(request->params.sched.tenant);
+  const GenerateParams& params = request->params;
+  group->root_key = CacheRootKey(config_.model, /*adapter=*/"", params.sched.tenant,
+                                 params.cache.part, params.cache.salt);
+  group->tenant = shares_.Enter(params.sched.tenant, params.limits.share);
   // A stream that may go on for ever grows as it comes.
   const CacheWindow& window = request->cache_window;
   sequence->tokens.reserve(sequence->tokens.size() +
@@ -63,9 +64,15 @@ Scheduler::State& Scheduler::NewState(std::shared_ptr<Sequence> sequence,
   return *state;
 }
 
+void Scheduler::AddPlaces(const State& state, int32_t num) {
+  num_places_ += num;
+  shares_.AddPlaces(state.group->tenant, num);
+  if (num < 0) waiting_->Free(state.group->tenant);
+}
+
 void Scheduler::InsertRunning(State& state) {
   state.phase = State::Phase::kRunning;
-  num_places_ += state.num_samples();
+  AddPlaces(state, state.num_samples());
   const auto place = std::ranges::upper_bound(running_, state.order, {}, &State::order);
   running_.insert(place, &state);
 }
@@ -132,7 +139,7 @@ FinishedSequence Scheduler::End(State& state, FinishReason reason, EndCause caus
     } else {
       blocks_.Release(id);
     }
-    num_places_ -= state.num_samples();
+    AddPlaces(state, -state.num_samples());
     running_.erase(std::ranges::find(running_, &state));
   } else {
     waiting_->Remove(state);
@@ -245,7 +252,7 @@ void Scheduler::ForkSamples(State& first, std::span<const SampledToken> sampled,
     state.started = true;
     state.forked = true;
     state.num_known = first.num_known;
-    if (!lost) --num_places_;  // of the first one, which held it until now
+    if (!lost) AddPlaces(first, -1);  // of the first one, which held it until now
     if (!lost && blocks_.TryFork(sequence.id, state.sequence->id)) {
       state.sequence->num_computed = sequence.num_computed;
       state.num_planned = sequence.num_computed;

@@ -96,8 +96,9 @@ inline constexpr int32_t kMostPasses = 8;
 // first; none is last) and arrival. Of one tenant's of one priority that came, and expire, within
 // kTogether of the one in turn, the one with the fewest tokens to compute goes first; it passes
 // those in turn before it, each of which is passed so at most kMostPasses times, whether it fits or
-// not. Nothing else passes one that does not fit: it is waited for. Every starts_per_oldest'th
-// start goes to the oldest, so with k older ones waiting a sequence starts after at most
+// not. One whose tenant has all the places that its limits allow lets those of other tenants pass.
+// Nothing else passes one that does not fit: it is waited for. Every starts_per_oldest'th start goes
+// to the oldest, so with k older ones waiting a sequence starts after at most
 // starts_per_oldest * (k + 1) others.
 //
 // What the prefix cache holds is looked up when a sequence is first planned, not when it is added,
@@ -187,6 +188,7 @@ class Scheduler {
   State* PickVictim(const State& served) const;
   State* PickStalled() const;
   void Preempt(State& victim);
+  bool TenantHasPlaces(const State& state) const;
   State* PickNext(absl::Time now);
   State* FirstInTurn(absl::Time now);
   void FindTogether(const State& first);
@@ -203,6 +205,7 @@ class Scheduler {
   void TakeToken(State& state, const SampledToken& token, std::vector<FinishedSequence>& finished);
 
   State& NewState(std::shared_ptr<Sequence> sequence, std::shared_ptr<Group> group, uint64_t order);
+  void AddPlaces(const State& state, int32_t num);
   void InsertRunning(State& state);
 
   const SchedulerConfig config_;

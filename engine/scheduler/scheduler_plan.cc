@@ -255,7 +255,7 @@ Scheduler::State* Scheduler::PickVictim(const State& served) const {
 
 void Scheduler::Preempt(State& victim) {
   blocks_.Release(victim.sequence->id);
-  num_places_ -= victim.num_samples();
+  AddPlaces(victim, -victim.num_samples());
   running_.erase(std::ranges::find(running_, &victim));
   waiting_->Add(victim);
   victim.phase = State::Phase::kWaiting;
@@ -281,6 +281,11 @@ void Scheduler::StartWaiting(absl::Time now, Budget& budget, StepPlan& plan) {
   }
 }
 
+bool Scheduler::TenantHasPlaces(const State& state) const {
+  const int32_t most = state.request().params.limits.max_running;
+  return most == 0 || shares_.num_places(state.group->tenant) + state.num_samples() <= most;
+}
+
 // Null: nobody may start in this step.
 Scheduler::State* Scheduler::PickNext(absl::Time now) {
   together_.clear();
@@ -288,7 +293,7 @@ Scheduler::State* Scheduler::PickNext(absl::Time now) {
   if (next == nullptr || next->started || starts_to_oldest_ <= 1) return next;
   FindTogether(*next);
   for (State* state : together_) {
-    if (NumUncached(*state) < NumUncached(*next) &&
+    if (NumUncached(*state) < NumUncached(*next) && TenantHasPlaces(*state) &&
         SinkCanTake(*state, state->num_samples(), now)) {
       next = state;
     }
@@ -329,6 +334,10 @@ Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
   while (State* next = waiting_->Next(/*by_age=*/starts_to_oldest_ <= 1)) {
     // Preempted with a token in flight: its turn comes when that is here.
     if (next->in_flight > 0) return nullptr;
+    if (!next->started && !TenantHasPlaces(*next)) {
+      waiting_->Hold(next->group->tenant);
+      continue;
+    }
     if (SinkCanTake(*next, next->num_samples(), now)) return next;
     waiting_->Stall(*next);
   }

@@ -7,8 +7,9 @@
 
 namespace quire::engine {
 
-TenantShares::TenantId TenantShares::Enter(std::string_view name) {
-  const int64_t least = LeastServed();
+TenantShares::TenantId TenantShares::Enter(std::string_view name, int32_t share) {
+  QUIRE_CHECK(share >= 1) << "share " << share;
+  const double least = LeastServed();
   auto it = by_name_.find(name);
   if (it == by_name_.end()) {
     if (unused_.empty()) {
@@ -22,6 +23,7 @@ TenantShares::TenantId TenantShares::Enter(std::string_view name) {
     ++num_idle_;
   }
   Tenant& tenant = tenants_[it->second];
+  tenant.share = share;
   if (tenant.num_requests++ == 0) {
     --num_idle_;
     tenant.served = std::max(tenant.served, least);
@@ -38,12 +40,12 @@ void TenantShares::Leave(TenantId id) {
   if (num_idle_ > kMaxIdle) Forget();
 }
 
-int64_t TenantShares::LeastServed() const {
-  int64_t least = std::numeric_limits<int64_t>::max();
+double TenantShares::LeastServed() const {
+  double least = std::numeric_limits<double>::infinity();
   for (const Tenant& tenant : tenants_) {
     if (tenant.num_requests > 0) least = std::min(least, tenant.served);
   }
-  return least == std::numeric_limits<int64_t>::max() ? last_served_ : least;
+  return least == std::numeric_limits<double>::infinity() ? last_served_ : least;
 }
 
 // The idle half that was served least: for them the least is forgotten.

@@ -1,6 +1,7 @@
 #pragma once
 
-// How much each tenant has been served, so that the one served least goes first.
+// How much each tenant has been served, so that the one served least goes first; and how many
+// places it has.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,12 +25,19 @@ class TenantShares {
   static constexpr int64_t kDecodeCost = 2;
   static constexpr size_t kMaxIdle = 1024;
 
-  // One request more of this tenant. The id is good until as many calls of Leave.
-  TenantId Enter(std::string_view tenant);
+  // One request more of this tenant, whose share is `share`, at least 1, from now on. The id is
+  // good until as many calls of Leave.
+  TenantId Enter(std::string_view tenant, int32_t share = 1);
   void Leave(TenantId id);
 
-  void Charge(TenantId id, int64_t cost) { tenants_[id].served += cost; }
-  int64_t served(TenantId id) const { return tenants_[id].served; }
+  void Charge(TenantId id, int64_t cost) {
+    tenants_[id].served += static_cast<double>(cost) / tenants_[id].share;
+  }
+  // Cost in all, each divided by the share.
+  double served(TenantId id) const { return tenants_[id].served; }
+
+  void AddPlaces(TenantId id, int32_t num) { tenants_[id].num_places += num; }
+  int32_t num_places(TenantId id) const { return tenants_[id].num_places; }
 
   int64_t num_active() const { return static_cast<int64_t>(by_name_.size() - num_idle_); }
   int64_t num_known() const { return static_cast<int64_t>(by_name_.size()); }
@@ -41,18 +49,20 @@ class TenantShares {
   };
   struct Tenant {
     std::string name;
-    int64_t served = 0;
+    double served = 0;
+    int32_t share = 1;
+    int32_t num_places = 0;
     int64_t num_requests = 0;
   };
   // Of the tenants with requests; what the last one had when there is none.
-  int64_t LeastServed() const;
+  double LeastServed() const;
   void Forget();
 
   std::unordered_map<std::string, TenantId, Hash, std::equal_to<>> by_name_;
   std::vector<Tenant> tenants_;
   std::vector<TenantId> unused_;
   size_t num_idle_ = 0;
-  int64_t last_served_ = 0;
+  double last_served_ = 0;
 };
 
 }  // namespace quire::engine

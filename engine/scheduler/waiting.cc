@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace quire::engine {
 
@@ -61,7 +62,7 @@ void Scheduler::Waiting::Enter(State& state) {
   Tenant& tenant = tenants_[id];
   if (tenant.turns.empty()) tenant.served = shares_.served(state.group->tenant);
   tenant.turns.Push(state);
-  Place(tenant);
+  if (!tenant.is_held) Place(tenant);
 }
 
 void Scheduler::Waiting::Leave(State& state) {
@@ -69,9 +70,23 @@ void Scheduler::Waiting::Leave(State& state) {
   fresh_.Remove(state);
   Tenant& tenant = tenants_[static_cast<size_t>(state.group->tenant)];
   // Without its last one a tenant cannot be compared.
-  if (tenant.turns.size() == 1) by_share_.Remove(tenant);
+  if (tenant.turns.size() == 1 && !tenant.is_held) by_share_.Remove(tenant);
   tenant.turns.Remove(state);
-  if (!tenant.turns.empty()) Place(tenant);
+  if (!tenant.turns.empty() && !tenant.is_held) Place(tenant);
+}
+
+void Scheduler::Waiting::Hold(TenantShares::TenantId id) {
+  Tenant& tenant = tenants_[static_cast<size_t>(id)];
+  by_share_.Remove(tenant);
+  tenant.is_held = true;
+}
+
+void Scheduler::Waiting::Free(TenantShares::TenantId id) {
+  if (static_cast<size_t>(id) >= tenants_.size()) return;
+  Tenant& tenant = tenants_[static_cast<size_t>(id)];
+  if (!std::exchange(tenant.is_held, false) || tenant.turns.empty()) return;
+  tenant.served = shares_.served(id);
+  Place(tenant);
 }
 
 void Scheduler::Waiting::Place(Tenant& tenant) {
@@ -107,12 +122,14 @@ void Scheduler::Waiting::NoteCharged(TenantShares::TenantId tenant) {
 
 Scheduler::State* Scheduler::Waiting::Next(bool by_age) {
   if (!preempted_.empty()) return &preempted_.top();
-  if (fresh_.empty()) return nullptr;
-  if (by_age) return &fresh_.top();
+  if (by_share_.empty()) return nullptr;
+  if (by_age && !tenants_[static_cast<size_t>(fresh_.top().group->tenant)].is_held) {
+    return &fresh_.top();
+  }
   for (const TenantShares::TenantId id : charged_) {
     Tenant& tenant = tenants_[static_cast<size_t>(id)];
     tenant.was_charged = false;
-    if (tenant.turns.empty()) continue;
+    if (tenant.turns.empty() || tenant.is_held) continue;
     tenant.served = shares_.served(id);
     by_share_.Update(tenant);
   }

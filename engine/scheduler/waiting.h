@@ -29,6 +29,9 @@ class Scheduler::Waiting {
   bool IsStalled(const State& state) const { return state.is_out_of_turn; }
   // After its stalled_since has changed.
   void UpdateDue(State& state);
+  // None of a tenant's new ones is in turn until it is freed: it has all the places it may have.
+  void Hold(TenantShares::TenantId tenant);
+  void Free(TenantShares::TenantId tenant);
   // After the tenant was charged.
   void NoteCharged(TenantShares::TenantId tenant);
 
@@ -58,7 +61,8 @@ class Scheduler::Waiting {
   // The new ones of one tenant that are in turn.
   struct Tenant {
     IndexedHeap<State, &State::turn_place, TurnFirst> turns;
-    int64_t served = 0;
+    double served = 0;
+    bool is_held = false;
     bool was_charged = false;  // `served` is not what it was
     HeapPlace place = kNotInHeap;
   };
@@ -75,7 +79,7 @@ class Scheduler::Waiting {
   const absl::Duration stalled_stream_timeout_;
   IndexedHeap<State, &State::age_place, OlderFirst> preempted_;
   IndexedHeap<State, &State::age_place, OlderFirst> fresh_;
-  std::deque<Tenant> tenants_;  // by id; those with fresh ones are in by_share_
+  std::deque<Tenant> tenants_;  // by id; those with fresh ones that are not held are in by_share_
   IndexedHeap<Tenant, &Tenant::place, TenantFirst> by_share_;
   std::vector<TenantShares::TenantId> charged_;
   IndexedHeap<State, &State::due_place, DueFirst> due_;  // those that will ever be

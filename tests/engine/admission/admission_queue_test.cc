@@ -81,6 +81,42 @@ TEST(AdmissionQueueTest, CountsWhatWaitsInTheFrontendAndTheSchedulerToo) {
   EXPECT_EQ(queue.num_waiting(), 0) << "a request that ends gives its place back";
 }
 
+TEST(AdmissionQueueTest, ATenantWaitsWithinItsLimit) {
+  AdmissionQueue queue(8);
+  const TenantLimits limits{.max_waiting = 2};
+  std::vector<AdmissionTicket> tickets;
+  for (int i = 0; i < 2; ++i) tickets.push_back(*queue.Reserve("a", limits));
+  const absl::Status refused = queue.Reserve("a", limits).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("2 requests of this tenant"));
+  EXPECT_TRUE(queue.Reserve("b", limits).ok());
+  tickets.pop_back();
+  EXPECT_TRUE(queue.Reserve("a", limits).ok());
+}
+
+TEST(AdmissionQueueTest, HoweverManyTenantsFillItTheNextFindsAPlace) {
+  AdmissionQueue queue(64);
+  std::vector<AdmissionTicket> tickets;
+  const auto fill = [&](std::string_view tenant, int32_t share) {
+    const TenantLimits limits{.share = share, .leaves_room = true};
+    int count = 0;
+    for (auto ticket = queue.Reserve(tenant, limits); ticket.ok();
+         ticket = queue.Reserve(tenant, limits)) {
+      tickets.push_back(*std::move(ticket));
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(fill("a", 1), 32);  // as many as it leaves
+  EXPECT_EQ(fill("b", 1), 16);
+  EXPECT_EQ(fill("c", 3), 12);  // three for each that it leaves
+  EXPECT_EQ(fill("d", 1), 2);
+  EXPECT_EQ(fill("a", 1), 0);
+  EXPECT_EQ(fill("e", 1), 1);
+  tickets.clear();
+  EXPECT_EQ(fill("a", 1), 32);
+}
+
 TEST(AdmissionQueueTest, TicketsMoveWithoutCountingTwice) {
   AdmissionQueue queue(4);
   AdmissionTicket a = *queue.Reserve();

@@ -56,6 +56,31 @@ TEST(RunningRequestsTest, WhatIsSaidOfAnothersIdIsWhatIsSaidOfNone) {
   EXPECT_EQ(of_another, none.Abort("a", "bob").status());
 }
 
+TEST(RunningRequestsTest, AnIdIsKnownAmongItsOwners) {
+  RunningRequests running;
+  const auto of_alice = NewRequest("a", "alice");
+  const auto of_bob = NewRequest("a", "bob");
+  const auto longer = NewRequest("ab", "alice");
+  for (const auto& request : {of_alice, of_bob, longer}) EXPECT_TRUE(running.Insert(request).ok());
+  EXPECT_TRUE(running.Abort("a", "bob").ok());
+  EXPECT_TRUE(of_bob->cancelled);
+  EXPECT_FALSE(of_alice->cancelled);
+  running.Erase(*of_bob);
+  EXPECT_EQ(running.Insert(NewRequest("a", "alice")).code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST(RunningRequestsTest, WithoutAnOwnerAbortMeansEverybodys) {
+  RunningRequests running;
+  const auto of_alice = NewRequest("a", "alice");
+  const auto of_bob = NewRequest("a", "bob");
+  const auto longer = NewRequest("ab", "alice");
+  for (const auto& request : {of_alice, of_bob, longer}) EXPECT_TRUE(running.Insert(request).ok());
+  EXPECT_TRUE(running.Abort("a", std::nullopt).ok());
+  EXPECT_TRUE(of_alice->cancelled && of_bob->cancelled);
+  EXPECT_FALSE(longer->cancelled);
+  EXPECT_EQ(running.Abort("b", std::nullopt).code(), absl::StatusCode::kNotFound);
+}
+
 TEST(RunningRequestsTest, CancelAllReachesEveryOne) {
   RunningRequests running;
   const auto a = NewRequest("a");

@@ -93,9 +93,10 @@ TEST_F(BlockManagerTest, OnlyCommittedTokensAreFound) {
 }
 
 TEST_F(BlockManagerTest, RootsAreApart) {
-  Compute(1, Iota(8), CacheRootKey("m", "", "tenant", "salt"));
-  EXPECT_EQ(Compute(2, Iota(8), CacheRootKey("m", "", "tenants", "alt")), 0);
-  EXPECT_EQ(Compute(3, Iota(8), CacheRootKey("m", "", "tenant", "salt")), 7);
+  Compute(1, Iota(8), CacheRootKey("m", "", "tenant", "part", "salt"));
+  EXPECT_EQ(Compute(2, Iota(8), CacheRootKey("m", "", "tenantp", "art", "salt")), 0);
+  EXPECT_EQ(Compute(4, Iota(8), CacheRootKey("m", "", "tenant", "parts", "alt")), 0);
+  EXPECT_EQ(Compute(3, Iota(8), CacheRootKey("m", "", "tenant", "part", "salt")), 7);
 }
 
 TEST_F(BlockManagerTest, BypassReadsNothingAndWritesNothing) {

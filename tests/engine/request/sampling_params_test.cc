@@ -120,7 +120,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"cache.salt", [](Params& p) { p.cache.salt.assign(257, 's'); }},
         Case{"", [](Params& p) { p.sched.priority = -100; }},
         Case{"sched.priority", [](Params& p) { p.sched.priority = 101; }},
-        Case{"sched.tenant", [](Params& p) { p.sched.tenant.assign(257, 't'); }}));
+        Case{"sched.tenant", [](Params& p) { p.sched.tenant.assign(257, 't'); }},
+        Case{"sched.tenant", [](Params& p) { p.cache.part.assign(257, 't'); }}));
+
+TEST(ValidateMessageTest, WholeNumbersAreWrittenWhole) {
+  Params params;
+  params.sampling.n = 1000000;
+  EXPECT_EQ(Check(params).message(), "sampling.n: want 1..64, got 1000000");
+  params = {};
+  params.sched.priority = 2147483647;
+  EXPECT_EQ(Check(params).message(), "sched.priority: want -100..100, got 2147483647");
+}
 
 TEST(ValidateMessageTest, NamesWhatWasWantedAndGot) {
   Params params;

@@ -310,6 +310,39 @@ TEST(SchedulerTest, TheTenantServedLeastStartsFirst) {
   EXPECT_EQ(std::vector(order.begin(), order.begin() + 4), (std::vector<SequenceId>{1, 7, 2, 8}));
 }
 
+TEST(SchedulerTest, ATenantRunsWithinItsPlacesAndLetsOthersPass) {
+  Simulation simulation({.scheduler = {.max_num_seqs = 8}});
+  const TenantLimits limits{.max_running = 3};
+  std::vector<SequenceId> many;
+  for (int i = 0; i < 3; ++i) {
+    many.push_back(simulation.Add({.prompt = Prompt(4, 20 * i),
+                                   .max_tokens = 6,
+                                   .n = 2,
+                                   .tenant = "many",
+                                   .limits = limits}));
+  }
+  const SequenceId few =
+      simulation.Add({.prompt = Prompt(4, 200), .max_tokens = 2, .tenant = "few"});
+  simulation.Step();
+  EXPECT_EQ(simulation.planned(), (std::vector<SequenceId>{many[0], few}));
+  simulation.Run();
+  EXPECT_TRUE(simulation.ended().contains(many[2])) << "its turn came";
+}
+
+TEST(SchedulerTest, ALargerShareStartsMoreOften) {
+  Simulation simulation({.scheduler = {.max_num_seqs = 1, .starts_per_oldest = 100}});
+  for (int i = 0; i < 4; ++i) {
+    simulation.Add({.prompt = Prompt(8, 20 * i), .max_tokens = 2, .tenant = "one"});
+  }
+  for (int i = 0; i < 4; ++i) {
+    simulation.Add({.prompt = Prompt(8, 200 + 20 * i),
+                    .max_tokens = 2,
+                    .tenant = "three",
+                    .limits = {.share = 3}});
+  }
+  EXPECT_EQ(StartOrder(simulation, 5), (std::vector<SequenceId>{1, 5, 6, 7, 2}));
+}
+
 TEST(SchedulerTest, NoPriorityStarvesTheOldest) {
   Simulation simulation({.scheduler = {.max_num_seqs = 1, .starts_per_oldest = 8}});
   std::vector<SequenceId> low;

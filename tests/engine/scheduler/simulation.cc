@@ -75,6 +75,7 @@ SequenceId Simulation::Add(const RequestSpec& spec) {
   request->sink = sinks_[id];
   request->params.sampling.n = spec.n;
   request->params.sched = {.priority = spec.priority, .tenant = spec.tenant};
+  request->params.limits = spec.limits;
   request->params.cache = {
       .salt = spec.salt, .bypass_read = spec.bypass_read, .bypass_write = spec.bypass_write};
   request->continuation_ids = spec.continuations;

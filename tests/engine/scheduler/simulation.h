@@ -38,6 +38,7 @@ struct RequestSpec {
   int32_t stop_one_in = 0;  // a token ends its sequence with this odds; 0: only the length does
   int32_t priority = 0;
   std::string tenant;
+  TenantLimits limits;
   std::string salt;
   bool bypass_read = false;
   bool bypass_write = false;

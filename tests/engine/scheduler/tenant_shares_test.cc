@@ -17,6 +17,15 @@ TEST(TenantSharesTest, WhoComesBackIsLiftedToTheLeastServed) {
   EXPECT_EQ(shares.served(shares.Enter("new")), 1000);
 }
 
+TEST(TenantSharesTest, ALargerShareCountsLess) {
+  TenantShares shares;
+  const auto once = shares.Enter("once");
+  const auto thrice = shares.Enter("thrice", 3);
+  for (int i = 0; i < 30; ++i) shares.Charge(thrice, 1);
+  shares.Charge(once, 10);
+  EXPECT_NEAR(shares.served(thrice), shares.served(once), 1e-9);
+}
+
 TEST(TenantSharesTest, LeavingForAMomentForgetsNothing) {
   TenantShares shares;
   shares.Charge(shares.Enter("a"), 10);
