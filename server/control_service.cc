@@ -1,12 +1,12 @@
 // ControlService: what operators ask and order. Everything answers at once.
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include "base/logging.h"
 #include "base/status_macros.h"
 #include "quire/v1/control_service.grpc.pb.h"
 #include "server/proto_conversion.h"
@@ -32,7 +32,7 @@ class ControlService final : public RawControlService {
                                        grpc::ByteBuffer* response) override {
     return Answer<v1::ListModelsRequest, v1::ListModelsResponse>(
         *context, Rpc::kListModels, *request, *response,
-        [this](const std::string&, const v1::ListModelsRequest&, v1::ListModelsResponse& out) {
+        [this](const Principal&, const v1::ListModelsRequest&, v1::ListModelsResponse& out) {
           *out.add_models() = ToProto(parts_.engine.model_info());
           return absl::OkStatus();
         });
@@ -43,7 +43,7 @@ class ControlService final : public RawControlService {
                                          grpc::ByteBuffer* response) override {
     return Answer<v1::GetModelInfoRequest, v1::GetModelInfoResponse>(
         *context, Rpc::kGetModelInfo, *request, *response,
-        [this](const std::string&, const v1::GetModelInfoRequest& in,
+        [this](const Principal&, const v1::GetModelInfoRequest& in,
                v1::GetModelInfoResponse& out) -> absl::Status {
           RETURN_IF_ERROR(CheckModel(parts_.engine, in.model()));
           *out.mutable_model() = ToProto(parts_.engine.model_info());
@@ -56,8 +56,7 @@ class ControlService final : public RawControlService {
                                           grpc::ByteBuffer* response) override {
     return Answer<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
         *context, Rpc::kGetServerInfo, *request, *response,
-        [this](const std::string&, const v1::GetServerInfoRequest&,
-               v1::GetServerInfoResponse& out) {
+        [this](const Principal&, const v1::GetServerInfoRequest&, v1::GetServerInfoResponse& out) {
           out = ToProto(parts_.engine.server_info());
           return absl::OkStatus();
         });
@@ -68,7 +67,9 @@ class ControlService final : public RawControlService {
                                      grpc::ByteBuffer* response) override {
     return Answer<v1::GetStatsRequest, v1::GetStatsResponse>(
         *context, Rpc::kGetStats, *request, *response,
-        [this](const std::string&, const v1::GetStatsRequest&, v1::GetStatsResponse& out) {
+        [this](const Principal& caller, const v1::GetStatsRequest&,
+               v1::GetStatsResponse& out) -> absl::Status {
+          RETURN_IF_ERROR(CheckOperator(parts_.trusts_place, caller));
           out = ToProto(parts_.engine.stats());
           return absl::OkStatus();
         });
@@ -79,11 +80,14 @@ class ControlService final : public RawControlService {
                                   grpc::ByteBuffer* response) override {
     return Answer<v1::AbortRequest, v1::AbortResponse>(
         *context, Rpc::kAbort, *request, *response,
-        [this](const std::string& caller, const v1::AbortRequest& in, v1::AbortResponse&) {
+        [this](const Principal& caller, const v1::AbortRequest& in, v1::AbortResponse&) {
           if (in.request_id().empty()) {
             return absl::InvalidArgumentError("request_id: want the id of a running request");
           }
-          return parts_.engine.Abort(in.request_id(), caller);
+          // An operator's own goes first.
+          const absl::Status own = parts_.engine.Abort(in.request_id(), caller.name);
+          if (own.ok() || !CheckOperator(parts_.trusts_place, caller).ok()) return own;
+          return parts_.engine.Abort(in.request_id(), std::nullopt);
         });
   }
 
@@ -92,8 +96,9 @@ class ControlService final : public RawControlService {
                                   grpc::ByteBuffer* response) override {
     return Answer<v1::DrainRequest, v1::DrainResponse>(
         *context, Rpc::kDrain, *request, *response,
-        [this](const std::string& caller, const v1::DrainRequest&, v1::DrainResponse& out) {
-          base::Log(base::LogLevel::kInfo, "rpc", "Drain", {{"caller", caller}});
+        [this](const Principal& caller, const v1::DrainRequest&,
+               v1::DrainResponse& out) -> absl::Status {
+          RETURN_IF_ERROR(CheckOperator(parts_.trusts_place, caller));
           parts_.drain();
           const v1::QueueStats queue = ToProto(parts_.engine.stats()).queue();
           out.set_num_running(queue.num_running());
@@ -107,18 +112,24 @@ class ControlService final : public RawControlService {
   template <typename Request, typename Response, typename F>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, Rpc rpc,
                                    const grpc::ByteBuffer& in, grpc::ByteBuffer& out, F answer) {
+    std::string request_id;
+    PrincipalPtr caller;
     const auto answered = [&]() -> absl::Status {
-      RETURN_IF_ERROR(TakeRequestId(context, "").status());
-      ASSIGN_OR_RETURN(const std::string caller, AuthenticateCaller(context, parts_));
+      ASSIGN_OR_RETURN(request_id, TakeRequestId(context, ""));
+      ASSIGN_OR_RETURN(caller, AuthenticateCaller(context, parts_));
       Request request;
       RETURN_IF_ERROR(ParseMessage(in, request));
       Response response;
-      RETURN_IF_ERROR(answer(caller, request, response));
+      RETURN_IF_ERROR(answer(*caller, request, response));
       SerializeMessage(response, out);
       return absl::OkStatus();
     };
     const absl::Status status = answered();
-    if (HasMessage(in)) parts_.counters.Count(rpc, status.code());
+    if (HasMessage(in)) {
+      NoteEnd(
+          parts_, context,
+          {.rpc = rpc, .caller = caller.get(), .request_id = request_id, .code = status.code()});
+    }
     grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
     reactor->Finish(ToGrpcStatus(status));
     return reactor;

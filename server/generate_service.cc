@@ -11,10 +11,10 @@
 #include <grpcpp/support/server_callback.h>
 
 #include "base/clock.h"
-#include "base/logging.h"
 #include "base/status_macros.h"
 #include "quire/v1/inference_service.grpc.pb.h"
 #include "server/egress.h"
+#include "server/identity/grant.h"
 #include "server/proto_conversion.h"
 #include "server/rpc_context.h"
 
@@ -41,12 +41,12 @@ class GenerateCall {
     Request request;
     const absl::Status parsed = ParseMessage(bytes, request);
     ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, request.request_id()));
-    ASSIGN_OR_RETURN(std::string owner, AuthenticateCaller(context_, parts_));
+    ASSIGN_OR_RETURN(caller_, AuthenticateCaller(context_, parts_));
     RETURN_IF_ERROR(parsed);
     ASSIGN_OR_RETURN(engine::GenerateParams params, FromProto(request));
     params.request_id = request_id_;
-    params.owner = std::move(owner);
     params.deadline = DeadlineOf(context_);
+    RETURN_IF_ERROR(Grant(*caller_, params));
     return params;
   }
 
@@ -63,15 +63,13 @@ class GenerateCall {
   // What the call came to, for the log and the counters.
   grpc::Status End(const absl::Status& status, const engine::RequestSummary& summary) {
     if (!has_message_) return ToGrpcStatus(status);
-    parts_.counters.Count(rpc_, status.code());
-    base::Log(base::LogLevel::kInfo, "rpc", kRpcNames[static_cast<size_t>(rpc_)],
-              {{"request_id", request_id_},
-               {"code", kStatusCodeNames[static_cast<size_t>(status.code())]},
-               {"prompt_tokens", summary.usage.prompt_tokens},
-               {"cached_tokens", summary.usage.cached_tokens},
-               {"completion_tokens", summary.usage.completion_tokens},
-               {"ttft_ms", absl::ToInt64Milliseconds(summary.timings.ttft)},
-               {"total_ms", absl::ToInt64Milliseconds(base::SteadyNow() - start_)}});
+    NoteEnd(parts_, context_,
+            {.rpc = rpc_,
+             .caller = caller_.get(),
+             .request_id = request_id_,
+             .code = status.code(),
+             .summary = &summary,
+             .total = base::SteadyNow() - start_});
     return ToGrpcStatus(status);
   }
 
@@ -83,8 +81,9 @@ class GenerateCall {
   const Rpc rpc_;                               // constant
   grpc::CallbackServerContext& context_;        // not owned; lives until OnDone
   const absl::Time start_ = base::SteadyNow();  // constant
-  bool has_message_ = false;                    // constant once read
-  std::string request_id_;                      // constant once read
+  bool has_message_ = false;                    // constant once read, as are the next
+  std::string request_id_;
+  PrincipalPtr caller_;  // null for a stranger
   std::shared_ptr<engine::SubmittedRequest> submitted_;
 };
 

@@ -55,8 +55,8 @@ void SetMilliseconds(grpc::ServerBuilder& builder, const char* argument, absl::D
       argument, static_cast<int>(absl::ToInt64Milliseconds(std::min(value, absl::Hours(24)))));
 }
 
-// Keeps gRPC's library up for the rest of the process. Whoever lets go of it last waits for a thread
-// of its own that may be polling for 10 seconds.
+// Keeps gRPC's library up for the rest of the process. Whoever lets go of it last waits for a
+// thread of its own that may be polling for 10 seconds.
 void KeepGrpcUp() {
   static const bool up = (::grpc_init(), true);
   static_cast<void>(up);
@@ -134,7 +134,8 @@ struct GrpcServer::Listener {
   }
 
   absl::Status Listen(const ServerConfig& config, const TlsFiles& tls, const std::string& where,
-                      bool reflection, door::PeerDirectory& peers, const GrpcServerParts& parts) {
+                      bool reflection, const ServiceParts& parts, door::PeerDirectory& peers,
+                      door::DoorCounters& door_counters) {
     ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(where));
     grpc::ServerBuilder builder;
     SetBounds(builder, config);
@@ -155,8 +156,9 @@ struct GrpcServer::Listener {
       acceptor->HandleNewConnection(&parameters);
     };
     ASSIGN_OR_RETURN(door, door::Door::Open(std::move(address), tls, DoorOptionsOf(config),
-                                            MakeRequestGate(parts.tokens, parts.counters),
-                                            hand_over, peers, parts.door_counters));
+                                            MakeRequestGate(parts.identities, parts.trusts_place,
+                                                            parts.counters),
+                                            hand_over, peers, door_counters));
     return absl::OkStatus();
   }
 
@@ -191,24 +193,28 @@ GrpcServer::~GrpcServer() { Stop(absl::Now()); }
 absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
                                 const GrpcServerParts& parts) {
   grpc::EnableDefaultHealthCheckService(true);
-  const ServiceParts services{.engine = parts.engine,
-                              .egress = parts.egress,
-                              .counters = parts.counters,
-                              .open_calls = parts.open_calls,
-                              .peers = peers_,
-                              .tokens = parts.tokens,
-                              .drain = [this] { Drain(); },
-                              .linger = config.engine.stalled_stream_timeout};
+  ServiceParts services{.engine = parts.engine,
+                        .egress = parts.egress,
+                        .counters = parts.counters,
+                        .open_calls = parts.open_calls,
+                        .peers = peers_,
+                        .identities = parts.identities,
+                        .drain = [this] { Drain(); },
+                        .linger = config.engine.stalled_stream_timeout};
   main_ = std::make_unique<Listener>();
   main_->Add(kInferenceService, MakeGenerateService(services));
   main_->Add(kTokenService, MakeTokenService(services));
   control_on_main_ = ServesControlOnListen(config);
   if (control_on_main_) main_->Add(kControlService, MakeControlService(services));
-  RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, peers_, parts));
+  RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, services, peers_,
+                                parts.door_counters));
   if (!config.control_listen.empty()) {
+    const auto address = ParseListenAddress(config.control_listen);
+    services.trusts_place = address.ok() && IsLoopback(*address);
     control_ = std::make_unique<Listener>();
     control_->Add(kControlService, MakeControlService(services));
-    RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true, peers_, parts));
+    RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true, services, peers_,
+                                     parts.door_counters));
   }
   SetServing(true);
   listening_ = true;

@@ -10,10 +10,10 @@
 #include "absl/time/time.h"
 
 #include "engine/engine.h"
-#include "server/bearer_tokens.h"
 #include "server/door/door_counters.h"
 #include "server/door/peer_directory.h"
 #include "server/egress.h"
+#include "server/identity/identity_store.h"
 #include "server/rpc_counters.h"
 #include "server/server_config.h"
 #include "server/tls_files.h"
@@ -28,7 +28,7 @@ struct GrpcServerParts {
   RpcCounters& counters;
   OpenCalls& open_calls;
   door::DoorCounters& door_counters;
-  const BearerTokens* tokens = nullptr;  // null: no token is asked for
+  const IdentityStore& identities;
 };
 
 // One or two gRPC servers: at `listen` InferenceService, TokenService and health, and at

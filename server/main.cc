@@ -5,10 +5,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
+#include <unistd.h>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
@@ -16,13 +18,15 @@
 
 #include "base/clock.h"
 #include "base/logging.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "engine/engine.h"
 #include "server/admin_server.h"
-#include "server/bearer_tokens.h"
 #include "server/door/door.h"
 #include "server/egress.h"
 #include "server/grpc_server.h"
+#include "server/identity/file_watcher.h"
+#include "server/identity/identity_store.h"
 #include "server/listen_address.h"
 #include "server/metrics_exporter.h"
 #include "server/process_memory.h"
@@ -116,18 +120,64 @@ void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const Open
 
 // The files that flags name.
 struct Credentials {
-  std::optional<BearerTokens> tokens;
+  std::unique_ptr<IdentityStore> identities;
   TlsFiles tls;
 };
 
 absl::StatusOr<Credentials> LoadCredentials(const ServerConfig& config) {
   Credentials credentials;
-  if (!config.auth_token_file.empty()) {
-    ASSIGN_OR_RETURN(credentials.tokens, BearerTokens::Load(config.auth_token_file));
-  }
+  ASSIGN_OR_RETURN(credentials.identities,
+                   IdentityStore::Create(config.auth_token_file,
+                                         {.max_num_seqs = config.engine.max_num_seqs,
+                                          .certificates = !config.tls_client_ca.empty()}));
   ASSIGN_OR_RETURN(credentials.tls, LoadTlsFiles(config));
   return credentials;
 }
+
+std::vector<std::string> WatchedFiles(const ServerConfig& config) {
+  std::vector<std::string> files = {config.auth_token_file, config.tls_cert, config.tls_key,
+                                    config.tls_client_ca};
+  std::erase(files, "");
+  return files;
+}
+
+// The certificates of a server, once there is one, which may change while it serves. Thread-safe.
+class ServedTls {
+ public:
+  ServedTls(const ServerConfig& config, absl::Time not_after)
+      : config_(config), not_after_(absl::ToUnixSeconds(not_after)) {}
+
+  // nullptr: no longer. Waits for a Reload that is under way.
+  void SetServer(GrpcServer* server) {
+    base::MutexLock lock(mu_);
+    server_ = server;
+  }
+
+  // Files that are not as they should be change nothing.
+  void Reload() {
+    base::MutexLock lock(mu_);
+    if (server_ == nullptr || config_.tls_cert.empty()) return;
+    absl::StatusOr<TlsFiles> files = LoadTlsFiles(config_);
+    const absl::Status status = files.ok() ? server_->SetTls(*files) : files.status();
+    if (!status.ok()) {
+      return Log(LogLevel::kError, "server", "the certificates stay as they were",
+                 {{"error", std::string(status.message())}});
+    }
+    not_after_ = absl::ToUnixSeconds(files->not_after);
+    Log(LogLevel::kInfo, "server", "certificates read again",
+        {{"not_after",
+          absl::FormatTime(absl::RFC3339_sec, files->not_after, absl::UTCTimeZone())}});
+  }
+
+  // When the certificate in use expires.
+  absl::Time not_after() const { return absl::FromUnixSeconds(not_after_); }
+
+ private:
+  const ServerConfig& config_;  // not owned
+  std::atomic<int64_t> not_after_;
+  base::Mutex mu_;
+  GrpcServer* server_ ABSL_GUARDED_BY(mu_) = nullptr;  // not owned
+};
 
 absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
                    StopSignals& signals) {
@@ -136,6 +186,13 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
   LogExposure(config);
 
   // In the order of who outlives whom.
+  ServedTls served_tls(config, credentials.tls.not_after);
+  FileWatcher watcher(WatchedFiles(config), [&] {
+    credentials.identities->Reload();
+    served_tls.Reload();
+  });
+  signals.OnHangUp([&] { watcher.Trigger(); });
+  const absl::Cleanup no_more_hang_ups = [&] { signals.OnHangUp(nullptr); };
   Egress egress;
   RpcCounters counters;
   OpenCalls open_calls;
@@ -148,32 +205,33 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
     // Before the model is there, so that probes see a process that lives and is not ready.
     ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(config.admin_listen));
     ASSIGN_OR_RETURN(
-        admin,
-        AdminServer::Start(
-            address,
-            {.ready =
-                 [&] {
-                   const engine::Engine* e = ready_engine;
-                   return e != nullptr && !leaving && !e->stats().draining;
-                 },
-             .metrics =
-                 [&] {
-                   const engine::Engine* e = ready_engine;
-                   return e == nullptr
-                              ? std::string()
-                              : MetricsExporter(*e, counters, open_calls, door_counters).Text();
-                 }}));
+        admin, AdminServer::Start(
+                   address, {.ready =
+                                 [&] {
+                                   const engine::Engine* e = ready_engine;
+                                   return e != nullptr && !leaving && !e->stats().draining;
+                                 },
+                             .metrics =
+                                 [&] {
+                                   const engine::Engine* e = ready_engine;
+                                   return e == nullptr ? std::string()
+                                                       : MetricsExporter(*e, counters, open_calls,
+                                                                         door_counters,
+                                                                         served_tls.not_after())
+                                                             .Text();
+                                 }}));
   }
   ASSIGN_OR_RETURN(engine, engine::Engine::Create(config.engine));
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<GrpcServer> server,
-      GrpcServer::Start(config, credentials.tls,
-                        {.engine = *engine,
-                         .egress = egress,
-                         .counters = counters,
-                         .open_calls = open_calls,
-                         .door_counters = door_counters,
-                         .tokens = credentials.tokens ? &*credentials.tokens : nullptr}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
+                   GrpcServer::Start(config, credentials.tls,
+                                     {.engine = *engine,
+                                      .egress = egress,
+                                      .counters = counters,
+                                      .open_calls = open_calls,
+                                      .door_counters = door_counters,
+                                      .identities = *credentials.identities}));
+  served_tls.SetServer(server.get());
+  const absl::Cleanup no_more_tls = [&] { served_tls.SetServer(nullptr); };
   const FreeMemoryReturner memory_returner;
   signals.StartServing();
   ready_engine = engine.get();
@@ -191,14 +249,20 @@ int Fail(const absl::Status& status, int code) {
 
 int Main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv + 1, argv + argc);
-  const auto command =
-      ParseCommandLine(arguments, [](const char* name) { return std::getenv(name); });
+  size_t num_variables = 0;
+  while (::environ[num_variables] != nullptr) ++num_variables;
+  const auto command = ParseCommandLine(
+      arguments, [](const char* name) { return std::getenv(name); },
+      std::span<const char* const>(::environ, num_variables));
   if (!command.ok()) return Fail(command.status(), 2);
   if (command->help) return std::fputs(HelpText().c_str(), stdout) < 0 ? 1 : 0;
   if (command->version) return std::puts("quire-server " QUIRE_VERSION) < 0 ? 1 : 0;
+  base::SetLogLevel(command->config.log_level);
+  for (const std::string& warning : command->warnings) {
+    Log(LogLevel::kWarning, "config", warning);
+  }
   const auto credentials = LoadCredentials(command->config);
   if (!credentials.ok()) return Fail(credentials.status(), 2);
-  base::SetLogLevel(command->config.log_level);
   std::signal(SIGPIPE, SIG_IGN);
   door::RaiseDescriptorLimit();
   StopSignals signals;

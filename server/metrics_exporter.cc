@@ -160,8 +160,13 @@ void AddDoor(const door::DoorCounters& door, std::vector<MetricFamily>& families
 }  // namespace
 
 MetricsExporter::MetricsExporter(const engine::Engine& engine, const RpcCounters& counters,
-                                 const OpenCalls& open_calls, const door::DoorCounters& door)
-    : engine_(engine), counters_(counters), open_calls_(open_calls), door_(door) {}
+                                 const OpenCalls& open_calls, const door::DoorCounters& door,
+                                 absl::Time certificate_expiry)
+    : engine_(engine),
+      counters_(counters),
+      open_calls_(open_calls),
+      door_(door),
+      certificate_expiry_(certificate_expiry) {}
 
 std::string MetricsExporter::Text() const {
   std::vector<MetricFamily> families;
@@ -172,6 +177,12 @@ std::string MetricsExporter::Text() const {
           .Add(open_calls_.Get())
           .Take());
   AddDoor(door_, families);
+  if (certificate_expiry_ != absl::InfiniteFuture()) {
+    families.push_back(Family("quire_tls_certificate_expiry_seconds", MetricType::Gauge,
+                              "When the server's certificate expires, in seconds of Unix time.")
+                           .Add(absl::ToUnixSeconds(certificate_expiry_))
+                           .Take());
+  }
   const engine::ServerInfo& server = engine_.server_info();
   families.push_back(Family("quire_build_info", MetricType::Gauge, "1; its labels say what serves.")
                          .Add(1, {{"version", server.version},

@@ -1,11 +1,15 @@
 #include "server/option_sources.h"
 
-#include <fstream>
+#include <algorithm>
+#include <iterator>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
+#include "base/small_file.h"
 #include "base/strings.h"
 
 namespace quire::server {
@@ -68,13 +72,44 @@ std::vector<Assignment> ReadEnvironment(std::span<const Option> options,
   return assignments;
 }
 
+std::vector<std::string> WarnOfVariables(std::span<const Option> options,
+                                         std::span<const char* const> variables) {
+  constexpr std::string_view kPrefix = "QUIRE_";
+  constexpr std::string_view kOfTheClient[] = {"QUIRE_TOKEN", "QUIRE_SERVER"};
+  std::vector<std::string> warnings;
+  for (const std::string_view variable : variables) {
+    const std::string_view name = variable.substr(0, variable.find('='));
+    if (!name.starts_with(kPrefix)) continue;
+    if (std::ranges::find(kOfTheClient, name) != std::end(kOfTheClient)) continue;
+    // What Kubernetes sets in every pod for a service whose name begins so.
+    if (absl::StrContains(base::ToAbsl(name), "_SERVICE_") ||
+        absl::StrContains(base::ToAbsl(name), "_PORT")) {
+      continue;
+    }
+    const bool known = std::ranges::any_of(
+        options, [&](const Option& option) { return EnvironmentName(option) == name; });
+    if (known) continue;
+    const std::string lower = absl::AsciiStrToLower(base::ToAbsl(name.substr(kPrefix.size())));
+    const std::string_view nearest = NearestName(options, lower);
+    warnings.push_back(absl::StrCat(
+        base::ToAbsl(name), " is set, but there is no such option",
+        nearest.empty() ? ""
+                        : absl::StrFormat("; did you mean QUIRE_%s?",
+                                          absl::AsciiStrToUpper(base::ToAbsl(nearest)))));
+  }
+  return warnings;
+}
+
 absl::StatusOr<std::vector<Assignment>> ReadOptionFile(const std::string& path,
                                                        std::span<const Option> options) {
-  std::ifstream file(path);
-  if (!file) return absl::InvalidArgumentError(absl::StrFormat("--config: cannot read %s", path));
+  const absl::StatusOr<std::string> text = base::ReadSmallFile(path);
+  if (!text.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--config: ", text.status().message()));
+  }
   std::vector<Assignment> assignments;
-  std::string raw;
-  for (int number = 1; std::getline(file, raw); ++number) {
+  int number = 0;
+  for (const absl::string_view raw : absl::StrSplit(*text, '\n')) {
+    ++number;
     const std::string_view line = base::ToStd(absl::StripAsciiWhitespace(raw));
     if (line.empty() || line.front() == '#') continue;
     const std::string where = absl::StrCat(path, ":", number);
@@ -87,7 +122,11 @@ absl::StatusOr<std::vector<Assignment>> ReadOptionFile(const std::string& path,
     };
     const std::string_view name = stripped(line.substr(0, equals));
     const Option* option = FindOption(options, name);
-    if (option == nullptr || option->name == "config") {
+    if (option != nullptr && option->name == "config") {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: config: a file names no other file", where));
+    }
+    if (option == nullptr) {
       return Unknown(options, where, absl::StrFormat("name \"%s\"", name), name, "");
     }
     assignments.push_back({option, std::string(stripped(line.substr(equals + 1))),

@@ -34,9 +34,14 @@ using Environment = std::function<const char*(const char* name)>;
 absl::StatusOr<Arguments> ReadArguments(std::span<const char* const> arguments,
                                         std::span<const Option> options);
 
-// Variables of other names are somebody else's.
+// Variables of other names are not read.
 std::vector<Assignment> ReadEnvironment(std::span<const Option> options,
                                         const Environment& environment);
+
+// A line for each variable ("NAME=value") that looks like an option's, and is none: somebody
+// mistyped it, or means another program.
+std::vector<std::string> WarnOfVariables(std::span<const Option> options,
+                                         std::span<const char* const> variables);
 
 // Lines `name = value`; empty ones and those that begin with '#' are skipped. InvalidArgument names
 // the line.

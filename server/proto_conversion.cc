@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "google/rpc/error_details.pb.h"
@@ -147,6 +148,27 @@ std::string_view LeadingField(std::string_view message) {
   if (colon == std::string_view::npos || colon == 0) return {};
   const std::string_view field = message.substr(0, colon);
   return std::ranges::all_of(field, IsFieldCharacter) ? field : std::string_view();
+}
+
+// What a client sent may stand in a message, in any length and with any bytes; gRPC's trailers take
+// neither. Both ends stay: the field's name, and what to do.
+std::string ForTrailers(std::string_view message) {
+  constexpr size_t kHead = 300;
+  constexpr size_t kTail = 200;
+  std::string cut(message);
+  if (cut.size() > 2 * (kHead + kTail)) {
+    cut.replace(kHead, cut.size() - kHead - kTail,
+                absl::StrFormat("... (%d bytes left out) ...", cut.size() - kHead - kTail));
+  }
+  std::string out;
+  for (const char c : base::LossyUtf8(cut)) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      absl::StrAppendFormat(&out, "\\x%02x", c);
+    } else {
+      out.push_back(c);
+    }
+  }
+  return out;
 }
 
 // How long to wait before trying again; zero: trying again is no use.
@@ -414,7 +436,7 @@ v1::ScoreResponse ToScores(std::vector<engine::TokenDelta> samples,
 google::rpc::Status ToRpcStatus(const absl::Status& status) {
   google::rpc::Status out;
   out.set_code(static_cast<int32_t>(status.code()));
-  out.set_message(base::LossyUtf8(base::ToStd(status.message())));
+  out.set_message(ForTrailers(base::ToStd(status.message())));
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     const std::string_view message = out.message();
     const std::string_view field = LeadingField(message);

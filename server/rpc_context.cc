@@ -1,10 +1,10 @@
 #include "server/rpc_context.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <random>
 
+#include <grpc/support/time.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/proto_buffer_reader.h>
@@ -14,17 +14,20 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "base/logging.h"
 #include "base/strings.h"
 #include "server/proto_conversion.h"
 
 namespace quire::server {
 namespace {
 
+using base::LogField;
+
 constexpr char kRequestIdKey[] = "x-request-id";
 constexpr char kAuthorizationKey[] = "authorization";
 constexpr size_t kMaxRequestIdLength = 128;
 
-std::optional<std::string_view> FindMetadata(const grpc::CallbackServerContext& context,
+std::optional<std::string_view> FindMetadata(const grpc::ServerContextBase& context,
                                              const char* key) {
   const auto it = context.client_metadata().find(key);
   if (it == context.client_metadata().end()) return std::nullopt;
@@ -57,26 +60,46 @@ void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer
   bytes.Swap(&serialized);
 }
 
-absl::StatusOr<std::string> AuthenticateCaller(std::string_view authorization,
-                                               const door::Peer& peer, const BearerTokens* tokens) {
-  if (tokens != nullptr) {
-    const auto match = tokens->Match(authorization);
-    if (!match) {
-      return absl::UnauthenticatedError(
-          "want metadata \"authorization: Bearer TOKEN\" with a token that this server knows");
-    }
-    return absl::StrCat("token:", *match);
-  }
-  return peer.certificate_name.empty() ? "" : absl::StrCat("certificate:", peer.certificate_name);
-}
-
-absl::StatusOr<std::string> AuthenticateCaller(const grpc::CallbackServerContext& context,
-                                               const ServiceParts& parts) {
+absl::StatusOr<PrincipalPtr> AuthenticateCaller(const grpc::ServerContextBase& context,
+                                                const ServiceParts& parts) {
   const std::shared_ptr<const door::Peer> peer = parts.peers.Find(context.peer());
   if (peer == nullptr) return absl::UnavailableError("the client has gone");
-  const std::string_view authorization =
-      FindMetadata(context, kAuthorizationKey).value_or(std::string_view());
-  return AuthenticateCaller(authorization, *peer, parts.tokens);
+  return parts.identities.Get()->Authenticate(FindMetadata(context, kAuthorizationKey),
+                                              peer->certificate_name);
+}
+
+absl::Status CheckOperator(bool trusts_place, const Principal& caller) {
+  if (trusts_place || caller.is_operator) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      "want the role operator: write roles=operator on the caller's line of --auth_token_file, or "
+      "ask at a --control_listen on loopback");
+}
+
+void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context,
+             const EndedCall& call) {
+  parts.counters.Count(call.rpc, call.code);
+  const std::string_view name = kRpcNames[static_cast<size_t>(call.rpc)];
+  const LogField id("request_id", call.request_id);
+  const LogField caller("caller", call.caller == nullptr ? "" : call.caller->name);
+  const LogField tenant("tenant", call.caller == nullptr ? "" : call.caller->tenant);
+  const std::shared_ptr<const door::Peer> known = parts.peers.Find(context.peer());
+  const LogField peer("peer", known == nullptr ? "" : known->address);
+  const LogField code("code", kStatusCodeNames[static_cast<size_t>(call.code)]);
+  if (call.summary == nullptr) {
+    return base::Log(base::LogLevel::kInfo, "rpc", name, {id, caller, tenant, peer, code});
+  }
+  const engine::Usage& usage = call.summary->usage;
+  base::Log(base::LogLevel::kInfo, "rpc", name,
+            {id,
+             caller,
+             tenant,
+             peer,
+             code,
+             {"prompt_tokens", usage.prompt_tokens},
+             {"cached_tokens", usage.cached_tokens},
+             {"completion_tokens", usage.completion_tokens},
+             {"ttft_ms", absl::ToInt64Milliseconds(call.summary->timings.ttft)},
+             {"total_ms", absl::ToInt64Milliseconds(call.total)}});
 }
 
 absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
@@ -96,9 +119,9 @@ absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
 }
 
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
-  const std::chrono::system_clock::time_point deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return absl::FromChrono(deadline);
+  // Not context.deadline(): its clock wraps around in the year 2262.
+  const gpr_timespec deadline = gpr_convert_clock_type(context.raw_deadline(), GPR_CLOCK_REALTIME);
+  return absl::FromUnixSeconds(deadline.tv_sec) + absl::Nanoseconds(deadline.tv_nsec);
 }
 
 absl::Status CheckModel(const engine::Engine& engine, std::string_view model) {

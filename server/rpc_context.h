@@ -12,9 +12,10 @@
 #include "absl/time/time.h"
 
 #include "engine/engine.h"
-#include "server/bearer_tokens.h"
 #include "server/door/peer_directory.h"
 #include "server/egress.h"
+#include "server/identity/identity_store.h"
+#include "server/identity/principal.h"
 #include "server/rpc_counters.h"
 
 namespace google::protobuf {
@@ -24,6 +25,7 @@ class Message;
 namespace grpc {
 class ByteBuffer;
 class CallbackServerContext;
+class ServerContextBase;
 class Service;
 class Status;
 }  // namespace grpc
@@ -37,9 +39,10 @@ struct ServiceParts {
   RpcCounters& counters;
   OpenCalls& open_calls;
   const door::PeerDirectory& peers;
-  const BearerTokens* tokens = nullptr;  // null: nobody needs one
-  std::function<void()> drain;           // what ControlService.Drain does
+  const IdentityStore& identities;
+  std::function<void()> drain;  // what ControlService.Drain does
   absl::Duration linger = absl::Seconds(30);
+  bool trusts_place = false;  // whoever reaches this listener is an operator
 };
 
 // The services of quire.v1, each in its own file.
@@ -50,18 +53,33 @@ std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
 // Our services take and give bytes: gRPC itself answers what it cannot parse with UNIMPLEMENTED and
 // no word. InvalidArgument when the bytes are no such message, or a string in it is not UTF-8.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message);
-// Whether there is a message at all: a call that the client or the door has reset before its message
-// came is handled like any other by gRPC. It is nobody's request, and neither counted nor logged.
+// Whether there is a message at all: a call that the client or the door has reset before its
+// message came is handled like any other by gRPC. It is nobody's request, and neither counted nor
+// logged.
 bool HasMessage(const grpc::ByteBuffer& bytes);
 void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);
 
-// Who calls: the number of the bearer token or the name in the client's certificate; "" when nobody
-// needs either. UNAUTHENTICATED without a known token where one is needed.
-absl::StatusOr<std::string> AuthenticateCaller(std::string_view authorization,
-                                               const door::Peer& peer, const BearerTokens* tokens);
-// The same of a call; UNAVAILABLE when its client has gone.
-absl::StatusOr<std::string> AuthenticateCaller(const grpc::CallbackServerContext& context,
-                                               const ServiceParts& parts);
+using PrincipalPtr = std::shared_ptr<const Principal>;
+
+// Who calls, by bearer token or client certificate. UNAUTHENTICATED for a stranger, UNAVAILABLE
+// when the client has gone.
+absl::StatusOr<PrincipalPtr> AuthenticateCaller(const grpc::ServerContextBase& context,
+                                                const ServiceParts& parts);
+// PERMISSION_DENIED unless the caller is an operator, by role or by place.
+absl::Status CheckOperator(bool trusts_place, const Principal& caller);
+
+// A call that ended.
+struct EndedCall {
+  Rpc rpc = Rpc::kGenerate;
+  const Principal* caller = nullptr;  // null: a stranger
+  std::string_view request_id;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  const engine::RequestSummary* summary = nullptr;  // of those that generate
+  absl::Duration total;
+};
+// Counts it, and writes its line: who, from where, what, how; never a prompt.
+void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context,
+             const EndedCall& call);
 
 // `field`, else the `x-request-id` metadata, else a new one; and sends it back in the initial
 // metadata. InvalidArgument unless 1..128 characters of printable ASCII without spaces.

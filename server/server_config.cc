@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "server/listen_address.h"
 #include "server/option.h"
 #include "server/option_sources.h"
@@ -142,13 +143,14 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .placeholder = "HOST:PORT",
        .help =
            "gRPC. On an address that others can reach, ControlService and reflection are served "
-           "only with --tls_client_ca or --auth_token_file. Port 0: any free one, logged.",
+           "only with --tls_client_ca or --auth_token_file; then GetStats, Drain, reflection and "
+           "aborting others' requests want the role operator. Port 0: any free one, logged.",
        .target = &config.listen},
       {.name = "control_listen",
        .group = "Network",
        .placeholder = "HOST:PORT",
-       .help = "An address of their own for ControlService and reflection. Default: none, they are "
-               "served with --listen.",
+       .help = "An address of their own for ControlService and reflection; on loopback it asks for "
+               "no role. Default: none, they are served with --listen.",
        .target = &config.control_listen},
       {.name = "admin_listen",
        .group = "Network",
@@ -259,13 +261,19 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "tls_client_ca",
        .group = "Security",
        .placeholder = "FILE",
-       .help = "Clients must show a certificate signed by one of these, PEM.",
+       .help = "Clients must show a certificate signed by one of these, PEM. Without "
+               "--auth_token_file each name of one is a caller and a tenant of its own.",
        .target = &config.tls_client_ca},
       {.name = "auth_token_file",
        .group = "Security",
        .placeholder = "FILE",
-       .help = "Clients must send \"authorization: Bearer TOKEN\" with one of these tokens, one a "
-               "line; '#' begins a comment.",
+       .help =
+           "Who may call, one a line: TOKEN, token:SHA256 or cert:NAME (of a client certificate). "
+           "Behind the last two may stand name=, tenant= (callers of one tenant share cached "
+           "prefixes, seats and queue; default: the name), roles=operator,any-tenant, and the "
+           "tenant's limits: max_priority= (default 0), max_waiting= requests, max_running= "
+           "sequences, share= of the steps (default 1). '#' begins a comment. Clients send "
+           "\"authorization: Bearer TOKEN\". Read again when it changes and at SIGHUP.",
        .target = &config.auth_token_file},
 
       {.name = "log_level",
@@ -296,6 +304,9 @@ absl::Status Validate(const ServerConfig& config) {
   };
   if (config.engine.model_path.empty()) {
     return invalid("--model: want a GGUF file or a Hugging Face directory");
+  }
+  if (!base::IsValidUtf8(config.engine.served_model_name)) {
+    return invalid("--served_model_name: want UTF-8, which every answer holds it in");
   }
   if ((config.engine.block_size & (config.engine.block_size - 1)) != 0) {
     return invalid(
@@ -357,7 +368,8 @@ bool ServesControlOnListen(const ServerConfig& config) {
 }
 
 absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> arguments,
-                                             const Environment& environment) {
+                                             const Environment& environment,
+                                             std::span<const char* const> variables) {
   CommandLine command;
   std::string config_file;
   const std::vector<Option> options = OptionTable(command.config, config_file);
@@ -365,14 +377,15 @@ absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> argume
   command.help = flags.help;
   command.version = flags.version;
   if (command.help || command.version) return command;
-  const std::vector<Assignment> variables = ReadEnvironment(options, environment);
+  command.warnings = WarnOfVariables(options, variables);
+  const std::vector<Assignment> from_environment = ReadEnvironment(options, environment);
   // Once to find the file and once to go before it.
-  RETURN_IF_ERROR(Apply(variables));
+  RETURN_IF_ERROR(Apply(from_environment));
   RETURN_IF_ERROR(Apply(flags.assignments));
   if (!config_file.empty()) {
     ASSIGN_OR_RETURN(const std::vector<Assignment> lines, ReadOptionFile(config_file, options));
     RETURN_IF_ERROR(Apply(lines));
-    RETURN_IF_ERROR(Apply(variables));
+    RETURN_IF_ERROR(Apply(from_environment));
     RETURN_IF_ERROR(Apply(flags.assignments));
   }
   RETURN_IF_ERROR(Validate(command.config));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -54,14 +55,17 @@ bool ServesControlOnListen(const ServerConfig& config);
 
 struct CommandLine {
   ServerConfig config;
-  bool help = false;     // then config is not validated
-  bool version = false;  // likewise
+  bool help = false;                  // then config is not validated
+  bool version = false;               // likewise
+  std::vector<std::string> warnings;  // lines for the log
 };
 
 // A flag goes before the environment, that before the file of --config. The error is one line that
-// names the flag, variable or line of the file.
+// names the flag, variable or line of the file. `variables` ("NAME=value"): all of the environment,
+// to warn of those that look like ours and are not.
 absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> arguments,
-                                             const Environment& environment);
+                                             const Environment& environment,
+                                             std::span<const char* const> variables = {});
 
 // What --help prints.
 std::string HelpText();

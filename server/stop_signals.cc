@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <utility>
 
 namespace quire::server {
 namespace {
@@ -11,8 +12,9 @@ namespace {
 sigset_t Signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  for (const int signal : {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2}) {
+    sigaddset(&signals, signal);
+  }
   return signals;
 }
 
@@ -42,14 +44,20 @@ void StopSignals::Wait() {
   while (!stop_) stopped_.WaitFor(mu_, std::chrono::minutes(1));
 }
 
+void StopSignals::OnHangUp(std::function<void()> reload) {
+  base::MutexLock lock(mu_);
+  reload_ = std::move(reload);
+}
+
 void StopSignals::Run() {
   const sigset_t signals = Signals();
   const timespec patience{.tv_sec = 0, .tv_nsec = 100'000'000};  // to see the end of the process
   while (true) {
-    const bool signalled = ::sigtimedwait(&signals, nullptr, &patience) > 0;
+    const int signal = ::sigtimedwait(&signals, nullptr, &patience);
     base::MutexLock lock(mu_);
     if (ended_) return;
-    if (!signalled) continue;
+    if (signal == SIGHUP && reload_) reload_();
+    if (signal != SIGTERM && signal != SIGINT && signal != SIGQUIT) continue;
     if (!serving_) std::_Exit(EXIT_SUCCESS);
     if (stop_) std::_Exit(EXIT_FAILURE);
     stop_ = true;

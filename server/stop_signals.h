@@ -1,7 +1,9 @@
 #pragma once
 
-// SIGTERM and SIGINT: the first asks to drain, the second to exit at once.
+// SIGTERM, SIGINT and SIGQUIT: the first asks to drain, the second to exit at once. SIGHUP asks to
+// read files again. SIGUSR1 and SIGUSR2, which would kill, mean nothing.
 
+#include <functional>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -21,14 +23,19 @@ class StopSignals {
 
   // From now on the first signal is waited for; before, it exits with status 0: nothing runs yet.
   void StartServing();
-  // Until the first signal.
+  // Until the first signal to stop.
   void Wait();
+
+  // Called on the signals' thread at SIGHUP; without one it means nothing. Null takes it back: the
+  // one before is not running any more.
+  void OnHangUp(std::function<void()> reload);
 
  private:
   void Run();
 
   base::Mutex mu_;
   base::CondVar stopped_;
+  std::function<void()> reload_ ABSL_GUARDED_BY(mu_);
   bool serving_ ABSL_GUARDED_BY(mu_) = false;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;   // the first signal came
   bool ended_ ABSL_GUARDED_BY(mu_) = false;  // the destructor runs

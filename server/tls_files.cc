@@ -1,8 +1,7 @@
 #include "server/tls_files.h"
 
-#include <fstream>
+#include <ctime>
 #include <memory>
-#include <sstream>
 #include <string_view>
 
 #include <openssl/err.h>
@@ -10,7 +9,10 @@
 #include <openssl/x509.h>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 
+#include "base/logging.h"
+#include "base/small_file.h"
 #include "base/status_macros.h"
 
 namespace quire::server {
@@ -19,6 +21,8 @@ namespace {
 using Bio = std::unique_ptr<BIO, decltype(&::BIO_free)>;
 using Certificate = std::unique_ptr<X509, decltype(&::X509_free)>;
 using Key = std::unique_ptr<EVP_PKEY, decltype(&::EVP_PKEY_free)>;
+
+constexpr absl::Duration kExpiryWarning = absl::Hours(14 * 24);
 
 struct PemFile {
   std::string_view flag;
@@ -36,11 +40,11 @@ struct PemFile {
 
 absl::StatusOr<PemFile> Read(std::string_view flag, const std::string& path) {
   PemFile file{.flag = flag, .path = path};
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return file.Wrong("cannot read");
-  std::ostringstream text;
-  text << stream.rdbuf();
-  file.text = std::move(text).str();
+  absl::StatusOr<std::string> text = base::ReadSmallFile(path);
+  if (!text.ok()) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: %s", flag, text.status().message()));
+  }
+  file.text = *std::move(text);
   return file;
 }
 
@@ -49,6 +53,25 @@ absl::StatusOr<Certificate> FirstCertificate(const PemFile& file) {
                           &::X509_free);
   if (certificate == nullptr) return file.Wrong("holds no PEM certificate");
   return certificate;
+}
+
+absl::Time NotAfter(const X509* certificate) {
+  std::tm time = {};
+  if (::ASN1_TIME_to_tm(::X509_get0_notAfter(certificate), &time) != 1) {
+    return absl::InfiniteFuture();
+  }
+  return absl::FromTM(time, absl::UTCTimeZone());
+}
+
+void WarnOfExpiry(const PemFile& file, absl::Time not_after) {
+  const absl::Time now = absl::Now();
+  if (not_after > now + kExpiryWarning) return;
+  base::Log(
+      base::LogLevel::kWarning, "tls",
+      not_after <= now ? "the certificate has expired: clients will refuse it"
+                       : "the certificate expires soon",
+      {{"file", file.path},
+       {"not_after", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", not_after, absl::UTCTimeZone())}});
 }
 
 // An encrypted key is an error, not a prompt on the terminal.
@@ -78,6 +101,8 @@ absl::StatusOr<TlsFiles> LoadTlsFiles(const ServerConfig& config) {
     RETURN_IF_ERROR(FirstCertificate(ca_file).status());
     files.client_ca = std::move(ca_file.text);
   }
+  files.not_after = NotAfter(certificate.get());
+  WarnOfExpiry(cert_file, files.not_after);
   files.cert_chain = std::move(cert_file.text);
   files.private_key = std::move(key_file.text);
   return files;

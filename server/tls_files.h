@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 #include "server/server_config.h"
 
@@ -14,13 +15,14 @@ namespace quire::server {
 struct TlsFiles {
   std::string cert_chain;  // empty: no TLS
   std::string private_key;
-  std::string client_ca;  // empty: clients need no certificate
+  std::string client_ca;                          // empty: clients need no certificate
+  absl::Time not_after = absl::InfiniteFuture();  // when the first certificate of the chain expires
 
   bool enabled() const { return !cert_chain.empty(); }
 };
 
 // InvalidArgument naming the flag and the file: unreadable, not PEM, or a key of another
-// certificate.
+// certificate. Warns of a certificate that has expired or will within 14 days.
 absl::StatusOr<TlsFiles> LoadTlsFiles(const ServerConfig& config);
 
 }  // namespace quire::server

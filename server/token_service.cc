@@ -25,10 +25,18 @@ class TokenCall final : public grpc::ServerUnaryReactor {
   TokenCall(const ServiceParts& parts, grpc::CallbackServerContext& context, Rpc rpc,
             const grpc::ByteBuffer& request)
       : parts_(parts),
+        context_(context),
         rpc_(rpc),
         has_message_(HasMessage(request)),
         linger_(std::make_shared<AnswerLinger>(parts.egress, parts.linger,
                                                [&context] { context.TryCancel(); })) {}
+
+  // Who calls, and under which id.
+  absl::Status Identify() {
+    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, ""));
+    ASSIGN_OR_RETURN(caller_, AuthenticateCaller(context_, parts_));
+    return absl::OkStatus();
+  }
 
   // What `work` returned; CANCELLED when nobody waited for it, or for its end.
   absl::Status RunUnlessCancelled(const std::function<absl::Status()>& work) {
@@ -41,7 +49,11 @@ class TokenCall final : public grpc::ServerUnaryReactor {
 
   // Once, and last: the call may be gone when it returns.
   void End(const absl::Status& status) {
-    if (has_message_) parts_.counters.Count(rpc_, status.code());
+    if (has_message_) {
+      NoteEnd(
+          parts_, context_,
+          {.rpc = rpc_, .caller = caller_.get(), .request_id = request_id_, .code = status.code()});
+    }
     linger_->Answered();
     Finish(ToGrpcStatus(status));
   }
@@ -53,9 +65,12 @@ class TokenCall final : public grpc::ServerUnaryReactor {
   }
 
  private:
-  const ServiceParts& parts_;  // not owned
-  const Rpc rpc_;              // constant
-  const bool has_message_;     // constant
+  const ServiceParts& parts_;             // not owned
+  grpc::CallbackServerContext& context_;  // not owned; lives until OnDone
+  const Rpc rpc_;                         // constant
+  const bool has_message_;                // constant
+  std::string request_id_;                // constant once identified, as is the next
+  PrincipalPtr caller_;                   // null for a stranger
   const std::shared_ptr<AnswerLinger> linger_;
   std::atomic<bool> cancelled_ = false;  // also by a deadline
 };
@@ -123,8 +138,7 @@ class TokenService final : public RawTokenService {
                                        Work work) {
     auto* call = new TokenCall(parts_, context, rpc, in);
     const auto start = [&]() -> absl::Status {
-      RETURN_IF_ERROR(TakeRequestId(context, "").status());
-      RETURN_IF_ERROR(AuthenticateCaller(context, parts_).status());
+      RETURN_IF_ERROR(call->Identify());
       auto request = std::make_shared<Request>();
       RETURN_IF_ERROR(ParseMessage(in, *request));
       RETURN_IF_ERROR(CheckModel(parts_.engine, request->model()));

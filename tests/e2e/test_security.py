@@ -1,6 +1,10 @@
 """TLS, client certificates, bearer tokens, and what an address that strangers reach does not serve."""
 
+import hashlib
+import signal
+import socket
 import subprocess
+import time
 import unittest
 
 import grpc
@@ -11,6 +15,7 @@ from harness import Client, run_cli, running
 PROMPT = "the thing in another hour"
 LONG = dict(seed=1, max_tokens=30000, ignore_eos=True)
 TOKENS = ["first-token-0123456789", "second-token-0123456789"]
+OPERATOR = "operators-token-0123456789"
 
 
 def openssl(*args: str):
@@ -22,12 +27,31 @@ def make_authority(name: str):
             "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
 
 
-def make_certificate(name: str, authority: str):
+def make_certificate(name: str, authority: str, named: bool = True):
     names = "DNS:localhost,IP:127.0.0.1" if name == "server" else f"DNS:{name}"
-    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
-            "-addext", f"subjectAltName={names}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+    subject = ("-subj", f"/CN={name}", "-addext", f"subjectAltName={names}") if named else ("-subj", "/O=Nobody")
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", *subject,
+            "-keyout", f"{name}.key", "-out", f"{name}.csr")
     openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key",
             "-CAcreateserial", "-days", "2", "-copy_extensions", "copy", "-out", f"{name}.pem")
+
+
+def token_line(token: str, fields: str) -> str:
+    return f"token:{hashlib.sha256(token.encode()).hexdigest()} {fields}\n"
+
+
+def send_raw(connection: socket.socket, path: str, headers: dict[str, str], message):
+    """One call in HTTP/2 frames, with headers that a library would not send."""
+    def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+        return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+    headers = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost",
+               "content-type": "application/grpc", "te": "trailers", **headers}
+    fields = b"".join(bytes((0, len(name))) + name.encode() + bytes((len(value),)) + value.encode()
+                      for name, value in headers.items())  # each literal, in less than 127 bytes
+    body = message.SerializeToString()
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 4, 1, fields)
+                       + frame(0, 1, 1, b"\0" + len(body).to_bytes(4, "big") + body))
 
 
 def setUpModule():
@@ -37,7 +61,10 @@ def setUpModule():
     make_certificate("alice", "authority")
     make_certificate("bob", "authority")
     make_certificate("mallory", "stranger")
+    make_certificate("nameless", "authority", named=False)
     (harness.SCRATCH / "tokens").write_text("# who may call\n" + "\n".join(TOKENS) + "\n")
+    (harness.SCRATCH / "identities").write_text(
+        "\n".join(TOKENS) + "\n" + token_line(OPERATOR, "name=olga roles=operator"))
 
 
 def path(name: str) -> str:
@@ -95,7 +122,13 @@ class SecurityTest(unittest.TestCase):
             for who in ("", "mallory"):
                 other = self.client(server.address, credentials=credentials(who))
                 self.assert_refused(grpc.StatusCode.UNAVAILABLE, lambda: other.generate(PROMPT, max_tokens=1))
+            nameless = self.client(server.address, credentials=credentials("nameless"))
+            self.assert_refused(grpc.StatusCode.UNAUTHENTICATED, lambda: nameless.generate(PROMPT, max_tokens=1))
+            self.assert_refused(grpc.StatusCode.PERMISSION_DENIED, bob.drain)
             self.check_abort_is_the_owners(alice, bob)
+            self.assertIn("the certificate expires soon", server.log())
+            expiry = server.metrics()["quire_tls_certificate_expiry_seconds"]
+            self.assertAlmostEqual(expiry, time.time() + 2 * 86400, delta=600)
             shown = run_cli("models", "--server", server.address, "--tls_ca", path("authority.pem"), "--tls_cert",
                             path("alice.pem"), "--tls_key", path("alice.key"))
             self.assertEqual(shown.returncode, 0, shown.stderr)
@@ -128,6 +161,140 @@ class SecurityTest(unittest.TestCase):
         owner.abort("owned")
         self.assert_refused(grpc.StatusCode.CANCELLED, lambda: list(call))
 
+    def test_a_tenant_is_proved_not_claimed(self):
+        secret = "the code of the safe is 4711 and nobody else knows it"
+        with running("--auth_token_file", path("tokens")) as (server, _):
+            first, second = (self.client(server.address, token=token) for token in TOKENS)
+            first.generate(secret, tenant="first", max_tokens=1)
+            usage = first.generate(secret, tenant="first", max_tokens=1).usage
+            self.assertEqual(usage.cached_tokens, usage.prompt_tokens - 1, "the prompt is cached")
+            for guess in ("0000", "4712", "4711"):
+                for options in (dict(tenant="first"), dict(), dict(tenant="token-1")):
+                    usage = second.generate(secret.replace("4711", guess), max_tokens=1, bypass_write=True,
+                                            **options).usage
+                    self.assertEqual(usage.cached_tokens, 0, (guess, options))
+
+    def test_a_user_is_no_operator(self):
+        with running("--auth_token_file", path("identities")) as (server, nobody):
+            user, operator = (self.client(server.address, token=token) for token in (TOKENS[0], OPERATOR))
+            for call in (user.drain, user.stats, user.reflected_services):
+                self.assert_refused(grpc.StatusCode.PERMISSION_DENIED, call)
+            self.assert_refused(grpc.StatusCode.UNAUTHENTICATED, nobody.reflected_services)
+            self.assertEqual(user.server_info().block_size, 16)
+            self.assertIn(b"quire.v1.ControlService", operator.reflected_services())
+            call = user.stream(PROMPT, request_id="anybodys", **LONG)
+            next(call)
+            operator.abort("anybodys")
+            self.assert_refused(grpc.StatusCode.CANCELLED, lambda: list(call))
+            self.assertFalse(operator.stats().draining)
+            operator.drain()
+            self.assert_refused(grpc.StatusCode.UNAVAILABLE, lambda: user.generate(PROMPT, max_tokens=1))
+
+    def test_a_priority_is_granted(self):
+        with running("--auth_token_file", path("tokens")) as (server, _):
+            user = self.client(server.address, token=TOKENS[0])
+            for priority in (0, -100):
+                user.generate(PROMPT, max_tokens=1, priority=priority)
+            self.assert_refused(grpc.StatusCode.PERMISSION_DENIED,
+                                lambda: user.generate(PROMPT, max_tokens=1, priority=1))
+
+    def test_an_id_is_its_owners(self):
+        with running("--auth_token_file", path("tokens")) as (server, _):
+            first, second = (self.client(server.address, token=token) for token in TOKENS)
+            call = first.stream(PROMPT, request_id="job", **LONG)
+            next(call)
+            self.assertEqual(second.generate(PROMPT, request_id="job", max_tokens=1).request_id, "job")
+            self.assert_refused(grpc.StatusCode.ALREADY_EXISTS,
+                                lambda: first.generate(PROMPT, request_id="job", max_tokens=1))
+            first.abort("job")
+            self.assert_refused(grpc.StatusCode.CANCELLED, lambda: list(call))
+
+    def test_nobody_takes_all_seats(self):
+        with running("--auth_token_file", path("identities"), "--max_num_seqs", "8") as (server, _):
+            greedy, modest, operator = (self.client(server.address, token=token) for token in (*TOKENS, OPERATOR))
+            self.assert_refused(grpc.StatusCode.INVALID_ARGUMENT,
+                                lambda: greedy.generate(PROMPT, n=8, max_tokens=1))
+            calls = [greedy.stream(PROMPT, n=4, **LONG) for _ in range(3)]
+            operator.wait_until(lambda stats: stats.queue.num_running == 4 and stats.queue.num_waiting == 2, "seated")
+            self.assertEqual(len(modest.generate(PROMPT, n=4, max_tokens=1).completions), 4)
+            self.assertEqual(operator.stats().queue.num_running, 4)
+            for call in calls:
+                call.cancel()
+            operator.wait_until_idle()
+
+    def test_nobody_takes_the_whole_queue(self):
+        with running("--auth_token_file", path("identities"), "--max_num_seqs", "2", "--max_queue",
+                     "8") as (server, _):
+            greedy, modest, operator = (self.client(server.address, token=token) for token in (*TOKENS, OPERATOR))
+            running_one = greedy.stream(PROMPT, **LONG)
+            next(running_one)
+            calls = [greedy.stream(PROMPT, **LONG) for _ in range(4)]
+            operator.wait_until(lambda stats: stats.queue.num_waiting == 4, "half full")
+            refused = greedy.stream(PROMPT, **LONG)
+            self.assert_refused(grpc.StatusCode.RESOURCE_EXHAUSTED, lambda: next(refused))
+            self.assertEqual(modest.generate(PROMPT, max_tokens=1).usage.completion_tokens, 1)
+            for call in (running_one, *calls):
+                call.cancel()
+            operator.wait_until_idle()
+
+    def test_identities_are_read_again(self):
+        file = harness.SCRATCH / "changing"
+        file.write_text(TOKENS[0] + "\n")
+        with running("--auth_token_file", str(file)) as (server, _):
+            first, second = (self.client(server.address, token=token) for token in TOKENS)
+            first.server_info()
+            file.write_text(TOKENS[1] + "\n")
+            server.signal(signal.SIGHUP)
+            server.wait_for_log("(?s)(identities: loaded.*){2}")
+            second.server_info()
+            self.assert_refused(grpc.StatusCode.UNAUTHENTICATED, first.server_info)
+            file.write_text("short\n")
+            server.signal(signal.SIGHUP)
+            server.wait_for_log("identities: not loaded")
+            second.server_info()
+            # Without a signal, through links that change as a mounted secret's do.
+            (harness.SCRATCH / "next").write_text(TOKENS[0] + "\n")
+            (harness.SCRATCH / "link").symlink_to("next")
+            (harness.SCRATCH / "link").rename(file)
+            server.wait_for_log("(?s)(identities: loaded.*){3}")
+            first.server_info()
+
+    def test_only_a_second_signal_ends_what_runs(self):
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT):
+            with running() as (server, client):
+                call = client.stream(PROMPT, max_tokens=200, ignore_eos=True)
+                next(call)
+                server.signal(number)
+                self.assertEqual(sum(1 for _ in call) > 0, True)  # to its end
+                self.assertEqual(call.code(), grpc.StatusCode.OK, number)
+                if number == signal.SIGQUIT:
+                    self.assertEqual(server.wait(), 0)
+
+    def test_a_far_deadline_has_not_passed(self):
+        with running() as (server, _):
+            host, port = server.address.split(":")
+            with socket.create_connection((host, int(port))) as connection:
+                send_raw(connection, "/quire.v1.InferenceService/Generate",
+                         {"grpc-timeout": "99999999H", "x-request-id": "far"}, harness.make_request(PROMPT, max_tokens=1))
+                self.assertIn('code="OK"', server.wait_for_log('rpc: Generate request_id="far".*').group())
+
+    def test_long_names_are_cut(self):
+        with running() as (_, client):
+            for text in ("x" * 10000, "\0" * 10000):
+                self.assert_refused(grpc.StatusCode.NOT_FOUND, lambda: client.generate(PROMPT, model=text))
+                self.assert_refused(grpc.StatusCode.NOT_FOUND, lambda: client.abort(text))
+
+    def test_calls_are_logged_with_their_callers(self):
+        with running("--auth_token_file", path("identities")) as (server, _):
+            operator = self.client(server.address, token=OPERATOR)
+            operator.generate(PROMPT, request_id="audited", max_tokens=1)
+            line = server.wait_for_log('rpc: Generate.*request_id="audited".*').group()
+            for field in ('caller="olga"', 'tenant="olga"', 'peer="ipv4:127.0.0.1:', 'code="OK"'):
+                self.assertIn(field, line)
+            self.assertNotIn("another hour", server.log())
+            operator.drain()
+            self.assertRegex(server.wait_for_log('rpc: Drain.*').group(), 'caller="olga".*code="OK"')
+
     def test_an_open_address_serves_no_control(self):
         with running(listen="0.0.0.0:0") as (server, client):
             self.assertEqual(client.generate(PROMPT, max_tokens=3, ignore_eos=True).usage.completion_tokens, 3)
@@ -140,9 +307,27 @@ class SecurityTest(unittest.TestCase):
             self.assertIn("--control_listen", shown.stderr)
 
     def test_an_open_address_with_tokens_serves_control(self):
-        with running("--auth_token_file", path("tokens"), listen="0.0.0.0:0") as (server, _):
-            client = self.client(server.address, token=TOKENS[0])
+        with running("--auth_token_file", path("identities"), listen="0.0.0.0:0") as (server, _):
+            client = self.client(server.address, token=OPERATOR)
             self.assertGreater(client.stats().blocks.total, 0)
+
+    def test_control_on_loopback_asks_for_no_role(self):
+        with running("--auth_token_file", path("tokens"), "--control_listen", "127.0.0.1:0") as (server, _):
+            self.assertIn("nobody has the role operator", server.log())
+            user, nobody = (self.client(server.control_address, token=token) for token in (TOKENS[0], ""))
+            self.assertGreater(user.stats().blocks.total, 0)
+            self.assert_refused(grpc.StatusCode.UNAUTHENTICATED, nobody.stats)
+
+    def test_a_team_shares_its_prefixes(self):
+        with (harness.SCRATCH / "team").open("w") as file:
+            file.writelines(token_line(token, f"name=n{i} tenant=search max_priority=10")
+                            for i, token in enumerate(TOKENS))
+        with running("--auth_token_file", path("team")) as (server, _):
+            first, second = (self.client(server.address, token=token) for token in TOKENS)
+            first.generate(PROMPT, max_tokens=1)
+            usage = second.generate(PROMPT, max_tokens=1, priority=10).usage
+            self.assertEqual(usage.cached_tokens, usage.prompt_tokens - 1)
+            self.assertEqual(second.generate(PROMPT, max_tokens=1, tenant="part").usage.cached_tokens, 0)
 
     def test_control_on_an_address_of_its_own(self):
         with running("--control_listen", "127.0.0.1:0", listen="0.0.0.0:0") as (server, client):

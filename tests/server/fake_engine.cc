@@ -109,10 +109,11 @@ absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> FakeEngine::Submit(
   return request;
 }
 
-absl::Status FakeEngine::Abort(std::string_view request_id, std::string_view owner) {
+absl::Status FakeEngine::Abort(std::string_view request_id, std::optional<std::string_view> owner) {
   base::MutexLock lock(mu_);
   for (const auto& request : running_) {
-    if (request->params.request_id == request_id && request->params.owner == owner) {
+    if (request->params.request_id == request_id &&
+        (!owner.has_value() || request->params.owner == *owner)) {
       request->Cancel();
       return absl::OkStatus();
     }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -49,7 +50,7 @@ class FakeEngine : public engine::Engine {
 
   absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> Submit(
       engine::GenerateParams params, std::shared_ptr<engine::TokenSink> sink) override;
-  absl::Status Abort(std::string_view request_id, std::string_view owner) override;
+  absl::Status Abort(std::string_view request_id, std::optional<std::string_view> owner) override;
   absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) override;
   absl::StatusOr<std::vector<engine::Piece>> Tokenize(std::string_view text,
                                                       bool add_special_tokens,

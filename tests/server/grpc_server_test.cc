@@ -166,12 +166,14 @@ TEST(GrpcServerTest, ATakenPortIsAnError) {
   door::DoorCounters door_counters;
   ServerConfig config;
   config.listen = first.grpc->address();
+  const auto identities = IdentityStore::Create("", {});
   const auto second = GrpcServer::Start(config, {},
                                         {.engine = engine,
                                          .egress = egress,
                                          .counters = counters,
                                          .open_calls = open_calls,
-                                         .door_counters = door_counters});
+                                         .door_counters = door_counters,
+                                         .identities = **identities});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(config.listen));
 }
@@ -273,12 +275,9 @@ TEST(ReflectionTest, AnswersTheOtherQuestions) {
 }
 
 TEST(AuthTest, WithoutAKnownTokenNothingIsServedButHealth) {
-  const auto tokens =
-      BearerTokens::Load(WriteTempFile("tokens", "token-of-alice-0123\ntoken-of-bob-012345\n"));
-  ASSERT_TRUE(tokens.ok()) << tokens.status();
   ServerConfig config;
-  config.auth_token_file = "given";
-  TestServer server({.default_max_tokens = 1 << 30}, config, {}, &*tokens);
+  config.auth_token_file = WriteTempFile("tokens", "token-of-alice-0123\ntoken-of-bob-012345\n");
+  TestServer server({.default_max_tokens = 1 << 30}, config);
   RpcClient client(server.grpc->address());
   const CallOptions wrong{.metadata = {{"authorization", "Bearer token-of-carol-0123"}}};
   for (const CallOptions& options : {CallOptions(), wrong}) {
@@ -338,7 +337,8 @@ TEST(TlsTest, EncryptsAndAsksForACertificate) {
     return client.Generate(Prompt(), {.timeout = absl::Seconds(2)}).status;
   };
   EXPECT_TRUE(status(alice).ok()) << status(alice);
-  EXPECT_EQ(server.engine.last_params().owner, "certificate:alice");
+  EXPECT_EQ(server.engine.last_params().owner, "alice");
+  EXPECT_EQ(server.engine.last_params().sched.tenant, "alice");
   EXPECT_FALSE(status(stranger).ok());
   EXPECT_FALSE(status({}).ok());
 }

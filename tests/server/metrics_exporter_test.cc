@@ -54,6 +54,17 @@ Exposition ParseExposition(const std::string& text) {
   return out;
 }
 
+TEST(MetricsExporterTest, SaysWhenTheCertificateExpires) {
+  const FakeEngine engine;
+  const RpcCounters counters;
+  const OpenCalls open_calls;
+  const std::string name = "quire_tls_certificate_expiry_seconds";
+  EXPECT_FALSE(
+      ParseExposition(MetricsExporter(engine, counters, open_calls).Text()).samples.contains(name));
+  const MetricsExporter exporter(engine, counters, open_calls, absl::FromUnixSeconds(1800000000));
+  EXPECT_EQ(ParseExposition(exporter.Text()).samples.at(name), 1800000000.0);
+}
+
 TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
   const FakeEngine engine;
   RpcCounters counters;

@@ -239,6 +239,21 @@ TEST(ProtoConversionTest, OrdinaryMessagesNameNoField) {
   EXPECT_EQ(ToRpcStatus(absl::InternalError("sampling.top_p: ours")).details_size(), 0);
 }
 
+TEST(ProtoConversionTest, WhatAClientSentIsCutAndEscaped) {
+  const std::string message(
+      ToRpcStatus(absl::InvalidArgumentError("model: \"" + std::string(20000, 'x') +
+                                             "\" is not served here"))
+          .message());
+  EXPECT_LE(message.size(), 600u);
+  EXPECT_THAT(message, ::testing::StartsWith("model: \"xxx"));
+  EXPECT_THAT(message, ::testing::EndsWith("xxx\" is not served here"));
+  EXPECT_THAT(message, ::testing::HasSubstr("... (19528 bytes left out) ..."));
+  EXPECT_EQ(
+      ToRpcStatus(absl::NotFoundError(absl::string_view("a\nb\0c\x7f\xc3\xa9\xff", 9))).message(),
+      "a\\x0ab\\x00c\\x7f\xc3\xa9\xef\xbf\xbd");
+  EXPECT_LE(ToRpcStatus(absl::NotFoundError(std::string(20000, '\0'))).message().size(), 2500u);
+}
+
 TEST(ProtoConversionTest, WhatMayBeTriedAgainSaysWhen) {
   for (const absl::Status& status :
        {absl::ResourceExhaustedError("full"), absl::UnavailableError("draining")}) {

@@ -2,12 +2,15 @@
 
 #include <map>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
+#include <sys/stat.h>
+
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "server/bearer_tokens.h"
 #include "server/listen_address.h"
 #include "server/option.h"
 #include "server/tls_files.h"
@@ -115,7 +118,39 @@ TEST(ServerConfigTest, ErrorsNameTheLineOfTheFile) {
   const std::string bad_line = WriteTempFile("line", "threads\n");
   EXPECT_THAT(ParseError({"--config", bad_line.c_str()}), EndsWith(":1: want name = value"));
   EXPECT_EQ(ParseError({"--config", "/nonexistent/conf"}),
-            "--config: cannot read /nonexistent/conf");
+            "--config: /nonexistent/conf: cannot read: No such file or directory");
+  const std::string itself = WriteTempFile("itself", "config = other\n");
+  EXPECT_THAT(ParseError({"--config", itself.c_str()}),
+              EndsWith(":1: config: a file names no other file"));
+}
+
+TEST(ServerConfigTest, AFileIsAFileOfBoundedLength) {
+  const std::string directory = ::testing::TempDir();
+  EXPECT_THAT(ParseError({"--config", directory.c_str()}), HasSubstr("got a directory"));
+  const std::string pipe = WriteTempFile("pipe", "");
+  ASSERT_EQ(::unlink(pipe.c_str()), 0);
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const char* endless : {pipe.c_str(), "/dev/zero"}) {
+    EXPECT_THAT(ParseError({"--config", endless}), HasSubstr("got a pipe, a socket or a device"));
+  }
+  ::unlink(pipe.c_str());
+  const std::string large = WriteTempFile("large", std::string((16 << 20) + 1, '#'));
+  EXPECT_THAT(ParseError({"--config", large.c_str()}), HasSubstr("want at most 16777216 bytes"));
+  ::unlink(large.c_str());
+}
+
+TEST(ServerConfigTest, VariablesThatAreNoneOfOursAreNamed) {
+  const std::vector<const char*> arguments = {"--model", "m.gguf"};
+  const std::vector<const char*> variables = {
+      "QUIRE_TREADS=2",          "QUIRE_NOSUCHTHING=1", "QUIRE_THREADS=2", "QUIRE_TOKEN=secret",
+      "QUIRE_SERVICE_HOST=10.1", "QUIRE_PORT=tcp://",   "PATH=/bin"};
+  const auto command = ParseCommandLine(
+      arguments, [](const char*) { return nullptr; }, variables);
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_THAT(command->warnings,
+              ::testing::ElementsAre(
+                  "QUIRE_TREADS is set, but there is no such option; did you mean QUIRE_THREADS?",
+                  "QUIRE_NOSUCHTHING is set, but there is no such option"));
 }
 
 TEST(ServerConfigTest, RefusesWhatDoesNotGoTogether) {
@@ -126,6 +161,7 @@ TEST(ServerConfigTest, RefusesWhatDoesNotGoTogether) {
   EXPECT_EQ(ParseError({"--tls_cert", "c"}), "--tls_cert, --tls_key: want both or none");
   EXPECT_EQ(ParseError({"--tls_client_ca", "c"}),
             "--tls_client_ca: want --tls_cert and --tls_key with it");
+  EXPECT_THAT(ParseError({"--served_model_name", "\xff"}), HasSubstr("want UTF-8"));
   EXPECT_THAT(ParseError({"--listen", "8100"}), HasSubstr("--listen: want HOST:PORT"));
   EXPECT_THAT(ParseError({"--max_message_bytes", "4096"}),
               HasSubstr("want at least --max_prompt_bytes (4194304), got 4096"));
@@ -210,33 +246,6 @@ TEST(ListenAddressTest, KnowsLoopback) {
   }
 }
 
-TEST(BearerTokensTest, MatchesWholeTokensOnly) {
-  const std::string file =
-      WriteTempFile("tokens", "# ours\n\nfirst-token-0123456789\n  second-token-0123456789  \r\n");
-  const auto tokens = BearerTokens::Load(file);
-  ASSERT_TRUE(tokens.ok()) << tokens.status();
-  EXPECT_EQ(tokens->size(), 2u);
-  EXPECT_EQ(tokens->Match("Bearer first-token-0123456789"), 0u);
-  EXPECT_EQ(tokens->Match("bearer second-token-0123456789"), 1u);
-  for (const char* wrong : {"", "Bearer ", "Bearer first-token-012345678", "first-token-0123456789",
-                            "Basic first-token-0123456789", "Bearer first-token-01234567890",
-                            "Bearer FIRST-token-0123456789", "Bearer # ours"}) {
-    EXPECT_EQ(tokens->Match(wrong), std::nullopt) << wrong;
-  }
-}
-
-TEST(BearerTokensTest, RefusesFilesThatProtectNothing) {
-  const auto error = [](std::string_view contents) {
-    const auto tokens = BearerTokens::Load(WriteTempFile("tokens", contents));
-    return std::string(tokens.status().message());
-  };
-  EXPECT_THAT(error("# nothing\n"), EndsWith("holds no token"));
-  EXPECT_THAT(error("a-long-enough-token\nshort\n"), HasSubstr(":2: want at least 16"));
-  EXPECT_THAT(error("two words are no token\n"), HasSubstr(":1: want"));
-  EXPECT_THAT(std::string(BearerTokens::Load("/nonexistent").status().message()),
-              HasSubstr("cannot read /nonexistent"));
-}
-
 TEST(TlsFilesTest, ChecksTheFilesBeforeListening) {
   const Identity authority = MakeAuthority("authority");
   const Identity server = MakeIdentity("localhost", authority);
@@ -250,6 +259,8 @@ TEST(TlsFilesTest, ChecksTheFilesBeforeListening) {
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_TRUE(files->enabled());
   EXPECT_EQ(files->client_ca, authority.cert);
+  EXPECT_GT(files->not_after, absl::Now() + absl::Hours(23));
+  EXPECT_LT(files->not_after, absl::Now() + absl::Hours(25));
 
   const auto error = [](const ServerConfig& bad) {
     return std::string(LoadTlsFiles(bad).status().message());
@@ -266,7 +277,7 @@ TEST(TlsFilesTest, ChecksTheFilesBeforeListening) {
   EXPECT_THAT(error(bad), HasSubstr("holds no unencrypted PEM private key"));
   bad = config;
   bad.tls_client_ca = "/nonexistent";
-  EXPECT_EQ(error(bad), "--tls_client_ca: /nonexistent: cannot read");
+  EXPECT_EQ(error(bad), "--tls_client_ca: /nonexistent: cannot read: No such file or directory");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "server/stop_signals.h"
 
+#include <chrono>
 #include <csignal>
+#include <future>
 #include <unistd.h>
 
 #include "gtest/gtest.h"
@@ -12,6 +14,19 @@ TEST(StopSignalsTest, TheFirstIsWaitedFor) {
   StopSignals signals;
   signals.StartServing();
   ::kill(::getpid(), SIGTERM);
+  signals.Wait();
+}
+
+TEST(StopSignalsTest, HangUpReadsAgainAndEndsNothing) {
+  StopSignals signals;
+  signals.StartServing();
+  std::promise<void> reloaded;
+  signals.OnHangUp([&] { reloaded.set_value(); });
+  for (const int number : {SIGUSR1, SIGUSR2, SIGHUP}) ::kill(::getpid(), number);
+  EXPECT_EQ(reloaded.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  signals.OnHangUp(nullptr);
+  ::kill(::getpid(), SIGHUP);
+  ::kill(::getpid(), SIGQUIT);
   signals.Wait();
 }
 

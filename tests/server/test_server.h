@@ -9,9 +9,9 @@
 
 #include "gtest/gtest.h"
 
-#include "server/bearer_tokens.h"
 #include "server/egress.h"
 #include "server/grpc_server.h"
+#include "server/identity/identity_store.h"
 #include "server/rpc_counters.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/rpc_client.h"
@@ -22,23 +22,28 @@ namespace quire::testing {
 class TestServer {
  public:
   explicit TestServer(FakeEngineOptions options = {}, server::ServerConfig config = {},
-                      const server::TlsFiles& tls = {},
-                      const server::BearerTokens* tokens = nullptr)
+                      const server::TlsFiles& tls = {})
       : engine(std::move(options)) {
     if (config.listen == server::ServerConfig().listen) config.listen = "127.0.0.1:0";
+    auto identities = server::IdentityStore::Create(
+        config.auth_token_file, {.max_num_seqs = config.engine.max_num_seqs,
+                                 .certificates = !config.tls_client_ca.empty()});
+    EXPECT_TRUE(identities.ok()) << identities.status();
+    identities_ = *std::move(identities);
     auto started = server::GrpcServer::Start(config, tls,
                                              {.engine = engine,
                                               .egress = egress_,
                                               .counters = counters,
                                               .open_calls = open_calls,
                                               .door_counters = door_counters,
-                                              .tokens = tokens});
+                                              .identities = *identities_});
     if (started.ok()) grpc = *std::move(started);
     EXPECT_NE(grpc, nullptr) << started.status();
   }
   ~TestServer() { engine.Release(); }
 
  private:
+  std::unique_ptr<server::IdentityStore> identities_;
   server::Egress egress_;  // before the engine, whose thread calls the sinks
 
  public:

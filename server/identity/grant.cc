@@ -1,0 +1,25 @@
+#include "server/identity/grant.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace quire::server {
+
+absl::Status Grant(const Principal& caller, engine::GenerateParams& params) {
+  if (params.sched.priority > caller.max_priority) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("sched.priority: want at most %d, the caller's max_priority, got %d",
+                        caller.max_priority, params.sched.priority));
+  }
+  params.owner = caller.name;
+  params.limits = caller.limits;
+  if (!caller.any_tenant) {
+    params.cache.part = std::exchange(params.sched.tenant, caller.tenant);
+  } else if (params.sched.tenant.empty()) {
+    params.sched.tenant = caller.tenant;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace quire::server

@@ -1,0 +1,40 @@
+#pragma once
+
+// Who may call, now: the file may change while the server runs.
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+
+#include "base/mutex.h"
+#include "server/identity/identities.h"
+
+namespace quire::server {
+
+// Thread-safe.
+class IdentityStore {
+ public:
+  // `path` may be empty: there is no file (Identities::WithoutFile).
+  static absl::StatusOr<std::unique_ptr<IdentityStore>> Create(std::string path,
+                                                               const IdentityContext& context);
+
+  std::shared_ptr<const Identities> Get() const;
+
+  // Reads the file again, and logs what came of it: a file that is not as it should be changes
+  // nothing. What runs goes on under what it came with.
+  void Reload();
+
+ private:
+  IdentityStore(std::string path, const IdentityContext& context)
+      : path_(std::move(path)), context_(context) {}
+  absl::Status Load();
+
+  const std::string path_;
+  const IdentityContext context_;
+  mutable base::Mutex mu_;
+  std::shared_ptr<const Identities> identities_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace quire::server

@@ -1,0 +1,274 @@
+// Who may call, and what that gives a request.
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "base/mutex.h"
+#include "base/strings.h"
+#include "server/identity/file_watcher.h"
+#include "server/identity/grant.h"
+#include "server/identity/identities.h"
+#include "server/identity/identity_store.h"
+#include "tests/server/temp_file.h"
+
+namespace quire::server {
+namespace {
+
+using quire::testing::WriteTempFile;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kFirst[] = "first-token-0123456789";
+constexpr char kSecond[] = "second-token-0123456789";
+constexpr IdentityContext kTokensOnly{.max_num_seqs = 64};
+constexpr IdentityContext kCertificates{.max_num_seqs = 64, .certificates = true};
+
+std::string Line(std::string_view token, std::string_view fields) {
+  const TokenDigest digest = DigestOf(token);
+  return absl::StrCat("token:",
+                      absl::BytesToHexString(absl::string_view(
+                          reinterpret_cast<const char*>(digest.data()), digest.size())),
+                      " ", base::ToAbsl(fields), "\n");
+}
+
+std::shared_ptr<const Identities> Load(std::string_view text,
+                                       const IdentityContext& context = kTokensOnly) {
+  auto loaded = Identities::Load(WriteTempFile("identities", text), context);
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  return *std::move(loaded);
+}
+
+std::string LoadError(std::string_view text, const IdentityContext& context = kTokensOnly) {
+  return std::string(
+      Identities::Load(WriteTempFile("identities", text), context).status().message());
+}
+
+// Null for a stranger.
+std::shared_ptr<const Principal> ByToken(const Identities& identities, std::string_view token) {
+  const std::string header = absl::StrCat("Bearer ", base::ToAbsl(token));
+  return identities.Authenticate(header, "").value_or(nullptr);
+}
+
+TEST(IdentitiesTest, MatchesWholeTokensOnly) {
+  const auto identities = Load("# ours\n\nfirst-token-0123456789\n  second-token-0123456789  \r\n");
+  EXPECT_EQ(identities->size(), 2u);
+  const auto first = identities->Authenticate("Bearer first-token-0123456789", "");
+  const auto second = identities->Authenticate("bearer second-token-0123456789", "");
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_NE((*first)->name, (*second)->name);
+  for (const char* wrong : {"", "Bearer ", "Bearer first-token-012345678", "first-token-0123456789",
+                            "Basic first-token-0123456789", "Bearer first-token-01234567890",
+                            "Bearer FIRST-token-0123456789", "Bearer # ours"}) {
+    EXPECT_EQ(identities->Authenticate(wrong, "alice").status().code(),
+              absl::StatusCode::kUnauthenticated)
+        << wrong;
+  }
+  EXPECT_FALSE(identities->Authenticate(std::nullopt, "").ok());
+}
+
+TEST(IdentitiesTest, ABareTokenIsAUserAndATenantOfItsOwn) {
+  const auto both = Load(absl::StrCat(kFirst, "\n", kSecond, "\n"));
+  const auto principal = ByToken(*both, kSecond);
+  ASSERT_NE(principal, nullptr);
+  EXPECT_EQ(principal->tenant, principal->name);
+  EXPECT_FALSE(principal->is_operator || principal->any_tenant || both->has_operator());
+  EXPECT_EQ(principal->max_priority, 0);
+  EXPECT_THAT(principal->name, Not(HasSubstr("second")));
+  // Wherever it stands: another token on its line would read what it cached.
+  EXPECT_EQ(ByToken(*Load(absl::StrCat(kSecond, "\n")), kSecond)->name, principal->name);
+}
+
+TEST(IdentitiesTest, FieldsSayWhoAndWhat) {
+  const auto identities =
+      Load(Line(kFirst,
+                "name=alice tenant=search roles=operator,any-tenant max_priority=10 max_waiting=64 "
+                "max_running=8 share=2") +
+           Line(kSecond, "name=bob\ttenant=search"));
+  const auto alice = ByToken(*identities, kFirst);
+  const auto bob = ByToken(*identities, kSecond);
+  ASSERT_TRUE(alice != nullptr && bob != nullptr);
+  EXPECT_EQ(alice->name, "alice");
+  EXPECT_TRUE(alice->is_operator && alice->any_tenant && identities->has_operator());
+  EXPECT_FALSE(bob->is_operator || bob->any_tenant);
+  for (const auto& principal : {alice, bob}) {  // limits are the tenant's
+    EXPECT_EQ(principal->tenant, "search");
+    EXPECT_EQ(principal->max_priority, 10);
+    EXPECT_EQ(principal->limits.max_waiting, 64);
+    EXPECT_EQ(principal->limits.max_running, 8);
+    EXPECT_EQ(principal->limits.share, 2);
+    EXPECT_FALSE(principal->limits.leaves_room) << "max_waiting says it";
+  }
+}
+
+TEST(IdentitiesTest, OneTenantOfSeveralLeavesSomethingToTheOthers) {
+  const auto alone = ByToken(*Load(absl::StrCat(kFirst, "\n")), kFirst)->limits;
+  EXPECT_EQ(alone.max_running, 64);
+  EXPECT_FALSE(alone.leaves_room);
+  const auto one = ByToken(*Load(absl::StrCat(kFirst, "\n", kSecond, "\n")), kFirst)->limits;
+  EXPECT_EQ(one.max_running, 56);
+  EXPECT_TRUE(one.leaves_room);
+}
+
+TEST(IdentitiesTest, CertificatesAreNamed) {
+  const auto identities =
+      Load(absl::StrCat("cert:alice roles=operator\ncert:\"Bob B.\" name=bob\n", kFirst, "\n"),
+           kCertificates);
+  EXPECT_TRUE((*identities->Authenticate(std::nullopt, "alice"))->is_operator);
+  EXPECT_EQ((*identities->Authenticate(std::nullopt, "Bob B."))->name, "bob");
+  for (const char* stranger : {"", "Alice", "carol"}) {
+    EXPECT_FALSE(identities->Authenticate(std::nullopt, stranger).ok()) << stranger;
+  }
+  EXPECT_EQ((*identities->Authenticate("Bearer first-token-0123456789", "alice"))->name,
+            ByToken(*identities, kFirst)->name);
+  EXPECT_FALSE(identities->Authenticate("Bearer wrong", "alice").ok());
+  EXPECT_THAT(LoadError("cert:alice\n"), HasSubstr(":1: cert: want --tls_client_ca"));
+}
+
+TEST(IdentitiesTest, WithoutAFileACertificateIsATenantAndNoneIsEverybody) {
+  const auto by_name = Identities::WithoutFile(kCertificates);
+  const auto alice = by_name->Authenticate("Bearer whatever", "alice");
+  ASSERT_TRUE(alice.ok());
+  EXPECT_EQ((*alice)->tenant, "alice");
+  EXPECT_FALSE((*alice)->is_operator || by_name->has_operator());
+  EXPECT_EQ((*alice)->max_priority, 0);
+  const absl::Status nameless = by_name->Authenticate(std::nullopt, "").status();
+  EXPECT_EQ(nameless.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(std::string(nameless.message()), HasSubstr("with a name"));
+
+  const auto everybody = Identities::WithoutFile(kTokensOnly)->Authenticate(std::nullopt, "");
+  ASSERT_TRUE(everybody.ok());
+  EXPECT_TRUE((*everybody)->is_operator && (*everybody)->any_tenant);
+  EXPECT_EQ((*everybody)->limits.max_running, 0);
+}
+
+TEST(IdentitiesTest, RefusesFilesThatProtectNothingOrContradictThemselves) {
+  EXPECT_THAT(LoadError("# nothing\n"), EndsWith("holds no token"));
+  EXPECT_THAT(LoadError("a-long-enough-token\nshort\n"), HasSubstr(":2: want a token of at least"));
+  const std::string two_words = LoadError("two words are no token\n");
+  EXPECT_THAT(two_words, HasSubstr(":1: want"));
+  EXPECT_THAT(two_words, Not(HasSubstr("words")));
+  EXPECT_THAT(LoadError("token:abc\n"), HasSubstr("64 hexadecimal digits, got 3"));
+  EXPECT_THAT(LoadError(Line(kFirst, "tenants=x")), HasSubstr("unknown field"));
+  EXPECT_THAT(LoadError(Line(kFirst, "x")), HasSubstr("want FIELD=VALUE"));
+  EXPECT_THAT(LoadError(Line(kFirst, "roles=root")), HasSubstr("got \"root\""));
+  EXPECT_THAT(LoadError(Line(kFirst, "share=0")), HasSubstr("share: want an integer 1..100"));
+  EXPECT_THAT(LoadError(Line(kFirst, "") + Line(kFirst, "")), HasSubstr("stands twice"));
+  EXPECT_THAT(LoadError(Line(kFirst, "tenant=t share=1") + Line(kSecond, "tenant=t share=2")),
+              HasSubstr("tenant t: want its limits once"));
+  EXPECT_THAT(LoadError(Line(kFirst, "name=a") + Line(kSecond, "name=a tenant=t")),
+              HasSubstr("name a: want the same tenant"));
+  EXPECT_THAT(std::string(Identities::Load("/nonexistent", kTokensOnly).status().message()),
+              HasSubstr("/nonexistent: cannot read"));
+}
+
+TEST(GrantTest, TheTenantIsTheCallersAndTheRequestsAPartOfIt) {
+  const Principal alice{.name = "alice", .tenant = "search", .limits = {.max_running = 3}};
+  engine::GenerateParams params;
+  params.sched.tenant = "mail";
+  ASSERT_TRUE(Grant(alice, params).ok());
+  EXPECT_EQ(params.owner, "alice");
+  EXPECT_EQ(params.sched.tenant, "search");
+  EXPECT_EQ(params.cache.part, "mail");
+  EXPECT_EQ(params.limits.max_running, 3);
+
+  const Principal gateway{.name = "gateway", .tenant = "own", .any_tenant = true};
+  engine::GenerateParams named;
+  named.sched.tenant = "mail";
+  ASSERT_TRUE(Grant(gateway, named).ok());
+  EXPECT_EQ(named.sched.tenant, "mail");
+  EXPECT_EQ(named.cache.part, "");
+  engine::GenerateParams unnamed;
+  ASSERT_TRUE(Grant(gateway, unnamed).ok());
+  EXPECT_EQ(unnamed.sched.tenant, "own");
+}
+
+TEST(GrantTest, APriorityIsAtMostTheCeiling) {
+  const Principal caller{.max_priority = 3};
+  for (const int32_t priority : {-100, 0, 3}) {
+    engine::GenerateParams params;
+    params.sched.priority = priority;
+    EXPECT_TRUE(Grant(caller, params).ok()) << priority;
+  }
+  engine::GenerateParams params;
+  params.sched.priority = 4;
+  EXPECT_EQ(Grant(caller, params).code(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST(IdentityStoreTest, ABadFileChangesNothing) {
+  const std::string path = WriteTempFile("store", absl::StrCat(kFirst, "\n"));
+  const auto store = IdentityStore::Create(path, kTokensOnly);
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto before = (*store)->Get();
+  std::ofstream(path) << "short\n";
+  (*store)->Reload();
+  EXPECT_EQ((*store)->Get(), before);
+  std::ofstream(path) << kSecond << "\n";
+  (*store)->Reload();
+  EXPECT_EQ(ByToken(*(*store)->Get(), kFirst), nullptr);
+  EXPECT_NE(ByToken(*(*store)->Get(), kSecond), nullptr);
+  EXPECT_NE(ByToken(*before, kFirst), nullptr) << "who holds the old ones keeps them";
+}
+
+// Counts calls, and waits for them.
+class Calls {
+ public:
+  void Note() {
+    base::MutexLock lock(mu_);
+    ++num_;
+    noted_.NotifyAll();
+  }
+  bool WaitFor(int num) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    base::MutexLock lock(mu_);
+    while (num_ < num && absl::Now() < deadline) {
+      noted_.WaitFor(mu_, std::chrono::milliseconds(100));
+    }
+    return num_ == num;
+  }
+
+ private:
+  base::Mutex mu_;
+  base::CondVar noted_;
+  int num_ = 0;
+};
+
+TEST(FileWatcherTest, SeesContentsReplacementsAndLinks) {
+  const std::string target = WriteTempFile("target", "a");
+  const std::string other = WriteTempFile("other", "b");
+  const std::string link = absl::StrCat(target, ".link");
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink(target, link);
+  Calls calls;
+  FileWatcher watcher(
+      {link}, [&] { calls.Note(); }, absl::Milliseconds(5));
+  std::ofstream(target) << "longer";
+  EXPECT_TRUE(calls.WaitFor(1));
+  // As a mounted secret: another link takes its name.
+  std::filesystem::create_symlink(other, link + ".next");
+  std::filesystem::rename(link + ".next", link);
+  EXPECT_TRUE(calls.WaitFor(2));
+  std::filesystem::remove(other);
+  EXPECT_TRUE(calls.WaitFor(3));
+  watcher.Trigger();
+  EXPECT_TRUE(calls.WaitFor(4));
+  std::filesystem::remove(link);
+}
+
+TEST(FileWatcherTest, EndsAtOnceWhateverItsPeriod) {
+  FileWatcher watcher(
+      {"/nonexistent"}, [] { FAIL(); }, absl::Hours(24));
+  FileWatcher idle({}, [] { FAIL(); });
+  idle.Trigger();
+}
+
+}  // namespace
+}  // namespace quire::server
