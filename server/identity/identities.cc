@@ -88,9 +88,11 @@ absl::Status Identities::Add(const std::vector<IdentityLine>& lines) {
           absl::StrFormat("name %s: want the same tenant and roles on all its lines", line.name));
     }
   }
+  const bool has_others =
+      tenants.size() > 1 || std::ranges::any_of(lines, &IdentityLine::any_tenant);
   for (const IdentityLine& line : lines) {
     Principal principal =
-        MakePrincipal(line.name, line.tenant, tenants.at(line.tenant), tenants.size() > 1);
+        MakePrincipal(line.name, line.tenant, tenants.at(line.tenant), has_others);
     principal.is_operator = line.is_operator;
     principal.any_tenant = line.any_tenant;
     has_operator_ = has_operator_ || line.is_operator;

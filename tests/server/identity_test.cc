@@ -116,6 +116,8 @@ TEST(IdentitiesTest, OneTenantOfSeveralLeavesSomethingToTheOthers) {
   const auto one = ByToken(*Load(absl::StrCat(kFirst, "\n", kSecond, "\n")), kFirst)->limits;
   EXPECT_EQ(one.max_running, 56);
   EXPECT_TRUE(one.leaves_room);
+  // A gateway asks for many.
+  EXPECT_EQ(ByToken(*Load(Line(kFirst, "roles=any-tenant")), kFirst)->limits.max_running, 56);
 }
 
 TEST(IdentitiesTest, CertificatesAreNamed) {
