@@ -62,6 +62,21 @@ TEST(ThreadPoolTest, ParkedWorkersWake) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kRounds * std::chrono::milliseconds(500));
 }
 
+TEST(ThreadPoolTest, ALoopEndsWithItsLastItem) {
+  ThreadPool pool(2);
+  std::atomic<int> arrived{0};
+  std::atomic<bool> done{false};
+  // The worker's item ends long after the caller's.
+  pool.ParallelFor(2, [&](int64_t, int thread) {
+    arrived.fetch_add(1);
+    while (arrived.load() < 2) std::this_thread::yield();
+    if (thread == 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    done = true;
+  });
+  EXPECT_TRUE(done);
+}
+
 TEST(ThreadPoolTest, ThreadsWriteTheirOwnScratch) {
   ThreadPool pool(4);
   std::vector<int64_t> sums(4);
