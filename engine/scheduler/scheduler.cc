@@ -106,8 +106,9 @@ EndCause Scheduler::CauseOf(State& state, absl::Time now) {
   const Request& request = state.request();
   if (request.cancelled.load(std::memory_order_acquire)) return EndCause::kCancelled;
   if (request.deadline <= now) return EndCause::kDeadline;
+  // All that it waits for: with room for some of its samples it would wait for ever.
   if (state.stalled() && now - state.sequence->stalled_since >= config_.stalled_stream_timeout &&
-      !SinkCanTake(state, 1, now)) {
+      !SinkCanTake(state, state.num_samples(), now)) {
     return EndCause::kStalled;
   }
   return EndCause::kFinished;

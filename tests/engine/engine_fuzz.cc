@@ -39,7 +39,7 @@ class Script {
     for (Submitted& each : submitted_) {
       // The rest is read, given up, or left to stall.
       if (data_.ConsumeBool()) each.sink->SetRoom(-1);
-      if (data_.ConsumeBool()) each.handle->Cancel();
+      if (data_.ConsumeBool() || each.is_endless) each.handle->Cancel();
     }
     model_->fail_at_forward = -1;
     RunUntilIdle();
@@ -55,6 +55,7 @@ class Script {
   struct Submitted {
     std::shared_ptr<CollectingSink> sink;
     std::shared_ptr<engine::SubmittedRequest> handle;
+    bool is_endless = false;  // a stream of up to 16 million tokens
   };
 
   static HarnessOptions Options() {
@@ -105,8 +106,11 @@ class Script {
 
   void Submit(GenerateParams params) {
     auto sink = std::make_shared<CollectingSink>(Rarely() ? Small() : -1);
+    const bool is_endless = params.cache.window_tokens > 0;
     auto handle = engine_->Submit(std::move(params), sink);
-    if (handle.ok()) submitted_.push_back({.sink = std::move(sink), .handle = *std::move(handle)});
+    if (!handle.ok()) return;
+    submitted_.push_back(
+        {.sink = std::move(sink), .handle = *std::move(handle), .is_endless = is_endless});
   }
 
   void RunUntilIdle() {

@@ -1,0 +1,195 @@
+// What an engine does in one step and not before: driven by the test, without threads.
+
+#include <algorithm>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+#include "tests/testing/engine_harness.h"
+
+namespace quire::engine {
+namespace {
+
+using testing::CollectingSink;
+using testing::EngineHarness;
+using testing::FakeModel;
+using testing::GreedyParams;
+using testing::HarnessOptions;
+using testing::RandomIds;
+using testing::WhatIsKept;
+
+// An engine whose steps a test makes, and what of it a test looks at.
+struct Stepped {
+  explicit Stepped(const HarnessOptions& options)
+      : engine(EngineHarness::Stepped(options, &model)) {
+    warm_up = model->num_tokens;
+  }
+  // Submitted, validated and tokenized; the step thread sees it at the next Step.
+  std::shared_ptr<CollectingSink> Submit(GenerateParams params, int64_t room = -1) {
+    auto sink = std::make_shared<CollectingSink>(room);
+    handles.push_back(*engine->Submit(std::move(params), sink));
+    EXPECT_TRUE(engine->RunFrontend());
+    return sink;
+  }
+  void RunUntilIdle() {
+    while (engine->Step()) {
+    }
+    EXPECT_TRUE(engine->WaitIdle(absl::ZeroDuration()).ok());
+    EXPECT_EQ(WhatIsKept(engine->stats()), "");
+  }
+  int64_t num_tokens() const { return model->num_tokens - warm_up; }
+
+  FakeModel* model = nullptr;
+  std::unique_ptr<SteppedEngine> engine;
+  std::vector<std::shared_ptr<SubmittedRequest>> handles;
+  int64_t warm_up = 0;
+};
+
+TEST(EngineTest, CancelWhileWaitingNeverRunsIt) {
+  Stepped stepped({.max_num_seqs = 1});
+  const auto first = stepped.Submit(GreedyParams(RandomIds(20, 1), 3));
+  const auto second = stepped.Submit(GreedyParams(RandomIds(20, 2), 3));
+  EXPECT_TRUE(stepped.engine->Step());
+  EXPECT_EQ(stepped.engine->stats().kept.sequences, 2) << "the second waits in the scheduler";
+  stepped.handles[1]->Cancel();
+  EXPECT_TRUE(stepped.engine->Step());
+  EXPECT_TRUE(second->finished());
+  EXPECT_FALSE(first->finished());
+  stepped.RunUntilIdle();
+  EXPECT_EQ(second->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(second->sample().token_ids.empty());
+  EXPECT_TRUE(first->status().ok());
+  EXPECT_EQ(stepped.num_tokens(), 20 + 2);  // all but the last token
+}
+
+TEST(EngineTest, ADeadlineThatPassesWhileWaitingEndsIt) {
+  Stepped stepped({.max_num_seqs = 1});
+  const auto first = stepped.Submit(GreedyParams(RandomIds(20, 1), 4));
+  EXPECT_TRUE(stepped.engine->Step());
+  GenerateParams params = GreedyParams(RandomIds(20, 2), 3);
+  params.deadline = absl::Now() + absl::Milliseconds(200);
+  const auto second = stepped.Submit(params);
+  EXPECT_TRUE(stepped.engine->Step());
+  EXPECT_EQ(stepped.engine->stats().kept.sequences, 2);
+  absl::SleepFor(params.deadline - absl::Now());
+  EXPECT_TRUE(stepped.engine->Step());
+  EXPECT_TRUE(second->finished());
+  EXPECT_EQ(second->status().code(), absl::StatusCode::kDeadlineExceeded);
+  stepped.RunUntilIdle();
+  EXPECT_TRUE(first->status().ok());
+  EXPECT_EQ(stepped.num_tokens(), 20 + 3);
+}
+
+TEST(EngineTest, AnIdleStepThreadIsWokenByAReaderAlone) {
+  Stepped stepped({});
+  const auto sink = stepped.Submit(GreedyParams(RandomIds(20, 1), 30), /*room=*/5);
+  while (stepped.engine->Step()) {
+  }
+  EXPECT_EQ(sink->num_deltas(), 5);
+  EXPECT_FALSE(stepped.engine->Step()) << "nothing has happened";
+  sink->SetRoom(-1);
+  stepped.RunUntilIdle();
+  EXPECT_EQ(sink->sample().token_ids.size(), 30);
+}
+
+TEST(EngineTest, AStalledReaderThatWasPreemptedIsWokenToo) {
+  // Room for one of the two: the stalled one makes way.
+  Stepped stepped({.num_blocks = 8, .max_num_seqs = 1});
+  const GenerateParams params = GreedyParams(RandomIds(40, 1), 20);
+  const auto stalled = stepped.Submit(params, /*room=*/2);
+  while (stepped.engine->Step()) {
+  }
+  const auto other = stepped.Submit(GreedyParams(RandomIds(40, 2), 20));
+  while (stepped.engine->Step()) {
+  }
+  EXPECT_TRUE(other->finished());
+  EXPECT_FALSE(stalled->finished());
+  EXPECT_GT(stepped.engine->stats().preemptions, 0);
+  stalled->SetRoom(-1);
+  stepped.RunUntilIdle();
+  EXPECT_EQ(stalled->sample().token_ids, EngineHarness::Fake()->Generate(params).token_ids);
+}
+
+TEST(EngineTest, ARowThatIsNoDistributionLeavesNothingInTheCache) {
+  Stepped stepped({.max_num_batched_tokens = 32});
+  const GenerateParams params = GreedyParams(RandomIds(80, 1), 4);
+  stepped.model->void_rows = true;
+  const auto broken = stepped.Submit(params);
+  stepped.RunUntilIdle();
+  EXPECT_EQ(broken->status().code(), absl::StatusCode::kInternal);
+  EXPECT_GT(stepped.engine->stats().steps, 2) << "its prompt came in chunks";
+  EXPECT_EQ(stepped.engine->stats().blocks_cached, 0);
+  stepped.model->void_rows = false;
+  const auto next = stepped.Submit(params);
+  stepped.RunUntilIdle();
+  EXPECT_TRUE(next->status().ok());
+  EXPECT_EQ(next->summary().usage.cached_tokens, 0);
+}
+
+double ThreadCpuSeconds() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// What the step thread spends until a victim has its 20 tokens beside `other`, which may be
+// refused.
+double CostBeside(GenerateParams other) {
+  Stepped stepped(
+      {.num_blocks = 4096, .max_num_seqs = 65, .max_num_batched_tokens = 128, .num_threads = 1});
+  std::vector<double> costs;
+  for (uint32_t i = 0; i < 3; ++i) {
+    const auto company = stepped.Submit(other);
+    const auto victim = stepped.Submit(GreedyParams(RandomIds(10, i), 20));
+    const double begin = ThreadCpuSeconds();
+    while (!victim->finished()) stepped.engine->Step();
+    costs.push_back(ThreadCpuSeconds() - begin);
+    EXPECT_TRUE(victim->status().ok());
+    stepped.handles[2 * i]->Cancel();
+    stepped.RunUntilIdle();
+  }
+  return *std::ranges::min_element(costs);
+}
+
+// Each list as long as a message can hold it. CPU time of one thread, the least of three; a list
+// that is walked for every token would cost a thousand times as much.
+TEST(EngineTest, AVictimsStepsCostWhatTheModelAsksNotAMessage) {
+  constexpr size_t kMany = 1 << 20;
+  GenerateParams plain = GreedyParams(RandomIds(100, 9), 300);
+  plain.sampling.temperature = 1.0f;
+  plain.sampling.n = 64;
+  const double usual = CostBeside(plain);
+  const auto expect_alike = [&](const char* what, auto change) {
+    GenerateParams params = plain;
+    change(params);
+    EXPECT_LE(CostBeside(params), 8 * usual) << what;
+  };
+  const int32_t vocab = 258;
+  for (const size_t count : {size_t{vocab}, kMany}) {
+    expect_alike("allowed ids", [&](auto& p) { p.sampling.allowed_token_ids.assign(count, 7); });
+    expect_alike("stop ids", [&](auto& p) {
+      p.stop.stop_token_ids.assign(count, 7);
+      p.stop.min_tokens = 300;
+    });
+  }
+  expect_alike("biases", [&](auto& p) { p.sampling.logit_bias.assign(1024, {.token_id = 7}); });
+  expect_alike("stop strings", [&](auto& p) {
+    for (char c = 'a'; c < 'a' + 16; ++c) p.stop.stop.push_back(std::string(255, 'x') + c);
+  });
+  expect_alike("penalties", [&](auto& p) { p.sampling.repetition_penalty = 1.5f; });
+  expect_alike("logprobs", [&](auto& p) { p.output.top_logprobs = 20; });
+  expect_alike("continuations", [&](auto& p) {
+    for (int i = 0; i < 64; ++i) p.continuations.push_back(RandomIds(100, i));
+  });
+  expect_alike("a prompt's logprobs", [&](auto& p) {
+    p.prompt = RandomIds(200, 9);
+    p.output.prompt_logprobs = 20;
+  });
+}
+
+}  // namespace
+}  // namespace quire::engine
