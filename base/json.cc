@@ -1,7 +1,13 @@
 #include "base/json.h"
 
+#include <string>
+#include <unordered_set>
+
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
+
+#include "base/status_macros.h"
 
 namespace quire::base {
 
@@ -30,19 +36,42 @@ bool NestsDeeperThan(std::string_view text, int max_depth) {
   return false;
 }
 
-}  // namespace
-
-absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view what,
-                                         int max_depth) {
+absl::StatusOr<nlohmann::json> Parse(std::string_view text, std::string_view what, int max_depth,
+                                     const nlohmann::json::parser_callback_t& callback) {
   if (NestsDeeperThan(text, max_depth)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: JSON nested deeper than %d levels", what, max_depth));
   }
   try {
-    return nlohmann::json::parse(text.begin(), text.end());
+    return nlohmann::json::parse(text.begin(), text.end(), callback);
   } catch (const nlohmann::json::exception& e) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: not valid JSON: %s", what, e.what()));
   }
+}
+
+}  // namespace
+
+absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view what,
+                                         int max_depth) {
+  return Parse(text, what, max_depth, nullptr);
+}
+
+absl::StatusOr<nlohmann::json> ParseJsonOfUniqueKeys(std::string_view text, std::string_view what) {
+  using nlohmann::json;
+  std::unordered_set<std::string> keys;
+  std::string twice;
+  const auto note_key = [&](int depth, json::parse_event_t event, json& parsed) {
+    const bool is_key = event == json::parse_event_t::key && depth == 1;
+    if (is_key && !keys.insert(parsed.get<std::string>()).second && twice.empty()) {
+      twice = parsed.get<std::string>();
+    }
+    return true;
+  };
+  ASSIGN_OR_RETURN(json value, Parse(text, what, kMaxJsonDepth, note_key));
+  if (twice.empty()) return value;
+  return absl::InvalidArgumentError(absl::StrFormat("%s: want each key once, got \"%s\" twice",
+                                                    what,
+                                                    absl::Utf8SafeCHexEscape(twice.substr(0, 96))));
 }
 
 }  // namespace quire::base

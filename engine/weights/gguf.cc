@@ -15,9 +15,11 @@
 namespace quire::engine {
 namespace {
 
+constexpr std::string_view kArchitectureKey = "general.architecture";
 constexpr std::string_view kAlignmentKey = "general.alignment";
 constexpr int64_t kMaxAlignment = int64_t{1} << 20;
-constexpr uint64_t kMaxNameBytes = 65535;  // the format's bound on keys
+constexpr uint64_t kMaxKeyBytes = 65535;  // the format's bounds
+constexpr uint64_t kMaxTensorNameBytes = 64;
 constexpr uint32_t kMaxDims = 4;
 // The least that one entry takes in the file: a count beyond what is left / this is absurd.
 constexpr int64_t kMinKeyValueBytes = 8 + 1 + 4 + 1;
@@ -64,7 +66,7 @@ class Parser {
     position_ += static_cast<int64_t>(count);
     return absl::OkStatus();
   }
-  absl::Status ReadName(std::string_view field, std::string_view& name);
+  absl::Status ReadName(std::string_view field, uint64_t most_bytes, std::string_view& name);
   absl::Status ReadCount(std::string_view field, int64_t min_entry_bytes, int64_t& count);
   absl::Status ReadHeader(GgufContents& contents, int64_t& num_tensors, int64_t& num_values);
   absl::Status ReadKeyValue(int64_t index, GgufMetadata& metadata);
@@ -81,12 +83,12 @@ class Parser {
   int64_t position_ = 0;
 };
 
-absl::Status Parser::ReadName(std::string_view field, std::string_view& name) {
+absl::Status Parser::ReadName(std::string_view field, uint64_t most_bytes, std::string_view& name) {
   uint64_t length = 0;
   RETURN_IF_ERROR(Read(field, length));
-  if (length == 0 || length > kMaxNameBytes) {
+  if (length == 0 || length > most_bytes) {
     return Error(field,
-                 absl::StrFormat("want a length of 1 to %d bytes, got %d", kMaxNameBytes, length));
+                 absl::StrFormat("want a length of 1 to %d bytes, got %d", most_bytes, length));
   }
   std::span<const std::byte> characters;
   RETURN_IF_ERROR(ReadBytes(field, length, characters));
@@ -182,7 +184,7 @@ absl::Status Parser::ReadValue(const std::string& field, GgufValue& value) {
 
 absl::Status Parser::ReadKeyValue(int64_t index, GgufMetadata& metadata) {
   GgufValue value;
-  RETURN_IF_ERROR(ReadName(absl::StrFormat("key %d", index), value.key));
+  RETURN_IF_ERROR(ReadName(absl::StrFormat("key %d", index), kMaxKeyBytes, value.key));
   RETURN_IF_ERROR(ReadValue("key " + Printable(value.key), value));
   return metadata.Add(value);
 }
@@ -237,7 +239,8 @@ absl::StatusOr<int64_t> Parser::TensorBytes(const std::string& field,
 
 absl::StatusOr<Placement> Parser::ReadTensor(int64_t index, int64_t alignment) {
   Placement tensor;
-  RETURN_IF_ERROR(ReadName(absl::StrFormat("tensor %d: name", index), tensor.name));
+  RETURN_IF_ERROR(
+      ReadName(absl::StrFormat("tensor %d: name", index), kMaxTensorNameBytes, tensor.name));
   const std::string field = "tensor " + Printable(tensor.name);
   ASSIGN_OR_RETURN(tensor.shape, ReadShape(field));
   uint32_t type = 0;
@@ -297,6 +300,7 @@ absl::StatusOr<GgufContents> Parser::Parse() {
   RETURN_IF_ERROR(ReadHeader(contents, num_tensors, num_values));
   for (int64_t i = 0; i < num_values; ++i) RETURN_IF_ERROR(ReadKeyValue(i, contents.metadata));
   ASSIGN_OR_RETURN(contents.alignment, ReadAlignment(contents.metadata));
+  RETURN_IF_ERROR(contents.metadata.StringOr(kArchitectureKey, "").status());
 
   std::vector<Placement> tensors;
   std::unordered_set<std::string_view> names;

@@ -23,6 +23,7 @@ using kernels::WeightType;
 using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the bound of the format's own library
+constexpr size_t kMaxDims = 64;  // more than any library makes; it bounds messages too
 constexpr std::string_view kMetadata = "__metadata__";
 
 struct SafetensorsType {
@@ -115,7 +116,7 @@ absl::StatusOr<json> Parser::ReadHeader() {
                  absl::StrFormat("want a JSON object, got \"%s\"", Printable(text.substr(0, 8))));
   }
   data_ = bytes_.subspan(sizeof(length) + static_cast<size_t>(length));
-  return base::ParseJson(text, file_ + ": header");
+  return base::ParseJsonOfUniqueKeys(text, file_ + ": header");
 }
 
 absl::Status Parser::CheckMetadata(const json& metadata) const {
@@ -131,6 +132,10 @@ absl::StatusOr<std::vector<int64_t>> Parser::ReadShape(const std::string& field,
   const auto shape = entry.find("shape");
   if (shape == entry.end() || !shape->is_array()) {
     return Error(field, "shape: want an array of sizes, got something else");
+  }
+  if (shape->size() > kMaxDims) {
+    return Error(field, absl::StrFormat("shape: want at most %d dimensions, got %d", kMaxDims,
+                                        shape->size()));
   }
   std::vector<int64_t> dims;
   dims.reserve(shape->size());

@@ -1,6 +1,8 @@
 // Valid files, damaged at random: an error or a model, never a crash, a hang or a read outside the
 // file (which AddressSanitizer sees, as each file is an allocation of exactly its size).
 
+#include <algorithm>
+#include <filesystem>
 #include <rapidcheck.h>
 #include <string>
 
@@ -10,6 +12,7 @@
 #include "tests/engine/weights/exercise_parsers.h"
 #include "tests/engine/weights/gguf_writer.h"
 #include "tests/engine/weights/safetensors_writer.h"
+#include "tests/testing/test_data.h"
 
 namespace quire::testing {
 namespace {
@@ -85,6 +88,28 @@ TEST(DamagedFilesTest, Json) {
   EXPECT_TRUE(rc::check([&] {
     for (int i = 0; i < kFilesPerCheck; ++i) ExerciseJson(Damaged(whole, whole.size()));
   }));
+}
+
+// Files that others made to break parsers; JSON that is none stands for a safetensors header.
+TEST(DamagedFilesTest, HostileMaterialIsRefusedInOneShortLine) {
+  QUIRE_TEST_DATA_OR_SKIP(material, "bad-input");
+  int64_t refused = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(material)) {
+    const std::string name = entry.path().filename();
+    const bool is_json = name.starts_with("n_") && name.ends_with(".json");
+    if (!is_json && !name.ends_with(".gguf") && !name.ends_with(".safetensors")) continue;
+    SCOPED_TRACE(name);
+    const std::string bytes = ReadFile(entry.path());
+    const AlignedBytes file(is_json ? Safetensors(bytes, "") : bytes);
+    const absl::Status status = name.ends_with(".gguf")
+                                    ? engine::ParseGguf(file.span(), "f").status()
+                                    : engine::ParseSafetensors(file.span(), "f").status();
+    EXPECT_TRUE(!status.ok() || name.starts_with("ok_") || name.starts_with("either_"));
+    EXPECT_LT(status.message().size(), 1000u);
+    EXPECT_EQ(std::ranges::count(status.message(), '\n'), 0);
+    refused += status.ok() ? 0 : 1;
+  }
+  EXPECT_GT(refused, 0);
 }
 
 // The reader of files goes through files too: JSON of any kind where config.json is expected.

@@ -60,6 +60,13 @@ std::string OneTensor(const std::string& tensor) {
   return Safetensors("{\"t\": " + tensor + "}", Data(32));
 }
 
+// "1, 1, 1"
+std::string Ones(int count) {
+  std::string list = "1";
+  for (int i = 1; i < count; ++i) list += ", 1";
+  return list;
+}
+
 std::string Two(const std::string& first, const std::string& second) {
   return Safetensors(R"({"a": {"dtype": "F32", "shape": [4], "data_offsets": )" + first +
                          R"(}, "b": {"dtype": "F32", "shape": [4], "data_offsets": )" + second +
@@ -110,6 +117,14 @@ const BadFile kBadFiles[] = {
     {"NegativeOffset", OneTensor(R"({"dtype": "F32", "shape": [8], "data_offsets": [-4, 28]})"),
      "tensor t", "data_offsets"},
     {"Overlap", Two("[0, 16]", "[8, 24]"), "tensor b", "overlaps"},
+    {"NameTwice",
+     Safetensors(R"({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]},
+                     "a": {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}})",
+                 Data(32)),
+     "header", "want each key once, got \"a\" twice"},
+    {"TooManyDims",
+     OneTensor(R"({"dtype": "F32", "shape": [)" + Ones(100000) + R"(], "data_offsets": [0, 32]})"),
+     "tensor t", "shape: want at most 64 dimensions, got 100000"},
     {"SameData", Two("[0, 16]", "[0, 16]"), "tensor", "overlaps"},
     {"Gap",
      Safetensors(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
@@ -129,6 +144,7 @@ TEST_P(BadSafetensorsTest, IsRefusedByFileAndField) {
   EXPECT_THAT(std::string(contents.status().message()),
               AllOf(HasSubstr("bad.safetensors: "), HasSubstr(GetParam().field),
                     HasSubstr(GetParam().problem)));
+  EXPECT_LT(contents.status().message().size(), 1000u) << "one line for a terminal";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BadSafetensorsTest, ::testing::ValuesIn(kBadFiles),
