@@ -50,11 +50,16 @@ absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelC
   limits.max_tokens = std::max(limits.max_tokens, limits.max_seqs);
   limits.max_logit_rows = limits.max_seqs + kPromptLogprobRows;
   if (limits.max_model_len == 0) limits.max_model_len = model.max_position_embeddings;
-  const bool extrapolates = model.rope.scaling != RopeScaling::kNone;
-  if (limits.max_model_len > model.max_position_embeddings && !extrapolates) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "max_model_len: want at most %d, the context that the model was trained for, got %d",
-        model.max_position_embeddings, limits.max_model_len));
+  if (limits.max_model_len > model.max_position_embeddings) {
+    if (!ServesBeyondItsContext(model)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "max_model_len: want at most %d, the context that the model was trained for, got %d",
+          model.max_position_embeddings, limits.max_model_len));
+    }
+    base::Log(base::LogLevel::kInfo, "engine", "contexts may outgrow the one trained for",
+              {{"max_model_len", limits.max_model_len},
+               {"trained_for", model.max_position_embeddings},
+               {"positions", model.alibi_bias_max ? "ALiBi" : "scaled RoPE"}});
   }
   if (limits.block_size % 16 != 0 || limits.block_size < 16 || limits.block_size > 256) {
     return absl::InvalidArgumentError(
@@ -137,11 +142,10 @@ std::string ServedName(const EngineConfig& config, const OpenedModel& files) {
 
 absl::Status LoadText(const OpenedModel& files, EngineParts& parts) {
   ASSIGN_OR_RETURN(parts.tokenizer, LoadTokenizer(files));
-  ASSIGN_OR_RETURN(const std::string source, LoadChatTemplateSource(files));
-  if (source.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const SpecialTokenTexts texts, LoadSpecialTokenTexts(files, *parts.tokenizer));
-  ASSIGN_OR_RETURN(parts.chat_template,
-                   ChatTemplate::Create(source, {.bos_token = texts.bos, .eos_token = texts.eos}));
+  if (const std::string warning = TokenizerWarning(files); !warning.empty()) {
+    base::Log(base::LogLevel::kWarning, "engine", warning, {{"model", files.path}});
+  }
+  ASSIGN_OR_RETURN(parts.chat_template, LoadChatTemplate(files, *parts.tokenizer));
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +24,7 @@ namespace {
 
 constexpr int kBadFile = 1;
 constexpr int kBadArguments = 2;
+constexpr int kNotSupported = 3;
 
 constexpr std::string_view kHelp =
     R"(Shows what a model file holds and what serving it takes, without a server.
@@ -50,7 +52,9 @@ Perplexity of the model on the file TEXT. Progress goes to stderr; the last line
   --windows N          the first N windows only (default 0: all)
   --threads N, --cpu_isa NAME, --kv_dtype NAME    as quire-server's
 
-Exit status: 0; 1 when a file cannot be read or used, with one line on stderr; 2 for wrong arguments.
+Exit status: 0; 1 when a file cannot be read or used, with one line on stderr; 2 for wrong arguments;
+3 when the model is shown and quire-server would refuse it: its description, a tensor that is absent, left
+over or of another shape or type, its tokenizer or its chat template ("supported no", and why).
 
   quire-inspect smollm2-135m-instruct.gguf
   quire-inspect smollm2-135m-instruct.gguf --tokenize 'Hello, world'
@@ -113,16 +117,25 @@ absl::StatusOr<std::string> Tokenize(const engine::OpenedModel& model, const Opt
                       "]\n");
 }
 
-absl::StatusOr<std::string> Run(const Options& options, std::ostream& err) {
-  ASSIGN_OR_RETURN(const engine::OpenedModel model, engine::OpenModelFiles(options.model));
-  if (options.measure_perplexity) return RunPerplexity(model, options.perplexity, err);
-  if (options.tokenize) return Tokenize(model, options);
-  const ModelReport report = Inspect(model);
+std::string ToString(const ModelReport& report, const Options& options) {
   if (!options.json) return ToText(report, options.tensors);
   // Names in a file need not be UTF-8.
   return ToJson(report, options.tensors)
              .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
          "\n";
+}
+
+// What goes to stdout, and the exit status.
+absl::StatusOr<std::pair<std::string, int>> Run(const Options& options, std::ostream& err) {
+  ASSIGN_OR_RETURN(const engine::OpenedModel model, engine::OpenModelFiles(options.model));
+  if (options.measure_perplexity || options.tokenize) {
+    ASSIGN_OR_RETURN(std::string text, options.measure_perplexity
+                                           ? RunPerplexity(model, options.perplexity, err)
+                                           : Tokenize(model, options));
+    return std::pair(std::move(text), 0);
+  }
+  const ModelReport report = Inspect(model);
+  return std::pair(ToString(report, options), report.supported.ok() ? 0 : kNotSupported);
 }
 
 }  // namespace
@@ -137,13 +150,13 @@ int RunInspect(const std::vector<std::string>& args, std::ostream& out, std::ost
     out << kHelp;
     return 0;
   }
-  const absl::StatusOr<std::string> text = Run(*options, err);
-  if (!text.ok()) {
-    err << "quire-inspect: " << text.status().message() << "\n";
+  const absl::StatusOr<std::pair<std::string, int>> result = Run(*options, err);
+  if (!result.ok()) {
+    err << "quire-inspect: " << result.status().message() << "\n";
     return kBadFile;
   }
-  out << *text;
-  return 0;
+  out << result->first;
+  return result->second;
 }
 
 }  // namespace quire::tools

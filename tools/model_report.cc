@@ -12,9 +12,11 @@
 #include "nlohmann/json.hpp"
 
 #include "base/json.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/model/model_config_reader.h"
+#include "engine/model/model_registry.h"
 #include "engine/weights/ggml_types.h"
 #include "engine/weights/printable.h"
 
@@ -83,15 +85,17 @@ void ReadTensors(const engine::WeightMap& weights, ModelReport& report) {
   }
 }
 
-void ReadTokenizer(const OpenedModel& model, ModelReport& report) {
+// Tokenizer and chat template; whether serving could take them.
+absl::Status ReadText(const OpenedModel& model, ModelReport& report) {
   report.tokenizer = ReadTokenizerKind(model);
-  if (report.tokenizer.empty()) return;
-  const auto tokenizer = engine::LoadTokenizer(model);
-  report.tokenizer_status = tokenizer.status();
-  if (!tokenizer.ok()) return;
-  report.vocab_size = (*tokenizer)->vocab_size();
-  report.bos_id = (*tokenizer)->bos_id();
-  report.end_ids = (*tokenizer)->end_ids();
+  report.tokenizer_warning = engine::TokenizerWarning(model);
+  const auto source = model.ChatTemplate();
+  report.has_chat_template = source.ok() && !source->empty();
+  ASSIGN_OR_RETURN(const auto tokenizer, engine::LoadTokenizer(model));
+  report.num_tokens = tokenizer->vocab_size();
+  report.bos_id = tokenizer->bos_id();
+  report.end_ids = tokenizer->end_ids();
+  return engine::LoadChatTemplate(model, *tokenizer).status();
 }
 
 // 1234567 as "1,234,567".
@@ -203,10 +207,9 @@ ModelReport Inspect(const OpenedModel& model) {
     report.supported = absl::InvalidArgumentError(
         absl::StrCat(model.path, ": it has no tensors, only a vocabulary"));
   }
-  ReadTokenizer(model, report);
-  if (report.supported.ok()) report.supported = report.tokenizer_status;
-  const auto chat_template = model.ChatTemplate();
-  report.has_chat_template = chat_template.ok() && !chat_template->empty();
+  if (report.supported.ok()) report.supported = engine::CheckModel(report.config, model);
+  const absl::Status text = ReadText(model, report);
+  if (report.supported.ok()) report.supported = text;
   return report;
 }
 
@@ -228,14 +231,15 @@ std::string ToText(const ModelReport& report, bool with_tensors) {
   if (report.supported.ok()) AddModel(report, lines);
   if (report.tokenizer.empty()) {
     lines.Add("tokenizer", "none");
-  } else if (!report.tokenizer_status.ok()) {
+  } else if (report.num_tokens < 0) {
     lines.Add("tokenizer", Printable(report.tokenizer));
   } else {
     lines.Add("tokenizer", absl::StrFormat("%s, %d tokens, BOS %s, ends at [%s]",
-                                           Printable(report.tokenizer), report.vocab_size,
+                                           Printable(report.tokenizer), report.num_tokens,
                                            report.bos_id < 0 ? "none" : absl::StrCat(report.bos_id),
                                            absl::StrJoin(report.end_ids, ", ")));
   }
+  if (!report.tokenizer_warning.empty()) lines.Add("", "warning: " + report.tokenizer_warning);
   lines.Add("chat template", report.has_chat_template ? "yes" : "no");
   lines.Add("supported",
             report.supported.ok() ? "yes" : absl::StrCat("no: ", report.supported.message()));
@@ -278,14 +282,16 @@ nlohmann::ordered_json ToJson(const ModelReport& report, bool with_tensors) {
     out["num_kv_heads"] = config.num_key_value_heads;
     out["head_dim"] = config.head_dim;
     out["max_position_embeddings"] = config.max_position_embeddings;
+    out["vocab_size"] = config.vocab_size;
     out["tie_word_embeddings"] = config.tie_word_embeddings;
     out["kv_bytes_per_token"] = report.kv_bytes_per_token();
     out["memory_bytes"] = report.memory_bytes();
   }
   if (!report.tokenizer.empty()) {
     out["tokenizer"] = {{"kind", report.tokenizer}};
-    if (report.tokenizer_status.ok()) {
-      out["tokenizer"]["vocab_size"] = report.vocab_size;
+    if (!report.tokenizer_warning.empty()) out["tokenizer"]["warning"] = report.tokenizer_warning;
+    if (report.num_tokens >= 0) {
+      out["tokenizer"]["num_tokens"] = report.num_tokens;
       out["tokenizer"]["bos_id"] = report.bos_id;
       out["tokenizer"]["end_ids"] = report.end_ids;
     }

@@ -33,14 +33,15 @@ struct ModelReport {
   std::string path;
   std::string format;  // "GGUF v3", "safetensors"
   std::string name;
-  std::string architecture;    // what the file calls it, whether we support it or not
-  absl::Status supported;      // whether its description and tokenizer are ones the engine takes
-  engine::ModelConfig config;  // when supported.ok()
+  std::string architecture;  // what the file calls it, whether we support it or not
+  // Whether loading would take its description, tensors, tokenizer and chat template.
+  absl::Status supported;
+  engine::ModelConfig config;            // when supported.ok()
   std::map<std::string, TypeUse> types;  // by name of the type
   std::vector<TensorRow> tensors;
-  std::string tokenizer;          // "gpt2, pre-tokenizer smollm"; empty: the file has none
-  absl::Status tokenizer_status;  // whether it could be made
-  int64_t vocab_size = -1;
+  std::string tokenizer;  // "gpt2, pre-tokenizer smollm"; empty: the file has none
+  std::string tokenizer_warning;
+  int64_t num_tokens = -1;  // of the tokenizer; the model's vocabulary is config.vocab_size
   int32_t bos_id = -1;
   std::vector<int32_t> end_ids;
   bool has_chat_template = false;

@@ -55,7 +55,7 @@ absl::StatusOr<std::string> RunPerplexity(const engine::OpenedModel& model,
                         options.context, options.stride));
   }
   ASSIGN_OR_RETURN(const engine::ModelConfig config, engine::ReadModelConfig(model));
-  if (options.context > config.max_position_embeddings) {
+  if (options.context > config.max_position_embeddings && !ServesBeyondItsContext(config)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("--context: want at most %d, the model's own, got %d",
                         config.max_position_embeddings, options.context));

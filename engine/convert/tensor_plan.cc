@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<PlannedTensor>> PlanTensors(
     kernels::RopeLayout gguf_layout, const TensorNames& gguf_names, const ChooseType& choose) {
   const DecoderTensors source = FindTensors(
       config, names, [&](std::string_view name) { return weights.Find(name) != nullptr; });
-  RETURN_IF_ERROR(CheckNothingIsLeft(source, weights, names, config.architecture));
+  RETURN_IF_ERROR(CheckTensors(source, weights, names, config.architecture));
   const DecoderTensors target =
       FindTensors(config, gguf_names, [](std::string_view) { return true; });
   const std::vector<const StoredParameter*> from = AllParameters(source);

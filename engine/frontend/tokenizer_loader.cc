@@ -29,10 +29,28 @@ absl::StatusOr<std::optional<bool>> OptionalBool(const GgufMetadata& gguf, std::
   return std::optional<bool>(value);
 }
 
+constexpr std::string_view kPre = "tokenizer.ggml.pre";
+
+// The pre-tokenizer that all models of an architecture have, by its name in kPre; empty where they
+// differ.
+std::string_view OnlyPreTokenizerOf(const GgufMetadata& gguf) {
+  constexpr std::pair<std::string_view, std::string_view> kOnly[] = {{"gptneox", "gpt-2"},
+                                                                     {"mpt", "mpt"},
+                                                                     {"falcon", "falcon"},
+                                                                     {"gpt2", "gpt-2"},
+                                                                     {"bloom", "bloom"}};
+  const std::string_view architecture = gguf.StringOr("general.architecture", "").value_or("");
+  for (const auto& [name, pre] : kOnly) {
+    if (name == architecture) return pre;
+  }
+  return "";
+}
+
 absl::StatusOr<GgufVocabulary> ReadVocabulary(const GgufMetadata& gguf) {
   GgufVocabulary out;
   ASSIGN_OR_RETURN(out.model, gguf.String("tokenizer.ggml.model"));
-  ASSIGN_OR_RETURN(out.pre, gguf.StringOr("tokenizer.ggml.pre", ""));
+  ASSIGN_OR_RETURN(out.pre, gguf.StringOr(kPre, ""));
+  if (out.pre.empty()) out.pre = OnlyPreTokenizerOf(gguf);
   ASSIGN_OR_RETURN(out.model_name, gguf.StringOr("general.name", ""));
   ASSIGN_OR_RETURN(out.tokens, gguf.Strings("tokenizer.ggml.tokens"));
   if (gguf.Has("tokenizer.ggml.scores")) {
@@ -88,8 +106,27 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const OpenedModel& mode
   return tokenizer;
 }
 
-absl::StatusOr<std::string> LoadChatTemplateSource(const OpenedModel& model) {
-  return model.ChatTemplate();
+std::string TokenizerWarning(const OpenedModel& model) {
+  if (!model.gguf) return "";
+  const GgufMetadata& gguf = *model.gguf;
+  const bool is_split = gguf.StringOr("tokenizer.ggml.model", "").value_or("") == "gpt2";
+  if (!is_split || !gguf.StringOr(kPre, "").value_or("").empty()) return "";
+  const std::string_view only = OnlyPreTokenizerOf(gguf);
+  if (!only.empty()) {
+    return absl::StrCat("the file names no ", base::ToAbsl(kPre), ": taken is ", base::ToAbsl(only),
+                        ", which all models of its architecture have");
+  }
+  return absl::StrCat("the file names no ", base::ToAbsl(kPre),
+                      ": taken is default, as in llama.cpp, and tokens are likely others than the "
+                      "model was trained on; convert the model again");
+}
+
+absl::StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const OpenedModel& model,
+                                                               const Tokenizer& tokenizer) {
+  ASSIGN_OR_RETURN(const std::string source, model.ChatTemplate());
+  if (source.empty()) return nullptr;
+  ASSIGN_OR_RETURN(const SpecialTokenTexts texts, LoadSpecialTokenTexts(model, tokenizer));
+  return ChatTemplate::Create(source, {.bos_token = texts.bos, .eos_token = texts.eos});
 }
 
 absl::StatusOr<SpecialTokenTexts> LoadSpecialTokenTexts(const OpenedModel& model,

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "engine/tokenizer/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/weights/gguf_metadata.h"
 #include "engine/weights/model_files.h"
@@ -22,9 +23,13 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const OpenedModel& mode
 // Of a GGUF file's metadata alone; errors name the file and the key.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const GgufMetadata& gguf);
 
+// What is doubtful of that tokenizer, in words; empty: nothing.
+std::string TokenizerWarning(const OpenedModel& model);
+
 // Where the model keeps it: tokenizer.chat_template of a GGUF file; chat_template.jinja, or
-// chat_template in tokenizer_config.json (the one named "default" of several). Empty when none.
-absl::StatusOr<std::string> LoadChatTemplateSource(const OpenedModel& model);
+// chat_template in tokenizer_config.json (the one named "default" of several). Null when none.
+absl::StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const OpenedModel& model,
+                                                               const Tokenizer& tokenizer);
 
 // The texts that a chat template calls bos_token and eos_token; empty where the model has none.
 struct SpecialTokenTexts {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "base/status_macros.h"
 #include "base/strings.h"
 #include "engine/weights/printable.h"
 
@@ -211,6 +212,13 @@ DecoderTensors Finder::Find() const {
 
 }  // namespace
 
+std::vector<int64_t> ShapeOf(const NamedRows& part, int64_t cols) {
+  if (cols == 0) return {part.rows};
+  if (part.num_matrices != 0) return {part.num_matrices, part.rows, cols};
+  const bool transposed = part.form == NamedRows::Form::kTransposed;
+  return transposed ? std::vector{cols, part.rows} : std::vector{part.rows, cols};
+}
+
 std::vector<RowRange> RangesOf(const NamedRows& part) {
   const int64_t rows = part.rows * std::max<int64_t>(1, part.num_matrices);
   return part.ranges.empty() ? std::vector<RowRange>{{0, rows}} : part.ranges;
@@ -242,11 +250,14 @@ std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors)
   return all;
 }
 
-absl::Status CheckNothingIsLeft(const DecoderTensors& tensors, const WeightMap& weights,
-                                const TensorNames& names, std::string_view architecture) {
+absl::Status CheckTensors(const DecoderTensors& tensors, const WeightMap& weights,
+                          const TensorNames& names, std::string_view architecture) {
   std::set<std::string_view> known;
   for (const StoredParameter* parameter : AllParameters(tensors)) {
-    for (const NamedRows& part : parameter->parts) known.insert(part.name);
+    for (const NamedRows& part : parameter->parts) {
+      known.insert(part.name);
+      RETURN_IF_ERROR(weights.Require(part.name, ShapeOf(part, parameter->cols)).status());
+    }
   }
   for (const TensorInfo& tensor : weights.tensors()) {
     const auto is_end = [&](std::string_view end) { return tensor.name.ends_with(end); };

@@ -30,6 +30,8 @@ struct NamedRows {
   enum class Form { kAsIs, kTransposed, kUnitRows };  // of a matrix in the file, to be rewritten
   Form form = Form::kAsIs;
 };
+// Of the tensor in the file; `cols` as in StoredParameter.
+std::vector<int64_t> ShapeOf(const NamedRows& part, int64_t cols);
 // What is wanted, in rows of the whole tensor.
 std::vector<RowRange> RangesOf(const NamedRows& part);
 
@@ -80,9 +82,9 @@ DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
 // order. Borrows `tensors`.
 std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors);
 
-// InvalidArgument for a tensor of `weights` that is none of these: the model has a part that would
-// be left out.
-absl::Status CheckNothingIsLeft(const DecoderTensors& tensors, const WeightMap& weights,
-                                const TensorNames& names, std::string_view architecture);
+// Whether `weights` has each of these, of its shape and in a type that is computed with, and no
+// other: InvalidArgument for one that would be left out, a part of the model that is not known.
+absl::Status CheckTensors(const DecoderTensors& tensors, const WeightMap& weights,
+                          const TensorNames& names, std::string_view architecture);
 
 }  // namespace quire::engine

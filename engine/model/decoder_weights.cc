@@ -78,6 +78,7 @@ absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
                                                   const StepLimits& limits) {
   const DecoderTensors stored = FindTensors(
       config, names, [&](std::string_view name) { return weights.Find(name) != nullptr; });
+  RETURN_IF_ERROR(CheckTensors(stored, weights, names, config.architecture));
   ParameterLoader loader(weights, backend);
   DecoderWeights out;
   ASSIGN_OR_RETURN(out.embedding, loader.Matrix(stored.embedding));
@@ -90,7 +91,6 @@ absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
     loaded.window = WindowOf(config, std::ssize(out.layers));
     out.layers.push_back(std::move(loaded));
   }
-  RETURN_IF_ERROR(CheckNothingIsLeft(stored, weights, names, config.architecture));
   out.num_parameters = loader.num_parameters();
   out.memory = loader.TakeMemory();
   RETURN_IF_ERROR(LoadPositions(loader, config, limits, out));

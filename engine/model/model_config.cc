@@ -10,6 +10,11 @@ bool HasRope(const ModelConfig& config) {
   return !config.alibi_bias_max && !config.learned_positions;
 }
 
+bool ServesBeyondItsContext(const ModelConfig& config) {
+  return config.alibi_bias_max.has_value() ||
+         (HasRope(config) && config.rope.scaling != RopeScaling::kNone);
+}
+
 double YarnAttentionFactor(double factor, double mscale) {
   return 0.1 * mscale * std::log(std::max(factor, 1.0)) + 1.0;
 }

@@ -90,6 +90,9 @@ struct ModelConfig {
 
 // Whether positions turn queries and keys.
 bool HasRope(const ModelConfig& config);
+// Whether contexts longer than max_position_embeddings mean something to the model: its positions
+// are ALiBi, which extrapolates, or stretched rotary ones.
+bool ServesBeyondItsContext(const ModelConfig& config);
 // Of cosines and sines under kYarn, where a model does not say its own.
 double YarnAttentionFactor(double factor, double mscale = 1.0);
 // Of q . k.

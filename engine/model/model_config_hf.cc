@@ -48,6 +48,18 @@ absl::Status CheckQuantization(const HfFields& fields) {
   return absl::OkStatus();
 }
 
+// transformers ties the head to the embedding where the file has none, or the same bytes; one that
+// differs it uses, whatever tie_word_embeddings says.
+bool HasAnotherHead(const TensorNames& names, const WeightMap& weights) {
+  const std::string embedding_name = absl::StrCat(names.embedding, ".weight");
+  const TensorInfo* head = weights.Find(absl::StrCat(names.head, ".weight"));
+  const TensorInfo* embedding = weights.Find(embedding_name);
+  if (embedding == nullptr) embedding = weights.Find(names.prefix + embedding_name);
+  if (head == nullptr || embedding == nullptr) return false;
+  return head->type != embedding->type || head->shape != embedding->shape ||
+         !std::ranges::equal(head->bytes, embedding->bytes);
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadHfModelConfig(const json& object, std::string_view file,
@@ -66,6 +78,7 @@ absl::StatusOr<ModelConfig> ReadHfModelConfig(const json& object, std::string_vi
   RETURN_IF_ERROR(architecture.read_hf(fields, hf_class, config));
   config.weight_type = DominantWeightType(weights);
   RETURN_IF_ERROR(Validate(config, where));
+  if (HasAnotherHead(architecture.hf_names(config), weights)) config.tie_word_embeddings = false;
   return config;
 }
 

@@ -53,13 +53,12 @@ class WeightMap {
   // A small tensor as float32: norms, biases. Errors as Matrix.
   absl::StatusOr<std::vector<float>> Vector(std::string_view name, int64_t size) const;
 
-  // Tells the kernel that the pages of `bytes` are no longer needed (their weight was repacked).
-  virtual void DropPages(std::span<const std::byte> bytes) const = 0;
-
- private:
-  // The tensor, when it has this shape.
+  // The tensor, when it has this shape. Errors as Matrix.
   absl::StatusOr<const TensorInfo*> Require(std::string_view name,
                                             std::span<const int64_t> shape) const;
+
+  // Tells the kernel that the pages of `bytes` are no longer needed (their weight was repacked).
+  virtual void DropPages(std::span<const std::byte> bytes) const = 0;
 };
 
 // The product of the dimensions.

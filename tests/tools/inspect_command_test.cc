@@ -1,13 +1,16 @@
 #include "tools/inspect_command.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "engine/engine_parts.h"
 #include "tests/engine/weights/gguf_writer.h"
 #include "tests/engine/weights/temp_directory.h"
 #include "tests/testing/test_data.h"
@@ -72,7 +75,8 @@ TEST(InspectCommandTest, JsonHoldsTheSameNumbers) {
   EXPECT_EQ(report["weight_bytes"], 4 * report["num_parameters"].get<int64_t>());
   EXPECT_EQ(report["kv_bytes_per_token"], 2 * 2 * 2 * 8);
   EXPECT_EQ(report["memory_bytes"], report["weight_bytes"].get<int64_t>() + 64 * 64);
-  EXPECT_EQ(report["tokenizer"]["vocab_size"], 5);
+  EXPECT_EQ(report["tokenizer"]["num_tokens"], 5);
+  EXPECT_EQ(report["vocab_size"], 5);
   EXPECT_EQ(report["has_chat_template"], true);
   EXPECT_EQ(report["tensors"].size(), 20u);
   EXPECT_EQ(report["tensors"][0]["shape"], json({5, 16}));
@@ -96,10 +100,89 @@ TEST(InspectCommandTest, AModelThatIsNotSupportedIsStillShown) {
       "other.gguf",
       GgufWriter().String("general.architecture", "mamba").Zeros("w", {4, 4}).Build());
   const Result result = RunInspect({path});
-  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.status, 3);
   EXPECT_THAT(result.out, AllOf(HasSubstr("mamba"), HasSubstr("16 in 1 tensor\n"),
                                 HasSubstr("supported      no: ")));
   EXPECT_EQ(json::parse(RunInspect({path, "--json"}).out)["supported"], false);
+}
+
+// The bundled model with another config.json beside the same weights.
+class EditedModelTest : public ::testing::Test {
+ protected:
+  EditedModelTest() {
+    const std::string bundled = testing::TestSourcePath("../models/quire-stories");
+    for (const char* name : {"model.safetensors", "tokenizer.json", "tokenizer_config.json"}) {
+      std::filesystem::create_symlink(std::filesystem::absolute(bundled + "/" + name),
+                                      directory_.path() + "/" + name);
+    }
+    config_ = json::parse(testing::ReadFile(bundled + "/config.json"));
+  }
+  std::string Edited(std::string_view edit) const {
+    json config = config_;
+    config.merge_patch(json::parse(edit));
+    directory_.Write("config.json", config.dump());
+    return directory_.path();
+  }
+
+  TempDirectory directory_;
+  json config_;
+};
+
+// What is said beforehand is what loading comes to.
+TEST_F(EditedModelTest, IsSupportedWhenItLoads) {
+  for (const std::string_view edit :
+       {"{}", R"({"n_layers": 5})", R"({"n_layers": 7})", R"({"vocab_size": 4095})",
+        R"({"vocab_size": 4097})", R"({"attn_config": {"qk_ln": true}})", R"({"no_bias": false})",
+        R"({"n_heads": 4})", R"({"expansion_ratio": 3})", R"({"tie_word_embeddings": false})"}) {
+    SCOPED_TRACE(edit);
+    const std::string path = Edited(edit);
+    const Result result = RunInspect({path, "--json"});
+    const json report = json::parse(result.out);
+    const bool supported = edit == "{}";
+    EXPECT_EQ(report["supported"], supported);
+    EXPECT_EQ(result.status, supported ? 0 : 3);
+    const auto loaded = engine::LoadEngineParts(
+        {.model_path = path, .threads = 1, .max_num_seqs = 1, .max_model_len = 64});
+    EXPECT_EQ(loaded.ok(), supported);
+    if (supported) continue;
+    EXPECT_EQ(report["not_supported_because"], std::string(loaded.status().message()));
+  }
+}
+
+TEST_F(EditedModelTest, AlibiIsServedAndMeasuredBeyondItsContext) {
+  const std::string path = Edited(R"({"max_seq_len": 64})");
+  const auto limits = [&](int64_t max_model_len) {
+    const auto loaded = engine::LoadEngineParts({.model_path = path,
+                                                 .threads = 1,
+                                                 .kv_cache_mib = 8,
+                                                 .max_num_seqs = 1,
+                                                 .max_model_len = max_model_len});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return loaded.ok() ? loaded->model_info.max_model_len : -1;
+  };
+  EXPECT_EQ(limits(0), 64);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(limits(300), 300);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("trained_for=64"));
+  std::string story;
+  for (int i = 0; i < 40; ++i) story += "Once upon a time there was a little dog. ";
+  const std::string text = directory_.Write("text", story);
+  const Result result = RunInspect({"--perplexity", path, text, "--context", "256", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_LT(json::parse(result.out)["perplexity"], 10.0);
+}
+
+TEST(InspectCommandTest, AMissingPreTokenizerIsWarnedOf) {
+  const TempDirectory directory;
+  const std::string path =
+      directory.Write("old.gguf", GgufWriter()
+                                      .String("general.architecture", "llama")
+                                      .String("tokenizer.ggml.model", "gpt2")
+                                      .Strings("tokenizer.ggml.tokens", {"a", "b"})
+                                      .Strings("tokenizer.ggml.merges", {})
+                                      .Build());
+  EXPECT_THAT(RunInspect({path}).out,
+              HasSubstr("warning: the file names no tokenizer.ggml.pre: taken is default"));
 }
 
 TEST(InspectCommandTest, ABadFileIsOneLineAndStatusOne) {

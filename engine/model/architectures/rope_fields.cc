@@ -1,7 +1,9 @@
 #include "engine/model/architectures/rope_fields.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "nlohmann/json.hpp"
 
@@ -10,6 +12,8 @@
 
 namespace quire::engine {
 namespace {
+
+constexpr std::string_view kScalings[] = {"linear", "dynamic", "llama3", "yarn"};
 
 absl::Status ReadYarn(const HfFields& fields, RopeConfig& rope) {
   rope.scaling = RopeScaling::kYarn;
@@ -40,6 +44,10 @@ absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& confi
       return fields.Wrong(layer_type, "the same parameters for all layers");
   }
   if (type == "default") return absl::OkStatus();
+  if (std::ranges::find(kScalings, type) == std::ranges::end(kScalings)) {
+    return fields.Error("rope_type", "default, linear, dynamic, llama3 or yarn",
+                        Printable(type) + ": not supported");
+  }
   RETURN_IF_ERROR(fields.Float("factor", std::nullopt, rope.factor));
   if (type == "linear") {
     if (rope.factor != 1.0) rope.scaling = RopeScaling::kLinear;
@@ -61,12 +69,8 @@ absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& confi
     RETURN_IF_ERROR(fields.Float("low_freq_factor", std::nullopt, rope.low_freq_factor));
     return fields.Float("high_freq_factor", std::nullopt, rope.high_freq_factor);
   }
-  if (type == "yarn") {
-    RETURN_IF_ERROR(read_context(config.max_position_embeddings));
-    return ReadYarn(fields, rope);
-  }
-  return fields.Error("rope_type", "default, linear, dynamic, llama3 or yarn",
-                      Printable(type) + ": not supported");
+  RETURN_IF_ERROR(read_context(config.max_position_embeddings));
+  return ReadYarn(fields, rope);
 }
 
 }  // namespace quire::engine

@@ -102,6 +102,33 @@ TEST(HfModelConfigTest, ReadsScalingInEverySpelling) {
   EXPECT_EQ(plain->rope.theta, 100000.0);
 }
 
+// As transformers 5: bytes that differ are the head, whatever the config says.
+TEST(HfModelConfigTest, AHeadThatDiffersIsNotTied) {
+  const json file = Llama({{"tie_word_embeddings", true}});
+  const auto is_tied = [&](std::vector<float> head) {
+    testing::InMemoryWeights weights;
+    weights.Add("model.embed_tokens.weight", {2, 2}, {1, 2, 3, 4});
+    if (!head.empty()) {
+      const auto rows = static_cast<int64_t>(head.size() / 2);
+      weights.Add("lm_head.weight", {rows, 2}, std::move(head));
+    }
+    const auto config = ReadHfModelConfig(file, "config.json", weights);
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config->tie_word_embeddings;
+  };
+  EXPECT_TRUE(is_tied({}));
+  EXPECT_TRUE(is_tied({1, 2, 3, 4}));
+  EXPECT_FALSE(is_tied({1, 2, 3, 5}));
+  EXPECT_FALSE(is_tied({1, 2}));
+}
+
+TEST(ModelConfigTest, OnlySomePositionsGoBeyondTheirContext) {
+  EXPECT_TRUE(ServesBeyondItsContext({.alibi_bias_max = 8.0}));
+  EXPECT_TRUE(ServesBeyondItsContext({.rope = {.scaling = RopeScaling::kYarn}}));
+  EXPECT_FALSE(ServesBeyondItsContext({.rope = {.rope_dim = 8}}));
+  EXPECT_FALSE(ServesBeyondItsContext({.learned_positions = true}));
+}
+
 TEST(HfModelConfigTest, MistralHasAWindowUnlessNull) {
   json mistral =
       Llama({{"architectures", {"MistralForCausalLM"}}, {"max_position_embeddings", 32768}});
@@ -124,6 +151,9 @@ struct HfRefusal {
 };
 
 const HfRefusal kHfRefusals[] = {
+    {"LongRopeOfPhi3",
+     R"({"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [2]}})",
+     "rope_scaling: rope_type", "longrope: not supported"},
     {"NoArchitecture", R"({"architectures": null})", "architectures",
      "LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, MPTForCausalLM"},
     {"OtherArchitecture", R"({"architectures": ["OPTForCausalLM"]})", "architectures",

@@ -175,9 +175,9 @@ TEST(TokenizerLoaderTest, ChatTemplateAndItsTokens) {
   ASSERT_TRUE(model.ok()) << model.status();
   const auto tokenizer = LoadTokenizer(*model);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  const auto source = LoadChatTemplateSource(*model);
-  ASSERT_TRUE(source.ok()) << source.status();
-  EXPECT_NE(source->find("<|assistant|>"), std::string::npos);
+  const auto chat = LoadChatTemplate(*model, **tokenizer);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_NE((*chat)->source().find("<|assistant|>"), std::string::npos);
   const auto texts = LoadSpecialTokenTexts(*model, **tokenizer);
   ASSERT_TRUE(texts.ok()) << texts.status();
   EXPECT_EQ(texts->bos, "<s>");
