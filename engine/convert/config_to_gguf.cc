@@ -45,7 +45,7 @@ std::string_view PositionsDifference(const ModelConfig& a, const ModelConfig& b)
   if (a.learned_positions != b.learned_positions) return "learned positions";
   if (a.alibi_bias_max.has_value() != b.alibi_bias_max.has_value()) return "alibi";
   if (a.alibi_bias_max && !Same(*a.alibi_bias_max, *b.alibi_bias_max)) return "alibi_bias_max";
-  if (a.alibi_is_scaled != b.alibi_is_scaled) return "scaled alibi";
+  if (a.alibi_is_rounded != b.alibi_is_rounded) return "rounded alibi";
   if (!HasRope(a)) return "";
   if (const std::string_view name = RopeDifference(a.rope, b.rope); !name.empty()) return name;
   if (a.local_rope.has_value() != b.local_rope.has_value()) return "rope of layers with a window";

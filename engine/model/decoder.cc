@@ -258,6 +258,7 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t 
                                            .context_lens = device_.context_lens(),
                                            .query_starts = device_.query_starts(),
                                            .alibi_slopes = weights_.alibi_slopes.view,
+                                           .alibi_is_rounded = config_.alibi_is_rounded,
                                            .scale = attention_scale_,
                                            .window = static_cast<int32_t>(layer.window),
                                            .plan = device_.plan(layer.window)}));

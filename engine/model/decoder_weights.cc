@@ -9,6 +9,7 @@
 #include "engine/model/decoder_tensors.h"
 #include "engine/model/rope_table.h"
 #include "kernels/alibi_slopes.h"
+#include "kernels/float16.h"
 
 namespace quire::engine {
 namespace {
@@ -53,8 +54,8 @@ absl::Status LoadPositions(ParameterLoader& loader, const ModelConfig& config,
   if (config.alibi_bias_max) {
     const auto heads = static_cast<int32_t>(config.num_attention_heads);
     std::vector<float> slopes = kernels::AlibiSlopes(heads, *config.alibi_bias_max);
-    if (config.alibi_is_scaled) {
-      for (float& slope : slopes) slope *= static_cast<float>(AttentionScale(config));
+    if (config.alibi_is_rounded) {
+      for (float& slope : slopes) slope = kernels::Bf16ToF32(kernels::F32ToBf16(slope));
     }
     ASSIGN_OR_RETURN(out.alibi_slopes, loader.Upload(slopes));
     return absl::OkStatus();

@@ -82,7 +82,9 @@ struct ModelConfig {
   bool shared_norm = false;  // of both halves
   // Positions by ALiBi, the largest exponent of its slopes; nothing: by `rope`.
   std::optional<double> alibi_bias_max;
-  bool alibi_is_scaled = false;  // the bias is added before the scores are scaled (Falcon)
+  // Falcon's, as published: added before the scores are scaled, slopes and products rounded to
+  // bfloat16. See PagedAttentionArgs.
+  bool alibi_is_rounded = false;
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;  // of the layers with a window, where it is another
   std::string weight_type;               // the type most of the weights have: "Q4_1", "BF16"

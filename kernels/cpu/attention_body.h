@@ -252,11 +252,20 @@ struct AttentionKernel {
     }
     if (call.slopes != nullptr) {
       static constexpr float kRamp[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-      const VecF distance =
-          Add(Load(kRamp), Set(static_cast<float>(first_key - Position(row))));  // exact
-      s = Fma(Set(call.slopes[Head(row)]), distance, s);
+      const int64_t origin = call.alibi_is_rounded ? 0 : Position(row);
+      const VecF distance = Add(Load(kRamp), Set(static_cast<float>(first_key - origin)));  // exact
+      const VecF slope = Set(call.slopes[Head(row)]);
+      s = call.alibi_is_rounded
+              ? Fma(RoundedToBf16(Mul(slope, RoundedToBf16(distance))), Set(call.scale), s)
+              : Fma(slope, distance, s);
     }
     return s;
+  }
+
+  static VecF RoundedToBf16(VecF values) {
+    Brain rounded[kLanes];
+    Store(rounded, values);
+    return Load(rounded);
   }
 
   template <int kRows>

@@ -280,6 +280,7 @@ absl::Status CpuBackend::PagedAttention(const PagedAttentionArgs& args) {
                            .query = args.query.data<float>(),
                            .out = args.out.data<float>(),
                            .slopes = args.alibi_slopes.data<float>(),
+                           .alibi_is_rounded = args.alibi_is_rounded,
                            .sinks = args.sinks.data<float>(),
                            .num_heads = args.query.dim(1),
                            .scale = args.scale,

@@ -140,7 +140,8 @@ struct AttentionCall {
   const float* query = nullptr;  // [num_tokens, num_heads, head_dim]
   float* out = nullptr;
   const float* slopes = nullptr;  // [num_heads] or null
-  const float* sinks = nullptr;   // [num_heads] or null
+  bool alibi_is_rounded = false;
+  const float* sinks = nullptr;  // [num_heads] or null
   int64_t num_heads = 0;
   float scale = 0.0f;
   float soft_cap = 0.0f;

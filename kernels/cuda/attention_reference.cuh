@@ -20,7 +20,10 @@ struct AttentionReferenceParams {
   int num_seqs, num_heads, num_kv_heads, head_dim, block_size;
   float scale, soft_cap;
   int window;
+  bool alibi_is_rounded;
 };
+
+__device__ inline float RoundedToBf16(float value) { return ToFloat(FromFloat<Bf16>(value)); }
 
 inline constexpr int kReferenceWarps = 4;
 inline constexpr int kReferenceThreads = kReferenceWarps * kWarpLanes;
@@ -88,7 +91,12 @@ __global__ void __launch_bounds__(kReferenceThreads)
       }
       score = dot * p.scale;
       if (p.soft_cap > 0.0f) score = p.soft_cap * tanhf(score / p.soft_cap);
-      if (p.slopes != nullptr) score += p.slopes[head] * static_cast<float>(key - position);
+      if (p.slopes != nullptr && p.alibi_is_rounded) {
+        const float rounded_key = RoundedToBf16(static_cast<float>(key));
+        score += p.scale * RoundedToBf16(p.slopes[head] * rounded_key);
+      } else if (p.slopes != nullptr) {
+        score += p.slopes[head] * static_cast<float>(key - position);
+      }
     }
     float tile_maximum = score;
 #pragma unroll

@@ -143,7 +143,8 @@ absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& 
 absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   const DType dtype = args.query.dtype();
-  if (PagedAttentionOp::Supports(dtype, args.query.dim(2)) &&
+  // A rounded bias, which one family alone has, is left to the plain kernel.
+  if (PagedAttentionOp::Supports(dtype, args.query.dim(2)) && !args.alibi_is_rounded &&
       PagedAttentionOp::SupportsCache(dtype, args.kv_cache)) {
     return attention_.Run(args);
   }

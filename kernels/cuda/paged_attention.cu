@@ -137,6 +137,9 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
     return WantGot("query", "a dtype and head_dim with a tensor core kernel",
                    args.query.ToString());
   }
+  if (args.alibi_is_rounded) {
+    return WantGot("alibi_is_rounded", "false on tensor cores", "true");
+  }
   if (!SupportsCache(args.query.dtype(), args.kv_cache)) {
     return WantGot("kv_cache", "the query's dtype and block_size 16|32|64|128",
                    args.kv_cache.ToString());

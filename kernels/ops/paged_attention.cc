@@ -28,6 +28,8 @@ absl::Status Validate(const PagedAttentionArgs& args) {
   RETURN_IF_ERROR(CheckTensor("query_starts", args.query_starts, {DType::kI32}, {num_seqs + 1}));
   if (!args.alibi_slopes.empty()) {
     RETURN_IF_ERROR(CheckTensor("alibi_slopes", args.alibi_slopes, {DType::kF32}, {num_heads}));
+  } else if (args.alibi_is_rounded) {
+    return WantGot("alibi_is_rounded", "false without alibi_slopes", "true");
   }
   if (!args.sinks.empty()) {
     RETURN_IF_ERROR(CheckTensor("sinks", args.sinks, {DType::kF32}, {num_heads}));

@@ -4,6 +4,10 @@
 //   out[t, h] = softmax(scale * query[t, h] . K^T) . V, from kv head h / (num_heads / num_kv_heads)
 //   Causal: query token i of a sequence sees positions 0 .. context_len - query_len + i, inclusive.
 //
+//   ALiBi adds slope * (key - query) to a score; where it is rounded, as Falcon's published code
+//   has it, scale * bf16(slope * bf16(key)), of positions in the sequence: this differs from query
+//   to query by a constant, which softmax does not see, and by the roundings.
+//
 // Layout:  row-major, last dimension contiguous; a block id is a row of kv_cache.
 // Numeric: scores and sums in float32, one rounding on store; tolerance derived in the op's test.
 //          On the CPU, and by CUDA's plain kernel, keys are folded in tiles and segments whose
@@ -52,10 +56,11 @@ struct PagedAttentionArgs {
   TensorView context_lens;  // [num_seqs]  int32, in tokens, this step's included
   TensorView query_starts;  // [num_seqs + 1]  int32, each sequence's first row in query
   TensorView alibi_slopes;  // [num_heads]  f32, of these heads; empty without ALiBi
-  TensorView sinks;         // [num_heads]  f32 logits; empty without sinks
-  float scale = 0.0f;       // usually 1 / sqrt(head_dim)
-  float soft_cap = 0.0f;    // 0: none; applied before the bias
-  int32_t window = 0;       // tokens seen back from a query, itself included; 0: all
+  bool alibi_is_rounded = false;
+  TensorView sinks;                     // [num_heads]  f32 logits; empty without sinks
+  float scale = 0.0f;                   // usually 1 / sqrt(head_dim)
+  float soft_cap = 0.0f;                // 0: none; applied before the bias
+  int32_t window = 0;                   // tokens seen back from a query, itself included; 0: all
   const AttentionPlan* plan = nullptr;  // from Backend::Plan(host lengths), once a step
 };
 absl::Status Validate(const PagedAttentionArgs& args);

@@ -38,6 +38,7 @@ struct Features {
   float soft_cap = 0.0f;
   int32_t window = 0;
   bool alibi = false;
+  bool alibi_is_rounded = false;
   bool sinks = false;
 };
 
@@ -64,7 +65,11 @@ void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t toke
       score = features.soft_cap * std::tanh(score / features.soft_cap);
       bound += 8 * kEpsilon * features.soft_cap;
     }
-    if (features.alibi) {
+    if (features.alibi_is_rounded) {
+      const float key = Bf16ToF32(F32ToBf16(static_cast<float>(j)));
+      score += double{scale} * Bf16ToF32(F32ToBf16(slopes[head] * key));
+      bound += 2 * kEpsilon * std::abs(score);
+    } else if (features.alibi) {
       score += slopes[head] * static_cast<double>(j - token);
       bound += 2 * kEpsilon * std::abs(score);
     }
@@ -121,7 +126,8 @@ TEST_P(AttentionCaseTest, AgreesWithDoublesToTheSameBitsOnEveryPath) {
   }
   const float scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
   PagedAttentionArgs args{.scale = scale, .soft_cap = features.soft_cap, .window = features.window};
-  if (features.alibi) args.alibi_slopes = slopes.view;
+  if (features.alibi || features.alibi_is_rounded) args.alibi_slopes = slopes.view;
+  args.alibi_is_rounded = features.alibi_is_rounded;
   if (features.sinks) args.sinks = sinks.view;
 
   std::vector<float> first;
@@ -175,6 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 89}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 90}, 600},
         Case{{6, 2, 16, 16, DType::kF32}, {.alibi = true}, 300},
+        Case{{6, 2, 16, 16, DType::kF32}, {.alibi_is_rounded = true}, 600},  // keys round from 257
         Case{{4, 2, 16, 32, DType::kF32}, {.sinks = true}, 300},
         Case{{4, 2, 16, 16, DType::kF32}, {.soft_cap = 2.0f}, 70},
         Case{{4, 2, 32, 16, DType::kBF16},

@@ -1,7 +1,7 @@
 // Falcon (arXiv:2311.16867). RW: ALiBi, heads of their own keys, biases, one half after the other;
-// the bias of ALiBi is added before the scores are scaled. 7B: one KV head, rotary positions,
-// attention and feed-forward side by side after one norm; 40B and 11B: grouped keys, two norms or
-// one.
+// the bias of ALiBi is added before the scores are scaled, rounded to bfloat16 as the published
+// code has it. 7B: one KV head, rotary positions, attention and feed-forward side by side after one
+// norm; 40B and 11B: grouped keys, two norms or one.
 
 #include <array>
 
@@ -30,7 +30,7 @@ absl::Status ReadFalconPositions(const HfFields& fields, ModelConfig& config) {
   RETURN_IF_ERROR(fields.Bool("alibi", false, alibi));
   if (alibi) {
     config.alibi_bias_max = 8.0;
-    config.alibi_is_scaled = true;
+    config.alibi_is_rounded = true;
     return absl::OkStatus();
   }
   config.rope = {.layout = kernels::RopeLayout::kHalfSplit, .rope_dim = config.head_dim};

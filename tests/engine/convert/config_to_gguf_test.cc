@@ -60,7 +60,7 @@ TEST(CheckSameModelTest, NamesTheFieldInWhichTheModelsDiffer) {
       {"shared_norm", [](ModelConfig& c) { c.shared_norm = true; }},
       {"learned positions", [](ModelConfig& c) { c.learned_positions = true; }},
       {"alibi", [](ModelConfig& c) { c.alibi_bias_max = 8.0; }},
-      {"scaled alibi", [](ModelConfig& c) { c.alibi_is_scaled = true; }},
+      {"rounded alibi", [](ModelConfig& c) { c.alibi_is_rounded = true; }},
       {"rope_theta", [](ModelConfig& c) { c.rope.theta = 1e6; }},
       {"rope dimensions", [](ModelConfig& c) { c.rope.rope_dim = 8; }},
       {"rope_scaling", [](ModelConfig& c) { c.rope.scaling = RopeScaling::kYarn; }},

@@ -131,7 +131,7 @@ TEST(ArchitecturesTest, ReadsFalcons) {
   ASSERT_TRUE(rw.ok()) << rw.status();
   EXPECT_EQ(rw->num_key_value_heads, 8);
   EXPECT_EQ(rw->alibi_bias_max, 8.0);
-  EXPECT_TRUE(rw->alibi_is_scaled && rw->attention_bias && rw->mlp_bias);
+  EXPECT_TRUE(rw->alibi_is_rounded && rw->attention_bias && rw->mlp_bias);
   EXPECT_FALSE(rw->parallel_residual || rw->shared_norm);
 }
 

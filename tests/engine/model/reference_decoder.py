@@ -29,7 +29,7 @@ class Description:
     rms_norm: bool = False
     clip: float | None = None
     scale: float | None = None
-    alibi_is_scaled: bool = False  # added before the scores are scaled
+    alibi_is_rounded: bool = False  # Falcon's: added before the scores are scaled, rounded to bfloat16
     parallel: bool = False         # both halves of a block read the same input
     experts_per_token: int = 0     # of a layer with a router
     norm_topk_prob: bool = True    # the weights of the chosen experts add up to 1
@@ -141,7 +141,10 @@ def attention(d, layer, x, rounded):
     scale = d.scale or 1 / math.sqrt(d.head_dim)
     scores = rounded(q @ k.transpose(1, 2) * scale, d.head_dim + 16)
     if d.alibi_bias_max is not None:  # the bias and its sum with the score round by their own size
-        bias = -slopes(d.heads, d.alibi_bias_max)[:, None, None] * distance * (scale if d.alibi_is_scaled else 1)
+        steps = slopes(d.heads, d.alibi_bias_max)[:, None, None]
+        bias = -steps * distance
+        if d.alibi_is_rounded:  # by the key's own position
+            bias = (steps.bfloat16() * torch.arange(length).bfloat16()).double() * scale
         scores = scores + rounded(bias, 4)
     unseen = (distance < 0) | (distance >= (layer.window or length))
     scores = scores.masked_fill(unseen, -math.inf)

@@ -34,6 +34,7 @@ TEST(AttentionReferenceTest, AgreesWithDoublesInEveryThreadOrder) {
       {.num_heads = 2, .head_dim = 256, .block_size = 1, .dtype = kF32},
       {.num_heads = 7, .head_dim = 16, .dtype = kF32, .scale = 0.3f, .alibi = true},
       {.num_kv_heads = 2, .alibi = true, .second_half = true},
+      {.num_heads = 6, .head_dim = 16, .dtype = kF32, .alibi_is_rounded = true},
       {.num_kv_heads = 2, .dtype = kF16, .window = 20, .soft_cap = 5.0f},
       {.num_kv_heads = 2, .cache_dtype = kF32, .window = 33, .scale = 1.0f / 64, .sinks = true},
       {.num_kv_heads = 2,

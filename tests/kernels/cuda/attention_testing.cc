@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/alibi_slopes.h"
+#include "kernels/float16.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace quire::testing {
@@ -34,9 +35,9 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << ", heads " << c.num_heads << "/" << c.num_kv_heads << " of " << c.head_dim
              << ", block_size " << c.block_size << ", " << Name(c.dtype) << ", cache "
              << Name(c.cache_dtype.value_or(c.dtype)) << ", window " << c.window << ", soft_cap "
-             << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi << ", sinks "
-             << c.sinks << ", second_half " << c.second_half << ", fixed_split_keys "
-             << c.fixed_split_keys;
+             << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi
+             << (c.alibi_is_rounded ? " rounded" : "") << ", sinks " << c.sinks << ", second_half "
+             << c.second_half << ", fixed_split_keys " << c.fixed_split_keys;
 }
 
 AttentionBatch::AttentionBatch(const AttentionCase& c)
@@ -153,7 +154,11 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
       score = case_.soft_cap * std::tanh(score / case_.soft_cap);
       error += 16 * kEpsilon * case_.soft_cap;
     }
-    if (case_.alibi) {
+    if (case_.alibi_is_rounded) {
+      const float rounded_key = kernels::Bf16ToF32(kernels::F32ToBf16(static_cast<float>(key)));
+      const float slope = slopes_[static_cast<size_t>(head)];
+      score += double{scale_} * kernels::Bf16ToF32(kernels::F32ToBf16(slope * rounded_key));
+    } else if (case_.alibi) {
       score += slopes_[static_cast<size_t>(head)] * static_cast<double>(key - position);
     }
     scores.push_back(score);
@@ -221,7 +226,8 @@ AttentionOnDevice::AttentionOnDevice(kernels::cuda::Device& device, const Attent
   args.block_table = TensorView(block_table.data(), DType::kI32, {num_seqs, batch.max_blocks_});
   args.context_lens = TensorView(context_lens.data(), DType::kI32, {num_seqs});
   args.query_starts = TensorView(query_starts.data(), DType::kI32, {num_seqs + 1});
-  if (c.alibi) args.alibi_slopes = slopes.View({c.num_heads});
+  if (c.alibi || c.alibi_is_rounded) args.alibi_slopes = slopes.View({c.num_heads});
+  args.alibi_is_rounded = c.alibi_is_rounded;
   if (c.sinks) args.sinks = sinks.View({c.num_heads});
   args.scale = batch.scale_;
   args.soft_cap = c.soft_cap;

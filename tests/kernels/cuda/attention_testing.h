@@ -31,6 +31,7 @@ struct AttentionCase {
   float soft_cap = 0.0f;
   float scale = 0.0f;  // 0: 1 / sqrt(head_dim)
   bool alibi = false, sinks = false;
+  bool alibi_is_rounded = false;
   bool second_half = false;  // of the heads of a model twice as wide, as a tensor parallel rank has
   int32_t fixed_split_keys = 0;  // of the plan's fixed split; 0: cut equally
   // Whatever no query sees is NaN: slots past the end or before every window, all of a sequence

@@ -489,6 +489,11 @@ TEST_F(BadArgumentsTest, OfPagedAttention) {
          {"query_starts: want int32 [2]", [&](Args& a) { a.query_starts = View(kI32, {1}); }},
          {"alibi_slopes: want f32 [4]", [&](Args& a) { a.alibi_slopes = View(kF32, {3}); }},
          {"alibi_slopes: want f32 [4]", [&](Args& a) { a.alibi_slopes = View(kBF16, {4}); }},
+         {"alibi_is_rounded: want false without alibi_slopes",
+          [](Args& a) {
+            a.alibi_is_rounded = true;
+            a.alibi_slopes = TensorView();
+          }},
          {"sinks: want f32 [4]", [&](Args& a) { a.sinks = View(kF32, {5}); }},
          {"sinks: want f32 [4]", [&](Args& a) { a.sinks = View(kF16, {4}); }},
          {"soft_cap: want finite and >= 0, got -1", [](Args& a) { a.soft_cap = -1.0f; }},

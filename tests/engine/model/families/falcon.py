@@ -1,7 +1,4 @@
-"""Falcon. Of ALiBi transformers rounds the slopes to bfloat16, so its function is replaced here; and its eager attention
-adds the bias twice, so it runs the other one."""
-
-from unittest import mock
+"""Falcon. transformers' eager attention adds the bias of ALiBi twice, so it runs the other one."""
 
 import torch
 import transformers
@@ -56,7 +53,7 @@ def shapes(config):
 def describe(config, tensors, _):
     heads, kv_heads = config["num_attention_heads"], kv_heads_of(config)
     dim = config["hidden_size"] // heads
-    positions = dict(alibi_bias_max=8.0, alibi_is_scaled=True)
+    positions = dict(alibi_bias_max=8.0, alibi_is_rounded=True)
     if not config["alibi"]:
         positions = dict(rope_frequencies=config["rope_theta"] ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim))
     description = reference.Description(heads=heads, kv_heads=kv_heads, head_dim=dim, eps=config["layer_norm_epsilon"],
@@ -70,14 +67,10 @@ def describe(config, tensors, _):
         head=tensors.get("lm_head.weight", embedding))
 
 
-def exact_alibi(attention_mask, num_heads, dtype):
-    return (reference.slopes(num_heads, 8.0)[:, None, None] * torch.arange(attention_mask.shape[1])).to(dtype)
-
-
 def oracle(config, tensors, ids):
     model_config = transformers.FalconConfig(**config)
     model_config._attn_implementation = "sdpa"
     model = transformers.FalconForCausalLM(model_config).eval().double()
     model.load_state_dict({"lm_head.weight": tensors["transformer.word_embeddings.weight"], **tensors})
-    with torch.no_grad(), mock.patch("transformers.models.falcon.modeling_falcon.build_alibi_tensor", exact_alibi):
+    with torch.no_grad():
         return model(torch.tensor([ids])).logits[0]
