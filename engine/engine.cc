@@ -118,7 +118,8 @@ class EngineImpl::Handle final : public SubmittedRequest {
 EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
     : parts_(std::move(parts)),
       frontend_(*parts_.tokenizer, parts_.chat_template.get(),
-                {.max_model_len = parts_.limits.max_model_len,
+                {.vocab_size = static_cast<int32_t>(parts_.model->config().vocab_size),
+                 .max_model_len = parts_.limits.max_model_len,
                  .max_prompt_bytes = config.max_prompt_bytes,
                  .cache_tokens = parts_.cache.groups()[0].num_blocks * parts_.limits.block_size,
                  .block_size = parts_.limits.block_size,

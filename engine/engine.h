@@ -49,7 +49,7 @@ struct ModelInfo {
   std::string kv_dtype;      // "f16"
   int64_t num_parameters = 0;
   int64_t weight_bytes = 0;
-  int64_t vocab_size = 0;
+  int64_t vocab_size = 0;  // the model's rows, padding too
   int64_t hidden_size = 0;
   int64_t num_layers = 0;
   int64_t num_heads = 0;

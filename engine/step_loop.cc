@@ -1,6 +1,9 @@
 #include "engine/step_loop.h"
 
 #include <algorithm>
+#include <cmath>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +13,7 @@
 #include "base/status_macros.h"
 #include "engine/batch/lone_input.h"
 #include "engine/kv/kv_budget.h"
+#include "engine/kv/kv_check.h"
 #include "engine/sampling/logprobs.h"
 
 namespace quire::engine {
@@ -56,8 +60,9 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueu
                  blocks_),
       pacer_(config.max_step_time, static_cast<int32_t>(parts.limits.max_tokens)),
       builder_(blocks_),
-      sampler_(parts.tokenizer->vocab_size(), parts.tokenizer->end_ids(),
-               std::max(1, parts.backend->info().num_threads)),
+      sampler_(static_cast<int32_t>(parts.model->config().vocab_size), parts.tokenizer->end_ids(),
+               std::max(1, parts.backend->info().num_threads),
+               parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size)),
       parallel_for_(
           [&backend = *parts.backend](int64_t n, const std::function<void(int64_t)>& work) {
             backend.RunOnHost(n, work);
@@ -94,8 +99,13 @@ absl::StatusOr<absl::Duration> StepLoop::TimeLonePrompt(int32_t num_tokens) {
   const std::vector<int32_t> tokens(num_tokens, std::max(parts_.tokenizer->bos_id(), 0));
   const ModelInput input = MakeLoneInput(tokens, 0, 1, parts_.cache);
   const absl::Time begin = parts_.clock->Now();
-  RETURN_IF_ERROR(parts_.model->Forward(input, parts_.cache).status());
-  return parts_.clock->Now() - begin;
+  ASSIGN_OR_RETURN(const kernels::TensorView logits, parts_.model->Forward(input, parts_.cache));
+  const absl::Duration taken = parts_.clock->Now() - begin;
+  if (!std::ranges::all_of(LogitRow(logits, 0), [](float x) { return std::isfinite(x); })) {
+    base::Log(base::LogLevel::kWarning, "engine", "the warm-up's logits are not finite",
+              {{"tokens", num_tokens}, {"because", WhyNotFinite(input, 0)}});
+  }
+  return taken;
 }
 
 void StepLoop::Run() {
@@ -206,8 +216,7 @@ absl::Status StepLoop::Forward(const StepPlan& plan, kernels::TensorView& logits
 }
 
 std::span<const float> StepLoop::LogitRow(const kernels::TensorView& logits, int64_t row) const {
-  const int64_t vocab_size = std::min<int64_t>(parts_.tokenizer->vocab_size(), logits.dim(1));
-  return {logits.data<const float>() + row * logits.dim(1), static_cast<size_t>(vocab_size)};
+  return {logits.data<const float>() + row * logits.dim(1), static_cast<size_t>(logits.dim(1))};
 }
 
 void StepLoop::Sample(const StepPlan& plan, const kernels::TensorView& logits) {
@@ -257,25 +266,27 @@ void StepLoop::PutPromptLogprobs(const StepPlanEntry& entry, const kernels::Tens
 void StepLoop::Output(const StepPlan& plan, absl::Time now) {
   sampled_.tokens.clear();
   size_t row = 0;
-  for (const StepPlanEntry& entry : plan.entries) {
+  for (int64_t i = 0; i < std::ssize(plan.entries); ++i) {
+    const StepPlanEntry& entry = plan.entries[i];
     if (entry.num_samples == 0) continue;
     FindLive(*entry.sequence).forked = true;
     if (entry.sequence->request->is_scoring()) {
-      OutputScored(entry, now);
+      OutputScored(entry, i, now);
     } else {
-      OutputDrawn(entry, row, now);
+      OutputDrawn(entry, i, row, now);
       row += entry.num_samples;
     }
   }
 }
 
-void StepLoop::OutputDrawn(const StepPlanEntry& entry, size_t first_row, absl::Time now) {
+void StepLoop::OutputDrawn(const StepPlanEntry& entry, int64_t plan_index, size_t first_row,
+                           absl::Time now) {
   const Sequence& sequence = *entry.sequence;
   Live& live = FindLive(sequence);
   for (int32_t k = 0; k < entry.num_samples; ++k) {
     absl::StatusOr<SampledRow>& drawn = drawn_[first_row + k];
     if (!drawn.ok()) {
-      live.status = drawn.status();
+      live.status = WithCause(drawn.status(), plan_index);
       sampled_.tokens.push_back({.id = 0,
                                  .finish_reason = FinishReason::kAbort,
                                  .is_void = absl::IsInternal(drawn.status())});
@@ -297,12 +308,30 @@ void StepLoop::OutputDrawn(const StepPlanEntry& entry, size_t first_row, absl::T
   }
 }
 
-void StepLoop::OutputScored(const StepPlanEntry& entry, absl::Time now) {
+// Internal is the model's or the device's fault: what the cache holds may tell which.
+absl::Status StepLoop::WithCause(const absl::Status& status, int64_t plan_index) const {
+  if (!absl::IsInternal(status)) return status;
+  const std::string why = WhyNotFinite(input_, plan_index);
+  return why.empty() ? status : absl::InternalError(absl::StrCat(status.message(), "; ", why));
+}
+
+std::string StepLoop::WhyNotFinite(const ModelInput& input, int64_t seq) const {
+  const int32_t block_size = parts_.cache.shape().block_size;
+  const int64_t num_blocks = (input.context_lens[seq] + block_size - 1) / block_size;
+  std::vector<std::span<const int32_t>> blocks;
+  for (const GroupInput& group : input.groups) {
+    const int64_t count = std::min(num_blocks, group.max_blocks_per_seq);
+    blocks.emplace_back(group.block_table.data() + seq * group.max_blocks_per_seq, count);
+  }
+  return DescribeNonFiniteKv(*parts_.backend, parts_.cache, blocks).value_or("");
+}
+
+void StepLoop::OutputScored(const StepPlanEntry& entry, int64_t plan_index, absl::Time now) {
   Live& live = FindLive(*entry.sequence);
   for (int32_t k = 0; k < entry.num_samples; ++k) {
     ContinuationStep step = scores_.Take(entry, k);
     sampled_.tokens.push_back(step.token);
-    if (!step.status.ok()) live.status = std::move(step.status);
+    if (!step.status.ok()) live.status = WithCause(step.status, plan_index);
     if (!step.delta) continue;
     NoteTokens(live, std::ssize(step.delta->token_ids), now);
     emissions_.push_back({.live = &live, .delta = *std::move(step.delta)});

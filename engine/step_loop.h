@@ -81,11 +81,16 @@ class StepLoop {
   void FailStep(const StepPlan& plan, const absl::Status& status);
   void UpdateMetrics();
 
-  // One row, less what a model pads its vocabulary with beyond what its tokenizer can write.
+  // One row: every id of the model's vocabulary, padding too.
   std::span<const float> LogitRow(const kernels::TensorView& logits, int64_t row) const;
   // What an entry that draws, or ends a continuation, came to.
-  void OutputDrawn(const StepPlanEntry& entry, size_t first_row, absl::Time now);
-  void OutputScored(const StepPlanEntry& entry, absl::Time now);
+  void OutputDrawn(const StepPlanEntry& entry, int64_t plan_index, size_t first_row,
+                   absl::Time now);
+  void OutputScored(const StepPlanEntry& entry, int64_t plan_index, absl::Time now);
+  // The status of an entry that could not be drawn, with what its K and V say of it.
+  absl::Status WithCause(const absl::Status& status, int64_t plan_index) const;
+  // Of one sequence of a step that has run; empty when its K and V are numbers.
+  std::string WhyNotFinite(const ModelInput& input, int64_t seq) const;
   void NoteTokens(Live& live, int64_t num_tokens, absl::Time now);
   void PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,
                          int64_t first_row);

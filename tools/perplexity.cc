@@ -39,11 +39,11 @@ class Sums {
 };
 
 // Row i of `logits` stands before targets[i]; losses[i] is how unlikely that was.
-void Losses(kernels::Backend& backend, const TensorView& logits, int64_t vocab_size,
-            std::span<const int32_t> targets, std::span<double> losses) {
+void Losses(kernels::Backend& backend, const TensorView& logits, std::span<const int32_t> targets,
+            std::span<double> losses) {
   backend.RunOnHost(std::ssize(targets), [&](int64_t i) {
     const std::span<const float> row(logits.data<const float>() + i * logits.dim(1),
-                                     static_cast<size_t>(vocab_size));
+                                     static_cast<size_t>(logits.dim(1)));
     losses[i] = -static_cast<double>(engine::ComputeLogprobs(row, targets[i], 0).chosen.logprob);
   });
 }
@@ -65,8 +65,7 @@ absl::Status ScoreWindow(engine::EngineParts& parts, std::span<const int32_t> wi
                                           parts.cache));
     if (scored) {
       losses.resize(count);
-      const int64_t vocab_size = std::min<int64_t>(parts.tokenizer->vocab_size(), logits.dim(1));
-      Losses(*parts.backend, logits, vocab_size, window.subspan(begin + 1, count), losses);
+      Losses(*parts.backend, logits, window.subspan(begin + 1, count), losses);
       for (const double loss : losses) sums.Add(loss);
     }
     begin += count;

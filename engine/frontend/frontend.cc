@@ -9,6 +9,7 @@
 
 #include "base/status_macros.h"
 #include "engine/kv/block_manager.h"
+#include "engine/tokenizer/incremental_detokenizer.h"
 
 namespace quire::engine {
 namespace {
@@ -53,15 +54,15 @@ absl::Status Frontend::Prepare(Request& request) const {
     request.params.sampling.n = static_cast<int32_t>(params.continuations.size());
   }
   RETURN_IF_ERROR(Validate(params.sampling, params.stop, params.output, params.cache, params.sched,
-                           tokenizer_.vocab_size()));
+                           limits_.vocab_size));
   if (params.sampling.n > most) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "sampling.n: want at most %s (%d) samples, got %d",
         most < limits_.max_num_seqs ? "what the tenant may run at once" : "max_num_seqs", most,
         params.sampling.n));
   }
-  request.allowed_ids = TokenSet(params.sampling.allowed_token_ids, tokenizer_.vocab_size());
-  request.stop_ids = TokenSet(params.stop.stop_token_ids, tokenizer_.vocab_size());
+  request.allowed_ids = TokenSet(params.sampling.allowed_token_ids, limits_.vocab_size);
+  request.stop_ids = TokenSet(params.stop.stop_token_ids, limits_.vocab_size);
   ASSIGN_OR_RETURN(const std::optional<PromptText> prompt, FillPrompt(request));
   RETURN_IF_ERROR(FillContinuations(request, prompt));
   RETURN_IF_ERROR(ResolveCacheWindow(request));
@@ -77,9 +78,7 @@ absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPrompt(Request
     RETURN_IF_ERROR(CheckPromptLength(params, std::ssize(*ids)));
     RETURN_IF_ERROR(CheckTokenIds("token_ids", *ids));
     request.prompt_ids = *ids;
-    if (params.output.echo) {
-      request.prompt_text = tokenizer_.Decode(*ids, params.output.skip_special_tokens);
-    }
+    if (params.output.echo) FillEcho(request);
   } else {
     auto& [text, options] = prompt.emplace();
     if (const ChatMessages* messages = std::get_if<ChatMessages>(&params.prompt)) {
@@ -91,6 +90,7 @@ absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPrompt(Request
     RETURN_IF_ERROR(CheckFits("prompt", params, std::ssize(text)));
     ASSIGN_OR_RETURN(const std::vector<EncodedToken> tokens, Encode(text, options));
     request.prompt_ids = Ids(tokens);
+    RETURN_IF_ERROR(CheckTokenIds("prompt: tokens", request.prompt_ids));
     if (params.output.echo) request.prompt_text = text;
   }
   // A model without BOS has nothing to continue an empty text from.
@@ -121,6 +121,17 @@ absl::Status Frontend::CheckFits(const std::string& field, const GenerateParams&
       most_bytes, tokenizer_.max_token_bytes(), LongestOf(params), num_bytes));
 }
 
+// As Tokenizer::Decode, but for a character that the ids leave unfinished.
+void Frontend::FillEcho(Request& request) const {
+  IncrementalDetokenizer detokenizer(tokenizer_, request.params.output.skip_special_tokens);
+  request.prompt_text.clear();
+  for (const int32_t id : request.prompt_ids) request.prompt_text += detokenizer.Push(id);
+  if (tokenizer_.strips_leading_space() && request.prompt_text.starts_with(' ')) {
+    request.prompt_text.erase(0, 1);
+  }
+  request.prompt_rest = detokenizer.pending();
+}
+
 absl::Status Frontend::FillContinuations(Request& request,
                                          const std::optional<PromptText>& prompt) const {
   const auto& given = request.params.continuations;
@@ -130,7 +141,6 @@ absl::Status Frontend::FillContinuations(Request& request,
     const std::string field = absl::StrFormat("continuations[%d]", i);
     TokenIds ids;
     if (const TokenIds* taken = std::get_if<TokenIds>(&given[i])) {
-      RETURN_IF_ERROR(CheckTokenIds(field.c_str(), *taken));
       ids = *taken;
     } else {
       const std::string& text = std::get<std::string>(given[i]);
@@ -149,6 +159,7 @@ absl::Status Frontend::FillContinuations(Request& request,
       return absl::InvalidArgumentError(
           absl::StrFormat("%s: want at least one token, got none", field));
     }
+    RETURN_IF_ERROR(CheckTokenIds(field.c_str(), ids));
     request.continuation_ids.push_back(std::move(ids));
   }
   return absl::OkStatus();
@@ -302,9 +313,9 @@ absl::StatusOr<std::string> Frontend::Decode(const TokenIds& ids, bool skip_spec
 
 absl::Status Frontend::CheckTokenIds(const char* field, const TokenIds& ids) const {
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= tokenizer_.vocab_size()) {
-      return absl::InvalidArgumentError(absl::StrFormat("%s[%d]: want 0..%d, got %d", field, i,
-                                                        tokenizer_.vocab_size() - 1, ids[i]));
+    if (ids[i] < 0 || ids[i] >= limits_.vocab_size) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s[%d]: want 0..%d, got %d", field, i, limits_.vocab_size - 1, ids[i]));
     }
   }
   return absl::OkStatus();

@@ -19,6 +19,7 @@
 namespace quire::engine {
 
 struct FrontendLimits {
+  int32_t vocab_size = 0;        // the model's; its tokenizer may have fewer ids, or more
   int64_t max_model_len = 0;     // prompt and generated tokens together
   int64_t max_prompt_bytes = 0;  // of text, before it is tokenized
   int64_t cache_tokens = 0;      // the whole KV cache
@@ -56,6 +57,7 @@ class Frontend {
   absl::StatusOr<std::string> Decode(const TokenIds& ids, bool skip_special_tokens) const;
 
  private:
+  // InvalidArgument when an id is outside the model's vocabulary.
   absl::Status CheckTokenIds(const char* field, const TokenIds& ids) const;
   // The most tokens that prompt and answer may have together.
   int64_t LongestOf(const GenerateParams& params) const;
@@ -69,6 +71,7 @@ class Frontend {
     EncodeOptions options;
   };
   absl::StatusOr<std::optional<PromptText>> FillPrompt(Request& request) const;
+  void FillEcho(Request& request) const;
   absl::Status FillContinuations(Request& request, const std::optional<PromptText>& prompt) const;
   absl::StatusOr<TokenIds> EncodeContinuation(const std::string& field, const std::string& text,
                                               const TokenIds& prompt_ids,

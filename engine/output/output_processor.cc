@@ -32,7 +32,8 @@ void OutputProcessor::Add(SequenceId first_id, const std::shared_ptr<const Reque
     auto state = std::make_unique<State>(State{
         .request = request,
         .index = k,
-        .detokenizer = IncrementalDetokenizer(tokenizer_, params.output.skip_special_tokens),
+        .detokenizer = IncrementalDetokenizer(tokenizer_, params.output.skip_special_tokens,
+                                              request->prompt_rest),
         .matcher = StopMatcher(patterns, params.stop.include_stop),
         .echo_pending = params.output.echo && params.output.text,
     });

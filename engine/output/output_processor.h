@@ -31,7 +31,8 @@ struct Output {
 //           a stop string is ever sent. Strings that end within the first min_tokens tokens do not
 //           stop. The text of a stop token is left out (include_stop: kept, though
 //           skip_special_tokens leaves out special ones anyhow). With echo the prompt's text comes
-//           first, in the first delta; stop strings are not looked for in it.
+//           first, in the first delta; stop strings are not looked for in it. A character that
+//           prompt ids begin and the output completes comes whole.
 //   ids     Sent with the delta of the token, though its text may come later or be cut; the token
 //           that stopped it is the last. So are log-probabilities.
 //

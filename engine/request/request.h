@@ -50,6 +50,7 @@ struct Request {
   GenerateParams params;
   TokenIds prompt_ids;
   std::string prompt_text;                 // for echo
+  std::string prompt_rest;                 // of it: bytes of a character that the output completes
   std::vector<TokenIds> continuation_ids;  // of params.continuations; none is empty
   TokenSet allowed_ids;                    // of sampling.allowed_token_ids; empty: all
   TokenSet stop_ids;                       // of stop.stop_token_ids

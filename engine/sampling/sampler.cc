@@ -28,8 +28,14 @@ struct Sampler::Lane {
   TypicalP typical_p;
 };
 
-Sampler::Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_lanes)
-    : vocab_size_(vocab_size), end_ids_(std::move(end_ids)) {
+Sampler::Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_lanes,
+                 std::vector<int32_t> without_piece)
+    : vocab_size_(vocab_size),
+      num_drawable_(vocab_size),
+      holes_(std::move(without_piece)),
+      end_ids_(std::move(end_ids)) {
+  // Padding, which many models have, costs a shorter row; a hole costs a copy of the row.
+  for (; !holes_.empty() && holes_.back() == num_drawable_ - 1; holes_.pop_back()) --num_drawable_;
   lanes_.reserve(num_lanes);
   for (int32_t i = 0; i < num_lanes; ++i) lanes_.emplace_back(vocab_size);
 }
@@ -57,22 +63,25 @@ void Sampler::Sample(std::span<const SampleRow> rows, const ParallelFor& paralle
   });
 }
 
-// The row itself when the request leaves every logit as it is.
+// The row's own memory when every logit stays as it is.
 std::span<const float> Sampler::EditLogits(Lane& lane, const SampleRow& row) const {
   const SamplingParams& params = row.request->params.sampling;
   const StopParams& stop = row.request->params.stop;
   const int64_t num_generated = std::ssize(row.tokens) - row.prompt_len;
   const bool must_go_on = MustGoOn(stop, num_generated);
+  const std::span<const float> drawable = row.logits.first(
+      static_cast<size_t>(std::min<int64_t>(num_drawable_, std::ssize(row.logits))));
   if (!HasPenalties(params) && params.logit_bias.empty() && row.request->allowed_ids.empty() &&
-      !must_go_on) {
-    return row.logits;
+      !must_go_on && holes_.empty()) {
+    return drawable;
   }
-  lane.edited.assign(row.logits.begin(), row.logits.end());
+  lane.edited.assign(drawable.begin(), drawable.end());
   if (HasPenalties(params)) {
     lane.penalties.Apply(params, row.tokens, row.prompt_len, lane.edited);
   }
   ApplyLogitBias(params.logit_bias, lane.edited);
   ApplyAllowedIds(row.request->allowed_ids, lane.edited);
+  Ban(holes_, lane.edited);
   if (must_go_on) {
     if (!stop.ignore_eos) Ban(end_ids_, lane.edited);
     Ban(row.request->stop_ids, lane.edited);
@@ -91,13 +100,16 @@ absl::StatusOr<SampledRow> Sampler::SampleWith(Lane& lane, const SampleRow& row)
     return absl::InternalError(absl::StrFormat("logits: want a finite maximum, got %f", max));
   }
   const std::span<const float> logits = EditLogits(lane, row);
-  if (logits.data() != row.logits.data()) BlockMaxima(logits, lane.maxima);
+  lane.maxima.resize(NumRowBlocks(std::ssize(logits)));
+  if (logits.data() != row.logits.data() || logits.size() != row.logits.size()) {
+    BlockMaxima(logits, lane.maxima);
+  }
 
   SampledRow sampled = {.id = ArgMax(logits, lane.maxima)};
   if (sampled.id < 0) {
     return absl::InvalidArgumentError(
         "sampling.allowed_token_ids: no id is left to draw: each one ends the output before "
-        "stop.min_tokens, or has no probability");
+        "stop.min_tokens, has no piece in the vocabulary, or has no probability");
   }
   if (params.temperature > 0.0f) {
     KeptSet& kept = lane.kept;

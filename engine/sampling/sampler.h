@@ -2,9 +2,10 @@
 
 // Logits to a token.
 //
-// In this order: penalties, bias, allowed ids (and the ban of ending ids before min_tokens),
-// temperature, top_k, typical_p, top_p, min_p; each cut sees the distribution that those before it
-// left, made to sum to 1 again. Then token = argmax over the kept ids of
+// In this order: penalties, bias, allowed ids (and the ban of ending ids before min_tokens, and of
+// ids without a piece always), temperature, top_k, typical_p, top_p, min_p; each cut sees the
+// distribution that those before it left, made to sum to 1 again. Then token = argmax over the kept
+// ids of
 //   logit / temperature + Gumbel(seed, output position, id)        (gumbel.h)
 // At temperature 0 it is the largest logit after the edits, the lowest id of equals; the cuts are
 // not looked at. A row's token depends on that row alone: not on the batch, on threads or on order.
@@ -44,8 +45,11 @@ using ParallelFor = std::function<void(int64_t n, const std::function<void(int64
 // Not thread-safe. No allocation per row after warm-up, but for log-probabilities.
 class Sampler {
  public:
-  // `end_ids` are the tokenizer's. `num_lanes`: how many rows may be worked on at once.
-  Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_lanes = 1);
+  // `vocab_size` is the model's, `end_ids` are the tokenizer's. `num_lanes`: how many rows may be
+  // worked on at once. `without_piece`, ascending: ids that are never drawn, though they have their
+  // share of the log-probabilities.
+  Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_lanes = 1,
+          std::vector<int32_t> without_piece = {});
   ~Sampler();
 
   // Internal: no logit of the row is above -infinity, or one is +infinity (the model's or the
@@ -60,9 +64,12 @@ class Sampler {
  private:
   struct Lane;  // the scratch of one row at a time
   absl::StatusOr<SampledRow> SampleWith(Lane& lane, const SampleRow& row) const;
+  // The logits to draw from.
   std::span<const float> EditLogits(Lane& lane, const SampleRow& row) const;
 
   const int32_t vocab_size_;
+  int32_t num_drawable_;        // from here on no id has a piece
+  std::vector<int32_t> holes_;  // those without one before it
   const std::vector<int32_t> end_ids_;
   std::vector<Lane> lanes_;
 };

@@ -131,7 +131,8 @@ class Scheduler {
   StepPlan Schedule(absl::Time now);
 
   // Returns what finished. `sampled` holds the num_samples tokens of each plan entry, in order.
-  // A token with a finish reason ends its sequence and is kept in it; with kAbort it is dropped.
+  // A token with a finish reason ends its sequence and is kept in it; with kAbort it is dropped,
+  // and what this step computed is not listed for others.
   // Entries of a sequence that ended meanwhile (its finish_reason is set) are overrun: their tokens
   // are dropped, and their caller must not show them.
   std::vector<FinishedSequence> Complete(const StepPlan& plan, const SampledTokens& sampled);

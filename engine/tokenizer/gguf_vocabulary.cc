@@ -61,6 +61,12 @@ bool IsAddedType(GgufTokenType type) {
   return IsSpecialType(type) || type == GgufTokenType::kUserDefined;
 }
 
+// An unused token stands for a hole, or for padding: it writes nothing, as in llama.cpp.
+VocabularyEntry EntryOf(std::string_view piece, std::string bytes, GgufTokenType type) {
+  if (type == GgufTokenType::kUnused) return {};
+  return {std::string(piece), std::move(bytes), IsSpecialType(type)};
+}
+
 absl::StatusOr<PieceIds> IndexPieces(const GgufVocabulary& vocabulary) {
   const size_t count = vocabulary.tokens.size();
   if (count == 0 || count > kMaxTokens) {
@@ -154,7 +160,7 @@ void FillByteLevelVocabulary(const GgufVocabulary& vocabulary, BpeModel& model,
         model.AddToken(bytes, static_cast<int32_t>(i));
       }
     }
-    parts.vocabulary.push_back({piece, std::move(bytes), IsSpecialType(type)});
+    parts.vocabulary.push_back(EntryOf(piece, std::move(bytes), type));
   }
 }
 
@@ -288,7 +294,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePiece(const GgufVocabul
       model->AddToken(piece, id);
       if (type != GgufTokenType::kUserDefined) bytes = SpacesForMarkers(piece);
     }
-    parts.vocabulary.push_back({std::string(piece), std::move(bytes), IsSpecialType(type)});
+    parts.vocabulary.push_back(EntryOf(piece, std::move(bytes), type));
   }
   if (AddMergesOfPieces(vocabulary, ids, ranks, *model)) SplitBeforeSpaces(parts.pre_tokenizer);
   parts.model = std::move(model);

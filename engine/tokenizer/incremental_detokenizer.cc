@@ -1,11 +1,16 @@
 #include "engine/tokenizer/incremental_detokenizer.h"
 
+#include <utility>
+
 #include "base/utf8.h"
 
 namespace quire::engine {
 
-IncrementalDetokenizer::IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)
-    : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
+IncrementalDetokenizer::IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
+                                               std::string pending)
+    : tokenizer_(tokenizer),
+      skip_special_tokens_(skip_special_tokens),
+      pending_(std::move(pending)) {}
 
 std::string IncrementalDetokenizer::Push(int32_t id) {
   if (skip_special_tokens_ && tokenizer_.IsSpecial(id)) return "";

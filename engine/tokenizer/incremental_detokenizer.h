@@ -14,12 +14,16 @@ namespace quire::engine {
 // precedes.
 class IncrementalDetokenizer {
  public:
-  IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
+  // `pending`: bytes of an unfinished character that the ids go on with.
+  IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
+                         std::string pending = "");
 
   // The text that became certain; empty while a character is incomplete.
   std::string Push(int32_t id);
   // What is left: an incomplete character as U+FFFD.
   std::string Flush();
+  // An incomplete character as it is.
+  const std::string& pending() const { return pending_; }
 
  private:
   const Tokenizer& tokenizer_;

@@ -4,6 +4,14 @@
 
 namespace quire::engine {
 
+std::vector<int32_t> Tokenizer::IdsWithoutPiece(int64_t model_vocab_size) const {
+  std::vector<int32_t> ids;
+  for (int32_t id = 0; id < model_vocab_size; ++id) {
+    if (id >= vocab_size() || Piece(id).empty()) ids.push_back(id);
+  }
+  return ids;
+}
+
 std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
   std::string bytes;
   for (const int32_t id : ids) {

@@ -40,6 +40,9 @@ class Tokenizer {
   virtual std::string_view TokenBytes(int32_t id) const = 0;
   // The token as the vocabulary writes it ("Ġword"), for display.
   virtual std::string_view Piece(int32_t id) const = 0;
+  // Ascending: the ids of a model's vocabulary that write nothing: holes of this one, and what the
+  // model has beyond its end (padding).
+  std::vector<int32_t> IdsWithoutPiece(int64_t model_vocab_size) const;
   virtual bool IsSpecial(int32_t id) const = 0;
   // The most bytes of a text that one token can stand for, so that a text of n bytes has at least
   // n / max_token_bytes of them. 0: no bound is known, as where white space is dropped.

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <semaphore>
 #include <thread>
@@ -17,6 +18,7 @@ namespace {
 
 using testing::CollectingSink;
 using testing::EngineHarness;
+using testing::FakeModel;
 using testing::GreedyParams;
 using ::testing::HasSubstr;
 using testing::RandomIds;
@@ -39,6 +41,104 @@ TEST(EngineTest, AnswersWithWhatTheModelSays) {
   EXPECT_EQ(usage.cached_tokens, 0);
   EXPECT_EQ(harness->engine().stats().generated_tokens, 9);
   EXPECT_EQ(sink->num_after_finish(), 0);
+}
+
+// Models pad their vocabulary: rows that their tokenizer has no piece for.
+TEST(EngineTest, APaddedVocabularyIsScoredWholeAndItsPaddingNeverDrawn) {
+  constexpr int64_t kPadding = 6;
+  const auto harness = EngineHarness::Fake({.num_padding = kPadding});
+  const int32_t vocab_size = static_cast<int32_t>(harness->fake()->config().vocab_size);
+  TokenIds context = {vocab_size - 1, 'a', vocab_size - 2};  // each is an id of the model's
+  GenerateParams params = GreedyParams(context, 5);
+  params.sampling.repetition_penalty = 2.0f;
+  params.sampling.logit_bias = {{.token_id = vocab_size - 1, .bias = 100.0f}};
+  params.output.prompt_logprobs = 0;
+  params.output.echo = true;
+  const auto sink = harness->Submit(std::move(params));
+  ASSERT_TRUE(sink->WaitFinished());
+  ASSERT_TRUE(sink->status().ok()) << sink->status();
+  const CollectingSink::Sample sample = sink->sample();
+  ASSERT_EQ(sample.token_ids.size(), 5u);
+  EXPECT_EQ(sample.text.substr(0, 1), "a") << "padding writes nothing";
+  const double others = static_cast<double>(vocab_size - 4);
+  const double sum = others + std::exp(7.0) + std::exp(7.5) + std::exp(8.0) + std::exp(9.0);
+  for (size_t i = 0; i < 5; ++i) {
+    const int32_t id = sample.token_ids[i];
+    EXPECT_LT(id, vocab_size - kPadding);
+    const PositionLogprobs& logprobs = sample.logprobs[i];
+    ASSERT_EQ(logprobs.top.size(), 5u);
+    EXPECT_EQ(logprobs.top[0].token_id, vocab_size - 1);
+    EXPECT_NEAR(logprobs.top[0].logprob, FakeModel::kPaddingLogit - std::log(sum), 1e-5);
+    EXPECT_EQ(logprobs.top[1].token_id, harness->fake()->NextToken(context));
+    EXPECT_NEAR(logprobs.top[1].logprob, FakeModel::kBestLogit - std::log(sum), 1e-5);
+    context.push_back(id);
+  }
+}
+
+TEST(EngineTest, OneVocabularySizeForEveryId) {
+  const auto harness = EngineHarness::Fake({.num_padding = 6});
+  const int32_t vocab_size = static_cast<int32_t>(harness->fake()->config().vocab_size);
+  const auto status_of = [&](auto change) {
+    GenerateParams params = GreedyParams({1, 2}, 2);
+    change(params);
+    const auto sink = harness->Submit(std::move(params));
+    EXPECT_TRUE(sink->WaitFinished());
+    return sink->status();
+  };
+  for (const int32_t past : {0, 1}) {
+    const int32_t id = vocab_size - 1 + past;
+    for (const absl::Status& status :
+         {status_of([&](auto& p) { p.prompt = TokenIds{id}; }),
+          status_of([&](auto& p) { p.continuations = {TokenIds{id}}; }),
+          status_of([&](auto& p) { p.sampling.logit_bias = {{.token_id = id, .bias = 1.0f}}; }),
+          status_of([&](auto& p) {
+            p.sampling.allowed_token_ids = {id, 7};
+          }),
+          status_of([&](auto& p) { p.stop.stop_token_ids = {id}; }),
+          harness->engine().Detokenize({id}, true).status()}) {
+      EXPECT_EQ(status.ok(), past == 0) << status;
+      if (past == 0) continue;
+      EXPECT_THAT(status.message(), HasSubstr("0..263, got 264"));
+    }
+  }
+  EXPECT_THAT(
+      status_of([&](auto& p) { p.sampling.allowed_token_ids = {vocab_size - 1}; }).message(),
+      HasSubstr("no id is left to draw"));
+}
+
+TEST(EngineTest, KeysAndValuesBeyondF16AreNamedWithTheCure) {
+  constexpr float kGain = 1e6f;  // values of about 1 become more than f16's 65504
+  ::testing::internal::CaptureStderr();
+  const auto harness = EngineHarness::TinyLlama({.value_gain = kGain});
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const auto cure = ::testing::AllOf(HasSubstr("the values of layer 1 are not finite in the f16"),
+                                     HasSubstr("--kv_dtype bf16"));
+  EXPECT_THAT(log, cure) << "told when the model loads";
+  GenerateParams scored = GreedyParams(RandomIds(20, 1), 1);
+  scored.continuations = {RandomIds(3, 2)};
+  for (GenerateParams params : {GreedyParams(RandomIds(40, 1), 3), scored}) {
+    const auto sink = harness->Submit(std::move(params));
+    ASSERT_TRUE(sink->WaitFinished());
+    EXPECT_EQ(sink->status().code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(sink->status().message()), cure);
+    EXPECT_EQ(sink->summary().usage.cached_tokens, 0);
+  }
+  const auto again = harness->Submit(GreedyParams(RandomIds(40, 1), 3));
+  ASSERT_TRUE(again->WaitFinished());
+  EXPECT_EQ(again->summary().usage.cached_tokens, 0) << "no one may start from such blocks";
+  const auto wide =
+      EngineHarness::TinyLlama({.value_gain = kGain, .kv_dtype = kernels::DType::kBF16});
+  EXPECT_EQ(wide->Generate(GreedyParams(RandomIds(40, 1), 3)).token_ids.size(), 3u);
+}
+
+TEST(EngineTest, EchoOfIdsThatEndInsideACharacterGivesItWhole) {
+  const auto harness = EngineHarness::Fake();
+  GenerateParams params = GreedyParams({'X', 0xC3}, 1);
+  params.output.echo = true;
+  params.sampling.allowed_token_ids = {0xA9};
+  EXPECT_EQ(harness->Generate(params).text, "X\u00e9");
+  params.sampling.allowed_token_ids = {'b'};
+  EXPECT_EQ(harness->Generate(params).text, "X\ufffdb");
 }
 
 TEST(EngineTest, AStepIsNeverLargerThanItsBudget) {

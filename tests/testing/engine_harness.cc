@@ -55,7 +55,7 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
 engine::EngineParts FakeParts(const HarnessOptions& options, FakeModel** fake) {
   engine::EngineParts parts =
       PartsFor(options, {.num_kv_heads = 1, .head_dim = 8, .block_size = options.block_size});
-  auto model = std::make_unique<FakeModel>(kVocabSize, options.block_size);
+  auto model = std::make_unique<FakeModel>(kVocabSize, options.block_size, options.num_padding);
   model->on_forward = options.on_forward;
   *fake = model.get();
   parts.model = std::move(model);
@@ -104,7 +104,9 @@ std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options
                                                  .head_dim = shape.head_dim,
                                                  .block_size = options.block_size,
                                                  .dtype = options.kv_dtype});
-  const InMemoryWeights weights = MakeTinyLlama(shape);
+  InMemoryWeights weights = MakeTinyLlama(shape);
+  weights.Scale("model.layers.1.self_attn.v_proj.weight", options.value_gain);
+  weights.Scale("model.layers.1.self_attn.o_proj.weight", 1.0f / options.value_gain);
   auto model = std::make_unique<HookedModel>(
       *engine::CreateDecoder({.architecture = "llama",
                               .vocab_size = shape.vocab_size,

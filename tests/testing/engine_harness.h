@@ -28,6 +28,8 @@ struct HarnessOptions {
   int64_t window_blocks = 0;  // of each window
   int32_t max_queue = 1024;
   int32_t num_threads = 2;                         // of the backend
+  int64_t num_padding = 0;  // of the fake model's vocabulary
+  float value_gain = 1.0f;  // of V in the second layer of the tiny models, taken back after it
   kernels::DType kv_dtype = kernels::DType::kF16;  // of the tiny models
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
   absl::Duration max_step_time;

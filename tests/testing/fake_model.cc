@@ -7,9 +7,10 @@
 
 namespace quire::testing {
 
-FakeModel::FakeModel(int64_t vocab_size, int32_t block_size) : block_size_(block_size) {
+FakeModel::FakeModel(int64_t num_tokens, int32_t block_size, int64_t num_padding)
+    : num_drawable_(num_tokens - 2), block_size_(block_size) {
   config_.architecture = "fake";
-  config_.vocab_size = vocab_size;
+  config_.vocab_size = num_tokens + num_padding;
 }
 
 int32_t FakeModel::NextToken(std::span<const int32_t> context) const {
@@ -18,7 +19,7 @@ int32_t FakeModel::NextToken(std::span<const int32_t> context) const {
     hash = (hash ^ static_cast<uint64_t>(token)) * 0xBF58476D1CE4E5B9;
     hash ^= hash >> 29;
   }
-  return static_cast<int32_t>(hash % static_cast<uint64_t>(config_.vocab_size - 2));
+  return static_cast<int32_t>(hash % static_cast<uint64_t>(num_drawable_));
 }
 
 int64_t FakeModel::Slot(const engine::GroupInput& group, int64_t seq, int32_t position) const {
@@ -73,9 +74,10 @@ absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput&
     // The likeliest and two runners-up, so that sampling has something to choose from.
     const int32_t best = NextToken(context);
     float* logits = logits_.data() + row * vocab;
-    logits[(best + 3) % (vocab - 2)] = 7.0f;
-    logits[(best + 5) % (vocab - 2)] = 7.5f;
-    logits[best] = 8.0f;
+    logits[(best + 3) % num_drawable_] = 7.0f;
+    logits[(best + 5) % num_drawable_] = 7.5f;
+    logits[best] = kBestLogit;
+    if (vocab > num_drawable_ + 2) logits[vocab - 1] = kPaddingLogit;
     if (row == nan_row) std::fill_n(logits, vocab, std::numeric_limits<float>::quiet_NaN());
   }
   return kernels::TensorView(logits_.data(), kernels::DType::kF32, {input.num_logit_rows(), vocab});

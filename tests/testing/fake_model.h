@@ -15,9 +15,14 @@ namespace quire::testing {
 
 class FakeModel final : public engine::Model {
  public:
-  FakeModel(int64_t vocab_size, int32_t block_size);
+  // `num_padding` rows lie beyond the `num_tokens` that a tokenizer writes, as models pad their
+  // vocabulary; the last of them has each row's largest logit, kPaddingLogit.
+  FakeModel(int64_t num_tokens, int32_t block_size, int64_t num_padding = 0);
+  static constexpr float kBestLogit = 8.0f;  // of NextToken
+  static constexpr float kPaddingLogit = 9.0f;
 
-  // What follows `context`, greedily: never one of the last two ids, a fake tokenizer's specials.
+  // What follows `context`, greedily: never one of the last two tokens, a fake tokenizer's
+  // specials.
   int32_t NextToken(std::span<const int32_t> context) const;
 
   // Called at the start of each Forward after the first (the warm-up's).
@@ -48,6 +53,7 @@ class FakeModel final : public engine::Model {
   int64_t Slot(const engine::GroupInput& group, int64_t seq, int32_t position) const;
 
   engine::ModelConfig config_;
+  const int64_t num_drawable_;
   const int32_t block_size_;
   // By KV group: the token that each slot of the cache holds; -1: never written.
   std::vector<std::vector<int32_t>> slots_;

@@ -72,6 +72,13 @@ void InMemoryWeights::AddRandom(const std::string& name, const std::vector<int64
   Add(name, shape, Fill(name, shape.size() == 1 ? 1 : shape.front(), shape.back()));
 }
 
+void InMemoryWeights::Scale(std::string_view name, float factor) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].name != name) continue;
+    for (float& value : storage_[i]) value *= factor;
+  }
+}
+
 const engine::TensorInfo* InMemoryWeights::Find(std::string_view name) const {
   for (const engine::TensorInfo& tensor : tensors_) {
     if (tensor.name == name) return &tensor;

@@ -18,6 +18,9 @@ class InMemoryWeights final : public engine::WeightMap {
   // function of (name, index) alone.
   void AddRandom(const std::string& name, const std::vector<int64_t>& shape);
 
+  // Multiplies every value of a tensor that is there.
+  void Scale(std::string_view name, float factor);
+
   const std::vector<engine::TensorInfo>& tensors() const override { return tensors_; }
   const engine::TensorInfo* Find(std::string_view name) const override;
   void DropPages(std::span<const std::byte>) const override {}

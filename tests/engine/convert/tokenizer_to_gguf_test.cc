@@ -203,7 +203,10 @@ TEST(TokenizerToGgufTest, RowsWithoutATokenArePadding) {
   const auto converted = Convert(DirectoryOf(root.dump()), tokens + 3);
   ASSERT_TRUE(converted.ok()) << converted.status();
   EXPECT_EQ(converted->gguf->vocab_size(), tokens + 3);
-  EXPECT_EQ(converted->gguf->Piece(tokens + 2), absl::StrCat("[PAD", tokens + 2, "]"));
+  const std::vector<int32_t> ids = {tokens, tokens + 1, tokens + 2};
+  EXPECT_EQ(converted->directory->IdsWithoutPiece(tokens + 3), ids);
+  EXPECT_EQ(converted->gguf->IdsWithoutPiece(tokens + 3), ids);
+  EXPECT_EQ(converted->gguf->Decode(ids, false), "");
   const auto padding = static_cast<size_t>(tokens + 2);
   EXPECT_EQ(TypeAt(converted->values, padding), GgufTokenType::kUnused);
   ExpectSameIds(*converted, absl::StrCat("a [PAD", tokens, "][PAD", tokens + 2, "]"));

@@ -12,7 +12,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const FrontendLimits kLimits = {.max_model_len = 64,
+const FrontendLimits kLimits = {.vocab_size = 300,
+                                .max_model_len = 64,
                                 .max_prompt_bytes = 100,
                                 .cache_tokens = 256,
                                 .block_size = 16,
@@ -95,11 +96,27 @@ TEST_F(FrontendTest, RefusesWithTheFieldAndTheNumbers) {
   EXPECT_THAT(refused([](auto& p) {
                 p.prompt = TokenIds{1, -1};
               }),
-              HasSubstr("token_ids[1]: want 0..257, got -1"));
+              HasSubstr("token_ids[1]: want 0..299, got -1"));
   EXPECT_THAT(refused([](auto& p) { p.stop.max_tokens = 62; }),
               AllOf(HasSubstr("at most 61"), HasSubstr("got 62")));
   EXPECT_THAT(refused([](auto& p) { p.sampling.n = 5; }), HasSubstr("max_num_seqs (4)"));
   EXPECT_THAT(refused([](auto& p) { p.sampling.top_p = 2; }), HasSubstr("sampling.top_p"));
+}
+
+// Some tokenizers have tokens, of images say, that their model has no rows for.
+TEST_F(FrontendTest, ATextThatHasTokensBeyondTheModelsIsRefused) {
+  FrontendLimits limits = kLimits;
+  limits.vocab_size = 'b';
+  const Frontend frontend(tokenizer_, chat_.get(), limits);
+  Request request;
+  const auto refused = [&] { return std::string(frontend.Prepare(request).message()); };
+  request.params.prompt = ChatMessages{{"`", ""}};
+  EXPECT_EQ(refused(), "");
+  request.params.prompt = ChatMessages{{"a", "b"}};
+  EXPECT_EQ(refused(), "prompt: tokens[2]: want 0..97, got 98");
+  request.params.prompt = TokenIds{'a'};
+  request.params.continuations = {"ab"};
+  EXPECT_EQ(refused(), "continuations[0][1]: want 0..97, got 98");
 }
 
 TEST_F(FrontendTest, AContinuationIsWhatTheWholeTextHasBehindThePrompt) {
@@ -140,7 +157,7 @@ TEST_F(FrontendTest, RefusesContinuationsWithTheFieldAndTheCure) {
                                        HasSubstr("move white space from the prompt's end")));
   EXPECT_THAT(refused("b", ""), AllOf(StartsWith("continuations[1]: "), HasSubstr("got none")));
   EXPECT_THAT(refused(TokenIds{}), StartsWith("continuations[0]: "));
-  EXPECT_THAT(refused(TokenIds{1, 300}), StartsWith("continuations[0][1]: want 0..259, got 300"));
+  EXPECT_THAT(refused(TokenIds{1, 300}), StartsWith("continuations[0][1]: want 0..299, got 300"));
   EXPECT_THAT(refused("1", "2", "3", "4", "5"),
               AllOf(StartsWith("continuations: want at most 4"), HasSubstr("got 5")));
   EXPECT_THAT(refused(std::string(50, 'y'), std::string(50, 'z')),

@@ -186,6 +186,40 @@ TEST_F(SamplerTest, SampleKIsTheSingleRequestWithThatSeed) {
   EXPECT_GT(drawn.size(), 5u) << "samples differ";
 }
 
+// Padding from 290 on, and a hole: the ids a model has and its tokenizer does not.
+TEST_F(SamplerTest, IdsWithoutAPieceAreNeverDrawnButHaveTheirShare) {
+  std::vector<int32_t> without = {70};
+  for (int32_t id = 290; id < kVocabSize; ++id) without.push_back(id);
+  std::vector<float> cut(logits_.begin(), logits_.begin() + 290);
+  cut[70] = -kInfinity;
+  logits_[70] = logits_[291] = 9.0f;
+  logits_[299] = 9.5f;
+  request_.params.output.top_logprobs = 3;
+  Sampler padded(kVocabSize, {kEnd}, 1, without);
+  Sampler cut_sampler(290, {kEnd});
+  std::vector<SamplingParams> cases(5);
+  cases[0] = {.temperature = 0.0f};
+  cases[1] = {.temperature = 2.0f};
+  cases[2] = {.temperature = 1.0f, .top_k = 20, .top_p = 0.9f};
+  cases[3] = {.repetition_penalty = 1.5f, .logit_bias = {{.token_id = 299, .bias = 50.0f}}};
+  cases[4] = {.temperature = 50.0f, .allowed_token_ids = {299, 70, 5, 6}};
+  for (const SamplingParams& params : cases) {
+    sampling() = params;
+    for (int64_t position = 0; position < 50; ++position) {
+      SampleRow row = RowAt(position);
+      const absl::StatusOr<SampledRow> sampled = padded.Sample(row);
+      ASSERT_TRUE(sampled.ok()) << sampled.status();
+      const PositionLogprobs whole = ComputeLogprobs(logits_, sampled->id, 3);
+      EXPECT_EQ(sampled->logprobs->chosen.logprob, whole.chosen.logprob);
+      EXPECT_EQ(sampled->logprobs->top[0].token_id, 299);
+      row.logits = cut;
+      EXPECT_EQ(sampled->id, cut_sampler.Sample(row)->id) << "as if they were not there";
+    }
+  }
+  sampling() = {.allowed_token_ids = {299, 70}};
+  EXPECT_THAT(padded.Sample(RowAt(0)).status().message(), HasSubstr("has no piece"));
+}
+
 TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
   // Rows of several requests, one at a time, all at once, in another order, on several threads.
   std::vector<Request> requests(6);
