@@ -1,7 +1,8 @@
 #include "base/check.h"
 
-#include <cstdio>
 #include <cstdlib>
+
+#include "base/logging.h"
 
 namespace quire::base {
 
@@ -10,9 +11,8 @@ CheckFailure::CheckFailure(const char* file, int line, const char* condition) {
 }
 
 CheckFailure::~CheckFailure() {
-  const std::string message = stream_.str();
-  std::fprintf(stderr, "%s\n", message.c_str());
-  std::fflush(stderr);
+  stream_ << '\n';
+  LogLastWords(stream_.str());
   std::abort();
 }
 

@@ -74,4 +74,8 @@ absl::StatusOr<nlohmann::json> ParseJsonOfUniqueKeys(std::string_view text, std:
                                                     absl::Utf8SafeCHexEscape(twice.substr(0, 96))));
 }
 
+std::string QuoteJson(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace quire::base

@@ -2,6 +2,7 @@
 
 // JSON from files and clients. nlohmann::json throws; this is the one place that catches.
 
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -19,5 +20,8 @@ absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view
 // InvalidArgument also when the outermost object has a key twice, which JSON leaves to its reader
 // and ParseJson answers with the last one.
 absl::StatusOr<nlohmann::json> ParseJsonOfUniqueKeys(std::string_view text, std::string_view what);
+
+// `text` as a JSON string with its quotes; bytes that are no UTF-8 become U+FFFD.
+std::string QuoteJson(std::string_view text);
 
 }  // namespace quire::base

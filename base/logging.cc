@@ -1,19 +1,31 @@
 #include "base/logging.h"
 
+#include <algorithm>
 #include <atomic>
-#include <cstdio>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <poll.h>
 #include <unistd.h>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
+#include "base/json.h"
+#include "base/mutex.h"
 #include "base/strings.h"
 
 namespace quire::base {
 namespace {
 
+constexpr size_t kMaxQueuedBytes = size_t{1} << 20;  // some thousands of lines
+constexpr std::chrono::seconds kLastWords(1);        // for what is queued, before the process ends
+
 std::atomic<LogLevel> minimum_level{LogLevel::kInfo};
+std::atomic<LogFormat> line_format{LogFormat::kText};
+std::atomic<int64_t> num_dropped = 0;
 
 const char* LevelName(LogLevel level) {
   switch (level) {
@@ -29,25 +41,191 @@ const char* LevelName(LogLevel level) {
   return "?";
 }
 
+std::string FormatLine(LogLevel level, std::string_view component, std::string_view message,
+                       std::initializer_list<LogField> fields) {
+  const std::string time =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
+  if (line_format.load(std::memory_order_relaxed) == LogFormat::kText) {
+    std::string line =
+        absl::StrCat(time, " ", LevelName(level), " ", ToAbsl(component), ": ", ToAbsl(message));
+    for (const LogField& field : fields) {
+      absl::StrAppend(&line, " ", field.key, "=");
+      if (field.is_text) {
+        absl::StrAppend(&line, "\"", absl::CHexEscape(field.value), "\"");
+      } else {
+        line += field.value;
+      }
+    }
+    return line + "\n";
+  }
+  std::string line =
+      absl::StrCat("{\"time\":\"", time, "\",\"level\":\"", LevelName(level),
+                   "\",\"component\":", QuoteJson(component), ",\"message\":", QuoteJson(message));
+  for (const LogField& field : fields) {
+    absl::StrAppend(&line, ",", QuoteJson(field.key), ":",
+                    field.is_text ? QuoteJson(field.value) : field.value);
+  }
+  return line + "}\n";
+}
+
+// False when stderr takes nothing more. Blocks as long as its reader does.
+bool WriteToStderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<size_t>(written));
+    } else if (errno == EAGAIN) {  // whoever gave us stderr made it non-blocking
+      pollfd ready{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+      ::poll(&ready, 1, 1000);
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// As many whole lines as one write(2) takes at once.
+size_t WholeLines(std::string_view lines) {
+  if (lines.size() <= PIPE_BUF) return lines.size();
+  const size_t end = lines.rfind('\n', PIPE_BUF - 1);
+  return (end == std::string_view::npos ? lines.find('\n') : end) + 1;
+}
+
+void WriteLines(std::string_view lines) {
+  while (!lines.empty()) {
+    const size_t size = WholeLines(lines);
+    if (!WriteToStderr(lines.substr(0, size))) {
+      num_dropped += std::count(lines.begin(), lines.end(), '\n');
+      return;
+    }
+    lines.remove_prefix(size);
+  }
+}
+
+// What stands between Log and the thread that writes.
+class LogQueue {
+ public:
+  void Start() {
+    MutexLock lock(mu_);
+    running_ = true;
+    stopping_ = false;
+  }
+
+  // Whether everything was written in time.
+  bool Stop() {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.NotifyAll();
+    WaitUntilWritten();
+    return !running_;
+  }
+
+  // False without a thread that would write the line.
+  bool Push(std::string_view line) {
+    MutexLock lock(mu_);
+    if (!running_) return false;
+    if (lines_.size() + line.size() > kMaxQueuedBytes) {
+      ++num_unreported_;
+      ++num_dropped;
+      return true;
+    }
+    if (lines_.empty()) changed_.NotifyAll();
+    lines_ += line;
+    return true;
+  }
+
+  bool PushLastWords(std::string_view line) {
+    MutexLock lock(mu_);
+    if (!running_) return false;
+    lines_ += line;  // beyond the bound, if need be
+    changed_.NotifyAll();
+    WaitUntilWritten();
+    return true;
+  }
+
+  // The thread.
+  void Run() {
+    for (std::string lines; Take(lines); lines.clear()) WriteLines(lines);
+  }
+
+ private:
+  // Lines to write, after the former ones were; false: stopping, and none is left.
+  bool Take(std::string& lines) {
+    MutexLock lock(mu_);
+    writing_ = false;
+    changed_.NotifyAll();
+    while (lines_.empty()) {
+      if (stopping_) {
+        running_ = false;
+        return false;
+      }
+      changed_.WaitFor(mu_, std::chrono::minutes(1));
+    }
+    lines.swap(lines_);
+    if (const int64_t dropped = std::exchange(num_unreported_, 0); dropped > 0) {
+      lines += FormatLine(LogLevel::kWarning, "log",
+                          "lines dropped: whoever reads stderr was too slow", {{"lines", dropped}});
+    }
+    writing_ = true;
+    return true;
+  }
+
+  void WaitUntilWritten() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto deadline = std::chrono::steady_clock::now() + kLastWords;
+    while (running_ && (!lines_.empty() || writing_ || stopping_)) {
+      const auto left = deadline - std::chrono::steady_clock::now();
+      if (left <= std::chrono::nanoseconds(0)) return;
+      changed_.WaitFor(mu_, left);
+    }
+  }
+
+  Mutex mu_;
+  CondVar changed_;
+  std::string lines_ ABSL_GUARDED_BY(mu_);
+  int64_t num_unreported_ ABSL_GUARDED_BY(mu_) = 0;  // dropped since a line last said how many
+  bool running_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// Never destroyed: a thread that stderr's reader holds up outlives main.
+LogQueue& Queue() {
+  static LogQueue& queue = *new LogQueue;
+  return queue;
+}
+
 }  // namespace
 
 void SetLogLevel(LogLevel level) { minimum_level.store(level, std::memory_order_relaxed); }
 
 bool LogEnabled(LogLevel level) { return level >= minimum_level.load(std::memory_order_relaxed); }
 
-LogField::LogField(std::string_view name, std::string_view text)
-    : key(name), value(absl::StrCat("\"", absl::CHexEscape(ToAbsl(text)), "\"")) {}
+void SetLogFormat(LogFormat format) { line_format.store(format, std::memory_order_relaxed); }
 
 void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields) {
   if (!LogEnabled(level)) return;
-  std::string line =
-      absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()), " ",
-                   LevelName(level), " ", ToAbsl(component), ": ", ToAbsl(message));
-  for (const LogField& field : fields) absl::StrAppend(&line, " ", field.key, "=", field.value);
-  line.push_back('\n');
-  // A lost log line is no reason to fail a request.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  const std::string line = FormatLine(level, component, message, fields);
+  if (!Queue().Push(line)) WriteLines(line);
+}
+
+LogThread::LogThread() {
+  Queue().Start();
+  thread_ = std::thread([] { Queue().Run(); });
+}
+
+LogThread::~LogThread() {
+  if (Queue().Stop()) {
+    thread_.join();
+  } else {
+    thread_.detach();  // it waits in write(2) for a reader that does not come
+  }
+}
+
+int64_t NumLogLinesDropped() { return num_dropped; }
+
+void LogLastWords(std::string_view line) {
+  if (!Queue().PushLastWords(line)) WriteLines(line);
 }
 
 }  // namespace quire::base
