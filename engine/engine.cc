@@ -75,6 +75,7 @@ class EngineImpl final : public SteppedEngine {
   const ModelInfo& model_info() const override { return parts_.model_info; }
   const ServerInfo& server_info() const override { return parts_.server_info; }
   Stats stats() const override;
+  Liveness liveness() const override;
   void StartDrain() override { admission_.StartDrain(); }
   absl::Status WaitIdle(absl::Duration timeout) override;
   bool RunFrontend() override { return workers_->RunOne(); }
@@ -237,6 +238,7 @@ Stats EngineImpl::stats() const {
               .block_copies = metrics_.block_copies.value(),
               .preemptions = metrics_.preemptions.value(),
               .steps = metrics_.steps.value(),
+              .steps_failed = metrics_.steps_failed.value(),
               .requests_rejected = metrics_.requests_rejected.value(),
               .ttft = Snapshot(metrics_.ttft),
               .tpot = Snapshot(metrics_.tpot),
@@ -252,6 +254,15 @@ Stats EngineImpl::stats() const {
     stats.finished_by_reason[i] = metrics_.finished_by_reason[i].value();
   }
   return stats;
+}
+
+Liveness EngineImpl::liveness() const {
+  return {.step_busy = metrics_.step.busy_for(),
+          .step_sequences = metrics_.step_sequences.value(),
+          .step_tokens = metrics_.step_tokens.value(),
+          .frontend_busy = workers_->longest_busy(),
+          .failed_steps = metrics_.failed_steps.value(),
+          .since_failure = metrics_.since_failure.busy_for()};
 }
 
 absl::Status EngineImpl::WaitIdle(absl::Duration timeout) {

@@ -108,6 +108,7 @@ struct Stats {
   int64_t block_copies = 0;
   int64_t preemptions = 0;
   int64_t steps = 0;
+  int64_t steps_failed = 0;
   int64_t requests_rejected = 0;                // refused before admission
   std::array<int64_t, 4> finished_by_reason{};  // sequences, by FinishReason
   HistogramSnapshot ttft;
@@ -115,6 +116,16 @@ struct Stats {
   bool draining = false;
   int64_t cache_roots = 0;  // at most as many as sequences and cached blocks
   Kept kept;
+};
+
+// What the engine's threads do now, read without waiting for any of them.
+struct Liveness {
+  absl::Duration step_busy;      // since the present step began; zero: the step thread is idle
+  int64_t step_sequences = 0;    // of the present step, zero until it is planned
+  int64_t step_tokens = 0;       // likewise
+  absl::Duration frontend_busy;  // of the frontend thread that has been at one text the longest
+  int64_t failed_steps = 0;      // in a row, up to the last
+  absl::Duration since_failure;  // since the last of these failed
 };
 
 struct Piece {
@@ -170,6 +181,7 @@ class Engine {
   virtual const ModelInfo& model_info() const = 0;
   virtual const ServerInfo& server_info() const = 0;
   virtual Stats stats() const = 0;
+  virtual Liveness liveness() const = 0;
 
   // Refuses new requests with Unavailable from now on; what runs goes on.
   virtual void StartDrain() = 0;

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/heartbeat.h"
 #include "base/metrics.h"
 #include "engine/engine.h"
 
@@ -16,10 +17,16 @@ struct EngineMetrics {
   base::Counter kept_requests, kept_sequences, kept_outputs, kept_scores, kept_tenants;
   base::Counter prompt_tokens_computed, prompt_tokens_cached;
   base::Counter generated_tokens, scored_tokens, recomputed_tokens;
-  base::Counter block_copies, preemptions, steps;
+  base::Counter block_copies, preemptions, steps, steps_failed;
   base::Counter requests_rejected;
   std::array<base::Counter, 4> finished_by_reason;
   base::LatencyHistogram ttft, tpot;
+
+  // Of the step thread, for Liveness.
+  base::Heartbeat step;                       // busy from a step's begin to its end
+  base::Counter step_sequences, step_tokens;  // of the present step, once it is planned
+  base::Counter failed_steps;                 // in a row, up to the last
+  base::Heartbeat since_failure;              // busy since the last of these
 };
 
 inline HistogramSnapshot Snapshot(const base::LatencyHistogram& histogram) {

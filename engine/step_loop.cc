@@ -127,6 +127,9 @@ void StepLoop::EndAll() {
 
 // Pipeline depth 0: a step is collected before the next one is planned.
 bool StepLoop::Step() {
+  const base::Busy busy(metrics_.step);
+  metrics_.step_sequences.Set(0);
+  metrics_.step_tokens.Set(0);
   Admit(parts_.clock->Now());
   const absl::Time begin = parts_.clock->Now();
   const int64_t preemptions = scheduler_.stats().num_preemptions;
@@ -142,6 +145,7 @@ bool StepLoop::Step() {
     if (const absl::Status status = Forward(plan, logits); status.ok()) {
       Sample(plan, logits);
       Output(plan, parts_.clock->Now());
+      metrics_.failed_steps.Set(0);
       Finish(scheduler_.Complete(plan, sampled_), parts_.clock->Now());
       NoteDuration(plan, parts_.clock->Now() - begin);
     } else {
@@ -192,6 +196,8 @@ void StepLoop::Reconsider(const Live& live, absl::Time now) {
 }
 
 void StepLoop::NoteScheduled(const StepPlan& plan, absl::Time now) {
+  metrics_.step_sequences.Set(std::ssize(plan.entries));
+  metrics_.step_tokens.Set(plan.num_tokens);
   for (const StepPlanEntry& entry : plan.entries) {
     Live& live = FindLive(*entry.sequence);
     if (live.first_scheduled != absl::InfinitePast()) continue;
@@ -348,6 +354,9 @@ void StepLoop::NoteTokens(Live& live, int64_t num_tokens, absl::Time now) {
 }
 
 void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {
+  metrics_.steps_failed.Add(1);
+  metrics_.failed_steps.Add(1);
+  metrics_.since_failure.Begin();
   for (const StepPlanEntry& entry : plan.entries) FindLive(*entry.sequence).status = status;
   Finish(scheduler_.Fail(plan), parts_.clock->Now());
 }

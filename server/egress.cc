@@ -69,6 +69,7 @@ void Egress::Run() {
   std::vector<std::shared_ptr<Outlet>> work;
   while (WaitForWork(work)) {
     for (const std::shared_ptr<Outlet>& outlet : work) {
+      const base::Busy busy(heartbeat_);
       outlet->woken_.store(false, std::memory_order_release);
       outlet->Pump();
     }

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
+#include "base/heartbeat.h"
 #include "base/mutex.h"
 #include "engine/request/token_sink.h"
 #include "server/delta_buffer.h"
@@ -49,6 +50,9 @@ class Egress {
   Egress(const Egress&) = delete;
   Egress& operator=(const Egress&) = delete;
 
+  // Since the thread began the pump that it is in; zero: it waits for work.
+  absl::Duration busy_for() const { return heartbeat_.busy_for(); }
+
   // Pumps `outlet` soon. From any thread, cheap; several calls before the pump are one.
   void Wake(std::shared_ptr<Outlet> outlet);
   // Pumps it after `delay` if it still exists. From any thread; always the same delay.
@@ -69,6 +73,7 @@ class Egress {
   std::vector<std::shared_ptr<Outlet>> woken_ ABSL_GUARDED_BY(mu_);
   std::deque<Alarm> alarms_ ABSL_GUARDED_BY(mu_);  // soonest first
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  base::Heartbeat heartbeat_;
   std::thread thread_;  // last: it uses the others
 };
 

@@ -10,6 +10,7 @@
 #include "prometheus/metric_family.h"
 #include "prometheus/text_serializer.h"
 
+#include "base/logging.h"
 #include "server/process_memory.h"
 
 namespace quire::server {
@@ -90,6 +91,8 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
           stats.preemptions);
   counter("quire_kv_block_copies_total", "KV blocks copied before a write.", stats.block_copies);
   counter("quire_steps_total", "Steps of the engine.", stats.steps);
+  counter("quire_steps_failed_total", "Steps that failed, and with them the requests in them.",
+          stats.steps_failed);
   counter("quire_requests_rejected_total", "Requests refused before they were admitted.",
           stats.requests_rejected);
   const auto finished = [&](engine::FinishReason reason) {
@@ -189,6 +192,10 @@ std::string MetricsExporter::Text() const {
                                   {"backend", server.backend},
                                   {"isa_path", server.isa_path},
                                   {"model", engine_.model_info().name}})
+                         .Take());
+  families.push_back(Family("quire_log_lines_dropped_total", MetricType::Counter,
+                            "Log lines dropped because whoever reads stderr was too slow.")
+                         .Add(base::NumLogLinesDropped())
                          .Take());
   families.push_back(Family("process_resident_memory_bytes", MetricType::Gauge,
                             "Memory of the process that is in RAM.")

@@ -1,5 +1,6 @@
 #include "engine/frontend/worker_pool.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
@@ -7,8 +8,10 @@
 namespace quire::engine {
 
 WorkerPool::WorkerPool(int32_t num_threads, int32_t max_queue)
-    : max_queue_(static_cast<size_t>(max_queue)) {
-  for (int32_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
+    : max_queue_(static_cast<size_t>(max_queue)), heartbeats_(static_cast<size_t>(num_threads)) {
+  for (base::Heartbeat& heartbeat : heartbeats_) {
+    threads_.emplace_back([this, &heartbeat] { Run(heartbeat); });
+  }
 }
 
 WorkerPool::~WorkerPool() {
@@ -73,7 +76,15 @@ bool WorkerPool::RunOne() {
   return true;
 }
 
-void WorkerPool::Run() {
+absl::Duration WorkerPool::longest_busy() const {
+  absl::Duration longest;
+  for (const base::Heartbeat& heartbeat : heartbeats_) {
+    longest = std::max(longest, heartbeat.busy_for());
+  }
+  return longest;
+}
+
+void WorkerPool::Run(base::Heartbeat& heartbeat) {
   while (true) {
     Work work;
     {
@@ -83,6 +94,7 @@ void WorkerPool::Run() {
       }
     }
     if (!work.run) return;
+    const base::Busy busy(heartbeat);
     RunWork(std::move(work));
   }
 }

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
+#include "base/heartbeat.h"
 #include "base/mutex.h"
 
 namespace quire::engine {
@@ -30,13 +32,16 @@ class WorkerPool {
   // Thread-safe.
   absl::Status Submit(Lane lane, std::function<void()> work);
 
+  // How long the thread that has been at one piece of work the longest has been at it.
+  absl::Duration longest_busy() const;
+
  private:
   struct Work {
     Lane lane = Lane::kShort;
     std::function<void()> run;  // empty: there is nothing more, the pool goes
   };
 
-  void Run();
+  void Run(base::Heartbeat& heartbeat);
   void RunWork(Work work);
   Work TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // empty: nothing can start
   // The queue to take from next; null while there is nothing to start.
@@ -50,6 +55,7 @@ class WorkerPool {
   bool long_runs_ ABSL_GUARDED_BY(mu_) = false;
   bool last_was_long_ ABSL_GUARDED_BY(mu_) = false;  // of what was taken
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<base::Heartbeat> heartbeats_;  // of each thread
   std::vector<std::thread> threads_;
 };
 

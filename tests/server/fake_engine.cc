@@ -185,12 +185,23 @@ engine::Stats FakeEngine::stats() const {
   stats.block_copies = 15;
   stats.preemptions = 16;
   stats.steps = 17;
+  stats.steps_failed = 19;
   stats.requests_rejected = 18;
   stats.finished_by_reason = {0, 21, 22, 23};
   stats.ttft = {.bounds = {0.1, 1.0}, .counts = {4, 5, 6}, .sum = 12.5};
   stats.tpot = {.bounds = {0.01}, .counts = {1, 0}, .sum = 0.005};
   stats.draining = draining_;
   return stats;
+}
+
+engine::Liveness FakeEngine::liveness() const {
+  base::MutexLock lock(mu_);
+  return liveness_;
+}
+
+void FakeEngine::SetLiveness(const engine::Liveness& liveness) {
+  base::MutexLock lock(mu_);
+  liveness_ = liveness;
 }
 
 void FakeEngine::StartDrain() {

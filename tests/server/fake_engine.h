@@ -43,6 +43,8 @@ class FakeEngine : public engine::Engine {
   // Steps that gave nothing to at least one request because its sink was full.
   int64_t num_stalled_steps() const { return num_stalled_steps_; }
   int64_t num_running() const;
+  // What liveness() says from now on.
+  void SetLiveness(const engine::Liveness& liveness);
   // The request submitted last, as the server made it.
   engine::GenerateParams last_params() const;
   // Waits until `condition` holds, which is checked after each step; false after ten seconds.
@@ -62,6 +64,7 @@ class FakeEngine : public engine::Engine {
   const engine::ModelInfo& model_info() const override { return model_info_; }
   const engine::ServerInfo& server_info() const override { return server_info_; }
   engine::Stats stats() const override;
+  engine::Liveness liveness() const override;
   void StartDrain() override;
   absl::Status WaitIdle(absl::Duration timeout) override;
 
@@ -88,6 +91,7 @@ class FakeEngine : public engine::Engine {
   std::vector<std::shared_ptr<Running>> running_ ABSL_GUARDED_BY(mu_);
   std::vector<std::function<void()>> work_ ABSL_GUARDED_BY(mu_);
   engine::GenerateParams last_params_ ABSL_GUARDED_BY(mu_);
+  engine::Liveness liveness_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;  // last: it uses the others
 };
 

@@ -1,10 +1,8 @@
-// /metrics and the admin server that shows it.
+// /metrics.
 
 #include "server/metrics_exporter.h"
 
-#include <atomic>
 #include <cstdlib>
-#include <httplib.h>
 #include <map>
 #include <set>
 #include <sstream>
@@ -15,6 +13,7 @@
 #include "gtest/gtest.h"
 
 #include "base/clock.h"
+#include "base/logging.h"
 #include "server/admin_server.h"
 #include "tests/server/fake_engine.h"
 
@@ -23,7 +22,6 @@ namespace {
 
 using quire::testing::FakeEngine;
 using ::testing::Contains;
-using ::testing::HasSubstr;
 
 struct Exposition {
   std::map<std::string, std::string> types;  // by family
@@ -88,6 +86,7 @@ TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
       {"quire_kv_block_copies_total", 15},
       {"quire_preemptions_total", 16},
       {"quire_steps_total", 17},
+      {"quire_steps_failed_total", 19},
       {"quire_requests_rejected_total", 18},
       {"quire_sequences_finished_total{reason=\"stop\"}", 21},
       {"quire_sequences_finished_total{reason=\"length\"}", 22},
@@ -110,6 +109,7 @@ TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
   for (const auto& [name, value] : expected) {
     EXPECT_THAT(out.samples, Contains(::testing::Pair(name, value)));
   }
+  EXPECT_EQ(out.samples.at("quire_log_lines_dropped_total"), base::NumLogLinesDropped());
   EXPECT_GT(out.samples.at("process_resident_memory_bytes"), 1e6);
   for (const auto& [name, type] : out.types) {
     EXPECT_NE(out.helps[name], "") << name;
@@ -143,46 +143,6 @@ TEST(OpenCallsTest, WaitsUntilNoneIsLeft) {
   std::thread ender([&] { calls.End(); });
   EXPECT_TRUE(calls.WaitUntilNone(base::SteadyNow() + absl::Seconds(10)));
   ender.join();
-}
-
-class AdminServerTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    auto server = AdminServer::Start(
-        {.host = "127.0.0.1"},
-        {.ready = [this] { return ready_.load(); },
-         .metrics = [this] { return ready_ ? std::string("a_metric 1\n") : std::string(); }});
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
-  httplib::Result Get(const char* path) {
-    httplib::Client client("http://" + server_->address());
-    return client.Get(path);
-  }
-
-  std::atomic<bool> ready_ = false;
-  std::unique_ptr<AdminServer> server_;
-};
-
-TEST_F(AdminServerTest, ProbesTellLifeFromReadiness) {
-  EXPECT_EQ(Get("/livez")->status, 200);
-  EXPECT_EQ(Get("/readyz")->status, 503);
-  EXPECT_EQ(Get("/metrics")->status, 503);
-  ready_ = true;
-  EXPECT_EQ(Get("/readyz")->status, 200);
-  const auto metrics = Get("/metrics");
-  EXPECT_EQ(metrics->status, 200);
-  EXPECT_EQ(metrics->body, "a_metric 1\n");
-  EXPECT_THAT(metrics->get_header_value("Content-Type"), HasSubstr("version=0.0.4"));
-  EXPECT_EQ(Get("/elsewhere")->status, 404);
-}
-
-TEST_F(AdminServerTest, ATakenPortIsAnError) {
-  const auto address = ParseListenAddress(server_->address());
-  const auto second = AdminServer::Start(*address, {});
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(second.status().message()), HasSubstr(server_->address()));
-  EXPECT_EQ(CheckCanListen(*address).code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace
