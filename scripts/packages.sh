@@ -3,7 +3,7 @@
 QUIRE_BUILD_PACKAGES=(
   g++ cmake ninja-build ccache pkg-config
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev libssl-dev libnghttp2-dev zlib1g-dev
-  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev prometheus-cpp-dev libcpp-httplib-dev
+  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev prometheus-cpp-dev
   unzip ca-certificates python3
 )
 QUIRE_TEST_PACKAGES=(

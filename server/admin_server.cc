@@ -1,96 +1,215 @@
 #include "server/admin_server.h"
 
+#include <algorithm>
 #include <atomic>
-#include <httplib.h>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <fcntl.h>
+#include <list>
+#include <poll.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/str_format.h"
+#include <sys/socket.h>
+
+#include "base/status_macros.h"
+#include "server/background_text.h"
+#include "server/http_connection.h"
 
 namespace quire::server {
 namespace {
 
-constexpr char kPlainText[] = "text/plain; charset=utf-8";
-constexpr char kPrometheusText[] = "text/plain; version=0.0.4; charset=utf-8";
-constexpr size_t kThreads = 2;  // a slow scrape does not hold up a probe
+using Clock = std::chrono::steady_clock;
 
-// SO_REUSEADDR alone. httplib's own choice, SO_REUSEPORT, lets two servers share a port silently.
-void ReuseAddress(socket_t socket) {
-  const int yes = 1;
-  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-}
-
-void Answer(httplib::Response& response, int code, const char* text) {
-  response.status = code;
-  response.set_content(text, kPlainText);
-}
-
-void AddPaths(const AdminHandlers& handlers, httplib::Server& server) {
-  server.Get("/livez", [](const httplib::Request&, httplib::Response& response) {
-    Answer(response, 200, "ok\n");
-  });
-  server.Get("/readyz", [&handlers](const httplib::Request&, httplib::Response& response) {
-    const bool ready = handlers.ready();
-    Answer(response, ready ? 200 : 503, ready ? "ok\n" : "not ready\n");
-  });
-  server.Get("/metrics", [&handlers](const httplib::Request&, httplib::Response& response) {
-    const std::string text = handlers.metrics();
-    if (text.empty()) return Answer(response, 503, "not ready\n");
-    response.set_content(text, kPrometheusText);
-  });
-}
+constexpr std::string_view kPlainText = "text/plain; charset=utf-8";
+constexpr std::string_view kPrometheusText = "text/plain; version=0.0.4; charset=utf-8";
+constexpr size_t kMaxConnections = 512;
+constexpr int kMaxAcceptsATurn = 64;            // between two looks at those that are there
+constexpr std::chrono::milliseconds kRest(50);  // of the listener when it cannot accept
 
 }  // namespace
 
-struct AdminServer::Http {
-  AdminHandlers handlers;
-  ListenAddress address;
-  httplib::Server server;
-  std::atomic<bool> ended = false;
-  std::thread thread;  // last: it uses the others
+class AdminServer::Loop {
+ public:
+  Loop(ListenAddress address, base::UniqueFd listener, AdminHandlers handlers)
+      : address_(std::move(address)),
+        handlers_(std::move(handlers)),
+        listener_(std::move(listener)),
+        thread_([this] { Run(); }) {}
+  ~Loop() {
+    stopping_ = true;
+    wakeup_.Wake();
+    thread_.join();
+  }
+
+  const ListenAddress& address() const { return address_; }
+
+ private:
+  struct Connection {
+    HttpConnection http;
+    int64_t text = 0;  // the number of the metrics that it waits for
+  };
+
+  void Run();
+  // Waits until something is to do, and says of the listener and of each connection whether it is.
+  std::vector<bool> Poll();
+  void Advance(Connection& connection);
+  void Answer(Connection& connection);
+  void AnswerProbe(HttpConnection& http, const std::function<std::string()>& why_not);
+  void AnswerMetrics();
+  void AcceptAll();
+  // An accepted socket; none when there is no more, or no descriptor for it.
+  base::UniqueFd Accept();
+  // Drops the oldest connection that no answer is on its way to, else the oldest; false without.
+  bool DropOldest();
+  void DropEnded();
+
+  const ListenAddress address_;
+  const AdminHandlers handlers_;
+  const base::UniqueFd listener_;
+  std::atomic<bool> stopping_ = false;
+  Wakeup wakeup_;
+  BackgroundText metrics_{handlers_.metrics, wakeup_};
+
+  // The thread's own.
+  std::list<Connection> connections_;  // oldest first
+  base::UniqueFd spare_;               // given up to accept when there are no others
+  Clock::time_point rest_until_;       // of the listener
+  Clock::time_point now_;
+  std::thread thread_;  // last: it uses the others
 };
 
-absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const ListenAddress& address,
-                                                                AdminHandlers handlers) {
-  auto http = std::make_unique<Http>();
-  http->handlers = std::move(handlers);
-  http->address = address;
-  httplib::Server& server = http->server;
-  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-  server.set_socket_options(ReuseAddress);
-  server.set_keep_alive_max_count(1);  // an idle connection would hold a thread
-  server.set_payload_max_length(1024);
-  server.set_read_timeout(5, 0);
-  server.set_write_timeout(5, 0);
-  AddPaths(http->handlers, server);
-  int port = address.port;
-  if (port == 0) {
-    port = server.bind_to_any_port(address.host);
-  } else if (!server.bind_to_port(address.host, port)) {
-    port = -1;
+void AdminServer::Loop::Run() {
+  while (!stopping_) {
+    if (!spare_) spare_ = base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const std::vector<bool> ready = Poll();
+    now_ = Clock::now();
+    auto connection = connections_.begin();
+    for (size_t i = 1; i < ready.size(); ++i, ++connection) {
+      if (ready[i]) Advance(*connection);
+    }
+    AnswerMetrics();
+    DropEnded();
+    if (ready[0]) AcceptAll();
   }
-  if (port <= 0) {
-    return absl::UnavailableError(
-        absl::StrFormat("%s: cannot listen: the port is taken or the address is not this machine's",
-                        address.ToString()));
+}
+
+std::vector<bool> AdminServer::Loop::Poll() {
+  const Clock::time_point before = Clock::now();
+  const bool resting = before < rest_until_;
+  Clock::time_point until = resting ? rest_until_ : before + std::chrono::minutes(1);
+  std::vector<pollfd> watched = {
+      {.fd = wakeup_.fd(), .events = POLLIN, .revents = 0},
+      {.fd = listener_.get(), .events = static_cast<short>(resting ? 0 : POLLIN), .revents = 0}};
+  for (const Connection& connection : connections_) {
+    watched.push_back(
+        {.fd = connection.http.fd(), .events = connection.http.events(), .revents = 0});
+    until = std::min(until, connection.http.deadline());
   }
-  http->address.port = static_cast<uint16_t>(port);
-  http->thread = std::thread([&http = *http] {
-    http.server.listen_after_bind();
-    http.ended = true;
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(until - before);
+  ::poll(watched.data(), watched.size(), static_cast<int>(std::max<int64_t>(wait.count(), 0)));
+  if (watched[0].revents != 0) wakeup_.Clear();
+  std::vector<bool> ready;
+  for (size_t i = 1; i < watched.size(); ++i) ready.push_back(watched[i].revents != 0);
+  return ready;
+}
+
+void AdminServer::Loop::Advance(Connection& connection) {
+  if (connection.http.Advance(now_)) Answer(connection);
+}
+
+void AdminServer::Loop::Answer(Connection& connection) {
+  HttpConnection& http = connection.http;
+  const HttpHead& head = http.head();
+  if (head.error != 0) {
+    return http.Answer(head.error, kPlainText, "want a GET or HEAD of at most 8 KiB\n", now_);
+  }
+  if (head.path == "/livez") return AnswerProbe(http, handlers_.why_not_live);
+  if (head.path == "/readyz") return AnswerProbe(http, handlers_.why_not_ready);
+  if (head.path == "/metrics") {
+    connection.text = metrics_.Ask();
+    return;
+  }
+  http.Answer(404, kPlainText, "want /livez, /readyz or /metrics\n", now_);
+}
+
+void AdminServer::Loop::AnswerProbe(HttpConnection& http,
+                                    const std::function<std::string()>& why_not) {
+  const std::string why = why_not();
+  http.Answer(why.empty() ? 200 : 503, kPlainText, why.empty() ? "ok\n" : why + "\n", now_);
+}
+
+void AdminServer::Loop::AnswerMetrics() {
+  const auto made = metrics_.Take();
+  if (!made) return;
+  const auto& [number, text] = *made;
+  for (Connection& connection : connections_) {
+    if (connection.text == 0 || connection.text > number) continue;
+    connection.text = 0;
+    if (text.empty()) {
+      connection.http.Answer(503, kPlainText, "not ready\n", now_);
+    } else {
+      connection.http.Answer(200, kPrometheusText, text, now_);
+    }
+  }
+}
+
+void AdminServer::Loop::AcceptAll() {
+  for (int i = 0; i < kMaxAcceptsATurn; ++i) {
+    base::UniqueFd socket = Accept();
+    if (!socket) return;
+    if (connections_.size() >= kMaxConnections) DropOldest();
+    connections_.push_back({.http = HttpConnection(std::move(socket), now_)});
+    Advance(connections_.back());  // its request is often there already
+  }
+}
+
+base::UniqueFd AdminServer::Loop::Accept() {
+  const auto accept = [this] {
+    return base::UniqueFd(
+        ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  };
+  base::UniqueFd socket = accept();
+  if (socket || errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return socket;
+  // No descriptor is left, or no memory; accept4 says so even where nobody waits.
+  pollfd waiting{.fd = listener_.get(), .events = POLLIN, .revents = 0};
+  if (::poll(&waiting, 1, 0) <= 0) return socket;
+  // A probe must be answered then more than ever.
+  if (!DropOldest()) spare_.Reset();
+  socket = accept();
+  if (!socket) rest_until_ = now_ + kRest;
+  return socket;
+}
+
+bool AdminServer::Loop::DropOldest() {
+  if (connections_.empty()) return false;
+  auto oldest = std::ranges::find_if(
+      connections_, [](const Connection& connection) { return connection.http.is_idle(); });
+  connections_.erase(oldest == connections_.end() ? connections_.begin() : oldest);
+  return true;
+}
+
+void AdminServer::Loop::DropEnded() {
+  connections_.remove_if([this](const Connection& connection) {
+    return connection.http.done() || connection.http.deadline() <= now_;
   });
-  return std::unique_ptr<AdminServer>(new AdminServer(std::move(http)));
 }
 
-AdminServer::AdminServer(std::unique_ptr<Http> http) : http_(std::move(http)) {}
-
-AdminServer::~AdminServer() {
-  // httplib forgets a stop() that comes before its thread has begun to listen.
-  while (!http_->server.is_running() && !http_->ended) std::this_thread::yield();
-  http_->server.stop();
-  http_->thread.join();
+absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(ListenAddress address,
+                                                                AdminHandlers handlers) {
+  ASSIGN_OR_RETURN(std::vector<base::UniqueFd> listeners, Listen(address));
+  auto loop =
+      std::make_unique<Loop>(std::move(address), std::move(listeners.front()), std::move(handlers));
+  return std::unique_ptr<AdminServer>(new AdminServer(std::move(loop)));
 }
 
-std::string AdminServer::address() const { return http_->address.ToString(); }
+AdminServer::AdminServer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+
+AdminServer::~AdminServer() = default;
+
+std::string AdminServer::address() const { return loop_->address().ToString(); }
 
 }  // namespace quire::server

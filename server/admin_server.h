@@ -1,6 +1,10 @@
 #pragma once
 
 // Plain HTTP for probes and Prometheus: /livez, /readyz, /metrics.
+//
+// One thread polls every connection, and none can hold it: a request that is not whole after two
+// seconds is dropped, and where there are too many connections the oldest idle one goes. Metrics
+// are made on a thread of their own, so that a scrape delays no probe.
 
 #include <functional>
 #include <memory>
@@ -12,16 +16,18 @@
 
 namespace quire::server {
 
-// What the paths answer. Called on the server's own threads, at any time until it is destroyed.
+// What the paths answer. Called on the server's own threads, at any time until it is destroyed. The
+// first two never wait for anything: while they do, no probe is answered.
 struct AdminHandlers {
-  std::function<bool()> ready;           // false: /readyz says 503
-  std::function<std::string()> metrics;  // empty: /metrics says 503, nothing to measure yet
+  std::function<std::string()> why_not_live;   // empty: /livez says 200, else 503 and this
+  std::function<std::string()> why_not_ready;  // likewise, /readyz
+  std::function<std::string()> metrics;        // empty: /metrics says 503, nothing to measure yet
 };
 
 class AdminServer {
  public:
   // Unavailable when it cannot listen.
-  static absl::StatusOr<std::unique_ptr<AdminServer>> Start(const ListenAddress& address,
+  static absl::StatusOr<std::unique_ptr<AdminServer>> Start(ListenAddress address,
                                                             AdminHandlers handlers);
   ~AdminServer();  // stops and joins
   AdminServer(const AdminServer&) = delete;
@@ -31,11 +37,11 @@ class AdminServer {
   std::string address() const;
 
  private:
-  struct Http;
+  class Loop;
 
-  explicit AdminServer(std::unique_ptr<Http> http);
+  explicit AdminServer(std::unique_ptr<Loop> loop);
 
-  const std::unique_ptr<Http> http_;
+  const std::unique_ptr<Loop> loop_;
 };
 
 }  // namespace quire::server

@@ -181,12 +181,14 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerConfig
                                                               const TlsFiles& tls,
                                                               const GrpcServerParts& parts) {
   KeepGrpcUp();
-  std::unique_ptr<GrpcServer> server(new GrpcServer(parts.engine));
+  std::unique_ptr<GrpcServer> server(
+      new GrpcServer(parts.engine, ParseAccessLogMode(config.access_log)));
   RETURN_IF_ERROR(server->Listen(config, tls, parts));
   return server;
 }
 
-GrpcServer::GrpcServer(engine::Engine& engine) : engine_(engine) {}
+GrpcServer::GrpcServer(engine::Engine& engine, AccessLogMode access_log)
+    : engine_(engine), access_log_(access_log) {}
 
 GrpcServer::~GrpcServer() { Stop(absl::Now()); }
 
@@ -197,6 +199,7 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
                         .egress = parts.egress,
                         .counters = parts.counters,
                         .open_calls = parts.open_calls,
+                        .access_log = access_log_,
                         .peers = peers_,
                         .identities = parts.identities,
                         .drain = [this] { Drain(); },
@@ -236,9 +239,16 @@ absl::Status GrpcServer::SetTls(const TlsFiles& tls) {
   return absl::OkStatus();
 }
 
+void GrpcServer::ExpectSelfCall(uint16_t port) { main_->door->ExpectSelfCall(port); }
+
 void GrpcServer::AnnounceDrain() {
   draining_ = true;
   if (listening_) SetServing(false);
+}
+
+void GrpcServer::SetHealthy(bool healthy) {
+  if (!draining_) SetServing(healthy);
+  if (draining_) SetServing(false);  // somebody asked meanwhile
 }
 
 void GrpcServer::Drain() {

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 
 #include "engine/engine.h"
+#include "server/access_log.h"
 #include "server/door/door_counters.h"
 #include "server/door/peer_directory.h"
 #include "server/egress.h"
@@ -51,7 +52,12 @@ class GrpcServer {
   // Certificates for the connections that come from now on. On an error, InvalidArgument, the old
   // ones stay.
   absl::Status SetTls(const TlsFiles& tls);
+  // The next connection from this local port of the machine itself is the server's own: it needs no
+  // place.
+  void ExpectSelfCall(uint16_t port);
 
+  // Health says NOT_SERVING while requests would hang or fail, SERVING again when they would not.
+  void SetHealthy(bool healthy);
   // Health turns NOT_SERVING; new requests are still taken.
   void AnnounceDrain();
   // That, and new requests are refused; what runs goes on.
@@ -63,13 +69,14 @@ class GrpcServer {
  private:
   struct Listener;
 
-  explicit GrpcServer(engine::Engine& engine);
+  GrpcServer(engine::Engine& engine, AccessLogMode access_log);
   absl::Status Listen(const ServerConfig& config, const TlsFiles& tls,
                       const GrpcServerParts& parts);
   void SetServing(bool serving);
 
   engine::Engine& engine_;  // not owned
   door::PeerDirectory peers_;
+  AccessLog access_log_;
   std::unique_ptr<Listener> main_;     // constant after Listen
   std::unique_ptr<Listener> control_;  // likewise; null without an address of its own
   bool control_on_main_ = false;       // likewise

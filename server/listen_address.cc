@@ -14,10 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "base/status_macros.h"
+
 namespace quire::server {
 namespace {
-
-constexpr int kBacklog = 512;
 
 // A socket that listens; without one errno says why. `host` is as it was given: [::] takes IPv4
 // too.
@@ -32,7 +32,7 @@ base::UniqueFd TryListen(const addrinfo& info, std::string_view host) {
     ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof(only_v6));
   }
   const bool listens =
-      ::bind(fd.get(), info.ai_addr, info.ai_addrlen) == 0 && ::listen(fd.get(), kBacklog) == 0;
+      ::bind(fd.get(), info.ai_addr, info.ai_addrlen) == 0 && ::listen(fd.get(), SOMAXCONN) == 0;
   if (listens) return fd;
   const int error = errno;
   fd.Reset();
@@ -40,20 +40,30 @@ base::UniqueFd TryListen(const addrinfo& info, std::string_view host) {
   return fd;
 }
 
-in_port_t& PortOf(sockaddr& address) {
+in_port_t& PortField(sockaddr& address) {
   return address.sa_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
                                        : reinterpret_cast<sockaddr_in&>(address).sin_port;
 }
 
-uint16_t BoundPort(int fd) {
-  sockaddr_storage bound{};
-  socklen_t size = sizeof(bound);
-  auto& address = reinterpret_cast<sockaddr&>(bound);
-  return ::getsockname(fd, &address, &size) == 0 ? ntohs(PortOf(address)) : 0;
-}
-
 // Whether the machine has no such address at all; of a name's several, one that it has is enough.
 bool IsAbsent(int error) { return error == EADDRNOTAVAIL || error == EAFNOSUPPORT; }
+
+absl::Status CannotListen(const ListenAddress& address, const char* why) {
+  return absl::UnavailableError(absl::StrFormat("%s: cannot listen: %s", address.ToString(), why));
+}
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+absl::StatusOr<Addresses> Resolve(const ListenAddress& address) {
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const std::string port = absl::StrCat(address.port);
+  const int unresolved = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
+  if (unresolved != 0) return CannotListen(address, ::gai_strerror(unresolved));
+  return Addresses(found, &::freeaddrinfo);
+}
 
 }  // namespace
 
@@ -93,33 +103,43 @@ bool IsLoopback(const ListenAddress& address) {
   return ::inet_pton(AF_INET6, address.host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+uint16_t PortOf(int fd) {
+  sockaddr_storage name{};
+  socklen_t size = sizeof(name);
+  auto& address = reinterpret_cast<sockaddr&>(name);
+  return ::getsockname(fd, &address, &size) == 0 ? ntohs(PortField(address)) : 0;
+}
+
+absl::StatusOr<SocketAddress> ResolveLocal(const ListenAddress& address) {
+  ASSIGN_OR_RETURN(const Addresses found, Resolve(address));
+  SocketAddress local{.size = found->ai_addrlen};
+  std::memcpy(&local.storage, found->ai_addr, found->ai_addrlen);
+  if (local.storage.ss_family == AF_INET6) {
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(local.storage).sin6_addr;
+    if (IN6_IS_ADDR_UNSPECIFIED(&v6)) v6 = in6addr_loopback;
+  } else {
+    auto& v4 = reinterpret_cast<sockaddr_in&>(local.storage).sin_addr;
+    if (v4.s_addr == htonl(INADDR_ANY)) v4.s_addr = htonl(INADDR_LOOPBACK);
+  }
+  return local;
+}
+
 absl::StatusOr<std::vector<base::UniqueFd>> Listen(ListenAddress& address) {
-  const auto cannot = [&](const char* why) {
-    return absl::UnavailableError(
-        absl::StrFormat("%s: cannot listen: %s", address.ToString(), why));
-  };
-  addrinfo hints{};
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const std::string port = absl::StrCat(address.port);
-  const int unresolved = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
-  if (unresolved != 0) return cannot(::gai_strerror(unresolved));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
+  ASSIGN_OR_RETURN(const Addresses found, Resolve(address));
   std::vector<base::UniqueFd> sockets;
   int absent = 0;
-  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
-    PortOf(*info->ai_addr) = htons(address.port);  // the first one's, of a name with several
+  for (addrinfo* info = found.get(); info != nullptr; info = info->ai_next) {
+    PortField(*info->ai_addr) = htons(address.port);  // the first one's, of a name with several
     base::UniqueFd fd = TryListen(*info, address.host);
-    if (!fd && !IsAbsent(errno)) return cannot(std::strerror(errno));
+    if (!fd && !IsAbsent(errno)) return CannotListen(address, std::strerror(errno));
     if (!fd) {
       absent = errno;
       continue;
     }
-    address.port = BoundPort(fd.get());
+    address.port = PortOf(fd.get());
     sockets.push_back(std::move(fd));
   }
-  if (sockets.empty()) return cannot(std::strerror(absent));
+  if (sockets.empty()) return CannotListen(address, std::strerror(absent));
   return sockets;
 }
 

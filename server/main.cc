@@ -1,6 +1,5 @@
 // quire-server: flags in, a served model out.
 
-#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -25,9 +24,13 @@
 #include "server/door/door.h"
 #include "server/egress.h"
 #include "server/grpc_server.h"
+#include "server/health.h"
+#include "server/health_watch.h"
 #include "server/identity/file_watcher.h"
 #include "server/identity/identity_store.h"
+#include "server/library_logs.h"
 #include "server/listen_address.h"
+#include "server/listener_probe.h"
 #include "server/metrics_exporter.h"
 #include "server/process_memory.h"
 #include "server/rpc_counters.h"
@@ -41,7 +44,8 @@ namespace {
 using base::Log;
 using base::LogLevel;
 
-constexpr absl::Duration kLastWords = absl::Seconds(1);  // for RPCs that only take a moment
+constexpr absl::Duration kLastWords = absl::Seconds(1);    // for RPCs that only take a moment
+constexpr absl::Duration kCallTimeout = absl::Seconds(3);  // of the server's calls to itself
 
 absl::Status CheckAddresses(const ServerConfig& config) {
   for (const std::string& text : {config.listen, config.control_listen, config.admin_listen}) {
@@ -103,7 +107,7 @@ void LeaveService(const ServerConfig& config, std::atomic<bool>& leaving, GrpcSe
 
 // Health turns NOT_SERVING, what runs may finish, the rest is cancelled.
 void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const OpenCalls& calls,
-                  GrpcServer& server) {
+                  HealthWatch& watch, GrpcServer& server) {
   const absl::Time deadline = base::SteadyNow() + config.drain_timeout;
   server.Drain();
   // After it: who reads this may rely on it.
@@ -114,8 +118,18 @@ void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const Open
   if (!done) {
     Log(LogLevel::kWarning, "server", "cancelling what still runs", {{"open_calls", calls.Get()}});
   }
+  watch.Stop();
   server.Stop(done ? absl::Now() + kLastWords : absl::Now());
   Log(LogLevel::kInfo, "server", "stopped");
+}
+
+absl::StatusOr<ListenerProbe> MakeListenerProbe(const ServerConfig& config, GrpcServer& server) {
+  ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(server.address()));
+  ListenerTls tls = ListenerTls::kNone;
+  if (!config.tls_cert.empty()) tls = ListenerTls::kServer;
+  if (!config.tls_client_ca.empty()) tls = ListenerTls::kMutual;
+  return ListenerProbe::Create(address, tls,
+                               [&server](uint16_t port) { server.ExpectSelfCall(port); });
 }
 
 // The files that flags name.
@@ -198,28 +212,27 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
   OpenCalls open_calls;
   door::DoorCounters door_counters;
   std::unique_ptr<engine::Engine> engine;
-  std::atomic<const engine::Engine*> ready_engine = nullptr;
+  Health health(config.watchdog_timeout, egress);
   std::atomic<bool> leaving = false;
   std::unique_ptr<AdminServer> admin;
   if (!config.admin_listen.empty()) {
     // Before the model is there, so that probes see a process that lives and is not ready.
     ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(config.admin_listen));
     ASSIGN_OR_RETURN(
-        admin, AdminServer::Start(
-                   address, {.ready =
-                                 [&] {
-                                   const engine::Engine* e = ready_engine;
-                                   return e != nullptr && !leaving && !e->stats().draining;
-                                 },
-                             .metrics =
-                                 [&] {
-                                   const engine::Engine* e = ready_engine;
-                                   return e == nullptr ? std::string()
-                                                       : MetricsExporter(*e, counters, open_calls,
-                                                                         door_counters,
-                                                                         served_tls.not_after())
-                                                             .Text();
-                                 }}));
+        admin,
+        AdminServer::Start(
+            address,
+            {.why_not_live = [&] { return health.WhyNotLive(); },
+             .why_not_ready =
+                 [&] { return leaving ? "the server leaves service\n" : health.WhyNotReady(); },
+             .metrics =
+                 [&] {
+                   const engine::Engine* e = health.engine();
+                   return e == nullptr ? std::string()
+                                       : MetricsExporter(*e, counters, open_calls, door_counters,
+                                                         served_tls.not_after())
+                                             .Text();
+                 }}));
   }
   ASSIGN_OR_RETURN(engine, engine::Engine::Create(config.engine));
   ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
@@ -234,16 +247,20 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
   const absl::Cleanup no_more_tls = [&] { served_tls.SetServer(nullptr); };
   const FreeMemoryReturner memory_returner;
   signals.StartServing();
-  ready_engine = engine.get();
+  health.SetEngine(engine.get());
+  ASSIGN_OR_RETURN(const ListenerProbe probe, MakeListenerProbe(config, *server));
+  HealthWatch watch(
+      health, [&] { return probe.Call(kCallTimeout); },
+      [&](bool serving) { server->SetHealthy(serving); });
   LogReady(*engine, *server, admin.get(), base::SteadyNow() - start);
   signals.Wait();
   LeaveService(config, leaving, *server);
-  DrainAndStop(config, *engine, open_calls, *server);
+  DrainAndStop(config, *engine, open_calls, watch, *server);
   return absl::OkStatus();
 }
 
 int Fail(const absl::Status& status, int code) {
-  std::fputs(absl::StrFormat("quire-server: %s\n", std::string(status.message())).c_str(), stderr);
+  base::LogLastWords(absl::StrFormat("quire-server: %s\n", std::string(status.message())));
   return code;
 }
 
@@ -263,9 +280,13 @@ int Main(int argc, char** argv) {
   }
   const auto credentials = LoadCredentials(command->config);
   if (!credentials.ok()) return Fail(credentials.status(), 2);
+  base::SetLogFormat(command->config.log_format == "json" ? base::LogFormat::kJson
+                                                          : base::LogFormat::kText);
   std::signal(SIGPIPE, SIG_IGN);
   door::RaiseDescriptorLimit();
   StopSignals signals;
+  TakeLibraryLogs();
+  const base::LogThread log;  // so that whoever reads stderr holds nothing up
   const absl::Status status = Serve(command->config, *credentials, signals);
   return status.ok() ? 0 : Fail(status, 1);
 }

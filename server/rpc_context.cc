@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "base/clock.h"
 #include "base/logging.h"
 #include "base/strings.h"
 #include "server/proto_conversion.h"
@@ -75,31 +76,11 @@ absl::Status CheckOperator(bool trusts_place, const Principal& caller) {
       "ask at a --control_listen on loopback");
 }
 
-void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context,
-             const EndedCall& call) {
+void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context, EndedCall call) {
   parts.counters.Count(call.rpc, call.code);
-  const std::string_view name = kRpcNames[static_cast<size_t>(call.rpc)];
-  const LogField id("request_id", call.request_id);
-  const LogField caller("caller", call.caller == nullptr ? "" : call.caller->name);
-  const LogField tenant("tenant", call.caller == nullptr ? "" : call.caller->tenant);
-  const std::shared_ptr<const door::Peer> known = parts.peers.Find(context.peer());
-  const LogField peer("peer", known == nullptr ? "" : known->address);
-  const LogField code("code", kStatusCodeNames[static_cast<size_t>(call.code)]);
-  if (call.summary == nullptr) {
-    return base::Log(base::LogLevel::kInfo, "rpc", name, {id, caller, tenant, peer, code});
-  }
-  const engine::Usage& usage = call.summary->usage;
-  base::Log(base::LogLevel::kInfo, "rpc", name,
-            {id,
-             caller,
-             tenant,
-             peer,
-             code,
-             {"prompt_tokens", usage.prompt_tokens},
-             {"cached_tokens", usage.cached_tokens},
-             {"completion_tokens", usage.completion_tokens},
-             {"ttft_ms", absl::ToInt64Milliseconds(call.summary->timings.ttft)},
-             {"total_ms", absl::ToInt64Milliseconds(call.total)}});
+  const std::shared_ptr<const door::Peer> peer = parts.peers.Find(context.peer());
+  if (peer != nullptr) call.peer = peer->address;
+  parts.access_log.Ended(call, base::SteadyNow());
 }
 
 absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 
 #include "engine/engine.h"
+#include "server/access_log.h"
 #include "server/door/peer_directory.h"
 #include "server/egress.h"
 #include "server/identity/identity_store.h"
@@ -38,6 +39,7 @@ struct ServiceParts {
   Egress& egress;
   RpcCounters& counters;
   OpenCalls& open_calls;
+  AccessLog& access_log;
   const door::PeerDirectory& peers;
   const IdentityStore& identities;
   std::function<void()> drain;  // what ControlService.Drain does
@@ -68,18 +70,8 @@ absl::StatusOr<PrincipalPtr> AuthenticateCaller(const grpc::ServerContextBase& c
 // PERMISSION_DENIED unless the caller is an operator, by role or by place.
 absl::Status CheckOperator(bool trusts_place, const Principal& caller);
 
-// A call that ended.
-struct EndedCall {
-  Rpc rpc = Rpc::kGenerate;
-  const Principal* caller = nullptr;  // null: a stranger
-  std::string_view request_id;
-  absl::StatusCode code = absl::StatusCode::kOk;
-  const engine::RequestSummary* summary = nullptr;  // of those that generate
-  absl::Duration total;
-};
-// Counts it, and writes its line: who, from where, what, how; never a prompt.
-void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context,
-             const EndedCall& call);
+// A call has ended: counts it, and writes its line of the access log.
+void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context, EndedCall call);
 
 // `field`, else the `x-request-id` metadata, else a new one; and sends it back in the initial
 // metadata. InvalidArgument unless 1..128 characters of printable ASCII without spaces.

@@ -43,7 +43,11 @@ struct ServerConfig {
   std::string tls_client_ca;
   std::string auth_token_file;
 
+  absl::Duration watchdog_timeout = absl::Seconds(120);  // of a thread's single piece of work
+
   base::LogLevel log_level = base::LogLevel::kInfo;
+  std::string log_format = "text";  // text | json
+  std::string access_log = "all";   // off | errors | all
 };
 
 // Whether callers prove who they are, by client certificate or bearer token.

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
-#include <unistd.h>
 #include <utility>
 
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "absl/strings/str_format.h"
+
+#include "base/unique_fd.h"
 
 namespace quire::engine {
 namespace {
@@ -23,25 +24,11 @@ absl::Status SystemError(const std::string& path, const char* call) {
   return absl::InvalidArgumentError(text);
 }
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
   // O_NONBLOCK: a fifo without a writer must be refused, not waited for.
-  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return SystemError(path, "open");
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return SystemError(path, "stat");

@@ -33,6 +33,8 @@ std::optional<in_addr> Ipv4Of(const sockaddr_storage& address) {
   return v4;
 }
 
+}  // namespace
+
 std::string IpText(const sockaddr_storage& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (const auto v4 = Ipv4Of(address)) {
@@ -43,8 +45,6 @@ std::string IpText(const sockaddr_storage& address) {
               text.size());
   return absl::StrCat("[", text.data(), "]");
 }
-
-}  // namespace
 
 std::string AddressKey(const sockaddr_storage& address) {
   if (Ipv4Of(address)) return IpText(address);

@@ -39,5 +39,6 @@ class Acceptor {
 // What counts as one address: an IPv4 address, or the first 64 bits of an IPv6 one.
 std::string AddressKey(const sockaddr_storage& address);
 std::string AddressText(const sockaddr_storage& address);
+std::string IpText(const sockaddr_storage& address);
 
 }  // namespace quire::server::door

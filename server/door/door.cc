@@ -69,6 +69,8 @@ absl::Status Door::SetTls(const TlsFiles& tls) {
   return absl::OkStatus();
 }
 
+void Door::ExpectSelfCall(uint16_t port) { greeter_->ExpectSelfCall(port); }
+
 void Door::StopAccepting() { greeter_->Stop(); }
 
 void Door::Close() { relay_->Stop(); }

@@ -52,6 +52,10 @@ class Door {
   // For the connections that come from now on; on an error the old files stay. Thread-safe.
   absl::Status SetTls(const TlsFiles& tls);
 
+  // The next connection from this local port of the machine itself is the server's own: it needs no
+  // place. Thread-safe.
+  void ExpectSelfCall(uint16_t port);
+
   // When it returns nothing more is handed over. To be called before the gRPC server is shut down,
   // which keeps what it is given later without ever serving or closing it.
   void StopAccepting();

@@ -64,6 +64,7 @@ struct Greeter::Newcomer {
   Clock::time_point deadline;
   std::shared_ptr<SSL_CTX> tls;  // that it began with
   bool shook_hands = false;
+  bool is_self = false;  // counted nowhere
   bool is_gone = false;
   std::string hello;
   uint32_t armed = 0;
@@ -178,7 +179,9 @@ void Greeter::TryLobby() {
 // said nothing for longest, then the connection that has been without a call for longest.
 bool Greeter::LetIn(AcceptedClient& client) {
   Turned why{};
-  std::optional<Places::Place> place = places_.Take(client.address_key, why);
+  const bool is_self = self_calls_.Take(client.fd.get());
+  std::optional<Places::Place> place =
+      is_self ? Places::Place() : places_.Take(client.address_key, why);
   if (!place && why == Turned::kFull && !newcomers_.empty()) {
     TurnAway(newcomers_.front(), Turned::kHello);
     place = places_.Take(client.address_key, why);
@@ -202,7 +205,8 @@ bool Greeter::LetIn(AcceptedClient& client) {
                         .address = std::move(client.address),
                         .place = *std::move(place),
                         .deadline = Clock::now() + options_.handshake_time,
-                        .tls = tls});
+                        .tls = tls,
+                        .is_self = is_self});
   Newcomer& newcomer = newcomers_.back();
   newcomer.self = std::prev(newcomers_.end());
   epoll_.Arm(newcomer.client.fd(), EPOLLIN, newcomer.armed, &newcomer);
@@ -277,6 +281,7 @@ void Greeter::Welcome(Newcomer& newcomer) {
 }
 
 void Greeter::TurnAway(Newcomer& newcomer, Turned why) {
+  if (newcomer.is_self) return Forget(newcomer);
   counters_.turned.Add(why);
   base::Log(base::LogLevel::kDebug, "door", "connection turned away",
             {{"peer", newcomer.address}, {"reason", kTurnedNames[static_cast<size_t>(why)]}});

@@ -28,6 +28,7 @@
 #include "server/door/peer_directory.h"
 #include "server/door/places.h"
 #include "server/door/relay.h"
+#include "server/door/self_calls.h"
 
 namespace quire::server::door {
 
@@ -41,7 +42,7 @@ struct GreeterOptions {
   bool wants_names = false;                        // a client certificate must have a name
 };
 
-// SetTls is thread-safe; the others are for the thread that owns it.
+// SetTls and ExpectSelfCall are thread-safe; the others are for the thread that owns it.
 class Greeter {
  public:
   // All borrowed. `tls` null: plain text.
@@ -54,6 +55,8 @@ class Greeter {
 
   // For the connections that come from now on.
   void SetTls(std::shared_ptr<SSL_CTX> tls);
+  // See SelfCalls.
+  void ExpectSelfCall(uint16_t port) { self_calls_.Expect(port); }
   // Listens no more; when it returns nothing is handed over any more.
   void Stop();
 
@@ -82,6 +85,7 @@ class Greeter {
   Relay& relay_;
   DoorCounters& counters_;
   Acceptor acceptor_;
+  SelfCalls self_calls_;
   Epoll epoll_;
   std::atomic<bool> stop_ = false;
 

@@ -4,10 +4,12 @@ ctest sets QUIRE_BIN (where quire-server and quire are) and PYTHONPATH (the Pyth
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import tempfile
@@ -60,11 +62,15 @@ class Server:
     """A quire-server on free ports. Started when made; ready when ready() returns."""
 
     def __init__(self, *flags: str, model: pathlib.Path | None = None, listen: str = "127.0.0.1:0",
-                 admin_listen: str = "127.0.0.1:0", **environment: str):
+                 admin_listen: str = "127.0.0.1:0", max_open_files: int | None = None, **environment: str):
         command = [str(BIN / "quire-server"), "--model", str(model or tiny_model()), "--listen", listen,
                    "--admin_listen", admin_listen, "--threads", "1", "--kv_cache_mib", "64", *flags]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-                                         env=child_environment(**environment))
+                                         env=child_environment(**environment),
+                                         preexec_fn=max_open_files and (lambda: resource.setrlimit(
+                                             resource.RLIMIT_NOFILE, (max_open_files, max_open_files))))
+        self._reading = threading.Event()
+        self._reading.set()
         self._lines: list[str] = []
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read)
@@ -75,9 +81,18 @@ class Server:
             with self._changed:
                 self._lines.append(line)
                 self._changed.notify_all()
+            self._reading.wait()
         with self._changed:
             self._lines.append("")
             self._changed.notify_all()
+
+    def stop_reading(self):
+        """Leaves the log in its pipe, which is made small, until go_on_reading() or the server's end."""
+        fcntl.fcntl(self._process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        self._reading.clear()
+
+    def go_on_reading(self):
+        self._reading.set()
 
     def log(self) -> str:
         with self._changed:
@@ -131,6 +146,7 @@ class Server:
             self._process.wait()
             raise AssertionError(f"the server did not end within {timeout} s:\n{self.log()}")
         finally:
+            self.go_on_reading()
             self._reader.join()
             self._process.stderr.close()
         return status
@@ -216,12 +232,12 @@ class Client:
     def drain(self) -> control_service_pb2.DrainResponse:
         return self.control.Drain(control_service_pb2.DrainRequest(), timeout=DEADLINE, metadata=self.metadata)
 
-    def health(self, service: str = "") -> str:
+    def health(self, service: str = "", timeout: float = DEADLINE) -> str:
         """grpc.health.v1's messages are one string and one enum, both field 1: the wrappers' bytes."""
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check",
                                          request_serializer=wrappers_pb2.StringValue.SerializeToString,
                                          response_deserializer=wrappers_pb2.Int32Value.FromString)
-        value = check(wrappers_pb2.StringValue(value=service), timeout=DEADLINE, metadata=self.metadata).value
+        value = check(wrappers_pb2.StringValue(value=service), timeout=timeout, metadata=self.metadata).value
         return {1: "SERVING", 2: "NOT_SERVING"}.get(value, "UNKNOWN")
 
     def reflected_services(self) -> bytes:

@@ -56,10 +56,12 @@ TEST(MetricsExporterTest, SaysWhenTheCertificateExpires) {
   const FakeEngine engine;
   const RpcCounters counters;
   const OpenCalls open_calls;
+  const door::DoorCounters door;
   const std::string name = "quire_tls_certificate_expiry_seconds";
-  EXPECT_FALSE(
-      ParseExposition(MetricsExporter(engine, counters, open_calls).Text()).samples.contains(name));
-  const MetricsExporter exporter(engine, counters, open_calls, absl::FromUnixSeconds(1800000000));
+  EXPECT_FALSE(ParseExposition(MetricsExporter(engine, counters, open_calls, door).Text())
+                   .samples.contains(name));
+  const MetricsExporter exporter(engine, counters, open_calls, door,
+                                 absl::FromUnixSeconds(1800000000));
   EXPECT_EQ(ParseExposition(exporter.Text()).samples.at(name), 1800000000.0);
 }
 

@@ -66,13 +66,16 @@ TEST(ServerConfigTest, DefaultsAreSafe) {
 TEST(ServerConfigTest, TakesEveryFormOfAFlag) {
   const ServerConfig config =
       ParseOk({"--threads=3", "--kv-cache-mib", "512", "--drain_timeout", "1m30s",
-               "--stalled_stream_timeout=5", "--log_level", "debug", "--admin_listen="});
+               "--stalled_stream_timeout=5", "--log_level", "debug",
+               "--admin_listen=", "--watchdog_timeout=0", "--log_format=json"});
   EXPECT_EQ(config.engine.threads, 3);
   EXPECT_EQ(config.engine.kv_cache_mib, 512);
   EXPECT_EQ(config.drain_timeout, absl::Seconds(90));
   EXPECT_EQ(config.engine.stalled_stream_timeout, absl::Seconds(5));
   EXPECT_EQ(config.log_level, base::LogLevel::kDebug);
   EXPECT_EQ(config.admin_listen, "");
+  EXPECT_EQ(config.watchdog_timeout, absl::ZeroDuration());
+  EXPECT_EQ(config.log_format, "json");
 }
 
 TEST(ServerConfigTest, FlagGoesBeforeEnvironmentBeforeFile) {
@@ -208,6 +211,9 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--tls_client_ca ",
                            "--auth_token_file ",
                            "--log_level ",
+                           "--log_format text|json",
+                           "--access_log off|errors|all",
+                           "--watchdog_timeout ",
                            "--config ",
                            "--stalled_stream_timeout ",
                            "--max_prompt_bytes "}) {

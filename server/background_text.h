@@ -1,0 +1,63 @@
+#pragma once
+
+// Makes a text on a thread of its own for a thread that polls.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+
+#include "base/mutex.h"
+#include "base/unique_fd.h"
+
+namespace quire::server {
+
+// Wakes a poll(2) from another thread.
+class Wakeup {
+ public:
+  Wakeup();
+  int fd() const { return event_.get(); }  // readable after Wake, until Clear
+  void Wake();
+  void Clear();
+
+ private:
+  const base::UniqueFd event_;
+};
+
+class BackgroundText {
+ public:
+  struct Made {
+    int64_t number = 0;
+    std::string text;
+  };
+
+  // `done`, which must outlive this, is woken after each text.
+  BackgroundText(std::function<std::string()> make, Wakeup& done);
+  ~BackgroundText();  // waits for the text that is being made
+  BackgroundText(const BackgroundText&) = delete;
+  BackgroundText& operator=(const BackgroundText&) = delete;
+
+  // Asks for a text whose making begins after this, and gives its number. Those that ask meanwhile
+  // share one.
+  int64_t Ask();
+  // The newest text, once; it is for whoever has its number or a lower one.
+  std::optional<Made> Take();
+
+ private:
+  void Run();
+
+  const std::function<std::string()> make_;
+  Wakeup& done_;  // not owned
+  base::Mutex mu_;
+  base::CondVar changed_;
+  int64_t asked_ ABSL_GUARDED_BY(mu_) = 0;  // numbers
+  int64_t begun_ ABSL_GUARDED_BY(mu_) = 0;
+  std::optional<Made> made_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace quire::server

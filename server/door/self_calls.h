@@ -1,0 +1,27 @@
+#pragma once
+
+// The connections that the server makes to itself, to see whether it answers.
+
+#include <cstdint>
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+
+#include "base/mutex.h"
+
+namespace quire::server::door {
+
+// Thread-safe.
+class SelfCalls {
+ public:
+  // One will come from this local port.
+  void Expect(uint16_t port);
+  // Whether an accepted connection is one, from the machine itself; each is expected once.
+  bool Take(int accepted);
+
+ private:
+  base::Mutex mu_;
+  std::set<uint16_t> ports_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace quire::server::door

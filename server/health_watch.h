@@ -1,0 +1,48 @@
+#pragma once
+
+// Calls the server through its own listener every few seconds, and tells of what hangs or fails:
+// the log once, and gRPC's health.
+
+#include <functional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+
+#include "base/mutex.h"
+#include "server/health.h"
+
+namespace quire::server {
+
+class HealthWatch {
+ public:
+  // `call` asks the listener for an answer, within seconds; `set_serving` says whether requests
+  // should come. Both are called on the watch's own thread. `health` must outlive this.
+  HealthWatch(Health& health, std::function<absl::Status()> call,
+              std::function<void(bool)> set_serving);
+  ~HealthWatch() { Stop(); }
+  HealthWatch(const HealthWatch&) = delete;
+  HealthWatch& operator=(const HealthWatch&) = delete;
+
+  // Joins. For whoever is about to close the listener.
+  void Stop();
+
+ private:
+  void Run();
+  void Judge();
+  // Until the next turn; false: stopping.
+  bool Wait();
+
+  Health& health_;
+  const std::function<absl::Status()> call_;
+  const std::function<void(bool)> set_serving_;
+
+  bool alive_ = true;    // the thread's own, as are the next: what was told last
+  bool working_ = true;  // no step fails
+  base::Mutex mu_;
+  base::CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace quire::server
