@@ -7,10 +7,10 @@
 
 namespace quire::testing {
 
-FakeModel::FakeModel(int64_t num_tokens, int32_t block_size, int64_t num_padding)
-    : num_drawable_(num_tokens - 2), block_size_(block_size) {
+FakeModel::FakeModel(int64_t num_ids, int32_t block_size, int64_t num_padding)
+    : num_drawable_(num_ids - 2), block_size_(block_size) {
   config_.architecture = "fake";
-  config_.vocab_size = num_tokens + num_padding;
+  config_.vocab_size = num_ids + num_padding;
 }
 
 int32_t FakeModel::NextToken(std::span<const int32_t> context) const {

@@ -17,7 +17,7 @@ class FakeModel final : public engine::Model {
  public:
   // `num_padding` rows lie beyond the `num_tokens` that a tokenizer writes, as models pad their
   // vocabulary; the last of them has each row's largest logit, kPaddingLogit.
-  FakeModel(int64_t num_tokens, int32_t block_size, int64_t num_padding = 0);
+  FakeModel(int64_t num_ids, int32_t block_size, int64_t num_padding = 0);
   static constexpr float kBestLogit = 8.0f;  // of NextToken
   static constexpr float kPaddingLogit = 9.0f;
 
