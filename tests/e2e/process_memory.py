@@ -1,0 +1,28 @@
+"""How much memory a process has resident, now and at most since it was asked."""
+
+import os
+
+MIB = 1024.0  # of /proc's kB
+
+
+class ProcessMemory:
+    def __init__(self, pid: int):
+        self._folder = f"/proc/{pid}"
+
+    def resident_mib(self) -> float:
+        return self._field("VmRSS")
+
+    def peak_mib(self) -> float:
+        return self._field("VmHWM")
+
+    def forget_peak(self):
+        """The peak is from now on."""
+        with open(f"{self._folder}/clear_refs", "w") as file:
+            file.write("5")
+
+    def open_files(self) -> int:
+        return len(os.listdir(f"{self._folder}/fd"))
+
+    def _field(self, name: str) -> float:
+        with open(f"{self._folder}/status") as file:
+            return next(float(line.split()[1]) / MIB for line in file if line.startswith(name + ":"))

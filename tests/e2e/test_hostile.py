@@ -1,0 +1,427 @@
+"""Connections that no honest client makes, each with its bounds: what the server holds for them, what it holds after,
+and what another client sees meanwhile.
+
+Plain, under TLS, and with tokens of which the attacker has none. A table of what was measured is printed at the end.
+QUIRE_E2E_EXTRA_MIB is added to every bound on memory: for a server under a sanitizer, which keeps what is freed.
+"""
+
+import contextlib
+import dataclasses
+import os
+import ssl
+import time
+import unittest
+
+import attacks
+import harness
+import raw_http2 as h2
+from attacks import GENERATE, MIB, Site
+from certificates import make_authority, make_certificate, path, server_tls
+from harness import Client, Server
+from process_memory import ProcessMemory
+from quire.v1 import inference_service_pb2
+from victim import Victim
+
+TOKEN = "the-only-token-0123456789"
+EXTRA_MIB = float(os.environ.get("QUIRE_E2E_EXTRA_MIB", "0"))
+LONGEST_GAP = 5.0  # seconds between two answers of the victim, on a machine with other work
+HANDSHAKE, MESSAGE, LINGER = 2, 2, 1  # seconds, of the flags below
+SLACK = 4  # seconds that a limit of time may be late
+UNFINISHED_MIB = 16
+PER_ADDRESS = 32
+LIMITS = ("--handshake_timeout", f"{HANDSHAKE}s", "--message_timeout", f"{MESSAGE}s", "--stalled_stream_timeout",
+          f"{LINGER}s", "--max_connections", "64", "--max_connections_per_address", str(PER_ADDRESS),
+          "--max_unfinished_mib", str(UNFINISHED_MIB), "--max_concurrent_streams", "128", "--max_header_bytes", "16384",
+          "--max_message_bytes", str(4 * MIB))
+UNIMPLEMENTED, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, UNAUTHENTICATED, OK = 12, 8, 4, 16, 0
+
+rows: list[str] = []  # of the table
+
+
+def setUpModule():
+    make_authority("authority")
+    make_certificate("server", "authority")
+    (harness.SCRATCH / "tokens").write_text(TOKEN + "\n")
+
+
+def tearDownModule():
+    print("\n".join(["", f"{'':9}{'attack':34}{'s':>6}{'peak MiB':>10}{'after':>7}{'answers':>9}{'gap ms':>8}", *rows]),
+          flush=True)
+
+
+@dataclasses.dataclass
+class Bounds:
+    peak_mib: float = 12  # above what it had before
+    after_mib: float = 24  # above what it had before the first attack
+    seconds: float = 10
+
+
+class HostileTest(unittest.TestCase):
+    """One server and one victim for the class. Here without TLS and tokens."""
+
+    mode = "plain"
+    flags: tuple[str, ...] = ()
+    token = ""  # the victim's
+    ca = ""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(*LIMITS, *cls.more_flags())
+        cls.addClassCleanup(cls.stop)
+        cls.server.ready()
+        cls.memory = ProcessMemory(cls.server.pid)
+        cls.victim = Victim(cls.server.address, cls.ca, cls.token)
+        cls.addClassCleanup(cls.victim.close)
+        assert cls.victim.wait_for_answers(30).wrong == 0
+        cls.level = cls.memory.resident_mib()
+
+    @classmethod
+    def stop(cls):
+        status = cls.server.stop()
+        assert status == 0, f"the server ended with {status}:\n{cls.server.log()}"
+
+    @classmethod
+    def more_flags(cls) -> list[str]:
+        return []
+
+    def context(self) -> ssl.SSLContext | None:
+        """For an attacker's connections."""
+        return None
+
+    def owner_headers(self) -> tuple[tuple[str, str], ...]:
+        """For requests of one who may call."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+    def site(self) -> Site:
+        return Site(self.server.address, self.context())
+
+    def counted(self, family: str) -> dict[str, float]:
+        """The samples of a family."""
+        return {name: value for name, value in self.server.metrics().items() if name.split("{")[0] == family}
+
+    @contextlib.contextmanager
+    def attack(self, name: str, cut: int = 0, refused: int = 0, streams: int = 0, **bounds: float):
+        """A site to attack, whose connections close with it. `cut`, `refused` connections and refused `streams`: how
+        many of them the server must have counted at least.
+        """
+        allowed, want = Bounds(**bounds), {"connections_cut": cut, "connections_refused": refused, "streams_refused": streams}
+        families = [f"quire_{name}_total" for name in want]
+        before = [sum(self.counted(family).values()) for family in families]
+        self.victim.report()
+        self.memory.forget_peak()
+        resident, start = self.memory.resident_mib(), time.monotonic()
+        with self.site() as site:
+            yield site
+            seconds = time.monotonic() - start
+            peak = self.memory.peak_mib() - resident
+        report = self.victim.wait_for_answers(1)
+        after = self.settled(allowed.after_mib + EXTRA_MIB)
+        rows.append(f"{self.mode:9}{name:34}{seconds:6.1f}{peak:10.1f}{after:7.1f}{report.answers:9}"
+                    f"{1000 * report.longest_gap:8.0f}")
+        counts = [sum(self.counted(family).values()) - count for family, count in zip(families, before)]
+        self.assertEqual((report.wrong, report.errors), (0, []), name)
+        self.assertGreater(report.answers, 0, name)
+        self.assertLess(report.longest_gap, LONGEST_GAP, name)
+        self.assertLess(peak, allowed.peak_mib + EXTRA_MIB, name)
+        self.assertLess(after, allowed.after_mib + EXTRA_MIB, name)
+        self.assertLess(seconds, allowed.seconds, name)
+        for family, least, count in zip(families, want.values(), counts):
+            self.assertGreaterEqual(count, least, f"{name}: {family}")
+
+    def settled(self, bound: float, seconds: float = 8) -> float:
+        """MiB above the level before the first attack, once they are below `bound`, or after so many seconds."""
+        deadline = time.monotonic() + seconds
+        while (above := self.memory.resident_mib() - self.level) >= bound and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return above
+
+    def refusal(self, code: int) -> int:
+        """What a stranger is told who would be told `code` if he might call."""
+        return UNAUTHENTICATED if self.token else code
+
+    def test_floods_are_cut(self):
+        for name in attacks.FLOODS:
+            with self.subTest(name), self.attack(name, cut=1) as site:
+                connection = attacks.flood(site, name)
+                self.assertTrue(connection.ended, f"{name}: not cut after {connection.sent} bytes")
+                self.assertIsNotNone(connection.goaway, name)
+                self.assertEqual(connection.goaway[0], h2.ENHANCE_YOUR_CALM, (name, connection.goaway))
+                self.assertTrue(connection.goaway[1], f"{name}: without a reason")
+
+    def test_floods_of_a_client_that_reads_nothing_are_cut(self):
+        for name in ("ping", "settings", "rapid reset"):
+            with self.subTest(name), self.attack(f"{name}, unread", cut=1) as site:
+                self.assertTrue(attacks.flood(site, name, polite=False).ended, name)
+
+    def test_bad_frames_hold_nothing(self):
+        with self.attack("bad frames") as site:
+            for name, frames in attacks.BAD_FRAMES.items():
+                with self.subTest(name):
+                    connection = site.connect()
+                    connection.send(frames)
+                    self.assertTrue(attacks.answers_or_ended(connection), f"{name}: neither answered nor ended")
+                    connection.close()
+
+    def test_odd_header_blocks_hold_nothing(self):
+        with self.attack("header blocks", seconds=20) as site:
+            for name in attacks.HEADER_BLOCKS:
+                with self.subTest(name):
+                    connection = attacks.header_blocks(site, name)
+                    self.assertTrue(attacks.answers_or_ended(connection), f"{name}: neither answered nor ended")
+                    connection.close()
+
+    def test_other_protocols_are_turned_away(self):
+        with self.attack("other protocols") as site:
+            opened = []
+            for data in attacks.OTHER_PROTOCOLS.values():
+                opened.append(site.socket(data))
+            self.assertEqual(attacks.closed_within(opened, HANDSHAKE + SLACK), len(opened))
+            for name, data in attacks.OTHER_PROTOCOLS.items():
+                self.assertTrue(site.connect(hello=data).wait_end(HANDSHAKE + SLACK), name)
+
+    def test_many_connections_of_one_address_leave_room_for_others(self):
+        with self.attack("200 connections", refused=200 - PER_ADDRESS) as site:
+            held = attacks.sockets_at_once(site, 200)
+            self.assertEqual(attacks.closed_within(held, HANDSHAKE + SLACK), len(held))
+        with self.attack("300 come and go") as site:
+            attacks.connections_come_and_go(site, 300)
+
+    def test_what_never_arrives_is_given_up(self):
+        with self.attack("silence", cut=1, streams=0 if self.token else 3) as site:
+            start = time.monotonic()
+            unfinished = attacks.never_whole(site)
+            silent = attacks.half_handshakes(site, 16) + [site.socket(h2.PREFACE[:10])]
+            slow = attacks.slow_preface(site, 4 * HANDSHAKE)
+            self.assertTrue(slow.ended, "a preface a byte at a time")
+            self.assertLess(time.monotonic() - start, HANDSHAKE + SLACK)
+            self.assertEqual(attacks.closed_within(silent, SLACK), len(silent))
+            for number in (1, 3, 5):
+                self.assertEqual(unfinished.answer(number, SLACK).status, self.refusal(DEADLINE_EXCEEDED), number)
+            self.assertFalse(unfinished.ended)
+            self.assert_answered(unfinished, 7)
+
+    def assert_answered(self, connection: h2.Connection, number: int):
+        """The connection still serves."""
+        connection.request(number, GENERATE, *self.owner_headers(), body=attacks.small_request())
+        self.assertEqual(connection.answer(number).status, OK)
+
+    def test_half_messages_are_counted_and_given_up(self):
+        # 96 x 15/16 MiB, of which the server may hold UNFINISHED_MIB, and a connection a quarter.
+        with self.attack("half messages", streams=0 if self.token else 80, peak_mib=3 * UNFINISHED_MIB) as site:
+            opened = attacks.half_messages(site, connections=6, streams=16, size=MIB)
+            for connection in opened:
+                for number in range(1, 32, 2):
+                    status = connection.answer(number, MESSAGE + SLACK).status
+                    self.assertIn(status, (UNAUTHENTICATED,) if self.token else (RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED))
+                self.assertFalse(connection.ended)
+                self.assert_answered(connection, 101)
+
+    def test_messages_in_single_bytes_cost_what_they_hold(self):
+        with self.attack("single bytes") as site:
+            attacks.half_messages(site, connections=2, streams=16, size=4000, piece=1)
+
+    def test_a_message_too_large_is_refused_by_its_prefix(self):
+        with self.attack("300 MiB, says the prefix", streams=1) as site:
+            connection = attacks.says_300_mib(site)
+            self.assertEqual(connection.answer(1, 5).status, self.refusal(RESOURCE_EXHAUSTED))
+            self.assertLess(connection.sent, 4 * MIB)
+            self.assert_answered(connection, 3)
+
+    def test_nothing_is_inflated(self):
+        for encoding in ("gzip", "deflate", "br", None):
+            with self.subTest(encoding), self.attack(f"64 MiB in 64 KiB, {encoding}") as site:
+                connection = attacks.compressed(site, encoding)
+                wanted = self.refusal(UNIMPLEMENTED)
+                self.assertIn(connection.stream(1).status, (wanted, 3, 13) if encoding is None else (wanted,))
+                self.assert_answered(connection, 3)
+
+    def test_answers_that_nobody_reads_are_given_up(self):
+        # Eight answers of 4 MB. (One client holds them for as long as LINGER.)
+        with self.attack("unread answers", peak_mib=128, seconds=20) as site:
+            connection = attacks.unread_answers(site, 262, 1_000_000, 8, *self.owner_headers())
+            for number in range(1, 16, 2):
+                stream = connection.answer(number, LINGER + 2 * SLACK)
+                self.assertTrue(stream.ended or connection.ended, f"stream {number} is held for ever")
+
+    def test_streams_that_nobody_reads_are_given_up(self):
+        with self.attack("unread streams", peak_mib=48, seconds=20) as site:
+            connection = attacks.unread_streams(site, 32, *self.owner_headers())
+            for number in range(1, 64, 2):
+                stream = connection.answer(number, LINGER + 2 * SLACK)
+                self.assertTrue(stream.ended or connection.ended, f"stream {number} is held for ever")
+
+
+class HostileTlsTest(HostileTest):
+    mode = "TLS"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.ca = path("authority.pem")
+        super().setUpClass()
+
+    @classmethod
+    def more_flags(cls) -> list[str]:
+        return server_tls()
+
+    def context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=path("authority.pem"))
+        context.set_alpn_protocols(["h2"])
+        return context
+
+
+class HostileTokenTest(HostileTest):
+    """Who attacks has no token; what is said to him, is said before his message is taken in."""
+
+    mode = "token"
+    token = TOKEN
+
+    @classmethod
+    def more_flags(cls) -> list[str]:
+        return ["--auth_token_file", str(harness.SCRATCH / "tokens")]
+
+    def test_a_stranger_is_told_before_his_message(self):
+        with self.attack("no token", streams=4) as site:
+            connection = site.connect()
+            for number, header in enumerate((None, "", "Bearer", f"Bearer {TOKEN}x")):
+                more = () if header is None else (("authorization", header),)
+                connection.request(2 * number + 1, GENERATE, *more)
+                self.assertEqual(connection.answer(2 * number + 1, MESSAGE / 2).status, UNAUTHENTICATED, header)
+            self.assert_answered(connection, 9)
+
+
+class FewFilesTest(unittest.TestCase):
+    """More sockets than the server may have files."""
+
+    def test_the_listener_outlives_them(self):
+        server = Server("--handshake_timeout", f"{HANDSHAKE}s", max_open_files=100)
+        self.addCleanup(server.stop)
+        server.ready()
+        memory = ProcessMemory(server.pid)
+        files, level = memory.open_files(), memory.resident_mib()
+        victim = Victim(server.address)
+        self.addCleanup(victim.close)
+        victim.wait_for_answers(1)
+        for turn in range(3):
+            with Site(server.address) as site:
+                attacks.sockets_at_once(site, 200)
+        self.answers(victim)
+        with Site(server.address) as site:  # 40 addresses: no limit by address helps
+            attacks.sockets_at_once(site, 400, sources=40)
+            time.sleep(HANDSHAKE)
+        client = Client(server.address)
+        self.addCleanup(client.close)
+        self.assertEqual(len(client.generate("a", timeout=HANDSHAKE + SLACK, max_tokens=1).completions), 1)
+        deadline = time.monotonic() + SLACK
+        while memory.open_files() > files + 6 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertLessEqual(memory.open_files(), files + 6)  # connections of victim and client
+        self.assertLess(memory.resident_mib() - level, 24 + EXTRA_MIB)
+
+    def answers(self, victim: Victim):
+        report = victim.wait_for_answers(20)
+        self.assertEqual((report.wrong, report.errors), (0, []))
+        self.assertLess(report.longest_gap, LONGEST_GAP)
+        rows.append(f"{'files':9}{'3 x 200 sockets':34}{'':23}{report.answers:9}{1000 * report.longest_gap:8.0f}")
+
+
+class HonestTest(unittest.TestCase):
+    """Clients that may look odd: with the limits as they are by default, none is cut or refused."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server().ready()
+        cls.addClassCleanup(cls.server.stop)
+
+    def setUp(self):
+        self.site = Site(self.server.address)
+        self.addCleanup(self.site.close)
+        self.client = Client(self.server.address)
+        self.addCleanup(self.client.close)
+
+    def tearDown(self):
+        self.assertEqual({name: value for name, value in self.server.metrics().items() if value
+                          and name.startswith(("quire_connections_cut", "quire_connections_refused",
+                                               "quire_streams_refused"))}, {})
+
+    def assert_ok(self, connection: h2.Connection, number: int):
+        stream = connection.answer(number)
+        self.assertEqual((stream.status, stream.reset), (OK, None), stream.headers)
+
+    def test_two_hundred_cancels(self):
+        for _ in range(200):
+            start = time.monotonic()
+            call = self.client.stream("the thing", max_tokens=2000, ignore_eos=True)
+            next(call)
+            call.cancel()
+            time.sleep(max(0.0, 1 / 40 - (time.monotonic() - start)))
+        self.client.generate("the thing", max_tokens=1)
+
+    def test_a_hundred_calls_of_one_connection_one_by_one_and_at_once(self):
+        for _ in range(100):
+            self.client.generate("the thing", max_tokens=1)
+        connection = self.site.connect()
+        connection.wait(lambda: connection.settings)
+        for number in range(1, 200, 2):
+            connection.request(number, GENERATE, body=attacks.small_request())
+        for number in range(1, 200, 2):
+            self.assert_ok(connection, number)
+
+    def test_a_ping_after_each_answer(self):
+        """So do clients that measure the path, and windows are opened as data comes."""
+        connection = self.site.connect()
+        request = inference_service_pb2.GenerateRequest(text="the thing")
+        request.stop.max_tokens, request.stop.ignore_eos = 300, True
+        connection.request(1, attacks.GENERATE_STREAM, body=request.SerializeToString())
+        stream, seen, pings = connection.stream(1), 0, 0
+        while connection.wait(lambda: len(stream.data) > seen or stream.ended) and not stream.ended:
+            opened, seen = len(stream.data) - seen, len(stream.data)
+            connection.send(h2.window_update(0, opened) + h2.window_update(1, opened) + h2.frame(h2.PING, 0, 0, bytes(8)))
+            pings += 1
+        self.assert_ok(connection, 1)
+        self.assertGreater(pings, 20)
+
+    def test_a_client_that_says_it_has_finished(self):
+        connection = self.site.connect()
+        connection.request(1, GENERATE, body=attacks.small_request())
+        connection.shut_write()
+        self.assert_ok(connection, 1)
+
+    def test_a_reader_that_pauses(self):
+        connection = self.site.connect(hello=h2.PREFACE + h2.settings((h2.INITIAL_WINDOW_SIZE, 2000)))
+        request = inference_service_pb2.GenerateRequest(text="the thing")
+        request.stop.max_tokens, request.stop.ignore_eos = 400, True
+        connection.request(1, attacks.GENERATE_STREAM, body=request.SerializeToString())
+        connection.wait(lambda: False, 1)
+        self.assertFalse(connection.stream(1).ended)
+        connection.send(h2.window_update(1, 1 << 20))
+        self.assert_ok(connection, 1)
+
+    def test_a_large_message_in_small_frames(self):
+        """Its refusal is the service's, so all of it came."""
+        request = inference_service_pb2.GenerateRequest(text="a" * (4 * MIB - 100), model="another")
+        connection = self.site.connect()
+        connection.request(1, GENERATE)
+        body = h2.message(request.SerializeToString())
+        self.assertTrue(connection.send_message(1, body, piece=1024, end=True))
+        self.assertEqual(connection.answer(1).status, 5, connection.stream(1).headers)  # NOT_FOUND
+
+    def test_a_small_message_in_single_bytes(self):
+        connection = self.site.connect()
+        for number in (1, 3):
+            connection.request(number, GENERATE)
+        for number in (1, 3):
+            request = inference_service_pb2.GenerateRequest(text="a" * 2000)
+            request.stop.max_tokens = 1
+            connection.send_message(number, h2.message(request.SerializeToString()), piece=1, end=True)
+            self.assert_ok(connection, number)
+
+    def test_forty_connections_at_once(self):
+        opened = [self.site.connect() for _ in range(40)]
+        for connection in opened:
+            connection.request(1, GENERATE, body=attacks.small_request())
+        for connection in opened:
+            self.assert_ok(connection, 1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
