@@ -4,6 +4,7 @@ An attack takes a Site, opens what it needs there and returns it; the site close
 made of it: test_hostile one by one, the storm all at once.
 """
 
+import functools
 import gzip
 import itertools
 import socket
@@ -134,18 +135,18 @@ def flood(site: Site, name: str, **options) -> Connection:
 
 # Connections.
 
-def sockets_at_once(site: Site, count: int, sources: int = 1) -> list[socket.socket]:
-    """As many as the server takes, held; from so many addresses."""
+def sockets_at_once(site: Site, count: int, sources: int = 0) -> list[socket.socket]:
+    """As many as the server takes, held; from the site's address, or from so many."""
     held = []
     for i in range(count):
         try:
-            held.append(site.socket(source=f"127.0.1.{i % sources + 1}" if sources > 1 else ""))
+            held.append(site.socket(source=f"127.0.1.{i % sources + 1}" if sources else ""))
         except OSError:
             pass  # refused, or full
     return held
 
 
-def connections_come_and_go(site: Site, count: int):
+def connections_come_and_go(site: Site, count: int, pause: float = 0.0):
     """One after the other, each with a preface, closed without a word."""
     for _ in range(count):
         try:
@@ -153,6 +154,7 @@ def connections_come_and_go(site: Site, count: int):
                 bare.sendall(h2.PREFACE)
         except OSError:
             pass
+        time.sleep(pause)
 
 
 def client_hello(context: ssl.SSLContext) -> bytes:
@@ -362,4 +364,53 @@ OTHER_PROTOCOLS = {
     "frames without a preface": frame(h2.SETTINGS) + open_stream(1),
     "zeros": bytes(2000),
     "a proxy's line": b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + h2.PREFACE,
+}
+
+
+def other_protocols(site: Site):
+    for data in OTHER_PROTOCOLS.values():
+        site.socket(data)
+        site.connect(hello=data).wait_end(1)
+
+
+def bad_frames(site: Site):
+    for frames in BAD_FRAMES.values():
+        connection = site.connect()
+        connection.send(frames)
+        answers_or_ended(connection, seconds=1)
+
+
+def odd_header_blocks(site: Site):
+    for name in HEADER_BLOCKS:
+        answers_or_ended(header_blocks(site, name), seconds=1)
+
+
+def hold(attack, seconds: float):
+    """It leaves its connections open for so long."""
+    def held(site: Site):
+        attack(site)
+        time.sleep(seconds)
+
+    return held
+
+
+# All of them, for who wants them at once.
+EVERY = {
+    **{f"flood: {name}": functools.partial(flood, name=name) for name in FLOODS},
+    **{f"unread flood: {name}": functools.partial(flood, name=name, polite=False) for name in ("ping", "rapid reset")},
+    "sockets that come and go": lambda site: connections_come_and_go(site, 200),
+    "silent sockets": hold(lambda site: sockets_at_once(site, 100), 3),
+    "half handshakes": hold(lambda site: half_handshakes(site, 100), 3),
+    "slow preface": lambda site: slow_preface(site, 10),
+    "half messages": hold(lambda site: half_messages(site, connections=6, streams=16, size=4 * MIB), 3),
+    "messages in single bytes": hold(lambda site: half_messages(site, connections=2, streams=16, size=4000, piece=1), 1),
+    "messages that never arrive": hold(never_whole, 3),
+    "a message of 300 MiB": says_300_mib,
+    "gzip": lambda site: compressed(site, "gzip"),
+    "a compressed flag": lambda site: compressed(site, None),
+    "answers that nobody reads": hold(lambda site: unread_answers(site, 262, 200_000, 8), 3),
+    "streams that nobody reads": hold(lambda site: unread_streams(site, 16), 3),
+    "bad frames": bad_frames,
+    "odd header blocks": odd_header_blocks,
+    "other protocols": other_protocols,
 }

@@ -34,6 +34,10 @@ class Report:
     errors: list[str] = dataclasses.field(default_factory=list)
     longest_gap: float = 0.0   # seconds from one answer to the next
 
+    def __add__(self, other: "Report") -> "Report":
+        return Report(self.answers + other.answers, self.wrong + other.wrong, self.errors + other.errors,
+                      max(self.longest_gap, other.longest_gap))
+
 
 class Victim:
     """The process, for a test."""
@@ -53,9 +57,7 @@ class Victim:
         total, deadline = Report(), time.monotonic() + harness.DEADLINE
         while total.answers < count and time.monotonic() < deadline:
             time.sleep(0.02)
-            latest = self.report()
-            total = Report(total.answers + latest.answers, total.wrong + latest.wrong, total.errors + latest.errors,
-                           max(total.longest_gap, latest.longest_gap))
+            total = total + self.report()
         return total
 
     def close(self):
