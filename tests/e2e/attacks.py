@@ -102,10 +102,10 @@ def on_open_stream(piece: bytes):
 
 
 FLOODS = {
-    "ping": lambda: itertools.repeat(frame(h2.PING, 0, 0, bytes(8)) * 50),
-    "ping ack": lambda: itertools.repeat(frame(h2.PING, h2.ACK, 0, bytes(8)) * 50),
+    "ping": lambda: itertools.repeat(frame(h2.PING, 0, 0, bytes(8)) * 100),
+    "ping ack": lambda: itertools.repeat(frame(h2.PING, h2.ACK, 0, bytes(8)) * 100),
     "settings": lambda: itertools.repeat(settings((h2.INITIAL_WINDOW_SIZE, 1), (h2.INITIAL_WINDOW_SIZE, 2)) * 50),
-    "settings ack": lambda: itertools.repeat(frame(h2.SETTINGS, h2.ACK) * 50),
+    "settings ack": lambda: itertools.repeat(frame(h2.SETTINGS, h2.ACK) * 100),
     "empty data": lambda: on_open_stream(frame(h2.DATA, 0, 1) * 100),
     "priority": lambda: itertools.repeat(frame(h2.PRIORITY, 0, 1, bytes(4) + b"\x10") * 100),
     "window update": lambda: itertools.repeat(window_update(0, 1) * 100),
@@ -125,6 +125,7 @@ FLOODS = {
 def flood(site: Site, name: str, **options) -> Connection:
     """Until it is cut, and no longer than the limits above."""
     connection = site.connect(**options)
+    connection.wait(lambda: connection.settings, 1)  # whose acknowledgement would come between frames below
     deadline = time.monotonic() + FLOOD_SECONDS
     for piece in FLOODS[name]():
         if not connection.send(piece, FLOOD_SECONDS) or connection.sent > FLOOD_BYTES or time.monotonic() > deadline:

@@ -110,14 +110,15 @@ class HostileTest(unittest.TestCase):
         self.victim.report()
         self.memory.forget_peak()
         resident, start = self.memory.resident_mib(), time.monotonic()
-        with self.site() as site:
-            yield site
-            seconds = time.monotonic() - start
-            peak = self.memory.peak_mib() - resident
-        report = self.victim.wait_for_answers(1)
-        after = self.settled(allowed.after_mib + EXTRA_MIB)
-        rows.append(f"{self.mode:9}{name:34}{seconds:6.1f}{peak:10.1f}{after:7.1f}{report.answers:9}"
-                    f"{1000 * report.longest_gap:8.0f}")
+        try:
+            with self.site() as site:
+                yield site
+        finally:
+            seconds, peak = time.monotonic() - start, self.memory.peak_mib() - resident
+            report = self.victim.wait_for_answers(1)
+            after = self.settled(allowed.after_mib + EXTRA_MIB)
+            rows.append(f"{self.mode:9}{name:34}{seconds:6.1f}{peak:10.1f}{after:7.1f}{report.answers:9}"
+                        f"{1000 * report.longest_gap:8.0f}")
         counts = [sum(self.counted(family).values()) - count for family, count in zip(families, before)]
         self.assertEqual((report.wrong, report.errors), (0, []), name)
         self.assertGreater(report.answers, 0, name)
@@ -133,6 +134,8 @@ class HostileTest(unittest.TestCase):
         deadline = time.monotonic() + seconds
         while (above := self.memory.resident_mib() - self.level) >= bound and time.monotonic() < deadline:
             time.sleep(0.1)
+        if above >= bound:
+            type(self).level += above  # one attack fails for it, not all that follow
         return above
 
     def refusal(self, code: int) -> int:
@@ -187,7 +190,7 @@ class HostileTest(unittest.TestCase):
             attacks.connections_come_and_go(site, 300)
 
     def test_what_never_arrives_is_given_up(self):
-        with self.attack("silence", cut=1, streams=0 if self.token else 3) as site:
+        with self.attack("silence", refused=18, streams=0 if self.token else 3) as site:
             start = time.monotonic()
             unfinished = attacks.never_whole(site)
             silent = attacks.half_handshakes(site, 16) + [site.socket(h2.PREFACE[:10])]
