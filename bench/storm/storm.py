@@ -43,8 +43,9 @@ def find_modules(build: pathlib.Path):
     sys.path[:0] = [str(REPOSITORY / "tests/e2e"), str(build.resolve() / "tests/e2e/python")]
 
 
-def attack_again_and_again(name: str, number: int, address: str, ca: str, deadline: float, build: pathlib.Path, results):
-    """A process: rounds of one attack from an address of its own; how many began and how many of them met an end early."""
+def attack_again_and_again(name: str, number: int, address: str, ca: str, deadline: float, build: pathlib.Path,
+                           results):
+    """A process: rounds of one attack from an address of its own. How many began, and how many of them ended early."""
     find_modules(build)
     import ssl
 
@@ -162,7 +163,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name:40}{rounds:8}{ended:13}")
     print("\n" + "\n".join(f"{name:60}{value:12.0f}" for name, value in counters.items()))
     promises = {
-        f"{total.answers} answers of the victim, {total.wrong} other than the first": total.answers > 0 and not total.wrong,
+        f"{total.answers} answers of the victim, {total.wrong} other than the first":
+            total.answers > 0 and not total.wrong,
         f"{len(total.errors)} of its calls failed {total.errors[:3]}": not total.errors,
         f"longest gap {total.longest_gap:.2f} s": total.longest_gap <= args.longest_gap,
         f"after the storm {calm.answers} answers, {calm.wrong} wrong, {len(calm.errors)} failed":
