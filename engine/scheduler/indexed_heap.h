@@ -28,19 +28,19 @@ class IndexedHeap {
   bool Contains(const T& item) const { return item.*kPlace != kNotInHeap; }
 
   // The first `n` from the top, in order, at a cost of O(n^2) whatever else is in the heap.
-  void First(size_t n, std::vector<T*>& out) const {
+  void First(size_t n, std::vector<T*>& out) {
     out.clear();
-    std::vector<HeapPlace> next;  // whose parents are out
-    if (!items_.empty()) next.push_back(0);
-    while (!next.empty() && out.size() < n) {
+    next_.clear();
+    if (!items_.empty()) next_.push_back(0);
+    while (!next_.empty() && out.size() < n) {
       const auto first = std::min_element(
-          next.begin(), next.end(),
+          next_.begin(), next_.end(),
           [this](HeapPlace a, HeapPlace b) { return Before()(*items_[a], *items_[b]); });
       const HeapPlace place = *first;
       out.push_back(items_[place]);
-      next.erase(first);
+      next_.erase(first);
       for (HeapPlace child = 2 * place + 1; child <= 2 * place + 2; ++child) {
-        if (child < items_.size()) next.push_back(child);
+        if (child < items_.size()) next_.push_back(child);
       }
     }
   }
@@ -98,6 +98,7 @@ class IndexedHeap {
   }
 
   std::vector<T*> items_;
+  std::vector<HeapPlace> next_;  // of First: whose parents are out
 };
 
 }  // namespace quire::engine

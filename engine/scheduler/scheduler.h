@@ -94,9 +94,9 @@ inline constexpr int32_t kMostPasses = 8;
 // (alone it may fill the cache): first the preempted, oldest first; then by priority (larger
 // first), the tenant's share (fewest tokens served, VTC, arXiv:2401.00588), deadline (earliest
 // first; none is last) and arrival. Of one tenant's of one priority that came, and expire, within
-// kTogether of the one in turn, the one with the fewest tokens to compute goes first; it passes
-// those in turn before it, each of which is passed so at most kMostPasses times, whether it fits or
-// not. One whose tenant has all the places that its limits allow lets those of other tenants pass.
+// kTogether of the one in turn, the one with places for its samples and the fewest tokens to compute
+// goes first; it passes those in turn before it, each of which is passed so at most kMostPasses
+// times. One whose tenant has all the places that its limits allow lets those of other tenants pass.
 // Nothing else passes one that does not fit: it is waited for. Every starts_per_oldest'th start goes
 // to the oldest, so with k older ones waiting a sequence starts after at most
 // starts_per_oldest * (k + 1) others.

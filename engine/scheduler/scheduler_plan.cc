@@ -293,7 +293,8 @@ Scheduler::State* Scheduler::PickNext(absl::Time now) {
   if (next == nullptr || next->started || starts_to_oldest_ <= 1) return next;
   FindTogether(*next);
   for (State* state : together_) {
-    if (NumUncached(*state) < NumUncached(*next) && TenantHasPlaces(*state) &&
+    const bool has_places = num_places_ + state->num_samples() <= config_.max_num_seqs;
+    if (has_places && NumUncached(*state) < NumUncached(*next) && TenantHasPlaces(*state) &&
         SinkCanTake(*state, state->num_samples(), now)) {
       next = state;
     }

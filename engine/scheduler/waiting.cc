@@ -138,7 +138,7 @@ Scheduler::State* Scheduler::Waiting::Next(bool by_age) {
 }
 
 void Scheduler::Waiting::FirstOf(TenantShares::TenantId tenant, size_t n,
-                                 std::vector<State*>& out) const {
+                                 std::vector<State*>& out) {
   tenants_[static_cast<size_t>(tenant)].turns.First(n, out);
 }
 

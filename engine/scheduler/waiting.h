@@ -39,7 +39,7 @@ class Scheduler::Waiting {
   // share, deadline and arrival, or, `by_age`, the oldest. Null: nobody is in turn.
   State* Next(bool by_age);
   // The first `n` new ones of a tenant that are in turn, in order.
-  void FirstOf(TenantShares::TenantId tenant, size_t n, std::vector<State*>& out) const;
+  void FirstOf(TenantShares::TenantId tenant, size_t n, std::vector<State*>& out);
   // One whose deadline or stall ends by `now`; null when there is none.
   State* Due(absl::Time now) const;
   absl::Time next_due() const;

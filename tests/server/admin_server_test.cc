@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <fcntl.h>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
@@ -190,7 +191,7 @@ class AllDescriptors {
   AllDescriptors() {
     ::getrlimit(RLIMIT_NOFILE, &before_);
     rlimit few = before_;
-    few.rlim_cur = 128;
+    few.rlim_cur = NumberOfTheLast() + 1;
     ::setrlimit(RLIMIT_NOFILE, &few);
     while (true) {
       base::UniqueFd one(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -201,6 +202,15 @@ class AllDescriptors {
   ~AllDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
 
  private:
+  // Of those that are open: a descriptor beyond the limit that is closed leaves room for none.
+  static rlim_t NumberOfTheLast() {
+    rlim_t last = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      last = std::max<rlim_t>(last, std::stoul(entry.path().filename().string()));
+    }
+    return last;
+  }
+
   rlimit before_{};
   std::vector<base::UniqueFd> taken_;
 };

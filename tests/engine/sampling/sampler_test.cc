@@ -205,6 +205,7 @@ TEST_F(SamplerTest, IdsWithoutAPieceAreNeverDrawnButHaveTheirShare) {
   cases[4] = {.temperature = 50.0f, .allowed_token_ids = {299, 70, 5, 6}};
   for (const SamplingParams& params : cases) {
     sampling() = params;
+    Allow(params.allowed_token_ids);
     for (int64_t position = 0; position < 50; ++position) {
       SampleRow row = RowAt(position);
       const absl::StatusOr<SampledRow> sampled = padded.Sample(row);
@@ -216,7 +217,7 @@ TEST_F(SamplerTest, IdsWithoutAPieceAreNeverDrawnButHaveTheirShare) {
       EXPECT_EQ(sampled->id, cut_sampler.Sample(row)->id) << "as if they were not there";
     }
   }
-  sampling() = {.allowed_token_ids = {299, 70}};
+  Allow({299, 70});
   EXPECT_THAT(padded.Sample(RowAt(0)).status().message(), HasSubstr("has no piece"));
 }
 
