@@ -41,7 +41,7 @@ drop("m16", "whole hits are not counted", "num_hit_blocks_ += match.num_whole;")
 bug("m17", "a start that may not copy copies", "if (!allow_copy)", "if (!allow_copy && !BUG)", "scheduler_test")
 bug("m18", "bypass_read takes blocks that others computed", "if (!held.access.read) {",
     "if (!BUG && !held.access.read) {")
-drop("m01", "cache roots are kept for ever", "store_.cache().roots().Release(held.root);", "engine_test")
+drop("m01", "cache roots are kept for ever", "store_.cache().roots().Release(held.root);", "scheduler_test")
 bug("w02", "a shift uncommits tokens of the sinks", "std::max(shift.first, held.num_committed - shift.count)",
     "BUG ? held.num_committed - shift.count : std::max(shift.first, held.num_committed - shift.count)",
     "scheduler_test")
@@ -79,8 +79,10 @@ bug("m21", "a partial match does not move to the front", "if (match.partial_bloc
 # --- The scheduler.
 
 bug, drop = source("engine/scheduler/scheduler.cc", "scheduler_test")
-bug("s01", "cancellations and deadlines of what waits are not seen", "{&running_, &waiting_}",
-    "{&running_, BUG ? &running_ : &waiting_}", "engine_test")
+bug("s01", "deadlines of what waits are not seen", "while (State* state = waiting_->Due(now))",
+    "while (State* state = BUG ? nullptr : waiting_->Due(now))", "engine_test")
+bug("s20", "cancellations of what waits are not seen", "if (it == states_.end() || it->second->phase",
+    "if (BUG || it == states_.end() || it->second->phase", "engine_test")
 bug("s02", "places leak at a fork", ("state.num_known = first.num_known;", "if (!lost)"), "if (!lost && !BUG)")
 bug("s03", "tenants are kept for ever", "num_left == 0) shares_.Leave", "num_left == 0 && !BUG) shares_.Leave")
 bug("s18", "the next wake-up leaves stalls out", "state->sequence->stalled_since + config_",
@@ -91,10 +93,8 @@ bug("s04", "a younger one preempts an older one", "if (!state->stalled() && !ser
     "if (!BUG && !state->stalled() && !served")
 bug("s05", "a start leaves no headroom", "1 + config_.headroom_blocks", "1 + (BUG ? 0 : config_.headroom_blocks)")
 bug("s06", "the oldest prefill has no share of a step", "const bool keep = ", "const bool keep = !BUG && ")
-bug("s07", "a start does not go by deadline", "deadline, s.order",
-    "deadline + (BUG ? absl::InfiniteDuration() : absl::ZeroDuration()), s.order")
-bug("s08", "the oldest never has its turn", "a.started || starts_to_oldest_ <= 1)",
-    "a.started || (!BUG && starts_to_oldest_ <= 1))")
+bug("s08", "the oldest never has its turn", "/*by_age=*/starts_to_oldest_ <= 1",
+    "/*by_age=*/!BUG && starts_to_oldest_ <= 1")
 drop("s09", "entries planned before a preemption count", "++victim.num_holds;")
 bug("s10", "deltas of steps in flight are not counted against the sink", "CanTake(state.group->deltas_in_flight",
     "CanTake((BUG ? 0 : state.group->deltas_in_flight)")
@@ -104,11 +104,15 @@ bug("s12", "tokens computed again count twice", "stats_.recomputed_tokens += aga
     "stats_.recomputed_tokens += (BUG ? 2 : 1) * again;")
 bug("s13", "one that does not fit is passed by younger ones", "if (!TryStart(*state, now)) return;",
     "if (!TryStart(*state, now)) {\n      if (!BUG) return;\n      no_start_until_ = 0;\n"
-    "      state->passed_in = num_schedules_;\n      continue;\n    }")
+    "      waiting_->Stall(*state);\n      continue;\n    }")
 bug("s15", "the victim is the dearest", "cost < best_cost)", "(BUG ? best_cost < cost : cost < best_cost))")
 bug("s16", "a tenant pays by entry, not by token", "num_tokens * (decode", "(BUG ? 1 : num_tokens) * (decode")
 bug("s19", "a scoring request starts without a row", "(state->first_row() && budget.logit_rows == 0)",
     "(!BUG && state->first_row() && budget.logit_rows == 0)")
+
+bug, drop = source("engine/scheduler/waiting.cc", "scheduler_test")
+bug("s07", "a start does not go by deadline", "deadline, s.order",
+    "deadline + (BUG ? absl::InfiniteDuration() : absl::ZeroDuration()), s.order")
 
 bug, drop = source("engine/scheduler/scheduler_state.h", "scheduler_test")
 bug("w03", "a shift drops the sinks", ".first = window().sinks", ".first = BUG ? 0 : window().sinks")
@@ -119,21 +123,21 @@ drop("s17", "a tenant saves up while it is idle", "tenant.served = std::max(tena
 # --- Ways into the step thread.
 
 bug, drop = source("engine/admission/admission_queue.cc", "admission_test")
-bug("a01", "the queue takes one more than it may", "(std::memory_order_relaxed) >= max_queue_)",
-    "(std::memory_order_relaxed) >= max_queue_ + (BUG ? 1 : 0))")
+bug("a01", "the queue takes one more than it may", "if (free <= 0)", "if (free <= (BUG ? -1 : 0))")
 drop("a02", "a request does not wake the step thread", (".ticket = std::move(ticket)});", "work_.NotifyOne();"))
 drop("a04", "a wake-up is lost", ("woken_ = true;", "work_.NotifyOne();"))
 
 bug, drop = source("engine/admission/running_requests.cc", "admission_test")
-bug("a03", "anybody may abort", "it->second->params.owner != owner", "(!BUG && it->second->params.owner != owner)")
+bug("a03", "anybody may abort", "std::vector<std::shared_ptr<const Request>> aborted;",
+    "if (BUG) owner.reset();\n  std::vector<std::shared_ptr<const Request>> aborted;")
 bug("a05", "a request that ends removes another of its id", "it->second.get() != &request)",
     "(!BUG && it->second.get() != &request))")
 
 bug, drop = source("engine/frontend/worker_pool.cc", "frontend_test")
 bug("a06", "the frontend's queue takes one more than it may", ".size() >= max_queue_)",
     ".size() >= max_queue_ + (BUG ? 1 : 0))")
-bug("a07", "queued work is dropped at the end", "if (queue_.empty()) return;",
-    "if (queue_.empty() || (BUG && stopping_)) return;")
+bug("a07", "queued work is dropped at the end", ("void WorkerPool::Run(", "if (!work.run) return;"),
+    "if (!work.run || (BUG && stopping_)) return;")
 drop("l21", "work does not wake a frontend thread", ("push_back(std::move(work));", "work_available_.NotifyOne();"))
 
 bug, drop = source("engine/frontend/frontend.cc", "frontend_test")
@@ -172,12 +176,12 @@ bug("l10", "TPOT divides by the tokens, not by their gaps", "static_cast<double>
     "static_cast<double>(tokens_a_sample - (BUG ? 0 : 1))")
 bug("l11", "what waits counts twice", "scheduler.num_waiting - num_unstarted_",
     "scheduler.num_waiting - (BUG ? 0 : num_unstarted_)")
-bug("l12", "the pacer's limit never reaches the scheduler", "pacer_.limit(", "BUG ? 1 << 20 : pacer_.limit(")
+bug("l12", "the pacer's limit never reaches the scheduler", "pacer_.limit(", "BUG ? 1 << 20 : pacer_.limit(",
+    "pacing_test")
 drop("l13", "the other samples go on when one cannot be drawn",
      ("The other samples end with it.", "live.request->cancelled.store(true, std::memory_order_release);"))
-bug("l14", "ids that the tokenizer lacks reach the sampler",
-    "std::min<int64_t>(parts_.tokenizer->vocab_size(), logits.dim(1))",
-    "BUG ? logits.dim(1) : std::min<int64_t>(parts_.tokenizer->vocab_size(), logits.dim(1))")
+bug("l14", "ids without a piece are drawn", "parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size)",
+    "BUG ? std::vector<int32_t>() : parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size)")
 bug("l15", "of a request cut before its fork one sample is counted",
     "metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)]",
     "if (!BUG || k == 0) metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)]")
