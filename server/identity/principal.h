@@ -2,11 +2,15 @@
 
 // Who calls, and what that allows.
 
+#include <cstdint>
 #include <string>
 
 #include "engine/request/request.h"
 
 namespace quire::server {
+
+// Nobody's may be larger.
+inline constexpr int32_t kTopPriority = 100;
 
 // Plain data; constant once made.
 struct Principal {
