@@ -105,8 +105,7 @@ door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
   door::DoorOptions options;
   options.max_connections = static_cast<size_t>(config.max_connections);
   options.max_per_address = static_cast<size_t>(config.max_connections_per_address);
-  options.greeter = {.handshake_time = milliseconds(config.handshake_timeout),
-                     .wants_names = !config.tls_client_ca.empty()};
+  options.handshake_time = milliseconds(config.handshake_timeout);
   options.http2.header_block_bytes = static_cast<size_t>(config.max_header_bytes);
   options.http2.header_list_bytes = 4 * options.http2.header_block_bytes;
   options.http2.message_bytes = message_bytes;

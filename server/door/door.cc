@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Open(ListenAddress address, const Tl
   std::unique_ptr<Door> door(new Door(std::move(address), options));
   door->relay_ = std::make_unique<Relay>(door->http2_, peers, counters);
   door->greeter_ = std::make_unique<Greeter>(
-      std::move(listeners), options.greeter, std::move(context), std::move(gate),
+      std::move(listeners), options.handshake_time, std::move(context), std::move(gate),
       std::move(hand_over), door->places_, peers, *door->relay_, counters);
   return door;
 }

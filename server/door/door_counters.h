@@ -17,10 +17,9 @@ enum class Turned : uint8_t {
   kDescriptors,  // the process has no file descriptor left
   kHandshake,    // TLS failed
   kHello,        // no HTTP/2 preface in time, or another protocol
-  kIdentity,     // a client certificate without a name
 };
-inline constexpr std::array<std::string_view, 6> kTurnedNames = {
-    "full", "address", "descriptors", "handshake", "hello", "identity"};
+inline constexpr std::array<std::string_view, 5> kTurnedNames = {"full", "address", "descriptors",
+                                                                 "handshake", "hello"};
 
 // A connection that was ended with GOAWAY.
 enum class Cut : uint8_t {

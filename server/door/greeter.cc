@@ -71,11 +71,11 @@ struct Greeter::Newcomer {
   std::list<Newcomer>::iterator self;
 };
 
-Greeter::Greeter(std::vector<base::UniqueFd> listeners, const GreeterOptions& options,
+Greeter::Greeter(std::vector<base::UniqueFd> listeners, std::chrono::milliseconds handshake_time,
                  std::shared_ptr<SSL_CTX> tls, PeerGate gate, HandOver hand_over, Places& places,
                  PeerDirectory& peers, Relay& relay, DoorCounters& counters)
     : listeners_(std::move(listeners)),
-      options_(options),
+      handshake_time_(handshake_time),
       gate_(std::move(gate)),
       hand_over_(std::move(hand_over)),
       places_(places),
@@ -204,7 +204,7 @@ bool Greeter::LetIn(AcceptedClient& client) {
   newcomers_.push_back({.client = ClientSocket(std::move(client.fd), tls.get()),
                         .address = std::move(client.address),
                         .place = *std::move(place),
-                        .deadline = Clock::now() + options_.handshake_time,
+                        .deadline = Clock::now() + handshake_time_,
                         .tls = tls,
                         .is_self = is_self});
   Newcomer& newcomer = newcomers_.back();
@@ -258,9 +258,6 @@ bool Greeter::ReadHello(Newcomer& newcomer) {
 void Greeter::Welcome(Newcomer& newcomer) {
   Peer peer{.address = newcomer.address, .tls = newcomer.client.tls() != nullptr};
   if (peer.tls) peer.certificate_name = CertificateName(newcomer.client.tls());
-  if (options_.wants_names && peer.certificate_name.empty()) {
-    return TurnAway(newcomer, Turned::kIdentity);
-  }
   const std::string name = absl::StrCat(name_prefix_, ++num_handed_over_);
   std::optional<std::array<base::UniqueFd, 2>> pair = NamedPair(name);
   if (!pair) return TurnAway(newcomer, Turned::kDescriptors);

@@ -37,16 +37,11 @@ using PeerGate = std::function<std::optional<Refusal>(const RequestHead&, const 
 // Gives gRPC its end of a local connection.
 using HandOver = std::function<void(base::UniqueFd)>;
 
-struct GreeterOptions {
-  std::chrono::milliseconds handshake_time{5000};  // from accept to HTTP/2's first frame
-  bool wants_names = false;                        // a client certificate must have a name
-};
-
 // SetTls and ExpectSelfCall are thread-safe; the others are for the thread that owns it.
 class Greeter {
  public:
-  // All borrowed. `tls` null: plain text.
-  Greeter(std::vector<base::UniqueFd> listeners, const GreeterOptions& options,
+  // All borrowed. `tls` null: plain text. `handshake_time`: from accept to HTTP/2's first frame.
+  Greeter(std::vector<base::UniqueFd> listeners, std::chrono::milliseconds handshake_time,
           std::shared_ptr<SSL_CTX> tls, PeerGate gate, HandOver hand_over, Places& places,
           PeerDirectory& peers, Relay& relay, DoorCounters& counters);
   ~Greeter();  // Stop()
@@ -77,7 +72,7 @@ class Greeter {
   void Forget(Newcomer& newcomer);
 
   const std::vector<base::UniqueFd> listeners_;
-  const GreeterOptions options_;
+  const std::chrono::milliseconds handshake_time_;
   const PeerGate gate_;
   const HandOver hand_over_;
   Places& places_;

@@ -106,10 +106,6 @@ class Connection:
                 return not self._out
             select.select([self._socket], [self._socket], [], 0.1)
 
-    def shut_write(self):
-        """TCP's half close."""
-        self._socket.shutdown(socket.SHUT_WR)
-
     def wait(self, condition, seconds: float = WAIT) -> bool:
         """Reads until condition() holds, the connection has ended or `seconds` have passed; whether it holds."""
         deadline = time.monotonic() + seconds

@@ -435,12 +435,6 @@ class HonestTest(unittest.TestCase):
         self.assert_ok(connection, 1)
         self.assertGreater(pings, 20)
 
-    def test_a_client_that_says_it_has_finished(self):
-        connection = self.site.connect()
-        connection.request(1, GENERATE, body=attacks.small_request())
-        connection.shut_write()
-        self.assert_ok(connection, 1)
-
     def test_a_reader_that_pauses(self):
         connection = self.site.connect(hello=h2.PREFACE + h2.settings((h2.INITIAL_WINDOW_SIZE, 2000)))
         request = inference_service_pb2.GenerateRequest(text="the thing")

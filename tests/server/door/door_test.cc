@@ -159,7 +159,7 @@ TEST_F(DoorTest, CarriesBytesBothWays) {
 }
 
 TEST_F(DoorTest, WhoSaysNothingIsClosed) {
-  Open({.greeter = {.handshake_time = std::chrono::milliseconds(100)}});
+  Open({.handshake_time = std::chrono::milliseconds(100)});
   Client silent(port());
   Client slow(port());
   slow.Send(kPreface.substr(0, 10));
