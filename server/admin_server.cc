@@ -30,6 +30,8 @@ constexpr size_t kMaxConnections = 512;
 constexpr int kMaxAcceptsATurn = 64;            // between two looks at those that are there
 constexpr std::chrono::milliseconds kRest(50);  // of the listener when it cannot accept
 
+base::UniqueFd OpenSpare() { return base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
 }  // namespace
 
 class AdminServer::Loop {
@@ -38,6 +40,7 @@ class AdminServer::Loop {
       : address_(std::move(address)),
         handlers_(std::move(handlers)),
         listener_(std::move(listener)),
+        spare_(OpenSpare()),
         thread_([this] { Run(); }) {}
   ~Loop() {
     stopping_ = true;
@@ -84,7 +87,7 @@ class AdminServer::Loop {
 
 void AdminServer::Loop::Run() {
   while (!stopping_) {
-    if (!spare_) spare_ = base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!spare_) spare_ = OpenSpare();
     const std::vector<bool> ready = Poll();
     now_ = Clock::now();
     auto connection = connections_.begin();
