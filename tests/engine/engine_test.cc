@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <memory>
 #include <semaphore>
 #include <thread>
 
@@ -178,20 +179,23 @@ class HeldFrontend {
     for (int32_t i = 0; i < kThreads; ++i) {
       EXPECT_TRUE(harness.engine()
                       .RunOnFrontend(0,
-                                     [this] {
-                                       arrived_.release();
-                                       go_.acquire();
+                                     [doors = doors_] {
+                                       doors->arrived.release();
+                                       doors->go.acquire();
                                      })
                       .ok());
-      arrived_.acquire();
+      doors_->arrived.acquire();
     }
   }
-  void LetGo() { go_.release(kThreads); }
+  void LetGo() { doors_->go.release(kThreads); }
 
  private:
   static constexpr int32_t kThreads = 2;  // EngineConfig's default
-  std::counting_semaphore<> arrived_{0};
-  std::counting_semaphore<> go_{0};
+  struct Doors {
+    std::counting_semaphore<> arrived{0};
+    std::counting_semaphore<> go{0};
+  };
+  const std::shared_ptr<Doors> doors_ = std::make_shared<Doors>();  // the threads', to their ends
 };
 
 TEST(EngineTest, ACancelBeforeTheFrontendEndsWhatWasNeverValidated) {
