@@ -117,11 +117,12 @@ void Greeter::Run() {
     if (now < rest_until_) wake_at(rest_until_);
     if (!newcomers_.empty()) wake_at(newcomers_.front().deadline);
     for (const epoll_event& event : epoll_.Wait(timeout)) {
-      const auto listener = std::ranges::find(
-          listeners_, event.data.ptr, [](const base::UniqueFd& fd) -> const void* { return &fd; });
+      void* const data = event.data.ptr;  // copied: an event is packed
+      const auto listener = std::ranges::find_if(
+          listeners_, [data](const base::UniqueFd& fd) { return &fd == data; });
       if (listener != listeners_.end()) {
         Accept(listener->get());
-      } else if (auto& newcomer = *static_cast<Newcomer*>(event.data.ptr); !newcomer.is_gone) {
+      } else if (auto& newcomer = *static_cast<Newcomer*>(data); !newcomer.is_gone) {
         Greet(newcomer);
       }
     }
