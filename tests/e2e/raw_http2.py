@@ -79,6 +79,7 @@ class Connection:
         self.goaway: tuple[int, str] | None = None  # code and debug data
         self.settings: dict[int, int] = {}
         self.acks = self.pings = 0                  # of our SETTINGS; the server's own
+        self.pongs = 0                              # acknowledgements of our PINGs
         self.streams: dict[int, Stream] = {}
         self._credit = self._spent = 0
         self._out, self._buffer = bytearray(), bytearray()
@@ -206,7 +207,9 @@ class Connection:
             else:
                 self.settings.update(struct.iter_unpack(">HI", payload))
                 reply = frame(SETTINGS, ACK)
-        elif kind == PING and not flags & ACK:
+        elif kind == PING and flags & ACK:
+            self.pongs += 1
+        elif kind == PING:
             self.pings += 1
             reply = frame(PING, ACK, 0, payload)
         elif kind == WINDOW_UPDATE:

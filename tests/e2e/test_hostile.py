@@ -426,14 +426,17 @@ class HonestTest(unittest.TestCase):
         request = inference_service_pb2.GenerateRequest(text="the thing")
         request.stop.max_tokens, request.stop.ignore_eos = 300, True
         connection.request(1, attacks.GENERATE_STREAM, body=request.SerializeToString())
-        stream, seen, pings = connection.stream(1), 0, 0
+        stream, seen, pings, answered = connection.stream(1), 0, 0, 0
         while connection.wait(lambda: len(stream.data) > seen or stream.ended) and not stream.ended:
             opened, seen = len(stream.data) - seen, len(stream.data)
-            windows = h2.window_update(0, opened) + h2.window_update(1, opened)
-            connection.send(windows + h2.frame(h2.PING, 0, 0, bytes(8)))
-            pings += 1
+            connection.send(h2.window_update(0, opened) + h2.window_update(1, opened))
+            # One under way; gRPC itself wants to have sent data since it answered the last.
+            answered = answered + 1 if connection.pongs == pings else 0
+            if answered > 1:
+                connection.send(h2.frame(h2.PING, 0, 0, bytes(8)))
+                pings, answered = pings + 1, 0
         self.assert_ok(connection, 1)
-        self.assertGreater(pings, 20)
+        self.assertGreater(pings, 0)
 
     def test_a_reader_that_pauses(self):
         connection = self.site.connect(hello=h2.PREFACE + h2.settings((h2.INITIAL_WINDOW_SIZE, 2000)))
