@@ -4,7 +4,7 @@
 // client would send too much of, and says which streams to refuse and when to cut the connection.
 // Knows nothing of sockets: bytes and a time in, a verdict and frames of its own out.
 //
-// gRPC counts little of this itself: it takes headers without end (CVE-2023-44487 and its kin),
+// gRPC counts little of this itself: it takes headers and resets without end (CVE-2023-44487),
 // reads a whole message before any code of ours runs, and looks at its size only then.
 
 #include <array>
