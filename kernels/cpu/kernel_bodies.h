@@ -13,6 +13,7 @@ namespace {
 #include "kernels/cpu/moe_body.h"
 #include "kernels/cpu/norm_body.h"
 #include "kernels/cpu/qkv_post_body.h"
+#include "kernels/cpu/quantize_body.h"
 #include "kernels/cpu/shift_keys_body.h"
 #ifdef QUIRE_AMX_TILES
 #include "kernels/cpu/linear_amx_body.h"
@@ -30,7 +31,7 @@ void QuantizedProduct(const LinearTile& tile) {
 KernelTable MakeKernels(const char* name) {
   KernelTable table;
   table.name = name;
-  table.quantize_row = QuantizeRow;
+  table.quantize = Quantize;
   const auto set = [&table](WeightType type, void (*linear)(const LinearTile&)) {
     table.linear[static_cast<int>(type)] = linear;
   };

@@ -36,6 +36,16 @@ struct QuantizedRows {
   }
 };
 
+// Blocks [first_block, end_block) of 32 k, of up to `out.group_rows` rows that lie side by side.
+struct QuantizeWork {
+  const float* input = nullptr;  // [num_rows, cols]
+  int64_t num_rows = 0;
+  int64_t cols = 0;
+  int64_t first_block = 0;
+  int64_t end_block = 0;
+  QuantizedRows out;  // from the first row, which begins a group
+};
+
 // y[row, 16 * group + lane] = input[row] . weight row, for whole groups and any number of rows.
 struct LinearTile {
   const uint8_t* groups = nullptr;  // the first packed group
@@ -45,7 +55,7 @@ struct LinearTile {
   const float* input = nullptr;  // [num_rows, cols]: float weights
   QuantizedRows quantized;       // block-quantised weights; whole groups of rows may be read
   int64_t num_rows = 0;
-  uint8_t* scratch = nullptr;  // 16 * cols bytes, aligned to 64: codes unpacked for tiles
+  uint8_t* scratch = nullptr;  // 16 * cols bytes, aligned to 64
   float* y = nullptr;
   int64_t y_stride = 0;
 };
@@ -185,7 +195,7 @@ struct AttentionMerge {
 
 struct KernelTable {
   const char* name = nullptr;
-  void (*quantize_row)(const float* input, int64_t cols, const QuantizedRows& out) = nullptr;
+  void (*quantize)(const QuantizeWork&) = nullptr;
   void (*linear[kNumWeightTypes])(const LinearTile&) = {};
   void (*epilogue)(const EpilogueRow&) = nullptr;
   void (*norm)(const NormRow&) = nullptr;

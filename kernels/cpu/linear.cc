@@ -15,6 +15,7 @@ constexpr int64_t kSlack = 16;            // floats around a row of y that whole
 constexpr int64_t kMaxRowsPerItem = 64;   // of the input
 constexpr int64_t kMaxYFloats = 1 << 14;  // of one item: y stays in L2
 constexpr int64_t kItemsPerThread = 4;
+constexpr int64_t kValuesPerItem = 8192;  // to quantise: some microseconds
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -97,26 +98,31 @@ void Linear::QuantizeInput(const GroupedProduct& product) {
     scaled_sum_.resize(num_blocks);
     sums_.resize(2 * num_blocks);
   }
-  int64_t first = 0;  // block of the group
+  int64_t first = 0, num_items = 0;  // of the group: its block, and its item here
   for (size_t g = 0; g < plans_.size(); ++g) {
-    const int64_t rows = padded(product.groups[g]);
+    const int64_t rows = padded(product.groups[g]), places = rows == 1 ? 1 : kGroup;
     plans_[g].quantized = {q_.data() + first * kQuantBlock, scale_.data() + first,
-                           scaled_sum_.data() + first, sums_.data() + 2 * first,
-                           rows == 1 ? 1 : kGroup};
+                           scaled_sum_.data() + first, sums_.data() + 2 * first, places};
+    plans_[g].first_quantize_item = num_items;
     first += rows * blocks;
+    num_items += rows / places * DivideUp(blocks, kValuesPerItem / kQuantBlock / places);
   }
-  constexpr int64_t kRows = 4;
-  const int64_t end = product.groups.back().row_end;
-  pool_.ParallelFor(DivideUp(end, kRows), [&](int64_t item, int) {
-    const int64_t begin = item * kRows;
-    auto g = static_cast<size_t>(
-        std::ranges::upper_bound(product.groups, begin, {}, &RowGroup::row_begin) -
-        product.groups.begin() - 1);
-    for (int64_t i = begin; i < std::min(end, begin + kRows); ++i) {
-      if (i == product.groups[g].row_end) ++g;
-      kernels_.quantize_row(product.input + i * cols, cols,
-                            plans_[g].quantized.Rows(i - product.groups[g].row_begin, cols));
-    }
+  pool_.ParallelFor(num_items, [&](int64_t item, int) {
+    const auto plan =
+        std::ranges::upper_bound(plans_, item, {}, &GroupPlan::first_quantize_item) - 1;
+    const RowGroup& group = product.groups[static_cast<size_t>(plan - plans_.begin())];
+    const int64_t places = plan->quantized.group_rows;
+    const int64_t blocks_per_item = kValuesPerItem / kQuantBlock / places;
+    const int64_t items_per_row = DivideUp(blocks, blocks_per_item);
+    const int64_t local = item - plan->first_quantize_item;
+    const int64_t row = local / items_per_row * places;
+    const int64_t block = local % items_per_row * blocks_per_item;
+    kernels_.quantize({.input = product.input + (group.row_begin + row) * cols,
+                       .num_rows = std::min(places, group.row_end - group.row_begin - row),
+                       .cols = cols,
+                       .first_block = block,
+                       .end_block = std::min(blocks, block + blocks_per_item),
+                       .out = plan->quantized.Rows(row, cols)});
   });
 }
 

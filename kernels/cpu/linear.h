@@ -46,6 +46,7 @@ class Linear {
   // How a group is divided into items, which count on from those of the group before.
   struct GroupPlan {
     int64_t first_item = 0, row_blocks = 0, block_rows = 0, block_outputs = 0;
+    int64_t first_quantize_item = 0;
     QuantizedRows quantized;
   };
   // What one item computes: rows [row_begin, row_end) of the input, outputs [begin, end).

@@ -32,10 +32,28 @@ inline VecF BlockMinimum(const uint8_t* header, const uint8_t* scales) {
   }
 }
 
-// Sixteen outputs of the first `num_rows` of kRows rows, all of which may be read.
+// What DotSum leaves on the codes.
+template <class Format>
+constexpr int kOffsetLeft = Format::kOffset - DotSum<Format::kMaxCode>::kOffset;
+
+// Where the dots of rows in a group of 16 start: what the offset adds to them, taken off. Once for
+// all the outputs that the rows meet. [blocks * kParts][16]
+template <class Format>
+inline void DotStarts(const LinearTile& tile, const QuantizedRows& a, int32_t* starts) {
+  const int64_t num_starts = tile.cols / 32 * Format::kParts;
+  for (int64_t i = 0; i < num_starts; ++i) {
+    const int32_t* sums = a.sums + 16 * (2 / Format::kParts) * i;
+    const VecI sum = Format::kParts == 2 ? LoadI(sums) : AddI(LoadI(sums), LoadI(sums + 16));
+    constexpr int kShift = __builtin_ctz(kOffsetLeft<Format>);
+    StoreI(starts + 16 * i, SubI(SetI(0), ShiftLeft<kShift>(sum)));
+  }
+}
+
+// Sixteen outputs of the first `num_rows` of kRows rows, all of which may be read. `starts` is that
+// of DotStarts from the first row, where rows lie in groups of 16.
 template <class Format, int kRows, int kGroupRows>
 inline void QuantTile(const LinearTile& tile, const uint8_t* group, const QuantizedRows& a,
-                      float* y, int64_t num_rows = kRows) {
+                      const int32_t* starts, float* y, int64_t num_rows = kRows) {
   VecF acc[kRows];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) acc[r] = Zero();
@@ -51,17 +69,17 @@ inline void QuantTile(const LinearTile& tile, const uint8_t* group, const Quanti
     for (int part = 0; part < Format::kParts; ++part) {
       constexpr int kPartK = 32 / Format::kParts;
       using Dot = DotSum<Format::kMaxCode>;
-      constexpr int kOffset = Format::kOffset - Dot::kOffset;  // what Dot leaves on the codes
       Dot dot[kRows];
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        if constexpr (kOffset == 0) {
+        if constexpr (kOffsetLeft<Format> == 0) {
           dot[r].total = SetI(0);
+        } else if constexpr (kGroupRows == 16) {
+          dot[r].total = SetI(starts[16 * (b * Format::kParts + part) + r]);
         } else {
-          const int32_t* sums = a.sums + 2 * b * kGroupRows + r;
-          const int32_t sum =
-              Format::kParts == 2 ? sums[part * kGroupRows] : sums[0] + sums[kGroupRows];
-          dot[r].total = SetI(-kOffset * sum);
+          const int32_t* sums = a.sums + 2 * b;
+          const int32_t sum = Format::kParts == 2 ? sums[part] : sums[0] + sums[1];
+          dot[r].total = SetI(-kOffsetLeft<Format> * sum);
         }
       }
       if constexpr (Format::kCodeBits == 4) {
@@ -111,20 +129,25 @@ inline void QuantTile(const LinearTile& tile, const uint8_t* group, const Quanti
 
 template <class Format>
 inline void QuantLinear(const LinearTile& tile) {
+  auto* starts = reinterpret_cast<int32_t*>(tile.scratch);
   for (int64_t row = 0; row < tile.num_rows; row += kQuantRows) {
     const int64_t rows = SmallerOf(kQuantRows, tile.num_rows - row);
     const QuantizedRows a = tile.quantized.Rows(row, tile.cols);
+    const int64_t place = row % a.group_rows;
+    if constexpr (kOffsetLeft<Format> != 0) {
+      if (a.group_rows == 16 && place == 0) DotStarts<Format>(tile, a, starts);
+    }
     for (int64_t g = 0; g < tile.num_groups; ++g) {
       const uint8_t* group = tile.groups + g * tile.group_bytes;
       float* y = tile.y + row * tile.y_stride + g * kLanes;
       if (a.group_rows == 1) {
-        QuantTile<Format, 1, 1>(tile, group, a, y);
+        QuantTile<Format, 1, 1>(tile, group, a, nullptr, y);
       } else if (rows > 4) {
-        QuantTile<Format, kQuantRows, 16>(tile, group, a, y, rows);
+        QuantTile<Format, kQuantRows, 16>(tile, group, a, starts + place, y, rows);
       } else if (rows > 2) {
-        QuantTile<Format, 4, 16>(tile, group, a, y, rows);
+        QuantTile<Format, 4, 16>(tile, group, a, starts + place, y, rows);
       } else {
-        QuantTile<Format, 2, 16>(tile, group, a, y, rows);
+        QuantTile<Format, 2, 16>(tile, group, a, starts + place, y, rows);
       }
     }
   }
@@ -184,32 +207,6 @@ inline void FloatLinear(const LinearTile& tile) {
   int64_t group = 0;
   for (; group + 4 <= tile.num_groups; group += 4) FloatGroups<T, 4>(tile, group);
   for (; group < tile.num_groups; ++group) FloatGroups<T, 1>(tile, group);
-}
-
-void QuantizeRow(const float* input, int64_t cols, const QuantizedRows& out) {
-  for (int64_t b = 0; b < cols / 32; ++b) {
-    const VecF x0 = Load(input + 32 * b), x1 = Load(input + 32 * b + 16);
-    // Of the bit patterns, so that a NaN or infinity is the largest and reaches the outputs.
-    const VecI magnitude = SetI(0x7fffffff);
-    const int32_t bits = LargestI(MaxI(AndI(Bits(x0), magnitude), AndI(Bits(x1), magnitude)));
-    float absmax;
-    __builtin_memcpy(&absmax, &bits, sizeof(absmax));
-    const float scale = absmax / 127.0f;
-    const VecF inverse = Set(scale > 0.0f ? 1.0f / scale : 0.0f);
-    int32_t sum = 0;
-    for (int half = 0; half < 2; ++half) {
-      const VecF x = Mul(half == 0 ? x0 : x1, inverse);
-      const VecF clamped = Min(Max(x, Set(-127.0f)), Set(127.0f));
-      const VecF magic = Set(12582912.0f);  // rounds to nearest even, leaving the integer below
-      const VecI q = AddI(Bits(Add(clamped, magic)), SetI(-0x4b400000));
-      StoreS8(out.q + 32 * b * out.group_rows + 16 * half, q);
-      const int32_t part = SumI(q);
-      out.sums[(2 * b + half) * out.group_rows] = part;
-      sum += part;
-    }
-    out.scale[b * out.group_rows] = scale;
-    out.scaled_sum[b * out.group_rows] = scale * static_cast<float>(sum);
-  }
 }
 
 // y / (1 + e^-x): y times the logistic function of x.

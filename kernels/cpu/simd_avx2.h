@@ -44,6 +44,7 @@ QUIRE_BINARY(VecF, Div, _mm256_div_ps)
 QUIRE_BINARY(VecF, Max, _mm256_max_ps)
 QUIRE_BINARY(VecF, Min, _mm256_min_ps)
 QUIRE_BINARY(VecI, AddI, _mm256_add_epi32)
+QUIRE_BINARY(VecI, SubI, _mm256_sub_epi32)
 QUIRE_BINARY(VecI, AndI, _mm256_and_si256)
 QUIRE_BINARY(VecI, MaxI, _mm256_max_epi32)
 #undef QUIRE_BINARY
@@ -73,6 +74,14 @@ inline VecI ShiftLeft(VecI a) {
   return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
 }
 inline VecF ToFloat(VecI a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+inline VecI LoadI(const int32_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
+}
+inline void StoreI(int32_t* p, VecI v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v.lo);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), v.hi);
+}
 
 struct VecB {
   __m256i lo, hi;
@@ -208,15 +217,32 @@ inline VecF Down(VecF a) {
   if constexpr (kBy == 2) return {_mm256_permute_ps(a.lo, 0x0e), a.hi};
   return {_mm256_permute_ps(a.lo, 0x01), a.hi};
 }
-inline int32_t SumI(VecI a) {
-  const __m256i eight = _mm256_add_epi32(a.lo, a.hi);
-  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+
+// Lane i is the fold of all lanes of v[i].
+template <VecI (*kFold)(VecI, VecI)>
+inline VecI FoldEach(const VecI (&v)[16]) {
+  __m256i eighths[16];  // both halves of a vector folded
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) eighths[i] = kFold(v[i], {v[i].hi, v[i].hi}).lo;
+  const auto fold = [](__m256i a, __m256i b) { return kFold({a, a}, {b, b}).lo; };
+  const auto eight = [&fold](const __m256i* e) {
+    __m256i halves[4], pairs[2];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      halves[i] = fold(_mm256_permute2x128_si256(e[i], e[i + 4], 0x20),
+                       _mm256_permute2x128_si256(e[i], e[i + 4], 0x31));
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      pairs[i] = fold(_mm256_unpacklo_epi64(halves[i], halves[i + 2]),
+                      _mm256_unpackhi_epi64(halves[i], halves[i + 2]));
+    }
+    const __m256 a = _mm256_castsi256_ps(pairs[0]), b = _mm256_castsi256_ps(pairs[1]);
+    const __m256i folded = fold(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)),
+                                _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)));
+    return _mm256_shuffle_epi32(folded, 0xd8);  // vectors 0, 2, 1, 3 and 4, 6, 5, 7 until here
+  };
+  return {eight(eighths), eight(eighths + 8)};
 }
-inline int32_t LargestI(VecI a) {
-  const __m256i eight = _mm256_max_epi32(a.lo, a.hi);
-  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-  return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
-}
+inline VecI SumOfEach(const VecI (&v)[16]) { return FoldEach<AddI>(v); }
+inline VecI LargestOfEach(const VecI (&v)[16]) { return FoldEach<MaxI>(v); }

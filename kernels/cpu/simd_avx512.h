@@ -40,6 +40,7 @@ inline VecF Select(Mask mask, VecF a, VecF b) {
 
 inline VecI SetI(int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline VecI AddI(VecI a, VecI b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline VecI SubI(VecI a, VecI b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline VecI AndI(VecI a, VecI b) { return {_mm512_and_si512(a.v, b.v)}; }
 inline VecI MaxI(VecI a, VecI b) { return {_mm512_max_epi32(a.v, b.v)}; }
 template <int kBits>
@@ -48,6 +49,7 @@ inline VecI ShiftLeft(VecI a) {
 }
 inline VecF ToFloat(VecI a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline VecI LoadI(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
+inline void StoreI(int32_t* p, VecI v) { _mm512_storeu_si512(p, v.v); }
 
 struct VecB {
   __m512i v;
@@ -124,5 +126,35 @@ inline VecF Down(VecF a) {
   return {_mm512_castsi512_ps(
       _mm512_alignr_epi32(_mm512_castps_si512(a.v), _mm512_castps_si512(a.v), kBy))};
 }
-inline int32_t SumI(VecI a) { return _mm512_reduce_add_epi32(a.v); }
-inline int32_t LargestI(VecI a) { return _mm512_reduce_max_epi32(a.v); }
+
+// Lane i is the fold of all lanes of v[i].
+template <VecI (*kFold)(VecI, VecI)>
+inline VecI FoldEach(const VecI (&v)[16]) {
+  // The quarters of four vectors are folded into the quarters of one, which then hold vectors
+  // i, i + 8, i + 4 and i + 12.
+  VecI quarters[4], halves[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    const __m512i a = v[i].v, b = v[i + 8].v;
+    halves[i] = kFold({_mm512_shuffle_i64x2(a, b, 0x44)}, {_mm512_shuffle_i64x2(a, b, 0xee)});
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512i a = halves[i].v, b = halves[i + 4].v;
+    quarters[i] = kFold({_mm512_shuffle_i64x2(a, b, 0x88)}, {_mm512_shuffle_i64x2(a, b, 0xdd)});
+  }
+  // Within a quarter: two of each of four vectors, then one.
+  VecI pairs[2];
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m512i a = quarters[i].v, b = quarters[i + 2].v;
+    pairs[i] = kFold({_mm512_unpacklo_epi64(a, b)}, {_mm512_unpackhi_epi64(a, b)});
+  }
+  const __m512 a = _mm512_castsi512_ps(pairs[0].v), b = _mm512_castsi512_ps(pairs[1].v);
+  const VecI folded = kFold({_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88))},
+                            {_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd))});
+  const __m512i from = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+  return {_mm512_permutexvar_epi32(from, folded.v)};
+}
+inline VecI SumOfEach(const VecI (&v)[16]) { return FoldEach<AddI>(v); }
+inline VecI LargestOfEach(const VecI (&v)[16]) { return FoldEach<MaxI>(v); }

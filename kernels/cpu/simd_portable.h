@@ -93,6 +93,12 @@ inline VecI AddI(VecI a, VecI b) {
       static_cast<int32_t>(static_cast<uint32_t>(a.lane[i]) + static_cast<uint32_t>(b.lane[i]));
   return v;
 }
+inline VecI SubI(VecI a, VecI b) {
+  VecI v;
+  QUIRE_LANES v.lane[i] =
+      static_cast<int32_t>(static_cast<uint32_t>(a.lane[i]) - static_cast<uint32_t>(b.lane[i]));
+  return v;
+}
 inline VecI AndI(VecI a, VecI b) {
   VecI v;
   QUIRE_LANES v.lane[i] = a.lane[i] & b.lane[i];
@@ -119,6 +125,7 @@ inline VecI LoadI(const int32_t* p) {
   __builtin_memcpy(&v, p, sizeof(v));
   return v;
 }
+inline void StoreI(int32_t* p, VecI v) { __builtin_memcpy(p, &v, sizeof(v)); }
 
 // Sixteen groups of four bytes.
 struct VecB {
@@ -242,14 +249,19 @@ inline VecF Down(VecF a) {
   for (int i = 0; i + kBy < 16; ++i) v.lane[i] = a.lane[i + kBy];
   return v;
 }
-inline int32_t SumI(VecI a) {
-  int32_t sum = 0;
-  QUIRE_LANES sum += a.lane[i];
-  return sum;
+// Lane i is the sum, or the largest, of all lanes of v[i].
+inline VecI SumOfEach(const VecI (&v)[16]) {
+  VecI sums = SetI(0);
+  for (int lane = 0; lane < 16; ++lane) QUIRE_LANES sums.lane[i] += v[i].lane[lane];
+  return sums;
 }
-inline int32_t LargestI(VecI a) {
-  int32_t largest = a.lane[0];
-  QUIRE_LANES largest = a.lane[i] > largest ? a.lane[i] : largest;
+inline VecI LargestOfEach(const VecI (&v)[16]) {
+  VecI largest;
+  QUIRE_LANES {
+    largest.lane[i] = v[i].lane[0];
+    for (const int32_t lane : v[i].lane)
+      largest.lane[i] = lane > largest.lane[i] ? lane : largest.lane[i];
+  }
   return largest;
 }
 #undef QUIRE_LANES
