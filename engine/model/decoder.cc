@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+
 #include "base/status_macros.h"
 #include "engine/model/decoder_weights.h"
 #include "engine/model/layers/device_input.h"
@@ -17,6 +19,16 @@ struct Activations {
   kernels::DeviceBuffer hidden, normed, qkv, query, attention, mlp, last, logits;
   kernels::DeviceBuffer branch, last_branch;  // what is to be added to hidden, and to last
 };
+
+// A container's limit would end the process without a word once a step touches what it has reserved.
+absl::Status CheckStepsFit(const StepLimits& limits, int64_t needed, int64_t available) {
+  if (available <= 0 || needed <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "steps of %d tokens and %d rows of logits need %d MiB, and this machine or its container's "
+      "memory limit has %d MiB left beside the weights; lower --max_num_batched_tokens or "
+      "--max_num_seqs, or raise the limit",
+      limits.max_tokens, limits.max_logit_rows, needed >> 20, available >> 20));
+}
 
 class Decoder final : public Model {
  public:
@@ -79,33 +91,38 @@ class Decoder final : public Model {
 };
 
 absl::Status Decoder::Reserve(const StepLimits& limits) {
-  const int64_t width = SizeOf(backend_.activation_dtype());
-  const auto take = [&](kernels::DeviceBuffer& buffer, int64_t rows, int64_t cols) -> absl::Status {
-    ASSIGN_OR_RETURN(buffer, backend_.Allocate(rows * cols * width));
-    return absl::OkStatus();
+  struct Room {
+    kernels::DeviceBuffer& buffer;
+    int64_t bytes;
   };
-  const int64_t hidden = config_.hidden_size;
-  RETURN_IF_ERROR(take(act_.hidden, limits.max_tokens, hidden));
-  RETURN_IF_ERROR(take(act_.normed, limits.max_tokens, hidden));
-  RETURN_IF_ERROR(take(act_.qkv, limits.max_tokens, q_size() + 2 * kv_size()));
-  RETURN_IF_ERROR(take(act_.query, limits.max_tokens, q_size()));
-  RETURN_IF_ERROR(take(act_.attention, limits.max_tokens, q_size()));
-  if (config_.num_experts == 0) {
-    RETURN_IF_ERROR(take(act_.mlp, limits.max_tokens, config_.intermediate_size));
-  } else {
-    // A step of no tokens: what a backend does not do is refused now.
-    RETURN_IF_ERROR(Experts(weights_.layers.front(), 0));
-  }
-  RETURN_IF_ERROR(take(act_.last, limits.max_logit_rows, hidden));
+  std::vector<Room> rooms;
+  const int64_t width = SizeOf(backend_.activation_dtype()), hidden = config_.hidden_size;
+  const auto take = [&](kernels::DeviceBuffer& buffer, int64_t rows, int64_t cols) {
+    rooms.push_back({buffer, rows * cols * width});
+  };
+  take(act_.hidden, limits.max_tokens, hidden);
+  take(act_.normed, limits.max_tokens, hidden);
+  take(act_.qkv, limits.max_tokens, q_size() + 2 * kv_size());
+  take(act_.query, limits.max_tokens, q_size());
+  take(act_.attention, limits.max_tokens, q_size());
+  if (config_.num_experts == 0) take(act_.mlp, limits.max_tokens, config_.intermediate_size);
+  take(act_.last, limits.max_logit_rows, hidden);
   if (config_.post_norms || config_.learned_positions) {
-    RETURN_IF_ERROR(take(act_.branch, limits.max_tokens, hidden));
+    take(act_.branch, limits.max_tokens, hidden);
   }
-  if (config_.post_norms) {
-    RETURN_IF_ERROR(take(act_.last_branch, limits.max_logit_rows, hidden));
-  }
+  if (config_.post_norms) take(act_.last_branch, limits.max_logit_rows, hidden);
   const int64_t num_logits = limits.max_logit_rows * config_.vocab_size;
-  ASSIGN_OR_RETURN(act_.logits, backend_.Allocate(num_logits * SizeOf(kernels::DType::kF32)));
+  rooms.push_back({act_.logits, num_logits * int64_t{SizeOf(kernels::DType::kF32)}});
+
+  int64_t needed = 0;
+  for (const Room& room : rooms) needed += room.bytes;
+  RETURN_IF_ERROR(CheckStepsFit(limits, needed, backend_.available_bytes()));
+  for (const Room& room : rooms) {
+    ASSIGN_OR_RETURN(room.buffer, backend_.Allocate(room.bytes));
+  }
   if (!backend_.info().host_memory) host_logits_.resize(static_cast<size_t>(num_logits));
+  // A step of no tokens: what a backend does not do is refused now.
+  if (config_.num_experts != 0) RETURN_IF_ERROR(Experts(weights_.layers.front(), 0));
   ASSIGN_OR_RETURN(device_, DeviceInput::Create(backend_, config_, limits));
   return absl::OkStatus();
 }

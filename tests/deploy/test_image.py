@@ -139,6 +139,15 @@ class ImageTest(ImageCase):
         said = container.log().strip().splitlines()[-1]
         self.assertRegex(said, rf"the weights need {weights >> 20} MiB, .*memory limit has \d\d MiB left; raise the limit")
 
+    def test_steps_over_the_memory_limit_are_refused_in_words(self):
+        folder = pathlib.Path(harness.SCRATCH) / "wide"
+        weights = write_wide_model(folder, 1 << 16)
+        self.addCleanup(shutil.rmtree, folder)
+        limit = (weights >> 20) + 60  # for itself and what surrounds a step, whose 256 tokens take 64 MiB
+        container = self.start("--model", "/models/wide", options=("--memory", f"{limit}m", "-v", f"{folder}:/models/wide:ro"))
+        self.assertEqual(container.wait(), 1, container.log())
+        self.assertRegex(container.log(), r"steps of 256 tokens .* need \d+ MiB, .* has \d+ MiB left beside the weights; lower")
+
     def test_a_cache_over_the_memory_limit_is_refused_in_words(self):
         container = self.start("--kv_cache_mib", "1000", options=("--memory", "256m",))
         self.assertEqual(container.wait(), 1)
