@@ -2,13 +2,13 @@
 
 import hashlib
 import signal
-import socket
 import time
 import unittest
 
 import grpc
 
 import harness
+import raw_http2
 from certificates import credentials, make_authority, make_certificate, path, server_tls
 from harness import Client, run_cli, running
 
@@ -20,20 +20,6 @@ OPERATOR = "operators-token-0123456789"
 
 def token_line(token: str, fields: str) -> str:
     return f"token:{hashlib.sha256(token.encode()).hexdigest()} {fields}\n"
-
-
-def send_raw(connection: socket.socket, path: str, headers: dict[str, str], message):
-    """One call in HTTP/2 frames, with headers that a library would not send."""
-    def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-        return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
-
-    headers = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost",
-               "content-type": "application/grpc", "te": "trailers", **headers}
-    fields = b"".join(bytes((0, len(name))) + name.encode() + bytes((len(value),)) + value.encode()
-                      for name, value in headers.items())  # each literal, in less than 127 bytes
-    body = message.SerializeToString()
-    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 4, 1, fields)
-                       + frame(0, 1, 1, b"\0" + len(body).to_bytes(4, "big") + body))
 
 
 def setUpModule():
@@ -237,10 +223,13 @@ class SecurityTest(unittest.TestCase):
     def test_a_far_deadline_has_not_passed(self):
         with running() as (server, _):
             host, port = server.address.split(":")
-            with socket.create_connection((host, int(port))) as connection:
-                send_raw(connection, "/quire.v1.InferenceService/Generate",
-                         {"grpc-timeout": "99999999H", "x-request-id": "far"}, harness.make_request(PROMPT, max_tokens=1))
-                self.assertIn('code="OK"', server.wait_for_log('rpc: Generate request_id="far".*').group())
+            connection = raw_http2.Connection((host, int(port)))  # no library sends such a deadline
+            self.addCleanup(connection.close)
+            connection.request(1, "/quire.v1.InferenceService/Generate", ("grpc-timeout", "99999999H"),
+                               ("x-request-id", "far"),
+                               body=harness.make_request(PROMPT, max_tokens=1).SerializeToString())
+            self.assertEqual(connection.answer(1).status, 0)
+            self.assertIn('code="OK"', server.wait_for_log('rpc: Generate request_id="far".*').group())
 
     def test_long_names_are_cut(self):
         with running() as (_, client):
