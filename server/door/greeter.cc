@@ -257,8 +257,8 @@ bool Greeter::ReadHello(Newcomer& newcomer) {
 }
 
 void Greeter::Welcome(Newcomer& newcomer) {
-  Peer peer{.address = newcomer.address, .tls = newcomer.client.tls() != nullptr};
-  if (peer.tls) peer.certificate_name = CertificateName(newcomer.client.tls());
+  Peer peer{.address = newcomer.address};
+  if (const SSL* tls = newcomer.client.tls()) peer.certificate_name = CertificateName(tls);
   const std::string name = absl::StrCat(name_prefix_, ++num_handed_over_);
   std::optional<std::array<base::UniqueFd, 2>> pair = NamedPair(name);
   if (!pair) return TurnAway(newcomer, Turned::kDescriptors);

@@ -18,7 +18,6 @@ namespace quire::server::door {
 
 struct Peer {
   std::string address;  // "203.0.113.7:51234"
-  bool tls = false;
   std::string certificate_name;  // verified: its first alternative name, else its common name
 };
 
