@@ -6,7 +6,7 @@
     python3 bench/peers/compare.py --quire new=build/release/bin --quire old=../old/build/release/bin
 
 All servers of one weight type are up, only one is under load at a time; each round goes through all of them, and begins
-with another one. Each runs once before, unmeasured. Prints a Markdown table of medians over the rounds, with the machine's
+with another one. Each takes the largest load twice before, unmeasured. Prints a Markdown table of medians over the rounds, with the machine's
 load average, for on a busy machine only ratios within a table mean anything; every round goes to --log as JSON lines.
 A --quire may bring flags of the server: 'slow=build/release/bin --max_step_time 60ms'.
 """
@@ -23,6 +23,10 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).parent
+
+
+class CannotServe(Exception):
+    pass
 
 
 def free_port() -> int:
@@ -56,7 +60,7 @@ class Quire:
         self._port = free_port()
         self.process = subprocess.Popen(
             [f"{self._bin}/quire-server", "--model", model, "--listen", f"127.0.0.1:{self._port}", "--admin_listen",
-             "127.0.0.1:0", "--threads", str(arguments.threads), "--kv_cache_mib", "1024", "--log_level", "warning", *extra])
+             "127.0.0.1:0", "--threads", str(arguments.threads), "--kv_cache_mib", "256", "--log_level", "warning", *extra])
 
     def wait(self):
         wait_for(self._port)
@@ -95,7 +99,7 @@ class OpenVino:
         for line in self.process.stdout:
             if line.strip() == "ready":
                 return
-        sys.exit("OpenVINO GenAI did not start")
+        raise CannotServe("OpenVINO GenAI does not read this file")
 
     def load(self, shape: dict) -> dict:
         self.process.stdin.write(json.dumps(shape) + "\n")
@@ -103,8 +107,8 @@ class OpenVino:
         return json.loads(self.process.stdout.readline())
 
 
-def start_all(arguments, model) -> dict:
-    servers = {}
+def start_all(arguments, model, servers: dict):
+    """Fills `servers`, from which those that cannot serve the model are left out in the end."""
     for named in arguments.quire:
         name, _, bin_and_flags = named.partition("=")
         servers[name] = Quire(arguments, model, bin_and_flags)
@@ -112,25 +116,32 @@ def start_all(arguments, model) -> dict:
         servers["OpenVINO GenAI"] = OpenVino(arguments, model)
     if "llama.cpp" in arguments.beside:
         servers["llama.cpp"] = LlamaCpp(arguments, model)
-    for server in servers.values():
-        server.wait()
-    return servers
+    for who, server in list(servers.items()):
+        try:
+            server.wait()
+        except CannotServe as error:
+            print(f"{model}: {error}", file=sys.stderr, flush=True)
+            del servers[who]
 
 
 def measure(arguments, weight_type: str, log) -> dict:
     """Figures of every round, by (streams, who)."""
     model = str(pathlib.Path(arguments.peers) / f"{weight_type}.gguf")
     results: dict = {}
-    servers = start_all(arguments, model)
+    servers: dict = {}
     try:
+        start_all(arguments, model, servers)
+        largest = {"concurrency": max(arguments.streams), "num_requests": max(arguments.streams),
+                   "prompt_tokens": arguments.prompt_tokens, "output_tokens": arguments.output_tokens}
         for server in servers.values():
-            server.load({"concurrency": 2, "num_requests": 2, "prompt_tokens": 64, "output_tokens": 8})
+            for warm_up in range(2):  # a server's whole cache is touched, as it is after its first minutes
+                server.load({**largest, "seed": warm_up})
         for round_number in range(arguments.rounds):
             order = list(servers.items())
             order = order[round_number % len(order):] + order[:round_number % len(order)]
             for streams in arguments.streams:
                 shape = {"concurrency": streams, "num_requests": streams, "prompt_tokens": arguments.prompt_tokens,
-                         "output_tokens": arguments.output_tokens, "seed": round_number + 1}
+                         "output_tokens": arguments.output_tokens, "seed": 100 * streams + round_number}
                 for who, server in order:
                     figures = server.load(shape)
                     results.setdefault((streams, who), []).append(figures)
