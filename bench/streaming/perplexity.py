@@ -2,7 +2,7 @@
 """How well a served model predicts a long text, by position, with cache windows of several shapes; and what it holds.
 
     python3 bench/streaming/perplexity.py MODEL TEXT --bin build/release/bin --tokens 50000 \\
-        --window 16+496 --window 0+512 --restart 512 --out docs/streaming/quire-stories
+        --window 16+496 --window 0+512 --restart 512 --out docs/evidence/streaming/quire-stories
 
 A window is SINKS+WINDOW tokens, whole blocks of 16. The text goes to the server as one prompt whose log-probabilities
 come back. --restart is what to hold it against, since no text is equally hard throughout: pieces of so many tokens,
