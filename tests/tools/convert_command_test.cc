@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "tests/engine/weights/temp_directory.h"
+#include "tests/testing/temp_directory.h"
 #include "tests/testing/test_data.h"
 #include "tests/tools/run_command.h"
 

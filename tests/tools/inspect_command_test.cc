@@ -12,7 +12,7 @@
 
 #include "engine/engine_parts.h"
 #include "tests/engine/weights/gguf_writer.h"
-#include "tests/engine/weights/temp_directory.h"
+#include "tests/testing/temp_directory.h"
 #include "tests/testing/test_data.h"
 #include "tests/tools/run_command.h"
 #include "tools/model_report.h"

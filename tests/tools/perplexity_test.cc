@@ -9,7 +9,7 @@
 #include "nlohmann/json.hpp"
 
 #include "base/json.h"
-#include "tests/engine/weights/temp_directory.h"
+#include "tests/testing/temp_directory.h"
 #include "tests/testing/test_data.h"
 #include "tests/tools/run_command.h"
 #include "tools/inspect_command.h"

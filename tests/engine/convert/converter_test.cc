@@ -20,7 +20,7 @@
 #include "kernels/backend_registry.h"
 #include "tests/engine/model/golden_models.h"
 #include "tests/engine/model/model_runner.h"
-#include "tests/engine/weights/temp_directory.h"
+#include "tests/testing/temp_directory.h"
 #include "tests/testing/test_data.h"
 
 namespace quire::engine {

@@ -14,7 +14,7 @@
 #include "engine/weights/gguf.h"
 #include "tests/engine/weights/aligned_bytes.h"
 #include "tests/engine/weights/gguf_writer.h"
-#include "tests/engine/weights/temp_directory.h"
+#include "tests/testing/temp_directory.h"
 
 namespace quire::engine {
 namespace {

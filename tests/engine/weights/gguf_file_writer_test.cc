@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "engine/weights/model_files.h"
-#include "tests/engine/weights/temp_directory.h"
+#include "tests/testing/temp_directory.h"
 #include "tests/testing/test_data.h"
 
 namespace quire::engine {

@@ -12,7 +12,7 @@
 
 #include "kernels/dequantize.h"
 #include "tests/engine/weights/safetensors_writer.h"
-#include "tests/engine/weights/temp_directory.h"
+#include "tests/testing/temp_directory.h"
 #include "tests/testing/test_data.h"
 
 namespace quire::engine {
