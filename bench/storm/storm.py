@@ -42,7 +42,9 @@ def parse_arguments() -> argparse.Namespace:
 def find_modules(build: pathlib.Path):
     """The end-to-end tests' modules, here and in child processes."""
     os.environ["QUIRE_BIN"] = str(build.resolve() / "bin")
-    sys.path[:0] = [str(REPOSITORY / "tests/e2e"), str(build.resolve() / "tests/e2e/python")]
+    folders = [str(REPOSITORY / "tests/e2e"), str(build.resolve() / "tests/e2e/python")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    sys.path[:0] = folders
 
 
 def attack_again_and_again(name: str, number: int, address: str, ca: str, deadline: float, build: pathlib.Path,

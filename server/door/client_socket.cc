@@ -88,4 +88,9 @@ void ClientSocket::EndWrites() {
   ::shutdown(fd_.get(), SHUT_WR);
 }
 
+void ClientSocket::Close() {
+  ssl_.reset();
+  fd_.Reset();
+}
+
 }  // namespace quire::server::door

@@ -31,6 +31,7 @@ class ClientSocket {
 
   // Says that nothing more comes.
   void EndWrites();
+  void Close();
 
   int fd() const { return fd_.get(); }
   const SSL* tls() const { return ssl_.get(); }

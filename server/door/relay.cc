@@ -35,7 +35,9 @@ struct Relay::Connection {
         place(std::move(taken.place)),
         watch(limits, std::move(taken.gate), counters) {}
 
-  enum class Stage { kRelaying, kLingering, kDead };
+  // Lingering: gRPC has been left, the client reads its last words. Leaving: the client's socket is
+  // closed, gRPC's end is not.
+  enum class Stage { kRelaying, kLingering, kLeaving, kDead };
 
   Stage stage = Stage::kRelaying;
   ClientSocket client;
@@ -50,6 +52,7 @@ struct Relay::Connection {
   bool grpc_ended = false;
   bool told_grpc_end = false;
   bool told_client_end = false;
+  bool has_left_grpc = false;
   uint32_t client_armed = 0, grpc_armed = 0;
   bool is_idle = false;  // as counted
   bool is_timed = false;
@@ -118,7 +121,10 @@ void Relay::Run() {
     }
     Bury();
   }
-  for (auto& [c, owned] : connections_) Close(*c);
+  for (auto& [c, owned] : connections_) {
+    Close(*c);
+    CloseGrpc(*c);
+  }
   Bury();
 }
 
@@ -140,10 +146,12 @@ void Relay::TakeNew() {
 // What an event says is done, and no more: each try is a system call.
 void Relay::Serve(Connection& c, uint32_t events, bool is_grpc) {
   if (c.stage == Connection::Stage::kDead) return;
-  if (c.stage == Connection::Stage::kLingering) {
+  if (is_grpc && c.has_left_grpc) {
+    AwaitGrpc(c);
+  } else if (c.stage == Connection::Stage::kLingering) {
     SayLastWords(c);
     Discard(c);
-  } else {
+  } else if (c.stage == Connection::Stage::kRelaying) {
     const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
     // Nothing that is still to be written reaches a client whose connection is broken.
     if (!is_grpc && broken) return Close(c);
@@ -269,9 +277,13 @@ void Relay::SendToClient(Connection& c, std::string_view bytes) {
 void Relay::MakeRoom() {
   while (static_cast<size_t>(counters_.unfinished_bytes.load(std::memory_order_relaxed)) >
          limits_.total_bytes) {
-    const auto largest = std::ranges::max_element(
-        connections_, {}, [](const auto& c) { return c.first->watch.unfinished_bytes(); });
-    if (largest == connections_.end() || largest->first->watch.unfinished_bytes() == 0) return;
+    const auto largest = std::ranges::max_element(connections_, {}, [](const auto& c) {
+      return c.first->stage == Connection::Stage::kRelaying ? c.first->watch.unfinished_bytes() : 0;
+    });
+    if (largest == connections_.end() || largest->first->watch.unfinished_bytes() == 0 ||
+        largest->first->stage != Connection::Stage::kRelaying) {
+      return;
+    }
     Connection& c = *largest->first;
     c.watch.RefuseLargest();
     unfinished_.push_back(&c);  // its turn sends the refusal
@@ -280,10 +292,10 @@ void Relay::MakeRoom() {
 
 // A closed socket with unread bytes takes its last words back: read on for a while.
 void Relay::Linger(Connection& c) {
-  if (c.stage == Connection::Stage::kDead) return;
+  if (c.stage != Connection::Stage::kRelaying) return;
   c.stage = Connection::Stage::kLingering;
   c.linger_until = Clock::now() + kLinger;
-  CloseGrpc(c);
+  LeaveGrpc(c);
   SayLastWords(c);
 }
 
@@ -322,19 +334,47 @@ void Relay::EndIdlestNow() {
   Close(*idlest);  // at once: somebody waits for its place
 }
 
-void Relay::CloseGrpc(Connection& c) {
-  if (!c.grpc) return;
+// gRPC learns that nothing more comes and closes its end in its own time. The connection keeps its
+// place until then: clients that come and go faster than gRPC can follow would make it hold more
+// connections than the door counts.
+void Relay::LeaveGrpc(Connection& c) {
+  if (std::exchange(c.has_left_grpc, true)) return;
   // First: who finds no entry knows that the client has gone.
   peers_.Remove(c.peer_name);
+  ::shutdown(c.grpc.get(), SHUT_WR);
+  if (c.grpc_ended) CloseGrpc(c);
+}
+
+// Throws away what gRPC still says.
+void Relay::AwaitGrpc(Connection& c) {
+  for (int turn = 0; turn < kReadsInTurn; ++turn) {
+    const ssize_t size = ::recv(c.grpc.get(), buffer_.data(), buffer_.size(), 0);
+    if (size < 0 && IsAgain()) return;
+    if (size <= 0) return CloseGrpc(c);
+  }
+}
+
+void Relay::CloseGrpc(Connection& c) {
+  if (!c.grpc) return;
   epoll_.Arm(c.grpc.get(), 0, c.grpc_armed, nullptr);
   c.grpc.Reset();
+  if (c.stage == Connection::Stage::kLeaving) Die(c);
 }
 
 void Relay::Close(Connection& c) {
-  if (c.stage == Connection::Stage::kDead) return;
-  c.stage = Connection::Stage::kDead;
-  CloseGrpc(c);
+  if (c.stage == Connection::Stage::kLeaving || c.stage == Connection::Stage::kDead) return;
+  LeaveGrpc(c);
   epoll_.Arm(c.client.fd(), 0, c.client_armed, nullptr);
+  c.client.Close();
+  c.to_client.clear();
+  c.stage = Connection::Stage::kLeaving;
+  if (!c.grpc) return Die(c);
+  NoteState(c);
+  Arm(c);
+}
+
+void Relay::Die(Connection& c) {
+  c.stage = Connection::Stage::kDead;
   NoteState(c);
   dead_.push_back(&c);
 }
@@ -350,14 +390,16 @@ void Relay::Bury() {
 
 void Relay::Arm(Connection& c) {
   const bool relaying = c.stage == Connection::Stage::kRelaying;
-  uint32_t client = 0;
-  if (!c.client_ended && (!relaying || c.to_grpc.empty())) client |= EPOLLIN;
-  if (!c.to_client.empty()) client |= EPOLLOUT;
-  epoll_.Arm(c.client.fd(), client, c.client_armed, &c.client_end);
-  if (!relaying) return;
+  if (c.stage != Connection::Stage::kLeaving) {
+    uint32_t client = 0;
+    if (!c.client_ended && (!relaying || c.to_grpc.empty())) client |= EPOLLIN;
+    if (!c.to_client.empty()) client |= EPOLLOUT;
+    epoll_.Arm(c.client.fd(), client, c.client_armed, &c.client_end);
+  }
+  if (!c.grpc) return;
   uint32_t grpc = 0;
-  if (!c.grpc_ended && c.to_client.empty()) grpc |= EPOLLIN;
-  if (!c.to_grpc.empty()) grpc |= EPOLLOUT;
+  if (!c.grpc_ended && (!relaying || c.to_client.empty())) grpc |= EPOLLIN;
+  if (relaying && !c.to_grpc.empty()) grpc |= EPOLLOUT;
   epoll_.Arm(c.grpc.get(), grpc, c.grpc_armed, &c.grpc_end);
 }
 

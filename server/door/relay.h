@@ -25,7 +25,8 @@
 
 namespace quire::server::door {
 
-// A client that said HTTP/2, and the connection to gRPC that was made for it.
+// A client that said HTTP/2, and the connection to gRPC that was made for it. It has its place until
+// both are closed.
 struct RelayedClient {
   ClientSocket client;
   base::UniqueFd grpc;      // our end
@@ -76,8 +77,11 @@ class Relay {
   void CutOff(Connection& c);
   void Linger(Connection& c);
   void SayLastWords(Connection& c);
+  void LeaveGrpc(Connection& c);
+  void AwaitGrpc(Connection& c);
   void CloseGrpc(Connection& c);
   void Close(Connection& c);
+  void Die(Connection& c);
   void Arm(Connection& c);
   void NoteState(Connection& c);
   void Sweep(Clock::time_point now);

@@ -2,6 +2,7 @@
 
 #include "server/door/door.h"
 
+#include <algorithm>
 #include <functional>
 #include <poll.h>
 #include <set>
@@ -102,6 +103,12 @@ class Client {
     Send(std::string(kPreface) + settings);
     return Receive(settings.size()) == settings;
   }
+  // Ends the connection at once, with a reset.
+  void Reset() {
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    fd_.Reset();
+  }
   bool IsClosed() {
     char byte;
     pollfd wait{.fd = fd_.get(), .events = POLLIN, .revents = 0};
@@ -125,7 +132,12 @@ class DoorTest : public ::testing::Test {
           callers_.insert(peer.address);
           return std::nullopt;
         },
-        [this](UniqueFd fd) { echoes_.Add(std::move(fd)); }, peers_, counters_);
+        [this](UniqueFd fd) {
+          base::MutexLock lock(mu_);
+          if (!holds_) return echoes_.Add(std::move(fd));
+          held_.push_back(std::move(fd));
+        },
+        peers_, counters_);
     ASSERT_TRUE(opened.ok()) << opened.status();
     door_ = *std::move(opened);
   }
@@ -139,6 +151,8 @@ class DoorTest : public ::testing::Test {
 
   base::Mutex mu_;
   std::set<std::string> callers_ ABSL_GUARDED_BY(mu_);
+  bool holds_ ABSL_GUARDED_BY(mu_) = false;  // what is handed over, unread, in the place of echoes
+  std::vector<UniqueFd> held_ ABSL_GUARDED_BY(mu_);
   DoorCounters counters_;
   PeerDirectory peers_;
   Echoes echoes_;
@@ -191,6 +205,43 @@ TEST_F(DoorTest, OneAddressHasItsLimitAndEvictsNobody) {
   EXPECT_EQ(turned(Turned::kAddress), 1u);
   EXPECT_EQ(cut(Cut::kIdle), 0u);
   EXPECT_EQ(counters_.open.load(), 2);
+}
+
+TEST_F(DoorTest, WhoHasGoneKeepsItsPlaceUntilGrpcHasClosedItsEnd) {
+  {
+    base::MutexLock lock(mu_);
+    holds_ = true;
+  }
+  Open({.max_connections = 8, .max_per_address = 2});
+  const auto num_ended = [this] {
+    base::MutexLock lock(mu_);
+    return std::ranges::count_if(held_, [](const UniqueFd& fd) {
+      char buffer[4096];
+      ssize_t size = 1;
+      while (size > 0) size = ::recv(fd.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+      return size == 0;
+    });
+  };
+  Client first(port()), second(port());
+  for (Client* client : {&first, &second}) {
+    client->Send(std::string(kPreface) + Frame(FrameType::kSettings, 0, 0));
+  }
+  ASSERT_TRUE(Eventually([this] {
+    base::MutexLock lock(mu_);
+    return held_.size() == 2;
+  }));
+  for (Client* client : {&first, &second}) client->Reset();
+  ASSERT_TRUE(Eventually([&] { return num_ended() == 2; }));
+  EXPECT_TRUE(Client(port()).IsClosed());
+  EXPECT_EQ(turned(Turned::kAddress), 1u);
+  EXPECT_EQ(counters_.open.load(), 2);
+  {
+    base::MutexLock lock(mu_);
+    held_.clear();
+    holds_ = false;
+  }
+  EXPECT_TRUE(Eventually([this] { return counters_.open.load() == 0; }));
+  EXPECT_TRUE(Client(port()).EchoesHello());
 }
 
 TEST_F(DoorTest, AFullServerEndsTheIdlest) {
