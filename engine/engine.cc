@@ -37,12 +37,12 @@ int64_t NumBytes(const ChatMessages& messages) {
   return bytes;
 }
 
-// What the frontend has to do for a request, as bytes of text.
+// The frontend's work for a request, in bytes of text.
 int64_t FrontendBytes(const GenerateParams& params) {
   const auto size = [](const auto& given) { return NumBytes(given); };
   const int64_t prompt = std::visit(size, params.prompt);
   int64_t bytes = prompt;
-  // The prompt is tokenized with each that is a text.
+  // The prompt is tokenized again with each continuation that is text.
   for (const auto& given : params.continuations) bytes += prompt + std::visit(size, given);
   return bytes + std::ssize(params.sampling.allowed_token_ids) +
          std::ssize(params.stop.stop_token_ids);
@@ -84,7 +84,7 @@ class EngineImpl final : public SteppedEngine {
  private:
   class Handle;
 
-  // On a frontend thread.
+  // Runs on a frontend thread.
   void PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTicket ticket);
 
   EngineParts parts_;
@@ -97,8 +97,8 @@ class EngineImpl final : public SteppedEngine {
   std::unique_ptr<WorkerPool> workers_;  // its threads use everything above
 };
 
-// Keeps the request and a way to have the step thread notice it. The engine outlives the use of its
-// handles and sinks: the server drops its streams before the engine.
+// Holds the request and the queue through which the step thread is notified. The engine outlives
+// the use of its handles and sinks: the server destroys its streams before the engine.
 class EngineImpl::Handle final : public SubmittedRequest {
  public:
   Handle(std::shared_ptr<Request> request, AdmissionQueue& admission)
@@ -133,7 +133,7 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
 EngineImpl::~EngineImpl() {
   admission_.StartDrain();
   running_.CancelAll();
-  workers_.reset();  // hands over what it still had; only then may the step thread go
+  workers_.reset();  // pushes the requests it still had; only then may the step thread end
   loop_.Stop();
 }
 
@@ -164,7 +164,7 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
   request->sink->SetOnRoom(
       [this, noticed = std::weak_ptr<const Request>(request)] { admission_.Notice(noticed); });
   auto handle = std::make_shared<Handle>(request, admission_);
-  // std::function wants what it holds to be copyable.
+  // A std::function's target must be copyable.
   auto shared_ticket = std::make_shared<AdmissionTicket>(*std::move(ticket));
   const absl::Status queued = RunOnFrontend(
       FrontendBytes(request->params),
@@ -177,7 +177,7 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
 }
 
 void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTicket ticket) {
-  // What nobody waits for ends here: the step thread sees valid requests alone.
+  // A request that nobody waits for ends here: the step thread sees only valid requests.
   absl::Status status = StillWanted(*request, parts_.clock->Now());
   if (status.ok()) {
     base::Interrupt interrupt([&] { return StillWanted(*request, parts_.clock->Now()); });

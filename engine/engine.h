@@ -1,7 +1,7 @@
 #pragma once
 
-// The engine: requests in, tokens out. Plain C++; the gRPC server, the tools and the tests all
-// stand on this one header (with engine/request/).
+// The engine: requests in, tokens out. Plain C++; the gRPC server, the tools and the tests build on
+// this one header (with engine/request/).
 
 #include <array>
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace quire::engine {
 struct EngineConfig {
   std::string model_path;          // a GGUF file or a Hugging Face directory
   std::string served_model_name;   // empty: the file's own name, or its path's last part
-  std::string backend = "auto";    // auto | cpu | cuda
+  std::string backend = "auto";    // auto | cpu; cuda is not built in yet
   std::string cpu_isa = "auto";    // auto | portable | avx2 | avx512 | amx
   int32_t threads = 0;             // 0: physical cores within affinity and quota
   std::string weights = "packed";  // packed | mapped: same bits
@@ -32,8 +32,8 @@ struct EngineConfig {
                                    // max_num_seqs x max_model_len
   int32_t block_size = 16;         // tokens
   int32_t max_num_seqs = 64;
-  int32_t max_num_batched_tokens = 0;  // at least max_num_seqs is taken; 0: the backend's default
-  absl::Duration max_step_time;        // of a step with decodes and prompts; zero: no limit
+  int32_t max_num_batched_tokens = 0;  // raised to max_num_seqs if below; 0: the backend's default
+  absl::Duration max_step_time;        // for a step with decodes and prompts; zero: no limit
   int64_t max_model_len = 0;           // 0: the trained context
   int32_t max_queue = 1024;            // requests waiting
   int64_t max_prompt_bytes = 4 << 20;
@@ -76,20 +76,20 @@ struct ServerInfo {
   std::string hash_scheme;  // of the prefix cache
 };
 
-// A cumulative histogram in Prometheus' sense.
+// A histogram in Prometheus' sense, but with a count for each bucket.
 struct HistogramSnapshot {
   std::vector<double> bounds;    // upper bounds in seconds, +Inf left out
   std::vector<uint64_t> counts;  // bounds.size() + 1, not cumulative
   double sum = 0.0;
 };
 
-// What the engine remembers of the requests under way; nothing when it is idle.
+// Counts of what the engine keeps for unfinished requests; all zero when it is idle.
 struct Kept {
   int64_t requests = 0;   // known to the step thread
-  int64_t ids = 0;        // by which a request can be aborted
-  int64_t sequences = 0;  // that wait or run
-  int64_t outputs = 0;    // of texts under way
-  int64_t scores = 0;     // of continuations under way
+  int64_t ids = 0;        // by which requests can be aborted
+  int64_t sequences = 0;  // waiting or running
+  int64_t outputs = 0;    // unfinished texts
+  int64_t scores = 0;     // unfinished continuations
   int64_t tenants = 0;    // with requests
 };
 
@@ -118,12 +118,13 @@ struct Stats {
   Kept kept;
 };
 
-// What the engine's threads do now, read without waiting for any of them.
+// The present work of the engine's threads, read without waiting for any of them.
 struct Liveness {
   absl::Duration step_busy;      // since the present step began; zero: the step thread is idle
-  int64_t step_sequences = 0;    // of the present step, zero until it is planned
-  int64_t step_tokens = 0;       // likewise
-  absl::Duration frontend_busy;  // of the frontend thread that has been at one text the longest
+  int64_t step_sequences = 0;    // in the present step; zero until it is planned
+  int64_t step_tokens = 0;       // in the present step; zero until it is planned
+  absl::Duration frontend_busy;  // the longest time that a frontend thread has spent on its present
+                                 // text
   int64_t failed_steps = 0;      // in a row, up to the last
   absl::Duration since_failure;  // since the last of these failed
 };
@@ -135,12 +136,13 @@ struct Piece {
   int64_t end = 0;
 };
 
-// A request on its way; whoever holds it may cancel it.
+// A submitted request; its holder may cancel it.
 class SubmittedRequest {
  public:
   virtual ~SubmittedRequest() = default;
   virtual const std::string& request_id() const = 0;
-  // In any state, from any thread; at most one further token comes, then Finish(CANCELLED).
+  // May be called in any state, from any thread. At most one more token follows, then
+  // Finish(CANCELLED).
   virtual void Cancel() = 0;
 };
 
@@ -148,26 +150,26 @@ class SubmittedRequest {
 // renders templates and tokenizes; sinks are called by the step thread.
 class Engine {
  public:
-  // Reads the model, takes the memory, makes a warm-up token. Fails with what to change.
+  // Reads the model, allocates its memory, computes a warm-up token. Errors name what to change.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineConfig& config);
   // Cancels what still runs, then joins every thread.
   virtual ~Engine() = default;
 
-  // Takes one request over; never blocks. An error means that the sink is never called:
+  // Accepts one request; never blocks. An error means that the sink is never called:
   // NotFound (model), AlreadyExists (the owner's request id running), ResourceExhausted (queue
-  // full), Unavailable (draining). Otherwise sink->Finish comes exactly once, also for what the
-  // frontend refuses (InvalidArgument).
+  // full), Unavailable (draining). Otherwise sink->Finish is called exactly once, also if the
+  // frontend refuses the request (InvalidArgument).
   virtual absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
       GenerateParams params, std::shared_ptr<TokenSink> sink) = 0;
 
-  // NotFound when `owner` has no such request running; without one, when nobody has.
+  // NotFound when `owner` has no such request running; without an owner, when nobody has one.
   virtual absl::Status Abort(std::string_view request_id,
                              std::optional<std::string_view> owner) = 0;
 
-  // Runs `work`, about as much as `num_bytes` of text are, on the frontend pool;
+  // Runs `work`, which costs about as much as tokenizing `num_bytes` of text, on the frontend pool.
   // ResourceExhausted, at once, when its queue is full.
   virtual absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) = 0;
-  // These compute on the caller's thread, where a base::Interrupt may cut them short;
+  // The next three run on the caller's thread, where a base::Interrupt may cut them short;
   // InvalidArgument beyond max_prompt_bytes.
   virtual absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text,
                                                       bool add_special_tokens,
@@ -183,7 +185,7 @@ class Engine {
   virtual Stats stats() const = 0;
   virtual Liveness liveness() const = 0;
 
-  // Refuses new requests with Unavailable from now on; what runs goes on.
+  // Refuses new requests with Unavailable from now on; accepted ones continue.
   virtual void StartDrain() = 0;
   // Waits until nothing is queued or running; DeadlineExceeded when `timeout` passes first.
   virtual absl::Status WaitIdle(absl::Duration timeout) = 0;

@@ -1,4 +1,4 @@
-// From a model path to the parts of an engine.
+// Makes the parts of an engine from a model path.
 
 #include <algorithm>
 #include <limits>
@@ -23,14 +23,14 @@
 namespace quire::engine {
 namespace {
 
-// More make prefill no faster, and a new request waits for the step to end. Beside streams a step
-// is as short as max_step_time says.
+// A larger step makes prefill no faster, and a new request waits for the step to end. Beside
+// streams, max_step_time limits the step.
 constexpr int32_t kCpuMaxNumBatchedTokens = 256;
 // Prompt positions whose logits one step may compute: 64 rows of a vocabulary of 49,152 are 12 MiB.
 constexpr int64_t kPromptLogprobRows = 64;
 
 absl::StatusOr<kernels::DType> ChooseKvDtype(const std::string& name, const ModelConfig& config) {
-  // F32 weights are served to compare with references; the others lose nothing to f16.
+  // F32 weights are served to compare with references; other types lose nothing in an f16 cache.
   if (name == "auto")
     return config.weight_type == "F32" ? kernels::DType::kF32 : kernels::DType::kF16;
   for (const kernels::DType dtype :
@@ -70,8 +70,8 @@ absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelC
 
 int64_t MiB(int64_t bytes) { return bytes >> 20; }
 
-// Refuses weights that memory cannot hold: a container's limit would end the process without a
-// word. Mapped ones are the file's own pages, which the kernel can drop.
+// Refuses weights that memory cannot hold: a container's limit would kill the process without a
+// message. Mapped weights are the file's own pages, which the kernel can drop.
 absl::Status CheckWeightsFit(const EngineConfig& config, const WeightMap& weights,
                              const kernels::Backend& backend) {
   const int64_t available = backend.available_bytes();
@@ -87,7 +87,7 @@ absl::Status CheckWeightsFit(const EngineConfig& config, const WeightMap& weight
       config.model_path, MiB(needed), MiB(available)));
 }
 
-// A cache that memory cannot hold would end the process once it is full.
+// Refuses a cache that memory cannot hold: the process would be killed once the cache fills up.
 absl::Status CheckCacheFits(const EngineConfig& config, int64_t available) {
   if (available <= 0 || config.kv_cache_mib <= MiB(available)) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -106,7 +106,7 @@ void WarnOfAShortCache(const StepLimits& limits, const KvGroup& group) {
             {{"cache_tokens", tokens}, {"max_model_len", limits.max_model_len}});
 }
 
-// For max_num_seqs whole contexts, or in what memory allows.
+// A cache for max_num_seqs whole contexts, or as large as memory allows.
 absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits& limits,
                                     const ModelConfig& model, kernels::Backend& backend) {
   ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseKvDtype(config.kv_dtype, model));

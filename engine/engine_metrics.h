@@ -1,6 +1,6 @@
 #pragma once
 
-// What the engine counts. Written by the step thread (rejections by any), read by anyone.
+// The engine's counters. Written by the step thread (rejections by any thread), read by any.
 
 #include <array>
 
@@ -12,7 +12,7 @@ namespace quire::engine {
 
 struct EngineMetrics {
   base::Counter num_running;
-  base::Counter num_preempted;  // sequences that wait to be brought back
+  base::Counter num_preempted;  // preempted sequences that wait
   base::Counter blocks_free, blocks_cached, blocks_held, cache_roots;
   base::Counter kept_requests, kept_sequences, kept_outputs, kept_scores, kept_tenants;
   base::Counter prompt_tokens_computed, prompt_tokens_cached;
@@ -22,7 +22,7 @@ struct EngineMetrics {
   std::array<base::Counter, 4> finished_by_reason;
   base::LatencyHistogram ttft, tpot;
 
-  // Of the step thread, for Liveness.
+  // The step thread's state, for Liveness.
   base::Heartbeat step;                       // busy from a step's begin to its end
   base::Counter step_sequences, step_tokens;  // of the present step, once it is planned
   base::Counter failed_steps;                 // in a row, up to the last

@@ -1,7 +1,6 @@
 #pragma once
 
-// What an engine is put together from. Loaded from a model file by LoadEngineParts; tests hand in a
-// fake model.
+// The parts of an engine. LoadEngineParts loads them from a model file; tests pass a fake model.
 
 #include <memory>
 
@@ -28,21 +27,22 @@ struct EngineParts {
   StepLimits limits;
   ModelInfo model_info;
   ServerInfo server_info;
-  const base::Clock* clock = &base::SteadyClock();  // of all that is timed; not owned
+  const base::Clock* clock = &base::SteadyClock();  // for all times; not owned
 };
 
-// Opens the model, takes the memory. Fails with what to change.
+// Opens the model and allocates its memory. Errors name what to change.
 absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config);
 
-// Makes a warm-up token and starts the threads.
+// Computes a warm-up token and starts the threads.
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(EngineParts parts, const EngineConfig& config);
 
-// An engine without threads: its owner does the work of each, in any order, and can do it again.
+// An engine without threads: its owner runs the work of each, in any order, so that a run can be
+// repeated exactly.
 class SteppedEngine : public Engine {
  public:
-  // The next work of the frontend; false when none is queued.
+  // Runs the frontend's next work; false when none is queued.
   virtual bool RunFrontend() = 0;
-  // One step; false when the next could do no more before something happens.
+  // Runs one step; false when the next could do nothing more before some event.
   virtual bool Step() = 0;
 };
 

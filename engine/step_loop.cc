@@ -19,7 +19,7 @@
 namespace quire::engine {
 namespace {
 
-// How long the step thread sleeps when nothing runs and nothing is due.
+// The longest sleep of the step thread when nothing runs and nothing is due.
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
 
 absl::Status EndStatus(EndCause cause) {
@@ -80,8 +80,8 @@ void StepLoop::Stop() {
   EndAll();
 }
 
-// Every kernel has run once and every page of the weights has been read when the server says that
-// it is ready. What came after the first, which waits for those pages, is the pacer's first idea.
+// Runs every kernel once and reads every page of the weights before the server is ready. The first
+// prompt waits for those pages; the times of the later ones start the pacer.
 absl::Status StepLoop::WarmUp() {
   const auto chunk =
       static_cast<int32_t>(std::min<int64_t>(parts_.limits.max_tokens, parts_.limits.block_size));
@@ -94,7 +94,7 @@ absl::Status StepLoop::WarmUp() {
   return absl::OkStatus();
 }
 
-// In block 0, before anything owns it.
+// Uses block 0, before any sequence owns it.
 absl::StatusOr<absl::Duration> StepLoop::TimeLonePrompt(int32_t num_tokens) {
   const std::vector<int32_t> tokens(num_tokens, std::max(parts_.tokenizer->bos_id(), 0));
   const ModelInput input = MakeLoneInput(tokens, 0, 1, parts_.cache);
@@ -137,7 +137,7 @@ bool StepLoop::Step() {
   const std::vector<FinishedSequence> dropped = scheduler_.TakeDropped();
   Finish(dropped, begin);
   const bool planned = !plan.empty();
-  // What was given back is there for the next plan.
+  // True if the next plan can use released blocks.
   const bool gave_back = !dropped.empty() || scheduler_.stats().num_preemptions > preemptions;
   if (planned) {
     NoteScheduled(plan, begin);
@@ -180,13 +180,13 @@ void StepLoop::Admit(absl::Time now) {
     sequence->request = request;
     sequence->tokens = request->prompt_ids;
     scheduler_.Add(std::move(sequence));
-    // A notice that came before it was known here is lost.
+    // A notice that came before the request was in live_ is lost, so its flag is read.
     if (request->cancelled.load(std::memory_order_acquire)) Reconsider(live, now);
   }
   for (const std::shared_ptr<const Request>& request : noticed_) {
     if (const auto it = live_.find(request.get()); it != live_.end()) Reconsider(it->second, now);
   }
-  noticed_.clear();  // those that end must not live on in it
+  noticed_.clear();  // it must not keep ended requests alive
 }
 
 void StepLoop::Reconsider(const Live& live, absl::Time now) {
@@ -255,7 +255,7 @@ void StepLoop::PutPromptLogprobs(const StepPlanEntry& entry, const kernels::Tens
   Live& live = FindLive(*entry.sequence);
   const TokenIds& prompt = live.request->prompt_ids;
   TokenDelta delta;
-  // The row of position p tells how likely the token at p + 1 was.
+  // The row of position p gives the log-probability of the token at p + 1.
   for (int32_t i = 0; i < entry.num_logit_rows; ++i) {
     const int64_t next = entry.first_index + entry.num_tokens - entry.num_logit_rows + i + 1;
     if (next >= static_cast<int64_t>(prompt.size())) break;
@@ -314,7 +314,7 @@ void StepLoop::OutputDrawn(const StepPlanEntry& entry, int64_t plan_index, size_
   }
 }
 
-// Internal is the model's or the device's fault: what the cache holds may tell which.
+// Internal means that the model or the device failed; the cache's content may tell which.
 absl::Status StepLoop::WithCause(const absl::Status& status, int64_t plan_index) const {
   if (!absl::IsInternal(status)) return status;
   const std::string why = WhyNotFinite(input_, plan_index);
@@ -362,7 +362,8 @@ void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {
 }
 
 void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time now) {
-  // First: whoever has read the last token finds it counted, and its blocks given back.
+  // Before Emit, so that a client that has read its last token finds it counted and its blocks
+  // released.
   UpdateMetrics();
   Emit();
   for (const FinishedSequence& end : finished) {
@@ -417,7 +418,7 @@ void StepLoop::FinishRequest(Live& live, absl::Time now) {
   const RequestSummary last = summary;
   live_.erase(request.get());
   scores_.Remove(*request);
-  UpdateMetrics();  // whoever finds nothing running finds nothing kept
+  UpdateMetrics();  // a reader that sees nothing running also sees nothing kept
   running_.Erase(*request);
   request->sink->Finish(status, last);
 }

@@ -35,23 +35,24 @@ class StepLoop {
            RunningRequests& running, EngineMetrics& metrics);
   ~StepLoop() { Stop(); }
 
-  // Makes a warm-up token. First of all.
+  // Computes a warm-up token. Called before all else.
   absl::Status WarmUp();
-  // Starts the thread, which steps from then on; without it, the owner does.
+  // Starts the thread, which calls Step from then on; without it, the owner does.
   void Start();
-  // One step. False when the next could do no more before something happens.
+  // Runs one step. False when the next could do nothing more before some event.
   bool Step();
-  // Ends what still runs with CANCELLED, and joins. Nothing may be pushed to admission after it.
+  // Ends all running requests with CANCELLED, and joins. Nothing may be pushed to admission after
+  // it.
   void Stop();
 
  private:
   // A request from its admission to its sink's Finish.
   struct Live {
     std::shared_ptr<Request> request;
-    AdmissionTicket ticket;  // given back when it first runs
+    AdmissionTicket ticket;  // released when the request first runs
     SequenceId first_id = 0;
     int32_t num_left = 0;  // samples that have not ended
-    bool forked = false;   // its samples go each its own way
+    bool forked = false;   // its samples are sequences of their own
     RequestSummary summary;
     absl::Time first_scheduled = absl::InfinitePast();
     absl::Time first_token = absl::InfinitePast();
@@ -68,7 +69,7 @@ class StepLoop {
   void EndAll();
   absl::StatusOr<absl::Duration> TimeLonePrompt(int32_t num_tokens);
 
-  // Of a step, in this order.
+  // The parts of a step, in this order.
   void Admit(absl::Time now);
   void Reconsider(const Live& live, absl::Time now);
   void NoteScheduled(const StepPlan& plan, absl::Time now);
@@ -83,13 +84,13 @@ class StepLoop {
 
   // One row: every id of the model's vocabulary, padding too.
   std::span<const float> LogitRow(const kernels::TensorView& logits, int64_t row) const;
-  // What an entry that draws, or ends a continuation, came to.
+  // The output of an entry that drew a token, and of one that ended a continuation.
   void OutputDrawn(const StepPlanEntry& entry, int64_t plan_index, size_t first_row,
                    absl::Time now);
   void OutputScored(const StepPlanEntry& entry, int64_t plan_index, absl::Time now);
-  // The status of an entry that could not be drawn, with what its K and V say of it.
+  // The status of an entry that could not be drawn, with the cause if its K or V are not finite.
   absl::Status WithCause(const absl::Status& status, int64_t plan_index) const;
-  // Of one sequence of a step that has run; empty when its K and V are numbers.
+  // Describes K or V of one sequence of the step just run that are not finite; empty when all are.
   std::string WhyNotFinite(const ModelInput& input, int64_t seq) const;
   void NoteTokens(Live& live, int64_t num_tokens, absl::Time now);
   void PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,
@@ -117,7 +118,7 @@ class StepLoop {
   ContinuationScores scores_;
   std::unordered_map<const Request*, Live> live_;
   SequenceId next_sequence_id_ = 1;
-  int64_t num_unstarted_ = 0;  // requests that the scheduler has, and has not started
+  int64_t num_unstarted_ = 0;  // requests that the scheduler has not started yet
 
   // Scratch of one step, kept for its capacity.
   ModelInput input_;

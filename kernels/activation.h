@@ -1,6 +1,6 @@
 #pragma once
 
-// What follows a matrix product, element by element.
+// The function applied to each element after a matrix product.
 
 namespace quire::kernels {
 

@@ -2,9 +2,9 @@
 
 // The slopes of ALiBi (arXiv:2108.12409): head h adds slopes[h] * (key - query) to its scores.
 //
-// A ladder 2^(-bias_max (h + 1) / n) for the first n heads, n the largest power of two within
-// num_heads; the others take every second rung of the ladder for 2n. Not monotone in h. The slopes
-// belong to all heads of a layer: a rank of tensor parallelism takes its slice of them.
+// The first n heads, n the largest power of two within num_heads, have the slopes 2^(-bias_max (h +
+// 1) / n); the others have every second slope of the same row for 2n. Not monotone in h. The slopes
+// belong to all heads of a layer: a tensor-parallel rank takes its slice of them.
 
 #include <cstdint>
 #include <vector>

@@ -1,7 +1,7 @@
 #pragma once
 
-// The only door to a device. Ops are at the granularity of one fused kernel; models call nothing
-// finer. Ops enqueue and return; on the CPU they have run when they return.
+// The only interface to a device. Each op is one fused kernel; models call nothing finer. Ops
+// enqueue and return; on the CPU they have run when they return.
 //
 // Not thread-safe: one step thread calls it.
 
@@ -34,7 +34,7 @@ struct BackendInfo {
   std::string name;      // "cpu"
   std::string isa_path;  // "amx", "avx512", "avx2", "portable"; a CUDA backend names the chip
   int num_threads = 0;
-  bool host_memory = true;  // what Allocate gives is the host's memory too
+  bool host_memory = true;  // the host can use memory from Allocate
 };
 
 class Backend {
@@ -44,24 +44,24 @@ class Backend {
   virtual BackendInfo info() const = 0;
   // The dtype of activations between ops.
   virtual DType activation_dtype() const = 0;
-  // Bytes an allocation of the KV cache and weights may still take; 0 when unknown.
+  // Bytes that the KV cache and weights may still allocate; 0 when unknown.
   virtual int64_t available_bytes() const = 0;
 
   // Zero-filled memory; ResourceExhausted when there is none. Not for the hot path.
   virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
-  // To and from the device; both wait.
+  // Copy to and from the device; both wait for completion.
   virtual absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) = 0;
 
   // Stacks `parts` by rows (fused QKV, gate and up; their types may differ, their cols not) into
   // the form this backend computes with. When it returns, the parts' bytes are no longer needed
-  // unless the backend says that it maps them. InvalidArgument names a type or shape it cannot
-  // honour.
+  // unless the backend maps them. InvalidArgument names an unsupported type or shape.
   virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) = 0;
 
   // Divides this step's attention into work, on the host, for the layers of one window. The plan
-  // stays valid until the second Plan call of its window after it (a step in flight keeps its own).
+  // stays valid until the second later Plan call for the same window, so that a step in flight
+  // keeps its own.
   virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
 
   virtual absl::Status Embed(const EmbedArgs& args) = 0;
@@ -74,11 +74,11 @@ class Backend {
   virtual absl::Status CopyBlocks(const CopyBlocksArgs& args) = 0;
   virtual absl::Status ShiftKeys(const ShiftKeysArgs& args) = 0;
 
-  // Host work between ops, on the backend's own threads where it has some: calls work(0) ..
+  // Runs host work between ops, on the backend's own threads if it has some: calls work(0) ..
   // work(n - 1), in any order, and returns after all.
   virtual void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) = 0;
 
-  // Waits for everything enqueued; reports a fault of any of it.
+  // Waits for all enqueued ops; reports a fault of any of them.
   virtual absl::Status Synchronize() = 0;
 };
 

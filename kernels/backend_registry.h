@@ -1,6 +1,6 @@
 #pragma once
 
-// Backends by name. The one place with an #if on a backend is backend_registry.cc.
+// Creates backends by name. In the library only its .cc includes the header of a concrete backend.
 
 #include <memory>
 #include <string>
@@ -12,13 +12,13 @@
 namespace quire::kernels {
 
 struct BackendOptions {
-  std::string name = "auto";     // auto | cpu | cuda
+  std::string name = "auto";     // auto | cpu; cuda is not built in yet
   std::string cpu_isa = "auto";  // auto | portable | avx2 | avx512 | amx
   int num_threads = 0;           // 0: physical cores within affinity and cgroup quota
   bool pack_weights = true;      // false: compute on the file's own layout, mapped (same bits)
 };
 
-// InvalidArgument names what this build and machine have when the choice is not among them.
+// If this build or machine lacks the choice, InvalidArgument names the available ones.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
 }  // namespace quire::kernels

@@ -1,8 +1,7 @@
 #pragma once
 
-// Block-quantised weights back to float32, exactly as ggml defines each format. The slow, readable
-// statement of what every format means: the oracle of the fast kernels, and what inspection tools
-// use.
+// Converts block-quantised weights to float32, exactly as ggml defines each format. This slow,
+// readable definition of every format is the oracle of the fast kernels; inspection tools use it.
 
 #include <span>
 
@@ -12,13 +11,13 @@
 
 namespace quire::kernels {
 
-// InvalidArgument unless rows and cols are positive, cols is a whole number of blocks and the bytes
-// are as many as that takes.
+// InvalidArgument unless rows and cols are positive, cols is a whole number of blocks and the
+// number of bytes matches.
 absl::Status ValidateWeight(const WeightView& weight);
 
 // Writes rows [first_row, first_row + num_rows) of `weight` to `out` (num_rows * cols floats).
-// InvalidArgument when cols is no whole number of blocks, the bytes do not match, or a range is
-// off.
+// InvalidArgument when cols is not a whole number of blocks, the number of bytes does not match, or
+// a range is outside.
 absl::Status Dequantize(const WeightView& weight, int64_t first_row, int64_t num_rows,
                         std::span<float> out);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Memory of a backend, freed with the handle.
+// A backend's memory, freed with this handle.
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +11,7 @@ namespace quire::kernels {
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  // `free` is called once with `data` when the buffer goes.
+  // `free` is called once, with `data`, when the buffer is destroyed.
   DeviceBuffer(void* data, int64_t bytes, std::function<void(void*)> free)
       : data_(data), bytes_(bytes), free_(std::move(free)) {}
   DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }

@@ -1,7 +1,7 @@
 #pragma once
 
-// IEEE half and bfloat16 to and from float32, bit by bit. Rounds to nearest even, as the hardware
-// conversions of the vector paths do; a NaN stays one.
+// Converts IEEE half and bfloat16 to and from float32, bit by bit. Rounds to nearest even, like the
+// hardware conversions of the vector paths; a NaN stays a NaN.
 
 #include <bit>
 #include <cstdint>

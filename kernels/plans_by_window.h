@@ -1,6 +1,6 @@
 #pragma once
 
-// The plans that a backend keeps: of each window the last two, a step's in flight and the next.
+// The plans that a backend keeps: the last two of each window, for the step in flight and the next.
 
 #include <array>
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace quire::kernels {
 template <typename Plan>
 class PlansByWindow {
  public:
-  // The older plan of this window, to be built anew. No other plan moves.
+  // The older plan of this window, to be rebuilt. Other plans keep their addresses.
   Plan& Next(int32_t window) {
     Pair& pair = pairs_[window];
     pair.next = 1 - pair.next;
     return pair.plans[pair.next];
   }
 
-  // A plan that `is_it` holds for; null when there is none.
+  // A plan for which `is_it` is true; null when there is none.
   template <typename Predicate>
   const Plan* Find(Predicate is_it) const {
     for (const auto& [window, pair] : pairs_) {

@@ -11,7 +11,7 @@ class PreparedWeight {
   virtual ~PreparedWeight() = default;
   virtual int64_t rows() const = 0;  // outputs
   virtual int64_t cols() const = 0;  // inputs
-  // Memory held; 0 for what stays mapped from the file.
+  // Memory held; 0 for a weight that stays mapped from the file.
   virtual int64_t bytes() const = 0;
 };
 

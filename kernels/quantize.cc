@@ -17,13 +17,13 @@ using namespace quantize_internal;  // NOLINT: names of this folder
 
 constexpr float kLargestF16 = 65504.0f;
 
-// The largest magnitude a weight may have.
+// The largest magnitude that a weight may have.
 float LargestWeight(WeightType type) {
   switch (type) {
     case WeightType::kF16:
-      return std::bit_cast<float>(0x477fefffu);  // the next rounds to infinity
+      return std::bit_cast<float>(0x477fefffu);  // the next value rounds to infinity
     case WeightType::kBF16:
-      return std::bit_cast<float>(0x7f7f7fffu);  // and so here
+      return std::bit_cast<float>(0x7f7f7fffu);  // the next value rounds to infinity
     case WeightType::kQ4_0:
       return kLargestF16 * 8;
     case WeightType::kQ5_0:
@@ -39,14 +39,15 @@ float LargestWeight(WeightType type) {
   }
 }
 
-// Q4_0 and Q5_0: codes from -levels to levels - 1 of one scale of either sign.
+// Q4_0 and Q5_0: codes from -levels to levels - 1, with one scale of either sign.
 void QuantizeSymmetric(const float* x, int levels, DecodedBlock* out) {
   const CodeRange range = {static_cast<float>(-levels), static_cast<float>(levels - 1)};
   const float extreme = Extreme<kSubBlock>(x);
   float scale = 0.0f;
   if (std::abs(extreme) >= kNegligible) {
-    // The extreme weight is given every whole and half code, also past the ends: its loss can be
-    // the others' gain. The whole ones find the scale of weights that were such a block.
+    // Tries every whole and half code for the extreme weight, also beyond the range: its loss can
+    // be the other weights' gain. The whole codes find the scale of weights that came from such a
+    // block.
     float explained = 0.0f;
     for (int halves = 1; halves <= levels * 9 / 4; ++halves) {
       for (const float code :
@@ -59,7 +60,7 @@ void QuantizeSymmetric(const float* x, int levels, DecodedBlock* out) {
       }
     }
   }
-  // Rounding the scale to f16 may change codes, and they the scale.
+  // Rounding the scale to f16 may change codes, and new codes may change the scale.
   float least = std::numeric_limits<float>::infinity();
   for (int round = 0; round < 3; ++round) {
     const uint16_t stored = StoredScale(scale);
@@ -73,14 +74,14 @@ void QuantizeSymmetric(const float* x, int levels, DecodedBlock* out) {
   StoreCodes<kSubBlock>(x, 0.0f, F16ToF32(out->d), range, out->codes);
 }
 
-// With 127 steps to the extreme weight a search gains less than a hundredth, so the scale is
-// llama.cpp's, and the codes: rounded at the scale before it became an f16, a tie away from zero.
+// With 127 steps to the extreme weight a search gains less than 1 %, so the scale and the codes are
+// llama.cpp's: codes are rounded with the scale before it became an f16, ties away from zero.
 void QuantizeQ8(const float* x, DecodedBlock* out) {
   const float scale = std::abs(Extreme<kSubBlock>(x)) / 127.0f;
   float step = scale;
   out->d = F32ToF16(scale);
   if (scale < 0x1p-14f) {
-    // Here f16 is coarse: the codes are of the stored scale, which is not below the wanted one.
+    // Here f16 is coarse, so the codes use the stored scale, which is at least the wanted one.
     if (F16ToF32(out->d) < scale) ++out->d;
     step = F16ToF32(out->d);
   }
@@ -167,7 +168,7 @@ absl::Status Quantize(WeightType type, std::span<const float> rows, int64_t cols
   for (int64_t i = 0; i < num_rows; ++i) {
     const std::span<const float> row = rows.subspan(i * cols, cols);
     for (const float weight : row) {
-      if (std::abs(weight) <= largest) continue;  // not so for a NaN
+      if (std::abs(weight) <= largest) continue;  // false for a NaN
       return absl::InvalidArgumentError(
           absl::StrFormat("weights: row %d: want finite values of at most %g for %s, got %g", i,
                           largest, traits.name, weight));

@@ -8,11 +8,11 @@ namespace quire::kernels::quantize_internal {
 namespace {
 
 constexpr int kSubBlocks = 8;
-constexpr int kRounds = 2;  // more gain less than a thousandth
+constexpr int kRounds = 2;  // further rounds gain less than 0.1 %
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The d for which the scales s are nearest to multiples of it, at most `largest_code` times: for
-// scales that come from a block, its own.
+// The d whose multiples, up to `largest_code` times d, are nearest to the scales s. For scales that
+// come from a block it is the block's own d.
 template <int N>
 float ScaleOfScales(const float* s, const float* importance, int largest_code) {
   const float largest = *std::max_element(s, s + N);
@@ -35,7 +35,8 @@ float ScaleOfScales(const float* s, const float* importance, int largest_code) {
       const Lanes distance = Load(s + i) - codes[i / kLanes] * d;
       error += Load(importance + i) * distance * distance;
     }
-    // Not for a gain within the rounding of the scales: a multiple of the codes is as near.
+    // A gain within the rounding of the scales does not count: multiples of the codes are equally
+    // near.
     if (code == largest_code) rounding = sums.explained() * (kRounding * kRounding);
     if (Total(error) + rounding < least) {
       least = Total(error);
@@ -53,16 +54,16 @@ int ScaleCode(float scale, float d, int largest_code) {
 constexpr CodeRange kRange4{0.0f, 15.0f};
 constexpr int kLargestScale4 = 63;  // 6 bits
 
-// A sub-block as  scale * code - minimum,  both of any value but not negative.
+// A sub-block as scale * code - minimum, with any scale and minimum that are not negative.
 struct AffineFit {
   float scale = 0.0f;
   float minimum = 0.0f;
-  float spread = 0.0f;     // sum((q - mean q)^2): what an error of the scale costs
-  float explained = 0.0f;  // of the weights' squared distances from their mean
+  float spread = 0.0f;     // sum((q - mean q)^2): the cost of an error of the scale
+  float explained = 0.0f;  // part of the weights' squared distances from their mean
 };
 
-// Of weights  x = y + low  from the sums over y: taken from `low`, the squares of a narrow range
-// are not lost beside those of its place.
+// The fit of weights x = y + low, from sums over y. Measured from `low`, the squares of a narrow
+// range are not lost beside the square of its offset.
 AffineFit FitCodes(const CodeSums& sums, float y_sum, float low) {
   const float spread = sums.qq - sums.q * sums.q / kSubBlock;
   if (spread > 0.0f) {
@@ -86,8 +87,9 @@ AffineFit FitSubBlock(const float* x) {
   for (int i = 0; i < kSubBlock; ++i) y[i] = x[i] - low;
   for (int i = 0; i < kSubBlock; i += kLanes) y_sums += Load(y + i);
   const float y_sum = Total(y_sums);
-  AffineFit best = FitCodes({}, y_sum, low);  // of zeros
-  // From a scale that puts `levels` steps between the extremes: round, fit the codes, round again.
+  AffineFit best = FitCodes({}, y_sum, low);  // the fit with zero codes
+  // Starts from a scale with `levels` steps between the extremes: rounds, fits the codes, rounds
+  // again.
   const auto search = [&](float levels, int rounds) {
     AffineFit fit = {(high - low) / levels, -low};
     for (int round = 0; round < rounds && fit.scale > 0.0f; ++round) {
@@ -96,14 +98,14 @@ AffineFit FitSubBlock(const float* x) {
       if (fit.explained > best.explained + std::abs(best.explained) * kRounding) best = fit;
     }
   };
-  // Weights that were such a block, of its lowest code and any highest, come back as they were. Of
-  // fits that are as good the smallest scale: the others' are multiples of what the largest gives.
+  // Weights that came from such a block, with its lowest code and any highest code, are reproduced
+  // exactly. Among equally good fits the first is kept, which has the smallest scale.
   for (int levels = 15; levels > 0; --levels) search(static_cast<float>(levels), 1);
   for (int halves = 24; halves <= 36; ++halves) search(static_cast<float>(halves) / 2.0f, 3);
   return best;
 }
 
-// The normal equations of the d and m that suit the codes of a whole block:
+// The normal equations for the best d and m given the codes of a whole block:
 //   least  sum((x - d * scale * q + m * minimum)^2).
 struct BlockSums {
   float dd = 0.0f, dm = 0.0f, mm = 0.0f, dx = 0.0f, mx = 0.0f;
@@ -152,8 +154,8 @@ float ChooseSubBlock(const float* x, const AffineFit& fit, DecodedBlock* out) {
 constexpr CodeRange kRange6{-32.0f, 31.0f};
 constexpr int kHalf = kSubBlock / 2;  // weights that share a scale
 
-// The scale of 16 weights with the least error, given d. All that put the extreme weight near the
-// end of the codes are tried, of both signs: the codes have one more below zero than above.
+// The scale of 16 weights with the least error, given d. Tries all scales, of both signs, that put
+// the extreme weight near the end of the codes: there is one more code below zero than above.
 float ChooseHalf(const float* x, float d, int* scale) {
   const float whole = std::abs(Extreme<kHalf>(x)) / -kRange6.low * Inverse(d);
   const int from = static_cast<int>(std::min(whole, 128.0f) * 0.8f);

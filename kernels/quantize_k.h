@@ -6,7 +6,7 @@
 
 namespace quire::kernels::quantize_internal {
 
-// 256 weights, of magnitudes that Quantize accepts, to their eight sub-blocks of 32.
+// Quantise 256 weights, of magnitudes that Quantize accepts, into eight sub-blocks of 32.
 void QuantizeQ4K(const float* x, DecodedBlock* out);
 void QuantizeQ6K(const float* x, DecodedBlock* out);
 

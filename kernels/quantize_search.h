@@ -1,11 +1,11 @@
 #pragma once
 
-// What the searches of Quantize for a block's scale share.
+// Shared parts of Quantize's searches for a block's scale.
 //
 // For given codes q the scale of least squared error is  sum(x q) / sum(q q),  which explains
-// sum(x q)^2 / sum(q q)  of  sum(x x).  The error jumps wherever a code does, so it has many local
-// minima and no slope to follow: a search tries a grid of scales, rounds at each, and keeps the one
-// whose codes explain the most.
+// sum(x q)^2 / sum(q q)  of  sum(x x).  The error jumps wherever a code changes, so it has many
+// local minima and no useful slope. A search therefore tries a grid of scales, rounds with each,
+// and keeps the one whose codes explain the most.
 
 #include <algorithm>
 #include <cmath>
@@ -19,10 +19,10 @@ namespace quire::kernels::quantize_internal {
 // A smaller weight is nearer to zero than to the smallest number of any block.
 constexpr float kNegligible = 0x1p-25f;
 
-constexpr float kRounding = 4e-6f;  // of what follows from sums, relatively
+constexpr float kRounding = 4e-6f;  // relative error of values computed from sums
 
-// Four weights at once. The compiler knows the machine's instructions for it; without any, the
-// additions are in the same order and the bits the same.
+// Four weights at once. The compiler chooses vector instructions; on a machine without any, the
+// additions have the same order and give the same bits.
 constexpr int kLanes = 4;
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 
@@ -43,14 +43,15 @@ inline Lanes NearestCodes(Lanes scaled, CodeRange range) {
   const Lanes low = Lanes{} + range.low, high = Lanes{} + range.high;
   const Lanes above = scaled > low ? scaled : low;
   const Lanes within = above < high ? above : high;
-  constexpr float kRounder = 0x1.8p23f;  // the last bit of a sum with it is worth 1
+  constexpr float kRounder = 0x1.8p23f;  // a sum with it has a last bit worth 1
   return (within + kRounder) - kRounder;
 }
 
 inline float Inverse(float step) { return step != 0.0f ? 1.0f / step : 0.0f; }
 
-// The f16 for a scale, never infinite. Nearest, but where f16 is coarse the next away from zero,
-// unless the scale is one but for the rounding of sums: codes must reach the extreme weight.
+// The f16 for a scale, never infinite. It is the nearest one; where f16 is coarse, the next away
+// from zero, since codes must reach the extreme weight, unless the scale equals an f16 up to the
+// rounding of sums.
 inline uint16_t StoredScale(float scale) {
   const float magnitude = std::abs(scale);
   uint16_t bits = std::min<uint16_t>(F32ToF16(magnitude), 0x7bff);

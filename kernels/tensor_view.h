@@ -1,7 +1,7 @@
 #pragma once
 
-// A borrowed, shaped piece of memory that a backend can read. Row-major and contiguous, but that
-// the rows of the first dimension may lie further apart where an op allows it.
+// A borrowed, shaped piece of memory that a backend can read. Row-major and contiguous, except that
+// rows of the first dimension may be strided if an op allows it.
 
 #include <array>
 #include <cstdint>
@@ -43,7 +43,7 @@ class TensorView {
     return static_cast<T*>(data_);
   }
 
-  // The same rows, `elements` apart; at least the elements of one.
+  // The same rows with a stride of `elements`, at least the elements of one row.
   TensorView WithRowStride(int64_t elements) const;
   // Rows [begin, begin + count) of the first dimension.
   TensorView Rows(int64_t begin, int64_t count) const;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The ggml block formats, one block at a time: what Dequantize and the packing of the CPU backend
-// both read and what Quantize writes, so that there is one statement of every bit's place.
+// The ggml block formats, one block at a time. Dequantize and the CPU backend's packing read by
+// them, and Quantize writes by them, so that the place of every bit is defined once.
 //
 // Every format is  weight = scale * (code - offset) + minimum  with an unsigned code, over
 // sub-blocks of 32 weights (16 for Q6_K). The products that make `scale` and `minimum` of a
@@ -79,7 +79,7 @@ inline uint32_t EncodeNibbles(const uint8_t* in, uint8_t* codes) {
   return high;
 }
 
-// The inverse of UnpackScales, into bytes that were zero before the first of the eight.
+// The inverse of UnpackScales; the bytes must be zero before the first of the eight calls.
 inline void PackScales(int scale, int minimum, int j, uint8_t* packed) {
   if (j < 4) {
     packed[j] = static_cast<uint8_t>(packed[j] | scale);
@@ -177,8 +177,8 @@ inline void DecodeBlock(WeightType type, const uint8_t* row, int64_t index, Deco
   }
 }
 
-// The inverse of DecodeBlock for the types that Quantize writes. `row` was zero before its first
-// block. The eight of a K-quant's 256 weights have the same d and m.
+// The inverse of DecodeBlock for the types that Quantize writes. `row` must be zero before its
+// first block is written. The eight of a K-quant's 256 weights have the same d and m.
 inline void EncodeBlock(WeightType type, const DecodedBlock& in, int64_t index, uint8_t* row) {
   using namespace weight_blocks_internal;  // NOLINT: names of this file
   const int64_t j = index % 8;             // sub-block of a K-quant's 256 weights
@@ -215,7 +215,7 @@ inline void EncodeBlock(WeightType type, const DecodedBlock& in, int64_t index, 
     }
     case WeightType::kQ6_K: {
       uint8_t* block = row + index / 8 * 210;
-      const int64_t half = j / 4, run = j % 4;  // as DecodeBlock reads them
+      const int64_t half = j / 4, run = j % 4;  // as in DecodeBlock
       uint8_t* low = block + half * 64 + run % 2 * 32;
       uint8_t* high = block + 128 + half * 32;
       StoreU16(in.d, block + 208);

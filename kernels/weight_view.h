@@ -1,6 +1,6 @@
 #pragma once
 
-// A weight matrix as it lies in a model file, before a backend has prepared it.
+// A weight matrix as stored in a model file, before a backend has prepared it.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace quire::kernels {
 
-// Storage types of weights: plain floats and the ggml block formats (layouts in dequantize.h).
+// Storage types of weights: plain floats and the ggml block formats (layouts in weight_blocks.h).
 enum class WeightType : uint8_t {
   kF32,
   kF16,

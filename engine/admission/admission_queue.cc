@@ -98,7 +98,7 @@ void AdmissionQueue::Wake() {
 }
 
 bool AdmissionQueue::WaitForWork(absl::Duration timeout) {
-  // Far enough to be forever, near enough not to overflow a clock.
+  // Long enough to count as forever, short enough not to overflow a clock.
   const absl::Duration at_most = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24));
   const absl::Time deadline = base::SteadyNow() + at_most;
   base::MutexLock lock(mu_);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The bounded way into the step thread.
+// The bounded queue into the step thread.
 
 #include <atomic>
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace quire::engine {
 
 class AdmissionQueue;
 
-// A place among those that wait: taken at submission, before the frontend; given back when the
-// request first runs or ends, whichever comes first. Move-only. An empty one holds no place.
+// A place among the waiting requests: taken at submission, before the frontend, and released when
+// the request first runs or ends, whichever comes first. Move-only. An empty ticket holds no place.
 class AdmissionTicket {
  public:
   AdmissionTicket() = default;
@@ -30,7 +30,7 @@ class AdmissionTicket {
   AdmissionTicket& operator=(AdmissionTicket&& other) noexcept;
   ~AdmissionTicket() { Release(); }
 
-  void Release();  // again: nothing happens
+  void Release();  // a second call does nothing
   explicit operator bool() const { return queue_ != nullptr; }
 
  private:
@@ -40,7 +40,7 @@ class AdmissionTicket {
       : queue_(queue), tenant_(tenant) {}
 
   AdmissionQueue* queue_ = nullptr;  // not owned
-  Tenants::iterator tenant_;         // of the queue's, while there is one
+  Tenants::iterator tenant_;         // in the queue's map; valid while queue_ is not null
 };
 
 struct AdmittedRequest {
@@ -48,15 +48,15 @@ struct AdmittedRequest {
   AdmissionTicket ticket;
 };
 
-// Requests go in from any thread and out on the step thread. max_queue bounds all that wait for
-// their first step: in the frontend, here, and in the scheduler, so that "full" is known at once,
-// at submission, and a request that got its ticket is never refused later. A tenant's limits bound
-// its own among them. Must outlive its tickets. Thread-safe.
+// Any thread pushes requests; the step thread drains them. max_queue bounds all requests that wait
+// for their first step: in the frontend, here, and in the scheduler. So "full" is known at
+// submission, and a request that got its ticket is never refused later. A tenant's limits bound its
+// own requests among them. Must outlive its tickets. Thread-safe.
 class AdmissionQueue {
  public:
   explicit AdmissionQueue(int32_t max_queue);  // at least 1
 
-  // ResourceExhausted: max_queue requests wait, or as many of the tenant as its limits allow.
+  // ResourceExhausted: max_queue requests wait, or as many of this tenant's as its limits allow.
   // Unavailable: draining.
   absl::StatusOr<AdmissionTicket> Reserve(std::string_view tenant = "",
                                           const TenantLimits& limits = {});
@@ -64,21 +64,20 @@ class AdmissionQueue {
   // Hands a request over and wakes the step thread; never refuses.
   void Push(std::shared_ptr<Request> request, AdmissionTicket ticket);
 
-  // Refuses new tickets from now on; those given out are still served.
+  // Refuses new tickets from now on; requests with a ticket are still served.
   void StartDrain();
   bool draining() const;
 
-  // The step thread is to look at this request again: it was cancelled, or its sink has room.
+  // Asks the step thread to reconsider this request: it was cancelled, or its sink has room.
   void Notice(std::weak_ptr<const Request> request);
-  // Makes WaitForWork return: the engine is to stop. One that comes while nobody waits is kept for
-  // the next wait; several are one.
+  // Makes WaitForWork return, because the engine stops. A Wake without a waiter is kept for the
+  // next wait; several count as one.
   void Wake();
 
-  // Step thread: until there is a request, a notice or a Wake, at most `timeout`. False when it
-  // passed.
+  // Step thread: waits for a request, a notice or a Wake, for at most `timeout`. False on time-out.
   bool WaitForWork(absl::Duration timeout);
-  // Step thread: moves what is queued behind the elements of `out`, in order; of what was noticed,
-  // what still exists.
+  // Step thread: appends the queued requests to `out`, in order, and those noticed that still exist
+  // to `noticed`.
   void Drain(std::vector<AdmittedRequest>& out,
              std::vector<std::shared_ptr<const Request>>& noticed);
 
@@ -98,7 +97,7 @@ class AdmissionQueue {
   base::CondVar work_;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
-  AdmissionTicket::Tenants waiting_by_tenant_ ABSL_GUARDED_BY(mu_);  // those with any
+  AdmissionTicket::Tenants waiting_by_tenant_ ABSL_GUARDED_BY(mu_);  // tenants with tickets
   std::vector<AdmittedRequest> queue_ ABSL_GUARDED_BY(mu_);
   std::vector<std::weak_ptr<const Request>> noticed_ ABSL_GUARDED_BY(mu_);
 };

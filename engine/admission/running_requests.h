@@ -19,33 +19,34 @@
 
 namespace quire::engine {
 
-// From submission to the sink's Finish. An id is known once among its owner's while its request
-// runs, and may be used again after: nobody finds out, or takes, ids of others. Thread-safe;
-// bounded by what admission lets in.
+// Holds requests from submission to the sink's Finish. While a request runs, its id is unique among
+// those of its owner; afterwards it may be used again. Owners neither learn of nor block each
+// other's ids. Thread-safe; bounded by admission.
 class RunningRequests {
  public:
-  // Under params.owner and params.request_id, which must not change; the id must not be empty.
-  // AlreadyExists: one runs.
+  // Inserts it under params.owner and params.request_id, which must not change; the id must not be
+  // empty. AlreadyExists: such a request runs.
   absl::Status Insert(std::shared_ptr<Request> request);
 
-  // When the request ends, however; nothing happens when it is not in it.
+  // Called when the request ends for any reason; does nothing if it is not in here.
   void Erase(const Request& request);
 
-  // Sets `cancelled` and returns those that the caller is to have the step thread notice. Without an
-  // owner: all that run under the id, whoever's they are. NotFound when there is none, and just so
-  // when it is another's.
+  // Sets `cancelled` and returns the requests of which the caller must notify the step thread.
+  // Without an owner: all that run under the id, whoever owns them. NotFound when there is none,
+  // and also when it belongs to another owner.
   absl::StatusOr<std::vector<std::shared_ptr<const Request>>> Abort(
       std::string_view request_id, std::optional<std::string_view> owner);
 
-  // All of them, for the end of the engine.
+  // Cancels all requests, when the engine ends.
   void CancelAll();
 
   int64_t size() const;
-  // Whether nothing runs, at once or within `timeout`.
+  // Waits for at most `timeout`; true if nothing runs.
   bool WaitUntilEmpty(absl::Duration timeout) const;
 
  private:
-  // Id first: those of one id stand together. Views of the request's own strings.
+  // The id comes first, so that requests of one id are adjacent. Views of the request's own
+  // strings.
   using Key = std::pair<std::string_view, std::string_view>;
 
   static Key KeyOf(const Request& request) {

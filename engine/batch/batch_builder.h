@@ -1,6 +1,6 @@
 #pragma once
 
-// A step's plan becomes the model's input.
+// Turns a step's plan into the model's input.
 
 #include "engine/batch/model_input.h"
 #include "engine/kv/block_manager.h"

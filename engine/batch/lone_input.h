@@ -10,9 +10,9 @@
 
 namespace quire::engine {
 
-// `tokens` at positions first_position, first_position + 1, ..., in blocks 0, 1, ... of the cache,
-// and in a window's again from 0 where it has no more; what lies before them was fed by earlier
-// steps. The last num_logit_rows of them give logits.
+// The step of `tokens` at positions first_position, first_position + 1, ..., in blocks 0, 1, ... of
+// the cache; the blocks of a window are reused from 0 when all are used. Earlier steps fed the
+// tokens before first_position. The last num_logit_rows tokens give logits.
 ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position,
                          int64_t num_logit_rows, const KvCache& cache);
 

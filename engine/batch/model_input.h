@@ -1,6 +1,6 @@
 #pragma once
 
-// One step as a model sees it: flat tokens, and for each sequence where its context lies.
+// One step as a model sees it: flat tokens, and for each sequence the place of its context.
 
 #include <cstdint>
 #include <vector>
@@ -13,7 +13,7 @@ namespace quire::engine {
 // A step's view of one KV group's cache.
 struct GroupInput {
   std::vector<int64_t> slot_mapping;  // [num_tokens], block_id * block_size + offset
-  // [num_seqs, max_blocks_per_seq]; 0 where the group has nothing: in tails, and behind its window.
+  // [num_seqs, max_blocks_per_seq]; 0 where the group has nothing: in tails, and before its window.
   std::vector<int32_t> block_table;
   int64_t max_blocks_per_seq = 0;
   std::vector<kernels::BlockCopy> copies;  // run before the step's KV writes

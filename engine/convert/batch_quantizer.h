@@ -1,6 +1,6 @@
 #pragma once
 
-// Rows to blocks on several threads, a batch at a time.
+// Quantises rows into blocks on several threads, one batch at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,22 +14,22 @@
 
 namespace quire::engine {
 
-// Adds up the error that it makes, in what kernels::Dequantize reads back. One caller at a time.
+// Adds up its error, as seen in values that kernels::Dequantize reads back. One caller at a time.
 class BatchQuantizer {
  public:
   explicit BatchQuantizer(int num_threads);
 
-  // Rows that one batch holds, each thread some megabytes of them in float32.
+  // The number of rows in one batch: some megabytes of float32 for each thread.
   int64_t RowsOfBatch(int64_t cols) const;
-  // Rows [begin, begin + count) into `out`. Errors as kernels::Quantize.
+  // Quantises rows [begin, begin + count) into `out`. Errors as kernels::Quantize.
   absl::Status Run(const RowReader& rows, kernels::WeightType type, int64_t begin, int64_t count,
                    std::vector<std::byte>& out);
 
-  // The root of all squared errors over all squares.
+  // The square root of (the sum of squared errors / the sum of squared weights).
   double relative_error() const;
 
  private:
-  // What one thread works in.
+  // The work memory and results of one thread.
   struct Share {
     std::vector<float> rows, read_back;
     double squared_error = 0.0, squares = 0.0;

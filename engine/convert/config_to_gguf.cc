@@ -18,7 +18,7 @@
 namespace quire::engine {
 namespace {
 
-// As a GGUF file can hold it.
+// Equal in the float32 of a GGUF file.
 bool Same(double a, double b) { return static_cast<float>(a) == static_cast<float>(b); }
 
 // The first field in which the positions differ; empty when none does.
@@ -33,7 +33,7 @@ std::string_view RopeDifference(const RopeConfig& a, const RopeConfig& b) {
   if (yarn && !Same(a.beta_fast, b.beta_fast)) return "rope beta_fast";
   if (yarn && !Same(a.beta_slow, b.beta_slow)) return "rope beta_slow";
   if (yarn && a.truncate != b.truncate) return "rope truncate";
-  // A file holds what it is multiplied by.
+  // A file holds only a factor of it, which is rounded.
   constexpr double kRounding = 0x1p-23;
   if (!(std::abs(a.attention_factor - b.attention_factor) <= kRounding * a.attention_factor)) {
     return "rope attention_factor";

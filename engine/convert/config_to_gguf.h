@@ -1,6 +1,6 @@
 #pragma once
 
-// A ModelConfig as the metadata of a GGUF file.
+// Writes a ModelConfig as the metadata of a GGUF file.
 
 #include <string>
 
@@ -11,17 +11,17 @@
 
 namespace quire::engine {
 
-// Adds general.architecture and the architecture's keys. Unimplemented for an
-// architecture that has no GGUF form here. What a key cannot say is left out: CheckSameModel finds
-// it when the keys are read back.
+// Adds general.architecture and the architecture's keys. Unimplemented for an architecture that has
+// no GGUF form here. Properties without a key are left out; CheckSameModel finds them when the keys
+// are read back.
 absl::Status ConfigToGguf(const ModelConfig& config, GgufValues& values);
 
 // llama3's stretched frequencies as the divisors that a GGUF file holds, in rope_freqs.weight;
-// other configs as they are.
+// other configs are returned unchanged.
 ModelConfig WithRopeDivisors(ModelConfig config);
 
-// Whether `gguf`, read from the metadata and tensors of the new file, is the model that `config`
-// is: InvalidArgument names the first field in which it is not. The form of the weights (rotary
+// Checks that `gguf`, read from the metadata and tensors of the new file, is the same model as
+// `config`. InvalidArgument names the first field that differs. The form of the weights (rotary
 // rows, offsets of norms, a head of unit rows), which conversion rewrites, does not count, nor does
 // rounding to float32.
 absl::Status CheckSameModel(const ModelConfig& config, const ModelConfig& gguf);

@@ -28,7 +28,7 @@ using kernels::WeightType;
 
 struct ConvertType {
   WeightType type;
-  int64_t file_type;  // general.file_type, which names what most tensors are
+  int64_t file_type;  // general.file_type, which names the type of most tensors
 };
 constexpr ConvertType kConvertTypes[] = {
     {WeightType::kF32, 0},  {WeightType::kF16, 1},  {WeightType::kBF16, 32},
@@ -46,7 +46,7 @@ WeightType TypeOf(WeightType wanted, bool is_head, int64_t cols) {
   return fits(wanted) ? wanted : WeightType::kF16;
 }
 
-// The tensors of a file that is yet to be written, for the reader of its metadata.
+// The tensors of a file that is not written yet, for the reader of its metadata.
 class PlannedWeights final : public WeightMap {
  public:
   explicit PlannedWeights(std::vector<TensorInfo> tensors) : tensors_(std::move(tensors)) {}
@@ -82,13 +82,13 @@ absl::Status WriteTensor(const PlannedTensor& tensor, const WeightMap& weights,
   return absl::OkStatus();
 }
 
-// A file that is yet to be written.
+// A file that is not written yet.
 struct NewFile {
-  ModelConfig config;  // that it is of
+  ModelConfig config;  // of the model in the file
   GgufValues values;
   std::vector<PlannedTensor> plan;
 
-  // Which rope_freqs.weight holds, before the plan's tensors; empty: it is not there.
+  // The content of rope_freqs.weight, which precedes the plan's tensors; empty: no such tensor.
   std::span<const float> divisors() const { return config.rope.frequency_divisors; }
   std::vector<GgufTensor> Tensors() const;
 };
@@ -126,7 +126,7 @@ absl::StatusOr<NewFile> PlanFile(const ModelConfig& source, const TensorNames& n
   return file;
 }
 
-// Whether those who read the file will take it for the model that it is of.
+// Checks that readers of the file will see the model from which it was made.
 absl::Status CheckReadBack(const NewFile& file, const std::string& path) {
   std::vector<TensorInfo> infos;
   for (const GgufTensor& tensor : file.Tensors()) {

@@ -27,7 +27,7 @@ absl::Status Invalid(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("tokenizer.json: ", what));
 }
 
-// A stage's steps, those of a Sequence one by one.
+// The steps of a stage; a Sequence is flattened.
 std::vector<const json*> StepsOf(const json& stage, const char* list) {
   if (stage.is_null()) return {};
   const json& inner = JsonMember(stage, list);
@@ -88,7 +88,8 @@ absl::Status CheckModel(const json& model, const HfVocabulary& out) {
 }
 
 absl::Status ReadMerges(const json& merges, HfVocabulary& out) {
-  std::unordered_map<std::string, size_t> best_rank;  // of the merges that make the token
+  std::unordered_map<std::string, size_t> best_rank;  // the best rank of the merges that make a
+                                                      // token
   std::string merged;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     ASSIGN_OR_RETURN(const auto parts, ReadBpeMerge(merges[rank]));
@@ -141,7 +142,7 @@ GgufTokenType TypeOf(const HfVocabulary& vocabulary, const Tokenizer& tokenizer,
     return unknown ? GgufTokenType::kUnknown : GgufTokenType::kControl;
   }
   if (added != nullptr) {
-    // Gemma's "▁▁" is found by its merges. As user-defined it would stand for itself in a text.
+    // Gemma's "▁▁" is found by its merges. As a user-defined token its text would be these markers.
     const bool merged =
         !vocabulary.byte_level && in_model && piece.find(kSpaceMarker) != std::string_view::npos;
     return merged ? GgufTokenType::kNormal : GgufTokenType::kUserDefined;
@@ -150,7 +151,7 @@ GgufTokenType TypeOf(const HfVocabulary& vocabulary, const Tokenizer& tokenizer,
   return GgufTokenType::kNormal;
 }
 
-// llama.cpp throws on a character that has neither a token nor its bytes'.
+// llama.cpp throws on a character that has neither a token nor byte tokens.
 absl::Status CheckBytes(const HfVocabulary& vocabulary) {
   const auto num_bytes = std::count(vocabulary.token_types.begin(), vocabulary.token_types.end(),
                                     static_cast<int32_t>(GgufTokenType::kByte));

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a tokenizer.json holds, in the terms of GGUF: tokens by id with their types, merges or
+// The content of a tokenizer.json in the terms of GGUF: tokens by id with their types, merges or
 // scores.
 
 #include <cstdint>
@@ -17,19 +17,20 @@ namespace quire::engine {
 
 struct HfVocabulary {
   bool byte_level = false;               // else SentencePiece-BPE
-  std::vector<std::string> tokens;       // by id, one each row of the embedding
+  std::vector<std::string> tokens;       // by id, one for each row of the embedding
   std::vector<int32_t> token_types;      // GgufTokenType
   std::vector<std::string> merges;       // byte-level: "left right", best first
   std::vector<float> scores;             // SentencePiece: of each token, higher merges first
   int32_t unknown_id = -1;               // -1: none
-  std::vector<AddedToken> added;         // those that have a row
-  std::vector<std::string> without_row;  // added tokens that have none
+  std::vector<AddedToken> added;         // added tokens with a row
+  std::vector<std::string> without_row;  // added tokens without a row
 
-  bool nfc = false;        // text is brought to Unicode's form C first
-  bool metaspace = false;  // the marker in front of a text is a pre-tokenizer's
+  bool nfc = false;        // text is normalized to NFC first
+  bool metaspace = false;  // a pre-tokenizer adds the marker in front of a text
 };
 
-// `tokenizer` is the same file's, read. InvalidArgument for what GGUF, or llama.cpp, cannot say.
+// `tokenizer` was read from the same file. InvalidArgument for properties that GGUF, or llama.cpp,
+// lacks.
 absl::StatusOr<HfVocabulary> ReadHfVocabulary(std::string_view tokenizer_json,
                                               const Tokenizer& tokenizer, int64_t vocab_size);
 

@@ -23,7 +23,7 @@ absl::StatusOr<std::vector<float>> ReadVector(const PlannedTensor& tensor,
   return values;
 }
 
-// As it lies in the file.
+// The matrix as it is in the file.
 absl::StatusOr<kernels::WeightView> Find(const NamedRows& source, int64_t cols,
                                          const WeightMap& weights) {
   if (source.num_matrices != 0) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The float32 rows of a planned tensor, from wherever they are in the model's files.
+// Reads the float32 rows of a planned tensor from the model's files.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,16 +24,17 @@ absl::Status CheckSources(const PlannedTensor& tensor, const WeightMap& weights)
 // Borrows the plan and the weights. Read is thread-safe.
 class RowReader {
  public:
-  // Errors as CheckSources. Matrices that are to be rewritten whole are in memory while this lives.
+  // Errors as CheckSources. Matrices that must be rewritten as a whole stay in memory while this
+  // lives.
   static absl::StatusOr<RowReader> Create(const PlannedTensor& tensor, const WeightMap& weights);
 
   // A vector is one row.
   int64_t num_rows() const { return num_rows_; }
   int64_t cols() const { return cols_; }
 
-  // Rows [begin, begin + count) to `out` (count * cols() floats).
+  // Reads rows [begin, begin + count) into `out` (count * cols() floats).
   absl::Status Read(int64_t begin, int64_t count, std::span<float> out) const;
-  // The files' pages of these rows are not needed any more.
+  // Drops the file pages of these rows, which are no longer needed.
   void Drop(const WeightMap& weights) const;
 
  private:
@@ -45,7 +46,7 @@ class RowReader {
   int64_t num_rows_ = 0, cols_ = 0;
   float offset_ = 0.0f;
   std::vector<Run> runs_;                                 // in order
-  std::vector<float> vector_;                             // instead, of a vector
+  std::vector<float> vector_;                             // used instead for a vector
   std::map<std::string, std::vector<std::byte>> memory_;  // of rewritten matrices
 };
 

@@ -26,8 +26,8 @@ std::vector<SourceRows> RowsOf(const StoredParameter& parameter) {
   return rows;
 }
 
-// From rotary rows (i, i + dim / 2) of each head of queries and keys, which lie before the values,
-// to (2i, 2i + 1).
+// Moves the rotary rows (i, i + dim / 2) of each head of queries and keys, which precede the
+// values, to (2i, 2i + 1).
 std::vector<SourceRows> Interleaved(const std::vector<SourceRows>& rows,
                                     const ModelConfig& config) {
   const int64_t dim = config.head_dim, half = config.rope.rope_dim / 2;
@@ -56,11 +56,11 @@ class Planner {
   std::vector<PlannedTensor> Take();
 
  private:
-  // Of one tensor, by the row of it at which they begin.
+  // The pieces of one tensor, by their first row in it.
   using Pieces = std::map<int64_t, std::vector<SourceRows>>;
 
   PlannedTensor Describe(const NamedRows& part, const StoredParameter& source) const;
-  // Whether the source's rows of queries and keys must be turned.
+  // True if the source's rows of queries and keys must be reordered.
   bool IsTurned(const StoredParameter& source) const;
 
   const ModelConfig& config_;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which rows of a model's tensors make each tensor of its GGUF file.
+// Plans each tensor of a GGUF file as rows of the model's tensors.
 
 #include <algorithm>
 #include <cstdint>
@@ -24,8 +24,7 @@ struct SourceRows {
   int64_t begin = 0, count = 0;
 };
 
-// Rows [begin, begin + count) of runs that lie one below the other; a Run has its own `begin` and
-// `count`.
+// Rows [begin, begin + count) of stacked runs; each Run has its own `begin` and `count`.
 template <typename Run>
 std::vector<Run> SliceRuns(const std::vector<Run>& runs, int64_t begin, int64_t count) {
   std::vector<Run> slice;
@@ -46,16 +45,16 @@ struct PlannedTensor {
   std::string name;
   kernels::WeightType type = kernels::WeightType::kF32;
   std::vector<int64_t> shape;    // row-major, outermost first
-  std::vector<SourceRows> rows;  // one below the other
+  std::vector<SourceRows> rows;  // stacked
   int64_t cols = 0;              // of the source's rows; 0: vectors
   float offset = 0.0f;           // added to each element
 };
 
-// The type of a matrix by what it is for and how many columns it has.
+// Chooses the type of a matrix by its role and its number of columns.
 using ChooseType = std::function<kernels::WeightType(ParameterRole role, int64_t cols)>;
 
-// The embedding, layer by layer, the head. Vectors, a router and learned positions are F32.
-// `gguf_layout` is where the new file has the rotary rows of each head. InvalidArgument for a
+// Plans the embedding, the layers in order, the head. Vectors, routers and learned positions are
+// F32. `gguf_layout` is the new file's order of the rotary rows of each head. InvalidArgument for a
 // parameter that the file's architecture has no name for, and for a tensor that would be left out.
 absl::StatusOr<std::vector<PlannedTensor>> PlanTensors(
     const ModelConfig& config, const TensorNames& names, const WeightMap& weights,

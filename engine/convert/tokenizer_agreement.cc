@@ -112,7 +112,7 @@ absl::Status CompareAround(const Tokenizer& directory, const Tokenizer& gguf,
   return absl::OkStatus();
 }
 
-// Why the text around `token`, or the token in it, may become other ids; empty: it must not.
+// The reason why `token`, or the text around it, may become other ids; empty: it may not.
 std::string_view ReasonToDiffer(const AddedToken& token, const Tokenizer& directory,
                                 const Tokenizer& gguf, const HfVocabulary& vocabulary) {
   if (token.strip_left) return "GGUF has no field for lstrip";

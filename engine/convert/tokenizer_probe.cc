@@ -14,8 +14,8 @@
 namespace quire::engine {
 namespace {
 
-// What splits into words differ in: scripts and cases, contractions, runs of digits, of punctuation
-// and of every kind of space, what joins letters without being one.
+// Texts on which splits into words differ: scripts and cases, contractions, runs of digits, of
+// punctuation and of every kind of space, and characters that join letters without being one.
 constexpr std::string_view kHardTexts[] = {
     "Once upon a time, there was a little girl named Lily.",
     "HTMLParser camelCase PascalCase snake_case SCREAMING_CASE kebab-case aB Ab ABc abC",
@@ -82,7 +82,7 @@ constexpr std::string_view kHardTexts[] = {
 };
 
 constexpr size_t kPiecesTogether = 8;
-constexpr size_t kStride = 7919;  // prime: neighbours in the vocabulary are none in a text
+constexpr size_t kStride = 7919;  // prime: vocabulary neighbours are not adjacent in a text
 constexpr size_t kShownBytes = 80;
 constexpr size_t kShownIds = 16;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Whether two tokenizers of one vocabulary make the same tokens of a text, found out by trying.
+// Finds out, by trying texts, if two tokenizers of one vocabulary give the same tokens.
 
 #include <bitset>
 #include <cstdint>
@@ -13,33 +13,34 @@
 namespace quire::engine {
 
 struct TokenizerProbeOptions {
-  std::vector<bool> left_out;      // by id: tokens that no text is made of
-  std::bitset<256> missing_bytes;  // texts with one of these are left out
-  bool nfc = false;                // the texts are in NFC: what that normalizer leaves alone
+  std::vector<bool> left_out;      // by id: tokens that are not made into texts
+  std::bitset<256> missing_bytes;  // texts with one of these bytes are left out
+  bool nfc = false;                // only texts in NFC, which that normalizer does not change
   bool leading_space = true;       // texts may begin with a space
 };
 
 struct TokenizerDifference {
-  size_t text_index = 0;  // among the probe's texts; those hard to split come first
+  size_t text_index = 0;  // among the probe's texts; the hard ones come first
   std::string text;
   std::vector<int32_t> want;
   std::vector<int32_t> got;
 };
-// "\"text\": want 1 2, got 1 3"; long ones are cut off.
+// "\"text\": want 1 2, got 1 3"; long texts are cut off.
 std::string Describe(const TokenizerDifference& difference);
 
-// Ids of `text`, without the special tokens that are added.
+// Ids of `text`, without added special tokens.
 std::vector<int32_t> PlainIds(const Tokenizer& tokenizer, std::string_view text,
                               bool parse_special_tokens);
 
-// The texts: some that are hard to split into words, then each token of the vocabulary alone, then
-// all of them again, several together in another order. Special tokens are plain text.
+// Compares tokenizers on texts: first some that are hard to split into words, then each token of
+// the vocabulary alone, then all tokens again, several together in another order. Special tokens
+// are plain text.
 // Immutable. Time and memory are linear in the vocabulary.
 class TokenizerProbe {
  public:
   TokenizerProbe(const Tokenizer& wanted, const TokenizerProbeOptions& options);
 
-  // The first text of which `other` makes other tokens; nothing: there is none.
+  // The first text for which `other` gives other tokens; nothing if there is none.
   std::optional<TokenizerDifference> FirstDifference(const Tokenizer& other) const;
 
  private:

@@ -27,7 +27,7 @@ namespace {
 using base::ToAbsl;
 
 constexpr std::string_view kPreKey = "tokenizer.ggml.pre";
-// No token has it, which a reader takes as "none" where an absent key means 1 or 2.
+// An id that no token has, which readers take as "none"; an absent key would mean 1 or 2.
 constexpr int64_t kNoToken = 0xFFFFFFFF;
 
 // The tokens that are added around a text.
@@ -58,8 +58,8 @@ void AddId(std::string_view name, int32_t id, GgufValues& values) {
   if (id >= 0) values.Int(absl::StrCat("tokenizer.ggml.", ToAbsl(name), "_token_id"), id);
 }
 
-// The ends besides EOS that no reader knows by their text, as end of turn and end of message.
-// Whether all fit, the comparison of what is read back shows.
+// Adds the end tokens besides EOS that no reader recognises by their text, as end of turn and end
+// of message. If some do not fit, the comparison of the values read back fails.
 void AddOtherEnds(const Tokenizer& directory, const HfVocabulary& vocabulary, int32_t eos,
                   GgufValues& values) {
   std::vector<std::string_view> names = {"eom", "eot"};
@@ -105,13 +105,13 @@ absl::Status AddSpecialTokens(const OpenedModel& model, const Tokenizer& directo
   return absl::OkStatus();
 }
 
-// Whether a text's first word gets a space in front that the text has not.
+// True if a text's first word gets a space in front that is not in the text.
 bool AddsSpacePrefix(const Tokenizer& directory) {
   std::string bytes;
   for (const int32_t id : PlainIds(directory, "x", /*parse_special_tokens=*/false)) {
     bytes += directory.TokenBytes(id);
   }
-  // A vocabulary without the marker has its bytes.
+  // A vocabulary without the marker uses its bytes.
   return bytes.starts_with(' ') || bytes.starts_with(kSpaceMarker);
 }
 
@@ -124,7 +124,7 @@ TokenizerProbeOptions ProbeOptions(const Tokenizer& directory, const HfVocabular
         vocabulary.token_types[id] != static_cast<int32_t>(GgufTokenType::kNormal);
   }
   if (!vocabulary.byte_level) return options;
-  // UTF-8 has no others.
+  // The other bytes never occur in UTF-8.
   for (size_t byte = 0; byte < 0xF5; ++byte) {
     options.missing_bytes[byte] = byte != 0xC0 && byte != 0xC1;
   }

@@ -14,15 +14,16 @@
 namespace quire::engine {
 namespace {
 
-constexpr int32_t kMaxContinuations = 64;  // as samples
+constexpr int32_t kMaxContinuations = 64;  // as many as samples
 
-// What a message counts for beside its role and content: so much a template may write around it.
+// Bytes that a message counts for beside its role and content: a template may write this much
+// around it.
 constexpr int64_t kMessageBytes = 64;
 
-// Of an answer that is sent as one message, all samples together.
+// The most tokens of an answer that is sent as one message, all samples together.
 constexpr int64_t kMaxAnswerTokens = int64_t{1} << 18;
 
-// Only a client that named no seed gets one of these; it is reported back.
+// Used only when the client named no seed; the seed is reported back.
 uint64_t DrawSeed() {
   thread_local std::mt19937_64 generator{std::random_device{}()};
   return generator();
@@ -121,7 +122,7 @@ absl::Status Frontend::CheckFits(const std::string& field, const GenerateParams&
       most_bytes, tokenizer_.max_token_bytes(), LongestOf(params), num_bytes));
 }
 
-// As Tokenizer::Decode, but for a character that the ids leave unfinished.
+// As Tokenizer::Decode, except that bytes of an unfinished character go to prompt_rest.
 void Frontend::FillEcho(Request& request) const {
   IncrementalDetokenizer detokenizer(tokenizer_, request.params.output.skip_special_tokens);
   request.prompt_text.clear();
@@ -284,7 +285,7 @@ absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& mess
   for (const ChatMessage& message : messages) {
     bytes += std::ssize(message.role) + std::ssize(message.content) + kMessageBytes;
   }
-  bytes -= kMessageBytes;  // one message is as long as its text
+  bytes -= kMessageBytes;  // a single message counts only its text
   if (bytes > limits_.max_prompt_bytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "chat.messages: want at most %d bytes (max_prompt_bytes) of roles and contents, %d more "
@@ -293,7 +294,7 @@ absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& mess
   }
   absl::StatusOr<std::string> prompt = chat_->Render(messages, add_generation_prompt);
   if (prompt.ok()) return prompt;
-  // What the template says of the conversation (raise_exception), or failed at.
+  // The template's own message (raise_exception), or its failure.
   return absl::Status(prompt.status().code(),
                       absl::StrCat("chat.messages: ", prompt.status().message()));
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// From what a client sent to token ids the scheduler can plan: template, tokenize, validate.
+// Turns a client's request into token ids that the scheduler can plan: template, tokenize,
+// validate.
 
 #include <cstdint>
 #include <memory>
@@ -21,30 +22,31 @@ namespace quire::engine {
 struct FrontendLimits {
   int32_t vocab_size = 0;        // the model's; its tokenizer may have fewer ids, or more
   int64_t max_model_len = 0;     // prompt and generated tokens together
-  int64_t max_prompt_bytes = 0;  // of text, before it is tokenized
+  int64_t max_prompt_bytes = 0;  // of text to tokenize
   int64_t cache_tokens = 0;      // the whole KV cache
   int32_t block_size = 0;
   int32_t max_num_seqs = 0;
-  // Why no request may have a cache window; empty: it may.
+  // The reason why no request may have a cache window; empty: requests may.
   std::string no_cache_window;
 };
 
-// Prompt and generated tokens of a request with a cache window: its ids stay in host memory, since
-// after a preemption all are computed again. 64 MiB of them.
+// The most prompt and generated tokens of a request with a cache window. Its ids, 64 MiB of them,
+// stay in host memory, since after a preemption all are computed again.
 inline constexpr int64_t kMaxStreamTokens = int64_t{1} << 24;
 
-// Constant after construction; thread-safe. Borrows tokenizer and template; `chat` may be null.
+// Constant after construction; thread-safe. Tokenizer and template must outlive it; `chat` may be
+// null.
 class Frontend {
  public:
   Frontend(const Tokenizer& tokenizer, const ChatTemplate* chat, const FrontendLimits& limits)
       : tokenizer_(tokenizer), chat_(chat), limits_(limits) {}
 
-  // Fills all that `request` resolves of its params and, of a scoring one, their `n`.
+  // Fills the members of `request` that are resolved from its params, and `n` of a scoring request.
   // InvalidArgument names the field and the numbers.
   //
-  // A continuation's text becomes what the tokenizer makes of the prompt's text with it, less the
-  // prompt's own tokens; refused when these are not its beginning. Behind a prompt of token ids it
-  // is tokenized by itself, with nothing put in front.
+  // A continuation's text is tokenized together with the prompt's text, and the prompt's own tokens
+  // are removed from the front; it is refused if they are not there. After a prompt of token ids it
+  // is tokenized by itself, and no special tokens are added.
   absl::Status Prepare(Request& request) const;
 
   // InvalidArgument beyond max_prompt_bytes.
@@ -62,10 +64,11 @@ class Frontend {
   // The most tokens that prompt and answer may have together.
   int64_t LongestOf(const GenerateParams& params) const;
   absl::Status CheckPromptLength(const GenerateParams& params, int64_t prompt_len) const;
-  // Before a text is tokenized: whether so many bytes can be as few tokens as may be at all.
+  // Called before a text is tokenized: refuses it if this many bytes cannot fit the most tokens
+  // that are allowed.
   absl::Status CheckFits(const std::string& field, const GenerateParams& params,
                          int64_t num_bytes) const;
-  // A prompt that is text, as it was tokenized.
+  // A prompt that is text, and the options with which it was tokenized.
   struct PromptText {
     std::string text;
     EncodeOptions options;
@@ -76,9 +79,9 @@ class Frontend {
   absl::StatusOr<TokenIds> EncodeContinuation(const std::string& field, const std::string& text,
                                               const TokenIds& prompt_ids,
                                               const std::optional<PromptText>& prompt) const;
-  // Whether the window is one that the model and the cache have room for.
+  // Sets cache_window, if the model and the cache have room for it.
   absl::Status ResolveCacheWindow(Request& request) const;
-  // Whether prompt and generated tokens fit the context and the cache; resolves max_tokens.
+  // Resolves max_tokens, if prompt and generated tokens fit the context and the cache.
   absl::Status ResolveLengths(Request& request) const;
 
   const Tokenizer& tokenizer_;

@@ -31,7 +31,7 @@ absl::StatusOr<std::optional<bool>> OptionalBool(const GgufMetadata& gguf, std::
 
 constexpr std::string_view kPre = "tokenizer.ggml.pre";
 
-// The pre-tokenizer that all models of an architecture have, by its name in kPre; empty where they
+// The name in kPre of the pre-tokenizer that all models of an architecture share; empty where they
 // differ.
 std::string_view OnlyPreTokenizerOf(const GgufMetadata& gguf) {
   constexpr std::pair<std::string_view, std::string_view> kOnly[] = {{"gptneox", "gpt-2"},

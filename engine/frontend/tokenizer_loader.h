@@ -1,7 +1,6 @@
 #pragma once
 
-// From an open model file to its tokenizer: the one place that knows both the files and the
-// vocabularies.
+// Makes the tokenizer of an open model file: the only place that knows both files and vocabularies.
 
 #include <memory>
 #include <string>
@@ -20,14 +19,14 @@ namespace quire::engine {
 // The tokenizer keeps nothing of `model`.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const OpenedModel& model);
 
-// Of a GGUF file's metadata alone; errors name the file and the key.
+// Uses only a GGUF file's metadata; errors name the file and the key.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const GgufMetadata& gguf);
 
-// What is doubtful of that tokenizer, in words; empty: nothing.
+// A warning in words about a doubtful tokenizer; empty when there is none.
 std::string TokenizerWarning(const OpenedModel& model);
 
-// Where the model keeps it: tokenizer.chat_template of a GGUF file; chat_template.jinja, or
-// chat_template in tokenizer_config.json (the one named "default" of several). Null when none.
+// Reads tokenizer.chat_template of a GGUF file; else chat_template.jinja, or chat_template in
+// tokenizer_config.json (of several, the one named "default"). Null when there is none.
 absl::StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const OpenedModel& model,
                                                                const Tokenizer& tokenizer);
 

@@ -40,7 +40,7 @@ absl::Status WorkerPool::Submit(Lane lane, std::function<void()> work) {
 
 std::deque<std::function<void()>>* WorkerPool::NextQueue() {
   const bool may_be_long = !long_.empty() && !long_runs_;
-  // In turns, where one thread serves both.
+  // Alternates, for the case that one thread serves both lanes.
   if (may_be_long && (short_.empty() || !last_was_long_)) return &long_;
   return short_.empty() ? nullptr : &short_;
 }
@@ -62,7 +62,7 @@ void WorkerPool::RunWork(Work work) {
     base::MutexLock lock(mu_);
     long_runs_ = false;
   }
-  work_available_.NotifyOne();  // the next long one's turn
+  work_available_.NotifyOne();  // the next long work may start
 }
 
 bool WorkerPool::RunOne() {

@@ -1,7 +1,7 @@
 #pragma once
 
-// A few threads and a bounded queue of work for them. At most one thread is at long work, so that
-// short work never stands behind two of it; a pool of one thread has no such promise to give.
+// A few threads and a bounded queue of work for them. At most one thread does long work, so that
+// short work never waits for two pieces of it. A pool of one thread cannot promise this.
 
 #include <deque>
 #include <functional>
@@ -19,10 +19,10 @@ namespace quire::engine {
 class WorkerPool {
  public:
   WorkerPool(int32_t num_threads, int32_t max_queue);
-  // Joins when what is queued has run.
+  // Runs all queued work, then joins.
   ~WorkerPool();
 
-  // Runs what is next on the caller's thread; false when nothing can start. For a pool without
+  // Runs the next work on the caller's thread; false when none can start. For a pool without
   // threads.
   bool RunOne();
 
@@ -32,13 +32,13 @@ class WorkerPool {
   // Thread-safe.
   absl::Status Submit(Lane lane, std::function<void()> work);
 
-  // How long the thread that has been at one piece of work the longest has been at it.
+  // The longest time that any thread has spent on its present piece of work.
   absl::Duration longest_busy() const;
 
  private:
   struct Work {
     Lane lane = Lane::kShort;
-    std::function<void()> run;  // empty: there is nothing more, the pool goes
+    std::function<void()> run;  // empty: no more work, the pool ends
   };
 
   void Run(base::Heartbeat& heartbeat);
@@ -53,7 +53,7 @@ class WorkerPool {
   std::deque<std::function<void()>> short_ ABSL_GUARDED_BY(mu_);
   std::deque<std::function<void()>> long_ ABSL_GUARDED_BY(mu_);
   bool long_runs_ ABSL_GUARDED_BY(mu_) = false;
-  bool last_was_long_ ABSL_GUARDED_BY(mu_) = false;  // of what was taken
+  bool last_was_long_ ABSL_GUARDED_BY(mu_) = false;  // of the work taken last
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<base::Heartbeat> heartbeats_;  // of each thread
   std::vector<std::thread> threads_;

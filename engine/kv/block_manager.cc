@@ -134,7 +134,7 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   held.num_reserved = 0;
   std::ranges::fill(begins_, 0);
   held.table.StartWindows(begins_);
-  // Without a place in the windows it cannot start: TryGrow will say so.
+  // Without a place in the windows it cannot start: TryGrow will return false.
   if (!access.read || !TryReserve(held, static_cast<int64_t>(tokens.size()))) return {};
 
   // The last token is computed in any case: its logits are wanted.
@@ -150,7 +150,7 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   held.num_committed = num_whole;
   num_hit_blocks_ += match.num_whole;
   if (match.partial_block >= 0) {
-    // Held first, so that the block for the copy is not this one, evicted.
+    // Held first, so that taking a block for the copy cannot evict this one.
     store_.HoldSource(match.partial_block);
     const int32_t destination = held.table.AppendOwn(store_);
     if (destination < 0) {
@@ -270,7 +270,8 @@ void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, in
   if (end - begin == block_size_) {
     if (const int32_t known = cache.FindWhole(held.root, parent, content); known >= 0) {
       if (!held.access.read) {
-        // It keeps to what it computed itself. Nothing can be listed behind a block that is not.
+        // It keeps the block that it computed itself. Nothing can be listed after an unlisted
+        // block.
         held.access.write = false;
         if (cache.IsListed(block)) store_.Unlist(block);
         return;

@@ -1,4 +1,4 @@
-// BlockManager's side of windows: what a sequence reserves, reaches back to and leaves.
+// BlockManager's code for windows: the blocks that a sequence reserves, reaches back to and leaves.
 
 #include <algorithm>
 #include <vector>
@@ -9,10 +9,11 @@
 namespace quire::engine {
 
 int64_t WindowBlocksPerSequence(int64_t window, const BlockManagerConfig& config) {
-  // The keys of the first query of a step and all of its own tokens, wherever blocks begin; while a
-  // step is in flight its tokens as well, twice where Commit finds that others computed them too.
+  // The keys that the first query of a step sees and all of the step's own tokens, wherever blocks
+  // begin. The tokens of a step in flight count as well, and twice: Commit may find that others
+  // computed them too.
   const int64_t tokens = window - 1 + config.max_step_tokens * (1 + 2 * config.pipeline_depth);
-  // And the source of a copy.
+  // One more block, for the source of a copy.
   return (tokens + config.block_size - 2) / config.block_size + 2;
 }
 
@@ -53,7 +54,7 @@ void BlockManager::LeaveWindows(Held& held) {
 
 void BlockManager::TrimToWindows(PrefixCache::Match& match) {
   const auto has_part = [&](size_t w, int32_t block) { return store_.window(w).Find(block) >= 0; };
-  // By number of whole blocks.
+  // Indexed by the number of whole blocks.
   continuable_.assign(matched_.size() + 1, true);
   bool partial = match.partial_block >= 0;
   const int64_t end = static_cast<int64_t>(matched_.size());

@@ -56,7 +56,7 @@ bool BlockPool::Dropped(int32_t id) {
   if (block.listed) {
     ++num_cached_;
   } else {
-    // In front: what was used last is likeliest still in a processor's cache.
+    // In front: the block used last is the likeliest to be still in a processor's cache.
     block.free = true;
     block.next_free = first_free_;
     first_free_ = id;

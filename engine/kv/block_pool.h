@@ -1,6 +1,6 @@
 #pragma once
 
-// Which blocks are free, and how many holders each of the others has.
+// Tracks which blocks are free, and how many holders each of the others has.
 
 #include <cstdint>
 #include <vector>
@@ -9,8 +9,8 @@ namespace quire::engine {
 
 // Blocks 0 .. num_blocks - 1. Each is
 //   free     on the free list;
-//   held     by tables (sequences that read and write it) or by handles (what only must not lose
-//            it: a copy's source, a step in flight, later a named prefix);
+//   held     by tables (sequences that read and write it) or by handles (which only keep it alive:
+//            a copy's source, a step in flight, later a named prefix);
 //   cached   held by nobody, but listed in the prefix cache: may be held again, or evicted.
 // Every operation is O(1); nothing is allocated after construction. Not thread-safe.
 class BlockPool {
@@ -24,17 +24,18 @@ class BlockPool {
   // An evicted block: cached and no longer listed; now held by one table.
   void TakeEvicted(int32_t block);
 
-  // Both return whether the block was cached until now.
+  // Both return true if the block was cached until now.
   bool AddTableRef(int32_t block);
   bool AddHandleRef(int32_t block);
-  // Both return whether the last holder went: the block is then cached, if it is listed, or
-  // else free.
+  // Both return true if this was the last holder: the block is then cached if it is listed, and
+  // free otherwise.
   bool DropTableRef(int32_t block);
   bool DropHandleRef(int32_t block);
-  // One holder changes its kind.
+  // Turns one table's hold into a handle's.
   void TableRefToHandle(int32_t block);
 
-  // Whether the prefix cache lists the block; set while it is held, cleared also by an eviction.
+  // Records if the prefix cache lists the block. Called while it is held; an eviction clears it
+  // too.
   void SetListed(int32_t block, bool listed);
 
   State state(int32_t block) const;
@@ -46,10 +47,10 @@ class BlockPool {
   int32_t num_free() const { return num_free_; }
   int32_t num_cached() const { return num_cached_; }
   int32_t num_held() const { return num_blocks() - num_free_ - num_cached_; }
-  // Of the held ones, those that no table holds.
+  // Held blocks that no table holds.
   int32_t num_held_by_handles_only() const { return num_handles_only_; }
 
-  // Walks the free list and counts again; aborts when anything differs.
+  // Walks the free list and recounts; aborts on any difference.
   void CheckInvariants() const;
 
  private:

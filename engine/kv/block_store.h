@@ -1,7 +1,7 @@
 #pragma once
 
-// The pool and the tree of blocks, and the blocks of windows, kept in step with each other and with
-// the steps in flight.
+// Keeps the block pool, the prefix tree and the blocks of windows consistent with each other and
+// with the steps in flight.
 
 #include <array>
 #include <cstdint>
@@ -14,20 +14,20 @@
 
 namespace quire::engine {
 
-// Who drops a block while a step in flight may still touch it does not free it: the block is
-// quarantined, held by a handle until that step has completed. So is the source of a copy, until
-// the step that copies it has. A window's blocks are held and dropped likewise. Not thread-safe;
-// nothing is allocated per step after warm-up.
+// A block dropped while a step in flight may still touch it is not freed: it is quarantined, held
+// by a handle until that step has completed. The source of a copy is held in the same way until the
+// step that copies it has completed, and so are a window's blocks. Not thread-safe; nothing is
+// allocated per step after warm-up.
 class BlockStore {
  public:
-  // `window_blocks`: how many each window has.
+  // `window_blocks`: the number of blocks of each window.
   BlockStore(int32_t num_blocks, int32_t block_size, std::span<const int32_t> window_blocks = {});
 
   const BlockPool& pool() const { return pool_; }
   PrefixCache& cache() { return cache_; }
   const PrefixCache& cache() const { return cache_; }
 
-  // Blocks that Take() has: free ones and cached ones.
+  // Blocks that Take() can return: free ones and cached ones.
   int64_t num_available() const { return int64_t{pool_.num_free()} + pool_.num_cached(); }
   int64_t num_quarantined() const { return pool_.num_held_by_handles_only(); }
   int64_t num_evictions() const { return num_evictions_; }
@@ -35,38 +35,40 @@ class BlockStore {
   size_t num_windows() const { return windows_.size(); }
   WindowBlocks& window(size_t w) { return windows_[w]; }
   const WindowBlocks& window(size_t w) const { return windows_[w]; }
-  // Of what its tables reserved, that comes back when the steps in flight have completed.
+  // Reserved blocks of a window that become unreserved when the steps in flight have completed.
   int64_t num_reserved_in_flight(size_t w) const {
     return holds_[0].windows[w].num_reserved + holds_[1].windows[w].num_reserved;
   }
 
   // A block for one table: a free one, or else an evicted one; -1 when there is none.
   int32_t Take();
-  // One more table holds `block`, which is not free.
+  // Adds one table's hold of `block`, which is not free.
   void Hold(int32_t block);
-  // Whether Drop(block) makes it free at once.
+  // True if Drop(block) would free it at once.
   bool FreedByDrop(int32_t block) const;
-  // One table fewer. `in_flight`: a step in flight may touch it through that table.
+  // Drops one table's hold of `block`. `in_flight`: a step in flight may touch it through that
+  // table.
   void Drop(int32_t block, bool in_flight = true);
 
-  // The same for a table's hold of what `block` has in a window.
+  // The same for a table's hold of the part that `block` has in a window.
   void DropWindow(size_t w, int32_t block, bool in_flight = true);
-  // And for what it reserved there.
+  // The same for the blocks that a table reserved there.
   void Unreserve(size_t w, int64_t num_blocks, bool in_flight = true);
 
-  // `block` is read by a copy of the step being built, and kept until that step has completed, with
-  // what it has in windows.
+  // Keeps `block`, which a copy of the step being built reads, and its parts in windows until that
+  // step has completed.
   void HoldSource(int32_t block);
-  // The same, for a table's own hold, there and in every window: the table goes on with the copy.
+  // The same, but takes over a table's own holds of the block and of its parts: the table continues
+  // with the copy.
   void TurnIntoSource(int32_t block);
-  // That copy will not run.
+  // Takes a HoldSource or TurnIntoSource back: that copy will not run.
   void DropSource(int32_t block);
 
   // See PrefixCache.
   void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);
   void Unlist(int32_t block);
 
-  // Steps count up. One may be built at a time, while one more is in flight.
+  // Step numbers increase by one. One step may be built at a time, while one more is in flight.
   void BeginStep(int64_t step);
   void EndStep(bool submitted);
   void CompleteStep(int64_t step);
@@ -74,12 +76,12 @@ class BlockStore {
   int64_t step() const { return step_; }  // begun last
 
   void CheckInvariants() const;
-  // How many handles hold each block, for the one who counts all.
+  // The number of handles that hold each block, for BlockManager::CheckInvariants.
   std::vector<int32_t> CountHandles() const;
   std::vector<int32_t> CountWindowHolds(size_t w) const;
 
  private:
-  // What is dropped when a step has completed.
+  // The holds that are dropped when a step has completed.
   struct Holds {
     std::vector<int32_t> handles;
     struct Window {
@@ -88,7 +90,7 @@ class BlockStore {
     };
     std::vector<Window> windows;
   };
-  // The last table's or handle's hold is gone.
+  // Called when the last table or handle has dropped the block.
   void Unheld(int32_t block);
   void DropHandle(int32_t block);
   bool in_flight() const { return submitted_ > completed_; }
@@ -100,7 +102,7 @@ class BlockStore {
   bool building_ = false;
   int64_t step_ = 0;
   int64_t submitted_ = 0;  // the last one
-  int64_t completed_ = 0;  // the last one; those behind it, up to submitted_, are in flight
+  int64_t completed_ = 0;  // the last one; later steps, up to submitted_, are in flight
   std::array<Holds, 2> holds_;
   int64_t num_evictions_ = 0;
 };

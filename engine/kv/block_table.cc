@@ -9,7 +9,7 @@ namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Whether a block is read by others, or may be.
+// True if others read the block, or may.
 bool IsShared(const BlockStore& store, int32_t block) {
   return store.pool().listed(block) || store.pool().table_refs(block) > 1;
 }
@@ -110,7 +110,7 @@ void BlockTable::Shift(BlockStore& store, int64_t begin, int64_t end,
     copies->push_back({.source = source, .destination = blocks_[i]});
     turn_into_source(source);
   }
-  // What was dropped above is not listed, though it may have been taken again.
+  // A block dropped above is not listed, even if it has been taken again since.
   for (int64_t i = end; i-- > begin;) {
     if (listed(i)) turn_into_source(blocks_[i]);
   }

@@ -11,9 +11,9 @@
 
 namespace quire::engine {
 
-// Block i holds tokens [i * block_size, (i + 1) * block_size). Every block is held once in the
-// store for each table that it is in; Clear() gives them back. In each window a run of the blocks
-// has something, and that is held likewise. Not thread-safe.
+// Block i holds tokens [i * block_size, (i + 1) * block_size). The store counts one hold of a block
+// for each table that contains it; Clear() releases them. In each window a run of the blocks has
+// parts, which are held in the same way. Not thread-safe.
 class BlockTable {
  public:
   std::span<const int32_t> blocks() const { return blocks_; }
@@ -25,45 +25,45 @@ class BlockTable {
     int64_t end = 0;
   };
   std::span<const Run> windows() const { return windows_; }
-  // Of an empty table: what comes before block begins[w] has no part in window w.
+  // On an empty table: blocks before begins[w] will have no part in window w.
   void StartWindows(std::span<const int64_t> begins);
-  // All blocks before `end` get their parts. The table has reserved them.
+  // Attaches parts to all blocks before `end`. The table has reserved them.
   void ExtendWindows(BlockStore& store, int64_t end);
-  // Those before `begin` have left window w.
+  // Drops the parts of blocks before `begin`, which have left window w.
   void LeaveWindow(BlockStore& store, size_t w, int64_t begin);
 
-  // One more block at the end: one that others hold or the cache has, with its parts in windows
-  // that have begun; one of its own (-1, and nothing changed, when there is none).
+  // Append one block: one that others hold or the cache has, with its parts in windows that have
+  // begun; or a new one (-1, and nothing changed, when none is available).
   void AppendShared(BlockStore& store, int32_t block);
   int32_t AppendOwn(BlockStore& store);
 
   // Blocks that TryGrow would take.
   int64_t NumBlocksToGrow(const BlockStore& store, int32_t block_size, int64_t first_write,
                           int64_t num_tokens) const;
-  // Covers tokens [0, num_tokens) and makes [first_write, num_tokens) writable: if other tables
-  // hold the block of first_write too, this one goes on with a copy, to be made before the write:
-  // `copy` then names it, and the source is held until the step being built has completed. Blocks
-  // behind that one are never shared. False, and nothing changed, when blocks are lacking. New
-  // blocks get parts in windows by ExtendWindows alone, copies at once.
+  // Covers tokens [0, num_tokens) and makes [first_write, num_tokens) writable. If other tables
+  // hold the block of first_write too, this table continues with a copy, which `copy` names and
+  // which must be made before the write; the source is held until the step being built has
+  // completed. Later blocks are never shared. Returns false, and changes nothing, when blocks are
+  // lacking. A copy has its parts in windows at once; new blocks get theirs from ExtendWindows.
   bool TryGrow(BlockStore& store, int32_t block_size, int64_t first_write, int64_t num_tokens,
                kernels::BlockCopy* copy, bool* copied);
 
   // Blocks that Shift would take, less those that it would free at once.
   int64_t NumBlocksToShift(const BlockStore& store, int64_t begin, int64_t end) const;
-  // Blocks [begin, end) leave the table, and those behind move up and become its own: those that
-  // others hold or the cache lists are copied, `copies` then names that (appended), and the sources
-  // are held until the step being built has completed. So are the listed ones that leave, lest a
-  // source be held without its parents; `sources` names all these (appended), tails first. The
-  // blocks must be there to be taken.
+  // Removes blocks [begin, end). Those after them move up and become the table's own: a block that
+  // others hold or the cache lists is copied, and the copy is appended to `copies`. The sources are
+  // held until the step being built has completed. So are the listed blocks that are removed, lest
+  // a source be held without its parents. All of these are appended to `sources`, tails first.
+  // NumBlocksToShift blocks must be available.
   void Shift(BlockStore& store, int64_t begin, int64_t end, std::vector<kernels::BlockCopy>* copies,
              std::vector<int32_t>* sources);
 
-  // Shares the blocks of `parent` that hold its first num_tokens. This one is empty.
+  // Shares the blocks of `parent` that hold its first num_tokens. This table is empty.
   void ForkFrom(const BlockTable& parent, BlockStore& store, int32_t block_size,
                 int64_t num_tokens);
 
-  // Block i's content is also in `block`, which others hold or the cache has: this table goes on
-  // with that one, and with its own part in a window where the other has none that is held.
+  // Replaces block i by `block`, which has the same content and which others hold or the cache has.
+  // Where nobody holds a part of `block` in a window, `block` gets this table's part.
   void Replace(BlockStore& store, int64_t i, int32_t block);
 
   // From the tail: a prefix is useful without its suffix. `in_flight`: see BlockStore::Drop.

@@ -13,7 +13,7 @@ namespace quire::engine {
 
 using RootId = int32_t;
 
-// Chained over a root's key and the blocks from it on: XXH3, 128 bits.
+// A hash chained over a root's key and the blocks from the root on: XXH3, 128 bits.
 struct ChainHash {
   uint64_t low = 0;
   uint64_t high = 0;
@@ -21,10 +21,10 @@ struct ChainHash {
 };
 
 // Root keys by number, compared in full. A root lives as long as a sequence or a block refers to
-// it, so there are never more than sequences and blocks together. Not thread-safe.
+// it, so there are never more roots than sequences and blocks together. Not thread-safe.
 class CacheRoots {
  public:
-  // With one reference more.
+  // The root of `key`, made if needed, with one more reference.
   RootId Acquire(std::string_view key);
   void AddRef(RootId root) { ++roots_[root].refs; }
   void Release(RootId root);

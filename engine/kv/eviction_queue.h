@@ -1,6 +1,6 @@
 #pragma once
 
-// Cached blocks in the order in which they are to be evicted.
+// Cached blocks in the order of their eviction.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace quire::engine {
 
-// A binary heap with each block's place in it, so that a block that is used again leaves in
-// O(log n). Nothing is allocated after construction. Not thread-safe.
+// A binary heap that knows each block's place in it, so that a block used again is removed in O(log
+// n). Nothing is allocated after construction. Not thread-safe.
 class EvictionQueue {
  public:
   explicit EvictionQueue(int32_t num_blocks);
 
-  // The lowest value goes first; among equals, the first put in.
+  // The lowest value is evicted first; among equals, the first pushed.
   void Push(int32_t block, int64_t value);
   void Remove(int32_t block);
-  // The block to evict, taken out; -1 when there is none.
+  // Removes and returns the next block to evict; -1 when there is none.
   int32_t Pop();
 
   bool Contains(int32_t block) const { return place_[block] >= 0; }

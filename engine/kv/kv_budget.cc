@@ -7,7 +7,8 @@
 namespace quire::engine {
 namespace {
 
-// A block without memory, for it has parts in windows alone, still costs its place in the tree.
+// When every layer has a window, group 0 has no K/V memory, but each of its blocks still costs a
+// node in the prefix tree.
 constexpr int64_t kMaxBlocksWithoutMemory = 1 << 18;
 
 int64_t BlocksOf(int64_t tokens, int32_t block_size) {
@@ -38,7 +39,7 @@ absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
   const auto most = [&](const KvGroup& group) {  // of one sequence
     return WindowBlocksPerSequence(group.window, config);
   };
-  // For contexts of `length` blocks; its bytes.
+  // Sets num_blocks for contexts of `length` blocks and returns the bytes of all groups.
   const auto divide = [&](int64_t length) {
     int64_t bytes = 0;
     for (KvGroup& group : groups) {

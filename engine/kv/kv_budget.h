@@ -1,6 +1,6 @@
 #pragma once
 
-// How a budget of memory becomes blocks of each KV group.
+// Divides a memory budget into the blocks of each KV group.
 
 #include <cstdint>
 #include <vector>
@@ -14,20 +14,21 @@ namespace quire::engine {
 
 struct KvBudget {
   int64_t bytes = 0;
-  bool use_all = false;  // else no more than max_seqs contexts of max_model_len tokens can use
+  bool use_all = false;  // false: no more than max_seqs contexts of max_model_len tokens can use
   int64_t max_seqs = 0;
   int64_t max_model_len = 0;    // tokens
   int64_t max_step_tokens = 0;  // max_num_batched_tokens
 };
 
-// Gives each group its num_blocks: as many as max_seqs contexts of one length need, the longest
-// for which the budget lasts. So where contexts are longer than the windows, all groups are full at
-// about the same time; of shorter ones every block has its parts. A window has room for one
-// sequence at least, and group 0 what that leaves of the budget. ResourceExhausted names the cure.
+// Sets num_blocks of each group: as many as max_seqs contexts of one length need, with the greatest
+// length for which the budget lasts. With contexts longer than the windows, all groups are then
+// full at about the same time; every block of a shorter context has its parts. A window has room
+// for at least one sequence, and group 0 has the rest of the budget. ResourceExhausted names the
+// cure.
 absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
                             std::vector<KvGroup>& groups);
 
-// For the blocks of these groups.
+// The configuration of a BlockManager for the blocks of these groups.
 BlockManagerConfig BlockConfigFor(std::span<const KvGroup> groups, int32_t block_size,
                                   int64_t max_step_tokens);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The memory of the paged KV cache. Which sequence holds which block is BlockManager's business.
+// The memory of the paged KV cache. BlockManager knows which sequence holds which block.
 
 #include <cstdint>
 #include <span>
@@ -14,7 +14,7 @@
 
 namespace quire::engine {
 
-// Of one layer.
+// The shape of one layer's cache.
 struct KvCacheShape {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
@@ -27,29 +27,30 @@ struct KvCacheShape {
 
 // A KV group: layers that keep the K and V of the same tokens.
 struct KvGroup {
-  int64_t window = 0;           // tokens that they see back from a query, itself included; 0: all
+  int64_t window = 0;           // tokens seen back from a query, itself included; 0: all
   std::vector<int64_t> layers;  // ascending
   int64_t num_blocks = 0;
 };
 
-// Group 0 are the layers that see everything, be it none; each window is one more, ascending. A
-// window that no context outgrows is none. num_blocks are 0.
+// Group 0 holds the full-attention layers and may be empty. Each distinct window size is one more
+// group, in ascending order. A window of at least max_model_len tokens counts as full attention.
+// num_blocks is 0 in every group.
 std::vector<KvGroup> GroupLayers(std::span<const int64_t> layer_windows, int64_t max_model_len);
 
 // Each group: [num_blocks, layers of the group, 2, num_kv_heads, block_size, head_dim], K then V
-// (PagedAttention, arXiv:2309.06180). A block of all layers is one piece: it is copied at once, and
-// the memory of a growing sequence is first touched, and cleared by the system, bit by bit and not
-// in all layers at the same step.
+// (PagedAttention, arXiv:2309.06180). One block of all layers is contiguous, so that one copy moves
+// it. The memory of a growing sequence is also first touched, and cleared by the system, a little
+// at a time and not in all layers at the same step.
 class KvCache {
  public:
-  // ResourceExhausted names the bytes when the backend has not enough.
+  // ResourceExhausted, with the number of bytes, when the backend has too little memory.
   static absl::StatusOr<KvCache> Create(kernels::Backend& backend, const KvCacheShape& shape,
                                         std::vector<KvGroup> groups);
 
   const KvCacheShape& shape() const { return shape_; }
   std::span<const KvGroup> groups() const { return groups_; }
   int64_t bytes() const;
-  // Of a token that every group holds.
+  // The bytes of a token that has K and V in every group.
   int64_t bytes_per_token() const;
 
   size_t group_of(int64_t layer) const { return places_[layer].group; }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Why logits are no numbers: K or V beyond what the cache's type can hold. Looked for afterwards,
-// so that steps that go well pay nothing.
+// Finds out if logits are not finite because K or V exceed what the cache's type can hold. Runs
+// only afterwards, so that steps that succeed pay nothing.
 
 #include <cstdint>
 #include <span>
@@ -15,8 +15,8 @@
 namespace quire::engine {
 
 // "the keys of layer 3 are not finite in the f16 KV cache, ...: serve with --kv_dtype bf16"; empty
-// when the blocks of every layer hold numbers alone. `blocks` are those to look at, by KV group;
-// what they held before counts too. Copies each to the host: not for the hot path.
+// when the blocks of every layer hold only finite numbers. `blocks` are those to inspect, by KV
+// group; stale content in them counts too. Copies each to the host: not for the hot path.
 absl::StatusOr<std::string> DescribeNonFiniteKv(kernels::Backend& backend, const KvCache& cache,
                                                 std::span<const std::span<const int32_t>> blocks);
 

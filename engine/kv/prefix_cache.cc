@@ -77,7 +77,7 @@ PrefixCache::Match PrefixCache::Find(RootId root, std::span<const int32_t> token
       match.partial_tokens = matched;
     }
   }
-  if (match.partial_block >= 0) {  // to the front, among those compared next time
+  if (match.partial_block >= 0) {  // to the front: compared first next time
     UnlinkChild(match.partial_block);
     LinkChild(match.partial_block);
   }
@@ -170,7 +170,7 @@ int32_t PrefixCache::Evict() {
 }
 
 size_t PrefixCache::ChildBucket(NodeKey parent, int32_t first_token) const {
-  // Fibonacci hashing of the three words.
+  // Fibonacci hashing of parent index, generation and first token.
   uint64_t h = uint64_t{static_cast<uint32_t>(parent.index)} << 32 | parent.generation;
   h = (h ^ (h >> 29)) * 0x9e3779b97f4a7c15u + static_cast<uint32_t>(first_token);
   h = (h ^ (h >> 32)) * 0x9e3779b97f4a7c15u;

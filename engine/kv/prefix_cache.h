@@ -1,6 +1,6 @@
 #pragma once
 
-// What the blocks hold: a tree of them by their tokens, to find the longest known prefix.
+// The tree of blocks by their tokens, which finds the longest cached prefix.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,31 +13,33 @@
 
 namespace quire::engine {
 
-// How Find() knows a whole block; shown to clients, who may compare it across servers.
+// The way in which Find() identifies a whole block. Clients see it and may compare it across
+// servers.
 inline constexpr std::string_view kHashScheme = "xxh3-128, chained, verified by tokens";
 
-// A listed block is a node: its committed tokens, 1 .. block_size of them, behind those of its
-// parent, a whole block or a root. Whole ones are found by the hash chained over all tokens from
-// the root on, and then compared, tokens and parent (index and generation) both, so that a
-// collision is a miss; there is one node for each content. Any node, whole or not, is found by
-// (parent, first token) to match it in part.
+// A listed block is a node: its committed tokens, 1 .. block_size of them, follow those of its
+// parent, which is a whole block or a root. A whole block is found by the hash chained over all
+// tokens from the root on; its tokens and its parent (index and generation) are then compared, so
+// that a collision is a miss. There is one node for each content. Any node, whole or not, is found
+// by (parent, first token), to match it in part.
 //
-// Nodes are held or not (as told by MarkHeld and MarkUnheld); a held node's parent is held. Those
-// not held are evicted leaves first, by when they were last held plus a light bonus for the work
-// to compute them again: kEvictionBonusSteps steps for a whole block at the front of a sequence,
-// that much again for each kBonusPositions tokens before it (attention reads them), less for one
-// not full. So a block outlives others of about its own age only.
+// Nodes are held or not (MarkHeld, MarkUnheld); a held node's parent is held. Those not held are
+// evicted leaves first, in the order of the step in which they were last held plus a light bonus
+// for the work to compute them again. The bonus is kEvictionBonusSteps steps for a whole block at
+// the front of a sequence, that much again for each kBonusPositions tokens before it (attention
+// reads them), and less for a block that is not full. So a block outlives only others of about its
+// own age.
 //
-// Cost: Find is O(tokens); List, Append, MarkHeld, MarkUnheld and Evict O(log blocks). Nothing is
-// allocated after construction but for roots. Reference counts are BlockPool's. Not thread-safe.
+// Cost: Find is O(tokens); List, Append, MarkHeld, MarkUnheld and Evict O(log blocks). Nothing but
+// roots is allocated after construction. Reference counts are BlockPool's. Not thread-safe.
 class PrefixCache {
  public:
   static constexpr int64_t kEvictionBonusSteps = 4;
   static constexpr int64_t kBonusPositions = 8192;
   static constexpr int32_t kMaxCompared = 8;
 
-  // At most `max_compared` nodes under one (parent, first token), the last used ones, are compared
-  // for the best match in part.
+  // For the best match in part, at most `max_compared` nodes under one (parent, first token) are
+  // compared: the last used ones.
   PrefixCache(int32_t num_blocks, int32_t block_size, int32_t max_compared = kMaxCompared);
 
   CacheRoots& roots() { return roots_; }
@@ -45,20 +47,21 @@ class PrefixCache {
 
   struct Match {
     int32_t num_whole = 0;       // blocks matched whole
-    int32_t partial_block = -1;  // the node that goes on best; -1: none
-    int32_t partial_tokens = 0;  // that many of its tokens match
+    int32_t partial_block = -1;  // the node that matches furthest; -1: none
+    int32_t partial_tokens = 0;  // the number of its tokens that match
   };
-  // What is known of `tokens`. The whole blocks, in order, are appended to `whole`.
+  // The longest cached prefix of `tokens`. Its whole blocks, in order, are appended to `whole`.
   Match Find(RootId root, std::span<const int32_t> tokens, std::vector<int32_t>* whole);
 
   // The node of a whole block with these tokens under `parent` (-1: the root itself), or -1.
   int32_t FindWhole(RootId root, int32_t parent, std::span<const int32_t> tokens) const;
 
-  // Makes `block`, which is held, a node. If the tokens fill it, FindWhole() knows no other.
+  // Makes `block`, which is held, a node. If the tokens fill it, FindWhole() must know no other
+  // block of them.
   void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);
-  // More tokens for a node that was not full; the same holds once they fill it.
+  // Adds tokens to a node that was not full; the same holds once they fill it.
   void Append(int32_t block, std::span<const int32_t> tokens);
-  // A leaf is no longer a node.
+  // Removes a leaf from the tree.
   void Unlist(int32_t block);
 
   bool IsListed(int32_t block) const { return nodes_[block].num_tokens > 0; }
@@ -68,16 +71,16 @@ class PrefixCache {
             static_cast<size_t>(nodes_[block].num_tokens)};
   }
 
-  // `step` is when.
+  // `step`: the step in which the last holder dropped it.
   void MarkUnheld(int32_t block, int64_t step);
   void MarkHeld(int32_t block);
   // Unlists the next leaf that nobody holds; -1 when there is none.
   int32_t Evict();
 
-  // `of_sequences`: the root of each sequence. Aborts unless these and the nodes that stand at a
-  // root are all that refers to it, and no other root is kept.
+  // `of_sequences`: the root of each sequence. Aborts if a root's number of references is not the
+  // number of these plus that of the nodes directly under it, or if an unused root is kept.
   void CheckRoots(std::span<const RootId> of_sequences) const;
-  // `held(block)` and `listed(block)` are what BlockPool says. Aborts on a difference.
+  // Compares the pool's held and listed blocks with the nodes. Aborts on a difference.
   template <typename Pool>
   void CheckInvariants(const Pool& pool) const {
     CheckTree();
@@ -98,10 +101,10 @@ class PrefixCache {
     uint32_t generation = 0;  // differs each time the block is listed anew
     RootId root = -1;
     int64_t first_position = 0;
-    ChainHash hash;  // of a whole one
+    ChainHash hash;  // of a whole block
     bool held = true;
     int64_t unheld_since = 0;  // step
-    // Chains of the two indices.
+    // Links of the two hash indices.
     int32_t next_child = -1;
     int32_t previous_child = -1;
     int32_t next_whole = -1;

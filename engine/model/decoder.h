@@ -1,7 +1,7 @@
 #pragma once
 
-// The decoder-only family as ModelConfig describes it: blocks of attention (grouped KV heads,
-// arXiv:2305.13245) and a feed-forward network, each after a norm, each added to the residual.
+// The decoder-only models that ModelConfig describes: layers of attention (grouped KV heads,
+// arXiv:2305.13245) and a feed-forward network, each preceded by a norm and added to the residual.
 
 #include <memory>
 

@@ -13,7 +13,7 @@
 namespace quire::engine {
 namespace {
 
-// Tensors that files hold and that are computed, or are a copy.
+// Tensors of files that are not parameters: they can be computed, or are copies.
 constexpr std::string_view kNotParameters[] = {
     ".rotary_emb.inv_freq", "rope_freqs.weight", ".attn_rot_embd", ".attention.masked_bias",
     ".attention.bias",      ".attn.masked_bias", ".attn.bias"};
@@ -30,17 +30,17 @@ class Finder {
   LayerTensors Layer(const std::string& prefix) const;
   void FeedForward(const std::string& prefix, LayerTensors& layer) const;
   void Mixture(const std::string& prefix, LayerTensors& layer) const;
-  // The first way that the file has a tensor of; the first of all where it has none, which is what
-  // is said to be missing.
+  // The first naming of which the file has a tensor. If it has none, the first naming, which the
+  // error then reports as missing.
   const MixtureNames& WayOfMixture(const std::string& prefix) const;
-  // One expert's `rows` rows.
+  // The `rows` rows of one expert.
   NamedRows OfExpert(const std::string& prefix, const char* name, int64_t expert,
                      int64_t rows) const;
-  // Where a layer's queries, keys and values are, in this order.
+  // The rows of a layer's queries, keys and values, in this order.
   std::vector<NamedRows> QkvRows(const std::string& prefix, const char* suffix) const;
   StoredNorm Norm(const std::string& name) const;
   StoredParameter NormWeight(const std::string& name, int64_t size) const;
-  // Of a layer.
+  // A matrix of a layer.
   StoredParameter Matrix(std::vector<NamedRows> parts, int64_t cols) const;
 
   int64_t q_size() const { return config_.num_attention_heads * config_.head_dim; }

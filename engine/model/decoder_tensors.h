@@ -1,7 +1,7 @@
 #pragma once
 
-// Where a decoder's parameters are in the tensors of a file: what loading reads, and conversion
-// from one file into another pairs up.
+// Maps a decoder's parameters to the tensors of a file. Loading reads them by this map, and
+// conversion pairs the maps of two files.
 
 #include <cstdint>
 #include <functional>
@@ -24,29 +24,29 @@ struct RowRange {
 // A matrix by its rows, or a vector by its elements.
 struct NamedRows {
   std::string name;
-  int64_t rows = 0;                   // that it has, or that each of its matrices has
-  std::vector<RowRange> ranges = {};  // that are wanted, in this order; empty: all
-  int64_t num_matrices = 0;           // of a tensor [num_matrices, rows, cols]; 0: it is a matrix
+  int64_t rows = 0;                   // of the tensor, or of each of its matrices
+  std::vector<RowRange> ranges = {};  // the rows wanted, in this order; empty: all
+  int64_t num_matrices = 0;           // of a tensor [num_matrices, rows, cols]; 0: a matrix
   enum class Form { kAsIs, kTransposed, kUnitRows };  // of a matrix in the file, to be rewritten
   Form form = Form::kAsIs;
 };
-// Of the tensor in the file; `cols` as in StoredParameter.
+// The shape of the tensor in the file; `cols` as in StoredParameter.
 std::vector<int64_t> ShapeOf(const NamedRows& part, int64_t cols);
-// What is wanted, in rows of the whole tensor.
+// The wanted ranges, in rows of the whole tensor.
 std::vector<RowRange> RangesOf(const NamedRows& part);
 
 enum class ParameterRole {
   kEmbedding,
   kPositions,  // learned ones
   kHead,
-  kQkv,     // of queries, keys and values, or their bias: [queries' heads, keys', values']
+  kQkv,     // queries, keys and values, or their bias: heads of Q, of K, of V
   kRouter,  // of a mixture
   kOther,
 };
 
-// One parameter as kernels take it: rows of the file's tensors, one part below the other.
+// One parameter as kernels take it: rows of the file's tensors, the parts stacked.
 struct StoredParameter {
-  std::vector<NamedRows> parts = {};  // none: the model has no such parameter
+  std::vector<NamedRows> parts = {};  // empty: the model has no such parameter
   int64_t cols = 0;                   // 0: it is a vector
   float offset = 0.0f;                // of a vector: added to each element
   ParameterRole role = ParameterRole::kOther;
@@ -61,8 +61,8 @@ struct StoredNorm {
 struct LayerTensors {
   StoredNorm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
   StoredParameter qkv, qkv_bias, q_norm, k_norm, o, o_bias;
-  StoredParameter up, up_bias, down, down_bias;  // a gated MLP's gate lies before `up`
-  // In the place of those four: of each expert its gate, then its `up`.
+  StoredParameter up, up_bias, down, down_bias;  // a gated MLP's gate precedes `up`
+  // Instead of those four: for each expert its gate, then its `up`.
   StoredParameter router, experts_up, experts_down;
 };
 
@@ -73,17 +73,18 @@ struct DecoderTensors {
   std::vector<LayerTensors> layers;
 };
 
-// `has` says whether the file has a tensor; it is asked where models of one config differ: names
-// with or without names.prefix, the bias of attention's output, the ways of a mixture.
+// `has(name)` is true if the file has the tensor. It is called where files of one config differ:
+// names with or without names.prefix, the bias of attention's output, the naming of a mixture.
 DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
                            const std::function<bool(std::string_view)>& has);
 
-// Every parameter, absent ones too: two files of models with the same parts have them in the same
-// order. Borrows `tensors`.
+// Every parameter, absent ones too, in an order that is the same for all files of models with the
+// same parts. Points into `tensors`.
 std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors);
 
-// Whether `weights` has each of these, of its shape and in a type that is computed with, and no
-// other: InvalidArgument for one that would be left out, a part of the model that is not known.
+// Checks that `weights` has each of these tensors, with its shape and a type that kernels compute
+// with, and no others. InvalidArgument for a tensor that would be left out: an unknown part of the
+// model.
 absl::Status CheckTensors(const DecoderTensors& tensors, const WeightMap& weights,
                           const TensorNames& names, std::string_view architecture);
 

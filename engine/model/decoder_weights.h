@@ -1,6 +1,6 @@
 #pragma once
 
-// A decoder's parameters on a backend, as its forward pass reads them.
+// A decoder's parameters on a backend, as the forward pass reads them.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,33 +23,33 @@ namespace quire::engine {
 using Weight = std::unique_ptr<kernels::PreparedWeight>;
 
 struct NormParameters {
-  Parameter weight, bias;  // the bias an empty view without one
+  Parameter weight, bias;  // the bias is an empty view if there is none
 };
 
 struct Layer {
   NormParameters attention_norm, mlp_norm;
   NormParameters attention_post_norm, mlp_post_norm;  // empty views without them
-  Weight qkv, o, up, down;                            // a gated MLP's gate lies before `up`
+  Weight qkv, o, up, down;                            // a gated MLP's gate precedes `up`
   Parameter qkv_bias, o_bias, up_bias, down_bias;     // empty views without biases
-  Parameter q_norm, k_norm;                           // likewise
+  Parameter q_norm, k_norm;                           // empty views without such norms
   int64_t window = 0;                                 // tokens seen back; 0: all
-  Mixture mixture;                                    // in the place of `up` and `down`
+  Mixture mixture;                                    // instead of `up` and `down`
 };
 
 struct DecoderWeights {
   Weight embedding, head;                      // head is null when tied
   Weight position_embedding;                   // null without learned positions
-  std::vector<std::vector<std::byte>> memory;  // that weights point into
+  std::vector<std::vector<std::byte>> memory;  // weights point into it
   NormParameters embedding_norm, final_norm;
-  Parameter rope_table, alibi_slopes;  // one of them; the other's view is empty
-  Parameter local_rope_table;          // of layers with a window; empty: rope_table
+  Parameter rope_table, alibi_slopes;  // at most one; the other's view is empty
+  Parameter local_rope_table;          // for layers with a window; empty: rope_table
   std::vector<Layer> layers;
   int64_t num_parameters = 0;
   int64_t bytes = 0;  // as Model::weight_bytes
 };
 
-// `limits` gives the positions to make ready for. NotFound or InvalidArgument names the tensor that
-// is missing, has another shape, or would be left out.
+// `limits` gives the number of positions to prepare for. NotFound or InvalidArgument names the
+// tensor that is missing, has another shape, or would be left out.
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
                                                   const WeightMap& weights,
                                                   const TensorNames& names,

@@ -13,8 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// Of rotary positions where there are none, of the norm that the model does not have, and where the
-// tokenizer has the last word.
+// Keys that need not be read: keys of rotary positions in a model without them, the epsilon of a
+// norm that the model does not use, and sizes that the tokenizer decides.
 constexpr std::array kChangeNothing = std::to_array<std::string_view>({
     "vocab_size",
     "tensor_data_layout",
@@ -46,7 +46,7 @@ constexpr std::array kAbsentFeatures = std::to_array<AbsentFeature>({
     {"rope.scaling.attn_factor", 1, "rotary attention factor"},
 });
 
-// What a required key's NotFound is: the file's fault.
+// A required key that is NotFound is a fault of the file: InvalidArgument.
 absl::Status Required(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::InvalidArgumentError(status.message()) : status;
 }

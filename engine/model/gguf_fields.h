@@ -1,7 +1,8 @@
 #pragma once
 
-// The metadata keys of one architecture in a GGUF file, "gemma3.block_count" by "block_count". An
-// absent key takes the fallback; without one it is required. InvalidArgument names file and key.
+// Reads the metadata keys of one architecture in a GGUF file: "block_count" reads
+// "gemma3.block_count". An absent key takes the fallback; without one it is required.
+// InvalidArgument names file and key.
 
 #include <cstdint>
 #include <optional>
@@ -28,7 +29,7 @@ class GgufFields {
   bool Has(std::string_view name) const { return metadata_.Has(Key(name)); }
   absl::Status Error(std::string_view name, std::string_view wanted_and_got) const;
 
-  // What these read counts as known.
+  // A key read by one of these counts as known.
   absl::Status Int(std::string_view name, std::optional<int64_t> fallback, int64_t& out);
   // A number, or an array with the same number for every layer.
   absl::Status IntOfEveryLayer(std::string_view name, std::optional<int64_t> fallback,
@@ -37,8 +38,9 @@ class GgufFields {
   absl::Status Bool(std::string_view name, bool fallback, bool& out);
   absl::Status String(std::string_view name, std::string_view fallback, std::string& out);
 
-  // A key that was not read stands for a feature that would be left out, unless it is known to
-  // change no answer, or has the value that leaves the feature out.
+  // Refuses a file with a key that was not read, which stands for a feature that would be left out.
+  // Keys that are known to change no answer pass, and keys with the value that turns their feature
+  // off.
   absl::Status CheckTheRest() const;
 
  private:

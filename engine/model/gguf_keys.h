@@ -1,7 +1,7 @@
 #pragma once
 
-// What an architecture adds to the metadata of a GGUF file: "gemma3.block_count" by "block_count",
-// as GgufFields reads it.
+// Writes an architecture's keys into the metadata of a GGUF file: "block_count" becomes
+// "gemma3.block_count", as GgufFields reads it.
 
 #include <cstdint>
 #include <string>

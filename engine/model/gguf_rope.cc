@@ -13,8 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// llama.cpp multiplies what YaRN does to cosines and sines by both factors, and rounds the ends of
-// its ramp to whole dimensions.
+// llama.cpp multiplies YaRN's own factor of cosines and sines by attn_factor and yarn_attn_factor,
+// and rounds the ends of its ramp to whole dimensions.
 absl::Status ReadYarn(GgufFields& fields, RopeConfig& rope) {
   rope.scaling = RopeScaling::kYarn;
   RETURN_IF_ERROR(fields.Float("rope.scaling.yarn_beta_fast", rope.beta_fast, rope.beta_fast));
@@ -66,7 +66,7 @@ absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config) {
   }
   if (!fields.HasTensor("rope_freqs.weight")) return absl::OkStatus();
   if (rope.rope_dim < 2 || rope.rope_dim > config.head_dim) {
-    return absl::OkStatus();  // Validate says so
+    return absl::OkStatus();  // Validate reports it
   }
   auto divisors = fields.weights().Vector("rope_freqs.weight", rope.rope_dim / 2);
   if (!divisors.ok()) {

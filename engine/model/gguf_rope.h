@@ -11,12 +11,12 @@
 
 namespace quire::engine {
 
-// Into config.rope, but for its layout. Sizes have been read. InvalidArgument for a scaling that is
-// not honoured.
+// Fills config.rope except its layout; sizes must have been read before. InvalidArgument for an
+// unsupported scaling.
 absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config);
 
-// Its inverse; rope_freqs.weight is to hold frequency_divisors. Nothing is written of positions
-// that do not turn, nor of a scaling that llama.cpp does not have.
+// The inverse; rope_freqs.weight must hold frequency_divisors. Writes nothing for models without
+// rotary positions, nor for a scaling that llama.cpp does not have.
 void WriteGgufRope(const ModelConfig& config, GgufKeys& keys);
 
 }  // namespace quire::engine

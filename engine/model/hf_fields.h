@@ -1,7 +1,8 @@
 #pragma once
 
-// Members of one JSON object of a config.json. A key that is absent or null takes the fallback;
-// without one it is required. InvalidArgument names file, key, what was wanted and what was got.
+// Reads the members of one JSON object of a config.json. A key that is absent or null takes the
+// fallback; without one it is required. InvalidArgument names file, key, what was wanted and what
+// was got.
 
 #include <cstdint>
 #include <optional>
@@ -22,10 +23,10 @@ class HfFields {
 
   const nlohmann::json& object() const { return object_; }
   bool Has(const char* key) const;
-  // Null when absent or null.
+  // A null pointer when the key is absent or null.
   const nlohmann::json* Find(const char* key) const;
   absl::Status Error(std::string_view key, std::string_view wanted, std::string_view got) const;
-  // The error of a value as it stands there.
+  // The error for the present value of `key`.
   absl::Status Wrong(std::string_view key, std::string_view wanted) const;
 
   absl::Status Int(const char* key, std::optional<int64_t> fallback, int64_t& out) const;
@@ -35,7 +36,7 @@ class HfFields {
   // Nothing when absent or null.
   absl::StatusOr<std::optional<HfFields>> Object(const char* key) const;
 
-  // Members whose only supported value is the one that leaves the feature out.
+  // Refuse members unless they have the value that turns their feature off.
   absl::Status WantFalse(std::initializer_list<const char*> keys) const;
   absl::Status WantOne(std::initializer_list<const char*> keys) const;
   absl::Status WantNull(std::initializer_list<const char*> keys) const;

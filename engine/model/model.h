@@ -1,6 +1,6 @@
 #pragma once
 
-// A model: one step's tokens in, logits out.
+// A model computes logits from one step's tokens.
 
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace quire::engine {
 
-// The largest step a model must be ready for; its buffers are taken once, at load.
+// The largest step for which a model must be prepared; its buffers are allocated once, at load.
 struct StepLimits {
   int64_t max_tokens = 0;  // max_num_batched_tokens
   int64_t max_seqs = 0;    // max_num_seqs
@@ -29,7 +29,7 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
-  // Bytes of the weights: as prepared, or of what stays mapped, as in the file.
+  // Bytes of the weights as prepared; of those that stay mapped, as in the file.
   virtual int64_t weight_bytes() const = 0;
   virtual int64_t num_parameters() const = 0;
 

@@ -20,7 +20,7 @@
 namespace quire::engine {
 namespace {
 
-// "blk.0." before a name, without a suffix.
+// A name with "blk.0." in front, without a suffix.
 std::string OfLayer(const TensorNames& names, const char* name) {
   return absl::StrCat(names.layer_prefix, "0.", name);
 }
@@ -66,7 +66,7 @@ absl::Status ReadGgufSizes(GgufFields& fields, ModelConfig& config) {
       absl::StrFormat("want the head size of the keys, %d, got %d", config.head_dim, value_length));
 }
 
-// The embedding has the last word where it is there; the metadata must agree with it.
+// The embedding decides if there is one; the metadata must agree with it.
 absl::Status ReadVocabSize(GgufFields& fields, const TensorNames& names, ModelConfig& config) {
   constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
   const GgufValue* tokens = fields.metadata().Find(kTokens);
@@ -87,7 +87,7 @@ absl::Status ReadVocabSize(GgufFields& fields, const TensorNames& names, ModelCo
                       name, config.vocab_size));
 }
 
-// What no key says.
+// Fills in members that no key gives, from the tensors.
 void ReadTensors(const GgufFields& fields, const TensorNames& names, ModelConfig& config) {
   const auto has = [&](const char* name, const char* suffix) {
     return name != nullptr && fields.HasTensor(OfLayer(names, name) + suffix);
@@ -103,7 +103,7 @@ void ReadTensors(const GgufFields& fields, const TensorNames& names, ModelConfig
   }
 }
 
-// Whether `name`, a whole one, is `pattern`, whose '#' stands for a number.
+// True if the whole of `name` matches `pattern`, in which '#' stands for a number.
 bool Matches(std::string_view name, std::string_view pattern) {
   const size_t number = pattern.find('#');
   if (number == std::string_view::npos) return name == pattern;
@@ -116,7 +116,7 @@ bool Matches(std::string_view name, std::string_view pattern) {
   return name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// A tensor that the architecture does not have stands for a feature it does not have.
+// Refuses a tensor that the architecture does not have: it stands for an unsupported feature.
 absl::Status CheckTensors(const GgufFields& fields, const TensorNames& names,
                           std::string_view architecture) {
   const char* const top[] = {names.embedding,  names.embedding_norm, names.position_embedding,

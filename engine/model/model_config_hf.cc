@@ -48,8 +48,8 @@ absl::Status CheckQuantization(const HfFields& fields) {
   return absl::OkStatus();
 }
 
-// transformers ties the head to the embedding where the file has none, or the same bytes; one that
-// differs it uses, whatever tie_word_embeddings says.
+// transformers ties the head to the embedding if the file has no head or one with the same bytes.
+// It uses a head that differs, whatever tie_word_embeddings is.
 bool HasAnotherHead(const TensorNames& names, const WeightMap& weights) {
   const std::string embedding_name = absl::StrCat(names.embedding, ".weight");
   const TensorInfo* head = weights.Find(absl::StrCat(names.head, ".weight"));

@@ -11,14 +11,14 @@
 namespace quire::engine {
 namespace {
 
-// Far beyond any model there is, and small enough that no product of sizes overflows.
+// Far beyond any existing model, and small enough that no product of sizes overflows.
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxExperts = 1024;                   // of a layer
 constexpr int64_t kMaxExpertsOfAll = int64_t{1} << 17;  // layers together
 constexpr int64_t kMaxSize = int64_t{1} << 22;          // hidden, intermediate
 constexpr int64_t kMaxVocab = int64_t{1} << 24;         // token ids are int32
 constexpr int64_t kMaxContext = int64_t{1} << 30;       // positions are int32
-// What the attention and RoPE kernels take.
+// The head_dims that the attention and RoPE kernels take.
 constexpr int64_t kMinHeadDim = 8;
 constexpr int64_t kMaxHeadDim = 256;
 constexpr int64_t kHeadDimStep = 8;

@@ -12,12 +12,12 @@
 
 namespace quire::engine {
 
-// Whether the tensors of `files` are those of the model, one and all: what CreateModel asks first,
-// without reading them.
+// Checks that the tensors of `files` are exactly those of the model, without reading them.
+// CreateModel calls it first.
 absl::Status CheckModel(const ModelConfig& config, const OpenedModel& files);
 
-// Prepares the weights of `files` on `backend`; both must outlive the model. InvalidArgument names
-// what is supported when config.architecture is not.
+// Prepares the weights of `files` on `backend`; both must outlive the model. If config.architecture
+// is not supported, InvalidArgument names those that are.
 absl::StatusOr<std::unique_ptr<Model>> CreateModel(const ModelConfig& config,
                                                    const OpenedModel& files,
                                                    kernels::Backend& backend,

@@ -7,7 +7,8 @@
 namespace quire::engine {
 namespace {
 
-// Long wavelengths are slowed by the factor, short ones kept, those between blended.
+// Frequencies of long wavelengths are divided by the factor, short ones kept, those between
+// blended.
 double ScaleLlama3(double frequency, const RopeConfig& rope) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double context = static_cast<double>(rope.original_max_position_embeddings);
@@ -18,7 +19,7 @@ double ScaleLlama3(double frequency, const RopeConfig& rope) {
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// The theta at which the longest wavelength is stretched by as much as the context.
+// The theta that stretches the longest wavelength by as much as the context.
 double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
   const double dims = static_cast<double>(rope.rope_dim);
   const double stretch = static_cast<double>(num_positions) /
@@ -27,8 +28,8 @@ double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
   return rope.theta * std::pow(rope.factor * stretch - (rope.factor - 1.0), dims / (dims - 2.0));
 }
 
-// How much of each frequency is divided by the factor: 0 up to the dimension that turns beta_fast
-// times in the trained context, 1 from the one that turns beta_slow times.
+// The share of a frequency that is divided by the factor: 0 up to the dimension that turns
+// beta_fast times in the trained context, 1 from the one that turns beta_slow times on.
 double YarnShare(const RopeConfig& rope, size_t i) {
   const auto dimension_of = [&](double turns) {
     const double positions = static_cast<double>(rope.original_max_position_embeddings);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Rotary angles of every position, scaling included, made once at load.
+// Rotary angles of every position, scaling included, computed once at load.
 
 #include <cstdint>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
 
-// How an architecture's files name the tensors of a decoder.
+// The names of a decoder's tensors in the files of an architecture.
 
 #include <array>
 
@@ -12,25 +12,25 @@ enum class QkvLayout {
   kGrouped,  // for each KV head: its query heads, its keys, its values
 };
 
-// Where a mixture of experts is, whole names after the layer's. '#' is an expert's number; a tensor
-// without one holds a matrix for each.
+// The tensors of a mixture of experts: whole names after the layer's prefix. '#' is an expert's
+// number; a tensor without '#' holds a matrix for each expert.
 struct MixtureNames {
   const char* router = nullptr;
-  const char* gate = nullptr;  // null: in `up`, above the rest
+  const char* gate = nullptr;  // null: the first rows of `up`
   const char *up = nullptr, *down = nullptr;
 };
 
-// Without ".weight" and ".bias", which follow. Null: these models have no such tensor.
+// Names without the ".weight" or ".bias" that follows. Null: these models have no such tensor.
 struct TensorNames {
-  // Before every name but the head's; files of a model without its head leave it out.
+  // Comes before every name but the head's; files of a model without its head leave it out.
   const char* prefix = "";
   const char* embedding = nullptr;
   const char* embedding_norm = nullptr;
   const char* position_embedding = nullptr;
   const char* final_norm = nullptr;
-  const char* head = nullptr;          // looked for unless it is tied to the embedding
-  const char* layer_prefix = nullptr;  // of those below, before the layer's number and a dot
-  bool layers_are_transposed = false;  // their matrices lie in the file as [cols, rows]
+  const char* head = nullptr;          // required unless it is tied to the embedding
+  const char* layer_prefix = nullptr;  // of the names below; a number and a dot follow it
+  bool layers_are_transposed = false;  // their matrices are stored as [cols, rows]
   const char* attention_norm = nullptr;
   const char *q = nullptr, *k = nullptr, *v = nullptr;
   const char* kv = nullptr;   // instead of the last two: K, then V
@@ -38,12 +38,12 @@ struct TensorNames {
   QkvLayout qkv_layout = QkvLayout::kStacked;
   const char *q_norm = nullptr, *k_norm = nullptr;
   const char* o = nullptr;
-  const char* mlp_norm = nullptr;  // where attention's is not for both
-  // Of what is added to the residual.
+  const char* mlp_norm = nullptr;  // null if attention's norm is for both
+  // Norms after attention and feed-forward, before the residual addition.
   const char *attention_post_norm = nullptr, *mlp_post_norm = nullptr;
-  // A gated network without a name for the gate has it in `up`, above the rest.
+  // If a gated network has no name for the gate, the gate is the first rows of `up`.
   const char *gate = nullptr, *up = nullptr, *down = nullptr;
-  // In the place of those three, in any of these ways.
+  // Instead of those three, under any of these names.
   std::array<MixtureNames, 2> mixtures;
 };
 

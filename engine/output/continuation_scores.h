@@ -1,6 +1,6 @@
 #pragma once
 
-// Scoring requests: how likely the tokens of each continuation were, collected row by row.
+// Scoring requests: collects the log-probabilities of each continuation's tokens, row by row.
 
 #include <cstdint>
 #include <functional>
@@ -17,26 +17,26 @@
 
 namespace quire::engine {
 
-// What a step came to for one continuation: instead of a drawn token, the one that it gives.
+// A step's result for one continuation: the given token instead of a drawn one.
 struct ContinuationStep {
   SampledToken token;               // its first, or with a finish reason its last
   absl::Status status;              // Internal, with kAbort: a row had no distribution
   std::optional<TokenDelta> delta;  // the whole continuation, once it has ended
 };
 
-// A continuation of m tokens has m rows: that of the prompt's last token stands before its first.
-// Rows come in the order of positions; those computed again after a preemption are left out. Not
-// thread-safe; lives on the step thread.
+// A continuation of m tokens has m rows; the first is that of the prompt's last token. Rows come in
+// the order of positions; those computed again after a preemption are left out. Not thread-safe;
+// lives on the step thread.
 class ContinuationScores {
  public:
   // The logits of one of a plan entry's rows, 0 .. num_logit_rows - 1.
   using RowOf = std::function<std::span<const float>(int32_t row)>;
 
-  // Notes the rows of an entry of a scoring request; they stay valid until Compute.
+  // Records the rows of an entry of a scoring request; they must stay valid until Compute.
   void AddRows(const StepPlanEntry& entry, const RowOf& row_of);
-  // Their log-probabilities, equal to the bit whatever else the step held.
+  // Computes their log-probabilities: the same bits whatever else the step held.
   void Compute(const ParallelFor& parallel_for);
-  // After Compute, for the entry's sample k of num_samples.
+  // The result of the entry's sample k of num_samples, after Compute.
   ContinuationStep Take(const StepPlanEntry& entry, int32_t k);
 
   void Remove(const Request& request) { scores_.erase(&request); }
@@ -46,7 +46,7 @@ class ContinuationScores {
   struct Row {
     std::span<const float> logits;
     int32_t target = 0;
-    std::vector<PositionLogprobs>* scores = nullptr;  // where it goes
+    std::vector<PositionLogprobs>* scores = nullptr;  // destination of the result
   };
   // One list for each continuation.
   std::vector<std::vector<PositionLogprobs>>& Find(const Request& request);

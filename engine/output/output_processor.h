@@ -1,6 +1,6 @@
 #pragma once
 
-// Drawn tokens to deltas: text, stop strings, finish reasons.
+// Turns drawn tokens into deltas: text, stop strings, finish reasons.
 
 #include <cstdint>
 #include <memory>
@@ -16,23 +16,23 @@
 namespace quire::engine {
 
 struct Output {
-  // finish_reason is the final word, stop strings included: what the scheduler is told. `usage` is
-  // left to the caller.
+  // finish_reason is final, stop strings included, and is passed to the scheduler. The caller fills
+  // in `usage`.
   TokenDelta delta;
-  // Whether the delta says anything; one that does not need not be put.
+  // False if the delta holds nothing and need not be sent.
   bool has_content = false;
 };
 
-// Keeps what text each sequence has under way.
+// Keeps the unfinished text of each sequence.
 //
-//   text    Concatenated, a sequence's deltas are the text of its tokens up to the earliest end of
-//           a stop string, cut before that string (include_stop: behind it), however the tokens
-//           split it. Text is held back while it could still become one, and not longer; nothing of
+//   text    The concatenated deltas of a sequence are the text of its tokens up to the earliest end
+//           of a stop string, cut before that string (include_stop: after it), however the tokens
+//           split it. Text is held back only while it could still become a stop string; nothing of
 //           a stop string is ever sent. Strings that end within the first min_tokens tokens do not
-//           stop. The text of a stop token is left out (include_stop: kept, though
-//           skip_special_tokens leaves out special ones anyhow). With echo the prompt's text comes
-//           first, in the first delta; stop strings are not looked for in it. A character that
-//           prompt ids begin and the output completes comes whole.
+//           stop. The text of a stop token is left out (include_stop: kept, but skip_special_tokens
+//           still leaves out special ones). With echo the prompt's text comes first, in the first
+//           delta; stop strings are not looked for in it. A character that begins in the prompt's
+//           ids and ends in the output is sent whole.
 //   ids     Sent with the delta of the token, though its text may come later or be cut; the token
 //           that stopped it is the last. So are log-probabilities.
 //
@@ -43,16 +43,16 @@ class OutputProcessor {
   explicit OutputProcessor(const Tokenizer& tokenizer);  // must outlive this
   ~OutputProcessor();
 
-  // The request's n samples, with ids first_id .. first_id + n - 1.
+  // Adds the request's n samples, with ids first_id .. first_id + n - 1.
   void Add(SequenceId first_id, const std::shared_ptr<const Request>& request);
 
-  // The next token of a sequence and what its id and the length say. After a finish reason, no
-  // more.
+  // Takes a sequence's next token and the verdict on its id and the length. Not called again after
+  // a finish reason.
   Output Push(SequenceId id, SampledRow drawn, const TokenVerdict& verdict);
   // Ends a sequence without a further token (kAbort): its last delta, with the text held back.
   Output Cut(SequenceId id, FinishReason reason);
 
-  // One sequence; in any state, also one never pushed to.
+  // Forgets one sequence in any state, also one never pushed to.
   void Remove(SequenceId id);
 
   int64_t size() const { return static_cast<int64_t>(states_.size()); }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Stop strings in a stream of text.
+// Finds stop strings in a stream of text.
 
 #include <cstdint>
 #include <memory>
@@ -20,10 +20,10 @@ class StopPatterns {
   int32_t size() const { return static_cast<int32_t>(strings_.size()); }
   const std::string& string(int32_t index) const { return strings_[index]; }
 
-  // Knuth-Morris-Pratt: how much of string `index` is matched after `byte`, when `matched` bytes,
-  // less than all, were matched before it.
+  // Knuth-Morris-Pratt: the number of bytes of string `index` matched after `byte`, when `matched`
+  // bytes, fewer than all, were matched before it.
   int32_t Advance(int32_t index, int32_t matched, char byte) const;
-  // How much of string `index` may be matched anew once it matched as a whole.
+  // The number of bytes of string `index` that remain matched after a match of the whole.
   int32_t Border(int32_t index) const { return borders_[index].back(); }
 
  private:
@@ -32,20 +32,20 @@ class StopPatterns {
   std::vector<std::vector<int32_t>> borders_;
 };
 
-// Holds back the end of the text while it could be the beginning of a stop string, and says when
-// one is complete. Works byte by byte, so that where the text is cut into pieces changes nothing:
-// the string whose last byte comes first stops it, the longest of those that end there.
+// Holds back the end of the text while it could be the beginning of a stop string, and reports when
+// one is complete. Works byte by byte, so that the way in which the text is split changes nothing:
+// the string whose last byte comes first stops it; among those that end there, the longest.
 class StopMatcher {
  public:
   // Keeps the whole stop string in the output when `include_stop`, else nothing of it.
   StopMatcher(std::shared_ptr<const StopPatterns> patterns, bool include_stop);
 
-  // Takes more text and appends to `released` what no stop string can take back any more. Returns
-  // the index of the string that stopped it, or -1. A string that ends in text pushed with
-  // `may_stop` false is plain text. After a stop there is no next call.
+  // Takes more text and appends to `released` all text that can no longer be part of a stop string.
+  // Returns the index of the string that stopped it, or -1. A string that ends in text pushed with
+  // `may_stop` false is plain text. Not called again after a stop.
   int32_t Push(std::string_view text, bool may_stop, std::string& released);
 
-  // The text ended: what was held back is no stop string.
+  // Ends the text and returns the bytes held back, which are no stop string.
   std::string Flush();
 
   // Bytes held back.

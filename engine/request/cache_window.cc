@@ -5,8 +5,9 @@
 namespace quire::engine {
 namespace {
 
-// Of the window, what goes at once. A key is turned once a shift, so four times at most until it
-// goes itself, each time with a rounding; and of the window three quarters are always there.
+// A shift removes one part in this many of the window. Each shift rotates and rounds a key once, so
+// four times at most before the key itself is removed; and at least three quarters of the window
+// always stay.
 constexpr int64_t kShiftsPerWindow = 4;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

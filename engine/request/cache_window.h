@@ -1,44 +1,44 @@
 #pragma once
 
-// What a request keeps in the cache when it is to go on for ever.
+// The part of its context that an unbounded request keeps in the cache.
 
 #include <cstdint>
 
 namespace quire::engine {
 
-// Attention sinks (StreamingLLM, arXiv:2309.17453): the first tokens stay, and behind them the last
-// ones. A token's position, for the model, is where it stands in the cache:
+// Attention sinks (StreamingLLM, arXiv:2309.17453): the first tokens stay, followed by the last
+// ones. A token's position, for the model, is its place in the cache:
 //
 //   index   0 ..                  capacity                   capacity + drop
 //   cache   [sinks][...window...]
 //                                 [sinks][window, drop fewer][new ...
 //
-// Where the cache would hold more than `capacity` tokens, the first `drop` behind the sinks go at
-// once, and those behind these move up by as many positions: a shift. So a position is a pure
-// function of the index, and who computes the sequence again comes to the same bits.
+// When the cache would hold more than `capacity` tokens, the first `drop` tokens after the sinks
+// are removed at once, and all later tokens move up by `drop` positions: a shift. So a position is
+// a pure function of the index, and computing the sequence again gives the same bits.
 //
-// All are multiples of the block size.
+// All three are multiples of the block size.
 struct CacheWindow {
   int64_t sinks = 0;
-  int64_t window = 0;  // tokens behind the sinks, at most; 0: no window, nothing goes
+  int64_t window = 0;  // the most tokens after the sinks; 0: no window, all tokens stay
   int64_t drop = 0;
 
-  // For so many tokens each at least, in whole blocks. `window_tokens` is at least two blocks.
+  // Rounds both up to whole blocks. `window_tokens` is more than one block.
   static CacheWindow Of(int64_t sink_tokens, int64_t window_tokens, int32_t block_size);
 
   bool on() const { return window > 0; }
   int64_t capacity() const { return sinks + window; }
 
-  // How often the cache has been shifted when the token at `index` is computed.
+  // The number of shifts before the token at `index` is computed.
   int64_t NumShifts(int64_t index) const {
     return !on() || index < capacity() ? 0 : (index - capacity()) / drop + 1;
   }
-  // Where it stands then.
+  // The position at which it is computed.
   int64_t Position(int64_t index) const { return index - NumShifts(index) * drop; }
-  // The first index behind it that wants another shift; none without a window.
+  // The first later index that needs another shift. Only with a window.
   int64_t NextShift(int64_t index) const { return capacity() + NumShifts(index) * drop; }
-  // Tokens, whole blocks, that one sequence may hold at most. While the cache is shifted, those
-  // that stay may be there twice: a shared block is not written.
+  // The most tokens, in whole blocks, that one sequence may hold. During a shift the tokens that
+  // stay may be there twice, since a shared block is copied instead of written.
   int64_t MostHeld() const { return capacity() + window; }
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a client asked, from the wire to the last token.
+// A client's request, from the wire to the last token.
 
 #include <atomic>
 #include <cstdint>
@@ -24,15 +24,15 @@ namespace quire::engine {
 using TokenIds = std::vector<int32_t>;
 using ChatMessages = std::vector<ChatMessage>;
 
-// As it came in, before the frontend.
+// The request as it came in, before the frontend.
 struct GenerateParams {
   std::string request_id;  // empty: made by the engine
   std::string model;       // empty: the served one
-  std::string owner;       // whose request id it is, and who may abort it; "" for everybody
+  std::string owner;       // the caller whose id it is and who may abort it; "": everybody
   std::variant<std::string, TokenIds, ChatMessages> prompt;
-  // Not empty: nothing is drawn; sample k is the k-th of these, and what comes back of it are its
-  // ids and, at each, the log-probability and the likeliest token. Sampling, stop and output count
-  // for nothing. The frontend says which tokens a text becomes.
+  // If not empty, nothing is drawn: sample k is the k-th of these, and its result is its ids and,
+  // for each, the log-probability and the likeliest token. `sampling`, `stop` and `output` are
+  // ignored. The frontend decides which tokens a text becomes.
   std::vector<std::variant<std::string, TokenIds>> continuations;
   SamplingParams sampling;
   StopParams stop;
@@ -50,29 +50,30 @@ struct Request {
   GenerateParams params;
   TokenIds prompt_ids;
   std::string prompt_text;                 // for echo
-  std::string prompt_rest;                 // of it: bytes of a character that the output completes
+  std::string prompt_rest;                 // its last bytes, if the output completes their
+                                           // character
   std::vector<TokenIds> continuation_ids;  // of params.continuations; none is empty
   TokenSet allowed_ids;                    // of sampling.allowed_token_ids; empty: all
   TokenSet stop_ids;                       // of stop.stop_token_ids
-  int32_t max_tokens = 0;                  // resolved: what the context allows
+  int32_t max_tokens = 0;                  // resolved: limited by the context
   CacheWindow cache_window;                // resolved
   uint64_t seed = 0;                       // resolved
-  // Of the engine's clock, which is not set like a date.
+  // Times of the engine's clock, which cannot be set, unlike a wall clock.
   absl::Time arrival;
   absl::Time deadline = absl::InfiniteFuture();  // resolved
   std::shared_ptr<TokenSink> sink;
 
-  // Its tokens are given, not drawn.
+  // True if its tokens are given, not drawn.
   bool is_scoring() const { return !continuation_ids.empty(); }
 
-  // Set in any state, by any thread; whoever has the request ends it.
+  // Set in any state, by any thread; the thread that has the request ends it.
   std::atomic<bool> cancelled = false;
 };
 
-// What a request that is cut short ends with.
+// The statuses of requests that are cut short.
 absl::Status CancelledStatus();
 absl::Status PastDeadlineStatus();
-// OK while somebody waits for it; else one of these.
+// OK while the request is neither cancelled nor past its deadline; else one of these.
 absl::Status StillWanted(const Request& request, absl::Time now);
 
 }  // namespace quire::engine

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the next token is drawn, and when to stop. Ranges are checked once, by Validate.
+// The parameters for drawing tokens, and for stopping. Validate checks the ranges once.
 
 #include <cstdint>
 #include <optional>
@@ -24,8 +24,8 @@ struct SamplingParams {
   float typical_p = 1.0f;             // (0, 1]; 1: off (arXiv:2202.00666)
   float top_p = 1.0f;                 // (0, 1]; 1: off
   float min_p = 0.0f;                 // [0, 1]; 0: off
-  float presence_penalty = 0.0f;      // -2..2, once per token that occurred among the generated
-  float frequency_penalty = 0.0f;     // -2..2, per occurrence among the generated
+  float presence_penalty = 0.0f;      // -2..2, once per token that occurs in the output
+  float frequency_penalty = 0.0f;     // -2..2, per occurrence in the output
   float repetition_penalty = 1.0f;    // (0, 10]; 1: off; counts the prompt too (arXiv:1909.05858)
   int32_t penalty_last_n = -1;        // tokens looked back for penalties; -1: all, 0: none
   std::optional<uint64_t> seed;       // absent: drawn at admission and reported
@@ -59,15 +59,15 @@ struct CacheParams {
   std::string salt;
   bool bypass_read = false;
   bool bypass_write = false;
-  // Both: keep so many first tokens and so many last ones, at least, and forget those between; see
-  // CacheWindow. A window of 0: keep all.
+  // The cache keeps at least this many first tokens and this many last ones and drops those
+  // between; see CacheWindow. A window of 0: all stay.
   int32_t sink_tokens = 0;
   int32_t window_tokens = 0;
 };
 
 struct SchedParams {
   int32_t priority = 0;  // -100..100; larger is served first
-  std::string tenant;    // with whom it shares prefixes, seats and the queue
+  std::string tenant;    // whose requests share prefixes, places and queue room
 };
 
 // InvalidArgument whose message begins with the field's name: "sampling.top_p: want (0, 1],

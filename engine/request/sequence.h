@@ -22,9 +22,9 @@ struct Sequence {
   int32_t sample_index = 0;
   std::shared_ptr<Request> request;
 
-  std::vector<int32_t> tokens;  // the prompt, then what was sampled; committed ones only
+  std::vector<int32_t> tokens;  // the prompt, then sampled tokens; committed ones only
   int64_t num_computed = 0;     // leading tokens whose K and V are in the cache
-  int64_t num_cached = 0;       // prompt tokens that came out of the prefix cache, first admission
+  int64_t num_cached = 0;       // prompt tokens that the prefix cache saved it from computing
   int64_t num_recomputed = 0;   // tokens computed again after preemptions
   int32_t num_preemptions = 0;
 

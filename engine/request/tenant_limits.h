@@ -1,17 +1,17 @@
 #pragma once
 
-// What one tenant may take of what all share.
+// The limits of one tenant in queue, places and steps, which all tenants share.
 
 #include <cstdint>
 
 namespace quire::engine {
 
 struct TenantLimits {
-  int32_t max_waiting = 0;  // requests that have not run yet; 0: as many as there is room for
-  int32_t max_running = 0;  // sequences that run at once, and samples of one request; 0: likewise
+  int32_t max_waiting = 0;  // requests that have not run yet; 0: no limit but the queue's
+  int32_t max_running = 0;  // running sequences, and samples of one request; 0: no limit
   int32_t share = 1;        // of the steps, among tenants that wait; 1..100
-  // No more of its requests wait than `share` times the free places of the queue, so that however
-  // many tenants fill it, the next one finds a place.
+  // The tenant's waiting requests may be at most `share` times the free places of the queue, so
+  // that a further tenant finds a place however many others fill it.
   bool leaves_room = false;
 };
 

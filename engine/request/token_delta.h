@@ -1,6 +1,6 @@
 #pragma once
 
-// What a sequence gives back, step by step, and what a whole request came to.
+// The output of a sequence, step by step, and the totals of a whole request.
 
 #include <cstdint>
 #include <optional>
@@ -23,7 +23,7 @@ struct TokenLogprob {
   float logprob = 0.0f;  // natural log, as the model gave it (temperature 1, no penalties)
 };
 
-// One position: the token that stands there, and the most likely ones, best first.
+// One position: the token there, and the most likely ones, best first.
 struct PositionLogprobs {
   TokenLogprob chosen;
   std::vector<TokenLogprob> top;

@@ -1,7 +1,6 @@
 #pragma once
 
-// Ids of the vocabulary as a bitmap: what is asked of it costs the same however long a client's
-// list was.
+// Ids of the vocabulary as a bitmap: a look-up costs the same however long a client's list was.
 
 #include <bit>
 #include <cstdint>
@@ -15,7 +14,7 @@ namespace quire::engine {
 class TokenSet {
  public:
   TokenSet() = default;
-  // Of ids 0 .. vocab_size - 1, repeats allowed.
+  // `ids` are 0 .. vocab_size - 1; repeats are allowed.
   TokenSet(std::span<const int32_t> ids, int32_t vocab_size) {
     if (ids.empty()) return;
     words_.resize((static_cast<size_t>(vocab_size) + 63) / 64);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The engine's way out: the server implements it, one per request.
+// The engine's output: the server implements one per request.
 
 #include <functional>
 
@@ -10,17 +10,18 @@
 
 namespace quire::engine {
 
-// Called by the step thread alone (SetOnRoom by whoever submits; Finish may instead come from a
-// frontend thread when the request never reached the step thread). No call blocks or takes long.
+// Called only by the step thread (SetOnRoom by the submitting thread; Finish may instead come from
+// a frontend thread when the request never reached the step thread). No call blocks or takes long.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
 
-  // Whether `num_deltas` more can be buffered; asked before a step is planned. While it says no,
+  // True if `num_deltas` more can be buffered; asked before a step is planned. While it is false,
   // the request's sequences are stalled: not planned, and the first to be preempted.
   virtual bool CanTake(int32_t num_deltas) const = 0;
-  // Before the first CanTake. A sink that has said no calls `on_room` when more can be buffered;
-  // from any thread, but under no lock that CanTake takes. One that never says no ignores it.
+  // Called before the first CanTake. A sink whose CanTake was false calls `on_room` when more can
+  // be buffered: from any thread, but under no lock that CanTake takes. A sink that is never full
+  // may ignore it.
   virtual void SetOnRoom(std::function<void()> /*on_room*/) {}
   virtual void Put(TokenDelta delta) = 0;
   // Exactly once, after the last Put. OK: every sample ended with a finish reason. CANCELLED,

@@ -8,11 +8,11 @@
 
 namespace quire::engine {
 
-// Of x <= 0, within 2 units in the last place; 0 below -87 (where float32 would leave its normal
-// range) and for NaN. Cody-Waite reduction and the minimax polynomial of Cephes' expf.
+// e^x of x <= 0, within 2 units in the last place; 0 for NaN and below -87, where float32 would
+// leave its normal range. Cody-Waite reduction and the minimax polynomial of Cephes' expf.
 __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
   const float clamped = x > -87.0f ? x : -87.0f;
-  // Adding and taking away 1.5 * 2^23 rounds to an integer.
+  // Adding and subtracting 1.5 * 2^23 rounds to an integer.
   const float shifted = clamped * 1.44269504088896341f + 12582912.0f;
   const float n = shifted - 12582912.0f;
   float r = clamped - n * 0.693359375f;
@@ -30,7 +30,7 @@ __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
 }
 
 // A weight is rounded to a multiple of 2^-35, so that float64 sums of up to 2^18 weights of at most
-// 1 are exact: a sum is the same in whatever order it is made.
+// 1 are exact: a sum is the same in any order.
 inline constexpr double kWeightRounder = 131072.0;  // 2^17, whose unit in the last place is 2^-35
 
 __attribute__((always_inline)) inline double RoundWeight(float exponential) {

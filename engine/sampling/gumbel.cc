@@ -11,11 +11,11 @@ constexpr double kMinGumbel = -4.0;  // below every GumbelFromBits
 constexpr int kStepsPerUnit = 16;
 constexpr int kNumSteps = static_cast<int>((kMaxGumbel - kMinGumbel) * kStepsPerUnit) + 1;
 
-// Step s holds for every Gumbel from kMinGumbel + s / kStepsPerUnit up to the next.
+// Entry s is for Gumbels from kMinGumbel + s / kStepsPerUnit up to the next step.
 std::array<uint32_t, kNumSteps> MakeReach() {
   std::array<uint32_t, kNumSteps> reach;
   for (int step = 0; step < kNumSteps; ++step) {
-    // The slack swallows the rounding of the exponentials here and of the sums that are compared.
+    // The slack covers the rounding of the exponentials here and of the compared sums.
     const double gumbel = kMinGumbel + static_cast<double>(step) / kStepsPerUnit - 1e-6;
     const double bits = std::exp(-std::exp(-gumbel)) * kTwoTo32 - 2.0;
     reach[static_cast<size_t>(step)] = bits > 0.0 ? static_cast<uint32_t>(bits) : 0;

@@ -8,9 +8,10 @@
 //   Gumbel  = -log(-log(u))            float64
 //
 // argmax over ids of logit / T + Gumbel is a draw from softmax(logit / T) (Gumbel-max). Since each
-// id has noise of its own, what else is kept, batched or computed first cannot change it.
-// The logarithms are the C library's in float64, in one translation unit: no ISA path of ours has
-// its own, so all of them give the same bits.
+// id has noise of its own, the draw does not depend on which other ids are kept, or on batch and
+// order.
+// The logarithms are the C library's in float64, called in one translation unit. No ISA path of
+// ours has its own, so all of them give the same bits.
 
 #include <cstdint>
 
@@ -18,7 +19,7 @@
 
 namespace quire::engine {
 
-// Which noise: of one output position of one sample.
+// The key of the noise of one output position of one sample.
 struct NoiseKey {
   uint64_t seed = 0;     // the request's, plus the sample's index
   int64_t position = 0;  // tokens generated before this one
@@ -38,14 +39,14 @@ inline constexpr uint32_t NoiseBits(const NoiseKey& key, int32_t id) {
   return Philox4x32(NoiseCounter(key, unsigned_id / 4), NoisePhiloxKey(key))[unsigned_id % 4];
 }
 
-// Grows with `bits`; from about -3.13 to about 22.87.
+// Increases with `bits`, from about -3.13 to about 22.87.
 double GumbelFromBits(uint32_t bits);
 
-// Above every GumbelFromBits: a logit that lies further than this below the best score cannot win.
+// Above every GumbelFromBits: a logit that is further than this below the best score cannot win.
 inline constexpr double kMaxGumbel = 22.9;
 
-// Bits below the returned value give a Gumbel of less than `gumbel`: the cheap way to see that an
-// id cannot win, without a logarithm. Never too high; a little too low at times.
+// Bits below the returned value give a Gumbel of less than `gumbel`: a cheap way to see, without a
+// logarithm, that an id cannot win. Never too high; sometimes a little too low.
 uint32_t BitsThatMayReach(double gumbel);
 
 }  // namespace quire::engine

@@ -1,6 +1,6 @@
 #pragma once
 
-// The ids a token may still be drawn from, as the stages leave them.
+// The ids from which a token may still be drawn after each stage.
 
 #include <cstdint>
 #include <span>
@@ -14,15 +14,15 @@ struct Candidate {
   float logit = 0.0f;  // after penalties and biases, before the temperature
   int32_t id = 0;
 
-  // Likelier first; of equals the lower id, so that a cut through ties is always the same one.
+  // The likelier first; among equals the lower id, so that a cut through ties is always the same.
   friend bool operator<(const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   }
 };
 
-// Begins as the whole row, which costs nothing; the first stage that cuts turns it into a list. It
-// is never empty: every stage keeps at least one. NaN and -infinity are never in it. Reused from
-// row to row: no allocation after the largest.
+// Starts as the whole row, which costs nothing; the first stage that cuts turns it into a list. It
+// is never empty: every stage keeps at least one id. NaN and -infinity are never in it. Reused from
+// row to row: it allocates only for a larger row than before.
 class KeptSet {
  public:
   // Borrows both until the next Reset. The largest logit must be finite, `temperature` above 0;
@@ -33,7 +33,7 @@ class KeptSet {
   std::span<const float> logits() const { return logits_; }
   std::span<const float> maxima() const { return maxima_; }
   float temperature() const { return temperature_; }
-  float row_max() const { return row_max_; }  // what weights are relative to
+  float row_max() const { return row_max_; }  // weights are relative to it
 
   // Turns the whole row into the list of its logits of at least `lowest`; a second call starts from
   // the row again.
@@ -45,10 +45,12 @@ class KeptSet {
   // The share of a candidate, e^((logit - row_max) / temperature), rounded so that sums are exact.
   double WeightOf(const Candidate& candidate) const;
   double SumOfWeights();
-  // Keeps the fewest first in Candidate's order whose weights reach `mass`; the set must be a list.
+  // Keeps the fewest, first in Candidate's order, whose weights reach `mass`; the set must be a
+  // list.
   void KeepMass(double mass);
 
-  // The drawn id: logit / temperature + Gumbel is largest; the lowest of equals.
+  // The drawn id: the one with the largest logit / temperature + Gumbel; the lowest id among
+  // equals.
   int32_t Draw(const NoiseKey& key);
 
  private:

@@ -21,7 +21,7 @@ void ApplyLogitBias(std::span<const LogitBias> biases, std::span<float> logits) 
 
 void ApplyAllowedIds(const TokenSet& allowed, std::span<float> logits) {
   if (allowed.empty()) return;
-  int64_t next = 0;  // what lies between two that are allowed
+  int64_t next = 0;  // the first id after the last allowed one
   const auto ban_to = [&](int64_t end) {
     std::fill(logits.begin() + next, logits.begin() + end, kMinusInfinity);
   };

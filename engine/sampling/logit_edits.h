@@ -1,6 +1,6 @@
 #pragma once
 
-// What a request adds to single logits, and the ids it may not draw.
+// A request's biases on single logits, and the ids that it may not draw.
 
 #include <cstdint>
 #include <span>
@@ -10,14 +10,14 @@
 
 namespace quire::engine {
 
-// Adds each entry's bias; entries of one id add up, in order. Ids outside of `logits` are passed
-// over here and below.
+// Adds each entry's bias; entries of one id add up, in order. Ids outside of `logits` are ignored,
+// here and below.
 void ApplyLogitBias(std::span<const LogitBias> biases, std::span<float> logits);
 
-// Everything but `allowed` becomes -infinity; empty: no change.
+// Sets all ids but `allowed` to -infinity; empty: no change.
 void ApplyAllowedIds(const TokenSet& allowed, std::span<float> logits);
 
-// `ids` become -infinity.
+// Sets `ids` to -infinity.
 void Ban(std::span<const int32_t> ids, std::span<float> logits);
 void Ban(const TokenSet& ids, std::span<float> logits);
 

@@ -9,10 +9,10 @@
 
 namespace quire::engine {
 
-// log softmax of the raw row (temperature 1, no penalty, bias or cut): of `chosen_id`, and of the
-// `num_top` likeliest, best first, ties by lower id. Sums as row_passes.h says: the same bits
-// wherever the row is computed. NaN counts as -infinity; a row without a finite largest logit has
-// no distribution: then the chosen one's is -infinity and `top` is empty. Thread-safe.
+// The log softmax of the raw row (temperature 1, no penalty, bias or cut): of `chosen_id`, and of
+// the `num_top` likeliest, best first, ties by lower id. Sums as in row_passes.h give the same bits
+// wherever the row is computed. NaN counts as -infinity. A row without a finite largest logit has
+// no distribution: then the result of `chosen_id` is -infinity and `top` is empty. Thread-safe.
 PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_id, int32_t num_top);
 
 }  // namespace quire::engine

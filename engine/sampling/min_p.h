@@ -1,6 +1,6 @@
 #pragma once
 
-// min_p (arXiv:2407.01082): a cut that moves with the model's confidence.
+// min_p (arXiv:2407.01082): a cut relative to the probability of the likeliest id.
 
 #include "engine/sampling/kept_set.h"
 

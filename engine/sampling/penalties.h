@@ -1,6 +1,6 @@
 #pragma once
 
-// Penalties on tokens that have occurred.
+// Penalties on tokens that occurred before.
 
 #include <cstdint>
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace quire::engine {
 
-// Whether any penalty would change a logit.
+// True if any penalty would change a logit.
 bool HasPenalties(const SamplingParams& params);
 
 // Per id that occurs in the window, in this order (as vLLM):
@@ -24,7 +24,7 @@ class Penalties {
   explicit Penalties(int32_t vocab_size) : occurrences_(vocab_size) {}
 
   // `tokens` are the prompt's `prompt_len` and then the output's. Ids outside of `logits` are
-  // passed over. Costs O(window).
+  // ignored. Costs O(window).
   void Apply(const SamplingParams& params, std::span<const int32_t> tokens, int64_t prompt_len,
              std::span<float> logits);
 

@@ -34,8 +34,8 @@ QUIRE_INLINE float MaxOfBlock(const float* logits) {
   return max[1] > max[0] ? max[1] : max[0];
 }
 
-// Noise bits of kRowBlock consecutive ids from `first_id`, a multiple of 4. Counters lie side by
-// side, one array per word, so that one instruction turns several. Whether any reach `low`.
+// Noise bits of kRowBlock consecutive ids from `first_id`, a multiple of 4. Counters are stored as
+// one array per word, so that one instruction computes several. True if any reach `low`.
 QUIRE_INLINE bool NoiseBody(const NoiseKey& key, int64_t first_id, uint32_t low, uint32_t* bits) {
   constexpr int64_t kCounters = kRowBlock / 4;
   std::array<uint32_t, kCounters> c0, c1, c2, c3;
@@ -104,7 +104,7 @@ QUIRE_INLINE double SumBody(std::span<const float> logits, float max, float temp
   return sum;
 }
 
-// Not target_clones: their resolvers run before a sanitizer is ready, and clang 14 leaves some out.
+// Not target_clones: its resolvers run before a sanitizer is ready, and clang 14 omits some clones.
 #define QUIRE_DEFINE_ROW_KERNELS(name, attribute)                                         \
   attribute void Maxima##name(std::span<const float> logits, std::span<float> maxima) {   \
     MaximaBody(logits, maxima);                                                           \

@@ -10,7 +10,7 @@
 namespace quire::engine {
 namespace {
 
-// The best noisy score so far; the lowest id of equals, whatever order blocks come in.
+// The best noisy score so far; the lowest id among equals, in whatever order blocks are visited.
 struct Best {
   int32_t id = -1;
   double score = -std::numeric_limits<double>::infinity();
@@ -58,7 +58,8 @@ int32_t ArgMaxWithNoise(std::span<const float> logits, std::span<const float> ma
   Best best;
   const auto visit = [&](int64_t block) {
     const int64_t first = block * kRowBlock;
-    // How far even this block's largest logit has to be lifted. The bound on its ids' bits follows.
+    // The noise that even this block's largest logit needs to win; it bounds the bits of all its
+    // ids.
     const double to_reach = best.score - (static_cast<double>(maxima[block]) - max) / temperature;
     if (to_reach > kMaxGumbel) return;
     const uint32_t low = BitsThatMayReach(to_reach);
@@ -71,7 +72,7 @@ int32_t ArgMaxWithNoise(std::span<const float> logits, std::span<const float> ma
                  NoisyScore(logits[first + i], max, temperature, bits[i]));
     }
   };
-  visit(top_block);  // first, so that the others have something to reach
+  visit(top_block);  // first, so that the other blocks have a score to beat
   for (int64_t block = 0; block < std::ssize(maxima); ++block) {
     if (block != top_block && maxima[block] > kMinusInfinity) visit(block);
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The passes over a whole row of logits: written so that compilers vectorise them, since each runs
-// over the vocabulary for every token made.
+// The passes over a whole row of logits, written so that compilers vectorise them: each runs over
+// the whole vocabulary for every token.
 
 #include <cstdint>
 #include <limits>
@@ -14,7 +14,7 @@ namespace quire::engine {
 
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// A row is looked at in blocks of this many ids; the last one may be short.
+// A row is processed in blocks of this many ids; the last one may be short.
 inline constexpr int64_t kRowBlock = 128;
 
 constexpr int64_t NumRowBlocks(int64_t num_logits) {
@@ -28,8 +28,8 @@ void BlockMaxima(std::span<const float> logits, std::span<float> maxima);
 // BlockMaxima's.
 int32_t ArgMax(std::span<const float> logits, std::span<const float> maxima);
 
-// The weight of a logit beside the largest one: e^((logit - max) / temperature), rounded as
-// RoundWeight says; 0 for NaN and -infinity.
+// The weight of a logit relative to the largest one: e^((logit - max) / temperature), rounded by
+// RoundWeight; 0 for NaN and -infinity.
 double Weight(float logit, float max, float temperature);
 
 // The sum of Weight over a row: the softmax's denominator. Exact up to 2^18 ids. Fills in
@@ -38,12 +38,13 @@ double SumOfWeights(std::span<const float> logits, float max, float temperature,
                     std::span<float> exponentials);
 
 // The id whose logit / temperature + Gumbel is largest, the lowest of equals; -1 when no logit is
-// above -infinity. Blocks and ids that no Gumbel could lift to the best so far are passed over
-// without computing one.
+// above -infinity. Blocks and ids that no Gumbel could lift to the best so far are skipped without
+// computing one.
 int32_t ArgMaxWithNoise(std::span<const float> logits, std::span<const float> maxima,
                         float temperature, const NoiseKey& key);
 
-// What ArgMaxWithNoise compares. Relative to `max`, so that small temperatures lose no digits.
+// The score that ArgMaxWithNoise compares. Relative to `max`, so that small temperatures lose no
+// digits.
 inline double NoisyScore(float logit, float max, float temperature, uint32_t noise_bits) {
   return (static_cast<double>(logit) - static_cast<double>(max)) /
              static_cast<double>(temperature) +

@@ -34,7 +34,7 @@ Sampler::Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_l
       num_drawable_(vocab_size),
       holes_(std::move(without_piece)),
       end_ids_(std::move(end_ids)) {
-  // Padding, which many models have, costs a shorter row; a hole costs a copy of the row.
+  // Padding, which many models have, only shortens the row; a hole costs a copy of the row.
   for (; !holes_.empty() && holes_.back() == num_drawable_ - 1; holes_.pop_back()) --num_drawable_;
   lanes_.reserve(num_lanes);
   for (int32_t i = 0; i < num_lanes; ++i) lanes_.emplace_back(vocab_size);
@@ -63,7 +63,7 @@ void Sampler::Sample(std::span<const SampleRow> rows, const ParallelFor& paralle
   });
 }
 
-// The row's own memory when every logit stays as it is.
+// Returns the row itself when no logit changes.
 std::span<const float> Sampler::EditLogits(Lane& lane, const SampleRow& row) const {
   const SamplingParams& params = row.request->params.sampling;
   const StopParams& stop = row.request->params.stop;

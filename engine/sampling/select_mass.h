@@ -1,6 +1,6 @@
 #pragma once
 
-// The cut behind top_k, top_p and typical_p: the first elements of an order that hold a mass.
+// The cut used by top_k, top_p and typical_p: the first elements of an order that hold a mass.
 
 #include <algorithm>
 #include <array>
@@ -12,18 +12,18 @@ namespace quire::engine {
 
 // Moves to the front of `elements` the fewest, in their `<` order, whose weights reach `mass`, and
 // returns how many: an element is among them when those before it weigh less than `mass` together;
-// the first always is. They come in no order.
+// the first always is. They are left unsorted.
 //
-// key(element) is a finite double that never falls along the order; elements of equal key may come
-// in any order among them. weight(element) >= 0, with sums that are exact (exp.h), so that the
+// key(element) is a finite double that never decreases along the order; elements of equal key may
+// come in any order among them. weight(element) >= 0, with sums that are exact (exp.h), so that the
 // result is defined to the last bit. Linear time as a rule: elements are counted into intervals of
-// the key and only the one with the cut in it is looked at again.
+// the key, and only the interval with the cut is visited again.
 template <typename Element, typename KeyFn, typename WeightFn>
 int64_t SelectMass(std::vector<Element>& elements, double mass, const KeyFn& key,
                    const WeightFn& weight) {
   constexpr int kIntervals = 256;
   constexpr int64_t kSortBelow = 48;
-  // Those in front of `low` are in and weigh `before`; those from `high` on are out.
+  // Elements before `low` are in and weigh `before`; those from `high` on are out.
   auto low = elements.begin();
   auto high = elements.end();
   double before = 0.0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Whether a drawn token ends its sequence: by its id or by the length. Stop strings are text, and
-// decided in engine/output/.
+// Decides if a drawn token ends its sequence, by its id or by the length. Stop strings are text,
+// and are found in engine/output/.
 
 #include <cstdint>
 #include <optional>
@@ -17,13 +17,13 @@ struct TokenVerdict {
   std::optional<int32_t> stop_token_id;  // with kStop
 };
 
-// `num_generated` counts `id` too. A stop token wins over the length that it reaches. Ids do not
-// stop within the first min_tokens tokens (the sampler does not draw them there);
+// `num_generated` counts `id` too. A stop token takes precedence over the length that it reaches.
+// Ids do not stop within the first min_tokens tokens (the sampler does not draw them there);
 // Request::max_tokens holds the context's end.
 TokenVerdict CheckTokenStops(const Request& request, std::span<const int32_t> end_ids, int32_t id,
                              int64_t num_generated);
 
-// Whether the next token, after `num_generated`, may not be one that ends the sequence.
+// True if the token after `num_generated` may not be one that ends the sequence.
 bool MustGoOn(const StopParams& stop, int64_t num_generated);
 
 }  // namespace quire::engine

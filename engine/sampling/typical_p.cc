@@ -9,8 +9,7 @@
 namespace quire::engine {
 namespace {
 
-// Where depths stop to differ, so that they stay finite at any temperature; weights are 0 long
-// before.
+// Depths are clamped here, so that they stay finite at any temperature; weights are 0 long before.
 constexpr double kLowestDepth = -1e9;
 
 }  // namespace
@@ -33,7 +32,7 @@ void TypicalP::Apply(float typical_p, KeptSet& kept) {
   double weighted_depth = 0.0;
   for (const Candidate& candidate : list) {
     const double weight = kept.WeightOf(candidate);
-    if (weight == 0.0) continue;  // 0 * -infinity counts 0
+    if (weight == 0.0) continue;  // 0 * -infinity counts as 0
     sum += weight;
     weighted_depth += weight * depth(candidate);
   }

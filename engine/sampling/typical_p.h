@@ -9,10 +9,10 @@
 namespace quire::engine {
 
 // Keeps the ids whose surprise -log p is nearest to the distribution's entropy: the fewest, nearest
-// first, whose probabilities among what is kept so far reach typical_p. As HF transformers'
-// TypicalLogitsWarper, but of ids equally near at the cut the likelier, then the lower stay (there:
-// all). The likeliest id may go. 1: no change. Costs one pass with a logarithm's worth of work over
-// all that is kept: use it behind top_k.
+// first, whose probabilities among the ids kept so far reach typical_p. As HF transformers'
+// TypicalLogitsWarper, except that among ids equally near at the cut the likelier, then the lower
+// stay (there: all). The likeliest id may be cut. 1: no change. Costs one pass, with about the work
+// of a logarithm per id, over all kept ids: use it after top_k.
 class TypicalP {
  public:
   void Apply(float typical_p, KeptSet& kept);

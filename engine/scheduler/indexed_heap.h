@@ -1,6 +1,6 @@
 #pragma once
 
-// A binary heap whose items know their places, so that any of them can be taken out or moved.
+// A binary heap whose items know their places, so that any of them can be removed or moved.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,9 +16,9 @@ namespace quire::engine {
 using HeapPlace = size_t;
 inline constexpr HeapPlace kNotInHeap = SIZE_MAX;
 
-// Items are borrowed. `kPlace` is this heap's member of them, kNotInHeap at first; `Before` says
-// which of two is nearer to the top. Push, Remove and Update are O(log items). Nothing is allocated
-// once it has been as large before.
+// Items are not owned. `kPlace` is their member that holds the place in this heap, kNotInHeap at
+// first; `Before` is true if its first argument is nearer to the top. Push, Remove and Update are
+// O(log items). A heap allocates only when it grows beyond its largest size so far.
 template <typename T, HeapPlace T::*kPlace, typename Before>
 class IndexedHeap {
  public:
@@ -63,7 +63,7 @@ class IndexedHeap {
     Update(last);
   }
 
-  // After what Before looks at has changed.
+  // To be called after a value that Before compares has changed.
   void Update(T& item) {
     Rise(item.*kPlace);
     Sink(item.*kPlace);
@@ -98,7 +98,7 @@ class IndexedHeap {
   }
 
   std::vector<T*> items_;
-  std::vector<HeapPlace> next_;  // of First: whose parents are out
+  std::vector<HeapPlace> next_;  // scratch of First: items whose parents are out
 };
 
 }  // namespace quire::engine

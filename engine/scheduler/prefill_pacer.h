@@ -1,7 +1,7 @@
 #pragma once
 
-// How much of a step prompts may take beside decodes, so that no stream waits long for its next
-// token (stall-free batching, Sarathi-Serve, arXiv:2403.02310). The answer moves the borders of
+// Limits the prompt tokens of a step beside decodes, so that no stream waits long for its next
+// token (stall-free batching, Sarathi-Serve, arXiv:2403.02310). The limit moves the borders of
 // chunks, on which no output depends.
 
 #include <array>
@@ -11,33 +11,35 @@
 
 namespace quire::engine {
 
-// A step is taken to cost a price of its own, one for each decode and one for each prompt token.
-// The prices depend on the machine, the model and the depth of its context, so every step corrects
-// them: an extended Kalman filter on their logarithms, each of which drifts. Logarithms keep prices
-// above zero, and make one rule for machines whose prices are a thousand times apart. The drift
-// is bounded, so a long run of equal steps, which tells nothing about how the three share their
-// sum, makes no price uncertain without end.
+// A step's time is modelled as the sum of a price for the step, one for each decode and one for
+// each prompt token. The prices depend on the machine, the model and the length of contexts, so
+// every step corrects them: an extended Kalman filter on their logarithms, each of which drifts.
+// Logarithms keep prices above zero, and make one rule fit machines whose prices are a thousand
+// times apart. The drift is bounded: a long run of equal steps does not show how the three prices
+// share their sum, and must not make any price uncertain without end.
 //
 // One step, however long or short, moves no price by more than kMostUp or kMostDown: a hiccup costs
-// a third of the next step's prompts and is forgotten within some steps, and a clock that lies
+// a third of the next step's prompts and is forgotten within some steps, and a wrong clock
 // lengthens no step by more than a ninth.
 class PrefillPacer {
  public:
-  // A zero `target` sets no limit. `max_tokens`: of a whole step.
+  // A zero `target` sets no limit. `max_tokens` limits a whole step.
   PrefillPacer(absl::Duration target, int32_t max_tokens)
       : target_(absl::ToDoubleSeconds(target)), max_tokens_(max_tokens) {}
 
-  // A step took `elapsed` with this many prompt tokens (recomputed ones are such) and decodes.
+  // Records that a step with this many prompt tokens (recomputed ones included) and decodes took
+  // `elapsed`.
   void NoteStep(int32_t prompt_tokens, int32_t decodes, absl::Duration elapsed);
 
-  // Most prompt tokens of a step with so many decodes, for it to end within the target.
+  // The most prompt tokens with which a step of this many decodes ends within the target.
   int32_t limit(int32_t decodes) const;
 
  private:
   static constexpr int kNumPrices = 3;  // of a step, of a decode, of a prompt token
   using Vector = std::array<double, kNumPrices>;
 
-  // So few go on whatever they cost, or a prompt beside slow decodes would never be computed.
+  // This many are allowed whatever they cost; otherwise a prompt beside slow decodes might never be
+  // computed.
   static constexpr int32_t kMinTokens = 8;
 
   const double target_;  // seconds; 0: no limit

@@ -42,7 +42,7 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   group->root_key = CacheRootKey(config_.model, /*adapter=*/"", params.sched.tenant,
                                  params.cache.part, params.cache.salt);
   group->tenant = shares_.Enter(params.sched.tenant, params.limits.share);
-  // A stream that may go on for ever grows as it comes.
+  // An unbounded stream reserves only its window in advance.
   const CacheWindow& window = request->cache_window;
   sequence->tokens.reserve(sequence->tokens.size() +
                            (window.on() ? window.capacity() : request->max_tokens));
@@ -106,7 +106,7 @@ EndCause Scheduler::CauseOf(State& state, absl::Time now) {
   const Request& request = state.request();
   if (request.cancelled.load(std::memory_order_acquire)) return EndCause::kCancelled;
   if (request.deadline <= now) return EndCause::kDeadline;
-  // All that it waits for: with room for some of its samples it would wait for ever.
+  // Room for all of its samples is needed: with room for only some it would wait for ever.
   if (state.stalled() && now - state.sequence->stalled_since >= config_.stalled_stream_timeout &&
       !SinkCanTake(state, state.num_samples(), now)) {
     return EndCause::kStalled;
@@ -115,7 +115,7 @@ EndCause Scheduler::CauseOf(State& state, absl::Time now) {
 }
 
 void Scheduler::DropEnded(absl::Time now) {
-  for (size_t i = running_.size(); i-- > 0;) {  // backwards: End() takes it out
+  for (size_t i = running_.size(); i-- > 0;) {  // backwards: End() removes it
     State& state = *running_[i];
     const EndCause cause = CauseOf(state, now);
     if (cause != EndCause::kFinished) dropped_.push_back(End(state, FinishReason::kAbort, cause));
@@ -124,7 +124,7 @@ void Scheduler::DropEnded(absl::Time now) {
     const EndCause cause = CauseOf(*state, now);
     if (cause != EndCause::kFinished) {
       dropped_.push_back(End(*state, FinishReason::kAbort, cause));
-    } else if (waiting_->IsStalled(*state)) {  // its sink has room, late as it is
+    } else if (waiting_->IsStalled(*state)) {  // its sink has room after all
       waiting_->Resume(*state);
     } else {
       waiting_->UpdateDue(*state);
@@ -253,7 +253,7 @@ void Scheduler::ForkSamples(State& first, std::span<const SampledToken> sampled,
     state.started = true;
     state.forked = true;
     state.num_known = first.num_known;
-    if (!lost) AddPlaces(first, -1);  // of the first one, which held it until now
+    if (!lost) AddPlaces(first, -1);  // the first sample held this place until now
     if (!lost && blocks_.TryFork(sequence.id, state.sequence->id)) {
       state.sequence->num_computed = sequence.num_computed;
       state.num_planned = sequence.num_computed;
@@ -278,7 +278,7 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
     tokens.push_back(token.id);
     ++stats_.generated_tokens;
   } else if (token.finish_reason == FinishReason::kNone) {
-    // All that its first token opens is fed at once, but the last: nothing is asked of its row.
+    // All its tokens but the last are fed at once; nothing is asked of the last one's row.
     tokens.insert(tokens.end(), continuation->begin(), continuation->end() - 1);
   } else {
     tokens.push_back(token.id);

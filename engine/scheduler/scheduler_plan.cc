@@ -1,4 +1,4 @@
-// Scheduler::Schedule and what it is made of: one step's plan.
+// Scheduler::Schedule and its parts: the plan of one step.
 
 #include <algorithm>
 #include <span>
@@ -13,14 +13,15 @@
 namespace quire::engine {
 namespace {
 
-// After a start that did not fit, calls of Schedule until it is tried again although no more blocks
-// are to be had: others may have computed part of its prompt.
+// A start that did not fit is tried again after this many calls of Schedule even if no more blocks
+// are available: others may have computed part of its prompt.
 constexpr int64_t kSchedulesToRetryStart = 8;
 
-// Of those that came together, the first so many in turn are compared.
+// The most sequences that are compared among those that arrived together: the first in turn.
 constexpr size_t kMostCompared = 16;
 
-// What the oldest sequence gets of a step's prefill tokens when others come before it.
+// One part in this many of a step's prefill tokens is kept for the oldest sequence when others come
+// before it.
 constexpr int32_t kOldestShare = 8;
 
 }  // namespace
@@ -75,7 +76,7 @@ bool Scheduler::SinkCanTake(State& state, int32_t num_deltas, absl::Time now) {
     since = absl::InfiniteFuture();
     return true;
   }
-  if (since == absl::InfiniteFuture()) no_start_until_ = 0;  // it may make way for a start
+  if (since == absl::InfiniteFuture()) no_start_until_ = 0;  // a start may preempt it
   since = std::min(since, now);
   return false;
 }
@@ -86,7 +87,7 @@ bool Scheduler::IsToOpen(const State& state) const {
 }
 
 void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
-  // A prefill always gets a token, or decodes enough could hold it up for ever.
+  // One token is kept for prefills; otherwise enough decodes could hold them up for ever.
   const bool any_prefill = std::ranges::any_of(running_, [this](const State* s) {
     return !s->IsDecode() && !s->AwaitsToken() && !s->stalled() && !IsToOpen(*s);
   });
@@ -94,10 +95,11 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   scratch_ = running_;
   for (State* state : scratch_) {
     if (budget.tokens <= kept) return;
-    // A victim of an older one no longer runs.
+    // An older sequence may have preempted it in this loop.
     if (state->phase != State::Phase::kRunning || state->AwaitsToken()) continue;
-    // Behind the fork a continuation takes all its blocks, in its turn by age, with its first
-    // token: a copy must run in a step that its sequence is in. It goes on among the prefills.
+    // After the fork a continuation takes all its blocks with its first token, in its turn by age:
+    // a copy must run in a step that its sequence is in. The other tokens are planned among the
+    // prefills.
     const bool opens = IsToOpen(*state);
     if (!opens && !state->IsDecode()) continue;
     if (!SinkCanTake(*state, 1, now)) continue;
@@ -134,8 +136,8 @@ void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
   std::ranges::sort(scratch_, {}, [](const State* s) {
     return std::pair(-s->request().params.sched.priority, s->order);
   });
-  // The oldest is planned, whatever the priorities of the others: a share is kept for it, and what
-  // the others leave.
+  // The oldest is planned whatever the priorities of the others: it has a share kept for it, and
+  // all that the others leave.
   const bool keep = std::ranges::find(scratch_, oldest) != scratch_.end();
   Budget kept{.tokens = keep ? std::max(1, budget.tokens / kOldestShare) : 0,
               .logit_rows = keep ? std::max(1, budget.logit_rows / kOldestShare) : 0};
@@ -146,7 +148,7 @@ void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
       budget.tokens += kept.tokens;
       budget.logit_rows += kept.logit_rows;
     }
-    // A victim of one before it no longer runs.
+    // An earlier sequence may have preempted it in this loop.
     if (state->phase == State::Phase::kRunning) TryPlanPrefill(*state, now, budget, plan);
   }
 }
@@ -160,7 +162,7 @@ bool Scheduler::TryPlanPrefill(State& state, absl::Time now, Budget& budget, Ste
     if (!SinkCanTake(state, ends ? state.num_samples() : 1, now)) return false;
   }
   if (!state.window().on()) {
-    // Its blocks were all taken when it started, or opened.
+    // It took all its blocks when it started, or when its continuation opened.
     QUIRE_CHECK(blocks_.TryGrow(state.sequence->id, state.num_planned + chunk))
         << "sequence " << state.sequence->id;
   } else if (!MakeRoom(state, state.num_planned + chunk)) {
@@ -196,7 +198,7 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, StepPlan& plan) {
   state.group->deltas_in_flight += num_deltas;
   ++state.in_flight;
   state.unsampled += entry.num_samples;
-  // One sample need not be waited for: there is nothing to fork.
+  // A single sample need not be awaited: there is nothing to fork.
   state.forked = state.forked || entry.num_samples == 1;
   state.sample_index = num_sampled_;
   num_sampled_ += entry.num_samples;
@@ -223,7 +225,7 @@ bool Scheduler::MakeRoom(State& state, int64_t end) {
   const TableShift shift = state.ShiftDue();
   const int64_t num_tokens = state.PositionOf(end) - shift.count;
   while (!blocks_.TryGrow(id, num_tokens, shift)) {
-    // What earlier victims gave back comes when the step in flight completes.
+    // Blocks of earlier victims become available when the step in flight completes.
     if (blocks_.CouldGrowLater(id, num_tokens, shift)) return false;
     State* victim = PickVictim(state);
     if (victim == nullptr) return false;
@@ -233,7 +235,8 @@ bool Scheduler::MakeRoom(State& state, int64_t end) {
   return true;
 }
 
-// Cheapest to bring back: the fewest committed tokens that nobody else holds. Stalled ones first.
+// The cheapest to bring back: the fewest committed tokens that nobody else holds. Stalled ones
+// first; those that would free no block last.
 Scheduler::State* Scheduler::PickVictim(const State& served) const {
   State* best = nullptr;
   std::tuple<bool, bool, int64_t> best_cost;
@@ -242,7 +245,7 @@ Scheduler::State* Scheduler::PickVictim(const State& served) const {
     if (state == &served || state->last_step == step_ + 1) continue;
     if (!state->stalled() && !served.older_than(*state)) continue;
     const BlockManager::Exclusive own = blocks_.ExclusiveOf(state->sequence->id);
-    // What has left its cache must be computed again, too.
+    // Tokens that a shift removed from its cache must be computed again, too.
     const int64_t lost = own.num_tokens + state->num_shifts * state->window().drop;
     const std::tuple cost(own.num_blocks == 0, !state->stalled(), lost);
     if (best == nullptr || cost < best_cost) {
@@ -286,7 +289,7 @@ bool Scheduler::TenantHasPlaces(const State& state) const {
   return most == 0 || shares_.num_places(state.group->tenant) + state.num_samples() <= most;
 }
 
-// Null: nobody may start in this step.
+// Null when nobody may start in this step.
 Scheduler::State* Scheduler::PickNext(absl::Time now) {
   together_.clear();
   State* next = FirstInTurn(now);
@@ -298,12 +301,13 @@ Scheduler::State* Scheduler::PickNext(absl::Time now) {
         SinkCanTake(*state, state->num_samples(), now)) {
       next = state;
     }
-    if (state->times_passed >= kMostPasses) break;  // not by those behind it, too
+    if (state->times_passed >= kMostPasses) break;  // later ones may not pass it
   }
   return next;
 }
 
-// Of its tenant and priority, itself the first.
+// Fills together_ with `first` and those of its tenant and priority that arrived, and expire, with
+// it.
 void Scheduler::FindTogether(const State& first) {
   const Request& request = first.request();
   const auto close = [](absl::Time a, absl::Time b) {
@@ -317,7 +321,8 @@ void Scheduler::FindTogether(const State& first) {
   });
 }
 
-// Looked up now and then: others may have computed part of it meanwhile.
+// Looked up again every kSchedulesToRetryStart calls of Schedule: others may have computed part of
+// it meanwhile.
 int64_t Scheduler::NumUncached(State& state) {
   if (state.num_uncached_in == 0 ||
       num_schedules_ - state.num_uncached_in >= kSchedulesToRetryStart) {
@@ -330,10 +335,10 @@ int64_t Scheduler::NumUncached(State& state) {
   return state.num_uncached;
 }
 
-// By who started, priorities, shares, deadlines and age.
+// The first in the order of Waiting that may start: its tenant has places and its sink has room.
 Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
   while (State* next = waiting_->Next(/*by_age=*/starts_to_oldest_ <= 1)) {
-    // Preempted with a token in flight: its turn comes when that is here.
+    // It was preempted with a token in flight; it has its turn when that token has arrived.
     if (next->in_flight > 0) return nullptr;
     if (!next->started && !TenantHasPlaces(*next)) {
       waiting_->Hold(next->group->tenant);
@@ -351,7 +356,7 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   while (true) {
     const bool has_place = num_places_ + state.num_samples() <= config_.max_num_seqs;
     if (has_place && StartBlocks(state, &num_cached)) break;
-    // Those whose readers take nothing make way for it; what they give back may come later.
+    // Stalled sequences make way for it; their blocks may become available only later.
     State* stalled = has_place && blocks_.AnyQuarantined() ? nullptr : PickStalled();
     if (stalled == nullptr) {
       no_start_until_ = num_schedules_ + kSchedulesToRetryStart;
@@ -364,7 +369,7 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   InsertRunning(state);
 
   Sequence& sequence = *state.sequence;
-  // What the cache has beyond what it ever computed, of the prompt, was saved.
+  // The prompt tokens that the cache has beyond those that it ever computed itself were saved.
   const int64_t saved = std::min(num_cached, sequence.prompt_len()) -
                         std::min(state.num_known, sequence.prompt_len());
   if (saved > 0) {
@@ -390,7 +395,7 @@ Scheduler::State* Scheduler::PickStalled() const {
   return nullptr;
 }
 
-// Takes all blocks of its context, up to its first shift, if one more could be had too.
+// Takes all blocks of its context, up to its first shift, if `spare` more are available.
 bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
   const CacheParams& cache = state.request().params.cache;
   const CacheAccess access{.read = !cache.bypass_read && state.first_row() != 0,
@@ -401,8 +406,8 @@ bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
     tokens = tokens.first(std::min<size_t>(tokens.size(), window.capacity()));
   }
   const int64_t num_tokens = std::ssize(tokens);
-  // Rows that are wanted are computed, again after a preemption; the token behind what is looked up
-  // is computed in any case.
+  // Rows whose logits are wanted are computed, also after a preemption. The token after those
+  // looked up is computed in any case.
   std::span<const int32_t> lookup = tokens;
   if (const int64_t end = state.first_row().value_or(lookup.size()) + 1; end < std::ssize(lookup)) {
     lookup = lookup.first(static_cast<size_t>(end));

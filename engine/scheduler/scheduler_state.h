@@ -1,6 +1,6 @@
 #pragma once
 
-// What the scheduler remembers of each sequence, request and step. For its own .cc files.
+// The scheduler's records of each sequence, request and step. Included only by its own .cc files.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Scheduler::Group {
   std::string root_key;  // of the prefix cache
   TenantShares::TenantId tenant = -1;
   int32_t num_left = 0;          // sequences with the scheduler
-  int32_t deltas_in_flight = 0;  // that its sink will be handed by steps in flight
+  int32_t deltas_in_flight = 0;  // that steps in flight will hand to its sink
 };
 
 struct Scheduler::State {
@@ -29,22 +29,22 @@ struct Scheduler::State {
   std::shared_ptr<Group> group;
   uint64_t order = 0;  // of arrival; a smaller one is older
   Phase phase = Phase::kWaiting;
-  bool started = false;   // it has run before: waiting, it is a preempted one
+  bool started = false;   // it has run before; if it waits, it was preempted
   bool forked = false;    // its prompt has been sampled: it is one sequence, not n
-  bool is_void = false;   // a row of it was no distribution
+  bool is_void = false;   // one of its rows was no distribution
   int32_t num_holds = 0;  // preemptions so far: entries planned before the last have lost their KV
   int32_t in_flight = 0;  // entries in steps in flight
   int32_t unsampled = 0;  // tokens that those will draw for it: 0, 1, or n before the fork
-  int32_t sample_index = 0;  // of its one in the SampledTokens of the step planned last
-  int64_t num_planned = 0;   // leading tokens with K and V: computed, or in flight
-  int64_t num_known = 0;   // leading tokens that were computed or cached once: again is recomputing
-  int64_t num_shifts = 0;  // of its table, since it started
-  int64_t last_step = -1;  // it was planned in
-  int32_t times_passed = 0;     // by shorter ones behind it, before it started
-  int64_t num_uncached = 0;     // of its tokens, when that was counted last
-  int64_t num_uncached_in = 0;  // that call of Schedule; 0: never
+  int32_t sample_index = 0;     // of its token in the last step's SampledTokens
+  int64_t num_planned = 0;      // leading tokens with K and V: computed, or in flight
+  int64_t num_known = 0;        // leading tokens that were computed or cached before
+  int64_t num_shifts = 0;       // of its table, since it started
+  int64_t last_step = -1;       // the last step that planned it
+  int32_t times_passed = 0;     // by shorter ones after it in turn, before it started
+  int64_t num_uncached = 0;     // its uncached tokens, when last counted
+  int64_t num_uncached_in = 0;  // the call of Schedule that counted; 0: none
 
-  // Of Waiting.
+  // Used by Waiting.
   bool is_out_of_turn = false;
   absl::Time due_at;
   HeapPlace age_place = kNotInHeap;
@@ -54,7 +54,7 @@ struct Scheduler::State {
   const Request& request() const { return *group->request; }
   int32_t num_samples() const { return forked ? 1 : request().params.sampling.n; }
   const CacheWindow& window() const { return group->request->cache_window; }
-  // Where the token at `index`, planned or to be planned next without a shift, stands in the cache.
+  // The place in the cache of the token at `index`, which is planned or comes next without a shift.
   int64_t PositionOf(int64_t index) const { return index - num_shifts * window().drop; }
   // The shift that its table must have before the next token is planned.
   TableShift ShiftDue() const {
@@ -70,24 +70,23 @@ struct Scheduler::State {
     return request().is_scoring() ? &request().continuation_ids[sequence->sample_index] : nullptr;
   }
 
-  // What is left to plan are the tokens known, on the host or in flight. A decode: just the last
-  // one, and it was sampled.
+  // True if one token is left to plan and it was sampled; it is on the host or still in flight.
   bool IsDecode() const { return forked && num_tokens() + unsampled - num_planned == 1; }
-  // The token in flight reaches max_tokens, forks, or brings a continuation: nothing to plan until
-  // it is here.
+  // True if nothing can be planned before the token in flight arrives: it reaches max_tokens, forks
+  // the samples, or opens a continuation.
   bool AwaitsToken() const {
     if (unsampled == 0) return false;
     return !forked || request().is_scoring() ||
            sequence->num_generated() + unsampled >= request().max_tokens;
   }
-  // Every row from this position on needs logits: of the prompt when they are asked for, the first
-  // time only; of a continuation.
+  // The position from which every row needs logits: of the prompt, before the fork only, when its
+  // logprobs are asked for; of a continuation.
   std::optional<int64_t> first_row() const {
     if (forked && request().is_scoring()) return sequence->prompt_len();
     if (!forked && request().params.output.prompt_logprobs.has_value()) return 0;
     return std::nullopt;
   }
-  // Of `num_tokens` from the next one to plan.
+  // Rows at or after first_row() among the next `num_tokens` to plan.
   int32_t NumRows(int64_t num_tokens) const {
     if (!first_row()) return 0;
     const int64_t rows = num_planned + num_tokens - std::max(num_planned, *first_row());

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which sequences run this step, how many tokens of each, and what came out.
+// The sequences that run in a step, the tokens of each, and the tokens that they drew.
 
 #include <cstdint>
 #include <span>
@@ -15,7 +15,7 @@ namespace quire::engine {
 struct StepPlanEntry {
   Sequence* sequence = nullptr;  // the scheduler's; valid until this plan was completed
   int64_t first_index = 0;       // of this step's tokens in the sequence
-  int64_t first_position = 0;    // where it stands in the cache; the others follow
+  int64_t first_position = 0;    // its place in the cache; the others follow
   int32_t num_tokens = 0;        // query_len
   int32_t num_logit_rows = 0;    // the entry's last rows that need logits; 0 for a middle chunk
   int32_t num_samples = 0;  // tokens drawn from its last row: 0 in a middle chunk, 1 as a rule,
@@ -38,12 +38,11 @@ struct SampledToken {
   int32_t id = 0;
   // Why the sequence ends with this token; decided by token stops, lengths and stop strings.
   FinishReason finish_reason = FinishReason::kNone;
-  // With kAbort: its row was no distribution, so nothing that its sequence computed is to be
-  // shared.
+  // With kAbort: its row was no distribution, so nothing that its sequence computed may be shared.
   bool is_void = false;
 };
 
-// What a step drew: for each plan entry in order, its num_samples tokens.
+// The tokens that a step drew: num_samples for each plan entry, in order.
 struct SampledTokens {
   std::vector<SampledToken> tokens;
 };

@@ -48,7 +48,7 @@ double TenantShares::LeastServed() const {
   return least == std::numeric_limits<double>::infinity() ? last_served_ : least;
 }
 
-// The idle half that was served least: for them the least is forgotten.
+// Forgets the half of the idle tenants that was served least: they lose the least.
 void TenantShares::Forget() {
   std::vector<TenantId> idle;
   for (const auto& [name, id] : by_name_) {

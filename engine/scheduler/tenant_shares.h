@@ -1,7 +1,7 @@
 #pragma once
 
-// How much each tenant has been served, so that the one served least goes first; and how many
-// places it has.
+// Counts how much each tenant has been served, so that the one served least starts first, and how
+// many places it has.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace quire::engine {
 
-// Virtual token counters (VTC, arXiv:2401.00588). A tenant that comes back after it had nothing to
-// do is lifted to the least served of those that have, so that idling saves nothing up. What idle
-// tenants were served is remembered for at most kMaxIdle of them, those served most.
+// Virtual token counters (VTC, arXiv:2401.00588). A tenant that returns after it was idle is lifted
+// to the least served of the active ones, so that idling saves nothing up. The counters of at most
+// kMaxIdle idle tenants are kept, those served most.
 // Not thread-safe.
 class TenantShares {
  public:
@@ -25,15 +25,15 @@ class TenantShares {
   static constexpr int64_t kDecodeCost = 2;
   static constexpr size_t kMaxIdle = 1024;
 
-  // One request more of this tenant, whose share is `share`, at least 1, from now on. The id is
-  // good until as many calls of Leave.
+  // Adds a request of `tenant`, whose share is `share`, at least 1, from now on. The id stays valid
+  // until Leave was called once for each Enter.
   TenantId Enter(std::string_view tenant, int32_t share = 1);
   void Leave(TenantId id);
 
   void Charge(TenantId id, int64_t cost) {
     tenants_[id].served += static_cast<double>(cost) / tenants_[id].share;
   }
-  // Cost in all, each divided by the share.
+  // The sum of its costs, each divided by its share.
   double served(TenantId id) const { return tenants_[id].served; }
 
   void AddPlaces(TenantId id, int32_t num) { tenants_[id].num_places += num; }
@@ -54,7 +54,8 @@ class TenantShares {
     int32_t num_places = 0;
     int64_t num_requests = 0;
   };
-  // Of the tenants with requests; what the last one had when there is none.
+  // The least `served` of the tenants with requests; without any, that of the last one that had
+  // some.
   double LeastServed() const;
   void Forget();
 

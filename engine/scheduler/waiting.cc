@@ -69,7 +69,7 @@ void Scheduler::Waiting::Leave(State& state) {
   if (state.started) return preempted_.Remove(state);
   fresh_.Remove(state);
   Tenant& tenant = tenants_[static_cast<size_t>(state.group->tenant)];
-  // Without its last one a tenant cannot be compared.
+  // A tenant without sequences cannot be compared.
   if (tenant.turns.size() == 1 && !tenant.is_held) by_share_.Remove(tenant);
   tenant.turns.Remove(state);
   if (!tenant.turns.empty() && !tenant.is_held) Place(tenant);

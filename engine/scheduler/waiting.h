@@ -1,7 +1,7 @@
 #pragma once
 
-// The sequences that wait, so kept that a step finds whose turn it is, and whose time is over,
-// without looking at all of them. For the scheduler's own .cc files.
+// The waiting sequences, indexed so that a step finds the next in turn, and those whose time is
+// over, without visiting all of them. Included only by the scheduler's own .cc files.
 
 #include <cstdint>
 #include <deque>
@@ -15,7 +15,8 @@
 
 namespace quire::engine {
 
-// Each is in turn, or stalled: left out until its sink has room. All calls are O(log waiting).
+// Each is either in turn or stalled; a stalled one is left out until its sink has room. All calls
+// are O(log waiting).
 class Scheduler::Waiting {
  public:
   // `shares` must outlive this.
@@ -27,16 +28,17 @@ class Scheduler::Waiting {
   void Stall(State& state);
   void Resume(State& state);
   bool IsStalled(const State& state) const { return state.is_out_of_turn; }
-  // After its stalled_since has changed.
+  // To be called after its stalled_since has changed.
   void UpdateDue(State& state);
-  // None of a tenant's new ones is in turn until it is freed: it has all the places it may have.
+  // Hold takes a tenant's new sequences out of turn, because it has all the places that it may
+  // have, until Free.
   void Hold(TenantShares::TenantId tenant);
   void Free(TenantShares::TenantId tenant);
-  // After the tenant was charged.
+  // To be called after the tenant was charged.
   void NoteCharged(TenantShares::TenantId tenant);
 
-  // In turn: a preempted one if there is any, the oldest first; else by priority, the tenant's
-  // share, deadline and arrival, or, `by_age`, the oldest. Null: nobody is in turn.
+  // The next in turn: the oldest preempted one if there is any; else the first by priority, the
+  // tenant's share, deadline and arrival, or, `by_age`, the oldest. Null when none is in turn.
   State* Next(bool by_age);
   // The first `n` new ones of a tenant that are in turn, in order.
   void FirstOf(TenantShares::TenantId tenant, size_t n, std::vector<State*>& out);
@@ -54,7 +56,7 @@ class Scheduler::Waiting {
   struct DueFirst {
     bool operator()(const State& a, const State& b) const { return a.due_at < b.due_at; }
   };
-  // Of one tenant's.
+  // Orders the new sequences of one tenant.
   struct TurnFirst {
     bool operator()(const State& a, const State& b) const;
   };
@@ -63,7 +65,7 @@ class Scheduler::Waiting {
     IndexedHeap<State, &State::turn_place, TurnFirst> turns;
     double served = 0;
     bool is_held = false;
-    bool was_charged = false;  // `served` is not what it was
+    bool was_charged = false;  // `served` is out of date
     HeapPlace place = kNotInHeap;
   };
   struct TenantFirst {
@@ -79,10 +81,10 @@ class Scheduler::Waiting {
   const absl::Duration stalled_stream_timeout_;
   IndexedHeap<State, &State::age_place, OlderFirst> preempted_;
   IndexedHeap<State, &State::age_place, OlderFirst> fresh_;
-  std::deque<Tenant> tenants_;  // by id; those with fresh ones that are not held are in by_share_
+  std::deque<Tenant> tenants_;  // by id; in by_share_ if not held and with fresh ones
   IndexedHeap<Tenant, &Tenant::place, TenantFirst> by_share_;
   std::vector<TenantShares::TenantId> charged_;
-  IndexedHeap<State, &State::due_place, DueFirst> due_;  // those that will ever be
+  IndexedHeap<State, &State::due_place, DueFirst> due_;  // those with a deadline or a stall
   int64_t size_ = 0;
   int64_t num_stalled_ = 0;
 };

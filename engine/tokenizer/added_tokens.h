@@ -1,6 +1,6 @@
 #pragma once
 
-// Tokens that are found in the text as they stand, before it is split into words: "<|im_end|>".
+// Tokens that are found verbatim in the text before it is split into words: "<|im_end|>".
 
 #include <algorithm>
 #include <array>
@@ -16,9 +16,9 @@ struct AddedToken {
   std::string content;
   int32_t id = 0;
   bool special = false;      // a control token: found only when special tokens are parsed
-  bool normalized = false;   // looked for in the normalized text
-  bool single_word = false;  // only where no letter or digit touches it
-  bool strip_left = false;   // takes the white space before it along
+  bool normalized = false;   // searched in the normalized text
+  bool single_word = false;  // found only if no letter or digit is next to it
+  bool strip_left = false;   // the token includes white space before it
   bool strip_right = false;
 };
 
@@ -27,7 +27,7 @@ struct AddedToken {
 class AddedTokens {
  public:
   AddedTokens();
-  // Of two with the same content the first stays. An empty content is never found.
+  // If two tokens have the same content the first stays. An empty content is never found.
   void Add(AddedToken token);
   bool empty() const { return tokens_.empty(); }
   bool any_strips() const {
@@ -54,7 +54,7 @@ class AddedTokens {
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_;                // a trie; [0] is the root
-  std::array<bool, 256> is_first_byte_{};  // skips most of a text at one look a byte
+  std::array<bool, 256> is_first_byte_{};  // skips most of a text with one look-up per byte
 };
 
 }  // namespace quire::engine

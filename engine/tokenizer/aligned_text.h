@@ -1,6 +1,6 @@
 #pragma once
 
-// A part of the input, perhaps rewritten by normalization, that knows where its bytes came from.
+// A part of the input, perhaps rewritten by normalization, that knows the origin of its bytes.
 
 #include <cstdint>
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace quire::engine {
 
-// Bytes of the input, half open. 32 bits: the frontend bounds a prompt far below 4 GiB.
+// Bytes of the input, half open. 32 bits suffice: the frontend limits a prompt far below 4 GiB.
 struct ByteRange {
   uint32_t begin = 0;
   uint32_t end = 0;
 };
 
-// Borrowed. Both `begin` and `end` of the origins never decrease along the text.
+// A view. Neither `begin` nor `end` of the origins decreases along the text.
 struct TextPart {
   std::string_view text;
-  const ByteRange* origins = nullptr;  // one a byte of text; null: text[i] is input byte offset + i
+  const ByteRange* origins = nullptr;  // one per byte; null: text[i] is input byte offset + i
   uint32_t offset = 0;                 // without origins
 
   // The input bytes that text[begin, end) stands for.

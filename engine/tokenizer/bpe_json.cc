@@ -25,7 +25,7 @@ absl::Status InvalidBpe(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("model: ", what));
 }
 
-// Returns whether no merge reaches across a space.
+// Returns true if no merge reaches across a space.
 absl::StatusOr<bool> ReadMerges(const json& merges, const PieceIds& ids, BpeModel& model) {
   if (!merges.is_array()) return InvalidBpe("merges: want an array");
   model.ReserveMerges(merges.size());

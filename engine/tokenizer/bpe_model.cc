@@ -11,7 +11,7 @@
 namespace quire::engine {
 namespace {
 
-// Up to this many symbols, looking at all pairs for each merge beats a heap.
+// Up to this many symbols, visiting all pairs for each merge is faster than a heap.
 constexpr size_t kShortWord = 32;
 constexpr uint32_t kNoRank = UINT32_MAX;
 
@@ -37,7 +37,7 @@ int32_t BpeModel::AddCharacter(char32_t code_point, int32_t first_free_id) {
   const int32_t known = CharacterId(code_point);
   if (known >= 0) return known;
   if (first_character_id_ == INT32_MAX) first_character_id_ = first_free_id;
-  // Counted from the table's own size: ids stay unique whatever was there before.
+  // Derived from the table's own size, so that ids stay unique.
   const auto id =
       first_character_id_ + static_cast<int32_t>(characters_.size() + ascii_characters_.size());
   if (code_point < ascii_characters_.size()) {
@@ -61,7 +61,7 @@ int32_t BpeModel::TokenId(std::string_view bytes) const {
 }
 
 size_t BpeModel::SlotOf(uint64_t pair) const {
-  // Fibonacci hashing; both halves reach the upper bits that are kept.
+  // Fibonacci hashing; both halves affect the upper bits, which are kept.
   uint64_t hash = (pair ^ (pair >> 29)) * 0x9E3779B97F4A7C15u;
   hash ^= hash >> 32;
   return static_cast<size_t>(hash) & (merges_.size() - 1);
@@ -154,7 +154,7 @@ void BpeModel::MergeLong(std::vector<WordToken>& symbols) const {
     uint32_t rank;
     uint32_t left;  // index of the left symbol
     int32_t left_id;
-    int32_t right_id;  // the two ids tell a candidate that an earlier merge has undone
+    int32_t right_id;  // the two ids reveal a candidate that an earlier merge undid
     int32_t merged;
     bool operator>(const Candidate& other) const {
       return std::tie(rank, left) > std::tie(other.rank, other.left);
@@ -252,7 +252,7 @@ void BpeModel::EncodeWord(std::string_view word, std::vector<WordToken>& out) co
     MergeLong(symbols);
   }
   Emit(word, symbols, out);
-  // A huge word must not pin its scratch for the thread's life.
+  // The scratch of a huge word must not stay allocated for the thread's life.
   if (symbols.capacity() > 64 * 1024) std::vector<WordToken>().swap(symbols);
 }
 

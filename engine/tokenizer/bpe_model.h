@@ -1,7 +1,7 @@
 #pragma once
 
-// Byte-pair encoding of one word: neighbours are merged, best rank first and of equals the
-// leftmost, until no pair of neighbours has a merge.
+// Byte-pair encoding of one word: neighbours are merged, best rank first, the leftmost of equal
+// ranks, until no pair of neighbours has a merge.
 
 #include <array>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace quire::engine {
 
-// What a word is made of before merging.
+// The symbols of a word before merging.
 enum class BpeUnit {
   kByte,       // byte-level: a byte is a symbol
   kCharacter,  // SentencePiece: a UTF-8 character is a symbol
@@ -23,16 +23,16 @@ enum class BpeUnit {
 
 struct BpeModelConfig {
   BpeUnit unit = BpeUnit::kByte;
-  int32_t unknown_id = -1;  // for a symbol without a token; -1: it is dropped, as the references do
+  int32_t unknown_id = -1;     // for a symbol without a token; -1: drops it, as references do
   bool fuse_unknown = false;   // neighbouring unknown symbols become one token
-  bool byte_fallback = false;  // an unknown character becomes its bytes' tokens
+  bool byte_fallback = false;  // an unknown character becomes the tokens of its bytes
   bool ignore_merges = false;  // a word that is a token is that token
-  // Hugging Face leaves an unknown symbol out before merging, so that its neighbours may merge over
-  // it; llama.cpp afterwards.
+  // Hugging Face drops an unknown symbol before merging, so that its neighbours may merge;
+  // llama.cpp drops it afterwards.
   bool drop_unknown_first = false;
 };
 
-// Immutable once filled; thread-safe. EncodeWord: O(n log n) for a word of n symbols; it keeps no
+// Immutable once filled; thread-safe. EncodeWord: O(n log n) for a word of n symbols; there is no
 // cache of words.
 class BpeModel final : public WordModel {
  public:
@@ -40,13 +40,13 @@ class BpeModel final : public WordModel {
 
   const BpeModelConfig& config() const { return config_; }
 
-  // `bytes`: what the token stands for. Symbols are found by it, and whole words with
-  // ignore_merges.
+  // `bytes`: the token's text, by which symbols are found, and whole words with ignore_merges.
   void AddToken(std::string_view bytes, int32_t id);
   void SetByteToken(uint8_t byte, int32_t id) { byte_tokens_[byte] = id; }
-  // An id of its own, from `first_free_id` up, for a character that only longer tokens contain.
+  // Gives an id of its own, from `first_free_id` up, to a character that only longer tokens
+  // contain.
   int32_t AddCharacter(char32_t code_point, int32_t first_free_id);
-  // Lower ranks first. Of two merges of one pair the first stays.
+  // Lower ranks merge first. If a pair has two merges the first stays.
   void AddMerge(int32_t left, int32_t right, uint32_t rank, int32_t merged);
   void ReserveMerges(size_t count);
 
@@ -63,7 +63,7 @@ class BpeModel final : public WordModel {
     uint32_t rank = 0;
     int32_t merged = -1;
   };
-  struct StringHash {  // transparent: looking up a word makes no string of it
+  struct StringHash {  // transparent: a look-up makes no std::string
     using is_transparent = void;
     size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
   };
@@ -87,7 +87,7 @@ class BpeModel final : public WordModel {
   std::array<int32_t, 256> byte_tokens_ = NoBytes();
   std::array<int32_t, 128> ascii_characters_ = NoAscii();
   std::unordered_map<char32_t, int32_t> characters_;  // beyond ASCII
-  int32_t first_character_id_ = INT32_MAX;            // ids from here are no tokens
+  int32_t first_character_id_ = INT32_MAX;            // ids from here on are no tokens
   std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> tokens_;
   std::vector<Merge> merges_;  // open addressing, linear probing; at most half full
   size_t num_merges_ = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Strings by their prefixes: which of them does a text begin with?
+// Strings by their prefixes, to find those with which a text begins.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace quire::engine {
 
-// Immutable; thread-safe. 12 bytes a node: the children of a node lie together, sorted.
+// Immutable; thread-safe. 12 bytes per node: the children of a node are adjacent and sorted.
 class ByteTrie {
  public:
-  // Of equal keys the last one's value stays. Keys are not empty, values not negative.
+  // If keys are equal the last one's value stays. Keys are not empty, values not negative.
   explicit ByteTrie(std::vector<std::pair<std::string_view, int32_t>> entries);
 
   static constexpr uint32_t kRoot = 0;
   static constexpr uint32_t kNone = UINT32_MAX;
-  // The node behind `node` by `byte`; kNone when no key goes on so.
+  // The child of `node` for `byte`; kNone when no key continues with it.
   uint32_t Next(uint32_t node, uint8_t byte) const;
   int32_t Value(uint32_t node) const { return nodes_[node].value; }  // -1: no key ends here
   int32_t Find(std::string_view key) const;                          // -1: absent

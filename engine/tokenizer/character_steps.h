@@ -1,7 +1,7 @@
 #pragma once
 
-// Normalization character by character, as Hugging Face's steps of the same names have it. Each
-// gives nothing when nothing changes; part.text must be valid UTF-8. Linear.
+// Normalization character by character, as in Hugging Face's steps of the same names. Each returns
+// nothing when nothing changes; part.text must be valid UTF-8. Linear.
 
 #include <optional>
 
@@ -9,13 +9,14 @@
 
 namespace quire::engine {
 
-// Each character's full lowercase mapping, whatever stands around it.
+// Each character's full lowercase mapping, whatever its neighbours.
 std::optional<AlignedText> Lowercase(const TextPart& part);
-// Leaves out the marks: what is left of decomposed accents.
+// Removes combining marks, such as decomposed accents.
 std::optional<AlignedText> StripAccents(const TextPart& part);
-// SentencePiece's NMT rules: control characters go, and what only looks like space becomes one.
+// SentencePiece's NMT rules: control characters are removed, and characters that look like a space
+// become one.
 std::optional<AlignedText> CleanForNmt(const TextPart& part);
-// Leaves out the white space at the start, at the end.
+// Removes the white space at the start, at the end, or both.
 std::optional<AlignedText> StripSpace(const TextPart& part, bool left, bool right);
 
 }  // namespace quire::engine

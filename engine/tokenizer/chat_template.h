@@ -22,21 +22,20 @@ struct ChatTemplateVariables {
 // Immutable after Create; thread-safe.
 class ChatTemplate {
  public:
-  // InvalidArgument names the construct that our engine lacks, with its line: refused when the
-  // model loads, not at the first chat.
+  // InvalidArgument names a construct that our engine lacks, and its line, so that the model is
+  // refused when it loads, not at the first chat.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> Create(std::string_view source,
                                                               ChatTemplateVariables variables);
   ~ChatTemplate();
 
-  // The prompt. InvalidArgument carries the text of the template's raise_exception, or says what
-  // the template did wrong; rendering is bounded in output bytes and steps.
+  // Renders the prompt. InvalidArgument has the text of the template's raise_exception, or the
+  // template's error. Rendering is bounded in output bytes and steps.
   absl::StatusOr<std::string> Render(const std::vector<ChatMessage>& messages,
                                      bool add_generation_prompt) const;
 
-  // The prompt from any variables: `context` is an object, most often with messages,
-  // add_generation_prompt and tools; what it lacks of bos_token, eos_token, tools and documents
-  // (none) is added. The order of its keys is kept, which a template that prints tools as JSON
-  // shows.
+  // Renders the prompt from any variables: `context` is an object, most often with messages,
+  // add_generation_prompt and tools. Missing bos_token, eos_token, tools and documents (null) are
+  // added. The order of its keys is kept, since a template that prints tools as JSON shows it.
   absl::StatusOr<std::string> RenderJson(nlohmann::ordered_json context) const;
 
   const std::string& source() const;

@@ -13,7 +13,7 @@ constexpr std::string_view kLlama3 =
 constexpr std::string_view kQwen2 =
     R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kBloom = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+";
-// Mistral's: upper and lower case part words.
+// Mistral's: a change of case splits a word.
 constexpr std::string_view kTekken =
     R"([^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+|[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+((?=[\p{L}])([^A-Z]))*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kDigit = R"(\p{N})";
@@ -24,8 +24,8 @@ struct NamedPreTokenizer {
   GgufPreTokenizer pre_tokenizer;
 };
 
-// Of those that split alike the best-known is first. A split that leaves digits alone comes before
-// one that does not: of a vocabulary without runs of digits both make the same tokens.
+// Among those that split alike the best-known is first. A split into single digits comes before one
+// that keeps runs of them: with a vocabulary without runs of digits both give the same tokens.
 const std::vector<NamedPreTokenizer>& Table() {
   static const auto* const table = [] {
     const GgufPreTokenizer gpt2{.patterns = {kGpt2}};

@@ -28,7 +28,7 @@ using base::ToAbsl;
 constexpr size_t kMaxTokens = size_t{1} << 24;
 constexpr size_t kMaxPieceBytes = 4096;
 
-// End-of-turn tokens by their text, since most files name only one of theirs; as in llama.cpp.
+// End-of-turn tokens by their text, since most files name only one of them; as in llama.cpp.
 constexpr std::string_view kEndTexts[] = {
     "<|eot_id|>", "<|im_end|>",    "<|end|>",       "<|return|>",         "<|call|>",
     "<|eom_id|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",    "<EOT>",
@@ -41,8 +41,8 @@ absl::Status Invalid(std::string_view key, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.", ToAbsl(key), ": ", what));
 }
 
-// A token that ends a turn is a control token whatever its file says, as in llama.cpp: Phi-3's
-// "</s>" must not end what a user merely quotes.
+// A token that ends a turn is a control token whatever its type in the file, as in llama.cpp.
+// Otherwise Phi-3's "</s>" would also be found in plain text that quotes it.
 bool EndsTurn(std::string_view piece) { return piece == "</s>" || EndsTurnByText(piece); }
 
 GgufTokenType TypeOf(const GgufVocabulary& vocabulary, size_t id) {
@@ -56,7 +56,7 @@ bool IsSpecialType(GgufTokenType type) {
   return type == GgufTokenType::kControl || type == GgufTokenType::kUnknown;
 }
 
-// Whether the token is found in the text as it stands.
+// True if the token is found verbatim in the text.
 bool IsAddedType(GgufTokenType type) {
   return IsSpecialType(type) || type == GgufTokenType::kUserDefined;
 }
@@ -100,8 +100,8 @@ int32_t KnownId(const GgufVocabulary& vocabulary, std::optional<int64_t> id) {
   return known ? static_cast<int32_t>(*id) : -1;
 }
 
-// Tokens that take the white space behind them along. The file has no field for it; llama.cpp knows
-// Phi-3 by its name.
+// True for tokens that include the white space after them. The file has no field for this;
+// llama.cpp recognises Phi-3 by its name.
 bool StripsRight(const GgufVocabulary& vocabulary, std::string_view piece, GgufTokenType type) {
   const std::string name = absl::AsciiStrToLower(ToAbsl(vocabulary.model_name));
   if (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos)
@@ -237,9 +237,9 @@ absl::StatusOr<std::vector<uint32_t>> RanksOfScores(const GgufVocabulary& vocabu
   return ranks;
 }
 
-// SentencePiece merges two symbols when their text together is a piece, best score first. Every way
-// to make a piece of two symbols is therefore a merge with the piece's rank.
-// Returns whether no merge reaches across a space.
+// SentencePiece merges two symbols when their text together is a piece, best score first. So every
+// way to split a piece into two symbols is a merge with the piece's rank. Returns true if no merge
+// reaches across a space.
 bool AddMergesOfPieces(const GgufVocabulary& vocabulary, const PieceIds& ids,
                        const std::vector<uint32_t>& ranks, BpeModel& model) {
   bool within_words = true;
@@ -304,7 +304,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePiece(const GgufVocabul
     parts.strips_leading_space = true;
   }
   parts.normalizer.AddReplace(" ", std::string(kSpaceMarker));
-  // <s> and </s> of every Llama vocabulary, where the file does not say.
+  // If the file does not name them, the ids of <s> and </s> in every Llama vocabulary.
   RETURN_IF_ERROR(AddEnds(vocabulary, ids, /*add_bos=*/true, /*add_eos=*/false,
                           KnownId(vocabulary, vocabulary.bos_id.value_or(1)),
                           KnownId(vocabulary, vocabulary.eos_id.value_or(2)), parts));

@@ -26,12 +26,13 @@ enum class GgufTokenType : int32_t {
   kByte = 6,
 };
 
-// tokenizer.ggml.*; whoever reads the file fills it, and the texts must live until the tokenizer is
-// made.
+// The fields tokenizer.ggml.*. The file's reader fills them in; the texts must live until the
+// tokenizer is created.
 struct GgufVocabulary {
   std::string_view model;                // "gpt2": byte-level BPE; "llama": SentencePiece-BPE
   std::string_view pre;                  // names the split into words, for gpt2; empty: "default"
-  std::string_view model_name;           // general.name: Phi-3's tokens strip what follows
+  std::string_view model_name;           // general.name: Phi-3's tokens strip white space after
+                                         // them
   std::vector<std::string_view> tokens;  // by id
   std::vector<float> scores;             // llama: of each token
   std::vector<int32_t> token_types;      // empty: all normal
@@ -46,11 +47,11 @@ struct GgufVocabulary {
   std::optional<bool> add_space_prefix;
 };
 
-// Whether a control token of this text ends a turn though no key names it, as in llama.cpp.
+// True if a control token of this text ends a turn even if no key names it, as in llama.cpp.
 bool EndsTurnByText(std::string_view piece);
 
-// InvalidArgument for a vocabulary that contradicts itself, and for a model or pre-tokenizer that
-// we do not know, with those that we do.
+// InvalidArgument for a vocabulary that contradicts itself, and for an unknown model or
+// pre-tokenizer; the error then names the known ones.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const GgufVocabulary& vocabulary);
 
 }  // namespace quire::engine

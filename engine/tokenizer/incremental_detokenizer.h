@@ -1,6 +1,6 @@
 #pragma once
 
-// Token ids to text as they come, never half a UTF-8 character.
+// Turns token ids into text one by one, never half a UTF-8 character.
 
 #include <cstdint>
 #include <string>
@@ -14,15 +14,15 @@ namespace quire::engine {
 // precedes.
 class IncrementalDetokenizer {
  public:
-  // `pending`: bytes of an unfinished character that the ids go on with.
+  // `pending`: bytes of an unfinished character that the ids continue.
   IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
                          std::string pending = "");
 
   // The text that became certain; empty while a character is incomplete.
   std::string Push(int32_t id);
-  // What is left: an incomplete character as U+FFFD.
+  // The rest of the text: an incomplete character as U+FFFD.
   std::string Flush();
-  // An incomplete character as it is.
+  // The bytes of an incomplete character, unchanged.
   const std::string& pending() const { return pending_; }
 
  private:

@@ -22,7 +22,7 @@ bool IsCompatible(NormalForm form) {
   return form == NormalForm::kNfkc || form == NormalForm::kNfkd;
 }
 
-// Nothing below is changed by the form.
+// The form changes no character whose first byte is below this.
 uint8_t FirstChangedByte(NormalForm form) {
   return form == NormalForm::kNfc ? 0xCC : 0x80;  // 0xCC leads U+0300
 }
@@ -32,8 +32,8 @@ utf8proc_option_t DecompositionOf(NormalForm form) {
                                         (IsCompatible(form) ? UTF8PROC_COMPAT : 0));
 }
 
-// False for most characters: what decomposes into nothing else and takes no part in what stands
-// before it, as every combining mark does.
+// False for most characters: those that neither decompose nor combine with the character before
+// them, as every combining mark does.
 bool MayChange(NormalForm form, char32_t c) {
   const auto code_point = static_cast<utf8proc_int32_t>(c);
   const int bound_class = utf8proc_get_property(code_point)->boundclass;
@@ -66,8 +66,9 @@ struct Mark {
   ByteRange origin;
 };
 
-// Writes a text grapheme by grapheme: what reorders or composes with what went before is never cut
-// off from it (UAX #29 keeps canonical equivalents whole), and the next grapheme knows its origin.
+// Writes a text grapheme by grapheme. Characters that reorder or compose with earlier ones are
+// never separated from them (UAX #29 keeps canonical equivalents whole), and each grapheme knows
+// its origin.
 class Writer {
  public:
   explicit Writer(NormalForm form) : form_(form) {}
@@ -77,7 +78,7 @@ class Writer {
     const utf8proc_ssize_t count =
         utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point), parts, kMaxDecomposition,
                                 DecompositionOf(form_), /*last_boundclass=*/nullptr);
-    if (count < 1 || count > kMaxDecomposition) {  // no known version has either
+    if (count < 1 || count > kMaxDecomposition) {  // happens in no known version
       AddPart(static_cast<utf8proc_int32_t>(code_point), origin);
       return;
     }
@@ -104,8 +105,7 @@ class Writer {
   void Flush() {
     if (marks_.empty()) return;
     const ByteRange all{marks_.front().origin.begin, marks_.back().origin.end};
-    // utf8proc's own ordering takes quadratic time, which a text of nothing but marks would ask
-    // for.
+    // utf8proc's own ordering takes quadratic time on a text that consists only of marks.
     for (auto begin = marks_.begin(); begin != marks_.end();) {
       begin = std::find_if(begin, marks_.end(), [](const Mark& m) { return m.combining_class; });
       const auto end =

@@ -1,7 +1,7 @@
 #pragma once
 
-// Unicode normalization forms (UAX #15), which NFC vocabularies such as Qwen's and GPT-NeoX's ask
-// for, through utf8proc.
+// Unicode normalization forms (UAX #15), computed by utf8proc. Vocabularies such as Qwen's and
+// GPT-NeoX's need NFC.
 
 #include <optional>
 
@@ -11,8 +11,8 @@ namespace quire::engine {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// `part` in that form; nothing when it is in it already. part.text must be valid UTF-8. Linear, but
-// for sorting runs of combining marks (n log n).
+// Converts `part` to that form; nothing when it has it already. part.text must be valid UTF-8.
+// Linear, except for sorting runs of combining marks (n log n).
 std::optional<AlignedText> ToNormalForm(NormalForm form, const TextPart& part);
 
 }  // namespace quire::engine

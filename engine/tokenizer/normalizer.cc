@@ -41,8 +41,9 @@ std::optional<AlignedText> ReplaceRegex(const TextPart& part, const Regex& from,
   return out;
 }
 
-// "prefix" before `part`. It stands for nothing, but where the part begins inside of what one
-// character became: nothing lies between it and the part before, so it comes from that character.
+// Puts `prefix` before `part`. It has an empty origin, unless the part begins inside the
+// replacement of one character: nothing separates it from the part before, so it originates from
+// that character.
 AlignedText Prepend(const TextPart& part, std::string_view prefix) {
   const ByteRange first = part.Origin(0, 1);
   const bool rewritten = first.end - first.begin > 1;

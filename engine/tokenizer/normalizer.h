@@ -1,6 +1,6 @@
 #pragma once
 
-// What a tokenizer does to a text before it is split: replacements, prefixes, Unicode forms.
+// The changes to a text before it is split: replacements, prefixes, Unicode forms.
 
 #include <cstdint>
 #include <functional>
@@ -18,16 +18,17 @@ namespace quire::engine {
 class Normalizer {
  public:
   void AddPrepend(std::string prefix);
-  // Only where the text does not begin with `prefix`; with `only_at_input_start`, only there.
+  // Prepends unless the text begins with `prefix`; with `only_at_input_start`, only at the input's
+  // start.
   void AddPrependUnlessThere(std::string prefix, bool only_at_input_start);
   void AddReplace(std::string from, std::string to);
   void AddReplace(Regex from, std::string to);
-  // Any other step: what it makes of the text, nothing when it changes nothing. Thread-safe.
+  // Any other step: returns the new text, or nothing when it changes nothing. Thread-safe.
   using Step = std::function<std::optional<AlignedText>(const TextPart&)>;
   void Add(Step step, int64_t max_shrink = 0);
 
   bool empty() const { return steps_.empty(); }
-  // The most bytes of a text that one byte of its normal form stands for; 0: no bound is known.
+  // The most bytes of a text that become one byte of its normal form; 0: no bound is known.
   int64_t max_shrink() const { return max_shrink_; }
   // Nothing when no step changes the text: the part itself is its normal form.
   std::optional<AlignedText> Apply(const TextPart& part) const;

@@ -21,7 +21,7 @@ using nlohmann::json;
 
 constexpr std::string_view kNormalizer = "normalizer";
 
-// No character decomposes canonically to more than three times its bytes, nor to less than a third.
+// No character decomposes canonically to more than three times its bytes, or to less than a third.
 constexpr int64_t kMaxCanonicalShrink = 9;
 
 constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},

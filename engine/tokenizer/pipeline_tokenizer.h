@@ -19,13 +19,13 @@ namespace quire::engine {
 
 struct VocabularyEntry {
   std::string piece;  // as the vocabulary writes it; empty: a hole in the ids
-  std::string bytes;  // what it stands for in a text
+  std::string bytes;  // its bytes in a text
   bool special = false;
 };
 
-// In the order a text meets them. An Encode splits off the added tokens, normalizes what is
-// between, splits off those of the normalized text, splits each part into words, and has the model
-// make tokens of each.
+// The stages, in the order of their use. Encode splits off the added tokens, normalizes the parts
+// between them, splits off the added tokens of the normalized text, splits the rest into words, and
+// lets the model split each word into tokens.
 struct TokenizerParts {
   AddedTokens added_tokens;
   Normalizer normalizer;

@@ -26,7 +26,7 @@ void FindSpans(const Regex& pattern, bool invert, std::string_view text, std::ve
     Regex::Match match;
     if (pattern.Find(text, from, match) != Regex::Outcome::kMatch) break;
     if (base::Interrupted(static_cast<int64_t>(match.end - from + 1))) break;
-    if (match.begin == match.end) {  // an empty match splits, and the search goes on behind it
+    if (match.begin == match.end) {  // an empty match splits, and the search continues after it
       if (match.begin > covered) spans.push_back({covered, match.begin, invert});
       covered = match.begin;
       if (match.begin == text.size()) break;
@@ -40,7 +40,7 @@ void FindSpans(const Regex& pattern, bool invert, std::string_view text, std::ve
   if (covered < text.size()) spans.push_back({covered, text.size(), invert});
 }
 
-// What the spans become, in place; what is removed is left out.
+// Turns spans into words, in place; removed spans are left out.
 void ApplyBehavior(SplitBehavior behavior, std::vector<Span>& spans) {
   size_t kept = 0;
   bool previous_match = false;
@@ -55,7 +55,7 @@ void ApplyBehavior(SplitBehavior behavior, std::vector<Span>& spans) {
       case SplitBehavior::kMergedWithPrevious:
         join = span.is_match && !previous_match;
         break;
-      // A match takes what follows it, unless that is a match as well.
+      // A match takes the span after it, unless that is a match as well.
       case SplitBehavior::kMergedWithNext:
         join = !span.is_match && previous_match;
         break;
@@ -111,7 +111,7 @@ void PreTokenizer::SplitWord(const PatternSplit& split, const TextPart& word,
     }
   }
   for (const Span& span : spans) out.push_back(word.Sub(span.begin, span.end));
-  // The spans of a huge word must not pin their memory for the thread's life.
+  // The spans of a huge word must not stay allocated for the thread's life.
   if (spans.capacity() > 64 * 1024) std::vector<Span>().swap(spans);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Splits a text into the words that the model sees one by one.
+// Splits a text into words, which the model encodes one by one.
 
 #include <deque>
 #include <string_view>
@@ -14,31 +14,31 @@
 
 namespace quire::engine {
 
-// What becomes of the matches of a split (Hugging Face's SplitDelimiterBehavior).
+// The handling of a split's matches (Hugging Face's SplitDelimiterBehavior).
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// What a text was split into. The words borrow from the text and from `rewritten`.
+// The words of a text. They point into the text and into `rewritten`.
 struct SplitText {
   std::vector<TextPart> words;
-  std::deque<AlignedText> rewritten;  // a deque: what is in it never moves
+  std::deque<AlignedText> rewritten;  // a deque: its elements never move
 };
 
-// A list of splits and edits; each looks at the words of the one before, and sees nothing around
-// them. Immutable once filled; thread-safe.
+// A list of splits and edits. Each step processes the words of the step before, one word at a time.
+// Immutable once filled; thread-safe.
 class PreTokenizer {
  public:
   void AddSplit(Regex pattern, SplitBehavior behavior, bool invert);
   // Rewrites each word: a prefix space, "▁" for " ".
   void AddEdit(Normalizer edit) { steps_.emplace_back(std::move(edit)); }
-  // From here on the patterns see GPT-2's byte alphabet instead of the text: what Hugging Face does
+  // From here on the patterns see GPT-2's byte alphabet instead of the text, as in Hugging Face
   // after its ByteLevel step. The words are still bytes of the text.
   void AddByteAlphabet() { byte_alphabet_ = true; }
 
-  // Whether the words hold every byte of the text.
+  // True if the words hold every byte of the text.
   bool keeps_all() const;
 
-  // Words are never empty and in order. Without a kRemoved split or an edit they cover the whole
-  // text, also where a pattern gives up. `part` must be valid UTF-8.
+  // Words are in order and never empty. Without a kRemoved split or an edit they cover the whole
+  // text, even if a pattern gives up. `part` must be valid UTF-8.
   void Split(const TextPart& part, SplitText& out) const;
 
  private:
@@ -55,7 +55,7 @@ class PreTokenizer {
   bool byte_alphabet_ = false;
 };
 
-// GPT-2's own pattern, which the ByteLevel step means.
+// GPT-2's own pattern, which the ByteLevel step uses.
 std::string_view Gpt2Pattern();
 
 }  // namespace quire::engine

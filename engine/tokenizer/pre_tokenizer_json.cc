@@ -51,7 +51,7 @@ absl::Status ReadByteLevel(const json& step, PreTokenizer& out) {
 absl::Status ReadMetaspace(const json& step, PreTokenizer& out) {
   ASSIGN_OR_RETURN(const std::string replacement,
                    JsonString(step, "replacement", std::string(kSpaceMarker)));
-  // Older files say add_prefix_space instead of prepend_scheme.
+  // Older files have add_prefix_space instead of prepend_scheme.
   ASSIGN_OR_RETURN(const bool add_prefix_space, JsonBool(step, "add_prefix_space", true));
   ASSIGN_OR_RETURN(const std::string scheme,
                    JsonString(step, "prepend_scheme", add_prefix_space ? "always" : "never"));
@@ -86,7 +86,7 @@ absl::Status ReadPreTokenizerStep(const json& step, PreTokenizer& out, PreTokeni
     return ReadByteLevel(step, out);
   }
   if (type == "Metaspace") {
-    // It would edit what later patterns see as the byte alphabet.
+    // It would edit text that later patterns see in the byte alphabet.
     if (traits.byte_level) return InvalidStep(kPreTokenizer, "Metaspace: want it before ByteLevel");
     return ReadMetaspace(step, out);
   }
@@ -107,7 +107,7 @@ absl::Status ReadPreTokenizerStep(const json& step, PreTokenizer& out, PreTokeni
   }
   if (type == "Punctuation") {
     ASSIGN_OR_RETURN(const SplitBehavior behavior, ReadBehavior(step));
-    // Unicode's punctuation, and what ASCII calls so besides.
+    // Unicode's punctuation, and the other characters that ASCII counts as punctuation.
     return AddSplit("[\\p{P}$+<=>^`|~]", behavior, out);
   }
   if (type == "WhitespaceSplit") return AddSplit("\\s", SplitBehavior::kRemoved, out);

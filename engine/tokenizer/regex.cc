@@ -17,7 +17,8 @@ using base::ToAbsl;
 
 constexpr size_t kMaxPatternBytes = 64 * 1024;
 
-// The inside of a character class. PCRE2's own \s also takes U+180E, and its \w leaves marks out.
+// The inside of a character class. PCRE2's own \s also matches U+180E, and its \w does not match
+// marks.
 constexpr std::string_view kSpaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{"
     "205f}\\x{3000}";
@@ -31,13 +32,13 @@ absl::Status Refuse(std::string_view pattern, std::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("regex \"", ToAbsl(pattern), "\": ", ToAbsl(why)));
 }
 
-// The same pattern in PCRE2's words.
+// The same pattern in PCRE2's syntax.
 absl::StatusOr<std::string> Translate(std::string_view pattern) {
   std::string out;
   out.reserve(pattern.size() * 2);
   bool in_class = false;
   size_t class_start = 0;
-  int num_inner = 0;  // open classes inside the class: Oniguruma's unions, which are written flat
+  int num_inner = 0;  // open classes inside the class: unions in Oniguruma, written flat
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
@@ -90,7 +91,7 @@ absl::StatusOr<std::string> Translate(std::string_view pattern) {
         i += close + 2;
         continue;
       }
-      // "[^" would want the complement, "[-" a range, "[]" an empty class.
+      // "[^" would need the complement, "[-" a range, "[]" an empty class.
       if (rest.empty() || rest[0] == '^' || rest[0] == '-' || rest[0] == ']') {
         return Refuse(pattern, "this character class inside a character class is not supported");
       }
@@ -110,7 +111,7 @@ struct MatchDataDeleter {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
 };
 
-// One pair of offsets is all that Find reads, so one block per thread serves every pattern.
+// Find reads one pair of offsets, so one block per thread serves every pattern.
 pcre2_match_data* ThreadMatchData() {
   thread_local const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(
       pcre2_match_data_create(1, nullptr));
@@ -185,7 +186,7 @@ Regex::Outcome Regex::Find(std::string_view text, size_t from, Match& match) con
   if (rc == PCRE2_ERROR_NOMATCH) return Outcome::kNoMatch;
   if (rc < 0) return Outcome::kGaveUp;
   const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data);
-  // \K in a lookahead can put the start behind the end.
+  // \K in a lookahead can put the start after the end.
   if (offsets[0] > offsets[1] || offsets[0] < from) return Outcome::kGaveUp;
   match = {.begin = offsets[0], .end = offsets[1]};
   return Outcome::kMatch;

@@ -11,11 +11,11 @@
 
 namespace quire::engine {
 
-// Patterns are written for Oniguruma (Hugging Face) or for llama.cpp. Where PCRE2 reads one of
-// their constructs differently (\s, \w, ^ and $, a class inside a class), it is rewritten to mean
-// what they mean; what has no equal, such as set intersection "[a&&b]", is refused.
+// Patterns are written for Oniguruma (Hugging Face) or for llama.cpp. A construct that PCRE2 reads
+// differently (\s, \w, ^ and $, a class inside a class) is rewritten to keep its meaning. A
+// construct without an equivalent, such as set intersection "[a&&b]", is refused.
 //
-// Immutable; thread-safe. Find: one pass, PCRE2's match limits apply.
+// Immutable; thread-safe. Find takes one pass; PCRE2's match limits apply.
 class Regex {
  public:
   // InvalidArgument names the pattern and what is wrong with it.

@@ -14,7 +14,7 @@
 namespace quire::engine {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;    // BOS (and EOS) where the model's post-processor adds them
+  bool add_special_tokens = true;    // BOS (and EOS) if the model's post-processor adds them
   bool parse_special_tokens = true;  // "<|im_end|>" in the text becomes its id; false: plain text
 };
 
@@ -25,8 +25,8 @@ struct EncodedToken {
   int64_t end = 0;
 };
 
-// Immutable after creation; thread-safe. Invalid UTF-8 in `text` is replaced as the reference
-// implementation of the vocabulary does (U+FFFD per maximal invalid part).
+// Immutable after creation; thread-safe. Invalid UTF-8 in `text` is replaced as in the vocabulary's
+// reference implementation (U+FFFD per maximal invalid part).
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -35,22 +35,23 @@ class Tokenizer {
   virtual std::vector<EncodedToken> Encode(std::string_view text,
                                            const EncodeOptions& options) const = 0;
 
-  // The bytes one token stands for, as they are appended to a text: part of a UTF-8 character for a
-  // byte-level token, " word" for "Ġword" or "▁word"; a special token's own text.
+  // The bytes that a token appends to a text: part of a UTF-8 character for a byte-level token, "
+  // word" for "Ġword" or "▁word"; a special token's own text.
   virtual std::string_view TokenBytes(int32_t id) const = 0;
   // The token as the vocabulary writes it ("Ġword"), for display.
   virtual std::string_view Piece(int32_t id) const = 0;
-  // Ascending: the ids of a model's vocabulary that write nothing: holes of this one, and what the
-  // model has beyond its end (padding).
+  // The ids of a model's vocabulary that have no text, ascending: holes of this vocabulary, and the
+  // model's ids beyond its end (padding).
   std::vector<int32_t> IdsWithoutPiece(int64_t model_vocab_size) const;
   virtual bool IsSpecial(int32_t id) const = 0;
-  // The most bytes of a text that one token can stand for, so that a text of n bytes has at least
-  // n / max_token_bytes of them. 0: no bound is known, as where white space is dropped.
+  // The most bytes of a text that one token covers, so that a text of n bytes has at least n /
+  // max_token_bytes tokens. 0: no bound is known, as when white space is dropped.
   virtual int64_t max_token_bytes() const = 0;
-  // Whether a leading space of the first token is dropped when decoding from the text's start.
+  // True if decoding from the text's start drops a leading space of the first token.
   virtual bool strips_leading_space() const = 0;
 
-  // Whole decode: TokenBytes joined, the leading space rule applied, invalid UTF-8 as U+FFFD.
+  // Decodes a whole text: TokenBytes joined, the leading space rule applied, invalid UTF-8 as
+  // U+FFFD.
   // Ids out of range are skipped.
   std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 

@@ -13,7 +13,7 @@
 
 namespace quire::engine {
 
-// tokenizer.json as text, and the files beside it, parsed; those that are absent are null.
+// tokenizer.json as text, and the files beside it, parsed; absent files are null.
 struct HfTokenizerFiles {
   std::string_view tokenizer_json;
   const nlohmann::json& config;
@@ -22,7 +22,7 @@ struct HfTokenizerFiles {
 };
 
 // A BPE or Unigram model with the normalizers, pre-tokenizers, post-processors and decoders that
-// decoder-only families use. InvalidArgument names what is malformed, and what we do not support.
+// decoder-only families use. InvalidArgument names the malformed or unsupported part.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const HfTokenizerFiles& files);
 
 // A token that tokenizer_config.json names under `key` ("bos_token"); empty when it names none.

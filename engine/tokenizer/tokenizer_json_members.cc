@@ -23,7 +23,7 @@ const json& JsonMember(const json& object, const char* key) {
 
 std::optional<int32_t> JsonId(const json& value, size_t limit) {
   if (!value.is_number_integer()) return std::nullopt;
-  const auto id = value.get<int64_t>();  // an unsigned one past int64 comes out negative
+  const auto id = value.get<int64_t>();  // an unsigned number beyond int64 becomes negative
   if (id < 0 || id >= static_cast<int64_t>(limit)) return std::nullopt;
   return static_cast<int32_t>(id);
 }

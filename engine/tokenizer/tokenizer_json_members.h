@@ -1,6 +1,6 @@
 #pragma once
 
-// Reading the members of a tokenizer.json.
+// Helpers to read the members of a tokenizer.json.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace quire::engine {
 
-// Members of an object, with the type that is wanted. A member that is absent or null gives the
-// fallback; one of another type is InvalidArgument.
+// Read a member of an object as one type. An absent or null member gives the fallback; a member of
+// another type is InvalidArgument.
 absl::StatusOr<bool> JsonBool(const nlohmann::json& object, const char* key, bool fallback);
 absl::StatusOr<std::string> JsonString(const nlohmann::json& object, const char* key,
                                        std::string fallback);
 // Nothing unless `value` is a whole number in [0, limit).
 std::optional<int32_t> JsonId(const nlohmann::json& value, size_t limit);
-// Null JSON when it is absent or `object` is none.
+// Null JSON when it is absent or `object` is not an object.
 const nlohmann::json& JsonMember(const nlohmann::json& object, const char* key);
 
 // InvalidArgument: "stage: what".
@@ -31,7 +31,7 @@ absl::Status InvalidStep(std::string_view stage, const std::string& what);
 absl::Status UnsupportedStep(std::string_view stage, const std::string& type,
                              std::string_view known);
 
-// Of a step: its type, and a list that it holds.
+// The type of a step, and a list in it.
 absl::StatusOr<std::string> StepType(const nlohmann::json& step, std::string_view stage);
 absl::StatusOr<const nlohmann::json*> StepArray(const nlohmann::json& step, const char* key,
                                                 std::string_view stage);

@@ -18,34 +18,34 @@
 
 namespace quire::engine {
 
-// Ids may have holes, but not so many that a file of bytes asks for gigabytes.
+// Ids may have holes, but not so many that a small file makes us allocate gigabytes.
 inline constexpr size_t kMaxJsonTokens = size_t{1} << 24;
 
 // The model's tokens and their ids; the texts are views into the JSON.
 using PieceList = std::vector<std::pair<std::string_view, int32_t>>;
 
-// InvalidArgument when `value` is no id: "\"piece\": want an id below ..., got ...".
+// InvalidArgument when `value` is not an id: "\"piece\": want an id below ..., got ...".
 absl::StatusOr<int32_t> ReadPieceId(const nlohmann::json& value, std::string_view piece);
 
-// An element of added_tokens, its content as it is written there.
+// Reads an element of added_tokens; its content is unchanged.
 absl::StatusOr<AddedToken> ReadAddedToken(const nlohmann::json& token);
 
-// An element of a BPE model's merges, "left right" or ["left", "right"]; views into the JSON.
+// Reads an element of a BPE model's merges, "left right" or ["left", "right"]; views into the JSON.
 absl::StatusOr<std::pair<std::string_view, std::string_view>> ReadBpeMerge(
     const nlohmann::json& merge);
 
 absl::StatusOr<PieceList> ReadBpePieces(const nlohmann::json& model);
 absl::StatusOr<PieceList> ReadUnigramPieces(const nlohmann::json& model);
 
-// What a model is made of besides its JSON. An entry of `vocabulary` that has bytes already is an
-// added token, which stands for itself.
+// The inputs of a model besides its JSON. An entry of `vocabulary` that has bytes already is an
+// added token; the bytes are its own text.
 struct JsonModelContext {
   const PieceList& pieces;
   const std::vector<VocabularyEntry>& vocabulary;
   bool byte_level = false;
 };
 
-// Adds a split to `pre_tokenizer` where it makes words short without changing a token.
+// Adds a split to `pre_tokenizer` if that shortens words without changing a token.
 absl::StatusOr<std::unique_ptr<WordModel>> ReadBpeModel(const nlohmann::json& model,
                                                         const JsonModelContext& context,
                                                         PreTokenizer& pre_tokenizer);

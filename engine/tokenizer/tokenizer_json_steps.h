@@ -1,7 +1,7 @@
 #pragma once
 
-// The stages of a tokenizer.json around its model. Each takes the stage's JSON, which may be null,
-// and says what it lacks: "pre_tokenizer: BertPreTokenizer is not supported; ...".
+// The stages of a tokenizer.json around its model. Each takes the stage's JSON, which may be null.
+// An error names the unsupported part: "pre_tokenizer: BertPreTokenizer is not supported; ...".
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

@@ -65,7 +65,7 @@ bool UnigramModel::FindBest(std::string_view word, std::vector<Best>& best) cons
 
 void UnigramModel::EmitUnknown(std::string_view word, uint32_t begin, uint32_t end,
                                std::vector<WordToken>& out) const {
-  // The unknown token's own text, "<unk>", is that token also with byte fallback.
+  // The unknown token's own text, "<unk>", stays that token also with byte fallback.
   const int32_t itself = trie_.Find(word.substr(begin, end - begin));
   if (itself >= 0) {
     out.push_back({itself, begin, end});
@@ -105,7 +105,7 @@ void UnigramModel::EncodeWord(std::string_view word, std::vector<WordToken>& out
     while (i > 0 && tokens[i - 1].id == config_.unknown_id) --i;
     EmitUnknown(word, begin, tokens[i].end, out);
   }
-  // A huge word must not pin its scratch for the thread's life.
+  // The scratch of a huge word must not stay allocated for the thread's life.
   if (best.capacity() > 64 * 1024) {
     std::vector<Best>().swap(best);
     std::vector<WordToken>().swap(tokens);

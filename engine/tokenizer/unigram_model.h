@@ -17,19 +17,19 @@ namespace quire::engine {
 
 struct UnigramModelConfig {
   int32_t unknown_id = -1;     // for a character without a token; -1: it is dropped
-  bool byte_fallback = false;  // what is unknown becomes its bytes' tokens, where all are there
+  bool byte_fallback = false;  // an unknown character becomes its bytes' tokens, if all exist
 };
 
-// As Hugging Face has it: sums in float64; of equal sums the one whose last token begins first; an
-// unknown character costs 10 more than the worst token, and neighbouring ones become one token.
-// EncodeWord: O(bytes of the word times those of the longest token).
+// As in Hugging Face: sums in float64; among equal sums the split whose last token begins first; an
+// unknown character costs 10 more than the worst token, and neighbouring unknown ones become one
+// token. EncodeWord: O(bytes of the word times bytes of the longest token).
 class UnigramModel final : public WordModel {
  public:
   struct Piece {
     std::string_view text;  // copied; "": never found
     double score = 0.0;     // log probability, finite
   };
-  // Piece i is token i. Of equal texts the last is found.
+  // Piece i is token i. Among equal texts the last is found.
   UnigramModel(const UnigramModelConfig& config, const std::vector<Piece>& pieces);
 
   void EncodeWord(std::string_view word, std::vector<WordToken>& out) const override;
@@ -44,7 +44,7 @@ class UnigramModel final : public WordModel {
   };
   static constexpr uint32_t kNoBegin = UINT32_MAX;
 
-  // False: interrupted, and `best` is not whole.
+  // False if interrupted; `best` is then incomplete.
   bool FindBest(std::string_view word, std::vector<Best>& best) const;
   void EmitUnknown(std::string_view word, uint32_t begin, uint32_t end,
                    std::vector<WordToken>& out) const;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What makes tokens of one word: bpe_model.h, unigram_model.h.
+// The interface of models that split one word into tokens: bpe_model.h, unigram_model.h.
 
 #include <cstdint>
 #include <string_view>
@@ -21,7 +21,7 @@ class WordModel {
   // Appends the tokens of `word`, in order. The word must be valid UTF-8 unless the model's units
   // are bytes.
   virtual void EncodeWord(std::string_view word, std::vector<WordToken>& out) const = 0;
-  // Whether every byte of a word is in one of its tokens, which stand for no more than their text.
+  // True if the tokens of a word cover all its bytes, and no token covers more than its own text.
   virtual bool covers_all() const = 0;
 };
 

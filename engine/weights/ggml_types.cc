@@ -11,7 +11,7 @@ namespace {
 
 using kernels::WeightType;
 
-// Numbers 4, 5, 31 to 33 and 36 to 38 were given up by ggml.
+// ggml no longer uses the numbers 4, 5, 31 to 33 and 36 to 38.
 constexpr GgmlType kTypes[] = {
     {0, "F32", 1, 4, WeightType::kF32},        {1, "F16", 1, 2, WeightType::kF16},
     {30, "BF16", 1, 2, WeightType::kBF16},     {2, "Q4_0", 32, 18, WeightType::kQ4_0},
@@ -41,7 +41,7 @@ const GgmlType* FindGgmlType(uint32_t id) {
 }
 
 const GgmlType& GgmlTypeOf(WeightType weight_type) {
-  return *std::ranges::find(kTypes, weight_type, &GgmlType::weight_type);  // all are there
+  return *std::ranges::find(kTypes, weight_type, &GgmlType::weight_type);  // each has an entry
 }
 
 std::string SupportedGgmlTypes() {

@@ -1,7 +1,6 @@
 #pragma once
 
-// The tensor types of ggml by their number in a file: how large they are, and which we compute
-// with.
+// The tensor types of ggml by their number in a file: their sizes, and which of them kernels read.
 
 #include <cstdint>
 #include <optional>
@@ -20,10 +19,10 @@ struct GgmlType {
   std::optional<kernels::WeightType> weight_type;  // nothing: kernels do not read it
 };
 
-// Null for a number that ggml does not use, or gave up.
+// Null for a number that ggml does not use, or no longer uses.
 const GgmlType* FindGgmlType(uint32_t id);
 
-// Of a type that we compute with.
+// The entry of a type that kernels read.
 const GgmlType& GgmlTypeOf(kernels::WeightType type);
 
 // "F32, F16, ... Q6_K", for errors.

@@ -21,11 +21,12 @@ constexpr int64_t kMaxAlignment = int64_t{1} << 20;
 constexpr uint64_t kMaxKeyBytes = 65535;  // the format's bounds
 constexpr uint64_t kMaxTensorNameBytes = 64;
 constexpr uint32_t kMaxDims = 4;
-// The least that one entry takes in the file: a count beyond what is left / this is absurd.
+// The least size of one entry in the file: a count above (rest of the file) / (this size) is
+// impossible.
 constexpr int64_t kMinKeyValueBytes = 8 + 1 + 4 + 1;
 constexpr int64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-// Where a tensor's data lies, relative to the data section, until that section's start is known.
+// The place of a tensor's data relative to the data section, until that section's start is known.
 struct Placement {
   std::string_view name;
   const GgmlType* type;

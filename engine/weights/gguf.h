@@ -17,24 +17,24 @@
 namespace quire::engine {
 
 inline constexpr std::string_view kGgufMagic = "GGUF";
-inline constexpr int64_t kGgufDefaultAlignment = 32;  // where general.alignment does not say
+inline constexpr int64_t kGgufDefaultAlignment = 32;  // without general.alignment
 
 struct GgufContents {
   uint32_t version = 0;
   int64_t alignment = 0;  // of tensor data, in bytes
   GgufMetadata metadata;
   std::vector<TensorInfo> tensors;               // in file order; aligned to `alignment`
-  std::vector<UnusableTensor> unusable_tensors;  // in ggml types that we do not compute with
+  std::vector<UnusableTensor> unusable_tensors;  // in ggml types that no kernel reads
 };
 
-// Whether a file that begins with `bytes` calls itself GGUF.
+// True if a file that begins with `bytes` is marked as GGUF.
 bool HasGgufMagic(std::span<const std::byte> bytes);
 
 // Reads the header; the result borrows `bytes`, which must be aligned to 8 at least. Trusts
-// nothing: counts and lengths are held against what is left of the file before anything is
-// allocated, names are unique, values well formed, tensors aligned, inside the file and apart. Time
-// and memory are linear in the header's size. InvalidArgument names `file`, the field, what was
-// wanted and what was got.
+// nothing: counts and lengths are compared with the rest of the file before anything is allocated;
+// names must be unique, values well formed, tensors aligned, inside the file and disjoint. Time and
+// memory are linear in the header's size. InvalidArgument names `file`, the field, what was wanted
+// and what was got.
 absl::StatusOr<GgufContents> ParseGguf(std::span<const std::byte> bytes, std::string_view file);
 
 }  // namespace quire::engine

@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes a GGUF file from front to back; it has its name only once it is whole.
+// Writes a GGUF file from front to back; the file gets its name only when it is complete.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace quire::engine {
 
-// A tensor that is to come, row-major, outermost first.
+// A tensor to be written: row-major, outermost dimension first.
 struct GgufTensor {
   std::string name;
   kernels::WeightType type = kernels::WeightType::kF32;
@@ -29,18 +29,19 @@ struct GgufTensor {
 class GgufFileWriter {
  public:
   // Writes the header of version 3 to a file of its own beside `path`. Errors of the system name
-  // that file; ResourceExhausted where no space is left.
+  // that file; ResourceExhausted when no space is left.
   static absl::StatusOr<std::unique_ptr<GgufFileWriter>> Create(std::string path,
                                                                 const GgufValues& values,
                                                                 std::vector<GgufTensor> tensors);
-  // Removes what is not finished.
+  // Removes an unfinished file.
   ~GgufFileWriter();
   GgufFileWriter(const GgufFileWriter&) = delete;
   GgufFileWriter& operator=(const GgufFileWriter&) = delete;
 
-  // More of the tensors' data, in their order and of one tensor at a time.
+  // Appends data of the tensors, in their order; one call holds data of one tensor only.
   absl::Status Append(std::span<const std::byte> bytes);
-  // Once all of it has been appended: on disk, then renamed to `path`, whatever was there.
+  // Called when all data has been appended: syncs the file to disk, then renames it to `path`,
+  // which it replaces.
   absl::Status Finish();
 
   int64_t file_bytes() const { return written_; }
@@ -54,12 +55,12 @@ class GgufFileWriter {
   absl::Status SystemError(const char* action) const;
 
   const std::string path_;
-  const std::string part_path_;  // what is being written
+  const std::string part_path_;  // the unfinished file
   const std::vector<GgufTensor> tensors_;
   int file_ = -1;
   int64_t written_ = 0;
-  size_t tensor_ = 0;           // that the next bytes are of
-  int64_t tensor_written_ = 0;  // of it
+  size_t tensor_ = 0;           // index of the tensor being written
+  int64_t tensor_written_ = 0;  // its bytes so far
 };
 
 }  // namespace quire::engine

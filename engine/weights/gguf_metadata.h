@@ -48,9 +48,9 @@ struct GgufValue {
 
 // Keys and values borrow the file. Immutable; thread-safe.
 //
-// Accessors: NotFound when the key is absent; InvalidArgument when the value is of another kind or
-// does not fit. Integers of any width are one kind; Float also takes integers; an array accessor
-// takes any array of its kind. The ...Or forms return `fallback` for an absent key only.
+// Accessors return NotFound when the key is absent, InvalidArgument when the value is of another
+// kind or does not fit. Integers of any width are one kind; Float also takes integers; an array
+// accessor takes any array of its kind. The ...Or forms return `fallback` for an absent key only.
 class GgufMetadata {
  public:
   // `file` begins every error.

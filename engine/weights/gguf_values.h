@@ -1,6 +1,6 @@
 #pragma once
 
-// The key-value part of a GGUF file that is to be written; GgufMetadata reads what this made.
+// The key-value part of a GGUF file to be written; GgufMetadata reads it back.
 
 #include <cstdint>
 #include <cstring>
@@ -16,20 +16,20 @@
 
 namespace quire::engine {
 
-// A number as the file holds it: little-endian, packed.
+// The bytes of a number in the file: little-endian, packed.
 template <typename T>
 requires std::is_arithmetic_v<T> std::string GgufBytes(T value) {
   std::string bytes(sizeof(T), '\0');
   std::memcpy(bytes.data(), &value, sizeof(T));
   return bytes;
 }
-// Its length, a uint64, and its characters.
+// The bytes of a string in the file: its length, a uint64, and its characters.
 std::string GgufBytes(std::string_view text);
 
 // Keys in the order in which they were added, each once.
 class GgufValues {
  public:
-  void Int(std::string_view key, int64_t value);   // as uint32, or int64 where it does not fit
+  void Int(std::string_view key, int64_t value);   // as uint32, or int64 if it does not fit
   void Float(std::string_view key, double value);  // as float32
   void Bool(std::string_view key, bool value);
   void String(std::string_view key, std::string_view value);
@@ -40,10 +40,10 @@ class GgufValues {
   void Append(const GgufValues& other);
 
   int64_t size() const { return std::ssize(values_); }
-  // As they stand in a file, one after another.
+  // All values as in a file, one after another.
   std::string Bytes() const;
-  // The same read back; borrows these values, which must not change while it lives. `file` begins
-  // its errors. InvalidArgument for a key that was added twice.
+  // The same values as a reader sees them. Points into these values, which must not change while it
+  // lives. `file` begins its errors. InvalidArgument for a key that was added twice.
   absl::StatusOr<GgufMetadata> View(std::string_view file) const;
 
  private:
@@ -55,7 +55,7 @@ class GgufValues {
     GgufType type;  // kArray: `count` elements of element_type
     GgufType element_type;
     int64_t count;
-    std::string bytes;  // of a string its characters alone, as in GgufValue
+    std::string bytes;  // of a string only its characters, as in GgufValue
   };
   std::vector<Value> values_;
 };

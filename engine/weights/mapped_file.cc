@@ -53,7 +53,7 @@ MappedFile::~MappedFile() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_
 void MappedFile::DropPages(std::span<const std::byte> part) const {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(part.data());
-  // Inwards: a page shared with a neighbouring tensor may still be needed.
+  // Rounds inwards: a page shared with a neighbouring tensor may still be needed.
   const uintptr_t first = (begin + page - 1) / page * page;
   const uintptr_t last = (begin + part.size()) / page * page;
   if (first >= last) return;

@@ -1,6 +1,6 @@
 #pragma once
 
-// A file read through the page cache: nothing is copied, and what is not touched is not read.
+// A file read through the page cache: nothing is copied, and untouched pages are not read.
 
 #include <cstddef>
 #include <memory>
@@ -16,7 +16,7 @@ namespace quire::engine {
 class MappedFile {
  public:
   // NotFound when there is no such file, PermissionDenied when it cannot be read, InvalidArgument
-  // when it is empty or no regular file. Follows symbolic links.
+  // when it is empty or not a regular file. Follows symbolic links.
   static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -25,7 +25,7 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // Gives the whole pages inside `part` back; they are read again when touched again.
+  // Drops the whole pages inside `part` from memory; they are read again when touched.
   void DropPages(std::span<const std::byte> part) const;
 
  private:

@@ -10,7 +10,7 @@
 namespace quire::engine {
 namespace {
 
-// Of one element; the 2-byte scale in front of a block for the quantised types.
+// The alignment of one element; for quantised types that of the 2-byte scale in front of a block.
 size_t RequiredAlignment(kernels::WeightType type) {
   return type == kernels::WeightType::kF32 ? 4 : 2;
 }

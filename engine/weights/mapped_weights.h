@@ -1,6 +1,6 @@
 #pragma once
 
-// The WeightMap of real files: the mappings, and what their headers say is inside.
+// The WeightMap of real files: the mappings and the tensors that their headers list.
 
 #include <memory>
 #include <string_view>
@@ -16,9 +16,9 @@ namespace quire::engine {
 
 class MappedWeights final : public WeightMap {
  public:
-  // `tensors` point into `files`. InvalidArgument when two have one name.
-  // Safetensors data may lie at any byte; what is not aligned to its element is copied, so that
-  // every tensor of plain floats can be read in place.
+  // `tensors` point into `files`. InvalidArgument when two have the same name. Safetensors data may
+  // begin at any byte. A tensor that is not aligned to its element is copied, so that every tensor
+  // of plain floats can be read in place.
   static absl::StatusOr<std::unique_ptr<MappedWeights>> Create(
       std::vector<std::unique_ptr<MappedFile>> files, std::vector<TensorInfo> tensors,
       std::vector<UnusableTensor> unusable_tensors);

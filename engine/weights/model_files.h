@@ -1,6 +1,6 @@
 #pragma once
 
-// A path a user gave becomes an open model: its tensors and everything that says what they mean.
+// Opens a model from a user's path: its tensors and all data that describes them.
 
 #include <cstdint>
 #include <memory>
@@ -16,16 +16,16 @@
 
 namespace quire::engine {
 
-// The small files of a Hugging Face directory. Those that are absent are null or empty.
+// The small files of a Hugging Face directory. Absent files are null or empty.
 struct HfFiles {
   nlohmann::json config;             // config.json; always an object
   nlohmann::json generation_config;  // generation_config.json
   nlohmann::json tokenizer_config;   // tokenizer_config.json
-  std::string tokenizer_json;        // tokenizer.json as text: large, and parsed by who needs it
+  std::string tokenizer_json;        // tokenizer.json as text: large, and parsed only if needed
 };
 
-// Exactly one of `gguf` and `hf` is there; neither for a bare .safetensors file.
-// The metadata's views live as long as `weights`.
+// Exactly one of `gguf` and `hf` is set; neither for a bare .safetensors file. The metadata's views
+// live as long as `weights`.
 struct OpenedModel {
   std::string path;       // the file or directory
   std::string file_name;  // its last part, for display
@@ -36,16 +36,16 @@ struct OpenedModel {
 
   // "GGUF", "safetensors"
   std::string_view format() const { return gguf ? "GGUF" : "safetensors"; }
-  // The model's own template, from where its format keeps it; empty when it has none.
-  // InvalidArgument when what is there is no template.
+  // The model's own template, read from its place in the format; empty when there is none.
+  // InvalidArgument when the value there is not a template.
   absl::StatusOr<std::string> ChatTemplate() const;
 
-  std::string chat_template_jinja;  // that file of a Hugging Face directory; empty: absent
+  std::string chat_template_jinja;  // the file's text in a Hugging Face directory; empty: absent
 };
 
 // Opens a .gguf file, a .safetensors file, or a Hugging Face directory (config.json beside
 // model.safetensors, or beside model.safetensors.index.json and its shards). Only headers are read.
-// Errors name the file, and what would have been taken.
+// Errors name the file, and the forms that are accepted.
 absl::StatusOr<OpenedModel> OpenModelFiles(const std::string& path);
 
 }  // namespace quire::engine

@@ -1,6 +1,7 @@
 #pragma once
 
-// Names from a hostile file, made fit for a terminal: control characters escaped, one line long.
+// Makes a name from a hostile file safe for a terminal: escapes control characters, cuts it to one
+// line.
 
 #include <string>
 #include <string_view>

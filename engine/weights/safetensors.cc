@@ -233,7 +233,7 @@ absl::StatusOr<SafetensorsContents> Parser::Parse() {
     ASSIGN_OR_RETURN(Placement tensor, ReadTensor(name, entry));
     tensors.push_back(std::move(tensor));
   }
-  // An empty tensor ends where it begins, so it goes before the one that begins there too.
+  // An empty tensor ends where it begins, so it sorts before another tensor that begins there.
   std::ranges::sort(tensors, {}, [](const Placement& t) { return std::pair(t.begin, t.end); });
   RETURN_IF_ERROR(CheckTiling(tensors));
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Files on disk become named, shaped tensors and typed metadata; what a model is built from.
+// The named, shaped tensors of files on disk, from which a model is built.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,10 +23,10 @@ struct TensorInfo {
   std::span<const std::byte> bytes;
 };
 
-// A tensor in a type that no kernel reads: an error only when a model asks for it.
+// A tensor in a type that no kernel reads: an error only when a model needs it.
 struct UnusableTensor {
   std::string name;
-  std::string type_name;  // as the format calls it: "Q2_K", "I64"
+  std::string type_name;  // the format's name for it: "Q2_K", "I64"
   std::vector<int64_t> shape;
   int64_t num_bytes = 0;
 };
@@ -38,16 +38,16 @@ class WeightMap {
   virtual ~WeightMap() = default;
 
   virtual const std::vector<TensorInfo>& tensors() const = 0;  // in file order
-  // Null when there is none of that name.
+  // Null when no tensor has that name.
   virtual const TensorInfo* Find(std::string_view name) const = 0;
-  // What the files hold besides tensors().
+  // The files' other tensors, which no kernel reads.
   virtual const std::vector<UnusableTensor>& unusable_tensors() const;
 
-  // NotFound names the tensor; InvalidArgument when it is not [rows, cols], or its type is none
-  // that kernels read.
+  // NotFound names the tensor; InvalidArgument when it is not [rows, cols], or kernels do not read
+  // its type.
   absl::StatusOr<kernels::WeightView> Matrix(std::string_view name, int64_t rows,
                                              int64_t cols) const;
-  // The matrices of a tensor [count, rows, cols], one below the other. Errors as Matrix.
+  // The matrices of a tensor [count, rows, cols], stacked by rows. Errors as Matrix.
   absl::StatusOr<kernels::WeightView> Matrices(std::string_view name, int64_t count, int64_t rows,
                                                int64_t cols) const;
   // A small tensor as float32: norms, biases. Errors as Matrix.

@@ -1,10 +1,10 @@
 // Attention over the paged cache, written once for every ISA; see kernel_bodies.h.
 //
-// A row is one (query token, head). Its keys are folded in spans of kSpanKeys at absolute multiples
-// of that, by online softmax (arXiv:1805.02867), inside segments of kSegmentKeys, likewise
-// absolute; each segment starts afresh and segments are merged in order. Rows are worked on
-// together only to share the loads of K and V: nothing in a row's fold depends on the others. A key
-// that a row may not see is neither scored into its maximum nor touched in V.
+// A row is one (query token, head). Its keys are folded in spans of kSpanKeys by online softmax
+// (arXiv:1805.02867), inside segments of kSegmentKeys; spans and segments begin at absolute
+// multiples of their lengths. Each segment starts afresh, and segments are merged in order. Rows
+// are processed together only to share the loads of K and V: nothing in a row's fold depends on the
+// others. A key that a row may not see is neither scored into its maximum nor touched in V.
 
 constexpr int kSpanTiles = 4;
 constexpr int kSpanKeys = kSpanTiles * kLanes;
@@ -31,7 +31,7 @@ inline void CopyState(State to, State from, int64_t head_dim) {
   for (int64_t i = 0; i < count; i += kLanes) Store(to.p + i, Load(from.p + i));
 }
 
-// Adds a later segment. A segment in which the row saw no key leaves `to` as it is.
+// Adds a later segment. A segment in which the row saw no key leaves `to` unchanged.
 inline void MergeState(State to, State from, int64_t head_dim) {
   if (from.maximum() == -kInfinity && from.sum() == 0.0f) return;
   if (to.maximum() == -kInfinity && to.sum() == 0.0f) {
@@ -70,8 +70,9 @@ struct Span {
   const T* v[kSpanTiles];
 };
 
-// Vectors side by side that kRows rows may accumulate into. Half as many again as a tile: besides
-// the sums only one vector of keys or values and a number of each row are live.
+// The number of adjacent vectors into which kRows rows may accumulate. Rows and vectors together
+// use one and a half times the accumulators of a product's tile: besides them only one vector of
+// keys or values and one number per row are live.
 template <int kRows>
 constexpr int kSide = kTileVectors * 3 / 2 / kRows >= 4   ? 4
                       : kTileVectors * 3 / 2 / kRows >= 2 ? 2
@@ -106,7 +107,7 @@ inline void ScoreTiles(const float* const* query, const Span<T>& span, int first
   }
 }
 
-// Scores of the first `count` tiles of a span, or of a few more.
+// Scores of the first `count` tiles of a span, possibly of a few more.
 template <class T, int kRows>
 inline void Score(const float* const* query, const Span<T>& span, int count, int64_t head_dim,
                   float* scores) {
@@ -140,7 +141,7 @@ inline void AddVectors(float* const* values, const float* weights, const Span<T>
     VecF value[kVectors];
 #pragma GCC unroll 4
     for (int n = 0; n < kVectors; ++n) {
-      // A head that ends within a vector is the last of one: kVectors is 1 there.
+      // kVectors is 1 where a head ends inside a vector.
       value[n] = kVectors > 1 || head_dim - i >= kLanes ? Load(v + n * kLanes)
                                                         : LoadN(v, static_cast<int>(head_dim - i));
     }
@@ -235,13 +236,13 @@ struct AttentionKernel {
     state.sum() += Sum(sum);
   }
 
-  // Of tile t, the lanes whose keys lie in [begin, end) of the span.
+  // The lanes of tile t whose keys are in [begin, end) of the span.
   static Mask Seen(int t, int begin, int end) {
     const int64_t low = LargerOf(0, begin - t * kLanes), high = SmallerOf(kLanes, end - t * kLanes);
     return LaneRange(static_cast<int>(low), static_cast<int>(high));
   }
 
-  // scale, soft cap and ALiBi on raw scores of 16 keys from `first_key`.
+  // Applies scale, soft cap and ALiBi to the raw scores of 16 keys from `first_key`.
   VecF Logits(VecF s, int64_t row, int64_t first_key) const {
     s = Mul(s, Set(call.scale));
     if (call.soft_cap > 0.0f) {
@@ -296,7 +297,8 @@ struct AttentionKernel {
         Weigh<false>(row + r, first_key, begin[r], end[r], state, scores + r * kSpanKeys);
       }
     }
-    // Every row's keys in order: those before the ones all rows see, those, and the rest.
+    // Each row's keys are added in order: those before the keys that all rows see, those, and the
+    // rest.
     const bool common = last_begin < first_end;
     for (int r = 0; r < kRows; ++r) {
       AddValues<T, 1>(&values[r], scores + r * kSpanKeys, span, head_dim, begin[r],
@@ -334,7 +336,7 @@ struct AttentionKernel {
     const CacheLayout& cache = call.cache;
     const int64_t head_elements = cache.block_size * head_dim;
     for (int64_t first_key = begin; first_key < end; first_key += kSpanKeys) {
-      // Past the context's end the last tile stands in: its scores there are masked.
+      // Past the context's end the last tile is read again; its scores there are masked.
       Span<T> span;
       for (int t = 0; t < kSpanTiles; ++t) {
         const int64_t key = SmallerOf(first_key + t * kLanes, (end - 1) / kLanes * kLanes);

@@ -10,7 +10,8 @@
 namespace quire::kernels::cpu {
 namespace {
 
-// Rows of one item: enough to reuse a tile of K and V, few enough that their states stay in L1.
+// The most rows of one item: enough to reuse a tile of K and V, few enough that their states stay
+// in L1.
 constexpr int64_t kMaxRows = 32;
 // Items for each thread, so that the last ones to finish are small.
 constexpr int64_t kItemsPerThread = 4;
@@ -49,7 +50,7 @@ absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_thre
   for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
     AddItems(static_cast<int32_t>(seq), num_threads == 1 ? total + 1 : target);
   }
-  // The dearest first. Ties by place, so that equal steps give equal plans.
+  // The most costly first. Ties by place, so that equal steps give equal plans.
   std::sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
     return std::tuple(-a.cost, a.seq, a.first_query, a.kv_head, a.segment_begin) <
            std::tuple(-b.cost, b.seq, b.first_query, b.kv_head, b.segment_begin);

@@ -1,7 +1,7 @@
 #pragma once
 
-// How one step's attention is divided: items of a few query tokens and one kv head, over all their
-// keys or, where that would leave threads without work, over whole segments of them.
+// Divides one step's attention into items of a few query tokens and one kv head. An item covers all
+// its keys or, where that would leave threads without work, some whole segments of them.
 
 #include <vector>
 
@@ -33,7 +33,7 @@ class CpuAttentionPlan final : public AttentionPlan {
     int64_t partials = 0;
   };
 
-  // InvalidArgument when lengths do not fit each other.
+  // InvalidArgument when lengths contradict each other.
   absl::Status Build(const AttentionPlanArgs& args, int num_threads);
 
   const std::vector<Item>& items() const { return items_; }

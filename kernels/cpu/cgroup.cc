@@ -28,8 +28,8 @@ int64_t ReadNumber(const std::string& path) {
   return line >> value ? value : -1;
 }
 
-// Bytes of files that a group has in memory and the kernel would drop for it; `prefix` of v1's
-// names, where those without count a group alone.
+// Bytes of files that a group has in memory and that the kernel would drop when the group needs
+// memory. `prefix` is for v1, where names without it do not include child groups.
 int64_t CachedFiles(const std::string& path, const std::string& prefix) {
   std::ifstream file(path + "/memory.stat");
   std::string key;
@@ -110,7 +110,7 @@ int UsablePhysicalCores() {
     if (!CPU_ISSET(cpu, &affinity)) continue;
     const std::string topology = absl::StrCat("/sys/devices/system/cpu/cpu", cpu, "/topology/");
     const int64_t core = ReadNumber(topology + "core_id");
-    // Where the topology is hidden every processor counts as a core.
+    // If the topology is hidden every processor counts as a core.
     cores.insert(
         core < 0 ? std::pair<int64_t, int64_t>{-1, cpu}
                  : std::pair<int64_t, int64_t>{ReadNumber(topology + "physical_package_id"), core});

@@ -23,7 +23,7 @@
 namespace quire::kernels::cpu {
 namespace {
 
-// Rows of cheap row-wise work below which waking a worker costs more than it saves.
+// With fewer rows of cheap row-wise work, waking a worker costs more than it saves.
 constexpr int64_t kRowsPerItem = 4;
 constexpr int kMaxThreads = 1024;
 
@@ -66,7 +66,7 @@ class CpuBackend final : public Backend {
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override { return AllocateHuge(bytes); }
   absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override {
-    // A step without logits has no rows to copy, and no memory behind them.
+    // A step without logits has no rows to copy, and no memory for them.
     if (bytes > 0) std::memcpy(destination, source, static_cast<size_t>(bytes));
     return absl::OkStatus();
   }
@@ -113,7 +113,7 @@ class CpuBackend final : public Backend {
   class Linear linear_;
   class Moe moe_;
   PlansByWindow<CpuAttentionPlan> plans_;
-  std::vector<std::vector<float>> attention_scratch_;  // one a thread
+  std::vector<std::vector<float>> attention_scratch_;  // one per thread
   std::vector<float> partials_;
 };
 

@@ -1,14 +1,14 @@
 #pragma once
 
-// The CPU backend: float32 activations between ops, weights as their file has them, the caller's
+// The CPU backend: float32 activations between ops, weights with the file's bits, the caller's
 // thread and a pool of its own.
 //
-// The rule: a row of any op's output has the same bits whatever rows lie beside it, however they
-// are chunked, on any number of threads, with packed or mapped weights, and on every ISA path. The
-// kernels state the order of their sums (linear_body.h, attention_body.h, norm_body.h); here work
-// is only divided between rows, outputs, heads and whole segments of keys.
+// The rule: a row of any op's output has the same bits whatever other rows are in the step, however
+// they are chunked, on any number of threads, with packed or mapped weights, and on every ISA path.
+// The kernels state the order of their sums (linear_body.h, attention_body.h, norm_body.h); here
+// work is only divided between rows, outputs, heads and whole segments of keys.
 //
-// Ops have run when they return. No op allocates once the largest step was seen.
+// Ops have run when they return. An op allocates only for a step larger than any before.
 
 #include <memory>
 #include <string>

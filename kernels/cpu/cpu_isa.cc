@@ -18,7 +18,7 @@ namespace {
 #if defined(__x86_64__)
 bool HasAvx2() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kF16c = 1u << 29;  // by hand: clang 14 does not know the name
+  constexpr unsigned kF16c = 1u << 29;  // written out: clang 14 does not know the name
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kF16c) == 0) return false;
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
@@ -29,7 +29,7 @@ bool HasAvx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 
-// The processor has the tiles, and the kernel lends them to this process.
+// True if the processor has tiles and the kernel permits this process to use them.
 bool HasAmx() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!HasAvx512() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;

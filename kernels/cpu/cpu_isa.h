@@ -1,6 +1,6 @@
 #pragma once
 
-// Which ISA paths this build and machine have, best first.
+// Selects among the ISA paths that this build and machine have.
 
 #include <string>
 
@@ -10,7 +10,7 @@
 
 namespace quire::kernels::cpu {
 
-// "auto" is the best; a name forces one. InvalidArgument names the paths there are.
+// "auto" selects the best; a name selects that path. InvalidArgument names the available paths.
 absl::StatusOr<const KernelTable*> SelectKernels(const std::string& name);
 
 }  // namespace quire::kernels::cpu

@@ -37,7 +37,7 @@ absl::StatusOr<DeviceBuffer> AllocateHuge(int64_t bytes) {
   if (bytes < 0 || bytes > std::numeric_limits<int64_t>::max() / 2) {
     return absl::InvalidArgumentError(absl::StrCat("allocation: want a size, got ", bytes));
   }
-  // Below a few pages huge ones would waste more than they bring.
+  // For small buffers huge pages would waste more than they gain.
   if (bytes < kHugePage) {
     const auto size = static_cast<size_t>(RoundUp(std::max<int64_t>(bytes, 1), 64));
     void* data = std::aligned_alloc(64, size);
@@ -47,7 +47,7 @@ absl::StatusOr<DeviceBuffer> AllocateHuge(int64_t bytes) {
     std::memset(data, 0, size);
     return DeviceBuffer(data, bytes, [](void* p) { std::free(p); });
   }
-  // One page more than asked, so that the buffer can begin on a huge page's border.
+  // One more page than needed, so that the buffer can begin on a huge page's border.
   const auto mapped = static_cast<size_t>(RoundUp(bytes, kHugePage) + kHugePage);
   void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {
@@ -56,7 +56,7 @@ absl::StatusOr<DeviceBuffer> AllocateHuge(int64_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(base);
   const uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
   void* data = reinterpret_cast<void*>(aligned);
-  // Advice: without it the memory is the same, only slower.
+  // Only advice: if the kernel ignores it, the memory is merely slower.
   (void)madvise(data, mapped - (aligned - begin), MADV_HUGEPAGE);
   return DeviceBuffer(data, bytes, [base, mapped](void*) { munmap(base, mapped); });
 }

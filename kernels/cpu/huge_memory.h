@@ -1,7 +1,7 @@
 #pragma once
 
-// Anonymous memory in huge pages where the kernel grants them: weights and the KV cache are read
-// end to end each step, and 4 KiB pages cost a third of the bandwidth on one thread.
+// Anonymous memory, in huge pages if the kernel grants them. Weights and the KV cache are read end
+// to end in each step, and 4 KiB pages cost a third of the bandwidth on one thread.
 
 #include <cstdint>
 
@@ -11,11 +11,11 @@
 
 namespace quire::kernels::cpu {
 
-// Zero-filled, aligned to 64 bytes at least. ResourceExhausted when there is none.
+// Zero-filled, aligned to at least 64 bytes. ResourceExhausted when no memory is left.
 absl::StatusOr<DeviceBuffer> AllocateHuge(int64_t bytes);
 
-// What may still be allocated: the least of the machine's available memory and what the cgroup's
-// limit leaves. 0 when unknown.
+// Bytes that may still be allocated: the smaller of the machine's available memory and the rest of
+// the cgroup's limit. 0 when unknown.
 int64_t AvailableMemory();
 
 }  // namespace quire::kernels::cpu

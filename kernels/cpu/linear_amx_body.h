@@ -1,10 +1,10 @@
 // Quantised products on AMX tiles, for the AMX path; see kernel_bodies.h. The integer dots of a
 // block of 32 k (16 for Q6_K) for 16 rows and 16 outputs are one tile; they are exact, and the fold
-// is linear_body.h's, so the bits are those of every other path. Apart from the tile instructions
-// it is written against simd.h, so that a machine without AMX tests it with tiles in plain C++.
+// is linear_body.h's, so the bits are those of every other path. Except for the tile instructions
+// it uses only simd.h, so that a machine without AMX tests it with tiles in plain C++.
 
-// A tile has 16 rows; up to so many are done sooner without one (bench/kernels, Sapphire Rapids:
-// 8 rows 17 ns a block of 16 outputs, a tile 30).
+// A tile has 16 rows; up to this many rows are faster without one (bench/kernels, Sapphire Rapids:
+// 17 ns for 8 rows of a block of 16 outputs, 30 ns for a tile).
 constexpr int64_t kMaxRowsWithoutTile = 8;
 
 // Tiles 0 and 1: dots of 16 rows; 2 and 3: their activations; 4 and 5: codes.
@@ -27,15 +27,15 @@ constexpr TileConfig MakeTileConfig(int block_k) {
   return config;
 }
 
-// Constants in memory: g++ 12's _tile_loadconfig tells the compiler of 8 bytes that it reads, and
-// stores to the rest of a local one may be dropped.
+// Constants in memory: g++ 12's _tile_loadconfig declares only 8 of the bytes that it reads, so the
+// compiler may drop stores to the rest of a local variable.
 inline void ConfigureTiles(int block_k) {
   static constexpr TileConfig kBlock32 = MakeTileConfig(32);
   static constexpr TileConfig kBlock16 = MakeTileConfig(16);
   _tile_loadconfig(block_k == 32 ? &kBlock32 : &kBlock16);
 }
 
-// The group's codes as signed bytes, offset taken off: 512 for every 32 k.
+// The group's codes as signed bytes, less the offset: 512 for every 32 k.
 template <class Format>
 inline void UnpackCodes(const LinearTile& tile, const uint8_t* group) {
   for (int64_t b = 0; b < tile.cols / 32; ++b) {
@@ -55,8 +55,8 @@ inline void UnpackCodes(const LinearTile& tile, const uint8_t* group) {
 constexpr int kTileRows = 16;
 constexpr int kTileInts = kTileRows * kLanes;
 
-// The dots of two tiles, `first` and the one after it, or of the last one twice. A tile is the part
-// of a block that has a scale of its own.
+// The dots of two tiles, `first` and the next one, or of the last one twice. A tile is the part of
+// a block that has a scale of its own.
 template <class Format>
 inline void TwoTileDots(const LinearTile& tile, const QuantizedRows& a, int64_t first, int64_t last,
                         int32_t* dots) {
@@ -103,7 +103,7 @@ inline void AmxTile(const LinearTile& tile, const uint8_t* group, const Quantize
     }
   };
   // A tile's store is not forwarded to the loads of the fold, which wait until it has reached the
-  // cache. So the next two tiles are stored before these two are folded.
+  // cache. So the next two tiles are stored before the present two are folded.
   alignas(64) int32_t dots[2][2 * kTileInts];
   const int64_t num_tiles = tile.cols / 32 * Format::kParts;
   TwoTileDots<Format>(tile, a, 0, num_tiles - 1, dots[0]);
@@ -123,7 +123,7 @@ inline void AmxTile(const LinearTile& tile, const uint8_t* group, const Quantize
 
 template <class Format>
 inline void AmxLinear(const LinearTile& tile) {
-  // What is left after whole tiles, where it is too little for one.
+  // The rows after whole tiles, if they are too few for a tile.
   const int64_t rest = tile.num_rows % 16 <= kMaxRowsWithoutTile ? tile.num_rows % 16 : 0;
   const int64_t tiled = tile.num_rows - rest;
   if (tiled > 0) {
@@ -131,7 +131,7 @@ inline void AmxLinear(const LinearTile& tile) {
     for (int64_t g = 0; g < tile.num_groups; ++g) {
       const uint8_t* group = tile.groups + g * tile.group_bytes;
       UnpackCodes<Format>(tile, group);
-      // g++ 12's _tile_loadd does not say that it reads memory.
+      // g++ 12's _tile_loadd does not declare that it reads memory.
       __asm__ volatile("" ::: "memory");
       for (int64_t row = 0; row < tiled; row += 16) {
         AmxTile<Format>(tile, group, tile.quantized.Rows(row, tile.cols),

@@ -5,7 +5,7 @@
 namespace quire::kernels::cpu {
 namespace {
 
-// Tokens of cheap row-wise work that are worth waking a worker for.
+// The number of tokens of cheap row-wise work that justifies waking a worker.
 constexpr int64_t kTokensPerItem = 4;
 
 template <typename T>
@@ -56,7 +56,7 @@ void Moe::GroupByExpert(const MoeArgs& args) {
   int32_t begin = 0;
   for (int64_t e = 0; e < num_experts; ++e) {
     const int32_t end = begin + ends_[e];
-    ends_[e] = begin;  // grows to the end as rows are given out
+    ends_[e] = begin;  // grows to the end as rows are assigned
     if (begin == end) continue;
     up_.push_back({begin, end, e * 2 * IntermediateSize(args)});
     down_.push_back({begin, end, e * args.input.dim(1)});

@@ -1,7 +1,7 @@
 #pragma once
 
-// A mixture of experts as products of groups of rows: the tokens that chose an expert lie side by
-// side, in their order, and meet its weights together.
+// A mixture of experts as products of groups of rows: the rows of the tokens that chose an expert
+// are stored together, in order, and multiplied by its weights together.
 
 #include <cstdint>
 #include <vector>
@@ -22,19 +22,19 @@ class Moe {
 
  private:
   void Route(const MoeArgs& args);
-  // Gives each choice its row among those of its expert, and each expert's rows their weights.
+  // Assigns each choice a row among those of its expert, and each expert's rows their weights.
   void GroupByExpert(const MoeArgs& args);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
   Linear& linear_;
-  // A choice is a (token, expert it chose); [num_tokens, num_experts_per_token] of them. They grow
-  // to the largest step.
-  std::vector<int32_t> experts_;          // of a choice
-  std::vector<float> weights_;            // likewise
-  std::vector<int32_t> rows_;             // likewise: its row of input_, inner_ and y_
-  std::vector<int32_t> ends_;             // of an expert's rows
-  std::vector<RowGroup> up_, down_;       // of each expert that somebody chose
+  // A choice is a pair (token, expert that it chose); there are [num_tokens,
+  // num_experts_per_token]. The vectors grow to the largest step.
+  std::vector<int32_t> experts_;          // by choice: its expert
+  std::vector<float> weights_;            // by choice
+  std::vector<int32_t> rows_;             // by choice: its row of input_, inner_ and y_
+  std::vector<int32_t> ends_;             // by expert: the end of its rows
+  std::vector<RowGroup> up_, down_;       // one for each chosen expert
   std::vector<float> logits_;             // [num_tokens, num_experts]
   std::vector<float> input_, inner_, y_;  // [choices, hidden | intermediate | hidden]
 };

@@ -3,7 +3,8 @@
 inline bool GoesBefore(float a, float b) { return a > b || (a != a && b == b); }
 
 void Route(const RouteRow& row) {
-  // Those kept so far stay sorted; of equal ones the earlier, which has the lower id, stays first.
+  // The experts kept so far are sorted; among equals the earlier one, with the lower id, stays
+  // first.
   int64_t kept = 0;
   for (int64_t e = 0; e < row.num_experts; ++e) {
     const float logit = row.logits[e];

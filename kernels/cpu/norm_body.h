@@ -7,7 +7,7 @@ struct NormScale {
   VecF Apply(VecF x, VecF weight) const { return Mul(Mul(Sub(x, mean), inverse), weight); }
 };
 
-// Of `count` elements; load(i, n) gives n of them from i, and zeros after them.
+// The scale of `count` elements; load(i, n) returns n of them from i on, followed by zeros.
 template <class LoadAt>
 inline NormScale ScaleOf(LoadAt load, int64_t count, bool layer_norm, float eps) {
   const float size = static_cast<float>(count);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The packed form of weights: groups of 16 outputs, side by side, so that one vector holds the same
-// k of 16 rows. A group holds all of K; a part of a stacked weight is a run of groups.
+// The packed form of weights: groups of 16 outputs are interleaved, so that one vector holds the
+// same k of 16 rows. A group holds all of K; a part of a stacked weight is a run of groups.
 //
 //   float types    [K][16] in their own type
 //   4-bit codes    per 32 k: 4 vectors of 64 bytes; vector p holds, for each lane, codes 4p..4p+3
@@ -12,7 +12,7 @@
 //                  K-quants: f16 d[16] (and f16 m[16]) before the 8 blocks of 256 k, and after each
 //                  block's codes u8 scale[16], u8 minimum[16] (Q6_K: s8 scale[2][16])
 //
-// Rows past the end of a part are zero. No number is rounded: the file's bits are kept.
+// Rows past the end of a part are zero. Nothing is rounded: the file's bits are kept.
 
 #include <cstdint>
 
@@ -34,7 +34,7 @@ struct QuantFormat {
   [[gnu::always_inline]] static constexpr int64_t GroupBytes(int64_t cols) {
     return cols / 32 * kBlockBytes + (kSuper ? cols / 256 * kHeaderBytes : 0);
   }
-  // Where block `index` (of 32 k) begins, and where its super-block's header does.
+  // The offset of block `index` (of 32 k), and of its super-block's header.
   [[gnu::always_inline]] static constexpr int64_t BlockAt(int64_t index) {
     return kSuper ? HeaderAt(index) + kHeaderBytes + index % 8 * kBlockBytes : index * kBlockBytes;
   }

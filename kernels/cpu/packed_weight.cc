@@ -52,7 +52,7 @@ uint16_t LoadU16(const uint8_t* p) {
   return value;
 }
 
-// Where code k (of 32) of a lane lies: its byte in the block, and whether in the high nibble.
+// The place of code k (of 32) of a lane: its byte in the block, and true if it is the high nibble.
 template <class Format>
 int64_t CodeByte(int lane, int k, bool* high) {
   *high = Format::kCodeBits == 4 && k >= 16;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Weights as the CPU kernels read them: see packed_format.h.
+// Weights in the form that the CPU kernels read: see packed_format.h.
 
 #include <memory>
 #include <span>
@@ -17,10 +17,10 @@ namespace quire::kernels::cpu {
 // Bytes of one group of 16 rows.
 int64_t GroupBytes(WeightType type, int64_t cols);
 
-// Packs rows [16 * group, 16 * group + 16) of `weight` to `out`, GroupBytes of it.
+// Packs rows [16 * group, 16 * group + 16) of `weight` into the GroupBytes bytes at `out`.
 void PackGroup(const WeightView& weight, int64_t group, uint8_t* out);
 
-// Row `row` of a packed part, as float32, exactly as Dequantize of the file's bytes.
+// Writes row `row` of a packed part as float32, exactly as Dequantize of the file's bytes.
 void UnpackRow(WeightType type, int64_t cols, const uint8_t* groups, int64_t row, float* out);
 
 // A run of rows of one type inside a stacked weight.
@@ -35,8 +35,8 @@ struct WeightPart {
 
 class PackedWeight final : public PreparedWeight {
  public:
-  // `parts` are valid (ValidateWeight) and have equal cols. With `pack` their bytes are no longer
-  // read once this returns; without, they must outlive the weight. ResourceExhausted when memory is
+  // `parts` are valid (ValidateWeight) and have equal cols. With `pack`, their bytes are not read
+  // after this returns; without, they must outlive the weight. ResourceExhausted when memory is
   // short.
   static absl::StatusOr<std::unique_ptr<PackedWeight>> Create(std::span<const WeightView> parts,
                                                               bool pack);

@@ -1,5 +1,5 @@
-// What a token's queries, keys and values go through, and the cache write, written once for every
-// ISA; see kernel_bodies.h. Each rotated element is one multiply and one fma.
+// The steps of QkvPost for one token, with the cache write, written once for every ISA; see
+// kernel_bodies.h. Each rotated element is one multiply and one fma.
 
 // Elements of the row after bias and clipping; NaN stays NaN.
 inline VecF Biased(const QkvPostRow& row, int64_t at, int n) {
@@ -10,7 +10,7 @@ inline VecF Biased(const QkvPostRow& row, int64_t at, int n) {
 }
 
 // Calls visit(head, x) for `num_heads` heads from element `first` of the row, each ready to rotate.
-// `norm`: null without.
+// `norm` is null when the model has no QK-norm.
 template <class Visit>
 inline void ForEachHead(const QkvPostRow& row, int64_t first, int64_t num_heads, const float* norm,
                         Visit visit) {
@@ -56,7 +56,7 @@ inline void RotateHead(const float* x, const QkvPostRow& row, int64_t head_dim, 
   for (int64_t i = row.rope_dim; i < head_dim; ++i) out[i] = x[i];
 }
 
-// Where one kv head of this token's block begins, its K's or its V's.
+// The start of one kv head's K, or V, in this token's block.
 template <class T>
 inline T* CacheHead(const QkvPostRow& row, int64_t kv_head, bool value) {
   const CacheLayout& cache = row.cache;

@@ -1,4 +1,4 @@
-// Cached keys turned back by a distance, written once for every ISA; see kernel_bodies.h. A
+// Rotates cached keys back by a distance, written once for every ISA; see kernel_bodies.h. A
 // dimension of a tile's sixteen tokens is one vector; each element is one multiply and one fma.
 
 template <class T>

@@ -8,9 +8,9 @@ namespace {
 constexpr uint64_t kOpen = uint64_t{1} << 31;
 constexpr uint64_t kInside = kOpen - 1;
 
-// Longer than the gap between two ops of a step, shorter than what a parked machine would notice.
+// Longer than the gap between two ops of a step, too short to matter on an idle machine.
 constexpr auto kSpin = std::chrono::microseconds(50);
-// Parked workers look again now and then; a wake-up is never lost, so this only bounds surprises.
+// Parked workers check again at this interval. No wake-up is ever lost, so it is only a safeguard.
 constexpr auto kParkedLook = std::chrono::seconds(1);
 
 void Pause() {
@@ -74,7 +74,7 @@ bool ThreadPool::AwaitJob(uint64_t* epoch) {
     }
     if (stopping_.load(std::memory_order_relaxed)) return false;
     Pause();
-    // Reading the clock costs as much as several looks.
+    // Reading the clock costs as much as several checks.
     if (spins % 16 == 15 && std::chrono::steady_clock::now() >= deadline) break;
   }
   base::MutexLock lock(mu_);

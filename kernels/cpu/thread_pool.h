@@ -1,8 +1,8 @@
 #pragma once
 
 // Threads for parallel loops of microseconds. The caller takes part, and a loop ends when its items
-// are done, not when every worker has turned up: a worker that the machine has lent to somebody
-// else delays nothing but the item it holds. Workers spin for a while between loops, then park.
+// are done, not when every worker has arrived: a worker that the system has descheduled delays only
+// the item that it holds. Workers spin for a while between loops, then park.
 //
 // ParallelFor may be called by one thread at a time and not from inside a loop.
 
@@ -29,7 +29,7 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Each item runs once, on some thread, taken in order; all have run when this returns.
+  // Each item runs once, on some thread; items are taken in order. All have run when this returns.
   void ParallelFor(int64_t num_items, Loop loop);
 
  private:

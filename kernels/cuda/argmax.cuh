@@ -12,7 +12,7 @@ struct ArgmaxParams {
   int32_t cols;
 };
 
-// A value of a row and where it is; the one that wins is larger, or as large and further left.
+// A value of a row and its index. The larger value wins, or among equals the lower index.
 struct Candidate {
   float value;
   int32_t index;
@@ -31,14 +31,14 @@ __device__ __forceinline__ Candidate BestOfWarp(Candidate best) {
   return best;
 }
 
-// Of shared memory: one candidate a warp.
+// Shared memory: one candidate per warp.
 inline constexpr int kArgmaxSharedBytes = kWarpLanes * sizeof(Candidate);
 
-// One block a row.
+// One block per row.
 __global__ void ArgmaxKernel(const __grid_constant__ ArgmaxParams p) {
   Candidate* const shared = DynamicShared<Candidate>();
   const float* const values = p.values + int64_t{blockIdx.x} * p.cols;
-  // Loses to every value but a NaN and another infinity; a row of nothing else gives index 0.
+  // Loses to every value except NaN and -infinity; a row of only these gives index 0.
   const Candidate nothing = {-std::numeric_limits<float>::infinity(), p.cols};
   Candidate best = nothing;
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.cols;

@@ -9,8 +9,8 @@
 namespace quire::kernels::cuda {
 namespace {
 
-// The smallest row tile that holds a request's rows, or the largest there is. Wide heads fill a
-// block with no less than two.
+// The smallest row tile that holds a request's rows, or else the largest. Wide heads need at least
+// two to fill a block.
 int32_t RowTiles(int64_t rows, int32_t head_dim) {
   for (const int32_t row_tiles : kAttentionRowTiles) {
     if (16 * row_tiles >= rows && (head_dim <= 128 || row_tiles > 1)) return row_tiles;
@@ -58,7 +58,7 @@ absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
       return WantGot("plan", absl::StrCat("a query_len in [0, ", args.context_lens[seq], "]"),
                      absl::StrCat(args.query_lens[seq]));
     }
-    // Rows and the last key of a tile are int32 in the kernels.
+    // Kernels store rows and the last key of a tile in int32.
     const int64_t group = args.num_heads / args.num_kv_heads;
     if (args.query_lens[seq] * group > std::numeric_limits<int32_t>::max() - 64 ||
         args.context_lens[seq] > std::numeric_limits<int32_t>::max() - 64) {
@@ -201,8 +201,7 @@ absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>&
     RETURN_IF_ERROR(AddPieces(unit, cuts, options, part));
     total += num_tiles;
   }
-  // A block takes items until as many tiles are given away as equal shares of it and those before
-  // it come to.
+  // Block b takes items until the tiles assigned so far reach b + 1 equal shares.
   const int64_t range = CeilOf(total, options.grid_size);
   int64_t done = 0;
   for (size_t i = 0; i < part.items.size(); ++i) {

@@ -1,21 +1,21 @@
 #pragma once
 
-// How one step's attention is divided over a persistent grid. Plain C++: no device is asked.
+// Divides one step's attention over a persistent grid. Plain C++, without a device.
 //
-// A unit is a tile of rows and the keys that they see. A row is one (query, head): those of one
+// A unit is a tile of rows and the keys that they see. A row is one (query, head). The rows of one
 // sequence and one kv head are packed query by query, row = query * group + head within the group,
-// so that a decode's heads share the keys they read. The tiles of keys of all units, one after
+// so that a decode's heads share the keys that they read. The tiles of keys of all units, one after
 // another, are cut into equal contiguous ranges, one for each block of the grid (stream-K,
-// arXiv:2301.03598). What a cut leaves of a unit is an item; where a unit has more than one, each
-// writes partial results, its rows' output in float32 and their log-sum-exp in base 2, and a merge
-// adds them up.
+// arXiv:2301.03598). The cuts divide a unit into items. If a unit has more than one, each writes
+// partial results, its rows' output in float32 and their log-sum-exp in base 2, and a merge adds
+// them up.
 //
 // Cuts depend on the whole batch, and with them the last bits of a result. With `fixed_split` they
-// depend on nothing but the request, that is its lengths in this step and the heads: a unit is cut
-// into pieces of fixed_split_keys, and into longer ones where the pieces of all units of the
-// request would be more than kFixedSplitPieces. So many fill any grid, and each more costs memory:
-// a long chunk of a prompt has units enough and none of them is cut. A request's partial results
-// take at most kFixedSplitPieces * 64 rows, however long it is.
+// depend only on the request, that is on its lengths in this step and the heads: a unit is cut into
+// pieces of fixed_split_keys, or into longer ones if all units of the request would have more than
+// kFixedSplitPieces pieces. This many fill any grid, and every further piece costs memory; a long
+// chunk of a prompt has enough units, and none of them is cut. A request's partial results take at
+// most kFixedSplitPieces * 64 rows, however long it is.
 
 #include <cstdint>
 #include <limits>
@@ -29,35 +29,35 @@
 namespace quire::kernels::cuda {
 
 struct AttentionPlanOptions {
-  int32_t grid_size = 1;  // blocks at work at once
+  int32_t grid_size = 1;  // blocks that run at once
   bool fixed_split = false;
   int32_t fixed_split_keys = 1024;  // a multiple of 64
-  // Kernels count them in int32.
+  // Kernels count partial rows in int32.
   int64_t max_partial_rows = std::numeric_limits<int32_t>::max();
 };
 
-// Of the units of one request with a fixed split. Some four for each block of an H200's grid of
-// 264: with fewer, that some blocks take one more than others would show.
+// The most pieces of one request's units with a fixed split: about four for each block of an H200's
+// grid of 264. With fewer, it would be noticeable that some blocks take one piece more than others.
 inline constexpr int32_t kFixedSplitPieces = 1024;
-// No shorter ranges for the sake of more blocks: merging would cost more than it saves
-// (FlashAttention-3 splits no less).
+// A block's range is never shorter, even if blocks stay idle: merging would cost more than it saves
+// (FlashAttention-3 has the same minimum).
 inline constexpr int32_t kMinRangeTiles = 4;
 
 class CudaAttentionPlan final : public AttentionPlan {
  public:
-  // The items of one kernel launch. Block b works on items [block_starts[b], block_starts[b + 1]).
+  // The items of one kernel launch. Block b computes items [block_starts[b], block_starts[b + 1]).
   struct Part {
     int32_t row_tiles = 0;
     std::vector<AttentionItem> items;
     std::vector<int32_t> block_starts;
   };
 
-  // InvalidArgument when lengths or heads do not fit each other; ResourceExhausted when there would
+  // InvalidArgument when lengths or heads contradict each other; ResourceExhausted when there would
   // be more partial rows than the options allow.
   absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
 
-  // Whether `args`, valid by themselves, are of the step that this was built for: InvalidArgument
-  // says what differs, or that the block table is too short.
+  // Checks that `args`, which are valid by themselves, belong to the step of this plan.
+  // InvalidArgument names the difference, or that the block table is too short.
   absl::Status CheckMatches(const PagedAttentionArgs& args) const;
 
   const std::vector<Part>& parts() const { return parts_; }  // those with items
@@ -80,7 +80,7 @@ class CudaAttentionPlan final : public AttentionPlan {
                           const AttentionPlanOptions& options, Part& part);
   absl::Status CutAtFixedKeys(const std::vector<AttentionItem>& units,
                               const AttentionPlanOptions& options, Part& part);
-  // Adds the unit's keys cut at these tiles, `cuts` from its first to its last.
+  // Adds the unit's items, cut at the tiles `cuts`, which include its first and last border.
   absl::Status AddPieces(const AttentionItem& unit, const std::vector<int32_t>& cuts,
                          const AttentionPlanOptions& options, Part& part);
 

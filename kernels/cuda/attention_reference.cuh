@@ -28,11 +28,12 @@ __device__ inline float RoundedToBf16(float value) { return ToFloat(FromFloat<Bf
 inline constexpr int kReferenceWarps = 4;
 inline constexpr int kReferenceThreads = kReferenceWarps * kWarpLanes;
 inline constexpr int kMaxHeadDim = 256;
-// Of shared memory: one query a warp.
+// Shared memory: one query per warp.
 inline constexpr int kReferenceSharedBytes = kReferenceWarps * kMaxHeadDim * sizeof(float);
 
-// One warp for each (token, head). Keys come in tiles of 32 at multiples of 32, whatever the chunk
-// or the batch: a lane takes the score of one key, then its share of the dimensions of the output.
+// One warp for each (token, head). Keys are read in tiles of 32 at multiples of 32, whatever the
+// chunk or the batch: a lane computes the score of one key, then its share of the output's
+// dimensions.
 template <typename T, typename Cache>
 __global__ void __launch_bounds__(kReferenceThreads)
     AttentionReferenceKernel(const __grid_constant__ AttentionReferenceParams p) {
@@ -46,7 +47,8 @@ __global__ void __launch_bounds__(kReferenceThreads)
   const int64_t token = item / p.num_heads;
   const int head = static_cast<int>(item % p.num_heads);
 
-  // The last sequence that starts at this token or before it; an empty one does not hold it.
+  // The last sequence that starts at this token or before it. An empty sequence does not contain
+  // it.
   int seq = 0;
   for (int end = p.num_seqs; end - seq > 1;) {
     const int middle = (seq + end) / 2;
@@ -66,14 +68,14 @@ __global__ void __launch_bounds__(kReferenceThreads)
 
   const int64_t head_elements = int64_t{p.block_size} * p.head_dim;
   const int64_t kv_head = head / (p.num_heads / p.num_kv_heads);
-  // Where the row of a key lies; its value is num_kv_heads heads further on.
+  // The address of a key; its value is num_kv_heads heads later.
   const auto row_of = [&](int64_t key) {
     const int64_t block = table[key / p.block_size];
     return static_cast<const Cache*>(p.kv_cache) + block * p.block_stride +
            kv_head * head_elements + key % p.block_size * p.head_dim;
   };
 
-  // Softmax online (arXiv:1805.02867): the sums are of e^(score - maximum).
+  // Online softmax (arXiv:1805.02867): the sums are of e^(score - maximum).
   float maximum = p.sinks == nullptr ? -INFINITY : p.sinks[head];
   float sum = p.sinks == nullptr ? 0.0f : 1.0f;
   float out[kDimsPerLane] = {};

@@ -2,15 +2,16 @@
 
 // Paged attention on mma.sync (sm_80 and up), for decodes and chunks of prompts alike.
 //
-// A block of four warps walks over its items of the plan (attention_plan.h); an item's keys come
-// through shared memory by cp.async, a tile of K and of V a stage. A warp holds 16 rows of Q, their
-// scores and their output in registers. With one row tile the four warps share the rows and each
-// takes a quarter of a tile's keys; with two, half; with four, each has rows of its own and takes
-// all. Warps that share rows add up their results in shared memory when an item ends.
+// A block of four warps processes its items of the plan (attention_plan.h). cp.async brings an
+// item's keys through shared memory, one tile of K and one of V per stage. A warp holds 16 rows of
+// Q, their scores and their output in registers. With one row tile the four warps share the rows
+// and each takes a quarter of a tile's keys; with two, half; with four, each has rows of its own
+// and takes all. Warps that share rows add up their results in shared memory when an item ends.
 //
-// Keys go from the newest to the oldest: masks are needed at the ends of an item only, and the
-// largest weight under ALiBi comes first. Scores are in base 2. The ALiBi bias is slope * (key -
-// query) in float32, relative to the row's own position, so it loses no digits in a long context.
+// Keys are processed from the newest to the oldest: masks are needed only at the ends of an item,
+// and the largest weight under ALiBi comes first. Scores are in base 2. The ALiBi bias is slope *
+// (key - query) in float32, relative to the row's own position, so it loses no digits in a long
+// context.
 
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/attn_merge.cuh"
@@ -34,7 +35,7 @@ struct AttnParams {
   int64_t block_stride, value_offset, head_stride;  // elements
   int num_heads, group, log2_block_size, max_blocks;
   int window;      // INT_MAX without one
-  float scale;     // times log2(e), or over soft_cap where there is one
+  float scale;     // times log2(e), or divided by soft_cap if there is one
   float soft_cap;  // 0: none
 };
 
@@ -52,14 +53,14 @@ struct AttnShape {
   static constexpr int kTileElements = kKeys * kHeadDimension;
   static constexpr int kSharedBytes = kStages * 2 * kTileElements * 2;
   static_assert(kHeadDimension % 16 == 0 && kWarpKeys % 16 == 0);
-  // What warps that share rows leave for each other fits where the tiles were.
+  // The results that warps with common rows exchange fit into the memory of the tiles.
   static_assert(4 * 16 * (kHeadDimension + 2) * 4 <= kSharedBytes);
 };
 
 inline constexpr int kAttnThreads = 128;
 
-// Where a row's 16-byte chunk lies, so that the eight rows of a matrix that ldmatrix reads never
-// share a bank: rows fall on kPeriod places of the 128 bytes of all banks, and chunks change places
+// The place of a row's 16-byte chunk, so that the eight rows of a matrix that ldmatrix reads never
+// share a bank. Rows fall on kPlaces places of the 128 bytes of all banks, and chunks change places
 // from one such round of rows to the next.
 template <int kChunks>
 __device__ __forceinline__ int SwizzledChunk(int row, int chunk) {
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
     const auto load = [&](int step) {
       T* const k_tile = k_stages + step % kStages * Shape::kTileElements;
       T* const v_tile = v_stages + step % kStages * Shape::kTileElements;
-// No further: the addresses of a whole tile would push the output out of registers.
+// Not unrolled further: the addresses of a whole tile would push the output out of registers.
 #pragma unroll 2
       for (int i = 0; i < kKeys * kChunks / kAttnThreads; ++i) {
         const int row = (i * kAttnThreads + thread) / kChunks;
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
     float slope[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      // Rows past the end repeat the last one and are not stored.
+      // Rows after the end repeat the last one and are not stored.
       const int row = std::min(first_row + h * 8, end_row - 1);
       const int query = row / p.group;
       const int64_t head = item.kv_head * p.group + (row - query * p.group);
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         q[k][i] = LoadReadOnly<uint32_t>(row_query[i % 2] + k * 16 + lane_col + i / 2 * 8);
       }
     }
-    // Of all rows of the item: which tiles need no mask.
+    // The range of positions of all rows of the item: it shows which tiles need no mask.
     const int first_position = item.first_position + item.first_row / p.group;
     const int last_position = item.first_position + (end_row - 1) / p.group;
 
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
           const int distance = lane_key + n * 8 + i % 2 - position[i / 2];  // <= 0 where seen
           float x = s[n][i] * p.scale;
           if (p.soft_cap > 0.0f) {
-            // cap * tanh(x): by e^2x, for what the approximate tanh is off by, cap makes large.
+            // tanh by e^2x: tanh.approx is off by 2^-11, and the cap multiplies that error.
             x = p.soft_cap * kLog2E * (1.0f - 2.0f / (1.0f + Exp2(2.0f * kLog2E * x)));
           }
           x += slope[i / 2] * static_cast<float>(distance);
@@ -207,7 +208,8 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
         const float before = maximum[h];
         maximum[h] = fmaxf(before, m);
-        // A row that has seen no key: subtract 0, so that every weight is 0 and none NaN.
+        // For a row that has seen no key, 0 is subtracted, so that every weight is 0 and none is
+        // NaN.
         tile_maximum[h] = maximum[h] == -INFINITY ? 0.0f : maximum[h];
         rescale[h] = Exp2(before - tile_maximum[h]);
         sum[h] *= rescale[h];
@@ -241,8 +243,8 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         }
       }
     }
-    // The tiles make room: for what warps exchange, and for the next item. Nothing is on its way to
-    // them: the group that the last wait left in flight holds no loads.
+    // From here on the tiles' memory is reused: for the exchange between warps, and for the next
+    // item. No load is on its way to it: the group that the last wait left in flight is empty.
     __syncthreads();
     GridDependencyLaunch();
 
@@ -270,7 +272,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         }
       }
       __syncthreads();
-      // Each key warp takes its share of the columns of the rows that it has in common with the
+      // Each key warp computes its share of the columns of the rows that it has in common with the
       // others.
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -323,8 +325,8 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
       const float inverse = sum[h] > 0.0f ? weight / sum[h] : 0.0f;
       const int64_t partial_row = int64_t{item.partial} + (row - item.first_row);
       const int64_t out_row = (first_token + query) * p.num_heads + head;
-      // One offset with the lane's column in it: added to the pointers, the column would hold two
-      // registers for each of them during the whole item, and the output would spill.
+      // One offset that includes the lane's column. If the column were added to the pointers, each
+      // would keep two registers during the whole item, and the output would spill.
       const int64_t to = (item.partial < 0 ? out_row : partial_row) * kHeadDim + lane_col;
 #pragma unroll
       for (int c = 0; c < kColumnTiles; ++c) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Adds up the partial results of units that the plan has cut (attention_plan.h).
+// Adds up the partial results of units that the plan has divided (attention_plan.h).
 
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/primitives.cuh"
@@ -21,7 +21,7 @@ struct AttnMergeParams {
   int num_heads, group, head_dim;
 };
 
-// Grid [merges, row tile / kMergeWarps]: a warp for each row, four elements a lane at a time.
+// Grid [merges, row tile / kMergeWarps]: one warp per row, four elements per lane at a time.
 template <typename T>
 __global__ void __launch_bounds__(32 * kMergeWarps)
     AttnMergeKernel(const __grid_constant__ AttnMergeParams<T> p) {
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
   for (int i = 0; i < merge.num_items; ++i) {
     maximum = fmaxf(maximum, p.partial_lse[first + int64_t{i} * merge.num_rows]);
   }
-  if (maximum == -INFINITY) maximum = 0.0f;  // nothing was seen: every weight below is 0
+  if (maximum == -INFINITY) maximum = 0.0f;  // no key was seen: every weight below is 0
   float sum = p.sinks != nullptr ? Exp2(p.sinks[head] * kLog2E - maximum) : 0.0f;
   for (int i = 0; i < merge.num_items; ++i) {
     sum += Exp2(p.partial_lse[first + int64_t{i} * merge.num_rows] - maximum);

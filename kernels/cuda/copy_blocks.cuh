@@ -5,7 +5,7 @@
 
 namespace quire::kernels::cuda {
 
-// As many as the parameters of a launch hold, so that the list needs no memory of its own.
+// As many as fit the parameters of a launch, so that the list needs no memory of its own.
 inline constexpr int kMaxCopiesPerLaunch = 256;
 
 struct CopyBlocksParams {

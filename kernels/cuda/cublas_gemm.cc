@@ -11,7 +11,7 @@ namespace quire::kernels::cuda {
 
 namespace {
 
-constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // what NVIDIA recommends for Hopper
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // recommended by NVIDIA for Hopper
 
 absl::Status ToStatus(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -31,7 +31,8 @@ cudaDataType_t TypeOf(DType type) {
 
 }  // namespace
 
-// cuBLAS is column-major: our d is its d transposed, so b comes first, and is the one transposed.
+// cuBLAS is column-major: our d is its d transposed, so our b is its first operand, and the
+// transposed one.
 struct CublasGemm::Plan {
   Plan() = default;
   Plan(const Plan&) = delete;
@@ -133,7 +134,7 @@ absl::Status CublasGemm::Run(const GemmArgs& args) {
   ASSIGN_OR_RETURN(const Plan* plan, FindPlan(shape));
   absl::Status multiplied = Multiply(args, *plan);
   if (multiplied.ok() || shape.m == args.m) return multiplied;
-  // An algorithm is checked when it is enqueued; nothing says that it takes all m of its bucket.
+  // An algorithm is checked when it is enqueued; it need not accept all m of its bucket.
   shape.m = args.m;
   ASSIGN_OR_RETURN(plan, FindPlan(shape));
   return Multiply(args, *plan);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Matrix products by cuBLASLt, on one stream.
+// Matrix products with cuBLASLt, on one stream.
 
 #include <cublasLt.h>
 #include <map>
@@ -19,8 +19,8 @@ class CublasGemm {
   static absl::StatusOr<std::unique_ptr<CublasGemm>> Create(cudaStream_t stream);
   ~CublasGemm();
 
-  // `args` have been validated. Enqueued; the same shape gets the same algorithm every time, and
-  // so do all m of a bucket (gemm_shape.h) unless the algorithm refuses one.
+  // `args` have been validated. Enqueued. The same shape gets the same algorithm every time; all m
+  // of a bucket (gemm_shape.h) share one unless the algorithm refuses an m.
   absl::Status Run(const GemmArgs& args);
 
  private:

@@ -82,12 +82,13 @@ class CudaBackend final : public Backend {
 
   // Step thread only.
   PagedAttentionOp attention_;
-  // Of steps that no tensor core kernel takes: nothing is divided, but a step is held to its plan.
+  // Plans of steps without a tensor core kernel: nothing is divided, but each step is checked
+  // against its plan.
   PlansByWindow<CudaAttentionPlan> plans_;
 };
 
 absl::StatusOr<DeviceBuffer> CudaBackend::Allocate(int64_t bytes) {
-  // An empty tensor, too, has an address.
+  // An empty tensor needs an address, too.
   const int64_t held = std::max<int64_t>(bytes, 1);
   ASSIGN_OR_RETURN(DeviceBuffer buffer, device_->Allocate(held));
   RETURN_IF_ERROR(device_->Fill(buffer.data(), 0, held));
@@ -143,7 +144,7 @@ absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& 
 absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   const DType dtype = args.query.dtype();
-  // A rounded bias, which one family alone has, is left to the plain kernel.
+  // A rounded bias, which only one family has, is left to the plain kernel.
   if (PagedAttentionOp::Supports(dtype, args.query.dim(2)) && !args.alibi_is_rounded &&
       PagedAttentionOp::SupportsCache(dtype, args.kv_cache)) {
     return attention_.Run(args);

@@ -13,7 +13,7 @@ namespace quire::kernels::cuda {
 
 namespace {
 
-// What a kernel may use without asking for more.
+// The shared memory that a kernel may use without asking for more.
 constexpr int64_t kDefaultSharedBytes = 48 << 10;
 constexpr int kOldestCapability = 80;  // cp.async, bf16 matrices
 
@@ -35,7 +35,7 @@ absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
   return info;
 }
 
-// From the driver at run time: a program that never meets a GPU needs no libcuda.
+// Looked up in the driver at run time: a program that never uses a GPU needs no libcuda.
 absl::StatusOr<decltype(&cuTensorMapEncodeTiled)> FindEncodeTiled() {
   constexpr unsigned kSinceCuda = 12000;
   void* function = nullptr;
@@ -79,7 +79,7 @@ absl::Status ToStatus(cudaError_t error, std::string_view what) {
   const std::string message = absl::StrFormat("cuda: %s: %s (%s)", std::string(what),
                                               cudaGetErrorString(error), cudaGetErrorName(error));
   if (error == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // the next call is not to stumble over it
+    static_cast<void>(cudaGetLastError());  // clears the error for the next call
     return absl::ResourceExhaustedError(message);
   }
   return absl::InternalError(message);
@@ -113,7 +113,7 @@ CudaDevice::~CudaDevice() {
 }
 
 absl::Status CudaDevice::MakeCurrent() const {
-  int current = -1;  // setting it costs more than asking, and is rarely needed
+  int current = -1;  // setting costs more than reading, and is rarely needed
   RETURN_IF_ERROR(ToStatus(cudaGetDevice(&current), "asking for the current device"));
   if (current == ordinal_) return absl::OkStatus();
   return ToStatus(cudaSetDevice(ordinal_), "choosing the device");

@@ -1,7 +1,7 @@
 #pragma once
 
 // A GPU, through the CUDA runtime. The runtime has a current GPU for each thread, so every call
-// that depends on it chooses this one: any thread may call, as long as one at a time does.
+// that depends on it selects this one: any thread may call, one at a time.
 
 #include <cuda_runtime_api.h>
 #include <memory>
@@ -51,7 +51,7 @@ class CudaDevice : public Device {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;  // of SecondsOf
   std::unique_ptr<CublasGemm> gemm_;
-  std::unordered_set<const void*> with_large_shared_memory_;  // kernels that were allowed it
+  std::unordered_set<const void*> with_large_shared_memory_;  // kernels that may use it
 };
 
 }  // namespace quire::kernels::cuda

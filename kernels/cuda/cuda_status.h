@@ -9,7 +9,7 @@
 
 namespace quire::kernels::cuda {
 
-// ResourceExhausted for memory that is not there, else Internal; `what` was being done.
+// ResourceExhausted when memory is lacking, else Internal; `what` names the failed action.
 absl::Status ToStatus(cudaError_t error, std::string_view what);
 
 }  // namespace quire::kernels::cuda

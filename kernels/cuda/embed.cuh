@@ -14,7 +14,7 @@ struct EmbedParams {
   float scale;
 };
 
-// One block a token.
+// One block per token.
 template <typename Table, typename T, int kCount>
 __global__ void EmbedKernel(const __grid_constant__ EmbedParams p) {
   const int64_t id = p.token_ids[blockIdx.x];

@@ -11,7 +11,7 @@ struct GatherRowsParams {
   int64_t num_inputs, size;
 };
 
-// One block a row, in units of kCount 16-bit words.
+// One block per row, in units of kCount 16-bit words.
 template <int kCount>
 __global__ void GatherRowsKernel(const __grid_constant__ GatherRowsParams p) {
   using Unit = Elements<uint16_t, kCount>;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the choice of a GEMM's algorithm depends on. Numbers of tokens differ from step to step:
-// they share one choice by buckets, so that a run makes few, and soon none.
+// The key by which a GEMM's algorithm is chosen. Numbers of tokens differ from step to step; those
+// of one bucket share a choice, so that a run makes few choices, and soon none.
 
 #include <cstdint>
 
@@ -9,11 +9,12 @@
 
 namespace quire::kernels::cuda {
 
-// `m` or the next of 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: four for each power of two.
+// Rounds `m` up to 1 .. 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: four buckets for each power of
+// two.
 int64_t RowBucket(int64_t m);
 
-// What an algorithm may rely on: 256 bytes, as whole allocations have it, 16, as vectors and TMA
-// want it, or else the largest power of two that divides the address.
+// The alignment on which an algorithm may rely: 256 bytes, as of whole allocations; 16, as needed
+// by vectors and TMA; or else the largest power of two that divides the address.
 uint32_t AlignmentOf(const void* data);
 
 struct GemmShape {
@@ -26,7 +27,7 @@ struct GemmShape {
   auto operator<=>(const GemmShape&) const = default;
 };
 
-// `m` as it is.
+// The shape of `args`, with `m` not rounded.
 GemmShape ShapeOf(const GemmArgs& args);
 
 }  // namespace quire::kernels::cuda

@@ -1,14 +1,14 @@
 #pragma once
 
 // Products of groups of rows, each with a weight of its own: out[row] = input[row] .
-// weight[group]^T. Where the groups lie only the device knows; the grid has room for any division,
-// and blocks without a tile end at once.
+// weight[group]^T. Only the device knows the groups' rows; the grid has room for any division, and
+// blocks without a tile end at once.
 //
 // GroupedGemmKernel runs on mma.sync (sm_80 and up): four warps, a tile of 16 or 64 rows and 128
 // rows of the weight, through three stages of shared memory by cp.async. GroupedGemmPlainKernel is
-// for float32 and for rows that are not of whole 16 bytes.
+// for float32 and for rows that are not a multiple of 16 bytes.
 //
-// One row of `out` depends on its row of `input` and on the weight: sums go along the depth, 16 at
+// One row of `out` depends on its row of `input` and on the weight: sums run along the depth, 16 at
 // a time, whatever the tile.
 
 #include "kernels/activation.h"
@@ -22,10 +22,10 @@ struct GroupedGemmParams {
   const void* input;       // [rows / rows_per_input, depth], or [rows, depth] without `choices`
   const void* weight;      // [groups, cols, depth]; gated [groups, 2, cols, depth]: gate, then up
   const int32_t* starts;   // [num_groups + 1]: each group's first row
-  const int32_t* choices;  // of a row, over rows_per_input its row of the input; null: its own
+  const int32_t* choices;  // of a row: divided by rows_per_input, its input row; null: same row
   int32_t num_groups, rows_per_input;
   int64_t cols, depth;
-  Activation activation;  // a gated one, where gated
+  Activation activation;  // a gated one, if gated
 };
 
 inline constexpr int kGemmThreads = 128;
@@ -35,15 +35,15 @@ inline constexpr int kGemmWeightRows = 128;
 constexpr int GemmSharedBytes(int row_tiles) {
   return kGemmStages * (16 * row_tiles + kGemmWeightRows) * kGemmDepth * 2;
 }
-// Of the output, that a block computes.
+// The columns of the output that a block computes.
 constexpr int GemmCols(bool gated) { return gated ? kGemmWeightRows / 2 : kGemmWeightRows; }
 
-// Where the `tile`-th tile of `rows` rows is; a group of -1: there are not so many.
+// The place of the `tile`-th tile of `rows` rows; a group of -1: there are fewer tiles.
 struct GroupTile {
   int32_t group, row, end;
 };
 
-// Whole warps call it together.
+// All lanes of a warp must call it together.
 __device__ __forceinline__ GroupTile FindGroupTile(const int32_t* starts, int32_t num_groups,
                                                    int32_t rows, int32_t tile) {
   constexpr unsigned kAll = 0xffffffffu;
@@ -53,7 +53,7 @@ __device__ __forceinline__ GroupTile FindGroupTile(const int32_t* starts, int32_
     const int32_t group = first + lane;
     const int32_t count = group < num_groups ? starts[group + 1] - starts[group] : 0;
     const int32_t tiles = (count + rows - 1) / rows;
-    int32_t after = tiles;  // with those of the lanes before
+    int32_t after = tiles;  // this lane's and all earlier lanes' tiles
 #pragma unroll
     for (int delta = 1; delta < 32; delta *= 2) {
       const int32_t other = __shfl_up_sync(kAll, after, static_cast<unsigned>(delta));
@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(kGemmThreads)
     const int64_t from = p.choices == nullptr ? row : p.choices[row] / p.rows_per_input;
     input_rows[i] = input + from * p.depth;
   }
-  // Of each 32 rows of the weight, which are a warp's, 16 are gates where gated, and 16 go up.
+  // Of each 32 rows of the weight, which belong to one warp, 16 are gate rows and 16 up rows, if
+  // gated.
   const auto weight_row = [&](int i) -> const T* {
     const int row = i * kRowStep + load_row;
     const int64_t col = first_col + (kGated ? row / 32 * 16 + row % 16 : row);
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kGemmThreads)
   for (int64_t step = 0; step < num_steps; ++step) {
     CpAsyncWait<kGemmStages - 2>();
     __syncthreads();
-    load(step + kGemmStages - 1);  // where the step before was read, by all
+    load(step + kGemmStages - 1);  // into the stage of the step before, which all have read
     const T* const rows = stages + step % kGemmStages * kStageElements;
     const T* const weights = rows + (kRows + warp * 32) * kGemmDepth;
 #pragma unroll
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(kGemmThreads)
 
 inline constexpr int kPlainGemmThreads = 128;
 
-// Grid [blocks of columns, rows], an output a thread.
+// Grid [blocks of columns, rows], one output per thread.
 template <typename T, bool kGated>
 __global__ void __launch_bounds__(kPlainGemmThreads)
     GroupedGemmPlainKernel(const __grid_constant__ GroupedGemmParams p) {

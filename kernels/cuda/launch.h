@@ -1,6 +1,6 @@
 #pragma once
 
-// The one way a kernel is launched, on a GPU and on the emulated device alike:
+// The only way to launch a kernel, on a GPU and on the emulated device alike:
 //
 //   __global__ void __launch_bounds__(128) ScaleKernel(const __grid_constant__ ScaleParams params);
 //
@@ -8,8 +8,8 @@
 //     return Launch(device, {.grid = {params.num_rows}, .block = {128}}, &ScaleKernel, params);
 //   }
 //
-// A kernel takes one struct by value. What it must not use, because the emulator has no sense of
-// it: static __shared__ variables, cooperative groups, CUB, waiting for another block.
+// A kernel takes one struct by value. It must not use static __shared__ variables, cooperative
+// groups, CUB, or wait for another block: the emulator does not support these.
 
 #include <type_traits>
 

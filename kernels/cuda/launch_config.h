@@ -13,9 +13,9 @@ struct Dim3 {
 struct LaunchConfig {
   Dim3 grid;
   Dim3 block;
-  int64_t shared_bytes = 0;  // dynamic; there is no other (DynamicShared in primitives.cuh)
-  // Programmatic dependent launch: may start while the kernel before it ends, and calls
-  // GridDependencyWait() before it reads what that one wrote.
+  int64_t shared_bytes = 0;  // dynamic, the only kind (DynamicShared in primitives.cuh)
+  // Programmatic dependent launch: the kernel may start while the one before it ends, and must call
+  // GridDependencyWait() before it reads that kernel's results.
   bool overlaps_previous = false;
 };
 

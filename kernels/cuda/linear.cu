@@ -9,7 +9,7 @@ namespace quire::kernels::cuda {
 
 namespace {
 
-// Before the GEMM: what the epilogue refuses is refused with nothing enqueued.
+// Called before the GEMM, so that the epilogue's errors occur before anything is enqueued.
 absl::Status CheckEpilogue(const LinearArgs& args) {
   return WithElementType(args.out.dtype(), [&](auto element) {
     return WithVectorOf<decltype(element)>(args.out.dim(1), [&](auto count) {
@@ -62,7 +62,7 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
                    .ldb = cols,
                    .ldd = rows,
                    .type = weight.dtype()};
-  // What the GEMM does by itself: a residual in the place of the output is added to it there.
+  // True if the GEMM alone suffices: it can add a residual that is stored in the output.
   const bool plain = args.bias.empty() && args.activation == Activation::kNone &&
                      (args.residual.empty() || args.residual.raw() == args.out.raw()) &&
                      (args.out.dtype() == weight.dtype() || args.out.dtype() == DType::kF32);

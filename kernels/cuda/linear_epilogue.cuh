@@ -23,7 +23,7 @@ __device__ inline float Activate(Activation activation, float y) {
   switch (activation) {
     case Activation::kNone:
       return y;
-    case Activation::kGelu:  // erfc, which does not cancel where y is negative
+    case Activation::kGelu:  // erfc: no cancellation for negative y
       return 0.5f * y * erfcf(-0.70710678118654752f * y);
     case Activation::kGeluTanh:
     case Activation::kGeluTanhMul:  // (1 + tanh(x)) / 2 is the logistic function of 2 x
@@ -34,7 +34,7 @@ __device__ inline float Activate(Activation activation, float y) {
   return y;
 }
 
-// Grid [tokens, parts of a row], kCount elements a thread.
+// Grid [tokens, parts of a row], kCount elements per thread.
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kEpilogueThreads)
     LinearEpilogueKernel(const __grid_constant__ LinearEpilogueParams p) {

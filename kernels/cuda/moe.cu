@@ -11,7 +11,7 @@
 namespace quire::kernels::cuda {
 namespace {
 
-// What lies in the scratch memory between the kernels of one round of tokens.
+// The content of the scratch memory between the kernels of one round of tokens.
 struct MoeScratch {
   float* logits;     // [tokens, experts]
   int32_t* experts;  // [choices], as the three below
@@ -25,7 +25,7 @@ struct MoeScratch {
 
 constexpr int64_t kAlignment = 256;
 
-// Divides scratch memory for `tokens` of them; the bytes it takes. `base` may be null.
+// Divides scratch memory for `tokens` tokens; returns the bytes needed. `base` may be null.
 int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scratch) {
   int64_t used = 0;
   const auto take = [&](int64_t elements, int64_t size) {
@@ -47,8 +47,8 @@ int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scra
   return used;
 }
 
-// The most tokens that scratch memory, and a grid with a row of blocks for each choice, have room
-// for.
+// The most tokens for which the scratch memory, and a grid with a row of blocks for each choice,
+// have room.
 int64_t TokensAtOnce(const MoeArgs& args, int64_t scratch_bytes) {
   constexpr int64_t kMostBlocks = 65535;
   int64_t least = 0, most = std::min(args.input.dim(0), kMostBlocks / args.num_experts_per_token);
@@ -82,7 +82,7 @@ absl::Status GroupedGemm(Device& device, const GroupedGemmParams& params, int64_
   if constexpr (sizeof(T) == 2) {
     const bool vectors = reinterpret_cast<uintptr_t>(params.input) % 16 == 0;
     if (params.depth % 8 == 0 && vectors) {
-      // A group has so many rows, if they are alike.
+      // True if groups have more than 16 rows on average.
       const bool many = num_rows > int64_t{16} * params.num_groups;
       return many ? LaunchTiles<T, 4, kGated>(device, params, num_rows)
                   : LaunchTiles<T, 1, kGated>(device, params, num_rows);

@@ -7,12 +7,12 @@
 
 namespace quire::kernels::cuda {
 
-// A mixture of experts, as the ops of ops.h are: which experts, which rows and which tiles is known
-// to the device alone, so that a graph can record it. The products are our own (grouped_gemm.cuh),
-// the router's logits the device's GEMM.
+// A mixture of experts, under the rules of ops.h. Only the device knows which experts, rows and
+// tiles there are, so that a graph can record it. The products are our own (grouped_gemm.cuh); the
+// device's GEMM computes the router's logits.
 //
-// Routing and products lie in `scratch`, device memory of at least one token's: tokens are taken as
-// many at once as fit. The weights are CudaWeights of the input's dtype.
+// Routing and products are stored in `scratch`, device memory for at least one token. As many
+// tokens as fit are processed at once. The weights are CudaWeights of the input's dtype.
 absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& scratch);
 
 }  // namespace quire::kernels::cuda

@@ -1,8 +1,8 @@
 #pragma once
 
-// What a mixture of experts has around its products: which experts a token goes to, in which rows,
-// and the sum of what comes back. A choice is a (token, one of its experts); there are tokens *
-// num_chosen of them, token by token.
+// The parts of a mixture of experts around its products: the choice of each token's experts, the
+// rows of these choices, and the sum of their results. A choice is a pair (token, one of its
+// experts); there are tokens * num_chosen, token by token.
 
 #include <bit>
 
@@ -18,9 +18,9 @@ struct MoeRouteParams {
   bool softmax_over_chosen;
 };
 
-// Larger for what is chosen sooner: the larger logit, of equal ones the lower id; NaN before all.
+// Larger for an expert that is chosen sooner: the larger logit, ties by lower id; NaN before all.
 __device__ __forceinline__ uint64_t RouteKey(float logit, int32_t expert) {
-  const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);  // one zero
+  const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);  // -0 becomes 0
   const uint32_t order = logit != logit       ? 0xffffffffu
                          : (bits >> 31) != 0u ? ~bits
                                               : bits | 0x80000000u;
@@ -35,7 +35,7 @@ __device__ __forceinline__ uint64_t LargestOfWarp(uint64_t value) {
   return value;
 }
 
-// One block of one warp a token.
+// One block of one warp per token.
 __global__ void __launch_bounds__(kWarpLanes)
     MoeRouteKernel(const __grid_constant__ MoeRouteParams p) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x);
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kWarpLanes)
   int32_t* const experts = p.experts + int64_t{blockIdx.x} * p.num_chosen;
   float* const weights = p.weights + int64_t{blockIdx.x} * p.num_chosen;
 
-  // Round after round, the best of those behind the one before.
+  // Each round finds the best of those that rank after the one found before.
   uint64_t last = ~uint64_t{0};
   float largest = 0.0f, sum = 0.0f;
   for (int32_t i = 0; i < p.num_chosen; ++i) {
@@ -86,7 +86,7 @@ struct MoeGroupParams {
 inline constexpr int kGroupThreads = 256;
 inline constexpr int kGroupSharedBytes = 2 * kGroupThreads * sizeof(int32_t);
 
-// One block an expert; its rows are in the order of the choices, whatever order blocks run in.
+// One block per expert; its rows are in the order of the choices, in whatever order blocks run.
 __global__ void __launch_bounds__(kGroupThreads)
     MoeGroupKernel(const __grid_constant__ MoeGroupParams p) {
   int32_t* const lower_counts = DynamicShared<int32_t>();
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kGroupThreads)
 
 struct MoeCombineParams {
   void* out;             // [tokens, hidden]
-  const void* residual;  // likewise, may be `out`; null without one
+  const void* residual;  // [tokens, hidden], may be `out`; null without one
   const float* y;        // [rows, hidden]
   const int32_t* rows;   // [choices]
   const float* weights;  // [choices]
@@ -133,7 +133,7 @@ struct MoeCombineParams {
   int64_t hidden;
 };
 
-// One block a token. Its experts are added in the router's order.
+// One block per token. Its experts are added in the router's order.
 template <typename T, int kCount>
 __global__ void MoeCombineKernel(const __grid_constant__ MoeCombineParams p) {
   const int64_t token = int64_t{blockIdx.x} * p.hidden;

@@ -15,13 +15,13 @@ struct NormParams {
   bool layer_norm;
 };
 
-// Of a row's elements, as the threads of a block have added them up.
+// The scale of a row, from sums over the threads of a block.
 struct NormScale {
   float mean, inverse;
 };
 
-// `load(i, values)` gives kCount elements from i; each is asked for by the same thread each time.
-// All threads call it.
+// `load(i, values)` gives kCount elements from i; the same thread asks for the same elements each
+// time. All threads call this.
 template <int kCount, typename Load>
 __device__ __forceinline__ NormScale ScaleOf(int64_t count, bool layer_norm, float eps,
                                              float* shared, Load load) {
@@ -47,7 +47,7 @@ __device__ __forceinline__ NormScale ScaleOf(int64_t count, bool layer_norm, flo
   return {mean, 1.0f / sqrtf(BlockSum(squares, shared) / size + eps)};
 }
 
-// One block a token. The row is read again for each pass: it is in the cache by then.
+// One block per token. Each pass reads the row again: it is in the cache by then.
 template <typename T, int kCount>
 __global__ void NormKernel(const __grid_constant__ NormParams p) {
   const int64_t row = int64_t{blockIdx.x} * p.hidden;

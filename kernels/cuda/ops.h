@@ -1,10 +1,10 @@
 #pragma once
 
-// The ops of a step as CUDA kernels, one pair of files each. Each validates, refuses by name what
-// it cannot do, and enqueues on `device`; its contract is the op's (kernels/ops/).
+// The ops of a step as CUDA kernels, one pair of files each. Each validates, rejects and names
+// unsupported arguments, and enqueues on `device`; its contract is the op's (kernels/ops/).
 //
-// Nobody waits for the device to look at an index vector. Where one points outside, a kernel reads
-// NaN and writes nothing.
+// Index vectors are not checked on the host, which would wait for the device. For an index out of
+// range, a kernel reads NaN and writes nothing.
 
 #include <cstdint>
 
@@ -32,12 +32,12 @@ absl::Status QkvPost(Device& device, const QkvPostArgs& args);
 absl::Status ShiftKeys(Device& device, const ShiftKeysArgs& args);
 absl::Status Argmax(Device& device, const ArgmaxArgs& args);
 
-// Sums before an epilogue lie in `scratch`, device memory of at least one row of float32; tokens
-// are taken as many at once as fit. `weight` is a CudaWeight of the input's dtype.
+// Sums before an epilogue are stored in `scratch`, device memory for at least one row of float32;
+// as many tokens as fit are processed at once. `weight` is a CudaWeight of the input's dtype.
 absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch);
 
 // Attention in plain CUDA: any head_dim and block_size of the contract, no tensor cores, no plan.
-// The oracle of the fast kernels on a GPU, and what runs where they do not.
+// The oracle of the fast kernels on a GPU, and the fallback where they do not run.
 absl::Status AttentionReference(Device& device, const PagedAttentionArgs& args);
 
 }  // namespace quire::kernels::cuda

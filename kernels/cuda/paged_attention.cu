@@ -26,8 +26,8 @@ constexpr Instance<T> kInstance = {kHeadDim, kRowTiles,
                                    AttnShape<kHeadDim, kRowTiles>::kSharedBytes,
                                    &AttnKernel<T, kHeadDim, kRowTiles>};
 
-// Every instance there is, for each of two types: 40 kernels, of 64 at most (resources.tsv). What
-// is not here is attn_ref's.
+// All instances, for each of two types: 40 kernels, of 64 at most (resources.tsv). Other shapes run
+// on AttentionReference.
 template <typename T>
 constexpr Instance<T> kInstances[] = {
     kInstance<T, 32, 1>,  kInstance<T, 32, 2>,  kInstance<T, 32, 4>,  kInstance<T, 64, 1>,
@@ -62,7 +62,7 @@ absl::Status Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t), Dev
 }  // namespace
 
 bool PagedAttentionOp::Supports(DType dtype, int64_t head_dim) {
-  // The largest row tile is there for every head_dim.
+  // Every supported head_dim has the largest row tile.
   return (dtype == DType::kBF16 || dtype == DType::kF16) && Find<Bf16>(head_dim, 4) != nullptr;
 }
 
@@ -77,8 +77,8 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   if (instance == nullptr) {
     return WantGot("plan", "a head_dim with a tensor core kernel", absl::StrCat(args.head_dim));
   }
-  // Two blocks share a multiprocessor where its shared memory holds their tiles and what the driver
-  // keeps for itself.
+  // Two blocks share a multiprocessor if its shared memory holds their tiles and the driver's own
+  // part.
   const DeviceInfo& info = device_.info();
   const int64_t blocks_per_sm =
       std::clamp<int64_t>(info.shared_bytes_per_sm / (instance->shared_bytes + 1024), 1, 2);

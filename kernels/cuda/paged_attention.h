@@ -3,7 +3,7 @@
 // The op PagedAttention (kernels/ops/paged_attention.h) on tensor cores: plans, uploads, launches.
 //
 // K and V of one (block, K|V, head) are plain [block_size, head_dim]. Weights are rounded to the
-// cache's dtype before they meet V, as every kernel on tensor cores does it; all else is float32.
+// cache's dtype before the product with V, as in every tensor core kernel; all else is float32.
 
 #include <vector>
 
@@ -23,15 +23,15 @@ class PagedAttentionOp {
   explicit PagedAttentionOp(Device& device, const AttentionPlanOptions& options = {})
       : device_(device), options_(options) {}
 
-  // Whether there is a kernel for query and cache of this dtype.
+  // True if there is a kernel for query and cache of this dtype.
   static bool Supports(DType dtype, int64_t head_dim);
-  // Whether such a kernel reads this cache: of the query's dtype, block_size 16|32|64|128.
+  // True if such a kernel can read this cache: of the query's dtype, block_size 16|32|64|128.
   static bool SupportsCache(DType query_dtype, const TensorView& kv_cache);
 
-  // As Backend::Plan: valid until the second call of its window after it. Enqueues the upload.
+  // As Backend::Plan: valid until the second later call for its window. Enqueues the upload.
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args);
 
-  // Enqueues. `args.plan` is one of the last two that Plan gave for its window.
+  // Enqueues. `args.plan` is one of the last two plans of its window.
   absl::Status Run(const PagedAttentionArgs& args);
 
  private:

@@ -1,13 +1,12 @@
 #pragma once
 
-// Every instruction that CUDA C++ has no word for, as a function. PTX appears in primitives_ptx.cuh
-// and nowhere else; a C++ compiler gets the same functions from emulator/primitives_host.h, with
+// The instructions that CUDA C++ cannot express, as functions. PTX appears only in
+// primitives_ptx.cuh; a C++ compiler gets the same functions from emulator/primitives_host.h, with
 // checks, and runs the same kernels without a GPU.
 //
 // How to write a kernel
-//   - In a .cuh: the parameter struct, the __device__ helpers and the __global__ function. In a
-//   .cu:
-//     what validates the arguments and calls Launch() (launch.h). Neither includes a CUDA header.
+//   - A .cuh holds the parameter struct, the __device__ helpers and the __global__ function; a .cu
+//     validates the arguments and calls Launch() (launch.h). Neither includes a CUDA header.
 //   - Plain CUDA C++ for the rest: threadIdx, blockIdx, __syncthreads(), __syncwarp(),
 //     __shfl_*_sync(), __ballot_sync(), float4, fmaxf, std::min, std::bit_cast. Blocks are
 //     one-dimensional where lanes matter.
@@ -34,15 +33,15 @@
 // sm_90 and up
 //   MbarrierInit(uint64_t*, arrivals), MbarrierArrive, MbarrierArriveExpect(.., bytes),
 //   MbarrierWait(.., parity): until the phase of that parity is complete; FenceMbarrierInit()
-//   TmaLoad(shared, map, barrier, int (&coordinates)[2..5])              128-byte swizzle; zeros
-//   outside FenceAsyncProxy()               before TMA or wgmma read what threads wrote to shared
-//   memory ShrinkRegisters<n>(), GrowRegisters<n>()                             setmaxnreg
+//   TmaLoad(shared, map, barrier, int (&coordinates)[2..5])     128-byte swizzle; zeros outside
+//   FenceAsyncProxy()       before TMA or wgmma read shared memory that threads wrote
+//   ShrinkRegisters<n>(), GrowRegisters<n>()                             setmaxnreg
 // sm_90a, all four warps of a warpgroup together: m64n128k16
 //   WgmmaFence() after the registers were touched; WgmmaShared<T>(float (&d)[64], a, b, accumulate)
 //   with WgmmaDescriptor(shared, leading bytes, stride bytes); WgmmaRegisters<T>(d, a[4], b), whose
 //   b has its columns contiguous; WgmmaCommit(); WgmmaWait<groups left in flight>()
-//   d[i] of thread t: row t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, col i / 4 * 8 + t % 4 * 2 + i %
-//   2
+//   d[i] of thread t: row t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8,
+//                     col i / 4 * 8 + t % 4 * 2 + i % 2
 //
 // Fragments of m16n8k16, for lane l with row = l / 4 and col = l % 4 * 2 (pairs, low half first)
 //   a[0]: (row, col)  a[1]: (row + 8, col)  a[2]: (row, col + 8)  a[3]: (row + 8, col + 8)

@@ -216,7 +216,7 @@ __device__ __forceinline__ void MbarrierArriveExpect(uint64_t* barrier, int byte
       : "memory");
 }
 __device__ __forceinline__ void MbarrierWait(uint64_t* barrier, int parity) {
-  // Labels between braces are the braces' own, however often this is inlined.
+  // Labels inside braces are local to them, however often this is inlined.
   asm volatile(
       "{\n"
       ".reg .pred done;\n"

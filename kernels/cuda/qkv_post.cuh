@@ -28,8 +28,8 @@ struct QkvPostParams {
   bool interleaved, layer_norm, norm_by_head;
 };
 
-// Grid [tokens, sections]. A section is a run of heads; where there is QK-norm, those that are
-// normed together. A thread takes a pair at a time: the two elements that rotate together, and past
+// Grid [tokens, sections]. A section is a run of heads; with QK-norm, the heads that are normalised
+// together. A thread processes one pair at a time: the two elements that rotate together, and after
 // rope_dim two neighbours.
 template <typename T, typename Cache>
 __global__ void __launch_bounds__(kMaxRowThreads)

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the kernels share that walk along rows: vectors of elements as float32, and sums of a block.
+// Shared by the kernels that process rows: vectors of elements as float32, and sums over a block.
 
 #include <cstdint>
 
@@ -8,7 +8,7 @@
 
 namespace quire::kernels::cuda {
 
-// kCount neighbours, moved in accesses of 16 bytes, or of all of them where they are fewer.
+// kCount neighbours, moved in accesses of 16 bytes, or in one access if they are fewer bytes.
 template <typename T, int kCount>
 struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Elements {
   T at[kCount];
@@ -29,21 +29,21 @@ __device__ __forceinline__ void StoreElements(T* to, const float (&values)[kCoun
   *reinterpret_cast<Elements<T, kCount>*>(to) = elements;
 }
 
-// Calls body(i) for the first of each kCount elements of a row that are this thread's.
+// Calls body(i) for each vector of kCount elements of a row that is this thread's; i is its first.
 template <int kCount, typename Body>
 __device__ __forceinline__ void ForEachVector(int64_t size, Body body) {
   const int64_t step = int64_t{blockDim.x} * kCount;
   for (int64_t i = int64_t{threadIdx.x} * kCount; i < size; i += step) body(i);
 }
 
-inline constexpr int kMaxRowThreads = 256;  // of the block that works on a row
+inline constexpr int kMaxRowThreads = 256;  // of a block, which processes one row
 
 inline constexpr int kWarpLanes = 32;
-// Of shared memory for BlockSum: one float a warp.
+// Shared memory for BlockSum: one float per warp.
 inline constexpr int kBlockSumBytes = kWarpLanes * sizeof(float);
 
-// The sum of every thread's value, to the bit the same in all of them, in an order that the size of
-// the block fixes. Whole warps only; all threads call it.
+// The sum of all threads' values, with the same bits in every thread, in an order that the size of
+// the block fixes. Whole warps only; all threads call this.
 __device__ __forceinline__ float BlockSum(float value, float* shared) {
   const unsigned lane = threadIdx.x % kWarpLanes;
 #pragma unroll

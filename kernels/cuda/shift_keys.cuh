@@ -5,7 +5,7 @@
 
 namespace quire::kernels::cuda {
 
-// As many as the parameters of a launch hold, so that the list needs no memory of its own.
+// As many as fit the parameters of a launch, so that the list needs no memory of its own.
 inline constexpr int kMaxShiftsPerLaunch = 256;
 
 struct ShiftKeysParams {
@@ -22,8 +22,8 @@ struct ShiftKeysParams {
 inline constexpr int kShiftThreads = 128;
 inline constexpr int kPairsPerShiftThread = 8;
 
-// Grid [parts of a block, shifts]. A thread takes a pair at a time: the two elements that turn
-// together.
+// Grid [parts of a block, shifts]. A thread processes one pair at a time: the two elements that
+// rotate together.
 template <typename Cache>
 __global__ void __launch_bounds__(kShiftThreads)
     ShiftKeysKernel(const __grid_constant__ ShiftKeysParams p) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a TMA load knows of a tensor: made on the host by Device::MakeTensorMap, passed to a kernel
-// inside its parameters.
+// The description of a tensor for TMA loads: made on the host by Device::MakeTensorMap, passed to a
+// kernel in its parameters.
 
 #include <array>
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace quire::kernels::cuda {
 
-// As large and as aligned as CUDA's own, whose content is the driver's affair.
+// Has the size and alignment of CUDA's own map, whose content only the driver knows.
 struct alignas(128) TensorMap {
   unsigned char opaque[128] = {};
 };
 
-// Dimensions innermost first; the innermost is contiguous. A box of it is what one load moves, with
-// the 128-byte swizzle: in shared memory bits 4..6 of an address are xored with bits 7..9.
+// Dimensions innermost first; the innermost is contiguous. One load moves a box of it, with the
+// 128-byte swizzle: in shared memory bits 4..6 of an address are xored with bits 7..9.
 struct TensorMapSpec {
   static constexpr int kMaxRank = 5;
 
@@ -28,7 +28,7 @@ struct TensorMapSpec {
   std::array<int32_t, kMaxRank> box{};      // elements; box[0] at most 128 bytes
 };
 
-// InvalidArgument for what TMA cannot do. Every device calls it first.
+// InvalidArgument for a tensor that TMA cannot load. Every device calls it first.
 absl::Status Validate(const TensorMapSpec& spec);
 
 }  // namespace quire::kernels::cuda

@@ -1,6 +1,6 @@
 #pragma once
 
-// out[i] = the index of the largest element of row i: greedy sampling. The first of equals; NaN
+// out[i] = the index of the largest element of row i, the first among equals: greedy sampling. NaN
 // never wins.
 
 #include "absl/status/status.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the ops' Validate functions share: errors that say what, wanted, got.
+// Shared by the ops' Validate functions: errors with name, wanted and got.
 
 #include <initializer_list>
 #include <string>
@@ -22,7 +22,7 @@ inline absl::Status WantGot(std::string_view what, std::string_view want, std::s
       absl::StrCat(base::ToAbsl(what), ": want ", base::ToAbsl(want), ", got ", base::ToAbsl(got)));
 }
 
-// `dtypes`: any of these. A dim of kAnyDim takes any size. Rows may lie apart.
+// `dtypes`: any of these. A dim of kAnyDim accepts any size. Rows may be strided.
 inline absl::Status CheckShape(std::string_view what, const TensorView& tensor,
                                std::initializer_list<DType> dtypes,
                                std::initializer_list<int64_t> shape) {

@@ -4,8 +4,8 @@
 //   y = input . weight^T (+ bias)
 //   out = activation(y) (+ residual)
 //
-// Numeric: one row of `out` depends on one row of `input` and on the weight alone: the order of
-//          sums is fixed by (weight type, cols), never by num_tokens, threads or layout. Against
+// Numeric: one row of `out` depends only on one row of `input` and on the weight: the order of sums
+//          is fixed by (weight type, cols), never by num_tokens, threads or layout. Against
 //          block-quantised weights the input is quantised per row and block (kernels/cpu documents
 //          it).
 // Cost:    decode is bound by reading the weight once, prefill by its 2 * num_tokens * rows * cols

@@ -5,7 +5,7 @@
 //   LayerNorm:  out = (input - mean) / sqrt(var + eps) * weight + bias      (arXiv:1607.06450)
 //
 // Numeric: sums in float32 in an order fixed by the row length alone, so a row's bits do not depend
-//          on the rows beside it.
+//          on other rows.
 
 #include "absl/status/status.h"
 
@@ -20,8 +20,8 @@ struct NormArgs {
   TensorView input;   // shape and dtype of out
   TensorView weight;  // [hidden_size]  f32
   TensorView bias;    // [hidden_size]  f32; empty without one
-  // Shape and dtype of input. Unless empty, the input is added to it first, in place, and what is
-  // normalised is that sum, as rounded to its dtype.
+  // Shape and dtype of input. Unless empty, the input is first added to it in place, and that sum,
+  // rounded to its dtype, is normalised.
   TensorView residual;
   NormKind kind = NormKind::kRmsNorm;
   float eps = 1e-5f;

@@ -4,16 +4,17 @@
 //   out[t, h] = softmax(scale * query[t, h] . K^T) . V, from kv head h / (num_heads / num_kv_heads)
 //   Causal: query token i of a sequence sees positions 0 .. context_len - query_len + i, inclusive.
 //
-//   ALiBi adds slope * (key - query) to a score; where it is rounded, as Falcon's published code
-//   has it, scale * bf16(slope * bf16(key)), of positions in the sequence: this differs from query
-//   to query by a constant, which softmax does not see, and by the roundings.
+//   ALiBi adds slope * (key - query), of positions in the sequence, to a score. With
+//   alibi_is_rounded, as in Falcon's published code, it adds scale * bf16(slope * bf16(key)). With
+//   `key` instead of `key - query` the scores of a query change by a constant, which softmax
+//   ignores, and by the roundings.
 //
 // Layout:  row-major, last dimension contiguous; a block id is a row of kv_cache.
 // Numeric: scores and sums in float32, one rounding on store; tolerance derived in the op's test.
 //          On the CPU, and by CUDA's plain kernel, keys are folded in tiles and segments whose
 //          borders are absolute positions: a query's bits do not depend on chunking, batch or
-//          threads. On tensor cores they depend on both, on how its step was divided; with
-//          CudaBackendOptions::deterministic on the chunk alone, not on the batch.
+//          threads. On tensor cores they depend on chunk and batch, through the division of the
+//          step; with CudaBackendOptions::deterministic only on the chunk.
 // Cost:    a decode is bound by reading 2 * sum(context_len) * num_kv_heads * head_dim elements.
 // Async:   enqueued; every view must stay alive until Backend::Synchronize().
 // Errors:  InvalidArgument for what is not listed below, before enqueuing; Internal if the launch
@@ -30,7 +31,7 @@
 
 namespace quire::kernels {
 
-// What the planner must know of a step, from the host.
+// The planner's input for a step, from the host.
 struct AttentionPlanArgs {
   std::span<const int32_t> context_lens;  // [num_seqs], this step's tokens included
   std::span<const int32_t> query_lens;    // [num_seqs]
@@ -51,7 +52,7 @@ struct PagedAttentionArgs {
   TensorView query;     // shape and dtype of out; head_dim a multiple of 8, at most 256
   TensorView kv_cache;  // [num_blocks, 2, num_kv_heads, block_size, head_dim]  f32|f16|bf16; K then
                         // V; the order inside one (block, K|V, head) is the backend's own,
-                        // and blocks may lie further apart than they are long
+                        // and blocks may be strided
   TensorView block_table;   // [num_seqs, max_blocks_per_seq]  int32; unused tail is never read
   TensorView context_lens;  // [num_seqs]  int32, in tokens, this step's included
   TensorView query_starts;  // [num_seqs + 1]  int32, each sequence's first row in query

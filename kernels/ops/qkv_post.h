@@ -1,14 +1,14 @@
 #pragma once
 
-// What happens between the fused QKV projection and attention, in one pass over the row: split,
-// bias, clipping, normalisation of queries and keys (arXiv:2010.04245), rotary embedding (RoFormer,
+// All work between the fused QKV projection and attention, in one pass over the row: split, bias,
+// clipping, normalisation of queries and keys (arXiv:2010.04245), rotary embedding (RoFormer,
 // arXiv:2104.09864), and the write of K and V into the paged cache, in that order.
 //
 //   kInterleaved rotates dimensions (2i, 2i + 1) of a head (GGUF llama), kHalfSplit (i, i +
 //   rope_dim / 2) (Hugging Face); dimensions past rope_dim pass through.
 //
 // Numeric: all in float32, sums as in norm.h; K and V are rounded once, to the cache's dtype. A
-//          slot's bytes depend on its token alone.
+//          slot's bytes depend only on its token.
 
 #include "absl/status/status.h"
 
@@ -19,8 +19,8 @@ namespace quire::kernels {
 
 enum class RopeLayout { kNone, kInterleaved, kHalfSplit };
 
-// Norm weights of one head norm each head by itself (Qwen 3, Gemma 3); weights of all heads norm
-// the whole of a token's queries, and of its keys (MPT's qk_ln, OLMo 2).
+// Norm weights as long as one head normalise each head separately (Qwen 3, Gemma 3). Weights as
+// long as all heads normalise all queries of a token together, and all keys (MPT's qk_ln, OLMo 2).
 struct QkNorm {
   TensorView query_weight;  // [head_dim] or [num_heads * head_dim]  f32; empty without QK-norm
   TensorView key_weight;    // [head_dim] or [num_kv_heads * head_dim], as the query's
@@ -37,7 +37,7 @@ struct QkvPostArgs {
   TensorView rope_table;    // [max_positions, rope_dim / 2, 2]  f32: cos, sin; scaled already
   RopeLayout rope_layout = RopeLayout::kNone;
   TensorView bias;    // as long as a row of qkv, f32; empty without one
-  float clip = 0.0f;  // elements are clamped to [-clip, clip] (MPT's clip_qkv); 0: they are not
+  float clip = 0.0f;  // elements are clamped to [-clip, clip] (MPT's clip_qkv); 0: no clamp
   QkNorm qk_norm;
 };
 absl::Status Validate(const QkvPostArgs& args);

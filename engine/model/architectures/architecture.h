@@ -1,7 +1,7 @@
 #pragma once
 
-// What an architecture adds to the one decoder: how its config.json reads and how its tensors are
-// named.
+// An architecture's additions to the one decoder: the reader of its config.json and the names of
+// its tensors.
 
 #include <span>
 #include <string>
@@ -20,19 +20,19 @@ namespace quire::engine {
 struct Architecture {
   std::string_view name;                         // ModelConfig::architecture
   std::span<const std::string_view> hf_classes;  // "architectures" of config.json
-  // Fills in all but architecture, name and weight_type; InvalidArgument for what is not honoured.
+  // Fills in all but architecture, name and weight_type. InvalidArgument for unsupported features.
   absl::Status (*read_hf)(const HfFields& fields, std::string_view hf_class,
                           ModelConfig& config) = nullptr;
-  // Of a Hugging Face directory with this config.
+  // The tensor names of a Hugging Face directory with this config.
   TensorNames (*hf_names)(const ModelConfig& config) = nullptr;
   std::string_view gguf_name = name;  // "general.architecture" of llama.cpp
-  // Where llama.cpp's converter puts the rotary rows of each head.
+  // The order in which llama.cpp's converter stores the rotary rows of each head.
   kernels::RopeLayout gguf_rope_layout = kernels::RopeLayout::kHalfSplit;
-  // Likewise from the metadata of a GGUF file; null: not read from GGUF. Sizes and `rope` have been
+  // The same from the metadata of a GGUF file; null: not read from GGUF. Sizes and `rope` have been
   // read; biases, a norm of queries and keys and a tied head follow from the tensors.
   absl::Status (*read_gguf)(GgufFields& fields, ModelConfig& config) = nullptr;
   TensorNames (*gguf_names)(const ModelConfig& config) = nullptr;
-  // What such metadata says beside sizes, norms and `rope`; null: no GGUF files are written.
+  // Writes the metadata beside sizes, norms and `rope`; null: no GGUF files are written.
   void (*write_gguf)(const ModelConfig& config, GgufKeys& keys) = nullptr;
 };
 
@@ -41,7 +41,7 @@ extern const Architecture kBaichuan, kBloom, kFalcon, kGemma3, kGpt2, kGptNeoX, 
 
 std::span<const Architecture* const> Architectures();
 
-// Null when there is none of that name, or of that class of transformers.
+// Null when none has that name, or that class of transformers.
 const Architecture* FindArchitecture(std::string_view name);
 const Architecture* FindArchitectureOfHfClass(std::string_view hf_class);
 

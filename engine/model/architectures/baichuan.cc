@@ -19,7 +19,7 @@ constexpr int64_t kVocabularyOfTheSecond = 125696;
 
 absl::Status ReadBaichuan(const HfFields& fields, std::string_view, ModelConfig& config) {
   RETURN_IF_ERROR(ReadLlamaLike(fields, {.max_position_embeddings = 4096}, config));
-  // The models with ALiBi name their context otherwise: nothing in them ends at it.
+  // The models with ALiBi have another key for their context, which is no limit to them.
   if (fields.Find("max_position_embeddings") == nullptr) {
     config.alibi_bias_max = 8.0;
     RETURN_IF_ERROR(fields.Int("model_max_length", 4096, config.max_position_embeddings));
@@ -34,7 +34,8 @@ TensorNames BaichuanNames(const ModelConfig&) {
   return names;
 }
 
-// llama.cpp tells them apart by their layers. What its files hold is the head as it multiplies.
+// llama.cpp tells the models apart by their number of layers. Its files hold the head with unit
+// rows already.
 absl::Status ReadBaichuanGguf(GgufFields& fields, ModelConfig& config) {
   constexpr int64_t kLayersOf7B = 32, kLayersOf13B = 40;
   if (config.num_hidden_layers == kLayersOf7B) return absl::OkStatus();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kBloomClasses = {"BloomForCausalLM"};
 
-// The first of the keys that is there: transformers knows some by two names.
+// Reads `key`, or `older` if it is absent: transformers has two names for some fields.
 absl::Status ReadEither(const HfFields& fields, const char* key, const char* older,
                         int64_t& value) {
   return fields.Int(fields.Find(key) != nullptr ? key : older, std::nullopt, value);
@@ -24,7 +24,7 @@ absl::Status ReadBloom(const HfFields& fields, std::string_view, ModelConfig& co
   RETURN_IF_ERROR(ReadEither(fields, "hidden_size", "n_embed", config.hidden_size));
   RETURN_IF_ERROR(ReadEither(fields, "n_layer", "num_hidden_layers", config.num_hidden_layers));
   RETURN_IF_ERROR(ReadEither(fields, "n_head", "num_attention_heads", config.num_attention_heads));
-  // Nothing in the model ends at it; the length that the published ones were trained at.
+  // The length at which the published models were trained; the architecture itself has no limit.
   RETURN_IF_ERROR(fields.Int("seq_length", 2048, config.max_position_embeddings));
   RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "hidden_size", config));
   config.num_key_value_heads = config.num_attention_heads;

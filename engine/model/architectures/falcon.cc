@@ -1,7 +1,7 @@
-// Falcon (arXiv:2311.16867). RW: ALiBi, heads of their own keys, biases, one half after the other;
-// the bias of ALiBi is added before the scores are scaled, rounded to bfloat16 as the published
-// code has it. 7B: one KV head, rotary positions, attention and feed-forward side by side after one
-// norm; 40B and 11B: grouped keys, two norms or one.
+// Falcon (arXiv:2311.16867). RW: ALiBi, a KV head for each query head, biases, feed-forward after
+// attention; the bias of ALiBi is added before the scores are scaled, rounded to bfloat16 as in the
+// published code. 7B: one KV head, rotary positions, attention and feed-forward in parallel after
+// one norm. 40B and 11B: grouped KV heads, two norms or one.
 
 #include <array>
 
@@ -87,8 +87,8 @@ TensorNames FalconNames(const ModelConfig& config) {
   return names;
 }
 
-// llama.cpp's converter stacks the projection of each group: queries, keys, values. Its graph knows
-// no ALiBi here, and takes GELU by tanh; Falcon was trained with the exact one.
+// llama.cpp's converter stacks the projection of each group: queries, keys, values. Its graph for
+// Falcon has no ALiBi, and computes GELU by tanh; Falcon was trained with the exact one.
 absl::Status ReadFalconGguf(GgufFields& fields, ModelConfig& config) {
   config.norm = kernels::NormKind::kLayerNorm;
   config.activation = kernels::Activation::kGelu;

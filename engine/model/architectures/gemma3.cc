@@ -1,5 +1,5 @@
 // Gemma 3, text (arXiv:2503.19786): norms before and after attention and feed-forward, each head of
-// queries and keys normed, GeGLU, an embedding scaled up; of six layers five have a window, and
+// queries and keys normed, GeGLU, an embedding scaled up; five of six layers have a window, and
 // rotary positions of a shorter wavelength.
 
 #include <array>
@@ -23,10 +23,11 @@ namespace {
 constexpr std::array<std::string_view, 1> kGemma3Classes = {"Gemma3ForCausalLM"};
 constexpr LlamaDefaults kGemma3Defaults = {
     .num_key_value_heads = 4, .head_dim = 256, .max_position_embeddings = 131072};
-constexpr int64_t kGemma3Pattern = 6;  // the last of so many layers sees all
+constexpr int64_t kGemma3Pattern = 6;  // the last of this many layers sees all
 
-// What no file says. transformers rounds the scale to the weights' dtype, to 25.25 of 25.298 in
-// bf16 at a width of 640; here, as in llama.cpp and in transformers' float32, it is not rounded.
+// Sets members that no file gives. transformers rounds the scale to the weights' dtype: in bf16, at
+// a width of 640, 25.298 becomes 25.25. Here, as in llama.cpp and in transformers' float32, it is
+// not rounded.
 void SetWhatGemmasHave(ModelConfig& config) {
   config.post_norms = true;
   config.activation = kernels::Activation::kGeluTanhMul;
@@ -87,7 +88,7 @@ absl::Status ReadGemma3(const HfFields& fields, std::string_view, ModelConfig& c
 
 absl::Status ReadGemma3Gguf(GgufFields& fields, ModelConfig& config) {
   SetWhatGemmasHave(config);
-  // llama.cpp knows the 27B model, whose scale is another, by its layers.
+  // llama.cpp recognises the 27B model, which has another scale, by its number of layers.
   constexpr int64_t kLayersOf27B = 62;
   if (config.num_hidden_layers == kLayersOf27B) {
     config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.hidden_size) /
@@ -98,7 +99,7 @@ absl::Status ReadGemma3Gguf(GgufFields& fields, ModelConfig& config) {
   int64_t window = 0;
   RETURN_IF_ERROR(fields.Int("attention.sliding_window", std::nullopt, window));
   if (config.num_hidden_layers < 1 || config.num_hidden_layers > kMaxLayers) {
-    return absl::OkStatus();  // Validate says so
+    return absl::OkStatus();  // Validate reports it
   }
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     config.layer_windows.push_back((layer + 1) % kGemma3Pattern != 0 ? window : 0);

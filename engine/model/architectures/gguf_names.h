@@ -6,7 +6,7 @@
 
 namespace quire::engine {
 
-// Those of a Llama.
+// The names of a Llama.
 inline constexpr TensorNames kGgufNames = {.embedding = "token_embd",
                                            .final_norm = "output_norm",
                                            .head = "output",
@@ -21,13 +21,14 @@ inline constexpr TensorNames kGgufNames = {.embedding = "token_embd",
                                            .up = "ffn_up",
                                            .down = "ffn_down"};
 
-// The matrices of all experts in one tensor each.
+// Each tensor holds the matrices of all experts.
 inline constexpr MixtureNames kGgufStackedExperts = {.router = "ffn_gate_inp.weight",
                                                      .gate = "ffn_gate_exps.weight",
                                                      .up = "ffn_up_exps.weight",
                                                      .down = "ffn_down_exps.weight"};
 
-// With one fused projection of queries, keys and values, and a feed-forward network without a gate.
+// The names with one fused projection of queries, keys and values, and no gate in the feed-forward
+// network.
 constexpr TensorNames FusedGgufNames() {
   TensorNames names = kGgufNames;
   names.qkv = "attn_qkv";

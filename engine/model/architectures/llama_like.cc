@@ -1,4 +1,4 @@
-// Its config.json in the spellings of transformers 4 and 5.
+// Reads Llama's config.json in the spellings of transformers 4 and 5.
 
 #include "engine/model/architectures/llama_like.h"
 
@@ -28,7 +28,7 @@ absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults,
                         absl::StrFormat("null, or the context of %d at least", context),
                         absl::StrFormat("%d: windows are not supported here", window));
   }
-  // The class makes nothing of layer_types; one that does would answer otherwise.
+  // The class ignores layer_types; a class that reads it would give other answers.
   if (defaults.sliding_layers == SlidingLayers::kEvery) {
     RETURN_IF_ERROR(fields.WantNull({"layer_types"}));
   }

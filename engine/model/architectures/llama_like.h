@@ -1,6 +1,6 @@
 #pragma once
 
-// Llama's config.json and tensor names, which other families took over.
+// Llama's config.json and tensor names, which other families use too.
 
 #include "engine/model/hf_fields.h"
 #include "engine/model/model_config.h"
@@ -8,32 +8,32 @@
 
 namespace quire::engine {
 
-// Which layers slide in a class of transformers, where there is a window.
+// The layers that have the window, if there is one, in a class of transformers.
 enum class SlidingLayers {
   kNone,  // a window is refused
   kEvery,
-  kChosen,  // by layer_types, or from max_window_layers on, with use_sliding_window
+  kChosen,  // if use_sliding_window: those in layer_types, or from max_window_layers on
 };
 
-// What a class of transformers takes for keys that config.json leaves out.
+// The values that a class of transformers assumes for keys missing from config.json.
 struct LlamaDefaults {
   int64_t num_key_value_heads = 0;  // 0: num_attention_heads
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
-  bool mixture = false;        // of experts, which the class reads itself; elsewhere it is refused
+  bool mixture = false;        // true: the class reads its experts itself; else they are refused
   int64_t sliding_window = 0;  // 0: none
   SlidingLayers sliding_layers = SlidingLayers::kNone;
 };
 
-// Refuses members whose only supported value is the one that leaves the feature out.
+// Refuses members unless they have the value that turns their feature off.
 absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& defaults);
 absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,
                             ModelConfig& config);
 
-// All of it: sizes, norms, rotary positions, the activation, the window; what Llama does not have
-// is refused.
+// Reads everything: sizes, norms, rotary positions, the activation, the window. Refuses features
+// that Llama does not have.
 absl::Status ReadLlamaLike(const HfFields& fields, const LlamaDefaults& defaults,
                            ModelConfig& config);
 
@@ -52,7 +52,7 @@ inline constexpr TensorNames kLlamaHfNames = {.prefix = "model.",
                                               .up = "mlp.up_proj",
                                               .down = "mlp.down_proj"};
 
-// How transformers 5 names the experts of every class in memory.
+// The names of experts in transformers 5, which are the same for every class.
 inline constexpr MixtureNames kFusedExperts = {
     .router = "mlp.gate.weight", .up = "mlp.experts.gate_up_proj", .down = "mlp.experts.down_proj"};
 

@@ -41,7 +41,7 @@ const Architecture kMixtral = {
     .hf_classes = kMixtralClasses,
     .read_hf = ReadMixtral,
     .hf_names = MixtralNames,
-    // A Llama to llama.cpp.
+    // llama.cpp treats it as a Llama.
     .gguf_name = "llama",
     .gguf_rope_layout = kernels::RopeLayout::kInterleaved,
     .gguf_names = [](const ModelConfig& config) { return kLlama.gguf_names(config); },

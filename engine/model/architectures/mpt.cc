@@ -1,6 +1,6 @@
-// MPT (MosaicML, llm-foundry): LayerNorm, ALiBi, exact GELU; heads of their own keys, or grouped.
-// What its config says is taken as llm-foundry takes it; transformers' class ignores alibi_bias_max
-// and refuses grouped keys.
+// MPT (MosaicML, llm-foundry): LayerNorm, ALiBi, exact GELU; a KV head for each query head, or
+// grouped. Its config is read as llm-foundry reads it; transformers' class ignores alibi_bias_max
+// and refuses grouped KV heads.
 
 #include <array>
 
@@ -118,7 +118,7 @@ constexpr TensorNames kMptNames = {.prefix = "transformer.",
                                    .up = "ffn.up_proj",
                                    .down = "ffn.down_proj"};
 
-// llama.cpp's graph takes GELU by tanh; MPT was trained with the exact one.
+// llama.cpp's graph computes GELU by tanh; MPT was trained with the exact one.
 absl::Status ReadMptGguf(GgufFields& fields, ModelConfig& config) {
   config.norm = kernels::NormKind::kLayerNorm;
   config.activation = kernels::Activation::kGelu;

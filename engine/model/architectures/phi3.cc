@@ -1,4 +1,4 @@
-// Phi-3 (arXiv:2404.14219): Llama with fused projections, and in the short ones a window.
+// Phi-3 (arXiv:2404.14219): Llama with fused projections; the short-context models have a window.
 
 #include <array>
 
@@ -26,7 +26,7 @@ TensorNames Phi3Names(const ModelConfig&) {
   return names;
 }
 
-// llama.cpp leaves the window out, with a warning; it is part of the model.
+// llama.cpp ignores the window, with a warning; it is part of the model.
 absl::Status ReadPhi3Gguf(GgufFields& fields, ModelConfig& config) {
   int64_t window = 0;
   RETURN_IF_ERROR(fields.Int("attention.sliding_window", 0, window));

@@ -1,5 +1,5 @@
 // Qwen 2 and 2.5 (arXiv:2407.10671, 2412.15115): Llama with biases on queries, keys and values.
-// Qwen 3 (arXiv:2505.09388): without them, and each head of queries and keys normed.
+// Qwen 3 (arXiv:2505.09388): no biases, and each head of queries and keys is normed.
 
 #include <array>
 
@@ -43,8 +43,8 @@ TensorNames Qwen3Names(const ModelConfig&) {
   return names;
 }
 
-// Nothing of a Qwen is in its metadata that a Llama's would not have; its rotary rows lie as in
-// Hugging Face's files.
+// A Qwen's metadata has no keys beyond a Llama's; its rotary rows are in the order of Hugging
+// Face's files.
 absl::Status ReadQwenGguf(GgufFields&, ModelConfig&) { return absl::OkStatus(); }
 
 TensorNames Qwen3GgufNames(const ModelConfig&) {

@@ -34,7 +34,7 @@ absl::Status ReadQwen3Moe(const HfFields& fields, std::string_view, ModelConfig&
   RETURN_IF_ERROR(ReadLlamaLike(
       fields, {.num_key_value_heads = 4, .max_position_embeddings = 32768, .mixture = true},
       config));
-  // What ReadLlamaLike has read is of the layers without experts, of which there are none.
+  // ReadLlamaLike has read the width of layers without experts; there are none.
   return fields.Int("moe_intermediate_size", 768, config.intermediate_size);
 }
 
@@ -50,8 +50,8 @@ TensorNames Qwen3MoeNames(const ModelConfig&) {
   return names;
 }
 
-// llama.cpp's graph makes the weights of the chosen experts add up to 1. What feed_forward_length
-// says is of layers without experts.
+// llama.cpp's graph scales the weights of the chosen experts to sum to 1. feed_forward_length is
+// for layers without experts.
 absl::Status ReadQwen3MoeGguf(GgufFields& fields, ModelConfig& config) {
   RETURN_IF_ERROR(fields.Int("expert_count", std::nullopt, config.num_experts));
   RETURN_IF_ERROR(fields.Int("expert_used_count", std::nullopt, config.num_experts_per_tok));

@@ -59,7 +59,7 @@ absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& confi
   };
   if (type == "dynamic") {
     rope.scaling = RopeScaling::kDynamic;
-    // transformers takes the context of the config, whatever is said here.
+    // transformers uses the context of the config, whatever this object has.
     rope.original_max_position_embeddings = config.max_position_embeddings;
     return absl::OkStatus();
   }

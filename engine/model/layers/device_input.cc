@@ -6,7 +6,7 @@
 namespace quire::engine {
 namespace {
 
-// Every vector starts on a cache line of its own.
+// Each vector starts on a cache line of its own.
 constexpr int64_t kAlignment = 64;
 
 int64_t Align(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }

@@ -15,7 +15,7 @@
 
 namespace quire::engine {
 
-// The buffers are taken once, for the largest step; Upload then only copies.
+// Buffers are allocated once, for the largest step; Upload then only copies.
 class DeviceInput {
  public:
   static absl::StatusOr<DeviceInput> Create(kernels::Backend& backend, const ModelConfig& config,
@@ -31,7 +31,7 @@ class DeviceInput {
   kernels::TensorView query_starts() const { return query_starts_; }
   kernels::TensorView context_lens() const { return context_lens_; }
   kernels::TensorView logit_rows() const { return logit_rows_; }
-  // Of a KV group that has layers.
+  // For a KV group that has layers.
   kernels::TensorView slot_mapping(size_t group) const { return groups_[group].slot_mapping; }
   kernels::TensorView block_table(size_t group) const { return groups_[group].block_table; }
   const kernels::AttentionPlan* plan(int64_t window) const { return plans_.at(window); }

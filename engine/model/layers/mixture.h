@@ -1,6 +1,6 @@
 #pragma once
 
-// A layer's mixture of experts, in the place of its feed-forward network.
+// A layer's mixture of experts, which replaces its feed-forward network.
 
 #include <memory>
 
@@ -17,7 +17,7 @@ struct Mixture {
   std::unique_ptr<kernels::PreparedWeight> router, up, down;  // as MoeArgs has them
 };
 
-// Adds to `hidden`, [num_tokens, hidden_size], what the experts make of `normed`.
+// Adds the experts' output for `normed` to `hidden`, [num_tokens, hidden_size].
 absl::Status RunMixture(kernels::Backend& backend, const Mixture& mixture,
                         const ModelConfig& config, kernels::TensorView normed,
                         kernels::TensorView hidden);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Named tensors of a file become prepared weights and device vectors.
+// Turns named tensors of a file into prepared weights and device vectors.
 
 #include <cstddef>
 #include <utility>
@@ -17,30 +17,31 @@ namespace quire::engine {
 // A vector in device memory and its view.
 struct Parameter {
   kernels::DeviceBuffer buffer;
-  kernels::TensorView view;  // f32 [size]; empty for an absent optional
+  kernels::TensorView view;  // f32 [size]; empty if absent
 };
 
-// Loads what one model needs and adds up what it came to. Borrows `weights` and `backend`.
+// Loads the parameters of one model and counts them and their bytes. Borrows `weights` and
+// `backend`.
 class ParameterLoader {
  public:
   ParameterLoader(const WeightMap& weights, kernels::Backend& backend)
       : weights_(weights), backend_(backend) {}
 
-  // The parts stacked by rows; their file pages are dropped once repacked. Null for an absent one.
+  // The parts stacked by rows; their file pages are dropped once repacked. Null if absent.
   absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> Matrix(const StoredParameter& stored);
-  // The parts one after another, as f32. An empty view for an absent one.
+  // The parts one after another, as f32. An empty view if absent.
   absl::StatusOr<Parameter> Vector(const StoredParameter& stored);
   absl::StatusOr<Parameter> Upload(const std::vector<float>& values);
 
-  // Rewritten matrices that prepared weights point into, which they must not outlive.
+  // Rewritten matrices that prepared weights point into; they must outlive these weights.
   std::vector<std::vector<std::byte>> TakeMemory() { return std::move(memory_); }
 
   int64_t num_parameters() const { return num_parameters_; }
-  // As prepared; of what stays mapped, as in the file.
+  // As prepared; of weights that stay mapped, as in the file.
   int64_t bytes() const { return bytes_; }
 
  private:
-  // The matrix of one part, whole; its bytes are the file's or of `memory`.
+  // The whole matrix of one part; its bytes are in the file or in `memory`.
   absl::StatusOr<kernels::WeightView> Whole(const NamedRows& part, int64_t cols,
                                             std::vector<std::vector<std::byte>>& memory) const;
 

@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<std::byte>> WithUnitRows(const kernels::WeightView& m
     RETURN_IF_ERROR(kernels::Dequantize(matrix, row, 1, values));
     double squares = 0.0;
     for (const float value : values) squares += double{value} * value;
-    // torch.nn.functional.normalize, which the model was trained with, divides by no less.
+    // torch.nn.functional.normalize, with which the model was trained, has the same lower bound.
     const double length = std::max(std::sqrt(squares), 1e-12);
     for (const float value : values) {
       const auto unit = static_cast<float>(value / length);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A file's matrix in another form than the file's, in memory of its own.
+// A file's matrix rewritten in another form, in memory of its own.
 
 #include <cstddef>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace quire::engine {
 
-// [cols, rows] of the matrix's [rows, cols]. InvalidArgument for a type in blocks.
+// The [cols, rows] transpose of a [rows, cols] matrix. InvalidArgument for a type in blocks.
 absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrix);
 
 // Each row divided by its length, in float32, rounded to the matrix's type. InvalidArgument for a

@@ -112,7 +112,7 @@ struct TestExpr {  // input is name(arguments)
 
 struct Expr {
   int line;
-  int depth;  // of the tree below, itself included; bounded by the parser
+  int depth;  // of the tree from here down; limited by the parser
   std::variant<ConstantExpr, NameExpr, SequenceExpr, DictExpr, UnaryExpr, BinaryExpr, ConcatExpr,
                CompareExpr, ConditionalExpr, AttributeExpr, SubscriptExpr, SliceExpr, CallExpr,
                FilterExpr, TestExpr>
@@ -124,7 +124,7 @@ struct Expr {
 struct Node;
 using Body = std::vector<std::unique_ptr<Node>>;
 
-// What {% set %}, {% for %} and {% with %} assign to.
+// The target to which {% set %}, {% for %} and {% with %} assign.
 struct Target {
   enum class Kind { kName, kAttribute, kTuple };
   Kind kind = Kind::kName;
@@ -168,7 +168,7 @@ struct MacroNode {
   std::string name;
   std::vector<Parameter> parameters;
   Body body;
-  // Whether the body mentions these, which the caller may then fill.
+  // True if the body mentions these names; the caller may then set them.
   bool uses_caller = false;
   bool uses_varargs = false;
   bool uses_kwargs = false;
@@ -185,7 +185,7 @@ struct WithNode {
   std::vector<std::pair<Target, ExprPtr>> assignments;
   Body body;
 };
-struct GenerationNode {  // {% generation %}: marks what the assistant says; transparent
+struct GenerationNode {  // {% generation %}: marks the assistant's text; no effect
   Body body;
 };
 struct BreakNode {};

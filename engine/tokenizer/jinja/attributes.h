@@ -12,18 +12,18 @@
 
 namespace quire::engine::jinja {
 
-// A method before a key, as Jinja2's dot does; undefined when there is neither. InvalidArgument
-// when `object` is undefined, or has a method of that name in Python that we lack.
+// Looks for a method before a key, like Jinja2's dot; undefined when there is neither.
+// InvalidArgument when `object` is undefined, or has a method of that name in Python that we lack.
 absl::StatusOr<Value> GetAttribute(Evaluator& evaluator, const Value& object,
                                    std::string_view name);
 
-// An item before a method, as Jinja2's brackets do.
+// Looks for an item before a method, like Jinja2's brackets.
 absl::StatusOr<Value> GetItem(Evaluator& evaluator, const Value& object, const Value& index);
 
 absl::StatusOr<Value> CallMethod(Evaluator& evaluator, const BoundMethod& method,
                                  const CallArguments& arguments);
 
-// Whether any type has a method of this name, allowed or forbidden by the sandbox.
+// True if any type has a method of this name, allowed or forbidden by the sandbox.
 bool IsKnownMethod(std::string_view name);
 
 }  // namespace quire::engine::jinja

@@ -1,7 +1,7 @@
 #pragma once
 
-// What one rendering may cost. A template comes with a model file and its input from a client, so
-// neither may take the server's time, memory or stack.
+// The limits of one rendering. A template comes from a model file and its input from a client, so
+// neither may exhaust the server's time, memory or stack.
 
 #include <cstdint>
 #include <string>
@@ -16,13 +16,13 @@ namespace quire::engine::jinja {
 struct Limits {
   int64_t max_steps = 20'000'000;       // a step: one node evaluated, or kBytesPerStep copied
   int64_t max_output_bytes = 32 << 20;  // also the longest string that may exist
-  int32_t max_depth = 1000;             // nodes being evaluated inside each other, over all macros
+  int32_t max_depth = 1000;             // nested nodes under evaluation, across all macros
   int64_t max_stack_bytes = 1 << 20;    // below Render()'s own frame: half a small thread's stack
   int32_t max_value_depth = 200;        // lists within lists
 };
 
 // Counts down. Sticky: once spent, every further Spend() fails too, so a helper deep inside a
-// traversal may simply stop, and the evaluator asks status() after it.
+// traversal may simply stop, and the evaluator checks status() afterwards.
 class Budget {
  public:
   static constexpr int64_t kBytesPerStep = 16;
@@ -37,12 +37,12 @@ class Budget {
     if (base::Interrupted(steps)) Fail("nobody waits for it any more");
     return !exhausted();
   }
-  // For a string about to be made.
+  // Spends the cost of a string that is about to be created.
   bool SpendBytes(int64_t bytes) {
     if (bytes > limits_.max_output_bytes) return Fail("the template makes too long a text");
     return Spend(1 + bytes / kBytesPerStep);
   }
-  // For appending to a text that is growing.
+  // Spends the cost of appending to a growing text.
   bool SpendAppend(size_t have, size_t more) {
     if (static_cast<int64_t>(have + more) > limits_.max_output_bytes) {
       return Fail("the template makes too long a text");
@@ -52,8 +52,8 @@ class Budget {
   bool CheckValueDepth(int32_t depth) {
     return depth <= limits_.max_value_depth || Fail("values nest too deep");
   }
-  // Counts a level in; every true needs one Leave(). What a level takes of the stack depends on the
-  // node and on the compiler, so the stack is measured besides. It grows downwards.
+  // Enters one level. Each call that returns true needs one Leave(). The stack that a level takes
+  // depends on the node and on the compiler, so the stack is measured as well. It grows downwards.
   bool Enter() {
     if (depth_ >= limits_.max_depth || stack_base_ - StackPosition() > limits_.max_stack_bytes) {
       return Fail("the template recurses too deep");

@@ -20,14 +20,14 @@ struct CallArguments {
   std::vector<std::pair<std::string, Value>> keyword;
 };
 
-// One value per name of `names`, nothing where it is not given; the first `required` must be.
-// An empty name can be given by position only. InvalidArgument for too many, unknown or doubled
-// ones, naming `what`.
+// One value per name of `names`; nothing for a name that is not given, but the first `required`
+// must be. An empty name can be given only by position. InvalidArgument, naming `what`, for too
+// many, unknown or repeated arguments.
 absl::StatusOr<std::vector<std::optional<Value>>> Bind(
     std::string_view what, const CallArguments& arguments,
     std::initializer_list<std::string_view> names, size_t required = 0);
 
-// What Bind gave, as a type. InvalidArgument names `what` when it is another.
+// A value from Bind as one type. InvalidArgument, naming `what`, when it has another type.
 absl::StatusOr<int64_t> IntArgument(std::string_view what, const std::optional<Value>& value,
                                     int64_t if_absent);
 absl::StatusOr<std::string> StringArgument(std::string_view what, const std::optional<Value>& value,

@@ -1,6 +1,6 @@
 #pragma once
 
-// Unicode case mapping outside ASCII, as Python's str.upper() and str.lower() do it.
+// Unicode case mapping outside ASCII, as in Python's str.upper() and str.lower().
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ struct CaseRange {
   int32_t delta;
 };
 
-// One letter whose capital is several: ß.
+// A letter whose capital has several letters: ß.
 struct CaseSpecial {
   char32_t from;
   std::u32string to;

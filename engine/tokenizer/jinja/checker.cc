@@ -17,7 +17,7 @@ absl::Status Lacks(int line, std::string_view what, std::string_view name) {
       absl::StrFormat("line %d: the %s '%s' is not supported", line, what, name));
 }
 
-// Visits every expression of a tree, and binds what it finds.
+// Visits every expression of a tree, and binds its filters and tests.
 class Checker {
  public:
   absl::Status Visit(Body& body) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What can be known to fail before the first rendering.
+// Finds errors that can be known before the first rendering.
 
 #include "absl/status/status.h"
 
@@ -9,8 +9,8 @@
 namespace quire::engine::jinja {
 
 // Binds each filter and test to its function. InvalidArgument names the first filter, test or
-// method that we lack, with its line; the original would fail on it at some chat, we do when the
-// model loads.
+// method that we lack, with its line; Jinja2 would fail on it at some chat, we fail when the model
+// loads.
 absl::Status Check(Body& body);
 
 }  // namespace quire::engine::jinja

@@ -27,7 +27,7 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 }  // namespace
 
 Evaluator::~Evaluator() {
-  // First what values point at each other through: scopes and namespaces may hold each other.
+  // Clears scopes and namespaces first: they may hold each other.
   for (Namespace& name_space : namespaces_) name_space.attributes = Dict();
 }
 
@@ -73,7 +73,7 @@ absl::StatusOr<Value> Evaluator::Eval(const Expr& expr) {
   if (!budget_.Enter() || !budget_.Spend(1)) return AtLine(expr.line, budget_.status());
   absl::StatusOr<Value> value = EvalNode(expr);
   budget_.Leave();
-  // Once the budget is spent, whatever else went wrong follows from that.
+  // Once the budget is spent, any other error is a consequence of that.
   if (budget_.exhausted() && !error_has_line_) return AtLine(expr.line, budget_.status());
   if (!value.ok()) return AtLine(expr.line, value.status());
   return value;

@@ -19,7 +19,7 @@
 
 namespace quire::engine::jinja {
 
-// The names one block assigns; those of the blocks around it are read through it.
+// The names that one block assigns; names of outer blocks are read through `outer`.
 struct Scope {
   std::shared_ptr<Scope> outer;
   absl::flat_hash_map<std::string, Value> names;
@@ -33,7 +33,8 @@ struct LoopState {
   std::optional<std::vector<Value>> last_changed;
 };
 
-// A macro, or the body of a {% call %}: its code and where it was defined. Owned by the rendering.
+// A macro, or the body of a {% call %}: its code and the scope of its definition. Owned by the
+// rendering.
 struct MacroObject {
   const MacroNode* node;
   std::shared_ptr<Scope> closure;
@@ -42,7 +43,7 @@ struct MacroObject {
 // cycler() and joiner(). Owned by the rendering.
 struct CycleState {
   bool is_joiner = false;
-  std::vector<Value> items;  // a joiner's only one is its separator
+  std::vector<Value> items;  // for a joiner only its separator
   size_t at = 0;
 };
 
@@ -61,11 +62,11 @@ class Evaluator {
   Budget& budget() { return budget_; }
   absl::Time now() const { return now_; }
   absl::StatusOr<Value> Call(const Value& function, CallArguments arguments);
-  // Refuses with the text as it is: raise_exception().
+  // Fails with exactly this text: raise_exception().
   absl::Status Raise(const std::string& message);
   Value NewNamespace(Dict attributes);
   Value NewCycle(CycleState state);
-  // InvalidArgument when `value` nests past the limit: for every list and dict that is made.
+  // InvalidArgument when `value` nests too deep. Called for every new list and dict.
   absl::StatusOr<Value> Checked(Value value);
 
  private:
@@ -106,7 +107,7 @@ class Evaluator {
   Value NewMacro(const MacroNode& node);
 
   absl::Status Emit(std::string_view text);
-  // Runs `body` in `scope` and returns what it printed.
+  // Runs `body` in `scope` and returns its output.
   absl::StatusOr<std::string> Capture(const Body& body, std::shared_ptr<Scope> scope,
                                       Flow* left_by = nullptr);
   absl::Status Assign(const Target& target, const Value& value);
@@ -119,9 +120,9 @@ class Evaluator {
   const absl::Time now_;
   std::shared_ptr<Scope> scope_ = std::make_shared<Scope>();
   std::string* out_ = nullptr;
-  const Value* block_input_ = nullptr;  // what the innermost filter of a chain without input takes
+  const Value* block_input_ = nullptr;  // input of the innermost filter of a chain without one
   bool error_has_line_ = false;
-  // Owned here and pointed at by values, so that a cycle through them is no leak.
+  // Owned here; values point at them, so that a cycle through them does not leak.
   std::deque<Namespace> namespaces_;
   std::deque<MacroObject> macros_;
   std::deque<CycleState> cycles_;

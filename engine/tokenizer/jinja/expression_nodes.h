@@ -1,6 +1,6 @@
 #pragma once
 
-// Making expressions for the parser: each knows how deep the tree below it is.
+// Makes expressions for the parser; each stores the depth of its tree.
 
 #include <algorithm>
 #include <memory>

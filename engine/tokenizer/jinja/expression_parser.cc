@@ -258,7 +258,7 @@ absl::StatusOr<Target> ExpressionParser::AssignTarget(bool with_namespace) {
                   .name = std::move(name),
                   .attribute = tokens_.Next().text};
   }
-  // Names and tuples of names; a tuple needs no parentheses and may end in a comma.
+  // Accepts names and tuples of names; a tuple needs no parentheses and may end in a comma.
   const int line = tokens_.line();
   std::vector<ExprPtr> items;
   bool is_tuple = false;

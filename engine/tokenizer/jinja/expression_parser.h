@@ -1,6 +1,6 @@
 #pragma once
 
-// Tokens to expressions, with Jinja2's precedence.
+// Parses tokens into expressions, with Jinja2's precedence.
 
 #include <string>
 #include <vector>
@@ -28,10 +28,10 @@ class ExpressionParser {
   absl::StatusOr<Target> AssignTarget(bool with_namespace);
   absl::StatusOr<std::string> TargetName();
 
-  // The macros whose body is being parsed: told which of the special names they use.
+  // The macros whose bodies are being parsed; they record which special names they use.
   std::vector<MacroNode*> open_macros;
 
-  // Counts one level of nesting in for the scope of the object.
+  // Counts one level of nesting while the object lives.
   class Nesting {
    public:
     explicit Nesting(ExpressionParser& parser) : parser_(parser) { ++parser_.depth_; }

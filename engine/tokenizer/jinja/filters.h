@@ -20,16 +20,16 @@ struct Filter {
                                     const CallArguments& arguments);
 };
 
-// Null when we have none of that name.
+// Null when there is no filter of that name.
 const Filter* FindFilter(std::string_view name);
 
-// The groups, one file each.
+// The groups of filters, one file each.
 std::span<const Filter> StringFilters();
 std::span<const Filter> NumberFilters();
 std::span<const Filter> SequenceFilters();
 std::span<const Filter> SelectFilters();
 
-// The values of "a.b" or 0 within each item, as map(attribute=) and sort(attribute=) look them up.
+// The value at `path` ("a.b" or 0) within `item`, as map(attribute=) and sort(attribute=) find it.
 absl::StatusOr<Value> LookUpPath(Evaluator& evaluator, const Value& item, const Value& path,
                                  const std::optional<Value>& if_undefined = std::nullopt);
 

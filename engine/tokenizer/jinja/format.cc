@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kMaxWidth = 10'000;
 constexpr int64_t kMaxPrecision = 100;
 
-// One "%-08.3f".
+// One conversion, such as "%-08.3f".
 struct Spec {
   bool left = false, plus = false, space = false, zero = false, alternate = false;
   int64_t width = 0;
@@ -259,7 +259,7 @@ class PercentFormatter {
   size_t next_ = 0;  // positional arguments taken
 };
 
-// The value that "0.name[key]" means.
+// The value of a field such as "0.name[key]".
 absl::StatusOr<Value> Field(Evaluator& evaluator, std::string_view field,
                             const CallArguments& arguments, int64_t* automatic) {
   const size_t name_end = std::min(field.find_first_of(".["), field.size());

@@ -19,7 +19,7 @@ absl::StatusOr<Value> PercentFormat(const Value& format, const Value& arguments,
 absl::StatusOr<Value> BraceFormat(Evaluator& evaluator, const Value& format,
                                   const CallArguments& arguments);
 
-// Spends what the result of ReplaceAll() will take.
+// Spends the cost of the result of ReplaceAll().
 absl::Status PayForReplace(std::string_view text, std::string_view from, std::string_view to,
                            Budget& budget);
 

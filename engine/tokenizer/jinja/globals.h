@@ -1,6 +1,6 @@
 #pragma once
 
-// The functions every template has: range, dict, namespace, cycler, joiner, and Hugging Face's
+// The functions that every template has: range, dict, namespace, cycler, joiner, and Hugging Face's
 // raise_exception and strftime_now.
 
 #include <optional>
@@ -14,13 +14,13 @@
 
 namespace quire::engine::jinja {
 
-// Longer ones are refused, as the original's sandbox does.
+// A longer range is refused, as in Jinja2's sandbox.
 inline constexpr int64_t kMaxRange = 100'000;
 
 std::optional<Value> FindGlobal(std::string_view name);
 absl::StatusOr<Value> CallGlobal(Evaluator& evaluator, GlobalFunction function,
                                  const CallArguments& arguments);
-// A joiner called.
+// Calls a joiner.
 absl::StatusOr<Value> CallCycle(CycleState& cycle, const CallArguments& arguments);
 
 }  // namespace quire::engine::jinja

@@ -20,7 +20,7 @@ bool IsNameStart(char c) { return absl::ascii_isalpha(static_cast<unsigned char>
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsNameChar(char c) { return IsNameStart(c) || IsDigit(c); }
 
-// \r\n and \r become \n, and one newline at the very end goes, as Jinja2 does before lexing.
+// Replaces \r\n and \r by \n and removes one newline at the very end, as Jinja2 does before lexing.
 std::string Normalize(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -55,7 +55,7 @@ class Lexer {
   void Add(TokenType type, std::string_view text) {
     tokens_.push_back({.type = type, .text = std::string(text), .line = line_});
   }
-  // Moves on, counting lines.
+  // Moves to `to`, counting lines.
   void Advance(size_t to) {
     line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
                                          source_.begin() + static_cast<std::ptrdiff_t>(to), '\n'));
@@ -71,7 +71,7 @@ class Lexer {
     return at;
   }
 
-  // Text up to the next tag, trimmed as the tag says, and then that tag.
+  // Reads the text up to the next tag, trims it as the tag asks, and then reads that tag.
   absl::Status Data() {
     size_t open = at_;
     while (true) {
@@ -106,7 +106,7 @@ class Lexer {
     return Inside(tag == Tag::kVariable ? "}}" : "%}");
   }
 
-  // What is left of the text before a tag.
+  // The text before a tag after trimming.
   std::string_view Trimmed(std::string_view text, char sign, bool may_strip_line) const {
     if (sign == '-') return StripRight(text);
     if (sign == '+' || !may_strip_line) return text;
@@ -116,8 +116,8 @@ class Lexer {
     return StripLeft(text.substr(line_begin)).empty() ? text.substr(0, line_begin) : text;
   }
 
-  // If a tag ends at `at` (with - or + before the end, for a block a newline after it), where the
-  // template goes on; else kNone.
+  // If a tag ends at `at` (with - or + before the end, for a block a newline after it), the
+  // position after it; else kNone.
   size_t TagEnd(size_t at, std::string_view end) const {
     if (StartsWith(at, "-") && StartsWith(at + 1, end)) return SkipSpace(at + 1 + end.size());
     if (end == "}}") return StartsWith(at, end) ? at + 2 : kNone;
@@ -145,7 +145,7 @@ class Lexer {
   absl::Status Raw(size_t inside) {
     const int begin_line = line_;
     size_t end = SkipSpace(SkipSpace(inside) + 3);
-    // Unlike other tags this one does not take the newline after it.
+    // Unlike other tags this one keeps the newline after it.
     end = StartsWith(end, "-") ? SkipSpace(end + 3) : end + 2;
     Advance(end);
     for (size_t open = source_.find("{%", at_); open != kNone;
@@ -192,7 +192,7 @@ class Lexer {
     }
   }
 
-  // Digits with single underscores between them; where they end.
+  // Reads digits with single underscores between them; returns their end.
   template <typename IsOne>
   size_t Digits(size_t at, IsOne is_one, std::string* digits) const {
     while (at < source_.size()) {
@@ -281,14 +281,14 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // Python's escapes; one that it does not know stays as written.
+  // Resolves Python's escapes; an unknown one stays as written.
   absl::Status Unescape(std::string_view raw, std::string* out) const {
     for (size_t i = 0; i < raw.size();) {
       if (raw[i] != '\\') {
         out->push_back(raw[i++]);
         continue;
       }
-      const char c = raw[i + 1];  // the scan for the quote stepped over pairs, so there is one
+      const char c = raw[i + 1];  // it exists: the scan for the quote skipped pairs
       i += 2;
       static constexpr std::string_view kPlain = "\\'\"abfnrtv";
       static constexpr std::string_view kMeaning = "\\'\"\a\b\f\n\r\t\v";

@@ -1,6 +1,7 @@
 #pragma once
 
-// Template source to tokens, with Jinja2's white space rules for trim_blocks and lstrip_blocks.
+// Splits template source into tokens, with Jinja2's white space rules for trim_blocks and
+// lstrip_blocks.
 
 #include <cstdint>
 #include <string>
@@ -33,7 +34,8 @@ struct Token {
   double number = 0;
 };
 
-// InvalidArgument with "line N: " first. The last token is kEnd. {% raw %} and comments are gone.
+// InvalidArgument begins with "line N: ". The last token is kEnd. {% raw %} and comments are
+// removed.
 absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source);
 
 }  // namespace quire::engine::jinja

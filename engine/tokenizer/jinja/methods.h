@@ -27,10 +27,10 @@ std::span<const Method> DictMethods();
 std::span<const Method> LoopMethods();
 std::span<const Method> CycleMethods();
 
-// What Python has and the sandbox forbids, since it would change the value.
+// Python's methods that the sandbox forbids, since they would change the value.
 std::span<const std::string_view> ForbiddenListMethods();
 std::span<const std::string_view> ForbiddenDictMethods();
-// What Python's str has and we do not.
+// Methods of Python's str that we lack.
 std::span<const std::string_view> LackingStringMethods();
 
 }  // namespace quire::engine::jinja

@@ -16,7 +16,7 @@
 namespace quire::engine::jinja {
 namespace {
 
-// Takes the underscores out that Python allows between digits; false where it does not.
+// Removes the underscores that Python allows between digits; false if one is elsewhere.
 bool DropUnderscores(std::string_view text, std::string* out) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_') {
@@ -72,7 +72,7 @@ std::optional<double> ParseFloat(std::string_view text) {
   if (!DropUnderscores(text, &digits) || digits.find_first_of("xXpP") != std::string::npos)
     return std::nullopt;
   double value = 0;
-  // SimpleAtod takes what Python takes: decimal, exponent, inf and nan.
+  // SimpleAtod accepts the same as Python: decimal, exponent, inf and nan.
   if (!absl::SimpleAtod(digits, &value)) return std::nullopt;
   return value;
 }
@@ -92,7 +92,7 @@ absl::StatusOr<Value> Int(Evaluator&, const Value& input, const CallArguments& a
   if (input.is_undefined()) return UndefinedError(input);
   if (input.is_integral()) return Value::Int(input.as_int());
   if (input.is_float()) {
-    // int(inf) raises what the original does not catch.
+    // int(inf) raises an exception that Jinja2 does not catch.
     if (std::isinf(input.as_float()))
       return absl::InvalidArgumentError("cannot convert float infinity to integer");
     return FromFloat(input.as_float(), if_not);
@@ -142,7 +142,7 @@ absl::StatusOr<Value> Round(Evaluator&, const Value& input, const CallArguments&
   if (method == "common") {
     if (input.is_integral()) return Value::Int(input.as_int());
     if (!std::isfinite(number)) return input;
-    // Like Python: the decimal that is nearest to the exact value, ties to even.
+    // As in Python: the decimal nearest to the exact value, ties to even.
     return Value::Float(
         std::strtod(absl::StrFormat("%.*f", static_cast<int>(precision), number).c_str(), nullptr));
   }

@@ -179,7 +179,7 @@ absl::StatusOr<Value> Repeat(const Value& value, int64_t times, Budget& budget) 
   return Value::List(std::move(items), value.sequence().type);
 }
 
-// -1, 0, 1 as Python compares an int with a float: exactly.
+// Returns -1, 0 or 1. An int and a float are compared exactly, as in Python.
 int CompareNumbers(const Value& left, const Value& right) {
   const auto sign = [](auto a, auto b) { return a < b ? -1 : a > b ? 1 : 0; };
   if (!left.is_float() && !right.is_float()) return sign(left.as_int(), right.as_int());
@@ -195,7 +195,7 @@ int CompareNumbers(const Value& left, const Value& right) {
 
 bool IsNan(const Value& value) { return value.is_float() && std::isnan(value.as_float()); }
 
-// Whether left < right (or <=), for values that have an order.
+// True if left < right (or <=), for values that have an order.
 absl::StatusOr<bool> Less(CompareOp op, const Value& left, const Value& right, Budget& budget) {
   if (left.is_undefined()) return UndefinedError(left);
   if (right.is_undefined()) return UndefinedError(right);

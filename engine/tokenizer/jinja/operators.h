@@ -1,7 +1,6 @@
 #pragma once
 
-// Python's operators on values. InvalidArgument carries Python's message for what does not fit
-// together.
+// Python's operators on values. InvalidArgument has Python's message for unsupported operands.
 
 #include <vector>
 
@@ -12,7 +11,7 @@
 
 namespace quire::engine::jinja {
 
-// "'x' is undefined", for using an undefined value.
+// "'x' is undefined", for the use of an undefined value.
 absl::Status UndefinedError(const Value& undefined);
 
 absl::StatusOr<Value> Arithmetic(BinaryOp op, const Value& left, const Value& right,
@@ -23,11 +22,12 @@ bool Equal(const Value& left, const Value& right, Budget& budget);
 absl::StatusOr<bool> Compare(CompareOp op, const Value& left, const Value& right, Budget& budget);
 absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget& budget);
 
-// object[begin:end:step]; undefined or none for a part that is absent.
+// object[begin:end:step]; an absent part is undefined or none.
 absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value& end,
                             const Value& step, Budget& budget);
 
-// Stable, ascending, by `<`. Sort by keys: values[i] goes where keys[i] goes.
+// Both are stable and ascending, by `<`; `reverse` makes SortByKeys descending. It moves values[i]
+// to the place of keys[i].
 absl::Status SortValues(std::vector<Value>* values, Budget& budget);
 absl::Status SortByKeys(const std::vector<Value>& keys, bool reverse, std::vector<Value>* values,
                         Budget& budget);

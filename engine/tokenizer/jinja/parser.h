@@ -1,6 +1,6 @@
 #pragma once
 
-// Template source to a tree.
+// Parses template source into a tree.
 
 #include <string_view>
 
@@ -10,7 +10,8 @@
 
 namespace quire::engine::jinja {
 
-// InvalidArgument with "line N: " for bad syntax, and for a tag that we lack, by its name.
+// InvalidArgument begins with "line N: ": for bad syntax, and for an unsupported tag, which it
+// names.
 absl::StatusOr<Body> Parse(std::string_view source);
 
 }  // namespace quire::engine::jinja

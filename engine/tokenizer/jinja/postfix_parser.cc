@@ -1,4 +1,4 @@
-// What follows an operand: .name, [index], (arguments), | filter, is test.
+// Parses the suffixes of an operand: .name, [index], (arguments), | filter, is test.
 
 #include <algorithm>
 #include <utility>

@@ -9,7 +9,7 @@
 namespace quire::engine::jinja {
 namespace {
 
-// A test of the value alone.
+// A test without arguments.
 template <bool (*kHolds)(const Value&)>
 absl::StatusOr<bool> Plain(Evaluator&, const Value& input, const CallArguments& arguments) {
   RETURN_IF_ERROR(Bind("test", arguments, {}).status());
@@ -30,7 +30,7 @@ bool IsTrue(const Value& v) { return v.is_bool() && v.as_bool(); }
 bool IsFalse(const Value& v) { return v.is_bool() && !v.as_bool(); }
 bool IsEscaped(const Value& v) { return v.is_string() && v.text().markup; }
 
-// Has a length and items by index.
+// True for values with a length and items by index.
 bool IsSequence(const Value& v) {
   if (v.is_string() || v.is_dict() || v.is_undefined()) return true;
   return v.is_sequence(SequenceType::kList) || v.is_sequence(SequenceType::kTuple) ||
@@ -75,7 +75,7 @@ absl::StatusOr<bool> TextCase(Evaluator& evaluator, const Value& input,
   return kHolds(text);
 }
 
-// Python's `is`: small values of one type are one object; other values only when they are shared.
+// Python's `is`: equal small values of one type are one object; other values are only if shared.
 absl::StatusOr<bool> SameAs(Evaluator& evaluator, const Value& input,
                             const CallArguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, Bind("sameas", arguments, {"other"}, 1));

@@ -18,7 +18,7 @@ struct Test {
                                    const CallArguments& arguments);
 };
 
-// Null when we have none of that name.
+// Null when there is no test of that name.
 const Test* FindTest(std::string_view name);
 
 }  // namespace quire::engine::jinja

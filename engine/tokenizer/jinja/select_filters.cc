@@ -15,7 +15,7 @@ using Items = std::vector<Value>;
 absl::StatusOr<Value> Map(Evaluator& evaluator, const Value& input,
                           const CallArguments& arguments) {
   if (!input.Truthy())
-    return Value::List({}, SequenceType::kGenerator);  // none too, as in the original
+    return Value::List({}, SequenceType::kGenerator);  // also for none, as in Jinja2
   ASSIGN_OR_RETURN(const Items items, Iterate(input, evaluator.budget()));
   Items mapped;
   const bool by_attribute = arguments.positional.empty() && !arguments.keyword.empty();
@@ -46,7 +46,7 @@ absl::StatusOr<Value> Map(Evaluator& evaluator, const Value& input,
   return Value::List(std::move(mapped), SequenceType::kGenerator);
 }
 
-// Keeps the items, or the items whose attribute, for which the test holds or does not.
+// Keeps the items for which the test of the item, or of its attribute, holds (or does not hold).
 template <bool kKeep, bool kByAttribute>
 absl::StatusOr<Value> Select(Evaluator& evaluator, const Value& input,
                              const CallArguments& arguments) {
@@ -87,7 +87,7 @@ absl::StatusOr<Value> Attr(Evaluator& evaluator, const Value& input,
                            const CallArguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, Bind("attr", arguments, {"name"}, 1));
   ASSIGN_OR_RETURN(const std::string name, StringArgument("attr", bound[0], ""));
-  // Unlike the dot it never falls back to a key.
+  // Unlike the dot, this never falls back to a key.
   if (input.is_dict() && !IsKnownMethod(name)) {
     return Value::MakeUndefined(absl::StrFormat("'dict object' has no attribute '%s'", name));
   }

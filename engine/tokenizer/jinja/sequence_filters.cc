@@ -1,4 +1,4 @@
-// Filters on lists and dicts as wholes: order, length, parts.
+// Filters on whole lists and dicts: order, length, parts.
 
 #include <algorithm>
 
@@ -18,18 +18,19 @@ Value Generator(Items items) { return Value::List(std::move(items), SequenceType
 
 bool Flag(const std::optional<Value>& value) { return value && value->Truthy(); }
 
-// What values are compared as: text in small letters, unless case matters.
+// The form in which values are compared: text in lower case, unless case matters.
 Value SortKey(const Value& value, bool case_sensitive) {
   return case_sensitive || !value.is_string() ? value : Value::String(Lower(value.str()));
 }
 
-// The sort key of every item: of the item, or of its `attribute`, which may name several by commas.
+// The sort keys of all items: of the item itself, or of its `attribute`, which may list several,
+// separated by commas.
 absl::StatusOr<Items> SortKeys(Evaluator& evaluator, const Items& items,
                                const std::optional<Value>& attribute, bool case_sensitive) {
   Items keys;
   for (const Value& item : items) {
     if (!attribute || attribute->is_none()) {
-      // In a list, as the original has it: equal items are then never asked which is less.
+      // In a list, as in Jinja2: equal items are then never compared by `<`.
       keys.push_back(Value::List({SortKey(item, case_sensitive)}));
       continue;
     }
@@ -111,7 +112,7 @@ absl::StatusOr<Value> Reverse(Evaluator& evaluator, const Value& input,
   }
   ASSIGN_OR_RETURN(Items items, Iterate(input, evaluator.budget()));
   std::reverse(items.begin(), items.end());
-  // reversed() of a generator is not possible, so the original makes a list of it.
+  // Python's reversed() refuses a generator, so Jinja2 turns it into a list.
   return input.is_sequence(SequenceType::kGenerator) ? Value::List(std::move(items))
                                                      : Generator(std::move(items));
 }
@@ -259,7 +260,7 @@ absl::StatusOr<Value> GroupBy(Evaluator& evaluator, const Value& input,
   ASSIGN_OR_RETURN(const Items items, Iterate(input, evaluator.budget()));
   const std::optional<Value> if_undefined =
       bound[1] && bound[1]->is_none() ? std::nullopt : bound[1];
-  Items keys, pairs;  // a pair: the attribute as it is, and the item
+  Items keys, pairs;  // a pair: the attribute unchanged, and the item
   for (const Value& item : items) {
     ASSIGN_OR_RETURN(const Value key, LookUpPath(evaluator, item, *bound[0], if_undefined));
     keys.push_back(SortKey(key, Flag(bound[2])));

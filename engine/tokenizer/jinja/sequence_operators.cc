@@ -76,7 +76,7 @@ absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value
 
 absl::Status SortByKeys(const std::vector<Value>& keys, bool reverse, std::vector<Value>* values,
                         Budget& budget) {
-  // A merge sort of our own: comparing may fail, and must not be trusted to be an order (NaN).
+  // A merge sort of our own: comparisons may fail, and need not define an order (NaN).
   std::vector<size_t> order(keys.size()), merged(keys.size());
   std::iota(order.begin(), order.end(), size_t{0});
   for (size_t width = 1; width < order.size(); width *= 2) {

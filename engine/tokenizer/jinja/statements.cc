@@ -28,7 +28,8 @@ class Evaluator::ScopeGuard {
 
 namespace {
 
-// A chain of scopes is as long as the source nests: a macro's scope hangs on where it was defined.
+// A chain of scopes is only as long as the source nests: the outer scope of a macro is that of its
+// definition.
 std::shared_ptr<Scope> Inside(const std::shared_ptr<Scope>& outer) {
   auto scope = std::make_shared<Scope>();
   scope->outer = outer;
@@ -39,7 +40,7 @@ std::shared_ptr<Scope> Inside(const std::shared_ptr<Scope>& outer) {
 
 absl::StatusOr<std::string> Evaluator::Run(const Body& body, const Dict& variables) {
   for (const auto& [name, value] : variables.entries()) scope_->names[name.str()] = value;
-  // Names that the template sets shadow the given ones, and so have a scope of their own.
+  // Names that the template sets shadow the given ones, so they have a scope of their own.
   return Capture(body, Inside(scope_));
 }
 
@@ -168,7 +169,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::ExecFor(const ForNode& node) {
   ASSIGN_OR_RETURN(loop->items, LoopItems(node));
   for (const Value& item : loop->items) loop->depth = std::max(loop->depth, item.depth() + 1);
   if (!budget_.CheckValueDepth(loop->depth)) return budget_.status();
-  bool completed = false;  // the original runs else unless a body was run to its end
+  bool completed = false;  // Jinja2 runs else unless a body ran to its end
   for (size_t i = 0; i < loop->items.size(); ++i) {
     if (!budget_.Spend(1)) return budget_.status();
     loop->index0 = static_cast<int64_t>(i);
@@ -187,7 +188,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::ExecFor(const ForNode& node) {
 absl::StatusOr<Evaluator::Flow> Evaluator::ExecSetBlock(const SetBlockNode& node) {
   Flow left_by = Flow::kNext;
   ASSIGN_OR_RETURN(std::string text, Capture(node.body, Inside(scope_), &left_by));
-  if (left_by != Flow::kNext) return left_by;  // a break in it drops what it printed
+  if (left_by != Flow::kNext) return left_by;  // a break in the body drops its text
   Value value = Value::String(std::move(text));
   if (node.filter != nullptr) {
     ASSIGN_OR_RETURN(value, ApplyFilters(*node.filter, std::move(value)));
@@ -222,7 +223,7 @@ absl::Status Evaluator::ExecCallBlock(const CallBlockNode& node) {
 }
 
 absl::StatusOr<Evaluator::Flow> Evaluator::ExecWith(const WithNode& node) {
-  // Every value is computed outside, before any name is set.
+  // All values are computed in the outer scope, before any name is set.
   std::vector<Value> values;
   for (const auto& [target, expr] : node.assignments) {
     ASSIGN_OR_RETURN(Value value, Eval(*expr));

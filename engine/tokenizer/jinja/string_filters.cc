@@ -1,4 +1,4 @@
-// Filters that make text.
+// Filters that return text.
 
 #include <algorithm>
 
@@ -37,7 +37,7 @@ absl::StatusOr<Value> Converted(Evaluator& evaluator, const Value& input,
   return Value::String(kConvert(text.str()), text.text().markup);
 }
 
-// Jinja2's own idea of words: after a hyphen, white space or an opening bracket.
+// Jinja2's own rule: a word begins after a hyphen, white space or an opening bracket.
 std::string Title(std::string_view text) {
   std::string out;
   bool at_word = true;
@@ -148,7 +148,7 @@ absl::StatusOr<Value> Indent(Evaluator& evaluator, const Value& input,
   }
   const bool first = bound[1] && bound[1]->Truthy();
   const bool blank = bound[2] && bound[2]->Truthy();
-  // The newline added makes an empty last line count, as in the original.
+  // The added newline makes an empty last line count, as in Jinja2.
   const std::string text = input.str() + "\n";
   std::string out;
   const std::vector<std::string_view> lines = SplitLines(text);
@@ -304,7 +304,7 @@ absl::StatusOr<Value> ToJsonFilter(Evaluator& evaluator, const Value& input,
   return Value::String(std::move(text));
 }
 
-// Not in the original, but published templates call it.
+// Not in Jinja2, but published templates call it.
 absl::StatusOr<Value> FromJsonFilter(Evaluator& evaluator, const Value& input,
                                      const CallArguments& arguments) {
   RETURN_IF_ERROR(Bind("from_json", arguments, {}).status());
@@ -313,7 +313,8 @@ absl::StatusOr<Value> FromJsonFilter(Evaluator& evaluator, const Value& input,
         absl::StrFormat("from_json: want a string, got %s", input.TypeName()));
   if (!evaluator.budget().SpendBytes(static_cast<int64_t>(input.str().size())))
     return evaluator.budget().status();
-  // The parser recurses nowhere, but its values do: refuse what is too deep while parsing.
+  // The parser does not recurse, but code on its values does: too deep a value is refused while
+  // parsing.
   bool too_deep = false;
   const auto watch = [&](int depth, nlohmann::ordered_json::parse_event_t,
                          nlohmann::ordered_json&) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
-// The methods below cost in proportion to the text.
+// Spends the cost of a method that is proportional to the text.
 absl::Status Pay(Evaluator& evaluator, const Value& self) {
   if (evaluator.budget().SpendBytes(2 * static_cast<int64_t>(self.str().size())))
     return absl::OkStatus();
@@ -79,7 +79,7 @@ absl::StatusOr<Value> Strip(Evaluator& evaluator, const Value& self,
   return Like(self, std::string(text));
 }
 
-// The pieces between white space; at most `max` cuts when that is not negative.
+// Splits at white space, at most `max` times when that is not negative.
 std::vector<std::string_view> SplitSpace(std::string_view text, int64_t max, bool from_right) {
   std::vector<std::string_view> parts;
   text = from_right ? StripRight(text) : StripLeft(text);
@@ -91,7 +91,7 @@ std::vector<std::string_view> SplitSpace(std::string_view text, int64_t max, boo
     }
     size_t cut = from_right ? text.size() : 0;
     if (from_right) {
-      // The last white space character, by walking back over whole characters.
+      // Finds the last white space character, by walking back over whole characters.
       while (cut > 0) {
         size_t at = cut - 1;
         while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
@@ -174,8 +174,8 @@ absl::StatusOr<Value> Partition(Evaluator& evaluator, const Value& self,
   return ToList(self, {text.substr(0, at), by, text.substr(at + by.size())}, SequenceType::kTuple);
 }
 
-// The part of the text between the code points `start` and `end`, as find and startswith take them;
-// nothing when start is past the end.
+// The part of the text between the code points `start` and `end`, with the meaning they have in
+// find and startswith; nothing when start is past the end.
 absl::StatusOr<std::optional<std::string_view>> Window(const Value& self,
                                                        const std::optional<Value>& start,
                                                        const std::optional<Value>& end,
@@ -264,7 +264,7 @@ absl::StatusOr<Value> Join(Evaluator& evaluator, const Value& self,
       return absl::InvalidArgumentError(absl::StrFormat(
           "sequence item %d: expected str instance, %s found", i, items[i].TypeName()));
     }
-    // Escaping makes a character six at most.
+    // Escaping turns one character into at most six.
     if (!evaluator.budget().SpendAppend(out.size(),
                                         self.str().size() + 6 * items[i].str().size())) {
       return evaluator.budget().status();

@@ -3,8 +3,8 @@
 // A Jinja template as Hugging Face's chat templates use it: the immutable sandbox of Jinja2 3.1
 // with trim_blocks, lstrip_blocks, loop controls, {% generation %}, and without autoescape.
 //
-// Not there: inheritance, import and include, {% block %}, recursive loops, autoescape; integers
-// past 64 bits are errors, and a generator or a function cannot be printed.
+// Not supported: inheritance, import and include, {% block %}, recursive loops, autoescape.
+// Integers beyond 64 bits are errors, and a generator or a function cannot be printed.
 
 #include <memory>
 #include <string>
@@ -22,11 +22,11 @@ namespace quire::engine::jinja {
 // Immutable after Create; thread-safe.
 class Template {
  public:
-  // InvalidArgument with the line: bad syntax, or the tag, filter, test or method that we lack.
+  // InvalidArgument, with the line, for bad syntax or an unsupported tag, filter, test or method.
   static absl::StatusOr<Template> Create(std::string_view source);
 
   // `context` is an object: the template's global names; the order of keys is kept. InvalidArgument
-  // with the text of raise_exception, or with the line and what failed, or when a limit is reached.
+  // has the text of raise_exception, or the line and the failure, which may be a limit reached.
   absl::StatusOr<std::string> Render(const nlohmann::ordered_json& context, absl::Time now,
                                      const Limits& limits = {}) const;
 

@@ -17,7 +17,7 @@ bool IsContinuation(std::string_view text, size_t at) {
   return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
 }
 
-// Decodes one code point; size 1 and U+FFFD for what is no UTF-8.
+// Decodes one code point; gives size 1 and U+FFFD for a byte that is not UTF-8.
 std::pair<char32_t, size_t> Decode(std::string_view text, size_t at) {
   const base::Utf8Char c = base::DecodeUtf8(text, at);
   return {c.code_point, c.valid ? c.length : 1};

@@ -1,6 +1,6 @@
 #pragma once
 
-// The values a template computes with: Python's, as far as templates see them.
+// The values of a template: Python's, as far as templates see them.
 
 #include <cstdint>
 #include <memory>
@@ -21,24 +21,24 @@ namespace quire::engine::jinja {
 
 class Value;
 
-// Immutable text, UTF-8. Lengths and indexes are in code points; a byte that is no UTF-8 counts as
+// Immutable text, UTF-8. Lengths and indexes are in code points; a byte that is not UTF-8 counts as
 // one.
 struct Text {
   std::string bytes;
   int64_t length = 0;   // in code points
-  bool markup = false;  // made by |safe or |escape: what is added to it gets escaped
+  bool markup = false;  // made by |safe or |escape: text added to it is escaped
 
   bool ascii() const { return length == static_cast<int64_t>(bytes.size()); }
 };
 
-// A name or a member that is not there: prints as nothing, fails when used.
+// A missing name or member: prints as nothing, fails when used.
 struct Undefined {
   std::shared_ptr<const std::string> why;
 };
 
 struct None {};
 
-// What Python has several types for, since they print and test differently.
+// Python types that share a representation here but print and test differently.
 enum class SequenceType {
   kList,
   kTuple,
@@ -46,7 +46,7 @@ enum class SequenceType {
   kDictKeys,
   kDictValues,
   kDictItems,
-  kGenerator,  // what map, select and the like give: it can be walked once, and has no length
+  kGenerator,  // from map, select etc.: iterable once, without a length
 };
 
 struct Sequence {
@@ -54,11 +54,11 @@ struct Sequence {
   std::vector<Value> items;
   int32_t depth = 1;
   bool is_group = false;  // a tuple made by groupby: has .grouper and .list
-  // Of a generator; a value belongs to one rendering, so to one thread.
+  // Items taken from a generator. A value belongs to one rendering, so to one thread.
   mutable int64_t consumed = 0;
 };
 
-// Keys in insertion order. Immutable once inside a Value, as the sandbox of the original demands.
+// Keys in insertion order. Immutable once inside a Value, as Jinja2's sandbox demands.
 class Dict {
  public:
   // Replaces the value of an equal key. False when `key` cannot be hashed.
@@ -76,8 +76,8 @@ class Dict {
   int32_t depth_ = 1;
 };
 
-// namespace(): the one thing a template can change. Owned by the rendering, so that one which holds
-// itself is no leak.
+// namespace(): the only value that a template can change. Owned by the rendering, so that a
+// namespace that holds itself does not leak.
 struct Namespace {
   Dict attributes;
 };
@@ -149,9 +149,9 @@ class Value {
 
   // Python's bool(): empty, zero, none and undefined are false.
   bool Truthy() const;
-  // How deep the lists and dicts in it nest; 0 for a scalar.
+  // The nesting depth of its lists and dicts; 0 for a scalar.
   int32_t depth() const;
-  // As Python's error messages call it: "str", "dict", "NoneType".
+  // The type's name in Python's error messages: "str", "dict", "NoneType".
   std::string_view TypeName() const;
 
  private:
@@ -174,17 +174,17 @@ struct BoundMethod {
 };
 
 // Appends a form in which equal keys (1, 1.0 and True; "a"; nested tuples) are the same bytes.
-// False when the value cannot be hashed, as a list cannot.
+// False when the value, such as a list, cannot be hashed.
 bool HashKey(const Value& value, Budget& budget, std::string* out);
 
-// What a for loop walks: items, code points, keys; undefined is empty. InvalidArgument as Python's
-// "'int' object is not iterable". A generator is used up.
+// The values that a for loop visits: items, code points, keys; undefined is empty. InvalidArgument
+// has Python's "'int' object is not iterable". A generator is used up.
 absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Budget& budget);
 
-// len(); nothing when the value has none.
+// len(); nothing when the value has no length.
 std::optional<int64_t> Length(const Value& value);
 
-// InvalidArgument when a number does not fit, or the nesting is past the budget's limit.
+// InvalidArgument when a number does not fit, or the nesting exceeds the budget's limit.
 absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, Budget& budget,
                                int32_t depth = 0);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Values as text: str(), repr() and json.dumps() of Python.
+// Writes values as text: str(), repr() and json.dumps() of Python.
 
 #include <optional>
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace quire::engine::jinja {
 
-// What {{ value }} prints. InvalidArgument for a function or a generator, whose text would be an
-// address.
+// The text that {{ value }} prints. InvalidArgument for a function or a generator, whose text would
+// be an address.
 absl::StatusOr<std::string> ToText(const Value& value, Budget& budget);
 absl::StatusOr<std::string> ToRepr(const Value& value, Budget& budget);
 

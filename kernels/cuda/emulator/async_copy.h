@@ -1,7 +1,7 @@
 #pragma once
 
-// cp.async of one thread: copies that are issued, gathered into groups, and arrive when their group
-// is waited for, not earlier.
+// The cp.async copies of one thread. They are issued, gathered into groups, and carried out only
+// when their group is waited for.
 
 #include <cstdint>
 #include <vector>
@@ -22,7 +22,7 @@ class CopyQueue {
     copies_.push_back({target, source, bytes, source_bytes, num_committed_});
   }
   void Commit() { ++num_committed_; }
-  // Carries out all copies but those of the youngest `in_flight` groups and of the open one.
+  // Carries out all copies except those of the youngest `in_flight` groups and of the open group.
   void WaitFor(int in_flight);
   bool empty() const { return copies_.empty(); }
 

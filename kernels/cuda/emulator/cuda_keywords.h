@@ -1,7 +1,7 @@
 #pragma once
 
-// CUDA's own words for a C++ compiler: its keywords, built-in variables, vector types, and the
-// warp built-ins that nvcc knows without a header. Kernels use them as they would under nvcc.
+// CUDA's keywords, built-in variables, vector types and warp built-ins, which nvcc knows without a
+// header, defined for a C++ compiler. Kernels use them as under nvcc.
 
 #include <cmath>
 #include <cstdint>

@@ -20,7 +20,7 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// Ranges that only work of the device may touch.
+// The memory ranges that only work of the device may touch.
 class DeviceMemory {
  public:
   void Add(void* data, size_t bytes) {
@@ -32,7 +32,7 @@ class DeviceMemory {
     ranges_.erase(data);
   }
 
-  // Work of the device, while it lives.
+  // While one lives, the device works and may touch its memory.
   class Work {
    public:
     explicit Work(const DeviceMemory& memory) : memory_(memory) {
@@ -67,7 +67,8 @@ absl::StatusOr<DeviceBuffer> AllocateSparse(int64_t bytes) {
                       [bytes](void* data) { munmap(data, static_cast<size_t>(bytes)); });
 }
 
-// That a kernel may ask for (CUDA programming guide, technical specifications).
+// The most shared memory that a kernel may ask for (CUDA programming guide, technical
+// specifications).
 int64_t SharedBytesPerBlock(int compute_capability) {
   switch (compute_capability) {
     case 75:
@@ -85,7 +86,7 @@ int64_t SharedBytesPerBlock(int compute_capability) {
 
 absl::StatusOr<void*> AllocateFilled(int64_t bytes, Poison poison) {
   void* memory = nullptr;
-  // Not rounded up: AddressSanitizer then knows where it ends.
+  // The size is not rounded up, so that AddressSanitizer knows the end.
   if (posix_memalign(&memory, kAlignment, static_cast<size_t>(bytes)) != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("emulated device: no ", bytes, " bytes"));
   }

@@ -1,8 +1,10 @@
 #pragma once
 
-// A Device without a GPU: memory of the host, kernels run by the emulator when they are launched.
+// A Device without a GPU: memory is the host's, and the emulator runs kernels when they are
+// launched.
 //
-// What a GPU would only report later is kept until Synchronize(), and nothing runs in between.
+// A fault that a GPU would report only later is kept until Synchronize(), and nothing runs in
+// between.
 
 #include <memory>
 
@@ -14,7 +16,7 @@ namespace quire::kernels::cuda::emulator {
 struct EmulatorOptions {
   ExecutionOptions execution;
   int compute_capability = 90;
-  // Few, so that a persistent grid gives each block several pieces of work.
+  // Few, so that a persistent grid gives each block several work items.
   int num_sms = 4;
 };
 
@@ -27,9 +29,9 @@ class EmulatedDevice : public Device {
   const DeviceInfo& info() const override { return info_; }
   int64_t available_bytes() const override { return info_.memory_bytes; }
 
-  // Filled with poison, for nobody may rely on it; beyond 256 MiB untouched and not even there
-  // until used, so that a cache larger than 2^31 elements can be tested. AddressSanitizer reports a
-  // host that reads or writes it but by a copy.
+  // Filled with poison, since nobody may rely on the content. Beyond 256 MiB it stays untouched,
+  // and is not even backed by memory until used, so that a cache larger than 2^31 elements can be
+  // tested. AddressSanitizer reports host code that accesses it other than by a copy.
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
   absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) override;
 
@@ -41,10 +43,10 @@ class EmulatedDevice : public Device {
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
 
-  // Keeps `enqueue` and calls it for each replay.
+  // Stores `enqueue` and calls it for each replay.
   absl::StatusOr<std::unique_ptr<Recording>> Record(std::function<absl::Status()> enqueue) override;
   absl::Status Replay(const Recording& recording) override;
-  // The host's seconds, which say nothing of a GPU.
+  // The host's seconds, which tell nothing about a GPU.
   absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override;
 
   absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) override;
@@ -54,8 +56,8 @@ class EmulatedDevice : public Device {
  private:
   const ExecutionOptions execution_;
   DeviceInfo info_;
-  absl::Status fault_;  // of what was enqueued since the last Synchronize()
-  // What Allocate gave that is still there. Buffers may outlive the device.
+  absl::Status fault_;  // of work enqueued since the last Synchronize()
+  // The live allocations. Buffers may outlive the device.
   const std::shared_ptr<DeviceMemory> memory_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs a kernel's whole grid on this CPU thread, block after block.
+// Runs the whole grid of a kernel on this CPU thread, block after block.
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -10,8 +10,8 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// `kernel` is one thread's work, on a chip of this compute capability, 90 for 9.0. Internal names
-// the first misuse, with block, thread, file and line.
+// `kernel` is the work of one thread. `compute_capability` is the chip's, 90 for 9.0. Internal
+// names the first misuse, with block, thread, file and line.
 absl::Status RunGrid(const LaunchConfig& config, absl::FunctionRef<void()> kernel,
                      const ExecutionOptions& options, int compute_capability);
 

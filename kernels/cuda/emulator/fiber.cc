@@ -38,9 +38,9 @@ QuireFiberSwitch:
 
 namespace quire::kernels::cuda::emulator {
 
-// Memory for one fiber, with a page before it that faults when the stack runs over.
+// Memory for one fiber's stack, with a page before it that faults on overflow.
 struct FiberStack {
-  static constexpr size_t kBytes = 512 << 10;  // most of it never touched, so never there
+  static constexpr size_t kBytes = 512 << 10;  // mostly never touched, so never backed by memory
 
   FiberStack() {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -62,7 +62,7 @@ struct FiberStack {
 
 namespace {
 
-// Stacks kept for the next launch: mapping them anew costs more than most kernels.
+// Stacks kept for the next launch: mapping new ones costs more than most kernels.
 std::vector<std::unique_ptr<FiberStack>>& SpareStacks() {
   static thread_local std::vector<std::unique_ptr<FiberStack>> spare;
   return spare;
@@ -79,8 +79,8 @@ std::unique_ptr<FiberStack> TakeStack() {
 
 struct FiberContext {
   Fiber::Entry entry = nullptr;
-  StackPointer own;      // where the fiber stands while suspended
-  StackPointer resumer;  // where Resume() stands while the fiber runs
+  StackPointer own;      // the fiber's position while suspended
+  StackPointer resumer;  // Resume()'s position while the fiber runs
 #if defined(QUIRE_EMULATOR_TSAN)
   void* tsan_own = nullptr;
   void* tsan_resumer = nullptr;
@@ -120,12 +120,12 @@ Fiber::Fiber(Fiber&& other) noexcept = default;
 Fiber::~Fiber() {
   if (stack_ == nullptr) return;  // moved from
 #if defined(QUIRE_EMULATOR_TSAN)
-  // A fiber may be given up in the middle; what it did still happened before its stack goes on.
+  // A fiber may be abandoned midway; its accesses still happened before the next use of its stack.
   __tsan_acquire(context_.get());
   __tsan_destroy_fiber(context_->tsan_own);
 #endif
 #if defined(QUIRE_EMULATOR_ASAN)
-  // The frames that stand on it are left without returning, and their red zones with them.
+  // The frames on the stack never return, so their red zones are still poisoned.
   __asan_unpoison_memory_region(stack_->bottom, FiberStack::kBytes);
 #endif
   SpareStacks().push_back(std::move(stack_));

@@ -1,10 +1,11 @@
 #pragma once
 
-// A stack that can be left and entered again: how one CPU thread plays all threads of a CUDA block.
+// A stack that can be left and entered again, by which one CPU thread runs all threads of a CUDA
+// block.
 //
 // On x86-64 a switch is a dozen instructions (fiber_switch.h); elsewhere, and with
 // QUIRE_FIBER_UCONTEXT, it is swapcontext, some ten times slower. A fiber stays on the thread that
-// made it.
+// created it.
 
 #include <cstddef>
 #include <memory>
@@ -16,16 +17,16 @@ struct FiberContext;
 
 class Fiber {
  public:
-  // What a fiber runs; must never return.
+  // The function that a fiber runs; it must never return.
   using Entry = void (*)();
 
   explicit Fiber(Entry entry);
   ~Fiber();
   Fiber(Fiber&& other) noexcept;
 
-  // Called from outside: runs the fiber until it suspends. The first time, from its entry.
+  // Called from outside: runs the fiber, from its entry the first time, until it suspends.
   void Resume();
-  // Called by the fiber itself: goes back to who resumed it.
+  // Called by the fiber itself: returns to the caller of Resume().
   void Suspend();
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// The one step of a fiber that depends on the machine: leave this stack, go on with another.
+// The only machine-dependent part of a fiber: leaving this stack and continuing on another.
 
 #include <cstddef>
 
@@ -28,7 +28,7 @@ class StackPointer {
     context_.uc_link = nullptr;
     makecontext(&context_, entry, 0);
   }
-  // Saves where we are in `from` and goes on where `to` was saved.
+  // Saves the present position in `from` and continues at the position saved in `to`.
   static void Switch(StackPointer& from, StackPointer& to) {
     swapcontext(&from.context_, &to.context_);
   }
@@ -39,8 +39,8 @@ class StackPointer {
 
 #else
 
-// Saves what the calling convention wants kept, on the stack that is left. Floating-point control
-// words are the same everywhere and stay.
+// Saves the registers that the calling convention preserves on the stack that is left.
+// Floating-point control words are the same everywhere and are not saved.
 extern "C" void QuireFiberSwitch(void** from, void* to);
 
 class StackPointer {
@@ -48,7 +48,7 @@ class StackPointer {
   void Prepare(void* bottom, size_t bytes, void (*entry)()) {
     const uintptr_t end = reinterpret_cast<uintptr_t>(bottom) + bytes;
     void** top = reinterpret_cast<void**>(end & ~uintptr_t{15});
-    *--top = nullptr;  // in place of a return address: entry finds the stack as a call leaves it
+    *--top = nullptr;  // instead of a return address: the stack looks as after a call
     *--top = reinterpret_cast<void*>(entry);
     for (int saved_register = 0; saved_register < 6; ++saved_register) *--top = nullptr;
     top_ = top;

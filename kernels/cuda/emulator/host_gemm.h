@@ -1,12 +1,12 @@
 #pragma once
 
-// The emulated device's matrix product, where a GPU has cuBLASLt.
+// The emulated device's matrix product, which replaces cuBLASLt.
 
 #include "kernels/cuda/device.h"
 
 namespace quire::kernels::cuda::emulator {
 
-// `args` have been validated. Adds along k in order, each product of 16-bit numbers exact.
+// `args` have been validated. Adds along k in order; each product of 16-bit numbers is exact.
 void HostGemm(const GemmArgs& args);
 
 }  // namespace quire::kernels::cuda::emulator

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kInitialized = 5;  // neither zeros nor poison
 constexpr int kMaxArrivals = (1 << 14) - 1;
 
-// How the emulator uses the eight bytes.
+// The emulator's layout of the eight bytes.
 struct State {
   int32_t missing_bytes;
   uint32_t missing_arrivals : 14;
@@ -25,7 +25,7 @@ struct State {
 };
 static_assert(sizeof(State) == sizeof(uint64_t));
 
-// An address for each parity: threads may be in the next phase before the last waiter has left.
+// An address per parity: threads may be in the next phase before the last waiter has left.
 const char* PhaseTag(const uint64_t* barrier, uint32_t phase) {
   return reinterpret_cast<const char*>(barrier) + 4 * phase;
 }
@@ -38,7 +38,7 @@ State Load(const uint64_t* barrier, Where where) {
   return state;
 }
 
-// Stores what an arrival left, and opens the next phase when it was the last.
+// Stores the state after an arrival, and opens the next phase if it was the last.
 void Store(uint64_t* barrier, State state) {
   if (state.missing_arrivals == 0 && state.missing_bytes == 0) {
     state.phase ^= 1;

@@ -1,7 +1,7 @@
 #pragma once
 
 // mbarriers: eight bytes of shared memory that count arrivals of threads and bytes of TMA, phase by
-// phase. What the primitives call is in runtime.h; this is for the emulator's own hardware.
+// phase. The primitives call runtime.h; this header is for the emulator's own units.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// TMA has written `bytes` for the current phase; `where` it was issued.
+// Reports that TMA has written `bytes` for the current phase; `where` is the place of the issue.
 void CompleteBytes(uint64_t* barrier, int64_t bytes, Where where);
 
 }  // namespace quire::kernels::cuda::emulator

@@ -1,6 +1,6 @@
 #pragma once
 
-// What memory holds that nothing was written to yet, or not by right: one byte, everywhere.
+// The content of memory that was not written yet, or not validly: one byte value everywhere.
 
 #include <bit>
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace quire::kernels::cuda::emulator {
 
 enum class Poison : unsigned char {
-  kNaN = 0xff,    // as float, f16 and bf16: spoils every sum, and loses against every number
+  kNaN = 0xff,    // as float, f16 and bf16: spoils every sum, loses every maximum
   kLarge = 0x7b,  // a number in each of them, larger than any in use: wins every maximum
 };
 

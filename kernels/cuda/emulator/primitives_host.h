@@ -1,7 +1,7 @@
 #pragma once
 
-// The primitives for a C++ compiler: the signatures of primitives_ptx.cuh, and a last argument that
-// nobody passes, the caller's line.
+// The primitives for a C++ compiler: the signatures of primitives_ptx.cuh with one more, defaulted
+// argument, the caller's line.
 
 #include <cmath>
 #include <cstdint>

@@ -1,8 +1,8 @@
 #pragma once
 
-// What the emulated primitives ask of the block that runs: a narrow header, for every kernel
-// includes it. All of it is called by an emulated thread, and a misuse ends the launch with an
-// error that names `where`.
+// The running block's functions for the emulated primitives: a narrow header, since every kernel
+// includes it. Emulated threads call them, and a misuse ends the launch with an error that names
+// `where`.
 
 #include <cstdint>
 #include <cstring>
@@ -18,10 +18,10 @@ struct Index3 {
   unsigned x, y, z;
 };
 
-// Ends the launch with an error of this thread, whose stack is given up as it is.
+// Ends the launch with an error of this thread, whose stack is abandoned.
 [[noreturn]] void Fault(std::string message, Where where);
 
-// The dynamic shared memory of the block, aligned to 1024 bytes, as TMA's swizzle wants it.
+// The dynamic shared memory of the block, aligned to 1024 bytes, as TMA's swizzle requires.
 unsigned char* SharedMemory();
 // Faults unless [address, address + bytes) is shared memory and aligned.
 void CheckShared(const void* address, int64_t bytes, int64_t alignment, const char* what,
@@ -33,21 +33,21 @@ void RequireHopper(const char* what, Where where);
 
 int Lane();
 
-// __syncthreads: all threads that have not ended meet, at one line.
+// __syncthreads: all threads that have not ended must meet, at one line.
 void SyncThreads(Where where);
 // bar.sync of barrier `id` for `num_threads` threads, a multiple of 32; any line.
 void SyncNamed(int id, int num_threads, Where where);
 void SyncWarp(uint32_t mask, Where where);
 
-// The lanes of `mask` meet at one line and the last to come computes for all: in[lane] and
+// The lanes of `mask` meet at one line, and the last to arrive computes for all, from in[lane] to
 // out[lane] of the lanes in mask. Orders no memory, as on the device.
 using WarpOperation = void (*)(const void* const* in, void* const* out, uint32_t mask, Where where);
 void MeetLanes(uint32_t mask, const void* in, void* out, WarpOperation operation, Where where);
 
 uint32_t Ballot(uint32_t mask, bool predicate, Where where);
 
-// A launch that may overlap the one before it waits for that one here. Launches run one after
-// another, so all that is checked is that no block of such a launch goes without.
+// A launch that may overlap the one before waits for it here. Launches run one after another, so
+// the emulator only checks that every block of such a launch makes this call.
 void WaitForPreviousLaunch();
 
 enum class ShuffleKind { kIndex, kXor, kUp, kDown };
@@ -63,7 +63,7 @@ T Shuffle(uint32_t mask, T value, ShuffleKind kind, int argument, Where where) {
 }
 
 // cp.async: `target` is poison until the group of the copy has been waited for; the source is read
-// as late. source_bytes < bytes fills with zeros.
+// only then. source_bytes < bytes fills with zeros.
 void IssueCopy(void* target, const void* source, int bytes, int source_bytes, Where where);
 void CommitCopies();
 void WaitCopies(int groups_in_flight);
@@ -83,7 +83,8 @@ void InitMbarrier(uint64_t* barrier, int arrivals, Where where);
 void ArriveMbarrier(uint64_t* barrier, int expected_bytes, Where where);
 void WaitMbarrier(uint64_t* barrier, int parity, Where where);
 
-// TMA: `target` is poison until the bytes are delivered, when no thread can go on without them.
+// TMA: `target` is poison until the bytes are delivered, which may happen as late as when no thread
+// can continue without them.
 void LoadTensor(void* target, const TensorMap& map, uint64_t* barrier, const int* coordinates,
                 int rank, Where where);
 void FenceAsyncProxy();

@@ -1,10 +1,10 @@
 #pragma once
 
-// What ThreadSanitizer and AddressSanitizer have to be told, as functions that do nothing in a
-// build without them.
+// The annotations for ThreadSanitizer and AddressSanitizer, as functions that do nothing in a build
+// without them.
 //
-// Under ThreadSanitizer a CUDA thread is one of its fibers, and only what orders memory on a GPU
-// orders it here: switching from one fiber to the next does not.
+// ThreadSanitizer sees each CUDA thread as a fiber. Only operations that order memory on a GPU
+// order it here; a switch from one fiber to the next does not.
 
 #include <cstddef>
 
@@ -50,10 +50,10 @@ int __asan_address_is_poisoned(const volatile void* address);
 namespace quire::kernels::cuda::emulator {
 
 #if defined(QUIRE_EMULATOR_TSAN)
-// What happened before a Release of an address happens before what follows its Acquire.
+// Accesses before a Release of an address happen before accesses after its Acquire.
 inline void TsanAcquire(const void* address) { __tsan_acquire(const_cast<void*>(address)); }
 inline void TsanRelease(const void* address) { __tsan_release(const_cast<void*>(address)); }
-// An access made for the current thread by hardware that works beside it.
+// An access on behalf of the current thread by an asynchronous hardware unit.
 inline void TsanRead(const void* address, size_t bytes) {
   __tsan_read_range(const_cast<void*>(address), bytes);
 }
@@ -86,7 +86,8 @@ inline void AsanUnpoison(const void*, size_t) {}
 inline bool AsanIsPoisoned(const void*) { return false; }
 #endif
 
-// While one lives, the accesses of this thread are the emulator's own and no race of the kernel.
+// While one lives, the accesses of this thread are the emulator's own and cannot be races of the
+// kernel.
 class EmulatorsOwn {
  public:
   EmulatorsOwn() {
@@ -100,8 +101,8 @@ class EmulatorsOwn {
   EmulatorsOwn(const EmulatorsOwn&) = delete;
   EmulatorsOwn& operator=(const EmulatorsOwn&) = delete;
 
-  // Around a switch to another fiber, which has scopes of its own: how many are open here. Called
-  // inside one.
+  // Called inside a scope before a switch to another fiber, which has scopes of its own. Returns
+  // the number of scopes that are open here.
   static int Leave() {
     const int depth = depth_;
     depth_ = 0;
@@ -113,7 +114,7 @@ class EmulatorsOwn {
   static inline constinit thread_local int depth_ = 0;
 };
 
-// The other way round, inside such a scope: accesses that are the kernel's after all.
+// The opposite, used inside such a scope: while one lives, accesses are the kernel's again.
 class KernelsOwn {
  public:
   KernelsOwn() {

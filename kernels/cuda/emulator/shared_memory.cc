@@ -12,7 +12,7 @@ namespace {
 unsigned char* AllocateExactly(int64_t bytes) {
   if (bytes == 0) return nullptr;
   void* memory = nullptr;
-  // Not rounded up: AddressSanitizer then knows where it ends.
+  // The size is not rounded up, so that AddressSanitizer knows the end.
   QUIRE_CHECK(posix_memalign(&memory, SharedMemoryImage::kAlignment, bytes) == 0);
   return static_cast<unsigned char*>(memory);
 }

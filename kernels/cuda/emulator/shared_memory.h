@@ -1,10 +1,10 @@
 #pragma once
 
-// The shared memory of one block, and what the asynchronous proxy sees of it.
+// The shared memory of one block, and the asynchronous proxy's view of it.
 //
-// TMA and wgmma read shared memory through another path than threads do; what a thread wrote is
-// there only after fence.proxy.async. So there is a second image, brought up to date by the fence
-// alone, and a read through the proxy compares the two.
+// TMA and wgmma read shared memory through another path than threads do: they see a thread's writes
+// only after fence.proxy.async. So there is a second image, which only the fence updates, and a
+// read through the proxy compares the two.
 
 #include <cstdint>
 #include <memory>
@@ -23,13 +23,13 @@ class SharedMemoryImage {
   int64_t bytes() const { return bytes_; }
   bool Contains(const void* address, int64_t bytes) const;
 
-  // Nobody may rely on what a block finds.
+  // Called before each block, which must not rely on the content.
   void Fill(Poison poison);
 
   void FenceAsyncProxy() { fenced_ = true; }
   // A write through the proxy, seen by both sides.
   void WriteThroughProxy(int64_t offset, const void* source, int64_t bytes);
-  // Whether the proxy sees what the threads wrote there.
+  // True if the proxy sees the threads' writes there.
   bool ProxyIsUpToDate(int64_t offset, int64_t bytes);
 
  private:

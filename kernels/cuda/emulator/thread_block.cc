@@ -24,7 +24,7 @@ namespace {
 
 thread_local ThreadBlock* current_block = nullptr;
 
-// "norm.cuh:41", without the folders.
+// "norm.cuh:41": the file without its folders.
 std::string Describe(Where where) {
   const std::string file = where.file;
   return absl::StrCat(file.substr(file.rfind('/') + 1), ":", where.line);
@@ -67,7 +67,8 @@ absl::Status ThreadBlock::Run(Index3 block_index) {
   Prepare(block_index);
   TsanRelease(&start_);
   while (num_live_ > 0 && failure_.ok()) {
-    // At random times in random order; else only when nobody can go on without it.
+    // With kRandom, deliveries happen at random times in random order; else only when no thread can
+    // continue without one.
     const bool now = options_.order == ThreadOrder::kRandom && random_() % 16 == 0;
     if (now && !deliveries_.empty()) DeliverOne();
     if (RunReadyThreads() || !failure_.ok()) continue;
@@ -110,8 +111,8 @@ bool ThreadBlock::RunReadyThreads() {
                                                 : RunReadyThreadsOf(order_);
 }
 
-// The first warp in warp_order_ that can go on, until another order is drawn: about as long as a
-// tile of a kernel takes it.
+// Runs the first warp in warp_order_ that can continue, until another order is drawn, which is
+// about as long as a warp needs for a tile.
 bool ThreadBlock::RunReadyThreadsOfOneWarp() {
   if (random_() % 64 == 0) std::shuffle(warp_order_.begin(), warp_order_.end(), random_);
   for (const int warp : warp_order_) {
@@ -149,7 +150,7 @@ void ThreadBlock::Suspend() {
   running_->fiber.Suspend();
 }
 
-// A fiber plays the same thread of one block after another.
+// A fiber runs the same thread of one block after another.
 void ThreadBlock::ThreadMain() {
   for (;;) {
     ThreadBlock& block = current();
@@ -167,7 +168,7 @@ void ThreadBlock::FinishThread() {
     running_->state = Thread::State::kDone;
     warps_[running_->warp].ended |= 1u << running_->lane;
     --num_live_;
-    // The others no longer wait for it at __syncthreads.
+    // The other threads no longer wait for it at __syncthreads.
     Barrier& barrier = barriers_[0];
     if (!barrier.arrived.empty() && static_cast<int>(barrier.arrived.size()) == num_live_) {
       OpenBarrier(barrier);
@@ -234,7 +235,7 @@ void ThreadBlock::OpenBarrier(Barrier& barrier) {
 
 void ThreadBlock::Fail(std::string message, Where where) {
   {
-    // Nothing that owns memory may be left on this stack, which nobody returns to.
+    // This stack is never returned to, so nothing on it may own memory.
     const std::string text = std::move(message);
     failure_ = absl::InternalError(absl::StrFormat(
         "emulator: %s: block (%u,%u,%u) thread (%u,%u,%u) at %s", text, blockIdx.x, blockIdx.y,
@@ -261,7 +262,7 @@ std::string ThreadBlock::DescribeDeadlock() const {
   return text;
 }
 
-// --- What the primitives call (runtime.h)
+// --- The functions for the primitives (runtime.h)
 
 void Fault(std::string message, Where where) {
   const EmulatorsOwn own;

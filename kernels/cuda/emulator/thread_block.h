@@ -1,11 +1,11 @@
 #pragma once
 
-// The thread block that runs: its threads as fibers, where each of them waits, and what it waits
-// for. The emulator's other files build barriers, collectives and late deliveries on this.
+// The running thread block: its threads as fibers, the place where each waits, and the reason. The
+// emulator's other files build barriers, collectives and late deliveries on this.
 //
 // Adversarial on purpose: asynchronous work is delivered as late as it may be, shared memory starts
-// as poison in every block, and the order in which threads run is an option. What only another
-// interleaving would show is ThreadSanitizer's to find: each thread is one of its fibers.
+// as poison in every block, and the order in which threads run is an option. Errors that only
+// another interleaving would show are left to ThreadSanitizer, which sees each thread as a fiber.
 
 #include <array>
 #include <cstdint>
@@ -29,9 +29,8 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// Who of the threads that can go on does so: in turn, by number, or in turn by number from the end;
-// or one warp alone for a while, at random, so that it comes far ahead of the others or falls
-// behind.
+// The order in which ready threads run: by number, by number from the end, or one random warp alone
+// for a while, so that it gets far ahead of the others or falls behind.
 enum class ThreadOrder { kForward, kReverse, kRandom };
 
 struct ExecutionOptions {
@@ -42,7 +41,8 @@ struct ExecutionOptions {
 
 inline constexpr int kWarpSize = 32;
 
-// Which lanes of a warp can no longer come to a collective, and which wait in one.
+// The lanes of a warp that have ended and can no longer join a collective, and those waiting in
+// one.
 struct Warp {
   uint32_t ended = 0;
   uint32_t meeting = 0;
@@ -60,11 +60,11 @@ struct Thread {
   int lane;
   Fiber fiber;
   State state = State::kReady;
-  Where where;                            // it waits, or last did
+  Where where;                            // of its present or last wait
   const char* waits_for = "";             // for the report of a deadlock
   const void* waits_for_phase = nullptr;  // the mbarrier, while it waits for one
 
-  // What it brought to the collective that it waits in.
+  // Its arguments of the collective in which it waits.
   const void* in = nullptr;
   void* out = nullptr;
   WarpOperation operation = nullptr;
@@ -73,12 +73,13 @@ struct Thread {
 
   CopyQueue copies;
 
-  // Addresses that stand for "all that this thread did so far" and "all that it may now rely on".
+  // Addresses that represent "all accesses of this thread so far" and "all accesses on which it may
+  // now rely".
   char before_meeting = 0;
   char after_meeting = 0;
 };
 
-// Work of an asynchronous unit (a TMA load): runs once, at a time that the block chooses.
+// The work of an asynchronous unit (a TMA load): runs once, at a time that the block chooses.
 using Delivery = std::function<void()>;
 
 class ThreadBlock {
@@ -87,7 +88,7 @@ class ThreadBlock {
               const ExecutionOptions& options, int compute_capability);
   ~ThreadBlock();
 
-  // Runs the block of this index to its end; the misuse that stopped it, if any.
+  // Runs the block of this index to its end; returns the misuse that stopped it, if any.
   absl::Status Run(Index3 block_index);
 
   // The block and the thread that run on this CPU thread.
@@ -104,7 +105,8 @@ class ThreadBlock {
   // Suspends the running thread until someone wakes it.
   void Wait(const char* for_what, Where where);
   void Wake(Thread& thread);
-  // Meeting points order memory: all that `members` did before happens before all they do after.
+  // Meeting points order memory: all accesses of `members` before it happen before all their later
+  // ones.
   template <typename Members>
   static void OrderMemory(const Members& members);
 
@@ -117,7 +119,7 @@ class ThreadBlock {
  private:
   struct Barrier {
     std::vector<Thread*> arrived;
-    int num_threads = 0;  // of which these wait
+    int num_threads = 0;  // expected at the barrier
   };
   static constexpr int kNumBarriers = 16;
 
@@ -152,7 +154,7 @@ class ThreadBlock {
   bool waited_for_previous_launch_ = false;
   Thread* running_ = nullptr;
   absl::Status failure_;
-  char start_ = 0;  // stand for the start and the end of a block, as Thread's do
+  char start_ = 0;  // addresses for the start and the end of a block, as in Thread
   char end_ = 0;
 };
 

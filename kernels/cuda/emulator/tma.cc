@@ -40,7 +40,7 @@ struct Load {
   }
   int64_t bytes() const { return row_bytes() * num_rows(); }
 
-  // Where row `row` of the box starts in memory; null when it is outside the tensor.
+  // The address of row `row` of the box; null when it is outside the tensor.
   const unsigned char* Row(int64_t row) const {
     int64_t offset = 0;
     for (int i = 1; i < map.rank; ++i) {
@@ -98,7 +98,7 @@ void LoadTensor(void* target, const TensorMap& map, uint64_t* barrier, const int
   if (load.map.rank != rank) Fault("a TMA load and its tensor map differ in rank", where);
   CheckShared(target, load.bytes(), kTargetAlignment, "the target of a TMA load", where);
   std::memcpy(load.coordinates.data(), coordinates, sizeof(int) * rank);
-  // From now on, at any time, the unit may write.
+  // From now on the unit may write at any time.
   TsanWrite(target, static_cast<size_t>(load.bytes()));
   const auto issued = std::make_shared<char>();
   TsanRelease(issued.get());

@@ -1,4 +1,4 @@
-// Warp-wide instructions: the lanes meet, and the last to come computes for all of them.
+// Warp-wide instructions: the lanes meet, and the last to arrive computes for all of them.
 
 #include <array>
 #include <bit>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
-// All that meet agree with the first of them, so one comparison is enough.
+// All lanes that meet must agree with the first, so one comparison is enough.
 void CheckAgainstFirst(const Thread& self, const Thread& first, Where where) {
   if (first.operation != self.operation || !SameLine(first.where, where)) {
     Fault(absl::StrCat("lanes of one warp meet at different instructions, lane ", first.lane,
@@ -28,7 +28,7 @@ void CheckAgainstFirst(const Thread& self, const Thread& first, Where where) {
   if (first.mask != self.mask) Fault("lanes of one warp name different masks", where);
 }
 
-// Runs the operation for the lanes of the mask, and lets them go on.
+// Runs the operation for the lanes of the mask, and wakes them.
 void Complete(ThreadBlock& block, int warp, uint32_t mask, WarpOperation operation,
               bool orders_memory, Where where) {
   std::array<const void*, kWarpSize> in = {};
@@ -49,7 +49,7 @@ void Complete(ThreadBlock& block, int warp, uint32_t mask, WarpOperation operati
   block.warp(warp).meeting &= ~mask;
 }
 
-// Suspends until all lanes of the mask are here and the last has run the operation.
+// Suspends until all lanes of the mask have arrived and the last has run the operation.
 void Meet(uint32_t mask, const void* in, void* out, WarpOperation operation, bool orders_memory,
           Where where) {
   const EmulatorsOwn own;
@@ -98,7 +98,7 @@ struct ShuffleInput {
   int argument;
 };
 
-// The lane a shuffle reads; its own where the device leaves the value alone.
+// The lane that a shuffle reads; its own where the device leaves the value unchanged.
 int SourceLane(const ShuffleInput& input, int lane) {
   int source = lane;
   switch (input.kind) {
@@ -137,8 +137,8 @@ struct MatrixRow {
   int num_matrices;
 };
 
-// Lane l gets of each matrix the elements 2 (l % 4) and the next of row l / 4 (of column l / 4 when
-// transposed).
+// From each matrix lane l gets elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 (of column l / 4
+// when transposed).
 void LoadMatricesOperation(const void* const* in, void* const* out, uint32_t, Where) {
   const auto row = [&](int i) -> const MatrixRow& { return *static_cast<const MatrixRow*>(in[i]); };
   for (int matrix = 0; matrix < row(0).num_matrices; ++matrix) {
@@ -196,7 +196,7 @@ void LoadMatrices(uint32_t* result, int num_matrices, bool transposed, const voi
   own_row.transposed = transposed;
   own_row.num_matrices = num_matrices;
   if (Lane() < num_matrices * 8) {
-    // Each lane reads its own row when it comes, so that a race on it is this lane's.
+    // Each lane reads its own row when it arrives, so that a race is attributed to this lane.
     CheckShared(row, 16, 16, "a row of ldmatrix", where);
     std::memcpy(own_row.elements, row, 16);
   }

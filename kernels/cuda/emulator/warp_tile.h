@@ -1,6 +1,6 @@
 #pragma once
 
-// The arithmetic of mma.m16n8k16 and wgmma.m64n128k16, apart from the threads that take part.
+// The arithmetic of mma.m16n8k16 and wgmma.m64n128k16, separate from the threads.
 
 #include <cstdint>
 
@@ -23,11 +23,12 @@ float DecodeElement(uint16_t bits, MatrixType type);
 inline constexpr int kWgmmaRows = 64;
 inline constexpr int kWgmmaCols = 128;
 
-// Where accumulator i of thread t of a warpgroup lies in the tile.
+// The row and column in the tile of accumulator i of thread t of a warpgroup.
 inline int WgmmaRow(int t, int i) { return t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8; }
 inline int WgmmaCol(int t, int i) { return i / 4 * 8 + t % 4 * 2 + i % 2; }
 
-// a [64][16]: its elements that thread t holds, laid out as the a of mma.m16n8k16 in each warp.
+// Writes the elements of a [64][16] that thread t holds; each warp's part is laid out as the a of
+// mma.m16n8k16.
 void SpreadRegistersOfA(const uint32_t (&registers)[4], int t, MatrixType type, float* a);
 
 // c += a b, a [64][16].

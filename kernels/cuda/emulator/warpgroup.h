@@ -1,6 +1,6 @@
 #pragma once
 
-// Four warps that meet for wgmma.
+// A warpgroup: four warps that meet for wgmma.
 
 #include <memory>
 
@@ -17,14 +17,14 @@ struct Warpgroup {
   std::shared_ptr<WgmmaQueue> wgmma;
 };
 
-// in[i] is what thread i of the group brought.
+// in[i] is the argument of thread i of the group.
 using WarpgroupOperation = void (*)(const void* const* in, Where where);
 
-// Suspends until all threads of the group are here, at one line, and the last has run the
-// operation. With orders_memory: what that one did happens before all that the others do next.
+// Suspends until all threads of the group have arrived, at one line, and the last has run the
+// operation. With orders_memory, the operation happens before all that the other threads do next.
 void MeetWarpgroup(const void* in, WarpgroupOperation operation, bool orders_memory, Where where);
 
-// Of the thread that runs.
+// The warpgroup of the running thread.
 Warpgroup& CurrentWarpgroup();
 
 }  // namespace quire::kernels::cuda::emulator

@@ -1,6 +1,7 @@
-// wgmma: four warps issue products that run beside them, until wait_group says that they are done.
+// wgmma: four warps issue products that run asynchronously until wait_group reports that they are
+// done.
 //
-// A product runs at the wait, as late as it may: it reads shared memory then, and its accumulators
+// A product runs at the wait, as late as allowed: it reads shared memory then, and its accumulators
 // are poison in between.
 
 #include <array>
@@ -22,7 +23,7 @@ namespace quire::kernels::cuda::emulator {
 
 namespace {
 
-// A shared-memory operand as its descriptor says, in bytes.
+// A shared-memory operand, decoded from its descriptor, in bytes.
 struct Operand {
   explicit Operand(uint64_t descriptor)
       : address(static_cast<int64_t>(descriptor & 0x3fff) << 4),
@@ -34,7 +35,7 @@ struct Operand {
   int swizzle;  // 1: 128 bytes, the only one here
 };
 
-constexpr int kChunk = 8;  // elements in 16 bytes, which stay together
+constexpr int kChunk = 8;  // elements in 16 bytes, which the swizzle keeps together
 
 // Reads 16 bytes at an offset through the asynchronous proxy.
 void ReadChunk(int64_t offset, MatrixType type, float* out, Where where) {
@@ -53,7 +54,7 @@ void ReadChunk(int64_t offset, MatrixType type, float* out, Where where) {
   for (int i = 0; i < kChunk; ++i) out[i] = DecodeElement(elements[i], type);
 }
 
-// rows x 16, each row's k contiguous: 8 rows of 128 bytes are one swizzle atom, atoms lie `stride`
+// rows x 16, each row's k contiguous: 8 rows of 128 bytes are one swizzle atom; atoms are `stride`
 // apart.
 void ReadKMajor(const Operand& operand, int rows, MatrixType type, float* out, Where where) {
   for (int row = 0; row < rows; ++row) {
@@ -64,8 +65,8 @@ void ReadKMajor(const Operand& operand, int rows, MatrixType type, float* out, W
   }
 }
 
-// 16 x cols, each k's columns contiguous: an atom is 64 columns of 8 k; `leading` to the next
-// columns, `stride` to the next k.
+// 16 x cols, each k's columns contiguous: an atom is 64 columns of 8 k; `leading` is the distance
+// to the next columns, `stride` to the next k.
 void ReadMnMajor(const Operand& operand, MatrixType type, float (&out)[16][kWgmmaCols],
                  Where where) {
   for (int k = 0; k < 16; ++k) {
@@ -83,7 +84,7 @@ void CheckDescriptor(uint64_t descriptor, Where where) {
 
 struct Product {
   std::array<WgmmaProduct, kWarpgroupSize> thread;
-  // Of a first product on its accumulators, which are poison from then on.
+  // The accumulators' values before the first product on them; they are poison from then on.
   std::vector<std::array<float, kWgmmaAccumulators>> initial;
   Where where;
 };
@@ -121,7 +122,7 @@ void Run(const Product& product) {
 
 }  // namespace
 
-// What one warpgroup has in flight.
+// The products of one warpgroup in flight.
 struct WgmmaQueue {
   std::vector<Product> products;   // oldest first
   std::vector<size_t> group_ends;  // of committed groups, into `products`
@@ -202,7 +203,8 @@ void CommitWgmma(Where where) {
   MeetWarpgroup(nullptr, &CommitOperation, /*orders_memory=*/false, where);
 }
 
-// The products have read shared memory: whoever goes on from here is after that.
+// The products have read shared memory by now, so all that threads do next happens after these
+// reads.
 void WaitWgmma(int groups_in_flight, Where where) {
   MeetWarpgroup(&groups_in_flight, &WaitOperation, /*orders_memory=*/true, where);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The place in a kernel where something happened. As the default of a last parameter it is the
-// caller's own line.
+// A place in a kernel, for error messages. As the default of a last parameter it is the caller's
+// line.
 
 #include <cstring>
 
