@@ -1,8 +1,8 @@
 #pragma once
 
 // QUIRE_CHECK(condition) << "context"; aborts with file, line and context when one of our own
-// invariants is broken. It stays on in release builds: a server that goes on with a broken block
-// table answers one client with another's text.
+// invariants is broken. It is also on in release builds: a server that went on with a broken block
+// table would answer one client with another's text.
 
 #include <sstream>
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Time that passes, for durations, time-outs and alarms: it never jumps, as a date does when
-// somebody sets it. A steady time counts from a moment of the machine's own and compares with no
-// date; a deadline that a client gives as a date is turned into one on arrival.
+// Steady time, for durations, timeouts and alarms. It never jumps, unlike the wall clock, which
+// somebody may set. It counts from an arbitrary moment of the machine, so it cannot be compared
+// with a date. A client's deadline, which is a date, is converted to steady time on arrival.
 
 #include "absl/time/time.h"
 
@@ -13,7 +13,7 @@ class Clock {
   virtual ~Clock() = default;
   virtual absl::Time Now() const = 0;
 
-  // When it will show what the wall clock calls `date`, if nobody sets that meanwhile.
+  // Returns this clock's time at `date` of the wall clock, if that is not set meanwhile.
   absl::Time FromDate(absl::Time date) const;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// How long a thread has been at what it does now, for whoever watches it from outside.
+// Shows other threads how long a thread has been busy with its present piece of work.
 
 #include <atomic>
 #include <chrono>
@@ -10,13 +10,14 @@
 
 namespace quire::base {
 
-// One thread beats, any reads. A thread that waits for work is idle, however long.
+// One thread writes it, any thread may read it. A thread that waits for work is idle, however long
+// it waits.
 class Heartbeat {
  public:
   void Begin() { busy_since_.store(Now(), std::memory_order_relaxed); }
   void End() { busy_since_.store(kIdle, std::memory_order_relaxed); }
 
-  // Since Begin; zero when idle.
+  // The time since Begin; zero when idle.
   absl::Duration busy_for() const {
     const int64_t since = busy_since_.load(std::memory_order_relaxed);
     return since == kIdle ? absl::ZeroDuration() : absl::Nanoseconds(Now() - since);
@@ -25,7 +26,7 @@ class Heartbeat {
  private:
   static constexpr int64_t kIdle = -1;
 
-  // Of a clock that nobody sets.
+  // The time of a steady clock.
   static int64_t Now() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(
                std::chrono::steady_clock::now().time_since_epoch())
@@ -35,7 +36,7 @@ class Heartbeat {
   std::atomic<int64_t> busy_since_ = kIdle;
 };
 
-// One piece of work.
+// Marks one piece of work, from its construction to its destruction.
 class Busy {
  public:
   explicit Busy(Heartbeat& heartbeat) : heartbeat_(heartbeat) { heartbeat_.Begin(); }

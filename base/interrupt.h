@@ -1,6 +1,6 @@
 #pragma once
 
-// Long work on a thread asks now and then whether anybody still wants it.
+// Lets long work ask now and then whether its result is still wanted.
 
 #include <cstdint>
 #include <functional>
@@ -9,17 +9,18 @@
 
 namespace quire::base {
 
-// While one lives, what runs on its thread may be cut short: a loop that Interrupted() stops leaves
-// its result unfinished, and whoever made the Interrupt throws that away. At most one a thread.
+// While an Interrupt exists, the work of its thread may be cut short: a loop that Interrupted()
+// stops leaves its result unfinished, and the owner of the Interrupt discards that result. A thread
+// has at most one.
 class Interrupt {
  public:
-  // `check` says why the work is no longer wanted, or OK. Called on this thread.
+  // `check` returns OK, or the reason why the work is no longer wanted. Called on this thread.
   explicit Interrupt(std::function<absl::Status()> check);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  // What cut the work short; OK: nothing has, its result is whole.
+  // The reason why the work was cut short; OK: it was not, and its result is whole.
   const absl::Status& status() const { return status_; }
 
  private:
@@ -31,9 +32,9 @@ class Interrupt {
   absl::Status status_;
 };
 
-// Whether to stop here. `work` is what was done since the last call, in bytes or steps of their
-// cost: every 16 K of it the check is made, so that a call costs next to nothing. Stays true. Never
-// true without an Interrupt.
+// True when the work must stop; once true, it stays true. Always false without an Interrupt. `work`
+// is the work done since the last call, in bytes or steps of similar cost. The check is made once
+// for every 16 K of it, so a call costs almost nothing.
 bool Interrupted(int64_t work = 1);
 
 }  // namespace quire::base

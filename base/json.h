@@ -1,6 +1,6 @@
 #pragma once
 
-// JSON from files and clients. nlohmann::json throws; this is the one place that catches.
+// Parses JSON from files and clients. nlohmann::json throws, and only this file catches.
 
 #include <string>
 #include <string_view>
@@ -17,11 +17,11 @@ inline constexpr int kMaxJsonDepth = 128;
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view what,
                                          int max_depth = kMaxJsonDepth);
 
-// InvalidArgument also when the outermost object has a key twice, which JSON leaves to its reader
-// and ParseJson answers with the last one.
+// InvalidArgument also when the outermost object has a key twice. JSON leaves that case to the
+// reader, and ParseJson takes the last value.
 absl::StatusOr<nlohmann::json> ParseJsonOfUniqueKeys(std::string_view text, std::string_view what);
 
-// `text` as a JSON string with its quotes; bytes that are no UTF-8 become U+FFFD.
+// Returns `text` as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string QuoteJson(std::string_view text);
 
 }  // namespace quire::base

@@ -21,7 +21,7 @@ namespace quire::base {
 namespace {
 
 constexpr size_t kMaxQueuedBytes = size_t{1} << 20;  // some thousands of lines
-constexpr std::chrono::seconds kLastWords(1);        // for what is queued, before the process ends
+constexpr std::chrono::seconds kLastWords(1);  // to write the queued lines before the process ends
 
 std::atomic<LogLevel> minimum_level{LogLevel::kInfo};
 std::atomic<LogFormat> line_format{LogFormat::kText};
@@ -68,13 +68,13 @@ std::string FormatLine(LogLevel level, std::string_view component, std::string_v
   return line + "}\n";
 }
 
-// False when stderr takes nothing more. Blocks as long as its reader does.
+// False when stderr takes no more bytes. Blocks while the reader of stderr does not read.
 bool WriteToStderr(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<size_t>(written));
-    } else if (errno == EAGAIN) {  // whoever gave us stderr made it non-blocking
+    } else if (errno == EAGAIN) {  // our parent process made stderr non-blocking
       pollfd ready{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
       ::poll(&ready, 1, 1000);
     } else if (errno != EINTR) {
@@ -84,7 +84,7 @@ bool WriteToStderr(std::string_view text) {
   return true;
 }
 
-// As many whole lines as one write(2) takes at once.
+// Returns the size of as many whole lines as one write(2) takes at once.
 size_t WholeLines(std::string_view lines) {
   if (lines.size() <= PIPE_BUF) return lines.size();
   const size_t end = lines.rfind('\n', PIPE_BUF - 1);
@@ -102,7 +102,7 @@ void WriteLines(std::string_view lines) {
   }
 }
 
-// What stands between Log and the thread that writes.
+// The queue between Log and the thread that writes.
 class LogQueue {
  public:
   void Start() {
@@ -111,7 +111,7 @@ class LogQueue {
     stopping_ = false;
   }
 
-  // Whether everything was written in time.
+  // True when everything was written in time.
   bool Stop() {
     MutexLock lock(mu_);
     stopping_ = true;
@@ -120,7 +120,7 @@ class LogQueue {
     return !running_;
   }
 
-  // False without a thread that would write the line.
+  // False when there is no thread to write the line.
   bool Push(std::string_view line) {
     MutexLock lock(mu_);
     if (!running_) return false;
@@ -137,19 +137,20 @@ class LogQueue {
   bool PushLastWords(std::string_view line) {
     MutexLock lock(mu_);
     if (!running_) return false;
-    lines_ += line;  // beyond the bound, if need be
+    lines_ += line;  // even beyond the bound
     changed_.NotifyAll();
     WaitUntilWritten();
     return true;
   }
 
-  // The thread.
+  // Runs on the thread.
   void Run() {
     for (std::string lines; Take(lines); lines.clear()) WriteLines(lines);
   }
 
  private:
-  // Lines to write, after the former ones were; false: stopping, and none is left.
+  // Waits for lines to write; the earlier ones have been written. False: stopping, and none is
+  // left.
   bool Take(std::string& lines) {
     MutexLock lock(mu_);
     writing_ = false;
@@ -182,13 +183,13 @@ class LogQueue {
   Mutex mu_;
   CondVar changed_;
   std::string lines_ ABSL_GUARDED_BY(mu_);
-  int64_t num_unreported_ ABSL_GUARDED_BY(mu_) = 0;  // dropped since a line last said how many
+  int64_t num_unreported_ ABSL_GUARDED_BY(mu_) = 0;  // dropped lines that no line has reported yet
   bool running_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Never destroyed: a thread that stderr's reader holds up outlives main.
+// Never destroyed: a thread that waits for the reader of stderr may outlive main.
 LogQueue& Queue() {
   static LogQueue& queue = *new LogQueue;
   return queue;
@@ -218,7 +219,7 @@ LogThread::~LogThread() {
   if (Queue().Stop()) {
     thread_.join();
   } else {
-    thread_.detach();  // it waits in write(2) for a reader that does not come
+    thread_.detach();  // it waits in write(2) for a reader that does not read
   }
 }
 

@@ -21,10 +21,10 @@ namespace quire::base {
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 enum class LogFormat { kText, kJson };
 
-// kInfo until set. Thread-safe.
+// The level is kInfo until set. Thread-safe.
 void SetLogLevel(LogLevel level);
 bool LogEnabled(LogLevel level);
-// kText until set. Thread-safe.
+// The format is kText until set. Thread-safe.
 void SetLogFormat(LogFormat format);
 
 // One key=value pair of a log line; text values are quoted and escaped in it.
@@ -42,18 +42,19 @@ struct LogField {
   bool is_text = false;
 };
 
-// Thread-safe; a line is never split between two write(2), so that lines of several threads never
-// mix. Does not block while a LogThread lives.
+// Thread-safe. A line is never split between two calls of write(2), so lines of several threads
+// never mix. Does not block while a LogThread exists.
 void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields = {});
 
-// While one lives, Log only queues, and a thread writes: whoever reads stderr may stop, and nobody
-// else does. The queue is bounded; lines that find it full are dropped and counted, and a line says
-// how many once there is room again. At most one at a time.
+// While a LogThread exists, Log only queues lines and a thread writes them, so that no other thread
+// waits for a slow reader of stderr. The queue is bounded. Lines that find it full are dropped and
+// counted, and a line with their number follows when there is room again. At most one may exist at
+// a time.
 class LogThread {
  public:
   LogThread();
-  // Gives what is queued a second to be written; what a stuck reader leaves is lost.
+  // Waits a second for the queued lines to be written. The rest is lost when the reader is stuck.
   ~LogThread();
   LogThread(const LogThread&) = delete;
   LogThread& operator=(const LogThread&) = delete;
@@ -62,11 +63,11 @@ class LogThread {
   std::thread thread_;
 };
 
-// Lines that were dropped because nobody read the others.
+// The number of lines dropped because the reader of stderr was too slow.
 int64_t NumLogLinesDropped();
 
-// Writes `line` as it is, behind what is queued, and returns when that is done, or after a second
-// of a LogThread. For what is said right before the process ends.
+// Writes `line` as it is, after the queued lines, and returns when that is done; with a LogThread
+// it waits at most a second. For the last line before the process ends.
 void LogLastWords(std::string_view line);
 
 }  // namespace quire::base

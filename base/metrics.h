@@ -1,7 +1,7 @@
 #pragma once
 
-// Counters and histograms that one thread writes and any may read. How they are named and exported
-// is the server's business.
+// Counters and histograms that one thread writes and any thread may read. The server names and
+// exports them.
 
 #include <array>
 #include <atomic>

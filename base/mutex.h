@@ -1,7 +1,7 @@
 #pragma once
 
-// std::mutex with clang's thread-safety annotations. Not absl::Mutex: Debian builds it with
-// deadlock detection on, which makes an uncontended lock ten times dearer, and TSan cannot see it.
+// std::mutex with clang's thread-safety annotations. absl::Mutex is not used: Debian builds it with
+// deadlock detection on, which makes an uncontended lock ten times slower, and TSan cannot see it.
 
 #include <chrono>
 #include <condition_variable>
@@ -32,7 +32,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mu_;
 };
 
-// Waiting always has a deadline; callers loop on their own condition.
+// Every wait has a deadline. Callers loop on their own condition.
 class CondVar {
  public:
   void NotifyOne() { cv_.notify_one(); }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Passing absl::Status up the stack. For what a client, a file or a device can cause; a broken
-// invariant of our own is a QUIRE_CHECK (base/check.h).
+// Pass an absl::Status up the stack. A status is for errors that a client, a file or a device can
+// cause; a broken invariant of our own is a QUIRE_CHECK (base/check.h).
 
 #include <utility>
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// The border between std and Abseil strings. Debian builds Abseil with its own string_view, which
-// does not convert to or from std::string_view; our interfaces speak std, so this is the one place
-// that knows.
+// Converts between std and Abseil strings. Debian builds Abseil with its own string_view, which
+// does not convert to or from std::string_view. Our interfaces use std, so only this file knows
+// both.
 
 #include <string_view>
 

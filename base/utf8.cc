@@ -3,7 +3,7 @@
 namespace quire::base {
 namespace {
 
-// What may follow a lead byte: how many bytes, and the range of the first of them.
+// The bytes that may follow a lead byte: their number, and the range of the first.
 struct LeadByte {
   int num_following = 0;
   uint8_t low = 0x80;

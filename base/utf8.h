@@ -1,7 +1,7 @@
 #pragma once
 
-// UTF-8: decoding that never fails, one U+FFFD for each maximal invalid part (Unicode 3.9,
-// "substitution of maximal subparts"; what Rust's from_utf8_lossy does).
+// UTF-8 decoding that never fails: each maximal invalid part becomes one U+FFFD (Unicode 3.9,
+// "substitution of maximal subparts"), as in Rust's from_utf8_lossy.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,12 +14,12 @@ inline constexpr char32_t kReplacementCharacter = 0xFFFD;
 
 struct Utf8Char {
   char32_t code_point = kReplacementCharacter;
-  size_t length = 0;  // bytes; of an invalid part, the maximal subpart
+  size_t length = 0;  // in bytes; for an invalid part, that of the maximal subpart
   bool valid = false;
   bool incomplete = false;  // invalid only because the text ends: more bytes could make it valid
 };
 
-// The character at `position`, which must be below text.size().
+// Decodes the character at `position`, which must be below text.size().
 Utf8Char DecodeUtf8(std::string_view text, size_t position);
 
 void AppendUtf8(char32_t code_point, std::string& out);
@@ -28,7 +28,7 @@ bool IsValidUtf8(std::string_view text);
 void AppendLossyUtf8(std::string_view text, std::string& out);
 std::string LossyUtf8(std::string_view text);
 
-// Unicode White_Space.
+// True for characters with the Unicode property White_Space.
 bool IsWhiteSpace(char32_t code_point);
 
 }  // namespace quire::base

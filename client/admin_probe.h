@@ -1,6 +1,6 @@
 #pragma once
 
-// The server's admin port, asked over plain HTTP: it needs no certificate and no token.
+// Asks the server's admin port over plain HTTP, which needs no certificate and no token.
 
 #include <string_view>
 
@@ -9,8 +9,9 @@
 
 namespace quire::client {
 
-// What GET /readyz at HOST:PORT says: true for 200, false for 503. InvalidArgument when `address`
-// is no HOST:PORT; Unavailable, with the cure, when nobody answers as the admin port does.
+// Sends GET /readyz to `address` (HOST:PORT). Returns true for 200 and false for 503.
+// InvalidArgument when `address` is not HOST:PORT. Unavailable, with the cure, when there is no
+// answer or it is not an admin port's.
 absl::StatusOr<bool> AskReady(std::string_view address, absl::Duration timeout);
 
 }  // namespace quire::client

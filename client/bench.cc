@@ -1,4 +1,4 @@
-// quire bench: load with a known shape, and what became of it.
+// quire bench: sends a load with a known shape, and reports how it went.
 
 #include <algorithm>
 #include <iostream>
@@ -39,36 +39,38 @@ void AddLengthFlag(FlagSet& flags, const char* name, const char* help, LengthMix
 void AddBenchFlags(FlagSet& flags, BenchFlags* given) {
   WorkloadConfig& workload = given->workload;
   flags.Section("Load (--rate or --concurrency; --num_requests, --duration or both)");
-  flags.Add("rate", "R", "open loop: R requests a second at random times (Poisson)",
+  flags.Add("rate", "R", "open loop: send R requests a second, at random times (Poisson)",
             &workload.rate);
-  flags.Add("concurrency", "N", "closed loop: N requests always under way (default 1)",
+  flags.Add("concurrency", "N", "closed loop: keep N requests running (default 1)",
             &given->concurrency);
   flags.Add("num_requests", "N", "send N requests (default: 100 without --duration)",
             &given->num_requests);
-  flags.Add("duration", "TIME", "send for this long, then let what is under way end",
+  flags.Add("duration", "TIME", "send for this long, then let running requests finish",
             &given->duration);
-  flags.Add("warmup", "N", "requests sent before, not counted (default 0)", &given->warmup);
+  flags.Add("warmup", "N", "send N requests first, which are not counted (default 0)",
+            &given->warmup);
   AddLengthFlag(
       flags, "prompt_tokens",
       "lengths of random prompts: 128, 64..512 or a mix such as 16,100..200 (default 128)",
       &workload.prompt_tokens);
   AddLengthFlag(flags, "output_tokens",
-                "lengths of answers, likewise (default 64); see --ignore_eos",
+                "lengths of answers, in the same form (default 64); see --ignore_eos",
                 &workload.output_tokens);
   flags.Add("prompt_file", "FILE", "draw prompts from the lines of this file instead",
             &given->prompt_file);
   flags.Add("shared_prefix_tokens", "N",
-            "begin prompts with N tokens that others have too (default 0)",
+            "begin prompts with N tokens that other prompts share (default 0)",
             &workload.shared_prefix_tokens);
-  flags.Add("shared_prefix_fraction", "F", "of the requests begin so, 0..1 (default 1)",
+  flags.Add("shared_prefix_fraction", "F",
+            "fraction of the requests whose prompt begins so, 0..1 (default 1)",
             &workload.shared_prefix_fraction);
-  flags.Add("num_shared_prefixes", "N", "different shared beginnings (default 1)",
+  flags.Add("num_shared_prefixes", "N", "number of different shared beginnings (default 1)",
             &workload.num_shared_prefixes);
   flags.Add("cancel_rate", "F",
-            "of the requests are cancelled after some of their tokens, 0..1 (default 0)",
+            "fraction of the requests to cancel after some of their tokens, 0..1 (default 0)",
             &workload.cancel_rate);
   flags.Add("seed", "S", "the same seed gives the same load (default 0)", &workload.seed);
-  flags.Add("connections", "N", "requests take turns on N connections (default 4)",
+  flags.Add("connections", "N", "spread the requests over N connections, in turn (default 4)",
             &given->connections);
 }
 
@@ -105,7 +107,7 @@ absl::Status Validate(const FlagSet& flags, BenchFlags* given) {
   return absl::OkStatus();
 }
 
-// What random prompts are drawn from.
+// Asks for the token ids from which random prompts are drawn.
 absl::Status AskVocabulary(Connection& connection, const v1::GenerateRequest& request,
                            WorkloadConfig* workload) {
   v1::GetModelInfoRequest query;
@@ -136,7 +138,7 @@ std::map<std::string, int64_t> Growth(const v1::GetStatsResponse& before,
   };
 }
 
-// Redrawn in place; nothing when standard error is no terminal.
+// Draws a progress bar in place; does nothing when standard error is not a terminal.
 void ShowProgress(const LoadOptions& options, const LoadProgress& progress) {
   static const bool is_terminal = isatty(STDERR_FILENO) != 0;
   if (!is_terminal) return;
@@ -173,8 +175,8 @@ std::vector<RequestRecord> RunLoad(const LoadOptions& options, const WorkloadCon
   return records;
 }
 
-// Sends the load and prints what became of it; the report is empty of ok requests when stopped
-// early.
+// Sends the load and reports how it went. When it was stopped early, the report may have no ok
+// requests.
 absl::StatusOr<BenchReport> Measure(const BenchFlags& given, const v1::GenerateRequest& request,
                                     const std::vector<Connection*>& connections,
                                     Interrupt& interrupt) {
@@ -198,7 +200,7 @@ absl::StatusOr<BenchReport> Measure(const BenchFlags& given, const v1::GenerateR
     RunLoad(warmup, other, connections, interrupt, &wall);
     if (interrupt.interrupted()) return absl::CancelledError("stopped while warming up");
   }
-  // A server may keep its control service elsewhere; the load does not need it.
+  // A server may serve ControlService at another address; the load does not need it.
   v1::GetStatsResponse before, after;
   const bool has_stats = connections[0]->GetStats({}, &before).ok();
   const std::vector<RequestRecord> records =
@@ -215,9 +217,9 @@ int RunBench(const Args& args, Interrupt& interrupt) {
   v1::GenerateRequest request;
   FlagSet flags(
       "quire bench [flags]",
-      "Puts load on the server and measures it. Succeeds when every request did. TTFT runs from "
-      "the time a request was to be sent. Token gaps are between two messages of one stream. "
-      "Unless --cache_salt is given, a run shares no cached prefix with an earlier one.");
+      "Load-tests the server. Exits with 0 when every request succeeded. TTFT runs from the time "
+      "at which a request was to be sent. A token gap is the time between two messages of one "
+      "stream. Unless --cache_salt is given, a run shares no cached prefix with an earlier one.");
   AddBenchFlags(flags, &given);
   AddRequestFlags(flags, &request,
                   {"request_id", "seed", "n", "max_tokens", "return_token_ids", "logprobs",

@@ -12,7 +12,7 @@ constexpr absl::Duration kProgressInterval = absl::Milliseconds(200);
 
 }  // namespace
 
-// One request under way. Its callbacks come one at a time, so its record needs no lock.
+// One running request. Its callbacks run one at a time, so its record needs no lock.
 struct Load::Live {
   RequestRecord record;
   std::optional<uint32_t> cancel_after_tokens;
@@ -156,7 +156,7 @@ void Load::OnMessage(Live& live, StreamCall& call, const v1::GenerateStreamRespo
 void Load::OnDone(Live& live, const absl::Status& status) {
   live.record.end = Elapsed();
   live.record.code = status.code();
-  // Refused, or at its end before it could be cancelled: then that is what happened to it.
+  // A request that was refused, or ended before it could be cancelled, was not dropped by the load.
   if (status.code() != absl::StatusCode::kCancelled) live.record.dropped = false;
   base::MutexLock lock(mu_);
   if (!status.ok() && !live.record.dropped) ++num_failed_;

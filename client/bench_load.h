@@ -1,7 +1,7 @@
 #pragma once
 
-// Puts a workload on a server: open loop (a request goes out when its time has come, however many
-// are unanswered) or closed loop (a fixed number is always under way).
+// Sends a workload to a server. In an open loop each request is sent at its planned time, however
+// many are unanswered. In a closed loop a fixed number of requests is always running.
 
 #include <atomic>
 #include <chrono>
@@ -24,10 +24,10 @@ struct LoadOptions {
   uint32_t concurrency = 1;  // closed loop; not used when `open_loop`
   bool open_loop = false;
   std::optional<uint64_t> num_requests;    // at least one of the two
-  std::optional<absl::Duration> duration;  // no request is sent later; those under way end
-  v1::GenerateRequest request;             // all but the prompt and the length
+  std::optional<absl::Duration> duration;  // no request is sent later; running ones end
+  v1::GenerateRequest request;             // all fields but the prompt and the length
   std::optional<uint64_t>
-      first_sampling_seed;  // request k samples with this + k; absent: the server's choice
+      first_sampling_seed;  // request k has this + k as its seed; absent: the server's choice
 };
 
 struct LoadProgress {
@@ -38,18 +38,19 @@ struct LoadProgress {
   uint64_t num_tokens = 0;
 };
 
-// Streams run on gRPC's threads; Run waits on the caller's. Costs a few microseconds a message,
-// since it shares the machine with the server.
+// Streams run on gRPC's threads; Run waits on the caller's. The load may share the machine with the
+// server, so it costs only a few microseconds for each message.
 class Load {
  public:
-  // Requests take turns on `connections`, which must outlive this.
+  // Spreads the requests in turn over `connections`, which must outlive this.
   Load(LoadOptions options, Workload workload, std::vector<Connection*> connections);
   ~Load();
 
-  // To the end, or until Stop. `on_progress` is called some times a second.
+  // Sends the load and waits for its end, or for Stop. `on_progress` is called a few times a
+  // second.
   std::vector<RequestRecord> Run(const std::function<void(const LoadProgress&)>& on_progress);
-  absl::Duration wall() const;  // of Run, once it has returned
-  // From any thread: sends nothing more and cancels what is under way.
+  absl::Duration wall() const;  // the time that Run took, once it has returned
+  // Sends no more requests and cancels the running ones. Thread-safe.
   void Stop();
 
  private:

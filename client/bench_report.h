@@ -1,6 +1,6 @@
 #pragma once
 
-// From what each request of a load went through to one page of numbers.
+// Turns the records of a load's requests into one page of numbers.
 
 #include <cstdint>
 #include <map>
@@ -17,11 +17,11 @@ namespace quire::client {
 struct RequestRecord {
   absl::StatusCode code = absl::StatusCode::kUnknown;
   bool dropped = false;    // cancelled by the load itself
-  absl::Duration arrival;  // when it was to be sent: a late client hides no waiting
+  absl::Duration arrival;  // planned time of sending, so that a late client hides no waiting time
   absl::Duration first_token;
   absl::Duration last_token;
   absl::Duration end;
-  uint32_t num_tokens = 0;  // generated ones that arrived
+  uint32_t num_tokens = 0;  // generated tokens that arrived
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;
   std::vector<float> gaps;  // seconds between messages that carried tokens
@@ -45,22 +45,22 @@ struct BenchReport {
   std::map<std::string, uint64_t> failures;  // by status code
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;
-  uint64_t output_tokens = 0;  // of every request, also of those that did not end well
+  uint64_t output_tokens = 0;  // of all requests, including failed ones
   double output_tokens_per_second = 0.0;
-  double requests_per_second = 0.0;  // ok ones
+  double requests_per_second = 0.0;  // counts ok requests
   Distribution ttft;                 // seconds from arrival to the first token
-  Distribution tpot;     // seconds a token after the first; ok requests of two tokens and more
+  Distribution tpot;     // seconds per token after the first; ok requests of at least two tokens
   Distribution gap;      // seconds between two messages of one stream
   Distribution latency;  // seconds from arrival to the end; ok requests
   std::map<std::string, int64_t>
-      server;  // what the server's counters grew by; empty when not asked
+      server;  // growth of the server's counters; empty when they were not asked for
 };
 
 BenchReport MakeReport(const std::vector<RequestRecord>& records, absl::Duration wall);
 
-// A table to read; times in milliseconds.
+// Makes a table for people, with times in milliseconds.
 std::string FormatReport(const BenchReport& report);
-// One object with the names above; times in seconds.
+// Makes one object with the names above, with times in seconds.
 nlohmann::json ToJson(const BenchReport& report);
 
 }  // namespace quire::client

@@ -45,7 +45,7 @@ Workload::Workload(WorkloadConfig config) : config_(std::move(config)), random_(
 PlannedRequest Workload::Next() {
   PlannedRequest request;
   if (config_.rate > 0) {
-    // Gaps of a Poisson process are exponential.
+    // The gaps of a Poisson process have an exponential distribution.
     last_arrival_ += absl::Seconds(-std::log1p(-Uniform()) / config_.rate);
     request.arrival = last_arrival_;
   }

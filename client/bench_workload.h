@@ -1,7 +1,7 @@
 #pragma once
 
-// What a load is made of: when requests arrive, how long prompts and answers are, which prompts
-// share a prefix, which requests are dropped half way. The same seed gives the same load on every
+// Plans a load: when requests arrive, how long prompts and answers are, which prompts share a
+// prefix, and which requests are cancelled half way. The same seed gives the same load on every
 // machine.
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace quire::client {
 
-// Lengths in tokens: every entry is as likely as the others, and inside one every length is.
+// A mix of lengths in tokens. All entries are equally likely, and so are all lengths in an entry.
 struct LengthMix {
   struct Range {
     uint32_t low = 0;
@@ -27,29 +27,29 @@ struct LengthMix {
   uint32_t max() const;
 };
 
-// "128", "64..512", "16,100..200"; lengths from 1 up.
+// Parses "128", "64..512" or "16,100..200". Every length is at least 1.
 absl::StatusOr<LengthMix> ParseLengthMix(std::string_view text);
 
 struct WorkloadConfig {
   double rate = 0.0;  // requests a second, Poisson; 0: closed loop, arrivals are not planned
-  LengthMix prompt_tokens{{{128, 128}}};  // of a prompt's own part, the shared prefix not counted
+  LengthMix prompt_tokens{{{128, 128}}};  // of a prompt's own part, without the shared prefix
   LengthMix output_tokens{{{64, 64}}};
   uint32_t shared_prefix_tokens = 0;
-  double shared_prefix_fraction = 1.0;  // of the requests, when shared_prefix_tokens > 0
+  double shared_prefix_fraction = 1.0;  // of all requests; used when shared_prefix_tokens > 0
   uint32_t num_shared_prefixes = 1;
-  double cancel_rate = 0.0;  // of the requests, each after a random number of its tokens
+  double cancel_rate = 0.0;  // fraction of requests to cancel, after a random number of tokens
   uint64_t seed = 0;
   uint32_t vocab_size = 0;
   std::vector<int32_t> excluded_ids;  // never drawn into a prompt: end tokens and the like
-  std::vector<std::string> prompts;   // texts to draw instead of token ids; empty: token ids
+  std::vector<std::string> prompts;   // texts to draw prompts from; empty: random token ids
 };
 
 struct PlannedRequest {
   absl::Duration arrival;          // after the start; zero in a closed loop
-  std::vector<int32_t> token_ids;  // the prompt, unless `text` is it
+  std::vector<int32_t> token_ids;  // the prompt, unless `text` is set
   std::string text;
   uint32_t max_tokens = 0;
-  std::optional<uint32_t> cancel_after_tokens;  // 0: as soon as it was sent
+  std::optional<uint32_t> cancel_after_tokens;  // 0: as soon as the request was sent
 };
 
 class Workload {

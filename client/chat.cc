@@ -21,9 +21,9 @@ struct ChatFlags {
 };
 
 constexpr char kCommands[] =
-    "/system TEXT  say what the assistant is, and begin again\n"
-    "/reset        begin again\n"
-    "/exit         leave; so does Ctrl-D. Ctrl-C ends an answer.\n";
+    "/system TEXT  set the system message, and begin a new conversation\n"
+    "/reset        begin a new conversation\n"
+    "/exit         leave; Ctrl-D does too. Ctrl-C ends an answer.\n";
 
 void AddMessage(v1::ChatMessages* chat, const char* role, const std::string& content) {
   v1::ChatMessage* message = chat->add_messages();
@@ -31,7 +31,7 @@ void AddMessage(v1::ChatMessages* chat, const char* role, const std::string& con
   message->set_content(content);
 }
 
-// One conversation; each turn sends all of it, and the server's prefix cache makes that cheap.
+// One conversation. Each turn sends all of it again, which the server's prefix cache makes cheap.
 class Conversation {
  public:
   Conversation(Connection& connection, Interrupt& interrupt, const ChatFlags& given,
@@ -50,8 +50,8 @@ class Conversation {
   }
   void Reset() { Begin(std::string(system_)); }
 
-  // An answer that Ctrl-C ended stays in the conversation as far as it came; a question that failed
-  // does not.
+  // The part of an answer that arrived before Ctrl-C stays in the conversation. A question that
+  // failed does not.
   absl::Status Ask(const std::string& question) {
     AddMessage(request_.mutable_chat(), "user", question);
     GenerationPrinter printer({.json = given_.common.json,
@@ -82,7 +82,7 @@ class Conversation {
   bool interrupted_ = false;
 };
 
-// Reads questions and commands to the end of standard input.
+// Reads questions and commands until the end of standard input.
 int Converse(Conversation& conversation) {
   const bool interactive = isatty(STDIN_FILENO) != 0;
   if (interactive) std::cerr << kCommands;
@@ -113,16 +113,16 @@ int Converse(Conversation& conversation) {
 int RunChat(const Args& args, Interrupt& interrupt) {
   ChatFlags given;
   v1::GenerateRequest request;
-  FlagSet flags("quire chat [--prompt TEXT] [flags]",
-                absl::StrCat("Talks with a model that has a chat template. In the conversation:\n",
-                             kCommands));
+  FlagSet flags(
+      "quire chat [--prompt TEXT] [flags]",
+      absl::StrCat("Holds a conversation with a model that has a chat template. Commands in it:\n",
+                   kCommands));
   flags.Section("Conversation");
-  flags.Add("prompt", "TEXT", "ask this, print the answer and leave", &given.prompt);
-  flags.Add("system", "TEXT",
-            "what the assistant is told first (default: as the model's template has it)",
+  flags.Add("prompt", "TEXT", "send this message, print the answer and leave", &given.prompt);
+  flags.Add("system", "TEXT", "system message (default: the one in the model's template, if any)",
             &given.system);
   AddRequestFlags(flags, &request, {"request_id"});
-  flags.AddSwitch("stats", "token counts and times on standard error after each answer",
+  flags.AddSwitch("stats", "print token counts and times on standard error after each answer",
                   &given.stats);
   AddCommonFlags(flags, &given.common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;

@@ -17,22 +17,23 @@ namespace quire::client {
 void AddCommonFlags(FlagSet& flags, CommonFlags* common) {
   ConnectionOptions& connection = common->connection;
   flags.Section("Server");
-  flags.Add("server", "HOST:PORT", "where the server listens (default 127.0.0.1:8100)",
+  flags.Add("server", "HOST:PORT", "address of the server (default 127.0.0.1:8100)",
             &connection.server);
   flags.AddSwitch("tls", "use TLS, trusting the system's certificate authorities", &connection.tls);
   flags.Add("tls_ca", "FILE", "use TLS, trusting the authorities in this PEM file",
             &connection.tls_ca);
-  flags.Add("tls_cert", "FILE", "our certificate, for a server with --tls_client_ca",
+  flags.Add("tls_cert", "FILE", "client certificate in PEM, for a server with --tls_client_ca",
             &connection.tls_cert);
-  flags.Add("tls_key", "FILE", "its key", &connection.tls_key);
-  flags.Add("tls_server_name", "NAME", "the name in the server's certificate (default: HOST)",
+  flags.Add("tls_key", "FILE", "private key of --tls_cert, in PEM", &connection.tls_key);
+  flags.Add("tls_server_name", "NAME",
+            "name that the server's certificate must have (default: HOST)",
             &connection.tls_server_name);
-  flags.Add(
-      "token_file", "FILE",
-      "bearer token for a server with --auth_token_file (default: the environment's QUIRE_TOKEN)",
-      &connection.token_file);
+  flags.Add("token_file", "FILE",
+            "file of the bearer token, for a server with --auth_token_file (default: the token in "
+            "the environment variable QUIRE_TOKEN)",
+            &connection.token_file);
   flags.Add("timeout", "TIME",
-            "give up after this, e.g. 500ms, 30s, 2m (default: 10s; none for generating)",
+            "give up after this time, e.g. 500ms, 30s, 2m (default: 10s; none for generating)",
             &connection.timeout);
   flags.AddSwitch("json",
                   "print each response as one line of JSON; a field at its default is left out",
@@ -48,7 +49,7 @@ std::optional<int> ParseFlags(FlagSet& flags, const Args& args) {
 
 int FailUsage(const FlagSet& flags, const absl::Status& status) {
   std::cerr << "quire: " << status.message() << "\nusage: " << flags.usage()
-            << "; --help tells all\n";
+            << "; --help shows all flags\n";
   return kExitUsage;
 }
 
@@ -82,7 +83,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
     read = !std::cin.bad();
   } else {
     std::ifstream in(path, std::ios::binary);
-    // Inserting nothing sets failbit on `text`, so an empty file is told apart by `in`.
+    // Inserting nothing sets failbit on `text`, so only `in` tells an empty file from a failure.
     if (in) text << in.rdbuf();
     read = in.is_open() && !in.bad();
   }

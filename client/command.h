@@ -1,7 +1,7 @@
 #pragma once
 
-// The subcommands and what they share. Each takes the arguments after its name, prints, and returns
-// the exit status of the process.
+// The subcommands and their common parts. Each subcommand takes the arguments after its name,
+// prints, and returns the exit status of the process.
 
 #include <memory>
 #include <optional>
@@ -20,9 +20,9 @@ namespace quire::client {
 
 enum ExitStatus : int {
   kExitOk = 0,
-  kExitFailed = 1,         // the server, or what was asked of it
-  kExitUsage = 2,          // the command line
-  kExitInterrupted = 130,  // Ctrl-C, as shells have it
+  kExitFailed = 1,         // the server cannot be reached, or the request failed
+  kExitUsage = 2,          // the command line is wrong
+  kExitInterrupted = 130,  // Ctrl-C; shells use the same number
 };
 
 using Args = std::vector<std::string>;
@@ -36,33 +36,35 @@ int RunStats(const Args& args, Interrupt& interrupt);
 int RunHealth(const Args& args, Interrupt& interrupt);
 int RunBench(const Args& args, Interrupt& interrupt);
 
-// What every subcommand takes: where the server is, and --json.
+// The flags of every subcommand: the connection to the server, and --json.
 struct CommonFlags {
   ConnectionOptions connection;
   bool json = false;
 };
 void AddCommonFlags(FlagSet& flags, CommonFlags* common);
 
-// Nothing: go on. Otherwise the exit status: help was printed, or what is wrong.
+// Returns nullopt to go on, or the exit status after it has printed the help or an error.
 std::optional<int> ParseFlags(FlagSet& flags, const Args& args);
 
 int FailUsage(const FlagSet& flags, const absl::Status& status);  // prints, returns kExitUsage
 int Fail(const absl::Status& status);                             // prints, returns kExitFailed
 
-// A connection whose calls Ctrl-C cancels; call interrupt.ClearHandler() before it goes.
+// Returns a connection whose calls Ctrl-C cancels. Call interrupt.ClearHandler() before the
+// connection is destroyed.
 absl::StatusOr<std::unique_ptr<Connection>> Connect(const CommonFlags& common,
                                                     Interrupt& interrupt);
 
-// The end of what Connect() began: clears the handler, prints an error; the exit status.
+// Ends a command that called Connect(): clears the handler, prints an error, and returns the exit
+// status.
 int Finish(const absl::Status& status, Interrupt& interrupt);
 
-// "-" is standard input. InvalidArgument when it cannot be read, or is not UTF-8.
+// Reads a file; "-" is standard input. InvalidArgument when it cannot be read, or is not UTF-8.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 
-// One line of proto3 JSON with the field names of the .proto files.
+// Returns one line of proto3 JSON with the field names of the .proto files.
 std::string ToJsonLine(const google::protobuf::Message& message);
 
-// Writes to standard output now, so that a stream is seen as it comes.
+// Writes to standard output and flushes it, so that a stream is seen as it arrives.
 void Print(std::string_view text);
 
 }  // namespace quire::client

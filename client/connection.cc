@@ -63,7 +63,7 @@ absl::StatusOr<std::string> ReadToken(const ConnectionOptions& options) {
   return token;
 }
 
-// "; retry after 2s" when the server said so.
+// Returns "; retry after 2s" when the server sent a retry delay.
 std::string RetryAdvice(const grpc::Status& status) {
   google::rpc::Status details;
   if (!details.ParseFromString(status.error_details())) return "";
@@ -93,10 +93,10 @@ struct Connection::Impl {
   base::Mutex mu;
   base::CondVar ended;
   std::set<grpc::ClientContext*> in_flight ABSL_GUARDED_BY(mu);
-  int num_streams ABSL_GUARDED_BY(mu) = 0;  // whose contexts are there
+  int num_streams ABSL_GUARDED_BY(mu) = 0;  // streams whose contexts exist
 
-  // The last to let go of the channel must not be a context that dies on one of gRPC's threads:
-  // gRPC would end that thread from within itself, and abort.
+  // The last reference to the channel must not be that of a context which is destroyed on one of
+  // gRPC's threads: gRPC would end that thread from within itself, and abort.
   ~Impl() {
     base::MutexLock lock(mu);
     while (num_streams > 0) ended.WaitFor(mu, std::chrono::seconds(1));
@@ -170,13 +170,13 @@ struct Connection::Impl {
 
 namespace {
 
-// Lives until OnDone at least, which gRPC calls exactly once; its context dies there.
+// Lives at least until OnDone, which gRPC calls exactly once, and which destroys its context.
 class StreamReactor final : public StreamCall,
                             public grpc::ClientReadReactor<v1::GenerateStreamResponse> {
  public:
   using OnStatus = std::function<void(grpc::ClientContext&, const grpc::Status&)>;
 
-  // `on_gone` is called last, when the context is no more.
+  // `on_gone` is called last, after the context was destroyed.
   StreamReactor(Connection::OnMessage on_message, OnStatus on_status, std::function<void()> on_gone)
       : on_message_(std::move(on_message)),
         on_status_(std::move(on_status)),
@@ -184,7 +184,7 @@ class StreamReactor final : public StreamCall,
     context_.emplace();
   }
 
-  // Until OnDone.
+  // Valid until OnDone.
   grpc::ClientContext& context() {
     base::MutexLock lock(mu_);
     return *context_;
@@ -239,7 +239,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Create(const ConnectionO
   grpc::ChannelArguments arguments;
   arguments.SetUserAgentPrefix("quire");
   arguments.SetMaxReceiveMessageSize(-1);  // prompt logprobs of a long prompt are large
-  // Two connections of a load are two connections, not one shared by gRPC.
+  // Makes two connections of a load really two: gRPC would share one between them.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   if (!options.tls_server_name.empty()) {
     arguments.SetSslTargetNameOverride(options.tls_server_name);
@@ -342,7 +342,7 @@ absl::Status Connection::Stream(const v1::GenerateRequest& request, const OnMess
 }
 
 void Connection::CancelAll() {
-  // Held while cancelling: a context leaves in_flight before it is destroyed.
+  // Held while cancelling: a context is removed from in_flight before it is destroyed.
   base::MutexLock lock(impl_->mu);
   for (grpc::ClientContext* context : impl_->in_flight) context->TryCancel();
 }

@@ -1,7 +1,8 @@
 #pragma once
 
-// One server, as the subcommands see it: proto messages in, proto messages and absl::Status out.
-// Knows gRPC so that no other header of the client does.
+// The connection to one server. Subcommands pass proto messages in, and get proto messages and
+// absl::Status back. gRPC is used only in its implementation, so that no header of the client needs
+// it.
 
 #include <functional>
 #include <memory>
@@ -25,33 +26,33 @@ struct ConnectionOptions {
   std::string tls_ca;  // PEM files; each implies tls
   std::string tls_cert;
   std::string tls_key;
-  std::string tls_server_name;  // expected in the certificate; empty: the host of `server`
-  std::string token_file;       // empty: the environment's QUIRE_TOKEN; neither: no token
-  std::optional<absl::Duration> timeout;  // of each call; absent: kUnaryTimeout, streams have none
+  std::string tls_server_name;  // name that the certificate must have; empty: `server`'s host
+  std::string token_file;       // empty: environment variable QUIRE_TOKEN; neither: no token
+  std::optional<absl::Duration> timeout;  // of each call; absent: kUnaryTimeout, none for streams
 };
 
 inline constexpr absl::Duration kUnaryTimeout = absl::Seconds(10);
 
-// A stream in flight.
+// A running stream.
 class StreamCall {
  public:
   virtual ~StreamCall() = default;
-  // From any thread, at any time; on_done then comes with CANCELLED.
+  // Cancels the stream, at any time; on_done is then called with CANCELLED. Thread-safe.
   virtual void Cancel() = 0;
 };
 
-// Thread-safe. An error's message ends with what the user can do about it.
+// Thread-safe. The message of an error ends with advice for the user.
 class Connection {
  public:
   using OnMessage = std::function<void(StreamCall& call, const v1::GenerateStreamResponse&)>;
   using OnDone = std::function<void(const absl::Status&)>;
 
-  // Reads the files; connects with the first call. InvalidArgument when a file cannot be read.
+  // Reads the files; the first call connects. InvalidArgument when a file cannot be read.
   static absl::StatusOr<std::unique_ptr<Connection>> Create(const ConnectionOptions& options);
-  // Waits until gRPC has let go of every stream; each must be done, or cancelled.
+  // Waits until gRPC has released every stream. Each must have ended or been cancelled.
   ~Connection();
 
-  // These wait for the answer. Generate and Score have no timeout of their own, like a stream.
+  // These wait for the answer. Like a stream, Generate and Score have no default timeout.
   absl::Status Generate(const v1::GenerateRequest& request, v1::GenerateResponse* response);
   absl::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response);
   absl::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response);
@@ -64,17 +65,17 @@ class Connection {
   absl::Status GetServerInfo(const v1::GetServerInfoRequest& request,
                              v1::GetServerInfoResponse* response);
   absl::Status GetStats(const v1::GetStatsRequest& request, v1::GetStatsResponse* response);
-  // "SERVING", "NOT_SERVING" or "UNKNOWN"; NotFound for a service that the server does not have.
+  // Returns "SERVING", "NOT_SERVING" or "UNKNOWN"; NotFound for a service that the server lacks.
   absl::StatusOr<std::string> CheckHealth(std::string_view service);
 
-  // Both are called on gRPC's threads, one at a time; on_done once, last, also when the server
-  // cannot be reached.
+  // Both callbacks run on gRPC's threads, one at a time. on_done is called once and last, even when
+  // the server cannot be reached.
   std::shared_ptr<StreamCall> StartStream(const v1::GenerateRequest& request, OnMessage on_message,
                                           OnDone on_done);
-  // The same, waiting for the end.
+  // The same, but waits for the end.
   absl::Status Stream(const v1::GenerateRequest& request, const OnMessage& on_message);
 
-  // Cancels every call in flight, waiting ones too. For Ctrl-C.
+  // Cancels all running calls, including those that wait for their answer. For Ctrl-C.
   void CancelAll();
 
  private:

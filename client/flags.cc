@@ -29,7 +29,7 @@ absl::Status ParseInteger(std::string_view text, const char* wanted, T* value) {
   return absl::InvalidArgumentError(absl::StrFormat("want %s, got \"%s\"", wanted, text));
 }
 
-// Words of `text` in lines of at most `width` columns; lines after the first begin with `indent`
+// Breaks `text` into lines of at most `width` columns; lines after the first begin with `indent`
 // blanks.
 std::string Wrap(std::string_view text, size_t indent, size_t width) {
   std::string out;
@@ -48,7 +48,7 @@ std::string Wrap(std::string_view text, size_t indent, size_t width) {
   return out;
 }
 
-// Keeps the line ends of `text` itself.
+// Wraps each line of `text` by itself.
 std::string WrapLines(std::string_view text) {
   std::vector<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(base::ToAbsl(text), '\n')) {
@@ -167,7 +167,7 @@ absl::Status FlagSet::Parse(const std::vector<std::string>& args) {
     if (equals != arg.npos) {
       value = arg.substr(equals + 1);
     } else if (!flag->is_switch) {
-      // A declared flag is not a value: "--prompt --seed 1" forgot the prompt.
+      // A declared flag is not taken as a value: in "--prompt --seed 1" the prompt is missing.
       const bool is_flag = i + 1 < args.size() && args[i + 1].starts_with("--") &&
                            Find(std::string_view(args[i + 1]).substr(2)) != nullptr;
       if (i + 1 >= args.size() || is_flag) {
@@ -221,7 +221,7 @@ FlagSet::Flag* FlagSet::Find(std::string_view name) {
 
 std::string FlagSet::Nearest(std::string_view name) const {
   const Flag* nearest = nullptr;
-  size_t best = 3;  // more edits than two are another word
+  size_t best = 3;  // with more than two edits it is another word, not a typo
   for (const Flag& flag : flags_) {
     if (flag.name.empty()) continue;
     const size_t distance = base::EditDistance(name, flag.name);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The flags of one subcommand: each is declared with the variable it fills, and --help is made of
-// the declarations.
+// The flags of one subcommand. Each is declared with the variable that it sets, and --help is made
+// from the declarations.
 //
 //   FlagSet flags("quire health [flags]", "Asks whether the server takes requests.");
 //   flags.Add("service", "NAME", "which service (default: the whole server)", &service);
@@ -20,7 +20,7 @@
 
 namespace quire::client {
 
-// What one flag's text means; InvalidArgument says what was wanted and got.
+// Parses the text of one flag. InvalidArgument names the wanted form and the text.
 absl::Status ParseValue(std::string_view text, std::string* value);
 absl::Status ParseValue(std::string_view text, bool* value);
 absl::Status ParseValue(std::string_view text, int32_t* value);
@@ -30,7 +30,7 @@ absl::Status ParseValue(std::string_view text, uint64_t* value);
 absl::Status ParseValue(std::string_view text, float* value);
 absl::Status ParseValue(std::string_view text, double* value);
 absl::Status ParseValue(std::string_view text,
-                        absl::Duration* value);  // 500ms, 2s, 1m30s; bare: seconds
+                        absl::Duration* value);  // 500ms, 2s, 1m30s; without a unit: seconds
 
 template <typename T>
 absl::Status ParseValue(std::string_view text, std::optional<T>* value) {
@@ -40,7 +40,7 @@ absl::Status ParseValue(std::string_view text, std::optional<T>* value) {
   return absl::OkStatus();
 }
 
-// Repeatable: every occurrence adds one.
+// A repeatable flag: every occurrence adds one value.
 template <typename T>
 absl::Status ParseValue(std::string_view text, std::vector<T>* values) {
   T parsed{};
@@ -49,7 +49,7 @@ absl::Status ParseValue(std::string_view text, std::vector<T>* values) {
   return absl::OkStatus();
 }
 
-// "1,2,3" -> {1, 2, 3}; spaces around the numbers are allowed.
+// Parses "1,2,3" to {1, 2, 3}. Spaces around the numbers are allowed.
 absl::StatusOr<std::vector<int32_t>> ParseIdList(std::string_view text);
 
 class FlagSet {
@@ -58,11 +58,11 @@ class FlagSet {
 
   FlagSet(std::string usage, std::string summary);
 
-  // Begins a titled group in --help.
+  // Begins a group with this title in --help.
   void Section(std::string title);
-  // `name` without the dashes. `value_name` is what --help shows after it.
+  // `name` has no dashes. --help shows `value_name` after it.
   void Add(std::string name, std::string value_name, std::string help, Setter setter);
-  // A switch: --name, --name=true, --name=false.
+  // Adds a switch: --name, --name=true, --name=false.
   void AddSwitch(std::string name, std::string help, bool* value);
   void AddSwitch(std::string name, std::string help, Setter setter);
   // `value` must outlive Parse.
@@ -72,13 +72,13 @@ class FlagSet {
         Setter([value](std::string_view text) { return ParseValue(text, value); }));
   }
 
-  // Takes "--name value", "--name=value" and switches. InvalidArgument for anything else, naming
-  // the flag and the nearest one there is. "--help" is always known; see help_requested().
+  // Takes "--name value", "--name=value" and switches. Anything else is an InvalidArgument that
+  // names the flag and the nearest declared one. "--help" is always known; see help_requested().
   absl::Status Parse(const std::vector<std::string>& args);
   bool help_requested() const { return help_requested_; }
   const std::string& usage() const { return usage_; }
   bool IsSet(std::string_view name) const;
-  // Every declared name, in order.
+  // All declared names, in order.
   std::vector<std::string> names() const;
   std::string Help() const;
 

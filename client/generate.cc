@@ -1,4 +1,4 @@
-// quire generate: one prompt, its answer as it comes.
+// quire generate: sends one prompt, and prints the answer as it arrives.
 
 #include "base/status_macros.h"
 #include "client/command.h"
@@ -39,10 +39,11 @@ int RunGenerate(const Args& args, Interrupt& interrupt) {
   GenerateFlags given;
   v1::GenerateRequest request;
   FlagSet flags("quire generate --prompt TEXT [flags]",
-                "Generates from a prompt and prints the text as it comes.");
+                "Generates text from a prompt and prints it as it arrives.");
   AddPromptFlags(flags, &given.prompt);
   AddRequestFlags(flags, &request);
-  flags.AddSwitch("stats", "token counts and times on standard error, at the end", &given.stats);
+  flags.AddSwitch("stats", "print token counts and times on standard error at the end",
+                  &given.stats);
   flags.AddSwitch("unary", "wait for the whole answer in one message", &given.unary);
   AddCommonFlags(flags, &given.common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;

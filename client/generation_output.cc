@@ -12,7 +12,8 @@
 namespace quire::client {
 namespace {
 
-// "13 -0.4215 | 13 -0.4215, 5 -2.1000": the token that stands there, then the most likely ones.
+// Prints lines like "13 -0.4215 | 13 -0.4215, 5 -2.1000": the token at a position, then the most
+// likely ones.
 void PrintLogprobs(const char* title, const std::vector<v1::PositionLogprobs>& positions) {
   if (positions.empty()) return;
   std::string out = absl::StrCat(title, " (token id, log probability | most likely)\n");

@@ -1,6 +1,7 @@
 #pragma once
 
-// Generated text on the terminal: as it comes, or one sample after another.
+// Prints generated text on the terminal. A single sample is printed as it arrives, several samples
+// one after another.
 
 #include <cstdint>
 #include <map>
@@ -14,20 +15,20 @@ namespace quire::client {
 struct GenerationOutputOptions {
   bool json = false;         // each message as a line of JSON instead
   bool stats = false;        // a line of counts and times on standard error at the end
-  uint32_t num_samples = 1;  // of the request; several are printed whole, each under its title
+  uint32_t num_samples = 1;  // of the request; several are printed whole, each with a title
 };
 
-// Prints what a request gives. Not thread-safe.
+// Prints the messages of one request. Not thread-safe.
 class GenerationPrinter {
  public:
   explicit GenerationPrinter(GenerationOutputOptions options);
 
   void Take(const v1::GenerateStreamResponse& message);
   void Take(const v1::GenerateResponse& response);
-  // After the last message: ends the line, prints logprobs and stats.
+  // Must be called after the last message: ends the line, and prints logprobs and stats.
   void Finish();
 
-  // Of the first sample, so far.
+  // The text of the first sample, so far.
   const std::string& text() const { return text_; }
 
  private:
@@ -41,7 +42,7 @@ class GenerationPrinter {
   void PrintStats() const;
 
   const GenerationOutputOptions options_;
-  std::map<uint32_t, Sample> samples_;  // of several; the only one streams
+  std::map<uint32_t, Sample> samples_;  // by index; a single sample is printed as it arrives
   std::vector<v1::PositionLogprobs> prompt_logprobs_;
   std::map<uint32_t, std::string> endings_;
   std::string text_;

@@ -1,4 +1,4 @@
-// quire health: exit status 0 when the server takes requests. The container's probe.
+// quire health: has exit status 0 when the server takes requests. Containers use it as a probe.
 
 #include <cstdlib>
 
@@ -10,7 +10,7 @@
 namespace quire::client {
 namespace {
 
-// The admin port to ask; empty: gRPC.
+// Returns the admin port to ask; empty: asks by gRPC.
 std::string AdminAddress(const FlagSet& flags, const std::string& admin) {
   if (flags.IsSet("admin")) return admin;
   if (flags.IsSet("server") || flags.IsSet("service")) return "";
@@ -29,17 +29,19 @@ absl::StatusOr<std::string> AskAdmin(const std::string& address, const CommonFla
 int RunHealth(const Args& args, Interrupt& interrupt) {
   CommonFlags common;
   std::string service, admin;
-  FlagSet flags("quire health [flags]",
-                "Asks whether the server takes requests; succeeds when it is SERVING. Asks by gRPC "
-                "(grpc.health.v1), or the admin port, which needs no certificate.");
-  flags.Section("What");
+  FlagSet flags(
+      "quire health [flags]",
+      "Asks whether the server takes requests. Exits with 0 when it is SERVING. The question is "
+      "sent by gRPC (grpc.health.v1), or to the admin port, which needs no certificate.");
+  flags.Section("Question");
   flags.Add("service", "NAME",
-            "one service, e.g. quire.v1.InferenceService (default: the server as a whole)",
+            "ask about one service, e.g. quire.v1.InferenceService (default: the whole server)",
             &service);
-  flags.Add("admin", "HOST:PORT",
-            "ask the server's --admin_listen, GET /readyz (default: the environment's "
-            "QUIRE_ADMIN_LISTEN, without --server and --service)",
-            &admin);
+  flags.Add(
+      "admin", "HOST:PORT",
+      "ask the server's --admin_listen by GET /readyz (default, without --server and --service: "
+      "the environment variable QUIRE_ADMIN_LISTEN)",
+      &admin);
   AddCommonFlags(flags, &common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;
   if (flags.IsSet("admin") && (flags.IsSet("server") || flags.IsSet("service"))) {

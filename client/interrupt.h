@@ -1,6 +1,6 @@
 #pragma once
 
-// Ctrl-C and SIGTERM as an ordinary function call, on a thread of its own.
+// Turns Ctrl-C and SIGTERM into an ordinary function call on a separate thread.
 
 #include <functional>
 #include <thread>
@@ -18,12 +18,12 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  // What the next signal does, once. When this returns, the handler before it does not run and will
-  // not.
+  // The next signal calls `handler`, once. When this returns, the previous handler is not running
+  // and will not run.
   void SetHandler(std::function<void()> handler);
   // From now on a signal ends the process.
   void ClearHandler();
-  // Whether the handler set last has run.
+  // True when the handler set last has run.
   bool interrupted() const;
 
  private:

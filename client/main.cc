@@ -19,21 +19,20 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"generate", "generate from a prompt", RunGenerate},
+    {"generate", "generate text from a prompt", RunGenerate},
     {"chat", "talk with a chat model", RunChat},
-    {"score", "how likely continuations of a prompt are", RunScore},
-    {"tokenize", "text to tokens and back", RunTokenize},
-    {"models", "what is served", RunModels},
-    {"stats", "what the server does; --watch", RunStats},
-    {"health", "whether the server takes requests", RunHealth},
-    {"bench", "put load on the server and measure it", RunBench},
+    {"score", "log probabilities of given continuations of a prompt", RunScore},
+    {"tokenize", "turn text into tokens, and tokens into text", RunTokenize},
+    {"models", "show the models that are served", RunModels},
+    {"stats", "show load and totals, once or with --watch", RunStats},
+    {"health", "ask whether the server takes requests", RunHealth},
+    {"bench", "load-test the server", RunBench},
 };
 
 std::string Usage() {
   std::string out =
-      "usage: quire COMMAND [flags]\n\nThe client of quire-server.\n\nCommands (quire COMMAND "
-      "--help tells "
-      "its flags):\n";
+      "usage: quire COMMAND [flags]\n\nThe client of quire-server.\n\n"
+      "Commands (quire COMMAND --help shows its flags):\n";
   for (const Command& command : kCommands) {
     absl::StrAppendFormat(&out, "  %-10s %s\n", command.name, command.summary);
   }
@@ -62,7 +61,7 @@ int Main(const Args& args) {
 }  // namespace quire::client
 
 int main(int argc, char** argv) {
-  // Debian builds Abseil with lock-order checks on; gRPC's locks pay for them.
+  // Debian builds Abseil with lock-order checks on, which slow down gRPC's locks.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   return quire::client::Main(quire::client::Args(argv + 1, argv + argc));
 }

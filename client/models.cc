@@ -1,4 +1,4 @@
-// quire models: what is served.
+// quire models: shows the models that are served.
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -35,9 +35,9 @@ std::string Describe(const v1::ModelInfo& model) {
 int RunModels(const Args& args, Interrupt& interrupt) {
   CommonFlags common;
   std::optional<std::string> name;
-  FlagSet flags("quire models [flags]", "Shows the models that the server has.");
-  flags.Section("Which");
-  flags.Add("model", "NAME", "this one alone", &name);
+  FlagSet flags("quire models [flags]", "Shows the models that are served.");
+  flags.Section("Model");
+  flags.Add("model", "NAME", "show only this model (default: all)", &name);
   AddCommonFlags(flags, &common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;
   const auto connection = Connect(common, interrupt);

@@ -44,9 +44,9 @@ absl::Status SetPromptOf(const FlagSet& flags, const PromptFlags& given, Request
 
 void AddPromptFlags(FlagSet& flags, PromptFlags* prompt) {
   flags.Section("Prompt (one of)");
-  flags.Add("prompt", "TEXT", "this text", &prompt->prompt);
-  flags.Add("prompt_file", "FILE", "this file's text; - is standard input", &prompt->prompt_file);
-  flags.Add("token_ids", "IDS", "these tokens, e.g. 1,2,3", &prompt->token_ids);
+  flags.Add("prompt", "TEXT", "a text", &prompt->prompt);
+  flags.Add("prompt_file", "FILE", "the text of a file; - is standard input", &prompt->prompt_file);
+  flags.Add("token_ids", "IDS", "token ids, e.g. 1,2,3", &prompt->token_ids);
   flags.Add("chat_file", "FILE",
             "a conversation for the model's chat template, as JSON: "
             "{\"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}",

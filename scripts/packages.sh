@@ -1,4 +1,4 @@
-# Sourced by the other scripts: what Quire needs of Debian 12, installed only when missing.
+# Sourced by the other scripts: the Debian 12 packages that Quire needs, installed only when missing.
 
 QUIRE_BUILD_PACKAGES=(
   g++ cmake ninja-build ccache pkg-config

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds Quire and serves the small model that comes with it, models/quire-stories, on 127.0.0.1:8100.
+# Builds Quire and serves the small bundled model, models/quire-stories, on 127.0.0.1:8100.
 #
 #   ./scripts/serve.sh [quire-server flags]                                      --model PATH serves another model
 #   ./scripts/serve.sh --model "$(scripts/get_model.sh smollm2-135m-instruct)"   a small chat model, fetched once
@@ -14,7 +14,7 @@ quire_install "${QUIRE_BUILD_PACKAGES[@]}"
 echo "building..." >&2
 cmake --build build/release --target quire-server quire quire-inspect quire-convert
 
-# Every flag has its environment variable.
+# Every flag can be set by an environment variable, so a model may be named there.
 [ -z "${QUIRE_MODEL:-}${QUIRE_CONFIG:-}" ] || exec build/release/bin/quire-server "$@"
 for argument in "$@"; do
   case "$argument" in

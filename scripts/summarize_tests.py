@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Adds up what scripts/test.sh ran: skips with reasons, stage times, the closing line.
+"""Sums up a run of scripts/test.sh: skips with reasons, stage times, the closing line.
 
-usage: summarize_tests.py RESULTS   (stages.tsv, and a folder of XML a preset)
+usage: summarize_tests.py RESULTS   (stages.tsv, and a folder of XML for each preset)
 Exit status 0 only when a test ran and nothing failed.
 """
 
@@ -27,7 +27,7 @@ def gtest_cases(path: pathlib.Path):
 
 
 def ctest_cases(path: pathlib.Path, known: set[str]):
-    """Entries of ctest that are no GoogleTest binary, or whose binary died before it wrote its XML."""
+    """Entries of ctest that are not GoogleTest binaries, or whose binary died before it wrote its XML."""
     for case in ElementTree.parse(path).iter("testcase"):
         name, status = case.get("name"), case.get("status")
         output = case.findtext("system-out") or ""

@@ -4,7 +4,7 @@
 #   ./scripts/test.sh             everything: release, planted bugs, sanitizers, thread-safety analysis, fuzzers
 #   ./scripts/test.sh --quick     the release build and its tests only
 #   ./scripts/test.sh --image     the release build and the tests of the container image, by buildah and podman, as root
-#   ./scripts/test.sh --mutation  the release build, and that its tests see each planted bug
+#   ./scripts/test.sh --mutation  the release build, and a check that its tests notice each planted bug
 #
 # Installs missing Debian/Ubuntu packages (as root or with sudo) and fetches the chat model once. Ends with the skips and
 # their reasons, a table of stage times, and "N passed, N failed, N skipped"; exit status 0 only when nothing failed.
@@ -26,7 +26,7 @@ rm -rf "$results"
 mkdir -p "$results"
 jobs=$(nproc)
 
-# stage NAME COMMAND...: runs it, keeps its log, times it (wall and CPU), notes a failure and goes on.
+# stage NAME COMMAND...: runs the command, keeps its log, measures wall and CPU time, notes a failure and continues.
 stage() {
   local name=$1 status TIMEFORMAT='%R %U %S'
   shift
@@ -42,11 +42,11 @@ stage() {
   return "$status"
 }
 
-# build PRESET [TARGET]: configure a preset and build everything, or one target.
+# build PRESET [TARGET]: configures a preset and builds everything, or one target.
 build() { cmake --preset "$1" && cmake --build --preset "$1" ${2:+--target "$2"} -- -j "$jobs"; }
 
-# run_tests PRESET [ctest arguments]: every ctest entry; each GoogleTest binary leaves its cases as XML, and of
-# Python's they are counted in its output, of which ctest keeps 1 KiB unless told.
+# run_tests PRESET [ctest arguments]: runs every ctest entry. Each GoogleTest binary writes its cases as XML. Those of
+# Python tests are counted in their output, of which ctest keeps only 1 KiB by default.
 run_tests() {
   local preset=$1 xml=$PWD/$results/$1
   shift
@@ -55,7 +55,8 @@ run_tests() {
     --test-output-size-passed 1048576 --output-junit "$xml/ctest.junit.xml" "$@"
 }
 
-# fuzz_all SECONDS: each fuzz target, from the seeds in the tree and from what earlier runs kept in build/fuzz-corpus.
+# fuzz_all SECONDS: runs each fuzz target, from the seeds in the tree and the inputs that earlier runs kept in
+# build/fuzz-corpus.
 fuzz_all() {
   local seconds=$1 target name failed=0
   for target in build/asan/fuzz/*; do
@@ -70,7 +71,7 @@ fuzz_all() {
   return "$failed"
 }
 
-# The chat model that tokenizers are held against; without it those tests are skipped, and say so.
+# Fetches the chat model for the tokenizer tests. Without it those tests are skipped, and report that.
 fetch_model() { scripts/get_model.sh smollm2-135m-instruct || echo "not fetched"; }
 
 stage packages quire_install "${QUIRE_BUILD_PACKAGES[@]}" "${QUIRE_TEST_PACKAGES[@]}"

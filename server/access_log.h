@@ -1,7 +1,8 @@
 #pragma once
 
-// A line a call, at its end. Calls that fail cost a stranger nothing, so of those that fail alike
-// only some leave a line each second; another line tells how many did not.
+// Writes one line of the log for each call, when it has ended. A stranger can make calls that fail
+// at no cost, so each second only some of those that fail alike leave a line; another line counts
+// the rest.
 
 #include <array>
 #include <cstdint>
@@ -20,10 +21,11 @@ namespace quire::server {
 
 enum class AccessLogMode { kOff, kErrors, kAll };
 
-// "off", "errors" or "all".
+// `text` is "off", "errors" or "all".
 AccessLogMode ParseAccessLogMode(std::string_view text);
 
-// Who, from where, what, how; never a prompt.
+// The facts that are logged of a call: who called from where, what, and how it ended. Never a
+// prompt.
 struct EndedCall {
   Rpc rpc = Rpc::kGenerate;
   const Principal* caller = nullptr;  // null: a stranger
@@ -31,7 +33,7 @@ struct EndedCall {
   std::string_view request_id;
   absl::StatusCode code = absl::StatusCode::kOk;
   const engine::RequestSummary* summary = nullptr;  // of those that generate
-  absl::Duration total;
+  absl::Duration total;                             // from the call's start to its end
 };
 
 // Thread-safe.
@@ -41,17 +43,18 @@ class AccessLog {
 
   void Ended(const EndedCall& call, absl::Time now);
 
-  // Of one RPC and one code, a second.
+  // The most lines a second for failed calls of one RPC with one code.
   static constexpr int64_t kMaxFailures = 10;
 
  private:
   struct Failures {
-    absl::Time second;       // that is being counted
-    int64_t num_lines = 0;   // in it
+    absl::Time second;       // the second that is being counted
+    int64_t num_lines = 0;   // lines written in it
     int64_t num_silent = 0;  // calls without a line since the last line
   };
 
-  // How many calls like this one left no line since the last that did; negative: nor does it.
+  // Returns how many calls like this one left no line since the last that did. Negative: this call
+  // leaves none either.
   int64_t CountFailure(Rpc rpc, absl::StatusCode code, absl::Time now);
 
   const AccessLogMode mode_;

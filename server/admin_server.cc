@@ -27,8 +27,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kPlainText = "text/plain; charset=utf-8";
 constexpr std::string_view kPrometheusText = "text/plain; version=0.0.4; charset=utf-8";
 constexpr size_t kMaxConnections = 512;
-constexpr int kMaxAcceptsATurn = 64;            // between two looks at those that are there
-constexpr std::chrono::milliseconds kRest(50);  // of the listener when it cannot accept
+constexpr int kMaxAcceptsATurn = 64;            // then the open connections have their turn
+constexpr std::chrono::milliseconds kRest(50);  // pause of the listener when it cannot accept
 
 base::UniqueFd OpenSpare() { return base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -53,20 +53,21 @@ class AdminServer::Loop {
  private:
   struct Connection {
     HttpConnection http;
-    int64_t text = 0;  // the number of the metrics that it waits for
+    int64_t text = 0;  // number of the metrics text that it waits for
   };
 
   void Run();
-  // Waits until something is to do, and says of the listener and of each connection whether it is.
+  // Waits until there is something to do. Returns one flag for the listener and one for each
+  // connection: true when it has something to do.
   std::vector<bool> Poll();
   void Advance(Connection& connection);
   void Answer(Connection& connection);
   void AnswerProbe(HttpConnection& http, const std::function<std::string()>& why_not);
   void AnswerMetrics();
   void AcceptAll();
-  // An accepted socket; none when there is no more, or no descriptor for it.
+  // Returns an accepted socket; none when no connection waits, or no descriptor is free.
   base::UniqueFd Accept();
-  // Drops the oldest connection that no answer is on its way to, else the oldest; false without.
+  // Drops the oldest idle connection, or else the oldest; false when there is none.
   bool DropOldest();
   void DropEnded();
 
@@ -77,10 +78,10 @@ class AdminServer::Loop {
   Wakeup wakeup_;
   BackgroundText metrics_{handlers_.metrics, wakeup_};
 
-  // The thread's own.
+  // Used by the thread only.
   std::list<Connection> connections_;  // oldest first
-  base::UniqueFd spare_;               // given up to accept when there are no others
-  Clock::time_point rest_until_;       // of the listener
+  base::UniqueFd spare_;               // closed to accept when no other descriptor is free
+  Clock::time_point rest_until_;       // end of the listener's pause
   Clock::time_point now_;
   std::thread thread_;  // last: it uses the others
 };
@@ -177,10 +178,10 @@ base::UniqueFd AdminServer::Loop::Accept() {
   };
   base::UniqueFd socket = accept();
   if (socket || errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return socket;
-  // No descriptor is left, or no memory; accept4 says so even where nobody waits.
+  // No descriptor is left, or no memory. accept4 reports that even when no connection waits.
   pollfd waiting{.fd = listener_.get(), .events = POLLIN, .revents = 0};
   if (::poll(&waiting, 1, 0) <= 0) return socket;
-  // A probe must be answered then more than ever.
+  // It is most important to answer a probe in this state.
   if (!DropOldest()) spare_.Reset();
   socket = accept();
   if (!socket) rest_until_ = now_ + kRest;

@@ -2,9 +2,9 @@
 
 // Plain HTTP for probes and Prometheus: /livez, /readyz, /metrics.
 //
-// One thread polls every connection, and none can hold it: a request that is not whole after two
-// seconds is dropped, and where there are too many connections the oldest idle one goes. Metrics
-// are made on a thread of their own, so that a scrape delays no probe.
+// One thread polls every connection, and no connection can occupy it: a request that is not whole
+// after two seconds is dropped, and when there are too many connections the oldest idle one is
+// closed. A separate thread makes the metrics, so that a scrape delays no probe.
 
 #include <functional>
 #include <memory>
@@ -16,12 +16,12 @@
 
 namespace quire::server {
 
-// What the paths answer. Called on the server's own threads, at any time until it is destroyed. The
-// first two never wait for anything: while they do, no probe is answered.
+// The functions that answer the paths. They are called on the server's own threads, at any time
+// until it is destroyed. The first two must not wait for anything: no probe is answered meanwhile.
 struct AdminHandlers {
-  std::function<std::string()> why_not_live;   // empty: /livez says 200, else 503 and this
-  std::function<std::string()> why_not_ready;  // likewise, /readyz
-  std::function<std::string()> metrics;        // empty: /metrics says 503, nothing to measure yet
+  std::function<std::string()> why_not_live;   // empty: /livez answers 200; else 503 and this text
+  std::function<std::string()> why_not_ready;  // the same for /readyz
+  std::function<std::string()> metrics;        // empty: /metrics answers 503, nothing measured yet
 };
 
 class AdminServer {
@@ -33,7 +33,7 @@ class AdminServer {
   AdminServer(const AdminServer&) = delete;
   AdminServer& operator=(const AdminServer&) = delete;
 
-  // With the port that was chosen.
+  // The address it listens at, with the port that was chosen.
   std::string address() const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// Makes a text on a thread of its own for a thread that polls.
+// Makes a text on a separate thread, for a thread that polls.
 
 #include <cstdint>
 #include <functional>
@@ -40,10 +40,10 @@ class BackgroundText {
   BackgroundText(const BackgroundText&) = delete;
   BackgroundText& operator=(const BackgroundText&) = delete;
 
-  // Asks for a text whose making begins after this, and gives its number. Those that ask meanwhile
-  // share one.
+  // Asks for a text whose making begins after this call, and returns its number. Calls made while
+  // one text is being made share the next.
   int64_t Ask();
-  // The newest text, once; it is for whoever has its number or a lower one.
+  // Returns the newest text, once. It serves everyone who has its number or a lower one.
   std::optional<Made> Take();
 
  private:
@@ -53,8 +53,8 @@ class BackgroundText {
   Wakeup& done_;  // not owned
   base::Mutex mu_;
   base::CondVar changed_;
-  int64_t asked_ ABSL_GUARDED_BY(mu_) = 0;  // numbers
-  int64_t begun_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t asked_ ABSL_GUARDED_BY(mu_) = 0;  // number of the last text asked for
+  int64_t begun_ ABSL_GUARDED_BY(mu_) = 0;  // number of the last text begun
   std::optional<Made> made_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;  // last: it uses the others

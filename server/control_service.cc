@@ -1,4 +1,4 @@
-// ControlService: what operators ask and order. Everything answers at once.
+// ControlService: the operators' questions and orders. Every call is answered at once.
 
 #include <memory>
 #include <optional>
@@ -84,7 +84,7 @@ class ControlService final : public RawControlService {
           if (in.request_id().empty()) {
             return absl::InvalidArgumentError("request_id: want the id of a running request");
           }
-          // An operator's own goes first.
+          // An operator's own request takes precedence.
           const absl::Status own = parts_.engine.Abort(in.request_id(), caller.name);
           if (own.ok() || !CheckOperator(parts_.trusts_place, caller).ok()) return own;
           return parts_.engine.Abort(in.request_id(), std::nullopt);
@@ -108,7 +108,7 @@ class ControlService final : public RawControlService {
   }
 
  private:
-  // `answer` gets who calls and a Request, fills a Response, and gives a status.
+  // `answer` gets the caller and a Request, fills a Response, and returns a status.
   template <typename Request, typename Response, typename F>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, Rpc rpc,
                                    const grpc::ByteBuffer& in, grpc::ByteBuffer& out, F answer) {

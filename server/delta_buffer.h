@@ -1,6 +1,7 @@
 #pragma once
 
-// What a stream has not written yet: one delta a sample, grown as more come.
+// The part of a stream that is not written yet: one delta for each sample, which grows as more
+// arrive.
 
 #include <cstdint>
 #include <vector>
@@ -14,7 +15,8 @@ class DeltaBuffer {
  public:
   void Add(engine::TokenDelta delta);
 
-  // Everything, one delta a sample, in the order of their first parts; the buffer is then empty.
+  // Returns everything, one delta for each sample, ordered by when its first part arrived. The
+  // buffer is then empty.
   std::vector<engine::TokenDelta> Take();
 
   int64_t num_deltas() const { return num_deltas_; }  // as they were added

@@ -34,7 +34,7 @@ void Egress::Wake(std::shared_ptr<Outlet> outlet) {
     was_empty = woken_.empty();
     woken_.push_back(std::move(outlet));
   }
-  if (was_empty) work_or_stop_.NotifyOne();  // else the thread has been told already
+  if (was_empty) work_or_stop_.NotifyOne();  // otherwise the thread has been notified already
 }
 
 void Egress::WakeAfter(std::weak_ptr<Outlet> outlet, absl::Duration delay) {
@@ -82,8 +82,8 @@ StreamSink::StreamSink(const StreamSinkOptions& options, Egress& egress, StreamW
 
 bool StreamSink::CanTake(int32_t num_deltas) const {
   base::MutexLock lock(mu_);
-  // An empty buffer takes anything, so that no request is too large to go on; what goes to a reader
-  // that is gone is dropped.
+  // An empty buffer takes any delta, so that no request is too large to make progress. Deltas for a
+  // reader that has disconnected are dropped.
   if (waiting_.empty() || reader_gone_) return true;
   const bool full = waiting_.num_deltas() + num_deltas > options_.max_deltas ||
                     waiting_.num_bytes() >= options_.max_bytes;
@@ -98,7 +98,7 @@ void StreamSink::Put(engine::TokenDelta delta) {
     if (delta.finish_reason != engine::FinishReason::kNone) ++num_ended_;
     if (reader_gone_) return;
     waiting_.Add(std::move(delta));
-    if (write_in_flight_) return;  // its end wakes the egress thread
+    if (write_in_flight_) return;  // the write's end wakes the egress thread
   }
   egress_.Wake(shared_from_this());
 }
@@ -143,8 +143,8 @@ void StreamSink::Pump() {
     summary = summary_;
     stuck = write_in_flight_;
     if (reader_gone_) outgoing_.clear();
-    // The message that ends the last sample waits for Finish, which is at hand, and takes the
-    // summary along.
+    // The message that ends the last sample is held until Finish, which follows soon, so that it
+    // can carry the summary.
     const bool summary_at_hand = num_ended_ == options_.num_samples && !finished_;
     if (!stuck && outgoing_.empty() && !summary_at_hand) {
       std::vector<engine::TokenDelta> taken = waiting_.Take();
@@ -185,7 +185,7 @@ void AnswerLinger::Done() {
 }
 
 void AnswerLinger::Pump() {
-  base::MutexLock lock(mu_);  // the call is there until Done
+  base::MutexLock lock(mu_);  // the call exists until Done
   if (!done_) abandon_();
 }
 

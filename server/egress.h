@@ -1,13 +1,15 @@
 #pragma once
 
-// The way out: what the step thread puts into a sink, the egress thread writes to its call.
+// The way out: the step thread puts deltas into a sink, and the egress thread writes them to the
+// sink's call.
 //
-// A message costs far more than a token in it, and the step thread must not pay either: so a sink
-// only collects, and one thread starts the writes. One write is in flight a stream; what waits
-// behind it goes out together. A reader that does not read leaves its write in flight, its sink
-// fills, and the engine stops planning that request: nobody else notices.
+// A message costs far more than a token in it, and the step thread must pay for neither. So a sink
+// only collects, and one thread starts the writes. Each stream has one write in flight; deltas that
+// arrive meanwhile are sent together in the next. When a client does not read, its write stays in
+// flight, its sink fills, and the engine stops planning that request. Other requests are not
+// affected.
 //
-// Knows no gRPC: calls are seen through StreamWriter and UnaryWriter.
+// This file knows no gRPC: it sees calls through StreamWriter and UnaryWriter.
 
 #include <atomic>
 #include <cstdint>
@@ -29,33 +31,34 @@
 
 namespace quire::server {
 
-// The egress thread. Must outlive every sink's last call, that is, every call that a sink serves.
+// The egress thread. Must outlive every call that a sink serves.
 class Egress {
  public:
-  // Something with work for the egress thread.
+  // Has work for the egress thread.
   class Outlet {
    public:
     virtual ~Outlet() = default;
 
    private:
     friend class Egress;
-    // On the egress thread; does what can be done now, without waiting.
+    // Called on the egress thread. Does the work that can be done now, without waiting.
     virtual void Pump() = 0;
 
     std::atomic<bool> woken_ = false;  // is in Egress::woken_
   };
 
   Egress();
-  ~Egress();  // joins; what was woken before is pumped first
+  ~Egress();  // joins; outlets woken before are pumped first
   Egress(const Egress&) = delete;
   Egress& operator=(const Egress&) = delete;
 
-  // Since the thread began the pump that it is in; zero: it waits for work.
+  // Time since the thread began its current pump; zero: it waits for work.
   absl::Duration busy_for() const { return heartbeat_.busy_for(); }
 
-  // Pumps `outlet` soon. From any thread, cheap; several calls before the pump are one.
+  // Pumps `outlet` soon. Thread-safe and cheap. Several calls before the pump count as one.
   void Wake(std::shared_ptr<Outlet> outlet);
-  // Pumps it after `delay` if it still exists. From any thread; always the same delay.
+  // Pumps `outlet` after `delay`, if it still exists. Thread-safe. Every call must have the same
+  // delay.
   void WakeAfter(std::weak_ptr<Outlet> outlet, absl::Duration delay);
 
  private:
@@ -65,7 +68,8 @@ class Egress {
   };
 
   void Run();
-  // What is to be pumped now; waits for it. False: stopping, and nothing is left.
+  // Waits for outlets that must be pumped now, and moves them to `work`. False: stopping, and none
+  // is left.
   bool WaitForWork(std::vector<std::shared_ptr<Outlet>>& work);
 
   base::Mutex mu_;
@@ -81,21 +85,22 @@ class Egress {
 class StreamWriter {
  public:
   virtual ~StreamWriter() = default;
-  // Starts a write; StreamSink::OnWriteDone follows. `summary` comes with the last message.
+  // Starts a write; StreamSink::OnWriteDone follows. `summary` is set with the last message.
   virtual void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) = 0;
-  // Ends the call; the last of these calls. The writer may be gone when it returns.
+  // Ends the RPC. No other method is called after this one. The writer may be destroyed when it
+  // returns.
   virtual void Close(const absl::Status& status, const engine::RequestSummary& summary) = 0;
-  // The reader does not take the write in flight: gives the call up, so that the write fails.
+  // Cancels the RPC, so that the write in flight fails: its reader does not read it.
   virtual void Abandon() = 0;
 };
 
 struct StreamSinkOptions {
   int32_t num_samples = 1;
-  bool token_ids = false;  // whether they are sent
-  // What may wait behind a write in flight.
+  bool token_ids = false;  // sends the token ids
+  // The most that may wait while a write is in flight.
   int64_t max_deltas = 256;
   int64_t max_bytes = 1 << 20;
-  // How long a reader may take for the rest, once the request has ended.
+  // How long a reader may take to read the rest, once the request has ended.
   absl::Duration linger = absl::Seconds(30);
 };
 
@@ -111,7 +116,7 @@ class StreamSink : public engine::TokenSink,
   void Put(engine::TokenDelta delta) override;
   void Finish(const absl::Status& status, const engine::RequestSummary& summary) override;
 
-  // The write in flight has ended; !ok: the reader is gone, and nothing more is written.
+  // The write in flight has ended. !ok: the reader has disconnected, and nothing more is written.
   void OnWriteDone(bool ok);
 
  private:
@@ -122,14 +127,14 @@ class StreamSink : public engine::TokenSink,
   StreamWriter& writer_;             // not owned
   std::function<void()> on_room_;    // constant once submitted
 
-  std::deque<engine::TokenDelta> outgoing_;  // egress thread only: taken, not yet written
+  std::deque<engine::TokenDelta> outgoing_;  // egress thread only: taken out, not yet written
   bool closed_ = false;                      // egress thread only
   bool lingering_ = false;                   // egress thread only: the alarm is set
   absl::Time abandon_at_;                    // egress thread only
 
   mutable base::Mutex mu_;
   DeltaBuffer waiting_ ABSL_GUARDED_BY(mu_);
-  mutable bool room_is_wanted_ ABSL_GUARDED_BY(mu_) = false;  // CanTake said no
+  mutable bool room_is_wanted_ ABSL_GUARDED_BY(mu_) = false;  // CanTake returned false
   int32_t num_ended_ ABSL_GUARDED_BY(mu_) = 0;                // samples
   bool write_in_flight_ ABSL_GUARDED_BY(mu_) = false;
   bool reader_gone_ ABSL_GUARDED_BY(mu_) = false;
@@ -138,17 +143,18 @@ class StreamSink : public engine::TokenSink,
   engine::RequestSummary summary_ ABSL_GUARDED_BY(mu_);
 };
 
-// Gives a call up whose answer, one message, its client does not take: until then gRPC keeps it.
+// Cancels a call whose client does not read its answer, which is one message: gRPC would keep that
+// message until then.
 class AnswerLinger final : public Egress::Outlet,
                            public std::enable_shared_from_this<AnswerLinger> {
  public:
-  // `egress` must outlive this; `abandon` only starts what ends the call.
+  // `egress` must outlive this. `abandon` must only start the cancelling, and not wait for it.
   AnswerLinger(Egress& egress, absl::Duration linger, std::function<void()> abandon)
       : egress_(egress), linger_(linger), abandon_(std::move(abandon)) {}
 
-  // From any thread, before the answer is handed to gRPC.
+  // Starts the linger time. Must be called before the answer is handed to gRPC. Thread-safe.
   void Answered() { egress_.WakeAfter(weak_from_this(), linger_); }
-  // The call has ended: `abandon` is not called from now on.
+  // The call has ended: `abandon` is no longer called.
   void Done();
 
  private:
@@ -166,17 +172,17 @@ class AnswerLinger final : public Egress::Outlet,
 class UnaryWriter {
  public:
   virtual ~UnaryWriter() = default;
-  // Answers with every sample whole. The writer may be gone when it returns.
+  // Answers with every sample whole. The writer may be destroyed when it returns.
   virtual void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
                      const engine::RequestSummary& summary) = 0;
 };
 
-// Collects whole samples; bounded by what the request may generate (answers_at_once).
+// Collects whole samples. Its memory is bounded by what the request may generate (answers_at_once).
 class UnarySink : public engine::TokenSink,
                   public Egress::Outlet,
                   public std::enable_shared_from_this<UnarySink> {
  public:
-  // As StreamSink. `token_ids`: whether they are sent.
+  // `egress` must outlive the call; `writer` lives until its Close. `token_ids`: sends them.
   UnarySink(bool token_ids, Egress& egress, UnaryWriter& writer);
 
   bool CanTake(int32_t) const override { return true; }

@@ -21,8 +21,8 @@
 namespace quire::server {
 namespace {
 
-// What both kinds of call do alike. OnCancel comes after the handler has returned its reactor, so
-// `submitted` is there by then, however early the client gave up.
+// The common part of unary and streaming calls. gRPC calls OnCancel only after the handler has
+// returned its reactor, so `submitted_` is set by then, however early the client cancelled.
 class GenerateCall {
  public:
   GenerateCall(const ServiceParts& parts, Rpc rpc, grpc::CallbackServerContext& context)
@@ -33,7 +33,7 @@ class GenerateCall {
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
 
-  // The id comes first: whatever follows is logged under it.
+  // The id is read first, because every later error is logged under it.
   template <typename Request>
   absl::StatusOr<engine::GenerateParams> Read(const grpc::ByteBuffer& bytes) {
     has_message_ = HasMessage(bytes);
@@ -60,7 +60,7 @@ class GenerateCall {
   }
   void Abandon() { context_.TryCancel(); }
 
-  // What the call came to, for the log and the counters.
+  // Reports how the call ended to the log and the counters.
   grpc::Status End(const absl::Status& status, const engine::RequestSummary& summary) {
     if (!has_message_) return ToGrpcStatus(status);
     NoteEnd(parts_, context_,
@@ -81,7 +81,7 @@ class GenerateCall {
   const Rpc rpc_;                               // constant
   grpc::CallbackServerContext& context_;        // not owned; lives until OnDone
   const absl::Time start_ = base::SteadyNow();  // constant
-  bool has_message_ = false;                    // constant once read, as are the next
+  bool has_message_ = false;                    // constant after Read, as are the next two
   std::string request_id_;
   PrincipalPtr caller_;  // null for a stranger
   std::shared_ptr<engine::SubmittedRequest> submitted_;
@@ -133,7 +133,7 @@ class StreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publ
   bool has_written_ = false;          // egress thread only
 };
 
-// Generate and Score, which answer once.
+// A call of Generate or Score, which answer with one message.
 template <typename Request>
 class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
   static constexpr bool kScores = std::is_same_v<Request, v1::ScoreRequest>;

@@ -31,8 +31,8 @@ constexpr char kInferenceService[] = "quire.v1.InferenceService";
 constexpr char kTokenService[] = "quire.v1.TokenService";
 constexpr char kControlService[] = "quire.v1.ControlService";
 
-// Reflection v1alpha for one server, or not: its library turns it on for every server of the
-// process.
+// Turns reflection v1alpha on or off for one server. Its library turns it on for every server of
+// the process.
 class Reflection final : public grpc::ServerBuilderOption {
  public:
   explicit Reflection(bool served) : served_(served) {}
@@ -55,22 +55,23 @@ void SetMilliseconds(grpc::ServerBuilder& builder, const char* argument, absl::D
       argument, static_cast<int>(absl::ToInt64Milliseconds(std::min(value, absl::Hours(24)))));
 }
 
-// Keeps gRPC's library up for the rest of the process. Whoever lets go of it last waits for a
-// thread of its own that may be polling for 10 seconds.
+// Keeps gRPC's library initialized for the rest of the process. The last user that releases it
+// would wait for one of its threads, which may be polling for 10 seconds.
 void KeepGrpcUp() {
   static const bool up = (::grpc_init(), true);
   static_cast<void>(up);
 }
 
-// The door bounds what clients can make gRPC hold; these are for what might get past it.
+// The door limits the memory that clients can make gRPC use. This is a second limit, in case
+// something gets past the door.
 constexpr size_t kMemoryBackstop = size_t{1} << 30;
 
 void SetBounds(grpc::ServerBuilder& builder, const ServerConfig& config) {
   builder.SetMaxReceiveMessageSize(config.max_message_bytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
   builder.SetResourceQuota(grpc::ResourceQuota("quire").Resize(kMemoryBackstop));
-  // A few bytes of a compressed message may stand for gigabytes. The first gives the status, the
-  // second the certainty.
+  // A few bytes of a compressed message may expand to gigabytes. The first setting gives such calls
+  // their status; the second makes sure that nothing is decompressed.
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
@@ -81,12 +82,13 @@ void SetKeepalive(grpc::ServerBuilder& builder, const ServerConfig& config) {
   SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIME_MS, config.keepalive_time);
   SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, config.keepalive_timeout);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Clients may ask too, at most this often.
+  // Clients may send keepalive pings too, at most this often.
   SetMilliseconds(builder, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                   absl::Seconds(10));
 }
 
-// A connection that is old gets GOAWAY, so that its client spreads over what has been added since.
+// An old connection gets GOAWAY, so that its client's next one may reach a server that was added
+// since.
 void SetConnectionAge(grpc::ServerBuilder& builder, const ServerConfig& config) {
   if (config.max_connection_age > absl::ZeroDuration()) {
     SetMilliseconds(builder, GRPC_ARG_MAX_CONNECTION_AGE_MS, config.max_connection_age);
@@ -119,7 +121,7 @@ door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
 
 }  // namespace
 
-// One listening server, the services behind it and the door in front of it.
+// One listening server, with its services and the door in front of it.
 struct GrpcServer::Listener {
   std::vector<std::unique_ptr<grpc::Service>> services;
   std::vector<std::string> names;  // for health
@@ -143,7 +145,7 @@ struct GrpcServer::Listener {
     builder.SetOption(std::make_unique<Reflection>(reflection));
     if (reflection) services.push_back(MakeReflectionService(names));
     for (const auto& service : services) builder.RegisterService(service.get());
-    // What the door hands over is local, and TLS ended there.
+    // Connections from the door are local, and without TLS, which the door terminates.
     acceptor = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
@@ -220,7 +222,7 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
   }
   SetServing(true);
   listening_ = true;
-  if (draining_) SetServing(false);  // somebody asked before we were done
+  if (draining_) SetServing(false);  // a drain was asked for before we were done
   return absl::OkStatus();
 }
 
@@ -247,7 +249,7 @@ void GrpcServer::AnnounceDrain() {
 
 void GrpcServer::SetHealthy(bool healthy) {
   if (!draining_) SetServing(healthy);
-  if (draining_) SetServing(false);  // somebody asked meanwhile
+  if (draining_) SetServing(false);  // a drain was asked for meanwhile
 }
 
 void GrpcServer::Drain() {

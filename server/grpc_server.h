@@ -1,6 +1,6 @@
 #pragma once
 
-// Listens, tells health, stops.
+// The gRPC server: listens, reports health, drains and stops.
 
 #include <atomic>
 #include <memory>
@@ -21,7 +21,7 @@
 
 namespace quire::server {
 
-// Everything borrowed must outlive the server; `egress` must outlive `engine` too, whose threads
+// All are borrowed and must outlive the server. `egress` must also outlive `engine`, whose threads
 // call the sinks.
 struct GrpcServerParts {
   engine::Engine& engine;
@@ -32,12 +32,13 @@ struct GrpcServerParts {
   const IdentityStore& identities;
 };
 
-// One or two gRPC servers: at `listen` InferenceService, TokenService and health, and at
-// `control_listen`, or else where it is safe at `listen`, ControlService and reflection.
-// Thread-safe.
+// One or two gRPC servers. InferenceService, TokenService and health are served at `listen`.
+// ControlService and reflection are served at `control_listen`; without one they are served at
+// `listen` where that is safe. Thread-safe.
 class GrpcServer {
  public:
-  // Serves at once, with health SERVING: the engine is ready. Unavailable when it cannot listen.
+  // Serves at once, and health is SERVING, since the engine is ready. Unavailable when it cannot
+  // listen.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const ServerConfig& config,
                                                            const TlsFiles& tls,
                                                            const GrpcServerParts& parts);
@@ -45,25 +46,25 @@ class GrpcServer {
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
 
-  // Where it listens, with the port that was chosen.
+  // The address it listens at, with the port that was chosen.
   std::string address() const;
   std::string control_address() const;  // empty: ControlService is not served
 
-  // Certificates for the connections that come from now on. On an error, InvalidArgument, the old
-  // ones stay.
+  // Sets the certificates for new connections. On InvalidArgument the old ones stay.
   absl::Status SetTls(const TlsFiles& tls);
-  // The next connection from this local port of the machine itself is the server's own: it needs no
-  // place.
+  // Announces a connection that the server makes to itself, from this local port: it does not count
+  // against the limits of connections.
   void ExpectSelfCall(uint16_t port);
 
-  // Health says NOT_SERVING while requests would hang or fail, SERVING again when they would not.
+  // Sets health to NOT_SERVING while requests would hang or fail, and to SERVING when they would
+  // not.
   void SetHealthy(bool healthy);
-  // Health turns NOT_SERVING; new requests are still taken.
+  // Sets health to NOT_SERVING; new requests are still taken.
   void AnnounceDrain();
-  // That, and new requests are refused; what runs goes on.
+  // Sets health to NOT_SERVING and refuses new requests; accepted ones run to their end.
   void Drain();
-  // Takes no more calls, gives those that run until `deadline`, cancels the rest, and returns when
-  // the last has ended.
+  // Takes no more calls, lets the running ones finish until `deadline`, cancels the rest, and
+  // returns when the last has ended.
   void Stop(absl::Time deadline);
 
  private:
@@ -77,9 +78,9 @@ class GrpcServer {
   engine::Engine& engine_;  // not owned
   door::PeerDirectory peers_;
   AccessLog access_log_;
-  std::unique_ptr<Listener> main_;     // constant after Listen
-  std::unique_ptr<Listener> control_;  // likewise; null without an address of its own
-  bool control_on_main_ = false;       // likewise
+  std::unique_ptr<Listener> main_;     // constant after Listen, as are the next two
+  std::unique_ptr<Listener> control_;  // null without an address of its own
+  bool control_on_main_ = false;
   std::atomic<bool> listening_ = false;
   std::atomic<bool> draining_ = false;
 };

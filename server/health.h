@@ -1,6 +1,6 @@
 #pragma once
 
-// Whether the server lives and is ready: what probes are told, and why.
+// Decides whether the server is live and ready, and gives the reasons that probes are told.
 
 #include <atomic>
 #include <cstdint>
@@ -18,32 +18,33 @@
 
 namespace quire::server {
 
-// A thread that waits for work is healthy, however long; one that has been at a single piece of it
-// for longer than `watchdog_timeout` hangs, and nothing but a restart helps. The listener is judged
-// by calls that the server makes to itself: it is dead after three in a row without an answer.
-// Steps that fail make the server unready, not dead: it goes on, and is given another chance after
-// a while. Thread-safe; no question waits for a thread that it is about.
+// A thread that waits for work is healthy, however long it waits. A thread that has been busy with
+// one piece of work for longer than `watchdog_timeout` hangs, and only a restart helps. The
+// listener is judged by calls that the server makes to itself: it is dead after three in a row
+// without an answer. Failing steps make the server unready, not dead: it goes on, and counts as
+// ready again after a while. Thread-safe. No method waits for a thread that it judges.
 class Health {
  public:
-  // `watchdog_timeout` of zero: no thread is said to hang. `egress` must outlive this.
+  // With a `watchdog_timeout` of zero no thread is found to hang. `egress` must outlive this.
   Health(absl::Duration watchdog_timeout, const Egress& egress)
       : watchdog_timeout_(watchdog_timeout), egress_(egress) {}
 
-  // The model is loaded, and calls are taken. `engine` must outlive this, or be replaced by null.
+  // Called when the model is loaded and calls are taken. `engine` must outlive this, or be replaced
+  // by null.
   void SetEngine(const engine::Engine* engine) { engine_ = engine; }
   const engine::Engine* engine() const { return engine_; }
 
-  // What the last call through the real listener came to.
+  // Records how the last call through the real listener ended.
   void NoteCall(const absl::Status& status);
-  // Whoever makes these calls, that is, watches.
+  // The heartbeat of the thread that makes these calls.
   base::Heartbeat& watch() { return watch_; }
 
-  // What hangs or is dead, a sentence each; none: the server lives.
+  // One sentence for each thing that hangs or is dead. Empty: the server is live.
   std::vector<std::string> Hung() const;
-  // Why a request would probably fail, though the server lives.
+  // Reasons why a request would probably fail although the server is live.
   std::vector<std::string> Failing() const;
 
-  // For probes: empty, or the reasons, one a line.
+  // The answers to probes: empty, or the reasons, one on each line.
   std::string WhyNotLive() const;
   std::string WhyNotReady() const;
 

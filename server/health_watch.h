@@ -1,7 +1,7 @@
 #pragma once
 
-// Calls the server through its own listener every few seconds, and tells of what hangs or fails:
-// the log once, and gRPC's health.
+// Calls the server through its own listener every few seconds. When something hangs or fails, it
+// logs that once and sets gRPC's health.
 
 #include <functional>
 #include <thread>
@@ -16,29 +16,31 @@ namespace quire::server {
 
 class HealthWatch {
  public:
-  // `call` asks the listener for an answer, within seconds; `set_serving` says whether requests
-  // should come. Both are called on the watch's own thread. `health` must outlive this.
+  // `call` asks the listener for an answer, within seconds; `set_serving` announces whether the
+  // server wants requests. Both are called on the watch's own thread. `health` must outlive this.
   HealthWatch(Health& health, std::function<absl::Status()> call,
               std::function<void(bool)> set_serving);
   ~HealthWatch() { Stop(); }
   HealthWatch(const HealthWatch&) = delete;
   HealthWatch& operator=(const HealthWatch&) = delete;
 
-  // Joins. For whoever is about to close the listener.
+  // Joins the thread. Must be called before the listener is closed.
   void Stop();
 
  private:
   void Run();
   void Judge();
-  // Until the next turn; false: stopping.
+  // Waits until the next turn; false: stopping.
   bool Wait();
 
   Health& health_;
   const std::function<absl::Status()> call_;
   const std::function<void(bool)> set_serving_;
 
-  bool alive_ = true;    // the thread's own, as are the next: what was told last
+  // Only the thread's: the state that was reported last.
+  bool alive_ = true;
   bool working_ = true;  // no step fails
+
   base::Mutex mu_;
   base::CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

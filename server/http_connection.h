@@ -1,7 +1,7 @@
 #pragma once
 
-// One connection of the admin server: a request in, an answer out, closed. Never waits, so that one
-// thread serves all of them.
+// One connection of the admin server: reads a request, writes an answer, closes. It never waits, so
+// one thread serves all connections.
 
 #include <chrono>
 #include <string>
@@ -22,30 +22,30 @@ class HttpConnection {
       : socket_(std::move(socket)), deadline_(now + kRequestTime) {}
 
   int fd() const { return socket_.get(); }
-  // What poll(2) is to watch for; 0: nothing but errors.
+  // Events that poll(2) must watch for; 0: only errors.
   short events() const;
-  // The connection is to be dropped then, whatever it is at.
+  // Time at which the connection must be dropped, whatever its state.
   Time deadline() const { return deadline_; }
   bool done() const { return state_ == State::kDone; }
-  // No answer is on its way: it may be dropped to make room.
+  // True when no answer is on its way: the connection may be dropped to make room.
   bool is_idle() const { return state_ == State::kReading || state_ == State::kLingering; }
 
-  // Reads or writes what it can. True when a request is whole and waits for its Answer.
+  // Reads or writes as much as it can now. True when a request is whole and waits for its Answer.
   bool Advance(Time now);
   const HttpHead& head() const { return head_; }
   void Answer(int status, std::string_view content_type, std::string_view body, Time now);
 
  private:
-  // A lingering one has its answer and has not yet closed its end; closing ours before would lose
-  // what it has not read.
+  // kLingering: the answer is written, and the client has not closed its end yet. Closing our end
+  // before would lose what the client has not read.
   enum class State { kReading, kWaiting, kWriting, kLingering, kDone };
 
-  // However slowly it comes.
+  // For the request to arrive, however slowly.
   static constexpr std::chrono::seconds kRequestTime{2};
-  // To make the answer, and again to take it.
+  // For making the answer, and the same again for the client to read it.
   static constexpr std::chrono::seconds kAnswerTime{5};
 
-  // Bytes of the request, as many as are there; false: the other end is gone.
+  // Reads as many bytes of the request as have arrived; false: the client has disconnected.
   bool Read();
   void Write(Time now);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// HTTP/1.x as the admin server speaks it: GET and HEAD, one request a connection, no body.
+// HTTP/1.x as the admin server speaks it: GET and HEAD, one request on each connection, no body.
 
 #include <cstddef>
 #include <string>
@@ -12,12 +12,12 @@ inline constexpr size_t kMaxHttpHeadBytes = 8192;
 
 struct HttpHead {
   bool complete = false;  // false: more bytes must come
-  int error = 0;          // the status to answer with, when this is no request that we take
+  int error = 0;          // the status to answer with, when the request is not one that we take
   std::string path;       // without its query
-  bool is_head = false;   // HEAD: the answer goes without its body
+  bool is_head = false;   // HEAD: the answer is sent without its body
 };
 
-// `bytes`: all that a stranger has sent so far. What follows the head is not looked at.
+// Parses `bytes`, which are all that a stranger has sent so far. Bytes after the head are ignored.
 HttpHead ParseHttpHead(std::string_view bytes);
 
 // A whole answer, after which the connection is closed.

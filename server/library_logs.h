@@ -2,8 +2,8 @@
 
 namespace quire::server {
 
-// gRPC and protobuf write to stderr themselves, and wait for its reader; from now on what they have
-// to say goes through our log.
+// Sends the log messages of gRPC and protobuf through our log from now on. Otherwise they write to
+// stderr themselves and wait for its reader.
 void TakeLibraryLogs();
 
 }  // namespace quire::server

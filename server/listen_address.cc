@@ -19,13 +19,13 @@
 namespace quire::server {
 namespace {
 
-// A socket that listens; without one errno says why. `host` is as it was given: [::] takes IPv4
-// too.
+// Returns a socket that listens; without one, errno has the cause. `host` is the text that was
+// given: [::] takes IPv4 too.
 base::UniqueFd TryListen(const addrinfo& info, std::string_view host) {
   base::UniqueFd fd(
       ::socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, info.ai_protocol));
   if (!fd) return fd;
-  const int yes = 1;  // connections of a former server in TIME_WAIT are no obstacle
+  const int yes = 1;  // an earlier server's connections in TIME_WAIT do not prevent it
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (info.ai_family == AF_INET6) {
     const int only_v6 = host == "::" ? 0 : 1;
@@ -45,7 +45,8 @@ in_port_t& PortField(sockaddr& address) {
                                        : reinterpret_cast<sockaddr_in&>(address).sin_port;
 }
 
-// Whether the machine has no such address at all; of a name's several, one that it has is enough.
+// True when the machine does not have the address at all. When a name has several addresses, one
+// that the machine has is enough.
 bool IsAbsent(int error) { return error == EADDRNOTAVAIL || error == EAFNOSUPPORT; }
 
 absl::Status CannotListen(const ListenAddress& address, const char* why) {
@@ -129,7 +130,8 @@ absl::StatusOr<std::vector<base::UniqueFd>> Listen(ListenAddress& address) {
   std::vector<base::UniqueFd> sockets;
   int absent = 0;
   for (addrinfo* info = found.get(); info != nullptr; info = info->ai_next) {
-    PortField(*info->ai_addr) = htons(address.port);  // the first one's, of a name with several
+    // When the port was 0, the one that the first address got is used for the others, too.
+    PortField(*info->ai_addr) = htons(address.port);
     base::UniqueFd fd = TryListen(*info, address.host);
     if (!fd && !IsAbsent(errno)) return CannotListen(address, std::strerror(errno));
     if (!fd) {

@@ -32,7 +32,7 @@ absl::Status No(std::string_view step, std::string_view why) {
   return absl::UnavailableError(absl::StrCat(base::ToAbsl(step), ": ", base::ToAbsl(why)));
 }
 
-// A connection whose every step ends by the deadline.
+// A connection, each step of which ends by the deadline.
 class ProbeConnection {
  public:
   explicit ProbeConnection(Clock::time_point deadline) : deadline_(deadline) {}
@@ -43,9 +43,9 @@ class ProbeConnection {
   absl::Status Read(char* bytes, size_t size);
 
  private:
-  // Until poll(2) sees one of `events`.
+  // Waits until poll(2) sees one of `events`.
   absl::Status Wait(std::string_view step, short events);
-  // After `result` of OpenSSL that was no success.
+  // Waits for the event that OpenSSL needs, after a call of it failed with `result`.
   absl::Status WaitForTls(std::string_view step, int result);
 
   const Clock::time_point deadline_;
@@ -68,7 +68,7 @@ absl::Status ProbeConnection::Connect(const SocketAddress& address,
   socket_ = base::UniqueFd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_) return No("socket", std::strerror(errno));
   if (announce != nullptr) {
-    sockaddr_storage any{};  // and port 0: the kernel chooses it now, so that we know it
+    sockaddr_storage any{};  // port 0: the kernel chooses one now, so that we can announce it
     any.ss_family = family;
     if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&any), address.size) != 0) {
       return No("bind", std::strerror(errno));
@@ -92,12 +92,12 @@ absl::Status ProbeConnection::WaitForTls(std::string_view step, int result) {
     case SSL_ERROR_WANT_WRITE:
       return Wait(step, POLLOUT);
     default:
-      ::ERR_clear_error();  // what OpenSSL queued is not for the next reader of its queue
+      ::ERR_clear_error();  // the next reader of OpenSSL's error queue must not find this error
       return No(step, "the connection was closed");
   }
 }
 
-// Who answers is not asked: it is ourselves.
+// The certificate is not verified: the server is this process.
 absl::Status ProbeConnection::Handshake() {
   const TlsContext context(::SSL_CTX_new(::TLS_client_method()), &::SSL_CTX_free);
   if (context == nullptr) return No("TLS", "no memory");
@@ -154,7 +154,7 @@ absl::Status ProbeConnection::Read(char* bytes, size_t size) {
   return absl::OkStatus();
 }
 
-// HTTP/2 (RFC 9113), as much of it as one call needs.
+// The part of HTTP/2 (RFC 9113) that one call needs.
 constexpr char kData = 0x0;
 constexpr char kHeaders = 0x1;
 constexpr char kResetStream = 0x3;
@@ -170,7 +170,7 @@ std::string Frame(char type, char flags, char stream, std::string_view payload) 
   return frame.append(payload);
 }
 
-// A field as a literal without indexing; `name` is its HPACK prefix.
+// Writes a header field as a literal without indexing; `name` is its HPACK prefix.
 std::string Field(std::string_view name, std::string_view value) {
   std::string field(name);
   field.push_back(static_cast<char>(value.size()));
@@ -183,13 +183,13 @@ std::string HealthCheckCall(bool tls) {
       absl::StrCat("\x83", tls ? "\x87" : "\x86",  // POST, https or http: HPACK's static table
                    Field("\x04", "/grpc.health.v1.Health/Check"), Field("\x01", "localhost"),
                    Field("\x0f\x10", "application/grpc"), Field("\0\x02te"sv, "trailers"));
-  const std::string empty_message(5, '\0');  // with gRPC's prefix: not compressed, no bytes
+  const std::string empty_message(5, '\0');  // gRPC's prefix only: not compressed, no bytes
   return absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Frame(kSettings, 0, 0, ""),
                       Frame(kHeaders, kEndHeaders, 1, headers),
                       Frame(kData, kEndStream, 1, empty_message));
 }
 
-// Until the call is answered or refused; what is said about it is not looked at.
+// Waits until the call is answered or refused. The answer itself is ignored.
 absl::Status AwaitAnswer(ProbeConnection& connection) {
   while (true) {
     unsigned char head[kFrameHeaderBytes];

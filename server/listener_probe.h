@@ -1,9 +1,9 @@
 #pragma once
 
-// A call to our own listener, over the network stack like anybody's: grpc.health.v1 Check, spoken
-// by hand. Any answer to it will do, a refusal too: it shows that connections are accepted and
-// calls are answered. A client certificate is not at hand, so where one is wanted the server's half
-// of the TLS handshake has to be enough.
+// Calls our own listener over the network stack, like any client: grpc.health.v1 Check, with its
+// HTTP/2 frames made here. Any answer counts, even a refusal: it shows that connections are
+// accepted and calls are answered. The probe has no client certificate. Where the listener requires
+// one, the server's half of the TLS handshake counts as the answer.
 
 #include <cstdint>
 #include <functional>
@@ -20,12 +20,13 @@ enum class ListenerTls { kNone, kServer, kMutual };
 
 class ListenerProbe {
  public:
-  // `address` of the listener. `announce` is told the local port of each call before it connects,
-  // so that the call is held to no limit; may be empty. Unavailable when the host has no address.
+  // `address` is that of the listener. `announce` gets the local port of each call before it
+  // connects, so that no limit of connections applies to the call; it may be empty. Unavailable
+  // when the host has no address.
   static absl::StatusOr<ListenerProbe> Create(const ListenAddress& address, ListenerTls tls,
                                               std::function<void(uint16_t)> announce);
 
-  // Unavailable, after `timeout` at the latest, says how far it came.
+  // Unavailable, after `timeout` at the latest, names the step that the call reached.
   absl::Status Call(absl::Duration timeout) const;
 
  private:

@@ -1,4 +1,4 @@
-// quire-server: flags in, a served model out.
+// quire-server: reads its flags and serves a model.
 
 #include <csignal>
 #include <cstdio>
@@ -44,8 +44,8 @@ namespace {
 using base::Log;
 using base::LogLevel;
 
-constexpr absl::Duration kLastWords = absl::Seconds(1);    // for RPCs that only take a moment
-constexpr absl::Duration kCallTimeout = absl::Seconds(3);  // of the server's calls to itself
+constexpr absl::Duration kLastWords = absl::Seconds(1);    // for short RPCs to end at the stop
+constexpr absl::Duration kCallTimeout = absl::Seconds(3);  // for the server's calls to itself
 
 absl::Status CheckAddresses(const ServerConfig& config) {
   for (const std::string& text : {config.listen, config.control_listen, config.admin_listen}) {
@@ -95,7 +95,7 @@ void LogReady(const engine::Engine& engine, const GrpcServer& server, const Admi
        {"admin", admin == nullptr ? "" : admin->address()}});
 }
 
-// Tells load balancers, and serves those who have not heard yet.
+// Announces the drain to load balancers, and goes on serving until they have noticed.
 void LeaveService(const ServerConfig& config, std::atomic<bool>& leaving, GrpcServer& server) {
   if (config.drain_delay <= absl::ZeroDuration()) return;
   leaving = true;
@@ -105,12 +105,13 @@ void LeaveService(const ServerConfig& config, std::atomic<bool>& leaving, GrpcSe
   absl::SleepFor(config.drain_delay);  // a second signal ends the process
 }
 
-// Health turns NOT_SERVING, what runs may finish, the rest is cancelled.
+// Sets health to NOT_SERVING, lets running requests finish within --drain_timeout, and cancels the
+// rest.
 void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const OpenCalls& calls,
                   HealthWatch& watch, GrpcServer& server) {
   const absl::Time deadline = base::SteadyNow() + config.drain_timeout;
   server.Drain();
-  // After it: who reads this may rely on it.
+  // Logged after the drain has begun, so that a reader of the line may rely on it.
   Log(LogLevel::kInfo, "server", "draining",
       {{"open_calls", calls.Get()}, {"timeout", absl::FormatDuration(config.drain_timeout)}});
   const absl::Status idle = engine.WaitIdle(config.drain_timeout);
@@ -132,7 +133,7 @@ absl::StatusOr<ListenerProbe> MakeListenerProbe(const ServerConfig& config, Grpc
                                [&server](uint16_t port) { server.ExpectSelfCall(port); });
 }
 
-// The files that flags name.
+// The contents of the files that the security flags name.
 struct Credentials {
   std::unique_ptr<IdentityStore> identities;
   TlsFiles tls;
@@ -155,19 +156,19 @@ std::vector<std::string> WatchedFiles(const ServerConfig& config) {
   return files;
 }
 
-// The certificates of a server, once there is one, which may change while it serves. Thread-safe.
+// The certificates of a server, which may change while it serves. Thread-safe.
 class ServedTls {
  public:
   ServedTls(const ServerConfig& config, absl::Time not_after)
       : config_(config), not_after_(absl::ToUnixSeconds(not_after)) {}
 
-  // nullptr: no longer. Waits for a Reload that is under way.
+  // Sets the server to update; nullptr: none. Waits for a running Reload.
   void SetServer(GrpcServer* server) {
     base::MutexLock lock(mu_);
     server_ = server;
   }
 
-  // Files that are not as they should be change nothing.
+  // Reads the files again. Files with an error change nothing.
   void Reload() {
     base::MutexLock lock(mu_);
     if (server_ == nullptr || config_.tls_cert.empty()) return;
@@ -183,7 +184,7 @@ class ServedTls {
           absl::FormatTime(absl::RFC3339_sec, files->not_after, absl::UTCTimeZone())}});
   }
 
-  // When the certificate in use expires.
+  // The time when the certificate in use expires.
   absl::Time not_after() const { return absl::FromUnixSeconds(not_after_); }
 
  private:
@@ -199,7 +200,7 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
   RETURN_IF_ERROR(CheckAddresses(config));
   LogExposure(config);
 
-  // In the order of who outlives whom.
+  // Each object outlives those that are declared after it.
   ServedTls served_tls(config, credentials.tls.not_after);
   FileWatcher watcher(WatchedFiles(config), [&] {
     credentials.identities->Reload();
@@ -216,7 +217,7 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
   std::atomic<bool> leaving = false;
   std::unique_ptr<AdminServer> admin;
   if (!config.admin_listen.empty()) {
-    // Before the model is there, so that probes see a process that lives and is not ready.
+    // Started before the model is loaded, so that probes see a live process that is not ready.
     ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(config.admin_listen));
     ASSIGN_OR_RETURN(
         admin,
@@ -286,7 +287,7 @@ int Main(int argc, char** argv) {
   door::RaiseDescriptorLimit();
   StopSignals signals;
   TakeLibraryLogs();
-  const base::LogThread log;  // so that whoever reads stderr holds nothing up
+  const base::LogThread log;  // so that a slow reader of stderr delays no thread
   const absl::Status status = Serve(command->config, *credentials, signals);
   return status.ok() ? 0 : Fail(status, 1);
 }
@@ -295,7 +296,7 @@ int Main(int argc, char** argv) {
 }  // namespace quire::server
 
 int main(int argc, char** argv) {
-  // Debian builds Abseil with deadlock detection on, which makes gRPC's locks several times dearer.
+  // Debian builds Abseil with deadlock detection on, which makes gRPC's locks several times slower.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   return quire::server::Main(argc, argv);
 }

@@ -71,27 +71,28 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
   const auto counter = [&](const char* name, const char* help, int64_t value) {
     families.push_back(Family(name, MetricType::Counter, help).Add(value).Take());
   };
-  gauge("quire_requests_waiting", "Requests that wait to run.", stats.num_waiting);
-  gauge("quire_sequences_running", "Sequences that run.", stats.num_running);
+  gauge("quire_requests_waiting", "Requests not run yet, and preempted sequences.",
+        stats.num_waiting);
+  gauge("quire_sequences_running", "Sequences in the running batch.", stats.num_running);
   families.push_back(Family("quire_kv_blocks", MetricType::Gauge, "KV blocks by state.")
                          .Add(stats.blocks_free, {{"state", "free"}})
                          .Add(stats.blocks_cached, {{"state", "cached"}})
                          .Add(stats.blocks_held, {{"state", "held"}})
                          .Take());
   families.push_back(Family("quire_prompt_tokens_total", MetricType::Counter,
-                            "Tokens of prompts: computed, or found in the prefix cache.")
+                            "Prompt tokens: computed, or found in the prefix cache.")
                          .Add(stats.prompt_tokens_computed, {{"source", "computed"}})
                          .Add(stats.prompt_tokens_cached, {{"source", "cached"}})
                          .Take());
   counter("quire_generated_tokens_total", "Tokens generated.", stats.generated_tokens);
-  counter("quire_scored_tokens_total", "Tokens of continuations scored.", stats.scored_tokens);
+  counter("quire_scored_tokens_total", "Continuation tokens scored.", stats.scored_tokens);
   counter("quire_recomputed_tokens_total", "Tokens computed again after preemptions.",
           stats.recomputed_tokens);
-  counter("quire_preemptions_total", "Sequences that gave their blocks back for a while.",
+  counter("quire_preemptions_total", "Times that a sequence was preempted and lost its blocks.",
           stats.preemptions);
   counter("quire_kv_block_copies_total", "KV blocks copied before a write.", stats.block_copies);
   counter("quire_steps_total", "Steps of the engine.", stats.steps);
-  counter("quire_steps_failed_total", "Steps that failed, and with them the requests in them.",
+  counter("quire_steps_failed_total", "Steps that failed; the requests in them failed too.",
           stats.steps_failed);
   counter("quire_requests_rejected_total", "Requests refused before they were admitted.",
           stats.requests_rejected);
@@ -105,14 +106,14 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
           .Add(finished(engine::FinishReason::kAbort), {{"reason", "abort"}})
           .Take());
   families.push_back(Family("quire_time_to_first_token_seconds", MetricType::Histogram,
-                            "Arrival of a request to its first token.")
+                            "Time from a request's arrival to its first token.")
                          .AddHistogram(stats.ttft)
                          .Take());
   families.push_back(Family("quire_time_per_output_token_seconds", MetricType::Histogram,
-                            "Mean gap between the tokens of a sequence after its first.")
+                            "Mean time between the tokens of a request after its first.")
                          .AddHistogram(stats.tpot)
                          .Take());
-  gauge("quire_draining", "1 when no new request is taken.", stats.draining ? 1 : 0);
+  gauge("quire_draining", "1 while new requests are refused, else 0.", stats.draining ? 1 : 0);
 }
 
 MetricFamily Rpcs(const RpcCounters& counters) {
@@ -120,7 +121,7 @@ MetricFamily Rpcs(const RpcCounters& counters) {
   for (size_t rpc = 0; rpc < kRpcNames.size(); ++rpc) {
     for (size_t code = 0; code < kStatusCodeNames.size(); ++code) {
       const uint64_t count = counters.Get(rpc, code);
-      if (count == 0 && code != 0) continue;  // a series for what happened, and for success
+      if (count == 0 && code != 0) continue;  // a series for each code that occurred, and for OK
       family.Add(count, {{"rpc", std::string(kRpcNames[rpc])},
                          {"code", std::string(kStatusCodeNames[code])}});
     }
@@ -128,7 +129,7 @@ MetricFamily Rpcs(const RpcCounters& counters) {
   return family.Take();
 }
 
-// A series for each reason.
+// Makes one series for each reason.
 template <typename Counts, size_t n>
 MetricFamily ByReason(const char* name, const char* help, const Counts& counts,
                       const std::array<std::string_view, n>& reasons) {
@@ -138,7 +139,7 @@ MetricFamily ByReason(const char* name, const char* help, const Counts& counts,
 }
 
 void AddDoor(const door::DoorCounters& door, std::vector<MetricFamily>& families) {
-  families.push_back(Family("quire_connections", MetricType::Gauge, "Connections that are open.")
+  families.push_back(Family("quire_connections", MetricType::Gauge, "Open connections.")
                          .Add(door.open.load(std::memory_order_relaxed))
                          .Take());
   families.push_back(
@@ -146,16 +147,16 @@ void AddDoor(const door::DoorCounters& door, std::vector<MetricFamily>& families
           .Add(door.accepted.load(std::memory_order_relaxed))
           .Take());
   families.push_back(ByReason("quire_connections_refused_total",
-                              "Connections that were closed before HTTP/2 began.", door.turned,
+                              "Connections closed before HTTP/2 began, by reason.", door.turned,
                               door::kTurnedNames));
   families.push_back(ByReason("quire_connections_cut_total",
-                              "Connections that were ended with GOAWAY.", door.cut,
+                              "Connections ended with GOAWAY, by reason.", door.cut,
                               door::kCutNames));
   families.push_back(ByReason("quire_streams_refused_total",
-                              "Calls that were refused before gRPC had their message.",
+                              "Calls refused before gRPC had their message, by reason.",
                               door.refused, door::kRefusedNames));
   families.push_back(Family("quire_unfinished_message_bytes", MetricType::Gauge,
-                            "Bytes of request messages whose end has not come.")
+                            "Bytes of request messages that have not arrived whole.")
                          .Add(door.unfinished_bytes.load(std::memory_order_relaxed))
                          .Take());
 }
@@ -175,30 +176,31 @@ std::string MetricsExporter::Text() const {
   std::vector<MetricFamily> families;
   AddEngine(engine_.stats(), families);
   families.push_back(Rpcs(counters_));
-  families.push_back(
-      Family("quire_generate_calls_open", MetricType::Gauge, "Generate calls that run.")
-          .Add(open_calls_.Get())
-          .Take());
+  families.push_back(Family("quire_generate_calls_open", MetricType::Gauge,
+                            "Open calls of Generate, GenerateStream and Score.")
+                         .Add(open_calls_.Get())
+                         .Take());
   AddDoor(door_, families);
   if (certificate_expiry_ != absl::InfiniteFuture()) {
     families.push_back(Family("quire_tls_certificate_expiry_seconds", MetricType::Gauge,
-                              "When the server's certificate expires, in seconds of Unix time.")
+                              "Unix time at which the server's certificate expires, in seconds.")
                            .Add(absl::ToUnixSeconds(certificate_expiry_))
                            .Take());
   }
   const engine::ServerInfo& server = engine_.server_info();
-  families.push_back(Family("quire_build_info", MetricType::Gauge, "1; its labels say what serves.")
-                         .Add(1, {{"version", server.version},
-                                  {"backend", server.backend},
-                                  {"isa_path", server.isa_path},
-                                  {"model", engine_.model_info().name}})
-                         .Take());
+  families.push_back(
+      Family("quire_build_info", MetricType::Gauge, "Always 1; its labels describe the server.")
+          .Add(1, {{"version", server.version},
+                   {"backend", server.backend},
+                   {"isa_path", server.isa_path},
+                   {"model", engine_.model_info().name}})
+          .Take());
   families.push_back(Family("quire_log_lines_dropped_total", MetricType::Counter,
-                            "Log lines dropped because whoever reads stderr was too slow.")
+                            "Log lines dropped because the reader of stderr was too slow.")
                          .Add(base::NumLogLinesDropped())
                          .Take());
   families.push_back(Family("process_resident_memory_bytes", MetricType::Gauge,
-                            "Memory of the process that is in RAM.")
+                            "Memory of the process in RAM, in bytes.")
                          .Add(ResidentMemoryBytes())
                          .Take());
   return prometheus::TextSerializer().Serialize(families);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What /metrics says, in Prometheus' text format.
+// The text of /metrics, in Prometheus' format.
 
 #include <string>
 
@@ -10,15 +10,16 @@
 
 namespace quire::server {
 
-// Borrows all; thread-safe.
+// Thread-safe. Borrows all its sources.
 class MetricsExporter {
  public:
-  // `certificate_expiry`: of the server's own; InfiniteFuture without TLS.
+  // `certificate_expiry` is that of the server's own certificate; InfiniteFuture without TLS.
   MetricsExporter(const engine::Engine& engine, const RpcCounters& counters,
                   const OpenCalls& open_calls, const door::DoorCounters& door,
                   absl::Time certificate_expiry = absl::InfiniteFuture());
 
-  // Everything as it is now. Labels come from fixed lists, so the number of series is bounded.
+  // Returns all metrics as they are now. Labels come from fixed lists, so the number of series is
+  // bounded.
   std::string Text() const;
 
  private:

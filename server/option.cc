@@ -138,7 +138,7 @@ const Option* FindOption(std::span<const Option> options, std::string_view name)
 std::string_view NearestName(std::span<const Option> options, std::string_view name) {
   const std::string underscored = Underscored(name);
   std::string_view nearest;
-  size_t distance = 1 + underscored.size() / 3;  // further away it is another word, not a slip
+  size_t distance = 1 + underscored.size() / 3;  // with more edits it is another word, not a typo
   for (const Option& option : options) {
     const size_t d = base::EditDistance(underscored, option.name);
     if (d <= distance && (nearest.empty() || d < distance)) {

@@ -81,7 +81,7 @@ std::vector<std::string> WarnOfVariables(std::span<const Option> options,
     const std::string_view name = variable.substr(0, variable.find('='));
     if (!name.starts_with(kPrefix)) continue;
     if (std::ranges::find(kOfTheClient, name) != std::end(kOfTheClient)) continue;
-    // What Kubernetes sets in every pod for a service whose name begins so.
+    // Kubernetes sets such variables in every pod for a service whose name begins with "quire".
     if (absl::StrContains(base::ToAbsl(name), "_SERVICE_") ||
         absl::StrContains(base::ToAbsl(name), "_PORT")) {
       continue;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where values of options come from: the command line, the environment, a file.
+// Reads the values of options from their sources: the command line, the environment, a file.
 
 #include <functional>
 #include <span>
@@ -15,7 +15,7 @@
 namespace quire::server {
 
 struct Assignment {
-  const Option* option;  // of the table that was given
+  const Option* option;  // in the given table
   std::string value;
   std::string source;  // "--threads", "QUIRE_THREADS", "server.conf:3: threads"
 };
@@ -26,29 +26,30 @@ struct Arguments {
   bool version = false;
 };
 
-// nullptr when there is no such variable.
+// Returns a variable's value; nullptr when there is no such variable.
 using Environment = std::function<const char*(const char* name)>;
 
-// --name=value or --name value, --help, -h, --version; '-' and '_' are alike within a name.
-// InvalidArgument for anything else, with the nearest name that there is.
+// Accepts --name=value or --name value, --help, -h, --version; '-' and '_' are equal within a name.
+// InvalidArgument for anything else, with the nearest name.
 absl::StatusOr<Arguments> ReadArguments(std::span<const char* const> arguments,
                                         std::span<const Option> options);
 
-// Variables of other names are not read.
+// Reads the variables of `options`, and no others.
 std::vector<Assignment> ReadEnvironment(std::span<const Option> options,
                                         const Environment& environment);
 
-// A line for each variable ("NAME=value") that looks like an option's, and is none: somebody
-// mistyped it, or means another program.
+// Returns a line for each variable ("NAME=value") that looks like an option's but is not: it may be
+// mistyped, or meant for another program.
 std::vector<std::string> WarnOfVariables(std::span<const Option> options,
                                          std::span<const char* const> variables);
 
-// Lines `name = value`; empty ones and those that begin with '#' are skipped. InvalidArgument names
-// the line.
+// Reads lines `name = value`. Empty lines, and those that begin with '#', are skipped.
+// InvalidArgument names the line.
 absl::StatusOr<std::vector<Assignment>> ReadOptionFile(const std::string& path,
                                                        std::span<const Option> options);
 
-// Sets them in order, so that later ones go before earlier ones; InvalidArgument names the source.
+// Sets the options in order, so that later assignments override earlier ones. InvalidArgument names
+// the source.
 absl::Status Apply(std::span<const Assignment> assignments);
 
 }  // namespace quire::server

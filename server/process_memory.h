@@ -9,11 +9,12 @@
 
 namespace quire::server {
 
-// Bytes of this process that are in RAM; 0 where /proc does not tell.
+// Returns the bytes of this process that are in RAM; 0 where /proc does not have the number.
 int64_t ResidentMemoryBytes();
 
-// Gives free memory back to the system, every few seconds and where there is much of it. glibc
-// keeps what a storm of requests has freed in the arenas of the threads that took it, for good.
+// Returns free memory to the system, every few seconds and when there is much of it. Otherwise
+// glibc keeps the memory that a storm of requests has freed, for good, in the arenas of the threads
+// that allocated it.
 class FreeMemoryReturner {
  public:
   FreeMemoryReturner();

@@ -130,7 +130,7 @@ std::optional<v1::StoppedBy> ToStoppedBy(const engine::TokenDelta& delta) {
   return stop;
 }
 
-// The wire's counts are uint32; what would not fit stands still at the largest.
+// The wire's counts are uint32. A larger count is sent as the largest one.
 uint32_t ToWireCount(int64_t value) {
   return static_cast<uint32_t>(std::clamp<int64_t>(value, 0, std::numeric_limits<uint32_t>::max()));
 }
@@ -142,7 +142,8 @@ bool IsFieldCharacter(char c) {
          c == ']';
 }
 
-// "sampling.top_p" of "sampling.top_p: want (0, 1], got 1.5"; empty when it begins otherwise.
+// Returns the field with which a message begins: "sampling.top_p" for "sampling.top_p: want (0, 1],
+// got 1.5". Empty when the message begins otherwise.
 std::string_view LeadingField(std::string_view message) {
   const size_t colon = message.find(": ");
   if (colon == std::string_view::npos || colon == 0) return {};
@@ -150,8 +151,9 @@ std::string_view LeadingField(std::string_view message) {
   return std::ranges::all_of(field, IsFieldCharacter) ? field : std::string_view();
 }
 
-// What a client sent may stand in a message, in any length and with any bytes; gRPC's trailers take
-// neither. Both ends stay: the field's name, and what to do.
+// A message may quote what a client sent, with any length and any bytes, which gRPC's trailers do
+// not take. Cuts out the middle of a long message, and escapes control characters. The beginning
+// has the field's name and the end has the advice, so both are kept.
 std::string ForTrailers(std::string_view message) {
   constexpr size_t kHead = 300;
   constexpr size_t kTail = 200;
@@ -171,13 +173,13 @@ std::string ForTrailers(std::string_view message) {
   return out;
 }
 
-// How long to wait before trying again; zero: trying again is no use.
+// Returns how long a client should wait before it tries again; zero: a retry cannot help.
 absl::Duration RetryDelay(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kResourceExhausted:
       return absl::Seconds(1);
     case absl::StatusCode::kUnavailable:
-      return absl::Seconds(5);  // another server, or its successor
+      return absl::Seconds(5);  // then another server, or this one's successor, may answer
     default:
       return absl::ZeroDuration();
   }
@@ -201,7 +203,7 @@ namespace {
 
 using PromptVariant = decltype(engine::GenerateParams::prompt);
 
-// Of a GenerateRequest or a ScoreRequest.
+// Returns the prompt of a GenerateRequest or a ScoreRequest.
 template <typename Request>
 absl::StatusOr<PromptVariant> PromptOf(const Request& request) {
   switch (request.prompt_case()) {

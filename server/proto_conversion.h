@@ -1,8 +1,8 @@
 #pragma once
 
-// The wire's types and the engine's, one into the other. What the wire leaves out becomes the
-// engine's own default; ranges are the engine's to check, except where its type could not hold the
-// value.
+// Converts between the wire's types and the engine's. A field that the wire leaves out becomes the
+// engine's default. The engine checks ranges; this file checks only that the engine's type can hold
+// the value.
 
 #include <vector>
 
@@ -18,11 +18,11 @@
 
 namespace quire::server {
 
-// Everything but request_id, owner and deadline, which the call knows. InvalidArgument begins with
-// the field: "prompt: want one of text, token_ids, chat".
+// Converts everything but request_id, owner and deadline, which the call knows. The message of an
+// InvalidArgument begins with the field: "prompt: want one of text, token_ids, chat".
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request);
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request);
-// InvalidArgument when there is no message.
+// InvalidArgument when `chat` has no message.
 absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat);
 
 v1::Usage ToProto(const engine::Usage& usage);
@@ -34,16 +34,16 @@ v1::GetStatsResponse ToProto(const engine::Stats& stats);
 v1::Token ToProto(const engine::Piece& piece);
 
 v1::GenerateStreamResponse ToProto(engine::TokenDelta delta);
-// `samples` hold one whole sample each; request_id and model are the caller's to add.
+// Each of `samples` is one whole sample. The caller adds request_id and model.
 v1::GenerateResponse ToProto(std::vector<engine::TokenDelta> samples,
                              const engine::RequestSummary& summary);
 
-// `samples` hold one whole continuation each; the rest as above.
+// Each of `samples` is one whole continuation. The caller adds request_id and model.
 v1::ScoreResponse ToScores(std::vector<engine::TokenDelta> samples,
                            const engine::RequestSummary& summary);
 
-// With its google.rpc details: the field of an InvalidArgument that begins with one, a retry delay
-// for what may be tried again.
+// Adds google.rpc details: the field, when the message of an InvalidArgument begins with one, and a
+// retry delay for an error that may pass.
 google::rpc::Status ToRpcStatus(const absl::Status& status);
 
 }  // namespace quire::server

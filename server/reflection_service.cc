@@ -24,7 +24,7 @@ void NotFound(const std::string& what, pb::ServerReflectionResponse& response) {
   response.mutable_error_response()->set_error_message(absl::StrCat("not found: ", what));
 }
 
-// The file, after those that it imports.
+// Adds the files that `file` imports, and then `file`.
 void AddFile(const FileDescriptor& file, std::set<const FileDescriptor*>& added,
              pb::FileDescriptorResponse& out) {
   if (!added.insert(&file).second) return;
@@ -95,7 +95,8 @@ pb::ServerReflectionResponse Answer(const std::vector<std::string>& names,
   return response;
 }
 
-// One call: a request, its answer, the next request. Deletes itself when the call is done.
+// One call: reads a request, writes its answer, reads the next request. Deletes itself when the
+// call is done.
 class Call final
     : public grpc::ServerBidiReactor<pb::ServerReflectionRequest, pb::ServerReflectionResponse> {
  public:
@@ -134,7 +135,7 @@ class ReflectionService final : public pb::ServerReflection::CallbackService {
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeReflectionService(std::vector<std::string> names) {
-  // Asked of the descriptors, so that they are linked: gRPC serves health without them.
+  // Using the descriptors makes the linker keep them: gRPC serves health without them.
   for (const FileDescriptor* file : {grpc::health::v1::HealthCheckRequest::descriptor()->file(),
                                      pb::ServerReflectionRequest::descriptor()->file()}) {
     names.push_back(file->service(0)->full_name());

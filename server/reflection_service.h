@@ -1,7 +1,7 @@
 #pragma once
 
-// grpc.reflection.v1: what a server serves, and the descriptors of it. New tools ask this version
-// first; gRPC 1.51's own plugin knows v1alpha alone.
+// grpc.reflection.v1: the services of a server, and their descriptors. New tools ask this version
+// first; gRPC 1.51's own plugin knows only v1alpha.
 
 #include <memory>
 #include <string>
@@ -13,7 +13,8 @@ class Service;
 
 namespace quire::server {
 
-// Lists `names`, health and both versions of reflection; describes every type that is linked in.
+// The service lists `names`, health and both versions of reflection. It describes every type that
+// is linked in.
 std::unique_ptr<grpc::Service> MakeReflectionService(std::vector<std::string> names);
 
 }  // namespace quire::server

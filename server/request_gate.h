@@ -1,6 +1,6 @@
 #pragma once
 
-// Which requests the door lets in, by their headers alone: before a body is taken in.
+// Decides which requests the door lets in, by their headers alone and before a body is read.
 
 #include "server/door/greeter.h"
 #include "server/identity/identity_store.h"
@@ -8,9 +8,11 @@
 
 namespace quire::server {
 
-// Refuses compressed requests, of which a few bytes may stand for gigabytes, with UNIMPLEMENTED;
-// callers who are not known, except to the health service, with UNAUTHENTICATED; and reflection to
-// all but operators with PERMISSION_DENIED, unless `trusts_place`. Borrows both. Thread-safe.
+// The gate refuses
+//   compressed requests, of which a few bytes may expand to gigabytes, with UNIMPLEMENTED;
+//   unknown callers, except at the health service, with UNAUTHENTICATED;
+//   reflection to all but operators, unless `trusts_place`, with PERMISSION_DENIED.
+// It borrows `identities` and `counters`. Thread-safe.
 door::PeerGate MakeRequestGate(const IdentityStore& identities, bool trusts_place,
                                RpcCounters& counters);
 

@@ -36,14 +36,14 @@ std::optional<std::string_view> FindMetadata(const grpc::ServerContextBase& cont
 }
 
 std::string NewRequestId() {
-  thread_local std::mt19937_64 random(std::random_device{}());  // unlike others, not a secret
+  thread_local std::mt19937_64 random(std::random_device{}());  // must be unique, not secret
   return absl::StrCat("req-", absl::Hex(random(), absl::kZeroPad16));
 }
 
 }  // namespace
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
-  grpc::ByteBuffer unread = bytes;  // shares them
+  grpc::ByteBuffer unread = bytes;  // shares the bytes
   grpc::ProtoBufferReader reader(&unread);
   if (reader.status().ok() && message.ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
   return absl::InvalidArgumentError(

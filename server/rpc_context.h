@@ -1,6 +1,6 @@
 #pragma once
 
-// What every RPC handler needs, and what it asks of its call.
+// The parts that every RPC handler needs, and the questions that it asks of its call.
 
 #include <functional>
 #include <memory>
@@ -42,9 +42,9 @@ struct ServiceParts {
   AccessLog& access_log;
   const door::PeerDirectory& peers;
   const IdentityStore& identities;
-  std::function<void()> drain;  // what ControlService.Drain does
-  absl::Duration linger = absl::Seconds(30);
-  bool trusts_place = false;  // whoever reaches this listener is an operator
+  std::function<void()> drain;                // ControlService.Drain
+  absl::Duration linger = absl::Seconds(30);  // for a client to read the end of its answer
+  bool trusts_place = false;                  // whoever reaches this listener is an operator
 };
 
 // The services of quire.v1, each in its own file.
@@ -52,29 +52,30 @@ std::unique_ptr<grpc::Service> MakeGenerateService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeTokenService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
 
-// Our services take and give bytes: gRPC itself answers what it cannot parse with UNIMPLEMENTED and
-// no word. InvalidArgument when the bytes are no such message, or a string in it is not UTF-8.
+// Our services take and return bytes, and parse messages themselves: gRPC would answer a message
+// that it cannot parse with UNIMPLEMENTED and no text. InvalidArgument when the bytes are not such
+// a message, or a string in it is not UTF-8.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message);
-// Whether there is a message at all: a call that the client or the door has reset before its
-// message came is handled like any other by gRPC. It is nobody's request, and neither counted nor
-// logged.
+// False when the client or the door reset the call before its message came. gRPC calls the handler
+// even then. Such a call is not a request: it is neither counted nor logged.
 bool HasMessage(const grpc::ByteBuffer& bytes);
 void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);
 
 using PrincipalPtr = std::shared_ptr<const Principal>;
 
-// Who calls, by bearer token or client certificate. UNAUTHENTICATED for a stranger, UNAVAILABLE
-// when the client has gone.
+// Returns the caller, known by bearer token or client certificate. UNAUTHENTICATED for a stranger,
+// UNAVAILABLE when the client has disconnected.
 absl::StatusOr<PrincipalPtr> AuthenticateCaller(const grpc::ServerContextBase& context,
                                                 const ServiceParts& parts);
 // PERMISSION_DENIED unless the caller is an operator, by role or by place.
 absl::Status CheckOperator(bool trusts_place, const Principal& caller);
 
-// A call has ended: counts it, and writes its line of the access log.
+// Counts a call that has ended, and writes its line of the access log.
 void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context, EndedCall call);
 
-// `field`, else the `x-request-id` metadata, else a new one; and sends it back in the initial
-// metadata. InvalidArgument unless 1..128 characters of printable ASCII without spaces.
+// Returns `field`, or else the `x-request-id` metadata, or else a new id, and sends it back in the
+// initial metadata. InvalidArgument unless it is 1..128 characters of printable ASCII without
+// spaces.
 absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
                                           std::string_view field);
 
@@ -83,7 +84,7 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 // NotFound unless `model` is empty or the served one.
 absl::Status CheckModel(const engine::Engine& engine, std::string_view model);
 
-// With the google.rpc details of ToRpcStatus.
+// Converts with the google.rpc details of ToRpcStatus.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace quire::server

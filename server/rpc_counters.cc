@@ -11,7 +11,7 @@ void OpenCalls::Begin() {
 
 void OpenCalls::End() {
   base::MutexLock lock(mu_);
-  // Under the lock: whoever waited may destroy this as soon as it is free.
+  // Notified under the lock: the thread that waited may destroy this as soon as the lock is free.
   if (--num_open_ == 0) none_.NotifyAll();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// How often each RPC ended how, and how many run.
+// Counts how often each RPC ended with each code, and how many Generate calls are open.
 
 #include <array>
 #include <atomic>
@@ -71,13 +71,14 @@ class RpcCounters {
       counts_{};
 };
 
-// Generate calls between their handler and their very end. Thread-safe.
+// Counts the calls of Generate, GenerateStream and Score from their handler to their very end.
+// Thread-safe.
 class OpenCalls {
  public:
   void Begin();
   void End();
   int64_t Get() const;
-  // Waits until there are none; false when `deadline`, of base::SteadyClock(), passes first.
+  // Waits until none is open; false when `deadline`, of base::SteadyClock(), passes first.
   bool WaitUntilNone(absl::Time deadline) const;
 
  private:

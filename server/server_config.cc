@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-// In the order of --help. `config_file` is where --config goes.
+// The options in the order of --help. `config_file` receives the value of --config.
 std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) {
   engine::EngineConfig& engine = config.engine;
   return {
@@ -30,43 +30,45 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "served_model_name",
        .group = "Model",
        .placeholder = "NAME",
-       .help = "What requests call it. Default: the file's own name, or the path's last part.",
+       .help = "Name of the model in requests and answers. Default: the file's own name, or the "
+               "path's last part.",
        .target = &engine.served_model_name},
       {.name = "max_model_len",
        .group = "Model",
        .placeholder = "TOKENS",
-       .help =
-           "Most tokens of a prompt and its output together; 0: what the model was trained for.",
+       .help = "Most tokens of a prompt and its output together; 0: as many as the model was "
+               "trained for.",
        .target = &engine.max_model_len},
       {.name = "max_prompt_bytes",
        .group = "Model",
        .placeholder = "BYTES",
-       .help = "Longest text that is tokenized; longer ones are refused first.",
+       .help = "Longest text that is tokenized; a longer one is refused.",
        .target = &engine.max_prompt_bytes,
        .min = 1,
        .max = kGiB},
 
       {.name = "backend",
        .group = "Compute",
-       .help = "What computes; auto takes a GPU when this build and machine have one.",
+       .help = "Backend that computes; auto: a GPU when this build and machine have one, else the "
+               "CPU.",
        .target = &engine.backend,
        .choices = {"auto", "cpu", "cuda"}},
       {.name = "cpu_isa",
        .group = "Compute",
-       .help = "Kernels to use; auto takes the best that the machine has. Answers are equal to the "
-               "bit within one of them.",
+       .help = "Instruction set of the CPU kernels; auto: the best that the machine has. Answers "
+               "are equal to the bit within one of them.",
        .target = &engine.cpu_isa,
        .choices = {"auto", "portable", "avx2", "avx512", "amx"}},
       {.name = "threads",
        .group = "Compute",
        .placeholder = "N",
-       .help = "Compute threads; 0: the physical cores within affinity and quota.",
+       .help = "Compute threads; 0: one for each physical core within affinity and CPU quota.",
        .target = &engine.threads,
        .max = 1024},
       {.name = "weights",
        .group = "Compute",
-       .help = "packed: laid out for the kernels; mapped: read from the file as they are. The "
-               "answers are the same.",
+       .help = "packed: weights are laid out in memory for the kernels; mapped: they are read from "
+               "the file as they are. The answers are the same.",
        .target = &engine.weights,
        .choices = {"packed", "mapped"}},
       {.name = "frontend_threads",
@@ -80,19 +82,19 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "kv_cache_mib",
        .group = "KV cache",
        .placeholder = "MIB",
-       .help = "Memory of the KV cache; 0: the smaller of 25 % of the available memory and "
-               "max_num_seqs x max_model_len.",
+       .help = "Size of the KV cache; 0: the smaller of 25 % of the available memory and "
+               "max_num_seqs x max_model_len tokens.",
        .target = &engine.kv_cache_mib,
        .max = int64_t{64} << 20},
       {.name = "kv_dtype",
        .group = "KV cache",
-       .help = "Type of its elements; auto: f32 for F32 weights, else f16.",
+       .help = "Type of the KV cache's elements; auto: f32 for F32 weights, else f16.",
        .target = &engine.kv_dtype,
        .choices = {"auto", "f32", "f16", "bf16"}},
       {.name = "block_size",
        .group = "KV cache",
        .placeholder = "TOKENS",
-       .help = "Tokens of a KV block, a power of two from 16 to 256.",
+       .help = "Tokens in a KV block: a power of two from 16 to 256.",
        .target = &engine.block_size,
        .min = 16,
        .max = 256},
@@ -108,15 +110,16 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .group = "Scheduling",
        .placeholder = "TOKENS",
        .help = "Most tokens of one step, never below max_num_seqs. A new request may have to wait "
-               "for a step to end; 0: the backend's own.",
+               "until a step ends, and a larger step takes longer; 0: the backend's default.",
        .target = &engine.max_num_batched_tokens,
        .max = 1 << 20},
       {.name = "max_step_time",
        .group = "Scheduling",
        .placeholder = "TIME",
-       .help = "While streams decode, prompts get as much of a step as is expected to end within "
-               "this time, so that no stream waits much longer for its next token. A longer one "
-               "brings prompts' first tokens sooner; 0: no limit.",
+       .help = "Limits a step in which streams decode: it takes as many prompt tokens as are "
+               "expected to be computed within this time, so that no stream waits much longer for "
+               "its next token. With a longer time, the first tokens of new prompts come sooner; "
+               "0: no limit.",
        .target = &engine.max_step_time},
       {.name = "max_queue",
        .group = "Scheduling",
@@ -128,34 +131,35 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "frontend_queue",
        .group = "Scheduling",
        .placeholder = "N",
-       .help = "Texts that may wait for a frontend thread; more are refused likewise.",
+       .help = "Texts that may wait for a frontend thread; more are refused at once with "
+               "RESOURCE_EXHAUSTED.",
        .target = &engine.frontend_queue,
        .min = 1,
        .max = 1 << 20},
       {.name = "stalled_stream_timeout",
        .group = "Scheduling",
        .placeholder = "TIME",
-       .help = "A stream whose reader takes nothing for so long is ended.",
+       .help = "Ends a stream whose reader has taken nothing for this long.",
        .target = &engine.stalled_stream_timeout},
 
       {.name = "listen",
        .group = "Network",
        .placeholder = "HOST:PORT",
-       .help =
-           "gRPC. On an address that others can reach, ControlService and reflection are served "
-           "only with --tls_client_ca or --auth_token_file; then GetStats, Drain, reflection and "
-           "aborting others' requests want the role operator. Port 0: any free one, logged.",
+       .help = "Address of the gRPC services; port 0: any free one, which the log shows. On an "
+               "address that is not loopback, ControlService and reflection are served only with "
+               "--tls_client_ca or --auth_token_file; then GetStats, Drain, reflection and "
+               "aborting others' requests need the role operator.",
        .target = &config.listen},
       {.name = "control_listen",
        .group = "Network",
        .placeholder = "HOST:PORT",
-       .help = "An address of their own for ControlService and reflection; on loopback it asks for "
-               "no role. Default: none, they are served with --listen.",
+       .help = "Separate address for ControlService and reflection. On loopback it requires no "
+               "role. Default: none; both are served at --listen.",
        .target = &config.control_listen},
       {.name = "admin_listen",
        .group = "Network",
        .placeholder = "HOST:PORT",
-       .help = "HTTP: /metrics, /livez, /readyz. Empty: off.",
+       .help = "Address of the HTTP endpoints /metrics, /livez and /readyz. Empty: off.",
        .target = &config.admin_listen},
       {.name = "max_message_bytes",
        .group = "Network",
@@ -167,143 +171,147 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "max_concurrent_streams",
        .group = "Network",
        .placeholder = "N",
-       .help = "Calls that one connection may have open.",
+       .help = "Calls that one connection may have open at once.",
        .target = &config.max_concurrent_streams,
        .min = 1,
        .max = 1 << 20},
       {.name = "max_connections",
        .group = "Network",
        .placeholder = "N",
-       .help = "Connections at once; a full server ends the one that has been without a call for "
-               "longest, or else turns newcomers away. 0: as many as there are file descriptors "
-               "for, at most 4096.",
+       .help = "Connections open at once. A full server closes the connection that has been "
+               "without a call for longest, or else turns new ones away. 0: as many as the limit "
+               "of file descriptors allows, at most 4096.",
        .target = &config.max_connections,
        .max = 1 << 20},
       {.name = "max_connections_per_address",
        .group = "Network",
        .placeholder = "N",
-       .help = "Connections at once of one IPv4 address or IPv6 /64; 0: half of max_connections. "
-               "Behind a proxy all clients have one address.",
+       .help = "Connections open at once from one IPv4 address or IPv6 /64; 0: half of "
+               "max_connections. All clients behind one proxy have one address.",
        .target = &config.max_connections_per_address,
        .max = 1 << 20},
       {.name = "handshake_timeout",
        .group = "Network",
        .placeholder = "TIME",
-       .help = "A connection that has not finished TLS and said HTTP/2's first words after this is "
-               "closed.",
+       .help = "Closes a connection that has not finished the TLS handshake and sent the HTTP/2 "
+               "preface within this time.",
        .target = &config.handshake_timeout},
       {.name = "message_timeout",
        .group = "Network",
        .placeholder = "TIME",
-       .help = "A request message that is not there whole after this ends with DEADLINE_EXCEEDED.",
+       .help = "Ends a call with DEADLINE_EXCEEDED when its request message has not arrived whole "
+               "within this time.",
        .target = &config.message_timeout},
       {.name = "max_header_bytes",
        .group = "Network",
        .placeholder = "BYTES",
-       .help = "Largest headers of a request, as sent; more ends the connection.",
+       .help = "Largest headers of a request, as sent. Larger ones end the connection.",
        .target = &config.max_header_bytes,
        .min = 1024,
        .max = 1 << 20},
       {.name = "max_unfinished_mib",
        .group = "Network",
        .placeholder = "MIB",
-       .help = "Memory for request messages whose end has not come, of all connections; one of "
-               "them may hold a quarter. Beyond it the largest is refused with "
-               "RESOURCE_EXHAUSTED.",
+       .help = "Memory for request messages that have not arrived whole, over all connections; one "
+               "connection may use a quarter of it. When it is full, the largest such message is "
+               "refused with RESOURCE_EXHAUSTED.",
        .target = &config.max_unfinished_mib,
        .min = 1,
        .max = 1 << 20},
       {.name = "keepalive_time",
        .group = "Network",
        .placeholder = "TIME",
-       .help = "A connection silent for so long is asked whether it lives.",
+       .help = "Sends a keepalive ping on a connection that has been silent for this long.",
        .target = &config.keepalive_time},
       {.name = "keepalive_timeout",
        .group = "Network",
        .placeholder = "TIME",
-       .help = "It is closed when it has not answered after this.",
+       .help = "Closes a connection that has not answered a keepalive ping within this time.",
        .target = &config.keepalive_timeout},
       {.name = "max_connection_age",
        .group = "Network",
        .placeholder = "TIME",
-       .help =
-           "A connection of this age is asked to go: its calls finish, the client's next ones take "
-           "a new connection, which a load balancer may give to another server; 0: never.",
+       .help = "Asks the client of a connection of this age to leave it: its open calls finish, "
+               "and the next ones use a new connection, which a load balancer may give to another "
+               "server; 0: never.",
        .target = &config.max_connection_age},
       {.name = "max_connection_age_grace",
        .group = "Network",
        .placeholder = "TIME",
-       .help = "Calls on such a connection are cut after this; 0: they may end by themselves.",
+       .help = "Cancels the calls that are still open on such a connection after this time; 0: "
+               "they may run to their end.",
        .target = &config.max_connection_age_grace},
       {.name = "drain_delay",
        .group = "Network",
        .placeholder = "TIME",
-       .help =
-           "After SIGTERM, health is NOT_SERVING and /readyz 503 for so long while new requests "
-           "are still taken, until load balancers have seen it; then they are refused.",
+       .help = "After SIGTERM, the server answers NOT_SERVING to health checks and 503 at /readyz "
+               "for this long while it still takes new requests, until load balancers have "
+               "noticed. Then it refuses them.",
        .target = &config.drain_delay},
       {.name = "drain_timeout",
        .group = "Network",
        .placeholder = "TIME",
-       .help = "After that, what runs may finish for so long; then it is cancelled.",
+       .help = "After --drain_delay, running requests may finish for this long; then they are "
+               "cancelled.",
        .target = &config.drain_timeout},
 
       {.name = "tls_cert",
        .group = "Security",
        .placeholder = "FILE",
-       .help = "Certificate chain of the server, PEM, leaf first. With --tls_key.",
+       .help = "Certificate chain of the server, PEM, leaf first. Needs --tls_key.",
        .target = &config.tls_cert},
       {.name = "tls_key",
        .group = "Security",
        .placeholder = "FILE",
-       .help = "Its private key, PEM.",
+       .help = "Private key of the server's certificate, PEM.",
        .target = &config.tls_key},
       {.name = "tls_client_ca",
        .group = "Security",
        .placeholder = "FILE",
-       .help = "Clients must show a certificate signed by one of these, PEM. Without "
-               "--auth_token_file each name of one is a caller and a tenant of its own.",
+       .help = "CA certificates, PEM: a client must present a certificate that one of them signed. "
+               "Without --auth_token_file, each name in such a certificate is a caller and a "
+               "tenant of its own.",
        .target = &config.tls_client_ca},
       {.name = "auth_token_file",
        .group = "Security",
        .placeholder = "FILE",
-       .help =
-           "Who may call, one a line: TOKEN, token:SHA256 or cert:NAME (of a client certificate). "
-           "Behind the last two may stand name=, tenant= (callers of one tenant share cached "
-           "prefixes, seats and queue; default: the name), roles=operator,any-tenant, and the "
-           "tenant's limits: max_priority= (default 0), max_waiting= requests, max_running= "
-           "sequences, share= of the steps (default 1). '#' begins a comment. Clients send "
-           "\"authorization: Bearer TOKEN\". Read again when it changes and at SIGHUP.",
+       .help = "Callers, one on each line: TOKEN, token:SHA256, or cert:NAME (a name in a client "
+               "certificate). The last two may be followed by name=, tenant= (callers of one "
+               "tenant share cached prefixes, seats and queue; default: the name), "
+               "roles=operator,any-tenant, and the tenant's limits: max_priority= (default 0), "
+               "max_waiting= requests, max_running= sequences, share= of the steps (default 1). "
+               "'#' begins a comment. Clients send \"authorization: Bearer TOKEN\". The file is "
+               "read again when it changes and at SIGHUP.",
        .target = &config.auth_token_file},
 
       {.name = "log_level",
        .group = "Other",
        .placeholder = "debug|info|warning|error",
-       .help = "What goes to stderr. Prompts and answers never do.",
+       .help = "Lowest level that is logged to stderr. Prompts and answers are never logged.",
        .target = &config.log_level},
       {.name = "log_format",
        .group = "Other",
-       .help = "Of its lines; json: an object a line.",
+       .help = "Format of the log's lines; json: one object on each line.",
        .target = &config.log_format,
        .choices = {"text", "json"}},
       {.name = "access_log",
        .group = "Other",
-       .help = "The calls that leave a line: of those that fail alike at most 10 a second do, and "
-               "another line tells how many did not.",
+       .help = "Calls that are logged. Of those that fail alike, at most 10 a second are, and "
+               "another line counts the rest.",
        .target = &config.access_log,
        .choices = {"off", "errors", "all"}},
       {.name = "watchdog_timeout",
        .group = "Other",
        .placeholder = "TIME",
-       .help = "A step, or a text being tokenized, that takes longer is said to hang: /livez and "
-               "/readyz turn red, so that the server is restarted. More than the longest step of "
-               "the model takes on this machine; 0: never.",
+       .help = "A step, or the tokenizing of one text, that takes longer is taken to hang: /livez "
+               "and /readyz then fail, so that the server is restarted. Set it above the longest "
+               "step of the model on this machine; 0: never.",
        .target = &config.watchdog_timeout},
       {.name = "config",
        .group = "Other",
        .placeholder = "FILE",
-       .help = "Lines `name = value` with the names above; '#' begins a comment line. Flags and "
-               "environment go before it.",
+       .help = "File of lines `name = value` with the names above; '#' begins a comment line. "
+               "Flags override environment variables, which override this file.",
        .target = &config_file},
   };
 }
@@ -315,7 +323,7 @@ absl::Status ValidateAddress(std::string_view flag, const std::string& address) 
       absl::StrCat(base::ToAbsl(flag), ": ", parsed.status().message()));
 }
 
-// What one option alone cannot say.
+// Checks each option's further rules, and the rules between options.
 absl::Status Validate(const ServerConfig& config) {
   const auto invalid = [](std::string_view text) {
     return absl::InvalidArgumentError(base::ToAbsl(text));
@@ -397,7 +405,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> argume
   if (command.help || command.version) return command;
   command.warnings = WarnOfVariables(options, variables);
   const std::vector<Assignment> from_environment = ReadEnvironment(options, environment);
-  // Once to find the file and once to go before it.
+  // Applied first to find the file, and again to override it.
   RETURN_IF_ERROR(Apply(from_environment));
   RETURN_IF_ERROR(Apply(flags.assignments));
   if (!config_file.empty()) {
@@ -417,12 +425,12 @@ std::string HelpText() {
       "Usage: quire-server --model PATH [flags]\n"
       "Serves a language model over gRPC.\n"
       "\n"
-      "Flags are --name value or --name=value. Each can also be set by an environment variable of "
-      "the\n"
-      "same name in capitals with QUIRE_ in front (QUIRE_MODEL), or in the file of --config.\n",
+      "A flag is written --name value or --name=value. Each can also be set by an environment\n"
+      "variable (--model: QUIRE_MODEL) or in the file of --config. A flag overrides the variable,\n"
+      "and the variable overrides the file.\n",
       DescribeOptions(OptionTable(config, config_file)),
       "  --version\n      Prints the version.\n"
-      "  --help\n      Prints this.\n");
+      "  --help\n      Prints this text.\n");
 }
 
 }  // namespace quire::server

@@ -21,18 +21,18 @@ struct ServerConfig {
   engine::EngineConfig engine{.max_step_time = absl::Milliseconds(100)};
 
   std::string listen = "127.0.0.1:8100";
-  std::string control_listen;                            // empty: with `listen`, where that is safe
+  std::string control_listen;                            // empty: at `listen`, where that is safe
   std::string admin_listen = "127.0.0.1:8101";           // empty: no admin HTTP
   int32_t max_message_bytes = 4 << 20;                   // of a request
   int32_t max_concurrent_streams = 128;                  // calls of one connection
-  int32_t max_connections = 0;                           // 0: by the file descriptors there are
+  int32_t max_connections = 0;                           // 0: by the limit of file descriptors
   int32_t max_connections_per_address = 0;               // 0: half of them
   int32_t max_header_bytes = 16 << 10;                   // of a request, as sent
-  int64_t max_unfinished_mib = 64;                       // of requests whose end has not come
+  int64_t max_unfinished_mib = 64;                       // of requests that have not arrived whole
   absl::Duration handshake_timeout = absl::Seconds(5);   // from accept to HTTP/2's first frame
   absl::Duration message_timeout = absl::Seconds(30);    // for a request to arrive whole
-  absl::Duration keepalive_time = absl::Seconds(60);     // silence before a connection is asked
-  absl::Duration keepalive_timeout = absl::Seconds(20);  // for its answer
+  absl::Duration keepalive_time = absl::Seconds(60);     // silence before a keepalive ping
+  absl::Duration keepalive_timeout = absl::Seconds(20);  // for the answer to that ping
   absl::Duration max_connection_age;                     // 0: no limit
   absl::Duration max_connection_age_grace;               // 0: until its calls have ended
   absl::Duration drain_delay;                            // NOT_SERVING, and still taking calls
@@ -50,28 +50,28 @@ struct ServerConfig {
   std::string access_log = "all";   // off | errors | all
 };
 
-// Whether callers prove who they are, by client certificate or bearer token.
+// True when callers prove who they are, by client certificate or bearer token.
 bool AuthenticatesClients(const ServerConfig& config);
 
-// Whether ControlService and reflection are served on `config.listen`: only where a stranger cannot
-// reach them, and not when they have an address of their own.
+// True when ControlService and reflection are served on `config.listen`: they have no address of
+// their own, and a stranger cannot reach them there.
 bool ServesControlOnListen(const ServerConfig& config);
 
 struct CommandLine {
   ServerConfig config;
-  bool help = false;                  // then config is not validated
-  bool version = false;               // likewise
+  bool help = false;                  // config is then not validated
+  bool version = false;               // config is then not validated
   std::vector<std::string> warnings;  // lines for the log
 };
 
-// A flag goes before the environment, that before the file of --config. The error is one line that
-// names the flag, variable or line of the file. `variables` ("NAME=value"): all of the environment,
-// to warn of those that look like ours and are not.
+// Flags override environment variables, which override the --config file. The error is one line
+// that names the flag, variable or line of the file. `variables` ("NAME=value") is the whole
+// environment, to warn of variables that look like ours and are not.
 absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> arguments,
                                              const Environment& environment,
                                              std::span<const char* const> variables = {});
 
-// What --help prints.
+// Returns the text of --help.
 std::string HelpText();
 
 }  // namespace quire::server

@@ -1,7 +1,8 @@
 #pragma once
 
-// SIGTERM, SIGINT and SIGQUIT: the first asks to drain, the second to exit at once. SIGHUP asks to
-// read files again. SIGUSR1 and SIGUSR2, which would kill, mean nothing.
+// Handles signals. The first SIGTERM, SIGINT or SIGQUIT asks the server to drain, the second one to
+// exit at once. SIGHUP asks it to read files again. SIGUSR1 and SIGUSR2, which would kill the
+// process, are ignored.
 
 #include <functional>
 #include <thread>
@@ -12,8 +13,8 @@
 
 namespace quire::server {
 
-// One a process, made before any other thread: the signals are blocked in all of them, and taken by
-// a thread of its own.
+// A process has one, which is made before any other thread: all threads block the signals, and a
+// separate thread takes them.
 class StopSignals {
  public:
   StopSignals();
@@ -21,13 +22,14 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // From now on the first signal is waited for; before, it exits with status 0: nothing runs yet.
+  // From now on the first signal ends Wait. Before that it ends the process with status 0, since
+  // nothing runs yet.
   void StartServing();
-  // Until the first signal to stop.
+  // Returns after the first signal to stop.
   void Wait();
 
-  // Called on the signals' thread at SIGHUP; without one it means nothing. Null takes it back: the
-  // one before is not running any more.
+  // `reload` is called on the signals' thread at SIGHUP; without one, SIGHUP does nothing. Null
+  // removes it; when this returns, the earlier one is not running any more.
   void OnHangUp(std::function<void()> reload);
 
  private:

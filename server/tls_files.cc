@@ -30,7 +30,7 @@ struct PemFile {
   std::string text;
 
   absl::Status Wrong(std::string_view what) const {
-    ::ERR_clear_error();  // what OpenSSL queued is not for the next reader of its queue
+    ::ERR_clear_error();  // the next reader of OpenSSL's error queue must not find this error
     return absl::InvalidArgumentError(absl::StrFormat("%s: %s: %s", flag, path, what));
   }
   Bio Open() const {
@@ -74,7 +74,7 @@ void WarnOfExpiry(const PemFile& file, absl::Time not_after) {
        {"not_after", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", not_after, absl::UTCTimeZone())}});
 }
 
-// An encrypted key is an error, not a prompt on the terminal.
+// Makes an encrypted key an error. OpenSSL's default would ask for a password on the terminal.
 int NoPassword(char*, int, int, void*) { return -1; }
 
 absl::StatusOr<Key> PrivateKey(const PemFile& file) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The PEM files of --tls_cert, --tls_key and --tls_client_ca, checked before anything listens: gRPC
-// itself would only refuse each handshake.
+// The PEM files of --tls_cert, --tls_key and --tls_client_ca. They are checked before anything
+// listens: gRPC itself would only refuse each handshake.
 
 #include <string>
 
@@ -21,8 +21,9 @@ struct TlsFiles {
   bool enabled() const { return !cert_chain.empty(); }
 };
 
-// InvalidArgument naming the flag and the file: unreadable, not PEM, or a key of another
-// certificate. Warns of a certificate that has expired or will within 14 days.
+// InvalidArgument, with the flag and the file, when a file cannot be read, is not PEM, or has the
+// key of another certificate. Warns of a certificate that has expired or will expire within 14
+// days.
 absl::StatusOr<TlsFiles> LoadTlsFiles(const ServerConfig& config);
 
 }  // namespace quire::server

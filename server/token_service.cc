@@ -1,4 +1,5 @@
-// TokenService: tokenizer and chat template, on the frontend pool so that gRPC's threads stay free.
+// TokenService: tokenizer and chat template. The work runs on the frontend pool, so that gRPC's
+// threads stay free.
 
 #include <atomic>
 #include <functional>
@@ -31,14 +32,14 @@ class TokenCall final : public grpc::ServerUnaryReactor {
         linger_(std::make_shared<AnswerLinger>(parts.egress, parts.linger,
                                                [&context] { context.TryCancel(); })) {}
 
-  // Who calls, and under which id.
+  // Finds the caller and the request id.
   absl::Status Identify() {
     ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, ""));
     ASSIGN_OR_RETURN(caller_, AuthenticateCaller(context_, parts_));
     return absl::OkStatus();
   }
 
-  // What `work` returned; CANCELLED when nobody waited for it, or for its end.
+  // Returns the status of `work`; CANCELLED when the client cancelled before or during it.
   absl::Status RunUnlessCancelled(const std::function<absl::Status()>& work) {
     if (cancelled_) return engine::CancelledStatus();
     base::Interrupt interrupt(
@@ -47,7 +48,7 @@ class TokenCall final : public grpc::ServerUnaryReactor {
     return interrupt.status().ok() ? status : interrupt.status();
   }
 
-  // Once, and last: the call may be gone when it returns.
+  // Called once, and last: this may be destroyed when it returns.
   void End(const absl::Status& status) {
     if (has_message_) {
       NoteEnd(
@@ -69,7 +70,7 @@ class TokenCall final : public grpc::ServerUnaryReactor {
   grpc::CallbackServerContext& context_;  // not owned; lives until OnDone
   const Rpc rpc_;                         // constant
   const bool has_message_;                // constant
-  std::string request_id_;                // constant once identified, as is the next
+  std::string request_id_;                // constant after Identify, as is the next
   PrincipalPtr caller_;                   // null for a stranger
   const std::shared_ptr<AnswerLinger> linger_;
   std::atomic<bool> cancelled_ = false;  // also by a deadline
@@ -131,7 +132,7 @@ class TokenService final : public RawTokenService {
   }
 
  private:
-  // `out` lives until the reactor has finished. `work` makes a Response of a Request.
+  // `out` lives until the reactor has finished. `work` turns a Request into a Response.
   template <typename Request, typename Response, typename Work>
   grpc::ServerUnaryReactor* OnFrontend(grpc::CallbackServerContext& context, Rpc rpc,
                                        const grpc::ByteBuffer& in, grpc::ByteBuffer& out,

@@ -1,6 +1,6 @@
 #pragma once
 
-// The command line of a tool: which options there are and what they fill in.
+// The command line of a tool: its options, and the variables that they set.
 
 #include <cstdint>
 #include <limits>
@@ -22,12 +22,12 @@ struct Option {
 
   std::string_view name;  // "--json"
   Target target;
-  int64_t min = 0;  // of an integer
+  int64_t min = 0;  // for an integer
   int64_t max = std::numeric_limits<int32_t>::max();
 };
 
-// Fills in what `args` give and returns the operands, in order; "--" ends the options.
-// InvalidArgument names the option and what it wants.
+// Sets the targets of the options in `args`, and returns the operands in order. "--" ends the
+// options. InvalidArgument names the option and the value that it wants.
 absl::StatusOr<std::vector<std::string>> ParseArguments(const std::vector<std::string>& args,
                                                         std::span<const Option> options);
 

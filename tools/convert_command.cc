@@ -31,25 +31,25 @@ constexpr std::string_view kHelp =
 Usage: quire-convert MODEL OUTPUT [options]
 
   MODEL         a directory with config.json, tokenizer.json and safetensors
-  OUTPUT        the .gguf file to write; it appears once it is whole
+  OUTPUT        the .gguf file to write; it appears only when it is complete
 
-  --type TYPE   of the matrices (default q8_0):
-                  f32, f16, bf16   16 bits of a bf16 model are kept by bf16 alone
+  --type TYPE   type of the matrices (default q8_0):
+                  f32, f16, bf16   only bf16 keeps all bits of a bf16 model in 16
                   q8_0             8.5 bits a weight
-                  q4_k             4.5; rows that are no multiple of 256 are q5_0, 5.5 bits
-                  q4_0             4.5, one scale and no minimum for 32 weights
-                In a file of 4 bits the head is q6_k, 6.6 bits; rows that are no multiple of a block are
-                f16. Norms, biases, routers and learned positions are f32
-  --threads N   (default: one for each processor)
-  --overwrite   replace OUTPUT if it is there
-  --help        this text
+                  q4_k             4.5 bits; rows that are not a multiple of 256: q5_0, 5.5 bits
+                  q4_0             4.5 bits; one scale and no minimum for 32 weights
+                In a 4-bit file the head is q6_k, 6.6 bits; rows that are not a multiple of a
+                block are f16. Norms, biases, routers and learned positions are f32
+  --threads N   threads that convert (default: one for each processor)
+  --overwrite   replace OUTPUT if it exists
+  --help        print this text
 
-Progress goes to stderr; the last line, on stdout, says what the file holds, and the relative error of its
-weights: the root of the sum of squared errors over the sum of squares. Whatever a GGUF file has no place for
-is refused by name before anything is written.
+Progress is written to stderr. One line on stdout at the end shows the types of the weights in the
+file and their relative error: the root of the sum of squared errors over the sum of squares. A part
+of the model that a GGUF file cannot hold is refused, by name, before anything is written.
 
-Exit status: 0; 1 when a model cannot be converted or a file not written, with one line on stderr; 2 for
-wrong arguments.
+Exit status: 0; 1 when the model cannot be converted or the file cannot be written, with one line on
+stderr; 2 for wrong arguments.
 
   quire-convert models/quire-stories stories-q4_k.gguf --type q4_k
 )";

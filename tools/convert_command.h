@@ -1,6 +1,6 @@
 #pragma once
 
-// The quire-convert command, apart from its process.
+// The quire-convert command, without main().
 
 #include <ostream>
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace quire::tools {
 
-// `args` without the program's name. Returns the exit status: 0; 1 for a model that cannot be
-// converted or a file that cannot be written, with one line on `err`; 2 for arguments that make no
-// sense, with one line on `err`.
+// `args` does not have the program's name. Returns the exit status: 0; 1 when the model cannot be
+// converted or the file cannot be written; 2 for wrong arguments. 1 and 2 come with one line on
+// `err`.
 int RunConvert(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
 
 }  // namespace quire::tools

@@ -1,4 +1,4 @@
-// quire-convert: a Hugging Face directory as a GGUF file.
+// quire-convert: writes a Hugging Face directory as a GGUF file.
 
 #include <iostream>
 #include <string>

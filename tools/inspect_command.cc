@@ -27,7 +27,7 @@ constexpr int kBadArguments = 2;
 constexpr int kNotSupported = 3;
 
 constexpr std::string_view kHelp =
-    R"(Shows what a model file holds and what serving it takes, without a server.
+    R"(Shows the contents of a model file and the memory that serving it takes. Needs no server.
 
 Usage: quire-inspect MODEL [options]
        quire-inspect --perplexity MODEL TEXT [options]
@@ -36,25 +36,27 @@ Usage: quire-inspect MODEL [options]
 
   --tensors            list every tensor: name, type, shape, size
   --json               print one JSON object instead of text
-  --tokenize TEXT      print the token ids of TEXT as a JSON list, and nothing else; special tokens are
-                       added and recognised as for a text prompt
+  --tokenize TEXT      print only the token ids of TEXT, as a JSON list; special tokens are added
+                       and recognised as for a text prompt
   --no_special_tokens  with --tokenize: add no BOS or EOS
-  --help               this text
+  --help               print this text
 
-Perplexity of the model on the file TEXT. Progress goes to stderr; the last line, on stdout, is
-`perplexity=... error=... scored=...`, or with --json one object.
+With --perplexity, the model's perplexity on the file TEXT. Progress is written to stderr. One line
+on stdout at the end is `perplexity=... error=... scored=...`, or with --json one object.
 
-  --context N          tokens of a window (default 512)
-  --stride N           Hugging Face's rule: windows begin N tokens apart, and each scores what no window
-                       before it held. Without it llama.cpp's rule, the default: windows one after
-                       another, what is left over dropped, the first token of each replaced by BOS where
-                       the tokenizer adds one; scored are the tokens behind the first half of each
-  --windows N          the first N windows only (default 0: all)
-  --threads N, --cpu_isa NAME, --kv_dtype NAME    as quire-server's
+  --context N          tokens in a window (default 512)
+  --stride N           Hugging Face's rule: windows begin N tokens apart, and each scores the tokens
+                       that no earlier window had. Default: llama.cpp's rule. Windows follow one
+                       another, and tokens that fill no window are dropped. BOS replaces the first
+                       token of each window where the tokenizer adds one. The tokens after the first
+                       half of each window are scored
+  --windows N          only the first N windows (default 0: all)
+  --threads N, --cpu_isa NAME, --kv_dtype NAME    as for quire-server
 
-Exit status: 0; 1 when a file cannot be read or used, with one line on stderr; 2 for wrong arguments;
-3 when the model is shown and quire-server would refuse it: its description, a tensor that is absent, left
-over or of another shape or type, its tokenizer or its chat template ("supported no", and why).
+Exit status: 0; 1 when a file cannot be read or used, with one line on stderr; 2 for wrong
+arguments; 3 when the model is shown but quire-server would refuse it, because of its description, a
+tensor (absent, unknown, or of another shape or type), its tokenizer or its chat template
+("supported no", with the reason).
 
   quire-inspect smollm2-135m-instruct.gguf
   quire-inspect smollm2-135m-instruct.gguf --tokenize 'Hello, world'
@@ -104,7 +106,7 @@ absl::StatusOr<Options> ReadOptions(const std::vector<std::string>& args) {
   return options;
 }
 
-// "[1, 2, 3]"
+// Returns the ids as a JSON list, such as "[1, 2, 3]".
 absl::StatusOr<std::string> Tokenize(const engine::OpenedModel& model, const Options& options) {
   ASSIGN_OR_RETURN(const auto tokenizer, engine::LoadTokenizer(model));
   const auto tokens =
@@ -125,7 +127,7 @@ std::string ToString(const ModelReport& report, const Options& options) {
          "\n";
 }
 
-// What goes to stdout, and the exit status.
+// Returns the text for stdout, and the exit status.
 absl::StatusOr<std::pair<std::string, int>> Run(const Options& options, std::ostream& err) {
   ASSIGN_OR_RETURN(const engine::OpenedModel model, engine::OpenModelFiles(options.model));
   if (options.measure_perplexity || options.tokenize) {

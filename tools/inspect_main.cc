@@ -1,4 +1,4 @@
-// quire-inspect: what a model file holds and needs.
+// quire-inspect: shows the contents and the needs of a model file.
 
 #include <iostream>
 #include <string>

@@ -47,7 +47,7 @@ std::string ReadName(const OpenedModel& model) {
   return model.file_name;
 }
 
-// Empty when the file has no tokenizer.
+// Returns the kind of the file's tokenizer; empty when it has none.
 std::string ReadTokenizerKind(const OpenedModel& model) {
   if (model.gguf) {
     const std::string_view kind = model.gguf->StringOr("tokenizer.ggml.model", "").value_or("");
@@ -85,7 +85,7 @@ void ReadTensors(const engine::WeightMap& weights, ModelReport& report) {
   }
 }
 
-// Tokenizer and chat template; whether serving could take them.
+// Reads the tokenizer and the chat template. An error when the server could not take them.
 absl::Status ReadText(const OpenedModel& model, ModelReport& report) {
   report.tokenizer = ReadTokenizerKind(model);
   report.tokenizer_warning = engine::TokenizerWarning(model);
@@ -98,7 +98,7 @@ absl::Status ReadText(const OpenedModel& model, ModelReport& report) {
   return engine::LoadChatTemplate(model, *tokenizer).status();
 }
 
-// 1234567 as "1,234,567".
+// Writes 1234567 as "1,234,567".
 std::string Grouped(int64_t number) {
   std::string text = absl::StrCat(number);
   for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3)

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a model file holds and what serving it takes, found out without a server.
+// The contents of a model file and the memory that serving it takes, read without a server.
 
 #include <cstdint>
 #include <map>
@@ -33,8 +33,8 @@ struct ModelReport {
   std::string path;
   std::string format;  // "GGUF v3", "safetensors"
   std::string name;
-  std::string architecture;  // what the file calls it, whether we support it or not
-  // Whether loading would take its description, tensors, tokenizer and chat template.
+  std::string architecture;  // the file's own name for it, even when we do not support it
+  // OK when loading would take its description, tensors, tokenizer and chat template.
   absl::Status supported;
   engine::ModelConfig config;            // when supported.ok()
   std::map<std::string, TypeUse> types;  // by name of the type
@@ -47,11 +47,11 @@ struct ModelReport {
   bool has_chat_template = false;
 
   TypeUse Total() const;
-  // With KV in f16; 0 when the model is not supported.
+  // KV cache of one token in f16; 0 when the model is not supported.
   int64_t kv_bytes_per_token() const;
-  // Of one full context; layers with a window keep that much of it.
+  // KV cache of one full context in f16. A layer with a window keeps only its window.
   int64_t kv_bytes_per_context() const;
-  // Weights and the KV of one full context.
+  // The weights, and the KV cache of one full context.
   int64_t memory_bytes() const;
 };
 

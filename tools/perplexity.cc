@@ -14,7 +14,7 @@ namespace {
 
 using kernels::TensorView;
 
-// The negative log-likelihoods of the tokens scored so far, in their order.
+// Sums the negative log-likelihoods of the scored tokens, in order.
 class Sums {
  public:
   void Add(double loss) {
@@ -38,7 +38,8 @@ class Sums {
   int64_t count_ = 0;
 };
 
-// Row i of `logits` stands before targets[i]; losses[i] is how unlikely that was.
+// Row i of `logits` predicts targets[i]; losses[i] becomes the negative log-likelihood of that
+// token.
 void Losses(kernels::Backend& backend, const TensorView& logits, std::span<const int32_t> targets,
             std::span<double> losses) {
   backend.RunOnHost(std::ssize(targets), [&](int64_t i) {
@@ -51,7 +52,7 @@ void Losses(kernels::Backend& backend, const TensorView& logits, std::span<const
 // Feeds one window and adds the losses of its tokens from `first_scored` on, counted within it.
 absl::Status ScoreWindow(engine::EngineParts& parts, std::span<const int32_t> window,
                          int64_t first_scored, Sums& sums) {
-  const int64_t fed = std::ssize(window) - 1;  // nothing is asked of the last token's row
+  const int64_t fed = std::ssize(window) - 1;  // no token follows the last, so its row is not used
   const int64_t first_row = first_scored - 1;
   std::vector<double> losses;
   for (int64_t begin = 0; begin < fed;) {
@@ -95,7 +96,7 @@ absl::StatusOr<std::vector<TextWindow>> MakeWindows(int64_t num_tokens,
     }
     return windows;
   }
-  int64_t seen = 1;  // the text's first token has nothing before it
+  int64_t seen = 1;  // no token stands before the text's first, so it is never scored
   for (int64_t begin = 0; seen < num_tokens && !is_full(); begin += options.stride) {
     const int64_t end = std::min(begin + context, num_tokens);
     windows.push_back({.begin = begin, .end = end, .first_scored = std::max(seen, begin + 1)});

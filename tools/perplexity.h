@@ -1,6 +1,7 @@
 #pragma once
 
-// How well a model predicts a text: e to the mean negative log-likelihood of its tokens.
+// Perplexity, which measures how well a model predicts a text: e to the mean negative
+// log-likelihood of its tokens.
 
 #include <cstdint>
 #include <functional>
@@ -13,18 +14,19 @@
 
 namespace quire::tools {
 
-// Which tokens are scored, each after how much of the text.
+// The tokens that are scored, and how much of the text stands before each.
 //
-//   stride 0   llama.cpp's rule (llama-perplexity): windows of `context` tokens one after another,
-//              what is left over dropped; the first token of each becomes BOS where the tokenizer
-//              adds one to a text; scored are the tokens behind the window's first half.
-//   stride s   Hugging Face's rule ("Perplexity of fixed-length models"): windows of `context`
-//              tokens that begin s tokens apart, to the text's end; scored is in each what no
-//              window before it held, but never its first token.
+//   stride 0   llama.cpp's rule (llama-perplexity). Windows of `context` tokens follow one another;
+//              tokens left over at the end are dropped. The first token of each window becomes BOS
+//              where the tokenizer adds one to a text. The tokens after the window's first half are
+//              scored.
+//   stride s   Hugging Face's rule ("Perplexity of fixed-length models"). Windows of `context`
+//              tokens begin s tokens apart, to the text's end. The tokens of a window that no
+//              earlier window had are scored, but never its first token.
 struct PerplexityOptions {
   int64_t context = 512;    // tokens, at least 4
   int64_t stride = 0;       // at most context
-  int64_t max_windows = 0;  // the first so many; 0: all
+  int64_t max_windows = 0;  // only this many first windows; 0: all
 };
 
 // Tokens [begin, end) of the text are fed, [first_scored, end) are scored.
@@ -36,7 +38,7 @@ struct TextWindow {
   bool operator==(const TextWindow&) const = default;
 };
 
-// InvalidArgument when the text has not two tokens to a window.
+// InvalidArgument when the text is shorter than one window: `context` tokens with stride 0, else 2.
 absl::StatusOr<std::vector<TextWindow>> MakeWindows(int64_t num_tokens,
                                                     const PerplexityOptions& options);
 
@@ -47,9 +49,10 @@ struct Perplexity {
   int64_t num_windows = 0;
 };
 
-// Of `tokens`, on `parts`, whose limits allow options.context; its cache is overwritten from block
-// 0. A bos_id that is not negative stands for each window's first token. The same bits whatever
-// limits.max_tokens is. `on_window` hears what has been computed after each window.
+// Computes the perplexity of `tokens` on `parts`, whose limits must allow options.context. Its
+// cache is overwritten from block 0. A bos_id that is not negative replaces each window's first
+// token. The result has the same bits whatever limits.max_tokens is. `on_window` is called after
+// each window with the result so far.
 absl::StatusOr<Perplexity> ComputePerplexity(
     engine::EngineParts& parts, std::span<const int32_t> tokens, const PerplexityOptions& options,
     int32_t bos_id, const std::function<void(const Perplexity& so_far)>& on_window);

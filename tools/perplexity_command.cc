@@ -29,7 +29,7 @@ std::vector<int32_t> Tokenize(const engine::Tokenizer& tokenizer,
                               std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   std::vector<int32_t> ids;
-  // A text from outside: what looks like a special token in it is none.
+  // The text comes from outside, so a special token written in it is ordinary text.
   for (const engine::EncodedToken& token :
        tokenizer.Encode(text, {.add_special_tokens = true, .parse_special_tokens = false})) {
     ids.push_back(token.id);
@@ -37,7 +37,7 @@ std::vector<int32_t> Tokenize(const engine::Tokenizer& tokenizer,
   return ids;
 }
 
-// -1 when the tokenizer puts none in front of a text.
+// Returns the BOS that the tokenizer puts before a text, or -1.
 int32_t AddedBos(const engine::Tokenizer& tokenizer) {
   const std::vector<engine::EncodedToken> added = tokenizer.Encode("", {});
   return !added.empty() && added[0].id == tokenizer.bos_id() ? added[0].id : -1;

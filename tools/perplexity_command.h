@@ -1,6 +1,6 @@
 #pragma once
 
-// `quire-inspect --perplexity`: from a model and a text file to the number.
+// `quire-inspect --perplexity`: computes the perplexity of a model on a text file.
 
 #include <cstdint>
 #include <ostream>
@@ -16,14 +16,14 @@ namespace quire::tools {
 struct PerplexityCommand {
   std::string text_path;
   PerplexityOptions options;
-  int64_t threads = 0;  // as quire-server's flags
+  int64_t threads = 0;  // as in quire-server's flags, like the next two
   std::string cpu_isa = "auto";
   std::string kv_dtype = "auto";
   bool json = false;
 };
 
-// One line of `name=value` pairs, or with `json` one object, and its newline. Lines of progress go
-// to `err`. InvalidArgument names the option or the file to change.
+// Returns one line of `name=value` pairs, or with `json` one object and a newline. Lines of
+// progress are written to `err`. InvalidArgument names the option or the file to change.
 absl::StatusOr<std::string> RunPerplexity(const engine::OpenedModel& model,
                                           const PerplexityCommand& command, std::ostream& err);
 

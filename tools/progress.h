@@ -1,6 +1,6 @@
 #pragma once
 
-// How far a long command has come, now and then.
+// The progress of a long command, reported now and then.
 
 #include <cstdint>
 
@@ -9,17 +9,17 @@
 
 namespace quire::tools {
 
-// From its making on.
+// Measures from its construction.
 class Progress {
  public:
-  // Whether a line is due: two seconds after the last one that was.
+  // True when a line is due: two seconds after the last one that was.
   bool IsDue() {
     const absl::Time now = absl::Now();
     if (now - last_ < absl::Seconds(2)) return false;
     last_ = now;
     return true;
   }
-  // When `share` of the work is done, more than 0.
+  // Estimates the time left when `share` of the work, more than 0, is done.
   int64_t SecondsLeft(double share) const {
     return absl::ToInt64Seconds((absl::Now() - begin_) * ((1.0 - share) / share));
   }

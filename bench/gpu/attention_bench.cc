@@ -30,11 +30,12 @@ using kernels::cuda::Device;
 
 namespace {
 
-// Keys and values lie in (-1, 1), queries in (-12, 12): scores of standard deviation 4, so that few
-// keys carry the output, and one that is missed or read twice is seen in it.
+// Keys and values are in (-1, 1) and queries in (-12, 12). The scores then have a standard
+// deviation of 4, so that few keys decide the output, and a key that is missed or read twice
+// changes it.
 constexpr float kCacheAmplitude = 1.0f, kQueryAmplitude = 12.0f;
 
-// Most of the last sequence's queries that the reference kernel, which is slow, is asked for.
+// The reference kernel is slow, so it computes at most this many of the last sequence's queries.
 constexpr int32_t kCheckedQueries = 16;
 
 double Now() {
@@ -52,7 +53,7 @@ absl::StatusOr<DeviceBuffer> Upload(Device& device, const std::vector<T>& values
 
 }  // namespace
 
-// A case with its plan and all that it reads but the cache.
+// A case with its plan and all its inputs except the cache.
 class PreparedAttention {
  public:
   static absl::StatusOr<std::unique_ptr<PreparedAttention>> Create(Device& device,
@@ -69,8 +70,8 @@ class PreparedAttention {
   }
   double plan_seconds() const { return plan_seconds_; }
 
-  // Runs the case; Internal when an element is NaN or one that was compared is off. `more` gets by
-  // how much.
+  // Runs the case. Internal when an element is NaN, or a compared one differs too much. `more` gets
+  // the difference.
   absl::Status Check(nlohmann::ordered_json& more);
 
  private:
@@ -78,7 +79,7 @@ class PreparedAttention {
 
   absl::Status Prepare(void* cache);
   absl::Status Plan();
-  // What either kernel may be off by at an element of this size.
+  // Returns the most by which the two kernels may differ at an element of this size.
   double Bound(double want) const;
 
   Device& device_;
@@ -99,7 +100,7 @@ absl::Status PreparedAttention::Prepare(void* cache) {
   const int32_t longest = *std::max_element(c_.context_lens.begin(), c_.context_lens.end());
   const int64_t max_blocks = (longest + c_.block_size - 1) / c_.block_size;
 
-  // Blocks as a server that has run for a while hands them out: in no order.
+  // The blocks are in random order, as in a server that has run for a while.
   std::vector<int32_t> order(static_cast<size_t>(num_blocks));
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), std::mt19937_64(1));
@@ -144,20 +145,20 @@ absl::Status PreparedAttention::Plan() {
                                            .num_kv_heads = c_.num_kv_heads,
                                            .head_dim = c_.head_dim}));
     seconds.push_back(Now() - begin);
-    RETURN_IF_ERROR(device_.Synchronize());  // the next one overwrites what is being uploaded
+    RETURN_IF_ERROR(device_.Synchronize());  // the next case overwrites the buffer being uploaded
   }
   plan_seconds_ = Median(seconds);
   return absl::OkStatus();
 }
 
-// As in the test of the kernel: weights are rounded once to bf16, and either output once. Weights
-// and their sums are off by what the scores are, and by float32's sums; values lie below 1, so the
-// weighted sum of their sizes does, too.
+// The bound of the kernel's test: weights are rounded to bf16 once, and so is each output. Weights
+// and their sums have the error of the scores and of sums in float32. Values are below 1, and so is
+// the weighted sum of their sizes.
 double PreparedAttention::Bound(double want) const {
   constexpr double kEpsilon = 0x1p-23, kRounding = 0x1p-8;
   const double largest_score =
       c_.head_dim * double{kQueryAmplitude} * kCacheAmplitude * args_.scale;
-  // A key whose ALiBi bias is below -100 weighs nothing.
+  // A key whose ALiBi bias is below -100 has no weight.
   const double score_error =
       (c_.head_dim + 2) * kEpsilon * largest_score + 4 * kEpsilon * (largest_score + 100);
   const double sums = (1.1 * c_.context_lens.back() + 64) * kEpsilon;
@@ -225,7 +226,7 @@ void AttentionBench::Forget() {
 
 absl::Status AttentionBench::GrowCache(int64_t bytes) {
   if (cache_.bytes() >= bytes) return absl::OkStatus();
-  cache_ = DeviceBuffer();  // not both at once
+  cache_ = DeviceBuffer();  // released first: there may be no memory for both
   ASSIGN_OR_RETURN(cache_, device_.Allocate(bytes));
   return FillRandom(device_, cache_.data(), DType::kBF16, bytes / 2, kCacheAmplitude, 5);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Measures paged attention, and holds what it measures against the reference kernel.
+// Measures paged attention, and checks its output against the reference kernel.
 
 #include <memory>
 #include <string>
@@ -22,18 +22,18 @@ class AttentionBench {
   AttentionBench(kernels::cuda::Device& device, Stopwatch& stopwatch, const Ceilings& ceilings);
   ~AttentionBench();
 
-  // A row a case, measured in turn. Before that each case's output is compared: no element may be
-  // NaN, and the last queries must be what the reference kernel makes of them.
+  // Measures the cases in turn and returns a row for each. First it checks the output of each case:
+  // no element may be NaN, and the last queries must agree with the reference kernel's.
   std::vector<Row> Run(const AttentionGroup& group);
-  // The merge of the case alone; FailedPrecondition in the row when the plan cuts nothing.
+  // Measures only the merge of a case. The row has FailedPrecondition when the plan cuts nothing.
   Row RunMerge(const AttentionCase& c);
-  // Samples of one case, which stays prepared until another is asked for.
+  // Takes samples of one case, which stays prepared until another is asked for.
   Row Sample(const AttentionCase& c);
 
  private:
-  // What Sample keeps, before the cache under it changes.
+  // Drops the case that Sample keeps. Must be called before the cache under it changes.
   void Forget();
-  // Random keys and values, as much of them as the largest case so far needs.
+  // Fills the cache with random keys and values, as many as the largest case so far needs.
   absl::Status GrowCache(int64_t bytes);
   Row Describe(const AttentionCase& c) const;
 
@@ -41,7 +41,7 @@ class AttentionBench {
   Stopwatch& stopwatch_;
   const Ceilings ceilings_;
   kernels::DeviceBuffer cache_;
-  std::string sampled_;  // name of the case that the next two belong to
+  std::string sampled_;  // name of the case in the next two members
   std::unique_ptr<PreparedAttention> prepared_;
   std::unique_ptr<kernels::cuda::Recording> recording_;
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the GPU benchmark measures: shapes, the work they cost, and what they should take.
+// The cases of the GPU benchmark: their shapes, their work, and their predicted times.
 
 #include <cstdint>
 #include <string>
@@ -11,32 +11,32 @@
 namespace quire::bench {
 
 struct Work {
-  double bytes = 0.0;  // that must cross the memory bus
+  double bytes = 0.0;  // bytes that must cross the memory bus
   double flops = 0.0;
 };
 
-// What the device can do, each in units a second.
+// The limits of the device, in units a second.
 struct Ceilings {
   double read = 0.0;  // bytes
-  double copy = 0.0;  // bytes, those read and those written
+  double copy = 0.0;  // bytes read plus bytes written
   double gemm = 0.0;  // bf16 FLOPs
 };
-// Of an H200, where nothing has been measured: what others report for copies and for GEMMs of
-// random numbers on it. A prediction made from them says so.
+// The ceilings of an H200 where none were measured: the figures that others report for copies and
+// for GEMMs of random numbers on it. A prediction made from them states that.
 inline constexpr Ceilings kAssumedH200 = {.read = 4.3e12, .copy = 4.3e12, .gemm = 7.8e14};
 
-// The share of the ceilings that a kernel is predicted to reach, and what it costs to begin.
+// The share of the ceilings that a kernel is predicted to reach, and the cost of its launch.
 struct Expectation {
   double of_read = 0.9;
   double of_gemm = 0.9;
   double launch_seconds = 3e-6;
 };
 // FlashAttention-2, whose design the mma.sync kernels share, reaches 333 TFLOP/s where GEMMs reach
-// 770 (an H100, causal, head_dim 128); an attention has a merge behind it.
+// 770 (an H100, causal, head_dim 128). The launch cost includes that of the merge that follows.
 inline constexpr Expectation kAttentionExpectation = {.of_gemm = 0.43, .launch_seconds = 6e-6};
 
 double PredictedSeconds(const Work& work, const Ceilings& ceilings, const Expectation& expectation);
-// The least time that the ceilings allow.
+// Returns the least time that the ceilings allow.
 double FloorSeconds(const Work& work, const Ceilings& ceilings);
 
 struct AttentionCase {
@@ -48,24 +48,25 @@ struct AttentionCase {
   int32_t block_size = 16;
   bool alibi = false;
 };
-// "decode 64x8192 32/8 d128 bs16 alibi"; sequences as count x query_len @ context_len, the
-// query_len left out where it is 1.
+// Returns a name such as "decode 64x8192 32/8 d128 bs16 alibi". Sequences are written as
+// count x query_len @ context_len, without the query_len where it is 1.
 std::string Name(const AttentionCase& c);
-// The fields of the shape, for whoever measures the same.
+// Returns the fields of the shape, for another program that measures the same case.
 nlohmann::ordered_json ShapeToJson(const AttentionCase& c);
-// Keys and values once for each sequence, queries and outputs; the scores that causality leaves.
+// Returns the bytes of keys and values (once for each sequence), queries and outputs, and the FLOPs
+// of the scores that the causal mask leaves.
 Work WorkOf(const AttentionCase& c);
 int64_t NumBlocks(const AttentionCase& c);
-// Of the cache that holds the case's blocks.
+// Returns the number of elements in the cache that holds the case's blocks.
 int64_t KvElements(const AttentionCase& c);
 
 enum class Size {
   kFull,  // for a GPU
-  kTiny,  // the same code in seconds under the emulator
+  kTiny,  // small enough to run under the emulator in seconds
 };
 
-// Cases that are measured in turn, so that what differs between them is not the moment: block
-// sizes, and ALiBi on and off. Those that matter most come first.
+// Cases that differ in block size, or in ALiBi on and off. They are measured in turn, so that a
+// difference between them is not due to the moment. The most important cases come first.
 using AttentionGroup = std::vector<AttentionCase>;
 std::vector<AttentionGroup> AttentionGroups(Size size);
 

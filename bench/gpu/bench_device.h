@@ -10,7 +10,7 @@
 
 namespace quire::bench {
 
-// A GPU in a QUIRE_CUDA build, else the emulated device, whose times say nothing.
+// Makes a GPU in a QUIRE_CUDA build, or else the emulated device, whose times mean nothing.
 absl::StatusOr<std::unique_ptr<kernels::cuda::Device>> MakeBenchDevice();
 bool RunsOnGpu();
 

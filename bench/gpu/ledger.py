@@ -1,7 +1,7 @@
-"""The table of docs/gpu-status.md: which kernels a GPU has run, and whether they have changed since.
+"""The table of docs/gpu-status.md: the kernels that a GPU has run, and whether they have changed since.
 
-A row's hash is that of the code the GPU saw; of a kernel that none has seen, that of the code here. One that has
-changed since is marked so. `report.py renew` does all of it.
+A row's hash is that of the code that the GPU ran, or of the code here when no GPU has run the kernel. A kernel that
+has changed since is marked. `report.py renew` updates the whole table.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ from source_code import code_key, includes
 
 DOCUMENT = ROOT / "docs/gpu-status.md"
 RENEW = "python3 bench/gpu/report.py renew docs/gpu-status.md"
-# It declares every op, so that with it a change of one would be a change of all.
+# Not counted, because this header declares every op: a change of one op would count as a change of all.
 LEFT_OUT = ("kernels/cuda/ops.h",)
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    sources: tuple  # these and what they include are the kernel
-    tests: tuple    # that must have run on a GPU for it to have been seen: cuda_*_test
+    sources: tuple  # the kernel is these files and those that they include
+    tests: tuple    # cuda_*_test that must have run on a GPU before the kernel counts as run there
 
 
 def step_op(name: str) -> Kernel:
@@ -60,7 +60,7 @@ def source_hash(name: str) -> str:
 
 
 def last_of(lines: list[dict], types: tuple, *keys: str) -> list[dict]:
-    """The lines of these types, the last of those that agree in `keys`, in the order of the first."""
+    """The lines of these types. Where several agree in `keys`, only the last of them, at the place of the first."""
     kept = {}
     for line in lines:
         if line["type"] in types:
@@ -88,7 +88,7 @@ def test_line(name: str, status: int, path: pathlib.Path) -> dict:
         for test in suite["testsuite"]:
             line["tests"] += 1
             line["seconds"] += float(test.get("time", "0s").rstrip("s"))
-            # GoogleTest calls a test that it never began, because there is no GPU, completed, at the epoch.
+            # Without a GPU, GoogleTest reports a test that it never began as completed at the epoch.
             if test.get("result") == "SKIPPED" or test.get("timestamp", "").startswith("1970-"):
                 line["skipped"] += 1
             if failures := test.get("failures"):
@@ -100,12 +100,12 @@ def test_line(name: str, status: int, path: pathlib.Path) -> dict:
     return line
 
 
-SANITIZER_FINDINGS = 99  # the exit status that run_all.sh asks compute-sanitizer for
+SANITIZER_FINDINGS = 99  # exit status of compute-sanitizer for findings, as run_all.sh sets it
 
 
 def sanitizer_line(tool: str, name: str, cases: str, status: int, path: pathlib.Path) -> dict:
-    """A test under a tool of compute-sanitizer. What neither found something nor ran the test to its end is broken:
-    the tool does not work here, or the test fails without it, too."""
+    """A test under a tool of compute-sanitizer. It is broken when the tool neither found something nor ran the test to
+    its end: the tool does not work here, or the test fails even without it."""
     run = test_line(name, status, path)
     state, reason = "broken", f"exit status {status}"
     if status == SANITIZER_FINDINGS:
@@ -123,7 +123,7 @@ def sanitizer_line(tool: str, name: str, cases: str, status: int, path: pathlib.
 
 
 def sanitizer_says(lines: list[dict]) -> str:
-    """What compute-sanitizer has to say of some tests, all of its tools."""
+    """The results of all tools of compute-sanitizer for some tests, in words."""
     if not lines:
         return "; not under compute-sanitizer"
     said = ""
@@ -137,7 +137,7 @@ def sanitizer_says(lines: list[dict]) -> str:
 
 
 def seen_rows(lines: list[dict]) -> dict[str, str]:
-    """What a run on a GPU says of each kernel whose tests it ran."""
+    """The result of a run on a GPU for each kernel whose tests it ran."""
     tests = {line["name"]: line for line in last_of(lines, ("test",), "name")}
     sanitizers = last_of(lines, ("sanitizer",), "tool", "test")
     devices, machines = last_of(lines, ("device",)), last_of(lines, ("machine",))
@@ -159,13 +159,13 @@ def seen_rows(lines: list[dict]) -> dict[str, str]:
 
 
 def rows_of(document: str) -> dict[str, tuple[str, str]]:
-    """Kernel -> hash and when it was last seen, of the table in a document."""
+    """Maps each kernel in a document's table to its hash and its last run."""
     return {match[1]: (match[2], match[3]) for match in
             re.finditer(r"^\| ([^|]+?) \| ([0-9a-f]{12}) \| ([^|]+?) \|$", document, re.MULTILINE)}
 
 
 def renewed_rows(old: dict[str, tuple[str, str]], lines: list[dict]) -> list[list[str]]:
-    """A row for each kernel: by the run in `lines`, else the old one, marked where the kernel has changed."""
+    """A row for each kernel: from the run in `lines`, or else the old row, marked where the kernel has changed."""
     seen = seen_rows(lines)
     rows = []
     for name in KERNELS:
@@ -187,7 +187,7 @@ def status(lines: list[dict]) -> str:
 
 
 def renew(document: str, lines: list[dict]) -> str:
-    """The document with its table as it should be after the run in `lines`."""
+    """The document with its table updated by the run in `lines`."""
     old_table = re.compile(re.escape("| " + " | ".join(HEAD) + " |") + r"\n(\|.*\n)*")
     if not old_table.search(document):
         raise SystemExit("report.py: the document has no table with the head " + " | ".join(HEAD))
@@ -196,7 +196,7 @@ def renew(document: str, lines: list[dict]) -> str:
 
 
 def stale(document: str) -> tuple[list[str], bool]:
-    """What to say of kernels that no GPU has run as they are, and whether the table says it, too."""
+    """A line for each kernel that no GPU has run in its present form, and whether the table shows that, too."""
     found = rows_of(document)
     said, honest = [], set(found) <= set(KERNELS)
     said += [f"{name}: there is no such kernel" for name in found if name not in KERNELS]

@@ -1,4 +1,4 @@
-// quire-gpu-bench: the CUDA kernels' time beside what the device can do. See README.md.
+// quire-gpu-bench: measures the CUDA kernels beside the limits of the device. See README.md.
 
 #include <algorithm>
 #include <cerrno>

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the GPU benchmark takes time, and what it says of a case.
+// Takes times for the GPU benchmark, and makes its rows.
 
 #include <memory>
 #include <string>
@@ -17,10 +17,10 @@ namespace quire::bench {
 
 struct MeasureOptions {
   int repeats = 50;
-  double max_seconds = 3.0;  // of the device, for cases measured in turn; at least five repeats
-  // Read before each sample, so that no input is left in the L2: four times the largest there is
-  // that this runs on (60 MB). Reading leaves nothing to write back while the sample runs, and it
-  // takes longer than the host needs to enqueue what follows.
+  double max_seconds = 3.0;  // device time for cases measured in turn; at least five repeats
+  // Bytes that are read before each sample, so that no input is left in the L2: four times the
+  // largest L2 that this runs on (60 MB). After reading, nothing must be written back while the
+  // sample runs. Reading also takes longer than the host needs to enqueue the sample.
   int64_t flush_bytes = int64_t{256} << 20;
 };
 
@@ -34,7 +34,7 @@ struct Row {
   std::vector<double> seconds;
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // the suite's own fields
 };
-// Whether there was no memory or time for it, or nothing to measure; any other error is a failure.
+// True when a case had no memory, no time or nothing to measure. Any other error is a failure.
 bool LeftOut(const absl::Status& status);
 nlohmann::ordered_json ToJson(const Row& row);
 std::string TableHeader();
@@ -47,11 +47,11 @@ class Stopwatch {
   static absl::StatusOr<std::unique_ptr<Stopwatch>> Create(kernels::cuda::Device& device,
                                                            const MeasureOptions& options);
 
-  // The device's seconds for one replay that finds the L2 full of other things.
+  // Returns the device's seconds for one replay that finds other data in the L2.
   absl::StatusOr<double> Sample(const kernels::cuda::Recording& recording);
 
-  // Samples of all in turn, A B C A B C; element i belongs to recording i. One round goes before
-  // that does not count.
+  // Takes samples of all recordings in turn, A B C A B C; element i has those of recording i. One
+  // round is run first and not counted.
   absl::StatusOr<std::vector<std::vector<double>>> Measure(
       const std::vector<const kernels::cuda::Recording*>& recordings);
 
@@ -66,17 +66,18 @@ class Stopwatch {
   kernels::DeviceBuffer flush_, sink_;
 };
 
-// One way of doing something, for MeasureInTurn.
+// One of several ways to do the same, for MeasureInTurn.
 struct Variant {
-  Row row;  // all but its times
+  Row row;  // everything but its times
   std::function<absl::Status()> enqueue;
 };
-// Runs each once, records it, measures all in turn and gives their rows; those whose status is not
-// OK are left as they are.
+// Runs each variant once, records it, measures all in turn, and returns their rows. A row whose
+// status is not OK is left as it is.
 std::vector<Row> MeasureInTurn(kernels::cuda::Device& device, Stopwatch& stopwatch,
                                std::vector<Variant> variants);
 
-// Reads, copies and multiplies `bytes` and matrices of `gemm_size`; adds a row for each.
+// Measures reading and copying `bytes`, and multiplying matrices of `gemm_size`. Adds a row for
+// each.
 absl::StatusOr<Ceilings> MeasureCeilings(kernels::cuda::Device& device, Stopwatch& stopwatch,
                                          int64_t bytes, int64_t gemm_size, std::vector<Row>& rows);
 

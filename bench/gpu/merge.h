@@ -1,6 +1,6 @@
 #pragma once
 
-// The merge of split attention alone: in a step it always follows the kernel that splits.
+// The merge of split attention by itself. In a step it always follows the kernel that splits.
 
 #include <cstdint>
 #include <memory>
@@ -17,8 +17,8 @@ namespace quire::bench {
 
 class MergeCase {
  public:
-  // The merges of `plan`, over random partial results in bf16's output. FailedPrecondition when the
-  // plan cuts nothing. `device` must outlive this.
+  // Makes the merges of `plan`, of random partial results into an output in bf16.
+  // FailedPrecondition when the plan cuts nothing. `device` must outlive this.
   static absl::StatusOr<std::unique_ptr<MergeCase>> Create(
       kernels::cuda::Device& device, const kernels::cuda::CudaAttentionPlan& plan);
 

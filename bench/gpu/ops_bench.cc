@@ -41,12 +41,12 @@ ModelShape ShapeFor(Size size) {
   return {4096, 32, 8, 128, 14336, 128256, {1, 64, 256, 8192}, {1, 64, 256}, 64, 1 << 20};
 }
 
-// Device memory of one op's variants, and what they read.
+// The device memory of one op's variants, with their inputs.
 class Arena {
  public:
   explicit Arena(Device& device) : device_(device) {}
 
-  // Random, or no memory: then `status` says why, for all that follows.
+  // Returns a random tensor. Without memory it sets `status`, and all later calls fail, too.
   TensorView Random(DType dtype, std::initializer_list<int64_t> shape, float amplitude = 1.0f) {
     const TensorView view = Zeroed(dtype, shape);
     if (status_.ok() && view.num_elements() > 0) {
@@ -246,7 +246,7 @@ void AddLinear(Device& device, const ModelShape& shape, Arena& arena, OpVariants
     const TensorView in = arena.Random(DType::kBF16, {tokens, product.cols});
     const TensorView out = arena.Zeroed(DType::kBF16, {tokens, outputs});
     double bytes = static_cast<double>(weight->bytes() + in.num_bytes() + out.num_bytes());
-    // The sums in float32, written and read again.
+    // The partial sums in float32 are written and read again.
     if (scratch->bytes() > 0) bytes += 8.0 * static_cast<double>(tokens * product.rows);
     if (product.residual) bytes += static_cast<double>(out.num_bytes());
     variants.Add(

@@ -1,6 +1,6 @@
 #pragma once
 
-// Measures the ops of a step but attention, at the sizes of Llama 3 8B in bf16.
+// Measures the ops of a step other than attention, at the sizes of Llama 3 8B in bf16.
 
 #include <vector>
 
@@ -12,7 +12,8 @@ namespace quire::bench {
 
 std::vector<Row> RunOps(kernels::cuda::Device& device, Stopwatch& stopwatch,
                         const Ceilings& ceilings, Size size);
-// Linear, with its epilogue where the model has one: in a suite of its own, it is mostly cuBLASLt.
+// Measures Linear, with its epilogue where the model has one. It is a suite of its own because its
+// time is mostly cuBLASLt's.
 std::vector<Row> RunLinear(kernels::cuda::Device& device, Stopwatch& stopwatch,
                            const Ceilings& ceilings, Size size);
 

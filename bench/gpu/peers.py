@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Quire's attention beside others' on one GPU: the same shapes, turn and turn about.
+"""Measures Quire's attention beside other implementations on one GPU: the same shapes, in turn.
 
     python3 bench/gpu/peers.py --bench build/cuda/bin/quire-gpu-bench --json results.jsonl
         [--filter TEXT] [--peers NAME,...] [--rounds N] [--repeats N] [--seconds N]
 
 For each case, a round is `--repeats` samples of ours and of each peer, A B C A B C; the medians over all rounds
-are compared. Peers: torch's SDPA (FlashAttention-2, cuDNN, memory-efficient), flex_attention, FlashInfer. One that
-is not there, or that cannot do a case, is listed with its reason. A sample is one replay of a CUDA graph after
-other memory has been read, for both sides alike. Peers without a paged cache get keys and values in one piece, which
-is easier. Only times are compared: each side has random numbers of its own.
+are compared. Peers: torch's SDPA (FlashAttention-2, cuDNN, memory-efficient), flex_attention, FlashInfer. A peer that
+is not installed, or that cannot do a case, is listed with the reason. On both sides, a sample is one replay of a CUDA
+graph after other memory has been read. Peers without a paged cache get keys and values in one piece, which is easier.
+Only times are compared: each side has random numbers of its own.
 """
 
 import argparse
@@ -23,16 +23,16 @@ import sys
 import tempfile
 import time
 
-FLUSH_BYTES = 256 << 20  # as the benchmark reads before each sample
-BLOCK_SIZE = 16          # of the cases that are compared; others differ by what the case list itself shows
+FLUSH_BYTES = 256 << 20  # read before each sample, as in the benchmark
+BLOCK_SIZE = 16          # of the compared cases; our own rows show how much other sizes differ
 
 
 class CannotDo(Exception):
-    """Why a peer has no time for a case."""
+    """The reason why a peer has no time for a case."""
 
 
 class Ours:
-    """quire-gpu-bench --serve, which keeps the case it was last asked for."""
+    """quire-gpu-bench --serve, which keeps its last case prepared."""
 
     def __init__(self, bench: str, repeats: int, environment: dict):
         self.process = subprocess.Popen([bench, "--serve", "--repeats", str(repeats)], stdin=subprocess.PIPE,
@@ -54,7 +54,7 @@ class Ours:
 
 
 class TorchPeer:
-    """A peer that runs under torch; `prepare` gives a function that enqueues the case once."""
+    """A peer that runs under torch. `prepare` returns a function that enqueues the case once."""
 
     def __init__(self):
         self.torch = importlib.import_module("torch")
@@ -66,7 +66,7 @@ class TorchPeer:
         raise NotImplementedError
 
     def open(self, case: dict, repeats: int):
-        """A function that takes one round's samples and gives their median in microseconds."""
+        """Returns a function that takes one round's samples and returns their median in microseconds."""
         torch = self.torch
         run = self.prepare(case)
         for _ in range(3):  # compiles, chooses, allocates
@@ -92,7 +92,7 @@ class TorchPeer:
         return sample
 
     def dense(self, case: dict):
-        """Query, keys and values of a batch whose sequences are alike."""
+        """Query, keys and values of a batch whose sequences have equal lengths."""
         query_len, context_len = uniform_lengths(case)
         batch, torch = len(case["query_lens"]), self.torch
         make = lambda heads, length: torch.randn(batch, heads, length, case["head_dim"], dtype=torch.bfloat16,
@@ -169,14 +169,14 @@ class Flex(TorchPeer):
         if case["alibi"]:
             slopes = self.slopes(case)
             score = lambda s, b, h, q, k: s + slopes[h] * (k - q - offset)
-        self.torch._dynamo.reset()  # it would give up compiling after a few shapes
+        self.torch._dynamo.reset()  # otherwise it stops compiling after a few shapes
         compiled = self.torch.compile(flex.flex_attention, dynamic=False)
         gqa = case["num_heads"] != case["num_kv_heads"]
         return lambda: compiled(query, key, value, score_mod=score, block_mask=mask, enable_gqa=gqa)
 
 
 class FlashInfer(TorchPeer):
-    """FlashInfer's paged wrappers: of decode for decodes (its prefill wrapper is slower there), else of prefill."""
+    """FlashInfer's paged wrappers: decode's for decodes, where prefill's is slower, and prefill's for the rest."""
 
     tensor_cores = True  # in decodes
 
@@ -194,7 +194,7 @@ class FlashInfer(TorchPeer):
         indices = torch.randperm(sum(blocks), dtype=torch.int64, device=device).to(torch.int32)
         last = torch.tensor([(length - 1) % case["block_size"] + 1 for length in case["context_lens"]],
                             dtype=torch.int32, device=device)
-        # The layout of our own cache.
+        # The same layout as our own cache.
         cache = torch.randn(sum(blocks), 2, case["num_kv_heads"], case["block_size"], case["head_dim"],
                             dtype=torch.bfloat16, device=device)
         query = torch.randn(sum(case["query_lens"]), case["num_heads"], case["head_dim"], dtype=torch.bfloat16,
@@ -217,7 +217,7 @@ class FlashInfer(TorchPeer):
 
 
 class FlashInferCudaCores(FlashInfer):
-    """Its decode kernel that multiplies without tensor cores: for few heads a KV head."""
+    """FlashInfer's decode kernel without tensor cores, for few query heads per KV head."""
 
     tensor_cores = False
 
@@ -236,19 +236,19 @@ def make_peers(names: list[str], emit) -> dict:
     for name in names:
         try:
             peers[name] = PEERS[name]()
-        except Exception as error:  # whatever an import of someone else's may raise
+        except Exception as error:  # an import of another project may raise anything
             emit({"type": "peer_skipped", "peer": name, "case": "all", "reason": first_line(error)})
     return peers
 
 
 def environment_with(libraries: str) -> dict:
-    """For our binary alone: torch has libraries of its own."""
+    """The environment of our binary only: torch has libraries of its own."""
     paths = [path for path in (libraries, os.environ.get("LD_LIBRARY_PATH", "")) if path]
     return os.environ | ({"LD_LIBRARY_PATH": ":".join(paths)} if paths else {})
 
 
 def read_cases(bench: str, text: str, environment: dict) -> list[dict]:
-    """Cases to compare, from the benchmark itself; it needs no GPU for that."""
+    """The cases to compare, from the benchmark itself, which needs no GPU for that."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "cases.jsonl"
         subprocess.run([bench, "--predict", "--json", str(path)], check=True, stdout=subprocess.DEVNULL,
@@ -258,7 +258,7 @@ def read_cases(bench: str, text: str, environment: dict) -> list[dict]:
 
 
 def compare(case: dict, ours, peers: dict, rounds: int, repeats: int, emit):
-    """One case: ours, then each peer, `rounds` times."""
+    """Measures one case: ours, then each peer, `rounds` times."""
     def skip(name: str, reason: str):
         emit({"type": "peer_skipped", "peer": name, "case": case["name"], "reason": reason})
 
@@ -291,14 +291,14 @@ def compare(case: dict, ours, peers: dict, rounds: int, repeats: int, emit):
 
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bench", required=True, help="quire-gpu-bench")
-    parser.add_argument("--json", required=True, help="lines are appended to it")
-    parser.add_argument("--libraries", default="", help="where the benchmark finds libraries, as in LD_LIBRARY_PATH")
-    parser.add_argument("--filter", default="", help="part of the names of the cases")
+    parser.add_argument("--bench", required=True, help="path of quire-gpu-bench")
+    parser.add_argument("--json", required=True, help="file to which result lines are appended")
+    parser.add_argument("--libraries", default="", help="folders of the benchmark's libraries, as in LD_LIBRARY_PATH")
+    parser.add_argument("--filter", default="", help="only cases whose name contains this")
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=0, help="no new case after so many; 0: no limit")
+    parser.add_argument("--seconds", type=float, default=0, help="begin no case after this time; 0: no limit")
     options = parser.parse_args(arguments)
     names = options.peers.split(",")
     if unknown := [name for name in names if name not in PEERS]:

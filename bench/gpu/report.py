@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Turns what bench/gpu/run_all.sh has written into the tables of the docs.
+"""Turns the results of bench/gpu/run_all.sh into the tables of the docs.
 
     report.py tables RESULTS.jsonl --out FOLDER         performance.md and gpu-status.md
-    report.py predictions PREDICTIONS.jsonl             what quire-gpu-bench --predict wrote, as a table
-    report.py stale docs/gpu-status.md                  kernels that no GPU has run as they are; exit status 1 where
-                                                        the document's table does not say so
+    report.py predictions PREDICTIONS.jsonl             the output of quire-gpu-bench --predict, as a table
+    report.py stale docs/gpu-status.md                  kernels that no GPU has run in their present form; exit status
+                                                        1 where the document's table does not show that
     report.py renew docs/gpu-status.md [RESULTS.jsonl]  writes that table anew, with the run of RESULTS
 
     One line for RESULTS, of a run whose exit status is STATUS:
@@ -12,7 +12,7 @@
     report.py sanitizer TOOL NAME FILTER STATUS GTEST.json   of a test under compute-sanitizer
     report.py ncu KERNEL CASE STATUS NCU.csv                 of a kernel under Nsight Compute
 
-RESULTS holds a JSON object a line; of lines for the same thing the last counts, so runs may be repeated in parts.
+RESULTS has one JSON object on each line. Of lines for the same thing the last counts, so parts may be repeated.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import sys
 import ledger
 from ledger import last_of, table
 
-# What the kernels are to reach (share of the read ceiling; cost of ALiBi; FLOP/s).
+# The aims of the kernels: share of the read ceiling, cost of ALiBi, FLOP/s.
 DECODE_SHARE, DECODE_TOKENS = 0.90, 256 * 1024
 ALIBI_COST = {"decode": 0.02, "ragged": 0.02, "prefill": 0.05}
 PREFILL_FLOPS, PREFILL_TOKENS = 330e12, 8192
@@ -47,8 +47,8 @@ def percent(value: float) -> str:
 
 
 def ncu_line(kernel: str, case: str, status: int, path: pathlib.Path) -> dict:
-    """The metrics of one launch, from what `ncu --csv` wrote. Without the right to read the GPU's counters, which is
-    the system's to give, it is skipped."""
+    """The metrics of one launch, from the output of `ncu --csv`. Its status is "skipped" when the system does not let
+    us read the GPU's counters."""
     text = path.read_text() if path.exists() else ""
     lines = [line for line in text.splitlines() if line.startswith('"')]
     metrics = {f"{row['Section Name']}: {row['Metric Name']}": f"{row['Metric Value']} {row['Metric Unit']}".strip()
@@ -78,12 +78,12 @@ def ncu_table(lines: list[dict]) -> str:
 
 
 def shape_key(row: dict) -> str:
-    """The case without what its variants differ by."""
+    """The case without the fields in which its variants differ."""
     return re.sub(r" bs\d+| alibi", "", row["name"])
 
 
 def attention_table(rows: list[dict], suites: tuple) -> str:
-    """A row a case and block size, ALiBi beside it."""
+    """One row for each case and block size, with ALiBi in a column beside."""
     chosen = [row for row in rows if row["suite"] in suites]
     plain = {(shape_key(row), row["block_size"]): row for row in chosen if not row["alibi"]}
     alibi = {(shape_key(row), row["block_size"]): row for row in chosen if row["alibi"]}
@@ -198,7 +198,7 @@ def performance(lines: list[dict]) -> str:
 
 
 def predictions(lines: list[dict]) -> str:
-    """A row a case, a column for each number of heads; block size and ALiBi change nothing of what is predicted."""
+    """One row for each case, one column for each number of heads. Block size and ALiBi do not change a prediction."""
     rows = [line for line in lines if line["type"] == "prediction" and line["block_size"] == 16 and not line["alibi"]]
     heads = list(dict.fromkeys(f"{row['num_heads']}/{row['num_kv_heads']}" for row in rows))
     cases: dict = {}

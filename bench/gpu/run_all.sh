@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Everything that a GPU has to say about the CUDA kernels, in calls of under ten minutes each:
+# Tests and measures the CUDA kernels on a GPU, in calls of under ten minutes each:
 #
 #   bench/gpu/run_all.sh --part 1     machine, build, conformance of the primitives, correctness
 #   bench/gpu/run_all.sh --part 2     compute-sanitizer, benchmarks, Nsight Compute
-#   bench/gpu/run_all.sh --part 3     the same shapes beside others (torch, FlashInfer where they are)
+#   bench/gpu/run_all.sh --part 3     the same shapes beside others (torch, FlashInfer where installed)
 #
 # Without --part all of it runs, in some 25 minutes. Other options:
-#   --phase NAME   only this one; may be repeated: machine build conformance correctness sanitizer kernels ncu
+#   --phase NAME   only this phase; may be repeated: machine build conformance correctness sanitizer kernels ncu
 #                  peers
-#   --build DIR    where the binaries are (build/cuda); one that --bundle made is not built again
-#   --bundle DIR   builds for sm_90a, copies the binaries and the libraries they need there, and ends: for a machine
-#                  with a GPU, a glibc no older and nothing that can be installed; needs no GPU itself
-#   --check        only starts every binary of --build and lists its tests, which needs no GPU, and ends
-#   --out DIR      results.jsonl, run.log and the tables performance.md and gpu-status.md (build/gpu-run); parts add
-#                  to what is there
+#   --build DIR    folder of the binaries (build/cuda); one that --bundle made is not built again
+#   --bundle DIR   builds for sm_90a, copies the binaries and their libraries to DIR, and ends. For a machine with a
+#                  GPU and a glibc no older, on which nothing can be installed. Needs no GPU itself
+#   --check        only starts every binary of --build and lists its tests, and ends. Needs no GPU
+#   --out DIR      folder for results.jsonl, run.log and the tables performance.md and gpu-status.md (build/gpu-run);
+#                  parts add to the files there
 #
-# A phase that fails does not stop the others; the exit status says whether any did.
+# A phase that fails does not stop the others; the exit status is not 0 when any failed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
@@ -45,7 +45,7 @@ done
 [ ${#phases[@]} -gt 0 ] || phases=("${all_phases[@]}")
 build=$(realpath -m "$build")
 
-# Seconds that a phase may take, its share of a part of 580.
+# Seconds that each phase may take: its share of a part's 580.
 declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=365 [ncu]=55 [peers]=560)
 
 conformance_tests=(cuda_primitives_test cuda_hopper_primitives_test cuda_tile_product_test cuda_device_test)
@@ -59,7 +59,7 @@ sanitizer_cases=(
   "memcheck cuda_attn_merge_test Orders/*/0" "racecheck cuda_attn_merge_test Orders/*/0"
   "memcheck cuda_step_ops_test Orders/*/0" "racecheck cuda_step_ops_test Orders/*/0"
   "memcheck cuda_attention_reference_test Orders/*/0")
-# Kernel, suite and the case whose first launch of it Nsight Compute looks at.
+# Kernel, suite, and the case whose first launch of the kernel Nsight Compute examines.
 ncu_cases=(
   "AttnKernel decode decode 64x8192 32/8 d128 bs16" "AttnMergeKernel decode decode 1x131072 32/8 d128 bs16"
   "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16")
@@ -78,7 +78,7 @@ if [ -n "$bundle" ]; then
   mkdir -p "$bundle/bin" "$bundle/tests" "$bundle/lib"
   cp "$build/bin/quire-gpu-bench" "$bundle/bin/" && cp "$build"/tests/cuda_*_test "$bundle/tests/" || die "no binaries"
   strip "$bundle"/bin/* "$bundle"/tests/*
-  # What the system of any machine has is left to it, and cuBLAS, which is large, to its CUDA.
+  # Leaves out the libraries that every system has, and cuBLAS, which is large and comes with CUDA.
   ldd "$bundle"/bin/* "$bundle"/tests/* | awk '$3 ~ /^\// {print $3}' | sort -u |
     grep -Ev '/(libc|libm|libdl|librt|libpthread|libcublas[A-Za-z]*)\.so' |
     xargs -r cp -L -t "$bundle/lib/"
@@ -89,7 +89,7 @@ if [ -n "$bundle" ]; then
   exit 0
 fi
 
-# cuBLASLt may lie beside torch instead of in the system's CUDA.
+# cuBLASLt may be installed with torch instead of in the system's CUDA.
 libraries=$build/lib
 if ! PATH=$PATH:/sbin ldconfig -p | grep -q libcublasLt.so.13; then
   for folder in "${CUDA_HOME:-/usr/local/cuda}/lib64" \
@@ -98,10 +98,10 @@ for root in nvidia.__path__: print(*{f.parent for f in pathlib.Path(root).rglob(
     if [ -e "$folder/libcublasLt.so.13" ]; then libraries+=:$folder; break; fi
   done
 fi
-# Only for our binaries: the libraries of a bundle are not everyone's.
+# Only for our binaries: other programs must not load a bundle's libraries.
 with_libraries() { env LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"; }
 
-# Every binary of the build starts here and lists its tests; without a GPU the first of them says why it is skipped.
+# Starts every binary of the build and lists its tests. Without a GPU the first of them names the reason for its skip.
 if [ -n "$check" ]; then
   failed=0
   for path in "$build"/tests/cuda_*_test; do
@@ -148,8 +148,8 @@ phase_build() {
   build=$build timeout "$(left)" bash -c compile
 }
 
-# run_test NAME: one test binary, one line of results. A test that is skipped has failed to find the GPU, but for
-# those of Hopper on an older one.
+# run_test NAME: runs one test binary and writes one line of results. A skipped test failed to find the GPU, except
+# Hopper's tests on an older GPU.
 run_test() {
   local json=$scratch/$1.json line
   rm -f "$json"
@@ -174,13 +174,13 @@ phase_correctness() {
   return "$failed"
 }
 
-# skip_phase NAME REASON: for the tables, so that nothing reads as if it had been run.
+# skip_phase NAME REASON: records a skip for the tables, so that no phase looks as if it had run.
 skip_phase() {
   echo "skipped: $2"
   printf '{"type": "phase_skipped", "phase": "%s", "reason": "%s"}\n' "$1" "$2" >>"$results"
 }
 
-# Whatever is not a clean run of the test to its end fails the phase: a tool that does not work has seen nothing.
+# The phase fails unless every test runs to its end without a finding: a tool that does not work has found nothing.
 phase_sanitizer() {
   local failed=0 one tool name filter line json=$scratch/sanitizer.json
   command -v compute-sanitizer >/dev/null || { skip_phase sanitizer "no compute-sanitizer on the PATH"; return 0; }
@@ -220,7 +220,7 @@ compare_with() {
     --json "$results" --seconds "$1" --peers "$2"
 }
 
-# flex_attention compiles for seconds at each shape, and must not keep the others from theirs.
+# flex_attention compiles for seconds at each shape, and must not use up the time of the others.
 phase_peers() {
   local failed=0
   compare_with "$(($(left) * 6 / 10))" flashinfer,flashinfer_cuda_cores,sdpa_flash,sdpa_cudnn,sdpa_efficient || failed=1

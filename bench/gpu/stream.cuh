@@ -9,7 +9,8 @@ using kernels::cuda::FromFloat;
 using kernels::cuda::LoadReadOnly;
 
 inline constexpr int kStreamThreads = 256;
-// All at once, so that no multiprocessor waits for a second round: 64 registers a thread.
+// All blocks run at once, so that no multiprocessor waits for a second round: 64 registers a
+// thread.
 inline constexpr int kStreamBlocksPerSm = 4;
 
 template <typename T>
@@ -45,7 +46,7 @@ struct ReadParams {
   uint32_t* sink;
 };
 
-inline constexpr int kReadsInFlight = 8;  // of 16 bytes, a thread: 128 KiB a multiprocessor
+inline constexpr int kReadsInFlight = 8;  // 16 bytes each, per thread: 128 KiB per multiprocessor
 
 __global__ void __launch_bounds__(kStreamThreads, kStreamBlocksPerSm)
     ReadAllKernel(const __grid_constant__ ReadParams p) {
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocksPerSm)
       sum |= words[k].x | words[k].y | words[k].z | words[k].w;
     }
   }
-  // As good as never, but the compiler cannot know and must leave the reads in.
+  // Almost never true. The compiler cannot know that, and must keep the reads.
   if (sum == 0x12345678u) *p.sink = sum;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Plain kernels of the benchmark itself: random numbers, and reading memory as fast as it goes.
+// Plain kernels of the benchmark itself: random numbers, and reading memory as fast as possible.
 
 #include <cstdint>
 
@@ -11,12 +11,13 @@
 
 namespace quire::bench {
 
-// bf16 or f32, uniform in (-amplitude, amplitude); the same numbers for the same seed. Enqueued.
+// Fills bf16 or f32 `data` with uniform numbers in (-amplitude, amplitude), the same for the same
+// seed. Enqueued.
 absl::Status FillRandom(kernels::cuda::Device& device, void* data, kernels::DType dtype,
                         int64_t count, float amplitude, uint32_t seed);
 
-// Reads `bytes`, a multiple of 16, once. `sink` is 4 bytes of the device that nobody needs.
-// Enqueued.
+// Reads `bytes`, a multiple of 16, once. `sink` is 4 bytes of device memory that may be
+// overwritten. Enqueued.
 absl::Status ReadAll(kernels::cuda::Device& device, const void* data, int64_t bytes, void* sink);
 
 }  // namespace quire::bench

@@ -20,7 +20,7 @@ using kernels::cuda::Device;
 
 namespace {
 
-// Far past the L2 of any GPU, and matrices large enough for the GEMM's best.
+// Sizes far beyond the L2 of any GPU, and matrices large enough for the best speed of a GEMM.
 struct CeilingSizes {
   int64_t bytes, gemm;
 };
@@ -33,7 +33,7 @@ bool Contains(const std::vector<std::string>& suites, const std::string& suite) 
   return std::find(suites.begin(), suites.end(), suite) != suites.end();
 }
 
-// Groups of the chosen suites, without the cases that the filter leaves out.
+// Returns the groups of the chosen suites, without the cases that the filter leaves out.
 std::vector<AttentionGroup> ChosenGroups(const BenchOptions& options) {
   std::vector<AttentionGroup> chosen;
   for (const AttentionGroup& group : AttentionGroups(options.size)) {
@@ -48,8 +48,8 @@ std::vector<AttentionGroup> ChosenGroups(const BenchOptions& options) {
   return chosen;
 }
 
-// The first block size of the first heads: a merge knows neither blocks nor ALiBi. Where a plan
-// cuts nothing the row will say so.
+// Returns the first case of each decode or ragged group with the heads of the first group: a merge
+// depends on neither block size nor ALiBi. Where a plan cuts nothing, the row states that.
 std::vector<AttentionCase> MergeCases(const BenchOptions& options) {
   std::vector<AttentionCase> cases;
   if (!Contains(options.suites, "merge")) return cases;

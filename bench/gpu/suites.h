@@ -1,6 +1,6 @@
 #pragma once
 
-// The benchmark as a whole: which suites run on a device, in which order, and for how long.
+// The whole benchmark: the suites that run on a device, their order, and their time.
 
 #include <functional>
 #include <iosfwd>
@@ -21,27 +21,27 @@ inline const std::vector<std::string> kAllSuites = {"decode",  "ragged", "merge"
 struct BenchOptions {
   Size size = Size::kFull;
   std::vector<std::string> suites = kAllSuites;
-  std::string filter;  // of the names of attention cases: a part of them
-  double seconds = 0;  // after which no further group begins; 0: no limit
+  std::string filter;  // only attention cases whose name contains this
+  double seconds = 0;  // no group begins after this time; 0: no limit
   MeasureOptions measure;
 };
 
-// What to do with a result as soon as it is there.
+// Called with each result as soon as it exists.
 using Emit = std::function<void(const Row&)>;
 
-// InvalidArgument for a suite that there is not.
+// InvalidArgument for a suite that does not exist.
 absl::Status Validate(const BenchOptions& options);
 
-// Measures the ceilings, then the suites. An error when even the ceilings cannot be; whatever goes
-// wrong later is in its row.
+// Measures the ceilings, then the suites. Returns an error when the ceilings cannot be measured;
+// later errors are in their rows.
 absl::Status RunSuites(kernels::cuda::Device& device, const BenchOptions& options,
                        const Emit& emit);
 
-// Every attention case with its prediction for an H200 and no times; asks no device.
+// Emits every attention case with its prediction for an H200 and without times. Needs no device.
 void PredictAll(const BenchOptions& options, const Emit& emit);
 
-// Reads names of attention cases, one a line, until the end of `in`; measures each when it is read
-// and answers with its row, one line of JSON, on `out`.
+// Reads names of attention cases, one on each line, until the end of `in`. Measures each case when
+// its name is read, and writes its row to `out` as one line of JSON.
 absl::Status Serve(kernels::cuda::Device& device, const BenchOptions& options, std::istream& in,
                    std::ostream& out);
 

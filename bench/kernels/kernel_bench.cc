@@ -39,7 +39,7 @@ struct Options {
   std::vector<std::string> rows = {"1", "2", "4", "8", "16", "32", "64", "256", "512"};
 };
 
-// A weight of random codes and small scales, prepared.
+// Makes a weight of random codes and small scales, and prepares it.
 std::unique_ptr<PreparedWeight> MakeWeight(Backend& backend, WeightType type, int64_t rows,
                                            int64_t cols) {
   const WeightTypeTraits& traits = Traits(type);
@@ -48,7 +48,7 @@ std::unique_ptr<PreparedWeight> MakeWeight(Backend& backend, WeightType type, in
   uint32_t state = 1;
   for (std::byte& byte : bytes) {
     state = state * 1664525u + 1013904223u;
-    byte = static_cast<std::byte>((state >> 16) & 0x1f);  // scales that are small numbers
+    byte = static_cast<std::byte>((state >> 16) & 0x1f);  // so that scales are small numbers
   }
   const WeightView view{.type = type, .rows = rows, .cols = cols, .bytes = bytes};
   return *backend.PrepareWeight({&view, 1});
@@ -59,7 +59,7 @@ struct Product {
   Activation activation = Activation::kNone;
 };
 
-// Buffers for the largest product.
+// The buffers for the largest product.
 struct Activations {
   DeviceBuffer in, out;
   Activations(Backend& backend, int64_t rows, int64_t cols)
@@ -80,7 +80,7 @@ void RunProduct(Backend& backend, const Product& product, Activations& act, int6
   QUIRE_CHECK(status.ok()) << status;
 }
 
-// The matrix products of one step of SmolLM2: 30 layers and, for at most 64 rows, the head.
+// Times the matrix products of one step of SmolLM2: 30 layers and, for at most 64 rows, the head.
 void BenchStep(Backend& backend, const Options& options, double bandwidth) {
   constexpr int64_t kMaxRows = 512;
   Activations act(backend, 64, 49152);
@@ -122,7 +122,7 @@ void BenchStep(Backend& backend, const Options& options, double bandwidth) {
   }
 }
 
-// Each weight type at one shape, rotating through copies larger than the private caches.
+// Times each weight type at one shape. It rotates through copies larger than the private caches.
 void BenchLinear(Backend& backend, const Options& options, double bandwidth) {
   constexpr int64_t kRows = 1536, kCols = 1536;
   Activations act(backend, 512, 3072);
@@ -156,9 +156,9 @@ void BenchLinear(Backend& backend, const Options& options, double bandwidth) {
   Print(variants, bandwidth);
 }
 
-// A quarter of a Mixtral layer, two of eight experts a token, beside a network of two experts'
-// size, which takes the same FLOPs; and of one token the same bytes, but for the router's. Both
-// rotate through layers larger than the caches.
+// Times a quarter of a Mixtral layer, with two of eight experts a token, beside a dense network of
+// the size of two experts. Both take the same FLOPs, and for one token the same bytes except the
+// router's. Both rotate through layers larger than the caches.
 void BenchMoe(Backend& backend, const Options& options, double bandwidth) {
   constexpr int64_t kHidden = 1024, kInner = 3584, kExperts = 8, kChosen = 2, kLayers = 2;
   Activations act(backend, 256, 2 * kInner);
@@ -184,7 +184,7 @@ void BenchMoe(Backend& backend, const Options& options, double bandwidth) {
         return TensorView(buffer.data(), DType::kF32, {rows, cols});
       };
       const double flops = 6.0 * static_cast<double>(rows * kChosen * kInner * kHidden);
-      // Where every token's choice is even and its own.
+      // The expected number of experts that are met, if every token chooses evenly and by itself.
       const double met = kExperts * (1.0 - std::pow(1.0 - 1.0 * kChosen / kExperts, rows));
       variants.push_back({.name = absl::StrCat("moe ", std::string(Traits(type).name), " M=", rows),
                           .bytes = met * expert,
@@ -221,7 +221,7 @@ void BenchMoe(Backend& backend, const Options& options, double bandwidth) {
   }
 }
 
-// One layer of SmolLM2's attention: 9 heads over 3, head_dim 64, f16 cache.
+// Times one layer of SmolLM2's attention: 9 query heads on 3 KV heads, head_dim 64, f16 cache.
 void BenchAttention(Backend& backend, const Options& options, double bandwidth) {
   constexpr int32_t kHeads = 9, kKvHeads = 3, kHeadDim = 64, kBlockSize = 16;
   struct Case {
@@ -325,7 +325,7 @@ int Main(int argc, char** argv) {
   }
   const BackendInfo info = (*backend)->info();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  constexpr int64_t kCeilingBytes = int64_t{96} << 20;  // what a 4-bit SmolLM2 reads a step
+  constexpr int64_t kCeilingBytes = int64_t{96} << 20;  // bytes that a 4-bit SmolLM2 reads a step
   const double bandwidth = ReadBandwidth(info.num_threads, kCeilingBytes, 15);
   std::printf("isa %s, %d threads, read bandwidth at %lld MiB: %.1f GB/s\n\n",
               info.isa_path.c_str(), info.num_threads, static_cast<long long>(kCeilingBytes >> 20),

@@ -1,6 +1,6 @@
 #pragma once
 
-// Variants that take turns, one repeat each, so that a slow phase of a shared machine falls on all.
+// Measures variants in turn, one repeat each, so that a slow phase of a shared machine affects all.
 
 #include <cstdint>
 #include <functional>
@@ -17,16 +17,16 @@ struct Variant {
   std::vector<double> seconds = {};
 };
 
-// From here on the CPU time of all threads is counted, not the time that passes.
+// From now on counts the CPU time of all threads instead of the wall time.
 void CountCpuTime();
 
-// One warm-up each, then rounds of one repeat each.
+// Runs each variant once to warm up, then all of them in rounds of one repeat each.
 void Measure(std::vector<Variant>& variants, int repeats);
 
-// A table; `bandwidth` in bytes a second is the ceiling.
+// Prints a table. `bandwidth`, in bytes a second, is the ceiling.
 void Print(const std::vector<Variant>& variants, double bandwidth);
 
-// Reads `bytes` in huge pages with every thread; bytes a second.
+// Reads `bytes` in huge pages with every thread, and returns bytes a second.
 double ReadBandwidth(int threads, int64_t bytes, int repeats);
 
 }  // namespace quire::kernels

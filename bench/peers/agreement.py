@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Whether Quire takes the tokens that llama.cpp takes, on llama.cpp's own greedy texts, by the margin rule.
+"""Checks by the margin rule that Quire takes the tokens that llama.cpp takes, on llama.cpp's own greedy texts.
 
     pip install xllamacpp gguf
     python3 bench/peers/agreement.py MODEL.gguf [--texts 20] [--tokens 64] [--cpu_isa avx2]
 
-llama.cpp writes the texts, greedily, from MODEL.gguf. The reference is llama.cpp again, on a copy of the file whose
-weights are dequantised to F32, fed those texts: the same weights without the rounding of activations that either program
-does beside quantised weights. Quire is fed the same tokens, on MODEL.gguf itself, and, for its own sake, on the copy.
+llama.cpp writes the texts, greedily, from MODEL.gguf. The reference is llama.cpp again, fed those texts, on a copy of
+the file whose weights are dequantised to F32: the same weights, without the rounding of activations that both programs
+do with quantised weights. Quire is fed the same tokens, on MODEL.gguf itself, and as a further check on the copy.
 
-The rule: wherever the reference's likeliest token is ahead of its second by more than twice the bound, Quire's likeliest
-must be the same. The bound is the largest difference, over all generated positions and the reference's five likeliest
-tokens at each, between log probabilities of llama.cpp on MODEL.gguf and of the reference: what the rounding of
-activations costs llama.cpp itself. A file of F32 weights has none; give --bound. Exit status 1 when the rule is broken.
+The rule: wherever the reference's likeliest token is ahead of its second by more than twice the bound, Quire's
+likeliest must be the same. The bound is the largest difference between the log probabilities of llama.cpp on MODEL.gguf
+and of the reference, over all generated positions and the reference's five likeliest tokens at each. It is the error
+that the rounding of activations causes in llama.cpp itself. A file of F32 weights has no such error, so give --bound.
+Exit status 1 when the rule is broken.
 """
 
 import argparse
@@ -39,7 +40,7 @@ PROMPTS = (
 )
 CONTEXT = 512
 NUM_LIKELIEST = 5
-NUM_TOP = 20  # the most that Quire tells
+NUM_TOP = 20  # the most tokens of a position that Quire reports
 
 
 def write_dequantised(source, target):
@@ -62,7 +63,7 @@ def write_dequantised(source, target):
 
 
 def greedy_texts(llama, arguments):
-    """(tokens, number of prompt tokens, log probabilities of each generated position) of each text."""
+    """For each text, (tokens, number of prompt tokens, log probabilities of each generated position)."""
     texts = []
     for prompt in PROMPTS[:arguments.texts]:
         tokens = llama.tokenize(prompt)
@@ -86,7 +87,7 @@ def reference_rows(llama, tokens, num_prompt):
 
 
 def quire_rows(arguments, port, tokens, num_prompt):
-    """For each generated position {token id: log probability} of the likeliest, best first."""
+    """For each generated position, {token id: log probability} of the likeliest tokens, best first."""
     command = [f"{arguments.bin}/quire", "generate", "--server", f"127.0.0.1:{port}", "--json", "--max_tokens", "1",
                "--ignore_eos", "--temperature", "0", "--prompt_logprobs", str(NUM_TOP),
                "--token_ids", ",".join(map(str, tokens))]
@@ -99,7 +100,7 @@ def quire_rows(arguments, port, tokens, num_prompt):
 
 @contextlib.contextmanager
 def quire_server(arguments, model):
-    """Its port; it has ended when the block has."""
+    """Yields the port of a running server, which is stopped at the end of the block."""
     port = compare.free_port()
     server = subprocess.Popen([f"{arguments.bin}/quire-server", "--model", str(model), "--max_num_seqs", "4",
                                "--max_model_len", str(CONTEXT), "--listen", f"127.0.0.1:{port}",
@@ -114,11 +115,11 @@ def quire_server(arguments, model):
 
 
 class Comparison:
-    """Of one program with the reference, position by position."""
+    """The agreement of one program with the reference, position by position."""
 
     def __init__(self):
-        self.errors = []  # of the log probabilities of its likeliest tokens
-        self.unknown = 0  # of the reference's likeliest tokens, those that the program did not tell
+        self.errors = []  # errors of the log probabilities of the reference's likeliest tokens
+        self.unknown = 0  # number of the reference's likeliest tokens that the program did not report
         self.positions = []  # (the reference's margin, whether the likeliest token is the same)
 
     def add(self, reference, best, logprob_of):
@@ -135,7 +136,7 @@ class Comparison:
         return max(self.errors)
 
     def report(self, who, bound):
-        """Prints, and returns whether the rule holds."""
+        """Prints the agreement, and returns whether the rule holds."""
         decided = [(margin, same) for margin, same in self.positions if margin > 2 * bound]
         broken = sorted(margin for margin, same in decided if not same)
         differ = sorted(margin for margin, same in self.positions if not same)
@@ -156,11 +157,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--bin", default="build/release/bin")
-    parser.add_argument("--cpu_isa", default="auto", help="quire's")
+    parser.add_argument("--cpu_isa", default="auto", help="--cpu_isa of Quire")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--texts", type=int, default=len(PROMPTS))
-    parser.add_argument("--tokens", type=int, default=64, help="of each text, at most")
-    parser.add_argument("--bound", type=float, default=0.0, help="at least this; default: as measured")
+    parser.add_argument("--tokens", type=int, default=64, help="most tokens of each text")
+    parser.add_argument("--bound", type=float, default=0.0, help="smallest bound; default: the measured one")
     arguments = parser.parse_args()
 
     texts = greedy_texts(llama_library.Llama(arguments.model, CONTEXT, arguments.threads), arguments)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Quire beside OpenVINO GenAI and llama.cpp: one machine, the same files, the same cores, turn and turn about.
+"""Measures Quire beside OpenVINO GenAI and llama.cpp: one machine, the same files, the same cores, in turn.
 
     bench/peers/setup.sh
     python3 bench/peers/compare.py [--types q4_0,q8_0,q4_k] [--streams 8,32] [--rounds 2]
     python3 bench/peers/compare.py --quire new=build/release/bin --quire old=../old/build/release/bin
 
-All servers of one weight type are up, only one is under load at a time; each round goes through all of them, and begins
-with another one. Each takes the largest load twice before, unmeasured. Prints a Markdown table of medians over the rounds, with the machine's
-load average, for on a busy machine only ratios within a table mean anything; every round goes to --log as JSON lines.
-A --quire may bring flags of the server: 'slow=build/release/bin --max_step_time 60ms'.
+All servers of one weight type are running, but only one is under load at a time. Each round measures all of them, and
+each begins with another server. Before the first round each takes the largest load twice, unmeasured. Prints a Markdown
+table of medians over the rounds, with the machine's load average, because on a busy machine only ratios within a table
+mean anything. Every round is written to --log as JSON lines. A --quire may have flags of the server:
+'slow=build/release/bin --max_step_time 60ms'.
 """
 
 import argparse
@@ -83,7 +84,7 @@ class LlamaCpp:
 
     def wait(self):
         wait_for(self._port)
-        time.sleep(3)  # it listens before it has read the model
+        time.sleep(3)  # the server listens before it has read the model
 
     def load(self, shape: dict) -> dict:
         return last_json([sys.executable, str(HERE / "llama_load.py"), "--port", str(self._port), *flags(shape)])
@@ -125,7 +126,7 @@ def start_all(arguments, model, servers: dict):
 
 
 def measure(arguments, weight_type: str, log) -> dict:
-    """Figures of every round, by (streams, who)."""
+    """The figures of every round, by (streams, server)."""
     model = str(pathlib.Path(arguments.peers) / f"{weight_type}.gguf")
     results: dict = {}
     servers: dict = {}
@@ -174,8 +175,8 @@ def pick(figures, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", default="build/peers", help="what setup.sh made")
-    parser.add_argument("--quire", action="append", help="NAME=DIRECTORY [FLAGS], once or more (Quire=build/release/bin)")
+    parser.add_argument("--peers", default="build/peers", help="folder that setup.sh made")
+    parser.add_argument("--quire", action="append", help="NAME=DIRECTORY [FLAGS]; may be repeated (Quire=build/release/bin)")
     parser.add_argument("--beside", default="openvino,llama.cpp", type=lambda text: text.split(","))
     parser.add_argument("--types", default="q4_0,q8_0,q4_k", type=lambda text: text.split(","))
     parser.add_argument("--streams", default="8,32", type=lambda text: [int(n) for n in text.split(",")])
@@ -185,7 +186,7 @@ def main():
     parser.add_argument("--output_tokens", type=int, default=128)
     parser.add_argument("--log", default="compare.jsonl")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers end with this
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers are stopped too
     arguments.quire = arguments.quire or ["Quire=build/release/bin"]
 
     print("| weights | streams | server | output tokens/s | TTFT p50 ms | p99 | gap p99 ms | longest |\n"

@@ -1,8 +1,8 @@
-"""What a load came to, in the names that `quire bench --json` uses."""
+"""The figures of a load, with the names that `quire bench --json` uses."""
 
 
 def distribution(values: list[float]) -> dict:
-    """Percentiles between the two nearest values, as `quire bench` takes them."""
+    """Percentiles, interpolated between the two nearest values as in `quire bench`."""
     ordered = sorted(values)
 
     def at(share: float) -> float:
@@ -17,7 +17,7 @@ def distribution(values: list[float]) -> dict:
 
 
 def report(requests: list[list[float]], seconds: float) -> dict:
-    """Of each request: when it was sent, then when each of its tokens came."""
+    """The figures of requests, each given as the time when it was sent and the times when its tokens arrived."""
     generated = sum(len(times) - 1 for times in requests)
     return {"wall_seconds": seconds, "num_ok": len(requests), "output_tokens": generated,
             "output_tokens_per_second": generated / seconds,

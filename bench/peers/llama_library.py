@@ -1,6 +1,6 @@
-"""llama.cpp's C interface, through the library inside the PyPI package xllamacpp: tokens in, logits out.
+"""llama.cpp's C interface, through the library inside the PyPI package xllamacpp: takes tokens and returns logits.
 
-For scripts that hold Quire's numbers against llama.cpp's. Needs numpy too.
+For scripts that compare Quire's numbers with llama.cpp's. Needs numpy too.
 """
 
 import ctypes
@@ -11,9 +11,9 @@ import xllamacpp
 
 
 class _Parameters(ctypes.Structure):
-    """A llama_*_params, larger than any version's: the library fills it and reads it, by value on the stack.
+    """A llama_*_params, larger than that of any version. The library fills it and reads it, by value on the stack.
 
-    Only the first words of llama_context_params are named: n_ctx, n_batch, n_ubatch stand there in every version.
+    Only the first words of llama_context_params have names: in every version they are n_ctx, n_batch, n_ubatch.
     """
 
     _fields_ = [("words", ctypes.c_uint32 * 256)]
@@ -84,7 +84,7 @@ class Llama:
         self._past = 0
 
     def logits(self, tokens, first=0):
-        """Feeds `tokens` behind what was fed before; float32 [len(tokens) - first, vocab_size]."""
+        """Feeds `tokens` after those fed before. Returns float32 [len(tokens) - first, vocab_size]."""
         batch = self._batch
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
@@ -101,7 +101,7 @@ class Llama:
 
 
 def log_softmax(logits):
-    """Float64, over the last axis."""
+    """Log-softmax in float64, over the last axis."""
     logits = logits.astype(numpy.float64)
     shifted = logits - logits.max(-1, keepdims=True)
     return shifted - numpy.log(numpy.exp(shifted).sum(-1, keepdims=True))

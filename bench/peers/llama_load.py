@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""llama.cpp's server under the load of `quire bench`, for a comparison on one machine.
+"""Puts llama.cpp's server under the load of `quire bench`, for a comparison on one machine.
 
     llama-server -m MODEL.gguf -np 16 -c 8192 --port 8190 &
     python3 bench/peers/llama_load.py --port 8190 --concurrency 16 --num_requests 64 \\
         --prompt_tokens 128 --output_tokens 128
 
-Streams completions over HTTP on loopback, closed loop, prompts of random token ids, greedy, to the last token; prints one
-JSON object with the names that `quire bench --json` uses.
+Streams completions over HTTP on loopback, in a closed loop, from prompts of random token ids, greedily, to the last
+token. Prints one JSON object with the names that `quire bench --json` uses.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import figures
 
 
 async def one_request(port: int, prompt: list[int], output_tokens: int) -> list[float]:
-    """Arrival times of the tokens; index 0 is the request's own start."""
+    """Arrival times of the tokens; index 0 is the time when the request was sent."""
     body = json.dumps({"prompt": prompt, "n_predict": output_tokens, "temperature": 0, "ignore_eos": True,
                        "stream": True, "cache_prompt": False}).encode()
     times = [time.perf_counter()]

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""OpenVINO GenAI's continuous batching under the load of `quire bench`, in this process: no network between them.
+"""Puts OpenVINO GenAI's continuous batching under the load of `quire bench`, in this process, without a network.
 
     pip install openvino-genai
     echo '{"concurrency": 8, "num_requests": 8, "prompt_tokens": 128, "output_tokens": 128}' |
         python3 bench/peers/openvino_load.py MODEL.gguf
 
-Reads the model, says "ready", then answers each line of standard input, a load in JSON, with one line of figures,
-until the input ends. Closed loop, prompts of random token ids, greedy, to the last token. Its own defaults (an 8-bit KV
-cache, prefix caching), but for 256 tokens a step, which serve it better than 512 here.
+Reads the model, prints "ready", then answers each line of standard input, a load in JSON, with one line of figures,
+until the input ends. The loop is closed, prompts are random token ids, and decoding is greedy, to the last token. It
+has its own defaults (an 8-bit KV cache, prefix caching), except 256 tokens a step, with which it is faster here than
+with 512.
 """
 
 import argparse

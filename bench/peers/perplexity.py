@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Perplexity of one GGUF file on one text, Quire beside llama.cpp, by llama.cpp's rule.
+"""Computes the perplexity of one GGUF file on one text, by Quire and by llama.cpp, with llama.cpp's rule.
 
     pip install xllamacpp
     python3 bench/peers/perplexity.py MODEL.gguf TEXT [--windows 64] [--context 512] [--cpu_isa avx2]
 
-The rule is llama-perplexity's (tools/perplexity in llama.cpp): the text is cut into windows of `context` tokens, what is
-left over is dropped; each window is computed by itself, its first token replaced by BOS where the model's tokenizer adds
-one; of each window the tokens behind the first half are scored. Quire's number is that of `quire-inspect --perplexity`;
-llama.cpp's is computed here from its logits, in float64. Both get the same first `windows` windows. The tokens are
-each program's own, and compared by their number.
+The rule is llama-perplexity's (tools/perplexity in llama.cpp). The text is cut into windows of `context` tokens, and
+tokens left over are dropped. Each window is computed by itself, with its first token replaced by BOS where the model's
+tokenizer adds one. The tokens after the first half of each window are scored. Quire's number is that of `quire-inspect
+--perplexity`; llama.cpp's is computed here from its logits, in float64. Both get the same first `windows` windows. Each
+program tokenizes by itself, and the numbers of tokens are compared.
 """
 
 import argparse
@@ -58,10 +58,10 @@ def main():
     parser.add_argument("model")
     parser.add_argument("text")
     parser.add_argument("--context", type=int, default=512)
-    parser.add_argument("--windows", type=int, default=0, help="the first so many; 0: all")
+    parser.add_argument("--windows", type=int, default=0, help="only this many first windows; 0: all")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--bin", default="build/release/bin")
-    parser.add_argument("--cpu_isa", default="auto", help="quire's")
+    parser.add_argument("--cpu_isa", default="auto", help="--cpu_isa of Quire")
     arguments = parser.parse_args()
     results = {"quire": quire(arguments), "llama.cpp": llama_cpp(arguments)}
     for who, result in results.items():

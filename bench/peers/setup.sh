@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What bench/peers/compare.py compares with: OpenVINO GenAI in a virtual environment of its own, llama.cpp built for this
-# machine from llama-cpp-python's source package, and SmolLM2-135M-Instruct in each weight type.
+# Installs the peers of bench/peers/compare.py: OpenVINO GenAI in a virtual environment of its own, llama.cpp built for
+# this machine from llama-cpp-python's source package, and SmolLM2-135M-Instruct in each weight type.
 #
 #   bench/peers/setup.sh [DIRECTORY]     default: build/peers; about 10 minutes on two idle cores, then nothing to do
 set -euo pipefail
@@ -22,7 +22,7 @@ if ! [ -x "$directory/llama/bin/llama-server" ] || ! [ -x "$directory/llama/bin/
   cmake --build "$directory/llama" --target llama-server llama-quantize -- -j"$(nproc)"
 fi
 
-# From the file as fetched (Q4_1): every program reads the same weights. The head is Q6_K beside 4 bits.
+# Converts the fetched file (Q4_1), so that every program reads the same weights. In 4-bit files the head is Q6_K.
 model=$(scripts/get_model.sh smollm2-135m-instruct)
 for type in q4_0 q8_0 q4_k; do
   [ -f "$directory/$type.gguf" ] && continue

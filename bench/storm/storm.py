@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Every attack at once on a server of its own, for as long as is asked, with a victim beside them.
+"""Runs every attack at once on a server of its own, for --seconds, with a victim beside them.
 
     python3 bench/storm/storm.py [--build build/release] [--seconds 600] [--tls] [--tokens]
 
-Promised, and exit status 1 where it is not so: the victim's answers are equal, none fails, none is late; memory stays
-below a bound and falls back when the storm is over; the server still serves, and ends when it is told to. Everything
-talks to this machine alone, and ends by itself.
+Exit status 1 when one of these promises is broken: the victim's answers are equal, none fails, none is late; memory
+stays below a bound and falls when the storm is over; the server still serves, and stops when it is told to. All
+connections stay on this machine, and all processes end by themselves.
 """
 
 import argparse
@@ -20,22 +20,22 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 TOKEN = "the-only-token-0123456789"
 LIMITS = ("--handshake_timeout", "2s", "--message_timeout", "5s", "--stalled_stream_timeout", "2s", "--max_connections",
           "512", "--max_connections_per_address", "64", "--max_unfinished_mib", "64",
-          # What of it has been used once stays in memory, and is not what is looked for.
+          # Cache memory that was used once stays resident, and would hide the growth that is looked for.
           "--kv_cache_mib", "8")
 PAUSE = 0.2  # seconds between two rounds of one attack
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--build", type=pathlib.Path, default=REPOSITORY / "build/release", help="where it was built")
+    parser.add_argument("--build", type=pathlib.Path, default=REPOSITORY / "build/release", help="build folder")
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--tls", action="store_true", help="the server shows a certificate")
+    parser.add_argument("--tls", action="store_true", help="the server has a certificate")
     parser.add_argument("--tokens", action="store_true", help="the server asks for a token, which only the victim has")
-    parser.add_argument("--only", default="", metavar="WORDS", help="attacks whose name has these words")
-    parser.add_argument("--peak_mib", type=float, default=256, help="most above the level before (default 256)")
-    parser.add_argument("--after_mib", type=float, default=48, help="most above it 15 s after the end (default 48)")
+    parser.add_argument("--only", default="", metavar="WORDS", help="only attacks whose name contains these words")
+    parser.add_argument("--peak_mib", type=float, default=256, help="largest growth of memory during the storm (default 256)")
+    parser.add_argument("--after_mib", type=float, default=48, help="largest growth left 15 s after the end (default 48)")
     parser.add_argument("--longest_gap", type=float, default=10, metavar="SECONDS",
-                        help="most from one answer of the victim to the next (default 10)")
+                        help="longest time between two answers of the victim (default 10)")
     return parser.parse_args()
 
 
@@ -49,7 +49,8 @@ def find_modules(build: pathlib.Path):
 
 def attack_again_and_again(name: str, number: int, address: str, ca: str, deadline: float, build: pathlib.Path,
                            results):
-    """A process: rounds of one attack from an address of its own. How many began, and how many of them ended early."""
+    """Runs in a process: rounds of one attack from an address of its own. Reports how many rounds began, and how many
+    of them ended early."""
     find_modules(build)
     import ssl
 
@@ -66,7 +67,7 @@ def attack_again_and_again(name: str, number: int, address: str, ca: str, deadli
             with attacks.Site(address, context, source=f"127.0.2.{number + 1}") as site:
                 attacks.EVERY[name](site)
         except OSError:
-            ended += 1  # refused, or cut while it began
+            ended += 1  # refused, or cut while the round began
         time.sleep(PAUSE)
     results.put((name, rounds, ended))
 
@@ -91,7 +92,7 @@ class Storm:
             process.start()
 
     def join(self, seconds: float):
-        """Each ends within its last round; what does not is ended."""
+        """Waits for the processes, each of which ends within its last round. One that does not is stopped."""
         deadline = time.monotonic() + seconds
         while len(self.rounds) < len(self.names) and time.monotonic() < deadline:
             try:
@@ -120,7 +121,7 @@ def flags(args: argparse.Namespace) -> list[str]:
 
 
 def watch(storm: Storm, victim, memory, seconds: float):
-    """What the victim saw in all, and a line about it now and then."""
+    """Sums up what the victim saw, and prints a line about it now and then."""
     from victim import Report
 
     total, start = Report(), time.monotonic()

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How well a served model predicts a long text, by position, with cache windows of several shapes; and what it holds.
+"""Measures a served model's perplexity on a long text, by position, for several cache windows, and the blocks held.
 
     python3 bench/streaming/perplexity.py MODEL TEXT --bin build/release/bin --tokens 50000 \\
         --window 16+496 --window 0+512 --restart 512 --out docs/evidence/streaming/quire-stories
 
-A window is SINKS+WINDOW tokens, whole blocks of 16. The text goes to the server as one prompt whose log-probabilities
-come back. --restart is what to hold it against, since no text is equally hard throughout: pieces of so many tokens,
-each a prompt of its own with all of it kept. Meanwhile the server is asked how many blocks are held. Writes OUT.json,
-OUT.svg (perplexity) and OUT-memory.svg (tokens of the blocks held).
+A window is SINKS+WINDOW tokens, in whole blocks of 16. The text is sent to the server as one prompt, and the answer
+has its log-probabilities. No text is equally hard throughout, so --restart gives a baseline: pieces of that many
+tokens, each a prompt of its own, all of which is kept. Meanwhile the server is asked how many blocks are held. Writes
+OUT.json, OUT.svg (perplexity) and OUT-memory.svg (tokens of the blocks held).
 """
 
 import argparse
@@ -32,7 +32,7 @@ BLOCK_SIZE = 16
 
 @contextlib.contextmanager
 def served(arguments):
-    """Its address."""
+    """Returns the server's address."""
     port = free_port()
     process = subprocess.Popen(
         [f"{arguments.bin}/quire-server", "--model", arguments.model, "--listen", f"127.0.0.1:{port}", "--admin_listen",
@@ -55,13 +55,13 @@ def client(arguments, command: str, address: str, *flags: str) -> list[dict]:
 
 
 def stats(arguments, address: str) -> tuple[int, int]:
-    """Tokens of prompts computed since the start, and of the blocks held now."""
+    """Prompt tokens computed since the server's start, and tokens of the blocks held now."""
     message = client(arguments, "stats", address)[0]
     return int(message["tokens"].get("prompt_computed", 0)), int(message["blocks"].get("held", 0)) * BLOCK_SIZE
 
 
 def losses_of(arguments, address: str, text: bytes, flags: list[str]) -> list[float]:
-    """In nats, of each token of the text; of the first there is none, NaN."""
+    """Loss of each token of the text, in nats. The first token has none: NaN."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(text)
         file.flush()
@@ -72,7 +72,7 @@ def losses_of(arguments, address: str, text: bytes, flags: list[str]) -> list[fl
 
 
 def measure(arguments, address: str, pieces: list[bytes], flags: list[str]) -> dict:
-    """Losses of the pieces, each a prompt; tokens held, by tokens computed, meanwhile."""
+    """Losses of the pieces, each of which is a prompt; and the tokens held meanwhile, by tokens computed."""
     held, over = [], threading.Event()
     before, _ = stats(arguments, address)
 
@@ -98,7 +98,7 @@ def perplexity(losses: list[float]) -> float:
 
 
 def perplexities(losses: list[float], bucket: int) -> list[tuple[int, float]]:
-    """(tokens up to here, perplexity of this bucket), whole buckets."""
+    """(tokens so far, perplexity of this bucket) for each whole bucket."""
     return [(end, perplexity(losses[end - bucket:end])) for end in range(bucket, len(losses) + 1, bucket)]
 
 
@@ -126,13 +126,14 @@ def main():
     add("model")
     add("text", type=pathlib.Path)
     add("--bin", default="build/release/bin")
-    add("--tokens", type=int, default=50_000, help="of the text (%(default)s)")
-    add("--window", action="append", default=[], metavar="SINKS+WINDOW", help="may be repeated")
-    add("--restart", type=int, default=0, metavar="TOKENS", help="also without a window, in pieces")
-    add("--bucket", type=int, default=1000, help="tokens a number (%(default)s)")
-    add("--interval", type=float, default=0.25, help="seconds between two looks at the memory (%(default)s)")
-    add("--server-flag", action="append", default=[], metavar="FLAG", help="may be repeated: --server-flag=--threads=1")
-    add("--out", type=pathlib.Path, required=True, metavar="PATH", help="without an ending")
+    add("--tokens", type=int, default=50_000, help="tokens of the text to use (%(default)s)")
+    add("--window", action="append", default=[], metavar="SINKS+WINDOW", help="a cache window; may be repeated")
+    add("--restart", type=int, default=0, metavar="TOKENS", help="also measure pieces of this many tokens, without a window")
+    add("--bucket", type=int, default=1000, help="tokens per reported number (%(default)s)")
+    add("--interval", type=float, default=0.25, help="seconds between two readings of the memory (%(default)s)")
+    add("--server-flag", action="append", default=[], metavar="FLAG",
+        help="flag of the server, such as --server-flag=--threads=1; may be repeated")
+    add("--out", type=pathlib.Path, required=True, metavar="PATH", help="path of the results, without an ending")
     arguments = parser.parse_args()
     arguments.name = arguments.out.name
 

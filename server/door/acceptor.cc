@@ -15,7 +15,7 @@
 namespace quire::server::door {
 namespace {
 
-constexpr size_t kIpv6NetworkBytes = 8;  // what one customer of a provider has
+constexpr size_t kIpv6NetworkBytes = 8;  // a /64, which one customer of a provider has
 
 base::UniqueFd OpenSpare() { return base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -23,7 +23,7 @@ bool IsShortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-// An IPv4 address, also one that came through an IPv6 socket.
+// Returns the IPv4 address, also of a client that came through an IPv6 socket.
 std::optional<in_addr> Ipv4Of(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) return reinterpret_cast<const sockaddr_in&>(address).sin_addr;
   const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
@@ -55,7 +55,7 @@ std::string AddressKey(const sockaddr_storage& address) {
 }
 
 std::string AddressText(const sockaddr_storage& address) {
-  // The port is at the same place in both families.
+  // Both families have the port at the same place.
   return absl::StrCat(IpText(address), ":",
                       ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port));
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Takes connections from listening sockets, also when the process has no descriptor left: gRPC 1.51
-// never accepts again after EMFILE (CVE-2023-4785).
+// Accepts connections from listening sockets, and goes on when the process runs out of file
+// descriptors: gRPC 1.51 never accepts again after EMFILE (CVE-2023-4785).
 
 #include <string>
 
@@ -15,10 +15,10 @@ namespace quire::server::door {
 struct AcceptedClient {
   base::UniqueFd fd;
   std::string address;      // "203.0.113.7:51234"
-  std::string address_key;  // what counts as one address
+  std::string address_key;  // from AddressKey; connections with the same key are counted together
 };
 
-// One thread.
+// For one thread.
 class Acceptor {
  public:
   explicit Acceptor(DoorCounters& counters);  // borrowed
@@ -26,17 +26,18 @@ class Acceptor {
   enum class Outcome {
     kAccepted,
     kNobody,
-    kNoDescriptors,  // one was turned away all the same; rest a while
+    kNoDescriptors,  // a client was turned away nevertheless; wait a while
   };
-  // The next one that waits at `listener`.
+  // Accepts the next connection that waits at `listener`.
   Outcome Accept(int listener, AcceptedClient& client);
 
  private:
   DoorCounters& counters_;
-  base::UniqueFd spare_;  // given up to turn somebody away when there is no other
+  base::UniqueFd spare_;  // closed to turn a client away when no other descriptor is free
 };
 
-// What counts as one address: an IPv4 address, or the first 64 bits of an IPv6 one.
+// Returns the key by which connections are counted: an IPv4 address, or the first 64 bits of an
+// IPv6 one.
 std::string AddressKey(const sockaddr_storage& address);
 std::string AddressText(const sockaddr_storage& address);
 std::string IpText(const sockaddr_storage& address);

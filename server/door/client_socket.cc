@@ -12,7 +12,7 @@
 namespace quire::server::door {
 namespace {
 
-constexpr int kUnansweredMs = 30'000;  // what is sent and not acknowledged for so long ends it
+constexpr int kUnansweredMs = 30'000;  // bytes not acknowledged for this long end the connection
 
 ssize_t FromSystem(ssize_t result) {
   if (result >= 0) return result;
@@ -53,7 +53,7 @@ ClientSocket::Handshake ClientSocket::DoHandshake() {
 
 ssize_t ClientSocket::Read(std::span<uint8_t> into) {
   if (ssl_ == nullptr) return FromSystem(::recv(fd_.get(), into.data(), into.size(), 0));
-  // A record is at most 16 KiB: several at once make fewer, larger writes behind the door.
+  // A record has at most 16 KiB. Reading several at once makes fewer, larger writes to gRPC.
   size_t total = 0;
   while (total < into.size()) {
     size_t got = 0;

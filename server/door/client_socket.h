@@ -1,6 +1,6 @@
 #pragma once
 
-// A client's TCP connection, plain or under TLS; never blocks.
+// A client's TCP connection, plain or with TLS. It never blocks.
 
 #include <cstdint>
 #include <memory>
@@ -16,20 +16,20 @@ namespace quire::server::door {
 
 class ClientSocket {
  public:
-  // `tls` null: plain text.
+  // A null `tls` means plain text.
   ClientSocket(base::UniqueFd fd, SSL_CTX* tls);
 
   enum class Handshake { kDone, kWantsRead, kWantsWrite, kFailed };
   Handshake DoHandshake();
 
-  // Bytes, or kAgain, or kClosed after the end or an error.
+  // Returns the number of bytes, kAgain, or kClosed after the end or an error.
   static constexpr ssize_t kAgain = -1;
   static constexpr ssize_t kClosed = 0;
   ssize_t Read(std::span<uint8_t> into);
   // After kAgain the next call must begin with the same bytes.
   ssize_t Write(std::string_view bytes);
 
-  // Says that nothing more comes.
+  // Tells the client that no more bytes follow.
   void EndWrites();
   void Close();
 

@@ -1,9 +1,10 @@
 #pragma once
 
-// The door in front of gRPC: it owns the listening sockets, ends TLS, counts what a hostile client
-// would send too much of, and gives gRPC one end of a local connection for each client that gets
-// through. gRPC 1.51 bounds none of it: it never accepts again once descriptors have run out, takes
-// headers without end, and reads a request whole before any code of ours may refuse it.
+// The door in front of gRPC. It owns the listening sockets, terminates TLS, and limits everything
+// that a hostile client could send too much of. For each client that it lets in, it gives gRPC one
+// end of a local connection. gRPC 1.51 has none of these limits: it never accepts again once
+// descriptors have run out, takes headers without end, and reads a whole request before any code of
+// ours can refuse it.
 //
 //   client --TCP, TLS--> Greeter --> Relay (Http2Watch) --local socket--> gRPC
 //
@@ -28,17 +29,17 @@
 namespace quire::server::door {
 
 struct DoorOptions {
-  size_t max_connections = 0;  // 0: as many as there are file descriptors for, at most 4096
-  size_t max_per_address = 0;  // of one IPv4 address or IPv6 /64; 0: half of max_connections
+  size_t max_connections = 0;  // 0: as many as file descriptors allow, at most 4096
+  size_t max_per_address = 0;  // from one IPv4 address or IPv6 /64; 0: half of max_connections
   std::chrono::milliseconds handshake_time{5000};  // from accept to HTTP/2's first frame
   Http2Limits http2;
 };
 
 class Door {
  public:
-  // Listens and serves at once. Borrows `peers` and `counters`, which several doors may share; the
-  // counters' unfinished bytes are what the limit for all connections is about. Unavailable when it
-  // cannot listen, InvalidArgument when OpenSSL takes no such files.
+  // Listens and serves at once. Borrows `peers` and `counters`, which several doors may share. The
+  // limit of unfinished bytes over all connections applies to the counters' number. Unavailable
+  // when it cannot listen, InvalidArgument when OpenSSL does not take the files.
   static absl::StatusOr<std::unique_ptr<Door>> Open(ListenAddress address, const TlsFiles& tls,
                                                     const DoorOptions& options, PeerGate gate,
                                                     HandOver hand_over, PeerDirectory& peers,
@@ -49,17 +50,18 @@ class Door {
 
   const ListenAddress& address() const { return address_; }  // with the port that was found
 
-  // For the connections that come from now on; on an error the old files stay. Thread-safe.
+  // Sets the certificates of new connections. On an error the old ones stay. Thread-safe.
   absl::Status SetTls(const TlsFiles& tls);
 
-  // The next connection from this local port of the machine itself is the server's own: it needs no
+  // Announces a connection that the server makes to itself, from this local port: it takes no
   // place. Thread-safe.
   void ExpectSelfCall(uint16_t port);
 
-  // When it returns nothing more is handed over. To be called before the gRPC server is shut down,
-  // which keeps what it is given later without ever serving or closing it.
+  // When this returns, no more connections are handed over. Must be called before the gRPC server
+  // is shut down: a connection that gRPC gets later is never served and never closed.
   void StopAccepting();
-  // To be called after the gRPC server has ended: sends its last words and closes everything.
+  // Sends the last bytes that gRPC has written, and closes everything. Must be called after the
+  // gRPC server has ended.
   void Close();
 
  private:
@@ -72,8 +74,8 @@ class Door {
   std::unique_ptr<Greeter> greeter_;  // also the gate of the relay's connections
 };
 
-// Raises the process's soft limit of file descriptors to the hard one. To be called before a door
-// is opened, whose limits follow it.
+// Raises the process's soft limit of file descriptors to the hard one. Must be called before a door
+// is opened: the default limits of a door follow it.
 void RaiseDescriptorLimit();
 
 }  // namespace quire::server::door

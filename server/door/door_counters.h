@@ -1,6 +1,6 @@
 #pragma once
 
-// What the door counts. Written by its threads, read by anyone.
+// The door's counters. Its threads write them; any thread may read them.
 
 #include <array>
 #include <atomic>
@@ -29,20 +29,20 @@ enum class Cut : uint8_t {
   kPings,
   kSettings,
   kFrames,  // frames without use: empty DATA, PRIORITY, WINDOW_UPDATE, unknown ones
-  kUnread,  // the client does not read what it is told
-  kIdle,    // made room for another when the server was full
+  kUnread,  // the client does not read the door's own frames
+  kIdle,    // idle, and closed to make room for another when the server was full
 };
 inline constexpr std::array<std::string_view, 8> kCutNames = {
     "protocol", "headers", "resets", "pings", "settings", "frames", "unread", "idle"};
 
 // A stream that was refused while its connection went on.
 enum class Refused : uint8_t {
-  kGate,         // by its headers: no token that is known, a compressed message
-  kStreams,      // more at once than the connection may have open
+  kGate,         // its headers: an unknown caller, a compressed message, reflection
+  kStreams,      // more streams than the connection may have open at once
   kMessageSize,  // larger than --max_message_bytes
-  kUnfinished,   // too many bytes of unfinished messages, of the connection or of the server
+  kUnfinished,   // too many bytes of unfinished messages, on the connection or in all
   kTimeout,      // the message did not arrive within --message_timeout
-  kCompressed,   // the message says that it is compressed
+  kCompressed,   // the message's flag marks it as compressed
 };
 inline constexpr std::array<std::string_view, 6> kRefusedNames = {
     "headers", "streams", "message_size", "unfinished", "timeout", "compressed"};
@@ -61,8 +61,8 @@ struct DoorCounters {
   ByReason<Cut, kCutNames.size()> cut;
   ByReason<Refused, kRefusedNames.size()> refused;
   std::atomic<uint64_t> accepted = 0;
-  std::atomic<int64_t> open = 0;              // connections, those that shake hands included
-  std::atomic<int64_t> unfinished_bytes = 0;  // of messages whose end has not come
+  std::atomic<int64_t> open = 0;              // connections, also during their handshakes
+  std::atomic<int64_t> unfinished_bytes = 0;  // of messages that have not arrived whole
 };
 
 }  // namespace quire::server::door

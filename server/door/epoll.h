@@ -1,6 +1,6 @@
 #pragma once
 
-// One thread's epoll set, and a way for others to wake it.
+// The epoll set of one thread, which other threads can wake.
 
 #include <array>
 #include <chrono>
@@ -14,15 +14,17 @@
 
 namespace quire::server::door {
 
-// Wake is thread-safe; the rest is for one thread.
+// Wake is thread-safe; the other methods are for one thread.
 class Epoll {
  public:
   Epoll();
 
-  // What `fd` waits for is `events` from now on; `armed` remembers it between calls, 0: nothing.
+  // From now on waits for `events` on `fd`. `armed` keeps the current events between calls; 0:
+  // none.
   void Arm(int fd, uint32_t events, uint32_t& armed, void* data);
 
-  // What has happened, a Wake left out; empty at a Wake or after `timeout`; nullopt waits for ever.
+  // Returns the events that have happened, without a Wake; empty after only a Wake or `timeout`. A
+  // `timeout` of nullopt waits for ever.
   std::span<const epoll_event> Wait(std::optional<std::chrono::milliseconds> timeout);
 
   void Wake();
@@ -33,8 +35,8 @@ class Epoll {
   std::array<epoll_event, 128> events_{};
 };
 
-// For a thread of the door: its name, and that a client which goes in the middle of a write, which
-// OpenSSL does without MSG_NOSIGNAL, ends no process.
+// Names a thread of the door, and blocks SIGPIPE in it: OpenSSL writes without MSG_NOSIGNAL, so a
+// client that disconnects during a write would end the process.
 void StartDoorThread(const char* name);
 
 }  // namespace quire::server::door

@@ -1,7 +1,8 @@
 #pragma once
 
-// The door's first thread: accepts, ends TLS, waits for HTTP/2's first words, and hands over. A
-// client that does none of it in time is closed; handshakes hold up no token.
+// The door's first thread: accepts connections, does the TLS handshake, waits for HTTP/2's first
+// frame, and hands the connection over. A client that is too slow is disconnected. Handshakes run
+// on this thread so that they delay no token.
 
 #include <atomic>
 #include <chrono>
@@ -32,15 +33,16 @@
 
 namespace quire::server::door {
 
-// Asked of each request's headers, of a client that is known by then.
+// Judges the headers of each request. Its client's certificate and address are known by then.
 using PeerGate = std::function<std::optional<Refusal>(const RequestHead&, const Peer&)>;
 // Gives gRPC its end of a local connection.
 using HandOver = std::function<void(base::UniqueFd)>;
 
-// SetTls and ExpectSelfCall are thread-safe; the others are for the thread that owns it.
+// SetTls and ExpectSelfCall are thread-safe; the other methods are for the thread that owns it.
 class Greeter {
  public:
-  // All borrowed. `tls` null: plain text. `handshake_time`: from accept to HTTP/2's first frame.
+  // All references are borrowed. A null `tls` means plain text. `handshake_time` runs from accept
+  // to HTTP/2's first frame.
   Greeter(std::vector<base::UniqueFd> listeners, std::chrono::milliseconds handshake_time,
           std::shared_ptr<SSL_CTX> tls, PeerGate gate, HandOver hand_over, Places& places,
           PeerDirectory& peers, Relay& relay, DoorCounters& counters);
@@ -48,11 +50,11 @@ class Greeter {
   Greeter(const Greeter&) = delete;
   Greeter& operator=(const Greeter&) = delete;
 
-  // For the connections that come from now on.
+  // Sets the context of new connections.
   void SetTls(std::shared_ptr<SSL_CTX> tls);
   // See SelfCalls.
   void ExpectSelfCall(uint16_t port) { self_calls_.Expect(port); }
-  // Listens no more; when it returns nothing is handed over any more.
+  // Stops listening. When this returns, no more connections are handed over.
   void Stop();
 
  private:
@@ -61,11 +63,11 @@ class Greeter {
   void Run();
   void ListenOrRest();
   void Accept(int listener);
-  // Gives a place, or turns away; false when it has to wait until somebody has made room.
+  // Gives the client a place or turns it away; false when it must wait until another makes room.
   bool LetIn(AcceptedClient& client);
   void TryLobby();
   void Greet(Newcomer& newcomer);
-  // False while more has to come.
+  // False while more bytes are needed.
   bool ReadHello(Newcomer& newcomer);
   void Welcome(Newcomer& newcomer);
   void TurnAway(Newcomer& newcomer, Turned why);
@@ -87,11 +89,11 @@ class Greeter {
   base::Mutex mu_;
   std::shared_ptr<SSL_CTX> tls_ ABSL_GUARDED_BY(mu_);
 
-  // The thread's own.
-  std::list<Newcomer> newcomers_;  // in the order of their deadlines
-  std::list<Newcomer> gone_;       // until the events of this turn are through
-  // One who came when the server was full, and how often it may still be asked for a place; nobody
-  // is accepted meanwhile.
+  // Used by the thread only.
+  std::list<Newcomer> newcomers_;  // ordered by deadline
+  std::list<Newcomer> gone_;       // kept until the events of this turn are handled
+  // A client that came when the server was full, and how often a place may still be tried for it.
+  // No other is accepted meanwhile.
   std::optional<AcceptedClient> lobby_;
   int lobby_tries_ = 0;
   std::vector<uint32_t> listeners_armed_;

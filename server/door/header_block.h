@@ -13,15 +13,15 @@ struct nghttp2_hd_inflater;
 
 namespace quire::server::door {
 
-// What the door asks of a request before it lets the body in.
+// The headers by which the door judges a request, before it lets the body in.
 struct RequestHead {
   std::string path;           // "/quire.v1.InferenceService/Generate"
   std::string authorization;  // empty: none was sent
   std::string encoding;       // grpc-encoding; empty: none was sent
 };
 
-// The decoder of one connection: HPACK's table lives as long as it does, so every block has to pass
-// through here, in order.
+// The decoder of one connection. HPACK's table lives as long as the connection, so every header
+// block must pass through here, in order.
 class HeaderBlockReader {
  public:
   HeaderBlockReader();
@@ -29,12 +29,12 @@ class HeaderBlockReader {
   HeaderBlockReader(const HeaderBlockReader&) = delete;
   HeaderBlockReader& operator=(const HeaderBlockReader&) = delete;
 
-  // Takes bytes of a block; `last`: they end it. False when they are no HPACK, or when the list
-  // grows beyond `max_list_bytes` (names, values and 32 a field, as SETTINGS_MAX_HEADER_LIST_SIZE
-  // counts): a byte on the wire may stand for 4 KiB of it.
+  // Takes bytes of a block; `last`: they end it. False when they are not HPACK, or when the list
+  // grows beyond `max_list_bytes` (names, values and 32 bytes for each field, as
+  // SETTINGS_MAX_HEADER_LIST_SIZE counts). A byte on the wire may expand to 4 KiB of the list.
   bool Read(std::span<const uint8_t> bytes, bool last, size_t max_list_bytes);
 
-  // Of the block that has ended; the next one overwrites it.
+  // The headers of the last block that has ended; the next block overwrites them.
   const RequestHead& head() const { return head_; }
 
  private:

@@ -7,7 +7,7 @@
 namespace quire::server::door {
 namespace {
 
-constexpr size_t kLongestLiteral = 126;  // the most that HPACK writes with a length of one byte
+constexpr size_t kLongestLiteral = 126;  // the longest whose length HPACK writes in one byte
 constexpr uint8_t kLiteralNeverIndexed = 0x10;
 
 void AppendBigEndian(std::string& out, uint32_t value, int bytes) {
@@ -93,7 +93,7 @@ std::string GoawayFrame(uint32_t last_stream, Http2Error error, std::string_view
 }
 
 std::string TrailersOnlyFrame(uint32_t stream, int code, std::string_view message) {
-  std::string block = "\x88";  // :status 200, of the static table
+  std::string block = "\x88";  // :status 200, in the static table
   AppendLiteral(block, "content-type", "application/grpc");
   AppendLiteral(block, "grpc-status", absl::StrFormat("%d", code));
   AppendLiteral(block, "grpc-message", PercentEncoded(message));

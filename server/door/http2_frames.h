@@ -1,6 +1,6 @@
 #pragma once
 
-// HTTP/2's frames (RFC 9113): reading their heads, writing the few that the door sends itself.
+// HTTP/2 frames (RFC 9113): reads their heads, and writes the few that the door sends itself.
 
 #include <array>
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace quire::server::door {
 
-// What a client says first.
+// The first bytes that a client sends.
 inline constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 inline constexpr size_t kFrameHeadBytes = 9;
 
@@ -26,7 +26,7 @@ enum class FrameType : uint8_t {
   kGoaway = 7,
   kWindowUpdate = 8,
   kContinuation = 9,
-  kUnknown = 0xfa,  // a type that nobody has given a meaning: every receiver skips it
+  kUnknown = 0xfa,  // a type without a meaning: every receiver skips it
 };
 
 // Bits of FrameHead::flags.
@@ -55,20 +55,20 @@ struct FrameHead {
 
 FrameHead ParseFrameHead(std::span<const uint8_t, kFrameHeadBytes> bytes);
 
-// One direction of a connection, cut into frames: what is left of the one that passes.
+// Cuts one direction of a connection into frames, and keeps what is left of the current one.
 class FrameCursor {
  public:
   // Takes bytes of a frame's head from the front of `bytes`; true when the head is whole.
   bool TakeHead(std::span<const uint8_t>& bytes);
-  // Takes what is there of the payload from the front of `bytes`.
+  // Takes as much of the payload as has arrived from the front of `bytes`.
   std::span<const uint8_t> TakePayload(std::span<const uint8_t>& bytes);
-  // After the payload's last byte: the next bytes are a head.
+  // Must be called after the payload's last byte: the next bytes are a head.
   void Next() { head_bytes_ = 0; }
 
   const FrameHead& frame() const { return frame_; }
   size_t payload_left() const { return payload_left_; }
   bool has_head() const { return head_bytes_ == kFrameHeadBytes; }
-  // Between two frames.
+  // True between two frames.
   bool at_border() const { return head_bytes_ == 0; }
 
  private:
@@ -79,14 +79,15 @@ class FrameCursor {
 };
 
 std::string ResetStreamFrame(uint32_t stream, Http2Error error);
-// `reason` goes out as debug data.
+// `reason` is sent as debug data.
 std::string GoawayFrame(uint32_t last_stream, Http2Error error, std::string_view reason);
-// An answer of trailers alone: `code` and `message` as gRPC writes them. Its literals are never
-// indexed, so that the client's HPACK table stays as the server behind the door knows it.
+// Makes an answer of trailers only, with `code` and `message` as gRPC writes them. Its literals are
+// never indexed, so that the client's HPACK table stays in step with gRPC, which sends the other
+// answers.
 std::string TrailersOnlyFrame(uint32_t stream, int code, std::string_view message);
 
-// Whether a header block leaves HPACK's dynamic table alone: literals with literal names, none of
-// them indexed.
+// True when a header block does not change HPACK's dynamic table and does not use it: it has only
+// literals with literal names, and none of them is indexed.
 bool LeavesTableAlone(std::span<const uint8_t> block);
 
 }  // namespace quire::server::door

@@ -8,7 +8,8 @@
 namespace quire::server::door {
 namespace {
 
-// What a DATA frame costs the server beside its bytes: a slice and its place in a buffer.
+// The bytes that a DATA frame costs the server besides its payload: a slice and its place in a
+// buffer.
 constexpr size_t kFrameOverhead = 64;
 constexpr int kMostWindowCredit = 10'000;
 
@@ -25,7 +26,7 @@ std::span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// The bytes that go on, with what is put between them; copies nothing until there is such a thing.
+// The bytes that pass, with frames inserted between them. It copies nothing until one is inserted.
 class Splice {
  public:
   Splice(std::span<const uint8_t> bytes, std::string& out)
@@ -40,14 +41,14 @@ class Splice {
     SendUntil(place);
     out_.append(frames);
   }
-  // `head` goes out in the place of a frame's own.
+  // Sends `head` instead of a frame's own.
   void ReplaceHead(const uint8_t* frame, std::string_view head) {
     Insert(frame, head);
     unsent_ += kFrameHeadBytes;
   }
   void Drop() { unsent_ = end_; }
 
-  // Whether `out` holds what is to be sent.
+  // True when `out` holds the bytes to send; otherwise the original bytes are sent.
   bool End() {
     if (used_) SendUntil(end_);
     return used_;
@@ -288,8 +289,8 @@ std::optional<Refusal> Http2Watch::ReadMessages(Stream& stream, std::span<const 
     stream.message_left -= static_cast<uint32_t>(take);
     bytes = bytes.subspan(take);
     if (stream.message_left > 0) break;
-    // A whole message. Of further ones we cannot see when the server takes them, but for its
-    // answers; until then they count.
+    // This was a whole message. Only an answer of the server shows that it has taken further ones;
+    // until then they count as held.
     stream.prefix_bytes = 0;
     if (!std::exchange(stream.had_message, true)) Release(stream);
     if (std::exchange(stream.waiting, false)) --num_waiting_;
@@ -322,7 +323,7 @@ bool Http2Watch::FromServer(std::span<const uint8_t> bytes, Clock::time_point no
     bytes = Bytes(joined);
   }
   Splice splice(bytes, out);
-  if (had_kept) splice.SendUntil(bytes.data());  // `bytes` are not the caller's
+  if (had_kept) splice.SendUntil(bytes.data());  // `bytes` are in our buffer, not the caller's
   std::span<const uint8_t> rest = bytes;
   while (!rest.empty() && !verdict_) {
     if (out_.at_border()) {
@@ -377,7 +378,7 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
     if (!WasRefused(frame.stream)) return false;
     if (frame.type == FrameType::kResetStream) return true;
     if (!is_headers) return false;
-    // After a reset gRPC may still say CANCELLED. The client has its answer.
+    // After a reset gRPC may still answer CANCELLED. The client already has its answer.
     if (out_in_headers_ || !LeavesTableAlone(payload.first(frame.payload_bytes))) {
       CutOff(Cut::kProtocol, "an answer crossed a refusal");
     }
@@ -391,7 +392,7 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
   return false;
 }
 
-// What streams hold, and refusing them.
+// Counting the bytes that streams hold, and refusing streams.
 
 void Http2Watch::StartWaiting(Stream& stream) {
   stream.since = now_;
@@ -417,8 +418,8 @@ void Http2Watch::Erase(Streams::iterator stream) {
   streams_.erase(stream);
 }
 
-// The server gets a RST_STREAM behind the headers, which it must see for HPACK's sake; the client
-// an answer.
+// Sends the server a RST_STREAM after the headers, which it must see for its HPACK table, and the
+// client an answer.
 void Http2Watch::Refuse(Streams::iterator stream, const Refusal& refusal) {
   const uint32_t id = stream->first;
   for_server_ += ResetStreamFrame(id, Http2Error::kCancel);

@@ -1,6 +1,6 @@
 #pragma once
 
-// How many connections there are, in all and of one address.
+// Limits the number of connections, in all and from one address.
 
 #include <cstddef>
 #include <optional>
@@ -21,7 +21,7 @@ class Places {
   Places(size_t max_connections, size_t max_per_address)
       : max_connections_(max_connections), max_per_address_(max_per_address) {}
 
-  // One connection's place, given back when it is destroyed. Movable.
+  // One connection's place, released when it is destroyed. Movable.
   class Place {
    public:
     Place() = default;
@@ -44,7 +44,7 @@ class Places {
     std::string key_;
   };
 
-  // `key`: what counts as one address. Sets `why` and returns nullopt when there is no place.
+  // `key` is the AddressKey. Sets `why` and returns nullopt when there is no place.
   std::optional<Place> Take(std::string key, Turned& why);
 
  private:

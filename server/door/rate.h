@@ -1,6 +1,6 @@
 #pragma once
 
-// A token bucket: so many at once, and then so many a second.
+// A token bucket: allows a burst at once, and then a number of events a second.
 
 #include <algorithm>
 #include <chrono>
@@ -18,7 +18,7 @@ class TokenBucket {
  public:
   explicit TokenBucket(const Rate& rate) : rate_(rate), left_(rate.burst) {}
 
-  // False when there have been too many of late.
+  // Counts one event. False when there have been too many lately.
   bool Take(Clock::time_point now) {
     if (last_ != Clock::time_point()) {
       const double seconds = std::chrono::duration<double>(now - last_).count();

@@ -12,7 +12,7 @@ namespace quire::server::door {
 namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
-constexpr int kReadsInTurn = 8;  // of one end, before other connections have theirs
+constexpr int kReadsInTurn = 8;  // of one end; then other connections have their turn
 constexpr std::chrono::seconds kLinger(2);
 constexpr std::chrono::milliseconds kSweepEvery(100);
 constexpr std::chrono::seconds kLastWords(1);
@@ -48,13 +48,13 @@ struct Relay::Connection {
   Places::Place place;
   Http2Watch watch;
   std::string to_grpc, to_client;  // read and not yet written
-  bool client_ended = false;       // it says nothing more
+  bool client_ended = false;       // the client sends nothing more
   bool grpc_ended = false;
   bool told_grpc_end = false;
   bool told_client_end = false;
   bool has_left_grpc = false;
   uint32_t client_armed = 0, grpc_armed = 0;
-  bool is_idle = false;  // as counted
+  bool is_idle = false;  // counted in Relay::num_idle_
   bool is_timed = false;
   Clock::time_point idle_since;
   Clock::time_point linger_until;
@@ -143,7 +143,7 @@ void Relay::TakeNew() {
   }
 }
 
-// What an event says is done, and no more: each try is a system call.
+// Does only the work that the event names, because each further try is a system call.
 void Relay::Serve(Connection& c, uint32_t events, bool is_grpc) {
   if (c.stage == Connection::Stage::kDead) return;
   if (is_grpc && c.has_left_grpc) {
@@ -153,7 +153,7 @@ void Relay::Serve(Connection& c, uint32_t events, bool is_grpc) {
     Discard(c);
   } else if (c.stage == Connection::Stage::kRelaying) {
     const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
-    // Nothing that is still to be written reaches a client whose connection is broken.
+    // Bytes that still wait cannot reach a client whose connection is broken.
     if (!is_grpc && broken) return Close(c);
     const bool readable = (events & EPOLLIN) != 0 || broken;
     const bool writable = (events & EPOLLOUT) != 0;
@@ -163,7 +163,8 @@ void Relay::Serve(Connection& c, uint32_t events, bool is_grpc) {
   Settle(c);
 }
 
-// After whatever was done with it: its own frames go out, its events and counts are right.
+// Must be called after any work on a connection: sends the door's own frames, and updates its
+// events and counts.
 void Relay::Settle(Connection& c) {
   if (c.to_client.size() > kReadBytes + limits_.unread_bytes) {
     c.watch.CutOff(Cut::kUnread, "refusals are not read");
@@ -207,7 +208,7 @@ void Relay::PumpToGrpc(Connection& c) {
     const ssize_t sent = ::send(c.grpc.get(), text.data(), text.size(), MSG_NOSIGNAL);
     c.to_grpc = text.substr(static_cast<size_t>(std::max<ssize_t>(sent, 0)));
     MakeRoom();
-    // Most likely that was all.
+    // Fewer bytes than the buffer holds: most likely there are no more.
     if (first.empty() && c.client.tls() == nullptr && bytes.size() < kReadBytes) return;
   }
 }
@@ -232,12 +233,12 @@ void Relay::PumpToClient(Connection& c) {
   }
 }
 
-// False while something is left.
+// Writes to gRPC; false while bytes are left.
 bool Relay::FlushToGrpc(Connection& c) {
   while (!c.to_grpc.empty()) {
     const ssize_t sent = ::send(c.grpc.get(), c.to_grpc.data(), c.to_grpc.size(), MSG_NOSIGNAL);
     if (sent < 0 && IsAgain()) return false;
-    if (sent < 0) {  // gRPC has closed its end; what it said before is still read
+    if (sent < 0) {  // gRPC has closed its end; bytes that it wrote before are still read
       c.to_grpc.clear();
       c.client_ended = c.told_grpc_end = true;
       return true;
@@ -247,7 +248,7 @@ bool Relay::FlushToGrpc(Connection& c) {
   return true;
 }
 
-// False while something is left, or when the connection has broken.
+// Writes to the client; false while bytes are left, or when the connection has broken.
 bool Relay::FlushToClient(Connection& c) {
   while (!c.to_client.empty()) {
     const ssize_t sent = c.client.Write(c.to_client);
@@ -273,7 +274,7 @@ void Relay::SendToClient(Connection& c, std::string_view bytes) {
   if (!c.to_client.empty()) FlushToClient(c);
 }
 
-// While all connections together hold too much, the stream that holds most is refused.
+// Refuses the stream that holds the most bytes, until all connections together hold few enough.
 void Relay::MakeRoom() {
   while (static_cast<size_t>(counters_.unfinished_bytes.load(std::memory_order_relaxed)) >
          limits_.total_bytes) {
@@ -286,11 +287,12 @@ void Relay::MakeRoom() {
     }
     Connection& c = *largest->first;
     c.watch.RefuseLargest();
-    unfinished_.push_back(&c);  // its turn sends the refusal
+    unfinished_.push_back(&c);  // its next turn sends the refusal
   }
 }
 
-// A closed socket with unread bytes takes its last words back: read on for a while.
+// Goes on reading for a while: closing a socket with unread bytes would discard the last bytes that
+// were written to it.
 void Relay::Linger(Connection& c) {
   if (c.stage != Connection::Stage::kRelaying) return;
   c.stage = Connection::Stage::kLingering;
@@ -305,7 +307,7 @@ void Relay::SayLastWords(Connection& c) {
   if (c.client_ended) Close(c);
 }
 
-// What still comes is thrown away, undecrypted.
+// Discards the bytes that still arrive, without decrypting them.
 void Relay::Discard(Connection& c) {
   for (int turn = 0; turn < kReadsInTurn && c.stage == Connection::Stage::kLingering; ++turn) {
     const ssize_t size = ::recv(c.client.fd(), buffer_.data(), buffer_.size(), 0);
@@ -318,7 +320,7 @@ void Relay::CutOff(Connection& c) {
   counters_.cut.Add(*c.watch.verdict());
   base::Log(base::LogLevel::kWarning, "door", "connection cut",
             {{"peer", c.address}, {"reason", c.watch.why()}});
-  // In the middle of a frame nothing can be said: the client just sees the end.
+  // No frame can be sent in the middle of another: the client then sees only the end.
   c.to_client = c.to_client.empty() && c.watch.can_speak() ? c.watch.Goaway() : "";
   Linger(c);
 }
@@ -331,7 +333,7 @@ void Relay::EndIdlestNow() {
   if (idlest == nullptr) return;
   idlest->watch.CutOff(Cut::kIdle, "idle, and the server is full");
   CutOff(*idlest);
-  Close(*idlest);  // at once: somebody waits for its place
+  Close(*idlest);  // at once: another client waits for its place
 }
 
 // gRPC learns that nothing more comes and closes its end in its own time. The connection keeps its
@@ -339,7 +341,7 @@ void Relay::EndIdlestNow() {
 // connections than the door counts.
 void Relay::LeaveGrpc(Connection& c) {
   if (std::exchange(c.has_left_grpc, true)) return;
-  // First: who finds no entry knows that the client has gone.
+  // Removed first: a call that finds no entry knows that the client has disconnected.
   peers_.Remove(c.peer_name);
   ::shutdown(c.grpc.get(), SHUT_WR);
   if (c.grpc_ended) CloseGrpc(c);

@@ -1,9 +1,10 @@
 #pragma once
 
-// Carries bytes between clients and gRPC, past a watch. One thread for all connections.
+// Carries bytes between clients and gRPC, and shows them to a watch. One thread serves all
+// connections.
 //
-// An end is read only when what the other end was sent before is through; that is all the flow
-// control there is, and it bounds what is held here to one read a direction.
+// One end is read only after all earlier bytes were written to the other. This is the only flow
+// control, and it bounds the memory of a connection to one read in each direction.
 
 #include <atomic>
 #include <memory>
@@ -25,14 +26,14 @@
 
 namespace quire::server::door {
 
-// A client that said HTTP/2, and the connection to gRPC that was made for it. It has its place until
-// both are closed.
+// A client that speaks HTTP/2, and the connection to gRPC that was made for it. It keeps its place
+// until both are closed.
 struct RelayedClient {
   ClientSocket client;
   base::UniqueFd grpc;      // our end
   std::string peer_name;    // in the directory
   std::string address;      // for the log
-  std::string first_bytes;  // what it has said so far
+  std::string first_bytes;  // all that the client has sent so far
   Gate gate;
   Places::Place place;
 };
@@ -40,23 +41,24 @@ struct RelayedClient {
 // Thread-safe.
 class Relay {
  public:
-  // All borrowed.
+  // All are borrowed.
   Relay(const Http2Limits& limits, PeerDirectory& peers, DoorCounters& counters);
   ~Relay();  // Stop()
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
   void Add(RelayedClient client);
-  // Connections without a call.
+  // The number of connections without a call.
   int64_t num_idle() const { return num_idle_.load(std::memory_order_relaxed); }
-  // Ends the one that has been without a call for longest.
+  // Ends the connection that has been without a call for longest.
   void EndIdlest();
-  // After gRPC has closed its ends: what it said is sent, for a second at most, and all is closed.
+  // Must be called after gRPC has closed its ends. Sends the bytes that gRPC has written, for a
+  // second at most, and closes everything.
   void Stop();
 
  private:
   struct Connection;
-  // What an event of epoll leads to.
+  // The end of a connection that an event of epoll belongs to.
   struct End {
     Connection* connection;
     bool is_grpc;
@@ -98,9 +100,9 @@ class Relay {
   base::Mutex mu_;
   std::vector<RelayedClient> new_ ABSL_GUARDED_BY(mu_);
 
-  // The thread's own.
+  // Used by the thread only.
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
-  std::vector<Connection*> unfinished_;  // more than their turn to say
+  std::vector<Connection*> unfinished_;  // have more bytes than their turn allowed
   std::vector<Connection*> dead_;
   int num_timed_ = 0;  // connections that wait for something with a deadline
   std::vector<uint8_t> buffer_;

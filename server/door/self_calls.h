@@ -14,9 +14,10 @@ namespace quire::server::door {
 // Thread-safe.
 class SelfCalls {
  public:
-  // One will come from this local port.
+  // Announces one connection from this local port.
   void Expect(uint16_t port);
-  // Whether an accepted connection is one, from the machine itself; each is expected once.
+  // True when an accepted connection was announced and comes from the machine itself. Each
+  // announcement is used once.
   bool Take(int accepted);
 
  private:

@@ -31,7 +31,7 @@ bool UseChain(SSL_CTX* context, const std::string& pem) {
   if (leaf == nullptr || ::SSL_CTX_use_certificate(context, leaf.get()) != 1) return false;
   while (Certificate next = NextCertificate(bio.get())) {
     if (::SSL_CTX_add0_chain_cert(context, next.get()) != 1) return false;
-    (void)next.release();  // the context's now
+    (void)next.release();  // the context owns it now
   }
   return true;
 }
@@ -117,7 +117,7 @@ std::string CommonName(const X509* certificate) {
 absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeTlsContext(const TlsFiles& files) {
   std::shared_ptr<SSL_CTX> context(::SSL_CTX_new(::TLS_server_method()), &::SSL_CTX_free);
   ::SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
-  // What HTTP/2 allows (RFC 9113, appendix A).
+  // Cipher suites that HTTP/2 allows (RFC 9113, appendix A).
   ::SSL_CTX_set_cipher_list(context.get(), "ECDHE+AESGCM:ECDHE+CHACHA20");
   // Without resumption every connection proves its certificate anew.
   ::SSL_CTX_set_options(context.get(),
@@ -131,7 +131,7 @@ absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeTlsContext(const TlsFiles& files) {
                      UseKey(context.get(), files.private_key) &&
                      (files.client_ca.empty() || UseClientCa(context.get(), files.client_ca));
   const unsigned long error = ::ERR_peek_last_error();
-  ::ERR_clear_error();  // also of what ends a PEM file
+  ::ERR_clear_error();  // the end of a PEM file is an error in the queue, too
   if (taken) return context;
   return absl::InvalidArgumentError(
       absl::StrCat("--tls_cert, --tls_key, --tls_client_ca: OpenSSL does not take them: ",

@@ -13,12 +13,13 @@
 
 namespace quire::server::door {
 
-// TLS 1.2 and newer, ALPN h2 or http/1.1; with a client CA every client must show a certificate.
-// InvalidArgument when OpenSSL does not take the files. `files` must be enabled().
+// The context has TLS 1.2 and newer, and ALPN h2 or http/1.1. With a client CA every client must
+// present a certificate. InvalidArgument when OpenSSL does not take the files. `files` must be
+// enabled().
 absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeTlsContext(const TlsFiles& files);
 
-// The name in the verified certificate of the client: its first alternative name (DNS, URI, e-mail
-// or IP address), else its common name; "" without a certificate or a name.
+// Returns the name in the client's verified certificate: its first alternative name (DNS, URI,
+// e-mail or IP address), or else its common name; "" without a certificate or a name.
 std::string CertificateName(const SSL* ssl);
 
 }  // namespace quire::server::door

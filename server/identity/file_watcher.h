@@ -1,6 +1,6 @@
 #pragma once
 
-// Sees that files were changed or replaced.
+// Notices when files are changed or replaced.
 
 #include <cstdint>
 #include <functional>
@@ -16,31 +16,31 @@
 
 namespace quire::server {
 
-// Looks at the files themselves, through links (a mounted secret changes by one), each period. By
-// asking, not by inotify: that sees neither through links nor what happens on a network file
-// system. Thread-safe.
+// Looks at the files once each period, and follows links (a mounted secret changes by replacing
+// one). It asks for their status, because inotify does not follow links and does not see changes on
+// a network file system. Thread-safe.
 class FileWatcher {
  public:
-  // Calls `on_change` on a thread of its own when a file of `paths` is another than before, or has
-  // other contents or none, and none has changed for a period since: half a file is not read. No
-  // thread without paths.
+  // Calls `on_change` on a separate thread when a file of `paths` was replaced, written or removed,
+  // and then none has changed for one period, so that half a file is never read. Without paths
+  // there is no thread.
   FileWatcher(std::vector<std::string> paths, std::function<void()> on_change,
               absl::Duration period = absl::Seconds(1));
   ~FileWatcher();
   FileWatcher(const FileWatcher&) = delete;
   FileWatcher& operator=(const FileWatcher&) = delete;
 
-  // Has `on_change` called soon, whatever changed.
+  // Makes the thread call `on_change` soon, even if nothing changed.
   void Trigger();
 
  private:
-  // Device, file, size, and times of contents and of the file's own record; zeros without a file.
+  // Device, inode, size, and the times at which contents and inode changed; zeros without a file.
   using Stamp = std::tuple<uint64_t, uint64_t, int64_t, int64_t, int64_t>;
 
   static Stamp StampOf(const std::string& path);
   std::vector<Stamp> Look() const;
   void Run();
-  // Waits a period; false when it is to end.
+  // Waits for one period; false when the thread must end.
   bool Rest(bool& triggered);
 
   // Constant after construction.
@@ -53,7 +53,7 @@ class FileWatcher {
   bool triggered_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
 
-  std::vector<Stamp> seen_;  // the thread's own, after construction
+  std::vector<Stamp> seen_;  // after construction, used by the thread only
   std::thread thread_;       // last: it uses the others
 };
 

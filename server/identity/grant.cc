@@ -6,7 +6,7 @@
 
 namespace quire::server {
 absl::Status Grant(const Principal& caller, engine::GenerateParams& params) {
-  // What nobody may ask for is the engine's to refuse.
+  // The engine refuses a priority that no caller may have.
   if (params.sched.priority <= kTopPriority && params.sched.priority > caller.max_priority) {
     return absl::PermissionDeniedError(
         absl::StrFormat("sched.priority: want at most %d, the caller's max_priority, got %d",

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a request may claim, and what it gets without asking.
+// Checks the rights that a request claims, and adds those that its caller has.
 
 #include "absl/status/status.h"
 
@@ -9,9 +9,9 @@
 
 namespace quire::server {
 
-// Makes `params` the caller's: owner, limits, and its tenant; the tenant that the request named is
-// a part of that one, or, for one with the role any-tenant, the tenant itself. PermissionDenied for
-// a priority above the caller's.
+// Sets the owner, limits and tenant of `params` to the caller's. A tenant that the request names is
+// a part of the caller's tenant; only for a caller with the role any-tenant is it the tenant
+// itself. PermissionDenied for a priority above the caller's.
 absl::Status Grant(const Principal& caller, engine::GenerateParams& params);
 
 }  // namespace quire::server

@@ -24,7 +24,8 @@ absl::Status Invalid(std::string_view text) {
   return absl::InvalidArgumentError(base::ToAbsl(text));
 }
 
-// What the lines of one name must agree in: it owns request ids and a tenant.
+// True when two lines of one name agree in the fields that they must have in common: request ids
+// and a tenant belong to a name, not to a line.
 bool SamePrincipal(const IdentityLine& a, const IdentityLine& b) {
   return a.tenant == b.tenant && a.is_operator == b.is_operator && a.any_tenant == b.any_tenant;
 }
@@ -110,7 +111,8 @@ absl::Status Identities::Add(const std::vector<IdentityLine>& lines) {
   return absl::OkStatus();
 }
 
-// One of several tenants leaves an eighth of the places to the others, and room in the queue.
+// When there are several tenants, each leaves an eighth of the seats and room in the queue to the
+// others.
 Principal Identities::MakePrincipal(std::string name, std::string tenant,
                                     const TenantFields& limits, bool has_others) const {
   const int32_t places = context_.max_num_seqs;
@@ -130,7 +132,7 @@ Identities::PrincipalPtr Identities::FindToken(std::string_view authorization) c
   }
   const TokenDigest digest = DigestOf(authorization.substr(kScheme.size()));
   PrincipalPtr match;
-  for (const Token& token : by_token_) {  // all of them, whichever matches
+  for (const Token& token : by_token_) {  // all, so that the time does not depend on the match
     if (CRYPTO_memcmp(digest.data(), token.digest.data(), digest.size()) == 0) {
       match = token.principal;
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Everybody who may call.
+// The callers that the server knows.
 
 #include <map>
 #include <memory>
@@ -16,26 +16,27 @@
 
 namespace quire::server {
 
-// What the server has to share out, and how callers prove who they are.
+// The seats that the server has for its tenants, and how callers prove who they are.
 struct IdentityContext {
   int32_t max_num_seqs = 0;
-  bool certificates = false;  // clients show one that was verified
+  bool certificates = false;  // clients present certificates, which were verified
 };
 
 // Immutable; thread-safe. Keeps digests, not the tokens.
 class Identities {
  public:
-  // Without a file: everybody is one principal without limits and with every role; or, where
-  // clients show certificates, each name of one is a principal and a tenant of its own.
+  // Without a file, all callers are one principal with every role and without limits. Where clients
+  // present certificates, each name in one is a principal and a tenant of its own instead.
   static std::shared_ptr<const Identities> WithoutFile(const IdentityContext& context);
-  // From the lines of `path` (ParseIdentityLine); empty ones and those that begin with '#' are
+  // Reads the lines of `path` (ParseIdentityLine). Empty lines, and those that begin with '#', are
   // skipped. InvalidArgument names the line, never the token.
   static absl::StatusOr<std::shared_ptr<const Identities>> Load(const std::string& path,
                                                                 const IdentityContext& context);
 
-  // Who sent an `authorization` header (nullopt: none) over a connection whose client certificate,
-  // verified, has this name ("": none). A token counts before the certificate. UNAUTHENTICATED for
-  // a stranger. The time it takes says nothing about how near a wrong token was.
+  // Returns the caller who sent this `authorization` header (nullopt: none) over a connection whose
+  // verified client certificate has this name ("": none). A token takes precedence over the
+  // certificate. UNAUTHENTICATED for a stranger. The time that this takes does not reveal how near
+  // a wrong token was.
   absl::StatusOr<std::shared_ptr<const Principal>> Authenticate(
       std::optional<std::string_view> authorization, std::string_view certificate_name) const;
 

@@ -32,13 +32,14 @@ bool IsWord(std::string_view text) {
          std::ranges::all_of(text, [](unsigned char c) { return absl::ascii_isgraph(c); });
 }
 
-// "token-" and as much of the digest as tells tokens apart: the same in every file that has it.
+// Names a token "token-" and the first part of its digest, enough to tell tokens apart. The name is
+// the same in every file that has the token.
 std::string NameOf(const TokenDigest& digest) {
   return absl::StrCat("token-", absl::BytesToHexString(absl::string_view(
                                     reinterpret_cast<const char*>(digest.data()), 6)));
 }
 
-// Cuts what stands before the next blank off the front.
+// Cuts the text before the next blank off the front.
 std::string_view TakeWord(std::string_view& rest) {
   const size_t end = std::min(rest.find_first_of(" \t"), rest.size());
   const std::string_view word = rest.substr(0, end);
@@ -107,7 +108,7 @@ absl::Status SetField(std::string_view field, IdentityLine& line) {
   if (key == "max_waiting") return SetNumber(key, value, 1, 1 << 20, line.limits.max_waiting);
   if (key == "max_running") return SetNumber(key, value, 1, 1 << 16, line.limits.max_running);
   if (key == "share") return SetNumber(key, value, 1, 100, line.limits.share);
-  // Not said which: it could be a token that slipped there.
+  // The message does not quote the field: it could be a token that slipped there.
   return Invalid(
       "unknown field; want name, tenant, roles, max_priority, max_waiting, max_running or share");
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Who may call, now: the file may change while the server runs.
+// The present set of callers: their file may change while the server runs.
 
 #include <memory>
 #include <string>
@@ -17,14 +17,14 @@ namespace quire::server {
 // Thread-safe.
 class IdentityStore {
  public:
-  // `path` may be empty: there is no file (Identities::WithoutFile).
+  // An empty `path` means that there is no file (Identities::WithoutFile).
   static absl::StatusOr<std::unique_ptr<IdentityStore>> Create(std::string path,
                                                                const IdentityContext& context);
 
   std::shared_ptr<const Identities> Get() const;
 
-  // Reads the file again, and logs what came of it: a file that is not as it should be changes
-  // nothing. What runs goes on under what it came with.
+  // Reads the file again, and logs the outcome. A file with an error changes nothing. Running
+  // requests keep the rights with which they began.
   void Reload();
 
  private:

@@ -1,7 +1,7 @@
-"""What a stranger's connection may do to a server. Each attack is bounded in bytes and seconds and ends by itself.
+"""Attacks that a stranger's connection may make on a server. Each is bounded in bytes and seconds and ends by itself.
 
-An attack takes a Site, opens what it needs there and returns it; the site closes it. Who calls judges what the server
-made of it: test_hostile one by one, the storm all at once.
+An attack takes a Site, opens the connections that it needs there and returns them; the site closes them. The caller
+judges how the server reacted: test_hostile runs the attacks one by one, the storm all at once.
 """
 
 import functools
@@ -26,7 +26,7 @@ FLOOD_SECONDS, FLOOD_BYTES = 3, 48 * MIB
 
 
 class Site:
-    """Where to attack, as whom, and what is open there."""
+    """The address to attack, the attacker's own address, and its open connections."""
 
     def __init__(self, address: str, context: ssl.SSLContext | None = None, source: str = ATTACKER):
         host, port = address.rsplit(":", 1)
@@ -39,7 +39,7 @@ class Site:
         return connection
 
     def socket(self, data: bytes = b"", source: str = "") -> socket.socket:
-        """A bare one, without TLS, that has sent `data`."""
+        """A bare connection, without TLS, that has sent `data`."""
         bare = socket.create_connection(self.address, h2.WAIT, (source or self.source, 0))
         self._open.append(bare)
         bare.sendall(data)
@@ -88,7 +88,7 @@ def streams_without_end():
 
 
 def trailers():
-    """The headers of one stream again and again."""
+    """Sends the headers of one stream again and again."""
     return itertools.repeat(open_stream(1))
 
 
@@ -123,9 +123,9 @@ FLOODS = {
 
 
 def flood(site: Site, name: str, **options) -> Connection:
-    """Until it is cut, and no longer than the limits above."""
+    """Sends until the connection is cut, and no longer than the limits above."""
     connection = site.connect(**options)
-    connection.wait(lambda: connection.settings, 1)  # whose acknowledgement would come between frames below
+    connection.wait(lambda: connection.settings, 1)  # later, its acknowledgement would come between the frames below
     deadline = time.monotonic() + FLOOD_SECONDS
     for piece in FLOODS[name]():
         if not connection.send(piece, FLOOD_SECONDS) or connection.sent > FLOOD_BYTES or time.monotonic() > deadline:
@@ -137,7 +137,7 @@ def flood(site: Site, name: str, **options) -> Connection:
 # Connections.
 
 def sockets_at_once(site: Site, count: int, sources: int = 0) -> list[socket.socket]:
-    """As many as the server takes, held; from the site's address, or from so many."""
+    """Holds as many connections open as the server takes, from the site's address or from this many addresses."""
     held = []
     for i in range(count):
         try:
@@ -148,7 +148,7 @@ def sockets_at_once(site: Site, count: int, sources: int = 0) -> list[socket.soc
 
 
 def connections_come_and_go(site: Site, count: int, pause: float = 0.0):
-    """One after the other, each with a preface, closed without a word."""
+    """Makes connections one after the other, and closes each after its preface."""
     for _ in range(count):
         try:
             with socket.create_connection(site.address, h2.WAIT, (site.source, 0)) as bare:
@@ -169,14 +169,14 @@ def client_hello(context: ssl.SSLContext) -> bytes:
 
 
 def half_handshakes(site: Site, count: int) -> list[socket.socket]:
-    """TLS that begins: nothing, a first byte, half a hello, all of it."""
+    """TLS handshakes that stop: after nothing, a first byte, half a hello, all of it."""
     hello = client_hello(ssl.create_default_context())
     parts = (b"", hello[:1], hello[:len(hello) // 2], hello)
     return [site.socket(parts[i % len(parts)]) for i in range(count)]
 
 
 def slow_preface(site: Site, seconds: float) -> Connection:
-    """A byte at a time, until the server has had enough."""
+    """Sends one byte at a time, until the server closes the connection."""
     connection = site.connect(hello=b"")
     pause = seconds / len(h2.PREFACE)
     for byte in h2.PREFACE:
@@ -186,7 +186,7 @@ def slow_preface(site: Site, seconds: float) -> Connection:
 
 
 def closed_within(sockets: list[socket.socket], seconds: float) -> int:
-    """How many of them the server closes in that time."""
+    """The number of connections that the server closes in that time."""
     deadline, closed = time.monotonic() + seconds, 0
     for each in sockets:
         each.settimeout(max(0.01, deadline - time.monotonic()))
@@ -205,7 +205,7 @@ def closed_within(sockets: list[socket.socket], seconds: float) -> int:
 
 def half_messages(site: Site, connections: int, streams: int, size: int, part: float = 15 / 16,
                   seconds: float = 4, piece: int = 16384) -> list[Connection]:
-    """On each stream that part of a message, then silence."""
+    """Sends the fraction `part` of a message on each stream, then nothing more."""
     opened = [site.connect() for _ in range(connections)]
     left = {}
     for connection in opened:
@@ -228,7 +228,7 @@ def half_messages(site: Site, connections: int, streams: int, size: int, part: f
 
 
 def never_whole(site: Site) -> Connection:
-    """Headers alone, a byte, nine tenths of a message, on streams 1, 3 and 5."""
+    """Sends only headers, one byte, and nine tenths of a message, on streams 1, 3 and 5."""
     connection = site.connect()
     for number, part in ((1, b""), (3, b"\0"), (5, message(bytes(90), says=100))):
         connection.request(number, GENERATE)
@@ -237,7 +237,7 @@ def never_whole(site: Site) -> Connection:
 
 
 def says_300_mib(site: Site) -> Connection:
-    """The prefix of a message says so; as much of it as is taken follows, up to 16 MiB."""
+    """Sends a message whose prefix states 300 MiB, and as much of it as the server takes, up to 16 MiB."""
     connection = site.connect()
     connection.request(1, GENERATE)
     connection.send_message(1, message(bytes(16 * MIB), says=300 * MIB), seconds=2)
@@ -245,7 +245,7 @@ def says_300_mib(site: Site) -> Connection:
 
 
 def compressed(site: Site, encoding: str | None, mib: int = 64) -> Connection:
-    """So many MiB in about a thousandth of that; without an encoding only the flag says so."""
+    """Sends this many MiB, compressed to about a thousandth. Without an encoding only the flag marks the message."""
     connection = site.connect()
     body = gzip.compress(b"\n" * (mib * MIB), 1 if mib < 4 else 6)
     connection.request(1, GENERATE, *((("grpc-encoding", encoding),) if encoding else ()))
@@ -254,7 +254,7 @@ def compressed(site: Site, encoding: str | None, mib: int = 64) -> Connection:
     return connection
 
 
-# Answers that nobody reads: the windows stay shut.
+# Answers that the client does not read: the windows stay closed.
 
 SHUT = h2.PREFACE + settings((h2.INITIAL_WINDOW_SIZE, 0))
 
@@ -311,7 +311,7 @@ BAD_FRAMES = {
 
 _BASE = header_block(GENERATE)
 
-# Header blocks of streams 1, 3 ...: odd, though some are legal.
+# Header blocks of streams 1, 3 ...: unusual, though some are legal.
 HEADER_BLOCKS = {
     "a table of 4 GiB": [b"\x3f" + b"\xe1\xff\xff\xff\x0f" + _BASE],
     "a size update at the end": [_BASE + b"\x20"],
@@ -323,7 +323,7 @@ HEADER_BLOCKS = {
     "a name longer than its block": [_BASE + b"\x00" + integer(1 << 20, 7) + b"a"],
     "Huffman: 12,000 bytes of zeros": [_BASE + b"\x00" + string("a") + integer(12000, 7, 0x80) + bytes(12000)],
     "Huffman: the end symbol": [_BASE + b"\x00" + string("a") + b"\x84\xff\xff\xff\xff"],
-    # One entry of the whole table, then one byte for each time it is meant: 48 MB in 16 KiB.
+    # One entry that fills the whole table, then one byte for each reference to it: 48 MB in 16 KiB.
     "one entry 12,000 times": [_BASE + literal("a", "b" * 4000, indexed=True) + b"\xbe" * 12000],
     "the same on 32 streams": [_BASE + literal("a", "b" * 4000, indexed=True)] + [_BASE + b"\xbe" * 12000] * 31,
     "2,000 names": [_BASE + b"".join(literal(f"{i:x}", "") for i in range(2000))],
@@ -335,7 +335,7 @@ HEADER_BLOCKS = {
 
 
 def send_block(connection: Connection, number: int, block: bytes):
-    """In as many frames as it needs."""
+    """Sends a header block in as many frames as it needs."""
     pieces = [block[at:at + 16384] for at in range(0, len(block), 16384)]
     for i, piece in enumerate(pieces):
         last = h2.END_HEADERS if i == len(pieces) - 1 else 0
@@ -351,13 +351,13 @@ def header_blocks(site: Site, name: str) -> Connection:
 
 
 def answers_or_ended(connection: Connection, number: int = 1001, seconds: float = 5) -> bool:
-    """A connection after whatever was done to it: an empty call is answered, or it has ended; never stuck."""
+    """True when a connection is not stuck, whatever was done to it: it has ended, or an empty call is answered."""
     connection.request(number, GENERATE, body=b"")
     stream = connection.answer(number, seconds)
     return connection.ended or stream.ended
 
 
-# What is no HTTP/2 at all.
+# Bytes that are not HTTP/2 at all.
 OTHER_PROTOCOLS = {
     "HTTP/1.1": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "an upgrade": b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
@@ -388,7 +388,7 @@ def odd_header_blocks(site: Site):
 
 
 def hold(attack, seconds: float):
-    """It leaves its connections open for so long."""
+    """Leaves its connections open for this long."""
     def held(site: Site):
         attack(site)
         time.sleep(seconds)
@@ -396,7 +396,7 @@ def hold(attack, seconds: float):
     return held
 
 
-# All of them, for who wants them at once.
+# All attacks, for callers that run them at once.
 EVERY = {
     **{f"flood: {name}": functools.partial(flood, name=name) for name in FLOODS},
     **{f"unread flood: {name}": functools.partial(flood, name=name, polite=False) for name in ("ping", "rapid reset")},

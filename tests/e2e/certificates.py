@@ -1,4 +1,4 @@
-"""Authorities and certificates for a test, made by openssl in harness.SCRATCH."""
+"""Makes authorities and certificates for a test, by openssl, in harness.SCRATCH."""
 
 import subprocess
 
@@ -30,7 +30,7 @@ def path(name: str) -> str:
 
 
 def credentials(client: str = "", authority: str = "authority"):
-    """A client's, who trusts `authority` and shows the certificate of `client`."""
+    """The credentials of a client that trusts `authority` and presents the certificate of `client`."""
     def read(name):
         return (harness.SCRATCH / name).read_bytes()
 
@@ -42,5 +42,5 @@ SERVER_TLS = ("--tls_cert", "server.pem", "--tls_key", "server.key")
 
 
 def server_tls(*more: str) -> list[str]:
-    """Flags of a server with certificates, `more` among them, by their names."""
+    """The flags of a server with certificates, and `more`, by their names."""
     return [path(word) if word.endswith((".pem", ".key")) else word for word in (*SERVER_TLS, *more)]

@@ -1,6 +1,6 @@
-"""What the end-to-end tests share: a real server as a child process, and clients of it.
+"""The common part of the end-to-end tests: a real server as a child process, and its clients.
 
-ctest sets QUIRE_BIN (where quire-server and quire are) and PYTHONPATH (the Python made of proto/).
+ctest sets QUIRE_BIN (the folder of quire-server and quire) and PYTHONPATH (the Python generated from proto/).
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from quire.v1 import (chat_pb2, control_service_pb2, control_service_pb2_grpc, i
 
 BIN = pathlib.Path(os.environ["QUIRE_BIN"])
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-DEADLINE = 60  # seconds for what should take milliseconds: slow machines fail no test
+DEADLINE = 60  # seconds for work of milliseconds, so that no test fails because a machine is slow
 
 pb = inference_service_pb2
 
@@ -53,13 +53,13 @@ def tiny_model() -> pathlib.Path:
 
 
 def child_environment(**extra: str) -> dict[str, str]:
-    """Ours without QUIRE_*, which would be flags of the child."""
+    """Our environment without QUIRE_*, which would set flags of the child."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
     return {**kept, **extra}
 
 
 class Server:
-    """A quire-server on free ports. Started when made; ready when ready() returns."""
+    """A quire-server on free ports. The constructor starts it; it is ready when ready() returns."""
 
     def __init__(self, *flags: str, model: pathlib.Path | None = None, listen: str = "127.0.0.1:0",
                  admin_listen: str = "127.0.0.1:0", max_open_files: int | None = None, **environment: str):
@@ -87,7 +87,7 @@ class Server:
             self._changed.notify_all()
 
     def stop_reading(self):
-        """Leaves the log in its pipe, which is made small, until go_on_reading() or the server's end."""
+        """Stops reading the log's pipe, which is made small, until go_on_reading() or the server's end."""
         fcntl.fcntl(self._process.stderr, fcntl.F_SETPIPE_SZ, 4096)
         self._reading.clear()
 
@@ -114,12 +114,12 @@ class Server:
         return self
 
     def started(self, field: str) -> str:
-        """A field of the line that says it is ready."""
+        """A field of the log's line "ready"."""
         return self.wait_for_log(rf' server: ready .*\b{field}="?([^\s"]*)').group(1)
 
     @property
     def address(self) -> str:
-        """Where it can be reached on this machine."""
+        """The address at which this machine reaches the server."""
         return self.started("listen").replace("0.0.0.0", "127.0.0.1")
 
     @property
@@ -138,7 +138,7 @@ class Server:
         self._process.send_signal(number)
 
     def wait(self, timeout: float = DEADLINE) -> int:
-        """The exit status."""
+        """Waits for the server's end, and returns its exit status."""
         try:
             status = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -157,7 +157,7 @@ class Server:
         return self.wait()
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body of the admin HTTP."""
+        """Status and body of an answer of the admin port."""
         try:
             with urllib.request.urlopen(f"http://{self.admin_address}{path}", timeout=DEADLINE) as response:
                 return response.status, response.read().decode()
@@ -165,7 +165,7 @@ class Server:
             return error.code, error.read().decode()
 
     def metrics(self) -> dict[str, float]:
-        """Samples by name with labels, as the text format has them."""
+        """The samples of /metrics, by name with labels as in the text format."""
         status, text = self.get("/metrics")
         assert status == 200, text
         return parse_metrics(text)
@@ -182,7 +182,7 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 class Client:
-    """Stubs on one connection of its own."""
+    """The services' stubs on one separate connection."""
 
     def __init__(self, address: str, token: str = "", credentials=None, options=()):
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1), *options]
@@ -200,7 +200,7 @@ class Client:
         return self.inference.Generate(make_request(prompt, **options), timeout=timeout, metadata=self.metadata)
 
     def stream(self, prompt, timeout: float = 10 * DEADLINE, **options):
-        """Not read here, so its deadline is beyond every wait: what ended was not ended by it."""
+        """The stream is not read here. Its deadline is later than every wait, so that no stream ends because of it."""
         return self.inference.GenerateStream(make_request(prompt, **options), timeout=timeout,
                                              metadata=self.metadata)
 
@@ -233,7 +233,7 @@ class Client:
         return self.control.Drain(control_service_pb2.DrainRequest(), timeout=DEADLINE, metadata=self.metadata)
 
     def health(self, service: str = "", timeout: float = DEADLINE) -> str:
-        """grpc.health.v1's messages are one string and one enum, both field 1: the wrappers' bytes."""
+        """The messages of grpc.health.v1 have one string or one enum, both field 1: the same bytes as the wrappers."""
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check",
                                          request_serializer=wrappers_pb2.StringValue.SerializeToString,
                                          response_deserializer=wrappers_pb2.Int32Value.FromString)
@@ -246,7 +246,7 @@ class Client:
         return next(info(iter([b"\x3a\x00"]), timeout=DEADLINE, metadata=self.metadata))
 
     def wait_until(self, condition, what: str):
-        """Until condition(stats) holds."""
+        """Waits until condition(stats) holds."""
         deadline = time.monotonic() + DEADLINE
         while True:
             stats = self.stats()
@@ -256,7 +256,7 @@ class Client:
                 raise AssertionError(f"never {what}; at last:\n{stats}")
 
     def wait_until_idle(self):
-        """Nothing runs or waits, and no block is held."""
+        """Waits until no request runs or waits, and no block is held."""
         return self.wait_until(lambda s: s.queue.num_running == 0 and s.queue.num_waiting == 0
                                and s.blocks.held == 0, "idle")
 
@@ -264,7 +264,7 @@ class Client:
 # A client whose connection takes 64 KiB that it has not read; gRPC would let that grow to megabytes.
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16))
 
-# Which message of a GenerateRequest holds each option.
+# The message of a GenerateRequest that has each option.
 _SECTIONS = {
     field.name: section
     for section in ("sampling", "stop", "output", "cache", "sched")
@@ -290,7 +290,7 @@ def make_request(prompt, model=None, request_id=None, **options) -> pb.GenerateR
 
 
 class Sample:
-    """What a stream gave for one index."""
+    """One sample of a stream: its messages with one index."""
 
     def __init__(self):
         self.text, self.ids, self.logprobs, self.messages = "", [], [], 0
@@ -298,7 +298,7 @@ class Sample:
 
 
 class Streamed:
-    """A stream read to its end."""
+    """Reads a stream to its end."""
 
     def __init__(self, call):
         self.samples: dict[int, Sample] = {}
@@ -351,12 +351,12 @@ class TestCase(unittest.TestCase):
         assert status == 0, f"the server ended with {status}:\n{cls.server.log()}"
 
     def tearDown(self):
-        """Whatever a test did, nothing of it is left, and every block is accounted for."""
+        """After any test no request of it is left, and every block is accounted for."""
         stats = self.client.wait_until_idle()
         self.assertEqual(stats.blocks.free + stats.blocks.cached + stats.blocks.held, stats.blocks.total)
 
     def assert_status(self, code: grpc.StatusCode, call):
-        """`call` fails with `code`; returns the error."""
+        """Checks that `call` fails with `code`, and returns the error."""
         with self.assertRaises(grpc.RpcError) as caught:
             call()
         self.assertEqual(caught.exception.code(), code, caught.exception.details())
@@ -364,7 +364,7 @@ class TestCase(unittest.TestCase):
 
 
 def details(error: grpc.RpcError, kind):
-    """The google.rpc detail of type `kind` that came with an error; None without."""
+    """The google.rpc detail of type `kind` in an error; None when it has none."""
     for key, value in error.trailing_metadata():
         if key == "grpc-status-details-bin":
             for detail in status_pb2.Status.FromString(value).details:
@@ -375,7 +375,7 @@ def details(error: grpc.RpcError, kind):
 
 
 def run_cli(*args: str, text: str | None = None, timeout: float = DEADLINE, **environment: str):
-    """quire with `args`, to its end."""
+    """Runs quire with `args` to its end."""
     return subprocess.run([str(BIN / "quire"), *args], input=text, capture_output=True, text=True,
                           timeout=timeout, env=child_environment(**environment))
 
@@ -386,7 +386,7 @@ def json_lines(text: str) -> list[dict]:
 
 @contextlib.contextmanager
 def running(*args, **kwargs):
-    """A ready server of its own for one test, and a client of it."""
+    """Yields a ready server for one test only, and a client of it."""
     server = Server(*args, **kwargs)
     client = None
     try:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a tiny Llama with random weights as a Hugging Face directory: what the end-to-end tests serve.
+"""Writes a tiny Llama with random weights as a Hugging Face directory, which the end-to-end tests serve.
 
 usage: make_tiny_model.py FOLDER
 
-Two layers, hidden 64, four heads on two KV heads, float32, a byte-level BPE tokenizer, a ChatML
-template. The context is long, so that a request can last as long as a test needs. Its text means
-nothing; it is the same on every machine.
+It has two layers, hidden size 64, four heads on two KV heads, float32, a byte-level BPE tokenizer and
+a ChatML template. The context is long, so that a request can last as long as a test needs. Its text
+means nothing, but is the same on every machine.
 """
 
 import json
@@ -28,7 +28,7 @@ CHATML = (
 
 
 def byte_letters() -> list[str]:
-    """GPT-2's printable stand-in of each byte."""
+    """GPT-2's printable character for each byte."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters, extra = {byte: chr(byte) for byte in plain}, 0
     for byte in range(256):
@@ -69,7 +69,7 @@ def tokenizer() -> dict:
 
 
 def tensors(vocab_size: int):
-    """(name, shape, deviation): rows of unit-variance input stay of unit variance."""
+    """(name, shape, deviation): an input of unit variance gives an output of unit variance."""
     hidden = HIDDEN**-0.5
     yield "model.embed_tokens.weight", (vocab_size, HIDDEN), 1.0
     for layer in range(LAYERS):

@@ -1,8 +1,8 @@
-"""How much memory a process has resident, now and at most since it was asked."""
+"""The resident memory of a process: now, and its peak since a given moment."""
 
 import os
 
-MIB = 1024.0  # of /proc's kB
+MIB = 1024.0  # in /proc's unit, kB
 
 
 class ProcessMemory:
@@ -16,7 +16,7 @@ class ProcessMemory:
         return self._field("VmHWM")
 
     def forget_peak(self):
-        """The peak is from now on."""
+        """Starts to measure the peak anew."""
         with open(f"{self._folder}/clear_refs", "w") as file:
             file.write("5")
 

@@ -1,6 +1,6 @@
-"""HPACK (RFC 7541), as little as raw_http2 needs: literals out, everything but Huffman codes in."""
+"""The part of HPACK (RFC 7541) that raw_http2 needs: writes literals, reads everything but Huffman codes."""
 
-# Appendix A, in order from index 1: a name, or a name and its value.
+# The static table (RFC 7541, appendix A) from index 1: a name, or a name and its value.
 STATIC = [tuple((line + " ").split(" ")[:2]) for line in """:authority
 :method GET
 :method POST
@@ -65,7 +65,7 @@ www-authenticate""".split("\n")]
 
 
 def integer(value: int, prefix: int, first: int = 0) -> bytes:
-    """`value` with `prefix` bits in the first byte, whose other bits are those of `first`."""
+    """Encodes `value` with `prefix` bits in the first byte, whose other bits are those of `first`."""
     most = (1 << prefix) - 1
     if value < most:
         return bytes([first | value])
@@ -83,12 +83,12 @@ def string(value: str | bytes) -> bytes:
 
 
 def literal(name: str | bytes, value: str | bytes, indexed: bool = False) -> bytes:
-    """A header with its name written out; `indexed`: the peer keeps it in its table."""
+    """Encodes a header with a literal name; `indexed`: the peer keeps it in its table."""
     return (b"\x40" if indexed else b"\x00") + string(name) + string(value)
 
 
 class Decoder:
-    """One direction of a connection. Huffman codes stay as they are."""
+    """Decodes one direction of a connection. Huffman codes stay as they are."""
 
     def __init__(self):
         self._table: list[tuple[str, str]] = []
@@ -102,7 +102,7 @@ class Decoder:
             if first & 0x80:
                 headers.append(self._entry(self._integer(7)))
             elif first & 0xe0 == 0x20:
-                self._integer(5)  # the table's size: ours never overflows in a test
+                self._integer(5)  # the table's size, ignored: our table never overflows in a test
             else:
                 index = self._integer(6 if first & 0x40 else 4)
                 name = self._entry(index)[0] if index else self._string()

@@ -1,7 +1,7 @@
-"""HTTP/2 by hand: a client that sends what no library would, and reads what comes back.
+"""HTTP/2 by hand: a client that can send frames that no library would send, and reads the answers.
 
-Nothing here waits for the server without an end, and nothing is sent beyond what a caller asked for,
-save the acknowledgements of SETTINGS and PING (`polite`).
+Every wait has a limit. The client sends only what its caller asks for, except the acknowledgements of
+SETTINGS and PING (`polite`).
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ from raw_hpack import Decoder, literal
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
-INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 4, 5  # of SETTINGS
+INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 4, 5  # parameters of SETTINGS
 ENHANCE_YOUR_CALM = 11
 DEFAULT_WINDOW = 65535
-WAIT = 20  # seconds for what should take milliseconds
+WAIT = 20  # seconds for work of milliseconds
 
 
 def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"", length: int | None = None) -> bytes:
-    """`length`: what the frame says of itself, where it lies."""
+    """A frame. `length`, when given, is a wrong length to state in its head."""
     size = len(payload) if length is None else length
     return size.to_bytes(3, "big") + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
@@ -41,35 +41,35 @@ def rst_stream(stream: int, code: int = 8) -> bytes:
 
 
 def message(body: bytes, flag: int = 0, says: int | None = None) -> bytes:
-    """gRPC's five bytes and the body; `says`: the length in them, where it lies."""
+    """gRPC's five bytes and the body. `says`, when given, is a wrong length to state in the five bytes."""
     return struct.pack(">BI", flag, len(body) if says is None else says) + body
 
 
 def header_block(path: str, *more: tuple[str, str]) -> bytes:
-    """A gRPC request's headers, none of which the peer keeps."""
+    """The headers of a gRPC request, none of which the peer keeps in its table."""
     pairs = ((":path", path), (":authority", "localhost"), ("content-type", "application/grpc"), ("te", "trailers"))
     return b"\x83\x86" + b"".join(literal(*pair) for pair in (*pairs, *more))
 
 
 @dataclasses.dataclass
 class Stream:
-    """What came back on one."""
+    """The answer on one stream."""
 
     headers: dict[str, str] = dataclasses.field(default_factory=dict)
     data: bytes = b""
     ended: bool = False         # by END_STREAM or a reset
     reset: int | None = None    # the code
-    credit: int = 0             # what WINDOW_UPDATE added to the window for what we send
+    credit: int = 0             # bytes that WINDOW_UPDATE added to the window for our data
     sent: int = 0
 
     @property
     def status(self) -> int | None:
-        """gRPC's, once it is there."""
+        """gRPC's status, once it has arrived."""
         return int(self.headers["grpc-status"]) if "grpc-status" in self.headers else None
 
 
 class Connection:
-    """One TCP or TLS connection. `hello`: the bytes to begin with."""
+    """One TCP or TLS connection. `hello` are its first bytes."""
 
     def __init__(self, address: tuple[str, int], context: ssl.SSLContext | None = None, source: str = "",
                  hello: bytes = PREFACE + frame(SETTINGS), polite: bool = True):
@@ -97,7 +97,7 @@ class Connection:
         return self.streams.setdefault(number, Stream())
 
     def send(self, data: bytes, seconds: float = WAIT) -> bool:
-        """All of it, reading meanwhile, so that neither side waits for the other. False: it could not."""
+        """Sends all of `data`, and reads meanwhile, so that neither side waits for the other. False: it could not."""
         self._out += data
         deadline = time.monotonic() + seconds
         while True:
@@ -108,7 +108,7 @@ class Connection:
             select.select([self._socket], [self._socket], [], 0.1)
 
     def wait(self, condition, seconds: float = WAIT) -> bool:
-        """Reads until condition() holds, the connection has ended or `seconds` have passed; whether it holds."""
+        """Reads until condition() holds, the connection has ended or `seconds` have passed. True when it holds."""
         deadline = time.monotonic() + seconds
         while not condition() and not self.ended and time.monotonic() < deadline:
             if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
@@ -120,26 +120,26 @@ class Connection:
         return self.wait(lambda: self.ended, seconds)
 
     def request(self, number: int, path: str, *more: tuple[str, str], body: bytes | None = None):
-        """Its headers, and with a body all of the request."""
+        """Sends the headers of a request, and with a `body` the whole request."""
         self.stream(number)
         self.send(frame(HEADERS, END_HEADERS, number, header_block(path, *more)))
         if body is not None:
             self.send_message(number, message(body), end=True)
 
     def answer(self, number: int, seconds: float = WAIT) -> Stream:
-        """The stream, when it has ended; else as far as it came."""
+        """Returns the stream when it has ended, or what has arrived of it."""
         stream = self.stream(number)
         self.wait(lambda: stream.ended, seconds)
         return stream
 
     def room(self, number: int) -> int:
-        """What flow control lets us send on a stream now."""
+        """The number of bytes that flow control lets us send on a stream now."""
         stream = self.stream(number)
         initial = self.settings.get(INITIAL_WINDOW_SIZE, DEFAULT_WINDOW)
         return min(initial + stream.credit - stream.sent, DEFAULT_WINDOW + self._credit - self._spent)
 
     def send_some(self, number: int, data: bytes, piece: int = 16384, end: bool = False) -> int:
-        """As much as flow control allows, in frames of `piece` bytes; how much that was."""
+        """Sends as much as flow control allows, in frames of `piece` bytes, and returns that number."""
         stream, done = self.stream(number), 0
         while done < len(data) and not self.ended and not stream.ended:
             count = min(piece, len(data) - done, self.room(number))
@@ -154,7 +154,7 @@ class Connection:
 
     def send_message(self, number: int, data: bytes, piece: int = 16384, end: bool = False,
                      seconds: float = WAIT) -> bool:
-        """All of `data` on a stream, as windows open; False when the stream or the time ended first."""
+        """Sends all of `data` on a stream, as windows open. False when the stream or the time ended first."""
         stream, done, deadline = self.stream(number), 0, time.monotonic() + seconds
 
         def over() -> bool:
@@ -175,7 +175,7 @@ class Connection:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError:
-            self._receive()  # what was said before the end
+            self._receive()  # frames that were sent before the end
             self.ended = True
 
     def _receive(self):

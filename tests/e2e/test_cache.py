@@ -1,4 +1,4 @@
-"""What is cached is not computed again, to the token, and nobody sees it who may not."""
+"""Cached tokens are not computed again, to the token, and are shared only with those who may see them."""
 
 import threading
 import unittest
@@ -18,7 +18,7 @@ class CacheTest(harness.TestCase):
         return self.client.stats().tokens.prompt_computed
 
     def test_two_clients_one_prompt(self):
-        """The second computes one token: the one whose logits give its first answer."""
+        """The second request computes one token: the one whose logits give the first token of its answer."""
         ids = prompt(2000, first=90)
         before = self.computed()
         first = self.client.generate(ids, **GREEDY)
@@ -33,7 +33,7 @@ class CacheTest(harness.TestCase):
         self.assertEqual(second.completions[0].token_ids, first.completions[0].token_ids)
 
     def test_a_hit_to_any_token(self):
-        """Prompts that part from a cached one at each position of two blocks."""
+        """Prompts that first differ from a cached one at each position of two blocks."""
         ids = prompt(80, first=91)
         self.client.generate(ids, **GREEDY)
         for shared in range(40, 73):
@@ -47,7 +47,7 @@ class CacheTest(harness.TestCase):
             self.assertEqual(answer.completions[0].token_ids, plain.completions[0].token_ids)
 
     def test_what_was_generated_is_cached_too(self):
-        """The next turn of a conversation computes the new question alone."""
+        """The next turn of a conversation computes only the new question."""
         ids = prompt(50, first=92)
         answer = list(self.client.generate(ids, **GREEDY).completions[0].token_ids)
         turn = ids + answer + [70, 71, 72]

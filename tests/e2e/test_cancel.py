@@ -1,4 +1,4 @@
-"""A request that nobody wants any more stops, in any state, and its memory is free."""
+"""A cancelled request stops, in any state, and its memory is free."""
 
 import threading
 import unittest
@@ -13,7 +13,7 @@ LONG = dict(seed=1, max_tokens=30000, ignore_eos=True)
 
 
 def wait_until_stalled(client: Client):
-    """Everything that runs is stalled: the count of generated tokens is the same at 50 looks."""
+    """Waits until every running request is stalled: the count of generated tokens is the same at 50 looks."""
     last, same = -1, 0
 
     def settled(stats):
@@ -40,7 +40,7 @@ class CancelTest(harness.TestCase):
         self.assertEqual(after.finished_stop, self.before.finished_stop)
 
     def start_two(self):
-        """Both places taken, by streams that last; returns once both run."""
+        """Takes both seats with long streams, and returns once both run."""
         calls = [self.client.stream(PROMPT, **LONG, request_id=f"holds-{i}") for i in range(2)]
         for call in calls:
             next(call)
@@ -74,7 +74,7 @@ class CancelTest(harness.TestCase):
         self.assertEqual(after.tokens.generated, before.tokens.generated)
 
     def test_before_it_is_admitted(self):
-        """Cancelled as soon as sent, often: whatever state that hits, nothing stays."""
+        """Requests are cancelled as soon as they were sent, many times: whatever their state, nothing is left."""
         for _ in range(200):
             self.client.stream(PROMPT, **LONG).cancel()
 
@@ -82,7 +82,7 @@ class CancelTest(harness.TestCase):
         slow = Client(self.server.address, options=harness.NARROW)
         call = slow.stream(PROMPT, **LONG, top_logprobs=20)
         first = self.client.wait_until(lambda s: s.queue.num_running == 1 and s.blocks.held > 1, "running")
-        # It stalls when what the wire and its buffer hold is full: then steps stand still.
+        # The stream stalls when the wire's buffers and its own are full. Then no step runs.
         wait_until_stalled(self.client)
         self.assertGreater(self.client.stats().blocks.held, 0)
         call.cancel()
@@ -148,7 +148,7 @@ class CancelTest(harness.TestCase):
         drop.cancel()
         kept = Streamed(keep)
         alone = self.client.generate(PROMPT, seed=5, max_tokens=1000, ignore_eos=True, token_ids=True)
-        # `keep` gave its first message away above.
+        # The first message of `keep` was read above.
         self.assertEqual(kept.ids, list(alone.completions[0].token_ids)[1000 - len(kept.ids):])
         self.assertGreater(len(kept.ids), 600)
 
@@ -176,7 +176,7 @@ class StalledReaderTest(harness.TestCase):
             thread.join(harness.DEADLINE)
         self.assertEqual(sorted(answers), list(range(8)))
         self.assertTrue(all(answer.usage.completion_tokens == 500 for answer in answers.values()))
-        # When they read at last, nothing is missing.
+        # When they read in the end, nothing is missing.
         for seed, call in enumerate(stalled):
             late = Streamed(call)
             self.assertEqual(len(late.ids), 3000)

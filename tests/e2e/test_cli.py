@@ -1,4 +1,4 @@
-"""The quire command against a real server: what it prints, and how it ends."""
+"""The quire command against a real server: its output and its exit status."""
 
 import json
 import os
@@ -121,7 +121,7 @@ class CliTest(harness.TestCase):
         self.assertEqual(run_cli("health", QUIRE_ADMIN_LISTEN=admin).stdout, "SERVING\n")
         anywhere = admin.replace("127.0.0.1", "0.0.0.0")  # as a container listens
         self.assertEqual(run_cli("health", "--json", QUIRE_ADMIN_LISTEN=anywhere).stdout, '{"status":"SERVING"}\n')
-        # Who names a server means that one.
+        # --server takes precedence over QUIRE_ADMIN_LISTEN.
         asked = run_cli("health", "--server", self.server.address, QUIRE_ADMIN_LISTEN="127.0.0.1:1")
         self.assertEqual(asked.stdout, "SERVING\n")
         for address, wanted in (("127.0.0.1:1", "refused"), ("nowhere", "HOST:PORT"), (self.server.address, "--admin")):

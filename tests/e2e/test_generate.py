@@ -1,4 +1,4 @@
-"""Generate and GenerateStream: what every option does, seen from the other end of the wire."""
+"""Generate and GenerateStream: the effect of every option, as a client sees it."""
 
 import re
 import time
@@ -32,7 +32,7 @@ class GenerateTest(harness.TestCase):
         self.assertEqual(unary.model, self.client.model_info().name)
 
     def test_a_stream_begins_with_the_id_and_ends_with_the_counts(self):
-        # Tokens that wait for the reader come merged; these are too many to wait in one message.
+        # Tokens that wait for the reader are merged. These are too many for one message.
         messages = list(self.client.stream(PROMPT, **{**SAMPLED, "max_tokens": 2000}))
         self.assertTrue(messages[0].request_id)
         self.assertGreater(len(messages), 2)
@@ -107,7 +107,7 @@ class GenerateTest(harness.TestCase):
 
 class StopTest(harness.TestCase):
     def whole(self):
-        """A sampled answer in letters, to cut stop strings from."""
+        """A sampled answer of letters, from which stop strings are cut."""
         letters = list(range(ord("A") - 33, ord("Z") - 32)) + list(range(ord("a") - 33, ord("z") - 32))
         options = dict(SAMPLED, allowed_token_ids=letters)
         return options, self.client.generate(PROMPT, **options).completions[0]
@@ -282,7 +282,7 @@ class RefusalTest(harness.TestCase):
         self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.client.generate([-1]))
 
     def test_a_message_that_cannot_be_parsed_says_so(self):
-        """Strings that are not UTF-8, which Python's protobuf would not send, and bytes of no message."""
+        """Strings that are not UTF-8, which Python's protobuf would not send, and bytes that are not a message."""
         for method, data in [
             ("InferenceService/Generate", b"\x1a\x02\xff\xfe"), ("InferenceService/Generate", b"\xff\xff\xff"),
             ("TokenService/Tokenize", b"\x12\x01\xe9"), ("ControlService/Abort", b"\x0a\x01\xe9"),
@@ -336,7 +336,7 @@ class RefusalTest(harness.TestCase):
         self.assertEqual(Streamed(call).request_id, made)
 
     def test_what_is_refused_is_logged_under_its_id(self):
-        # Of calls that fail alike only some leave a line each second.
+        # Only some of the calls that fail alike leave a line each second.
         deadline = time.monotonic() + harness.DEADLINE
         line = r'rpc: Generate request_id="no-prompt" .*code="INVALID_ARGUMENT"'
         while not re.search(line, self.server.log()) and time.monotonic() < deadline:

@@ -8,7 +8,7 @@ from harness import Streamed, json_lines, run_cli
 
 
 class Goldens:
-    """Once for each form of the same weights."""
+    """The tests, run once for each form of the same weights."""
 
     relative: str
 
@@ -44,7 +44,7 @@ class Goldens:
             self.assertEqual((case["prompt"] + stream.text).strip(), case["text"].strip())
 
     def test_a_cached_prefix_changes_nothing(self):
-        """From every eighth position of each golden, computed and cached."""
+        """Continues each golden from every eighth position, computed and from the cache."""
         for case in self.cases:
             for begin in range(len(case["prompt_ids"]), len(case["ids"]) - 4, 8):
                 answer = self.client.generate(case["ids"][:begin], **{**self.options(case), "max_tokens": 4})

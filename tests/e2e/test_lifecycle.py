@@ -73,7 +73,7 @@ class ReadyTest(harness.TestCase):
 class DrainTest(unittest.TestCase):
     def test_sigterm_lets_what_runs_finish_and_refuses_the_new(self):
         with running() as (server, client):
-            # Far more than the wire holds: it cannot end before it is read.
+            # Far more than the wire's buffers hold, so the stream cannot end before it is read.
             slow = Client(server.address, options=harness.NARROW)
             call = slow.stream(PROMPT, seed=1, max_tokens=5000, ignore_eos=True, top_logprobs=20)
             next(call)
@@ -102,7 +102,7 @@ class DrainTest(unittest.TestCase):
             late = Client(server.address)
             answer = late.generate(PROMPT, max_tokens=3, ignore_eos=True)
             self.assertEqual(answer.usage.completion_tokens, 3)
-            self.assertNotIn("draining", server.log())  # so it was the delay that let it in
+            self.assertNotIn("draining", server.log())  # so the delay let the request in
             late.close()
             server.wait_for_log("draining")
             self.assertEqual(server.wait(), 0)
@@ -118,7 +118,7 @@ class DrainTest(unittest.TestCase):
         with running("--drain_timeout", "200ms") as (server, client):
             slow = Client(server.address, options=harness.NARROW)
             call = slow.stream(PROMPT, seed=1, max_tokens=30000, ignore_eos=True, top_logprobs=20)
-            next(call)  # and reads no more, so that it cannot finish
+            next(call)  # and then reads no more, so that the stream cannot finish
             server.signal(signal.SIGTERM)
             self.assertEqual(server.wait(), 0)
             self.assertIn("cancelling what still runs", server.log())
@@ -137,7 +137,7 @@ class DrainTest(unittest.TestCase):
             self.assertTrue(client.stats().draining)
             self.assertEqual(Streamed(call).usage.completion_tokens, 5000)
             slow.close()
-            client.drain()  # again changes nothing
+            client.drain()  # a second call changes nothing
             self.assertTrue(client.stats().draining)
             self.assertEqual(server.stop(), 0)
 
@@ -149,7 +149,7 @@ class DrainTest(unittest.TestCase):
 
 
 class ConnectionAgeTest(unittest.TestCase):
-    """gRPC takes up to a tenth off an age, or puts it on."""
+    """gRPC changes an age by up to a tenth, either way."""
 
     def test_calls_survive_the_ageing_of_their_connection(self):
         with running("--max_connection_age", "200ms") as (server, _):
@@ -169,7 +169,7 @@ class ConnectionAgeTest(unittest.TestCase):
     def test_the_grace_cuts_what_outlasts_it(self):
         with running("--max_connection_age", "100ms", "--max_connection_age_grace", "100ms") as (server, client):
             slow = client.stream(PROMPT, seed=1, max_tokens=30000, ignore_eos=True, top_logprobs=20)
-            next(slow)  # and reads no more, so that it cannot finish
+            next(slow)  # and then reads no more, so that the stream cannot finish
             client.wait_until_idle()
             with self.assertRaises(grpc.RpcError) as cut:
                 Streamed(slow)

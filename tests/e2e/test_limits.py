@@ -1,4 +1,4 @@
-"""Many clients, full queues: everybody is served or told, at once, when to come back."""
+"""Many clients, full queues: every client is served, or told at once when to come back."""
 
 import threading
 import unittest
@@ -26,7 +26,7 @@ class ManyClientsTest(harness.TestCase):
             try:
                 start.wait(harness.DEADLINE)
                 call = client.stream(PROMPT, seed=seed, max_tokens=150, ignore_eos=True, token_ids=True)
-                if seed % 8 == 7:  # some leave half way
+                if seed % 8 == 7:  # some disconnect half way
                     next(call)
                     call.cancel()
                 else:
@@ -120,7 +120,7 @@ class StreamsTest(harness.TestCase):
     def test_a_connection_has_no_more_calls_than_it_may(self):
         call = self.client.stream(PROMPT, **LONG)
         next(call)
-        # gRPC's client keeps the second back until the first has ended, here beyond its deadline.
+        # gRPC's client holds the second back until the first has ended, which is after its deadline here.
         self.assert_status(grpc.StatusCode.DEADLINE_EXCEEDED,
                            lambda: self.client.generate(PROMPT, timeout=0.5, max_tokens=1))
         other = Client(self.server.address)

@@ -1,4 +1,4 @@
-"""Probes tell the truth, whoever knocks at the admin port; a log that nobody reads holds nothing up."""
+"""Probes get true answers, whatever other clients do to the admin port; a log that nobody reads delays nothing."""
 
 import contextlib
 import resource
@@ -21,7 +21,7 @@ def connect(address: str) -> socket.socket:
 
 
 def is_held(connection: socket.socket) -> bool:
-    """Whether the other end has neither answered nor closed."""
+    """True when the other end has neither answered nor closed."""
     connection.setblocking(False)
     try:
         connection.recv(1)
@@ -66,8 +66,8 @@ class UnreadLogTest(unittest.TestCase):
 
 class AdminPortTest(unittest.TestCase):
     def assert_probed_before_any_time_out(self, server, strangers: int):
-        """A probe is answered although `strangers` came first and none of them has been sent away."""
-        for _ in range(5):  # a busy machine may take longer than the strangers are given
+        """A probe is answered although `strangers` came first and none of them has been disconnected."""
+        for _ in range(5):  # a busy machine may take longer than the time that the strangers have
             with contextlib.ExitStack() as stack:
                 held = [stack.enter_context(connect(server.admin_address)) for _ in range(strangers)]
                 self.assertEqual(server.get("/livez"), (200, "ok\n"))

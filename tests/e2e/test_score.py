@@ -1,4 +1,4 @@
-"""Score: continuations of one prompt, held against what Generate says of the same tokens."""
+"""Score: continuations of one prompt, compared with what Generate returns for the same tokens."""
 
 import threading
 import unittest
@@ -28,7 +28,7 @@ class ScoreTest(harness.TestCase):
         return self.client.inference.Score(request, timeout=timeout)
 
     def reference(self, ids: list[int], continuation: list[int]) -> list[tuple[float, bool]]:
-        """Of each of its tokens: the log probability, and whether it is the likeliest."""
+        """For each token: its log probability, and whether it is the likeliest."""
         answer = self.client.generate(ids + continuation, max_tokens=1, prompt_logprobs=1)
         return [(position.chosen.logprob, position.top[0].token_id == position.chosen.token_id)
                 for position in answer.prompt_logprobs[-len(continuation):]]

@@ -1,8 +1,8 @@
-"""A client that makes one greedy request again and again, in a process of its own: what it sees while others attack.
+"""A client that repeats one greedy request, in a process of its own, and reports what it sees while others attack.
 
     python3 victim.py ADDRESS [--ca FILE] [--token TOKEN]
 
-Each line on its standard input is answered by a line: a Report as JSON, of the time since the last one.
+It answers each line of its standard input with one line: a Report as JSON, of the time since the last one.
 It ends with its input.
 """
 
@@ -22,15 +22,15 @@ from harness import Client, Streamed
 
 PROMPT = "the thing in another hour"
 OPTIONS = dict(temperature=0.0, max_tokens=8, ignore_eos=True, token_ids=True)
-PATIENCE = 15  # seconds for an answer of milliseconds
-PAUSE = 0.01   # seconds between two
-RENEW = 8      # answers of one connection before a new one is made beside it, for one more
+PATIENCE = 15  # seconds for an answer that takes milliseconds
+PAUSE = 0.01   # seconds between two requests
+RENEW = 8      # answers on one connection; then one more comes through a new connection beside it
 
 
 @dataclasses.dataclass
 class Report:
     answers: int = 0
-    wrong: int = 0             # answers other than the first
+    wrong: int = 0             # answers that differ from the first
     errors: list[str] = dataclasses.field(default_factory=list)
     longest_gap: float = 0.0   # seconds from one answer to the next
 
@@ -40,20 +40,20 @@ class Report:
 
 
 class Victim:
-    """The process, for a test."""
+    """The process, as a test uses it."""
 
     def __init__(self, address: str, ca: str = "", token: str = ""):
         command = [sys.executable, __file__, address, "--ca", ca, "--token", token]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def report(self) -> Report:
-        """Of the time since the last one."""
+        """The report of the time since the last one."""
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         return Report(**json.loads(self._process.stdout.readline()))
 
     def wait_for_answers(self, count: int) -> Report:
-        """The sum of what it saw until it had so many."""
+        """The sum of its reports until it had this many answers."""
         total, deadline = Report(), time.monotonic() + harness.DEADLINE
         while total.answers < count and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -67,7 +67,7 @@ class Victim:
 
 
 class Loop:
-    """Its other side."""
+    """The loop that the process runs."""
 
     def __init__(self, connect):
         self._connect = connect
@@ -112,7 +112,7 @@ class Loop:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("address")
-    parser.add_argument("--ca", default="", help="PEM; empty: without TLS")
+    parser.add_argument("--ca", default="", help="PEM file of the authority; empty: no TLS")
     parser.add_argument("--token", default="")
     args = parser.parse_args()
     credentials = grpc.ssl_channel_credentials(pathlib.Path(args.ca).read_bytes()) if args.ca else None

@@ -1,11 +1,12 @@
-"""The slopes of ALiBi ("Train Short, Test Long", arXiv:2108.12409), by the standard library alone."""
+"""The slopes of ALiBi ("Train Short, Test Long", arXiv:2108.12409). Needs only the standard library."""
 
 
 def slopes(num_heads: int, bias_max: float = 8.0) -> list[float]:
-    """[num_heads]: how much head h takes off a score per token of distance: score - slope[h] * (query - key).
+    """[num_heads]: the amount that head h subtracts from a score for each token of distance:
+    score - slope[h] * (query - key).
 
     With n the largest power of two <= num_heads: 2^(-bias_max * h / n) for h = 1..n; the heads beyond n take every
-    second slope of the ladder for 2n. The paper's ladder is bias_max = 8; MPT's config may name another.
+    second slope of the series for 2n. The paper has bias_max = 8; MPT's config may name another.
     """
     if num_heads < 1:
         raise ValueError(f"num_heads: want at least 1, got {num_heads}")

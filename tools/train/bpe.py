@@ -1,4 +1,4 @@
-"""A byte-level BPE vocabulary of our own, as a tokenizer.json that transformers (and Quire) read."""
+"""Makes a byte-level BPE vocabulary, as a tokenizer.json that transformers and Quire read."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ END_OF_TEXT_ID = 0
 
 
 def train(documents: Iterable[str], vocab_size: int) -> Tokenizer:
-    """GPT-2's scheme: its word pattern, 256 bytes as letters, merges. Id 0 ends a text, and a prompt starts with it as
+    """GPT-2's scheme: its word pattern, 256 bytes as letters, merges. Id 0 ends a text. A prompt starts with it, as
     every document in training does."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -27,7 +27,7 @@ def train(documents: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, folder: pathlib.Path, max_seq_len: int) -> None:
-    """tokenizer.json, and beside it what transformers wants to know."""
+    """Writes tokenizer.json, and beside it the settings that transformers needs."""
     tokenizer.save(str(folder / "tokenizer.json"))
     special = {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT, "unk_token": END_OF_TEXT}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_seq_len,
@@ -41,5 +41,5 @@ def load(folder: pathlib.Path) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, documents: Iterable[str]) -> list[list[int]]:
-    """Ids of each document, without special tokens."""
+    """The ids of each document, without special tokens."""
     return [encoding.ids for encoding in tokenizer.encode_batch(list(documents), add_special_tokens=False)]

@@ -3,9 +3,9 @@
 
     python3 tools/train/check_twin.py --model models/quire-stories
 
-transformers has no MPT with grouped-query attention. Multi-head attention whose heads share equal K and V is the same
-function, so its twin gets each K and V head as often as query heads read it. Exit status 0 if they agree, and if a
-twin with other slopes does not.
+transformers has no MPT with grouped-query attention. Multi-head attention whose heads have equal K and V is the same
+function, so the twin gets a copy of each K and V head for every query head that reads it. Exit status 0 if the two
+agree, and if a twin with other slopes does not agree.
 """
 
 import argparse
@@ -48,27 +48,28 @@ def twin(model: Decoder, max_seq_len: int, alibi_bias_max: int) -> MptForCausalL
     weights = {name: widened(weight, config) if name.endswith("Wqkv.weight") else weight
                for name, weight in model.state_dict().items()}
     theirs.load_state_dict({**weights, "lm_head.weight": weights["transformer.wte.weight"]})
-    # Its model leaves the config's alibi_bias_max out of this call, and so always has 8.
+    # transformers' model does not pass the config's alibi_bias_max to this call, and so always has 8.
     theirs.transformer.build_mpt_alibi_tensor = functools.partial(build_mpt_alibi_tensor, alibi_bias_max=alibi_bias_max)
     return theirs.float().eval()
 
 
 def bound(config: DecoderConfig, logits: torch.Tensor) -> float:
-    """What rounding may change: a logit is a chain of some ten roundings a block, each of sums of at most
-    expansion_ratio * d_model products whose errors add up like a random walk; four times that, of the largest logit."""
+    """The most by which rounding may change a logit. A logit is a chain of some ten roundings per block, each of a sum
+    of at most expansion_ratio * d_model products, whose errors add up like a random walk. The bound is four times that,
+    relative to the largest logit."""
     terms = config.expansion_ratio * config.d_model
     return 4 * EPSILON * math.sqrt(terms * 10 * config.n_layers) * logits.abs().max().item()
 
 
 @torch.no_grad()
 def worst_difference(model: Decoder, ids: torch.Tensor, alibi_bias_max: int) -> float:
-    """ids: [batch, length] -> the largest difference of a logit."""
+    """ids: [batch, length] -> the largest difference between two logits."""
     theirs = twin(model, ids.shape[1], alibi_bias_max)
     return (model(ids) - theirs(input_ids=ids, use_cache=False).logits).abs().max().item()
 
 
 def agrees(model: Decoder, length: int) -> bool:
-    """Random ids: every position of every row says something about positions."""
+    """Random ids, so that every position of every row tests the positions."""
     ids = torch.randint(model.config.vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         allowed = bound(model.config, model(ids))
@@ -81,7 +82,7 @@ def agrees(model: Decoder, length: int) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=pathlib.Path, required=True, metavar="DIR")
-    parser.add_argument("--length", type=int, default=2048, help="tokens a row (%(default)s)")
+    parser.add_argument("--length", type=int, default=2048, help="tokens in a row (%(default)s)")
     args = parser.parse_args()
     return 0 if agrees(hf_directory.load(args.model), args.length) else 1
 

@@ -1,7 +1,7 @@
 """The model: a decoder as MPT builds it (LayerNorm before each half of a block, exact GELU, no biases, tied embedding),
 with grouped-query attention (arXiv:2305.13245) and ALiBi (arXiv:2108.12409), or RoPE (arXiv:2104.09864) for its twin.
 
-Modules carry the names of llm-foundry's checkpoints, so a state dict is what model.safetensors holds.
+Modules have the names of llm-foundry's checkpoints, so a state dict has the names of model.safetensors.
 """
 
 import dataclasses
@@ -65,9 +65,9 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
 @dataclasses.dataclass(frozen=True)
 class Positions:
-    """What attention adds for positions; computed once, the same for every layer."""
+    """The part of attention that depends on positions. Computed once, and the same for every layer."""
 
-    bias: torch.Tensor                                       # as attention_bias() gives it
+    bias: torch.Tensor                                       # from attention_bias()
     rotation: tuple[torch.Tensor, torch.Tensor] | None       # with RoPE
 
 
@@ -137,7 +137,7 @@ class Transformer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """ids -> logits of the next token. `dropout` is of the embedding and of what each half of a block adds."""
+    """ids -> logits of the next token. `dropout` applies to the embedding and to the output of each half of a block."""
 
     def __init__(self, config: DecoderConfig, dropout: float = 0.0):
         super().__init__()
@@ -145,7 +145,7 @@ class Decoder(nn.Module):
         self.transformer = Transformer(config, dropout)
         self._positions: Positions | None = None
         self.apply(self._initialize)
-        # What is added to the residual stream 2 * n_layers times keeps its variance (GPT-2).
+        # The residual stream gets 2 * n_layers additions. Scaled like this, they keep its variance (GPT-2).
         for block in self.transformer.blocks:
             for linear in (block.attn.out_proj, block.ffn.down_proj):
                 nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * config.n_layers))

@@ -1,4 +1,4 @@
-"""Text files -> documents, and which of them are held out for validation. The standard library alone."""
+"""Splits text files into documents, and holds some out for validation. Needs only the standard library."""
 
 import argparse
 import dataclasses
@@ -20,13 +20,13 @@ class Split:
 
 
 def tidy(text: str) -> str:
-    """One line a paragraph, without blank lines or spaces at line ends: sources differ in these and in nothing else."""
+    """Makes each paragraph one line, without blank lines or spaces at line ends. Copies of a text differ only there."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 
 
 def pieces(document: str, max_characters: int = MAX_CHARACTERS) -> list[str]:
-    """The document, or where it is too long its parts, each of whole lines and about as long as allowed."""
+    """The document, or its parts when it is too long: each has whole lines and is about as long as allowed."""
     parts: list[str] = []
     lines: list[str] = []
     length = 0
@@ -40,14 +40,14 @@ def pieces(document: str, max_characters: int = MAX_CHARACTERS) -> list[str]:
 
 
 def documents_of(text: str, separator: str) -> list[str]:
-    """What lies between separators, tidied; empty ones are dropped."""
+    """The documents between separators, tidied. Empty ones are dropped."""
     tidied = (tidy(part) for part in text.split(separator))
     return [piece for document in tidied if document for piece in pieces(document)]
 
 
 def without_copies(documents: Iterable[str]) -> list[str]:
-    """The first of each group that agrees in letters and digits, case aside: a copy in the held-out part would make
-    the validation loss look better than it is."""
+    """The first of each group of documents with the same letters and digits, case aside: a copy in the held-out part
+    would make the validation loss look better than it is."""
     first = {}
     for document in documents:
         first.setdefault(re.sub(r"\W+", "", document.lower()), document)
@@ -55,18 +55,19 @@ def without_copies(documents: Iterable[str]) -> list[str]:
 
 
 def is_held_out(document: str, fraction: float, seed: int) -> bool:
-    """By the document's own text, so that adding or reordering files moves nothing across the border."""
+    """Decides by the document's own text, so that adding or reordering files moves no document from one part to the
+    other."""
     digest = hashlib.sha256(f"{seed}\n{document}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < fraction * 2**64
 
 
 def add_split_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags that decide which documents there are, and which of them are held out: read_split's arguments."""
+    """Adds the flags that select the documents and the held-out ones: the arguments of read_split."""
     add = parser.add_argument
-    add("--data", nargs="+", type=pathlib.Path, required=True, metavar="FILE", help="UTF-8 text")
-    add("--separator", default=END_OF_TEXT, help=r"between two documents; \n is a line end (%(default)s)")
+    add("--data", nargs="+", type=pathlib.Path, required=True, metavar="FILE", help="text files in UTF-8")
+    add("--separator", default=END_OF_TEXT, help=r"text between two documents; \n is a line end (%(default)s)")
     add("--held-out", type=float, default=0.02, help="share of the documents for validation (%(default)s)")
-    add("--seed", type=int, default=1, help="of the split, the order, and weights where there are any (%(default)s)")
+    add("--seed", type=int, default=1, help="seed of the split, the order, and any new weights (%(default)s)")
 
 
 def split_of(args: argparse.Namespace) -> Split:
@@ -74,7 +75,7 @@ def split_of(args: argparse.Namespace) -> Split:
 
 
 def read_split(paths: Iterable[pathlib.Path], separator: str, held_out: float, seed: int) -> Split:
-    """Documents of all files in order, a share of `held_out` of them for validation."""
+    """The documents of all files in order, with a share of `held_out` of them for validation."""
     found: list[str] = []
     for path in paths:
         try:

@@ -12,8 +12,8 @@ import hf_directory
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=pathlib.Path, required=True, metavar="DIR", help="what train.py had as --out")
-    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="for the model")
+    parser.add_argument("--run", type=pathlib.Path, required=True, metavar="DIR", help="the --out of train.py")
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="folder for the model")
     args = parser.parse_args()
     best = hf_directory.export(args.run, args.out)
     size = sum(path.stat().st_size for path in args.out.iterdir() if path.is_file())

@@ -1,4 +1,4 @@
-"""A trained decoder as a Hugging Face directory with llm-foundry's field and tensor names, and back."""
+"""Writes a trained decoder as a Hugging Face directory with llm-foundry's field and tensor names, and reads one."""
 
 import json
 import pathlib
@@ -34,7 +34,7 @@ def write_config(folder: pathlib.Path, config: DecoderConfig, max_seq_len: int) 
 
 
 def read_config(folder: pathlib.Path) -> DecoderConfig:
-    """Of a directory that write_config() made."""
+    """The config of a directory that write_config() made."""
     content = json.loads((folder / CONFIG).read_text())
     attention = content["attn_config"]
     positions = ({"positions": "alibi", "alibi_bias_max": float(attention["alibi_bias_max"])} if attention["alibi"] else
@@ -45,7 +45,7 @@ def read_config(folder: pathlib.Path) -> DecoderConfig:
 
 
 def export(run: pathlib.Path, folder: pathlib.Path) -> dict:
-    """Writes the best weights of a run, in bfloat16, with all that is needed to load them; returns which they were."""
+    """Writes the best weights of a run, in bfloat16, with all files needed to load them. Returns their step and loss."""
     best = torch.load(run / BEST, map_location="cpu", weights_only=True)
     folder.mkdir(parents=True, exist_ok=True)
     for name in (CONFIG, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "history.csv"):
@@ -53,15 +53,15 @@ def export(run: pathlib.Path, folder: pathlib.Path) -> dict:
     generation = {"bos_token_id": bpe.END_OF_TEXT_ID, "eos_token_id": bpe.END_OF_TEXT_ID, "do_sample": True,
                   "temperature": 0.8, "top_p": 0.95}
     (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
-    # The format name is what transformers looks for.
+    # transformers looks for this format name.
     save_file({name: weight.to(torch.bfloat16).contiguous() for name, weight in best["model"].items()},
               folder / WEIGHTS, metadata={"format": "pt"})
-    (folder / WEIGHTS).chmod(0o644)  # it comes as the owner's alone, which a server under another user cannot read
+    (folder / WEIGHTS).chmod(0o644)  # save_file lets only the owner read it, and a server may be another user
     return {"step": best["step"], "validation_loss": best["validation_loss"]}
 
 
 def load(folder: pathlib.Path) -> Decoder:
-    """The decoder, its bfloat16 weights widened to float32, ready to be asked."""
+    """The decoder, with its bfloat16 weights widened to float32, in evaluation mode."""
     model = Decoder(read_config(folder))
     model.load_state_dict({name: weight.float() for name, weight in load_file(folder / WEIGHTS).items()})
     return model.eval()

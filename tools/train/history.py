@@ -1,4 +1,4 @@
-"""What a training run measured, as a CSV that the loss curve is drawn from. The standard library alone."""
+"""The measurements of a training run, as a CSV from which the loss curve is drawn. Needs only the standard library."""
 
 import csv
 import dataclasses
@@ -9,12 +9,12 @@ import pathlib
 class Entry:
     step: int
     tokens: int
-    train_loss: float               # mean since the entry before, nats per token, with dropout
-    validation_loss: float | None   # where it was measured at this step; without dropout
+    train_loss: float               # mean since the previous entry, nats per token, with dropout
+    validation_loss: float | None   # without dropout; None when it was not measured at this step
 
 
 class History:
-    """The file always holds whole rows; a run that goes on from an earlier step first drops what came after it."""
+    """The file always has whole rows. A run that continues from an earlier step first drops the rows after it."""
 
     def __init__(self, path: pathlib.Path, from_step: int = 0):
         self.path = path

@@ -1,7 +1,7 @@
 """Muon (Jordan et al., 2024, kellerjordan.github.io/posts/muon) for the matrices inside a decoder.
 
-torch.optim.Muon iterates in bfloat16, which a CPU without matrix units for it computes a hundred times slower than
-float32; hence this one. Its step is scaled as in "Muon is Scalable for LLM Training" (arXiv:2502.16982), so that it
+torch.optim.Muon is not used: it iterates in bfloat16, in which a CPU without matrix units computes a hundred times
+slower than in float32. The step here is scaled as in "Muon is Scalable for LLM Training" (arXiv:2502.16982), so that it
 moves a weight by as much as AdamW would at the same learning rate.
 """
 
@@ -12,8 +12,8 @@ import torch
 
 
 def orthogonalize(matrix: torch.Tensor, iterations: int = 5) -> torch.Tensor:
-    """[rows, cols] -> the same with all its singular values near 1 (0.7 to 1.2), by Newton-Schulz iterations whose
-    coefficients are those of the post named above."""
+    """[rows, cols] -> the same matrix with all singular values near 1 (0.7 to 1.2), by Newton-Schulz iterations with
+    the coefficients of the post named above."""
     wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = wide / (wide.norm() + 1e-7)
     for _ in range(iterations):
@@ -23,7 +23,7 @@ def orthogonalize(matrix: torch.Tensor, iterations: int = 5) -> torch.Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum, orthogonalised; weight decay apart from the gradient, as AdamW's."""
+    """Nesterov momentum, orthogonalised, with weight decay decoupled from the gradient as in AdamW."""
 
     def __init__(self, params: Iterable[torch.nn.Parameter], lr: float, weight_decay: float, momentum: float = 0.95):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})

@@ -1,18 +1,18 @@
-"""Documents -> windows of equal length, in an order that follows from (seed, epoch) alone."""
+"""Packs documents into windows of equal length, in an order that depends only on (seed, epoch)."""
 
 import numpy as np
 
 
 class PackedDocuments:
     """Every epoch shuffles the documents, joins them with an end-of-text token before each, and cuts the stream into
-    windows. So borders fall elsewhere each time, and any step's batch can be made again without the steps before."""
+    windows. So the borders differ in each epoch, and any step's batch can be made again without the earlier steps."""
 
     def __init__(self, documents: list[list[int]], end_of_text: int, context: int, seed: int):
         self.context = context
         self._seed = seed
         self._documents = [np.array([end_of_text, *ids], dtype=np.int64) for ids in documents]
         self.num_tokens = sum(len(ids) for ids in self._documents)
-        # A window's last token is only predicted; it is the first of the next window.
+        # A window's last token is only a target. It is also the first of the next window.
         self.num_windows = (self.num_tokens - 1) // context
         if self.num_windows < 1:
             raise ValueError(f"data: want more than {context} tokens, got {self.num_tokens}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How well models predict held-out text at each distance from its start, far past the length they were trained at.
+"""Measures models' perplexity on held-out text by position, far beyond the length at which they were trained.
 
     python3 tools/train/perplexity_by_position.py --model ALiBi=build/alibi/model --model RoPE=build/rope/model
         --data stories.txt more.txt --trained-at 512 --svg perplexity.svg --json perplexity.json
@@ -32,7 +32,7 @@ from packing import PackedDocuments
 def losses_by_position(model: Decoder, windows: torch.Tensor) -> torch.Tensor:
     """windows: [num_windows, length + 1] int64 -> mean loss at each position, [length] f64, in nats."""
     total = torch.zeros(windows.shape[1] - 1, dtype=torch.float64)
-    for window in windows:  # one at a time: the bias alone takes n_heads * length^2 floats
+    for window in windows:  # one at a time, because the bias takes n_heads * length^2 floats
         total += functional.cross_entropy(model(window[None, :-1])[0], window[1:], reduction="none").double()
     return total / len(windows)
 
@@ -52,12 +52,12 @@ def named_folder(text: str) -> tuple[str, pathlib.Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--model", action="append", type=named_folder, required=True, metavar="NAME=DIR", help="may be repeated")
+    add("--model", action="append", type=named_folder, required=True, metavar="NAME=DIR", help="a model; may be repeated")
     add_split_flags(parser)
-    add("--length", type=int, default=2048, help="of a window, in tokens (%(default)s)")
-    add("--bucket", type=int, default=64, help="positions a number (%(default)s)")
+    add("--length", type=int, default=2048, help="length of a window, in tokens (%(default)s)")
+    add("--bucket", type=int, default=64, help="positions per reported number (%(default)s)")
     add("--orders", type=int, default=2, help="shuffles of the documents to measure over (%(default)s)")
-    add("--trained-at", type=int, default=512, help="marked in the picture (%(default)s)")
+    add("--trained-at", type=int, default=512, help="length to mark in the picture (%(default)s)")
     add("--svg", type=pathlib.Path, required=True, metavar="FILE")
     add("--json", type=pathlib.Path, required=True, metavar="FILE")
     args = parser.parse_args()

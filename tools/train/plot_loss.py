@@ -14,7 +14,7 @@ MAX_POINTS = 150  # of the training loss, so that the picture stays small
 
 
 def thinned(entries: list[Entry]) -> list[tuple[float, float]]:
-    """Points (tokens in millions, training loss), each the mean of as many entries as it takes to have few points."""
+    """Points (tokens in millions, training loss). Each is the mean of several entries, so that there are few points."""
     group = -(-len(entries) // MAX_POINTS)
     groups = [entries[i : i + group] for i in range(0, len(entries), group)]
     return [(some[-1].tokens / 1e6, sum(entry.train_loss for entry in some) / len(some)) for some in groups]

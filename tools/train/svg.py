@@ -1,4 +1,4 @@
-"""Line charts as small SVG files. The standard library alone."""
+"""Line charts as small SVG files. Needs only the standard library."""
 
 import dataclasses
 import math
@@ -24,7 +24,7 @@ class Chart:
     y_label: str
     lines: Sequence[Line]
     log_y: bool = False
-    marks: Sequence[tuple[float, str]] = ()  # vertical lines: where, and what they say
+    marks: Sequence[tuple[float, str]] = ()  # vertical lines: (position, label)
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -35,7 +35,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten; over less than a decade there are too few of these, so evenly spaced ones."""
+    """1, 2 and 5 times powers of ten. Within a decade these are too few, so evenly spaced ones are used there."""
     if high / low < 10:
         return ticks(low, high)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -43,7 +43,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 class _Axes:
-    """Where a point of the data is on the page; the ranges hold all points."""
+    """Maps a point of the data to its place on the page. The ranges contain all points."""
 
     def __init__(self, chart: Chart):
         xs = [x for line in chart.lines for x, _ in line.points] + [x for x, _ in chart.marks]
@@ -69,7 +69,7 @@ def _text(x: float, y: float, words: str, anchor: str = "middle", more: str = ""
 
 
 def render(chart: Chart) -> str:
-    """The chart as an SVG document; readable on light and dark pages alike."""
+    """The chart as an SVG document, readable on both light and dark pages."""
     axes = _Axes(chart)
     bottom, middle = HEIGHT - BOTTOM, (TOP + HEIGHT - BOTTOM) / 2
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
@@ -90,7 +90,7 @@ def render(chart: Chart) -> str:
         color, opacity = COLORS[i % len(COLORS)], ' opacity="0.45"' if line.faint else ""
         points = " ".join(f"{axes.x(x):g},{axes.y(y):g}" for x, y in line.points)
         out.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"{opacity}/>')
-        # Above the lines, which may be anywhere below.
+        # The legend is above the plot, because lines may be anywhere in it.
         place = LEFT + (i + 0.5) / len(chart.lines) * (WIDTH - LEFT - RIGHT)
         out.append(_text(place, TOP - 12, line.label, more=f' fill="{color}"'))
     return "\n".join([*out, "</svg>"]) + "\n"

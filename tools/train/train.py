@@ -4,12 +4,12 @@
     python3 tools/train/train.py --data stories.txt more.txt --out build/stories
 
 Makes a vocabulary, holds out some documents, trains, and writes the best weights as a Hugging Face directory to
-OUT/model. A run that was stopped goes on when the same command is given again.
+OUT/model. A run that was stopped continues when the same command is given again.
 """
 
 import os
 
-# Threads that wait for each other asleep: spinning, they would take the processor from whatever else runs.
+# Makes threads sleep while they wait for each other: spinning would take the processor from other programs.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import argparse
@@ -34,28 +34,29 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add_split_flags(parser)
-    add("--out", type=pathlib.Path, required=True, metavar="DIR", help="for the run's files and the model")
+    add("--out", type=pathlib.Path, required=True, metavar="DIR", help="folder for the run's files and the model")
     add("--positions", choices=["alibi", "rope"], default="alibi", help="(%(default)s)")
     add("--vocab-size", type=int, default=4096, help="(%(default)s)")
     for name in ("d_model", "n_heads", "kv_n_heads", "n_layers"):
         add(f"--{name.replace('_', '-')}", type=int, default=getattr(DecoderConfig, name), help="(%(default)s)")
-    add("--context", type=int, default=512, help="tokens a window (%(default)s)")
-    add("--max-seq-len", type=int, default=2048, help="tokens that the model says it can be served at (%(default)s)")
-    add("--tokens", type=float, default=20e6, help="to train on, counting repeats (%(default).0f)")
+    add("--context", type=int, default=512, help="tokens in a window (%(default)s)")
+    add("--max-seq-len", type=int, default=2048, help="context that the model's config names, in tokens (%(default)s)")
+    add("--tokens", type=float, default=20e6, help="tokens to train on, counting repeats (%(default).0f)")
     for name, what in (("batch_size", "windows a step"), ("learning_rate", "at its highest"), ("warmup_steps", ""),
                        ("cooldown", "share of the steps in which the learning rate falls"),
                        ("weight_decay", ""), ("dropout", ""), ("log_steps", ""),
                        ("validate_steps", ""), ("checkpoint_seconds", "")):
         default = getattr(TrainerConfig, name)
         add(f"--{name.replace('_', '-')}", type=type(default), default=default, help=f"{what} (%(default)s)".strip())
-    add("--precision", choices=["float32", "bfloat16"], default=native_precision(), help="of the products (here: %(default)s)")
-    add("--threads", type=int, default=len(os.sched_getaffinity(0)), help="on the CPU (%(default)s)")
+    add("--precision", choices=["float32", "bfloat16"], default=native_precision(),
+        help="precision of the products (here: %(default)s)")
+    add("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads on the CPU (%(default)s)")
     return parser.parse_args()
 
 
 def settings_of(args: argparse.Namespace) -> dict:
-    """What a run that goes on must have been started with. Not where its files are, how fast it may go, or when it is
-    to end: more or fewer tokens may be asked for on the way."""
+    """The settings that must be the same when a run continues. Paths, speed and the number of tokens are not among
+    them: they may change on the way."""
     settings = {name: value for name, value in vars(args).items()
                 if name not in ("data", "out", "tokens", "cooldown", "threads", "log_steps", "checkpoint_seconds")}
     return settings | {"data": [path.name for path in args.data]}

@@ -15,20 +15,20 @@ from history import Entry, History
 from muon import Muon
 from packing import PackedDocuments
 
-CHECKPOINT = "checkpoint.pt"  # all that is needed to go on
+CHECKPOINT = "checkpoint.pt"  # everything that a run needs to continue
 BEST = "best.pt"              # the weights with the least validation loss so far
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainerConfig:
     steps: int
-    precision: str = "float32"   # of the products, or "bfloat16"; weights and sums stay in float32
+    precision: str = "float32"   # or "bfloat16", of products; weights and sums stay in float32
     batch_size: int = 16         # windows
     learning_rate: float = 3e-3
     warmup_steps: int = 100
-    cooldown: float = 0.3        # share of the steps
+    cooldown: float = 0.3        # fraction of the steps
     weight_decay: float = 0.1
-    clip: float = 1.0            # norm of the gradient
+    clip: float = 1.0            # largest norm of the gradient
     dropout: float = 0.1
     seed: int = 1
     log_steps: int = 10
@@ -37,16 +37,16 @@ class TrainerConfig:
 
 
 def learning_rate(config: TrainerConfig, step: int) -> float:
-    """A linear warm-up, a plateau, and over the last steps a line down to zero: as good as a cosine
-    (arXiv:2405.18392), and on the plateau it does not matter yet how many steps there will be."""
+    """A linear warm-up, a plateau, and a linear descent to zero over the last steps. It is as good as a cosine
+    (arXiv:2405.18392), and does not depend on the number of steps before the descent begins."""
     warm = (step + 1) / config.warmup_steps
     left = (config.steps - step) / (config.cooldown * config.steps)
     return config.learning_rate * min(1.0, warm, left)
 
 
 def native_precision() -> str:
-    """bfloat16 where the machine multiplies in it, on a GPU or a CPU: half the time of float32."""
-    cpu = getattr(torch.cpu, "get_capabilities", dict)()  # older torch does not say
+    """bfloat16 on a GPU, and on a CPU that multiplies in it in half the time of float32; else float32."""
+    cpu = getattr(torch.cpu, "get_capabilities", dict)()  # older torch does not have it
     native = torch.cuda.is_available() or cpu.get("avx512_bf16", False) or cpu.get("amx_bf16", False)
     return "bfloat16" if native else "float32"
 
@@ -57,7 +57,7 @@ def time_left(seconds: float) -> str:
 
 
 class StopRequest:
-    """Notes SIGTERM and SIGINT while it is entered, so that the step under way ends and is saved."""
+    """Catches SIGTERM and SIGINT while it is entered, so that the running step ends and is saved."""
 
     def __enter__(self) -> "StopRequest":
         self.asked = False
@@ -122,7 +122,7 @@ class Trainer:
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(self.config, self.step)
-        # Dropout follows from the step's number, not from the steps before.
+        # Dropout depends on the step's number, not on earlier steps.
         torch.manual_seed(self.config.seed * 1_000_003 + self.step)
         loss = self._loss(self._training.batch(self.step, self.config.batch_size))
         loss.backward()
@@ -142,7 +142,7 @@ class Trainer:
 
     @torch.no_grad()
     def _validate(self) -> float:
-        """Loss over all of the held-out windows; keeps the weights when it is the least so far."""
+        """Loss over all held-out windows. Keeps the weights when it is the least so far."""
         self.model.eval()
         windows = self._validation.windows(0)
         batches = np.array_split(windows, math.ceil(len(windows) / self.config.batch_size))
@@ -165,7 +165,7 @@ class Trainer:
         print(f"going on from step {self.step}", flush=True)
 
     def _write(self, name: str, content: dict) -> None:
-        """All of the file or none of it, also when the machine stops."""
+        """Writes the whole file or nothing of it, even when the machine stops."""
         partial = self._folder / f"{name}.partial"
         torch.save(content, partial)
         partial.replace(self._folder / name)
