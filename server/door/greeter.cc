@@ -266,9 +266,11 @@ void Greeter::Welcome(Newcomer& newcomer) {
   const std::string peer_name = absl::StrCat("unix-abstract:", name);
   Gate gate = [this, peer](const RequestHead& head) { return gate_(head, peer); };
   peers_.Add(peer_name, std::move(peer));
+  const LentSocket lent((*pair)[1].get());
   hand_over_(std::move((*pair)[1]));
   relay_.Add({.client = std::move(newcomer.client),
               .grpc = std::move((*pair)[0]),
+              .lent = lent,
               .peer_name = peer_name,
               .address = newcomer.address,
               .first_bytes = std::move(newcomer.hello),

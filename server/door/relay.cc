@@ -29,19 +29,21 @@ struct Relay::Connection {
   Connection(RelayedClient taken, const Http2Limits& limits, DoorCounters& counters)
       : client(std::move(taken.client)),
         grpc(std::move(taken.grpc)),
+        lent(taken.lent),
         peer_name(std::move(taken.peer_name)),
         address(std::move(taken.address)),
         first_bytes(std::move(taken.first_bytes)),
         place(std::move(taken.place)),
         watch(limits, std::move(taken.gate), counters) {}
 
-  // Lingering: gRPC has been left, the client reads its last words. Leaving: the client's socket is
+  // Lingering: gRPC was told, and the client reads the last words. Leaving: the client's socket is
   // closed, gRPC's end is not.
   enum class Stage { kRelaying, kLingering, kLeaving, kDead };
 
   Stage stage = Stage::kRelaying;
   ClientSocket client;
   base::UniqueFd grpc;
+  const LentSocket lent;
   const std::string peer_name;
   const std::string address;
   std::string first_bytes;
@@ -121,11 +123,9 @@ void Relay::Run() {
     }
     Bury();
   }
-  for (auto& [c, owned] : connections_) {
-    Close(*c);
-    CloseGrpc(*c);
-  }
-  Bury();
+  for (auto& [c, owned] : connections_) Close(*c);
+  counters_.open.fetch_sub(static_cast<int64_t>(connections_.size()), std::memory_order_relaxed);
+  connections_.clear();
 }
 
 void Relay::TakeNew() {
@@ -326,6 +326,7 @@ void Relay::CutOff(Connection& c) {
 }
 
 void Relay::EndIdlestNow() {
+  if (making_room_ != nullptr) return;  // one is enough
   Connection* idlest = nullptr;
   for (const auto& [c, owned] : connections_) {
     if (c->is_idle && (idlest == nullptr || c->idle_since < idlest->idle_since)) idlest = c;
@@ -334,11 +335,12 @@ void Relay::EndIdlestNow() {
   idlest->watch.CutOff(Cut::kIdle, "idle, and the server is full");
   CutOff(*idlest);
   Close(*idlest);  // at once: another client waits for its place
+  making_room_ = idlest;
 }
 
-// gRPC learns that nothing more comes and closes its end in its own time. The connection keeps its
-// place until then: clients that come and go faster than gRPC can follow would make it hold more
-// connections than the door counts.
+// Tells gRPC that nothing more comes. The connection keeps its place until gRPC has closed its end:
+// otherwise clients that come and go faster than gRPC follows would make it hold more connections
+// than the door counts.
 void Relay::LeaveGrpc(Connection& c) {
   if (std::exchange(c.has_left_grpc, true)) return;
   // Removed first: a call that finds no entry knows that the client has disconnected.
@@ -347,7 +349,7 @@ void Relay::LeaveGrpc(Connection& c) {
   if (c.grpc_ended) CloseGrpc(c);
 }
 
-// Throws away what gRPC still says.
+// Reads and drops what gRPC still sends.
 void Relay::AwaitGrpc(Connection& c) {
   for (int turn = 0; turn < kReadsInTurn; ++turn) {
     const ssize_t size = ::recv(c.grpc.get(), buffer_.data(), buffer_.size(), 0);
@@ -360,7 +362,7 @@ void Relay::CloseGrpc(Connection& c) {
   if (!c.grpc) return;
   epoll_.Arm(c.grpc.get(), 0, c.grpc_armed, nullptr);
   c.grpc.Reset();
-  if (c.stage == Connection::Stage::kLeaving) Die(c);
+  if (c.stage == Connection::Stage::kLeaving) BuryWhenLeft(c);
 }
 
 void Relay::Close(Connection& c) {
@@ -370,21 +372,24 @@ void Relay::Close(Connection& c) {
   c.client.Close();
   c.to_client.clear();
   c.stage = Connection::Stage::kLeaving;
-  if (!c.grpc) return Die(c);
-  NoteState(c);
-  Arm(c);
+  BuryWhenLeft(c);
+  if (c.stage == Connection::Stage::kLeaving) Arm(c);
 }
 
-void Relay::Die(Connection& c) {
-  c.stage = Connection::Stage::kDead;
+// gRPC shuts its end down long before it closes it where it has much to do.
+void Relay::BuryWhenLeft(Connection& c) {
+  if (!c.grpc && !c.lent.is_open()) {
+    c.stage = Connection::Stage::kDead;
+    dead_.push_back(&c);
+  }
   NoteState(c);
-  dead_.push_back(&c);
 }
 
 void Relay::Bury() {
   if (dead_.empty()) return;
   for (Connection* c : std::exchange(dead_, {})) {
     std::erase(unfinished_, c);
+    if (c == making_room_) making_room_ = nullptr;
     connections_.erase(c);
     counters_.open.fetch_sub(1, std::memory_order_relaxed);
   }
@@ -413,7 +418,8 @@ void Relay::NoteState(Connection& c) {
     c.idle_since = Clock::now();
     num_idle_.fetch_add(idle ? 1 : -1, std::memory_order_relaxed);
   }
-  const bool timed = c.stage == Connection::Stage::kLingering || (relaying && c.watch.waits());
+  const bool timed = c.stage == Connection::Stage::kLingering || (relaying && c.watch.waits()) ||
+                     (c.stage == Connection::Stage::kLeaving && !c.grpc);
   if (timed != c.is_timed) {
     c.is_timed = timed;
     num_timed_ += timed ? 1 : -1;
@@ -425,6 +431,10 @@ void Relay::Sweep(Clock::time_point now) {
     if (!c->is_timed) continue;
     if (c->stage == Connection::Stage::kLingering) {
       if (now >= c->linger_until) Close(*c);
+      continue;
+    }
+    if (c->stage == Connection::Stage::kLeaving) {
+      BuryWhenLeft(*c);
       continue;
     }
     c->watch.Expire(now);

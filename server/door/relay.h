@@ -21,6 +21,7 @@
 #include "server/door/door_counters.h"
 #include "server/door/epoll.h"
 #include "server/door/http2_watch.h"
+#include "server/door/lent_socket.h"
 #include "server/door/peer_directory.h"
 #include "server/door/places.h"
 
@@ -31,6 +32,7 @@ namespace quire::server::door {
 struct RelayedClient {
   ClientSocket client;
   base::UniqueFd grpc;      // our end
+  LentSocket lent;          // gRPC's end
   std::string peer_name;    // in the directory
   std::string address;      // for the log
   std::string first_bytes;  // all that the client has sent so far
@@ -83,7 +85,7 @@ class Relay {
   void AwaitGrpc(Connection& c);
   void CloseGrpc(Connection& c);
   void Close(Connection& c);
-  void Die(Connection& c);
+  void BuryWhenLeft(Connection& c);
   void Arm(Connection& c);
   void NoteState(Connection& c);
   void Sweep(Clock::time_point now);
@@ -104,6 +106,7 @@ class Relay {
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> unfinished_;  // have more bytes than their turn allowed
   std::vector<Connection*> dead_;
+  Connection* making_room_ = nullptr;  // the idlest, which was ended and still has its place
   int num_timed_ = 0;  // connections that wait for something with a deadline
   std::vector<uint8_t> buffer_;
   std::thread thread_;  // last: it uses the others

@@ -232,6 +232,11 @@ TEST_F(DoorTest, WhoHasGoneKeepsItsPlaceUntilGrpcHasClosedItsEnd) {
   }));
   for (Client* client : {&first, &second}) client->Reset();
   ASSERT_TRUE(Eventually([&] { return num_ended() == 2; }));
+  {
+    base::MutexLock lock(mu_);
+    for (const UniqueFd& fd : held_) ::shutdown(fd.get(), SHUT_RDWR);
+  }
+  ::poll(nullptr, 0, 50);  // until the relay has seen it
   EXPECT_TRUE(Client(port()).IsClosed());
   EXPECT_EQ(turned(Turned::kAddress), 1u);
   EXPECT_EQ(counters_.open.load(), 2);
