@@ -1,7 +1,7 @@
 #pragma once
 
-// What one ISA path offers the CPU backend: plain functions over plain pointers. Each path compiles
-// the same bodies (kernel_bodies.h) with its own instructions, and all give the same bits.
+// The kernels of one ISA path: plain functions over plain pointers. Each path compiles the same
+// bodies (kernel_bodies.h) with its own instructions, and all give the same bits.
 
 #include <cstdint>
 
@@ -36,7 +36,7 @@ struct QuantizedRows {
   }
 };
 
-// Blocks [first_block, end_block) of 32 k, of up to `out.group_rows` rows that lie side by side.
+// Quantise blocks [first_block, end_block) of 32 k, of up to `out.group_rows` adjacent rows.
 struct QuantizeWork {
   const float* input = nullptr;  // [num_rows, cols]
   int64_t num_rows = 0;

@@ -49,7 +49,7 @@ class Linear {
     int64_t first_quantize_item = 0;
     QuantizedRows quantized;
   };
-  // What one item computes: rows [row_begin, row_end) of the input, outputs [begin, end).
+  // The work of one item: rows [row_begin, row_end) of the input, outputs [begin, end).
   struct Block {
     int64_t row_begin = 0, row_end = 0, begin = 0, end = 0;
     int64_t first_weight_row = 0;

@@ -32,12 +32,13 @@ inline VecF BlockMinimum(const uint8_t* header, const uint8_t* scales) {
   }
 }
 
-// What DotSum leaves on the codes.
+// The part of the codes' offset that DotSum does not take off.
 template <class Format>
 constexpr int kOffsetLeft = Format::kOffset - DotSum<Format::kMaxCode>::kOffset;
 
-// Where the dots of rows in a group of 16 start: what the offset adds to them, taken off. Once for
-// all the outputs that the rows meet. [blocks * kParts][16]
+// Computes the initial values of the integer dots of 16 rows, which cancel what the codes' offset
+// adds: -offset * (sum of the activations). Computed once for all outputs of these rows.
+// starts: [blocks * kParts][16]
 template <class Format>
 inline void DotStarts(const LinearTile& tile, const QuantizedRows& a, int32_t* starts) {
   const int64_t num_starts = tile.cols / 32 * Format::kParts;
@@ -49,8 +50,8 @@ inline void DotStarts(const LinearTile& tile, const QuantizedRows& a, int32_t* s
   }
 }
 
-// Sixteen outputs of the first `num_rows` of kRows rows, all of which may be read. `starts` is that
-// of DotStarts from the first row, where rows lie in groups of 16.
+// Computes 16 outputs of the first `num_rows` of kRows rows, all of which may be read. `starts` is
+// DotStarts' result from the first row on; it is used where rows are stored in groups of 16.
 template <class Format, int kRows, int kGroupRows>
 inline void QuantTile(const LinearTile& tile, const uint8_t* group, const QuantizedRows& a,
                       const int32_t* starts, float* y, int64_t num_rows = kRows) {

@@ -1,11 +1,11 @@
 // Quantised activations, written once for every ISA; see kernel_bodies.h.
 
-// Sixteen blocks of 32 values at once, for then the reductions inside them share their shuffles.
-// Block i lies at input + i * stride; the first `count` of them exist. Codes go to q + 32 * i,
-// scales to place i; sums[half] receives those of 16 codes, block i's in lane i.
+// Quantises up to 16 blocks of 32 values together, so that the reductions inside blocks share their
+// shuffles. Block i begins at input + i * stride; `count` blocks exist. The codes of block i are
+// stored at q + 32 * i, its scale at scale[i]; lane i of sums[half] is the sum of 16 of its codes.
 inline void QuantizeBlocks(const float* input, int64_t stride, int count, int8_t* q, float* scale,
                            float* scaled_sum, VecI (&sums)[2]) {
-  // Of the bit patterns, so that a NaN or infinity is the largest and reaches the outputs.
+  // The largest bit pattern is taken, so that a NaN or an infinity reaches the outputs.
   const VecI magnitude = SetI(0x7fffffff);
   VecI largest[kLanes];
   for (int i = 0; i < kLanes; ++i) {

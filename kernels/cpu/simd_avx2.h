@@ -218,7 +218,7 @@ inline VecF Down(VecF a) {
   return {_mm256_permute_ps(a.lo, 0x01), a.hi};
 }
 
-// Lane i is the fold of all lanes of v[i].
+// Lane i of the result is the fold of all lanes of v[i].
 template <VecI (*kFold)(VecI, VecI)>
 inline VecI FoldEach(const VecI (&v)[16]) {
   __m256i eighths[16];  // both halves of a vector folded

@@ -127,10 +127,10 @@ inline VecF Down(VecF a) {
       _mm512_alignr_epi32(_mm512_castps_si512(a.v), _mm512_castps_si512(a.v), kBy))};
 }
 
-// Lane i is the fold of all lanes of v[i].
+// Lane i of the result is the fold of all lanes of v[i].
 template <VecI (*kFold)(VecI, VecI)>
 inline VecI FoldEach(const VecI (&v)[16]) {
-  // The quarters of four vectors are folded into the quarters of one, which then hold vectors
+  // Folds the quarters of four vectors into one vector, whose quarters then belong to vectors
   // i, i + 8, i + 4 and i + 12.
   VecI quarters[4], halves[8];
 #pragma GCC unroll 8

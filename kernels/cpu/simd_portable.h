@@ -249,7 +249,7 @@ inline VecF Down(VecF a) {
   for (int i = 0; i + kBy < 16; ++i) v.lane[i] = a.lane[i + kBy];
   return v;
 }
-// Lane i is the sum, or the largest, of all lanes of v[i].
+// Lane i of the result is the sum, or the largest, of all lanes of v[i].
 inline VecI SumOfEach(const VecI (&v)[16]) {
   VecI sums = SetI(0);
   for (int lane = 0; lane < 16; ++lane) QUIRE_LANES sums.lane[i] += v[i].lane[lane];
