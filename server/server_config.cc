@@ -186,8 +186,8 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "max_connections_per_address",
        .group = "Network",
        .placeholder = "N",
-       .help = "Connections open at once from one IPv4 address or IPv6 /64; 0: half of "
-               "max_connections. All clients behind one proxy have one address.",
+       .help = "Connections open at once from one IPv4 address or IPv6 /64; 0: as many as are free "
+               "for others, so at most half. All clients behind one proxy have one address.",
        .target = &config.max_connections_per_address,
        .max = 1 << 20},
       {.name = "handshake_timeout",

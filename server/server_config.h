@@ -26,7 +26,7 @@ struct ServerConfig {
   int32_t max_message_bytes = 4 << 20;                   // of a request
   int32_t max_concurrent_streams = 128;                  // calls of one connection
   int32_t max_connections = 0;                           // 0: by the limit of file descriptors
-  int32_t max_connections_per_address = 0;               // 0: half of them
+  int32_t max_connections_per_address = 0;               // 0: as many as are free
   int32_t max_header_bytes = 16 << 10;                   // of a request, as sent
   int64_t max_unfinished_mib = 64;                       // of requests that have not arrived whole
   absl::Duration handshake_timeout = absl::Seconds(5);   // from accept to HTTP/2's first frame

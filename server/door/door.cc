@@ -27,11 +27,6 @@ size_t MaxConnections(const DoorOptions& options) {
   return std::min((limit - kDescriptorsOfTheRest) / kDescriptorsEach, kMostConnections);
 }
 
-size_t MaxPerAddress(const DoorOptions& options) {
-  if (options.max_per_address > 0) return options.max_per_address;
-  return std::max<size_t>(1, MaxConnections(options) / 2);
-}
-
 absl::StatusOr<std::shared_ptr<SSL_CTX>> TlsContextOrNull(const TlsFiles& tls) {
   if (!tls.enabled()) return nullptr;
   return MakeTlsContext(tls);
@@ -56,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Open(ListenAddress address, const Tl
 Door::Door(ListenAddress address, const DoorOptions& options)
     : address_(std::move(address)),
       http2_(options.http2),
-      places_(MaxConnections(options), MaxPerAddress(options)) {}
+      places_(MaxConnections(options), options.max_per_address) {}
 
 Door::~Door() {
   StopAccepting();

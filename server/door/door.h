@@ -30,7 +30,7 @@ namespace quire::server::door {
 
 struct DoorOptions {
   size_t max_connections = 0;  // 0: as many as file descriptors allow, at most 4096
-  size_t max_per_address = 0;  // from one IPv4 address or IPv6 /64; 0: half of max_connections
+  size_t max_per_address = 0;  // from one IPv4 address or IPv6 /64; 0: see Places
   std::chrono::milliseconds handshake_time{5000};  // from accept to HTTP/2's first frame
   Http2Limits http2;
 };

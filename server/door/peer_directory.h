@@ -17,7 +17,7 @@
 namespace quire::server::door {
 
 struct Peer {
-  std::string address;  // "203.0.113.7:51234"
+  std::string address;           // "203.0.113.7:51234"
   std::string certificate_name;  // verified: its first alternative name, else its common name
 };
 

@@ -5,11 +5,13 @@ namespace quire::server::door {
 std::optional<Places::Place> Places::Take(std::string key, Turned& why) {
   base::MutexLock lock(mu_);
   const auto it = by_address_.find(key);
-  if (it != by_address_.end() && it->second >= max_per_address_) {
+  const size_t has = it == by_address_.end() ? 0 : it->second;
+  const size_t free = max_connections_ - num_taken_;
+  if (has > 0 && has >= (max_per_address_ > 0 ? max_per_address_ : free)) {
     why = Turned::kAddress;
     return std::nullopt;
   }
-  if (num_taken_ >= max_connections_) {
+  if (free == 0) {
     why = Turned::kFull;
     return std::nullopt;
   }

@@ -18,6 +18,9 @@ namespace quire::server::door {
 // Thread-safe.
 class Places {
  public:
+  // `max_per_address` 0: an address gets another place while it has fewer than are free. So one
+  // address alone gets half of all places, n greedy ones get one part of n + 1 each, and whoever
+  // has none still finds one (dynamic thresholds; Choudhury and Hahne, 1998).
   Places(size_t max_connections, size_t max_per_address)
       : max_connections_(max_connections), max_per_address_(max_per_address) {}
 

@@ -107,7 +107,7 @@ class Relay {
   std::vector<Connection*> unfinished_;  // have more bytes than their turn allowed
   std::vector<Connection*> dead_;
   Connection* making_room_ = nullptr;  // the idlest, which was ended and still has its place
-  int num_timed_ = 0;  // connections that wait for something with a deadline
+  int num_timed_ = 0;                  // connections that wait for something with a deadline
   std::vector<uint8_t> buffer_;
   std::thread thread_;  // last: it uses the others
 };

@@ -1,5 +1,8 @@
 #include "server/door/places.h"
 
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 #include "server/door/acceptor.h"
@@ -23,6 +26,35 @@ TEST(PlacesTest, AreLimitedInAllAndByAddress) {
   const Places::Place moved = *std::move(a2);
   EXPECT_TRUE(places.Take("c", why));  // and given back at once
   EXPECT_TRUE(places.Take("a", why));
+}
+
+TEST(PlacesTest, GreedyAddressesLeaveAsManyAsEachHas) {
+  constexpr size_t kPlaces = 100;
+  for (const size_t num_greedy : {size_t{1}, size_t{3}, size_t{9}}) {
+    Places places(kPlaces, 0);
+    Turned why{};
+    std::vector<Places::Place> taken;
+    for (size_t i = 0; i < kPlaces; ++i) {
+      for (size_t address = 0; address < num_greedy; ++address) {
+        auto place = places.Take(std::to_string(address), why);
+        if (place) taken.push_back(*std::move(place));
+      }
+    }
+    EXPECT_EQ(why, Turned::kAddress);
+    const size_t each = kPlaces / (num_greedy + 1);
+    EXPECT_GE(taken.size(), num_greedy * each);
+    EXPECT_LE(taken.size(), num_greedy * (each + 1));
+    EXPECT_TRUE(places.Take("another", why));
+  }
+}
+
+TEST(PlacesTest, AServerOfOnePlaceHasIt) {
+  Places places(1, 0);
+  Turned why{};
+  const auto only = places.Take("a", why);
+  ASSERT_TRUE(only);
+  EXPECT_FALSE(places.Take("b", why));
+  EXPECT_EQ(why, Turned::kFull);
 }
 
 sockaddr_storage V6(const char (&bytes)[17]) {
