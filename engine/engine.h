@@ -76,7 +76,7 @@ struct ServerInfo {
   std::string hash_scheme;  // of the prefix cache
 };
 
-// A histogram in Prometheus' sense, but with a count for each bucket.
+// Like a Prometheus histogram, but the counts are not cumulative.
 struct HistogramSnapshot {
   std::vector<double> bounds;    // upper bounds in seconds, +Inf left out
   std::vector<uint64_t> counts;  // bounds.size() + 1, not cumulative

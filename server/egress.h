@@ -87,10 +87,9 @@ class StreamWriter {
   virtual ~StreamWriter() = default;
   // Starts a write; StreamSink::OnWriteDone follows. `summary` is set with the last message.
   virtual void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) = 0;
-  // Ends the RPC. No other method is called after this one. The writer may be destroyed when it
-  // returns.
+  // Ends the RPC. Close is the last call on a writer, which may be destroyed when Close returns.
   virtual void Close(const absl::Status& status, const engine::RequestSummary& summary) = 0;
-  // Cancels the RPC, so that the write in flight fails: its reader does not read it.
+  // Cancels the RPC because its reader does not read. The write in flight then fails.
   virtual void Abandon() = 0;
 };
 

@@ -135,7 +135,7 @@ class ReflectionService final : public pb::ServerReflection::CallbackService {
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeReflectionService(std::vector<std::string> names) {
-  // Using the descriptors makes the linker keep them: gRPC serves health without them.
+  // gRPC serves health without these descriptors. The linker keeps them because they are used here.
   for (const FileDescriptor* file : {grpc::health::v1::HealthCheckRequest::descriptor()->file(),
                                      pb::ServerReflectionRequest::descriptor()->file()}) {
     names.push_back(file->service(0)->full_name());

@@ -31,9 +31,10 @@ class AttentionBench {
   Row Sample(const AttentionCase& c);
 
  private:
-  // Drops the case that Sample keeps. Must be called before the cache under it changes.
+  // Releases the case that Sample keeps. Must be called before GrowCache replaces the cache that
+  // the case uses.
   void Forget();
-  // Fills the cache with random keys and values, as many as the largest case so far needs.
+  // Replaces a cache smaller than `bytes` by one of `bytes`, filled with random keys and values.
   absl::Status GrowCache(int64_t bytes);
   Row Describe(const AttentionCase& c) const;
 

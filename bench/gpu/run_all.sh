@@ -45,7 +45,7 @@ done
 [ ${#phases[@]} -gt 0 ] || phases=("${all_phases[@]}")
 build=$(realpath -m "$build")
 
-# Seconds that each phase may take: its share of a part's 580.
+# The most seconds that each phase may take. The phases of one --part take at most 580 together.
 declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=365 [ncu]=55 [peers]=560)
 
 conformance_tests=(cuda_primitives_test cuda_hopper_primitives_test cuda_tile_product_test cuda_device_test)

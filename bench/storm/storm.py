@@ -49,8 +49,8 @@ def find_modules(build: pathlib.Path):
 
 def attack_again_and_again(name: str, number: int, address: str, ca: str, deadline: float, build: pathlib.Path,
                            results):
-    """Runs in a process: rounds of one attack from an address of its own. Reports how many rounds began, and how many
-    of them ended early."""
+    """Runs in a process of its own: repeats one attack from an address of its own until `deadline`. Reports how many
+    rounds began, and how many of them were refused or cut early."""
     find_modules(build)
     import ssl
 

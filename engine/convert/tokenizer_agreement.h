@@ -13,10 +13,11 @@
 
 namespace quire::engine {
 
-// Compares the text of every token, BOS and other tokens added around a text, the tokens that end a
-// generation, and the ids of each added token between letters and between spaces. InvalidArgument
-// names a difference in ids that nothing in the vocabulary explains, or one that lets a generation
-// run on; `warnings` gets the others.
+// Compares the text of every token, BOS and the other tokens that are added around a text, the
+// tokens that end a generation, and the ids of each added token: alone, between letters and between
+// spaces. InvalidArgument names a token whose text differs, other tokens around a text, a token
+// that would no longer end a generation, or a difference in ids that nothing in the vocabulary
+// explains. `warnings` gets the other differences.
 absl::Status CheckAgreement(const Tokenizer& directory, const Tokenizer& gguf,
                             const HfVocabulary& vocabulary, std::vector<std::string>& warnings);
 

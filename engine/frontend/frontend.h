@@ -64,8 +64,8 @@ class Frontend {
   // The most tokens that prompt and answer may have together.
   int64_t LongestOf(const GenerateParams& params) const;
   absl::Status CheckPromptLength(const GenerateParams& params, int64_t prompt_len) const;
-  // Called before a text is tokenized: refuses it if this many bytes cannot fit the most tokens
-  // that are allowed.
+  // Called before a text is tokenized. InvalidArgument if num_bytes is more than LongestOf(params)
+  // tokens can hold.
   absl::Status CheckFits(const std::string& field, const GenerateParams& params,
                          int64_t num_bytes) const;
   // A prompt that is text, and the options with which it was tokenized.

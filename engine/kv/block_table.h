@@ -48,7 +48,7 @@ class BlockTable {
   bool TryGrow(BlockStore& store, int32_t block_size, int64_t first_write, int64_t num_tokens,
                kernels::BlockCopy* copy, bool* copied);
 
-  // Blocks that Shift would take, less those that it would free at once.
+  // The number of blocks that Shift would take, less the number that it would free at once.
   int64_t NumBlocksToShift(const BlockStore& store, int64_t begin, int64_t end) const;
   // Removes blocks [begin, end). Those after them move up and become the table's own: a block that
   // others hold or the cache lists is copied, and the copy is appended to `copies`. The sources are
@@ -62,8 +62,9 @@ class BlockTable {
   void ForkFrom(const BlockTable& parent, BlockStore& store, int32_t block_size,
                 int64_t num_tokens);
 
-  // Replaces block i by `block`, which has the same content and which others hold or the cache has.
-  // Where nobody holds a part of `block` in a window, `block` gets this table's part.
+  // Replaces block i by `block`, which has the same content and is held by others or is in the
+  // cache. If this table has a part of block i in a window, it shares the part of `block` there; if
+  // nobody holds that part, this table's part moves to `block`.
   void Replace(BlockStore& store, int64_t i, int32_t block);
 
   // From the tail: a prefix is useful without its suffix. `in_flight`: see BlockStore::Drop.

@@ -20,7 +20,8 @@ struct Activations {
   kernels::DeviceBuffer branch, last_branch;  // what is to be added to hidden, and to last
 };
 
-// A container's limit would end the process without a word once a step touches what it has reserved.
+// A container's limit would end the process without a word once a step touches what it has
+// reserved.
 absl::Status CheckStepsFit(const StepLimits& limits, int64_t needed, int64_t available) {
   if (available <= 0 || needed <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
@@ -51,17 +52,19 @@ class Decoder final : public Model {
   absl::Status ShiftKeys(const ModelInput& input, KvCache& cache);
   absl::Status Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
                          int64_t num_tokens);
-  // The feed-forward network up to its hidden units, and from there into the residual.
+  // MlpUp computes the hidden units of the feed-forward network. MlpDown computes the network's
+  // output from them and adds it to the residual.
   absl::Status MlpUp(const Layer& layer, int64_t num_tokens);
   absl::Status MlpDown(const Layer& layer, int64_t num_tokens);
-  // A mixture's whole network.
+  // Computes a mixture's whole feed-forward network.
   absl::Status Experts(const Layer& layer, int64_t num_tokens);
   // Adds the product to the residual; where a norm comes between, the next NormedHidden does.
   absl::Status AddToHidden(TensorView input, const Weight& weight, const Parameter& bias,
                            const NormParameters& post_norm);
   // The residual, with what waits to be added to it, normed.
   absl::StatusOr<TensorView> NormedHidden(int64_t num_tokens, const NormParameters& norm);
-  // Of the rows of `input`, or of `residual` once they are added to it, into `out`.
+  // Writes the norm of each row of `input` into `out`. With a residual, adds `input` to it first
+  // and writes the norm of the sum.
   absl::Status Norm(TensorView out, TensorView input, const NormParameters& norm,
                     TensorView residual = {});
 

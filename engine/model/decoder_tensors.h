@@ -62,7 +62,8 @@ struct LayerTensors {
   StoredNorm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
   StoredParameter qkv, qkv_bias, q_norm, k_norm, o, o_bias;
   StoredParameter up, up_bias, down, down_bias;  // a gated MLP's gate precedes `up`
-  // Instead of those four: for each expert its gate, then its `up`.
+  // A mixture has these instead of the four above. In experts_up, each expert's gate precedes its
+  // `up`.
   StoredParameter router, experts_up, experts_down;
 };
 

@@ -18,8 +18,8 @@ namespace quire::engine {
 // changes a model's answers is ignored.
 absl::StatusOr<ModelConfig> ReadModelConfig(const OpenedModel& model);
 
-// The readers of one format. `weights` shows facts that metadata lacks: a tied head, biases, the
-// vocabulary's rows.
+// Each reads one format. The tensors in `weights` show facts that the metadata lacks: a tied head,
+// biases, the vocabulary's number of rows.
 absl::StatusOr<ModelConfig> ReadGgufModelConfig(const GgufMetadata& metadata,
                                                 const WeightMap& weights);
 absl::StatusOr<ModelConfig> ReadHfModelConfig(const nlohmann::json& config, std::string_view file,

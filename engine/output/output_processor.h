@@ -49,7 +49,8 @@ class OutputProcessor {
   // Takes a sequence's next token and the verdict on its id and the length. Not called again after
   // a finish reason.
   Output Push(SequenceId id, SampledRow drawn, const TokenVerdict& verdict);
-  // Ends a sequence without a further token (kAbort): its last delta, with the text held back.
+  // Ends a sequence that gets no further token (kAbort). Returns its last delta, which has the text
+  // that was held back.
   Output Cut(SequenceId id, FinishReason reason);
 
   // Forgets one sequence in any state, also one never pushed to.

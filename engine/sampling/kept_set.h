@@ -25,8 +25,8 @@ struct Candidate {
 // row to row: it allocates only for a larger row than before.
 class KeptSet {
  public:
-  // Borrows both until the next Reset. The largest logit must be finite, `temperature` above 0;
-  // `maxima` are BlockMaxima's.
+  // `logits` and `maxima` must stay valid until the next Reset. The largest logit must be finite
+  // and `temperature` above 0; BlockMaxima computes `maxima`.
   void Reset(std::span<const float> logits, std::span<const float> maxima, float temperature);
 
   bool is_whole_row() const { return is_whole_row_; }
@@ -45,8 +45,8 @@ class KeptSet {
   // The share of a candidate, e^((logit - row_max) / temperature), rounded so that sums are exact.
   double WeightOf(const Candidate& candidate) const;
   double SumOfWeights();
-  // Keeps the fewest, first in Candidate's order, whose weights reach `mass`; the set must be a
-  // list.
+  // Keeps the fewest candidates, taken in Candidate's order, whose weights add up to at least
+  // `mass`. The set must be a list.
   void KeepMass(double mass);
 
   // The drawn id: the one with the largest logit / temperature + Gumbel; the lowest id among

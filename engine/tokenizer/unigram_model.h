@@ -36,7 +36,8 @@ class UnigramModel final : public WordModel {
   bool covers_all() const override;
 
  private:
-  // The best split of the word's bytes up to a position, by its last token.
+  // The best split of a word's bytes up to one position: its score, and where its last token begins
+  // and that token's id.
   struct Best {
     double score = 0.0;
     uint32_t begin = kNoBegin;

@@ -9,8 +9,8 @@
 namespace quire::kernels::cuda {
 namespace {
 
-// The smallest row tile that holds a request's rows, or else the largest. Wide heads need at least
-// two to fill a block.
+// The fewest tiles of 16 rows in kAttentionRowTiles that hold a request's rows; the most if none
+// do. Heads wider than 128 need at least two tiles to fill a block.
 int32_t RowTiles(int64_t rows, int32_t head_dim) {
   for (const int32_t row_tiles : kAttentionRowTiles) {
     if (16 * row_tiles >= rows && (head_dim <= 128 || row_tiles > 1)) return row_tiles;

@@ -134,7 +134,8 @@ absl::Status CublasGemm::Run(const GemmArgs& args) {
   ASSIGN_OR_RETURN(const Plan* plan, FindPlan(shape));
   absl::Status multiplied = Multiply(args, *plan);
   if (multiplied.ok() || shape.m == args.m) return multiplied;
-  // An algorithm is checked when it is enqueued; it need not accept all m of its bucket.
+  // The plan was found for the bucket's m, and cuBLAS checks an algorithm when it is enqueued. If
+  // it refuses this m, a plan is found for this m itself.
   shape.m = args.m;
   ASSIGN_OR_RETURN(plan, FindPlan(shape));
   return Multiply(args, *plan);

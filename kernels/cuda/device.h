@@ -72,8 +72,8 @@ class Device {
   // Host memory for direct copies (pinned).
   virtual absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) = 0;
 
-  // Enqueued. The caller must not touch the host memory until Synchronize(), unless it is pageable:
-  // then the copy may be complete when the call returns.
+  // Enqueued. The caller must not touch pinned host memory until Synchronize(). A copy from or to
+  // pageable memory may be complete when the call returns.
   virtual absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyOnDevice(void* destination, const void* source, int64_t bytes) = 0;

@@ -105,8 +105,7 @@ __global__ void __launch_bounds__(kGemmThreads)
     const int64_t from = p.choices == nullptr ? row : p.choices[row] / p.rows_per_input;
     input_rows[i] = input + from * p.depth;
   }
-  // Of each 32 rows of the weight, which belong to one warp, 16 are gate rows and 16 up rows, if
-  // gated.
+  // Each warp has 32 rows of the weight. If gated, 16 of them are gate rows and 16 are up rows.
   const auto weight_row = [&](int i) -> const T* {
     const int row = i * kRowStep + load_row;
     const int64_t col = first_col + (kGated ? row / 32 * 16 + row % 16 : row);

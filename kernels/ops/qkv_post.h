@@ -19,8 +19,9 @@ namespace quire::kernels {
 
 enum class RopeLayout { kNone, kInterleaved, kHalfSplit };
 
-// Norm weights as long as one head normalise each head separately (Qwen 3, Gemma 3). Weights as
-// long as all heads normalise all queries of a token together, and all keys (MPT's qk_ln, OLMo 2).
+// If the norm weights are as long as one head, each head is normalised by itself (Qwen 3, Gemma 3).
+// If they are as long as all heads, the queries of a token are normalised together, and so are its
+// keys (MPT's qk_ln, OLMo 2).
 struct QkNorm {
   TensorView query_weight;  // [head_dim] or [num_heads * head_dim]  f32; empty without QK-norm
   TensorView key_weight;    // [head_dim] or [num_kv_heads * head_dim], as the query's

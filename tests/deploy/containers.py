@@ -32,7 +32,7 @@ network_config_dir = "{0}/net"
 
 
 def why_not() -> str:
-    """What this machine lacks for containers; empty when it has all."""
+    """The reason why this machine cannot run containers; empty when it can."""
     if os.geteuid() != 0:
         return "not root"
     wanted = ["buildah", "podman", "runc", "iptables", "mmdebstrap", "/usr/lib/podman/netavark"]

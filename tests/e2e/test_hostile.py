@@ -152,7 +152,7 @@ class HostileTest(unittest.TestCase):
         return above
 
     def refusal(self, code: int) -> int:
-        """What a stranger is told who would be told `code` if he might call."""
+        """The status that a stranger gets: UNAUTHENTICATED if the server wants a token, otherwise `code`."""
         return UNAUTHENTICATED if self.token else code
 
     def test_floods_are_cut(self):

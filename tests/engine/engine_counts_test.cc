@@ -1,4 +1,4 @@
-// An engine's word on itself: gauges, counters and times, held against what was done to it.
+// An engine's gauges, counters and times, compared with the requests that a test sent.
 
 #include <thread>
 
@@ -130,8 +130,8 @@ TEST(EngineCountsTest, WhatTheRequestItselfForbidsToDrawIsItsOwnError) {
   EXPECT_THAT(std::string(sink->status().message()), HasSubstr("sampling.allowed_token_ids"));
 }
 
-// Whoever sleeps is woken, and does not find the work at its next look, a second later. The bound
-// is half of what such looks take.
+// A sleeping thread is woken: it does not find the work only when it next looks, a second later.
+// The bound is half of the time that such looks would take.
 TEST(EngineCountsTest, AnIdleEngineWakesForWorkAndForItsEnd) {
   constexpr int kRounds = 3;
   absl::Duration answering, ending;

@@ -172,7 +172,7 @@ TEST(EngineTest, CancelInMidStepAllowsOneFurtherTokenAtMost) {
   harness->ExpectIdleIsEmpty();
 }
 
-// Holds every frontend thread, so that what is submitted meanwhile waits unvalidated.
+// Holds every frontend thread, so that requests submitted meanwhile wait unvalidated.
 class HeldFrontend {
  public:
   explicit HeldFrontend(EngineHarness& harness) {

@@ -1,5 +1,5 @@
 // One request's tokens and logits do not depend on what else the engine does: batch, chunks, cache
-// hits, forks, preemption. Each test asserts from counters that the path it means ran.
+// hits, forks, preemption. Each test checks by counters that the path under test ran.
 
 #include <cstring>
 
@@ -72,7 +72,7 @@ TEST_P(EqualityTest, AfterAHitToAnyToken) {
   for (int64_t cut = 1; cut <= 50; ++cut) {
     SCOPED_TRACE(cut);
     const auto harness = Make();
-    // Shares exactly `cut` tokens with the prompt, then goes elsewhere.
+    // `other` shares exactly its first `cut` tokens with the prompt.
     TokenIds other(prompt.begin(), prompt.begin() + cut);
     if (cut < 50) other.push_back((prompt[cut] + 1) % 256);
     harness->Generate(GreedyParams(other, 1));

@@ -21,7 +21,7 @@ void AddTo(std::vector<double>& x, const std::vector<double>& y) {
   for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
 }
 
-// Into weights that sum to one; returns the logarithm of what they were divided by.
+// Turns `x` into weights that sum to one. Returns the logarithm of the sum of e^x.
 double Softmax(std::vector<double>& x) {
   const double largest = *std::ranges::max_element(x);
   double sum = 0.0;
@@ -76,7 +76,7 @@ NaiveStream::Vector NaiveStream::Attend(const std::vector<Entry>& cache,
   for (int64_t h = 0; h < heads; ++h) {
     const int64_t kv_head = h / (heads / shape_.num_key_value_heads);
     const Vector q = Head(query, h, last);
-    // Of H heads, a power of two, the slope of the h-th is 2^(-8 h / H), from 1.
+    // With H heads, a power of two, the slope of head h, counted from 1, is 2^(-8 h / H).
     const double slope =
         options_.alibi ? std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(heads))
                        : 0.0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A stream of tokens with attention sinks by its definition, in doubles: the oracle of what the
-// engine does with blocks and turned keys.
+// A stream of tokens with attention sinks, computed in doubles by its definition: the oracle for
+// the engine, which uses blocks and rotates keys.
 
 #include <cstdint>
 #include <span>
@@ -26,7 +26,7 @@ class NaiveStream {
   NaiveStream(const TinyLlamaShape& shape, const InMemoryWeights& weights, const Options& options)
       : shape_(shape), weights_(weights), options_(options), layers_(shape.num_hidden_layers) {}
 
-  // The next token; log-probabilities of what follows it, [vocab_size].
+  // Appends the next token. Returns the log-probabilities of the token after it, [vocab_size].
   std::vector<double> Push(int32_t token);
 
  private:

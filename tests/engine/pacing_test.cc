@@ -1,4 +1,4 @@
-// Prompts beside a stream, on a machine whose steps take what its clock says.
+// Prompts beside a stream, on a machine whose clock decides how long each step takes.
 
 #include <algorithm>
 #include <atomic>
@@ -25,7 +25,7 @@ constexpr int64_t kPromptLen = 400;
 constexpr int64_t kNumPrompts = 6;
 
 // Moves its clock by 5 ms a step, 0.5 ms a decode and 0.4 ms a prompt token. Called by the step
-// thread; what it counts is read while that is held, or after its end.
+// thread. The test reads the counts while that thread is held, or after its end.
 class SlowMachine {
  public:
   void Run(const ModelInput& input) {

@@ -1,5 +1,5 @@
 // Scoring continuations of one prompt: the numbers are those of the whole text, the prompt is
-// computed once, and what is left behind is nothing.
+// computed once, and nothing is left in the engine.
 
 #include <chrono>
 #include <cstring>
@@ -28,7 +28,7 @@ GenerateParams ScoreParams(const TokenIds& prompt, const std::vector<TokenIds>& 
   return params;
 }
 
-// Of lengths 1, 2, 3, 20 and 90: less than a block, more than a step.
+// Lengths 1, 2, 3, 20 and 90: from less than a block to more than a step.
 std::vector<TokenIds> Continuations(uint32_t seed) {
   std::vector<TokenIds> all;
   for (const int64_t size : {1, 2, 3, 20, 90}) all.push_back(RandomIds(size, seed + size));
@@ -175,8 +175,8 @@ INSTANTIATE_TEST_SUITE_P(Models, ScoreTest,
                          ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama),
                          [](const auto& param) { return param.index == 0 ? "Fake" : "TinyLlama"; });
 
-// What is kept of a request's scores is found by where the request lies, and the next may lie
-// there.
+// The scores kept for a request are found by its address, and the next request may get that
+// address.
 TEST(ScoreCancelTest, ACancelledRequestLeavesNothingToThoseAfterIt) {
   const TokenIds prompt = RandomIds(20, 1);
   testing::FakeModel* model = nullptr;

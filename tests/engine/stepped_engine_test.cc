@@ -1,4 +1,4 @@
-// What an engine does in one step and not before: driven by the test, without threads.
+// Tests of which step an engine does something in. The test drives the steps, without threads.
 
 #include <algorithm>
 #include <ctime>
@@ -22,7 +22,7 @@ using testing::HarnessOptions;
 using testing::RandomIds;
 using testing::WhatIsKept;
 
-// An engine whose steps a test makes, and what of it a test looks at.
+// An engine whose steps a test makes, and the parts of it that a test reads.
 struct Stepped {
   explicit Stepped(const HarnessOptions& options)
       : engine(EngineHarness::Stepped(options, &model)) {
@@ -136,7 +136,7 @@ double ThreadCpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// What the step thread spends until a victim has its 20 tokens beside `other`, which may be
+// The CPU time of the step thread until a victim has its 20 tokens beside `other`, which may be
 // refused.
 double CostBeside(GenerateParams other) {
   Stepped stepped(

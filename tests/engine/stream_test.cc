@@ -24,7 +24,7 @@ using testing::MakeTinyLlama;
 using testing::NaiveStream;
 using testing::RandomIds;
 
-// In blocks of 16: 1 that stays and 5 behind it, of which 2 go at once.
+// In blocks of 16: one block that stays and 5 after it, of which a shift removes 2.
 constexpr int32_t kSinkTokens = 4, kWindowTokens = 70;
 const CacheWindow kWindow = CacheWindow::Of(kSinkTokens, kWindowTokens, 16);
 
@@ -58,7 +58,7 @@ TEST_P(StreamTest, GoesOnPastTheServedContext) {
 
 TEST_P(StreamTest, UpToItsFirstShiftItIsLikeAnyOther) {
   const TokenIds prompt = RandomIds(20, 1);
-  // The last token that is drawn from a whole context is the one behind the full cache.
+  // The last token that is drawn from a whole context is the one after the full cache.
   const auto whole = static_cast<size_t>(kWindow.capacity()) - 20 + 1;
   const CollectingSink::Sample stream = Alone(StreamParams(prompt, 300));
   const CollectingSink::Sample other = Alone(GreedyParams(prompt, 300));
@@ -104,13 +104,13 @@ TEST_P(StreamTest, InChunksOfAnySizeAndTokenByToken) {
 TEST_P(StreamTest, AfterPreemption) {
   std::vector<GenerateParams> all;
   std::vector<CollectingSink::Sample> alone;
-  // The younger one's longer prompt takes it to its first shift long before the older one's, for
-  // which it has to go.
+  // The younger request has the longer prompt, so its first shift is long before the older one's
+  // first shift, which preempts it.
   for (uint32_t i = 0; i < 2; ++i) {
     all.push_back(StreamParams(RandomIds(30 + 60 * i, 50 + i), 250, i + 1));
     alone.push_back(Alone(all.back()));
   }
-  // For both of them, and too few for what a first shift copies.
+  // Enough blocks for both requests, but not for the copies of a first shift as well.
   const auto harness = Make({.num_blocks = 13});
   const auto sinks = harness->SubmitTogether(all);
   int64_t recomputed = 0;
@@ -192,7 +192,7 @@ TEST(StreamMemoryTest, HoldsNoMoreThanItsWindowHoweverLongItGoesOn) {
   TokenIds tokens = RandomIds(20, 1);
   const auto total = static_cast<int32_t>(25 * kWindow.capacity());
   const CollectingSink::Sample sample = harness->Generate(StreamParams(tokens, total));
-  // Each token follows from the sinks and from what is left of the window, and from nothing else.
+  // Each token follows from the sinks and from the rest of the window, and from nothing else.
   for (const int32_t id : sample.token_ids) {
     const int64_t last = static_cast<int64_t>(tokens.size()) - 1;
     TokenIds visible(tokens.begin(), tokens.begin() + std::min<int64_t>(last + 1, kWindow.sinks));

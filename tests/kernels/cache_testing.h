@@ -51,8 +51,8 @@ inline SequenceData RandomSequence(const HeadShape& shape, int64_t length, uint6
           .length = length};
 }
 
-// A cache on one backend whose every unwritten element is NaN; its blocks lie apart, as those of a
-// model's layer do.
+// A cache on one backend whose every unwritten element is NaN; there are gaps between its blocks,
+// as in a model's layer.
 class PoisonedCache {
  public:
   PoisonedCache(kernels::Backend& backend, const HeadShape& shape, int64_t num_blocks)

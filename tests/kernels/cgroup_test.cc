@@ -1,4 +1,4 @@
-// What a container's memory limit leaves, of files as the kernel writes them.
+// Tests of the memory that a container's limit leaves, read from files as the kernel writes them.
 
 #include "kernels/cpu/cgroup.h"
 

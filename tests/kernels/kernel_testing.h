@@ -1,6 +1,6 @@
 #pragma once
 
-// What the kernel tests share: every backend of this machine, tensors with an owner, random input,
+// Shared by the kernel tests: every backend of this machine, tensors with an owner, random input,
 // and weights of any type.
 
 #include <cstdint>

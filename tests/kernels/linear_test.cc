@@ -139,7 +139,7 @@ CodeBytes CodesOf(WeightType type) {
   }
 }
 
-// Where every product of a block is as large as can be and of one sign: what sums in narrow
+// Every product of a block is as large as possible and of one sign, so that a sum in narrow
 // integers would overflow.
 TEST_P(QuantizedLinearTest, TheLargestDotsAreExact) {
   constexpr int64_t kRows = 21;  // 16, 4 and 1 at a time
@@ -219,10 +219,10 @@ TEST(LinearTest, BiasThenResidual) {
   }
 }
 
-// What an activation should give, and how far float arithmetic may be from it.
+// The exact result of an activation, and how far float arithmetic may be from it.
 Exact Activated(Activation activation, double y) {
-  // The logistic function of v, which itself is off by v_error: e^-v to 2 ulp, one sum, one
-  // quotient.
+  // y times the logistic function of v. The bound counts an error of v_error in v, 2 ulp of e^-v,
+  // one sum and one quotient.
   const auto times_logistic = [y](double v, double v_error) {
     const double e = std::exp(-v),
                  relative = (2 * kEpsilon + v_error) / (1 + std::exp(v)) + kEpsilon;

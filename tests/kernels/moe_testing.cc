@@ -184,7 +184,7 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
   return Decode(dtype, bytes);
 }
 
-// Expert e's output is 1 at element e, whatever the token: what comes out are the weights.
+// Expert e's output is 1 at element e, whatever the token, so the output is the experts' weights.
 std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<float>& logits,
                                   int64_t num_experts, int64_t num_chosen, bool softmax_over_chosen,
                                   float gain) {

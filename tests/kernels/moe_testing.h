@@ -1,6 +1,6 @@
 #pragma once
 
-// Mixtures of experts of random weights, and what plain loops in double make of them.
+// Mixtures of experts with random weights, and their output computed by plain loops in double.
 
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,8 @@ struct MixtureShape {
   bool softmax_over_chosen = true;
 };
 
-// The weights as a file has them; the router's are float32 where `type` has blocks.
+// The weights of a mixture, as a file stores them. The router's weights are float32 if `type` is
+// quantised in blocks.
 class TestMixture {
  public:
   TestMixture(kernels::WeightType type, const MixtureShape& shape, uint64_t seed);

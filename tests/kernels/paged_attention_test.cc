@@ -42,7 +42,7 @@ struct Features {
   bool sinks = false;
 };
 
-// One (token, head) in doubles, and how far float32 may be from it.
+// Checks the output of one token and head against doubles, within a bound on the error of float32.
 void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t token, int64_t head,
               const Features& features, float scale, const std::vector<float>& slopes,
               const std::vector<float>& sinks, const float* got) {
@@ -281,7 +281,7 @@ TEST(PagedAttentionTest, ThePlanBeforeTheLastStaysValid) {
   const AttentionPlan* first = plan(one);
   const AttentionPlan* second = plan(two);
   EXPECT_NE(second, first);
-  // Of two windows, the layers of a step take turns with both plans.
+  // In a model with two windows, the layers of a step take turns with both plans.
   const AttentionPlan* windowed = plan(one, 5);
   EXPECT_THAT(plan(two, 5), ::testing::AllOf(::testing::Ne(first), ::testing::Ne(second)));
   EXPECT_EQ(plan(one, 5), windowed);

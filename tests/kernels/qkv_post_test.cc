@@ -86,7 +86,8 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
             ASSERT_NEAR(query[at + d], want[d], 2 * epsilon * 8) << t << " " << h << " " << d;
           }
         }
-        // K by the layout that the CPU documents: [head_dim][16] tiles; V [token][head_dim].
+        // The layout that the CPU backend documents: K in tiles of [head_dim][16], V as
+        // [token][head_dim].
         for (int64_t h = 0; h < 2; ++h) {
           const int64_t at = (t * 2 + h) * head_dim;
           const auto want =

@@ -129,8 +129,8 @@ TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
   }));
 }
 
-// Of a K-quant: where each sub-block has its lowest code, and a scale and a minimum have the
-// largest.
+// For K-quants: in such a block each sub-block contains code 0, and one scale and one minimum are
+// the largest that the format has.
 TEST(QuantizeTest, WeightsOfABlockOfTwoLevelsComeBackExactly) {
   EXPECT_TRUE(rc::check([] {
     std::mt19937_64 random(*rc::gen::arbitrary<uint64_t>());
@@ -340,8 +340,8 @@ std::vector<float> GoldenWeights(uint64_t seed, int power) {
 TEST(QuantizeTest, ErrorsAreSmallerThanLlamaCpps) {
   const std::string path = testing::TestSourcePath("kernels/testdata/quantize_goldens.json");
   const nlohmann::json goldens = *base::ParseJson(testing::ReadFile(path), path);
-  // Of llama.cpp's error. Measured, bell and heavy-tailed: 0.944 and 0.963, 0.935 and 0.964, 1,
-  // 0.975 and 0.953, 0.951 and 0.966.
+  // The largest ratio of our error to llama.cpp's. Measured, bell and heavy-tailed: 0.944 and
+  // 0.963, 0.935 and 0.964, 1, 0.975 and 0.953, 0.951 and 0.966.
   const std::map<WeightType, double> most = {{WeightType::kQ4_0, 0.98},
                                              {WeightType::kQ5_0, 0.98},
                                              {WeightType::kQ8_0, 1.0 + 1e-5},

@@ -153,7 +153,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, ShiftKeysTest,
                                            ShiftCase{DType::kBF16, RopeLayout::kInterleaved, 8, 8},
                                            ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 24, 16}));
 
-// What a stream relies on: a key turned back is the key that had stood there, but for roundings.
+// A stream relies on this: apart from roundings, a key that is turned back equals the key written
+// at the earlier position.
 TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
   constexpr int64_t kDistance = 48, kHeadDim = 32;
   const HeadShape shape{.num_heads = 1, .num_kv_heads = 1, .head_dim = kHeadDim, .block_size = 16};

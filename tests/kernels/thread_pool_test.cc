@@ -42,8 +42,8 @@ TEST(ThreadPoolTest, WorkersTakePart) {
   }
 }
 
-// A worker that nobody wakes turns up all the same, at its next look a second later: the bound is
-// half of what such looks take.
+// A worker that nobody wakes would still find its work a second later, when it next looks. The
+// bound is half of the time that such looks would take.
 TEST(ThreadPoolTest, ParkedWorkersWake) {
   constexpr int kRounds = 5;
   ThreadPool pool(3);

@@ -1,4 +1,5 @@
-// The admin server among strangers: what it answers, and to whom, when others hold all they can.
+// The admin server among strangers: its answers, and who gets one when others hold all the
+// connections that they can.
 
 #include "server/admin_server.h"
 
@@ -202,7 +203,8 @@ class AllDescriptors {
   ~AllDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
 
  private:
-  // Of those that are open: a descriptor beyond the limit that is closed leaves room for none.
+  // The largest open descriptor. The limit is just above it: to close a descriptor beyond the limit
+  // would make no room for another.
   static rlim_t NumberOfTheLast() {
     rlim_t last = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {

@@ -1,4 +1,4 @@
-// InferenceService over real gRPC on loopback: what comes back, and every way a call can end.
+// InferenceService over real gRPC on loopback: its answers, and every way in which a call can end.
 
 #include <algorithm>
 #include <string>
@@ -237,7 +237,7 @@ TEST(GenerateTest, AReaderThatNeverReadsLeaves256TokensWaiting) {
   request.mutable_output()->set_token_ids(true);
   auto stuck = client.GenerateStream(request);
   ASSERT_TRUE(server.engine.WaitFor([&] { return server.engine.num_stalled_steps() > 0; }));
-  // All that waited behind the write that stalled goes out as one message.
+  // All that waited for the write that stalled is sent as one message.
   int most = 0;
   v1::GenerateStreamResponse message;
   const int64_t generated = server.engine.stats().generated_tokens;

@@ -1,4 +1,4 @@
-// The other services, and what the server serves to whom, over real gRPC on loopback.
+// The other services, and which of them the server offers to whom, over real gRPC on loopback.
 
 #include <string>
 #include <vector>
@@ -218,7 +218,7 @@ TEST(GrpcServerTest, ControlMayHaveAnAddressOfItsOwn) {
   EXPECT_EQ(main.CheckHealth(""), Health::kNotServing);
 }
 
-// What `grpcurl describe` does: each service that is listed can be built from what is answered.
+// As `grpcurl describe` does: each listed service can be built from the descriptors in the answers.
 TEST(ReflectionTest, DescribesEveryServiceThatItLists) {
   using grpc::reflection::v1::ServerReflectionRequest;
   TestServer server;

@@ -1,4 +1,5 @@
-// What probes are told, by whom it is found out, and the server's calls to itself.
+// Tests of the answers that probes get, of the parts that find them out, and of the server's calls
+// to itself.
 
 #include "server/health.h"
 

@@ -266,8 +266,7 @@ TEST(ProtoConversionTest, WhatMayBeTriedAgainSaysWhen) {
   EXPECT_EQ(ToRpcStatus(absl::NotFoundError("x")).details_size(), 0);
 }
 
-// The wire's own rules: what is a scalar option is `optional`, and an enum begins with
-// _UNSPECIFIED.
+// The wire's own rules: a scalar option is `optional`, and an enum begins with _UNSPECIFIED.
 TEST(ProtoFilesTest, EveryOptionIsOptional) {
   for (const google::protobuf::Descriptor* message :
        {v1::SamplingParams::descriptor(), v1::StopParams::descriptor(),

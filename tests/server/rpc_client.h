@@ -77,7 +77,7 @@ class RpcClient {
   Reply<v1::DrainResponse> Drain(const CallOptions& options = {});
 
   Health CheckHealth(std::string_view service);
-  // Whether the server knows grpc.reflection, both versions of it.
+  // True if the server knows grpc.reflection; expects both versions of it, or neither.
   bool HasReflection();
   // The messages of both versions are the same on the wire. No response set: the call failed.
   grpc::reflection::v1::ServerReflectionResponse Reflect(

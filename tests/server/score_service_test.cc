@@ -1,4 +1,5 @@
-// InferenceService.Score over real gRPC on loopback: what comes back, and how a call can end.
+// InferenceService.Score over real gRPC on loopback: its answers, and the ways in which a call can
+// end.
 
 #include <string>
 

@@ -159,7 +159,7 @@ TEST(ServerConfigTest, VariablesThatAreNoneOfOursAreNamed) {
 TEST(ServerConfigTest, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(std::string(Parse({}).status().message()), HasSubstr("--model: want a GGUF file"));
   EXPECT_EQ(ParseError({"--block_size", "24"}), "--block_size: want a power of two, got 24");
-  // What no backend takes is refused here, before the model is opened.
+  // A value that no backend takes is refused here, before the model is opened.
   EXPECT_EQ(ParseError({"--block_size", "8"}), "--block_size: want an integer 16..256, got \"8\"");
   EXPECT_EQ(ParseError({"--tls_cert", "c"}), "--tls_cert, --tls_key: want both or none");
   EXPECT_EQ(ParseError({"--tls_client_ca", "c"}),

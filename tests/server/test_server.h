@@ -1,6 +1,6 @@
 #pragma once
 
-// A real gRPC server on loopback over a fake engine, and what tests of its RPCs share.
+// A real gRPC server on loopback over a fake engine, shared by the tests of its RPCs.
 
 #include <memory>
 #include <string>

@@ -27,7 +27,7 @@ struct HarnessOptions {
   std::vector<int64_t> layer_windows = {0, 0};
   int64_t window_blocks = 0;  // of each window
   int32_t max_queue = 1024;
-  int32_t num_threads = 2;                         // of the backend
+  int32_t num_threads = 2;  // of the backend
   int64_t num_padding = 0;  // of the fake model's vocabulary
   float value_gain = 1.0f;  // of V in the second layer of the tiny models, taken back after it
   kernels::DType kv_dtype = kernels::DType::kF16;  // of the tiny models
@@ -66,7 +66,8 @@ class EngineHarness {
   void WaitForFrontend();
   // Submits, waits to the end, expects success, returns sample 0.
   CollectingSink::Sample Generate(engine::GenerateParams params);
-  // Waits until nothing runs, and expects that nothing is kept of what ran but cached blocks.
+  // Waits until nothing runs, and expects that only cached blocks are kept of the requests that
+  // ran.
   void ExpectIdleIsEmpty();
   // Ends every thread; counters are final after it.
   void Stop() { engine_.reset(); }
@@ -82,7 +83,8 @@ class EngineHarness {
   std::unique_ptr<engine::Engine> engine_;
 };
 
-// What an engine that has nothing to do should have forgotten, or never lost; empty: nothing.
+// Lists what an idle engine should have forgotten and the blocks that it has lost; empty if all is
+// well.
 std::string WhatIsKept(const engine::Stats& stats);
 
 using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);

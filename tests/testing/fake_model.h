@@ -15,14 +15,14 @@ namespace quire::testing {
 
 class FakeModel final : public engine::Model {
  public:
-  // `num_padding` rows lie beyond the `num_tokens` that a tokenizer writes, as models pad their
-  // vocabulary; the last of them has each row's largest logit, kPaddingLogit.
+  // `num_padding` ids follow those that a tokenizer knows, as models pad their vocabulary; the last
+  // of them has each row's largest logit, kPaddingLogit.
   FakeModel(int64_t num_ids, int32_t block_size, int64_t num_padding = 0);
   static constexpr float kBestLogit = 8.0f;  // of NextToken
   static constexpr float kPaddingLogit = 9.0f;
 
-  // What follows `context`, greedily: never one of the last two tokens, a fake tokenizer's
-  // specials.
+  // The token that follows `context`, greedily. It is never one of the last two ids, which are a
+  // fake tokenizer's special tokens.
   int32_t NextToken(std::span<const int32_t> context) const;
 
   // Called at the start of each Forward after the first (the warm-up's).

@@ -1,7 +1,6 @@
 #pragma once
 
-// A tokenizer for tests of what stands behind one: small, and its tokens split text as a test
-// likes.
+// A small tokenizer for tests of the parts that use one. Its tokens split text as a test likes.
 
 #include <cstdint>
 #include <string>

@@ -28,5 +28,5 @@ def quantize(weights, type_name):
 
 
 def dequantize(data, kind):
-    """What PyPI gguf reads in them, as float32. `kind` is a gguf.GGMLQuantizationType."""
+    """The float32 values that PyPI's gguf reads in `data`. `kind` is a gguf.GGMLQuantizationType."""
     return gguf.quants.dequantize(data, kind).astype(numpy.float32)

@@ -1,7 +1,7 @@
 #pragma once
 
-// Choices of a RapidCheck property as it goes, for operations that depend on what went before. They
-// shrink towards `low`.
+// Choices that a RapidCheck property makes as it runs, for operations that depend on earlier ones.
+// They shrink towards `low`.
 
 #include <rapidcheck.h>
 #include <vector>

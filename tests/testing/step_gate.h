@@ -10,7 +10,8 @@
 
 namespace quire::testing {
 
-// While the engine is idle. Steps may outlive the gate: once it is open they do not look at it.
+// Holds each step of an engine at its start until LetGo or Open. Create it while the engine is
+// idle. Once it is open, steps pass, also after it is destroyed: they share its state.
 class StepGate {
  public:
   explicit StepGate(EngineHarness& harness) {

@@ -9,7 +9,8 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// Reports that TMA has written `bytes` for the current phase; `where` is the place of the issue.
+// Tells the mbarrier that TMA has written `bytes` bytes of its current phase. `where` is the place
+// in the source that issued the copy.
 void CompleteBytes(uint64_t* barrier, int64_t bytes, Where where);
 
 }  // namespace quire::kernels::cuda::emulator

@@ -114,7 +114,8 @@ class EmulatorsOwn {
   static inline constinit thread_local int depth_ = 0;
 };
 
-// The opposite, used inside such a scope: while one lives, accesses are the kernel's again.
+// The opposite of EmulatorsOwn, used inside its scopes: while one lives, the accesses of this
+// thread are the kernel's again.
 class KernelsOwn {
  public:
   KernelsOwn() {

@@ -1,5 +1,5 @@
-// The GPU benchmark on the device that the build has: what it measures, what it says of it, and
-// that it sees a wrong result.
+// The GPU benchmark on the device that the build has: its measurements, its report, and that it
+// notices a wrong result.
 
 #include <cmath>
 #include <cstdint>
@@ -40,7 +40,7 @@ BenchOptions TinyOptions() {
   return options;
 }
 
-// A device that passes everything on, but for what it makes of what is copied to the host.
+// A device that passes every call on, but changes the bytes that are copied to the host.
 class MeddlingDevice : public Device {
  public:
   explicit MeddlingDevice(Device& device) : device_(device) {}

@@ -1,6 +1,7 @@
 #pragma once
 
-// A Hugging Face directory's tokenizer, and what is read back of the GGUF values made of it.
+// A Hugging Face directory's tokenizer, and the tokenizer that is read back from the GGUF values
+// made of it.
 
 #include <memory>
 #include <string>

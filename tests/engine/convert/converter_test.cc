@@ -49,7 +49,8 @@ Logits LogitsOfFile(const std::string& path, const std::vector<int32_t>& ids) {
   return runner.Prefill(ids);
 }
 
-// By name: what a GGUF file cannot say, or what its readers would take otherwise.
+// By the model's name: a property that a GGUF file cannot express, or that its readers would take
+// differently.
 const std::map<std::string, std::string>& Refused() {
   static const auto* const refused = new std::map<std::string, std::string>{
       {"mpt_scale", "attention_scale"},

@@ -10,7 +10,7 @@
 namespace quire::engine::testing {
 
 // Bytes, every pair of the characters that splits differ in, runs of three of some, "aa bb" as a
-// token that no merge makes, and two added tokens behind.
+// token that no merge makes, and two added tokens at the end.
 nlohmann::json ByteLevelJson();
 
 // A pre_tokenizer of these patterns, one after the other, on bytes.

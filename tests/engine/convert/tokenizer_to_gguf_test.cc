@@ -272,7 +272,7 @@ TEST(TokenizerToGgufTest, SaysWhatIsLost) {
               ElementsAre(HasSubstr("begins with a space"), HasSubstr("Metaspace")));
 }
 
-// Phi-3's tokens strip the white space behind them, which readers know by the model's name.
+// Phi-3's tokens strip the white space after them. Readers know this by the model's name.
 TEST(TokenizerToGgufTest, TheNameOfPhi3KeepsItsStrippedSpaces) {
   json root = ByteLevelJson();
   for (json& token : root["added_tokens"]) token["rstrip"] = true;

@@ -48,9 +48,10 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
   const int32_t block_size = pick(1, 5);
   BlockManager blocks({.num_blocks = num_blocks, .block_size = block_size});
   std::map<SequenceId, Live> live;
-  // By root: what each sequence committed, which the cache may hold, and does while nothing is
-  // evicted; but for sequences that read nothing: those keep to their own blocks where others had
-  // computed the same before, and list nothing behind such a block.
+  // By root: the tokens that each sequence committed. The cache may hold them, and must while
+  // nothing is evicted. Sequences that read nothing from the cache are the exception: where others
+  // computed the same tokens before, they keep their own blocks, and list nothing after such a
+  // block.
   std::map<std::string, Known> may_hold;
   std::map<std::string, Known> must_hold;
   SequenceId next_id = 1;
@@ -85,7 +86,8 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
       RC_ASSERT(cached <= longest(known));
       if (!tiny && blocks.stats().num_evictions == 0) {
         const int64_t wanted = longest(must_hold[sequence.root]);
-        // Of the last block: no more than 8 that begin with the same token are compared.
+        // Tokens of the last block are found for certain only if at most kMaxCompared sequences
+        // share its first token: the cache compares no more.
         const int64_t whole = wanted / block_size * block_size;
         const auto compared = std::ranges::count_if(known, [&](const auto& other) {
           return CommonPrefix(sequence.tokens, other.second) > whole;

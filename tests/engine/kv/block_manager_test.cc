@@ -18,7 +18,8 @@ std::vector<int32_t> Iota(int32_t n, int32_t first = 0) {
 // One step each: begin, do, end, complete.
 class BlockManagerTest : public ::testing::Test {
  protected:
-  // Starts, computes all of `tokens`, commits them; returns what was cached.
+  // Starts a sequence, computes all of `tokens` and commits them. Returns the number of cached
+  // tokens.
   int64_t Compute(SequenceId id, const std::vector<int32_t>& tokens, std::string_view root = "r",
                   CacheAccess access = {}) {
     blocks_.BeginStep(++step_);
@@ -187,7 +188,8 @@ TEST_F(BlockManagerTest, AShiftCopiesWhatTheCacheListsAndFreesItsOwn) {
   EXPECT_EQ(blocks_.stats().num_cached, 5) << "for others, as they were";
   EXPECT_EQ(blocks_.stats().num_held, 6);
 
-  // It lists nothing more, and what is its own stays in its place and is not copied again.
+  // The sequence lists no more blocks. Its own blocks stay in their places and are not copied
+  // again.
   blocks_.Commit(1, Iota(25), 21);
   EXPECT_EQ(blocks_.stats().num_cached, 5);
   ASSERT_TRUE(Grow(1, 24));

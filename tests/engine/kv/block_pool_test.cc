@@ -75,8 +75,8 @@ TEST(BlockPoolTest, ATablesHoldBecomesAHandles) {
   pool.CheckInvariants();
 }
 
-// What BlockPool says it is: the holders of each block, and the free ones in the order of their
-// use. It counts by looking.
+// BlockPool as its header defines it: the holders of each block, and the free blocks in the order
+// of their use. It counts by looking at every block.
 struct NaivePool {
   struct Block {
     int32_t tables = 0;

@@ -91,7 +91,7 @@ class World {
     int64_t num_written = 0;      // by completed steps
     bool imitates = false;        // takes the tokens of another with the same prefix
   };
-  // What a step does for one sequence: it writes the tokens from `first` on and reads all.
+  // One sequence's part of a step: it writes the tokens from `first` on and reads all.
   struct Run {
     std::vector<int32_t> blocks;
     std::vector<int32_t> tokens;
@@ -291,7 +291,7 @@ class World {
     sequences_.erase(id);
   }
 
-  // Goes on with another's block of the same tokens behind the same tokens.
+  // Replaces a block by another sequence's block that has the same tokens after the same tokens.
   void Deduplicate(Sequence& sequence) {
     for (const auto& [id, other] : sequences_) {
       const int64_t written = std::min(sequence.num_written, other.num_written);

@@ -34,7 +34,8 @@ class NaiveCache {
   NaiveCache(int32_t num_blocks, int32_t block_size, int32_t max_compared)
       : block_size_(block_size), max_compared_(max_compared), nodes_(num_blocks) {}
 
-  // What PrefixCache::CheckInvariants asks a pool; a block is held by one table or by nobody.
+  // The functions of a pool that PrefixCache::CheckInvariants calls. A block is held by one table
+  // or by nobody.
   int32_t num_blocks() const { return static_cast<int32_t>(nodes_.size()); }
   bool listed(int32_t block) const { return nodes_[block].has_value(); }
   int32_t table_refs(int32_t block) const { return listed(block) && nodes_[block]->held ? 1 : 0; }

@@ -32,7 +32,8 @@ class WindowsTest : public ::testing::Test {
     return tokens;
   }
 
-  // In steps of at most max_step_tokens; returns what was cached, -1 when it had no place.
+  // Computes `tokens` in steps of at most max_step_tokens. Returns the number of cached tokens, or
+  // -1 when blocks were lacking.
   int64_t Compute(BlockManager& blocks, SequenceId id, const std::vector<int32_t>& tokens) {
     const auto size = static_cast<int64_t>(tokens.size());
     blocks.BeginStep(++step_);

@@ -1,4 +1,4 @@
-// models/quire-stories, as it lies in the repository: its tokens by the float64 reference.
+// models/quire-stories as the repository has it: its tokens are those of the float64 reference.
 
 #include <algorithm>
 #include <string>

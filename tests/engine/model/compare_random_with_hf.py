@@ -32,7 +32,7 @@ NUM_TOKENS = 300  # of the tokenizer
 PROMPT_LENGTHS = (1, 17, 70, 150)
 MAX_TOKENS = 24
 CONTEXT = 256
-# Of a log probability: ten times what was seen over hundreds of float32 runs.
+# The most that a log probability may be off: ten times the error that was seen over hundreds of float32 runs.
 BOUND = 3e-3
 
 

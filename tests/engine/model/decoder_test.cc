@@ -66,8 +66,8 @@ TEST(DecoderTest, ASequenceAmongOthersGivesTheBitsOfItAlone) {
   }
 }
 
-// As a prefix hit has it: whole blocks are another prompt's, and so is the beginning of a copied
-// one, behind which that prompt went on otherwise.
+// As after a prefix hit: the whole blocks are another prompt's, and so is the beginning of a copied
+// block, after which that prompt had other tokens.
 TEST(DecoderTest, AHitAtAnyPlaceGivesTheBitsOfTheWholePrompt) {
   constexpr int64_t kBlockSize = ModelRunner::kLimits.block_size;
   for (const GoldenModel& golden : ReadGoldenModels()) {

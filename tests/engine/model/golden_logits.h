@@ -1,6 +1,7 @@
 #pragma once
 
-// What a reference says of a prompt, and what it takes to agree with it.
+// The logits that a reference gives for a prompt, and the check that a model's logits agree with
+// them.
 
 #include <cstdint>
 #include <string_view>

@@ -32,7 +32,7 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufWriter& writer) {
   return ReadModelConfig(*model);
 }
 
-// Metadata of a Llama without any tensor; what is changed in it comes with `edit`.
+// The metadata of a Llama without any tensor, after `edit` has changed it.
 GgufWriter Metadata(const std::function<void(GgufWriter&)>& edit = {},
                     const std::string& leave_out = "") {
   GgufWriter writer;

@@ -203,8 +203,8 @@ def bound(d: Description, weights: Weights, ids) -> float:
 
 
 def routes_are_certain(d: Description, weights: Weights, ids) -> bool:
-    """Whether no rounding of float32 changes which experts a token goes to, nor their order: neighbours in it are
-    further apart than twice the bound on a router's logits, which is derived as `bound` is."""
+    """True if no rounding of float32 changes which experts a token goes to, nor their order: neighbours in that order
+    are further apart than twice the bound on a router's logits, which is derived as `bound` is."""
     exact = []
     logits(d, weights, ids, router_logits=exact)
     worst = 0.0

@@ -55,7 +55,7 @@ TEST_F(ContinuationScoresTest, TheFirstTokensShareTheirRowAndTheOthersFollow) {
   EXPECT_EQ(first.token.finish_reason, FinishReason::kNone);
   EXPECT_FALSE(first.delta.has_value());
 
-  // Preempted behind its first row, which is then computed again.
+  // The sequence is preempted after its first row, and that row is then computed again.
   sequence_.sample_index = 1;
   sequence_.tokens = {0, 1, 3, 1};
   Add({.sequence = &sequence_, .num_tokens = 3, .num_logit_rows = 1}, Rows({1}));

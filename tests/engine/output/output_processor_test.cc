@@ -209,7 +209,7 @@ TEST_F(OutputProcessorTest, CutReleasesWhatIsHeld) {
   EXPECT_EQ(cut.delta.finish_reason, FinishReason::kAbort);
 }
 
-// What is streamed is the whole text cut at the earliest stop string, however tokens split it.
+// The streamed text is the whole text, cut at the earliest stop string, however tokens split it.
 TEST(OutputProcessorPropertyTest, TheSplitIntoTokensChangesNoText) {
   const testing::FakeTokenizer tokenizer(
       {"ab", "ba", "abc", "cab", "aabb", "\xE2\x82", "\xAC", "\xC3", "\xA9", "b\xC3"});

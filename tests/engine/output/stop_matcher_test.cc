@@ -89,7 +89,7 @@ TEST(StopMatcherTest, CutsAtTheEarliestStopHoweverTheTextIsSplit) {
       stopped = matcher.Push(piece, true, released);
       seen += piece;
       if (stopped >= 0) break;
-      // All is released but what a stop string could still take back, and no less.
+      // All text is released except that which a stop string could still take back.
       RC_ASSERT(std::ssize(released) == std::ssize(seen) - NaiveHeld(seen, stops));
       RC_ASSERT(matcher.num_held() == NaiveHeld(seen, stops));
       RC_ASSERT(std::string_view(text).starts_with(released));

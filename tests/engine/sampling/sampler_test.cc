@@ -284,7 +284,8 @@ TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
 struct DistributionCase {
   std::string name;
   SamplingParams params;
-  // What is left of the row, worked out by hand in the test below: probabilities by id.
+  // The probabilities, by id, of the ids that are left of a row; worked out by hand in the test
+  // below.
   std::function<std::map<int32_t, double>(const std::vector<float>&)> expected;
 };
 

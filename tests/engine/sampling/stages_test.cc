@@ -28,7 +28,7 @@ using ::testing::ElementsAre;
 // exponentials.
 constexpr double kTooNear = 1e-6;
 
-// What the stages are defined to do, the slow way. `ambiguous` when rounding decides.
+// The definition of the stages, computed the slow way. `ambiguous` is true when rounding decides.
 class NaiveKeptSet {
  public:
   NaiveKeptSet(const std::vector<float>& logits, float temperature)

@@ -1,5 +1,5 @@
-// Once warm, planning and completing a step takes no memory: sequences that start find what others
-// gave back. Counted by this binary's own operator new.
+// Once warm, planning and completing a step allocates no memory: new sequences reuse the memory
+// that others gave back. This binary's own operator new counts allocations.
 
 #include <cstdint>
 #include <cstdlib>

@@ -119,7 +119,7 @@ TEST(SchedulerTest, OneThatWaitsFindsWhatARunningOneComputedMeanwhile) {
 }
 
 TEST(SchedulerTest, PreemptsTheCheapestOfTheYounger) {
-  // Blocks of 4: 10 + 10 + 3 prompt tokens and what follows do not fit 10 blocks.
+  // Blocks of 4 tokens: 10 + 10 + 3 prompt tokens and the generated ones do not fit in 10 blocks.
   Simulation simulation(
       {.num_blocks = 10, .scheduler = {.max_num_batched_tokens = 64, .headroom_blocks = 0}});
   const SequenceId oldest = simulation.Add({.prompt = Prompt(10, 0), .max_tokens = 20});
@@ -151,7 +151,8 @@ TEST(SchedulerTest, RecomputesOnlyWhatTheCacheHasLost) {
   const SchedulerStats stats = simulation.scheduler().stats();
   EXPECT_GT(stats.num_preemptions, 0);
   EXPECT_GT(stats.recomputed_tokens, 0);
-  // Every first computation is of a prompt token or of a generated one but the last.
+  // Each request computes its 8 prompt tokens and its first 19 generated tokens once; the last one
+  // is never computed. All other rows are recomputed.
   EXPECT_EQ(simulation.num_token_rows, 3 * (8 + 19) + stats.recomputed_tokens);
 }
 

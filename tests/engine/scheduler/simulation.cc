@@ -15,12 +15,13 @@ uint64_t Mix(uint64_t h, uint64_t value) {
   return h ^ (h >> 31);
 }
 
-// What no request's context may cross.
+// The hash of the boundary that no request's context may cross: the tenant and the salt.
 uint64_t RootHash(const RequestSpec& spec) {
   return Mix(std::hash<std::string>()(spec.tenant), std::hash<std::string>()(spec.salt));
 }
 
-// After `num_generated` tokens before it; `context` hashes all that stands before it.
+// Draws the token that follows `num_generated` generated ones. `context` is a hash of all tokens
+// before it.
 SampledToken Draw(const RequestSpec& spec, int32_t k, uint64_t context, int64_t num_generated) {
   const uint64_t draw = Mix(context, spec.seed + static_cast<uint64_t>(k));
   SampledToken token{.id = static_cast<int32_t>(draw % 5)};
@@ -342,7 +343,7 @@ SampledTokens Simulation::Execute(const Submitted& step) {
     uint64_t hash = RootHash(*row.spec);
     for (int64_t j = 0; j < end; ++j) {
       hash = Mix(hash, tokens[i][j]);
-      // What an ended one reads nobody will see; the step before may have failed.
+      // Nobody sees the result of an aborted sequence, and the step before it may have failed.
       if (entry.sequence->finish_reason == FinishReason::kAbort) continue;
       if (j >= window.sinks && j < left) continue;
       const int64_t p = j < window.sinks ? j : j - num_shifts * window.drop;

@@ -64,8 +64,8 @@ class Simulation {
 
   // The id of its first sequence.
   SequenceId Add(const RequestSpec& spec);
-  // Schedules, and completes what the pipeline depth asks for. Returns whether anything was
-  // planned or completed. Checks everything that must hold of a plan and after it.
+  // Schedules a step, and completes the steps that the pipeline depth asks for. Returns whether
+  // anything was planned or completed. Checks everything that must hold of a plan and after it.
   bool Step();
   // Until nothing is left to do.
   void Run(int max_steps = 100000);
@@ -75,7 +75,7 @@ class Simulation {
     EndCause cause = EndCause::kFinished;
   };
   const std::map<SequenceId, Ended>& ended() const { return ended_; }
-  // What sample k of a request gives alone, in a world without a cache.
+  // The tokens of sample k of a request that runs alone and without a cache.
   static std::vector<int32_t> Alone(const RequestSpec& spec, int32_t k);
 
   Request& request(SequenceId first) { return *requests_.at(first); }

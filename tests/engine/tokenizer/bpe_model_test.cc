@@ -13,7 +13,7 @@ namespace {
 
 using Merges = std::map<std::pair<int32_t, int32_t>, std::pair<uint32_t, int32_t>>;
 
-// Merging as its definition says: the best pair, of equals the leftmost, until there is none.
+// Merging by its definition: merges the best pair, the leftmost among equals, until there is none.
 std::vector<int32_t> NaiveMerge(std::vector<int32_t> ids, const Merges& merges) {
   while (true) {
     size_t best = ids.size();

@@ -126,8 +126,8 @@ def compare(program, vocabulary, utf8proc, texts):
     why = reasons_of(program, vocabulary, utf8proc, list(dict.fromkeys(text for _, text, _, _ in different)))
     for kind, text, a, b in different:
         if kind == "text" and "\ufffd" in b:
-            # Of byte tokens that are not UTF-8 together Hugging Face makes one U+FFFD each, whatever is among them; we keep
-            # the characters, as SentencePiece and llama.cpp do, and a stream could not take them back.
+            # If byte tokens in a row are not UTF-8 together, Hugging Face turns each of them into one U+FFFD, even those of
+            # whole characters. We keep the characters, as SentencePiece and llama.cpp do: a stream could not take them back.
             explained[kind, "byte tokens that are no text"].append(text)
         elif why[text]:
             explained[kind, why[text]].append(text)

@@ -34,7 +34,7 @@ BUNDLED = os.path.join(os.path.dirname(__file__), "../../../models")
 
 
 def write_model(source, path, pre=None):
-    """A Llama of one layer with the tokenizer of the GGUF file `source`; `pre` instead of its own tokenizer.ggml.pre."""
+    """Writes a Llama of one layer with the tokenizer of the GGUF file `source`. `pre` replaces its tokenizer.ggml.pre."""
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(path, "llama")
     for field in reader.fields.values():

@@ -1,6 +1,7 @@
 #pragma once
 
-// What the tokenizer tests share: testdata/ made by make_goldens.py, and the tokenizers it names.
+// Shared by the tokenizer tests: the files that make_goldens.py writes to testdata/, and the
+// tokenizers that they name.
 
 #include <cstdint>
 #include <memory>

@@ -1,4 +1,4 @@
-// What every tokenizer must hold, on random texts and random ids.
+// Properties that every tokenizer must have, on random texts and random ids.
 
 #include "engine/tokenizer/tokenizer.h"
 

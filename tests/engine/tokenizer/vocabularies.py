@@ -177,7 +177,7 @@ def families():
 
 
 def with_normalizer():
-    """name -> what makes a tokenizer of bytes behind that normalizer."""
+    """name -> a function that makes a tokenizer of bytes after that normalizer."""
     made = {
         "NFC": normalizers.NFC(), "NFD": normalizers.NFD(), "NFKC": normalizers.NFKC(), "NFKD": normalizers.NFKD(),
         "Lowercase": normalizers.Lowercase(), "StripAccents": normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),

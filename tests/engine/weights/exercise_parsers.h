@@ -1,6 +1,6 @@
 #pragma once
 
-// Everything that can be read from a file, read: what a fuzzer and the random-damage tests drive.
+// Reads everything that can be read from a file. The fuzzer and the random-damage tests call it.
 
 #include <cstddef>
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace quire::testing {
 
-// The first and last byte of every tensor lie inside `file`, and reading them is no fault.
+// The first and last byte of every tensor are inside `file`, and reading them is no fault.
 inline void TouchTensors(const std::vector<engine::TensorInfo>& tensors,
                          std::span<const std::byte> file) {
   for (const engine::TensorInfo& tensor : tensors) {

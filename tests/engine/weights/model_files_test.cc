@@ -105,7 +105,7 @@ TEST(ModelFilesTest, VectorsAreFloat32WhateverTheirType) {
               HasSubstr("want [3], got [2]"));
 }
 
-// Blocks made by llama.cpp's own quantizer mean what PyPI gguf says they mean, to the bit
+// Blocks made by llama.cpp's own quantizer decode to the values of PyPI's gguf, to the bit
 // (make_quantised_goldens.py).
 TEST(ModelFilesTest, QuantisedTensorsMeanTheGoldenFloats) {
   constexpr int64_t kRows = 2;
@@ -161,7 +161,7 @@ TEST(ModelFilesTest, OpensShardsThroughTheIndex) {
   EXPECT_THAT(ErrorOf(directory.path()), HasSubstr("tensor a: want each name once"));
 }
 
-// The header of this file has an odd length, so its float32 data lies at an odd address.
+// The header of this file has an odd length, so its float32 data begins at an odd address.
 TEST(ModelFilesTest, UnalignedTensorsAreReadable) {
   const TempDirectory directory;
   const std::string header = R"({"odd": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})";

@@ -75,7 +75,8 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
     }
     RC_ASSERT(std::all_of(writers.begin(), writers.end(), [](int n) { return n == 1; }));
     const int32_t group = lengths.shape.num_heads / lengths.shape.num_kv_heads;
-    // Which kernel follows from the request alone: the smallest tile that holds all of its rows.
+    // The request alone decides which kernel it gets: the smallest row tile that holds all of its
+    // rows, or the largest.
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
       for (const AttentionItem& item : part.items) {
         const int32_t rows = lengths.query[static_cast<size_t>(item.seq)] * group;

@@ -54,7 +54,7 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
   const auto num_seqs = std::ssize(c.sequences);
   block_stride_ = int64_t{3} * c.num_kv_heads * c.block_size * c.head_dim;
   block_table_.assign(static_cast<size_t>(num_seqs * max_blocks_), kNoBlock);
-  // Behind the last block there is no memory, so that AddressSanitizer sees who reads there.
+  // The memory ends with the last block, so that AddressSanitizer sees reads beyond it.
   const int64_t gap = int64_t{c.num_kv_heads} * c.block_size * c.head_dim;
   const int64_t cache_size = num_seqs * max_blocks_ * block_stride_ - gap;
   cache_ = c.poisoned ? std::vector<float>(static_cast<size_t>(cache_size), std::nanf(""))
@@ -169,7 +169,7 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   double sum = case_.sinks ? std::exp(sink - maximum) : 0.0;
   double score_error = 0.0;
   for (size_t j = 0; j < scores.size(); ++j) {
-    // What a key is off by that weighs e^-40 of another matters as little as the key.
+    // A key that weighs less than e^-40 of another does not matter, and neither does its error.
     if (scores[j] > maximum - 40.0) score_error = std::max(score_error, errors[j]);
     sum += scores[j] = std::exp(scores[j] - maximum);
   }

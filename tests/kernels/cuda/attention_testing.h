@@ -1,7 +1,7 @@
 #pragma once
 
-// What the tests of attention kernels share: a batch of sequences over a paged cache, its tensors
-// on a device, and what a kernel may answer, from float64.
+// Shared by the tests of attention kernels: a batch of sequences over a paged cache, its tensors on
+// a device, and a check of a kernel's output against float64.
 
 #include <cstdint>
 #include <optional>
@@ -43,7 +43,7 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c);
 // Weights that meet V as they are, or rounded to the cache's dtype, as tensor cores take them.
 enum class AttentionWeights { kFloat32, kRounded };
 
-// The numbers of a case on the host. Blocks lie scattered and apart.
+// The numbers of a case on the host. The blocks are scattered, with gaps between them.
 class AttentionBatch {
  public:
   explicit AttentionBatch(const AttentionCase& c);
@@ -52,14 +52,15 @@ class AttentionBatch {
   // The rows of `out` that are this sequence's.
   std::vector<float> RowsOf(size_t seq, const std::vector<float>& out) const;
 
-  // Fails the test where a row of `out` is further from float64 than roundings take it. Returns the
-  // largest error as a share of its bound.
+  // Fails the test if a row of `out` is further from the float64 result than its bound, which
+  // roundings explain. Returns the largest error as a share of its bound.
   double Check(const std::vector<float>& out, AttentionWeights weights) const;
 
  private:
   friend struct AttentionOnDevice;
 
-  // Where a row of the cache lies: `part` is the kv head, values after keys.
+  // The index of a row in the cache. `part` is the kv head of a key row, or num_kv_heads plus the
+  // kv head of a value row.
   int64_t At(size_t seq, int64_t key, int64_t part) const;
   double WorstErrorOfRow(size_t seq, int64_t i, int64_t head, const float* got,
                          AttentionWeights weights) const;

@@ -113,8 +113,8 @@ TEST(AttnMergePropertyTest, PiecesMakeTheWhole) {
     for (int h = 0; h < group; ++h) sinks.push_back(static_cast<float>(normal(engine) * spread));
     const auto rows = static_cast<size_t>(num_rows);
     const auto dims = static_cast<size_t>(head_dim);
-    // Of a row over all pieces, in doubles: the weights' sum, and weight times value, also
-    // absolute.
+    // For each row, over all pieces and in doubles: the sum of the weights, the sum of weight times
+    // value, and the sum of its absolute values.
     std::vector<double> sums(rows), wanted(rows * dims), magnitudes(rows * dims);
     for (size_t row = 0; row < rows && with_sinks; ++row) {
       sums[row] = std::exp(double{sinks[row % static_cast<size_t>(group)]});

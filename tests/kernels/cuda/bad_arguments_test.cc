@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
 constexpr DType kI32 = DType::kI32, kI64 = DType::kI64;
 
-// What to change in good arguments, and a part of what is then said.
+// A change that spoils good arguments, and a part of the error that it must give.
 template <typename Args>
 struct Bad {
   std::string says;

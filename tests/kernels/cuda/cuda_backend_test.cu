@@ -1,4 +1,4 @@
-// What CudaBackend adds to its ops: prepared weights, memory, plans, and what it refuses.
+// Tests of the parts of CudaBackend besides its ops: prepared weights, memory, plans, and refusals.
 
 #include <memory>
 #include <string>

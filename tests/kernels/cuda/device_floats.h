@@ -51,7 +51,7 @@ inline std::vector<float> Decode(kernels::DType dtype, const std::vector<uint8_t
   return values;
 }
 
-// Numbers of any dtype on a device; `values` is what they are there.
+// Numbers of any dtype on a device. `values` has them after rounding to that dtype.
 class DeviceFloats {
  public:
   DeviceFloats(kernels::cuda::Device& device, kernels::DType dtype,

@@ -1,4 +1,4 @@
-// What a Device promises beside launching kernels, on whichever device the build has.
+// Tests of a Device's promises besides launching kernels, on whichever device the build has.
 
 #include <algorithm>
 #include <cstdint>

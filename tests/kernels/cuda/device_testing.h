@@ -1,6 +1,6 @@
 #pragma once
 
-// What the CUDA kernel tests share: a device to run on, and arrays that live on it.
+// Shared by the CUDA kernel tests: a device to run on, and arrays in its memory.
 
 #include <cstdint>
 #include <memory>
@@ -15,8 +15,8 @@
 
 namespace quire::testing {
 
-// In which order the emulator runs the threads of a block, which a GPU decides for itself. With
-// kReverse, what nobody has written is large numbers instead of NaN.
+// The order in which the emulator runs the threads of a block; a GPU decides this itself. With
+// kReverse, memory that nobody has written holds large numbers instead of NaN.
 enum class ThreadOrder { kForward, kReverse, kRandom };
 inline constexpr ThreadOrder kAllThreadOrders[] = {ThreadOrder::kForward, ThreadOrder::kReverse,
                                                    ThreadOrder::kRandom};
@@ -38,8 +38,8 @@ class DeviceArray {
     EXPECT_TRUE(device.CopyToDevice(data(), values.data(), buffer_.bytes()).ok());
     EXPECT_TRUE(device.Synchronize().ok());
   }
-  // NaN as float, f16 and bf16, so that what a kernel leaves out is seen on a GPU too; arrays too
-  // large for that stay undefined.
+  // NaN as float, f16 and bf16, so that elements that a kernel does not write are seen on a GPU
+  // too; arrays too large for that stay undefined.
   DeviceArray(kernels::cuda::Device& device, int64_t size) : device_(device), size_(size) {
     auto buffer = device.Allocate(size * static_cast<int64_t>(sizeof(T)));
     EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
@@ -52,7 +52,7 @@ class DeviceArray {
 
   T* data() { return static_cast<T*>(buffer_.data()); }
 
-  // Waits for what was enqueued; a fault of a kernel fails the test.
+  // Waits for all enqueued work. A fault of a kernel fails the test.
   std::vector<T> ToHost() {
     std::vector<T> values(static_cast<size_t>(size_));
     EXPECT_TRUE(device_.CopyToHost(values.data(), buffer_.data(), buffer_.bytes()).ok());

@@ -1,5 +1,5 @@
-// What the emulated device is beside a runner of kernels: memory, a chip with its limits, launches
-// one after another.
+// Tests of the emulated device apart from the kernels that it runs: memory, a chip with its limits,
+// launches one after another.
 
 #include <algorithm>
 #include <bit>
@@ -163,7 +163,8 @@ TEST(EmulatedDeviceTest, ABlockThatMayOverlapTheLaunchBeforeItHasToWait) {
 // --- The order of threads
 
 #if !defined(QUIRE_EMULATOR_TSAN)
-// How far warp 0 sees itself ahead of warp 1 or behind, at most, in steps that both make.
+// The largest distance that warp 0 sees between its own count of steps and warp 1's. Both warps
+// make the same steps.
 __global__ void CountsSteps(const __grid_constant__ Params p) {
   int* const steps = DynamicShared<int>();
   steps[threadIdx.x / 32] = 0;

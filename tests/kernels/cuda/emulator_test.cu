@@ -1,5 +1,5 @@
 // Every kind of misuse that the emulator promises to report, once each: a kernel that is wrong in
-// one way, and what is said about it. A GPU would run most of these without a word.
+// one way, and the report about it. A GPU would run most of these without an error.
 
 #include <cmath>
 #include <cstdint>

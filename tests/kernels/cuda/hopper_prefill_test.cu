@@ -20,7 +20,7 @@ class HopperPrefillTest : public ::testing::TestWithParam<ThreadOrder> {
     if (device_->info().compute_capability < 90) GTEST_SKIP() << "needs compute capability 9.0";
   }
 
-  // Runs the kernel on what it is made for, and holds it against float64.
+  // Runs the kernel on the cases that it is made for, and compares its output with float64.
   template <int kGroup, int kBlockSize, bool kAlibi>
   void Check(AttentionCase c) {
     c.num_heads = c.num_kv_heads * kGroup;

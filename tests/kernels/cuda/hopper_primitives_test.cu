@@ -74,7 +74,7 @@ TEST_F(HopperPrimitivesTest, MbarriersCountArrivalsPhaseAfterPhase) {
 
 // --- Registers
 
-// What a thread holds in registers stays when its warpgroup gives some away or gets more.
+// The values in a thread's registers stay when its warpgroup gives registers away or gets more.
 __global__ void __launch_bounds__(384, 1)
     RegistersKernel(const __grid_constant__ HandOverParams p) {
   const int thread = static_cast<int>(threadIdx.x);

@@ -71,13 +71,13 @@ DROPPED = re.compile(
     r"FenceMbarrierInit|MbarrierInit|MbarrierWait|MbarrierArrive|MbarrierArriveExpect|WgmmaFence|WgmmaCommit|"
     r"WgmmaWait<[^<>]+>|GridDependencyWait)\(.*\);", re.MULTILINE)
 LAXER = re.compile(r"\b(CpAsyncWait|WgmmaWait)<([^<>]+)>")
-# Comparisons that decide what is read, written or masked; loops and preprocessor lines are not among them.
+# Comparisons that decide which elements are read, written or masked; loops and preprocessor lines are not among them.
 COMPARISON = re.compile(r" (<|<=|>|>=) ")
 BOUND = re.compile(r"std::(min|max)(?:<(\w+)>)?\(")
 
 
 def two_arguments(text: str, begin: int):
-    """Of a call whose first argument begins there: both, and where it ends."""
+    """The two arguments of a call whose first argument begins at `begin`, and where the call ends."""
     depth, comma = 0, None
     for i in range(begin, len(text)):
         if text[i] in "([{":
@@ -150,7 +150,7 @@ def mutants():
 
 @functools.lru_cache(maxsize=None)
 def time_limit(build: pathlib.Path, target: str) -> float:
-    """Many times what the test takes without a mutant, in seconds."""
+    """A test's time limit in seconds: many times as long as it takes without a mutant."""
     begin = time.monotonic()
     run = subprocess.run([build / "tests" / target, "--gtest_brief=1"], capture_output=True, text=True)
     if run.returncode != 0:
@@ -170,7 +170,7 @@ def with_few_instances(text: str) -> str:
 
 
 def run_test(build: pathlib.Path, mutant: Mutant, unit: str, target: str, scratch: pathlib.Path) -> str:
-    """What one test in `build` says of the mutant; '' when it passes."""
+    """The complaint of one test in `build` about the mutant; '' when the test passes."""
     shadow = scratch / mutant.path
     shadow.parent.mkdir(parents=True, exist_ok=True)
     shadow.write_text(mutant.text)
@@ -190,7 +190,7 @@ def run_test(build: pathlib.Path, mutant: Mutant, unit: str, target: str, scratc
     compiled = subprocess.run(words, cwd=build, capture_output=True, text=True)
     if compiled.returncode != 0:
         return "not C++"
-    # A test's own object is left out; what a library has too is taken from the mutant, which comes first.
+    # A test's own object is left out. The mutant comes first, so the linker takes from it what a library has too.
     line = link_line(build, f"tests/{target}").replace(f" {output} ", " ")
     line = re.sub(rf"-o tests/{target}\b", f"-Wl,-z,muldefs {scratch}/unit.o -o {scratch}/test", line)
     subprocess.run(line, cwd=build, shell=True, capture_output=True, check=True)
@@ -211,7 +211,7 @@ def run_test(build: pathlib.Path, mutant: Mutant, unit: str, target: str, scratc
 
 
 def verdict(builds, mutant: Mutant):
-    """The first build that sees the mutant and what it says; ('', '') when none does."""
+    """The first build that sees the mutant, and its complaint; ('', '') when none does."""
     for build in builds:
         for unit, target in KERNELS[mutant.path]:
             with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-// What CudaBackend says to a chip that is too old; only the emulator can be one.
+// Tests that CudaBackend refuses a chip that is too old. Only the emulator can be one.
 
 #include <memory>
 #include <string>

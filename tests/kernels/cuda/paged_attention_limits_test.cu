@@ -1,4 +1,5 @@
-// What attention on tensor cores refuses, and how far its cache may reach.
+// Tests of the arguments that attention on tensor cores refuses, and of how far its cache may
+// reach.
 
 #include <cmath>
 #include <memory>

@@ -79,7 +79,8 @@ std::vector<uint16_t> All16BitNumbers() {
   return bits;
 }
 
-// Around every border of rounding: halves of the last place of either type, the largest, the least.
+// Numbers around every border of rounding to f16 and bf16: halves of the last place, the largest
+// numbers and the smallest.
 std::vector<float> NumbersToRound() {
   std::vector<float> numbers = {0.0f,
                                 -0.0f,

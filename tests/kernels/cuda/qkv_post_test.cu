@@ -104,7 +104,8 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
     for (const RopeLayout layout :
          {RopeLayout::kNone, RopeLayout::kInterleaved, RopeLayout::kHalfSplit}) {
       for (const DType dtype : kFloats) {
-        // Of 128, a block takes four heads of the seven: the last is left with three.
+        // With a head_dim of 128 a block takes four of the seven heads, so the last block has
+        // three.
         for (const int64_t head_dim : {8, 24, 128}) {
           if (head_dim == 128 && (dtype != DType::kF32 || layout != RopeLayout::kHalfSplit))
             continue;

@@ -230,7 +230,7 @@ def differences(old: dict[Row, Resources], new: dict[Row, Resources]) -> list[st
 
 
 def check(compiler: Compiler, everything: bool = False) -> tuple[list[str], str]:
-    """What differs from the table, and what was looked at. Skip: where the first cannot be told."""
+    """The differences from the table, and a line on what was compared. Raises Skip where the first cannot be told."""
     table = Table.parse(TABLE.read_text())
     keys = {source: key_of(source, targets) for source, targets in sources().items()}
     changed = {source: key for source, key in keys.items() if everything or table.keys.get(source) != key}

@@ -225,8 +225,9 @@ class ResourcesTest(unittest.TestCase):
         self.assertEqual([row for row, r in self.rows.items() if r.notes != "-"], [])
 
     def test_blocks_of_attention_fit_in_a_multiprocessor(self):
-        # Two by registers, of which there are 64 K, as AttnKernel's __launch_bounds__ has it. By shared memory,
-        # whose KiB these are, two on sm_90a; the system takes one KiB of it for each block.
+        # By registers, of which there are 64 K, two blocks fit: AttnKernel's __launch_bounds__ asks for it. By shared
+        # memory, two fit on sm_90a and one elsewhere. `shared` has the KiB of a multiprocessor and the blocks that must
+        # fit; the system takes one KiB for each block.
         shared = {"sm_80": (164, 1), "sm_86": (100, 1), "sm_89": (100, 1), "sm_90a": (228, 2)}
         attention = {row: r for row, r in self.rows.items() if row[1].startswith("AttnKernel<")}
         self.assertGreater(len(attention), 0)

@@ -34,7 +34,8 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksAndNothingElse) {
     int64_t head_dim, rope_dim, block_size;
     int32_t num_shifts;
   };
-  // One of more launches than one; of rows that do not turn whole; of keys for several parts.
+  // In turn: more shifts than one launch takes; heads that are rotated only in part; a block with
+  // more keys than one thread block turns.
   for (const Case& c : {Case{8, 8, 4, 300}, Case{24, 16, 4, 2}, Case{128, 128, 16, 1}}) {
     for (const RopeLayout layout : {RopeLayout::kInterleaved, RopeLayout::kHalfSplit}) {
       for (const DType dtype : kFloats) {

@@ -1,4 +1,4 @@
-"""What a source is made of, for those who ask whether it has changed: its code and that of its includes."""
+"""The code of a source and of its includes, which tells whether the source has changed."""
 
 import hashlib
 import pathlib

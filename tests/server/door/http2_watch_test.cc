@@ -1,4 +1,4 @@
-// What the door lets pass, what it refuses and what it cuts, frame by frame.
+// Tests of the door's verdicts, frame by frame: pass, refuse or cut.
 
 #include "server/door/http2_watch.h"
 

@@ -1,4 +1,4 @@
-"""tools/train/decoder.py: what a position may see, and how heads share."""
+"""tools/train/decoder.py: the tokens that a position may see, and how heads share."""
 
 import unittest
 

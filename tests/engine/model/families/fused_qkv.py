@@ -1,5 +1,5 @@
-"""What BLOOM, Falcon and GPT-NeoX have in common: blocks of LayerNorms and four linear layers, of which the first holds,
-for each KV head, its queries, its keys and its values."""
+"""The parts that BLOOM, Falcon and GPT-NeoX share: blocks of LayerNorms and four linear layers, of which the first
+holds, for each KV head, its queries, its keys and its values."""
 
 import torch
 
@@ -7,7 +7,7 @@ import reference_decoder as reference
 
 
 def shapes(prefix, names, layers, width, inner, heads, kv_heads, biases):
-    """Of the tensors of all layers; `names` by the part's name in reference.Layer."""
+    """The shapes of the tensors of all layers. `names` maps a part's name in reference.Layer to its name in the file."""
     dim = width // heads
     of_part = {"qkv": (width + 2 * kv_heads * dim, width), "o": (width, width), "up": (inner, width),
                "down": (width, inner)}

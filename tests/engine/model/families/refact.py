@@ -1,4 +1,4 @@
-"""Refact: its code lies beside its weights, not in transformers. The reference alone."""
+"""Refact: its code is published with its weights, not in transformers. Only the reference computes its logits."""
 
 import torch
 

@@ -1,5 +1,5 @@
-"""What make_goldens.py renders every published template with: conversations with and without a system message, tools,
-tool calls and their results, and the variables that some templates know."""
+"""The contexts with which make_goldens.py renders every published template: conversations with and without a system
+message, tools, tool calls and their results, and the variables that some templates know."""
 
 SYSTEM = {"role": "system", "content": "You answer <briefly> & \"well\"."}
 USER = {"role": "user", "content": "Hello, wörld! 你好 🎉"}

@@ -73,7 +73,7 @@ TEST(JinjaGoldenTest, SnippetsRenderAsInPython) {
   EXPECT_GT(failed, 100);
 }
 
-// What make_goldens.py renders every published template with: minja's contexts and its own.
+// The contexts with which make_goldens.py renders every published template: minja's and its own.
 std::vector<std::pair<std::string, Json>> Contexts(const std::string& material) {
   std::vector<std::pair<std::string, Json>> contexts;
   for (const char* name : {"simple.json", "system.json", "tool_use.json"}) {

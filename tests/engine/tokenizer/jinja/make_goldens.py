@@ -21,7 +21,7 @@ from contexts import contexts
 from snippets import SNIPPETS
 
 HERE = pathlib.Path(__file__).parent
-# What the templates in testdata/ are rendered with, each with and without its last message.
+# The conversation with which each template in testdata/ is rendered, once with and once without its last message.
 CONVERSATION = [
     {"role": "system", "content": "You answer <briefly>."},
     {"role": "user", "content": "Hello, wörld! 你好 🎉"},
@@ -107,7 +107,7 @@ def outcome(result):
 
 
 def same_as_transformers(source, context, result):
-    """Whether transformers renders it alike, where it is installed."""
+    """True if transformers is installed and renders the template to the same text."""
     try:
         from transformers.utils.chat_template_utils import _compile_jinja_template
     except ImportError:
