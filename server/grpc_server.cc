@@ -115,6 +115,7 @@ door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
   options.http2.connection_bytes = std::max(total_bytes / 4, message_bytes + message_bytes / 4);
   options.http2.total_bytes = total_bytes;
   options.http2.streams = static_cast<size_t>(config.max_concurrent_streams);
+  options.http2.total_streams = static_cast<size_t>(config.max_open_calls);
   options.http2.message_time = milliseconds(config.message_timeout);
   return options;
 }

@@ -155,6 +155,10 @@ void AddDoor(const door::DoorCounters& door, std::vector<MetricFamily>& families
   families.push_back(ByReason("quire_streams_refused_total",
                               "Calls refused before gRPC had their message, by reason.",
                               door.refused, door::kRefusedNames));
+  families.push_back(Family("quire_open_calls", MetricType::Gauge,
+                            "Open calls of all services, those without a whole message included.")
+                         .Add(door.streams.load(std::memory_order_relaxed))
+                         .Take());
   families.push_back(Family("quire_unfinished_message_bytes", MetricType::Gauge,
                             "Bytes of request messages that have not arrived whole.")
                          .Add(door.unfinished_bytes.load(std::memory_order_relaxed))

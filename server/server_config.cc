@@ -175,12 +175,21 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .target = &config.max_concurrent_streams,
        .min = 1,
        .max = 1 << 20},
+      {.name = "max_open_calls",
+       .group = "Network",
+       .placeholder = "N",
+       .help = "Calls open at once over all connections; each takes about 12 KiB, waiting calls "
+               "included. One connection gets no more than are free for others, so that many "
+               "greedy ones leave room for the next.",
+       .target = &config.max_open_calls,
+       .min = 1,
+       .max = 1 << 20},
       {.name = "max_connections",
        .group = "Network",
        .placeholder = "N",
-       .help = "Connections open at once. A full server closes the connection that has been "
-               "without a call for longest, or else turns new ones away. 0: as many as the limit "
-               "of file descriptors allows, at most 4096.",
+       .help = "Connections open at once. A full server closes one without a call, of the address "
+               "that has the most, or else turns new ones away. 0: as many as the limit of file "
+               "descriptors allows, at most 4096.",
        .target = &config.max_connections,
        .max = 1 << 20},
       {.name = "max_connections_per_address",

@@ -18,13 +18,14 @@
 namespace quire::server {
 
 struct ServerConfig {
-  engine::EngineConfig engine{.max_step_time = absl::Milliseconds(100)};
+  engine::EngineConfig engine{.max_step_time = absl::Milliseconds(90)};
 
   std::string listen = "127.0.0.1:8100";
   std::string control_listen;                            // empty: at `listen`, where that is safe
   std::string admin_listen = "127.0.0.1:8101";           // empty: no admin HTTP
   int32_t max_message_bytes = 4 << 20;                   // of a request
   int32_t max_concurrent_streams = 128;                  // calls of one connection
+  int32_t max_open_calls = 8192;                         // of all connections
   int32_t max_connections = 0;                           // 0: by the limit of file descriptors
   int32_t max_connections_per_address = 0;               // 0: as many as are free
   int32_t max_header_bytes = 16 << 10;                   // of a request, as sent

@@ -38,7 +38,7 @@ inline constexpr std::array<std::string_view, 8> kCutNames = {
 // A stream that was refused while its connection went on.
 enum class Refused : uint8_t {
   kGate,         // its headers: an unknown caller, a compressed message, reflection
-  kStreams,      // more streams than the connection may have open at once
+  kStreams,      // more streams than the connection may have open at once, or than are free in all
   kMessageSize,  // larger than --max_message_bytes
   kUnfinished,   // too many bytes of unfinished messages, on the connection or in all
   kTimeout,      // the message did not arrive within --message_timeout
@@ -62,6 +62,7 @@ struct DoorCounters {
   ByReason<Refused, kRefusedNames.size()> refused;
   std::atomic<uint64_t> accepted = 0;
   std::atomic<int64_t> open = 0;              // connections, also during their handshakes
+  std::atomic<int64_t> streams = 0;           // open on all connections
   std::atomic<int64_t> unfinished_bytes = 0;  // of messages that have not arrived whole
 };
 

@@ -145,7 +145,7 @@ void Greeter::ListenOrRest() {
 }
 
 void Greeter::Accept(int listener) {
-  for (int i = 0; i < kAcceptsInTurn; ++i) {
+  for (int i = 0; i < kAcceptsInTurn && !lobby_; ++i) {
     AcceptedClient accepted;
     switch (acceptor_.Accept(listener, accepted)) {
       case Acceptor::Outcome::kNobody:
@@ -176,18 +176,22 @@ void Greeter::TryLobby() {
   }
 }
 
-// When the server is full, room is made by those who use theirs least: first the newcomer that has
-// said nothing for longest, then the connection that has been without a call for longest.
+// When the server is full, room is made by the addresses that have the most places: first by a
+// newcomer that has not said hello, then by a connection without a call.
 bool Greeter::LetIn(AcceptedClient& client) {
   Turned why{};
   const bool is_self = self_calls_.Take(client.fd.get());
   std::optional<Places::Place> place =
       is_self ? Places::Place() : places_.Take(client.address_key, why);
   if (!place && why == Turned::kFull && !newcomers_.empty()) {
-    TurnAway(newcomers_.front(), Turned::kHello);
+    const auto of_address = [](const Newcomer& newcomer) { return newcomer.place.num_of_address(); };
+    const auto newcomer = std::ranges::max_element(newcomers_, {}, of_address);
+    if (of_address(*newcomer) > 0) TurnAway(*newcomer, Turned::kHello);
     place = places_.Take(client.address_key, why);
   }
-  if (!place && why == Turned::kFull && relay_.num_idle() > 0) {
+  // One that waits for the place of a connection that was ended goes on waiting until gRPC has let
+  // that go.
+  if (!place && why == Turned::kFull && (relay_.num_idle() > 0 || lobby_)) {
     relay_.EndIdlest();
     return false;
   }

@@ -8,15 +8,7 @@
 namespace quire::server::door {
 namespace {
 
-// The bytes that a DATA frame costs the server besides its payload: a slice and its place in a
-// buffer.
-constexpr size_t kFrameOverhead = 64;
 constexpr int kMostWindowCredit = 10'000;
-
-// gRPC's status codes.
-constexpr int kDeadlineExceeded = 4;
-constexpr int kResourceExhausted = 8;
-constexpr int kInternal = 13;
 
 std::string_view Text(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -67,14 +59,11 @@ Http2Watch::Http2Watch(const Http2Limits& limits, Gate gate, DoorCounters& count
     : limits_(limits),
       gate_(std::move(gate)),
       counters_(counters),
+      streams_(limits, counters),
       resets_(limits.resets),
       pings_(limits.pings),
       settings_(limits.settings),
       idle_frames_(limits.idle_frames) {}
-
-Http2Watch::~Http2Watch() {
-  for (auto& [id, stream] : streams_) Release(stream);
-}
 
 void Http2Watch::CutOff(Cut reason, std::string_view why) {
   if (verdict_) return;
@@ -147,7 +136,7 @@ void Http2Watch::BeginClientFrame() {
   switch (frame.type) {
     case FrameType::kResetStream:
       CountReset();
-      if (const auto it = streams_.find(frame.stream); it != streams_.end()) Erase(it);
+      streams_.Close(frame.stream);
       return;
     case FrameType::kSettings:
       if (frame.has(kAck)) return TakeAck();
@@ -198,10 +187,9 @@ void Http2Watch::BeginHeaders() {
 void Http2Watch::BeginData() {
   const FrameHead& frame = in_.frame();
   if (frame.stream == 0) return CutOff(Cut::kProtocol, "want DATA of a stream");
-  const auto it = streams_.find(frame.stream);
-  const bool is_idle = it == streams_.end() || (frame.payload_bytes == 0 && !frame.has(kEndStream));
-  if (is_idle && !idle_frames_.Take(now_)) return CutOff(Cut::kFrames, "too many idle DATA frames");
-  if (it != streams_.end()) Hold(it->second, kFrameOverhead);
+  const bool is_open = streams_.BeginData(frame.stream);
+  const bool is_idle = !is_open || (frame.payload_bytes == 0 && !frame.has(kEndStream));
+  if (is_idle && !idle_frames_.Take(now_)) CutOff(Cut::kFrames, "too many idle DATA frames");
 }
 
 std::span<const uint8_t> Http2Watch::Unpadded(std::span<const uint8_t> payload) {
@@ -224,13 +212,12 @@ void Http2Watch::ClientPayload(std::span<const uint8_t> payload) {
       CutOff(Cut::kHeaders, "headers are no HPACK, or too large");
     }
   } else if (type == FrameType::kData) {
-    const auto it = streams_.find(in_.frame().stream);
-    const std::span<const uint8_t> bytes = Unpadded(payload);
-    if (it != streams_.end()) {
-      Hold(it->second, payload.size());
-      if (const auto refusal = ReadMessages(it->second, bytes)) Refuse(it, *refusal);
+    const uint32_t stream = in_.frame().stream;
+    const std::span<const uint8_t> data = Unpadded(payload);
+    if (const auto refusal = streams_.TakeData(stream, payload.size(), data, now_)) {
+      Refuse(stream, *refusal);
     }
-    if (unfinished_bytes_ > limits_.connection_bytes) RefuseLargest();
+    if (unfinished_bytes() > limits_.connection_bytes) RefuseLargest();
   }
   payload_at_ += payload.size();
 }
@@ -243,7 +230,7 @@ void Http2Watch::EndClientFrame() {
       if (!in_headers_ && !verdict_) EndHeaders();
       return;
     case FrameType::kData:
-      if (frame.has(kEndStream)) EndClientSide(frame.stream);
+      if (frame.has(kEndStream)) streams_.EndRequest(frame.stream);
       return;
     default:
       return;
@@ -258,57 +245,14 @@ void Http2Watch::EndHeaders() {
   const bool is_last = headers_frame_.has(kEndStream);
   if (id > last_stream_) {
     last_stream_ = id;
-    const auto it = streams_.try_emplace(id).first;
-    StartWaiting(it->second);
-    if (streams_.size() > limits_.streams) {
-      Refuse(it, {.reason = Refused::kStreams});
+    streams_.Open(id, now_);
+    if (streams_.are_too_many()) {
+      Refuse(id, {.reason = Refused::kStreams});
     } else if (const auto refusal = gate_(headers_.head())) {
-      Refuse(it, *refusal);
+      Refuse(id, *refusal);
     }
   }
-  if (is_last) EndClientSide(id);
-}
-
-void Http2Watch::EndClientSide(uint32_t stream) {
-  if (const auto it = streams_.find(stream); it != streams_.end()) Release(it->second);
-}
-
-std::optional<Refusal> Http2Watch::ReadMessages(Stream& stream, std::span<const uint8_t> bytes) {
-  while (!bytes.empty()) {
-    if (stream.prefix_bytes < stream.prefix.size()) {
-      if (stream.prefix_bytes == 0) StartWaiting(stream);
-      stream.prefix[stream.prefix_bytes++] = bytes.front();
-      bytes = bytes.subspan(1);
-      if (stream.prefix_bytes < stream.prefix.size()) continue;
-      for (const uint8_t byte : std::span(stream.prefix).subspan<1>()) {
-        stream.message_left = stream.message_left << 8 | byte;
-      }
-      if (auto refusal = CheckPrefix(stream)) return refusal;
-    }
-    const size_t take = std::min<size_t>(stream.message_left, bytes.size());
-    stream.message_left -= static_cast<uint32_t>(take);
-    bytes = bytes.subspan(take);
-    if (stream.message_left > 0) break;
-    // This was a whole message. Only an answer of the server shows that it has taken further ones;
-    // until then they count as held.
-    stream.prefix_bytes = 0;
-    if (!std::exchange(stream.had_message, true)) Release(stream);
-    if (std::exchange(stream.waiting, false)) --num_waiting_;
-  }
-  return std::nullopt;
-}
-
-std::optional<Refusal> Http2Watch::CheckPrefix(const Stream& stream) const {
-  if (stream.prefix[0] != 0) {
-    return Refusal{.reason = Refused::kCompressed,
-                   .code = kInternal,
-                   .message = "message: want an uncompressed one, got the compressed flag"};
-  }
-  if (stream.message_left <= limits_.message_bytes) return std::nullopt;
-  return Refusal{.reason = Refused::kMessageSize,
-                 .code = kResourceExhausted,
-                 .message = absl::StrFormat("message: want at most %d bytes, got %d",
-                                            limits_.message_bytes, stream.message_left)};
+  if (is_last) streams_.EndRequest(id);
 }
 
 // From the server.
@@ -373,8 +317,7 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
   }
   const bool wants_ack = frame.type == FrameType::kSettings || frame.type == FrameType::kPing;
   if (wants_ack && !frame.has(kAck)) ++acks_due_;
-  const auto it = streams_.find(frame.stream);
-  if (it == streams_.end()) {
+  if (!streams_.Has(frame.stream)) {
     if (!WasRefused(frame.stream)) return false;
     if (frame.type == FrameType::kResetStream) return true;
     if (!is_headers) return false;
@@ -384,57 +327,31 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
     }
     return true;
   }
-  if (is_headers) it->second.answered = true;
-  if (is_data && !it->second.waiting) Release(it->second);
+  if (is_headers || is_data) streams_.Answer(frame.stream, is_data);
   if (frame.type == FrameType::kResetStream) CountReset();
   const bool ends = (is_headers || is_data) && frame.has(kEndStream);
-  if (ends || frame.type == FrameType::kResetStream) Erase(it);
+  if (ends || frame.type == FrameType::kResetStream) streams_.Close(frame.stream);
   return false;
 }
 
-// Counting the bytes that streams hold, and refusing streams.
-
-void Http2Watch::StartWaiting(Stream& stream) {
-  stream.since = now_;
-  if (!std::exchange(stream.waiting, true)) ++num_waiting_;
-}
-
-void Http2Watch::Hold(Stream& stream, size_t bytes) {
-  stream.held_bytes += bytes;
-  unfinished_bytes_ += bytes;
-  counters_.unfinished_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-}
-
-void Http2Watch::Release(Stream& stream) {
-  unfinished_bytes_ -= stream.held_bytes;
-  counters_.unfinished_bytes.fetch_sub(static_cast<int64_t>(stream.held_bytes),
-                                       std::memory_order_relaxed);
-  stream.held_bytes = 0;
-  if (std::exchange(stream.waiting, false)) --num_waiting_;
-}
-
-void Http2Watch::Erase(Streams::iterator stream) {
-  Release(stream->second);
-  streams_.erase(stream);
-}
+// Refusing streams.
 
 // Sends the server a RST_STREAM after the headers, which it must see for its HPACK table, and the
 // client an answer.
-void Http2Watch::Refuse(Streams::iterator stream, const Refusal& refusal) {
-  const uint32_t id = stream->first;
-  for_server_ += ResetStreamFrame(id, Http2Error::kCancel);
+void Http2Watch::Refuse(uint32_t stream, const Refusal& refusal) {
+  for_server_ += ResetStreamFrame(stream, Http2Error::kCancel);
   if (refusal.reason == Refused::kStreams) {
-    for_client_ += ResetStreamFrame(id, Http2Error::kRefusedStream);  // clients may try again
-  } else if (stream->second.answered) {
-    for_client_ += ResetStreamFrame(id, Http2Error::kEnhanceYourCalm);
+    for_client_ += ResetStreamFrame(stream, Http2Error::kRefusedStream);  // clients may try again
+  } else if (streams_.IsAnswered(stream)) {
+    for_client_ += ResetStreamFrame(stream, Http2Error::kEnhanceYourCalm);
   } else {
-    for_client_ += TrailersOnlyFrame(id, refusal.code, refusal.message);
-    for_client_ += ResetStreamFrame(id, Http2Error::kNone);  // the rest of the body is not wanted
+    for_client_ += TrailersOnlyFrame(stream, refusal.code, refusal.message);
+    for_client_ += ResetStreamFrame(stream, Http2Error::kNone);  // the rest of the body is unwanted
   }
   if (for_client_.size() > limits_.unread_bytes) CutOff(Cut::kUnread, "refusals are not read");
   counters_.refused.Add(refusal.reason);
-  refused_[num_refused_++ % kRefusedKept] = id;
-  Erase(stream);
+  refused_[num_refused_++ % kRefusedKept] = stream;
+  streams_.Close(stream);
   CountReset();
 }
 
@@ -448,20 +365,16 @@ void Http2Watch::CountReset() {
 }
 
 void Http2Watch::RefuseLargest() {
-  const auto largest = std::ranges::max_element(
-      streams_, {}, [](const auto& stream) { return stream.second.held_bytes; });
-  if (largest == streams_.end()) return;
-  Refuse(largest, {.reason = Refused::kUnfinished,
-                   .code = kResourceExhausted,
-                   .message = "message: too many bytes of unfinished messages; try again later"});
+  const std::optional<uint32_t> largest = streams_.Largest();
+  if (!largest) return;
+  Refuse(*largest, {.reason = Refused::kUnfinished,
+                    .code = kResourceExhausted,
+                    .message = "message: too many bytes of unfinished messages; try again later"});
 }
 
 void Http2Watch::Expire(Clock::time_point now) {
   now_ = now;
-  if (!waits()) return;
-  for (auto it = streams_.begin(); it != streams_.end();) {
-    const auto stream = it++;
-    if (!stream->second.waiting || now - stream->second.since < limits_.message_time) continue;
+  for (const uint32_t stream : streams_.Late(now)) {
     Refuse(stream, {.reason = Refused::kTimeout,
                     .code = kDeadlineExceeded,
                     .message = absl::StrFormat("message: want all of it within %d ms",

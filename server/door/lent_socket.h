@@ -11,19 +11,23 @@ namespace quire::server::door {
 class LentSocket {
  public:
   LentSocket() = default;
-  explicit LentSocket(int fd) : fd_(fd) {
-    if (::fstat(fd, &identity_) != 0) fd_ = -1;
+  explicit LentSocket(int fd) {
+    struct stat now;
+    if (::fstat(fd, &now) != 0) return;
+    fd_ = fd;
+    device_ = now.st_dev;
+    inode_ = now.st_ino;
   }
 
   bool is_open() const {
     struct stat now;  // another file may have its number by now
-    return fd_ >= 0 && ::fstat(fd_, &now) == 0 && now.st_ino == identity_.st_ino &&
-           now.st_dev == identity_.st_dev;
+    return fd_ >= 0 && ::fstat(fd_, &now) == 0 && now.st_ino == inode_ && now.st_dev == device_;
   }
 
  private:
   int fd_ = -1;
-  struct stat identity_ {};
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
 };
 
 }  // namespace quire::server::door

@@ -1,5 +1,7 @@
 #include "server/door/places.h"
 
+#include <algorithm>
+
 namespace quire::server::door {
 
 std::optional<Places::Place> Places::Take(std::string key, Turned& why) {
@@ -7,7 +9,9 @@ std::optional<Places::Place> Places::Take(std::string key, Turned& why) {
   const auto it = by_address_.find(key);
   const size_t has = it == by_address_.end() ? 0 : it->second;
   const size_t free = max_connections_ - num_taken_;
-  if (has > 0 && has >= (max_per_address_ > 0 ? max_per_address_ : free)) {
+  const size_t equal_part = max_connections_ / (by_address_.size() + 1);
+  const size_t limit = max_per_address_ > 0 ? max_per_address_ : std::max(free, equal_part);
+  if (has > 0 && has >= limit) {
     why = Turned::kAddress;
     return std::nullopt;
   }
@@ -24,6 +28,12 @@ void Places::Give(const std::string& key) {
   base::MutexLock lock(mu_);
   --num_taken_;
   if (const auto it = by_address_.find(key); --it->second == 0) by_address_.erase(it);
+}
+
+size_t Places::NumOf(const std::string& key) const {
+  base::MutexLock lock(mu_);
+  const auto it = by_address_.find(key);
+  return it == by_address_.end() ? 0 : it->second;
 }
 
 }  // namespace quire::server::door

@@ -18,9 +18,11 @@ namespace quire::server::door {
 // Thread-safe.
 class Places {
  public:
-  // `max_per_address` 0: an address gets another place while it has fewer than are free. So one
-  // address alone gets half of all places, n greedy ones get one part of n + 1 each, and whoever
-  // has none still finds one (dynamic thresholds; Choudhury and Hahne, 1998).
+  // `max_per_address` 0: an address gets another place while it has fewer than are free (dynamic
+  // thresholds; Choudhury and Hahne, 1998), or fewer than its equal part when one part is left
+  // over. So one address alone gets half of all places, and n greedy ones that come together get
+  // one part of n + 1 each. Those that come one after the other may fill the server; then whoever
+  // has less than an equal part is told kFull, and the caller makes room.
   Places(size_t max_connections, size_t max_per_address)
       : max_connections_(max_connections), max_per_address_(max_per_address) {}
 
@@ -38,6 +40,8 @@ class Places {
     ~Place() {
       if (places_ != nullptr) places_->Give(key_);
     }
+    // The number of places that its address has.
+    size_t num_of_address() const { return places_ == nullptr ? 0 : places_->NumOf(key_); }
 
    private:
     friend class Places;
@@ -52,10 +56,11 @@ class Places {
 
  private:
   void Give(const std::string& key);
+  size_t NumOf(const std::string& key) const;
 
   const size_t max_connections_;
   const size_t max_per_address_;
-  base::Mutex mu_;
+  mutable base::Mutex mu_;
   size_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<std::string, size_t> by_address_ ABSL_GUARDED_BY(mu_);
 };

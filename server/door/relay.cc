@@ -54,7 +54,6 @@ struct Relay::Connection {
   bool grpc_ended = false;
   bool told_grpc_end = false;
   bool told_client_end = false;
-  bool has_left_grpc = false;
   uint32_t client_armed = 0, grpc_armed = 0;
   bool is_idle = false;  // counted in Relay::num_idle_
   bool is_timed = false;
@@ -79,7 +78,7 @@ void Relay::Add(RelayedClient client) {
 }
 
 void Relay::EndIdlest() {
-  ends_wanted_.fetch_add(1, std::memory_order_relaxed);
+  end_wanted_.store(true, std::memory_order_relaxed);
   epoll_.Wake();
 }
 
@@ -116,7 +115,7 @@ void Relay::Run() {
       Settle(*c);
     }
     TakeNew();
-    if (ends_wanted_.exchange(0, std::memory_order_relaxed) > 0) EndIdlestNow();
+    if (end_wanted_.exchange(false, std::memory_order_relaxed)) EndIdlestNow();
     if (num_timed_ > 0 && Clock::now() >= next_sweep) {
       Sweep(Clock::now());
       next_sweep = Clock::now() + kSweepEvery;
@@ -146,7 +145,7 @@ void Relay::TakeNew() {
 // Does only the work that the event names, because each further try is a system call.
 void Relay::Serve(Connection& c, uint32_t events, bool is_grpc) {
   if (c.stage == Connection::Stage::kDead) return;
-  if (is_grpc && c.has_left_grpc) {
+  if (is_grpc && c.stage != Connection::Stage::kRelaying) {
     AwaitGrpc(c);
   } else if (c.stage == Connection::Stage::kLingering) {
     SayLastWords(c);
@@ -275,6 +274,7 @@ void Relay::SendToClient(Connection& c, std::string_view bytes) {
 }
 
 // Refuses the stream that holds the most bytes, until all connections together hold few enough.
+// The bytes of those that have left count until gRPC has closed its end, because it still has them.
 void Relay::MakeRoom() {
   while (static_cast<size_t>(counters_.unfinished_bytes.load(std::memory_order_relaxed)) >
          limits_.total_bytes) {
@@ -327,22 +327,27 @@ void Relay::CutOff(Connection& c) {
 
 void Relay::EndIdlestNow() {
   if (making_room_ != nullptr) return;  // one is enough
-  Connection* idlest = nullptr;
+  Connection* ended = nullptr;
+  std::pair<size_t, Clock::duration> most;  // places of its address, then its idle time
+  const Clock::time_point now = Clock::now();
   for (const auto& [c, owned] : connections_) {
-    if (c->is_idle && (idlest == nullptr || c->idle_since < idlest->idle_since)) idlest = c;
+    if (!c->is_idle) continue;
+    const std::pair has(c->place.num_of_address(), now - c->idle_since);
+    if (ended != nullptr && has <= most) continue;
+    ended = c;
+    most = has;
   }
-  if (idlest == nullptr) return;
-  idlest->watch.CutOff(Cut::kIdle, "idle, and the server is full");
-  CutOff(*idlest);
-  Close(*idlest);  // at once: another client waits for its place
-  making_room_ = idlest;
+  if (ended == nullptr) return;
+  ended->watch.CutOff(Cut::kIdle, "idle, and the server is full");
+  CutOff(*ended);
+  Close(*ended);  // at once: another client waits for its place
+  making_room_ = ended;
 }
 
 // Tells gRPC that nothing more comes. The connection keeps its place until gRPC has closed its end:
 // otherwise clients that come and go faster than gRPC follows would make it hold more connections
 // than the door counts.
 void Relay::LeaveGrpc(Connection& c) {
-  if (std::exchange(c.has_left_grpc, true)) return;
   // Removed first: a call that finds no entry knows that the client has disconnected.
   peers_.Remove(c.peer_name);
   ::shutdown(c.grpc.get(), SHUT_WR);
@@ -367,7 +372,7 @@ void Relay::CloseGrpc(Connection& c) {
 
 void Relay::Close(Connection& c) {
   if (c.stage == Connection::Stage::kLeaving || c.stage == Connection::Stage::kDead) return;
-  LeaveGrpc(c);
+  if (c.stage == Connection::Stage::kRelaying) LeaveGrpc(c);
   epoll_.Arm(c.client.fd(), 0, c.client_armed, nullptr);
   c.client.Close();
   c.to_client.clear();

@@ -52,7 +52,8 @@ class Relay {
   void Add(RelayedClient client);
   // The number of connections without a call.
   int64_t num_idle() const { return num_idle_.load(std::memory_order_relaxed); }
-  // Ends the connection that has been without a call for longest.
+  // Ends a connection without a call: of the address that has the most places, the one that has
+  // been without for longest.
   void EndIdlest();
   // Must be called after gRPC has closed its ends. Sends the bytes that gRPC has written, for a
   // second at most, and closes everything.
@@ -97,7 +98,7 @@ class Relay {
   Epoll epoll_;
   std::atomic<bool> stop_ = false;
   std::atomic<int64_t> num_idle_ = 0;
-  std::atomic<int> ends_wanted_ = 0;
+  std::atomic<bool> end_wanted_ = false;
 
   base::Mutex mu_;
   std::vector<RelayedClient> new_ ABSL_GUARDED_BY(mu_);
@@ -106,7 +107,7 @@ class Relay {
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> unfinished_;  // have more bytes than their turn allowed
   std::vector<Connection*> dead_;
-  Connection* making_room_ = nullptr;  // the idlest, which was ended and still has its place
+  Connection* making_room_ = nullptr;  // was ended by EndIdlest, and still has its place
   int num_timed_ = 0;                  // connections that wait for something with a deadline
   std::vector<uint8_t> buffer_;
   std::thread thread_;  // last: it uses the others

@@ -37,8 +37,8 @@ absl::Status IdentityStore::Load() {
   if (!identities->has_operator()) {
     Log(LogLevel::kWarning, "identities",
         "nobody has the role operator: GetStats, Drain, reflection and Abort of others' requests "
-        "are refused but at --control_listen on loopback; write roles=operator on a line of "
-        "--auth_token_file");
+        "are refused, except at --control_listen on loopback. To grant the role, write "
+        "roles=operator on a line of --auth_token_file");
   }
   base::MutexLock lock(mu_);
   identities_ = std::move(identities);

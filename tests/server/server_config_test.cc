@@ -59,7 +59,7 @@ TEST(ServerConfigTest, DefaultsAreSafe) {
   EXPECT_EQ(config.engine.max_num_seqs, 64);
   EXPECT_EQ(config.engine.max_queue, 1024);
   EXPECT_EQ(config.engine.stalled_stream_timeout, absl::Seconds(30));
-  EXPECT_EQ(config.engine.max_step_time, absl::Milliseconds(100));
+  EXPECT_EQ(config.engine.max_step_time, absl::Milliseconds(90));
   EXPECT_TRUE(ServesControlOnListen(config));
 }
 

@@ -75,7 +75,13 @@ class Echoes {
 
 class Client {
  public:
-  explicit Client(uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // From 127.0.0.`host`.
+  explicit Client(uint16_t port, uint8_t host = 1)
+      : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in source{};
+    source.sin_family = AF_INET;
+    source.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
+    ::bind(fd_.get(), reinterpret_cast<sockaddr*>(&source), sizeof(source));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
@@ -269,6 +275,51 @@ TEST_F(DoorTest, AFullServerEndsTheIdlest) {
   EXPECT_EQ(turned(Turned::kFull), 1u);
 }
 
+TEST_F(DoorTest, AFullServerWaitsUntilGrpcHasLetGoOfWhatItEnded) {
+  {
+    base::MutexLock lock(mu_);
+    holds_ = true;
+  }
+  Open({.max_connections = 2, .max_per_address = 10});
+  const auto num_held = [this] {
+    base::MutexLock lock(mu_);
+    return held_.size();
+  };
+  const std::string hello = std::string(kPreface) + Frame(FrameType::kSettings, 0, 0);
+  Client idle(port());
+  idle.Send(hello);
+  ASSERT_TRUE(Eventually([&] { return num_held() == 1; }));
+  Client busy(port());
+  busy.Send(hello + Headers(1));
+  ASSERT_TRUE(Eventually([&] { return num_held() == 2 && counters_.streams.load() == 1; }));
+  Client next(port());
+  next.Send(hello);
+  ASSERT_TRUE(Eventually([&] { return cut(Cut::kIdle) == 1; }));
+  ::poll(nullptr, 0, 100);  // several tries to get a place
+  {
+    base::MutexLock lock(mu_);
+    held_.erase(held_.begin());
+  }
+  EXPECT_TRUE(Eventually([&] { return num_held() == 2; }));
+  EXPECT_EQ(cut(Cut::kIdle), 1u);
+  EXPECT_EQ(turned(Turned::kFull), 0u);
+}
+
+TEST_F(DoorTest, AFullServerEndsOneOfTheAddressThatHasMost) {
+  Open({.max_connections = 4, .max_per_address = 10});
+  Client lone(port(), 2);
+  EXPECT_TRUE(lone.EchoesHello());
+  std::vector<Client> many;
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(many.emplace_back(port()).EchoesHello());
+  Client silent(port(), 3);  // has its place while one of the many is ended
+  EXPECT_EQ(FramesOf(many[0].Receive(1000)).size(), 1u);  // GOAWAY
+  Client next(port(), 4);  // of two that are as few, whoever has said nothing
+  EXPECT_TRUE(next.EchoesHello());
+  EXPECT_EQ(cut(Cut::kIdle), 1u);
+  lone.Send(Headers(1));
+  EXPECT_EQ(lone.Receive(Headers(1).size()), Headers(1));
+}
+
 TEST_F(DoorTest, AFullServerEndsASilentNewcomerFirst) {
   Open({.max_connections = 2, .max_per_address = 10});
   Client idle(port()), silent(port());
@@ -278,6 +329,31 @@ TEST_F(DoorTest, AFullServerEndsASilentNewcomerFirst) {
   EXPECT_TRUE(c.EchoesHello());
   EXPECT_TRUE(silent.IsClosed());
   EXPECT_EQ(cut(Cut::kIdle), 0u);
+}
+
+TEST_F(DoorTest, AConnectionHasNoMoreStreamsThanAreFree) {
+  DoorOptions options;
+  options.http2.total_streams = 9;
+  Open(options);
+  const auto num_refused = [this] {
+    return counters_.refused.Get(static_cast<size_t>(Refused::kStreams));
+  };
+  Client other(port());
+  EXPECT_TRUE(other.EchoesHello());
+  {
+    Client greedy(port());
+    EXPECT_TRUE(greedy.EchoesHello());
+    for (uint32_t id = 1; id <= 11; id += 2) greedy.Send(Headers(id));
+    EXPECT_TRUE(Eventually([&] { return num_refused() == 1; }));
+    EXPECT_EQ(counters_.streams.load(), 5);
+    for (uint32_t id = 1; id <= 5; id += 2) other.Send(Headers(id));
+    EXPECT_TRUE(Eventually([&] { return num_refused() == 2; }));
+    EXPECT_EQ(counters_.streams.load(), 7);
+  }
+  EXPECT_TRUE(Eventually([&] { return counters_.streams.load() == 2; }));
+  for (uint32_t id = 7; id <= 9; id += 2) other.Send(Headers(id));
+  EXPECT_TRUE(Eventually([&] { return counters_.streams.load() == 4; }));
+  EXPECT_EQ(num_refused(), 2u);
 }
 
 TEST_F(DoorTest, AcceptsAgainAfterDescriptorsRanOut) {

@@ -1,0 +1,47 @@
+#pragma once
+
+// How much of everything the door lets a client's HTTP/2 have, and how it refuses a stream.
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+#include "server/door/door_counters.h"
+#include "server/door/rate.h"
+
+namespace quire::server::door {
+
+struct Http2Limits {
+  size_t header_block_bytes = 16 << 10;   // HEADERS and all its CONTINUATIONs, as sent
+  size_t header_list_bytes = 64 << 10;    // the same, decoded
+  size_t control_frame_bytes = 16 << 10;  // one frame that is neither headers nor data
+  size_t message_bytes = 4 << 20;         // one gRPC message
+  size_t connection_bytes = 16 << 20;     // unfinished messages of one connection
+  size_t total_bytes = 64 << 20;          // unfinished messages of all connections
+  size_t unread_bytes = 128 << 10;        // the door's own frames that a client does not read
+  size_t streams = 128;                   // open at once on one connection
+  // Open at once on all connections: one that has streams may open another while it has fewer than
+  // are free (as in Places). One that has none may always. Each costs gRPC 12 KiB and its headers.
+  size_t total_streams = 8192;
+  std::chrono::milliseconds message_time{30'000};  // for a message to arrive whole
+  // A client that cancels all its streams at once and goes on working stays below these rates.
+  Rate resets{.per_second = 100, .burst = 400};  // by either side, and refused streams
+  Rate pings{.per_second = 10, .burst = 50};     // PINGs that are not answers
+  Rate settings{.per_second = 1, .burst = 20};
+  // WINDOW_UPDATE, PRIORITY, DATA that is empty or of closed streams, and unknown types.
+  Rate idle_frames{.per_second = 500, .burst = 5000};
+};
+
+// gRPC's status codes.
+inline constexpr int kDeadlineExceeded = 4;
+inline constexpr int kResourceExhausted = 8;
+inline constexpr int kInternal = 13;
+
+// The reason why a stream is refused, with the gRPC status that its client gets.
+struct Refusal {
+  Refused reason = Refused::kGate;
+  int code = 0;
+  std::string message;
+};
+
+}  // namespace quire::server::door

@@ -1,0 +1,85 @@
+#pragma once
+
+// The open streams of one connection: finds gRPC's messages in their DATA, and counts the bytes
+// that each holds in the server while its message is not whole.
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "server/door/door_counters.h"
+#include "server/door/http2_limits.h"
+#include "server/door/rate.h"
+
+namespace quire::server::door {
+
+class RequestStreams {
+ public:
+  // Both are borrowed. `counters` also holds the bytes and streams of all other connections.
+  RequestStreams(const Http2Limits& limits, DoorCounters& counters)
+      : limits_(limits), counters_(counters) {}
+  ~RequestStreams();
+  RequestStreams(const RequestStreams&) = delete;
+  RequestStreams& operator=(const RequestStreams&) = delete;
+
+  // Adds a stream, which waits for its message from now on.
+  void Open(uint32_t id, Clock::time_point now);
+  // Ignores a stream that is not open, as do all functions below.
+  void Close(uint32_t id);
+
+  // A frame of DATA begins; false when its stream is not open.
+  bool BeginData(uint32_t id);
+  // Reads the messages in a piece of DATA. `bytes` is the piece without padding, `held` its size
+  // with it. Returns a refusal when the stream must be refused.
+  std::optional<Refusal> TakeData(uint32_t id, size_t held, std::span<const uint8_t> bytes,
+                                  Clock::time_point now);
+  // The client sends nothing more on this stream.
+  void EndRequest(uint32_t id);
+  // The server has sent HEADERS, or DATA.
+  void Answer(uint32_t id, bool is_data);
+
+  bool Has(uint32_t id) const { return streams_.contains(id); }
+  bool IsAnswered(uint32_t id) const;
+  size_t size() const { return streams_.size(); }
+  // True when the stream opened last is one too many, for this connection or in all.
+  bool are_too_many() const;
+  size_t unfinished_bytes() const { return unfinished_bytes_; }
+  // True when a stream waits for the rest of its message.
+  bool waits() const { return num_waiting_ > 0; }
+  // The stream that holds the most bytes.
+  std::optional<uint32_t> Largest() const;
+  // The streams that have waited for message_time and longer.
+  std::vector<uint32_t> Late(Clock::time_point now) const;
+
+ private:
+  struct Stream {
+    std::array<uint8_t, 5> prefix{};  // of the message: a flag, four bytes of length
+    uint8_t prefix_bytes = 0;
+    bool answered = false;      // the server has sent HEADERS
+    bool waiting = false;       // for a message, or the rest of one
+    bool had_message = false;   // a whole one has arrived
+    uint32_t message_left = 0;  // bytes
+    size_t held_bytes = 0;      // of unfinished messages in the server, overhead included
+    Clock::time_point since;    // when the wait began
+  };
+
+  std::optional<Refusal> ReadMessages(Stream& stream, std::span<const uint8_t> bytes,
+                                      Clock::time_point now);
+  std::optional<Refusal> CheckPrefix(const Stream& stream) const;
+  void StartWaiting(Stream& stream, Clock::time_point now);
+  void Hold(Stream& stream, size_t bytes);
+  void Release(Stream& stream);  // the bytes that it holds, and its wait
+
+  const Http2Limits& limits_;
+  DoorCounters& counters_;
+  std::unordered_map<uint32_t, Stream> streams_;
+  size_t unfinished_bytes_ = 0;
+  int num_waiting_ = 0;
+};
+
+}  // namespace quire::server::door
