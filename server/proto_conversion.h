@@ -6,9 +6,7 @@
 
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "google/rpc/status.pb.h"
 
 #include "engine/engine.h"
 #include "quire/v1/chat.pb.h"
@@ -41,9 +39,5 @@ v1::GenerateResponse ToProto(std::vector<engine::TokenDelta> samples,
 // Each of `samples` is one whole continuation. The caller adds request_id and model.
 v1::ScoreResponse ToScores(std::vector<engine::TokenDelta> samples,
                            const engine::RequestSummary& summary);
-
-// Adds google.rpc details: the field, when the message of an InvalidArgument begins with one, and a
-// retry delay for an error that may pass.
-google::rpc::Status ToRpcStatus(const absl::Status& status);
 
 }  // namespace quire::server

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/logging.h"
 #include "base/strings.h"
-#include "server/proto_conversion.h"
+#include "server/rpc_status.h"
 
 namespace quire::server {
 namespace {

@@ -28,6 +28,7 @@
 #include "engine/sampling/token_stops.h"
 #include "quire/v1/inference_service.pb.h"
 #include "server/proto_conversion.h"
+#include "server/rpc_status.h"
 #include "tests/testing/fake_tokenizer.h"
 
 namespace quire {
