@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 class CannotServe(Exception):
-    pass
+    """A server has ended, and has been waited for, before it was ready."""
 
 
 def free_port() -> int:
@@ -100,7 +100,8 @@ class OpenVino:
         for line in self.process.stdout:
             if line.strip() == "ready":
                 return
-        raise CannotServe("OpenVINO GenAI does not read this file")
+        # Its reason stands in its log, which is not read: run openvino_load.py alone to see it.
+        raise CannotServe(f"OpenVINO GenAI ended with status {self.process.wait()} before it was ready")
 
     def load(self, shape: dict) -> dict:
         self.process.stdin.write(json.dumps(shape) + "\n")
@@ -141,8 +142,8 @@ def measure(arguments, weight_type: str, log) -> dict:
             order = list(servers.items())
             order = order[round_number % len(order):] + order[:round_number % len(order)]
             for streams in arguments.streams:
-                shape = {"concurrency": streams, "num_requests": streams, "prompt_tokens": arguments.prompt_tokens,
-                         "output_tokens": arguments.output_tokens, "seed": 100 * streams + round_number}
+                shape = {**largest, "concurrency": streams, "num_requests": streams,
+                         "seed": 100 * streams + round_number}
                 for who, server in order:
                     figures = server.load(shape)
                     results.setdefault((streams, who), []).append(figures)

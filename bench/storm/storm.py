@@ -34,24 +34,23 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="WORDS", help="only attacks whose name contains these words")
     parser.add_argument("--peak_mib", type=float, default=256, help="largest growth of memory during the storm (default 256)")
     parser.add_argument("--after_mib", type=float, default=48, help="largest growth left 15 s after the end (default 48)")
+    parser.add_argument("--log", type=pathlib.Path, help="file for the server's log")
     parser.add_argument("--longest_gap", type=float, default=10, metavar="SECONDS",
                         help="longest time between two answers of the victim (default 10)")
     return parser.parse_args()
 
 
 def find_modules(build: pathlib.Path):
-    """The end-to-end tests' modules, here and in child processes."""
+    """The end-to-end tests' modules, here and in the victim's process."""
     os.environ["QUIRE_BIN"] = str(build.resolve() / "bin")
     folders = [str(REPOSITORY / "tests/e2e"), str(build.resolve() / "tests/e2e/python")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.path[:0] = folders
 
 
-def attack_again_and_again(name: str, number: int, address: str, ca: str, deadline: float, build: pathlib.Path,
-                           results):
+def attack_again_and_again(name: str, number: int, address: str, ca: str, deadline: float, results):
     """Runs in a process of its own: repeats one attack from an address of its own until `deadline`. Reports how many
     rounds began, and how many of them were refused or cut early."""
-    find_modules(build)
     import ssl
 
     import attacks
@@ -86,7 +85,7 @@ class Storm:
         deadline = time.time() + self.args.seconds
         self._processes = [
             self._spawn.Process(target=attack_again_and_again, daemon=True,
-                                args=(name, number, address, ca, deadline, self.args.build, self._results))
+                                args=(name, number, address, ca, deadline, self._results))
             for number, name in enumerate(self.names)]
         for process in self._processes:
             process.start()
@@ -130,11 +129,12 @@ def watch(storm: Storm, victim, memory, seconds: float):
         latest = victim.report()
         total = total + latest
         print(f"{time.monotonic() - start:6.0f} s  {memory.resident_mib():7.1f} MiB  {latest.answers:5} answers, "
-              f"longest gap {1000 * latest.longest_gap:.0f} ms, {len(latest.errors)} errors", flush=True)
+              f"longest gap {1000 * latest.longest_gap:.0f} ms, errors {latest.errors}", flush=True)
     return total
 
 
 def run(args: argparse.Namespace) -> int:
+    import attacks
     from certificates import path
     from harness import Server
     from process_memory import ProcessMemory
@@ -157,22 +157,23 @@ def run(args: argparse.Namespace) -> int:
     time.sleep(15)
     calm = victim.wait_for_answers(20)
     after, files = memory.resident_mib(), memory.open_files()
-    counters = {name: value for name, value in server.metrics().items()
-                if value and name.startswith(("quire_connections", "quire_streams_refused"))}
+    counters = attacks.turned_away(server)
     victim.close()
     status = server.stop()
+    if args.log:
+        args.log.write_text(server.log())
 
     print(f"\n{'attack':40}{'rounds':>8}{'ended early':>13}")
     for name in storm.names:
         rounds, ended = storm.rounds.get(name, (0, 0))
         print(f"{name:40}{rounds:8}{ended:13}")
-    print("\n" + "\n".join(f"{name:60}{value:12.0f}" for name, value in counters.items()))
+    print("\n" + "\n".join(f"{name:40}{value:12.0f}" for name, value in counters.items() if value))
     promises = {
         f"{total.answers} answers of the victim, {total.wrong} other than the first":
             total.answers > 0 and not total.wrong,
         f"{len(total.errors)} of its calls failed {total.errors[:3]}": not total.errors,
         f"longest gap {total.longest_gap:.2f} s": total.longest_gap <= args.longest_gap,
-        f"after the storm {calm.answers} answers, {calm.wrong} wrong, {len(calm.errors)} failed":
+        f"after the storm {calm.answers} answers, {calm.wrong} wrong, {len(calm.errors)} failed {calm.errors[:3]}":
             calm.answers > 0 and not calm.wrong and not calm.errors,
         f"peak {peak:.1f} MiB, {peak - before:+.1f}": peak - before <= args.peak_mib,
         f"after {after:.1f} MiB, {after - before:+.1f}; {files} open files": after - before <= args.after_mib,

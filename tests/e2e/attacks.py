@@ -7,6 +7,8 @@ judges how the server reacted: test_hostile runs the attacks one by one, the sto
 import functools
 import gzip
 import itertools
+import os
+import re
 import socket
 import ssl
 import struct
@@ -23,6 +25,11 @@ DETOKENIZE = "/quire.v1.TokenService/Detokenize"
 ATTACKER = "127.0.0.2"  # all of 127/8 is this machine: attackers and victims come from different addresses
 MIB = 1 << 20
 FLOOD_SECONDS, FLOOD_BYTES = 3, 48 * MIB
+
+# What a test allows a server under attack.
+LONGEST_GAP = 5.0  # seconds between two answers of a victim, on a machine with other work
+SLACK = 4  # seconds that a limit of time may be late
+EXTRA_MIB = float(os.environ.get("QUIRE_E2E_EXTRA_MIB", "0"))  # on bounds: a sanitizer keeps what is freed
 
 
 class Site:
@@ -61,6 +68,21 @@ def small_request() -> bytes:
     request = inference_service_pb2.GenerateRequest(text="the thing")
     request.stop.max_tokens = 1
     return request.SerializeToString()
+
+
+def ask(connection: Connection, number: int, *headers: tuple[str, str]) -> h2.Stream:
+    """The answer to a small request."""
+    connection.request(number, GENERATE, *headers, body=small_request())
+    return connection.answer(number)
+
+
+def turned_away(server) -> dict[str, float]:
+    """How often the door of a harness.Server has cut or refused something, by "what/why". All counters, also zeros."""
+    counts = {}
+    for name, value in server.metrics().items():
+        if match := re.fullmatch(r'quire_(connections_(?:cut|refused)|streams_refused)_total{reason="(\w+)"}', name):
+            counts["/".join(match.groups())] = value
+    return counts
 
 
 def open_stream(number: int, *more: tuple[str, str]) -> bytes:
@@ -225,6 +247,13 @@ def half_messages(site: Site, connections: int, streams: int, size: int, part: f
             for connection in opened:
                 connection.wait(lambda: False, 0.02)
     return opened
+
+
+def calls_without_a_message(site: Site, connections: int, streams: int):
+    """Begins calls, and sends nothing but their headers."""
+    headers = b"".join(map(open_stream, itertools.islice(stream_numbers(), streams)))
+    for _ in range(connections):
+        site.connect().send(headers)
 
 
 def never_whole(site: Site) -> Connection:
@@ -404,6 +433,7 @@ EVERY = {
     "silent sockets": hold(lambda site: sockets_at_once(site, 100), 3),
     "half handshakes": hold(lambda site: half_handshakes(site, 100), 3),
     "slow preface": lambda site: slow_preface(site, 10),
+    "calls without a message": hold(lambda site: calls_without_a_message(site, connections=32, streams=128), 3),
     "half messages": hold(lambda site: half_messages(site, connections=6, streams=16, size=4 * MIB), 3),
     "messages in single bytes": lambda site: half_messages(site, connections=2, streams=16, size=4000, piece=1),
     "messages that never arrive": hold(never_whole, 3),

@@ -7,8 +7,6 @@ QUIRE_E2E_EXTRA_MIB is added to every bound on memory: for a server under a sani
 
 import contextlib
 import dataclasses
-import os
-import re
 import ssl
 import time
 import unittest
@@ -16,26 +14,23 @@ import unittest
 import attacks
 import harness
 import raw_http2 as h2
-from attacks import GENERATE, MIB, Site
+from attacks import EXTRA_MIB, GENERATE, LONGEST_GAP, MIB, SLACK, Site
 from certificates import make_authority, make_certificate, path, server_tls
-from harness import Client, Server
+from harness import Server
 from process_memory import ProcessMemory
-from quire.v1 import inference_service_pb2
 from victim import Victim
 
 TOKEN = "the-only-token-0123456789"
-EXTRA_MIB = float(os.environ.get("QUIRE_E2E_EXTRA_MIB", "0"))
-LONGEST_GAP = 5.0  # seconds between two answers of the victim, on a machine with other work
 HANDSHAKE, MESSAGE, LINGER = 2, 2, 1  # seconds, of the flags below
-SLACK = 4  # seconds that a limit of time may be late
 UNFINISHED_MIB = 16
 PER_ADDRESS = 32
+OPEN_CALLS = 256
 LIMITS = ("--handshake_timeout", f"{HANDSHAKE}s", "--message_timeout", f"{MESSAGE}s", "--stalled_stream_timeout",
           f"{LINGER}s", "--max_connections", "64", "--max_connections_per_address", str(PER_ADDRESS),
           "--max_unfinished_mib", str(UNFINISHED_MIB), "--max_concurrent_streams", "128", "--max_header_bytes", "16384",
-          "--max_message_bytes", str(4 * MIB),
+          "--max_message_bytes", str(4 * MIB), "--max_open_calls", str(OPEN_CALLS),
           "--kv_cache_mib", "8")  # its pages stay in memory once they have been used
-OK, DEADLINE_EXCEEDED, NOT_FOUND, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAUTHENTICATED = 0, 4, 5, 8, 12, 13, 16
+OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAUTHENTICATED = 0, 4, 8, 12, 13, 16
 
 CUT_FOR = {"ping": "pings", "settings": "settings", "continuation, small": "headers", "continuation, empty": "headers",
            "continuation, whole frames": "headers", "reset of one stream": "resets", "rapid reset": "resets",
@@ -105,21 +100,13 @@ class HostileTest(unittest.TestCase):
     def site(self) -> Site:
         return Site(self.server.address, self.context())
 
-    def counted(self) -> dict[str, float]:
-        """What the door has turned away, by "what/why"."""
-        found = {}
-        for name, value in self.server.metrics().items():
-            if match := re.fullmatch(r'quire_(connections_(?:cut|refused)|streams_refused)_total{reason="(\w+)"}', name):
-                found["/".join(match.groups())] = value
-        return found
-
     @contextlib.contextmanager
     def attack(self, name: str, counts: dict[str, int] | None = None, **bounds: float):
         """A site to attack, whose connections close with it. `counts`: how often the server must at least have turned
         it away, by "what/why".
         """
         allowed = Bounds(**bounds)
-        before = self.counted()
+        before = attacks.turned_away(self.server)
         self.victim.report()
         self.memory.forget_peak()
         resident, start = self.memory.resident_mib(), time.monotonic()
@@ -132,7 +119,8 @@ class HostileTest(unittest.TestCase):
             after = self.settled(allowed.after_mib + EXTRA_MIB)
             rows.append(f"{self.mode:9}{name:34}{seconds:6.1f}{peak:10.1f}{after:7.1f}{report.answers:9}"
                         f"{1000 * report.longest_gap:8.0f}")
-        counted = {key: value - before[key] for key, value in self.counted().items() if value != before[key]}
+        counted = {key: value - before[key] for key, value in attacks.turned_away(self.server).items()
+                   if value != before[key]}
         self.assertEqual((report.wrong, report.errors), (0, []), name)
         self.assertGreater(report.answers, 0, name)
         self.assertLess(report.longest_gap, LONGEST_GAP, name)
@@ -223,12 +211,18 @@ class HostileTest(unittest.TestCase):
 
     def assert_answered(self, connection: h2.Connection, number: int):
         """The connection still serves."""
-        connection.request(number, GENERATE, *self.owner_headers(), body=attacks.small_request())
-        self.assertEqual(connection.answer(number).status, OK)
+        self.assertEqual(attacks.ask(connection, number, *self.owner_headers()).status, OK)
+
+    def test_calls_without_a_message_are_few(self):
+        # 24 x 128, of which the server may hold OPEN_CALLS, and one of each connection.
+        why = "headers" if self.token else "streams"
+        with self.attack("calls without a message", {f"streams_refused/{why}": 24 * 127 - OPEN_CALLS}, peak_mib=28) as site:
+            attacks.calls_without_a_message(site, connections=24, streams=128)
+            time.sleep(1)  # until the server has read them all
 
     def test_half_messages_are_counted_and_given_up(self):
         # 96 x 15/16 MiB, of which the server may hold UNFINISHED_MIB, and a connection a quarter.
-        refused = {"streams_refused/unfinished": 0 if self.token else 80}
+        refused = {"streams_refused/headers": 96} if self.token else {"streams_refused/unfinished": 80}
         with self.attack("half messages", refused, peak_mib=3 * UNFINISHED_MIB) as site:
             opened = attacks.half_messages(site, connections=6, streams=16, size=MIB)
             for connection in opened:
@@ -311,183 +305,6 @@ class HostileTokenTest(HostileTest):
                 connection.request(2 * number + 1, GENERATE, *more)
                 self.assertEqual(connection.answer(2 * number + 1, MESSAGE / 2).status, UNAUTHENTICATED, header)
             self.assert_answered(connection, 9)
-
-
-class FewFilesTest(unittest.TestCase):
-    """More sockets than the server may have files."""
-
-    def test_the_listener_outlives_them(self):
-        server = Server("--handshake_timeout", f"{HANDSHAKE}s", max_open_files=100)
-        self.addCleanup(server.stop)
-        server.ready()
-        memory = ProcessMemory(server.pid)
-        files, level = memory.open_files(), memory.resident_mib()
-        victim = Victim(server.address)
-        self.addCleanup(victim.close)
-        victim.wait_for_answers(1)
-        for turn in range(3):
-            with Site(server.address) as site:
-                attacks.sockets_at_once(site, 200)
-        self.answers(victim)
-        with Site(server.address) as site:  # 40 addresses: no limit by address helps
-            attacks.sockets_at_once(site, 400, sources=40)
-            time.sleep(HANDSHAKE)
-        client = Client(server.address)
-        self.addCleanup(client.close)
-        self.assertEqual(len(client.generate("a", timeout=HANDSHAKE + SLACK, max_tokens=1).completions), 1)
-        deadline = time.monotonic() + SLACK
-        while memory.open_files() > files + 6 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self.assertLessEqual(memory.open_files(), files + 6)  # connections of victim and client
-        self.assertLess(memory.resident_mib() - level, 40 + EXTRA_MIB)
-
-    def answers(self, victim: Victim):
-        report = victim.wait_for_answers(20)
-        self.assertEqual((report.wrong, report.errors), (0, []))
-        self.assertLess(report.longest_gap, LONGEST_GAP)
-        rows.append(f"{'files':9}{'3 x 200 sockets':34}{'':23}{report.answers:9}{1000 * report.longest_gap:8.0f}")
-
-
-class FullTest(unittest.TestCase):
-    """A full server ends connections without calls to let others in; who may not come in ends nobody's."""
-
-    PLACES, EACH = 8, 4
-
-    def setUp(self):
-        self.server = Server("--max_connections", str(self.PLACES), "--max_connections_per_address", str(self.EACH),
-                             "--handshake_timeout", f"{4 * HANDSHAKE}s").ready()
-        self.addCleanup(self.server.stop)
-        self.site = Site(self.server.address)
-        self.addCleanup(self.site.close)
-        self.honest = [self.site.connect(source=f"127.0.3.{i + 1}") for i in range(self.PLACES - self.EACH)]
-        for connection in self.honest:
-            self.assert_answers(connection, 1)
-
-    def assert_answers(self, connection: h2.Connection, number: int):
-        connection.request(number, GENERATE, body=attacks.small_request())
-        self.assertEqual(connection.answer(number).status, OK)
-
-    def assert_honest_live(self):
-        for connection in self.honest:
-            self.assert_answers(connection, 3)
-
-    def test_who_has_had_his_share_ends_nobodys(self):
-        taken = [self.site.connect() for _ in range(self.EACH)]
-        for connection in taken:
-            self.assert_answers(connection, 1)
-        attacks.connections_come_and_go(self.site, 40, pause=0.01)
-        self.assert_honest_live()
-
-    def test_who_says_nothing_ends_nobodys(self):
-        attacks.sockets_at_once(self.site, 40, sources=40)
-        time.sleep(1)
-        self.assert_honest_live()
-
-    def test_who_comes_in_takes_the_place_of_the_idlest(self):
-        taken = [self.site.connect(source="127.0.1.1") for _ in range(self.EACH)]
-        for connection in taken:
-            self.assert_answers(connection, 1)
-        self.assert_answers(self.site.connect(), 1)
-        self.assertTrue(self.honest[0].wait_end(SLACK))
-        self.assertEqual(self.honest[0].goaway[0], 0, self.honest[0].goaway)  # no fault of its own
-        self.assert_answers(self.honest[1], 3)
-
-
-class HonestTest(unittest.TestCase):
-    """Clients that may look odd: with the limits as they are by default, none is cut or refused."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server().ready()
-        cls.addClassCleanup(cls.server.stop)
-
-    def setUp(self):
-        self.site = Site(self.server.address)
-        self.addCleanup(self.site.close)
-        self.client = Client(self.server.address)
-        self.addCleanup(self.client.close)
-
-    def tearDown(self):
-        self.assertEqual({name: value for name, value in self.server.metrics().items() if value
-                          and name.startswith(("quire_connections_cut", "quire_connections_refused",
-                                               "quire_streams_refused"))}, {})
-
-    def assert_ok(self, connection: h2.Connection, number: int):
-        stream = connection.answer(number)
-        self.assertEqual((stream.status, stream.reset), (OK, None), stream.headers)
-
-    def test_two_hundred_cancels(self):
-        for _ in range(200):
-            start = time.monotonic()
-            call = self.client.stream("the thing", max_tokens=2000, ignore_eos=True)
-            next(call)
-            call.cancel()
-            time.sleep(max(0.0, 1 / 40 - (time.monotonic() - start)))
-        self.client.generate("the thing", max_tokens=1)
-
-    def test_a_hundred_calls_of_one_connection_one_by_one_and_at_once(self):
-        for _ in range(100):
-            self.client.generate("the thing", max_tokens=1)
-        connection = self.site.connect()
-        connection.wait(lambda: connection.settings)
-        for number in range(1, 200, 2):
-            connection.request(number, GENERATE, body=attacks.small_request())
-        for number in range(1, 200, 2):
-            self.assert_ok(connection, number)
-
-    def test_a_ping_after_each_answer(self):
-        """So do clients that measure the path, and windows are opened as data comes."""
-        connection = self.site.connect()
-        request = inference_service_pb2.GenerateRequest(text="the thing")
-        request.stop.max_tokens, request.stop.ignore_eos = 300, True
-        connection.request(1, attacks.GENERATE_STREAM, body=request.SerializeToString())
-        stream, seen, pings, answered = connection.stream(1), 0, 0, 0
-        while connection.wait(lambda: len(stream.data) > seen or stream.ended) and not stream.ended:
-            opened, seen = len(stream.data) - seen, len(stream.data)
-            connection.send(h2.window_update(0, opened) + h2.window_update(1, opened))
-            # One under way; gRPC itself wants to have sent data since it answered the last.
-            answered = answered + 1 if connection.pongs == pings else 0
-            if answered > 1:
-                connection.send(h2.frame(h2.PING, 0, 0, bytes(8)))
-                pings, answered = pings + 1, 0
-        self.assert_ok(connection, 1)
-        self.assertGreater(pings, 0)
-
-    def test_a_reader_that_pauses(self):
-        connection = self.site.connect(hello=h2.PREFACE + h2.settings((h2.INITIAL_WINDOW_SIZE, 200)))
-        request = inference_service_pb2.GenerateRequest(text="the thing")
-        request.stop.max_tokens, request.stop.ignore_eos = 400, True
-        connection.request(1, attacks.GENERATE_STREAM, body=request.SerializeToString())
-        connection.wait(lambda: False, 1)
-        self.assertFalse(connection.stream(1).ended)
-        connection.send(h2.window_update(1, 1 << 20))
-        self.assert_ok(connection, 1)
-
-    def test_a_large_message_in_small_frames(self):
-        """Its refusal is the service's, so all of it came."""
-        request = inference_service_pb2.GenerateRequest(text="a" * (4 * MIB - 100), model="another")
-        connection = self.site.connect()
-        connection.request(1, GENERATE)
-        body = h2.message(request.SerializeToString())
-        self.assertTrue(connection.send_message(1, body, piece=1024, end=True))
-        self.assertEqual(connection.answer(1).status, NOT_FOUND, connection.stream(1).headers)
-
-    def test_a_small_message_in_single_bytes(self):
-        connection = self.site.connect()
-        for number in (1, 3):
-            connection.request(number, GENERATE)
-        for number in (1, 3):
-            request = inference_service_pb2.GenerateRequest(text="a" * 2000)
-            request.stop.max_tokens = 1
-            connection.send_message(number, h2.message(request.SerializeToString()), piece=1, end=True)
-            self.assert_ok(connection, number)
-
-    def test_forty_connections_at_once(self):
-        opened = [self.site.connect() for _ in range(40)]
-        for connection in opened:
-            connection.request(1, GENERATE, body=attacks.small_request())
-        for connection in opened:
-            self.assert_ok(connection, 1)
 
 
 if __name__ == "__main__":

@@ -3,25 +3,24 @@
 #include "kernels/cpu/cgroup.h"
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "gtest/gtest.h"
+
+#include "tests/testing/temp_directory.h"
 
 namespace quire::kernels::cpu {
 namespace {
 
 class CgroupTest : public ::testing::Test {
  protected:
-  ~CgroupTest() override { std::filesystem::remove_all(root_); }
   void Write(const std::string& name, const std::string& text) {
-    const std::filesystem::path path = root_ + "/" + name;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << text;
+    std::filesystem::create_directories(std::filesystem::path(root_ + "/" + name).parent_path());
+    directory_.Write(name, text);
   }
 
-  const std::string root_ =
-      ::testing::TempDir() + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  const testing::TempDirectory directory_;
+  const std::string& root_ = directory_.path();
 };
 
 TEST_F(CgroupTest, WithoutALimitThereIsNone) {

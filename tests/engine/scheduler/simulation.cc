@@ -1,6 +1,7 @@
 #include "tests/engine/scheduler/simulation.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -48,6 +49,12 @@ BlockManagerConfig BlocksOf(const SimulationConfig& config) {
 }
 
 }  // namespace
+
+std::vector<int32_t> Prompt(int32_t n, int32_t first) {
+  std::vector<int32_t> tokens(n);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
 
 Simulation::Simulation(const SimulationConfig& config)
     : config_(config), blocks_(BlocksOf(config)), scheduler_(config.scheduler, blocks_) {

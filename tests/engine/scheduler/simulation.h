@@ -21,6 +21,9 @@
 
 namespace quire::engine {
 
+// n tokens: first, first + 1 and so on.
+std::vector<int32_t> Prompt(int32_t n, int32_t first);
+
 class FakeSink final : public TokenSink {
  public:
   bool CanTake(int32_t num_deltas) const override { return num_deltas <= room; }

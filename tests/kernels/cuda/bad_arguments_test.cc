@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,12 @@ struct Bad {
   std::string says;
   std::function<void(Args&)> spoil;
 };
+
+// Changes one field.
+template <typename Args, typename T>
+std::function<void(Args&)> Set(T Args::*field, std::type_identity_t<T> value) {
+  return [field, value](Args& args) { args.*field = value; };
+}
 
 class BadArgumentsTest : public ::testing::Test {
  protected:
@@ -77,59 +84,33 @@ class BadArgumentsTest : public ::testing::Test {
 TEST_F(BadArgumentsTest, OfEmbed) {
   const CudaWeight weight = Weight(kF32, 4, 16);
   using Args = EmbedArgs;
-  Check<Args>({.out = View(kF32, {2, 16}), .token_ids = View(kI32, {2}), .weight = &weight},
-              [&](const Args& args) { return Embed(*device_, args); },
-              {{"weight: want a prepared weight", [](Args& a) { a.weight = nullptr; }},
-               {"token_ids: want int32 [*]", [&](Args& a) { a.token_ids = View(kI64, {2}); }},
-               {"token_ids: want int32 [*]", [](Args& a) { a.token_ids = {}; }},
-               {"token_ids: want int32 [*]",
-                [&](Args& a) {
-                  a.token_ids = View(kI32, {2, 1});
-                }},
-               {"out: want f32|f16|bf16 [2, 16]",
-                [&](Args& a) {
-                  a.out = View(kF32, {2, 8});
-                }},
-               {"out: want f32|f16|bf16 [2, 16]",
-                [&](Args& a) {
-                  a.out = View(kF32, {3, 16});
-                }},
-               {"out: want f32|f16|bf16 [2, 16]",
-                [&](Args& a) {
-                  a.out = View(kI32, {2, 16});
-                }},
-               {"out: want rows together", [](Args& a) { a.out = a.out.WithRowStride(20); }},
-               {"out: want memory at a multiple of 16 bytes", [&](Args& a) {
-                  a.out = View(kF32, {2, 16}, 4);
-                }}});
+  Check<Args>(
+      {.out = View(kF32, {2, 16}), .token_ids = View(kI32, {2}), .weight = &weight},
+      [&](const Args& args) { return Embed(*device_, args); },
+      {{"weight: want a prepared weight", Set(&Args::weight, nullptr)},
+       {"token_ids: want int32 [*]", Set(&Args::token_ids, View(kI64, {2}))},
+       {"token_ids: want int32 [*]", Set(&Args::token_ids, {})},
+       {"token_ids: want int32 [*]", Set(&Args::token_ids, View(kI32, {2, 1}))},
+       {"out: want f32|f16|bf16 [2, 16]", Set(&Args::out, View(kF32, {2, 8}))},
+       {"out: want f32|f16|bf16 [2, 16]", Set(&Args::out, View(kF32, {3, 16}))},
+       {"out: want f32|f16|bf16 [2, 16]", Set(&Args::out, View(kI32, {2, 16}))},
+       {"out: want rows together", [](Args& a) { a.out = a.out.WithRowStride(20); }},
+       {"out: want memory at a multiple of 16 bytes", Set(&Args::out, View(kF32, {2, 16}, 4))}});
 }
 
 TEST_F(BadArgumentsTest, OfGatherRows) {
   using Args = GatherRowsArgs;
-  Check<Args>({.out = View(kF32, {2, 16}), .input = View(kF32, {4, 16}), .rows = View(kI32, {2})},
-              [&](const Args& args) { return GatherRows(*device_, args); },
-              {{"input: want f32|f16|bf16 [*, *]",
-                [&](Args& a) {
-                  a.input = View(kI32, {4, 16});
-                }},
-               {"input: want f32|f16|bf16 [*, *]", [&](Args& a) { a.input = View(kF32, {64}); }},
-               {"rows: want int32 [*]", [&](Args& a) { a.rows = View(kI64, {2}); }},
-               {"out: want f32|f16|bf16 [2, 16]",
-                [&](Args& a) {
-                  a.out = View(kF32, {2, 8});
-                }},
-               {"out: want f32|f16|bf16 [3, 16]", [&](Args& a) { a.rows = View(kI32, {3}); }},
-               {"out: want f32, got bf16",
-                [&](Args& a) {
-                  a.out = View(kBF16, {2, 16});
-                }},
-               {"out: want memory at a multiple of 16",
-                [&](Args& a) {
-                  a.out = View(kF32, {2, 16}, 8);
-                }},
-               {"input: want memory at a multiple of 16", [&](Args& a) {
-                  a.input = View(kF32, {4, 16}, 4);
-                }}});
+  Check<Args>(
+      {.out = View(kF32, {2, 16}), .input = View(kF32, {4, 16}), .rows = View(kI32, {2})},
+      [&](const Args& args) { return GatherRows(*device_, args); },
+      {{"input: want f32|f16|bf16 [*, *]", Set(&Args::input, View(kI32, {4, 16}))},
+       {"input: want f32|f16|bf16 [*, *]", Set(&Args::input, View(kF32, {64}))},
+       {"rows: want int32 [*]", Set(&Args::rows, View(kI64, {2}))},
+       {"out: want f32|f16|bf16 [2, 16]", Set(&Args::out, View(kF32, {2, 8}))},
+       {"out: want f32|f16|bf16 [3, 16]", Set(&Args::rows, View(kI32, {3}))},
+       {"out: want f32, got bf16", Set(&Args::out, View(kBF16, {2, 16}))},
+       {"out: want memory at a multiple of 16", Set(&Args::out, View(kF32, {2, 16}, 8))},
+       {"input: want memory at a multiple of 16", Set(&Args::input, View(kF32, {4, 16}, 4))}});
 }
 
 TEST_F(BadArgumentsTest, OfCopyBlocks) {
@@ -138,111 +119,73 @@ TEST_F(BadArgumentsTest, OfCopyBlocks) {
   Check<Args>(
       {.blocks = View(kF32, {4, 32}), .copies = good},
       [&](const Args& args) { return CopyBlocks(*device_, args); },
-      {{"blocks: want f32|f16|bf16 [*, *]",
-        [&](Args& a) {
-          a.blocks = View(kI32, {4, 32});
-        }},
-       {"blocks: want f32|f16|bf16 [*, *]",
-        [&](Args& a) {
-          a.blocks = View(kF32, {4, 2, 16});
-        }},
+      {{"blocks: want f32|f16|bf16 [*, *]", Set(&Args::blocks, View(kI32, {4, 32}))},
+       {"blocks: want f32|f16|bf16 [*, *]", Set(&Args::blocks, View(kF32, {4, 2, 16}))},
        {"blocks: want rows together", [](Args& a) { a.blocks = a.blocks.WithRowStride(40); }},
-       {"copies: want blocks in [0, 4), got -1", [&](Args& a) { a.copies = below; }},
-       {"copies: want blocks in [0, 4), got 4", [&](Args& a) { a.copies = beyond; }},
-       {"blocks: want memory at a multiple of 16", [&](Args& a) {
-          a.blocks = View(kF32, {4, 32}, 4);
-        }}});
+       {"copies: want blocks in [0, 4), got -1", Set(&Args::copies, below)},
+       {"copies: want blocks in [0, 4), got 4", Set(&Args::copies, beyond)},
+       {"blocks: want memory at a multiple of 16", Set(&Args::blocks, View(kF32, {4, 32}, 4))}});
 }
 
 TEST_F(BadArgumentsTest, OfShiftKeys) {
   const std::vector<KeyShift> good = {{1, 4}}, beyond = {{1, 4}, {3, 1}}, below = {{-1, 1}},
                               far = {{1, 5}}, back = {{1, -1}};
   using Args = ShiftKeysArgs;
-  Check<Args>({.kv_cache = View(kF16, {3, 2, 2, 4, 8}),
-               .rope_table = View(kF32, {5, 4, 2}),
-               .shifts = good},
-              [&](const Args& args) { return ShiftKeys(*device_, args); },
-              {{"kv_cache: want f32|f16|bf16 [*, 2, *, *, *]",
-                [&](Args& a) {
-                  a.kv_cache = View(kI32, {3, 2, 2, 4, 8});
-                }},
-               {"rope_layout: want keys that a rotary embedding turned",
-                [](Args& a) { a.rope_layout = RopeLayout::kNone; }},
-               {"rope_table: want f32 [*, *, 2]", [](Args& a) { a.rope_table = {}; }},
-               {"rope_table: want rope_dim / 2 at most 4",
-                [&](Args& a) {
-                  a.rope_table = View(kF32, {5, 5, 2});
-                }},
-               {"table_scale: want > 0, got 0", [](Args& a) { a.table_scale = 0.0f; }},
-               {"table_scale: want > 0, got nan", [](Args& a) { a.table_scale = std::nanf(""); }},
-               {"table_scale: want > 0, got inf", [](Args& a) { a.table_scale = INFINITY; }},
-               {"shifts: want blocks in [0, 3), got 3", [&](Args& a) { a.shifts = beyond; }},
-               {"shifts: want blocks in [0, 3), got -1", [&](Args& a) { a.shifts = below; }},
-               {"shifts: want distances in [0, 5), got 5", [&](Args& a) { a.shifts = far; }},
-               {"shifts: want distances in [0, 5), got -1", [&](Args& a) { a.shifts = back; }}});
+  Check<Args>(
+      {.kv_cache = View(kF16, {3, 2, 2, 4, 8}),
+       .rope_table = View(kF32, {5, 4, 2}),
+       .shifts = good},
+      [&](const Args& args) { return ShiftKeys(*device_, args); },
+      {{"kv_cache: want f32|f16|bf16 [*, 2, *, *, *]",
+        Set(&Args::kv_cache, View(kI32, {3, 2, 2, 4, 8}))},
+       {"rope_layout: want keys that a rotary embedding turned",
+        Set(&Args::rope_layout, RopeLayout::kNone)},
+       {"rope_table: want f32 [*, *, 2]", Set(&Args::rope_table, {})},
+       {"rope_table: want rope_dim / 2 at most 4", Set(&Args::rope_table, View(kF32, {5, 5, 2}))},
+       {"table_scale: want > 0, got 0", Set(&Args::table_scale, 0.0f)},
+       {"table_scale: want > 0, got nan", Set(&Args::table_scale, std::nanf(""))},
+       {"table_scale: want > 0, got inf", Set(&Args::table_scale, INFINITY)},
+       {"shifts: want blocks in [0, 3), got 3", Set(&Args::shifts, beyond)},
+       {"shifts: want blocks in [0, 3), got -1", Set(&Args::shifts, below)},
+       {"shifts: want distances in [0, 5), got 5", Set(&Args::shifts, far)},
+       {"shifts: want distances in [0, 5), got -1", Set(&Args::shifts, back)}});
 }
 
 TEST_F(BadArgumentsTest, OfArgmax) {
   using Args = ArgmaxArgs;
   Check<Args>({.out = View(kI32, {2}), .values = View(kF32, {2, 40})},
               [&](const Args& args) { return Argmax(*device_, args); },
-              {{"values: want f32 [*, *]",
-                [&](Args& a) {
-                  a.values = View(kBF16, {2, 40});
-                }},
-               {"values: want f32 [*, *]", [&](Args& a) { a.values = View(kF32, {80}); }},
-               {"values: want rows of 1 to",
-                [&](Args& a) {
-                  a.values = View(kF32, {2, 0});
-                }},
-               {"out: want int32 [2]", [&](Args& a) { a.out = View(kI64, {2}); }},
-               {"out: want int32 [2]", [&](Args& a) { a.out = View(kI32, {3}); }}});
+              {{"values: want f32 [*, *]", Set(&Args::values, View(kBF16, {2, 40}))},
+               {"values: want f32 [*, *]", Set(&Args::values, View(kF32, {80}))},
+               {"values: want rows of 1 to", Set(&Args::values, View(kF32, {2, 0}))},
+               {"out: want int32 [2]", Set(&Args::out, View(kI64, {2}))},
+               {"out: want int32 [2]", Set(&Args::out, View(kI32, {3}))}});
 }
 
 TEST_F(BadArgumentsTest, OfNorm) {
   using Args = NormArgs;
-  Check<Args>(
-      {.out = View(kF32, {2, 16}),
-       .input = View(kF32, {2, 16}),
-       .weight = View(kF32, {16}),
-       .bias = View(kF32, {16}),
-       .residual = View(kF32, {2, 16}, 4096),
-       .kind = NormKind::kLayerNorm},
-      [&](const Args& args) { return Norm(*device_, args); },
-      {{"input: want f32|f16|bf16 [*, *]",
-        [&](Args& a) {
-          a.input = View(kI32, {2, 16});
-        }},
-       {"input: want hidden_size > 0",
-        [&](Args& a) {
-          a.input = View(kF32, {2, 0});
-        }},
-       {"out: want f32|f16|bf16 [2, 16]",
-        [&](Args& a) {
-          a.out = View(kF32, {3, 16});
-        }},
-       {"out: want f32, got f16",
-        [&](Args& a) {
-          a.out = View(kF16, {2, 16});
-        }},
-       {"weight: want f32 [16]", [&](Args& a) { a.weight = View(kF32, {8}); }},
-       {"weight: want f32 [16]", [&](Args& a) { a.weight = View(kBF16, {16}); }},
-       {"weight: want f32 [16]", [](Args& a) { a.weight = {}; }},
-       {"bias: want f32 [16]", [&](Args& a) { a.bias = View(kF32, {17}); }},
-       {"residual: want f32|f16|bf16 [2, 16]",
-        [&](Args& a) {
-          a.residual = View(kF32, {1, 16});
-        }},
-       {"residual: want f32, got bf16",
-        [&](Args& a) {
-          a.residual = View(kBF16, {2, 16});
-        }},
-       {"eps: want >= 0, got -1", [](Args& a) { a.eps = -1.0f; }},
-       {"eps: want >= 0, got nan", [](Args& a) { a.eps = std::nanf(""); }},
-       {"bias: want memory at a multiple of 16", [&](Args& a) { a.bias = View(kF32, {16}, 4); }},
-       {"residual: want memory at a multiple of 16", [&](Args& a) {
-          a.residual = View(kF32, {2, 16}, 4);
-        }}});
+  Check<Args>({.out = View(kF32, {2, 16}),
+               .input = View(kF32, {2, 16}),
+               .weight = View(kF32, {16}),
+               .bias = View(kF32, {16}),
+               .residual = View(kF32, {2, 16}, 4096),
+               .kind = NormKind::kLayerNorm},
+              [&](const Args& args) { return Norm(*device_, args); },
+              {{"input: want f32|f16|bf16 [*, *]", Set(&Args::input, View(kI32, {2, 16}))},
+               {"input: want hidden_size > 0", Set(&Args::input, View(kF32, {2, 0}))},
+               {"out: want f32|f16|bf16 [2, 16]", Set(&Args::out, View(kF32, {3, 16}))},
+               {"out: want f32, got f16", Set(&Args::out, View(kF16, {2, 16}))},
+               {"weight: want f32 [16]", Set(&Args::weight, View(kF32, {8}))},
+               {"weight: want f32 [16]", Set(&Args::weight, View(kBF16, {16}))},
+               {"weight: want f32 [16]", Set(&Args::weight, {})},
+               {"bias: want f32 [16]", Set(&Args::bias, View(kF32, {17}))},
+               {"residual: want f32|f16|bf16 [2, 16]", Set(&Args::residual, View(kF32, {1, 16}))},
+               {"residual: want f32, got bf16", Set(&Args::residual, View(kBF16, {2, 16}))},
+               {"eps: want >= 0, got -1", Set(&Args::eps, -1.0f)},
+               {"eps: want >= 0, got nan", Set(&Args::eps, std::nanf(""))},
+               {"bias: want memory at a multiple of 16", Set(&Args::bias, View(kF32, {16}, 4))},
+               {"residual: want memory at a multiple of 16",
+                Set(&Args::residual, View(kF32, {2, 16}, 4))}});
 }
 
 TEST_F(BadArgumentsTest, OfLinear) {
@@ -251,39 +194,22 @@ TEST_F(BadArgumentsTest, OfLinear) {
   using Args = LinearArgs;
   const Args plain = {.out = View(kF32, {2, 8}), .input = View(kF32, {2, 16}), .weight = &weight};
   const std::vector<Bad<Args>> bad = {
-      {"weight: want a prepared weight", [](Args& a) { a.weight = nullptr; }},
+      {"weight: want a prepared weight", Set(&Args::weight, nullptr)},
       {"weight: want an even number of rows",
        [&](Args& a) {
          a.weight = &odd;
          a.activation = Activation::kSiluMul;
        }},
-      {"input: want f32|f16|bf16 [*, 16]",
-       [&](Args& a) {
-         a.input = View(kF32, {2, 8});
-       }},
-      {"input: want f32, as the weight, got bf16",
-       [&](Args& a) {
-         a.input = View(kBF16, {2, 16});
-       }},
+      {"input: want f32|f16|bf16 [*, 16]", Set(&Args::input, View(kF32, {2, 8}))},
+      {"input: want f32, as the weight, got bf16", Set(&Args::input, View(kBF16, {2, 16}))},
       {"input: want rows together", [](Args& a) { a.input = a.input.WithRowStride(20); }},
-      {"out: want f32|f16|bf16 [2, 8]",
-       [&](Args& a) {
-         a.out = View(kF32, {2, 16});
-       }},
-      {"out: want f32|f16|bf16 [2, 4]", [](Args& a) { a.activation = Activation::kSiluMul; }},
-      {"out: want f32|f16|bf16 [2, 8]",
-       [&](Args& a) {
-         a.out = View(kI32, {2, 8});
-       }},
-      {"bias: want f32 [8]", [&](Args& a) { a.bias = View(kF32, {7}); }},
-      {"bias: want f32 [8]", [&](Args& a) { a.bias = View(kBF16, {8}); }},
-      {"residual: want f32|f16|bf16 [2, 8]",
-       [&](Args& a) {
-         a.residual = View(kF32, {1, 8});
-       }},
-      {"residual: want f32, got f16", [&](Args& a) {
-         a.residual = View(kF16, {2, 8});
-       }}};
+      {"out: want f32|f16|bf16 [2, 8]", Set(&Args::out, View(kF32, {2, 16}))},
+      {"out: want f32|f16|bf16 [2, 4]", Set(&Args::activation, Activation::kSiluMul)},
+      {"out: want f32|f16|bf16 [2, 8]", Set(&Args::out, View(kI32, {2, 8}))},
+      {"bias: want f32 [8]", Set(&Args::bias, View(kF32, {7}))},
+      {"bias: want f32 [8]", Set(&Args::bias, View(kBF16, {8}))},
+      {"residual: want f32|f16|bf16 [2, 8]", Set(&Args::residual, View(kF32, {1, 8}))},
+      {"residual: want f32, got f16", Set(&Args::residual, View(kF16, {2, 8}))}};
   const auto run = [&](const Args& args) { return Linear(*device_, args, scratch); };
   Check<Args>(plain, run, bad);
 
@@ -292,14 +218,9 @@ TEST_F(BadArgumentsTest, OfLinear) {
   Check<Args>(epilogue, run, bad);
   Check<Args>(
       epilogue, run,
-      {{"out: want memory at a multiple of 16",
-        [&](Args& a) {
-          a.out = View(kF32, {2, 8}, 4);
-        }},
-       {"bias: want memory at a multiple of 16", [&](Args& a) { a.bias = View(kF32, {8}, 4); }},
-       {"residual: want memory at a multiple of 16", [&](Args& a) {
-          a.residual = View(kF32, {2, 8}, 4);
-        }}});
+      {{"out: want memory at a multiple of 16", Set(&Args::out, View(kF32, {2, 8}, 4))},
+       {"bias: want memory at a multiple of 16", Set(&Args::bias, View(kF32, {8}, 4))},
+       {"residual: want memory at a multiple of 16", Set(&Args::residual, View(kF32, {2, 8}, 4))}});
   num_enqueued_ = 0;
   const absl::Status status = Linear(*device_, epilogue, small);
   EXPECT_EQ(status.message(), "weight: want at most 7 rows, got 8");
@@ -318,25 +239,16 @@ TEST_F(BadArgumentsTest, OfMoe) {
                      .down = &down,
                      .residual = View(kF32, {2, 8}, 1024),
                      .num_experts_per_token = 2};
-  Check<Args>(
-      good, [&](const Args& args) { return Moe(*device_, args, scratch); },
-      {{"router: want a prepared weight", [](Args& a) { a.router = nullptr; }},
-       {"router: want f32, as the input, got f16", [&](Args& a) { a.router = &half_router; }},
-       {"up: want [128, 8], got [32, 16]", [&](Args& a) { a.up = &down; }},
-       {"input: want f32|f16|bf16 [*, *]",
-        [&](Args& a) {
-          a.input = View(kI32, {2, 8});
-        }},
-       {"out: want memory that is not the input's", [](Args& a) { a.out = a.input; }},
-       {"out: want memory at a multiple of 16",
-        [&](Args& a) {
-          a.out = View(kF32, {2, 8}, 1028);
-        }},
-       {"residual: want memory at a multiple of 16",
-        [&](Args& a) {
-          a.residual = View(kF32, {2, 8}, 1028);
-        }},
-       {"num_experts_per_token: want 1 to 4", [](Args& a) { a.num_experts_per_token = 5; }}});
+  Check<Args>(good, [&](const Args& args) { return Moe(*device_, args, scratch); },
+              {{"router: want a prepared weight", Set(&Args::router, nullptr)},
+               {"router: want f32, as the input, got f16", Set(&Args::router, &half_router)},
+               {"up: want [128, 8], got [32, 16]", Set(&Args::up, &down)},
+               {"input: want f32|f16|bf16 [*, *]", Set(&Args::input, View(kI32, {2, 8}))},
+               {"out: want memory that is not the input's", [](Args& a) { a.out = a.input; }},
+               {"out: want memory at a multiple of 16", Set(&Args::out, View(kF32, {2, 8}, 1028))},
+               {"residual: want memory at a multiple of 16",
+                Set(&Args::residual, View(kF32, {2, 8}, 1028))},
+               {"num_experts_per_token: want 1 to 4", Set(&Args::num_experts_per_token, 5)}});
   num_enqueued_ = 0;
   EXPECT_THAT(std::string(Moe(*device_, good, small).message()), HasSubstr("at most 64 bytes"));
   EXPECT_EQ(num_enqueued_, 0);
@@ -344,85 +256,58 @@ TEST_F(BadArgumentsTest, OfMoe) {
 
 TEST_F(BadArgumentsTest, OfQkvPost) {
   using Args = QkvPostArgs;
-  Check<Args>({.query = View(kF32, {2, 4, 8}),
-               .kv_cache = View(kF32, {3, 2, 2, 4, 8}),
-               .qkv = View(kF32, {2, 64}),
-               .positions = View(kI32, {2}),
-               .slot_mapping = View(kI64, {2}),
-               .rope_table = View(kF32, {5, 4, 2}),
-               .rope_layout = RopeLayout::kHalfSplit,
-               .bias = View(kF32, {64}),
-               .qk_norm = {.query_weight = View(kF32, {8}), .key_weight = View(kF32, {8})}},
-              [&](const Args& args) { return QkvPost(*device_, args); },
-              {{"query: want f32|f16|bf16 [*, *, *]",
-                [&](Args& a) {
-                  a.query = View(kF32, {2, 32});
-                }},
-               {"query: want f32|f16|bf16 [*, *, *]",
-                [&](Args& a) {
-                  a.query = View(kI32, {2, 4, 8});
-                }},
-               {"query: want num_heads a multiple of num_kv_heads = 2, got 3",
-                [&](Args& a) {
-                  a.query = View(kF32, {2, 3, 8});
-                  a.qkv = View(kF32, {2, 56});
-                  a.bias = {};
-                }},
-               {"query: want num_heads a multiple of num_kv_heads = 0, got 4",
-                [&](Args& a) {
-                  a.kv_cache = View(kF32, {3, 2, 0, 4, 8});
-                }},
-               {"query: want an even head_dim on CUDA, got 7",
-                [&](Args& a) {
-                  a.query = View(kF32, {2, 4, 7});
-                  a.kv_cache = View(kF32, {3, 2, 2, 4, 7});
-                  a.qkv = View(kF32, {2, 56});
-                  a.rope_layout = RopeLayout::kNone;
-                  a.bias = {};
-                  a.qk_norm = {};
-                }},
-               {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 8]",
-                [&](Args& a) {
-                  a.kv_cache = View(kF32, {3, 2, 2, 4, 16});
-                }},
-               {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 8]",
-                [&](Args& a) {
-                  a.kv_cache = View(kF32, {3, 1, 2, 4, 8});
-                }},
-               {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 8]",
-                [&](Args& a) {
-                  a.kv_cache = View(kI32, {3, 2, 2, 4, 8});
-                }},
-               {"kv_cache: want block_size > 0",
-                [&](Args& a) {
-                  a.kv_cache = View(kF32, {3, 2, 2, 0, 8});
-                }},
-               {"qkv: want f32|f16|bf16 [2, 64]",
-                [&](Args& a) {
-                  a.qkv = View(kF32, {2, 56});
-                }},
-               {"qkv: want f32, got bf16",
-                [&](Args& a) {
-                  a.qkv = View(kBF16, {2, 64});
-                }},
-               {"slot_mapping: want int64 [2]", [&](Args& a) { a.slot_mapping = View(kI32, {2}); }},
-               {"slot_mapping: want int64 [2]", [&](Args& a) { a.slot_mapping = View(kI64, {1}); }},
-               {"bias: want f32 [64]", [&](Args& a) { a.bias = View(kF32, {63}); }},
-               {"clip: want >= 0, got -1", [](Args& a) { a.clip = -1.0f; }},
-               {"clip: want >= 0, got nan", [](Args& a) { a.clip = std::nanf(""); }},
-               {"qk_norm.query_weight: want f32 [32]",
-                [&](Args& a) { a.qk_norm.query_weight = View(kF32, {16}); }},
-               {"qk_norm.key_weight: want f32 [8]", [](Args& a) { a.qk_norm.key_weight = {}; }},
-               {"qk_norm.eps: want >= 0", [](Args& a) { a.qk_norm.eps = -1.0f; }},
-               {"positions: want int32 [2]", [&](Args& a) { a.positions = View(kI64, {2}); }},
-               {"positions: want int32 [2]", [](Args& a) { a.positions = {}; }},
-               {"rope_table: want f32 [*, *, 2]",
-                [&](Args& a) {
-                  a.rope_table = View(kF32, {5, 8});
-                }},
-               {"rope_table: want rope_dim / 2 at most 4", [&](Args& a) {
-                  a.rope_table = View(kF32, {5, 5, 2});
-                }}});
+  Check<Args>(
+      {.query = View(kF32, {2, 4, 8}),
+       .kv_cache = View(kF32, {3, 2, 2, 4, 8}),
+       .qkv = View(kF32, {2, 64}),
+       .positions = View(kI32, {2}),
+       .slot_mapping = View(kI64, {2}),
+       .rope_table = View(kF32, {5, 4, 2}),
+       .rope_layout = RopeLayout::kHalfSplit,
+       .bias = View(kF32, {64}),
+       .qk_norm = {.query_weight = View(kF32, {8}), .key_weight = View(kF32, {8})}},
+      [&](const Args& args) { return QkvPost(*device_, args); },
+      {{"query: want f32|f16|bf16 [*, *, *]", Set(&Args::query, View(kF32, {2, 32}))},
+       {"query: want f32|f16|bf16 [*, *, *]", Set(&Args::query, View(kI32, {2, 4, 8}))},
+       {"query: want num_heads a multiple of num_kv_heads = 2, got 3",
+        [&](Args& a) {
+          a.query = View(kF32, {2, 3, 8});
+          a.qkv = View(kF32, {2, 56});
+          a.bias = {};
+        }},
+       {"query: want num_heads a multiple of num_kv_heads = 0, got 4",
+        Set(&Args::kv_cache, View(kF32, {3, 2, 0, 4, 8}))},
+       {"query: want an even head_dim on CUDA, got 7",
+        [&](Args& a) {
+          a.query = View(kF32, {2, 4, 7});
+          a.kv_cache = View(kF32, {3, 2, 2, 4, 7});
+          a.qkv = View(kF32, {2, 56});
+          a.rope_layout = RopeLayout::kNone;
+          a.bias = {};
+          a.qk_norm = {};
+        }},
+       {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 8]",
+        Set(&Args::kv_cache, View(kF32, {3, 2, 2, 4, 16}))},
+       {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 8]",
+        Set(&Args::kv_cache, View(kF32, {3, 1, 2, 4, 8}))},
+       {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 8]",
+        Set(&Args::kv_cache, View(kI32, {3, 2, 2, 4, 8}))},
+       {"kv_cache: want block_size > 0", Set(&Args::kv_cache, View(kF32, {3, 2, 2, 0, 8}))},
+       {"qkv: want f32|f16|bf16 [2, 64]", Set(&Args::qkv, View(kF32, {2, 56}))},
+       {"qkv: want f32, got bf16", Set(&Args::qkv, View(kBF16, {2, 64}))},
+       {"slot_mapping: want int64 [2]", Set(&Args::slot_mapping, View(kI32, {2}))},
+       {"slot_mapping: want int64 [2]", Set(&Args::slot_mapping, View(kI64, {1}))},
+       {"bias: want f32 [64]", Set(&Args::bias, View(kF32, {63}))},
+       {"clip: want >= 0, got -1", Set(&Args::clip, -1.0f)},
+       {"clip: want >= 0, got nan", Set(&Args::clip, std::nanf(""))},
+       {"qk_norm.query_weight: want f32 [32]",
+        [&](Args& a) { a.qk_norm.query_weight = View(kF32, {16}); }},
+       {"qk_norm.key_weight: want f32 [8]", [](Args& a) { a.qk_norm.key_weight = {}; }},
+       {"qk_norm.eps: want >= 0", [](Args& a) { a.qk_norm.eps = -1.0f; }},
+       {"positions: want int32 [2]", Set(&Args::positions, View(kI64, {2}))},
+       {"positions: want int32 [2]", Set(&Args::positions, {})},
+       {"rope_table: want f32 [*, *, 2]", Set(&Args::rope_table, View(kF32, {5, 8}))},
+       {"rope_table: want rope_dim / 2 at most 4", Set(&Args::rope_table, View(kF32, {5, 5, 2}))}});
 }
 
 // On tensor cores and plainly.
@@ -441,65 +326,45 @@ TEST_F(BadArgumentsTest, OfPagedAttention) {
         {.activation_dtype = dtype});
     memory_ = *backend->Allocate(1 << 16);
     using Args = PagedAttentionArgs;
-    Check<Args>(
-        {.out = View(dtype, {1, 4, 64}, 1 << 15),
-         .query = View(dtype, {1, 4, 64}),
-         .kv_cache = View(dtype, {3, 2, 2, 16, 64}),
-         .block_table = View(kI32, {1, 2}),
-         .context_lens = View(kI32, {1}),
-         .query_starts = View(kI32, {2}),
-         .alibi_slopes = View(kF32, {4}),
-         .sinks = View(kF32, {4}),
-         .scale = 0.125f,
-         .plan = *backend->Plan(step)},
-        [&](const Args& args) { return backend->PagedAttention(args); },
-        {{"query: want head_dim a multiple of 8, at most 256, got 12",
-          [&](Args& a) {
-            a.query = View(a.query.dtype(), {1, 4, 12});
-          }},
-         {"query: want head_dim a multiple of 8, at most 256, got 264",
-          [&](Args& a) {
-            a.query = View(a.query.dtype(), {1, 4, 264});
-          }},
-         {"query: want num_heads a multiple of num_kv_heads = 3, got 4",
-          [&](Args& a) {
-            a.kv_cache = View(a.query.dtype(), {2, 2, 3, 16, 64});
-          }},
-         {"out: want f32|f16|bf16 [1, 4, 64]",
-          [&](Args& a) {
-            a.out = View(a.query.dtype(), {1, 2, 64});
-          }},
-         {"out: want",
-          [&](Args& a) {
-            a.out = View(kF16, {1, 4, 64});
-          }},
-         {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 64]",
-          [&](Args& a) {
-            a.kv_cache = View(a.query.dtype(), {3, 2, 2, 16, 32});
-          }},
-         {"block_table: want int32",
-          [&](Args& a) {
-            a.block_table = View(kI64, {1, 2});
-          }},
-         {"block_table: want blocks for 20 tokens of sequence 0, got 16",
-          [&](Args& a) {
-            a.block_table = View(kI32, {1, 1});
-          }},
-         {"context_lens: want int32 [1]", [&](Args& a) { a.context_lens = View(kI32, {2}); }},
-         {"query_starts: want int32 [2]", [&](Args& a) { a.query_starts = View(kI32, {1}); }},
-         {"alibi_slopes: want f32 [4]", [&](Args& a) { a.alibi_slopes = View(kF32, {3}); }},
-         {"alibi_slopes: want f32 [4]", [&](Args& a) { a.alibi_slopes = View(kBF16, {4}); }},
-         {"alibi_is_rounded: want false without alibi_slopes",
-          [](Args& a) {
-            a.alibi_is_rounded = true;
-            a.alibi_slopes = TensorView();
-          }},
-         {"sinks: want f32 [4]", [&](Args& a) { a.sinks = View(kF32, {5}); }},
-         {"sinks: want f32 [4]", [&](Args& a) { a.sinks = View(kF16, {4}); }},
-         {"soft_cap: want finite and >= 0, got -1", [](Args& a) { a.soft_cap = -1.0f; }},
-         {"window: want >= 0, got -1", [](Args& a) { a.window = -1; }},
-         {"plan: want", [](Args& a) { a.plan = nullptr; }},
-         {"plan: want", [&](Args& a) { a.plan = &empty; }}});
+    Check<Args>({.out = View(dtype, {1, 4, 64}, 1 << 15),
+                 .query = View(dtype, {1, 4, 64}),
+                 .kv_cache = View(dtype, {3, 2, 2, 16, 64}),
+                 .block_table = View(kI32, {1, 2}),
+                 .context_lens = View(kI32, {1}),
+                 .query_starts = View(kI32, {2}),
+                 .alibi_slopes = View(kF32, {4}),
+                 .sinks = View(kF32, {4}),
+                 .scale = 0.125f,
+                 .plan = *backend->Plan(step)},
+                [&](const Args& args) { return backend->PagedAttention(args); },
+                {{"query: want head_dim a multiple of 8, at most 256, got 12",
+                  Set(&Args::query, View(dtype, {1, 4, 12}))},
+                 {"query: want head_dim a multiple of 8, at most 256, got 264",
+                  Set(&Args::query, View(dtype, {1, 4, 264}))},
+                 {"query: want num_heads a multiple of num_kv_heads = 3, got 4",
+                  Set(&Args::kv_cache, View(dtype, {2, 2, 3, 16, 64}))},
+                 {"out: want f32|f16|bf16 [1, 4, 64]", Set(&Args::out, View(dtype, {1, 2, 64}))},
+                 {"out: want", Set(&Args::out, View(kF16, {1, 4, 64}))},
+                 {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 64]",
+                  Set(&Args::kv_cache, View(dtype, {3, 2, 2, 16, 32}))},
+                 {"block_table: want int32", Set(&Args::block_table, View(kI64, {1, 2}))},
+                 {"block_table: want blocks for 20 tokens of sequence 0, got 16",
+                  Set(&Args::block_table, View(kI32, {1, 1}))},
+                 {"context_lens: want int32 [1]", Set(&Args::context_lens, View(kI32, {2}))},
+                 {"query_starts: want int32 [2]", Set(&Args::query_starts, View(kI32, {1}))},
+                 {"alibi_slopes: want f32 [4]", Set(&Args::alibi_slopes, View(kF32, {3}))},
+                 {"alibi_slopes: want f32 [4]", Set(&Args::alibi_slopes, View(kBF16, {4}))},
+                 {"alibi_is_rounded: want false without alibi_slopes",
+                  [](Args& a) {
+                    a.alibi_is_rounded = true;
+                    a.alibi_slopes = TensorView();
+                  }},
+                 {"sinks: want f32 [4]", Set(&Args::sinks, View(kF32, {5}))},
+                 {"sinks: want f32 [4]", Set(&Args::sinks, View(kF16, {4}))},
+                 {"soft_cap: want finite and >= 0, got -1", Set(&Args::soft_cap, -1.0f)},
+                 {"window: want >= 0, got -1", Set(&Args::window, -1)},
+                 {"plan: want", Set(&Args::plan, nullptr)},
+                 {"plan: want", Set(&Args::plan, &empty)}});
     memory_ = DeviceBuffer();
   }
 }
