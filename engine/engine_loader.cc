@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 
@@ -70,31 +72,41 @@ absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelC
 
 int64_t MiB(int64_t bytes) { return bytes >> 20; }
 
-// Refuses weights that memory cannot hold: a container's limit would kill the process without a
-// message. Mapped weights are the file's own pages, which the kernel can drop.
+// Refuses what memory cannot hold: otherwise a container's limit would kill the process without a
+// message. `available` 0: unknown.
+absl::Status CheckFits(std::string_view who_needs, int64_t needed, int64_t available,
+                       std::string_view cure) {
+  if (available <= 0 || needed <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s %d MiB, and this machine or its container's memory limit has %d MiB "
+                      "left; raise the limit, or %s",
+                      who_needs, MiB(needed), MiB(available), cure));
+}
+
+// Mapped weights are the file's own pages, which the kernel can drop.
 absl::Status CheckWeightsFit(const EngineConfig& config, const WeightMap& weights,
                              const kernels::Backend& backend) {
-  const int64_t available = backend.available_bytes();
-  if (available <= 0 || config.weights == "mapped") return absl::OkStatus();
+  if (config.weights == "mapped") return absl::OkStatus();
   int64_t needed = 0;
   for (const TensorInfo& tensor : weights.tensors()) {
     needed += static_cast<int64_t>(tensor.bytes.size());
   }
-  if (needed <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s: the weights need %d MiB, and this machine or its container's memory limit has %d MiB "
-      "left; raise the limit, or take a smaller type of weights (quire-convert --type q4_k)",
-      config.model_path, MiB(needed), MiB(available)));
+  return CheckFits(absl::StrCat(config.model_path, ": the weights need"), needed,
+                   backend.available_bytes(),
+                   "take a smaller type of weights (quire-convert --type q4_k)");
 }
 
-// Refuses a cache that memory cannot hold: the process would be killed once the cache fills up.
-absl::Status CheckCacheFits(const EngineConfig& config, int64_t available) {
-  if (available <= 0 || config.kv_cache_mib <= MiB(available)) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("kv_cache_mib: want at most %d, the MiB that this machine or its container's "
-                      "memory limit has "
-                      "left beside the weights, got %d; lower it, or raise the limit",
-                      MiB(available), config.kv_cache_mib));
+// Returns the bytes left for the cache, 0 when unknown. Host memory that a step has not touched yet still
+// counts as available; a device's is taken when it is allocated.
+absl::StatusOr<int64_t> CheckStepsFit(const StepLimits& limits, const Model& model,
+                                      const kernels::Backend& backend) {
+  const int64_t available = backend.available_bytes();
+  if (available <= 0 || !backend.info().host_memory) return available;
+  RETURN_IF_ERROR(CheckFits(absl::StrFormat("steps of %d tokens and %d rows of logits need",
+                                            limits.max_tokens, limits.max_logit_rows),
+                            model.step_bytes(), available,
+                            "lower --max_num_batched_tokens or --max_num_seqs"));
+  return std::max<int64_t>(1, available - model.step_bytes());
 }
 
 void WarnOfAShortCache(const StepLimits& limits, const KvGroup& group) {
@@ -108,7 +120,8 @@ void WarnOfAShortCache(const StepLimits& limits, const KvGroup& group) {
 
 // A cache for max_num_seqs whole contexts, or as large as memory allows.
 absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits& limits,
-                                    const ModelConfig& model, kernels::Backend& backend) {
+                                    const ModelConfig& model, kernels::Backend& backend,
+                                    int64_t available) {
   ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseKvDtype(config.kv_dtype, model));
   const KvCacheShape shape{.num_kv_heads = model.num_key_value_heads,
                            .head_dim = model.head_dim,
@@ -123,8 +136,12 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
                   .max_seqs = limits.max_seqs,
                   .max_model_len = limits.max_model_len,
                   .max_step_tokens = limits.max_tokens};
-  const int64_t available = backend.available_bytes();
-  RETURN_IF_ERROR(CheckCacheFits(config, available));
+  if (available > 0 && budget.bytes > available) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "kv_cache_mib: want at most %d, the MiB that this machine or its container's memory limit "
+        "has left beside weights and steps, got %d; lower it, or raise the limit",
+        MiB(available), config.kv_cache_mib));
+  }
   if (!budget.use_all) {
     budget.bytes = available > 0 ? available / 4 : std::numeric_limits<int64_t>::max();
   }
@@ -172,7 +189,10 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   RETURN_IF_ERROR(CheckWeightsFit(config, *files->weights, *parts.backend));
   ASSIGN_OR_RETURN(parts.model, CreateModel(model, *files, *parts.backend, parts.limits));
 
-  ASSIGN_OR_RETURN(parts.cache, CreateCache(config, parts.limits, model, *parts.backend));
+  ASSIGN_OR_RETURN(const int64_t available,
+                   CheckStepsFit(parts.limits, *parts.model, *parts.backend));
+  ASSIGN_OR_RETURN(parts.cache,
+                   CreateCache(config, parts.limits, model, *parts.backend, available));
 
   const kernels::BackendInfo backend = parts.backend->info();
   parts.model_info = {.name = ServedName(config, *files),

@@ -85,27 +85,27 @@ void StepLoop::Stop() {
 absl::Status StepLoop::WarmUp() {
   const auto chunk =
       static_cast<int32_t>(std::min<int64_t>(parts_.limits.max_tokens, parts_.limits.block_size));
-  RETURN_IF_ERROR(TimeLonePrompt(1).status());
-  ASSIGN_OR_RETURN(const absl::Duration prompt, TimeLonePrompt(chunk));
-  pacer_.NoteStep(chunk, 0, prompt);
-  ASSIGN_OR_RETURN(const absl::Duration decode, TimeLonePrompt(1));
-  pacer_.NoteStep(0, 1, decode);
-  UpdateMetrics();
-  return absl::OkStatus();
-}
-
-// Uses block 0, before any sequence owns it.
-absl::StatusOr<absl::Duration> StepLoop::TimeLonePrompt(int32_t num_tokens) {
-  const std::vector<int32_t> tokens(num_tokens, std::max(parts_.tokenizer->bos_id(), 0));
-  const ModelInput input = MakeLoneInput(tokens, 0, 1, parts_.cache);
-  const absl::Time begin = parts_.clock->Now();
-  ASSIGN_OR_RETURN(const kernels::TensorView logits, parts_.model->Forward(input, parts_.cache));
-  const absl::Duration taken = parts_.clock->Now() - begin;
+  // These use block 0, before any sequence owns it.
+  const std::vector<int32_t> tokens(chunk, std::max(parts_.tokenizer->bos_id(), 0));
+  const ModelInput prompt = MakeLoneInput(tokens, 0, 1, parts_.cache);
+  const ModelInput decode = MakeLoneInput(std::span(tokens).first(1), 0, 1, parts_.cache);
+  // Not timed: the first forward pass is slower than the later ones.
+  ASSIGN_OR_RETURN(const kernels::TensorView logits, parts_.model->Forward(decode, parts_.cache));
   if (!std::ranges::all_of(LogitRow(logits, 0), [](float x) { return std::isfinite(x); })) {
     base::Log(base::LogLevel::kWarning, "engine", "the warm-up's logits are not finite",
-              {{"tokens", num_tokens}, {"because", WhyNotFinite(input, 0)}});
+              {{"because", WhyNotFinite(decode, 0)}});
   }
-  return taken;
+  const auto time = [this](const ModelInput& input) -> absl::StatusOr<absl::Duration> {
+    const absl::Time begin = parts_.clock->Now();
+    RETURN_IF_ERROR(parts_.model->Forward(input, parts_.cache).status());
+    return parts_.clock->Now() - begin;
+  };
+  ASSIGN_OR_RETURN(const absl::Duration prompt_time, time(prompt));
+  pacer_.NoteStep(chunk, 0, prompt_time);
+  ASSIGN_OR_RETURN(const absl::Duration decode_time, time(decode));
+  pacer_.NoteStep(0, 1, decode_time);
+  UpdateMetrics();
+  return absl::OkStatus();
 }
 
 void StepLoop::Run() {

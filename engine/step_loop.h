@@ -67,7 +67,6 @@ class StepLoop {
 
   void Run();
   void EndAll();
-  absl::StatusOr<absl::Duration> TimeLonePrompt(int32_t num_tokens);
 
   // The parts of a step, in this order.
   void Admit(absl::Time now);

@@ -3,8 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
-
 #include "base/status_macros.h"
 #include "engine/model/decoder_weights.h"
 #include "engine/model/layers/device_input.h"
@@ -20,17 +18,6 @@ struct Activations {
   kernels::DeviceBuffer branch, last_branch;  // what is to be added to hidden, and to last
 };
 
-// A container's limit would end the process without a word once a step touches what it has
-// reserved.
-absl::Status CheckStepsFit(const StepLimits& limits, int64_t needed, int64_t available) {
-  if (available <= 0 || needed <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "steps of %d tokens and %d rows of logits need %d MiB, and this machine or its container's "
-      "memory limit has %d MiB left beside the weights; lower --max_num_batched_tokens or "
-      "--max_num_seqs, or raise the limit",
-      limits.max_tokens, limits.max_logit_rows, needed >> 20, available >> 20));
-}
-
 class Decoder final : public Model {
  public:
   Decoder(const ModelConfig& config, DecoderWeights weights, kernels::Backend& backend)
@@ -39,11 +26,12 @@ class Decoder final : public Model {
         weights_(std::move(weights)),
         backend_(backend) {}
 
-  // What a step needs beside the weights.
+  // Allocates what a step needs beside the weights.
   absl::Status Reserve(const StepLimits& limits);
 
   const ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return weights_.bytes; }
+  int64_t step_bytes() const override { return step_bytes_; }
   int64_t num_parameters() const override { return weights_.num_parameters; }
   absl::StatusOr<TensorView> Forward(const ModelInput& input, KvCache& cache) override;
 
@@ -88,41 +76,35 @@ class Decoder final : public Model {
 
   // Step thread only.
   Activations act_;
+  int64_t step_bytes_ = 0;
   bool branch_waits_ = false;       // act_.branch is to be added to act_.hidden
   std::vector<float> host_logits_;  // where the backend's memory is not the host's
   DeviceInput device_;
 };
 
 absl::Status Decoder::Reserve(const StepLimits& limits) {
-  struct Room {
-    kernels::DeviceBuffer& buffer;
-    int64_t bytes;
+  const auto allocate = [this](kernels::DeviceBuffer& buffer, int64_t bytes) -> absl::Status {
+    step_bytes_ += bytes;
+    ASSIGN_OR_RETURN(buffer, backend_.Allocate(bytes));
+    return absl::OkStatus();
   };
-  std::vector<Room> rooms;
   const int64_t width = SizeOf(backend_.activation_dtype()), hidden = config_.hidden_size;
-  const auto take = [&](kernels::DeviceBuffer& buffer, int64_t rows, int64_t cols) {
-    rooms.push_back({buffer, rows * cols * width});
-  };
-  take(act_.hidden, limits.max_tokens, hidden);
-  take(act_.normed, limits.max_tokens, hidden);
-  take(act_.qkv, limits.max_tokens, q_size() + 2 * kv_size());
-  take(act_.query, limits.max_tokens, q_size());
-  take(act_.attention, limits.max_tokens, q_size());
-  if (config_.num_experts == 0) take(act_.mlp, limits.max_tokens, config_.intermediate_size);
-  take(act_.last, limits.max_logit_rows, hidden);
+  const int64_t tokens = limits.max_tokens * width, rows = limits.max_logit_rows * width;
+  RETURN_IF_ERROR(allocate(act_.hidden, tokens * hidden));
+  RETURN_IF_ERROR(allocate(act_.normed, tokens * hidden));
+  RETURN_IF_ERROR(allocate(act_.qkv, tokens * (q_size() + 2 * kv_size())));
+  RETURN_IF_ERROR(allocate(act_.query, tokens * q_size()));
+  RETURN_IF_ERROR(allocate(act_.attention, tokens * q_size()));
+  if (config_.num_experts == 0) {
+    RETURN_IF_ERROR(allocate(act_.mlp, tokens * config_.intermediate_size));
+  }
+  RETURN_IF_ERROR(allocate(act_.last, rows * hidden));
   if (config_.post_norms || config_.learned_positions) {
-    take(act_.branch, limits.max_tokens, hidden);
+    RETURN_IF_ERROR(allocate(act_.branch, tokens * hidden));
   }
-  if (config_.post_norms) take(act_.last_branch, limits.max_logit_rows, hidden);
+  if (config_.post_norms) RETURN_IF_ERROR(allocate(act_.last_branch, rows * hidden));
   const int64_t num_logits = limits.max_logit_rows * config_.vocab_size;
-  rooms.push_back({act_.logits, num_logits * int64_t{SizeOf(kernels::DType::kF32)}});
-
-  int64_t needed = 0;
-  for (const Room& room : rooms) needed += room.bytes;
-  RETURN_IF_ERROR(CheckStepsFit(limits, needed, backend_.available_bytes()));
-  for (const Room& room : rooms) {
-    ASSIGN_OR_RETURN(room.buffer, backend_.Allocate(room.bytes));
-  }
+  RETURN_IF_ERROR(allocate(act_.logits, num_logits * int64_t{SizeOf(kernels::DType::kF32)}));
   if (!backend_.info().host_memory) host_logits_.resize(static_cast<size_t>(num_logits));
   // A step of no tokens: what a backend does not do is refused now.
   if (config_.num_experts != 0) RETURN_IF_ERROR(Experts(weights_.layers.front(), 0));

@@ -31,6 +31,8 @@ class Model {
   virtual const ModelConfig& config() const = 0;
   // Bytes of the weights as prepared; of those that stay mapped, as in the file.
   virtual int64_t weight_bytes() const = 0;
+  // Bytes that a step of the largest size uses beside the weights and the cache.
+  virtual int64_t step_bytes() const = 0;
   virtual int64_t num_parameters() const = 0;
 
   // Runs one step: writes the tokens' K and V into `cache`, reads the context from it. The logits,

@@ -109,6 +109,9 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
     check.Range("num_experts_per_tok", config.num_experts_per_tok, 1, config.num_experts);
     check.Range("num_experts of all layers", config.num_experts * config.num_hidden_layers, 1,
                 kMaxExpertsOfAll);
+    // The decoder adds the experts' output to the residual as it is, after attention.
+    if (config.parallel_residual) check.Fail("num_experts", "want 0 with a parallel residual");
+    if (config.post_norms) check.Fail("num_experts", "want 0 with norms after each layer");
   }
   if (!check.status().ok()) return check.status();
   if (config.head_dim % kHeadDimStep != 0) {

@@ -146,7 +146,7 @@ class ImageTest(ImageCase):
         limit = (weights >> 20) + 60  # for itself and what surrounds a step, whose 256 tokens take 64 MiB
         container = self.start("--model", "/models/wide", options=("--memory", f"{limit}m", "-v", f"{folder}:/models/wide:ro"))
         self.assertEqual(container.wait(), 1, container.log())
-        self.assertRegex(container.log(), r"steps of 256 tokens .* need \d+ MiB, .* has \d+ MiB left beside the weights; lower")
+        self.assertRegex(container.log(), r"steps of 256 tokens .* need \d+ MiB, .* has \d+ MiB left; raise the limit, or lower")
 
     def test_a_cache_over_the_memory_limit_is_refused_in_words(self):
         container = self.start("--kv_cache_mib", "1000", options=("--memory", "256m",))

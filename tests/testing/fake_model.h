@@ -44,6 +44,7 @@ class FakeModel final : public engine::Model {
 
   const engine::ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return 0; }
+  int64_t step_bytes() const override { return 0; }
   int64_t num_parameters() const override { return 0; }
   absl::StatusOr<kernels::TensorView> Forward(const engine::ModelInput& input,
                                               engine::KvCache& cache) override;

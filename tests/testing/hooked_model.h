@@ -19,6 +19,7 @@ class HookedModel final : public engine::Model {
 
   const engine::ModelConfig& config() const override { return model_->config(); }
   int64_t weight_bytes() const override { return model_->weight_bytes(); }
+  int64_t step_bytes() const override { return model_->step_bytes(); }
   int64_t num_parameters() const override { return model_->num_parameters(); }
   absl::StatusOr<kernels::TensorView> Forward(const engine::ModelInput& input,
                                               engine::KvCache& cache) override {

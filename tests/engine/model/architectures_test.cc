@@ -181,6 +181,18 @@ TEST(ArchitecturesTest, ReadsAMixtral) {
   EXPECT_EQ(small->num_experts_per_tok, 3);
 }
 
+TEST(ArchitecturesTest, ExpertsAreAddedAsTheyAreAfterAttention) {
+  auto config = Read(Mixtral());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(Validate(*config, "config.json").ok());
+  for (bool ModelConfig::*flag : {&ModelConfig::parallel_residual, &ModelConfig::post_norms}) {
+    ModelConfig other = *config;
+    other.*flag = true;
+    EXPECT_THAT(Validate(other, "config.json").message(),
+                HasSubstr("config.json: num_experts: want 0"));
+  }
+}
+
 TEST(ArchitecturesTest, ReadsAQwen3MoeInEverySpelling) {
   for (const char* key : {"num_experts", "num_local_experts"}) {
     json file = Qwen3Moe();
