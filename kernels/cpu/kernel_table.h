@@ -36,7 +36,8 @@ struct QuantizedRows {
   }
 };
 
-// Quantise blocks [first_block, end_block) of 32 k, of up to `out.group_rows` adjacent rows.
+// Quantise blocks [first_block, end_block) of 32 k, of up to `out.group_rows` adjacent rows. The
+// group's places past them may be written too.
 struct QuantizeWork {
   const float* input = nullptr;  // [num_rows, cols]
   int64_t num_rows = 0;
