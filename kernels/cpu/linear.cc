@@ -98,6 +98,14 @@ void Linear::QuantizeInput(const GroupedProduct& product) {
     scaled_sum_.resize(num_blocks);
     sums_.resize(2 * num_blocks);
   }
+  // How a row, or the rows of 16 places, are divided: items of so many blocks.
+  struct Items {
+    int64_t blocks, count;
+  };
+  const auto items_of_row = [blocks](int64_t places) {
+    const int64_t item_blocks = kValuesPerItem / kQuantBlock / places;
+    return Items{.blocks = item_blocks, .count = DivideUp(blocks, item_blocks)};
+  };
   int64_t first = 0, num_items = 0;  // of the group: its block, and its item here
   for (size_t g = 0; g < plans_.size(); ++g) {
     const int64_t rows = padded(product.groups[g]), places = rows == 1 ? 1 : kGroup;
@@ -105,23 +113,22 @@ void Linear::QuantizeInput(const GroupedProduct& product) {
                            scaled_sum_.data() + first, sums_.data() + 2 * first, places};
     plans_[g].first_quantize_item = num_items;
     first += rows * blocks;
-    num_items += rows / places * DivideUp(blocks, kValuesPerItem / kQuantBlock / places);
+    num_items += rows / places * items_of_row(places).count;
   }
   pool_.ParallelFor(num_items, [&](int64_t item, int) {
     const auto plan =
         std::ranges::upper_bound(plans_, item, {}, &GroupPlan::first_quantize_item) - 1;
     const RowGroup& group = product.groups[static_cast<size_t>(plan - plans_.begin())];
     const int64_t places = plan->quantized.group_rows;
-    const int64_t blocks_per_item = kValuesPerItem / kQuantBlock / places;
-    const int64_t items_per_row = DivideUp(blocks, blocks_per_item);
+    const Items items = items_of_row(places);
     const int64_t local = item - plan->first_quantize_item;
-    const int64_t row = local / items_per_row * places;
-    const int64_t block = local % items_per_row * blocks_per_item;
+    const int64_t row = local / items.count * places;
+    const int64_t block = local % items.count * items.blocks;
     kernels_.quantize({.input = product.input + (group.row_begin + row) * cols,
                        .num_rows = std::min(places, group.row_end - group.row_begin - row),
                        .cols = cols,
                        .first_block = block,
-                       .end_block = std::min(blocks, block + blocks_per_item),
+                       .end_block = std::min(blocks, block + items.blocks),
                        .out = plan->quantized.Rows(row, cols)});
   });
 }
