@@ -9,6 +9,8 @@ namespace quire::server::door {
 namespace {
 
 constexpr int kMostWindowCredit = 10'000;
+// gRPC reads HEADERS of an even stream for the HPACK table, and makes no call of them.
+constexpr uint32_t kIgnoredStream = 0x7ffffffe;
 
 std::string_view Text(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -18,40 +20,53 @@ std::span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// The bytes that pass, with frames inserted between them. It copies nothing until one is inserted.
+// The bytes that pass, with frames inserted between them and heads replaced.
 class Splice {
  public:
-  Splice(std::span<const uint8_t> bytes, std::string& out)
-      : unsent_(bytes.data()), end_(bytes.data() + bytes.size()), out_(out) {}
+  explicit Splice(std::span<const uint8_t> bytes) : bytes_(bytes) {}
 
-  void SendUntil(const uint8_t* place) {
-    used_ = true;
-    out_.append(reinterpret_cast<const char*>(unsent_), static_cast<size_t>(place - unsent_));
-    unsent_ = place;
-  }
-  void Insert(const uint8_t* place, std::string_view frames) {
-    SendUntil(place);
-    out_.append(frames);
+  void Insert(const uint8_t* place, std::string frames) {
+    edits_.push_back({.place = place, .bytes = std::move(frames)});
   }
   // Sends `head` instead of a frame's own.
-  void ReplaceHead(const uint8_t* frame, std::string_view head) {
-    Insert(frame, head);
-    unsent_ += kFrameHeadBytes;
+  void ReplaceHead(const uint8_t* frame, std::string head) {
+    edits_.push_back({.place = frame, .bytes = std::move(head), .skipped = kFrameHeadBytes});
   }
-  void Drop() { unsent_ = end_; }
+  // Sends nothing from this place on.
+  void StopAt(const uint8_t* place) { Insert(place, ""), bytes_ = bytes_.first(Offset(place)); }
 
   // True when `out` holds the bytes to send; otherwise the original bytes are sent.
-  bool End() {
-    if (used_) SendUntil(end_);
-    return used_;
+  bool End(std::string& out) {
+    if (edits_.empty()) return false;
+    std::ranges::stable_sort(edits_, {}, &Edit::place);
+    size_t sent = 0;
+    for (const Edit& edit : edits_) {
+      const size_t at = Offset(edit.place);
+      out.append(Text(bytes_.subspan(sent, at - sent))).append(edit.bytes);
+      sent = at + edit.skipped;
+    }
+    out.append(Text(bytes_.subspan(sent)));
+    return true;
   }
 
  private:
-  const uint8_t* unsent_;
-  const uint8_t* const end_;
-  std::string& out_;
-  bool used_ = false;
+  struct Edit {
+    const uint8_t* place;
+    std::string bytes;
+    size_t skipped = 0;
+  };
+  size_t Offset(const uint8_t* place) const { return static_cast<size_t>(place - bytes_.data()); }
+
+  std::span<const uint8_t> bytes_;
+  std::vector<Edit> edits_;
 };
+
+// The head of the frame at `head`, with another stream.
+std::string WithStream(const uint8_t* head, uint32_t stream) {
+  std::string changed(reinterpret_cast<const char*>(head), kFrameHeadBytes);
+  for (int i = 0; i < 4; ++i) changed[5 + i] = static_cast<char>(stream >> (24 - 8 * i));
+  return changed;
+}
 
 }  // namespace
 
@@ -83,7 +98,10 @@ std::string Http2Watch::Goaway() const {
 bool Http2Watch::FromClient(std::span<const uint8_t> bytes, Clock::time_point now,
                             std::string& out) {
   now_ = now;
-  Splice splice(bytes, out);
+  begun_.clear();
+  hidden_.clear();
+  head_at_ = nullptr;
+  Splice splice(bytes);
   std::span<const uint8_t> rest = bytes;
   if (preface_bytes_ < kPreface.size()) {
     const size_t take = std::min(kPreface.size() - preface_bytes_, rest.size());
@@ -96,6 +114,7 @@ bool Http2Watch::FromClient(std::span<const uint8_t> bytes, Clock::time_point no
   }
   while (!rest.empty() && !verdict_) {
     if (!in_.has_head()) {
+      head_at_ = in_.at_border() ? rest.data() : nullptr;
       if (!in_.TakeHead(rest)) break;
       BeginClientFrame();
       if (verdict_) break;
@@ -109,7 +128,20 @@ bool Http2Watch::FromClient(std::span<const uint8_t> bytes, Clock::time_point no
       splice.Insert(rest.data(), std::exchange(for_server_, {}));
     }
   }
-  return splice.End();
+  for (const uint8_t* const head : hidden_) {
+    splice.ReplaceHead(head, WithStream(head, kIgnoredStream));
+  }
+  begun_.clear();
+  return splice.End(out);
+}
+
+bool Http2Watch::Hide(uint32_t stream) {
+  const auto it = std::find_if(begun_.rbegin(), begun_.rend(),
+                               [stream](const auto& begun) { return begun.first == stream; });
+  if (it == begun_.rend()) return false;
+  hidden_.push_back(it->second);
+  begun_.erase(std::next(it).base());
+  return true;
 }
 
 void Http2Watch::BeginClientFrame() {
@@ -136,6 +168,7 @@ void Http2Watch::BeginClientFrame() {
   switch (frame.type) {
     case FrameType::kResetStream:
       CountReset();
+      Hide(frame.stream);
       streams_.Close(frame.stream);
       return;
     case FrameType::kSettings:
@@ -172,9 +205,11 @@ void Http2Watch::BeginHeaders() {
     if (frame.stream % 2 == 0) return CutOff(Cut::kProtocol, "want odd stream ids of a client");
     headers_frame_ = frame;
     header_bytes_ = 0;
-    // gRPC's clients send no trailers.
-    if (frame.stream <= last_stream_ && !idle_frames_.Take(now_)) {
-      return CutOff(Cut::kFrames, "too many HEADERS without a call");
+    if (frame.stream <= last_stream_) {
+      // To gRPC a hidden stream would be a new one.
+      if (!streams_.Has(frame.stream)) return CutOff(Cut::kProtocol, "HEADERS of a closed stream");
+      // gRPC's clients send no trailers.
+      if (!idle_frames_.Take(now_)) CutOff(Cut::kFrames, "too many HEADERS without a call");
     }
   } else if (frame.stream != headers_frame_.stream) {
     return CutOff(Cut::kProtocol, "want CONTINUATION of the stream whose HEADERS came before");
@@ -246,6 +281,8 @@ void Http2Watch::EndHeaders() {
   if (id > last_stream_) {
     last_stream_ = id;
     streams_.Open(id, now_);
+    const bool is_one_frame = headers_frame_.has(kEndHeaders);
+    if (is_one_frame && head_at_ != nullptr) begun_.emplace_back(id, head_at_);
     if (streams_.are_too_many()) {
       Refuse(id, {.reason = Refused::kStreams});
     } else if (const auto refusal = gate_(headers_.head())) {
@@ -266,8 +303,8 @@ bool Http2Watch::FromServer(std::span<const uint8_t> bytes, Clock::time_point no
     joined = std::exchange(out_kept_, {}).append(Text(bytes));
     bytes = Bytes(joined);
   }
-  Splice splice(bytes, out);
-  if (had_kept) splice.SendUntil(bytes.data());  // `bytes` are in our buffer, not the caller's
+  Splice splice(bytes);
+  if (had_kept) splice.Insert(bytes.data(), "");  // `bytes` are in our buffer, not the caller's
   std::span<const uint8_t> rest = bytes;
   while (!rest.empty() && !verdict_) {
     if (out_.at_border()) {
@@ -275,8 +312,7 @@ bool Http2Watch::FromServer(std::span<const uint8_t> bytes, Clock::time_point no
         splice.Insert(rest.data(), std::exchange(for_client_, {}));
       }
       if (!CanJudge(rest)) {
-        splice.SendUntil(rest.data());
-        splice.Drop();
+        splice.StopAt(rest.data());
         out_kept_ = Text(rest);
         break;
       }
@@ -293,7 +329,7 @@ bool Http2Watch::FromServer(std::span<const uint8_t> bytes, Clock::time_point no
     if (out_.payload_left() > 0) break;
     out_.Next();
   }
-  return splice.End();
+  return splice.End(out);
 }
 
 bool Http2Watch::CanJudge(std::span<const uint8_t> bytes) const {
@@ -336,10 +372,10 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
 
 // Refusing streams.
 
-// Sends the server a RST_STREAM after the headers, which it must see for its HPACK table, and the
-// client an answer.
+// Sends the client an answer. The server must see the headers for its HPACK table: hidden, or else
+// with a RST_STREAM behind them.
 void Http2Watch::Refuse(uint32_t stream, const Refusal& refusal) {
-  for_server_ += ResetStreamFrame(stream, Http2Error::kCancel);
+  if (!Hide(stream)) for_server_ += ResetStreamFrame(stream, Http2Error::kCancel);
   if (refusal.reason == Refused::kStreams) {
     for_client_ += ResetStreamFrame(stream, Http2Error::kRefusedStream);  // clients may try again
   } else if (streams_.IsAnswered(stream)) {

@@ -16,6 +16,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "server/door/door_counters.h"
 #include "server/door/header_block.h"
@@ -84,6 +86,9 @@ class Http2Watch {
   bool ServerFrame(std::span<const uint8_t> payload);
 
   void Refuse(uint32_t stream, const Refusal& refusal);
+  // Keeps the server from making a call of a stream whose HEADERS it has not been sent yet. False
+  // when it has, even a part of them.
+  bool Hide(uint32_t stream);
   bool WasRefused(uint32_t stream) const;
   void CountReset();
 
@@ -100,6 +105,11 @@ class Http2Watch {
   FrameHead headers_frame_;  // the HEADERS frame that began the block
   size_t header_bytes_ = 0;
   HeaderBlockReader headers_;
+  // In the bytes of the FromClient that runs: where the current frame begins, if it does there; the
+  // new streams, and where their HEADERS begin; the HEADERS to hide.
+  const uint8_t* head_at_ = nullptr;
+  std::vector<std::pair<uint32_t, const uint8_t*>> begun_;
+  std::vector<const uint8_t*> hidden_;
 
   FrameCursor out_;              // server to client
   bool out_in_headers_ = false;  // as in_headers_

@@ -134,7 +134,8 @@ TEST(Http2WatchTest, AMessageThatSaysItIsTooLargeIsRefusedAtItsPrefix) {
   Wire wire({.message_bytes = 1000});
   const std::string whole = Headers(1) + Data(1, Message(1000), true);
   EXPECT_EQ(wire.FromClient(whole), whole);
-  const std::string seen = wire.FromClient(Headers(3) + Data(3, Message(1001).substr(0, 5)));
+  EXPECT_EQ(wire.FromClient(Headers(3)), Headers(3));
+  const std::string seen = wire.FromClient(Data(3, Message(1001).substr(0, 5)));
   EXPECT_EQ(FramesOf(seen).back().head.type, FrameType::kResetStream);
   EXPECT_EQ(FramesOf(seen).back().head.stream, 3u);
   ExpectRefusal(wire.watch.TakeForClient(), 3, "8");
@@ -160,12 +161,45 @@ TEST(Http2WatchTest, TheGateIsAskedBeforeTheBody) {
   const std::string known = Headers(1, Literal("authorization", "Bearer known"));
   EXPECT_EQ(wire.FromClient(known), known);
   const std::vector<SeenFrame> seen = FramesOf(wire.FromClient(Headers(3)));
-  ASSERT_EQ(seen.size(), 2u);  // the headers go through, for HPACK's table, and a reset behind them
-  EXPECT_EQ(seen[1].head.type, FrameType::kResetStream);
+  ASSERT_EQ(seen.size(), 1u);  // the headers go through, for HPACK's table, and make no call
+  EXPECT_EQ(seen[0].head.stream % 2, 0u);
+  EXPECT_EQ(seen[0].payload, FramesOf(Headers(3))[0].payload);
   ExpectRefusal(wire.watch.TakeForClient(), 3, "16");
   EXPECT_EQ(asked, 2);
   wire.FromClient(Data(3, Message(1 << 16)));
   EXPECT_EQ(wire.watch.unfinished_bytes(), 0u);
+}
+
+TEST(Http2WatchTest, HeadersInTwoPiecesThatAreRefusedAreReset) {
+  Wire wire({}, [](const RequestHead&) { return Refusal{.code = 16}; });
+  const std::string headers = Headers(1);
+  std::string seen = wire.FromClient(headers.substr(0, 5));
+  seen += wire.FromClient(headers.substr(5));
+  EXPECT_EQ(seen, headers + ResetStreamFrame(1, Http2Error::kCancel));
+}
+
+TEST(Http2WatchTest, AStreamResetAtOnceIsNoCall) {
+  Wire wire;
+  const std::string reset = ResetStreamFrame(3, Http2Error::kCancel);
+  const std::vector<SeenFrame> seen = FramesOf(
+      wire.FromClient(Headers(1) + Headers(3) + Data(3, "abc") + reset + Headers(5)));
+  ASSERT_EQ(seen.size(), 5u);
+  EXPECT_EQ(seen[0].head.stream, 1u);
+  EXPECT_EQ(seen[1].head.stream % 2, 0u);
+  EXPECT_EQ(seen[2].head.type, FrameType::kData);  // of no stream that the server knows
+  EXPECT_EQ(seen[3].head.type, FrameType::kResetStream);
+  EXPECT_EQ(seen[4].head.stream, 5u);
+  EXPECT_EQ(wire.watch.num_streams(), 2u);
+  // Later it is too late: what was sent is reset.
+  const std::string late = ResetStreamFrame(5, Http2Error::kCancel);
+  EXPECT_EQ(wire.FromClient(late), late);
+}
+
+TEST(Http2WatchTest, AClosedStreamIsNotBegunAgain) {
+  Wire wire;
+  wire.FromClient(Headers(1) + ResetStreamFrame(1, Http2Error::kCancel));
+  wire.FromClient(Headers(1));
+  EXPECT_EQ(wire.watch.verdict(), Cut::kProtocol);
 }
 
 TEST(Http2WatchTest, WhatTheServerStillSaysOfARefusedStreamIsNotForTheClient) {
