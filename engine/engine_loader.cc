@@ -96,8 +96,8 @@ absl::Status CheckWeightsFit(const EngineConfig& config, const WeightMap& weight
                    "take a smaller type of weights (quire-convert --type q4_k)");
 }
 
-// Returns the bytes left for the cache, 0 when unknown. Host memory that a step has not touched yet still
-// counts as available; a device's is taken when it is allocated.
+// Returns the bytes left for the cache, 0 when unknown. Host memory that a step has not touched yet
+// still counts as available; a device's is taken when it is allocated.
 absl::StatusOr<int64_t> CheckStepsFit(const StepLimits& limits, const Model& model,
                                       const kernels::Backend& backend) {
   const int64_t available = backend.available_bytes();

@@ -33,7 +33,10 @@ class Splice {
     edits_.push_back({.place = frame, .bytes = std::move(head), .skipped = kFrameHeadBytes});
   }
   // Sends nothing from this place on.
-  void StopAt(const uint8_t* place) { Insert(place, ""), bytes_ = bytes_.first(Offset(place)); }
+  void StopAt(const uint8_t* place) {
+    Insert(place, "");
+    bytes_ = bytes_.first(Offset(place));
+  }
 
   // True when `out` holds the bytes to send; otherwise the original bytes are sent.
   bool End(std::string& out) {
@@ -98,8 +101,6 @@ std::string Http2Watch::Goaway() const {
 bool Http2Watch::FromClient(std::span<const uint8_t> bytes, Clock::time_point now,
                             std::string& out) {
   now_ = now;
-  begun_.clear();
-  hidden_.clear();
   head_at_ = nullptr;
   Splice splice(bytes);
   std::span<const uint8_t> rest = bytes;
@@ -131,6 +132,7 @@ bool Http2Watch::FromClient(std::span<const uint8_t> bytes, Clock::time_point no
   for (const uint8_t* const head : hidden_) {
     splice.ReplaceHead(head, WithStream(head, kIgnoredStream));
   }
+  hidden_.clear();
   begun_.clear();
   return splice.End(out);
 }

@@ -26,7 +26,7 @@ ATTACKER = "127.0.0.2"  # all of 127/8 is this machine: attackers and victims co
 MIB = 1 << 20
 FLOOD_SECONDS, FLOOD_BYTES = 3, 48 * MIB
 
-# What a test allows a server under attack.
+# The bounds that tests set for a server under attack.
 LONGEST_GAP = 5.0  # seconds between two answers of a victim, on a machine with other work
 SLACK = 4  # seconds that a limit of time may be late
 EXTRA_MIB = float(os.environ.get("QUIRE_E2E_EXTRA_MIB", "0"))  # on bounds: a sanitizer keeps what is freed

@@ -150,6 +150,15 @@ class DoorTest : public ::testing::Test {
   uint16_t port() const { return door_->address().port; }
   uint64_t turned(Turned why) const { return counters_.turned.Get(static_cast<size_t>(why)); }
   uint64_t cut(Cut why) const { return counters_.cut.Get(static_cast<size_t>(why)); }
+  // Keeps what is handed over unread from now on, in the place of echoes.
+  void HoldConnections() {
+    base::MutexLock lock(mu_);
+    holds_ = true;
+  }
+  size_t num_held() {
+    base::MutexLock lock(mu_);
+    return held_.size();
+  }
   size_t num_callers() {
     base::MutexLock lock(mu_);
     return callers_.size();
@@ -214,10 +223,7 @@ TEST_F(DoorTest, OneAddressHasItsLimitAndEvictsNobody) {
 }
 
 TEST_F(DoorTest, WhoHasGoneKeepsItsPlaceUntilGrpcHasClosedItsEnd) {
-  {
-    base::MutexLock lock(mu_);
-    holds_ = true;
-  }
+  HoldConnections();
   Open({.max_connections = 8, .max_per_address = 2});
   const auto num_ended = [this] {
     base::MutexLock lock(mu_);
@@ -232,10 +238,7 @@ TEST_F(DoorTest, WhoHasGoneKeepsItsPlaceUntilGrpcHasClosedItsEnd) {
   for (Client* client : {&first, &second}) {
     client->Send(std::string(kPreface) + Frame(FrameType::kSettings, 0, 0));
   }
-  ASSERT_TRUE(Eventually([this] {
-    base::MutexLock lock(mu_);
-    return held_.size() == 2;
-  }));
+  ASSERT_TRUE(Eventually([this] { return num_held() == 2; }));
   for (Client* client : {&first, &second}) client->Reset();
   ASSERT_TRUE(Eventually([&] { return num_ended() == 2; }));
   {
@@ -276,15 +279,8 @@ TEST_F(DoorTest, AFullServerEndsTheIdlest) {
 }
 
 TEST_F(DoorTest, AFullServerWaitsUntilGrpcHasLetGoOfWhatItEnded) {
-  {
-    base::MutexLock lock(mu_);
-    holds_ = true;
-  }
+  HoldConnections();
   Open({.max_connections = 2, .max_per_address = 10});
-  const auto num_held = [this] {
-    base::MutexLock lock(mu_);
-    return held_.size();
-  };
   const std::string hello = std::string(kPreface) + Frame(FrameType::kSettings, 0, 0);
   Client idle(port());
   idle.Send(hello);
