@@ -36,9 +36,10 @@ class Tokenizer {
                                            const EncodeOptions& options) const = 0;
 
   // The bytes that a token appends to a text: part of a UTF-8 character for a byte-level token, "
-  // word" for "Ġword" or "▁word"; a special token's own text.
+  // word" for "Ġword" or "▁word"; a special token's own text. Empty for an id outside 0 ..
+  // vocab_size(), which a model that pads its vocabulary has.
   virtual std::string_view TokenBytes(int32_t id) const = 0;
-  // The token as the vocabulary writes it ("Ġword"), for display.
+  // The token as the vocabulary writes it ("Ġword"), for display; empty where TokenBytes is.
   virtual std::string_view Piece(int32_t id) const = 0;
   // The ids of a model's vocabulary that have no text, ascending: holes of this vocabulary, and the
   // model's ids beyond its end (padding).

@@ -21,8 +21,11 @@ class FakeTokenizer : public engine::Tokenizer {
   // The longest piece that fits, from left to right; special tokens are not parsed.
   std::vector<engine::EncodedToken> Encode(std::string_view text,
                                            const engine::EncodeOptions& options) const override;
-  std::string_view TokenBytes(int32_t id) const override { return tokens_[id]; }
-  std::string_view Piece(int32_t id) const override { return tokens_[id]; }
+  // Empty for an id past the end, as a model's padding is.
+  std::string_view TokenBytes(int32_t id) const override {
+    return id < vocab_size() ? std::string_view(tokens_[id]) : std::string_view();
+  }
+  std::string_view Piece(int32_t id) const override { return TokenBytes(id); }
   bool IsSpecial(int32_t id) const override { return id == bos_id() || id == eos_id(); }
   int64_t max_token_bytes() const override;
   bool strips_leading_space() const override { return false; }
