@@ -99,7 +99,7 @@ TEST(WorkloadTest, LengthsAndIdsStayInTheirRanges) {
       const PlannedRequest request = workload.Next();
       RC_ASSERT(request.token_ids.size() >= low && request.token_ids.size() <= high);
       RC_ASSERT(request.max_tokens >= low && request.max_tokens <= high);
-      RC_ASSERT(!request.cancel_after_tokens || *request.cancel_after_tokens < request.max_tokens);
+      RC_ASSERT(request.cancel_after_tokens.value_or(0) < request.max_tokens);
       for (const int32_t id : request.token_ids) RC_ASSERT(id >= 3 && id < 50);
     }
   }));

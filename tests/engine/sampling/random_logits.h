@@ -10,12 +10,12 @@
 
 namespace quire::engine {
 
-// `spread` is the standard deviation.
+// `spread` is the standard deviation, which may be 0.
 inline std::vector<float> NormalLogits(int64_t size, float spread, uint32_t seed) {
   std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0f, spread);
+  std::normal_distribution<float> normal;
   std::vector<float> logits(size);
-  for (float& logit : logits) logit = normal(random);
+  for (float& logit : logits) logit = spread * normal(random);
   return logits;
 }
 
