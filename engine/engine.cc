@@ -11,9 +11,9 @@
 #include "engine/admission/admission_queue.h"
 #include "engine/admission/running_requests.h"
 #include "engine/engine_metrics.h"
-#include "engine/engine_parts.h"
 #include "engine/frontend/frontend.h"
 #include "engine/frontend/worker_pool.h"
+#include "engine/make_engine.h"
 #include "engine/step_loop.h"
 
 namespace quire::engine {
@@ -31,7 +31,7 @@ int64_t NumBytes(const std::string& text) { return std::ssize(text); }
 int64_t NumBytes(const TokenIds& ids) { return std::ssize(ids); }
 int64_t NumBytes(const ChatMessages& messages) {
   int64_t bytes = 0;
-  for (const ChatMessage& message : messages) {
+  for (const text::ChatMessage& message : messages) {
     bytes += std::ssize(message.role) + std::ssize(message.content) + 1;
   }
   return bytes;
@@ -204,12 +204,12 @@ absl::Status EngineImpl::Abort(std::string_view request_id, std::optional<std::s
 absl::StatusOr<std::vector<Piece>> EngineImpl::Tokenize(std::string_view text,
                                                         bool add_special_tokens,
                                                         bool parse_special_tokens) const {
-  ASSIGN_OR_RETURN(const std::vector<EncodedToken> tokens,
+  ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens,
                    frontend_.Encode(text, {.add_special_tokens = add_special_tokens,
                                            .parse_special_tokens = parse_special_tokens}));
   std::vector<Piece> pieces;
   pieces.reserve(tokens.size());
-  for (const EncodedToken& token : tokens) {
+  for (const text::EncodedToken& token : tokens) {
     pieces.push_back({.id = token.id,
                       .piece = std::string(parts_.tokenizer->Piece(token.id)),
                       .begin = token.begin,

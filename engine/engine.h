@@ -3,7 +3,6 @@
 // The engine: requests in, tokens out. Plain C++; the gRPC server, the tools and the tests build on
 // this one header (with engine/request/).
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,118 +15,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "engine/engine_info.h"
 #include "engine/request/request.h"
 
 namespace quire::engine {
-
-struct EngineConfig {
-  std::string model_path;          // a GGUF file or a Hugging Face directory
-  std::string served_model_name;   // empty: the file's own name, or its path's last part
-  std::string backend = "auto";    // auto | cpu; cuda is not built in yet
-  std::string cpu_isa = "auto";    // auto | portable | avx2 | avx512 | amx
-  int32_t threads = 0;             // 0: physical cores within affinity and quota
-  std::string weights = "packed";  // packed | mapped: same bits
-  std::string kv_dtype = "auto";   // auto | f32 | f16 | bf16; auto: f32 for F32 weights, else f16
-  int64_t kv_cache_mib = 0;        // 0: the smaller of 25 % of available memory and
-                                   // max_num_seqs x max_model_len
-  int32_t block_size = 16;         // tokens
-  int32_t max_num_seqs = 64;
-  int32_t max_num_batched_tokens = 0;  // raised to max_num_seqs if below; 0: the backend's default
-  absl::Duration max_step_time;        // for a step with decodes and prompts; zero: no limit
-  int64_t max_model_len = 0;           // 0: the trained context
-  int32_t max_queue = 1024;            // requests waiting
-  int64_t max_prompt_bytes = 4 << 20;
-  int32_t frontend_threads = 2;
-  int32_t frontend_queue = 256;
-  absl::Duration stalled_stream_timeout = absl::Seconds(30);
-};
-
-struct ModelInfo {
-  std::string name;          // as served
-  std::string architecture;  // "llama"
-  std::string weight_type;   // "Q4_1"
-  std::string kv_dtype;      // "f16"
-  int64_t num_parameters = 0;
-  int64_t weight_bytes = 0;
-  int64_t vocab_size = 0;  // the model's rows, padding too
-  int64_t hidden_size = 0;
-  int64_t num_layers = 0;
-  int64_t num_heads = 0;
-  int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t max_model_len = 0;            // served context, in tokens
-  int64_t max_position_embeddings = 0;  // trained context
-  int64_t kv_bytes_per_token = 0;
-  bool has_chat_template = false;
-  int32_t bos_id = -1;
-  std::vector<int32_t> end_ids;
-};
-
-struct ServerInfo {
-  std::string version;
-  std::string backend;   // "cpu"
-  std::string isa_path;  // "amx"
-  int32_t num_threads = 0;
-  int32_t block_size = 0;
-  int64_t num_blocks = 0;
-  int64_t kv_cache_bytes = 0;
-  int32_t max_num_seqs = 0;
-  int32_t max_num_batched_tokens = 0;
-  std::string hash_scheme;  // of the prefix cache
-};
-
-// Like a Prometheus histogram, but the counts are not cumulative.
-struct HistogramSnapshot {
-  std::vector<double> bounds;    // upper bounds in seconds, +Inf left out
-  std::vector<uint64_t> counts;  // bounds.size() + 1, not cumulative
-  double sum = 0.0;
-};
-
-// Counts of what the engine keeps for unfinished requests; all zero when it is idle.
-struct Kept {
-  int64_t requests = 0;   // known to the step thread
-  int64_t ids = 0;        // by which requests can be aborted
-  int64_t sequences = 0;  // waiting or running
-  int64_t outputs = 0;    // unfinished texts
-  int64_t scores = 0;     // unfinished continuations
-  int64_t tenants = 0;    // with requests
-};
-
-struct Stats {
-  int64_t num_waiting = 0;  // requests that have not run yet, and sequences that were preempted
-  int64_t num_running = 0;
-  int64_t blocks_total = 0;
-  int64_t blocks_free = 0;
-  int64_t blocks_cached = 0;
-  int64_t blocks_held = 0;
-  int64_t prompt_tokens_computed = 0;
-  int64_t prompt_tokens_cached = 0;
-  int64_t generated_tokens = 0;
-  int64_t scored_tokens = 0;  // of continuations
-  int64_t recomputed_tokens = 0;
-  int64_t block_copies = 0;
-  int64_t preemptions = 0;
-  int64_t steps = 0;
-  int64_t steps_failed = 0;
-  int64_t requests_rejected = 0;                // refused before admission
-  std::array<int64_t, 4> finished_by_reason{};  // sequences, by FinishReason
-  HistogramSnapshot ttft;
-  HistogramSnapshot tpot;
-  bool draining = false;
-  int64_t cache_roots = 0;  // at most as many as sequences and cached blocks
-  Kept kept;
-};
-
-// The present work of the engine's threads, read without waiting for any of them.
-struct Liveness {
-  absl::Duration step_busy;      // since the present step began; zero: the step thread is idle
-  int64_t step_sequences = 0;    // in the present step; zero until it is planned
-  int64_t step_tokens = 0;       // in the present step; zero until it is planned
-  absl::Duration frontend_busy;  // the longest time that a frontend thread has spent on its present
-                                 // text
-  int64_t failed_steps = 0;      // in a row, up to the last
-  absl::Duration since_failure;  // since the last of these failed
-};
 
 struct Piece {
   int32_t id = 0;

@@ -1,4 +1,4 @@
-// Makes the parts of an engine from a model path.
+#include "engine/engine_loader.h"
 
 #include <algorithm>
 #include <limits>
@@ -13,13 +13,12 @@
 
 #include "base/logging.h"
 #include "base/status_macros.h"
-#include "engine/engine_parts.h"
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/kv/kv_budget.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
-#include "engine/weights/model_files.h"
+#include "files/model_files.h"
 #include "kernels/backend_registry.h"
 
 namespace quire::engine {
@@ -84,11 +83,11 @@ absl::Status CheckFits(std::string_view who_needs, int64_t needed, int64_t avail
 }
 
 // Mapped weights are the file's own pages, which the kernel can drop.
-absl::Status CheckWeightsFit(const EngineConfig& config, const WeightMap& weights,
+absl::Status CheckWeightsFit(const EngineConfig& config, const files::WeightMap& weights,
                              const kernels::Backend& backend) {
   if (config.weights == "mapped") return absl::OkStatus();
   int64_t needed = 0;
-  for (const TensorInfo& tensor : weights.tensors()) {
+  for (const files::TensorInfo& tensor : weights.tensors()) {
     needed += static_cast<int64_t>(tensor.bytes.size());
   }
   return CheckFits(absl::StrCat(config.model_path, ": the weights need"), needed,
@@ -150,14 +149,14 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
   return KvCache::Create(backend, shape, std::move(groups));
 }
 
-std::string ServedName(const EngineConfig& config, const OpenedModel& files) {
+std::string ServedName(const EngineConfig& config, const files::OpenedModel& files) {
   if (!config.served_model_name.empty()) return config.served_model_name;
   const std::string& name = files.file_name;
   const size_t dot = name.rfind('.');
   return dot == std::string::npos || files.hf ? name : name.substr(0, dot);
 }
 
-absl::Status LoadText(const OpenedModel& files, EngineParts& parts) {
+absl::Status LoadText(const files::OpenedModel& files, EngineParts& parts) {
   ASSIGN_OR_RETURN(parts.tokenizer, LoadTokenizer(files));
   if (const std::string warning = TokenizerWarning(files); !warning.empty()) {
     base::Log(base::LogLevel::kWarning, "engine", warning, {{"model", files.path}});
@@ -174,8 +173,8 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
         absl::StrFormat("weights: want packed or mapped, got \"%s\"", config.weights));
   }
   EngineParts parts;
-  ASSIGN_OR_RETURN(OpenedModel opened, OpenModelFiles(config.model_path));
-  const auto files = std::make_shared<OpenedModel>(std::move(opened));
+  ASSIGN_OR_RETURN(files::OpenedModel opened, files::OpenModelFiles(config.model_path));
+  const auto files = std::make_shared<files::OpenedModel>(std::move(opened));
   parts.files = files;
   ASSIGN_OR_RETURN(const ModelConfig model, ReadModelConfig(*files));
   RETURN_IF_ERROR(LoadText(*files, parts));

@@ -6,7 +6,7 @@
 
 #include "base/heartbeat.h"
 #include "base/metrics.h"
-#include "engine/engine.h"
+#include "engine/engine_info.h"
 
 namespace quire::engine {
 

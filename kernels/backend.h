@@ -26,7 +26,7 @@
 #include "kernels/ops/qkv_post.h"
 #include "kernels/ops/shift_keys.h"
 #include "kernels/prepared_weight.h"
-#include "kernels/weight_view.h"
+#include "kernels/quant/weight_view.h"
 
 namespace quire::kernels {
 

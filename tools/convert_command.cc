@@ -14,8 +14,8 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "engine/convert/converter.h"
-#include "engine/weights/model_files.h"
+#include "convert/converter.h"
+#include "files/model_files.h"
 #include "tools/arguments.h"
 #include "tools/progress.h"
 
@@ -86,7 +86,7 @@ absl::StatusOr<Options> ReadOptions(const std::vector<std::string>& args) {
   return options;
 }
 
-void Report(const engine::ConvertProgress& so_far, Progress& progress, std::ostream& err) {
+void Report(const convert::ConvertProgress& so_far, Progress& progress, std::ostream& err) {
   if (!progress.IsDue()) return;
   const double share =
       static_cast<double>(so_far.num_weights) / static_cast<double>(so_far.total_weights);
@@ -95,7 +95,7 @@ void Report(const engine::ConvertProgress& so_far, Progress& progress, std::ostr
       << std::flush;
 }
 
-std::string Summary(const std::string& path, const engine::ConvertReport& report, double seconds) {
+std::string Summary(const std::string& path, const convert::ConvertReport& report, double seconds) {
   std::string types;
   for (const auto& [name, num_weights] : report.weights_by_type) {
     absl::StrAppend(&types, types.empty() ? "" : ", ",
@@ -118,15 +118,15 @@ absl::StatusOr<std::string> Run(const Options& options, kernels::WeightType type
     return absl::AlreadyExistsError(
         absl::StrCat(options.output, ": is there already; --overwrite replaces it"));
   }
-  ASSIGN_OR_RETURN(const engine::OpenedModel model, engine::OpenModelFiles(options.model));
+  ASSIGN_OR_RETURN(const files::OpenedModel model, files::OpenModelFiles(options.model));
   Progress progress;
-  ASSIGN_OR_RETURN(const engine::ConvertReport report,
-                   engine::ConvertToGguf(model, options.output,
-                                         {.type = type,
-                                          .num_threads = static_cast<int>(options.threads),
-                                          .progress = [&](const engine::ConvertProgress& so_far) {
-                                            Report(so_far, progress, err);
-                                          }}));
+  ASSIGN_OR_RETURN(const convert::ConvertReport report,
+                   convert::ConvertToGguf(model, options.output,
+                                          {.type = type,
+                                           .num_threads = static_cast<int>(options.threads),
+                                           .progress = [&](const convert::ConvertProgress& so_far) {
+                                             Report(so_far, progress, err);
+                                           }}));
   for (const std::string& warning : report.warnings) err << "warning: " << warning << "\n";
   return Summary(options.output, report, progress.seconds());
 }
@@ -144,7 +144,7 @@ int RunConvert(const std::vector<std::string>& args, std::ostream& out, std::ost
     out << kHelp;
     return 0;
   }
-  const absl::StatusOr<kernels::WeightType> type = engine::ParseConvertType(options->type);
+  const absl::StatusOr<kernels::WeightType> type = convert::ParseConvertType(options->type);
   if (!type.ok()) {
     return bad_arguments(absl::StrCat("--type: ", type.status().message()));
   }

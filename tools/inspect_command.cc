@@ -14,7 +14,7 @@
 
 #include "base/status_macros.h"
 #include "engine/frontend/tokenizer_loader.h"
-#include "engine/weights/model_files.h"
+#include "files/model_files.h"
 #include "tools/arguments.h"
 #include "tools/model_report.h"
 #include "tools/perplexity_command.h"
@@ -107,13 +107,13 @@ absl::StatusOr<Options> ReadOptions(const std::vector<std::string>& args) {
 }
 
 // Returns the ids as a JSON list, such as "[1, 2, 3]".
-absl::StatusOr<std::string> Tokenize(const engine::OpenedModel& model, const Options& options) {
+absl::StatusOr<std::string> Tokenize(const files::OpenedModel& model, const Options& options) {
   ASSIGN_OR_RETURN(const auto tokenizer, engine::LoadTokenizer(model));
   const auto tokens =
       tokenizer->Encode(*options.tokenize, {.add_special_tokens = !options.no_special_tokens});
   return absl::StrCat("[",
                       absl::StrJoin(tokens, ", ",
-                                    [](std::string* out, const engine::EncodedToken& token) {
+                                    [](std::string* out, const text::EncodedToken& token) {
                                       absl::StrAppend(out, token.id);
                                     }),
                       "]\n");
@@ -129,7 +129,7 @@ std::string ToString(const ModelReport& report, const Options& options) {
 
 // Returns the text for stdout, and the exit status.
 absl::StatusOr<std::pair<std::string, int>> Run(const Options& options, std::ostream& err) {
-  ASSIGN_OR_RETURN(const engine::OpenedModel model, engine::OpenModelFiles(options.model));
+  ASSIGN_OR_RETURN(const files::OpenedModel model, files::OpenModelFiles(options.model));
   if (options.measure_perplexity || options.tokenize) {
     ASSIGN_OR_RETURN(std::string text, options.measure_perplexity
                                            ? RunPerplexity(model, options.perplexity, err)

@@ -17,14 +17,14 @@
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
-#include "engine/weights/ggml_types.h"
-#include "engine/weights/printable.h"
+#include "files/ggml_types.h"
+#include "files/printable.h"
 
 namespace quire::tools {
 namespace {
 
-using engine::OpenedModel;
-using engine::Printable;
+using files::OpenedModel;
+using files::Printable;
 using nlohmann::json;
 
 constexpr int64_t kKvElementBytes = 2;  // f16
@@ -66,7 +66,7 @@ std::string ReadTokenizerKind(const OpenedModel& model) {
                                                    : "tokenizer.json";
 }
 
-void ReadTensors(const engine::WeightMap& weights, ModelReport& report) {
+void ReadTensors(const files::WeightMap& weights, ModelReport& report) {
   const auto add = [&](const std::string& name, std::string_view type,
                        const std::vector<int64_t>& shape, int64_t num_bytes) {
     TypeUse& use = report.types[std::string(type)];
@@ -76,11 +76,11 @@ void ReadTensors(const engine::WeightMap& weights, ModelReport& report) {
     report.tensors.push_back(
         {.name = name, .type = std::string(type), .shape = shape, .num_bytes = num_bytes});
   };
-  for (const engine::TensorInfo& tensor : weights.tensors()) {
-    add(tensor.name, engine::GgmlTypeOf(tensor.type).name, tensor.shape,
+  for (const files::TensorInfo& tensor : weights.tensors()) {
+    add(tensor.name, files::GgmlTypeOf(tensor.type).name, tensor.shape,
         static_cast<int64_t>(tensor.bytes.size()));
   }
-  for (const engine::UnusableTensor& tensor : weights.unusable_tensors()) {
+  for (const files::UnusableTensor& tensor : weights.unusable_tensors()) {
     add(tensor.name, tensor.type_name, tensor.shape, tensor.num_bytes);
   }
 }
@@ -247,7 +247,7 @@ std::string ToText(const ModelReport& report, bool with_tensors) {
     lines.text() += "\n";
     for (const TensorRow& tensor : report.tensors) {
       absl::StrAppendFormat(&lines.text(), "  %-40s %-5s %-16s %s\n", Printable(tensor.name),
-                            tensor.type, engine::ShapeToString(tensor.shape),
+                            tensor.type, files::ShapeToString(tensor.shape),
                             Bytes(tensor.num_bytes));
     }
   }

@@ -11,7 +11,7 @@
 #include "nlohmann/json_fwd.hpp"
 
 #include "engine/model/model_config.h"
-#include "engine/weights/model_files.h"
+#include "files/model_files.h"
 
 namespace quire::tools {
 
@@ -55,7 +55,7 @@ struct ModelReport {
   int64_t memory_bytes() const;
 };
 
-ModelReport Inspect(const engine::OpenedModel& model);
+ModelReport Inspect(const files::OpenedModel& model);
 
 std::string ToText(const ModelReport& report, bool with_tensors);
 nlohmann::ordered_json ToJson(const ModelReport& report, bool with_tensors);

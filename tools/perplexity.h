@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "engine/engine_parts.h"
+#include "engine/engine_loader.h"
 
 namespace quire::tools {
 

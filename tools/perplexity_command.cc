@@ -9,9 +9,9 @@
 #include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
-#include "engine/engine_parts.h"
+#include "engine/engine_loader.h"
 #include "engine/model/model_config_reader.h"
-#include "engine/weights/mapped_file.h"
+#include "files/mapped_file.h"
 #include "tools/progress.h"
 
 namespace quire::tools {
@@ -25,12 +25,11 @@ void Report(const Perplexity& so_far, int64_t num_windows, Progress& progress, s
       << std::flush;
 }
 
-std::vector<int32_t> Tokenize(const engine::Tokenizer& tokenizer,
-                              std::span<const std::byte> bytes) {
+std::vector<int32_t> Tokenize(const text::Tokenizer& tokenizer, std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   std::vector<int32_t> ids;
   // The text comes from outside, so a special token written in it is ordinary text.
-  for (const engine::EncodedToken& token :
+  for (const text::EncodedToken& token :
        tokenizer.Encode(text, {.add_special_tokens = true, .parse_special_tokens = false})) {
     ids.push_back(token.id);
   }
@@ -38,14 +37,14 @@ std::vector<int32_t> Tokenize(const engine::Tokenizer& tokenizer,
 }
 
 // Returns the BOS that the tokenizer puts before a text, or -1.
-int32_t AddedBos(const engine::Tokenizer& tokenizer) {
-  const std::vector<engine::EncodedToken> added = tokenizer.Encode("", {});
+int32_t AddedBos(const text::Tokenizer& tokenizer) {
+  const std::vector<text::EncodedToken> added = tokenizer.Encode("", {});
   return !added.empty() && added[0].id == tokenizer.bos_id() ? added[0].id : -1;
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> RunPerplexity(const engine::OpenedModel& model,
+absl::StatusOr<std::string> RunPerplexity(const files::OpenedModel& model,
                                           const PerplexityCommand& command, std::ostream& err) {
   const PerplexityOptions& options = command.options;
   if (options.stride > options.context) {
@@ -60,7 +59,7 @@ absl::StatusOr<std::string> RunPerplexity(const engine::OpenedModel& model,
         absl::StrFormat("--context: want at most %d, the model's own, got %d",
                         config.max_position_embeddings, options.context));
   }
-  ASSIGN_OR_RETURN(const auto text, engine::MappedFile::Open(command.text_path));
+  ASSIGN_OR_RETURN(const auto text, files::MappedFile::Open(command.text_path));
   ASSIGN_OR_RETURN(engine::EngineParts parts,
                    engine::LoadEngineParts({.model_path = model.path,
                                             .cpu_isa = command.cpu_isa,

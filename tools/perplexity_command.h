@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "engine/weights/model_files.h"
+#include "files/model_files.h"
 #include "tools/perplexity.h"
 
 namespace quire::tools {
@@ -24,7 +24,7 @@ struct PerplexityCommand {
 
 // Returns one line of `name=value` pairs, or with `json` one object and a newline. Lines of
 // progress are written to `err`. InvalidArgument names the option or the file to change.
-absl::StatusOr<std::string> RunPerplexity(const engine::OpenedModel& model,
+absl::StatusOr<std::string> RunPerplexity(const files::OpenedModel& model,
                                           const PerplexityCommand& command, std::ostream& err);
 
 }  // namespace quire::tools

@@ -16,7 +16,7 @@
 #include "kernels/alibi_slopes.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_attention.h"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::bench {
 

@@ -19,7 +19,7 @@
 #include "bench/kernels/measure.h"
 #include "kernels/backend.h"
 #include "kernels/backend_registry.h"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::kernels {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/status_macros.h"
 #include "engine/kv/block_manager.h"
-#include "engine/tokenizer/incremental_detokenizer.h"
+#include "text/tokenizer/incremental_detokenizer.h"
 
 namespace quire::engine {
 namespace {
@@ -29,10 +29,10 @@ uint64_t DrawSeed() {
   return generator();
 }
 
-TokenIds Ids(const std::vector<EncodedToken>& tokens) {
+TokenIds Ids(const std::vector<text::EncodedToken>& tokens) {
   TokenIds ids;
   ids.reserve(tokens.size());
-  for (const EncodedToken& token : tokens) ids.push_back(token.id);
+  for (const text::EncodedToken& token : tokens) ids.push_back(token.id);
   return ids;
 }
 
@@ -89,7 +89,7 @@ absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPrompt(Request
       text = std::get<std::string>(params.prompt);
     }
     RETURN_IF_ERROR(CheckFits("prompt", params, std::ssize(text)));
-    ASSIGN_OR_RETURN(const std::vector<EncodedToken> tokens, Encode(text, options));
+    ASSIGN_OR_RETURN(const std::vector<text::EncodedToken> tokens, Encode(text, options));
     request.prompt_ids = Ids(tokens);
     RETURN_IF_ERROR(CheckTokenIds("prompt: tokens", request.prompt_ids));
     if (params.output.echo) request.prompt_text = text;
@@ -124,7 +124,7 @@ absl::Status Frontend::CheckFits(const std::string& field, const GenerateParams&
 
 // As Tokenizer::Decode, except that bytes of an unfinished character go to prompt_rest.
 void Frontend::FillEcho(Request& request) const {
-  IncrementalDetokenizer detokenizer(tokenizer_, request.params.output.skip_special_tokens);
+  text::IncrementalDetokenizer detokenizer(tokenizer_, request.params.output.skip_special_tokens);
   request.prompt_text.clear();
   for (const int32_t id : request.prompt_ids) request.prompt_text += detokenizer.Push(id);
   if (tokenizer_.strips_leading_space() && request.prompt_text.starts_with(' ')) {
@@ -262,8 +262,8 @@ absl::Status Frontend::ResolveLengths(Request& request) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<EncodedToken>> Frontend::Encode(std::string_view text,
-                                                           const EncodeOptions& options) const {
+absl::StatusOr<std::vector<text::EncodedToken>> Frontend::Encode(
+    std::string_view text, const text::EncodeOptions& options) const {
   if (static_cast<int64_t>(text.size()) > limits_.max_prompt_bytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("text: want at most %d bytes (max_prompt_bytes), got %d",
@@ -282,7 +282,7 @@ absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& mess
     return absl::InvalidArgumentError("chat.messages: want at least one message, got none");
   }
   int64_t bytes = 0;
-  for (const ChatMessage& message : messages) {
+  for (const text::ChatMessage& message : messages) {
     bytes += std::ssize(message.role) + std::ssize(message.content) + kMessageBytes;
   }
   bytes -= kMessageBytes;  // a single message counts only its text

@@ -14,8 +14,8 @@
 #include "absl/status/statusor.h"
 
 #include "engine/request/request.h"
-#include "engine/tokenizer/chat_template.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "text/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace quire::engine {
 
@@ -38,7 +38,8 @@ inline constexpr int64_t kMaxStreamTokens = int64_t{1} << 24;
 // null.
 class Frontend {
  public:
-  Frontend(const Tokenizer& tokenizer, const ChatTemplate* chat, const FrontendLimits& limits)
+  Frontend(const text::Tokenizer& tokenizer, const text::ChatTemplate* chat,
+           const FrontendLimits& limits)
       : tokenizer_(tokenizer), chat_(chat), limits_(limits) {}
 
   // Fills the members of `request` that are resolved from its params, and `n` of a scoring request.
@@ -50,8 +51,8 @@ class Frontend {
   absl::Status Prepare(Request& request) const;
 
   // InvalidArgument beyond max_prompt_bytes.
-  absl::StatusOr<std::vector<EncodedToken>> Encode(std::string_view text,
-                                                   const EncodeOptions& options) const;
+  absl::StatusOr<std::vector<text::EncodedToken>> Encode(std::string_view text,
+                                                         const text::EncodeOptions& options) const;
   // FailedPrecondition when the model has no template.
   absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                 bool add_generation_prompt) const;
@@ -71,7 +72,7 @@ class Frontend {
   // A prompt that is text, and the options with which it was tokenized.
   struct PromptText {
     std::string text;
-    EncodeOptions options;
+    text::EncodeOptions options;
   };
   absl::StatusOr<std::optional<PromptText>> FillPrompt(Request& request) const;
   void FillEcho(Request& request) const;
@@ -84,8 +85,8 @@ class Frontend {
   // Resolves max_tokens, if prompt and generated tokens fit the context and the cache.
   absl::Status ResolveLengths(Request& request) const;
 
-  const Tokenizer& tokenizer_;
-  const ChatTemplate* const chat_;
+  const text::Tokenizer& tokenizer_;
+  const text::ChatTemplate* const chat_;
   const FrontendLimits limits_;
 };
 

@@ -11,19 +11,21 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "engine/tokenizer/gguf_vocabulary.h"
-#include "engine/tokenizer/tokenizer_json.h"
+#include "text/tokenizer/gguf_vocabulary.h"
+#include "text/tokenizer/tokenizer_json.h"
 
 namespace quire::engine {
 namespace {
 
-absl::StatusOr<std::optional<int64_t>> OptionalInt(const GgufMetadata& gguf, std::string_view key) {
+absl::StatusOr<std::optional<int64_t>> OptionalInt(const files::GgufMetadata& gguf,
+                                                   std::string_view key) {
   if (!gguf.Has(key)) return std::nullopt;
   ASSIGN_OR_RETURN(const int64_t value, gguf.Int(key));
   return std::optional<int64_t>(value);
 }
 
-absl::StatusOr<std::optional<bool>> OptionalBool(const GgufMetadata& gguf, std::string_view key) {
+absl::StatusOr<std::optional<bool>> OptionalBool(const files::GgufMetadata& gguf,
+                                                 std::string_view key) {
   if (!gguf.Has(key)) return std::nullopt;
   ASSIGN_OR_RETURN(const bool value, gguf.Bool(key));
   return std::optional<bool>(value);
@@ -33,7 +35,7 @@ constexpr std::string_view kPre = "tokenizer.ggml.pre";
 
 // The name in kPre of the pre-tokenizer that all models of an architecture share; empty where they
 // differ.
-std::string_view OnlyPreTokenizerOf(const GgufMetadata& gguf) {
+std::string_view OnlyPreTokenizerOf(const files::GgufMetadata& gguf) {
   constexpr std::pair<std::string_view, std::string_view> kOnly[] = {{"gptneox", "gpt-2"},
                                                                      {"mpt", "mpt"},
                                                                      {"falcon", "falcon"},
@@ -46,8 +48,8 @@ std::string_view OnlyPreTokenizerOf(const GgufMetadata& gguf) {
   return "";
 }
 
-absl::StatusOr<GgufVocabulary> ReadVocabulary(const GgufMetadata& gguf) {
-  GgufVocabulary out;
+absl::StatusOr<text::GgufVocabulary> ReadVocabulary(const files::GgufMetadata& gguf) {
+  text::GgufVocabulary out;
   ASSIGN_OR_RETURN(out.model, gguf.String("tokenizer.ggml.model"));
   ASSIGN_OR_RETURN(out.pre, gguf.StringOr(kPre, ""));
   if (out.pre.empty()) out.pre = OnlyPreTokenizerOf(gguf);
@@ -84,31 +86,31 @@ absl::Status WithPath(const std::string& path, const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const GgufMetadata& gguf) {
-  ASSIGN_OR_RETURN(const GgufVocabulary vocabulary, ReadVocabulary(gguf));
+absl::StatusOr<std::unique_ptr<text::Tokenizer>> CreateTokenizer(const files::GgufMetadata& gguf) {
+  ASSIGN_OR_RETURN(const text::GgufVocabulary vocabulary, ReadVocabulary(gguf));
   auto tokenizer = CreateTokenizer(vocabulary);
   if (!tokenizer.ok()) return WithPath(gguf.file(), tokenizer.status());
   return tokenizer;
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const OpenedModel& model) {
+absl::StatusOr<std::unique_ptr<text::Tokenizer>> LoadTokenizer(const files::OpenedModel& model) {
   if (model.gguf) return CreateTokenizer(*model.gguf);
   if (!model.hf || model.hf->tokenizer_json.empty()) {
     return absl::NotFoundError(absl::StrCat(
         model.path, ": no tokenizer; want a GGUF file, or a directory with tokenizer.json"));
   }
   auto tokenizer =
-      CreateTokenizer(HfTokenizerFiles{.tokenizer_json = model.hf->tokenizer_json,
-                                       .config = model.hf->config,
-                                       .generation_config = model.hf->generation_config,
-                                       .tokenizer_config = model.hf->tokenizer_config});
+      CreateTokenizer(text::HfTokenizerFiles{.tokenizer_json = model.hf->tokenizer_json,
+                                             .config = model.hf->config,
+                                             .generation_config = model.hf->generation_config,
+                                             .tokenizer_config = model.hf->tokenizer_config});
   if (!tokenizer.ok()) return WithPath(model.path, tokenizer.status());
   return tokenizer;
 }
 
-std::string TokenizerWarning(const OpenedModel& model) {
+std::string TokenizerWarning(const files::OpenedModel& model) {
   if (!model.gguf) return "";
-  const GgufMetadata& gguf = *model.gguf;
+  const files::GgufMetadata& gguf = *model.gguf;
   const bool is_split = gguf.StringOr("tokenizer.ggml.model", "").value_or("") == "gpt2";
   if (!is_split || !gguf.StringOr(kPre, "").value_or("").empty()) return "";
   const std::string_view only = OnlyPreTokenizerOf(gguf);
@@ -121,16 +123,16 @@ std::string TokenizerWarning(const OpenedModel& model) {
                       "model was trained on; convert the model again");
 }
 
-absl::StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const OpenedModel& model,
-                                                               const Tokenizer& tokenizer) {
+absl::StatusOr<std::unique_ptr<text::ChatTemplate>> LoadChatTemplate(
+    const files::OpenedModel& model, const text::Tokenizer& tokenizer) {
   ASSIGN_OR_RETURN(const std::string source, model.ChatTemplate());
   if (source.empty()) return nullptr;
   ASSIGN_OR_RETURN(const SpecialTokenTexts texts, LoadSpecialTokenTexts(model, tokenizer));
-  return ChatTemplate::Create(source, {.bos_token = texts.bos, .eos_token = texts.eos});
+  return text::ChatTemplate::Create(source, {.bos_token = texts.bos, .eos_token = texts.eos});
 }
 
-absl::StatusOr<SpecialTokenTexts> LoadSpecialTokenTexts(const OpenedModel& model,
-                                                        const Tokenizer& tokenizer) {
+absl::StatusOr<SpecialTokenTexts> LoadSpecialTokenTexts(const files::OpenedModel& model,
+                                                        const text::Tokenizer& tokenizer) {
   SpecialTokenTexts texts{.bos = std::string(tokenizer.Piece(tokenizer.bos_id()))};
   if (model.gguf) {
     ASSIGN_OR_RETURN(const int64_t eos, model.gguf->IntOr("tokenizer.ggml.eos_token_id", -1));
@@ -139,7 +141,7 @@ absl::StatusOr<SpecialTokenTexts> LoadSpecialTokenTexts(const OpenedModel& model
       return texts;
     }
   } else if (model.hf) {
-    texts.eos = SpecialTokenText(model.hf->tokenizer_config, "eos_token");
+    texts.eos = text::SpecialTokenText(model.hf->tokenizer_config, "eos_token");
   }
   if (texts.eos.empty() && !tokenizer.end_ids().empty()) {
     texts.eos = std::string(tokenizer.Piece(tokenizer.end_ids().front()));

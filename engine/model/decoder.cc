@@ -292,7 +292,7 @@ absl::Status Decoder::Experts(const Layer& layer, int64_t num_tokens) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> CreateDecoder(const ModelConfig& config,
-                                                     const WeightMap& weights,
+                                                     const files::WeightMap& weights,
                                                      const TensorNames& names,
                                                      kernels::Backend& backend,
                                                      const StepLimits& limits) {

@@ -7,7 +7,7 @@
 
 #include "engine/model/model.h"
 #include "engine/model/tensor_names.h"
-#include "engine/weights/weight_map.h"
+#include "files/weight_map.h"
 #include "kernels/backend.h"
 
 namespace quire::engine {
@@ -15,7 +15,7 @@ namespace quire::engine {
 // Prepares the weights on `backend`, which must outlive the model; `weights` only if the backend
 // maps them. NotFound or InvalidArgument names the tensor that is missing or has another shape.
 absl::StatusOr<std::unique_ptr<Model>> CreateDecoder(const ModelConfig& config,
-                                                     const WeightMap& weights,
+                                                     const files::WeightMap& weights,
                                                      const TensorNames& names,
                                                      kernels::Backend& backend,
                                                      const StepLimits& limits);

@@ -8,7 +8,7 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "engine/weights/printable.h"
+#include "files/printable.h"
 
 namespace quire::engine {
 namespace {
@@ -250,7 +250,7 @@ std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors)
   return all;
 }
 
-absl::Status CheckTensors(const DecoderTensors& tensors, const WeightMap& weights,
+absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture) {
   std::set<std::string_view> known;
   for (const StoredParameter* parameter : AllParameters(tensors)) {
@@ -259,14 +259,15 @@ absl::Status CheckTensors(const DecoderTensors& tensors, const WeightMap& weight
       RETURN_IF_ERROR(weights.Require(part.name, ShapeOf(part, parameter->cols)).status());
     }
   }
-  for (const TensorInfo& tensor : weights.tensors()) {
+  for (const files::TensorInfo& tensor : weights.tensors()) {
     const auto is_end = [&](std::string_view end) { return tensor.name.ends_with(end); };
     const bool tied_head = tensor.name == absl::StrCat(names.head, ".weight");
     if (known.contains(tensor.name) || tied_head || std::ranges::any_of(kNotParameters, is_end)) {
       continue;
     }
     return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", Printable(tensor.name), ": want a tensor of the ", base::ToAbsl(architecture),
+        "tensor ", files::Printable(tensor.name), ": want a tensor of the ",
+        base::ToAbsl(architecture),
         " architecture, got one that it does not have here: the model may need a feature that is "
         "not supported"));
   }

@@ -13,7 +13,7 @@
 
 #include "engine/model/model_config.h"
 #include "engine/model/tensor_names.h"
-#include "engine/weights/weight_map.h"
+#include "files/weight_map.h"
 
 namespace quire::engine {
 
@@ -86,7 +86,7 @@ std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors)
 // Checks that `weights` has each of these tensors, with its shape and a type that kernels compute
 // with, and no others. InvalidArgument for a tensor that would be left out: an unknown part of the
 // model.
-absl::Status CheckTensors(const DecoderTensors& tensors, const WeightMap& weights,
+absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture);
 
 }  // namespace quire::engine

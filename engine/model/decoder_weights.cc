@@ -9,7 +9,7 @@
 #include "engine/model/decoder_tensors.h"
 #include "engine/model/rope_table.h"
 #include "kernels/alibi_slopes.h"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::engine {
 namespace {
@@ -73,7 +73,7 @@ absl::Status LoadPositions(ParameterLoader& loader, const ModelConfig& config,
 }  // namespace
 
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
-                                                  const WeightMap& weights,
+                                                  const files::WeightMap& weights,
                                                   const TensorNames& names,
                                                   kernels::Backend& backend,
                                                   const StepLimits& limits) {

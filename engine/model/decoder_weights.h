@@ -14,7 +14,7 @@
 #include "engine/model/model.h"
 #include "engine/model/model_config.h"
 #include "engine/model/tensor_names.h"
-#include "engine/weights/weight_map.h"
+#include "files/weight_map.h"
 #include "kernels/backend.h"
 #include "kernels/prepared_weight.h"
 
@@ -51,7 +51,7 @@ struct DecoderWeights {
 // `limits` gives the number of positions to prepare for. NotFound or InvalidArgument names the
 // tensor that is missing, has another shape, or would be left out.
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
-                                                  const WeightMap& weights,
+                                                  const files::WeightMap& weights,
                                                   const TensorNames& names,
                                                   kernels::Backend& backend,
                                                   const StepLimits& limits);

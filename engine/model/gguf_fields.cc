@@ -8,7 +8,7 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "engine/weights/printable.h"
+#include "files/printable.h"
 
 namespace quire::engine {
 namespace {
@@ -79,8 +79,8 @@ absl::Status GgufFields::Int(std::string_view name, std::optional<int64_t> fallb
 
 absl::Status GgufFields::IntOfEveryLayer(std::string_view name, std::optional<int64_t> fallback,
                                          int64_t& out) {
-  const GgufValue* value = metadata_.Find(Key(name));
-  if (value == nullptr || value->type != GgufType::kArray) return Int(name, fallback, out);
+  const files::GgufValue* value = metadata_.Find(Key(name));
+  if (value == nullptr || value->type != files::GgufType::kArray) return Int(name, fallback, out);
   ASSIGN_OR_RETURN(const std::vector<int64_t> per_layer, metadata_.Ints(Read(name)));
   if (per_layer.empty()) return Error(name, "want a number, got an empty array");
   if (std::ranges::count(per_layer, per_layer.front()) != std::ssize(per_layer)) {
@@ -116,19 +116,19 @@ absl::Status GgufFields::String(std::string_view name, std::string_view fallback
 }
 
 absl::Status GgufFields::CheckTheRest() const {
-  for (const GgufValue& value : metadata_.values()) {
+  for (const files::GgufValue& value : metadata_.values()) {
     if (!value.key.starts_with(Key("")) || read_.contains(value.key)) continue;
     const std::string_view name = value.key.substr(Key("").size());
     if (std::ranges::find(kChangeNothing, name) != kChangeNothing.end()) continue;
     const auto feature = std::ranges::find(kAbsentFeatures, name, &AbsentFeature::key);
     if (feature == kAbsentFeatures.end()) {
-      return Error(Printable(name),
+      return Error(files::Printable(name),
                    absl::StrCat("want a key of the ", architecture_,
                                 " architecture, got one whose meaning is not known here: the model "
                                 "may need a feature that is not supported"));
     }
     double got = 0;
-    if (value.type == GgufType::kBool) {
+    if (value.type == files::GgufType::kBool) {
       ASSIGN_OR_RETURN(const bool flag, metadata_.Bool(value.key));
       got = flag ? 1 : 0;
     } else {

@@ -12,19 +12,20 @@
 
 #include "absl/status/status.h"
 
-#include "engine/weights/gguf_metadata.h"
-#include "engine/weights/weight_map.h"
+#include "files/gguf_metadata.h"
+#include "files/weight_map.h"
 
 namespace quire::engine {
 
 class GgufFields {
  public:
   // Borrows both.
-  GgufFields(const GgufMetadata& metadata, const WeightMap& weights, std::string_view architecture)
+  GgufFields(const files::GgufMetadata& metadata, const files::WeightMap& weights,
+             std::string_view architecture)
       : metadata_(metadata), weights_(weights), architecture_(architecture) {}
 
-  const GgufMetadata& metadata() const { return metadata_; }
-  const WeightMap& weights() const { return weights_; }
+  const files::GgufMetadata& metadata() const { return metadata_; }
+  const files::WeightMap& weights() const { return weights_; }
   bool HasTensor(std::string_view name) const { return weights_.Find(name) != nullptr; }
   bool Has(std::string_view name) const { return metadata_.Has(Key(name)); }
   absl::Status Error(std::string_view name, std::string_view wanted_and_got) const;
@@ -47,8 +48,8 @@ class GgufFields {
   std::string Key(std::string_view name) const;
   std::string Read(std::string_view name);
 
-  const GgufMetadata& metadata_;
-  const WeightMap& weights_;
+  const files::GgufMetadata& metadata_;
+  const files::WeightMap& weights_;
   const std::string architecture_;
   std::set<std::string, std::less<>> read_;  // keys
 };

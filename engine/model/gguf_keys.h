@@ -7,14 +7,14 @@
 #include <string>
 #include <string_view>
 
-#include "engine/weights/gguf_values.h"
+#include "files/gguf_values.h"
 
 namespace quire::engine {
 
 class GgufKeys {
  public:
   // Borrows `values`.
-  GgufKeys(GgufValues& values, std::string_view architecture)
+  GgufKeys(files::GgufValues& values, std::string_view architecture)
       : values_(values), prefix_(std::string(architecture) + ".") {}
 
   void Int(std::string_view name, int64_t value) { values_.Int(Key(name), value); }
@@ -25,7 +25,7 @@ class GgufKeys {
  private:
   std::string Key(std::string_view name) const { return prefix_ + std::string(name); }
 
-  GgufValues& values_;
+  files::GgufValues& values_;
   const std::string prefix_;
 };
 

@@ -8,7 +8,7 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "engine/weights/printable.h"
+#include "files/printable.h"
 
 namespace quire::engine {
 namespace {
@@ -47,7 +47,7 @@ absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config) {
         "rope.scaling.type",
         absl::StrFormat("want none, linear or yarn (llama3 is the tensor rope_freqs.weight), got "
                         "\"%s\": not supported",
-                        Printable(type)));
+                        files::Printable(type)));
   }
   double factor = 0.0;
   RETURN_IF_ERROR(fields.Float("rope.scale_linear", 0.0, factor));

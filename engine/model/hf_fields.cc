@@ -6,7 +6,7 @@
 #include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
-#include "engine/weights/printable.h"
+#include "files/printable.h"
 
 namespace quire::engine {
 
@@ -27,7 +27,7 @@ absl::Status HfFields::Error(std::string_view key, std::string_view wanted,
 
 absl::Status HfFields::Wrong(std::string_view key, std::string_view wanted) const {
   const json* value = Find(std::string(key).c_str());
-  return Error(key, wanted, value == nullptr ? "nothing" : Printable(value->dump()));
+  return Error(key, wanted, value == nullptr ? "nothing" : files::Printable(value->dump()));
 }
 
 absl::Status HfFields::Int(const char* key, std::optional<int64_t> fallback, int64_t& out) const {

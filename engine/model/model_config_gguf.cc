@@ -14,8 +14,8 @@
 #include "engine/model/gguf_fields.h"
 #include "engine/model/gguf_rope.h"
 #include "engine/model/model_config_reader.h"
-#include "engine/weights/ggml_types.h"
-#include "engine/weights/printable.h"
+#include "files/ggml_types.h"
+#include "files/printable.h"
 
 namespace quire::engine {
 namespace {
@@ -25,7 +25,7 @@ std::string OfLayer(const TensorNames& names, const char* name) {
   return absl::StrCat(names.layer_prefix, "0.", name);
 }
 
-absl::StatusOr<const Architecture*> FindGgufArchitecture(const GgufMetadata& metadata) {
+absl::StatusOr<const Architecture*> FindGgufArchitecture(const files::GgufMetadata& metadata) {
   constexpr std::string_view kKey = "general.architecture";
   const absl::StatusOr<std::string_view> name = metadata.String(kKey);
   if (!name.ok()) return absl::InvalidArgumentError(name.status().message());
@@ -36,8 +36,9 @@ absl::StatusOr<const Architecture*> FindGgufArchitecture(const GgufMetadata& met
     absl::StrAppend(&supported, supported.empty() ? "" : ", ",
                     base::ToAbsl(architecture->gguf_name));
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: %s: want one of: %s; got \"%s\"", metadata.file(), kKey, supported, Printable(*name)));
+  return absl::InvalidArgumentError(absl::StrFormat("%s: %s: want one of: %s; got \"%s\"",
+                                                    metadata.file(), kKey, supported,
+                                                    files::Printable(*name)));
 }
 
 absl::Status ReadGgufSizes(GgufFields& fields, ModelConfig& config) {
@@ -69,14 +70,14 @@ absl::Status ReadGgufSizes(GgufFields& fields, ModelConfig& config) {
 // The embedding decides if there is one; the metadata must agree with it.
 absl::Status ReadVocabSize(GgufFields& fields, const TensorNames& names, ModelConfig& config) {
   constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
-  const GgufValue* tokens = fields.metadata().Find(kTokens);
+  const files::GgufValue* tokens = fields.metadata().Find(kTokens);
   if (tokens != nullptr) {
     config.vocab_size = tokens->count;
   } else {
     RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
   }
   const std::string name = absl::StrCat(names.embedding, ".weight");
-  const TensorInfo* embedding = fields.weights().Find(name);
+  const files::TensorInfo* embedding = fields.weights().Find(name);
   if (embedding == nullptr || embedding->shape.size() != 2 ||
       embedding->shape[0] == config.vocab_size) {
     return absl::OkStatus();
@@ -97,7 +98,7 @@ void ReadTensors(const GgufFields& fields, const TensorNames& names, ModelConfig
   config.attention_bias = has(names.q, ".bias") || has(names.qkv, ".bias");
   config.mlp_bias = has(names.gate, ".bias") || has(names.up, ".bias");
   if (has(names.q_norm, ".weight")) {
-    const TensorInfo* norm = fields.weights().Find(OfLayer(names, names.q_norm) + ".weight");
+    const files::TensorInfo* norm = fields.weights().Find(OfLayer(names, names.q_norm) + ".weight");
     const bool of_a_head = norm->shape == std::vector<int64_t>{config.head_dim};
     config.qk_norm = of_a_head ? QkNormScope::kHead : QkNormScope::kToken;
   }
@@ -156,27 +157,27 @@ absl::Status CheckTensors(const GgufFields& fields, const TensorNames& names,
            std::ranges::any_of(names.mixtures, is_of_mixture);
   };
   const auto error = [&](const std::string& name, const std::string& wanted_and_got) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(fields.metadata().file(), ": tensor ", Printable(name), ": ", wanted_and_got));
+    return absl::InvalidArgumentError(absl::StrCat(fields.metadata().file(), ": tensor ",
+                                                   files::Printable(name), ": ", wanted_and_got));
   };
-  for (const TensorInfo& tensor : fields.weights().tensors()) {
+  for (const files::TensorInfo& tensor : fields.weights().tensors()) {
     if (is_known(tensor.name)) continue;
     return error(tensor.name,
                  absl::StrCat("want a tensor of the ", base::ToAbsl(architecture),
                               " architecture, got one that it does not have: the model may need a "
                               "feature that is not supported"));
   }
-  for (const UnusableTensor& tensor : fields.weights().unusable_tensors()) {
+  for (const files::UnusableTensor& tensor : fields.weights().unusable_tensors()) {
     return error(tensor.name, absl::StrFormat("want one of the types %s, got %s",
-                                              SupportedGgmlTypes(), tensor.type_name));
+                                              files::SupportedGgmlTypes(), tensor.type_name));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> ReadGgufModelConfig(const GgufMetadata& metadata,
-                                                const WeightMap& weights) {
+absl::StatusOr<ModelConfig> ReadGgufModelConfig(const files::GgufMetadata& metadata,
+                                                const files::WeightMap& weights) {
   ASSIGN_OR_RETURN(const Architecture* architecture, FindGgufArchitecture(metadata));
   ModelConfig config{.architecture = std::string(architecture->name)};
   ASSIGN_OR_RETURN(const std::string_view name, metadata.StringOr("general.name", ""));

@@ -50,10 +50,10 @@ absl::Status CheckQuantization(const HfFields& fields) {
 
 // transformers ties the head to the embedding if the file has no head or one with the same bytes.
 // It uses a head that differs, whatever tie_word_embeddings is.
-bool HasAnotherHead(const TensorNames& names, const WeightMap& weights) {
+bool HasAnotherHead(const TensorNames& names, const files::WeightMap& weights) {
   const std::string embedding_name = absl::StrCat(names.embedding, ".weight");
-  const TensorInfo* head = weights.Find(absl::StrCat(names.head, ".weight"));
-  const TensorInfo* embedding = weights.Find(embedding_name);
+  const files::TensorInfo* head = weights.Find(absl::StrCat(names.head, ".weight"));
+  const files::TensorInfo* embedding = weights.Find(embedding_name);
   if (embedding == nullptr) embedding = weights.Find(names.prefix + embedding_name);
   if (head == nullptr || embedding == nullptr) return false;
   return head->type != embedding->type || head->shape != embedding->shape ||
@@ -63,7 +63,7 @@ bool HasAnotherHead(const TensorNames& names, const WeightMap& weights) {
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadHfModelConfig(const json& object, std::string_view file,
-                                              const WeightMap& weights) {
+                                              const files::WeightMap& weights) {
   const std::string where(file);
   if (!object.is_object()) {
     return absl::InvalidArgumentError(

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
-#include "engine/weights/ggml_types.h"
+#include "files/ggml_types.h"
 
 namespace quire::engine {
 namespace {
@@ -136,17 +136,17 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
   return check.status();
 }
 
-std::string DominantWeightType(const WeightMap& weights) {
+std::string DominantWeightType(const files::WeightMap& weights) {
   std::map<kernels::WeightType, int64_t> counts;
-  for (const TensorInfo& tensor : weights.tensors()) {
-    counts[tensor.type] += NumElements(tensor.shape);
+  for (const files::TensorInfo& tensor : weights.tensors()) {
+    counts[tensor.type] += files::NumElements(tensor.shape);
   }
   int64_t most = 0;
   std::string name;
   for (const auto& [type, count] : counts) {
     if (count <= most) continue;
     most = count;
-    name = GgmlTypeOf(type).name;
+    name = files::GgmlTypeOf(type).name;
   }
   return name;
 }
@@ -155,7 +155,7 @@ int64_t KvElementsPerToken(const ModelConfig& config) {
   return config.num_hidden_layers * 2 * config.num_key_value_heads * config.head_dim;
 }
 
-absl::StatusOr<ModelConfig> ReadModelConfig(const OpenedModel& model) {
+absl::StatusOr<ModelConfig> ReadModelConfig(const files::OpenedModel& model) {
   if (model.gguf) return ReadGgufModelConfig(*model.gguf, *model.weights);
   if (model.hf)
     return ReadHfModelConfig(model.hf->config, model.path + "/config.json", *model.weights);

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "engine/model/model_config.h"
-#include "engine/weights/model_files.h"
+#include "files/model_files.h"
 
 namespace quire::engine {
 
@@ -16,14 +16,14 @@ namespace quire::engine {
 // when a value is missing or out of range, or when the model uses an unsupported feature: another
 // architecture, an unknown rotary scaling, soft caps, a quantisation of Hugging Face. Nothing that
 // changes a model's answers is ignored.
-absl::StatusOr<ModelConfig> ReadModelConfig(const OpenedModel& model);
+absl::StatusOr<ModelConfig> ReadModelConfig(const files::OpenedModel& model);
 
 // Each reads one format. The tensors in `weights` show facts that the metadata lacks: a tied head,
 // biases, the vocabulary's number of rows.
-absl::StatusOr<ModelConfig> ReadGgufModelConfig(const GgufMetadata& metadata,
-                                                const WeightMap& weights);
+absl::StatusOr<ModelConfig> ReadGgufModelConfig(const files::GgufMetadata& metadata,
+                                                const files::WeightMap& weights);
 absl::StatusOr<ModelConfig> ReadHfModelConfig(const nlohmann::json& config, std::string_view file,
-                                              const WeightMap& weights);
+                                              const files::WeightMap& weights);
 
 // Far beyond any existing model; a reader may allocate a vector entry for each layer.
 inline constexpr int64_t kMaxLayers = 4096;
@@ -32,7 +32,7 @@ inline constexpr int64_t kMaxLayers = 4096;
 absl::Status Validate(const ModelConfig& config, std::string_view file);
 
 // The type that most of the weights have: "Q4_1"; empty without tensors.
-std::string DominantWeightType(const WeightMap& weights);
+std::string DominantWeightType(const files::WeightMap& weights);
 
 // Elements of K and V that one token keeps in the cache, all layers together.
 int64_t KvElementsPerToken(const ModelConfig& config);

@@ -13,7 +13,7 @@ namespace quire::engine {
 
 namespace {
 
-absl::StatusOr<TensorNames> NamesOf(const ModelConfig& config, const OpenedModel& files) {
+absl::StatusOr<TensorNames> NamesOf(const ModelConfig& config, const files::OpenedModel& files) {
   const Architecture* architecture = FindArchitecture(config.architecture);
   if (architecture == nullptr) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: architecture \"%s\" is not supported",
@@ -24,7 +24,7 @@ absl::StatusOr<TensorNames> NamesOf(const ModelConfig& config, const OpenedModel
 
 }  // namespace
 
-absl::Status CheckModel(const ModelConfig& config, const OpenedModel& files) {
+absl::Status CheckModel(const ModelConfig& config, const files::OpenedModel& files) {
   ASSIGN_OR_RETURN(const TensorNames names, NamesOf(config, files));
   const DecoderTensors tensors = FindTensors(
       config, names, [&](std::string_view name) { return files.weights->Find(name) != nullptr; });
@@ -32,7 +32,7 @@ absl::Status CheckModel(const ModelConfig& config, const OpenedModel& files) {
 }
 
 absl::StatusOr<std::unique_ptr<Model>> CreateModel(const ModelConfig& config,
-                                                   const OpenedModel& files,
+                                                   const files::OpenedModel& files,
                                                    kernels::Backend& backend,
                                                    const StepLimits& limits) {
   ASSIGN_OR_RETURN(const TensorNames names, NamesOf(config, files));

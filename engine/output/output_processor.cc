@@ -5,14 +5,14 @@
 
 #include "base/check.h"
 #include "engine/output/stop_matcher.h"
-#include "engine/tokenizer/incremental_detokenizer.h"
+#include "text/tokenizer/incremental_detokenizer.h"
 
 namespace quire::engine {
 
 struct OutputProcessor::State {
   std::shared_ptr<const Request> request;
   int32_t index = 0;
-  IncrementalDetokenizer detokenizer;
+  text::IncrementalDetokenizer detokenizer;
   StopMatcher matcher;
   int64_t num_tokens = 0;
   bool echo_pending = false;
@@ -21,7 +21,7 @@ struct OutputProcessor::State {
   const GenerateParams& params() const { return request->params; }
 };
 
-OutputProcessor::OutputProcessor(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+OutputProcessor::OutputProcessor(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
 OutputProcessor::~OutputProcessor() = default;
 
@@ -32,8 +32,8 @@ void OutputProcessor::Add(SequenceId first_id, const std::shared_ptr<const Reque
     auto state = std::make_unique<State>(State{
         .request = request,
         .index = k,
-        .detokenizer = IncrementalDetokenizer(tokenizer_, params.output.skip_special_tokens,
-                                              request->prompt_rest),
+        .detokenizer = text::IncrementalDetokenizer(tokenizer_, params.output.skip_special_tokens,
+                                                    request->prompt_rest),
         .matcher = StopMatcher(patterns, params.stop.include_stop),
         .echo_pending = params.output.echo && params.output.text,
     });

@@ -11,7 +11,7 @@
 #include "engine/request/sequence.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/token_stops.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace quire::engine {
 
@@ -40,7 +40,7 @@ struct Output {
 // Not thread-safe; lives on the step thread.
 class OutputProcessor {
  public:
-  explicit OutputProcessor(const Tokenizer& tokenizer);  // must outlive this
+  explicit OutputProcessor(const text::Tokenizer& tokenizer);  // must outlive this
   ~OutputProcessor();
 
   // Adds the request's n samples, with ids first_id .. first_id + n - 1.
@@ -63,7 +63,7 @@ class OutputProcessor {
   State& Find(SequenceId id);
   TokenDelta NewDelta(State& state) const;
 
-  const Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   std::unordered_map<SequenceId, std::unique_ptr<State>> states_;
 };
 

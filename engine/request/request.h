@@ -13,16 +13,16 @@
 #include "absl/time/time.h"
 
 #include "engine/request/cache_window.h"
-#include "engine/request/chat_message.h"
 #include "engine/request/sampling_params.h"
 #include "engine/request/tenant_limits.h"
 #include "engine/request/token_set.h"
 #include "engine/request/token_sink.h"
+#include "text/chat_message.h"
 
 namespace quire::engine {
 
 using TokenIds = std::vector<int32_t>;
-using ChatMessages = std::vector<ChatMessage>;
+using ChatMessages = std::vector<text::ChatMessage>;
 
 // The request as it came in, before the frontend.
 struct GenerateParams {

@@ -16,9 +16,9 @@
 #include "kernels/cpu/moe.h"
 #include "kernels/cpu/packed_weight.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/dequantize.h"
 #include "kernels/ops/check.h"
 #include "kernels/plans_by_window.h"
+#include "kernels/quant/dequantize.h"
 
 namespace quire::kernels::cpu {
 namespace {

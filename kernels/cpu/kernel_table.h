@@ -7,7 +7,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/dtype.h"
-#include "kernels/weight_view.h"
+#include "kernels/quant/weight_view.h"
 
 namespace quire::kernels::cpu {
 

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/huge_memory.h"
-#include "kernels/dequantize.h"
+#include "kernels/quant/dequantize.h"
 
 namespace quire::kernels::cpu {
 namespace {

@@ -7,9 +7,9 @@
 #include "base/status_macros.h"
 #include "kernels/cpu/huge_memory.h"
 #include "kernels/cpu/packed_format.h"
-#include "kernels/dequantize.h"
-#include "kernels/float16.h"
-#include "kernels/weight_blocks.h"
+#include "kernels/quant/dequantize.h"
+#include "kernels/quant/float16.h"
+#include "kernels/quant/weight_blocks.h"
 
 namespace quire::kernels::cpu {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "kernels/device_buffer.h"
 #include "kernels/prepared_weight.h"
-#include "kernels/weight_view.h"
+#include "kernels/quant/weight_view.h"
 
 namespace quire::kernels::cpu {
 

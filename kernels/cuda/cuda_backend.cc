@@ -12,10 +12,10 @@
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_attention.h"
-#include "kernels/dequantize.h"
-#include "kernels/float16.h"
 #include "kernels/ops/check.h"
 #include "kernels/plans_by_window.h"
+#include "kernels/quant/dequantize.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::kernels::cuda {
 namespace {

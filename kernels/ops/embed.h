@@ -3,7 +3,7 @@
 // Rows of the token embedding.
 //   out[t] = scale * weight[token_ids[t]]
 //
-// Numeric: each weight dequantised to float32 exactly as kernels/dequantize.h, one multiply.
+// Numeric: each weight dequantised to float32 exactly as kernels/quant/dequantize.h, one multiply.
 // Errors:  InvalidArgument for shapes or dtypes not listed; token ids were checked by the frontend.
 
 #include "absl/status/status.h"

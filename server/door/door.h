@@ -17,14 +17,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "server/config/listen_address.h"
+#include "server/config/tls_files.h"
 #include "server/door/door_counters.h"
 #include "server/door/greeter.h"
 #include "server/door/http2_watch.h"
 #include "server/door/peer_directory.h"
 #include "server/door/places.h"
 #include "server/door/relay.h"
-#include "server/listen_address.h"
-#include "server/tls_files.h"
 
 namespace quire::server::door {
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "server/tls_files.h"
+#include "server/config/tls_files.h"
 
 namespace quire::server::door {
 

@@ -180,7 +180,7 @@ class Script {
         break;
       case 1: {
         engine::ChatMessages messages(data_.ConsumeIntegralInRange<size_t>(0, 3));
-        for (engine::ChatMessage& message : messages) message = {"user", Text()};
+        for (text::ChatMessage& message : messages) message = {"user", Text()};
         params.prompt = std::move(messages);
         break;
       }

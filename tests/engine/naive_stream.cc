@@ -33,7 +33,7 @@ double Softmax(std::vector<double>& x) {
 }  // namespace
 
 std::span<const float> NaiveStream::Weight(const std::string& name) const {
-  const engine::TensorInfo* tensor = weights_.Find(name + ".weight");
+  const files::TensorInfo* tensor = weights_.Find(name + ".weight");
   QUIRE_CHECK(tensor != nullptr) << name;
   return {reinterpret_cast<const float*>(tensor->bytes.data()),
           tensor->bytes.size() / sizeof(float)};

@@ -251,7 +251,7 @@ def main():
     write("precompiled_charsmap_fuzz", charsmap_seeds())
     write("request_fuzz", request_seeds())
     write("engine_fuzz", engine_seeds())
-    link("tokenizer_json_fuzz", "../../engine/tokenizer/testdata",
+    link("tokenizer_json_fuzz", "../../text/tokenizer/testdata",
          ("byte_level", "metaspace", "punctuation_nfc", "sentencepiece", "split_pattern", "unigram"))
 
 

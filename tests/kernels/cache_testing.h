@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/backend.h"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace quire::testing {

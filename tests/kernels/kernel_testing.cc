@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/dequantize.h"
-#include "kernels/float16.h"
+#include "kernels/quant/dequantize.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::testing {
 

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::testing {
 

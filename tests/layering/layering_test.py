@@ -3,11 +3,17 @@
 
 Who may include whom (a folder also sees itself, the standard library and Abseil):
 
-  server   proto, gRPC, engine/engine.h, engine/request/, base
+  server   proto, gRPC, engine/engine.h, engine/engine_info.h, engine/request/, text/chat_message.h, base
   client   proto, gRPC, base
-  tools    engine, kernels, base
-  engine   kernels/*.h, kernels/ops/, base; inside engine a folder sees those listed above it
-  kernels  base; kernels/cuda/ also CUDA
+  tools    convert, engine, files, text, kernels, base
+  convert  engine, files, text, kernels, base
+  engine   files, text, kernels/*.h, kernels/ops/, kernels/quant/, base
+  files    kernels/quant/, base
+  text     base
+  kernels  base; kernels/cuda/ also CUDA; kernels/quant/ nothing else of kernels
+
+Inside engine/, server/ and text/ a folder sees those listed before it; the files of engine/ and server/
+themselves see all of them.
 
 At most eight files include gRPC. Run with --self-test to see the rules fail on what they forbid.
 """
@@ -16,8 +22,12 @@ import pathlib
 import re
 import sys
 
-ENGINE_ORDER = ["request", "kv", "tokenizer", "weights", "frontend", "admission", "scheduler",
-                "batch", "model", "sampling", "output", "convert"]
+ORDER = {
+    "engine": ["request", "kv", "frontend", "admission", "scheduler", "batch", "model", "sampling", "output"],
+    "server": ["identity", "config", "door", "call", "health", "http", "grpc"],
+    "text": ["tokenizer", "jinja"],
+}
+ROOMS = ("server", "client", "tools", "convert", "engine", "files", "text", "kernels", "base")
 MAX_GRPC_FILES = 8
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.MULTILINE)
 GRPC = re.compile(r"^(grpcpp|grpc)/|\.grpc\.pb\.h$")
@@ -36,38 +46,48 @@ def violation(source: str, included: str) -> str | None:
     if CUDA.search(included) and not source.startswith("kernels/cuda/"):
         return "only kernels/cuda/ includes CUDA headers"
     target = included.split("/")[0]
-    if target not in ("server", "client", "tools", "engine", "kernels", "base", "tests", "bench"):
+    if target not in ROOMS + ("tests", "bench"):
         return None
+    if source.startswith("kernels/quant/") and not included.startswith(("kernels/quant/", "base/")):
+        return "kernels/quant/ sees base/ alone"
     if target == room:
-        return engine_violation(parts, included.split("/")) if room == "engine" else None
+        return violation_of_order(parts, included.split("/")) if room in ORDER else None
+    def starts(*prefixes):
+        return lambda i: i.startswith(prefixes)
+
     allowed = {
-        "server": lambda i: i == "engine/engine.h" or i.startswith(("engine/request/", "base/")),
-        "client": lambda i: i.startswith("base/"),
-        "tools": lambda i: i.startswith(("engine/", "kernels/", "base/")),
-        "engine": lambda i: i.startswith(("base/", "kernels/ops/")) or re.fullmatch(r"kernels/[^/]+\.h", i),
-        "kernels": lambda i: i.startswith("base/"),
-        "base": lambda i: False,
+        "server": lambda i: i in ("engine/engine.h", "engine/engine_info.h", "text/chat_message.h")
+        or i.startswith(("engine/request/", "base/")),
+        "client": starts("base/"),
+        "tools": starts("convert/", "engine/", "files/", "text/", "kernels/", "base/"),
+        "convert": starts("engine/", "files/", "text/", "kernels/quant/", "base/"),
+        "engine": lambda i: i.startswith(("files/", "text/", "kernels/ops/", "kernels/quant/", "base/"))
+        or re.fullmatch(r"kernels/[^/]+\.h", i),
+        "files": starts("kernels/quant/", "base/"),
+        "text": starts("base/"),
+        "kernels": starts("base/"),
+        "base": starts(),
     }
     if room in allowed and not allowed[room](included):
         return f"{room}/ must not see {included}"
     return None
 
 
-def engine_violation(source: list[str], included: list[str]) -> str | None:
-    if len(source) == 2:  # engine.cc and its kind see all
+def violation_of_order(source: list[str], included: list[str]) -> str | None:
+    """As violation(), of two files of one room whose folders have an order."""
+    room, order = source[0], ORDER[source[0]]
+    if len(source) == 2:
         return None
     if len(included) == 2:
-        return "a folder of engine/ must not see the engine itself"
+        return f"a folder of {room}/ must not see the files above it"
     here, there = source[1], included[1]
-    if here == there:
-        return None
-    if ENGINE_ORDER.index(there) > ENGINE_ORDER.index(here):
-        return f"engine/{here} comes before engine/{there}"
+    if here != there and order.index(there) > order.index(here):
+        return f"{room}/{here} comes before {room}/{there}"
     return None
 
 
 def sources(root: pathlib.Path):
-    for room in ("server", "client", "tools", "engine", "kernels", "base"):
+    for room in ROOMS:
         for path in sorted((root / room).rglob("*")):
             if path.suffix in (".h", ".cc", ".cu", ".cuh"):
                 yield path
@@ -102,14 +122,26 @@ def self_test() -> int:
         ("server/main.cc", "engine/scheduler/scheduler.h"),
         ("client/main.cc", "engine/engine.h"),
         ("base/json.cc", "kernels/dtype.h"),
+        ("text/tokenizer/tokenizer.h", "engine/request/request.h"),
+        ("text/tokenizer/tokenizer.h", "text/jinja/value.h"),
+        ("files/gguf.h", "kernels/tensor_view.h"),
+        ("engine/model/model.h", "convert/converter.h"),
+        ("kernels/quant/weight_view.h", "kernels/dtype.h"),
+        ("server/door/door.h", "server/grpc/grpc_server.h"),
+        ("server/http/admin_server.h", "server/stop_signals.h"),
+        ("server/main.cc", "text/tokenizer/tokenizer.h"),
         ("kernels/cpu/norm.cc", "cuda_runtime.h"),
     ]
     fine = [
         ("engine/scheduler/scheduler.h", "engine/kv/block_manager.h"),
         ("engine/engine.cc", "kernels/backend.h"),
         ("server/main.cc", "engine/engine.h"),
+        ("server/grpc/proto_conversion.cc", "text/chat_message.h"),
+        ("engine/frontend/frontend.h", "text/tokenizer/tokenizer.h"),
+        ("files/ggml_types.h", "kernels/quant/weight_view.h"),
+        ("convert/converter.cc", "engine/model/model_config.h"),
         ("server/main.cc", "grpcpp/grpcpp.h"),
-        ("tools/quire_inspect.cc", "engine/weights/gguf.h"),
+        ("tools/quire_inspect.cc", "files/gguf.h"),
     ]
     wrong = [pair for pair in forbidden if violation(*pair) is None]
     wrong += [pair for pair in fine if violation(*pair) is not None]

@@ -240,7 +240,7 @@ bug("o06", "rows scored again count twice", "if (index < std::ssize(scores))",
 
 # --- The server.
 
-bug, drop = source("server/egress.cc", "egress_test")
+bug, drop = source("server/call/egress.cc", "egress_test")
 bug("e01", "the summary comes before the last message", "outgoing_.empty() && !more_waiting;",
     "outgoing_.empty() && (BUG || !more_waiting);")
 drop("e08", "a reader that takes nothing is never given up", "egress_.WakeAfter(weak_from_this(), options_.linger);")
@@ -249,7 +249,7 @@ drop("e09", "the end of a write wakes nobody",
 bug("e02", "what waits behind a write is dropped at the end", ("void StreamSink::Finish", "finished_ = true;"),
     "finished_ = true;\n    if (BUG && write_in_flight_) waiting_.Take();")
 
-bug, drop = source("server/delta_buffer.cc", "egress_test")
+bug, drop = source("server/call/delta_buffer.cc", "egress_test")
 drop("e03", "usage is lost in a merge", "if (from.usage.has_value()) to.usage = from.usage;")
 drop("e04", "prompt log-probabilities are lost in a merge", "MoveToEnd(from.prompt_logprobs, to.prompt_logprobs);")
 bug("e05", "log-probabilities do not count as memory",
@@ -259,11 +259,11 @@ bug("e06", "a stop token's id is lost in a merge", "if (from.stop_token_id.has_v
     "if (!BUG && from.stop_token_id.has_value())")
 bug("e14", "nothing is merged", "if (it == merged_.end())", "if (BUG || it == merged_.end())")
 
-bug, drop = source("server/proto_conversion.cc", "server_test")
+bug, drop = source("server/grpc/proto_conversion.cc", "server_test")
 bug("e07", "fields of usage are swapped", "ToWireCount(usage.cached_tokens)",
     "ToWireCount(BUG ? usage.recomputed_tokens : usage.cached_tokens)")
 
-bug, drop = source("server/generate_service.cc", "server_test:GenerateTest.*")
+bug, drop = source("server/grpc/generate_service.cc", "server_test:GenerateTest.*")
 drop("e11", "a call's deadline is not passed on", "params.deadline = DeadlineOf(context_);")
 bug("e12", "a call that is cancelled goes on", ("class StreamCall", "OnCancel() override { call_.Cancel(); }"),
     "OnCancel() override { if (!BUG) call_.Cancel(); }")

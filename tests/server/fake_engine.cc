@@ -161,7 +161,7 @@ absl::StatusOr<std::string> FakeEngine::Detokenize(const engine::TokenIds& ids,
 absl::StatusOr<std::string> FakeEngine::ApplyChatTemplate(const engine::ChatMessages& messages,
                                                           bool add_generation_prompt) const {
   std::string text;
-  for (const engine::ChatMessage& message : messages) {
+  for (const text::ChatMessage& message : messages) {
     absl::StrAppend(&text, message.role, ": ", message.content, "\n");
   }
   if (add_generation_prompt) absl::StrAppend(&text, "assistant: ");

@@ -9,10 +9,10 @@
 
 #include "gtest/gtest.h"
 
-#include "server/egress.h"
-#include "server/grpc_server.h"
+#include "server/call/egress.h"
+#include "server/call/rpc_counters.h"
+#include "server/grpc/grpc_server.h"
 #include "server/identity/identity_store.h"
-#include "server/rpc_counters.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/rpc_client.h"
 

@@ -75,7 +75,7 @@ std::unique_ptr<EngineHarness> EngineHarness::Fake(const HarnessOptions& options
 std::unique_ptr<engine::SteppedEngine> EngineHarness::Stepped(const HarnessOptions& options,
                                                               FakeModel** model) {
   engine::EngineParts parts = FakeParts(options, model);
-  parts.chat_template = *engine::ChatTemplate::Create(
+  parts.chat_template = *text::ChatTemplate::Create(
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}", {});
   return *engine::MakeSteppedEngine(std::move(parts), ConfigFor(options));
 }

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
-#include "engine/engine_parts.h"
+#include "engine/make_engine.h"
 #include "tests/testing/collecting_sink.h"
 #include "tests/testing/fake_model.h"
 #include "tests/testing/in_memory_weights.h"

@@ -17,9 +17,9 @@ int64_t FakeTokenizer::max_token_bytes() const {
   return std::ssize(*std::ranges::max_element(tokens_, {}, &std::string::size));
 }
 
-std::vector<engine::EncodedToken> FakeTokenizer::Encode(
-    std::string_view text, const engine::EncodeOptions& options) const {
-  std::vector<engine::EncodedToken> encoded;
+std::vector<text::EncodedToken> FakeTokenizer::Encode(std::string_view text,
+                                                      const text::EncodeOptions& options) const {
+  std::vector<text::EncodedToken> encoded;
   if (options.add_special_tokens) encoded.push_back({.id = bos_id()});
   for (size_t begin = 0; begin < text.size();) {
     int32_t best = static_cast<unsigned char>(text[begin]);

@@ -7,20 +7,20 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace quire::testing {
 
 // Ids 0..255 are the bytes; then the given pieces, in order; then the special tokens "<s>" and
 // "</s>".
-class FakeTokenizer : public engine::Tokenizer {
+class FakeTokenizer : public text::Tokenizer {
  public:
   explicit FakeTokenizer(std::vector<std::string> pieces = {});
 
   int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
   // The longest piece that fits, from left to right; special tokens are not parsed.
-  std::vector<engine::EncodedToken> Encode(std::string_view text,
-                                           const engine::EncodeOptions& options) const override;
+  std::vector<text::EncodedToken> Encode(std::string_view text,
+                                         const text::EncodeOptions& options) const override;
   // Empty for an id past the end, as a model's padding is.
   std::string_view TokenBytes(int32_t id) const override {
     return id < vocab_size() ? std::string_view(tokens_[id]) : std::string_view();

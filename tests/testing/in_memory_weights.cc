@@ -79,8 +79,8 @@ void InMemoryWeights::Scale(std::string_view name, float factor) {
   }
 }
 
-const engine::TensorInfo* InMemoryWeights::Find(std::string_view name) const {
-  for (const engine::TensorInfo& tensor : tensors_) {
+const files::TensorInfo* InMemoryWeights::Find(std::string_view name) const {
+  for (const files::TensorInfo& tensor : tensors_) {
     if (tensor.name == name) return &tensor;
   }
   return nullptr;

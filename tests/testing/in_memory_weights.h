@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/weights/weight_map.h"
+#include "files/weight_map.h"
 
 namespace quire::testing {
 
-class InMemoryWeights final : public engine::WeightMap {
+class InMemoryWeights final : public files::WeightMap {
  public:
   void Add(std::string name, std::vector<int64_t> shape, std::vector<float> values);
   // [size] or [rows, cols], by the rule of tests/engine/model/make_goldens.py: values are a
@@ -21,13 +21,13 @@ class InMemoryWeights final : public engine::WeightMap {
   // Multiplies every value of a tensor that is there.
   void Scale(std::string_view name, float factor);
 
-  const std::vector<engine::TensorInfo>& tensors() const override { return tensors_; }
-  const engine::TensorInfo* Find(std::string_view name) const override;
+  const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
+  const files::TensorInfo* Find(std::string_view name) const override;
   void DropPages(std::span<const std::byte>) const override {}
 
  private:
   std::deque<std::vector<float>> storage_;
-  std::vector<engine::TensorInfo> tensors_;
+  std::vector<files::TensorInfo> tensors_;
 };
 
 // The tensors of a Llama by the same rule.

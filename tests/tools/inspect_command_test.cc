@@ -10,8 +10,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "engine/engine_parts.h"
-#include "tests/engine/weights/gguf_writer.h"
+#include "engine/engine_loader.h"
+#include "tests/files/gguf_writer.h"
 #include "tests/testing/temp_directory.h"
 #include "tests/testing/test_data.h"
 #include "tests/tools/run_command.h"
@@ -31,8 +31,8 @@ using ::testing::Not;
 std::string WriteTinyModel(const TempDirectory& directory) {
   GgufWriter writer = testing::TinyLlamaGguf();
   writer.String("tokenizer.ggml.model", "llama");
-  writer.Array<float>("tokenizer.ggml.scores", engine::GgufType::kFloat32, {0, 0, 0, -1, -2});
-  writer.Array<int32_t>("tokenizer.ggml.token_type", engine::GgufType::kInt32, {2, 3, 3, 1, 1});
+  writer.Array<float>("tokenizer.ggml.scores", files::GgufType::kFloat32, {0, 0, 0, -1, -2});
+  writer.Array<int32_t>("tokenizer.ggml.token_type", files::GgufType::kInt32, {2, 3, 3, 1, 1});
   writer.U32("tokenizer.ggml.bos_token_id", 1).U32("tokenizer.ggml.eos_token_id", 2);
   writer.U32("tokenizer.ggml.unknown_token_id", 0);
   writer.Bool("tokenizer.ggml.add_space_prefix", false)

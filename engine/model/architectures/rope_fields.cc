@@ -8,7 +8,7 @@
 #include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
-#include "engine/weights/printable.h"
+#include "files/printable.h"
 
 namespace quire::engine {
 namespace {
@@ -46,7 +46,7 @@ absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& confi
   if (type == "default") return absl::OkStatus();
   if (std::ranges::find(kScalings, type) == std::ranges::end(kScalings)) {
     return fields.Error("rope_type", "default, linear, dynamic, llama3 or yarn",
-                        Printable(type) + ": not supported");
+                        files::Printable(type) + ": not supported");
   }
   RETURN_IF_ERROR(fields.Float("factor", std::nullopt, rope.factor));
   if (type == "linear") {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "engine/model/decoder_tensors.h"
-#include "engine/weights/weight_map.h"
+#include "files/weight_map.h"
 #include "kernels/backend.h"
 
 namespace quire::engine {
@@ -24,7 +24,7 @@ struct Parameter {
 // `backend`.
 class ParameterLoader {
  public:
-  ParameterLoader(const WeightMap& weights, kernels::Backend& backend)
+  ParameterLoader(const files::WeightMap& weights, kernels::Backend& backend)
       : weights_(weights), backend_(backend) {}
 
   // The parts stacked by rows; their file pages are dropped once repacked. Null if absent.
@@ -45,7 +45,7 @@ class ParameterLoader {
   absl::StatusOr<kernels::WeightView> Whole(const NamedRows& part, int64_t cols,
                                             std::vector<std::vector<std::byte>>& memory) const;
 
-  const WeightMap& weights_;
+  const files::WeightMap& weights_;
   kernels::Backend& backend_;
   std::vector<std::vector<std::byte>> memory_;
   int64_t num_parameters_ = 0;

@@ -8,8 +8,8 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "kernels/dequantize.h"
-#include "kernels/float16.h"
+#include "kernels/quant/dequantize.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::engine {
 namespace {

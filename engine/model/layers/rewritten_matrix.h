@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "kernels/weight_view.h"
+#include "kernels/quant/weight_view.h"
 
 namespace quire::engine {
 

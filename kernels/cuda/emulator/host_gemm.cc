@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::kernels::cuda::emulator {
 

@@ -12,7 +12,7 @@
 #include "kernels/cuda/emulator/cuda_keywords.h"
 #include "kernels/cuda/emulator/runtime.h"
 #include "kernels/cuda/tensor_map.h"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::kernels::cuda {
 

@@ -1,6 +1,6 @@
 #include "kernels/cuda/emulator/warp_tile.h"
 
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::kernels::cuda::emulator {
 

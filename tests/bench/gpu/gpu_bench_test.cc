@@ -21,7 +21,7 @@
 #include "bench/gpu/bench_device.h"
 #include "bench/gpu/stream.h"
 #include "bench/gpu/suites.h"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::bench {
 namespace {

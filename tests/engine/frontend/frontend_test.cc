@@ -22,8 +22,8 @@ const FrontendLimits kLimits = {.vocab_size = 300,
 class FrontendTest : public ::testing::Test {
  protected:
   testing::FakeTokenizer tokenizer_;
-  std::unique_ptr<ChatTemplate> chat_ =
-      *ChatTemplate::Create("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", {});
+  std::unique_ptr<text::ChatTemplate> chat_ = *text::ChatTemplate::Create(
+      "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", {});
   Frontend frontend_{tokenizer_, chat_.get(), kLimits};
 };
 
@@ -185,7 +185,7 @@ TEST_F(FrontendTest, WhatCannotFitTheCacheNamesItsFieldFirst) {
 }
 
 TEST_F(FrontendTest, ATemplateMayRefuseAConversation) {
-  const auto chat = *ChatTemplate::Create(
+  const auto chat = *text::ChatTemplate::Create(
       "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('no ' + m.role) }}"
       "{% endif %}{{ m.content }}{% endfor %}",
       {});
@@ -199,8 +199,8 @@ TEST_F(FrontendTest, ATemplateMayRefuseAConversation) {
 // Counts what it is given to tokenize.
 class CountingTokenizer final : public testing::FakeTokenizer {
  public:
-  std::vector<EncodedToken> Encode(std::string_view text,
-                                   const EncodeOptions& options) const override {
+  std::vector<text::EncodedToken> Encode(std::string_view text,
+                                         const text::EncodeOptions& options) const override {
     num_bytes += std::ssize(text);
     return FakeTokenizer::Encode(text, options);
   }

@@ -10,7 +10,7 @@
 #include "engine/frontend/tokenizer_loader.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
-#include "engine/weights/model_files.h"
+#include "files/model_files.h"
 #include "kernels/backend_registry.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/testing/test_data.h"
@@ -19,8 +19,8 @@ namespace quire::engine {
 namespace {
 
 TEST(BundledModelTest, TakesTheTokensOfTheReference) {
-  const absl::StatusOr<OpenedModel> files =
-      OpenModelFiles(testing::TestSourcePath("../models/quire-stories"));
+  const absl::StatusOr<files::OpenedModel> files =
+      files::OpenModelFiles(testing::TestSourcePath("../models/quire-stories"));
   ASSERT_TRUE(files.ok()) << files.status();
   const absl::StatusOr<ModelConfig> config = ReadModelConfig(*files);
   ASSERT_TRUE(config.ok()) << config.status();
@@ -42,7 +42,8 @@ TEST(BundledModelTest, TakesTheTokensOfTheReference) {
     const double bound = golden.at("bound");
     const int64_t num_prompt = golden.at("num_prompt_tokens");
     std::vector<int32_t> encoded;
-    for (const EncodedToken& token : (*tokenizer)->Encode(prompt, {})) encoded.push_back(token.id);
+    for (const text::EncodedToken& token : (*tokenizer)->Encode(prompt, {}))
+      encoded.push_back(token.id);
     EXPECT_EQ(encoded, std::vector<int32_t>(ids.begin(), ids.begin() + num_prompt));
     const testing::Logits logits = runner.Prefill(ids);
     for (int64_t i = num_prompt; i < std::ssize(ids); ++i) {

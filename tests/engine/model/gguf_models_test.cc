@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
-#include "engine/weights/model_files.h"
+#include "files/model_files.h"
 #include "kernels/backend_registry.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/testing/test_data.h"
@@ -29,7 +29,8 @@ TEST(GgufModelsTest, LogitsAndArgmaxAgreeWithTheReference) {
     const std::string name = entry.at("name");
     SCOPED_TRACE(name);
     const testing::GoldenLogits golden = testing::ReadGoldenLogits(entry);
-    const absl::StatusOr<OpenedModel> files = OpenModelFiles(GgufTestData(entry.at("file")));
+    const absl::StatusOr<files::OpenedModel> files =
+        files::OpenModelFiles(GgufTestData(entry.at("file")));
     ASSERT_TRUE(files.ok()) << files.status();
     const absl::StatusOr<ModelConfig> config = ReadModelConfig(*files);
     ASSERT_TRUE(config.ok()) << config.status();

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
-#include "engine/weights/model_files.h"
+#include "files/model_files.h"
 #include "kernels/backend_registry.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/testing/test_data.h"
@@ -31,9 +31,10 @@ TEST(KQuantTest, LogitsAndArgmaxAgreeWithTheDequantisedWeights) {
   int runs = 0;
   for (const nlohmann::json& entry : file.at("cases")) {
     const testing::GoldenLogits golden = testing::ReadGoldenLogits(entry);
-    const absl::StatusOr<OpenedModel> files = OpenModelFiles(TestDataFile(entry.at("file")));
+    const absl::StatusOr<files::OpenedModel> files =
+        files::OpenModelFiles(TestDataFile(entry.at("file")));
     ASSERT_TRUE(files.ok()) << files.status();
-    for (const TensorInfo& tensor : files->weights->tensors()) types.insert(tensor.type);
+    for (const files::TensorInfo& tensor : files->weights->tensors()) types.insert(tensor.type);
     const absl::StatusOr<ModelConfig> config = ReadModelConfig(*files);
     ASSERT_TRUE(config.ok()) << config.status();
     for (const char* isa : {"portable", "avx2", "avx512", "amx"}) {

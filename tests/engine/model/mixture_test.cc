@@ -28,7 +28,7 @@ GoldenModel Mixtral() {
 }
 
 std::vector<float> ValuesOf(const InMemoryWeights& weights, const std::string& name) {
-  const TensorInfo* tensor = weights.Find(name);
+  const files::TensorInfo* tensor = weights.Find(name);
   EXPECT_NE(tensor, nullptr) << name;
   const auto* begin = reinterpret_cast<const float*>(tensor->bytes.data());
   return {begin, begin + tensor->bytes.size() / sizeof(float)};
@@ -47,7 +47,7 @@ std::vector<float> Expert(const InMemoryWeights& weights, int64_t layer, int64_t
 template <typename Rename>
 InMemoryWeights WithoutMixtures(const GoldenModel& golden, Rename rename) {
   InMemoryWeights rest;
-  for (const TensorInfo& tensor : golden.weights->tensors()) {
+  for (const files::TensorInfo& tensor : golden.weights->tensors()) {
     if (tensor.name.find("block_sparse_moe") != std::string::npos) continue;
     rest.Add(rename(tensor.name), tensor.shape, ValuesOf(*golden.weights, tensor.name));
   }
@@ -132,7 +132,7 @@ TEST(MixtureTest, GgufsExpertsMergedAndSplitAreTheSameModel) {
   }
 }
 
-absl::Status Load(const GoldenModel& golden, const WeightMap& weights) {
+absl::Status Load(const GoldenModel& golden, const files::WeightMap& weights) {
   const auto backend = *kernels::CreateBackend({.name = "cpu"});
   return CreateDecoder(golden.config, weights, golden.names, *backend,
                        testing::ModelRunner::kLimits)
@@ -144,7 +144,7 @@ TEST(MixtureTest, NamesTheExpertThatIsMissingOrLeftOver) {
   EXPECT_TRUE(Load(golden, *golden.weights).ok());
   InMemoryWeights without;
   const std::string missing = "model.layers.1.block_sparse_moe.experts.2.w2.weight";
-  for (const TensorInfo& tensor : golden.weights->tensors()) {
+  for (const files::TensorInfo& tensor : golden.weights->tensors()) {
     if (tensor.name == missing) continue;
     without.Add(tensor.name, tensor.shape, ValuesOf(*golden.weights, tensor.name));
   }

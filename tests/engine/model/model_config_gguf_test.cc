@@ -11,9 +11,9 @@
 #include "gtest/gtest.h"
 
 #include "engine/model/model_config_reader.h"
-#include "engine/weights/gguf.h"
-#include "tests/engine/weights/aligned_bytes.h"
-#include "tests/engine/weights/gguf_writer.h"
+#include "files/gguf.h"
+#include "tests/files/aligned_bytes.h"
+#include "tests/files/gguf_writer.h"
 #include "tests/testing/temp_directory.h"
 
 namespace quire::engine {
@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 absl::StatusOr<ModelConfig> ReadGguf(const GgufWriter& writer) {
   const TempDirectory directory;
-  const auto model = OpenModelFiles(directory.Write("m.gguf", writer.Build()));
+  const auto model = files::OpenModelFiles(directory.Write("m.gguf", writer.Build()));
   if (!model.ok()) return model.status();
   return ReadModelConfig(*model);
 }
@@ -133,7 +133,7 @@ TEST(GgufModelConfigTest, HeadCountsMayBeArraysOfOneNumber) {
   const auto with_heads = [](const std::vector<int32_t>& heads) {
     return ReadGguf(Metadata(
         [&](GgufWriter& writer) {
-          writer.Array<int32_t>("llama.attention.head_count_kv", GgufType::kInt32, heads);
+          writer.Array<int32_t>("llama.attention.head_count_kv", files::GgufType::kInt32, heads);
         },
         "llama.attention.head_count_kv"));
   };

@@ -214,8 +214,8 @@ INSTANTIATE_TEST_SUITE_P(All, HfRefusalTest, ::testing::ValuesIn(kHfRefusals),
                          [](const auto& test) { return test.param.name; });
 
 TEST(ModelConfigReaderTest, BareWeightsSayWhatIsMissing) {
-  OpenedModel model{.path = "m.safetensors",
-                    .weights = std::make_unique<testing::InMemoryWeights>()};
+  files::OpenedModel model{.path = "m.safetensors",
+                           .weights = std::make_unique<testing::InMemoryWeights>()};
   EXPECT_THAT(std::string(ReadModelConfig(model).status().message()),
               HasSubstr("want the Hugging Face directory"));
 }
@@ -225,7 +225,7 @@ TEST(ModelConfigReaderTest, TheSameModelReadsAlikeFromEveryFormat) {
        {"stories260K-gguf/stories260K.f32.gguf", "stories260K-gguf/stories260K.q8_0.gguf",
         "stories260K-gguf/stories260K.q4_0.gguf", "stories260K-hf"}) {
     QUIRE_TEST_DATA_OR_SKIP(found, std::string("models/") + path);
-    const auto model = OpenModelFiles(found);
+    const auto model = files::OpenModelFiles(found);
     ASSERT_TRUE(model.ok()) << model.status();
     const auto config = ReadModelConfig(*model);
     ASSERT_TRUE(config.ok()) << config.status();

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::engine {
 namespace {

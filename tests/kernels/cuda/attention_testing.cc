@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/alibi_slopes.h"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace quire::testing {

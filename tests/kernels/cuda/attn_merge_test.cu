@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/attn_merge.cuh"
 #include "kernels/cuda/launch.h"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 #include "tests/kernels/cuda/device_testing.h"
 
 namespace quire::testing {

@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/dtype.h"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 #include "kernels/tensor_view.h"
 #include "tests/kernels/cuda/device_testing.h"
 

@@ -16,7 +16,7 @@
 #include "kernels/cuda/emulator/sanitizers.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/primitives.cuh"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 #include "tests/kernels/cuda/device_testing.h"
 
 namespace quire::testing {

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/paged_attention.h"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/kernel_testing.h"

@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/primitives.cuh"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/cuda/small_integers.h"
 

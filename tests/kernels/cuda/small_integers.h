@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/element_types.h"
-#include "kernels/float16.h"
+#include "kernels/quant/float16.h"
 
 namespace quire::testing {
 

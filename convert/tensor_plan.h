@@ -1,0 +1,66 @@
+#pragma once
+
+// Plans each tensor of a GGUF file as rows of the model's tensors.
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "engine/model/decoder_tensors.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_names.h"
+#include "files/weight_map.h"
+#include "kernels/quant/weight_view.h"
+
+namespace quire::convert {
+
+// Rows [begin, begin + count) of the matrix `source`, or elements of a vector.
+struct SourceRows {
+  engine::NamedRows source;  // without ranges
+  int64_t begin = 0, count = 0;
+};
+
+// Rows [begin, begin + count) of stacked runs; each Run has its own `begin` and `count`.
+template <typename Run>
+std::vector<Run> SliceRuns(const std::vector<Run>& runs, int64_t begin, int64_t count) {
+  std::vector<Run> slice;
+  for (const Run& run : runs) {
+    const int64_t skipped = std::min(begin, run.count);
+    const int64_t taken = std::min(run.count - skipped, count);
+    begin -= skipped;
+    count -= taken;
+    if (taken == 0) continue;
+    slice.push_back(run);
+    slice.back().begin += skipped;
+    slice.back().count = taken;
+  }
+  return slice;
+}
+
+struct PlannedTensor {
+  std::string name;
+  kernels::WeightType type = kernels::WeightType::kF32;
+  std::vector<int64_t> shape;    // row-major, outermost first
+  std::vector<SourceRows> rows;  // stacked
+  int64_t cols = 0;              // of the source's rows; 0: vectors
+  float offset = 0.0f;           // added to each element
+};
+
+// Chooses the type of a matrix by its role and its number of columns.
+using ChooseType = std::function<kernels::WeightType(engine::ParameterRole role, int64_t cols)>;
+
+// Plans the embedding, the layers in order, the head. Vectors, routers and learned positions are
+// F32. `gguf_layout` is the new file's order of the rotary rows of each head. InvalidArgument for a
+// parameter that the file's architecture has no name for, and for a tensor that would be left out.
+absl::StatusOr<std::vector<PlannedTensor>> PlanTensors(const engine::ModelConfig& config,
+                                                       const engine::TensorNames& names,
+                                                       const files::WeightMap& weights,
+                                                       kernels::RopeLayout gguf_layout,
+                                                       const engine::TensorNames& gguf_names,
+                                                       const ChooseType& choose);
+
+}  // namespace quire::convert

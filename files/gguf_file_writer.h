@@ -1,0 +1,66 @@
+#pragma once
+
+// Writes a GGUF file from front to back; the file gets its name only when it is complete.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "files/gguf_values.h"
+#include "kernels/quant/weight_view.h"
+
+namespace quire::files {
+
+// A tensor to be written: row-major, outermost dimension first.
+struct GgufTensor {
+  std::string name;
+  kernels::WeightType type = kernels::WeightType::kF32;
+  std::vector<int64_t> shape;  // the last a whole number of the type's blocks
+
+  int64_t num_bytes() const;
+};
+
+class GgufFileWriter {
+ public:
+  // Writes the header of version 3 to a file of its own beside `path`. Errors of the system name
+  // that file; ResourceExhausted when no space is left.
+  static absl::StatusOr<std::unique_ptr<GgufFileWriter>> Create(std::string path,
+                                                                const GgufValues& values,
+                                                                std::vector<GgufTensor> tensors);
+  // Removes an unfinished file.
+  ~GgufFileWriter();
+  GgufFileWriter(const GgufFileWriter&) = delete;
+  GgufFileWriter& operator=(const GgufFileWriter&) = delete;
+
+  // Appends data of the tensors, in their order; one call holds data of one tensor only.
+  absl::Status Append(std::span<const std::byte> bytes);
+  // Called when all data has been appended: syncs the file to disk, then renames it to `path`,
+  // which it replaces.
+  absl::Status Finish();
+
+  int64_t file_bytes() const { return written_; }
+
+ private:
+  GgufFileWriter(std::string path, std::vector<GgufTensor> tensors);
+
+  absl::Status Open();
+  absl::Status Write(std::span<const std::byte> bytes);
+  absl::Status Pad();
+  absl::Status SystemError(const char* action) const;
+
+  const std::string path_;
+  const std::string part_path_;  // the unfinished file
+  const std::vector<GgufTensor> tensors_;
+  int file_ = -1;
+  int64_t written_ = 0;
+  size_t tensor_ = 0;           // index of the tensor being written
+  int64_t tensor_written_ = 0;  // its bytes so far
+};
+
+}  // namespace quire::files

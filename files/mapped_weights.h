@@ -1,0 +1,41 @@
+#pragma once
+
+// The WeightMap of real files: the mappings and the tensors that their headers list.
+
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "files/mapped_file.h"
+#include "files/weight_map.h"
+
+namespace quire::files {
+
+class MappedWeights final : public WeightMap {
+ public:
+  // `tensors` point into `files`. InvalidArgument when two have the same name. Safetensors data may
+  // begin at any byte. A tensor that is not aligned to its element is copied, so that every tensor
+  // of plain floats can be read in place.
+  static absl::StatusOr<std::unique_ptr<MappedWeights>> Create(
+      std::vector<std::unique_ptr<MappedFile>> files, std::vector<TensorInfo> tensors,
+      std::vector<UnusableTensor> unusable_tensors);
+
+  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  const TensorInfo* Find(std::string_view name) const override;
+  const std::vector<UnusableTensor>& unusable_tensors() const override { return unusable_tensors_; }
+  void DropPages(std::span<const std::byte> bytes) const override;
+
+ private:
+  MappedWeights() = default;
+
+  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::vector<TensorInfo> tensors_;
+  std::vector<UnusableTensor> unusable_tensors_;
+  std::vector<std::unique_ptr<std::byte[]>> copies_;
+  std::unordered_map<std::string_view, const TensorInfo*> index_;
+};
+
+}  // namespace quire::files

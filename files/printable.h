@@ -1,0 +1,22 @@
+#pragma once
+
+// Makes a name from a hostile file safe for a terminal: escapes control characters, cuts it to one
+// line.
+
+#include <string>
+#include <string_view>
+
+#include "absl/strings/escaping.h"
+
+#include "base/strings.h"
+
+namespace quire::files {
+
+inline std::string Printable(std::string_view text) {
+  constexpr size_t kMaxBytes = 96;
+  std::string shown = absl::Utf8SafeCHexEscape(base::ToAbsl(text.substr(0, kMaxBytes)));
+  if (text.size() > kMaxBytes) shown += "...";
+  return shown;
+}
+
+}  // namespace quire::files

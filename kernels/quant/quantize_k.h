@@ -1,0 +1,13 @@
+#pragma once
+
+// The K-quants of Quantize: two levels, where the scales of sub-blocks are themselves codes.
+
+#include "kernels/quant/weight_blocks.h"
+
+namespace quire::kernels::quantize_internal {
+
+// Quantise 256 weights, of magnitudes that Quantize accepts, into eight sub-blocks of 32.
+void QuantizeQ4K(const float* x, DecodedBlock* out);
+void QuantizeQ6K(const float* x, DecodedBlock* out);
+
+}  // namespace quire::kernels::quantize_internal

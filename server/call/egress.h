@@ -1,0 +1,204 @@
+#pragma once
+
+// The way out: the step thread puts deltas into a sink, and the egress thread writes them to the
+// sink's call.
+//
+// A message costs far more than a token in it, and the step thread must pay for neither. So a sink
+// only collects, and one thread starts the writes. Each stream has one write in flight; deltas that
+// arrive meanwhile are sent together in the next. When a client does not read, its write stays in
+// flight, its sink fills, and the engine stops planning that request. Other requests are not
+// affected.
+//
+// This file knows no gRPC: it sees calls through StreamWriter and UnaryWriter.
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "base/heartbeat.h"
+#include "base/mutex.h"
+#include "engine/request/token_sink.h"
+#include "server/call/delta_buffer.h"
+
+namespace quire::server {
+
+// The egress thread. Must outlive every call that a sink serves.
+class Egress {
+ public:
+  // Has work for the egress thread.
+  class Outlet {
+   public:
+    virtual ~Outlet() = default;
+
+   private:
+    friend class Egress;
+    // Called on the egress thread. Does the work that can be done now, without waiting.
+    virtual void Pump() = 0;
+
+    std::atomic<bool> woken_ = false;  // is in Egress::woken_
+  };
+
+  Egress();
+  ~Egress();  // joins; outlets woken before are pumped first
+  Egress(const Egress&) = delete;
+  Egress& operator=(const Egress&) = delete;
+
+  // Time since the thread began its current pump; zero: it waits for work.
+  absl::Duration busy_for() const { return heartbeat_.busy_for(); }
+
+  // Pumps `outlet` soon. Thread-safe and cheap. Several calls before the pump count as one.
+  void Wake(std::shared_ptr<Outlet> outlet);
+  // Pumps `outlet` after `delay`, if it still exists. Thread-safe. Every call must have the same
+  // delay.
+  void WakeAfter(std::weak_ptr<Outlet> outlet, absl::Duration delay);
+
+ private:
+  struct Alarm {
+    absl::Time due;
+    std::weak_ptr<Outlet> outlet;
+  };
+
+  void Run();
+  // Waits for outlets that must be pumped now, and moves them to `work`. False: stopping, and none
+  // is left.
+  bool WaitForWork(std::vector<std::shared_ptr<Outlet>>& work);
+
+  base::Mutex mu_;
+  base::CondVar work_or_stop_;
+  std::vector<std::shared_ptr<Outlet>> woken_ ABSL_GUARDED_BY(mu_);
+  std::deque<Alarm> alarms_ ABSL_GUARDED_BY(mu_);  // soonest first
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  base::Heartbeat heartbeat_;
+  std::thread thread_;  // last: it uses the others
+};
+
+// A server-streaming call. Called by the egress thread alone.
+class StreamWriter {
+ public:
+  virtual ~StreamWriter() = default;
+  // Starts a write; StreamSink::OnWriteDone follows. `summary` is set with the last message.
+  virtual void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) = 0;
+  // Ends the RPC. Close is the last call on a writer, which may be destroyed when Close returns.
+  virtual void Close(const absl::Status& status, const engine::RequestSummary& summary) = 0;
+  // Cancels the RPC because its reader does not read. The write in flight then fails.
+  virtual void Abandon() = 0;
+};
+
+struct StreamSinkOptions {
+  int32_t num_samples = 1;
+  bool token_ids = false;  // sends the token ids
+  // The most that may wait while a write is in flight.
+  int64_t max_deltas = 256;
+  int64_t max_bytes = 1 << 20;
+  // How long a reader may take to read the rest, once the request has ended.
+  absl::Duration linger = absl::Seconds(30);
+};
+
+class StreamSink : public engine::TokenSink,
+                   public Egress::Outlet,
+                   public std::enable_shared_from_this<StreamSink> {
+ public:
+  // `egress` must outlive the call; `writer` lives until its Close.
+  StreamSink(const StreamSinkOptions& options, Egress& egress, StreamWriter& writer);
+
+  bool CanTake(int32_t num_deltas) const override;
+  void SetOnRoom(std::function<void()> on_room) override { on_room_ = std::move(on_room); }
+  void Put(engine::TokenDelta delta) override;
+  void Finish(const absl::Status& status, const engine::RequestSummary& summary) override;
+
+  // The write in flight has ended. !ok: the reader has disconnected, and nothing more is written.
+  void OnWriteDone(bool ok);
+
+ private:
+  void Pump() override;
+
+  const StreamSinkOptions options_;  // constant
+  Egress& egress_;                   // not owned
+  StreamWriter& writer_;             // not owned
+  std::function<void()> on_room_;    // constant once submitted
+
+  std::deque<engine::TokenDelta> outgoing_;  // egress thread only: taken out, not yet written
+  bool closed_ = false;                      // egress thread only
+  bool lingering_ = false;                   // egress thread only: the alarm is set
+  absl::Time abandon_at_;                    // egress thread only
+
+  mutable base::Mutex mu_;
+  DeltaBuffer waiting_ ABSL_GUARDED_BY(mu_);
+  mutable bool room_is_wanted_ ABSL_GUARDED_BY(mu_) = false;  // CanTake returned false
+  int32_t num_ended_ ABSL_GUARDED_BY(mu_) = 0;                // samples
+  bool write_in_flight_ ABSL_GUARDED_BY(mu_) = false;
+  bool reader_gone_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+  engine::RequestSummary summary_ ABSL_GUARDED_BY(mu_);
+};
+
+// Cancels a call whose client does not read its answer, which is one message: gRPC would keep that
+// message until then.
+class AnswerLinger final : public Egress::Outlet,
+                           public std::enable_shared_from_this<AnswerLinger> {
+ public:
+  // `egress` must outlive this. `abandon` must only start the cancelling, and not wait for it.
+  AnswerLinger(Egress& egress, absl::Duration linger, std::function<void()> abandon)
+      : egress_(egress), linger_(linger), abandon_(std::move(abandon)) {}
+
+  // Starts the linger time. Must be called before the answer is handed to gRPC. Thread-safe.
+  void Answered() { egress_.WakeAfter(weak_from_this(), linger_); }
+  // The call has ended: `abandon` is no longer called.
+  void Done();
+
+ private:
+  void Pump() override;
+
+  Egress& egress_;                       // not owned
+  const absl::Duration linger_;          // constant
+  const std::function<void()> abandon_;  // constant
+
+  base::Mutex mu_;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// A unary call. Called by the egress thread alone.
+class UnaryWriter {
+ public:
+  virtual ~UnaryWriter() = default;
+  // Answers with every sample whole. The writer may be destroyed when it returns.
+  virtual void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
+                     const engine::RequestSummary& summary) = 0;
+};
+
+// Collects whole samples. Its memory is bounded by what the request may generate (answers_at_once).
+class UnarySink : public engine::TokenSink,
+                  public Egress::Outlet,
+                  public std::enable_shared_from_this<UnarySink> {
+ public:
+  // `egress` must outlive the call; `writer` lives until its Close. `token_ids`: sends them.
+  UnarySink(bool token_ids, Egress& egress, UnaryWriter& writer);
+
+  bool CanTake(int32_t) const override { return true; }
+  void Put(engine::TokenDelta delta) override;
+  void Finish(const absl::Status& status, const engine::RequestSummary& summary) override;
+
+ private:
+  void Pump() override;
+
+  const bool token_ids_;  // constant
+  Egress& egress_;        // not owned
+  UnaryWriter& writer_;   // not owned
+
+  base::Mutex mu_;
+  DeltaBuffer samples_ ABSL_GUARDED_BY(mu_);
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+  engine::RequestSummary summary_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace quire::server

@@ -1,0 +1,78 @@
+#pragma once
+
+// Flags, environment and file become one validated ServerConfig, here and nowhere else.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "base/logging.h"
+#include "engine/engine_info.h"
+#include "server/config/option_sources.h"
+
+namespace quire::server {
+
+struct ServerConfig {
+  engine::EngineConfig engine{.max_step_time = absl::Milliseconds(90)};
+
+  std::string listen = "127.0.0.1:8100";
+  std::string control_listen;                            // empty: at `listen`, where that is safe
+  std::string admin_listen = "127.0.0.1:8101";           // empty: no admin HTTP
+  int32_t max_message_bytes = 4 << 20;                   // of a request
+  int32_t max_concurrent_streams = 128;                  // calls of one connection
+  int32_t max_open_calls = 8192;                         // of all connections
+  int32_t max_connections = 0;                           // 0: by the limit of file descriptors
+  int32_t max_connections_per_address = 0;               // 0: as many as are free
+  int32_t max_header_bytes = 16 << 10;                   // of a request, as sent
+  int64_t max_unfinished_mib = 64;                       // of requests that have not arrived whole
+  absl::Duration handshake_timeout = absl::Seconds(5);   // from accept to HTTP/2's first frame
+  absl::Duration message_timeout = absl::Seconds(30);    // for a request to arrive whole
+  absl::Duration keepalive_time = absl::Seconds(60);     // silence before a keepalive ping
+  absl::Duration keepalive_timeout = absl::Seconds(20);  // for the answer to that ping
+  absl::Duration max_connection_age;                     // 0: no limit
+  absl::Duration max_connection_age_grace;               // 0: until its calls have ended
+  absl::Duration drain_delay;                            // NOT_SERVING, and still taking calls
+  absl::Duration drain_timeout = absl::Seconds(30);
+
+  std::string tls_cert;  // PEM files
+  std::string tls_key;
+  std::string tls_client_ca;
+  std::string auth_token_file;
+
+  absl::Duration watchdog_timeout = absl::Seconds(120);  // of a thread's single piece of work
+
+  base::LogLevel log_level = base::LogLevel::kInfo;
+  std::string log_format = "text";  // text | json
+  std::string access_log = "all";   // off | errors | all
+};
+
+// True when callers prove who they are, by client certificate or bearer token.
+bool AuthenticatesClients(const ServerConfig& config);
+
+// True when ControlService and reflection are served on `config.listen`: they have no address of
+// their own, and a stranger cannot reach them there.
+bool ServesControlOnListen(const ServerConfig& config);
+
+struct CommandLine {
+  ServerConfig config;
+  bool help = false;                  // config is then not validated
+  bool version = false;               // config is then not validated
+  std::vector<std::string> warnings;  // lines for the log
+};
+
+// Flags override environment variables, which override the --config file. The error is one line
+// that names the flag, variable or line of the file. `variables` ("NAME=value") is the whole
+// environment, to warn of variables that look like ours and are not.
+absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> arguments,
+                                             const Environment& environment,
+                                             std::span<const char* const> variables = {});
+
+// Returns the text of --help.
+std::string HelpText();
+
+}  // namespace quire::server

@@ -1,0 +1,272 @@
+#include "server/grpc/grpc_server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <grpc/grpc.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/server_builder_option.h>
+#include <grpcpp/impl/server_builder_plugin.h>
+#include <grpcpp/impl/service_type.h>
+#include <grpcpp/resource_quota.h>
+
+#include "absl/time/clock.h"
+
+#include "base/status_macros.h"
+#include "server/config/listen_address.h"
+#include "server/door/door.h"
+#include "server/grpc/reflection_service.h"
+#include "server/grpc/request_gate.h"
+#include "server/grpc/rpc_context.h"
+
+namespace quire::server {
+namespace {
+
+constexpr char kInferenceService[] = "quire.v1.InferenceService";
+constexpr char kTokenService[] = "quire.v1.TokenService";
+constexpr char kControlService[] = "quire.v1.ControlService";
+
+// Turns reflection v1alpha on or off for one server. Its library turns it on for every server of
+// the process.
+class Reflection final : public grpc::ServerBuilderOption {
+ public:
+  explicit Reflection(bool served) : served_(served) {}
+
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    auto reflection = std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>();
+    std::erase_if(*plugins, [name = reflection->name()](const auto& plugin) {
+      return plugin->name() == name;
+    });
+    if (served_) plugins->push_back(std::move(reflection));
+  }
+
+ private:
+  const bool served_;
+};
+
+void SetMilliseconds(grpc::ServerBuilder& builder, const char* argument, absl::Duration value) {
+  builder.AddChannelArgument(
+      argument, static_cast<int>(absl::ToInt64Milliseconds(std::min(value, absl::Hours(24)))));
+}
+
+// Keeps gRPC's library initialized for the rest of the process. The last user that releases it
+// would wait for one of its threads, which may be polling for 10 seconds.
+void KeepGrpcUp() {
+  static const bool up = (::grpc_init(), true);
+  static_cast<void>(up);
+}
+
+// The door limits the memory that clients can make gRPC use. This is a second limit, in case
+// something gets past the door.
+constexpr size_t kMemoryBackstop = size_t{1} << 30;
+
+void SetBounds(grpc::ServerBuilder& builder, const ServerConfig& config) {
+  builder.SetMaxReceiveMessageSize(config.max_message_bytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
+  builder.SetResourceQuota(grpc::ResourceQuota("quire").Resize(kMemoryBackstop));
+  // A few bytes of a compressed message may expand to gigabytes. The first setting gives such calls
+  // their status; the second makes sure that nothing is decompressed.
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+}
+
+void SetKeepalive(grpc::ServerBuilder& builder, const ServerConfig& config) {
+  SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIME_MS, config.keepalive_time);
+  SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, config.keepalive_timeout);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Clients may send keepalive pings too, at most this often.
+  SetMilliseconds(builder, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                  absl::Seconds(10));
+}
+
+// An old connection gets GOAWAY, so that its client's next one may reach a server that was added
+// since.
+void SetConnectionAge(grpc::ServerBuilder& builder, const ServerConfig& config) {
+  if (config.max_connection_age > absl::ZeroDuration()) {
+    SetMilliseconds(builder, GRPC_ARG_MAX_CONNECTION_AGE_MS, config.max_connection_age);
+  }
+  if (config.max_connection_age_grace > absl::ZeroDuration()) {
+    SetMilliseconds(builder, GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, config.max_connection_age_grace);
+  }
+}
+
+door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
+  const auto milliseconds = [](absl::Duration duration) {
+    return std::chrono::milliseconds(absl::ToInt64Milliseconds(duration));
+  };
+  const auto message_bytes = static_cast<size_t>(config.max_message_bytes);
+  const auto total_bytes = static_cast<size_t>(config.max_unfinished_mib) << 20;
+  door::DoorOptions options;
+  options.max_connections = static_cast<size_t>(config.max_connections);
+  options.max_per_address = static_cast<size_t>(config.max_connections_per_address);
+  options.handshake_time = milliseconds(config.handshake_timeout);
+  options.http2.header_block_bytes = static_cast<size_t>(config.max_header_bytes);
+  options.http2.header_list_bytes = 4 * options.http2.header_block_bytes;
+  options.http2.message_bytes = message_bytes;
+  // Room for one message of the largest size in small frames, whatever the total is.
+  options.http2.connection_bytes = std::max(total_bytes / 4, message_bytes + message_bytes / 4);
+  options.http2.total_bytes = total_bytes;
+  options.http2.streams = static_cast<size_t>(config.max_concurrent_streams);
+  options.http2.total_streams = static_cast<size_t>(config.max_open_calls);
+  options.http2.message_time = milliseconds(config.message_timeout);
+  return options;
+}
+
+}  // namespace
+
+// One listening server, with its services and the door in front of it.
+struct GrpcServer::Listener {
+  std::vector<std::unique_ptr<grpc::Service>> services;
+  std::vector<std::string> names;  // for health
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+  std::unique_ptr<grpc::Server> server;  // after the services that it uses
+  std::unique_ptr<door::Door> door;      // after the acceptor that it hands connections to
+
+  void Add(const char* name, std::unique_ptr<grpc::Service> service) {
+    names.emplace_back(name);
+    services.push_back(std::move(service));
+  }
+
+  absl::Status Listen(const ServerConfig& config, const TlsFiles& tls, const std::string& where,
+                      bool reflection, const ServiceParts& parts, door::PeerDirectory& peers,
+                      door::DoorCounters& door_counters) {
+    ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(where));
+    grpc::ServerBuilder builder;
+    SetBounds(builder, config);
+    SetKeepalive(builder, config);
+    SetConnectionAge(builder, config);
+    builder.SetOption(std::make_unique<Reflection>(reflection));
+    if (reflection) services.push_back(MakeReflectionService(names));
+    for (const auto& service : services) builder.RegisterService(service.get());
+    // Connections from the door are local, and without TLS, which the door terminates.
+    acceptor = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
+    server = builder.BuildAndStart();
+    if (server == nullptr) return absl::InternalError("gRPC cannot start");
+    const auto hand_over = [this](base::UniqueFd fd) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+      parameters.fd = fd.Release();
+      acceptor->HandleNewConnection(&parameters);
+    };
+    ASSIGN_OR_RETURN(door, door::Door::Open(std::move(address), tls, DoorOptionsOf(config),
+                                            MakeRequestGate(parts.identities, parts.trusts_place,
+                                                            parts.counters),
+                                            hand_over, peers, door_counters));
+    return absl::OkStatus();
+  }
+
+  void Stop(absl::Time deadline) {
+    if (door != nullptr) door->StopAccepting();
+    if (server == nullptr) return;
+    server->Shutdown(absl::ToChronoTime(deadline));
+    server->Wait();
+    if (door != nullptr) door->Close();
+  }
+
+  void SetServing(bool serving) {
+    grpc::HealthCheckServiceInterface* health = server->GetHealthCheckService();
+    health->SetServingStatus("", serving);
+    for (const std::string& name : names) health->SetServingStatus(name, serving);
+  }
+};
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerConfig& config,
+                                                              const TlsFiles& tls,
+                                                              const GrpcServerParts& parts) {
+  KeepGrpcUp();
+  std::unique_ptr<GrpcServer> server(
+      new GrpcServer(parts.engine, ParseAccessLogMode(config.access_log)));
+  RETURN_IF_ERROR(server->Listen(config, tls, parts));
+  return server;
+}
+
+GrpcServer::GrpcServer(engine::Engine& engine, AccessLogMode access_log)
+    : engine_(engine), access_log_(access_log) {}
+
+GrpcServer::~GrpcServer() { Stop(absl::Now()); }
+
+absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
+                                const GrpcServerParts& parts) {
+  grpc::EnableDefaultHealthCheckService(true);
+  ServiceParts services{.engine = parts.engine,
+                        .egress = parts.egress,
+                        .counters = parts.counters,
+                        .open_calls = parts.open_calls,
+                        .access_log = access_log_,
+                        .peers = peers_,
+                        .identities = parts.identities,
+                        .drain = [this] { Drain(); },
+                        .linger = config.engine.stalled_stream_timeout};
+  main_ = std::make_unique<Listener>();
+  main_->Add(kInferenceService, MakeGenerateService(services));
+  main_->Add(kTokenService, MakeTokenService(services));
+  control_on_main_ = ServesControlOnListen(config);
+  if (control_on_main_) main_->Add(kControlService, MakeControlService(services));
+  RETURN_IF_ERROR(main_->Listen(config, tls, config.listen, control_on_main_, services, peers_,
+                                parts.door_counters));
+  if (!config.control_listen.empty()) {
+    const auto address = ParseListenAddress(config.control_listen);
+    services.trusts_place = address.ok() && IsLoopback(*address);
+    control_ = std::make_unique<Listener>();
+    control_->Add(kControlService, MakeControlService(services));
+    RETURN_IF_ERROR(control_->Listen(config, tls, config.control_listen, true, services, peers_,
+                                     parts.door_counters));
+  }
+  SetServing(true);
+  listening_ = true;
+  if (draining_) SetServing(false);  // a drain was asked for before we were done
+  return absl::OkStatus();
+}
+
+std::string GrpcServer::address() const { return main_->door->address().ToString(); }
+
+std::string GrpcServer::control_address() const {
+  if (control_on_main_) return address();
+  return control_ == nullptr ? "" : control_->door->address().ToString();
+}
+
+absl::Status GrpcServer::SetTls(const TlsFiles& tls) {
+  for (Listener* listener : {main_.get(), control_.get()}) {
+    if (listener != nullptr) RETURN_IF_ERROR(listener->door->SetTls(tls));
+  }
+  return absl::OkStatus();
+}
+
+void GrpcServer::ExpectSelfCall(uint16_t port) { main_->door->ExpectSelfCall(port); }
+
+void GrpcServer::AnnounceDrain() {
+  draining_ = true;
+  if (listening_) SetServing(false);
+}
+
+void GrpcServer::SetHealthy(bool healthy) {
+  if (!draining_) SetServing(healthy);
+  if (draining_) SetServing(false);  // a drain was asked for meanwhile
+}
+
+void GrpcServer::Drain() {
+  AnnounceDrain();
+  engine_.StartDrain();
+}
+
+void GrpcServer::Stop(absl::Time deadline) {
+  for (Listener* listener : {main_.get(), control_.get()}) {
+    if (listener != nullptr) listener->Stop(deadline);
+  }
+}
+
+void GrpcServer::SetServing(bool serving) {
+  main_->SetServing(serving);
+  if (control_ != nullptr) control_->SetServing(serving);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,88 @@
+#pragma once
+
+// The gRPC server: listens, reports health, drains and stops.
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "engine/engine.h"
+#include "server/call/access_log.h"
+#include "server/call/egress.h"
+#include "server/call/rpc_counters.h"
+#include "server/config/server_config.h"
+#include "server/config/tls_files.h"
+#include "server/door/door_counters.h"
+#include "server/door/peer_directory.h"
+#include "server/identity/identity_store.h"
+
+namespace quire::server {
+
+// All are borrowed and must outlive the server. `egress` must also outlive `engine`, whose threads
+// call the sinks.
+struct GrpcServerParts {
+  engine::Engine& engine;
+  Egress& egress;
+  RpcCounters& counters;
+  OpenCalls& open_calls;
+  door::DoorCounters& door_counters;
+  const IdentityStore& identities;
+};
+
+// One or two gRPC servers. InferenceService, TokenService and health are served at `listen`.
+// ControlService and reflection are served at `control_listen`; without one they are served at
+// `listen` where that is safe. Thread-safe.
+class GrpcServer {
+ public:
+  // Serves at once, and health is SERVING, since the engine is ready. Unavailable when it cannot
+  // listen.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const ServerConfig& config,
+                                                           const TlsFiles& tls,
+                                                           const GrpcServerParts& parts);
+  ~GrpcServer();  // stops at once
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+
+  // The address it listens at, with the port that was chosen.
+  std::string address() const;
+  std::string control_address() const;  // empty: ControlService is not served
+
+  // Sets the certificates for new connections. On InvalidArgument the old ones stay.
+  absl::Status SetTls(const TlsFiles& tls);
+  // Announces a connection that the server makes to itself, from this local port: it does not count
+  // against the limits of connections.
+  void ExpectSelfCall(uint16_t port);
+
+  // Sets health to NOT_SERVING while requests would hang or fail, and to SERVING when they would
+  // not.
+  void SetHealthy(bool healthy);
+  // Sets health to NOT_SERVING; new requests are still taken.
+  void AnnounceDrain();
+  // Sets health to NOT_SERVING and refuses new requests; accepted ones run to their end.
+  void Drain();
+  // Takes no more calls, lets the running ones finish until `deadline`, cancels the rest, and
+  // returns when the last has ended.
+  void Stop(absl::Time deadline);
+
+ private:
+  struct Listener;
+
+  GrpcServer(engine::Engine& engine, AccessLogMode access_log);
+  absl::Status Listen(const ServerConfig& config, const TlsFiles& tls,
+                      const GrpcServerParts& parts);
+  void SetServing(bool serving);
+
+  engine::Engine& engine_;  // not owned
+  door::PeerDirectory peers_;
+  AccessLog access_log_;
+  std::unique_ptr<Listener> main_;     // constant after Listen, as are the next two
+  std::unique_ptr<Listener> control_;  // null without an address of its own
+  bool control_on_main_ = false;
+  std::atomic<bool> listening_ = false;
+  std::atomic<bool> draining_ = false;
+};
+
+}  // namespace quire::server

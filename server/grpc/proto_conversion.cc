@@ -1,0 +1,388 @@
+#include "server/grpc/proto_conversion.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+
+#include "base/status_macros.h"
+#include "base/utf8.h"
+
+namespace quire::server {
+namespace {
+
+// The engine's counts are int32.
+absl::StatusOr<int32_t> ToCount(std::string_view field, uint32_t value) {
+  constexpr uint32_t kMax = std::numeric_limits<int32_t>::max();
+  if (value <= kMax) return static_cast<int32_t>(value);
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: want at most %d, got %d", field, kMax, value));
+}
+
+absl::StatusOr<engine::SamplingParams> FromProto(const v1::SamplingParams& in) {
+  engine::SamplingParams out;
+  if (in.has_temperature()) out.temperature = in.temperature();
+  if (in.has_top_k()) {
+    ASSIGN_OR_RETURN(out.top_k, ToCount("sampling.top_k", in.top_k()));
+  }
+  if (in.has_typical_p()) out.typical_p = in.typical_p();
+  if (in.has_top_p()) out.top_p = in.top_p();
+  if (in.has_min_p()) out.min_p = in.min_p();
+  if (in.has_presence_penalty()) out.presence_penalty = in.presence_penalty();
+  if (in.has_frequency_penalty()) out.frequency_penalty = in.frequency_penalty();
+  if (in.has_repetition_penalty()) out.repetition_penalty = in.repetition_penalty();
+  if (in.has_penalty_last_n()) {
+    ASSIGN_OR_RETURN(out.penalty_last_n, ToCount("sampling.penalty_last_n", in.penalty_last_n()));
+  }
+  if (in.has_seed()) out.seed = in.seed();
+  if (in.has_n()) {
+    ASSIGN_OR_RETURN(out.n, ToCount("sampling.n", in.n()));
+  }
+  for (const auto& [token_id, bias] : in.logit_bias()) {
+    out.logit_bias.push_back({.token_id = token_id, .bias = bias});
+  }
+  // A map comes in any order; the engine's errors should not.
+  std::ranges::sort(out.logit_bias, {}, &engine::LogitBias::token_id);
+  out.allowed_token_ids.assign(in.allowed_token_ids().begin(), in.allowed_token_ids().end());
+  return out;
+}
+
+absl::StatusOr<engine::StopParams> FromProto(const v1::StopParams& in) {
+  engine::StopParams out;
+  if (in.has_max_tokens()) {
+    ASSIGN_OR_RETURN(out.max_tokens, ToCount("stop.max_tokens", in.max_tokens()));
+  }
+  if (in.has_min_tokens()) {
+    ASSIGN_OR_RETURN(out.min_tokens, ToCount("stop.min_tokens", in.min_tokens()));
+  }
+  out.stop.assign(in.stop().begin(), in.stop().end());
+  out.stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
+  if (in.has_include_stop()) out.include_stop = in.include_stop();
+  if (in.has_ignore_eos()) out.ignore_eos = in.ignore_eos();
+  return out;
+}
+
+absl::StatusOr<engine::OutputOptions> FromProto(const v1::OutputOptions& in) {
+  engine::OutputOptions out;
+  if (in.has_text()) out.text = in.text();
+  if (in.has_token_ids()) out.token_ids = in.token_ids();
+  if (in.has_top_logprobs()) {
+    ASSIGN_OR_RETURN(out.top_logprobs, ToCount("output.top_logprobs", in.top_logprobs()));
+  }
+  if (in.has_prompt_logprobs()) {
+    ASSIGN_OR_RETURN(out.prompt_logprobs, ToCount("output.prompt_logprobs", in.prompt_logprobs()));
+  }
+  if (in.has_echo()) out.echo = in.echo();
+  if (in.has_usage_per_chunk()) out.usage_per_chunk = in.usage_per_chunk();
+  if (in.has_skip_special_tokens()) out.skip_special_tokens = in.skip_special_tokens();
+  return out;
+}
+
+absl::StatusOr<engine::CacheParams> FromProto(const v1::CacheParams& in) {
+  engine::CacheParams out;
+  if (in.has_salt()) out.salt = in.salt();
+  if (in.has_bypass_read()) out.bypass_read = in.bypass_read();
+  if (in.has_bypass_write()) out.bypass_write = in.bypass_write();
+  if (in.has_window_tokens()) {
+    ASSIGN_OR_RETURN(out.window_tokens, ToCount("cache.window_tokens", in.window_tokens()));
+  }
+  if (in.has_sink_tokens()) {
+    ASSIGN_OR_RETURN(out.sink_tokens, ToCount("cache.sink_tokens", in.sink_tokens()));
+  }
+  return out;
+}
+
+engine::SchedParams FromProto(const v1::SchedParams& in) {
+  engine::SchedParams out;
+  if (in.has_priority()) out.priority = in.priority();
+  if (in.has_tenant()) out.tenant = in.tenant();
+  return out;
+}
+
+void ToProto(const engine::TokenLogprob& in, v1::TokenLogprob& out) {
+  out.set_token_id(in.token_id);
+  out.set_logprob(in.logprob);
+}
+
+void Append(const std::vector<engine::PositionLogprobs>& in,
+            google::protobuf::RepeatedPtrField<v1::PositionLogprobs>& out) {
+  for (const engine::PositionLogprobs& position : in) {
+    v1::PositionLogprobs& added = *out.Add();
+    ToProto(position.chosen, *added.mutable_chosen());
+    for (const engine::TokenLogprob& token : position.top) ToProto(token, *added.add_top());
+  }
+}
+
+std::optional<v1::StoppedBy> ToStoppedBy(const engine::TokenDelta& delta) {
+  v1::StoppedBy stop;
+  if (!delta.stop_string.empty()) {
+    stop.set_text(delta.stop_string);
+  } else if (delta.stop_token_id.has_value()) {
+    stop.set_token_id(*delta.stop_token_id);
+  } else {
+    return std::nullopt;
+  }
+  return stop;
+}
+
+// The wire's counts are uint32. A larger count is sent as the largest one.
+uint32_t ToWireCount(int64_t value) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(value, 0, std::numeric_limits<uint32_t>::max()));
+}
+
+uint64_t ToWireTotal(int64_t value) { return static_cast<uint64_t>(std::max<int64_t>(value, 0)); }
+
+}  // namespace
+
+absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat) {
+  if (chat.messages().empty()) {
+    return absl::InvalidArgumentError("chat.messages: want at least one");
+  }
+  engine::ChatMessages messages;
+  messages.reserve(static_cast<size_t>(chat.messages_size()));
+  for (const v1::ChatMessage& message : chat.messages()) {
+    messages.push_back({.role = message.role(), .content = message.content()});
+  }
+  return messages;
+}
+
+namespace {
+
+using PromptVariant = decltype(engine::GenerateParams::prompt);
+
+// Returns the prompt of a GenerateRequest or a ScoreRequest.
+template <typename Request>
+absl::StatusOr<PromptVariant> PromptOf(const Request& request) {
+  switch (request.prompt_case()) {
+    case Request::kText:
+      return PromptVariant(request.text());
+    case Request::kTokenIds: {
+      const auto& ids = request.token_ids().ids();
+      if (ids.empty()) return absl::InvalidArgumentError("token_ids.ids: want at least one");
+      return PromptVariant(engine::TokenIds(ids.begin(), ids.end()));
+    }
+    case Request::kChat: {
+      ASSIGN_OR_RETURN(engine::ChatMessages messages, server::FromProto(request.chat()));
+      return PromptVariant(std::move(messages));
+    }
+    case Request::PROMPT_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("prompt: want one of text, token_ids, chat");
+}
+
+}  // namespace
+
+absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request) {
+  engine::GenerateParams params;
+  params.model = request.model();
+  ASSIGN_OR_RETURN(params.prompt, PromptOf(request));
+  ASSIGN_OR_RETURN(params.sampling, FromProto(request.sampling()));
+  ASSIGN_OR_RETURN(params.stop, FromProto(request.stop()));
+  ASSIGN_OR_RETURN(params.output, FromProto(request.output()));
+  ASSIGN_OR_RETURN(params.cache, FromProto(request.cache()));
+  params.sched = FromProto(request.sched());
+  return params;
+}
+
+absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request) {
+  engine::GenerateParams params;
+  params.model = request.model();
+  ASSIGN_OR_RETURN(params.prompt, PromptOf(request));
+  if (request.continuations().empty()) {
+    return absl::InvalidArgumentError("continuations: want at least one");
+  }
+  for (const v1::Continuation& continuation : request.continuations()) {
+    switch (continuation.content_case()) {
+      case v1::Continuation::kText:
+        params.continuations.emplace_back(continuation.text());
+        break;
+      case v1::Continuation::kTokenIds:
+        params.continuations.emplace_back(engine::TokenIds(continuation.token_ids().ids().begin(),
+                                                           continuation.token_ids().ids().end()));
+        break;
+      case v1::Continuation::CONTENT_NOT_SET:
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "continuations[%d]: want one of text, token_ids", params.continuations.size()));
+    }
+  }
+  params.output.token_ids = true;
+  ASSIGN_OR_RETURN(params.cache, FromProto(request.cache()));
+  params.sched = FromProto(request.sched());
+  return params;
+}
+
+v1::Usage ToProto(const engine::Usage& usage) {
+  v1::Usage out;
+  out.set_prompt_tokens(ToWireCount(usage.prompt_tokens));
+  out.set_completion_tokens(ToWireCount(usage.completion_tokens));
+  out.set_cached_tokens(ToWireCount(usage.cached_tokens));
+  out.set_recomputed_tokens(ToWireCount(usage.recomputed_tokens));
+  out.set_num_preemptions(ToWireCount(usage.num_preemptions));
+  return out;
+}
+
+v1::Timings ToProto(const engine::Timings& timings) {
+  v1::Timings out;
+  out.set_queue_seconds(absl::ToDoubleSeconds(timings.queue));
+  out.set_prefill_seconds(absl::ToDoubleSeconds(timings.prefill));
+  out.set_ttft_seconds(absl::ToDoubleSeconds(timings.ttft));
+  out.set_decode_seconds(absl::ToDoubleSeconds(timings.decode));
+  return out;
+}
+
+v1::FinishReason ToProto(engine::FinishReason reason) {
+  switch (reason) {
+    case engine::FinishReason::kNone:
+      return v1::FINISH_REASON_UNSPECIFIED;
+    case engine::FinishReason::kStop:
+      return v1::FINISH_REASON_STOP;
+    case engine::FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case engine::FinishReason::kAbort:
+      return v1::FINISH_REASON_ABORT;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+v1::ModelInfo ToProto(const engine::ModelInfo& info) {
+  v1::ModelInfo out;
+  out.set_name(base::LossyUtf8(info.name));
+  out.set_architecture(info.architecture);
+  out.set_weight_type(info.weight_type);
+  out.set_kv_dtype(info.kv_dtype);
+  out.set_num_parameters(ToWireTotal(info.num_parameters));
+  out.set_weight_bytes(ToWireTotal(info.weight_bytes));
+  out.set_vocab_size(ToWireCount(info.vocab_size));
+  out.set_hidden_size(ToWireCount(info.hidden_size));
+  out.set_num_layers(ToWireCount(info.num_layers));
+  out.set_num_heads(ToWireCount(info.num_heads));
+  out.set_num_kv_heads(ToWireCount(info.num_kv_heads));
+  out.set_head_dim(ToWireCount(info.head_dim));
+  out.set_max_model_len(ToWireCount(info.max_model_len));
+  out.set_max_position_embeddings(ToWireCount(info.max_position_embeddings));
+  out.set_kv_bytes_per_token(ToWireTotal(info.kv_bytes_per_token));
+  out.set_has_chat_template(info.has_chat_template);
+  if (info.bos_id >= 0) out.set_bos_id(info.bos_id);
+  out.mutable_end_ids()->Assign(info.end_ids.begin(), info.end_ids.end());
+  return out;
+}
+
+v1::GetServerInfoResponse ToProto(const engine::ServerInfo& info) {
+  v1::GetServerInfoResponse out;
+  out.set_version(info.version);
+  out.set_backend(info.backend);
+  out.set_isa_path(info.isa_path);
+  out.set_num_threads(ToWireCount(info.num_threads));
+  out.set_block_size(ToWireCount(info.block_size));
+  out.set_num_blocks(ToWireCount(info.num_blocks));
+  out.set_kv_cache_bytes(ToWireTotal(info.kv_cache_bytes));
+  out.set_max_num_seqs(ToWireCount(info.max_num_seqs));
+  out.set_max_num_batched_tokens(ToWireCount(info.max_num_batched_tokens));
+  out.set_hash_scheme(info.hash_scheme);
+  return out;
+}
+
+v1::GetStatsResponse ToProto(const engine::Stats& stats) {
+  const auto finished = [&](engine::FinishReason reason) {
+    return ToWireTotal(stats.finished_by_reason[static_cast<size_t>(reason)]);
+  };
+  v1::GetStatsResponse out;
+  out.mutable_queue()->set_num_waiting(ToWireCount(stats.num_waiting));
+  out.mutable_queue()->set_num_running(ToWireCount(stats.num_running));
+  v1::BlockStats& blocks = *out.mutable_blocks();
+  blocks.set_total(ToWireCount(stats.blocks_total));
+  blocks.set_free(ToWireCount(stats.blocks_free));
+  blocks.set_cached(ToWireCount(stats.blocks_cached));
+  blocks.set_held(ToWireCount(stats.blocks_held));
+  v1::TokenStats& tokens = *out.mutable_tokens();
+  tokens.set_prompt_computed(ToWireTotal(stats.prompt_tokens_computed));
+  tokens.set_prompt_cached(ToWireTotal(stats.prompt_tokens_cached));
+  tokens.set_generated(ToWireTotal(stats.generated_tokens));
+  tokens.set_recomputed(ToWireTotal(stats.recomputed_tokens));
+  tokens.set_scored(ToWireTotal(stats.scored_tokens));
+  v1::SequenceStats& sequences = *out.mutable_sequences();
+  sequences.set_finished_stop(finished(engine::FinishReason::kStop));
+  sequences.set_finished_length(finished(engine::FinishReason::kLength));
+  sequences.set_finished_abort(finished(engine::FinishReason::kAbort));
+  sequences.set_requests_rejected(ToWireTotal(stats.requests_rejected));
+  sequences.set_preemptions(ToWireTotal(stats.preemptions));
+  sequences.set_block_copies(ToWireTotal(stats.block_copies));
+  sequences.set_steps(ToWireTotal(stats.steps));
+  out.set_draining(stats.draining);
+  return out;
+}
+
+v1::Token ToProto(const engine::Piece& piece) {
+  v1::Token out;
+  out.set_id(piece.id);
+  out.set_piece(base::LossyUtf8(piece.piece));
+  out.set_begin(ToWireCount(piece.begin));
+  out.set_end(ToWireCount(piece.end));
+  return out;
+}
+
+v1::GenerateStreamResponse ToProto(engine::TokenDelta delta) {
+  v1::GenerateStreamResponse out;
+  out.set_index(static_cast<uint32_t>(delta.index));
+  out.set_text_delta(std::move(delta.text));
+  out.mutable_token_ids()->Assign(delta.token_ids.begin(), delta.token_ids.end());
+  Append(delta.logprobs, *out.mutable_logprobs());
+  Append(delta.prompt_logprobs, *out.mutable_prompt_logprobs());
+  out.set_finish_reason(ToProto(delta.finish_reason));
+  if (const auto stop = ToStoppedBy(delta)) *out.mutable_stop() = *stop;
+  out.set_seed(delta.seed);
+  if (delta.usage.has_value()) *out.mutable_usage() = ToProto(*delta.usage);
+  return out;
+}
+
+v1::GenerateResponse ToProto(std::vector<engine::TokenDelta> samples,
+                             const engine::RequestSummary& summary) {
+  std::ranges::sort(samples, {}, &engine::TokenDelta::index);
+  v1::GenerateResponse out;
+  for (engine::TokenDelta& sample : samples) {
+    Append(sample.prompt_logprobs, *out.mutable_prompt_logprobs());
+    v1::Completion& completion = *out.add_completions();
+    completion.set_index(static_cast<uint32_t>(sample.index));
+    completion.set_text(std::move(sample.text));
+    completion.mutable_token_ids()->Assign(sample.token_ids.begin(), sample.token_ids.end());
+    Append(sample.logprobs, *completion.mutable_logprobs());
+    completion.set_finish_reason(ToProto(sample.finish_reason));
+    if (const auto stop = ToStoppedBy(sample)) *completion.mutable_stop() = *stop;
+    completion.set_seed(sample.seed);
+  }
+  *out.mutable_usage() = ToProto(summary.usage);
+  *out.mutable_timings() = ToProto(summary.timings);
+  return out;
+}
+
+v1::ScoreResponse ToScores(std::vector<engine::TokenDelta> samples,
+                           const engine::RequestSummary& summary) {
+  std::ranges::sort(samples, {}, &engine::TokenDelta::index);
+  v1::ScoreResponse out;
+  for (const engine::TokenDelta& sample : samples) {
+    v1::ContinuationScore& score = *out.add_scores();
+    double sum = 0.0;
+    bool all_greedy = true;
+    for (const engine::PositionLogprobs& position : sample.logprobs) {
+      const bool greedy =
+          !position.top.empty() && position.top[0].token_id == position.chosen.token_id;
+      v1::ScoredToken& token = *score.add_tokens();
+      token.set_token_id(position.chosen.token_id);
+      token.set_logprob(position.chosen.logprob);
+      token.set_is_greedy(greedy);
+      sum += position.chosen.logprob;
+      all_greedy = all_greedy && greedy;
+    }
+    score.set_logprob(sum);
+    score.set_is_greedy(all_greedy);
+  }
+  *out.mutable_usage() = ToProto(summary.usage);
+  *out.mutable_timings() = ToProto(summary.timings);
+  return out;
+}
+
+}  // namespace quire::server

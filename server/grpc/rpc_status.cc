@@ -1,0 +1,93 @@
+#include "server/grpc/rpc_status.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "google/rpc/error_details.pb.h"
+
+#include "base/strings.h"
+#include "base/utf8.h"
+
+namespace quire::server {
+namespace {
+
+bool IsFieldCharacter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '[' ||
+         c == ']';
+}
+
+// Returns the field with which a message begins: "sampling.top_p" for "sampling.top_p: want (0, 1],
+// got 1.5". Empty when the message begins otherwise.
+std::string_view LeadingField(std::string_view message) {
+  const size_t colon = message.find(": ");
+  if (colon == std::string_view::npos || colon == 0) return {};
+  const std::string_view field = message.substr(0, colon);
+  return std::ranges::all_of(field, IsFieldCharacter) ? field : std::string_view();
+}
+
+// A message may quote what a client sent, with any length and any bytes, which gRPC's trailers do
+// not take. Cuts out the middle of a long message, and escapes control characters. The beginning
+// has the field's name and the end has the advice, so both are kept.
+std::string ForTrailers(std::string_view message) {
+  constexpr size_t kHead = 300;
+  constexpr size_t kTail = 200;
+  std::string cut(message);
+  if (cut.size() > 2 * (kHead + kTail)) {
+    cut.replace(kHead, cut.size() - kHead - kTail,
+                absl::StrFormat("... (%d bytes left out) ...", cut.size() - kHead - kTail));
+  }
+  std::string out;
+  for (const char c : base::LossyUtf8(cut)) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      absl::StrAppendFormat(&out, "\\x%02x", c);
+    } else {
+      out.push_back(c);
+    }
+  }
+  return out;
+}
+
+// Returns how long a client should wait before it tries again; zero: a retry cannot help.
+absl::Duration RetryDelay(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kResourceExhausted:
+      return absl::Seconds(1);
+    case absl::StatusCode::kUnavailable:
+      return absl::Seconds(5);  // then another server, or this one's successor, may answer
+    default:
+      return absl::ZeroDuration();
+  }
+}
+
+}  // namespace
+
+google::rpc::Status ToRpcStatus(const absl::Status& status) {
+  google::rpc::Status out;
+  out.set_code(static_cast<int32_t>(status.code()));
+  out.set_message(ForTrailers(base::ToStd(status.message())));
+  if (status.code() == absl::StatusCode::kInvalidArgument) {
+    const std::string_view message = out.message();
+    const std::string_view field = LeadingField(message);
+    if (!field.empty()) {
+      google::rpc::BadRequest details;
+      google::rpc::BadRequest::FieldViolation& violation = *details.add_field_violations();
+      violation.set_field(std::string(field));
+      violation.set_description(std::string(message.substr(field.size() + 2)));
+      out.add_details()->PackFrom(details);
+    }
+  }
+  if (const absl::Duration delay = RetryDelay(status.code()); delay > absl::ZeroDuration()) {
+    google::rpc::RetryInfo details;
+    details.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(delay));
+    out.add_details()->PackFrom(details);
+  }
+  return out;
+}
+
+}  // namespace quire::server

@@ -1,0 +1,169 @@
+// TokenService: tokenizer and chat template. The work runs on the frontend pool, so that gRPC's
+// threads stay free.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "base/interrupt.h"
+#include "base/status_macros.h"
+#include "base/utf8.h"
+#include "quire/v1/token_service.grpc.pb.h"
+#include "server/grpc/proto_conversion.h"
+#include "server/grpc/rpc_context.h"
+
+namespace quire::server {
+namespace {
+
+// One call, from its handler to OnDone.
+class TokenCall final : public grpc::ServerUnaryReactor {
+ public:
+  TokenCall(const ServiceParts& parts, grpc::CallbackServerContext& context, Rpc rpc,
+            const grpc::ByteBuffer& request)
+      : parts_(parts),
+        context_(context),
+        rpc_(rpc),
+        has_message_(HasMessage(request)),
+        linger_(std::make_shared<AnswerLinger>(parts.egress, parts.linger,
+                                               [&context] { context.TryCancel(); })) {}
+
+  // Finds the caller and the request id.
+  absl::Status Identify() {
+    ASSIGN_OR_RETURN(request_id_, TakeRequestId(context_, ""));
+    ASSIGN_OR_RETURN(caller_, AuthenticateCaller(context_, parts_));
+    return absl::OkStatus();
+  }
+
+  // Returns the status of `work`; CANCELLED when the client cancelled before or during it.
+  absl::Status RunUnlessCancelled(const std::function<absl::Status()>& work) {
+    if (cancelled_) return engine::CancelledStatus();
+    base::Interrupt interrupt(
+        [this] { return cancelled_ ? engine::CancelledStatus() : absl::OkStatus(); });
+    const absl::Status status = work();
+    return interrupt.status().ok() ? status : interrupt.status();
+  }
+
+  // Called once, and last: this may be destroyed when it returns.
+  void End(const absl::Status& status) {
+    if (has_message_) {
+      NoteEnd(
+          parts_, context_,
+          {.rpc = rpc_, .caller = caller_.get(), .request_id = request_id_, .code = status.code()});
+    }
+    linger_->Answered();
+    Finish(ToGrpcStatus(status));
+  }
+
+  void OnCancel() override { cancelled_ = true; }
+  void OnDone() override {
+    linger_->Done();
+    delete this;
+  }
+
+ private:
+  const ServiceParts& parts_;             // not owned
+  grpc::CallbackServerContext& context_;  // not owned; lives until OnDone
+  const Rpc rpc_;                         // constant
+  const bool has_message_;                // constant
+  std::string request_id_;                // constant after Identify, as is the next
+  PrincipalPtr caller_;                   // null for a stranger
+  const std::shared_ptr<AnswerLinger> linger_;
+  std::atomic<bool> cancelled_ = false;  // also by a deadline
+};
+
+using RawTokenService = v1::TokenService::WithRawCallbackMethod_Tokenize<
+    v1::TokenService::WithRawCallbackMethod_Detokenize<
+        v1::TokenService::WithRawCallbackMethod_ApplyChatTemplate<v1::TokenService::Service>>>;
+
+class TokenService final : public RawTokenService {
+ public:
+  explicit TokenService(const ServiceParts& parts) : parts_(parts) {}
+
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override {
+    return OnFrontend<v1::TokenizeRequest, v1::TokenizeResponse>(
+        *context, Rpc::kTokenize, *request, *response,
+        [this](const v1::TokenizeRequest& in, v1::TokenizeResponse& out) -> absl::Status {
+          const bool add_special = in.has_add_special_tokens() ? in.add_special_tokens() : true;
+          ASSIGN_OR_RETURN(
+              const std::vector<engine::Piece> pieces,
+              parts_.engine.Tokenize(in.text(), add_special, in.parse_special_tokens()));
+          out.mutable_tokens()->Reserve(static_cast<int>(pieces.size()));
+          for (const engine::Piece& piece : pieces) *out.add_tokens() = ToProto(piece);
+          return absl::OkStatus();
+        });
+  }
+
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override {
+    return OnFrontend<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+        *context, Rpc::kDetokenize, *request, *response,
+        [this](const v1::DetokenizeRequest& in, v1::DetokenizeResponse& out) -> absl::Status {
+          const engine::TokenIds ids(in.token_ids().begin(), in.token_ids().end());
+          const bool skip_special = in.has_skip_special_tokens() ? in.skip_special_tokens() : true;
+          ASSIGN_OR_RETURN(const std::string text, parts_.engine.Detokenize(ids, skip_special));
+          out.set_text(base::LossyUtf8(text));
+          return absl::OkStatus();
+        });
+  }
+
+  grpc::ServerUnaryReactor* ApplyChatTemplate(grpc::CallbackServerContext* context,
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* response) override {
+    return OnFrontend<v1::ApplyChatTemplateRequest, v1::ApplyChatTemplateResponse>(
+        *context, Rpc::kApplyChatTemplate, *request, *response,
+        [this](const v1::ApplyChatTemplateRequest& in,
+               v1::ApplyChatTemplateResponse& out) -> absl::Status {
+          ASSIGN_OR_RETURN(const engine::ChatMessages messages, FromProto(in.chat()));
+          const bool add_prompt =
+              in.has_add_generation_prompt() ? in.add_generation_prompt() : true;
+          ASSIGN_OR_RETURN(const std::string text,
+                           parts_.engine.ApplyChatTemplate(messages, add_prompt));
+          out.set_text(base::LossyUtf8(text));
+          return absl::OkStatus();
+        });
+  }
+
+ private:
+  // `out` lives until the reactor has finished. `work` turns a Request into a Response.
+  template <typename Request, typename Response, typename Work>
+  grpc::ServerUnaryReactor* OnFrontend(grpc::CallbackServerContext& context, Rpc rpc,
+                                       const grpc::ByteBuffer& in, grpc::ByteBuffer& out,
+                                       Work work) {
+    auto* call = new TokenCall(parts_, context, rpc, in);
+    const auto start = [&]() -> absl::Status {
+      RETURN_IF_ERROR(call->Identify());
+      auto request = std::make_shared<Request>();
+      RETURN_IF_ERROR(ParseMessage(in, *request));
+      RETURN_IF_ERROR(CheckModel(parts_.engine, request->model()));
+      return parts_.engine.RunOnFrontend(
+          static_cast<int64_t>(in.Length()), [call, &out, request, work] {
+            call->End(call->RunUnlessCancelled([&]() -> absl::Status {
+              Response response;
+              RETURN_IF_ERROR(work(*request, response));
+              SerializeMessage(response, out);
+              return absl::OkStatus();
+            }));
+          });
+    };
+    if (const absl::Status status = start(); !status.ok()) call->End(status);
+    return call;
+  }
+
+  const ServiceParts parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeTokenService(const ServiceParts& parts) {
+  return std::make_unique<TokenService>(parts);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,47 @@
+#pragma once
+
+// Plain HTTP for probes and Prometheus: /livez, /readyz, /metrics.
+//
+// One thread polls every connection, and no connection can occupy it: a request that is not whole
+// after two seconds is dropped, and when there are too many connections the oldest idle one is
+// closed. A separate thread makes the metrics, so that a scrape delays no probe.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "server/config/listen_address.h"
+
+namespace quire::server {
+
+// The functions that answer the paths. They are called on the server's own threads, at any time
+// until it is destroyed. The first two must not wait for anything: no probe is answered meanwhile.
+struct AdminHandlers {
+  std::function<std::string()> why_not_live;   // empty: /livez answers 200; else 503 and this text
+  std::function<std::string()> why_not_ready;  // the same for /readyz
+  std::function<std::string()> metrics;        // empty: /metrics answers 503, nothing measured yet
+};
+
+class AdminServer {
+ public:
+  // Unavailable when it cannot listen.
+  static absl::StatusOr<std::unique_ptr<AdminServer>> Start(ListenAddress address,
+                                                            AdminHandlers handlers);
+  ~AdminServer();  // stops and joins
+  AdminServer(const AdminServer&) = delete;
+  AdminServer& operator=(const AdminServer&) = delete;
+
+  // The address it listens at, with the port that was chosen.
+  std::string address() const;
+
+ private:
+  class Loop;
+
+  explicit AdminServer(std::unique_ptr<Loop> loop);
+
+  const std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,213 @@
+#include "server/http/metrics_exporter.h"
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "prometheus/metric_family.h"
+#include "prometheus/text_serializer.h"
+
+#include "base/logging.h"
+#include "server/http/process_memory.h"
+
+namespace quire::server {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+// One family with one or more series.
+class Family {
+ public:
+  Family(std::string name, MetricType type, std::string help) {
+    family_.name = std::move(name);
+    family_.type = type;
+    family_.help = std::move(help);
+  }
+
+  template <typename Number>
+  Family& Add(Number value, Labels labels = {}) {
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    if (family_.type == MetricType::Counter) {
+      metric.counter.value = static_cast<double>(value);
+    } else {
+      metric.gauge.value = static_cast<double>(value);
+    }
+    family_.metric.push_back(std::move(metric));
+    return *this;
+  }
+
+  Family& AddHistogram(const engine::HistogramSnapshot& snapshot) {
+    ClientMetric metric;
+    uint64_t cumulative = 0;
+    for (size_t i = 0; i < snapshot.counts.size(); ++i) {
+      cumulative += snapshot.counts[i];
+      const double bound =
+          i < snapshot.bounds.size() ? snapshot.bounds[i] : std::numeric_limits<double>::infinity();
+      metric.histogram.bucket.push_back({.cumulative_count = cumulative, .upper_bound = bound});
+    }
+    metric.histogram.sample_count = cumulative;
+    metric.histogram.sample_sum = snapshot.sum;
+    family_.metric.push_back(std::move(metric));
+    return *this;
+  }
+
+  MetricFamily Take() { return std::move(family_); }
+
+ private:
+  MetricFamily family_;
+};
+
+void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) {
+  const auto gauge = [&](const char* name, const char* help, int64_t value) {
+    families.push_back(Family(name, MetricType::Gauge, help).Add(value).Take());
+  };
+  const auto counter = [&](const char* name, const char* help, int64_t value) {
+    families.push_back(Family(name, MetricType::Counter, help).Add(value).Take());
+  };
+  gauge("quire_requests_waiting", "Requests not run yet, and preempted sequences.",
+        stats.num_waiting);
+  gauge("quire_sequences_running", "Sequences in the running batch.", stats.num_running);
+  families.push_back(Family("quire_kv_blocks", MetricType::Gauge, "KV blocks by state.")
+                         .Add(stats.blocks_free, {{"state", "free"}})
+                         .Add(stats.blocks_cached, {{"state", "cached"}})
+                         .Add(stats.blocks_held, {{"state", "held"}})
+                         .Take());
+  families.push_back(Family("quire_prompt_tokens_total", MetricType::Counter,
+                            "Prompt tokens: computed, or found in the prefix cache.")
+                         .Add(stats.prompt_tokens_computed, {{"source", "computed"}})
+                         .Add(stats.prompt_tokens_cached, {{"source", "cached"}})
+                         .Take());
+  counter("quire_generated_tokens_total", "Tokens generated.", stats.generated_tokens);
+  counter("quire_scored_tokens_total", "Continuation tokens scored.", stats.scored_tokens);
+  counter("quire_recomputed_tokens_total", "Tokens computed again after preemptions.",
+          stats.recomputed_tokens);
+  counter("quire_preemptions_total", "Times that a sequence was preempted and lost its blocks.",
+          stats.preemptions);
+  counter("quire_kv_block_copies_total", "KV blocks copied before a write.", stats.block_copies);
+  counter("quire_steps_total", "Steps of the engine.", stats.steps);
+  counter("quire_steps_failed_total", "Steps that failed; the requests in them failed too.",
+          stats.steps_failed);
+  counter("quire_requests_rejected_total", "Requests refused before they were admitted.",
+          stats.requests_rejected);
+  const auto finished = [&](engine::FinishReason reason) {
+    return stats.finished_by_reason[static_cast<size_t>(reason)];
+  };
+  families.push_back(
+      Family("quire_sequences_finished_total", MetricType::Counter, "Sequences that ended.")
+          .Add(finished(engine::FinishReason::kStop), {{"reason", "stop"}})
+          .Add(finished(engine::FinishReason::kLength), {{"reason", "length"}})
+          .Add(finished(engine::FinishReason::kAbort), {{"reason", "abort"}})
+          .Take());
+  families.push_back(Family("quire_time_to_first_token_seconds", MetricType::Histogram,
+                            "Time from a request's arrival to its first token.")
+                         .AddHistogram(stats.ttft)
+                         .Take());
+  families.push_back(Family("quire_time_per_output_token_seconds", MetricType::Histogram,
+                            "Mean time between the tokens of a request after its first.")
+                         .AddHistogram(stats.tpot)
+                         .Take());
+  gauge("quire_draining", "1 while new requests are refused, else 0.", stats.draining ? 1 : 0);
+}
+
+MetricFamily Rpcs(const RpcCounters& counters) {
+  Family family("quire_rpcs_total", MetricType::Counter, "RPCs that ended, by status code.");
+  for (size_t rpc = 0; rpc < kRpcNames.size(); ++rpc) {
+    for (size_t code = 0; code < kStatusCodeNames.size(); ++code) {
+      const uint64_t count = counters.Get(rpc, code);
+      if (count == 0 && code != 0) continue;  // a series for each code that occurred, and for OK
+      family.Add(count, {{"rpc", std::string(kRpcNames[rpc])},
+                         {"code", std::string(kStatusCodeNames[code])}});
+    }
+  }
+  return family.Take();
+}
+
+// Makes one series for each reason.
+template <typename Counts, size_t n>
+MetricFamily ByReason(const char* name, const char* help, const Counts& counts,
+                      const std::array<std::string_view, n>& reasons) {
+  Family family(name, MetricType::Counter, help);
+  for (size_t i = 0; i < n; ++i) family.Add(counts.Get(i), {{"reason", std::string(reasons[i])}});
+  return family.Take();
+}
+
+void AddDoor(const door::DoorCounters& door, std::vector<MetricFamily>& families) {
+  families.push_back(Family("quire_connections", MetricType::Gauge, "Open connections.")
+                         .Add(door.open.load(std::memory_order_relaxed))
+                         .Take());
+  families.push_back(
+      Family("quire_connections_accepted_total", MetricType::Counter, "Connections accepted.")
+          .Add(door.accepted.load(std::memory_order_relaxed))
+          .Take());
+  families.push_back(ByReason("quire_connections_refused_total",
+                              "Connections closed before HTTP/2 began, by reason.", door.turned,
+                              door::kTurnedNames));
+  families.push_back(ByReason("quire_connections_cut_total",
+                              "Connections ended with GOAWAY, by reason.", door.cut,
+                              door::kCutNames));
+  families.push_back(ByReason("quire_streams_refused_total",
+                              "Calls refused before gRPC had their message, by reason.",
+                              door.refused, door::kRefusedNames));
+  families.push_back(Family("quire_open_calls", MetricType::Gauge,
+                            "Open calls of all services, those without a whole message included.")
+                         .Add(door.streams.load(std::memory_order_relaxed))
+                         .Take());
+  families.push_back(Family("quire_unfinished_message_bytes", MetricType::Gauge,
+                            "Bytes of request messages that have not arrived whole.")
+                         .Add(door.unfinished_bytes.load(std::memory_order_relaxed))
+                         .Take());
+}
+
+}  // namespace
+
+MetricsExporter::MetricsExporter(const engine::Engine& engine, const RpcCounters& counters,
+                                 const OpenCalls& open_calls, const door::DoorCounters& door,
+                                 absl::Time certificate_expiry)
+    : engine_(engine),
+      counters_(counters),
+      open_calls_(open_calls),
+      door_(door),
+      certificate_expiry_(certificate_expiry) {}
+
+std::string MetricsExporter::Text() const {
+  std::vector<MetricFamily> families;
+  AddEngine(engine_.stats(), families);
+  families.push_back(Rpcs(counters_));
+  families.push_back(Family("quire_generate_calls_open", MetricType::Gauge,
+                            "Open calls of Generate, GenerateStream and Score.")
+                         .Add(open_calls_.Get())
+                         .Take());
+  AddDoor(door_, families);
+  if (certificate_expiry_ != absl::InfiniteFuture()) {
+    families.push_back(Family("quire_tls_certificate_expiry_seconds", MetricType::Gauge,
+                              "Unix time at which the server's certificate expires, in seconds.")
+                           .Add(absl::ToUnixSeconds(certificate_expiry_))
+                           .Take());
+  }
+  const engine::ServerInfo& server = engine_.server_info();
+  families.push_back(
+      Family("quire_build_info", MetricType::Gauge, "Always 1; its labels describe the server.")
+          .Add(1, {{"version", server.version},
+                   {"backend", server.backend},
+                   {"isa_path", server.isa_path},
+                   {"model", engine_.model_info().name}})
+          .Take());
+  families.push_back(Family("quire_log_lines_dropped_total", MetricType::Counter,
+                            "Log lines dropped because the reader of stderr was too slow.")
+                         .Add(base::NumLogLinesDropped())
+                         .Take());
+  families.push_back(Family("process_resident_memory_bytes", MetricType::Gauge,
+                            "Memory of the process in RAM, in bytes.")
+                         .Add(ResidentMemoryBytes())
+                         .Take());
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace quire::server

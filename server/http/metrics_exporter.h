@@ -1,0 +1,33 @@
+#pragma once
+
+// The text of /metrics, in Prometheus' format.
+
+#include <string>
+
+#include "engine/engine.h"
+#include "server/call/rpc_counters.h"
+#include "server/door/door_counters.h"
+
+namespace quire::server {
+
+// Thread-safe. Borrows all its sources.
+class MetricsExporter {
+ public:
+  // `certificate_expiry` is that of the server's own certificate; InfiniteFuture without TLS.
+  MetricsExporter(const engine::Engine& engine, const RpcCounters& counters,
+                  const OpenCalls& open_calls, const door::DoorCounters& door,
+                  absl::Time certificate_expiry = absl::InfiniteFuture());
+
+  // Returns all metrics as they are now. Labels come from fixed lists, so the number of series is
+  // bounded.
+  std::string Text() const;
+
+ private:
+  const engine::Engine& engine_;
+  const RpcCounters& counters_;
+  const OpenCalls& open_calls_;
+  const door::DoorCounters& door_;
+  const absl::Time certificate_expiry_;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Whether llama.cpp computes what quire-convert wrote: every tiny model of the families' goldens.
+
+    python3 tests/convert/compare_with_llama_cpp.py [--bin build/release/bin]
+                                               needs torch, transformers, safetensors, gguf, numpy, xllamacpp
+
+Each becomes a Hugging Face directory with weights of a seed, that directory a GGUF file of F32, and llama.cpp's logits
+of it have to agree with the float64 reference on the directory's own tensors, within the bound of its f16 K, V and
+softmax (make_gguf_goldens.py). What quire-convert refuses is printed with the reason.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "engine" / "model"))
+import make_goldens
+from families import baichuan, bloom, falcon, gemma3, gpt2, gpt_neox, llama_like, mpt, refact
+from make_gguf_goldens import CONTEXT, check_llama_cpp, choose_prompt
+
+# Models that are left out, with the reason: llama.cpp does not do or load what the file says, or a comparison would
+# show nothing.
+NO_BIASES = "llama.cpp has no biases there"
+NOT_COMPARED = {
+    "phi3_window": "llama.cpp leaves the window out, with a warning",
+    "mpt_qk_ln": "llama.cpp wants a norm of keys as wide as that of queries",
+    "falcon_7b_biases": NO_BIASES, "qwen3_biases": NO_BIASES, "qwen3_moe_normed": NO_BIASES,
+    "neox_no_bias": "llama.cpp wants biases there",
+    "neox_whole_heads": "llama.cpp wants a head besides the embedding",
+    "rope_yarn_betas": "llama.cpp takes YaRN's betas for 32 and 1, whatever the file says",
+    "mixtral": "a rounding to f16 may choose other experts at every position",
+}
+
+
+def cases():
+    for name, changes in make_goldens.CASES.items():
+        config = dict(make_goldens.BASE, architectures=["LlamaForCausalLM"]) | changes
+        config.pop("mlp_bias", None)  # which llama_like's shapes do not have
+        yield name, llama_like, config
+    yield "qwen3_moe_plain", llama_like, dict(llama_like.QWEN3_MOE, norm_topk_prob=True)
+    for family in (mpt, bloom, falcon, gpt_neox, llama_like, gemma3, gpt2, baichuan, refact):
+        for name, config in family.CASES.items():
+            yield name, family, config
+
+
+def write_directory(directory, config, tensors):
+    directory.mkdir(exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    save_file({name: tensor.float().contiguous() for name, tensor in tensors.items()}, directory / "model.safetensors")
+    characters = ["\u010a", *(chr(code) for code in range(0x21, 0x7F))][:config["vocab_size"]]
+    byte_level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
+    (directory / "tokenizer.json").write_text(json.dumps(dict(
+        version="1.0", added_tokens=[], normalizer=None, pre_tokenizer=byte_level, post_processor=None, decoder=byte_level,
+        model=dict(type="BPE", vocab={character: i for i, character in enumerate(characters)}, merges=[]))))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/release/bin"))
+    arguments = parser.parse_args()
+    agreed, refused = [], []
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, family, config in cases():
+            tensors = {key: make_goldens.fill(key, shape).double() for key, shape in family.shapes(config).items()}
+            # All models get the same name: llama.cpp expects certain tokens of a model that is called phi3.
+            directory, path = pathlib.Path(scratch, "model"), pathlib.Path(scratch, "model.gguf")
+            write_directory(directory, config, tensors)
+            command = [arguments.bin / "quire-convert", directory, path, "--type", "f32", "--overwrite"]
+            run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            if run.returncode != 0:
+                refused.append(name)
+                print(f"{name:10} refused: {run.stderr.strip()}")
+                continue
+            description, weights = family.describe(config, tensors, CONTEXT)
+            scaling = config.get("rope_scaling", {}).get("rope_type")
+            if scaling in ("linear", "llama3"):
+                theirs = transformers.LlamaConfig(**config)
+                description.rope_frequencies = ROPE_INIT_FUNCTIONS[scaling](theirs, "cpu")[0].double()
+            if name in NOT_COMPARED:
+                print(f"{name:10} not compared: {NOT_COMPARED[name]}")
+                continue
+            check_llama_cpp(name, path, description, weights, choose_prompt(name, description, weights)[0])
+            agreed.append(name)
+    print(f"{len(agreed)} agree, {len(refused)} refused, {len(NOT_COMPARED)} not compared")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

@@ -1,0 +1,290 @@
+#include "convert/converter.h"
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "engine/frontend/tokenizer_loader.h"
+#include "engine/model/model_config_reader.h"
+#include "engine/model/model_registry.h"
+#include "files/ggml_types.h"
+#include "files/model_files.h"
+#include "kernels/backend_registry.h"
+#include "tests/engine/model/golden_models.h"
+#include "tests/engine/model/model_runner.h"
+#include "tests/testing/temp_directory.h"
+#include "tests/testing/test_data.h"
+
+namespace quire::convert {
+namespace {
+
+using kernels::WeightType;
+using ::testing::ElementsAre;
+using testing::GoldenModel;
+using testing::GoldenRunner;
+using ::testing::HasSubstr;
+using testing::Logits;
+using testing::ModelRunner;
+using testing::TempDirectory;
+
+absl::StatusOr<ConvertReport> Convert(const GoldenModel& golden, const std::string& path,
+                                      const ConvertOptions& options) {
+  return ConvertWeights(golden.config, golden.names, *golden.weights, files::GgufValues(), path,
+                        options);
+}
+
+Logits LogitsOfFile(const std::string& path, const std::vector<int32_t>& ids) {
+  const files::OpenedModel files = *files::OpenModelFiles(path);
+  const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 2});
+  const absl::StatusOr<engine::ModelConfig> config = engine::ReadModelConfig(files);
+  EXPECT_TRUE(config.ok()) << config.status();
+  ModelRunner runner(*engine::CreateModel(*config, files, *backend, ModelRunner::kLimits),
+                     *backend);
+  return runner.Prefill(ids);
+}
+
+// By the model's name: a property that a GGUF file cannot express, or that its readers would take
+// differently.
+const std::map<std::string, std::string>& Refused() {
+  static const auto* const refused = new std::map<std::string, std::string>{
+      {"mpt_scale", "attention_scale"},
+      {"falcon_rw", "parallel_residual"},
+      {"falcon_rw_six_heads", "parallel_residual"},
+      {"neox_serial", "activation"},
+      {"rope_yarn_mscale", "rope truncate"},
+      {"rope_dynamic", "rope_scaling"},
+      {"mistral_window", "sliding_window"},
+      {"mixtral_window", "sliding_window"},
+      {"qwen3_moe", "norm_topk_prob"},
+      {"qwen2_windows", "sliding_window"},
+      {"qwen3_windows", "sliding_window"},
+      {"gemma3", "sliding_window"},
+      {"gemma3_pattern", "attention_scale"},
+      {"gemma3_scaled", "sliding_window"},
+      {"gemma3_untied", "sliding_window"},
+      {"gpt2_untied", "activation"},
+      {"baichuan", "block_count"},
+      {"baichuan_rope", "block_count"},
+  };
+  return *refused;
+}
+
+TEST(ConverterTest, TheGgufFileIsTheModelOrIsRefusedByName) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/model.gguf";
+  std::set<std::string> architectures;
+  for (const GoldenModel& golden : testing::ReadGoldenModels()) {
+    SCOPED_TRACE(golden.name);
+    const absl::StatusOr<ConvertReport> report =
+        Convert(golden, path, {.type = WeightType::kF32, .num_threads = 2});
+    if (const auto refused = Refused().find(golden.name); refused != Refused().end()) {
+      EXPECT_EQ(report.status().code(), absl::StatusCode::kInvalidArgument) << report.status();
+      EXPECT_THAT(std::string(report.status().message()), HasSubstr(refused->second));
+      EXPECT_FALSE(std::filesystem::exists(path));
+      continue;
+    }
+    EXPECT_TRUE(report.ok()) << report.status();
+    if (!report.ok()) continue;
+    EXPECT_EQ(report->relative_error, 0.0);
+    testing::ExpectAgreement(golden.name + " as GGUF", golden, LogitsOfFile(path, golden.ids));
+    architectures.insert(golden.config.architecture);
+    std::filesystem::remove(path);
+  }
+  EXPECT_GE(architectures.size(), 4U);
+}
+
+TEST(ConverterTest, WhereNoProductChangesItsOrderTheBitsAreTheSame) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/model.gguf";
+  int compared = 0;
+  const std::set<std::string> names = {"mpt_gqa", "falcon_7b", "gpt2", "gemma3"};
+  for (GoldenModel& golden : testing::ReadGoldenFamilies()) {
+    if (!names.contains(golden.name)) continue;
+    SCOPED_TRACE(golden.name);
+    // llama.cpp's Gemma has a window on five layers, then one without.
+    for (size_t i = 0; i < golden.config.layer_windows.size(); ++i) {
+      golden.config.layer_windows[i] = i % 6 == 5 ? 0 : 32;
+    }
+    ASSERT_TRUE(Convert(golden, path, {.type = WeightType::kF32}).ok());
+    EXPECT_EQ(LogitsOfFile(path, golden.ids),
+              GoldenRunner(golden, *kernels::CreateBackend({.name = "cpu"}))->Prefill(golden.ids));
+    ++compared;
+  }
+  EXPECT_EQ(compared, 4);
+}
+
+// Tokenizer and all.
+TEST(ConverterTest, TheBundledModelGivesTheBitsOfItsDirectory) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/stories.gguf";
+  const std::string bundled = testing::TestSourcePath("../models/quire-stories");
+  const files::OpenedModel model = *files::OpenModelFiles(bundled);
+  const auto report = ConvertToGguf(model, path, {.type = WeightType::kBF16, .num_threads = 2});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->warnings.empty());
+  const files::OpenedModel file = *files::OpenModelFiles(path);
+  EXPECT_EQ(*file.gguf->String("general.name"), "quire-stories");
+  std::vector<int32_t> ids;
+  for (const text::EncodedToken& token :
+       (*engine::LoadTokenizer(file))->Encode("Once upon a time", {})) {
+    ids.push_back(token.id);
+  }
+  ASSERT_GT(ids.size(), 4U);
+  const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 2});
+  ModelRunner runner(
+      *engine::CreateModel(*engine::ReadModelConfig(model), model, *backend, ModelRunner::kLimits),
+      *backend);
+  EXPECT_EQ(LogitsOfFile(path, ids), runner.Prefill(ids));
+}
+
+// A Llama whose rows are 256 and 96 long.
+constexpr testing::TinyLlamaShape kWide = {.vocab_size = 64,
+                                           .hidden_size = 256,
+                                           .intermediate_size = 96,
+                                           .num_hidden_layers = 1,
+                                           .num_attention_heads = 4,
+                                           .num_key_value_heads = 2,
+                                           .head_dim = 64,
+                                           .tie_word_embeddings = true};
+testing::InMemoryWeights WideLlama() { return testing::MakeTinyLlama(kWide); }
+engine::ModelConfig WideLlamaConfig() {
+  return {.architecture = "llama",
+          .vocab_size = kWide.vocab_size,
+          .hidden_size = kWide.hidden_size,
+          .intermediate_size = kWide.intermediate_size,
+          .num_hidden_layers = kWide.num_hidden_layers,
+          .num_attention_heads = kWide.num_attention_heads,
+          .num_key_value_heads = kWide.num_key_value_heads,
+          .head_dim = kWide.head_dim,
+          .max_position_embeddings = 128,
+          .tie_word_embeddings = kWide.tie_word_embeddings,
+          .rope = {.rope_dim = kWide.head_dim}};
+}
+absl::StatusOr<ConvertReport> ConvertWide(const testing::InMemoryWeights& weights,
+                                          const std::string& path, const ConvertOptions& options) {
+  const engine::TensorNames names = testing::ReadGoldenLlamas().front().names;
+  return ConvertWeights(WideLlamaConfig(), names, weights, files::GgufValues(), path, options);
+}
+
+TEST(ConverterTest, TypesFollowTheLengthOfRowsAndTheHead) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/model.gguf";
+  const auto types = [&](WeightType wanted) {
+    const auto report = ConvertWide(WideLlama(), path, {.type = wanted});
+    EXPECT_TRUE(report.ok()) << report.status();
+    const files::OpenedModel model = *files::OpenModelFiles(path);
+    std::vector<std::string> names;
+    for (const char* tensor : {"token_embd", "output_norm", "blk.0.attn_q", "blk.0.ffn_down"}) {
+      const files::TensorInfo* info = model.weights->Find(std::string(tensor) + ".weight");
+      names.emplace_back(files::GgmlTypeOf(info->type).name);
+    }
+    return names;
+  };
+  EXPECT_THAT(types(WeightType::kQ4_K), ElementsAre("Q6_K", "F32", "Q4_K", "Q5_0"));
+  EXPECT_THAT(types(WeightType::kQ4_0), ElementsAre("Q6_K", "F32", "Q4_0", "Q4_0"));
+  EXPECT_THAT(types(WeightType::kQ8_0), ElementsAre("Q8_0", "F32", "Q8_0", "Q8_0"));
+  EXPECT_THAT(types(WeightType::kF16), ElementsAre("F16", "F32", "F16", "F16"));
+  EXPECT_THAT(types(WeightType::kBF16), ElementsAre("BF16", "F32", "BF16", "BF16"));
+}
+
+TEST(ConverterTest, FewerBitsMakeALargerError) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/model.gguf";
+  double last = 0.0;
+  int64_t last_bytes = std::numeric_limits<int64_t>::max();
+  for (const WeightType type :
+       {WeightType::kF32, WeightType::kF16, WeightType::kQ8_0, WeightType::kQ4_K}) {
+    const auto report = ConvertWide(WideLlama(), path, {.type = type});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_GE(report->relative_error, last);
+    EXPECT_LT(report->file_bytes, last_bytes);
+    EXPECT_EQ(report->file_bytes, static_cast<int64_t>(std::filesystem::file_size(path)));
+    last = report->relative_error;
+    last_bytes = report->file_bytes;
+  }
+  EXPECT_GT(last, 0.0);
+}
+
+TEST(ConverterTest, ThreadsWriteTheSameBytes) {
+  const TempDirectory directory;
+  std::vector<std::string> files;
+  for (const int threads : {1, 3}) {
+    const std::string path = directory.path() + "/" + std::to_string(threads);
+    ASSERT_TRUE(
+        ConvertWide(WideLlama(), path, {.type = WeightType::kQ4_K, .num_threads = threads}).ok());
+    files.push_back(testing::ReadFile(path));
+  }
+  EXPECT_TRUE(files[0] == files[1]);
+}
+
+TEST(ConverterTest, ProgressEndsAtAllWeights) {
+  const TempDirectory directory;
+  int64_t last = 0, total = 0;
+  const auto report = ConvertWide(WideLlama(), directory.path() + "/model.gguf",
+                                  {.progress = [&](const ConvertProgress& progress) {
+                                    EXPECT_GT(progress.num_weights, last);
+                                    EXPECT_FALSE(progress.tensor.empty());
+                                    last = progress.num_weights;
+                                    total = progress.total_weights;
+                                  }});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(last, total);
+  EXPECT_EQ(report->num_weights, total);
+}
+
+TEST(ConverterTest, AFailureLeavesTheOldFileAndNothingElse) {
+  const TempDirectory directory;
+  const std::string path = directory.Write("model.gguf", "old");
+  testing::InMemoryWeights weights;
+  const testing::InMemoryWeights whole = WideLlama();
+  for (const files::TensorInfo& tensor : whole.tensors()) {
+    std::vector<float> values(tensor.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+    if (tensor.name.ends_with("down_proj.weight")) values.back() = std::nanf("");
+    weights.Add(tensor.name, tensor.shape, std::move(values));
+  }
+  const auto report = ConvertWide(weights, path, {});
+  EXPECT_EQ(report.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("blk.0.ffn_down.weight"));
+  EXPECT_TRUE(testing::ReadFile(path) == "old");
+  EXPECT_EQ(directory.NumFiles(), 1);
+}
+
+TEST(ConverterTest, SourcesAreCheckedBeforeAnythingIsWritten) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/model.gguf";
+  engine::ModelConfig config = WideLlamaConfig();
+  config.num_hidden_layers = 2;
+  bool wrote = false;
+  const auto report = ConvertWeights(config, testing::ReadGoldenLlamas().front().names, WideLlama(),
+                                     files::GgufValues(), path,
+                                     {.progress = [&](const ConvertProgress&) { wrote = true; }});
+  EXPECT_EQ(report.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("model.layers.1."));
+  EXPECT_FALSE(wrote);
+
+  testing::InMemoryWeights more = WideLlama();
+  more.AddRandom("model.layers.0.mlp.extra.weight", {64});
+  const auto left_out = ConvertWide(more, path, {});
+  EXPECT_EQ(left_out.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(left_out.status().message()), HasSubstr("mlp.extra"));
+}
+
+TEST(ConverterTest, TypesByName) {
+  EXPECT_EQ(*ParseConvertType("q4_k"), WeightType::kQ4_K);
+  EXPECT_EQ(*ParseConvertType("BF16"), WeightType::kBF16);
+  const auto unknown = ParseConvertType("q3_k");
+  EXPECT_THAT(std::string(unknown.status().message()),
+              HasSubstr("f32, f16, bf16, q8_0, q4_0, q4_k"));
+}
+
+}  // namespace
+}  // namespace quire::convert

@@ -1,0 +1,124 @@
+// Valid files, damaged at random: an error or a model, never a crash, a hang or a read outside the
+// file (which AddressSanitizer sees, as each file is an allocation of exactly its size).
+
+#include <algorithm>
+#include <filesystem>
+#include <rapidcheck.h>
+#include <string>
+
+#include "gtest/gtest.h"
+
+#include "tests/files/aligned_bytes.h"
+#include "tests/files/exercise_parsers.h"
+#include "tests/files/gguf_writer.h"
+#include "tests/files/safetensors_writer.h"
+#include "tests/testing/test_data.h"
+
+namespace quire::testing {
+namespace {
+
+constexpr int kFilesPerCheck = 20;  // of RapidCheck's 100 cases
+
+std::string WholeGguf() {
+  GgufWriter writer = TinyLlamaGguf();
+  writer.Array<float>("tokenizer.ggml.scores", files::GgufType::kFloat32, {0, 0, 0, -1, -2});
+  writer.Bool("tokenizer.ggml.add_bos_token", true)
+      .Add("wide", files::GgufType::kUint64, Raw<uint64_t>(9));
+  writer.Tensor(
+      {.name = "output.weight", .type = 8, .dims = {32, 2}, .data = std::string(68, '\1')});
+  return writer.Build();
+}
+
+std::string WholeSafetensors() {
+  return Safetensors(R"({"__metadata__": {"format": "pt"},
+      "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+      "b": {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]},
+      "c": {"dtype": "I64", "shape": [1, 2], "data_offsets": [32, 48]}})",
+                     std::string(48, '\x3f'));
+}
+
+std::string WholeConfig() {
+  return R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+      "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+      "original_max_position_embeddings": 64}, "weight_map": {"a": "b.safetensors"}})";
+}
+
+// One to four bytes changed in the first `header_bytes`, and one time in four the end cut off.
+std::string Damaged(std::string file, size_t header_bytes) {
+  const int num_changes = *rc::gen::inRange(1, 5);
+  for (int i = 0; i < num_changes; ++i) {
+    const auto at = *rc::gen::inRange<size_t>(0, header_bytes);
+    // Bytes that make lengths and counts absurd come up more often than by chance.
+    file[at] = static_cast<char>(*rc::gen::oneOf(
+        rc::gen::arbitrary<uint8_t>(), rc::gen::element<uint8_t>(0, 1, 0x7F, 0x80, 0xFF)));
+  }
+  if (*rc::gen::inRange(0, 4) == 0) file.resize(*rc::gen::inRange<size_t>(0, file.size()));
+  return file;
+}
+
+TEST(DamagedFilesTest, Gguf) {
+  const std::string whole = WholeGguf();
+  ASSERT_TRUE(ExerciseGguf(AlignedBytes(whole).span()));
+  const size_t header_bytes = whole.find(std::string(64, '\0'));
+  int refused = 0;
+  EXPECT_TRUE(rc::check([&] {
+    for (int i = 0; i < kFilesPerCheck; ++i) {
+      refused += ExerciseGguf(AlignedBytes(Damaged(whole, header_bytes)).span()) ? 0 : 1;
+    }
+  }));
+  EXPECT_GT(refused, 0);
+}
+
+TEST(DamagedFilesTest, Safetensors) {
+  const std::string whole = WholeSafetensors();
+  ASSERT_TRUE(ExerciseSafetensors(AlignedBytes(whole).span()));
+  int refused = 0;
+  EXPECT_TRUE(rc::check([&] {
+    for (int i = 0; i < kFilesPerCheck; ++i) {
+      refused +=
+          ExerciseSafetensors(AlignedBytes(Damaged(whole, whole.size() - 48)).span()) ? 0 : 1;
+    }
+  }));
+  EXPECT_GT(refused, 0);
+}
+
+TEST(DamagedFilesTest, Json) {
+  const std::string whole = WholeConfig();
+  EXPECT_TRUE(rc::check([&] {
+    for (int i = 0; i < kFilesPerCheck; ++i) ExerciseJson(Damaged(whole, whole.size()));
+  }));
+}
+
+// Files that others made to break parsers; JSON that is none stands for a safetensors header.
+TEST(DamagedFilesTest, HostileMaterialIsRefusedInOneShortLine) {
+  QUIRE_TEST_DATA_OR_SKIP(material, "bad-input");
+  int64_t refused = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(material)) {
+    const std::string name = entry.path().filename();
+    const bool is_json = name.starts_with("n_") && name.ends_with(".json");
+    if (!is_json && !name.ends_with(".gguf") && !name.ends_with(".safetensors")) continue;
+    SCOPED_TRACE(name);
+    const std::string bytes = ReadFile(entry.path());
+    const AlignedBytes file(is_json ? Safetensors(bytes, "") : bytes);
+    const absl::Status status = name.ends_with(".gguf")
+                                    ? files::ParseGguf(file.span(), "f").status()
+                                    : files::ParseSafetensors(file.span(), "f").status();
+    EXPECT_TRUE(!status.ok() || name.starts_with("ok_") || name.starts_with("either_"));
+    EXPECT_LT(status.message().size(), 1000u);
+    EXPECT_EQ(std::ranges::count(status.message(), '\n'), 0);
+    refused += status.ok() ? 0 : 1;
+  }
+  EXPECT_GT(refused, 0);
+}
+
+// The reader of files goes through files too: JSON of any kind where config.json is expected.
+TEST(DamagedFilesTest, ConfigsOfEveryJsonType) {
+  for (const char* text : {"null", "3", "[]", "\"x\"", "{}", R"({"architectures": {}})",
+                           R"({"architectures": ["LlamaForCausalLM"], "rope_scaling": []})"}) {
+    ExerciseJson(text);
+  }
+}
+
+}  // namespace
+}  // namespace quire::testing

@@ -1,0 +1,10 @@
+// GGUF files of any content: an error or a model, never a crash.
+
+#include "tests/files/aligned_bytes.h"
+#include "tests/files/exercise_parsers.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const quire::testing::AlignedBytes file({reinterpret_cast<const char*>(data), size});
+  quire::testing::ExerciseGguf(file.span());
+  return 0;
+}

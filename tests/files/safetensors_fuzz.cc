@@ -1,0 +1,13 @@
+// Safetensors files, their index and config.json of any content: an error or a model, never a
+// crash.
+
+#include "tests/files/aligned_bytes.h"
+#include "tests/files/exercise_parsers.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const quire::testing::AlignedBytes file(text);
+  quire::testing::ExerciseSafetensors(file.span());
+  quire::testing::ExerciseJson(text);
+  return 0;
+}

@@ -1,0 +1,253 @@
+#include "server/grpc/proto_conversion.h"
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <string>
+#include <variant>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/descriptor.h"
+#include "gtest/gtest.h"
+
+namespace quire::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+v1::GenerateRequest TextRequest() {
+  v1::GenerateRequest request;
+  request.set_text("hello");
+  return request;
+}
+
+TEST(ProtoConversionTest, WhatIsAbsentIsTheEnginesDefault) {
+  const auto params = FromProto(TextRequest());
+  ASSERT_TRUE(params.ok()) << params.status();
+  EXPECT_EQ(std::get<std::string>(params->prompt), "hello");
+  const engine::SamplingParams defaults;
+  EXPECT_EQ(params->sampling.temperature, defaults.temperature);
+  EXPECT_EQ(params->sampling.top_k, defaults.top_k);
+  EXPECT_EQ(params->sampling.typical_p, defaults.typical_p);
+  EXPECT_EQ(params->sampling.top_p, defaults.top_p);
+  EXPECT_EQ(params->sampling.min_p, defaults.min_p);
+  EXPECT_EQ(params->sampling.repetition_penalty, defaults.repetition_penalty);
+  EXPECT_EQ(params->sampling.penalty_last_n, defaults.penalty_last_n);
+  EXPECT_EQ(params->sampling.seed, std::nullopt);
+  EXPECT_EQ(params->sampling.n, 1);
+  EXPECT_EQ(params->stop.max_tokens, std::nullopt);
+  EXPECT_TRUE(params->output.text);
+  EXPECT_TRUE(params->output.skip_special_tokens);
+  EXPECT_FALSE(params->output.token_ids);
+  EXPECT_EQ(params->output.top_logprobs, std::nullopt);
+}
+
+TEST(ProtoConversionTest, TakesEveryField) {
+  v1::GenerateRequest request;
+  request.set_model("m");
+  request.mutable_token_ids()->add_ids(3);
+  request.mutable_token_ids()->add_ids(5);
+  v1::SamplingParams& sampling = *request.mutable_sampling();
+  sampling.set_temperature(0.0f);  // present and zero is not absent
+  sampling.set_top_k(40);
+  sampling.set_typical_p(0.9f);
+  sampling.set_top_p(0.8f);
+  sampling.set_min_p(0.1f);
+  sampling.set_presence_penalty(0.5f);
+  sampling.set_frequency_penalty(-0.5f);
+  sampling.set_repetition_penalty(1.1f);
+  sampling.set_penalty_last_n(0);
+  sampling.set_seed(0xFFFFFFFFFFFFFFFFu);
+  sampling.set_n(3);
+  (*sampling.mutable_logit_bias())[9] = -1.0f;
+  (*sampling.mutable_logit_bias())[4] = 2.0f;
+  sampling.add_allowed_token_ids(7);
+  v1::StopParams& stop = *request.mutable_stop();
+  stop.set_max_tokens(10);
+  stop.set_min_tokens(2);
+  stop.add_stop("END");
+  stop.add_stop_token_ids(8);
+  stop.set_include_stop(true);
+  stop.set_ignore_eos(true);
+  v1::OutputOptions& output = *request.mutable_output();
+  output.set_text(false);
+  output.set_token_ids(true);
+  output.set_top_logprobs(0);
+  output.set_prompt_logprobs(5);
+  output.set_echo(true);
+  output.set_usage_per_chunk(true);
+  output.set_skip_special_tokens(false);
+  request.mutable_cache()->set_salt("s");
+  request.mutable_cache()->set_bypass_read(true);
+  request.mutable_cache()->set_bypass_write(true);
+  request.mutable_cache()->set_window_tokens(256);
+  request.mutable_cache()->set_sink_tokens(4);
+  request.mutable_sched()->set_priority(-4);
+  request.mutable_sched()->set_tenant("t");
+
+  const auto params = FromProto(request);
+  ASSERT_TRUE(params.ok()) << params.status();
+  EXPECT_EQ(params->model, "m");
+  EXPECT_THAT(std::get<engine::TokenIds>(params->prompt), ElementsAre(3, 5));
+  EXPECT_EQ(params->sampling.temperature, 0.0f);
+  EXPECT_EQ(params->sampling.top_k, 40);
+  EXPECT_EQ(params->sampling.typical_p, 0.9f);
+  EXPECT_EQ(params->sampling.top_p, 0.8f);
+  EXPECT_EQ(params->sampling.min_p, 0.1f);
+  EXPECT_EQ(params->sampling.presence_penalty, 0.5f);
+  EXPECT_EQ(params->sampling.frequency_penalty, -0.5f);
+  EXPECT_EQ(params->sampling.repetition_penalty, 1.1f);
+  EXPECT_EQ(params->sampling.penalty_last_n, 0);
+  EXPECT_EQ(params->sampling.seed, 0xFFFFFFFFFFFFFFFFu);
+  EXPECT_EQ(params->sampling.n, 3);
+  ASSERT_EQ(params->sampling.logit_bias.size(), 2u);
+  EXPECT_EQ(params->sampling.logit_bias[0].token_id, 4);
+  EXPECT_EQ(params->sampling.logit_bias[1].bias, -1.0f);
+  EXPECT_THAT(params->sampling.allowed_token_ids, ElementsAre(7));
+  EXPECT_EQ(params->stop.max_tokens, 10);
+  EXPECT_EQ(params->stop.min_tokens, 2);
+  EXPECT_THAT(params->stop.stop, ElementsAre("END"));
+  EXPECT_THAT(params->stop.stop_token_ids, ElementsAre(8));
+  EXPECT_TRUE(params->stop.include_stop);
+  EXPECT_TRUE(params->stop.ignore_eos);
+  EXPECT_FALSE(params->output.text);
+  EXPECT_TRUE(params->output.token_ids);
+  EXPECT_EQ(params->output.top_logprobs, 0);
+  EXPECT_EQ(params->output.prompt_logprobs, 5);
+  EXPECT_TRUE(params->output.echo);
+  EXPECT_TRUE(params->output.usage_per_chunk);
+  EXPECT_FALSE(params->output.skip_special_tokens);
+  EXPECT_EQ(params->cache.salt, "s");
+  EXPECT_TRUE(params->cache.bypass_read);
+  EXPECT_TRUE(params->cache.bypass_write);
+  EXPECT_EQ(params->cache.window_tokens, 256);
+  EXPECT_EQ(params->cache.sink_tokens, 4);
+  EXPECT_EQ(params->sched.priority, -4);
+  EXPECT_EQ(params->sched.tenant, "t");
+}
+
+TEST(ProtoConversionTest, TakesAConversation) {
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_content("hi");
+  const auto params = FromProto(request);
+  ASSERT_TRUE(params.ok()) << params.status();
+  const auto& messages = std::get<engine::ChatMessages>(params->prompt);
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_EQ(messages[0].role, "user");
+  EXPECT_EQ(messages[0].content, "hi");
+}
+
+TEST(ProtoConversionTest, RefusesAnEmptyPrompt) {
+  v1::GenerateRequest request;
+  EXPECT_EQ(FromProto(request).status().message(), "prompt: want one of text, token_ids, chat");
+  request.mutable_token_ids();
+  EXPECT_EQ(FromProto(request).status().message(), "token_ids.ids: want at least one");
+  request.mutable_chat();
+  EXPECT_EQ(FromProto(request).status().message(), "chat.messages: want at least one");
+}
+
+TEST(ProtoConversionTest, RefusesCountsThatTheEngineCannotHold) {
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_stop()->set_max_tokens(0x80000000u);
+  EXPECT_EQ(FromProto(request).status().message(),
+            "stop.max_tokens: want at most 2147483647, got 2147483648");
+  request = TextRequest();
+  request.mutable_sampling()->set_n(0xFFFFFFFFu);
+  EXPECT_THAT(std::string(FromProto(request).status().message()), HasSubstr("sampling.n: want"));
+}
+
+TEST(ProtoConversionTest, AStreamedDeltaKeepsEverything) {
+  engine::TokenDelta delta{.index = 2,
+                           .text = "abc",
+                           .token_ids = {1, 2},
+                           .finish_reason = engine::FinishReason::kStop,
+                           .stop_token_id = 0,  // present and zero is not absent
+                           .seed = 77,
+                           .usage = engine::Usage{.prompt_tokens = 9}};
+  delta.logprobs.push_back(
+      {.chosen = {.token_id = 1, .logprob = -0.5f}, .top = {{.token_id = 4, .logprob = -0.25f}}});
+  delta.prompt_logprobs.push_back({.chosen = {.token_id = 6, .logprob = -2.0f}});
+  const v1::GenerateStreamResponse out = ToProto(std::move(delta));
+  EXPECT_EQ(out.index(), 2u);
+  EXPECT_EQ(out.text_delta(), "abc");
+  EXPECT_THAT(out.token_ids(), ElementsAre(1, 2));
+  ASSERT_EQ(out.logprobs_size(), 1);
+  EXPECT_EQ(out.logprobs(0).chosen().logprob(), -0.5f);
+  EXPECT_EQ(out.logprobs(0).top(0).token_id(), 4);
+  EXPECT_EQ(out.prompt_logprobs(0).chosen().token_id(), 6);
+  EXPECT_EQ(out.finish_reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(out.stop().by_case(), v1::StoppedBy::kTokenId);
+  EXPECT_EQ(out.seed(), 77u);
+  EXPECT_EQ(out.usage().prompt_tokens(), 9u);
+}
+
+TEST(ProtoConversionTest, AUnaryAnswerHasItsSamplesInOrder) {
+  std::vector<engine::TokenDelta> samples;
+  samples.push_back({.index = 1, .text = "one", .finish_reason = engine::FinishReason::kLength});
+  samples.push_back({.index = 0,
+                     .text = "zero",
+                     .finish_reason = engine::FinishReason::kStop,
+                     .stop_string = "END",
+                     .seed = 5});
+  engine::RequestSummary summary{.usage = {.prompt_tokens = 1,
+                                           .completion_tokens = 2,
+                                           .cached_tokens = 3,
+                                           .recomputed_tokens = 4,
+                                           .num_preemptions = 5},
+                                 .timings = {.queue = absl::Milliseconds(1),
+                                             .prefill = absl::Milliseconds(2),
+                                             .ttft = absl::Milliseconds(3),
+                                             .decode = absl::Milliseconds(4)}};
+  const v1::GenerateResponse out = ToProto(std::move(samples), summary);
+  ASSERT_EQ(out.completions_size(), 2);
+  EXPECT_EQ(out.completions(0).text(), "zero");
+  EXPECT_EQ(out.completions(0).stop().text(), "END");
+  EXPECT_EQ(out.completions(0).seed(), 5u);
+  EXPECT_EQ(out.completions(1).index(), 1u);
+  EXPECT_FALSE(out.completions(1).has_stop());
+  EXPECT_EQ(out.usage().cached_tokens(), 3u);
+  EXPECT_EQ(out.usage().recomputed_tokens(), 4u);
+  EXPECT_EQ(out.usage().num_preemptions(), 5u);
+  EXPECT_DOUBLE_EQ(out.timings().queue_seconds(), 0.001);
+  EXPECT_DOUBLE_EQ(out.timings().prefill_seconds(), 0.002);
+  EXPECT_DOUBLE_EQ(out.timings().ttft_seconds(), 0.003);
+  EXPECT_DOUBLE_EQ(out.timings().decode_seconds(), 0.004);
+}
+
+// The wire's own rules: a scalar option is `optional`, and an enum begins with _UNSPECIFIED.
+TEST(ProtoFilesTest, EveryOptionIsOptional) {
+  for (const google::protobuf::Descriptor* message :
+       {v1::SamplingParams::descriptor(), v1::StopParams::descriptor(),
+        v1::OutputOptions::descriptor(), v1::CacheParams::descriptor(),
+        v1::SchedParams::descriptor()}) {
+    for (int i = 0; i < message->field_count(); ++i) {
+      const google::protobuf::FieldDescriptor& field = *message->field(i);
+      EXPECT_TRUE(field.is_repeated() || field.has_presence()) << field.full_name();
+    }
+  }
+  const auto& unspecified = *v1::FinishReason_descriptor()->value(0);
+  EXPECT_THAT(std::string(unspecified.name()), HasSubstr("_UNSPECIFIED"));
+  EXPECT_EQ(unspecified.number(), 0);
+}
+
+TEST(ProtoFilesTest, EveryFieldHasAComment) {
+  const std::regex field(R"(\s+[\w.<>, ]+ = \d+;)");
+  int num_fields = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("proto/quire/v1")) {
+    std::ifstream file(entry.path());
+    std::string line, above;
+    for (; std::getline(file, line); above = line) {
+      if (!std::regex_match(line, field)) continue;
+      ++num_fields;
+      EXPECT_THAT(above, HasSubstr("// ")) << entry.path() << ": " << line;
+    }
+  }
+  EXPECT_GT(num_fields, 100);
+}
+
+}  // namespace
+}  // namespace quire::server

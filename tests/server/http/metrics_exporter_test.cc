@@ -1,0 +1,151 @@
+// /metrics.
+
+#include "server/http/metrics_exporter.h"
+
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "base/clock.h"
+#include "base/logging.h"
+#include "server/http/admin_server.h"
+#include "tests/server/fake_engine.h"
+
+namespace quire::server {
+namespace {
+
+using quire::testing::FakeEngine;
+using ::testing::Contains;
+
+struct Exposition {
+  std::map<std::string, std::string> types;  // by family
+  std::map<std::string, std::string> helps;
+  std::map<std::string, double> samples;  // by name with labels
+};
+
+// Prometheus' text format 0.0.4, strictly enough for what we write.
+Exposition ParseExposition(const std::string& text) {
+  Exposition out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string hash, kind, name, rest;
+    if (absl::StartsWith(line, "# ")) {
+      words >> hash >> kind >> name;
+      std::getline(words >> std::ws, rest);
+      (kind == "TYPE" ? out.types : out.helps)[name] = rest;
+      continue;
+    }
+    const size_t space = line.rfind(' ');
+    EXPECT_NE(space, std::string::npos) << line;
+    char* end = nullptr;
+    const double value = std::strtod(line.c_str() + space + 1, &end);
+    EXPECT_EQ(*end, '\0') << line;
+    EXPECT_TRUE(out.samples.emplace(line.substr(0, space), value).second) << "twice: " << line;
+  }
+  return out;
+}
+
+TEST(MetricsExporterTest, SaysWhenTheCertificateExpires) {
+  const FakeEngine engine;
+  const RpcCounters counters;
+  const OpenCalls open_calls;
+  const door::DoorCounters door;
+  const std::string name = "quire_tls_certificate_expiry_seconds";
+  EXPECT_FALSE(ParseExposition(MetricsExporter(engine, counters, open_calls, door).Text())
+                   .samples.contains(name));
+  const MetricsExporter exporter(engine, counters, open_calls, door,
+                                 absl::FromUnixSeconds(1800000000));
+  EXPECT_EQ(ParseExposition(exporter.Text()).samples.at(name), 1800000000.0);
+}
+
+TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
+  const FakeEngine engine;
+  RpcCounters counters;
+  OpenCalls open_calls;
+  door::DoorCounters door;
+  counters.Count(Rpc::kGenerate, absl::StatusCode::kOk);
+  counters.Count(Rpc::kGenerate, absl::StatusCode::kResourceExhausted);
+  open_calls.Begin();
+  Exposition out = ParseExposition(MetricsExporter(engine, counters, open_calls, door).Text());
+  const std::map<std::string, double> expected = {
+      {"quire_requests_waiting", 3},
+      {"quire_sequences_running", 0},
+      {"quire_kv_blocks{state=\"free\"}", 5},
+      {"quire_kv_blocks{state=\"cached\"}", 3},
+      {"quire_kv_blocks{state=\"held\"}", 2},
+      {"quire_prompt_tokens_total{source=\"computed\"}", 11},
+      {"quire_prompt_tokens_total{source=\"cached\"}", 12},
+      {"quire_generated_tokens_total", 0},
+      {"quire_recomputed_tokens_total", 14},
+      {"quire_scored_tokens_total", 13},
+      {"quire_kv_block_copies_total", 15},
+      {"quire_preemptions_total", 16},
+      {"quire_steps_total", 17},
+      {"quire_steps_failed_total", 19},
+      {"quire_requests_rejected_total", 18},
+      {"quire_sequences_finished_total{reason=\"stop\"}", 21},
+      {"quire_sequences_finished_total{reason=\"length\"}", 22},
+      {"quire_sequences_finished_total{reason=\"abort\"}", 23},
+      {"quire_time_to_first_token_seconds_bucket{le=\"0.1\"}", 4},
+      {"quire_time_to_first_token_seconds_bucket{le=\"1\"}", 9},
+      {"quire_time_to_first_token_seconds_bucket{le=\"+Inf\"}", 15},
+      {"quire_time_to_first_token_seconds_count", 15},
+      {"quire_time_to_first_token_seconds_sum", 12.5},
+      {"quire_time_per_output_token_seconds_count", 1},
+      {"quire_rpcs_total{rpc=\"Generate\",code=\"OK\"}", 1},
+      {"quire_rpcs_total{rpc=\"Generate\",code=\"RESOURCE_EXHAUSTED\"}", 1},
+      {"quire_rpcs_total{rpc=\"Drain\",code=\"OK\"}", 0},
+      {"quire_generate_calls_open", 1},
+      {"quire_draining", 0},
+      {"quire_build_info{version=\"1.2.3\",backend=\"cpu\",isa_path=\"portable\",model=\"fake-"
+       "model\"}",
+       1},
+  };
+  for (const auto& [name, value] : expected) {
+    EXPECT_THAT(out.samples, Contains(::testing::Pair(name, value)));
+  }
+  EXPECT_EQ(out.samples.at("quire_log_lines_dropped_total"), base::NumLogLinesDropped());
+  EXPECT_GT(out.samples.at("process_resident_memory_bytes"), 1e6);
+  for (const auto& [name, type] : out.types) {
+    EXPECT_NE(out.helps[name], "") << name;
+    EXPECT_EQ(type == "counter", absl::EndsWith(name, "_total")) << name;
+  }
+  open_calls.End();
+}
+
+TEST(MetricsExporterTest, EveryCodeOfEveryRpcIsABoundedSetOfSeries) {
+  const FakeEngine engine;
+  RpcCounters counters;
+  OpenCalls open_calls;
+  door::DoorCounters door;
+  for (size_t rpc = 0; rpc < kRpcNames.size(); ++rpc) {
+    for (size_t code = 0; code < kStatusCodeNames.size(); ++code) {
+      counters.Count(static_cast<Rpc>(rpc), static_cast<absl::StatusCode>(code));
+    }
+  }
+  Exposition out = ParseExposition(MetricsExporter(engine, counters, open_calls, door).Text());
+  size_t series = 0;
+  for (const auto& [name, value] : out.samples)
+    series += absl::StartsWith(name, "quire_rpcs_total");
+  EXPECT_EQ(series, kRpcNames.size() * kStatusCodeNames.size());
+}
+
+TEST(OpenCallsTest, WaitsUntilNoneIsLeft) {
+  OpenCalls calls;
+  EXPECT_TRUE(calls.WaitUntilNone(absl::InfinitePast()));
+  calls.Begin();
+  EXPECT_FALSE(calls.WaitUntilNone(absl::InfinitePast()));
+  std::thread ender([&] { calls.End(); });
+  EXPECT_TRUE(calls.WaitUntilNone(base::SteadyNow() + absl::Seconds(10)));
+  ender.join();
+}
+
+}  // namespace
+}  // namespace quire::server

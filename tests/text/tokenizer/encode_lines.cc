@@ -1,0 +1,74 @@
+// Encodes what it reads, for compare_with_hf.py: one JSON string a line in, one JSON object a line
+// out: {"ids": with special tokens added and recognised, "plain_ids": with neither, "text": the
+// ids decoded again}.
+//
+// usage: encode_lines MODEL < LINES; MODEL is a tokenizer.json, a GGUF file or a directory
+
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+#include "base/json.h"
+#include "base/status_macros.h"
+#include "engine/frontend/tokenizer_loader.h"
+#include "files/model_files.h"
+#include "text/tokenizer/tokenizer_json.h"
+
+namespace {
+
+using nlohmann::json;
+using quire::text::Tokenizer;
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path) {
+  if (!path.ends_with(".json")) {
+    ASSIGN_OR_RETURN(const quire::files::OpenedModel model, quire::files::OpenModelFiles(path));
+    return quire::engine::LoadTokenizer(model);
+  }
+  std::ifstream file(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const json null;
+  return quire::text::CreateTokenizer({text, null, null, null});
+}
+
+std::vector<int32_t> Ids(const Tokenizer& tokenizer, const std::string& text, bool special) {
+  std::vector<int32_t> ids;
+  for (const auto& token :
+       tokenizer.Encode(text, {.add_special_tokens = special, .parse_special_tokens = special})) {
+    ids.push_back(token.id);
+  }
+  return ids;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: encode_lines MODEL < LINES\n";
+    return 2;
+  }
+  const auto tokenizer = Load(argv[1]);
+  if (!tokenizer.ok()) {
+    std::cerr << argv[1] << ": " << tokenizer.status() << "\n";
+    return 1;
+  }
+  std::ios::sync_with_stdio(false);
+  for (std::string line; std::getline(std::cin, line);) {
+    const auto text = quire::base::ParseJson(line, "line");
+    if (!text.ok() || !text->is_string()) {
+      std::cerr << "want a JSON string a line, got " << line << "\n";
+      return 1;
+    }
+    const auto& value = text->get_ref<const std::string&>();
+    const std::vector<int32_t> ids = Ids(**tokenizer, value, /*special=*/true);
+    json out = {{"ids", ids}, {"plain_ids", Ids(**tokenizer, value, /*special=*/false)}};
+    out["text"] = (*tokenizer)->Decode(ids, /*skip_special_tokens=*/false);
+    std::cout << out.dump() << "\n";
+  }
+  return 0;
+}

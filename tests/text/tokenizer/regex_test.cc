@@ -1,0 +1,85 @@
+#include "text/tokenizer/regex.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace quire::text {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The first match's text; "-" when there is none.
+std::string FirstMatch(std::string_view pattern, std::string_view text) {
+  const auto regex = Regex::Create(pattern);
+  EXPECT_TRUE(regex.ok()) << regex.status();
+  if (!regex.ok()) return "error";
+  Regex::Match match;
+  if (regex->Find(text, 0, match) != Regex::Outcome::kMatch) return "-";
+  return std::string(text.substr(match.begin, match.end - match.begin));
+}
+
+TEST(RegexTest, SpaceIsUnicodeWhiteSpace) {
+  EXPECT_EQ(FirstMatch("\\s+", "a \t\u00a0\u0085\u3000b"), " \t\u00a0\u0085\u3000");
+  // PCRE2's own \s has the Mongolian vowel separator.
+  EXPECT_EQ(FirstMatch("\\s", "\u180e"), "-");
+  EXPECT_EQ(FirstMatch("\\S+", " \u180e "), "\u180e");
+  EXPECT_EQ(FirstMatch("[^\\s\\p{L}]+", "ab \u180e! "), "\u180e!");
+  EXPECT_EQ(FirstMatch("[\\S]+", " x\u00a0"), "x");
+}
+
+TEST(RegexTest, WordHasMarksAndConnectors) {
+  EXPECT_EQ(FirstMatch("\\w+", "-a\u0301\u203f7\u00b2"), "a\u0301\u203f7");
+  EXPECT_EQ(FirstMatch("\\W+", "ab-\u00b2c"), "-\u00b2");
+}
+
+TEST(RegexTest, AnchorsAreOfLines) {
+  EXPECT_EQ(FirstMatch("b$", "ab\nc"), "b");
+  EXPECT_EQ(FirstMatch("^c", "ab\nc"), "c");
+}
+
+TEST(RegexTest, ClassesInsideAClassAreItsUnion) {
+  // BLOOM's split; the parentheses and the bar are in the class.
+  EXPECT_EQ(FirstMatch(" ?[^(\\s|[.,!?\u2026])]+", "(|) ab\u2026"), " ab");
+  EXPECT_EQ(FirstMatch("[a[b[cd]]e]+", "xedcbay"), "edcba");
+  EXPECT_EQ(FirstMatch("[[:digit:][xy]]+", "a1x2z"), "1x2");
+}
+
+TEST(RegexTest, QuoteMatchesItself) {
+  const std::string text = "a.b*[\\é] \n{}()^$|+?-#";
+  EXPECT_EQ(FirstMatch(Regex::Quote(text), "x" + text + "y"), text);
+}
+
+TEST(RegexTest, RefusesWhatMeansSomethingElse) {
+  for (const auto& [pattern, words] :
+       {std::pair("[a-z&&[^b]]", "&&"), std::pair("[a[^b]]", "character class"),
+        std::pair("[a[-b]]", "character class"), std::pair("[a[b-]]", "character class"),
+        std::pair("[a[b]", "terminating"), std::pair("\\h", "\\h"), std::pair("[\\W]", "\\W"),
+        std::pair("(", "parenthes"), std::pair("[a", "terminating"), std::pair("\\C", "\\C"),
+        std::pair("\\p{Nonsense}", "property")}) {
+    const auto status = Regex::Create(pattern).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+  }
+  EXPECT_TRUE(Regex::Create("[[:alpha:]]+").ok());
+}
+
+TEST(RegexTest, GivesUpOnExplosivePatterns) {
+  const auto regex = Regex::Create("(?:a+)+$");
+  ASSERT_TRUE(regex.ok());
+  Regex::Match match;
+  EXPECT_EQ(regex->Find(std::string(60, 'a') + "b", 0, match), Regex::Outcome::kGaveUp);
+}
+
+TEST(RegexTest, LongWordsNeedNoStack) {
+  const auto regex = Regex::Create("(?:\\p{L}\\p{M}*)+");
+  ASSERT_TRUE(regex.ok());
+  const std::string word(1 << 20, 'a');
+  Regex::Match match;
+  ASSERT_EQ(regex->Find(word, 0, match), Regex::Outcome::kMatch);
+  EXPECT_EQ(match.end, word.size());
+}
+
+}  // namespace
+}  // namespace quire::text

@@ -1,0 +1,89 @@
+#pragma once
+
+// The limits of one rendering. A template comes from a model file and its input from a client, so
+// neither may exhaust the server's time, memory or stack.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+#include "base/interrupt.h"
+
+namespace quire::jinja {
+
+struct Limits {
+  int64_t max_steps = 20'000'000;       // a step: one node evaluated, or kBytesPerStep copied
+  int64_t max_output_bytes = 32 << 20;  // also the longest string that may exist
+  int32_t max_depth = 1000;             // nested nodes under evaluation, across all macros
+  int64_t max_stack_bytes = 1 << 20;    // below Render()'s own frame: half a small thread's stack
+  int32_t max_value_depth = 200;        // lists within lists
+};
+
+// Counts down. Sticky: once spent, every further Spend() fails too, so a helper deep inside a
+// traversal may simply stop, and the evaluator checks status() afterwards.
+class Budget {
+ public:
+  static constexpr int64_t kBytesPerStep = 16;
+
+  explicit Budget(const Limits& limits)
+      : limits_(limits), stack_base_(StackPosition()), steps_left_(limits.max_steps) {}
+
+  bool Spend(int64_t steps) {
+    if (exhausted()) return false;
+    steps_left_ -= steps;
+    if (steps_left_ < 0) Fail("the template takes too many steps");
+    if (base::Interrupted(steps)) Fail("nobody waits for it any more");
+    return !exhausted();
+  }
+  // Spends the cost of a string that is about to be created.
+  bool SpendBytes(int64_t bytes) {
+    if (bytes > limits_.max_output_bytes) return Fail("the template makes too long a text");
+    return Spend(1 + bytes / kBytesPerStep);
+  }
+  // Spends the cost of appending to a growing text.
+  bool SpendAppend(size_t have, size_t more) {
+    if (static_cast<int64_t>(have + more) > limits_.max_output_bytes) {
+      return Fail("the template makes too long a text");
+    }
+    return Spend(1 + static_cast<int64_t>(more) / kBytesPerStep);
+  }
+  bool CheckValueDepth(int32_t depth) {
+    return depth <= limits_.max_value_depth || Fail("values nest too deep");
+  }
+  // Enters one level. Each call that returns true needs one Leave(). The stack that a level takes
+  // depends on the node and on the compiler, so the stack is measured as well. It grows downwards.
+  bool Enter() {
+    if (depth_ >= limits_.max_depth || stack_base_ - StackPosition() > limits_.max_stack_bytes) {
+      return Fail("the template recurses too deep");
+    }
+    ++depth_;
+    return !exhausted();
+  }
+  void Leave() { --depth_; }
+
+  bool exhausted() const { return failure_ != nullptr; }
+  absl::Status status() const {
+    return failure_ == nullptr ? absl::OkStatus() : absl::InvalidArgumentError(failure_);
+  }
+  const Limits& limits() const { return limits_; }
+
+ private:
+  bool Fail(const char* why) {
+    if (failure_ == nullptr) failure_ = why;
+    return false;
+  }
+
+  static int64_t StackPosition() {
+    return static_cast<int64_t>(reinterpret_cast<intptr_t>(__builtin_frame_address(0)));
+  }
+
+  const Limits limits_;
+  const int64_t stack_base_;
+  int64_t steps_left_;
+  int32_t depth_ = 0;
+  const char* failure_ = nullptr;
+};
+
+}  // namespace quire::jinja

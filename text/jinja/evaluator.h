@@ -1,0 +1,131 @@
+#pragma once
+
+// Runs one rendering of a checked template.
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "text/jinja/ast.h"
+#include "text/jinja/call.h"
+#include "text/jinja/value.h"
+
+namespace quire::jinja {
+
+// The names that one block assigns; names of outer blocks are read through `outer`.
+struct Scope {
+  std::shared_ptr<Scope> outer;
+  absl::flat_hash_map<std::string, Value> names;
+};
+
+// loop, inside {% for %}
+struct LoopState {
+  std::vector<Value> items;
+  int64_t index0 = 0;
+  int32_t depth = 1;
+  std::optional<std::vector<Value>> last_changed;
+};
+
+// A macro, or the body of a {% call %}: its code and the scope of its definition. Owned by the
+// rendering.
+struct MacroObject {
+  const MacroNode* node;
+  std::shared_ptr<Scope> closure;
+};
+
+// cycler() and joiner(). Owned by the rendering.
+struct CycleState {
+  bool is_joiner = false;
+  std::vector<Value> items;  // for a joiner only its separator
+  size_t at = 0;
+};
+
+// Not thread-safe; used once.
+class Evaluator {
+ public:
+  Evaluator(Budget& budget, absl::Time now) : budget_(budget), now_(now) {}
+  ~Evaluator();
+  Evaluator(const Evaluator&) = delete;
+  Evaluator& operator=(const Evaluator&) = delete;
+
+  // `variables` are the template's global names.
+  absl::StatusOr<std::string> Run(const Body& body, const Dict& variables);
+
+  // ---- For filters, tests, methods and functions.
+  Budget& budget() { return budget_; }
+  absl::Time now() const { return now_; }
+  absl::StatusOr<Value> Call(const Value& function, CallArguments arguments);
+  // Fails with exactly this text: raise_exception().
+  absl::Status Raise(const std::string& message);
+  Value NewNamespace(Dict attributes);
+  Value NewCycle(CycleState state);
+  // InvalidArgument when `value` nests too deep. Called for every new list and dict.
+  absl::StatusOr<Value> Checked(Value value);
+
+ private:
+  enum class Flow { kNext, kBreak, kContinue };
+
+  absl::StatusOr<Value> Eval(const Expr& expr);
+  absl::StatusOr<Value> EvalNode(const Expr& expr);
+  absl::StatusOr<Value> EvalName(const NameExpr& name);
+  absl::StatusOr<Value> EvalSequence(const SequenceExpr& sequence);
+  absl::StatusOr<Value> EvalDict(const DictExpr& dict);
+  absl::StatusOr<Value> EvalUnary(const UnaryExpr& unary);
+  absl::StatusOr<Value> EvalBinary(const BinaryExpr& binary);
+  absl::StatusOr<Value> EvalConcat(const ConcatExpr& concat);
+  absl::StatusOr<Value> EvalCompare(const CompareExpr& compare);
+  absl::StatusOr<Value> EvalConditional(const ConditionalExpr& conditional);
+  absl::StatusOr<Value> EvalAttribute(const AttributeExpr& attribute);
+  absl::StatusOr<Value> EvalSubscript(const SubscriptExpr& subscript);
+  absl::StatusOr<Value> EvalSlice(const SliceExpr& slice);
+  absl::StatusOr<Value> EvalCall(const CallExpr& call);
+  absl::StatusOr<Value> EvalFilter(const FilterExpr& filter);
+  absl::StatusOr<Value> EvalTest(const TestExpr& test);
+  absl::StatusOr<CallArguments> EvalArguments(const Arguments& arguments);
+
+  absl::StatusOr<Flow> Exec(const Body& body);
+  absl::StatusOr<Flow> ExecNode(const Node& node);
+  absl::StatusOr<Flow> ExecIf(const IfNode& node);
+  absl::StatusOr<Flow> ExecFor(const ForNode& node);
+  absl::Status ExecOutput(const OutputNode& node);
+  absl::StatusOr<Flow> ExecSetBlock(const SetBlockNode& node);
+  absl::Status ExecCallBlock(const CallBlockNode& node);
+  absl::StatusOr<Flow> ExecWith(const WithNode& node);
+  absl::StatusOr<Flow> ExecFilterBlock(const FilterBlockNode& node);
+  absl::Status ExecGeneration(const GenerationNode& node);
+
+  absl::StatusOr<std::vector<Value>> LoopItems(const ForNode& node);
+  absl::StatusOr<Value> CallMacro(const MacroObject& macro, CallArguments arguments);
+  absl::StatusOr<Value> ApplyFilters(const Expr& chain, Value input);
+  Value NewMacro(const MacroNode& node);
+
+  absl::Status Emit(std::string_view text);
+  // Runs `body` in `scope` and returns its output.
+  absl::StatusOr<std::string> Capture(const Body& body, std::shared_ptr<Scope> scope,
+                                      Flow* left_by = nullptr);
+  absl::Status Assign(const Target& target, const Value& value);
+  const Value* Find(const std::string& name) const;
+  absl::Status AtLine(int line, absl::Status status);
+
+  class ScopeGuard;
+
+  Budget& budget_;
+  const absl::Time now_;
+  std::shared_ptr<Scope> scope_ = std::make_shared<Scope>();
+  std::string* out_ = nullptr;
+  const Value* block_input_ = nullptr;  // input of the innermost filter of a chain without one
+  bool error_has_line_ = false;
+  // Owned here; values point at them, so that a cycle through them does not leak.
+  std::deque<Namespace> namespaces_;
+  std::deque<MacroObject> macros_;
+  std::deque<CycleState> cycles_;
+};
+
+}  // namespace quire::jinja

@@ -1,0 +1,41 @@
+#pragma once
+
+// Splits template source into tokens, with Jinja2's white space rules for trim_blocks and
+// lstrip_blocks.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace quire::jinja {
+
+enum class TokenType {
+  kData,           // text between tags, already trimmed
+  kVariableBegin,  // {{
+  kVariableEnd,
+  kBlockBegin,  // {%
+  kBlockEnd,
+  kName,
+  kString,  // unescaped
+  kInteger,
+  kFloat,
+  kOperator,
+  kEnd,
+};
+
+struct Token {
+  TokenType type = TokenType::kEnd;
+  std::string text;  // for kInteger and kFloat: the digits, without underscores
+  int line = 1;
+  int64_t integer = 0;
+  double number = 0;
+};
+
+// InvalidArgument begins with "line N: ". The last token is kEnd. {% raw %} and comments are
+// removed.
+absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source);
+
+}  // namespace quire::jinja

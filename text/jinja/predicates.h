@@ -1,0 +1,24 @@
+#pragma once
+
+// x is name(arguments): Jinja2 calls these tests.
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+#include "text/jinja/call.h"
+#include "text/jinja/evaluator.h"
+#include "text/jinja/value.h"
+
+namespace quire::jinja {
+
+struct Test {
+  std::string_view name;
+  absl::StatusOr<bool> (*function)(Evaluator& evaluator, const Value& input,
+                                   const CallArguments& arguments);
+};
+
+// Null when there is no test of that name.
+const Test* FindTest(std::string_view name);
+
+}  // namespace quire::jinja

@@ -1,0 +1,191 @@
+#pragma once
+
+// The values of a template: Python's, as far as templates see them.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "nlohmann/json_fwd.hpp"
+
+#include "text/jinja/budget.h"
+
+namespace quire::jinja {
+
+class Value;
+
+// Immutable text, UTF-8. Lengths and indexes are in code points; a byte that is not UTF-8 counts as
+// one.
+struct Text {
+  std::string bytes;
+  int64_t length = 0;   // in code points
+  bool markup = false;  // made by |safe or |escape: text added to it is escaped
+
+  bool ascii() const { return length == static_cast<int64_t>(bytes.size()); }
+};
+
+// A missing name or member: prints as nothing, fails when used.
+struct Undefined {
+  std::shared_ptr<const std::string> why;
+};
+
+struct None {};
+
+// Python types that share a representation here but print and test differently.
+enum class SequenceType {
+  kList,
+  kTuple,
+  kRange,
+  kDictKeys,
+  kDictValues,
+  kDictItems,
+  kGenerator,  // from map, select etc.: iterable once, without a length
+};
+
+struct Sequence {
+  SequenceType type = SequenceType::kList;
+  std::vector<Value> items;
+  int32_t depth = 1;
+  bool is_group = false;  // a tuple made by groupby: has .grouper and .list
+  // Items taken from a generator. A value belongs to one rendering, so to one thread.
+  mutable int64_t consumed = 0;
+};
+
+// Keys in insertion order. Immutable once inside a Value, as Jinja2's sandbox demands.
+class Dict {
+ public:
+  // Replaces the value of an equal key. False when `key` cannot be hashed.
+  bool Set(const Value& key, Value value, Budget& budget);
+  const Value* Find(const Value& key, Budget& budget) const;  // null: absent, or cannot be hashed
+  const Value* Find(std::string_view key) const;
+  void SetText(std::string_view key, Value value);
+
+  const std::vector<std::pair<Value, Value>>& entries() const { return entries_; }
+  int32_t depth() const { return depth_; }
+
+ private:
+  std::vector<std::pair<Value, Value>> entries_;
+  absl::flat_hash_map<std::string, size_t> index_;  // by HashKey()
+  int32_t depth_ = 1;
+};
+
+// namespace(): the only value that a template can change. Owned by the rendering, so that a
+// namespace that holds itself does not leak.
+struct Namespace {
+  Dict attributes;
+};
+
+struct LoopState;    // loop.*, evaluator.h
+struct MacroObject;  // evaluator.h
+struct CycleState;   // cycler() and joiner(), globals.h
+
+// x.method before its call.
+struct BoundMethod;
+
+// A function of the environment: range, namespace ...
+struct GlobalFunction {
+  int32_t id = 0;  // index into Globals()
+};
+
+class Value {
+ public:
+  Value() : data_(Undefined{}) {}
+  static Value MakeNone() { return Value(Data(None{})); }
+  static Value Bool(bool b) { return Value(Data(b)); }
+  static Value Int(int64_t i) { return Value(Data(i)); }
+  static Value Float(double d) { return Value(Data(d)); }
+  static Value String(std::string bytes, bool markup = false);
+  static Value MakeUndefined(std::string why);
+  static Value List(std::vector<Value> items, SequenceType type = SequenceType::kList);
+  static Value Tuple(std::vector<Value> items) {
+    return List(std::move(items), SequenceType::kTuple);
+  }
+  static Value MakeDict(Dict dict);
+  static Value Of(std::shared_ptr<const Sequence> s) { return Value(Data(std::move(s))); }
+  static Value Of(Namespace* n) { return Value(Data(n)); }
+  static Value Of(MacroObject* m) { return Value(Data(m)); }
+  static Value Of(CycleState* c) { return Value(Data(c)); }
+  static Value Of(std::shared_ptr<LoopState> l) { return Value(Data(std::move(l))); }
+  static Value Of(std::shared_ptr<const BoundMethod> m) { return Value(Data(std::move(m))); }
+  static Value Of(GlobalFunction f) { return Value(Data(f)); }
+
+  bool is_undefined() const { return Is<Undefined>(); }
+  bool is_none() const { return Is<None>(); }
+  bool is_bool() const { return Is<bool>(); }
+  bool is_int() const { return Is<int64_t>(); }
+  bool is_float() const { return Is<double>(); }
+  bool is_string() const { return Is<std::shared_ptr<const Text>>(); }
+  bool is_sequence() const { return Is<std::shared_ptr<const Sequence>>(); }
+  bool is_sequence(SequenceType type) const { return is_sequence() && sequence().type == type; }
+  bool is_dict() const { return Is<std::shared_ptr<const Dict>>(); }
+  bool is_namespace() const { return Is<Namespace*>(); }
+  bool is_number() const { return is_bool() || is_int() || is_float(); }
+  bool is_integral() const { return is_bool() || is_int(); }  // a bool is an int in Python
+  bool is_callable() const;
+
+  bool as_bool() const { return std::get<bool>(data_); }
+  int64_t as_int() const { return is_bool() ? int64_t{as_bool()} : std::get<int64_t>(data_); }
+  double as_float() const {
+    return is_float() ? std::get<double>(data_) : static_cast<double>(as_int());
+  }
+  const Text& text() const { return *std::get<std::shared_ptr<const Text>>(data_); }
+  const std::string& str() const { return text().bytes; }
+  const Sequence& sequence() const { return *std::get<std::shared_ptr<const Sequence>>(data_); }
+  const std::vector<Value>& items() const { return sequence().items; }
+  const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(data_); }
+  Namespace& name_space() const { return *std::get<Namespace*>(data_); }
+  const std::string* undefined_reason() const { return std::get<Undefined>(data_).why.get(); }
+  template <typename T>
+  const T* get() const {
+    return std::get_if<T>(&data_);
+  }
+
+  // Python's bool(): empty, zero, none and undefined are false.
+  bool Truthy() const;
+  // The nesting depth of its lists and dicts; 0 for a scalar.
+  int32_t depth() const;
+  // The type's name in Python's error messages: "str", "dict", "NoneType".
+  std::string_view TypeName() const;
+
+ private:
+  using Data = std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const Text>,
+                            std::shared_ptr<const Sequence>, std::shared_ptr<const Dict>,
+                            Namespace*, MacroObject*, CycleState*, std::shared_ptr<LoopState>,
+                            std::shared_ptr<const BoundMethod>, GlobalFunction>;
+  explicit Value(Data data) : data_(std::move(data)) {}
+  template <typename T>
+  bool Is() const {
+    return std::holds_alternative<T>(data_);
+  }
+
+  Data data_;
+};
+
+struct BoundMethod {
+  Value self;
+  std::string name;
+};
+
+// Appends a form in which equal keys (1, 1.0 and True; "a"; nested tuples) are the same bytes.
+// False when the value, such as a list, cannot be hashed.
+bool HashKey(const Value& value, Budget& budget, std::string* out);
+
+// The values that a for loop visits: items, code points, keys; undefined is empty. InvalidArgument
+// has Python's "'int' object is not iterable". A generator is used up.
+absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Budget& budget);
+
+// len(); nothing when the value has no length.
+std::optional<int64_t> Length(const Value& value);
+
+// InvalidArgument when a number does not fit, or the nesting exceeds the budget's limit.
+absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, Budget& budget,
+                               int32_t depth = 0);
+
+}  // namespace quire::jinja

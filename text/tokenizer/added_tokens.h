@@ -1,0 +1,60 @@
+#pragma once
+
+// Tokens that are found verbatim in the text before it is split into words: "<|im_end|>".
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace quire::text {
+
+struct AddedToken {
+  std::string content;
+  int32_t id = 0;
+  bool special = false;      // a control token: found only when special tokens are parsed
+  bool normalized = false;   // searched in the normalized text
+  bool single_word = false;  // found only if no letter or digit is next to it
+  bool strip_left = false;   // the token includes white space before it
+  bool strip_right = false;
+};
+
+// Finds the leftmost, longest tokens. Immutable once filled; thread-safe. Linear in the text times
+// the longest token.
+class AddedTokens {
+ public:
+  AddedTokens();
+  // If two tokens have the same content the first stays. An empty content is never found.
+  void Add(AddedToken token);
+  bool empty() const { return tokens_.empty(); }
+  bool any_strips() const {
+    return std::ranges::any_of(tokens_,
+                               [](const AddedToken& t) { return t.strip_left || t.strip_right; });
+  }
+
+  struct Part {
+    size_t begin = 0;  // bytes of the text
+    size_t end = 0;
+    int32_t id = -1;  // -1: plain text between tokens
+  };
+  // Parts cover the text in order and are never empty.
+  void Split(std::string_view text, bool parse_special, std::vector<Part>& parts) const;
+
+ private:
+  struct Node {
+    int32_t token = -1;                                 // index in tokens_
+    std::vector<std::pair<uint8_t, int32_t>> children;  // sorted by byte
+  };
+  int32_t Child(int32_t node, uint8_t byte) const;
+  // The longest token at `position`; null when there is none.
+  const AddedToken* LongestAt(std::string_view text, size_t position) const;
+
+  std::vector<AddedToken> tokens_;
+  std::vector<Node> nodes_;                // a trie; [0] is the root
+  std::array<bool, 256> is_first_byte_{};  // skips most of a text with one look-up per byte
+};
+
+}  // namespace quire::text

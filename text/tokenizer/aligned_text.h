@@ -1,0 +1,59 @@
+#pragma once
+
+// A part of the input, perhaps rewritten by normalization, that knows the origin of its bytes.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire::text {
+
+// Bytes of the input, half open. 32 bits suffice: the frontend limits a prompt far below 4 GiB.
+struct ByteRange {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+};
+
+// A view. Neither `begin` nor `end` of the origins decreases along the text.
+struct TextPart {
+  std::string_view text;
+  const ByteRange* origins = nullptr;  // one per byte; null: text[i] is input byte offset + i
+  uint32_t offset = 0;                 // without origins
+
+  // The input bytes that text[begin, end) stands for.
+  ByteRange Origin(size_t begin, size_t end) const {
+    if (origins == nullptr || text.empty()) {
+      return {offset + static_cast<uint32_t>(begin), offset + static_cast<uint32_t>(end)};
+    }
+    if (begin == end) {
+      const uint32_t at = begin < text.size() ? origins[begin].begin : origins[text.size() - 1].end;
+      return {at, at};
+    }
+    return {origins[begin].begin, origins[end - 1].end};
+  }
+  TextPart Sub(size_t begin, size_t end) const {
+    return {.text = text.substr(begin, end - begin),
+            .origins = origins == nullptr ? nullptr : origins + begin,
+            .offset = offset + static_cast<uint32_t>(begin)};
+  }
+};
+
+// The owner of a rewritten text.
+struct AlignedText {
+  std::string text;
+  std::vector<ByteRange> origins;
+
+  void Append(std::string_view bytes, ByteRange origin) {
+    text.append(bytes);
+    origins.insert(origins.end(), bytes.size(), origin);
+  }
+  // Appends part.text[begin, end) unchanged.
+  void AppendFrom(const TextPart& part, size_t begin, size_t end) {
+    text.append(part.text.substr(begin, end - begin));
+    for (size_t i = begin; i < end; ++i) origins.push_back(part.Origin(i, i + 1));
+  }
+  TextPart Part() const { return {.text = text, .origins = origins.data()}; }
+};
+
+}  // namespace quire::text

@@ -1,0 +1,57 @@
+#pragma once
+
+// The tokenizer that a GGUF file's metadata describes, with llama.cpp's meaning of each field.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "text/tokenizer/tokenizer.h"
+
+namespace quire::text {
+
+// tokenizer.ggml.token_type
+enum class GgufTokenType : int32_t {
+  kUndefined = 0,
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+
+// The fields tokenizer.ggml.*. The file's reader fills them in; the texts must live until the
+// tokenizer is created.
+struct GgufVocabulary {
+  std::string_view model;                // "gpt2": byte-level BPE; "llama": SentencePiece-BPE
+  std::string_view pre;                  // names the split into words, for gpt2; empty: "default"
+  std::string_view model_name;           // general.name: Phi-3's tokens strip white space after
+                                         // them
+  std::vector<std::string_view> tokens;  // by id
+  std::vector<float> scores;             // llama: of each token
+  std::vector<int32_t> token_types;      // empty: all normal
+  std::vector<std::string_view> merges;  // gpt2: "left right", best first
+  std::optional<int64_t> bos_id;         // ids outside the vocabulary count as absent
+  std::optional<int64_t> eos_id;
+  std::optional<int64_t> eot_id;
+  std::optional<int64_t> eom_id;
+  std::optional<int64_t> unknown_id;
+  std::optional<bool> add_bos;
+  std::optional<bool> add_eos;
+  std::optional<bool> add_space_prefix;
+};
+
+// True if a control token of this text ends a turn even if no key names it, as in llama.cpp.
+bool EndsTurnByText(std::string_view piece);
+
+// InvalidArgument for a vocabulary that contradicts itself, and for an unknown model or
+// pre-tokenizer; the error then names the known ones.
+absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const GgufVocabulary& vocabulary);
+
+}  // namespace quire::text

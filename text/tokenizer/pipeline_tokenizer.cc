@@ -1,0 +1,141 @@
+#include "text/tokenizer/pipeline_tokenizer.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/interrupt.h"
+#include "base/utf8.h"
+
+namespace quire::text {
+namespace {
+
+// Returns nothing when `text` is valid UTF-8, as it nearly always is.
+std::optional<AlignedText> ReplaceInvalidUtf8(std::string_view text) {
+  if (base::IsValidUtf8(text)) return std::nullopt;
+  const TextPart part{.text = text};
+  AlignedText clean;
+  for (size_t i = 0; i < text.size();) {
+    const base::Utf8Char c = base::DecodeUtf8(text, i);
+    if (c.valid) {
+      clean.AppendFrom(part, i, i + c.length);
+    } else {
+      clean.Append("\xEF\xBF\xBD", part.Origin(i, i + c.length));
+    }
+    i += c.length;
+  }
+  return clean;
+}
+
+int64_t MaxTokenBytes(const TokenizerParts& parts) {
+  const bool bounded = !parts.added_tokens.any_strips() &&
+                       !parts.normalized_added_tokens.any_strips() &&
+                       parts.pre_tokenizer.keeps_all() && parts.model->covers_all();
+  if (!bounded) return 0;
+  size_t longest = 0;
+  for (const VocabularyEntry& entry : parts.vocabulary) {
+    longest = std::max({longest, entry.bytes.size(), entry.piece.size()});
+  }
+  return static_cast<int64_t>(longest) * parts.normalizer.max_shrink();
+}
+
+EncodedToken MakeToken(int32_t id, ByteRange range) {
+  return {.id = id, .begin = range.begin, .end = range.end};
+}
+
+}  // namespace
+
+struct PipelineTokenizer::Scratch {
+  std::vector<AddedTokens::Part> normalized_parts;
+  SplitText split;
+  std::vector<WordToken> tokens;
+};
+
+PipelineTokenizer::PipelineTokenizer(TokenizerParts parts)
+    : parts_([&parts] {
+        auto& ids = parts.end_ids;
+        std::sort(ids.begin(), ids.end());
+        ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+        return std::move(parts);
+      }()),
+      max_token_bytes_(MaxTokenBytes(parts_)) {}
+
+std::vector<EncodedToken> PipelineTokenizer::Encode(std::string_view text,
+                                                    const EncodeOptions& options) const {
+  std::vector<EncodedToken> out;
+  out.reserve(text.size() / 4 + 2);
+  if (options.add_special_tokens) {
+    for (const int32_t id : parts_.prefix_ids) out.push_back({.id = id});
+  }
+  const std::optional<AlignedText> clean = ReplaceInvalidUtf8(text);
+  const TextPart whole = clean ? clean->Part() : TextPart{.text = text};
+  std::vector<AddedTokens::Part> token_parts;
+  Scratch scratch;
+  parts_.added_tokens.Split(whole.text, options.parse_special_tokens, token_parts);
+  for (const AddedTokens::Part& part : token_parts) {
+    if (part.id >= 0) {
+      out.push_back(MakeToken(part.id, whole.Origin(part.begin, part.end)));
+    } else {
+      EncodeBetweenTokens(whole.Sub(part.begin, part.end), options.parse_special_tokens, scratch,
+                          out);
+    }
+  }
+  if (options.add_special_tokens) {
+    const auto end = static_cast<int64_t>(text.size());
+    for (const int32_t id : parts_.suffix_ids) out.push_back({.id = id, .begin = end, .end = end});
+  }
+  return out;
+}
+
+void PipelineTokenizer::EncodeBetweenTokens(const TextPart& part, bool parse_special,
+                                            Scratch& scratch,
+                                            std::vector<EncodedToken>& out) const {
+  const std::optional<AlignedText> normal = parts_.normalizer.Apply(part);
+  const TextPart whole = normal ? normal->Part() : part;
+  if (parts_.normalized_added_tokens.empty()) {
+    EncodeWords(whole, scratch, out);
+    return;
+  }
+  parts_.normalized_added_tokens.Split(whole.text, parse_special, scratch.normalized_parts);
+  for (const AddedTokens::Part& token : scratch.normalized_parts) {
+    if (token.id >= 0) {
+      out.push_back(MakeToken(token.id, whole.Origin(token.begin, token.end)));
+    } else {
+      EncodeWords(whole.Sub(token.begin, token.end), scratch, out);
+    }
+  }
+}
+
+void PipelineTokenizer::EncodeWords(const TextPart& part, Scratch& scratch,
+                                    std::vector<EncodedToken>& out) const {
+  parts_.pre_tokenizer.Split(part, scratch.split);
+  for (const TextPart& word : scratch.split.words) {
+    if (base::Interrupted(std::ssize(word.text))) return;
+    scratch.tokens.clear();
+    parts_.model->EncodeWord(word.text, scratch.tokens);
+    for (const WordToken& token : scratch.tokens) {
+      out.push_back(MakeToken(token.id, word.Origin(token.begin, token.end)));
+    }
+  }
+}
+
+const VocabularyEntry* PipelineTokenizer::Entry(int32_t id) const {
+  return id >= 0 && id < vocab_size() ? &parts_.vocabulary[static_cast<size_t>(id)] : nullptr;
+}
+
+std::string_view PipelineTokenizer::TokenBytes(int32_t id) const {
+  const VocabularyEntry* entry = Entry(id);
+  return entry == nullptr ? std::string_view() : entry->bytes;
+}
+
+std::string_view PipelineTokenizer::Piece(int32_t id) const {
+  const VocabularyEntry* entry = Entry(id);
+  return entry == nullptr ? std::string_view() : entry->piece;
+}
+
+bool PipelineTokenizer::IsSpecial(int32_t id) const {
+  const VocabularyEntry* entry = Entry(id);
+  return entry != nullptr && entry->special;
+}
+
+}  // namespace quire::text

@@ -1,0 +1,69 @@
+#pragma once
+
+// Byte-level BPE (the GPT-2 family), SentencePiece-BPE and Unigram: one pipeline, filled from a
+// Hugging Face tokenizer.json (tokenizer_json.h) or a GGUF file's metadata (gguf_vocabulary.h).
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer/added_tokens.h"
+#include "text/tokenizer/normalizer.h"
+#include "text/tokenizer/pre_tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/word_model.h"
+
+namespace quire::text {
+
+struct VocabularyEntry {
+  std::string piece;  // as the vocabulary writes it; empty: a hole in the ids
+  std::string bytes;  // its bytes in a text
+  bool special = false;
+};
+
+// The stages, in the order of their use. Encode splits off the added tokens, normalizes the parts
+// between them, splits off the added tokens of the normalized text, splits the rest into words, and
+// lets the model split each word into tokens.
+struct TokenizerParts {
+  AddedTokens added_tokens;
+  Normalizer normalizer;
+  AddedTokens normalized_added_tokens;
+  PreTokenizer pre_tokenizer;
+  std::unique_ptr<const WordModel> model;
+  std::vector<VocabularyEntry> vocabulary;  // by id
+  std::vector<int32_t> prefix_ids;          // added with add_special_tokens
+  std::vector<int32_t> suffix_ids;
+  int32_t bos_id = -1;
+  std::vector<int32_t> end_ids;
+  bool strips_leading_space = false;
+};
+
+class PipelineTokenizer final : public Tokenizer {
+ public:
+  explicit PipelineTokenizer(TokenizerParts parts);
+
+  int32_t vocab_size() const override { return static_cast<int32_t>(parts_.vocabulary.size()); }
+  std::vector<EncodedToken> Encode(std::string_view text,
+                                   const EncodeOptions& options) const override;
+  std::string_view TokenBytes(int32_t id) const override;
+  std::string_view Piece(int32_t id) const override;
+  bool IsSpecial(int32_t id) const override;
+  int64_t max_token_bytes() const override { return max_token_bytes_; }
+  bool strips_leading_space() const override { return parts_.strips_leading_space; }
+  int32_t bos_id() const override { return parts_.bos_id; }
+  const std::vector<int32_t>& end_ids() const override { return parts_.end_ids; }
+
+ private:
+  struct Scratch;
+  void EncodeBetweenTokens(const TextPart& part, bool parse_special, Scratch& scratch,
+                           std::vector<EncodedToken>& out) const;
+  void EncodeWords(const TextPart& part, Scratch& scratch, std::vector<EncodedToken>& out) const;
+  const VocabularyEntry* Entry(int32_t id) const;  // null: out of range
+
+  const TokenizerParts parts_;
+  const int64_t max_token_bytes_;
+};
+
+}  // namespace quire::text

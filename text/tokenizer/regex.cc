@@ -1,0 +1,195 @@
+#include "text/tokenizer/regex.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+namespace quire::text {
+namespace {
+
+using base::ToAbsl;
+
+constexpr size_t kMaxPatternBytes = 64 * 1024;
+
+// The inside of a character class. PCRE2's own \s also matches U+180E, and its \w does not match
+// marks.
+constexpr std::string_view kSpaces =
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{"
+    "205f}\\x{3000}";
+constexpr std::string_view kNotSpaces =
+    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"
+    "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{"
+    "10ffff}";
+constexpr std::string_view kWord = "\\p{L}\\p{M}\\p{Nd}\\p{Pc}";
+
+absl::Status Refuse(std::string_view pattern, std::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("regex \"", ToAbsl(pattern), "\": ", ToAbsl(why)));
+}
+
+// The same pattern in PCRE2's syntax.
+absl::StatusOr<std::string> Translate(std::string_view pattern) {
+  std::string out;
+  out.reserve(pattern.size() * 2);
+  bool in_class = false;
+  size_t class_start = 0;
+  int num_inner = 0;  // open classes inside the class: unions in Oniguruma, written flat
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\' && i + 1 < pattern.size()) {
+      const char escaped = pattern[++i];
+      std::string_view set;
+      switch (escaped) {
+        case 's':
+          set = kSpaces;
+          break;
+        case 'S':
+          set = kNotSpaces;
+          break;
+        case 'w':
+          set = kWord;
+          break;
+        case 'W':
+          if (in_class) return Refuse(pattern, "\\W inside a character class is not supported");
+          absl::StrAppend(&out, "[^", ToAbsl(kWord), "]");
+          continue;
+        case 'h':
+        case 'H':
+        case 'R':
+        case 'X':
+          return Refuse(pattern, absl::StrCat("\\", std::string(1, escaped), " is not supported"));
+        default:
+          out.append({c, escaped});
+          continue;
+      }
+      if (in_class) {
+        out.append(set);
+      } else {
+        absl::StrAppend(&out, "[", ToAbsl(set), "]");
+      }
+      continue;
+    }
+    if (!in_class && c == '[') {
+      in_class = true;
+      class_start = i + 1;
+      if (class_start < pattern.size() && pattern[class_start] == '^') ++class_start;
+    } else if (in_class && c == ']' && num_inner > 0) {
+      --num_inner;
+      continue;
+    } else if (in_class && c == ']' && i > class_start) {
+      in_class = false;
+    } else if (in_class && c == '[') {
+      const std::string_view rest = pattern.substr(i + 1);
+      const size_t close = rest.find(":]", 1);
+      if (rest.starts_with(':') && close != std::string_view::npos) {
+        out.append(pattern.substr(i, close + 3));  // [:alpha:]
+        i += close + 2;
+        continue;
+      }
+      // "[^" would need the complement, "[-" a range, "[]" an empty class.
+      if (rest.empty() || rest[0] == '^' || rest[0] == '-' || rest[0] == ']') {
+        return Refuse(pattern, "this character class inside a character class is not supported");
+      }
+      ++num_inner;
+      continue;
+    } else if (num_inner > 0 && c == '-' && i + 1 < pattern.size() && pattern[i + 1] == ']') {
+      return Refuse(pattern, "this character class inside a character class is not supported");
+    } else if (in_class && c == '&' && i + 1 < pattern.size() && pattern[i + 1] == '&') {
+      return Refuse(pattern, "the intersection of character classes (&&) is not supported");
+    }
+    out.push_back(c);
+  }
+  return out;
+}
+
+struct MatchDataDeleter {
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+};
+
+// Find reads one pair of offsets, so one block per thread serves every pattern.
+pcre2_match_data* ThreadMatchData() {
+  thread_local const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(
+      pcre2_match_data_create(1, nullptr));
+  return data.get();
+}
+
+}  // namespace
+
+struct Regex::Code {
+  explicit Code(pcre2_code* compiled) : code(compiled) {}
+  Code(const Code&) = delete;
+  Code& operator=(const Code&) = delete;
+  ~Code() { pcre2_code_free(code); }
+
+  pcre2_code* code;
+  bool has_jit = false;
+};
+
+Regex::Regex(std::unique_ptr<Code> code) : code_(std::move(code)) {}
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+Regex::~Regex() = default;
+
+absl::StatusOr<Regex> Regex::Create(std::string_view pattern) {
+  if (pattern.size() > kMaxPatternBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("regex: want at most ", kMaxPatternBytes, " bytes, got ", pattern.size()));
+  }
+  ASSIGN_OR_RETURN(const std::string translated, Translate(pattern));
+  int error = 0;
+  PCRE2_SIZE error_offset = 0;
+  pcre2_code* compiled =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                    &error_offset, nullptr);
+  if (compiled == nullptr) {
+    PCRE2_UCHAR message[256] = {};
+    pcre2_get_error_message(error, message, sizeof(message));
+    return Refuse(pattern, reinterpret_cast<const char*>(message));
+  }
+  auto code = std::make_unique<Code>(compiled);
+  code->has_jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
+  return Regex(std::move(code));
+}
+
+std::string Regex::Quote(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = byte >= 0x80 || (byte >= '0' && byte <= '9') ||
+                       (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
+    if (plain) {
+      out.push_back(c);
+    } else {
+      absl::StrAppend(&out, "\\x{", absl::Hex(byte), "}");
+    }
+  }
+  return out;
+}
+
+Regex::Outcome Regex::Find(std::string_view text, size_t from, Match& match) const {
+  pcre2_match_data* data = ThreadMatchData();
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  int rc = PCRE2_ERROR_JIT_STACKLIMIT;
+  if (code_->has_jit) {
+    rc = pcre2_jit_match(code_->code, subject, text.size(), from, 0, data, nullptr);
+  }
+  if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its frames on the heap
+    rc = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                     data, nullptr);
+  }
+  if (rc == PCRE2_ERROR_NOMATCH) return Outcome::kNoMatch;
+  if (rc < 0) return Outcome::kGaveUp;
+  const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data);
+  // \K in a lookahead can put the start after the end.
+  if (offsets[0] > offsets[1] || offsets[0] < from) return Outcome::kGaveUp;
+  match = {.begin = offsets[0], .end = offsets[1]};
+  return Outcome::kMatch;
+}
+
+}  // namespace quire::text
