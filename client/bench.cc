@@ -29,14 +29,14 @@ struct BenchFlags {
   uint32_t connections = 4;
 };
 
-void AddLengthFlag(FlagSet& flags, const char* name, const char* help, LengthMix* mix) {
-  flags.Add(name, "LENGTHS", help, FlagSet::Setter([mix](std::string_view text) -> absl::Status {
+void AddLengthFlag(base::FlagSet& flags, const char* name, const char* help, LengthMix* mix) {
+  flags.Add(name, "LENGTHS", help, base::Setter([mix](std::string_view text) -> absl::Status {
               ASSIGN_OR_RETURN(*mix, ParseLengthMix(text));
               return absl::OkStatus();
             }));
 }
 
-void AddBenchFlags(FlagSet& flags, BenchFlags* given) {
+void AddBenchFlags(base::FlagSet& flags, BenchFlags* given) {
   WorkloadConfig& workload = given->workload;
   flags.Section("Load (--rate or --concurrency; --num_requests, --duration or both)");
   flags.Add("rate", "R", "open loop: send R requests a second, at random times (Poisson)",
@@ -74,7 +74,7 @@ void AddBenchFlags(FlagSet& flags, BenchFlags* given) {
             &given->connections);
 }
 
-absl::Status Validate(const FlagSet& flags, BenchFlags* given) {
+absl::Status Validate(const base::FlagSet& flags, BenchFlags* given) {
   const auto is_fraction = [](double value) { return value >= 0 && value <= 1; };
   if (flags.IsSet("rate") && given->concurrency.has_value()) {
     return absl::InvalidArgumentError(
@@ -215,7 +215,7 @@ absl::StatusOr<BenchReport> Measure(const BenchFlags& given, const v1::GenerateR
 int RunBench(const Args& args, Interrupt& interrupt) {
   BenchFlags given;
   v1::GenerateRequest request;
-  FlagSet flags(
+  base::FlagSet flags(
       "quire bench [flags]",
       "Load-tests the server. Exits with 0 when every request succeeded. TTFT runs from the time "
       "at which a request was to be sent. A token gap is the time between two messages of one "

@@ -7,8 +7,8 @@
 #include "absl/strings/str_split.h"
 
 #include "base/check.h"
+#include "base/flags/flag_set.h"
 #include "base/strings.h"
-#include "client/flags.h"
 
 namespace quire::client {
 
@@ -24,8 +24,8 @@ absl::StatusOr<LengthMix> ParseLengthMix(std::string_view text) {
     const std::vector<std::string> ends = absl::StrSplit(entry, "..");
     LengthMix::Range range;
     const bool parsed = (ends.size() == 1 || ends.size() == 2) &&
-                        ParseValue(ends.front(), &range.low).ok() &&
-                        ParseValue(ends.back(), &range.high).ok();
+                        base::ParseValue(ends.front(), &range.low).ok() &&
+                        base::ParseValue(ends.back(), &range.high).ok();
     if (!parsed || range.low < 1 || range.low > range.high) {
       return absl::InvalidArgumentError(
           absl::StrFormat("want lengths such as 128, 64..512 or 16,100..200, got \"%s\"", text));

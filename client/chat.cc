@@ -113,12 +113,13 @@ int Converse(Conversation& conversation) {
 int RunChat(const Args& args, Interrupt& interrupt) {
   ChatFlags given;
   v1::GenerateRequest request;
-  FlagSet flags(
+  base::FlagSet flags(
       "quire chat [--prompt TEXT] [flags]",
       absl::StrCat("Holds a conversation with a model that has a chat template. Commands in it:\n",
                    kCommands));
   flags.Section("Conversation");
   flags.Add("prompt", "TEXT", "send this message, print the answer and leave", &given.prompt);
+  flags.SuggestForOperand("prompt");
   flags.Add("system", "TEXT", "system message (default: the one in the model's template, if any)",
             &given.system);
   AddRequestFlags(flags, &request, {"request_id"});

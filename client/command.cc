@@ -14,11 +14,12 @@
 
 namespace quire::client {
 
-void AddCommonFlags(FlagSet& flags, CommonFlags* common) {
+void AddCommonFlags(base::FlagSet& flags, CommonFlags* common) {
   ConnectionOptions& connection = common->connection;
   flags.Section("Server");
   flags.Add("server", "HOST:PORT", "address of the server (default 127.0.0.1:8100)",
             &connection.server);
+  flags.AddHabits("server", {"host", "port", "url", "address", "addr", "s"});
   flags.AddSwitch("tls", "use TLS, trusting the system's certificate authorities", &connection.tls);
   flags.Add("tls_ca", "FILE", "use TLS, trusting the authorities in this PEM file",
             &connection.tls_ca);
@@ -40,14 +41,14 @@ void AddCommonFlags(FlagSet& flags, CommonFlags* common) {
                   &common->json);
 }
 
-std::optional<int> ParseFlags(FlagSet& flags, const Args& args) {
+std::optional<int> ParseFlags(base::FlagSet& flags, const Args& args) {
   if (const absl::Status status = flags.Parse(args); !status.ok()) return FailUsage(flags, status);
   if (!flags.help_requested()) return std::nullopt;
   Print(flags.Help());
   return kExitOk;
 }
 
-int FailUsage(const FlagSet& flags, const absl::Status& status) {
+int FailUsage(const base::FlagSet& flags, const absl::Status& status) {
   std::cerr << "quire: " << status.message() << "\nusage: " << flags.usage()
             << "; --help shows all flags\n";
   return kExitUsage;

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
 
+#include "base/flags/flag_set.h"
 #include "client/connection.h"
-#include "client/flags.h"
 #include "client/interrupt.h"
 
 namespace quire::client {
@@ -41,13 +41,14 @@ struct CommonFlags {
   ConnectionOptions connection;
   bool json = false;
 };
-void AddCommonFlags(FlagSet& flags, CommonFlags* common);
+void AddCommonFlags(base::FlagSet& flags, CommonFlags* common);
 
 // Returns nullopt to go on, or the exit status after it has printed the help or an error.
-std::optional<int> ParseFlags(FlagSet& flags, const Args& args);
+std::optional<int> ParseFlags(base::FlagSet& flags, const Args& args);
 
-int FailUsage(const FlagSet& flags, const absl::Status& status);  // prints, returns kExitUsage
-int Fail(const absl::Status& status);                             // prints, returns kExitFailed
+int FailUsage(const base::FlagSet& flags,
+              const absl::Status& status);  // prints, returns kExitUsage
+int Fail(const absl::Status& status);       // prints, returns kExitFailed
 
 // Returns a connection whose calls Ctrl-C cancels. Call interrupt.ClearHandler() before the
 // connection is destroyed.

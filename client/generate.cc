@@ -38,8 +38,8 @@ absl::Status Run(Connection& connection, const GenerateFlags& given,
 int RunGenerate(const Args& args, Interrupt& interrupt) {
   GenerateFlags given;
   v1::GenerateRequest request;
-  FlagSet flags("quire generate --prompt TEXT [flags]",
-                "Generates text from a prompt and prints it as it arrives.");
+  base::FlagSet flags("quire generate --prompt TEXT [flags]",
+                      "Generates text from a prompt and prints it as it arrives.");
   AddPromptFlags(flags, &given.prompt);
   AddRequestFlags(flags, &request);
   flags.AddSwitch("stats", "print token counts and times on standard error at the end",

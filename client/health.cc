@@ -11,7 +11,7 @@ namespace quire::client {
 namespace {
 
 // Returns the admin port to ask; empty: asks by gRPC.
-std::string AdminAddress(const FlagSet& flags, const std::string& admin) {
+std::string AdminAddress(const base::FlagSet& flags, const std::string& admin) {
   if (flags.IsSet("admin")) return admin;
   if (flags.IsSet("server") || flags.IsSet("service")) return "";
   const char* from_environment = std::getenv("QUIRE_ADMIN_LISTEN");
@@ -29,7 +29,7 @@ absl::StatusOr<std::string> AskAdmin(const std::string& address, const CommonFla
 int RunHealth(const Args& args, Interrupt& interrupt) {
   CommonFlags common;
   std::string service, admin;
-  FlagSet flags(
+  base::FlagSet flags(
       "quire health [flags]",
       "Asks whether the server takes requests. Exits with 0 when it is SERVING. The question is "
       "sent by gRPC (grpc.health.v1), or to the admin port, which needs no certificate.");

@@ -35,7 +35,7 @@ std::string Describe(const v1::ModelInfo& model) {
 int RunModels(const Args& args, Interrupt& interrupt) {
   CommonFlags common;
   std::optional<std::string> name;
-  FlagSet flags("quire models [flags]", "Shows the models that are served.");
+  base::FlagSet flags("quire models [flags]", "Shows the models that are served.");
   flags.Section("Model");
   flags.Add("model", "NAME", "show only this model (default: all)", &name);
   AddCommonFlags(flags, &common);

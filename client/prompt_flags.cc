@@ -13,7 +13,7 @@ namespace quire::client {
 namespace {
 
 template <typename Request>
-absl::Status SetPromptOf(const FlagSet& flags, const PromptFlags& given, Request* request) {
+absl::Status SetPromptOf(const base::FlagSet& flags, const PromptFlags& given, Request* request) {
   const char* const kinds[] = {"prompt", "prompt_file", "token_ids", "chat_file"};
   if (std::count_if(std::begin(kinds), std::end(kinds),
                     [&](const char* kind) { return flags.IsSet(kind); }) != 1) {
@@ -25,7 +25,7 @@ absl::Status SetPromptOf(const FlagSet& flags, const PromptFlags& given, Request
   } else if (flags.IsSet("prompt_file")) {
     ASSIGN_OR_RETURN(*request->mutable_text(), ReadTextFile(given.prompt_file));
   } else if (flags.IsSet("token_ids")) {
-    auto ids = ParseIdList(given.token_ids);
+    auto ids = base::ParseIdList(given.token_ids);
     if (!ids.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--token_ids: ", ids.status().message()));
     }
@@ -42,7 +42,7 @@ absl::Status SetPromptOf(const FlagSet& flags, const PromptFlags& given, Request
 
 }  // namespace
 
-void AddPromptFlags(FlagSet& flags, PromptFlags* prompt) {
+void AddPromptFlags(base::FlagSet& flags, PromptFlags* prompt) {
   flags.Section("Prompt (one of)");
   flags.Add("prompt", "TEXT", "a text", &prompt->prompt);
   flags.Add("prompt_file", "FILE", "the text of a file; - is standard input", &prompt->prompt_file);
@@ -51,14 +51,18 @@ void AddPromptFlags(FlagSet& flags, PromptFlags* prompt) {
             "a conversation for the model's chat template, as JSON: "
             "{\"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}",
             &prompt->chat_file);
+  flags.SuggestForOperand("prompt");
+  flags.AddHabits("prompt", {"p"});
+  flags.AddHabits("prompt_file", {"f", "file"});
 }
 
-absl::Status SetPrompt(const FlagSet& flags, const PromptFlags& given,
+absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
                        v1::GenerateRequest* request) {
   return SetPromptOf(flags, given, request);
 }
 
-absl::Status SetPrompt(const FlagSet& flags, const PromptFlags& given, v1::ScoreRequest* request) {
+absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
+                       v1::ScoreRequest* request) {
   return SetPromptOf(flags, given, request);
 }
 

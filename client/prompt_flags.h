@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 
-#include "client/flags.h"
+#include "base/flags/flag_set.h"
 #include "quire/v1/inference_service.pb.h"
 
 namespace quire::client {
@@ -19,12 +19,13 @@ struct PromptFlags {
 };
 
 // Adds the flags as a section of their own. `prompt` must outlive flags.Parse.
-void AddPromptFlags(FlagSet& flags, PromptFlags* prompt);
+void AddPromptFlags(base::FlagSet& flags, PromptFlags* prompt);
 
 // Sets the request's prompt. InvalidArgument unless exactly one of the flags was given, and its
 // prompt can be read.
-absl::Status SetPrompt(const FlagSet& flags, const PromptFlags& given,
+absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
                        v1::GenerateRequest* request);
-absl::Status SetPrompt(const FlagSet& flags, const PromptFlags& given, v1::ScoreRequest* request);
+absl::Status SetPrompt(const base::FlagSet& flags, const PromptFlags& given,
+                       v1::ScoreRequest* request);
 
 }  // namespace quire::client

@@ -88,7 +88,7 @@ constexpr FieldFlag kFieldFlags[] = {
 template <typename T, typename Put>
 absl::Status ParseInto(std::string_view text, Put put) {
   T value{};
-  RETURN_IF_ERROR(ParseValue(text, &value));
+  RETURN_IF_ERROR(base::ParseValue(text, &value));
   put(value);
   return absl::OkStatus();
 }
@@ -125,7 +125,7 @@ absl::Status AddRepeated(Message* message, const FieldDescriptor* field, std::st
     return absl::OkStatus();
   }
   QUIRE_CHECK(field->cpp_type() == FieldDescriptor::CPPTYPE_INT32) << field->full_name();
-  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, ParseIdList(text));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, base::ParseIdList(text));
   for (const int32_t id : ids) reflection->AddInt32(message, field, id);
   return absl::OkStatus();
 }
@@ -134,8 +134,8 @@ absl::Status AddLogitBias(v1::SamplingParams* sampling, std::string_view text) {
   const size_t colon = text.find(':');
   int32_t id = 0;
   float bias = 0;
-  if (colon == text.npos || !ParseValue(text.substr(0, colon), &id).ok() ||
-      !ParseValue(text.substr(colon + 1), &bias).ok()) {
+  if (colon == text.npos || !base::ParseValue(text.substr(0, colon), &id).ok() ||
+      !base::ParseValue(text.substr(colon + 1), &bias).ok()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("want ID:BIAS such as 13:-2.5, got \"%s\"", text));
   }
@@ -159,7 +159,7 @@ absl::Status SetPath(Message* message, std::string_view path, std::string_view t
 
 }  // namespace
 
-void AddRequestFlags(FlagSet& flags, Message* request,
+void AddRequestFlags(base::FlagSet& flags, Message* request,
                      std::initializer_list<std::string_view> without) {
   const char* section = nullptr;  // title of a section that has no flag yet
   for (const FieldFlag& entry : kFieldFlags) {
@@ -172,7 +172,7 @@ void AddRequestFlags(FlagSet& flags, Message* request,
     if (request->GetDescriptor()->FindFieldByName(part) == nullptr) continue;
     if (section != nullptr) flags.Section(std::exchange(section, nullptr));
     if (std::find(without.begin(), without.end(), entry.flag) != without.end()) continue;
-    FlagSet::Setter setter = [request, path](std::string_view text) {
+    base::Setter setter = [request, path](std::string_view text) {
       return SetPath(request, path, text);
     };
     if (entry.value_name[0] == '\0') {
@@ -181,6 +181,13 @@ void AddRequestFlags(FlagSet& flags, Message* request,
       flags.Add(entry.flag, entry.value_name, entry.help, std::move(setter));
     }
   }
+  const auto add_habits = [&](std::string flag, std::initializer_list<std::string_view> names) {
+    if (flags.Find(flag) != nullptr) flags.AddHabits(std::move(flag), names);
+  };
+  add_habits("max_tokens", {"n_predict", "max_new_tokens", "predict"});
+  add_habits("temperature", {"temp", "t"});
+  add_habits("repetition_penalty", {"repeat_penalty"});
+  add_habits("penalty_last_n", {"repeat_last_n"});
 }
 
 }  // namespace quire::client

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "client/flags.h"
+#include "base/flags/flag_set.h"
 #include "quire/v1/inference_service.pb.h"
 
 namespace quire::client {
@@ -14,7 +14,7 @@ namespace quire::client {
 // Declares a flag for every field that `request` has, except the prompt, the continuations, and
 // those whose flags are named in `without`. A field whose flag is not given stays absent, so the
 // server's default holds. `request` must outlive flags.Parse.
-void AddRequestFlags(FlagSet& flags, google::protobuf::Message* request,
+void AddRequestFlags(base::FlagSet& flags, google::protobuf::Message* request,
                      std::initializer_list<std::string_view> without = {});
 
 }  // namespace quire::client

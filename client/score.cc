@@ -45,7 +45,7 @@ absl::Status Run(Connection& connection, const ScoreFlags& given, const v1::Scor
 int RunScore(const Args& args, Interrupt& interrupt) {
   ScoreFlags given;
   v1::ScoreRequest request;
-  FlagSet flags(
+  base::FlagSet flags(
       "quire score --prompt TEXT --continuation TEXT --continuation TEXT [flags]",
       "Computes the log probabilities of given continuations of one prompt. Nothing is generated.");
   AddPromptFlags(flags, &given.prompt);

@@ -125,8 +125,8 @@ absl::Status Watch(Connection& connection, const StatsFlags& given, Interrupt& i
 
 int RunStats(const Args& args, Interrupt& interrupt) {
   StatsFlags given;
-  FlagSet flags("quire stats [--watch] [flags]",
-                "Shows the server's load now, and totals since it started.");
+  base::FlagSet flags("quire stats [--watch] [flags]",
+                      "Shows the server's load now, and totals since it started.");
   flags.Section("Watching");
   flags.AddSwitch("watch", "print a line every --interval, with rates, until Ctrl-C", &given.watch);
   flags.Add("interval", "TIME", "time between two lines of --watch (default 1s)", &given.interval);

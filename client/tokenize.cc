@@ -73,9 +73,10 @@ absl::Status ApplyTemplate(Connection& connection, const TokenizeFlags& given,
 
 int RunTokenize(const Args& args, Interrupt& interrupt) {
   TokenizeFlags given;
-  FlagSet flags("quire tokenize --text TEXT [flags]",
-                "Shows the tokens of a text (id, range of bytes, piece in the vocabulary), or the "
-                "text of tokens.");
+  base::FlagSet flags(
+      "quire tokenize --text TEXT [flags]",
+      "Shows the tokens of a text (id, range of bytes, piece in the vocabulary), or the "
+      "text of tokens.");
   flags.Section("Input (one of)");
   flags.Add("text", "TEXT", "show the tokens of this text", &given.text);
   flags.Add("text_file", "FILE", "show the tokens of this file's text; - is standard input",
@@ -85,16 +86,20 @@ int RunTokenize(const Args& args, Interrupt& interrupt) {
             "show the prompt that the model's chat template makes of "
             "{\"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}",
             &given.chat_file);
+  flags.SuggestForOperand("text");
   flags.Section("Options");
   flags.Add("model", "NAME", "name of the model (default: the served one)", &given.model);
-  flags.AddSwitch("add_special_tokens",
-                  "add the tokens that a prompt gets, such as BOS; =false: none (default true)",
-                  [&](std::string_view v) { return ParseValue(v, &given.add_special_tokens); });
-  flags.AddSwitch("parse_special_tokens", "read \"<|...|>\" in the text as the special token",
-                  [&](std::string_view v) { return ParseValue(v, &given.parse_special_tokens); });
-  flags.AddSwitch("skip_special_tokens",
-                  "leave special tokens out of the text; =false: keep them (default true)",
-                  [&](std::string_view v) { return ParseValue(v, &given.skip_special_tokens); });
+  flags.AddSwitch(
+      "add_special_tokens",
+      "add the tokens that a prompt gets, such as BOS; =false: none (default true)",
+      [&](std::string_view v) { return base::ParseValue(v, &given.add_special_tokens); });
+  flags.AddSwitch(
+      "parse_special_tokens", "read \"<|...|>\" in the text as the special token",
+      [&](std::string_view v) { return base::ParseValue(v, &given.parse_special_tokens); });
+  flags.AddSwitch(
+      "skip_special_tokens",
+      "leave special tokens out of the text; =false: keep them (default true)",
+      [&](std::string_view v) { return base::ParseValue(v, &given.skip_special_tokens); });
   AddCommonFlags(flags, &given.common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;
 
@@ -107,7 +112,7 @@ int RunTokenize(const Args& args, Interrupt& interrupt) {
   std::vector<int32_t> ids;
   v1::ChatMessages chat;
   if (flags.IsSet("token_ids")) {
-    const auto parsed = ParseIdList(given.token_ids);
+    const auto parsed = base::ParseIdList(given.token_ids);
     if (!parsed.ok()) return FailUsage(flags, parsed.status());
     ids = *parsed;
   } else if (flags.IsSet("text_file") || flags.IsSet("chat_file")) {

@@ -12,11 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "base/flags/flag_set.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "convert/converter.h"
 #include "files/model_files.h"
-#include "tools/arguments.h"
 #include "tools/progress.h"
 
 namespace quire::tools {
@@ -25,65 +25,57 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kBadArguments = 2;
 
-constexpr std::string_view kHelp =
-    R"(Writes a Hugging Face directory as one GGUF file, quantised, for Quire and llama.cpp.
-
-Usage: quire-convert MODEL OUTPUT [options]
-
-  MODEL         a directory with config.json, tokenizer.json and safetensors
-  OUTPUT        the .gguf file to write; it appears only when it is complete
-
-  --type TYPE   type of the matrices (default q8_0):
-                  f32, f16, bf16   only bf16 keeps all bits of a bf16 model in 16
-                  q8_0             8.5 bits a weight
-                  q4_k             4.5 bits; rows that are not a multiple of 256: q5_0, 5.5 bits
-                  q4_0             4.5 bits; one scale and no minimum for 32 weights
-                In a 4-bit file the head is q6_k, 6.6 bits; rows that are not a multiple of a
-                block are f16. Norms, biases, routers and learned positions are f32
-  --threads N   threads that convert (default: one for each processor)
-  --overwrite   replace OUTPUT if it exists
-  --help        print this text
-
-Progress is written to stderr. One line on stdout at the end shows the types of the weights in the
-file and their relative error: the root of the sum of squared errors over the sum of squares. A part
-of the model that a GGUF file cannot hold is refused, by name, before anything is written.
-
-Exit status: 0; 1 when the model cannot be converted or the file cannot be written, with one line on
-stderr; 2 for wrong arguments.
-
-  quire-convert models/quire-stories stories-q4_k.gguf --type q4_k
-)";
-
 struct Options {
   std::string model;
   std::string output;
   std::string type = "q8_0";
   int64_t threads = 0;
   bool overwrite = false;
-  bool help = false;
 };
 
-absl::StatusOr<Options> ReadOptions(const std::vector<std::string>& args) {
-  Options options;
-  const std::vector<Option> known = {
-      {.name = "--help", .target = &options.help},
-      {.name = "-h", .target = &options.help},
-      {.name = "--type", .target = &options.type},
-      {.name = "--threads", .target = &options.threads, .max = 1024},
-      {.name = "--overwrite", .target = &options.overwrite},
-  };
-  ASSIGN_OR_RETURN(const std::vector<std::string> operands, ParseArguments(args, known));
-  if (options.help) return options;
-  if (operands.size() != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("want MODEL and OUTPUT, got %d operands", operands.size()));
-  }
-  options.model = operands[0];
-  options.output = operands[1];
+// Declares the command line, whose values go to `options`.
+base::FlagSet Flags(Options& options) {
+  base::FlagSet flags(
+      "quire-convert MODEL OUTPUT [flags]",
+      "Writes a Hugging Face directory as one GGUF file, quantised, for Quire and llama.cpp.");
+  flags.AddOperand("MODEL", "a directory with config.json, tokenizer.json and safetensors",
+                   &options.model);
+  flags.AddOperand("OUTPUT", "the .gguf file to write; it appears only when it is complete",
+                   &options.output);
+  flags.Add({.name = "type",
+             .value_name = "TYPE",
+             .help = "type of the matrices:\n"
+                     "  f32, f16, bf16  only bf16 keeps all bits of a bf16 model in 16\n"
+                     "  q8_0  8.5 bits a weight\n"
+                     "  q4_k  4.5 bits; rows no multiple of 256 are q5_0, 5.5 bits\n"
+                     "  q4_0  4.5 bits; one scale and no minimum for 32 weights\n"
+                     "In a 4-bit file the head is q6_k, 6.6 bits; rows that are not a multiple of "
+                     "a block are f16. Norms, biases, routers and learned positions are f32",
+             .default_text = options.type,
+             .set = base::SetterOf(&options.type)});
+  flags.Add("threads", "N", "threads that convert (default: one for each processor)",
+            base::IntegerSetter(&options.threads, 0, 1024));
+  flags.AddSwitch("overwrite", "replace OUTPUT if it exists", &options.overwrite);
+  flags.AddHabits("type", {"outtype", "quant", "dtype"});
+  flags.AddHabits("threads", {"t"});
+  flags.AddHabits("overwrite", {"force", "f"});
+  flags.SetEpilogue(
+      "Progress is written to stderr. One line on stdout at the end shows the types of the weights "
+      "in the file and their relative error: the root of the sum of squared errors over the sum of "
+      "squares. A part of the model that a GGUF file cannot hold is refused, by name, before "
+      "anything is written.\n\n"
+      "Exit status: 0; 1 when the model cannot be converted or the file cannot be written, with "
+      "one line on stderr; 2 for wrong arguments.\n\n"
+      "  quire-convert models/quire-stories stories-q4_k.gguf --type q4_k");
+  return flags;
+}
+
+absl::Status Validate(Options& options) {
+  if (options.output.empty()) return absl::InvalidArgumentError("want MODEL and OUTPUT");
   if (options.threads == 0) {
     options.threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
   }
-  return options;
+  return absl::OkStatus();
 }
 
 void Report(const convert::ConvertProgress& so_far, Progress& progress, std::ostream& err) {
@@ -138,17 +130,20 @@ int RunConvert(const std::vector<std::string>& args, std::ostream& out, std::ost
     err << "quire-convert: " << message << "; see quire-convert --help\n";
     return kBadArguments;
   };
-  const absl::StatusOr<Options> options = ReadOptions(args);
-  if (!options.ok()) return bad_arguments(base::ToStd(options.status().message()));
-  if (options->help) {
-    out << kHelp;
+  Options options;
+  base::FlagSet flags = Flags(options);
+  absl::Status status = flags.Parse(args);
+  if (flags.help_requested()) {
+    out << flags.Help();
     return 0;
   }
-  const absl::StatusOr<kernels::WeightType> type = convert::ParseConvertType(options->type);
+  if (status.ok()) status = Validate(options);
+  if (!status.ok()) return bad_arguments(base::ToStd(status.message()));
+  const absl::StatusOr<kernels::WeightType> type = convert::ParseConvertType(options.type);
   if (!type.ok()) {
     return bad_arguments(absl::StrCat("--type: ", type.status().message()));
   }
-  const absl::StatusOr<std::string> text = Run(*options, *type, err);
+  const absl::StatusOr<std::string> text = Run(options, *type, err);
   if (!text.ok()) {
     err << "quire-convert: " << text.status().message() << "\n";
     return kFailed;

@@ -1,6 +1,7 @@
 #include "tools/inspect_command.h"
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -12,10 +13,10 @@
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 
+#include "base/flags/flag_set.h"
 #include "base/status_macros.h"
 #include "engine/frontend/tokenizer_loader.h"
 #include "files/model_files.h"
-#include "tools/arguments.h"
 #include "tools/model_report.h"
 #include "tools/perplexity_command.h"
 
@@ -26,84 +27,78 @@ constexpr int kBadFile = 1;
 constexpr int kBadArguments = 2;
 constexpr int kNotSupported = 3;
 
-constexpr std::string_view kHelp =
-    R"(Shows the contents of a model file and the memory that serving it takes. Needs no server.
-
-Usage: quire-inspect MODEL [options]
-       quire-inspect --perplexity MODEL TEXT [options]
-
-  MODEL                a .gguf file, a .safetensors file, or a Hugging Face directory
-
-  --tensors            list every tensor: name, type, shape, size
-  --json               print one JSON object instead of text
-  --tokenize TEXT      print only the token ids of TEXT, as a JSON list; special tokens are added
-                       and recognised as for a text prompt
-  --no_special_tokens  with --tokenize: add no BOS or EOS
-  --help               print this text
-
-With --perplexity, the model's perplexity on the file TEXT. Progress is written to stderr. One line
-on stdout at the end is `perplexity=... error=... scored=...`, or with --json one object.
-
-  --context N          tokens in a window (default 512)
-  --stride N           Hugging Face's rule: windows begin N tokens apart, and each scores the tokens
-                       that no earlier window had. Default: llama.cpp's rule. Windows follow one
-                       another, and tokens that fill no window are dropped. BOS replaces the first
-                       token of each window where the tokenizer adds one. The tokens after the first
-                       half of each window are scored
-  --windows N          only the first N windows (default 0: all)
-  --threads N, --cpu_isa NAME, --kv_dtype NAME    as for quire-server
-
-Exit status: 0; 1 when a file cannot be read or used, with one line on stderr; 2 for wrong
-arguments; 3 when the model is shown but quire-server would refuse it, because of its description, a
-tensor (absent, unknown, or of another shape or type), its tokenizer or its chat template
-("supported no", with the reason).
-
-  quire-inspect smollm2-135m-instruct.gguf
-  quire-inspect smollm2-135m-instruct.gguf --tokenize 'Hello, world'
-  quire-inspect --perplexity smollm2-135m-instruct.gguf wiki.valid.raw
-)";
-
 struct Options {
   std::string model;
   std::optional<std::string> tokenize;
   bool tensors = false;
   bool json = false;
   bool no_special_tokens = false;
-  bool help = false;
   bool measure_perplexity = false;
   PerplexityCommand perplexity;
 };
 
-absl::StatusOr<Options> ReadOptions(const std::vector<std::string>& args) {
-  Options options;
+// Declares the command line, whose values go to `options`.
+base::FlagSet Flags(Options& options) {
   PerplexityCommand& perplexity = options.perplexity;
-  const std::vector<Option> known = {
-      {.name = "--help", .target = &options.help},
-      {.name = "-h", .target = &options.help},
-      {.name = "--tensors", .target = &options.tensors},
-      {.name = "--json", .target = &options.json},
-      {.name = "--tokenize", .target = &options.tokenize},
-      {.name = "--no_special_tokens", .target = &options.no_special_tokens},
-      {.name = "--perplexity", .target = &options.measure_perplexity},
-      {.name = "--context", .target = &perplexity.options.context, .min = 4},
-      {.name = "--stride", .target = &perplexity.options.stride, .min = 1},
-      {.name = "--windows", .target = &perplexity.options.max_windows},
-      {.name = "--threads", .target = &perplexity.threads, .max = 1024},
-      {.name = "--cpu_isa", .target = &perplexity.cpu_isa},
-      {.name = "--kv_dtype", .target = &perplexity.kv_dtype},
+  base::FlagSet flags(
+      "quire-inspect MODEL [flags]\n"
+      "       quire-inspect --perplexity MODEL TEXT [flags]",
+      "Shows the contents of a model file and the memory that serving it takes. Needs no server.");
+  flags.AddOperand("MODEL", "a .gguf file, a .safetensors file, or a Hugging Face directory",
+                   &options.model);
+  flags.AddOperand("TEXT", "with --perplexity: a file of text", &perplexity.text_path);
+  flags.AddSwitch("tensors", "list every tensor: name, type, shape, size", &options.tensors);
+  flags.AddSwitch("json", "print one JSON object instead of text", &options.json);
+  flags.Add("tokenize", "TEXT",
+            "print only the token ids of TEXT, as a JSON list; special tokens are added and "
+            "recognised as for a text prompt",
+            &options.tokenize);
+  flags.AddSwitch("no_special_tokens", "with --tokenize: add no BOS or EOS",
+                  &options.no_special_tokens);
+  flags.AddSwitch("perplexity",
+                  "measure the model's perplexity on the file TEXT. Progress is written to stderr. "
+                  "One line on stdout at the end is `perplexity=... error=... scored=...`, or with "
+                  "--json one object",
+                  &options.measure_perplexity);
+  flags.Section("With --perplexity");
+  const auto add_integer = [&](std::string name, std::string help, int64_t* target, int64_t min,
+                               int64_t max) {
+    flags.Add(std::move(name), "N", std::move(help), base::IntegerSetter(target, min, max));
   };
-  ASSIGN_OR_RETURN(const std::vector<std::string> operands, ParseArguments(args, known));
-  if (options.help) return options;
-  const size_t wanted = options.measure_perplexity ? 2 : 1;
-  if (operands.size() != wanted) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "want %s, got %d operands", options.measure_perplexity ? "MODEL and TEXT" : "one MODEL",
-        operands.size()));
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  add_integer("context", "tokens in a window (default 512)", &perplexity.options.context, 4, kMost);
+  add_integer("stride",
+              "Hugging Face's rule: windows begin N tokens apart, and each scores the tokens that "
+              "no earlier window had. Default: llama.cpp's rule. Windows follow one another, and "
+              "tokens that fill no window are dropped. BOS replaces the first token of each window "
+              "where the tokenizer adds one. The tokens after the first half of each window are "
+              "scored",
+              &perplexity.options.stride, 1, kMost);
+  add_integer("windows", "only the first N windows (default 0: all)",
+              &perplexity.options.max_windows, 0, kMost);
+  add_integer("threads", "as for quire-server", &perplexity.threads, 0, 1024);
+  flags.Add("cpu_isa", "NAME", "as for quire-server", &perplexity.cpu_isa);
+  flags.Add("kv_dtype", "NAME", "as for quire-server", &perplexity.kv_dtype);
+  flags.AddHabits("context", {"ctx_size", "c"});
+  flags.AddHabits("threads", {"t"});
+  flags.SetEpilogue(
+      "Exit status: 0; 1 when a file cannot be read or used, with one line on stderr; 2 for wrong "
+      "arguments; 3 when the model is shown but quire-server would refuse it, because of its "
+      "description, a tensor (absent, unknown, or of another shape or type), its tokenizer or its "
+      "chat template (\"supported no\", with the reason).\n\n"
+      "  quire-inspect smollm2-135m-instruct.gguf\n"
+      "  quire-inspect smollm2-135m-instruct.gguf --tokenize 'Hello, world'\n"
+      "  quire-inspect --perplexity smollm2-135m-instruct.gguf wiki.valid.raw");
+  return flags;
+}
+
+absl::Status Validate(const Options& options) {
+  const bool has_text = !options.perplexity.text_path.empty();
+  if (options.model.empty() || has_text != options.measure_perplexity) {
+    return absl::InvalidArgumentError(options.measure_perplexity ? "want MODEL and TEXT"
+                                                                 : "want one MODEL");
   }
-  options.model = operands[0];
-  if (options.measure_perplexity) perplexity.text_path = operands[1];
-  perplexity.json = options.json;
-  return options;
+  return absl::OkStatus();
 }
 
 // Returns the ids as a JSON list, such as "[1, 2, 3]".
@@ -143,16 +138,20 @@ absl::StatusOr<std::pair<std::string, int>> Run(const Options& options, std::ost
 }  // namespace
 
 int RunInspect(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<Options> options = ReadOptions(args);
-  if (!options.ok()) {
-    err << "quire-inspect: " << options.status().message() << "; see quire-inspect --help\n";
-    return kBadArguments;
-  }
-  if (options->help) {
-    out << kHelp;
+  Options options;
+  base::FlagSet flags = Flags(options);
+  absl::Status status = flags.Parse(args);
+  if (flags.help_requested()) {
+    out << flags.Help();
     return 0;
   }
-  const absl::StatusOr<std::pair<std::string, int>> result = Run(*options, err);
+  if (status.ok()) status = Validate(options);
+  if (!status.ok()) {
+    err << "quire-inspect: " << status.message() << "; see quire-inspect --help\n";
+    return kBadArguments;
+  }
+  options.perplexity.json = options.json;
+  const absl::StatusOr<std::pair<std::string, int>> result = Run(options, err);
   if (!result.ok()) {
     err << "quire-inspect: " << result.status().message() << "\n";
     return kBadFile;

@@ -9,12 +9,14 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "server/config/flag_sources.h"
 #include "server/config/listen_address.h"
 #include "server/config/option.h"
-#include "server/config/option_sources.h"
 
 namespace quire::server {
 namespace {
+
+using base::FlagSet;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
@@ -325,6 +327,39 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
   };
 }
 
+// Every flag of the server. The variables that they set are those of `command` and `config_file`.
+FlagSet Flags(CommandLine& command, std::string& config_file) {
+  FlagSet flags(
+      "quire-server --model PATH [flags]",
+      "Serves a language model over gRPC.\n\n"
+      "A flag is written --name value or --name=value. Each can also be set by an environment "
+      "variable (--model: QUIRE_MODEL) or in the file of --config. A flag overrides the variable, "
+      "and the variable overrides the file.");
+  AddOptions(OptionTable(command.config, config_file), flags);
+  flags.Add({.name = "version",
+             .help = "Prints the version.",
+             .set = base::SetterOf(&command.version),
+             .command_line_only = true});
+  flags.SuggestForOperand("model");
+  flags.AddHabits("model", {"m", "model_path"});
+  flags.AddHabits("served_model_name", {"alias", "a"});
+  flags.AddHabits("max_model_len", {"ctx_size", "c", "n_ctx", "max_seq_len", "context_length"});
+  flags.AddHabits("backend", {"device"});
+  flags.AddHabits("threads", {"t", "n_threads", "cpu_threads"});
+  flags.AddHabits("kv_dtype", {"kv_cache_dtype", "cache_type_k", "cache_type_v"});
+  flags.AddHabits("kv_cache_mib", {"kv_cache_memory", "kv_cache_memory_bytes", "cache_ram"});
+  flags.AddHabits("max_num_seqs", {"parallel", "np", "max_batch_size"});
+  flags.AddHabits("max_num_batched_tokens", {"batch_size", "b", "ubatch_size", "ub"});
+  flags.AddHabits("listen", {"port", "host", "p", "grpc_port", "address"});
+  flags.AddHabits("admin_listen", {"metrics_port", "http_port", "metrics"});
+  flags.AddHabits("tls_cert", {"ssl_certfile", "ssl_cert_file", "cert"});
+  flags.AddHabits("tls_key", {"ssl_keyfile", "ssl_key_file", "key"});
+  flags.AddHabits("tls_client_ca", {"ssl_ca_certs", "ca"});
+  flags.AddHabits("auth_token_file", {"api_key", "api_key_file"});
+  flags.AddHabits("log_level", {"v", "verbose", "verbosity"});
+  return flags;
+}
+
 absl::Status ValidateAddress(std::string_view flag, const std::string& address) {
   const auto parsed = ParseListenAddress(address);
   if (parsed.ok()) return absl::OkStatus();
@@ -407,39 +442,32 @@ absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> argume
                                              std::span<const char* const> variables) {
   CommandLine command;
   std::string config_file;
-  const std::vector<Option> options = OptionTable(command.config, config_file);
-  ASSIGN_OR_RETURN(const Arguments flags, ReadArguments(arguments, options));
-  command.help = flags.help;
-  command.version = flags.version;
-  if (command.help || command.version) return command;
-  command.warnings = WarnOfVariables(options, variables);
-  const std::vector<Assignment> from_environment = ReadEnvironment(options, environment);
+  FlagSet flags = Flags(command, config_file);
+  ASSIGN_OR_RETURN(const std::vector<base::Assignment> given,
+                   flags.Read(std::vector<std::string>(arguments.begin(), arguments.end())));
+  command.help = flags.help_requested();
+  if (command.help) return command;
+  RETURN_IF_ERROR(flags.Apply(given));
+  if (command.version) return command;
+  command.warnings = WarnOfVariables(flags, variables);
+  const std::vector<base::Assignment> from_environment = ReadEnvironment(flags, environment);
   // Applied first to find the file, and again to override it.
-  RETURN_IF_ERROR(Apply(from_environment));
-  RETURN_IF_ERROR(Apply(flags.assignments));
+  RETURN_IF_ERROR(flags.Apply(from_environment));
+  RETURN_IF_ERROR(flags.Apply(given));
   if (!config_file.empty()) {
-    ASSIGN_OR_RETURN(const std::vector<Assignment> lines, ReadOptionFile(config_file, options));
-    RETURN_IF_ERROR(Apply(lines));
-    RETURN_IF_ERROR(Apply(from_environment));
-    RETURN_IF_ERROR(Apply(flags.assignments));
+    ASSIGN_OR_RETURN(const std::vector<base::Assignment> lines, ReadFlagFile(config_file, flags));
+    RETURN_IF_ERROR(flags.Apply(lines));
+    RETURN_IF_ERROR(flags.Apply(from_environment));
+    RETURN_IF_ERROR(flags.Apply(given));
   }
   RETURN_IF_ERROR(Validate(command.config));
   return command;
 }
 
 std::string HelpText() {
-  ServerConfig config;
+  CommandLine command;
   std::string config_file;
-  return absl::StrCat(
-      "Usage: quire-server --model PATH [flags]\n"
-      "Serves a language model over gRPC.\n"
-      "\n"
-      "A flag is written --name value or --name=value. Each can also be set by an environment\n"
-      "variable (--model: QUIRE_MODEL) or in the file of --config. A flag overrides the variable,\n"
-      "and the variable overrides the file.\n",
-      DescribeOptions(OptionTable(config, config_file)),
-      "  --version\n      Prints the version.\n"
-      "  --help\n      Prints this text.\n");
+  return Flags(command, config_file).Help();
 }
 
 }  // namespace quire::server

@@ -13,7 +13,7 @@
 
 #include "base/logging.h"
 #include "engine/engine_info.h"
-#include "server/config/option_sources.h"
+#include "server/config/flag_sources.h"
 
 namespace quire::server {
 

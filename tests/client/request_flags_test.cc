@@ -44,11 +44,11 @@ void CollectDeclared(const Descriptor* descriptor, std::set<std::string>* names)
 
 TEST(RequestFlagsTest, EveryFieldOfTheRequestHasAFlag) {
   v1::GenerateRequest request;
-  FlagSet flags("usage", "summary");
+  base::FlagSet flags("usage", "summary");
   AddRequestFlags(flags, &request);
   std::vector<std::string> args;
-  for (const std::string& name : flags.names()) {
-    args.push_back("--" + name + "=" + (name == "logit_bias" ? "1:1" : "1"));
+  for (const base::Flag& flag : flags.flags()) {
+    args.push_back("--" + flag.name + "=" + (flag.name == "logit_bias" ? "1:1" : "1"));
   }
   const absl::Status status = flags.Parse(args);
   ASSERT_TRUE(status.ok()) << status;
@@ -56,12 +56,12 @@ TEST(RequestFlagsTest, EveryFieldOfTheRequestHasAFlag) {
   CollectSet(request, &set);
   CollectDeclared(v1::GenerateRequest::descriptor(), &declared);
   EXPECT_EQ(set, declared);
-  EXPECT_EQ(set.size(), flags.names().size());
+  EXPECT_EQ(set.size(), flags.flags().size());
 }
 
 TEST(RequestFlagsTest, AScoreRequestHasTheFlagsOfItsFields) {
   v1::ScoreRequest request;
-  FlagSet flags("usage", "summary");
+  base::FlagSet flags("usage", "summary");
   AddRequestFlags(flags, &request);
   const absl::Status status = flags.Parse({"--tenant=t", "--cache_salt=s", "--request_id=r"});
   ASSERT_TRUE(status.ok()) << status;
@@ -74,7 +74,7 @@ TEST(RequestFlagsTest, AScoreRequestHasTheFlagsOfItsFields) {
 
 TEST(RequestFlagsTest, WhatIsNotGivenStaysAbsent) {
   v1::GenerateRequest request;
-  FlagSet flags("usage", "summary");
+  base::FlagSet flags("usage", "summary");
   AddRequestFlags(flags, &request);
   ASSERT_TRUE(flags.Parse({"--temperature=0"}).ok());
   EXPECT_TRUE(request.sampling().has_temperature());
@@ -85,7 +85,7 @@ TEST(RequestFlagsTest, WhatIsNotGivenStaysAbsent) {
 
 TEST(RequestFlagsTest, ListsMapsAndStrings) {
   v1::GenerateRequest request;
-  FlagSet flags("usage", "summary");
+  base::FlagSet flags("usage", "summary");
   AddRequestFlags(flags, &request);
   ASSERT_TRUE(flags
                   .Parse({"--stop", "a,b", "--stop", "c", "--stop_token_ids", "1,2",
@@ -105,7 +105,7 @@ TEST(RequestFlagsTest, AValueOfTheWrongTypeIsRefused) {
   for (const char* arg :
        {"--n=-1", "--top_k=4294967296", "--logit_bias=5", "--logit_bias=x:1", "--min_p=few"}) {
     v1::GenerateRequest request;
-    FlagSet flags("usage", "summary");
+    base::FlagSet flags("usage", "summary");
     AddRequestFlags(flags, &request);
     EXPECT_EQ(flags.Parse({arg}).code(), absl::StatusCode::kInvalidArgument) << arg;
   }
@@ -113,9 +113,9 @@ TEST(RequestFlagsTest, AValueOfTheWrongTypeIsRefused) {
 
 TEST(RequestFlagsTest, LeavesOutWhatTheCallerDoesNotWant) {
   v1::GenerateRequest request;
-  FlagSet flags("usage", "summary");
+  base::FlagSet flags("usage", "summary");
   AddRequestFlags(flags, &request, {"seed"});
-  EXPECT_THAT(std::string(flags.Parse({"--seed=1"}).message()), HasSubstr("unknown flag --seed"));
+  EXPECT_THAT(std::string(flags.Parse({"--seed=1"}).message()), HasSubstr("--seed: unknown flag"));
 }
 
 }  // namespace

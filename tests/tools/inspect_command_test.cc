@@ -220,7 +220,7 @@ TEST(InspectCommandTest, WrongArgumentsAreStatusTwo) {
   }
   const Result help = RunInspect({"--help"});
   EXPECT_EQ(help.status, 0);
-  EXPECT_THAT(help.out, HasSubstr("Usage: quire-inspect MODEL"));
+  EXPECT_THAT(help.out, HasSubstr("usage: quire-inspect MODEL"));
 }
 
 TEST(InspectCommandTest, TokenizesStoriesAlikeFromEveryFormat) {

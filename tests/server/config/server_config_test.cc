@@ -12,7 +12,6 @@
 #include "gtest/gtest.h"
 
 #include "server/config/listen_address.h"
-#include "server/config/option.h"
 #include "server/config/tls_files.h"
 #include "tests/server/certificates.h"
 #include "tests/server/temp_file.h"
@@ -97,16 +96,19 @@ TEST(ServerConfigTest, FileMayBeNamedByTheEnvironment) {
 TEST(ServerConfigTest, ErrorsNameTheirSource) {
   EXPECT_EQ(ParseError({"--modle", "x"}), "--modle: unknown flag; did you mean --model?");
   EXPECT_EQ(ParseError({"--zzzzzzzz"}), "--zzzzzzzz: unknown flag; see --help");
-  EXPECT_EQ(ParseError({"--threads"}), "--threads: want a value");
-  EXPECT_EQ(ParseError({"--threads", "--listen", "a:1"}), "--threads: want a value");
+  EXPECT_EQ(ParseError({"--threads"}), "--threads: want a value: --threads N");
+  EXPECT_EQ(ParseError({"--threads", "--listen", "a:1"}), "--threads: want a value: --threads N");
   EXPECT_EQ(ParseError({"--threads=-1"}), "--threads: want an integer 0..1024, got \"-1\"");
   EXPECT_EQ(ParseError({"--threads", "2x"}), "--threads: want an integer 0..1024, got \"2x\"");
   EXPECT_EQ(ParseError({"--drain_timeout", "soon"}),
-            "--drain_timeout: want a duration like 30s, 500ms or 1m30s, got \"soon\"");
+            "--drain_timeout: want a time such as 500ms, 2s or 1m30s, got \"soon\"");
   EXPECT_EQ(ParseError({"--backend", "tpu"}), "--backend: want auto | cpu | cuda, got \"tpu\"");
   EXPECT_EQ(ParseError({"--log_level", "loud"}),
             "--log_level: want debug | info | warning | error, got \"loud\"");
-  EXPECT_EQ(ParseError({"model.gguf"}), "unexpected argument \"model.gguf\": flags begin with --");
+  EXPECT_EQ(ParseError({"model.gguf"}),
+            "unexpected argument \"model.gguf\"; did you mean --model model.gguf?");
+  EXPECT_EQ(ParseError({"--port", "80"}), "--port: unknown flag; use --listen HOST:PORT");
+  EXPECT_EQ(ParseError({"-m", "x"}), "-m: unknown flag; use --model PATH");
   EXPECT_EQ(ParseError({}, {{"QUIRE_THREADS", "many"}}),
             "QUIRE_THREADS: want an integer 0..1024, got \"many\"");
 }
@@ -118,6 +120,9 @@ TEST(ServerConfigTest, ErrorsNameTheLineOfTheFile) {
   const std::string bad_name = WriteTempFile("name", "treads = 1\n");
   EXPECT_THAT(ParseError({"--config", bad_name.c_str()}),
               EndsWith(":1: unknown name \"treads\"; did you mean threads?"));
+  const std::string no_flag = WriteTempFile("no_flag", "version = true\n");
+  EXPECT_THAT(ParseError({"--config", no_flag.c_str()}),
+              EndsWith(":1: unknown name \"version\"; see --help"));
   const std::string bad_line = WriteTempFile("line", "threads\n");
   EXPECT_THAT(ParseError({"--config", bad_line.c_str()}), EndsWith(":1: want name = value"));
   EXPECT_EQ(ParseError({"--config", "/nonexistent/conf"}),
@@ -146,14 +151,15 @@ TEST(ServerConfigTest, VariablesThatAreNoneOfOursAreNamed) {
   const std::vector<const char*> arguments = {"--model", "m.gguf"};
   const std::vector<const char*> variables = {
       "QUIRE_TREADS=2",          "QUIRE_NOSUCHTHING=1", "QUIRE_THREADS=2", "QUIRE_TOKEN=secret",
-      "QUIRE_SERVICE_HOST=10.1", "QUIRE_PORT=tcp://",   "PATH=/bin"};
+      "QUIRE_SERVICE_HOST=10.1", "QUIRE_PORT=tcp://",   "PATH=/bin",       "QUIRE_VERSION=1"};
   const auto command = ParseCommandLine(
       arguments, [](const char*) { return nullptr; }, variables);
   ASSERT_TRUE(command.ok()) << command.status();
   EXPECT_THAT(command->warnings,
               ::testing::ElementsAre(
-                  "QUIRE_TREADS is set, but there is no such option; did you mean QUIRE_THREADS?",
-                  "QUIRE_NOSUCHTHING is set, but there is no such option"));
+                  "QUIRE_TREADS is set, but there is no such flag; did you mean QUIRE_THREADS?",
+                  "QUIRE_NOSUCHTHING is set, but there is no such flag",
+                  "QUIRE_VERSION is set, but there is no such flag"));
 }
 
 TEST(ServerConfigTest, RefusesWhatDoesNotGoTogether) {

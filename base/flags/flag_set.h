@@ -1,0 +1,115 @@
+#pragma once
+
+// The flags of a command. Each is declared with the variable that it sets; --help is made from the
+// declarations.
+//
+//   FlagSet flags("quire health [flags]", "Asks whether the server takes requests.");
+//   flags.Add("service", "NAME", "which service (default: the whole server)", &service);
+//   RETURN_IF_ERROR(flags.Parse(args));
+
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "base/flags/flag_value.h"
+
+namespace quire::base {
+
+struct Flag {
+  std::string name;        // "kv_cache_mib": --kv_cache_mib or --kv-cache-mib
+  std::string value_name;  // "MIB"; empty: a switch, which needs no value
+  std::string help;
+  std::string default_text;  // shown in --help; empty: none
+  Setter set;
+  bool command_line_only = false;  // no environment variable and no line of a file sets it
+  std::string group = {};          // set by FlagSet
+  bool is_set = false;             // set by FlagSet
+};
+
+// A value that a flag was given, and by whom.
+struct Assignment {
+  std::string flag;
+  std::string value;
+  std::string source;  // "--threads", "QUIRE_THREADS", "server.conf:3: threads"
+};
+
+class FlagSet {
+ public:
+  FlagSet(std::string usage, std::string summary);
+
+  // Begins a group with this title in --help.
+  void Section(std::string title);
+  void Add(Flag flag);
+  void Add(std::string name, std::string value_name, std::string help, Setter set);
+  // `value` must outlive the FlagSet.
+  template <typename T>
+  void Add(std::string name, std::string value_name, std::string help, T* value) {
+    Add(std::move(name), std::move(value_name), std::move(help), SetterOf(value));
+  }
+  // Adds a switch: --name, --name=true, --name=false.
+  void AddSwitch(std::string name, std::string help, bool* value);
+  void AddSwitch(std::string name, std::string help, Setter set);
+  // Takes one more argument that is no flag. Operands come in this order; one that is not given
+  // leaves its `value` alone.
+  void AddOperand(std::string name, std::string help, std::string* value);
+  // Names by which other programs call what `flag` does. They are refused, with the right one.
+  void AddHabits(std::string flag, std::initializer_list<std::string_view> names);
+  // Says that an argument which is no flag was probably meant for this one.
+  void SuggestForOperand(std::string flag) { for_operand_ = std::move(flag); }
+  // Adds a text below the flags in --help.
+  void SetEpilogue(std::string text) { epilogue_ = std::move(text); }
+
+  // Takes "--name value", "--name=value", switches and operands; '-' and '_' are equal within a
+  // name, and all that follows "--" is operands where there are any. Anything else is an
+  // InvalidArgument that names the flag and the nearest declared one. --help and -h are always
+  // known, and end the reading; see help_requested(). Nothing is set before Apply.
+  absl::StatusOr<std::vector<Assignment>> Read(const std::vector<std::string>& args);
+  // Sets the flags in order, so that later assignments override earlier ones. InvalidArgument names
+  // the source.
+  absl::Status Apply(std::span<const Assignment> assignments);
+  // Reads and applies.
+  absl::Status Parse(const std::vector<std::string>& args);
+
+  bool help_requested() const { return help_requested_; }
+  bool IsSet(std::string_view name) const;
+  // Returns nullptr when no flag has this name.
+  const Flag* Find(std::string_view name) const;
+  // Returns the name that is nearest to a mistyped one; empty when none is near.
+  std::string_view Nearest(std::string_view name) const;
+  const std::vector<Flag>& flags() const { return flags_; }
+  const std::string& usage() const { return usage_; }
+  std::string Help() const;
+
+ private:
+  struct Operand {
+    std::string name;
+    std::string help;
+    std::string* value;
+  };
+  struct Habit {
+    std::string name;
+    std::string flag;
+  };
+
+  absl::Status Unknown(std::string_view given, std::string_view name) const;
+  absl::Status TakeOperand(const std::string& argument);
+
+  std::string usage_;
+  std::string summary_;
+  std::string epilogue_;
+  std::string group_;
+  std::vector<Flag> flags_;
+  std::vector<Operand> operands_;
+  std::vector<Habit> habits_;
+  std::string for_operand_;
+  size_t num_operands_ = 0;
+  bool help_requested_ = false;
+};
+
+}  // namespace quire::base
