@@ -1,9 +1,10 @@
 #pragma once
 
-// Converts between std and Abseil strings. Debian builds Abseil with its own string_view, which
-// does not convert to or from std::string_view. Our interfaces use std, so only this file knows
-// both.
+// Conversions between std and Abseil strings, and a hash of strings. Debian builds Abseil with its
+// own string_view, which does not convert to or from std::string_view. Our interfaces use std, so
+// only this file knows both.
 
+#include <functional>
 #include <string_view>
 
 #include "absl/strings/string_view.h"
@@ -14,5 +15,10 @@ inline absl::string_view ToAbsl(std::string_view s) {
   return absl::string_view(s.data(), s.size());
 }
 inline std::string_view ToStd(absl::string_view s) { return std::string_view(s.data(), s.size()); }
+
+// For maps of std::string in which a string_view is looked up; with std::equal_to<>.
+struct StringHash : std::hash<std::string_view> {
+  using is_transparent = void;
+};
 
 }  // namespace quire::base

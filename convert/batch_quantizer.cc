@@ -4,6 +4,7 @@
 #include <cmath>
 #include <thread>
 
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/quant/dequantize.h"
 #include "kernels/quant/quantize.h"
@@ -48,7 +49,7 @@ absl::Status BatchQuantizer::Run(const RowReader& rows, kernels::WeightType type
   const kernels::WeightTypeTraits& traits = kernels::Traits(type);
   const int64_t row_bytes = rows.cols() / traits.block_elements * traits.block_bytes;
   out.resize(static_cast<size_t>(count * row_bytes));
-  const int64_t per_thread = (count + std::ssize(shares_) - 1) / std::ssize(shares_);
+  const int64_t per_thread = base::CeilDiv(count, std::ssize(shares_));
   {
     std::vector<std::jthread> threads;
     for (int64_t i = 0; i < std::ssize(shares_); ++i) {

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/logging.h"
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "engine/batch/lone_input.h"
 #include "engine/kv/kv_budget.h"
@@ -323,7 +324,7 @@ absl::Status StepLoop::WithCause(const absl::Status& status, int64_t plan_index)
 
 std::string StepLoop::WhyNotFinite(const ModelInput& input, int64_t seq) const {
   const int32_t block_size = parts_.cache.shape().block_size;
-  const int64_t num_blocks = (input.context_lens[seq] + block_size - 1) / block_size;
+  const int64_t num_blocks = base::CeilDiv(input.context_lens[seq], block_size);
   std::vector<std::span<const int32_t>> blocks;
   for (const GroupInput& group : input.groups) {
     const int64_t count = std::min(num_blocks, group.max_blocks_per_seq);

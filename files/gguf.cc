@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "files/ggml_types.h"
 #include "files/printable.h"
@@ -313,8 +314,7 @@ absl::StatusOr<GgufContents> Parser::Parse() {
     tensors.push_back(std::move(tensor));
   }
 
-  const int64_t data_start =
-      (position_ + contents.alignment - 1) / contents.alignment * contents.alignment;
+  const int64_t data_start = base::RoundUp(position_, contents.alignment);
   RETURN_IF_ERROR(CheckPlacements(tensors, data_start));
   for (Placement& tensor : tensors) {
     if (!tensor.type->weight_type) {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 
+#include "base/math.h"
 #include "base/unique_fd.h"
 
 namespace quire::files {
@@ -54,7 +55,7 @@ void MappedFile::DropPages(std::span<const std::byte> part) const {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(part.data());
   // Rounds inwards: a page shared with a neighbouring tensor may still be needed.
-  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t first = base::RoundUp(begin, page);
   const uintptr_t last = (begin + part.size()) / page * page;
   if (first >= last) return;
   madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);

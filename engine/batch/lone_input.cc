@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "base/math.h"
+
 namespace quire::engine {
 
 ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position,
@@ -21,7 +23,7 @@ ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position
   const int64_t block_size = cache.shape().block_size;
   for (const KvGroup& from : cache.groups()) {
     GroupInput& group = input.groups.emplace_back();
-    group.max_blocks_per_seq = (context_len + block_size - 1) / block_size;
+    group.max_blocks_per_seq = base::CeilDiv(context_len, block_size);
     for (int64_t i = 0; i < group.max_blocks_per_seq; ++i) {
       group.block_table.push_back(static_cast<int32_t>(i % from.num_blocks));
     }

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/math.h"
 #include "engine/kv/block_store.h"
 #include "engine/kv/block_table.h"
 #include "engine/request/sequence.h"
@@ -118,9 +119,7 @@ class BlockManager {
   explicit BlockManager(const BlockManagerConfig& config);
 
   int32_t block_size() const { return block_size_; }
-  int64_t NumBlocksFor(int64_t num_tokens) const {
-    return (num_tokens + block_size_ - 1) / block_size_;
-  }
+  int64_t NumBlocksFor(int64_t num_tokens) const { return base::CeilDiv(num_tokens, block_size_); }
   // True if MaxNewTokens allows `num_new` in this cache.
   bool FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n = 1) const;
   // Blocks available at once: free and cached ones.

@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/math.h"
 
 namespace quire::engine {
 namespace {
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::CeilDiv;
 
 // True if others read the block, or may.
 bool IsShared(const BlockStore& store, int32_t block) {

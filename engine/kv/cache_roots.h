@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/strings.h"
+
 namespace quire::engine {
 
 using RootId = int32_t;
@@ -38,10 +40,6 @@ class CacheRoots {
   int64_t size() const { return static_cast<int64_t>(by_key_.size()); }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
-  };
   struct Root {
     std::string key;
     ChainHash hash;
@@ -49,7 +47,7 @@ class CacheRoots {
     uint32_t generation = 0;
   };
 
-  std::unordered_map<std::string, RootId, Hash, std::equal_to<>> by_key_;
+  std::unordered_map<std::string, RootId, base::StringHash, std::equal_to<>> by_key_;
   std::vector<Root> roots_;
   std::vector<RootId> unused_;
 };

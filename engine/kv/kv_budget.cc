@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_format.h"
 
+#include "base/math.h"
+
 namespace quire::engine {
 namespace {
 
@@ -11,9 +13,7 @@ namespace {
 // node in the prefix tree.
 constexpr int64_t kMaxBlocksWithoutMemory = 1 << 18;
 
-int64_t BlocksOf(int64_t tokens, int32_t block_size) {
-  return (tokens + block_size - 1) / block_size;
-}
+int64_t BlocksOf(int64_t tokens, int32_t block_size) { return base::CeilDiv(tokens, block_size); }
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include "engine/request/cache_window.h"
 
 #include "base/check.h"
+#include "base/math.h"
 
 namespace quire::engine {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 // always stay.
 constexpr int64_t kShiftsPerWindow = 4;
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::CeilDiv;
 
 }  // namespace
 

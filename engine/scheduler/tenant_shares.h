@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/strings.h"
+
 namespace quire::engine {
 
 // Virtual token counters (VTC, arXiv:2401.00588). A tenant that returns after it was idle is lifted
@@ -43,10 +45,6 @@ class TenantShares {
   int64_t num_known() const { return static_cast<int64_t>(by_name_.size()); }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
-  };
   struct Tenant {
     std::string name;
     double served = 0;
@@ -59,7 +57,7 @@ class TenantShares {
   double LeastServed() const;
   void Forget();
 
-  std::unordered_map<std::string, TenantId, Hash, std::equal_to<>> by_name_;
+  std::unordered_map<std::string, TenantId, base::StringHash, std::equal_to<>> by_name_;
   std::vector<Tenant> tenants_;
   std::vector<TenantId> unused_;
   size_t num_idle_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/ops/check.h"
@@ -19,14 +20,7 @@ constexpr int64_t kItemsPerThread = 4;
 }  // namespace
 
 absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_threads) {
-  if (args.num_kv_heads <= 0 || args.num_heads % args.num_kv_heads != 0 || args.num_heads <= 0) {
-    return WantGot("plan", "num_heads a positive multiple of num_kv_heads",
-                   absl::StrCat(args.num_heads, " and ", args.num_kv_heads));
-  }
-  if (args.context_lens.size() != args.query_lens.size()) {
-    return WantGot("plan", absl::StrCat(args.context_lens.size(), " query_lens"),
-                   absl::StrCat(args.query_lens.size()));
-  }
+  RETURN_IF_ERROR(Validate(args));
   items_.clear();
   merges_.clear();
   partial_floats_ = 0;
@@ -39,10 +33,6 @@ absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_thre
   context_lens_.assign(args.context_lens.begin(), args.context_lens.end());
   int64_t total = 0;
   for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
-    if (query_lens_[seq] < 0 || query_lens_[seq] > context_lens_[seq]) {
-      return WantGot("plan", absl::StrCat("a query_len in [0, ", context_lens_[seq], "]"),
-                     absl::StrCat(query_lens_[seq]));
-    }
     const int64_t keys = window_ > 0 ? std::min(context_lens_[seq], window_) : context_lens_[seq];
     total += keys * query_lens_[seq] * num_heads_;
   }
@@ -68,11 +58,11 @@ void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
     const int64_t first_key = window_ == 0 ? 0 : std::max(0, start + first - window_ + 1);
     const int64_t end_key = start + first + count;
     const auto segment_begin = static_cast<int32_t>(first_key / kSegmentKeys);
-    const auto segment_end = static_cast<int32_t>((end_key + kSegmentKeys - 1) / kSegmentKeys);
+    const auto segment_end = static_cast<int32_t>(base::CeilDiv(end_key, kSegmentKeys));
     const int32_t num_segments = segment_end - segment_begin;
     const int64_t cost = rows * (end_key - first_key);
     const auto pieces = static_cast<int32_t>(
-        std::clamp<int64_t>((cost + target_cost - 1) / target_cost, 1, num_segments));
+        std::clamp<int64_t>(base::CeilDiv(cost, target_cost), 1, num_segments));
     max_rows_ = std::max(max_rows_, rows);
     for (int32_t kv_head = 0; kv_head < num_kv_heads_; ++kv_head) {
       Item item{.seq = seq,

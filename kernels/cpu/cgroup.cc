@@ -11,6 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "base/math.h"
+
 namespace quire::kernels::cpu {
 namespace {
 
@@ -68,7 +70,7 @@ int CgroupCpuLimit() {
   int limit = 0;
   const auto apply = [&limit](int64_t quota, int64_t period) {
     if (quota <= 0 || period <= 0) return;
-    const int cores = static_cast<int>((quota + period - 1) / period);
+    const int cores = static_cast<int>(base::CeilDiv(quota, period));
     limit = limit == 0 ? cores : std::min(limit, cores);
   };
   for (const std::string& path : GroupPaths("/sys/fs/cgroup", "")) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "base/check.h"
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/cgroup.h"
@@ -95,7 +96,7 @@ class CpuBackend final : public Backend {
   // Calls row(i) for every row, on several threads when there are enough of them.
   template <typename Row>
   void ForEachRow(int64_t num_rows, Row row) {
-    pool_.ParallelFor((num_rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item, int) {
+    pool_.ParallelFor(base::CeilDiv(num_rows, kRowsPerItem), [&](int64_t item, int) {
       const int64_t end = std::min(num_rows, (item + 1) * kRowsPerItem);
       for (int64_t i = item * kRowsPerItem; i < end; ++i) row(i);
     });

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "base/math.h"
 #include "kernels/cpu/cgroup.h"
 
 namespace quire::kernels::cpu {
@@ -18,7 +19,7 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
-int64_t RoundUp(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
+using base::RoundUp;
 
 // "MemAvailable:   123 kB" of /proc/meminfo, in bytes; 0 when it cannot be read.
 int64_t MachineAvailable() {
@@ -54,7 +55,7 @@ absl::StatusOr<DeviceBuffer> AllocateHuge(int64_t bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
   }
   const auto begin = reinterpret_cast<uintptr_t>(base);
-  const uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t aligned = RoundUp(begin, kHugePage);
   void* data = reinterpret_cast<void*>(aligned);
   // Only advice: if the kernel ignores it, the memory is merely slower.
   (void)madvise(data, mapped - (aligned - begin), MADV_HUGEPAGE);

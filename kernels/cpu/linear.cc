@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/huge_memory.h"
 #include "kernels/quant/dequantize.h"
@@ -17,7 +18,7 @@ constexpr int64_t kMaxYFloats = 1 << 14;  // of one item: y stays in L2
 constexpr int64_t kItemsPerThread = 4;
 constexpr int64_t kValuesPerItem = 8192;  // to quantise: some microseconds
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::CeilDiv;
 
 }  // namespace
 
@@ -46,21 +47,21 @@ absl::Status Linear::Reserve(const PackedWeight& weight) {
 int64_t Linear::PlanItems(const GroupedProduct& product) {
   int64_t row_blocks = 0;
   for (const RowGroup& group : product.groups) {
-    row_blocks += DivideUp(group.row_end - group.row_begin, kMaxRowsPerItem);
+    row_blocks += CeilDiv(group.row_end - group.row_begin, kMaxRowsPerItem);
   }
-  const int64_t items_wanted = DivideUp(pool_.num_threads() * kItemsPerThread, row_blocks);
+  const int64_t items_wanted = CeilDiv(pool_.num_threads() * kItemsPerThread, row_blocks);
   plans_.clear();
   int64_t num_items = 0;
   for (const RowGroup& group : product.groups) {
     const int64_t rows = group.row_end - group.row_begin;
-    GroupPlan plan{.first_item = num_items, .row_blocks = DivideUp(rows, kMaxRowsPerItem)};
+    GroupPlan plan{.first_item = num_items, .row_blocks = CeilDiv(rows, kMaxRowsPerItem)};
     // Whole groups of quantised rows.
-    plan.block_rows = DivideUp(DivideUp(rows, plan.row_blocks), kGroup) * kGroup;
-    plan.block_outputs = DivideUp(DivideUp(product.outputs, items_wanted), kGroup) * kGroup;
+    plan.block_rows = CeilDiv(CeilDiv(rows, plan.row_blocks), kGroup) * kGroup;
+    plan.block_outputs = CeilDiv(CeilDiv(product.outputs, items_wanted), kGroup) * kGroup;
     const int64_t y_rows = std::min(rows, plan.block_rows);
     plan.block_outputs =
         std::min(plan.block_outputs, std::max(kGroup, kMaxYFloats / y_rows / kGroup * kGroup));
-    num_items += plan.row_blocks * DivideUp(product.outputs, plan.block_outputs);
+    num_items += plan.row_blocks * CeilDiv(product.outputs, plan.block_outputs);
     plans_.push_back(plan);
   }
   return num_items;
@@ -87,7 +88,7 @@ void Linear::QuantizeInput(const GroupedProduct& product) {
   const int64_t cols = product.weight->cols(), blocks = cols / kQuantBlock;
   const auto padded = [](const RowGroup& group) {
     const int64_t rows = group.row_end - group.row_begin;
-    return rows == 1 ? 1 : DivideUp(rows, kGroup) * kGroup;
+    return rows == 1 ? 1 : CeilDiv(rows, kGroup) * kGroup;
   };
   int64_t num_rows = 0;
   for (const RowGroup& group : product.groups) num_rows += padded(group);
@@ -104,7 +105,7 @@ void Linear::QuantizeInput(const GroupedProduct& product) {
   };
   const auto items_of_row = [blocks](int64_t places) {
     const int64_t item_blocks = kValuesPerItem / kQuantBlock / places;
-    return Items{.blocks = item_blocks, .count = DivideUp(blocks, item_blocks)};
+    return Items{.blocks = item_blocks, .count = CeilDiv(blocks, item_blocks)};
   };
   int64_t first = 0, num_items = 0;  // of the group: its block, and its item here
   for (size_t g = 0; g < plans_.size(); ++g) {
@@ -159,7 +160,7 @@ void Linear::RunGrouped(const GroupedProduct& product) {
 void Linear::RunBlock(const GroupedProduct& product, const Block& block, int thread) {
   const int64_t count = block.end - block.begin;
   const int64_t outputs = product.outputs;
-  const int64_t y_stride = DivideUp(count, kGroup) * kGroup + 2 * kSlack;
+  const int64_t y_stride = CeilDiv(count, kGroup) * kGroup + 2 * kSlack;
   const int64_t rows = block.row_end - block.row_begin;
   const bool gated = IsGated(product.activation);
   float* y = y_[thread].data() + kSlack;
@@ -192,7 +193,7 @@ void Linear::Multiply(const GroupedProduct& product, const Block& block, int64_t
     const int64_t end = std::min(part.view.rows, first + count - part.first_row);
     if (begin >= end) continue;
     // A later part overwrites what the padding of an earlier one spilled.
-    const int64_t group_begin = begin / kGroup, group_end = DivideUp(end, kGroup);
+    const int64_t group_begin = begin / kGroup, group_end = CeilDiv(end, kGroup);
     LinearTile tile{.num_groups = group_end - group_begin,
                     .group_bytes = part.group_bytes,
                     .cols = cols,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/math.h"
+
 namespace quire::kernels::cpu {
 namespace {
 
@@ -16,7 +18,7 @@ T* AtLeast(std::vector<T>& values, int64_t size) {
 
 template <typename Token>
 void ForEachToken(ThreadPool& pool, int64_t num_tokens, Token token) {
-  pool.ParallelFor((num_tokens + kTokensPerItem - 1) / kTokensPerItem, [&](int64_t item, int) {
+  pool.ParallelFor(base::CeilDiv(num_tokens, kTokensPerItem), [&](int64_t item, int) {
     const int64_t end = std::min(num_tokens, (item + 1) * kTokensPerItem);
     for (int64_t t = item * kTokensPerItem; t < end; ++t) token(t);
   });

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/huge_memory.h"
 #include "kernels/cpu/packed_format.h"
@@ -177,8 +178,7 @@ absl::StatusOr<std::unique_ptr<PackedWeight>> PackedWeight::Create(
     weight->cols_ = view.cols;
     weight->has_quantized_ = weight->has_quantized_ || !IsFloat(view.type);
     weight->max_group_bytes_ = std::max(weight->max_group_bytes_, part.group_bytes);
-    total += (part.num_groups() * part.group_bytes + kPartAlignment - 1) / kPartAlignment *
-             kPartAlignment;
+    total += base::RoundUp(part.num_groups() * part.group_bytes, kPartAlignment);
     weight->parts_.push_back(part);
   }
   if (!pack) return weight;
@@ -190,8 +190,7 @@ absl::StatusOr<std::unique_ptr<PackedWeight>> PackedWeight::Create(
     for (int64_t g = 0; g < part.num_groups(); ++g) {
       PackGroup(part.view, g, next + g * part.group_bytes);
     }
-    next += (part.num_groups() * part.group_bytes + kPartAlignment - 1) / kPartAlignment *
-            kPartAlignment;
+    next += base::RoundUp(part.num_groups() * part.group_bytes, kPartAlignment);
     part.view.bytes = {};
   }
   return weight;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/ops/check.h"
 
@@ -18,13 +19,13 @@ int32_t RowTiles(int64_t rows, int32_t head_dim) {
   return kAttentionRowTiles[std::size(kAttentionRowTiles) - 1];
 }
 
-int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using base::CeilDiv;
 
 int32_t FirstTile(const AttentionItem& item, int32_t tile_keys) {
   return item.key_begin / tile_keys;
 }
 int32_t EndTile(const AttentionItem& item, int32_t tile_keys) {
-  return (item.key_end + tile_keys - 1) / tile_keys;
+  return CeilDiv(item.key_end, tile_keys);
 }
 int32_t NumTiles(const AttentionItem& item, int32_t tile_keys) {
   return EndTile(item, tile_keys) - FirstTile(item, tile_keys);
@@ -41,23 +42,8 @@ absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
     return WantGot("plan", "fixed_split_keys a positive multiple of 64",
                    absl::StrCat(options.fixed_split_keys));
   }
-  if (args.num_kv_heads <= 0 || args.num_heads <= 0 || args.num_heads % args.num_kv_heads != 0) {
-    return WantGot("plan", "num_heads a positive multiple of num_kv_heads",
-                   absl::StrCat(args.num_heads, " and ", args.num_kv_heads));
-  }
-  if (args.head_dim <= 0 || args.window < 0) {
-    return WantGot("plan", "head_dim > 0 and window >= 0",
-                   absl::StrCat(args.head_dim, " and ", args.window));
-  }
-  if (args.context_lens.size() != args.query_lens.size()) {
-    return WantGot("plan", absl::StrCat(args.context_lens.size(), " query_lens"),
-                   absl::StrCat(args.query_lens.size()));
-  }
+  RETURN_IF_ERROR(Validate(args));
   for (size_t seq = 0; seq < args.query_lens.size(); ++seq) {
-    if (args.query_lens[seq] < 0 || args.query_lens[seq] > args.context_lens[seq]) {
-      return WantGot("plan", absl::StrCat("a query_len in [0, ", args.context_lens[seq], "]"),
-                     absl::StrCat(args.query_lens[seq]));
-    }
     // Kernels store rows and the last key of a tile in int32.
     const int64_t group = args.num_heads / args.num_kv_heads;
     if (args.query_lens[seq] * group > std::numeric_limits<int32_t>::max() - 64 ||
@@ -160,7 +146,7 @@ absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& uni
     longest = std::max(longest, NumTiles(unit, tile_keys));
   }
   const int64_t range =
-      std::max<int64_t>(CeilOf(total, options.grid_size), std::min(kMinRangeTiles, longest));
+      std::max<int64_t>(CeilDiv(total, options.grid_size), std::min(kMinRangeTiles, longest));
   part.block_starts.push_back(0);
   int64_t room = range;  // tiles that the current block still takes
   for (const AttentionItem& unit : units) {
@@ -188,11 +174,11 @@ absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>&
   int64_t total = 0;
   for (const AttentionItem& unit : units) {
     const int64_t units_of_request =
-        num_kv_heads_ * CeilOf(query_len(unit.seq) * group, 16 * part.row_tiles);
+        num_kv_heads_ * CeilDiv(query_len(unit.seq) * group, 16 * part.row_tiles);
     const int64_t most_pieces = std::max<int64_t>(1, kFixedSplitPieces / units_of_request);
     const int64_t num_tiles = NumTiles(unit, tile_keys);
     const int64_t piece_tiles =
-        std::max<int64_t>(options.fixed_split_keys / tile_keys, CeilOf(num_tiles, most_pieces));
+        std::max<int64_t>(options.fixed_split_keys / tile_keys, CeilDiv(num_tiles, most_pieces));
     std::vector<int32_t> cuts = {FirstTile(unit, tile_keys)};
     const int64_t end = EndTile(unit, tile_keys);
     while (cuts.back() < end) {
@@ -202,7 +188,7 @@ absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>&
     total += num_tiles;
   }
   // Block b takes items until the tiles assigned so far reach b + 1 equal shares.
-  const int64_t range = CeilOf(total, options.grid_size);
+  const int64_t range = CeilDiv(total, options.grid_size);
   int64_t done = 0;
   for (size_t i = 0; i < part.items.size(); ++i) {
     if (part.block_starts.empty() ||

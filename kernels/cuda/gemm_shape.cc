@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/math.h"
+
 namespace quire::kernels::cuda {
 
 int64_t RowBucket(int64_t m) {
   if (m <= 4) return m;
   // An eighth of the smallest power of two that is at least m; m is more than half of that power.
   const int64_t step = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(m))) / 8;
-  return (m + step - 1) / step * step;
+  return base::RoundUp(m, step);
 }
 
 uint32_t AlignmentOf(const void* data) {

@@ -7,6 +7,28 @@
 
 namespace quire::kernels {
 
+absl::Status Validate(const AttentionPlanArgs& args) {
+  if (args.num_kv_heads <= 0 || args.num_heads <= 0 || args.num_heads % args.num_kv_heads != 0) {
+    return WantGot("plan", "num_heads a positive multiple of num_kv_heads",
+                   absl::StrCat(args.num_heads, " and ", args.num_kv_heads));
+  }
+  if (args.head_dim <= 0 || args.window < 0) {
+    return WantGot("plan", "head_dim > 0 and window >= 0",
+                   absl::StrCat(args.head_dim, " and ", args.window));
+  }
+  if (args.context_lens.size() != args.query_lens.size()) {
+    return WantGot("plan", absl::StrCat(args.context_lens.size(), " query_lens"),
+                   absl::StrCat(args.query_lens.size()));
+  }
+  for (size_t seq = 0; seq < args.query_lens.size(); ++seq) {
+    if (args.query_lens[seq] < 0 || args.query_lens[seq] > args.context_lens[seq]) {
+      return WantGot("plan", absl::StrCat("a query_len in [0, ", args.context_lens[seq], "]"),
+                     absl::StrCat(args.query_lens[seq]));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const PagedAttentionArgs& args) {
   RETURN_IF_ERROR(CheckActivations("query", args.query, {kAnyDim, kAnyDim, kAnyDim}));
   const int64_t num_heads = args.query.dim(1);

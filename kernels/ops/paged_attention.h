@@ -41,6 +41,9 @@ struct AttentionPlanArgs {
   int32_t window = 0;  // as in PagedAttentionArgs
 };
 
+// Refuses heads that are no groups, and lengths that do not fit each other.
+absl::Status Validate(const AttentionPlanArgs& args);
+
 // A backend's division of one step's attention into work; made by Backend::Plan.
 class AttentionPlan {
  public:

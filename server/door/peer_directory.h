@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 
 #include "base/mutex.h"
+#include "base/strings.h"
 
 namespace quire::server::door {
 
@@ -31,13 +32,9 @@ class PeerDirectory {
   void Remove(std::string_view name);
 
  private:
-  struct Hash : std::hash<std::string_view> {
-    using is_transparent = void;
-  };
-
   mutable base::Mutex mu_;
-  std::unordered_map<std::string, std::shared_ptr<const Peer>, Hash, std::equal_to<>> peers_
-      ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, std::shared_ptr<const Peer>, base::StringHash, std::equal_to<>>
+      peers_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace quire::server::door

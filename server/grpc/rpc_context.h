@@ -42,9 +42,9 @@ struct ServiceParts {
   AccessLog& access_log;
   const door::PeerDirectory& peers;
   const IdentityStore& identities;
-  std::function<void()> drain;                // ControlService.Drain
-  absl::Duration linger = absl::Seconds(30);  // for a client to read the end of its answer
-  bool trusts_place = false;                  // whoever reaches this listener is an operator
+  std::function<void()> drain;  // ControlService.Drain
+  absl::Duration linger;        // for a client to read the end of its answer
+  bool trusts_place = false;    // whoever reaches this listener is an operator
 };
 
 // The services of quire.v1, each in its own file.

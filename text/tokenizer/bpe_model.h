@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/strings.h"
 #include "text/tokenizer/word_model.h"
 
 namespace quire::text {
@@ -63,10 +64,6 @@ class BpeModel final : public WordModel {
     uint32_t rank = 0;
     int32_t merged = -1;
   };
-  struct StringHash {  // transparent: a look-up makes no std::string
-    using is_transparent = void;
-    size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
-  };
   static constexpr uint64_t kNoPair = ~uint64_t{0};
   static constexpr int32_t kUnknown = -1;
 
@@ -88,7 +85,7 @@ class BpeModel final : public WordModel {
   std::array<int32_t, 128> ascii_characters_ = NoAscii();
   std::unordered_map<char32_t, int32_t> characters_;  // beyond ASCII
   int32_t first_character_id_ = INT32_MAX;            // ids from here on are no tokens
-  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> tokens_;
+  std::unordered_map<std::string, int32_t, base::StringHash, std::equal_to<>> tokens_;
   std::vector<Merge> merges_;  // open addressing, linear probing; at most half full
   size_t num_merges_ = 0;
 

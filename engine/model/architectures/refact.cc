@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "engine/model/architectures/architecture.h"
 #include "engine/model/architectures/gguf_names.h"
@@ -29,7 +30,7 @@ absl::Status ReadRefact(const HfFields& fields, std::string_view, ModelConfig& c
   RETURN_IF_ERROR(fields.Int("n_inner", 4 * config.hidden_size, inner));
   if (inner < 1 || inner > int64_t{1} << 32) return fields.Wrong("n_inner", "a width");
   constexpr int64_t kStep = 256;
-  config.intermediate_size = (2 * inner / 3 + kStep - 1) / kStep * kStep;
+  config.intermediate_size = base::RoundUp(2 * inner / 3, kStep);
   RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
   config.alibi_bias_max = 8.0;
   return fields.Bool("tie_word_embeddings", false, config.tie_word_embeddings);

@@ -1,6 +1,7 @@
 #include "engine/model/layers/device_input.h"
 
 #include "base/check.h"
+#include "base/math.h"
 #include "base/status_macros.h"
 
 namespace quire::engine {
@@ -9,14 +10,14 @@ namespace {
 // Each vector starts on a cache line of its own.
 constexpr int64_t kAlignment = 64;
 
-int64_t Align(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t Align(int64_t bytes) { return base::RoundUp(bytes, kAlignment); }
 
 }  // namespace
 
 absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
                                                 const ModelConfig& config,
                                                 const StepLimits& limits) {
-  const int64_t max_blocks = (limits.max_model_len + limits.block_size - 1) / limits.block_size;
+  const int64_t max_blocks = base::CeilDiv(limits.max_model_len, limits.block_size);
   DeviceInput input;
   for (const int64_t window : DifferentWindows(config)) input.plans_[window] = nullptr;
   const int64_t bytes_per_group =
