@@ -30,10 +30,10 @@ struct BenchFlags {
 };
 
 void AddLengthFlag(base::FlagSet& flags, const char* name, const char* help, LengthMix* mix) {
-  flags.Add(name, "LENGTHS", help, base::Setter([mix](std::string_view text) -> absl::Status {
-              ASSIGN_OR_RETURN(*mix, ParseLengthMix(text));
-              return absl::OkStatus();
-            }));
+  flags.Add(name, "LENGTHS", help, [mix](std::string_view text) -> absl::Status {
+    ASSIGN_OR_RETURN(*mix, ParseLengthMix(text));
+    return absl::OkStatus();
+  });
 }
 
 void AddBenchFlags(base::FlagSet& flags, BenchFlags* given) {

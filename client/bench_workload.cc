@@ -7,7 +7,7 @@
 #include "absl/strings/str_split.h"
 
 #include "base/check.h"
-#include "base/flags/flag_set.h"
+#include "base/flags/flag_value.h"
 #include "base/strings.h"
 
 namespace quire::client {

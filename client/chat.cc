@@ -120,6 +120,7 @@ int RunChat(const Args& args, Interrupt& interrupt) {
   flags.Section("Conversation");
   flags.Add("prompt", "TEXT", "send this message, print the answer and leave", &given.prompt);
   flags.SuggestForOperand("prompt");
+  flags.AddHabits("prompt", {"p"});
   flags.Add("system", "TEXT", "system message (default: the one in the model's template, if any)",
             &given.system);
   AddRequestFlags(flags, &request, {"request_id"});

@@ -19,7 +19,7 @@ void AddCommonFlags(base::FlagSet& flags, CommonFlags* common) {
   flags.Section("Server");
   flags.Add("server", "HOST:PORT", "address of the server (default 127.0.0.1:8100)",
             &connection.server);
-  flags.AddHabits("server", {"host", "port", "url", "address", "addr", "s"});
+  flags.AddHabits("server", {"host", "port", "url", "address", "addr"});
   flags.AddSwitch("tls", "use TLS, trusting the system's certificate authorities", &connection.tls);
   flags.Add("tls_ca", "FILE", "use TLS, trusting the authorities in this PEM file",
             &connection.tls_ca);

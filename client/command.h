@@ -46,9 +46,9 @@ void AddCommonFlags(base::FlagSet& flags, CommonFlags* common);
 // Returns nullopt to go on, or the exit status after it has printed the help or an error.
 std::optional<int> ParseFlags(base::FlagSet& flags, const Args& args);
 
-int FailUsage(const base::FlagSet& flags,
-              const absl::Status& status);  // prints, returns kExitUsage
-int Fail(const absl::Status& status);       // prints, returns kExitFailed
+// Both print `status`. They return kExitUsage and kExitFailed.
+int FailUsage(const base::FlagSet& flags, const absl::Status& status);
+int Fail(const absl::Status& status);
 
 // Returns a connection whose calls Ctrl-C cancels. Call interrupt.ClearHandler() before the
 // connection is destroyed.

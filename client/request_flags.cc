@@ -184,7 +184,8 @@ void AddRequestFlags(base::FlagSet& flags, Message* request,
   const auto add_habits = [&](std::string flag, std::initializer_list<std::string_view> names) {
     if (flags.Find(flag) != nullptr) flags.AddHabits(std::move(flag), names);
   };
-  add_habits("max_tokens", {"n_predict", "max_new_tokens", "predict"});
+  add_habits("max_tokens", {"n_predict", "n", "max_new_tokens", "predict"});
+  add_habits("model", {"m"});
   add_habits("temperature", {"temp", "t"});
   add_habits("repetition_penalty", {"repeat_penalty"});
   add_habits("penalty_last_n", {"repeat_last_n"});

@@ -87,19 +87,18 @@ int RunTokenize(const Args& args, Interrupt& interrupt) {
             "{\"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}",
             &given.chat_file);
   flags.SuggestForOperand("text");
+  flags.AddHabits("text", {"p", "prompt"});
+  flags.AddHabits("text_file", {"f", "file"});
   flags.Section("Options");
   flags.Add("model", "NAME", "name of the model (default: the served one)", &given.model);
-  flags.AddSwitch(
-      "add_special_tokens",
-      "add the tokens that a prompt gets, such as BOS; =false: none (default true)",
-      [&](std::string_view v) { return base::ParseValue(v, &given.add_special_tokens); });
-  flags.AddSwitch(
-      "parse_special_tokens", "read \"<|...|>\" in the text as the special token",
-      [&](std::string_view v) { return base::ParseValue(v, &given.parse_special_tokens); });
-  flags.AddSwitch(
-      "skip_special_tokens",
-      "leave special tokens out of the text; =false: keep them (default true)",
-      [&](std::string_view v) { return base::ParseValue(v, &given.skip_special_tokens); });
+  flags.AddSwitch("add_special_tokens",
+                  "add the tokens that a prompt gets, such as BOS; =false: none (default true)",
+                  base::SetterOf(&given.add_special_tokens));
+  flags.AddSwitch("parse_special_tokens", "read \"<|...|>\" in the text as the special token",
+                  base::SetterOf(&given.parse_special_tokens));
+  flags.AddSwitch("skip_special_tokens",
+                  "leave special tokens out of the text; =false: keep them (default true)",
+                  base::SetterOf(&given.skip_special_tokens));
   AddCommonFlags(flags, &given.common);
   if (const auto exit = ParseFlags(flags, args)) return *exit;
 

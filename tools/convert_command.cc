@@ -42,17 +42,15 @@ base::FlagSet Flags(Options& options) {
                    &options.model);
   flags.AddOperand("OUTPUT", "the .gguf file to write; it appears only when it is complete",
                    &options.output);
-  flags.Add({.name = "type",
-             .value_name = "TYPE",
-             .help = "type of the matrices:\n"
-                     "  f32, f16, bf16  only bf16 keeps all bits of a bf16 model in 16\n"
-                     "  q8_0  8.5 bits a weight\n"
-                     "  q4_k  4.5 bits; rows no multiple of 256 are q5_0, 5.5 bits\n"
-                     "  q4_0  4.5 bits; one scale and no minimum for 32 weights\n"
-                     "In a 4-bit file the head is q6_k, 6.6 bits; rows that are not a multiple of "
-                     "a block are f16. Norms, biases, routers and learned positions are f32",
-             .default_text = options.type,
-             .set = base::SetterOf(&options.type)});
+  flags.Add("type", "TYPE",
+            "type of the matrices (default q8_0):\n"
+            "  f32, f16, bf16  only bf16 keeps all bits of a bf16 model in 16\n"
+            "  q8_0  8.5 bits a weight\n"
+            "  q4_k  4.5 bits; q5_0 where rows do not divide by 256\n"
+            "  q4_0  4.5 bits; one scale and no minimum for 32 weights\n"
+            "In a 4-bit file the head is q6_k, 6.6 bits; rows that are not a multiple of a block "
+            "are f16. Norms, biases, routers and learned positions are f32",
+            &options.type);
   flags.Add("threads", "N", "threads that convert (default: one for each processor)",
             base::IntegerSetter(&options.threads, 0, 1024));
   flags.AddSwitch("overwrite", "replace OUTPUT if it exists", &options.overwrite);
@@ -68,14 +66,6 @@ base::FlagSet Flags(Options& options) {
       "one line on stderr; 2 for wrong arguments.\n\n"
       "  quire-convert models/quire-stories stories-q4_k.gguf --type q4_k");
   return flags;
-}
-
-absl::Status Validate(Options& options) {
-  if (options.output.empty()) return absl::InvalidArgumentError("want MODEL and OUTPUT");
-  if (options.threads == 0) {
-    options.threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
-  }
-  return absl::OkStatus();
 }
 
 void Report(const convert::ConvertProgress& so_far, Progress& progress, std::ostream& err) {
@@ -127,7 +117,7 @@ absl::StatusOr<std::string> Run(const Options& options, kernels::WeightType type
 
 int RunConvert(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   const auto bad_arguments = [&](std::string_view message) {
-    err << "quire-convert: " << message << "; see quire-convert --help\n";
+    err << "quire-convert: " << message << "\n";
     return kBadArguments;
   };
   Options options;
@@ -137,8 +127,13 @@ int RunConvert(const std::vector<std::string>& args, std::ostream& out, std::ost
     out << flags.Help();
     return 0;
   }
-  if (status.ok()) status = Validate(options);
+  if (status.ok() && flags.num_operands() != 2) {
+    status = absl::InvalidArgumentError("want MODEL and OUTPUT; see --help");
+  }
   if (!status.ok()) return bad_arguments(base::ToStd(status.message()));
+  if (options.threads == 0) {
+    options.threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  }
   const absl::StatusOr<kernels::WeightType> type = convert::ParseConvertType(options.type);
   if (!type.ok()) {
     return bad_arguments(absl::StrCat("--type: ", type.status().message()));

@@ -67,13 +67,14 @@ base::FlagSet Flags(Options& options) {
   };
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   add_integer("context", "tokens in a window (default 512)", &perplexity.options.context, 4, kMost);
-  add_integer("stride",
-              "Hugging Face's rule: windows begin N tokens apart, and each scores the tokens that "
-              "no earlier window had. Default: llama.cpp's rule. Windows follow one another, and "
-              "tokens that fill no window are dropped. BOS replaces the first token of each window "
-              "where the tokenizer adds one. The tokens after the first half of each window are "
-              "scored",
-              &perplexity.options.stride, 1, kMost);
+  add_integer(
+      "stride",
+      "windows begin N tokens apart, and each scores the tokens that no earlier window had: "
+      "Hugging Face's rule. The default is llama.cpp's rule: windows follow one another, "
+      "tokens that fill no window are dropped, BOS replaces the first token of each window "
+      "where the tokenizer adds one, and the tokens after the first half of each window are "
+      "scored",
+      &perplexity.options.stride, 1, kMost);
   add_integer("windows", "only the first N windows (default 0: all)",
               &perplexity.options.max_windows, 0, kMost);
   add_integer("threads", "as for quire-server", &perplexity.threads, 0, 1024);
@@ -92,13 +93,10 @@ base::FlagSet Flags(Options& options) {
   return flags;
 }
 
-absl::Status Validate(const Options& options) {
-  const bool has_text = !options.perplexity.text_path.empty();
-  if (options.model.empty() || has_text != options.measure_perplexity) {
-    return absl::InvalidArgumentError(options.measure_perplexity ? "want MODEL and TEXT"
-                                                                 : "want one MODEL");
-  }
-  return absl::OkStatus();
+absl::Status CheckOperands(const Options& options, size_t given) {
+  if (given == (options.measure_perplexity ? 2 : 1)) return absl::OkStatus();
+  return absl::InvalidArgumentError(options.measure_perplexity ? "want MODEL and TEXT; see --help"
+                                                               : "want one MODEL; see --help");
 }
 
 // Returns the ids as a JSON list, such as "[1, 2, 3]".
@@ -145,9 +143,9 @@ int RunInspect(const std::vector<std::string>& args, std::ostream& out, std::ost
     out << flags.Help();
     return 0;
   }
-  if (status.ok()) status = Validate(options);
+  if (status.ok()) status = CheckOperands(options, flags.num_operands());
   if (!status.ok()) {
-    err << "quire-inspect: " << status.message() << "; see quire-inspect --help\n";
+    err << "quire-inspect: " << status.message() << "\n";
     return kBadArguments;
   }
   options.perplexity.json = options.json;

@@ -114,7 +114,7 @@ absl::Status FlagSet::TakeOperand(const std::string& argument) {
   }
   std::string cure;
   if (!for_operand_.empty()) {
-    const char* quote = argument.find(' ') == argument.npos ? "" : "\"";
+    const char* quote = !argument.empty() && argument.find(' ') == argument.npos ? "" : "\"";
     cure = absl::StrCat("; did you mean --", for_operand_, " ", quote, argument, quote, "?");
   } else if (operands_.empty()) {
     cure = ": every argument is a --flag";
@@ -148,9 +148,12 @@ absl::StatusOr<std::vector<Assignment>> FlagSet::Read(const std::vector<std::str
     if (equals != arg.npos) {
       value = arg.substr(equals + 1);
     } else if (!flag->value_name.empty()) {
-      // A declared flag is not taken as a value: in "--prompt --seed 1" the prompt is missing.
+      // A flag is not taken as a value: in "--prompt --seed 1" the prompt is missing. Nor is one
+      // that is mistyped.
       const auto is_flag = [&](std::string_view next) {
-        return next.starts_with("--") && Find(next.substr(2, next.find('=') - 2)) != nullptr;
+        if (!next.starts_with("--") || next.find(' ') != next.npos) return false;
+        const std::string_view next_name = next.substr(2, next.find('=') - 2);
+        return next_name == "help" || Find(next_name) != nullptr || !Nearest(next_name).empty();
       };
       if (i + 1 >= args.size() || is_flag(args[i + 1])) {
         return absl::InvalidArgumentError(
@@ -165,11 +168,12 @@ absl::StatusOr<std::vector<Assignment>> FlagSet::Read(const std::vector<std::str
 
 absl::Status FlagSet::Apply(std::span<const Assignment> assignments) {
   for (const Assignment& assignment : assignments) {
-    Flag& flag = *std::ranges::find(flags_, assignment.flag, &Flag::name);
-    if (absl::Status status = flag.set(assignment.value); !status.ok()) {
+    const auto flag = std::ranges::find(flags_, assignment.flag, &Flag::name);
+    QUIRE_CHECK(flag != flags_.end()) << assignment.flag;
+    if (absl::Status status = flag->set(assignment.value); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(assignment.source, ": ", status.message()));
     }
-    flag.is_set = true;
+    flag->is_set = true;
   }
   return absl::OkStatus();
 }
@@ -195,7 +199,7 @@ std::string_view FlagSet::Nearest(std::string_view name) const {
   size_t distance = 1 + underscored.size() / 3;  // with more edits it is another word, not a typo
   for (const Flag& flag : flags_) {
     const size_t d = EditDistance(underscored, flag.name);
-    if (d <= distance && (nearest.empty() || d < distance)) {
+    if (d <= distance && d < underscored.size() && (nearest.empty() || d < distance)) {
       nearest = flag.name;
       distance = d;
     }
@@ -214,7 +218,7 @@ std::string FlagSet::Help() const {
   for (const Flag& flag : flags_) {
     if (flag.group != group) absl::StrAppend(&out, "\n", flag.group, ":\n");
     group = flag.group;
-    // The default is one word to Wrap.
+    // \x1f keeps Wrap from breaking the default apart.
     const std::string default_text =
         flag.default_text.empty() ? "" : absl::StrCat(" (default\x1f", flag.default_text, ")");
     std::string entry =
@@ -223,6 +227,7 @@ std::string FlagSet::Help() const {
     std::ranges::replace(entry, '\x1f', ' ');
     out += entry;
   }
+  if (!group.empty()) out += '\n';
   out += Entry("  --help", "print this text");
   if (!epilogue_.empty()) absl::StrAppend(&out, "\n", Wrap(epilogue_, 0), "\n");
   return out;

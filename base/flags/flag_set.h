@@ -7,6 +7,7 @@
 //   flags.Add("service", "NAME", "which service (default: the whole server)", &service);
 //   RETURN_IF_ERROR(flags.Parse(args));
 
+#include <cstddef>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -32,7 +33,7 @@ struct Flag {
   bool is_set = false;             // set by FlagSet
 };
 
-// A value that a flag was given, and by whom.
+// The value that a source gives to a flag.
 struct Assignment {
   std::string flag;
   std::string value;
@@ -55,12 +56,13 @@ class FlagSet {
   // Adds a switch: --name, --name=true, --name=false.
   void AddSwitch(std::string name, std::string help, bool* value);
   void AddSwitch(std::string name, std::string help, Setter set);
-  // Takes one more argument that is no flag. Operands come in this order; one that is not given
-  // leaves its `value` alone.
+  // Adds an operand, an argument that is no flag. Operands are filled in the order of these calls.
+  // One that is not given keeps its value.
   void AddOperand(std::string name, std::string help, std::string* value);
-  // Names by which other programs call what `flag` does. They are refused, with the right one.
+  // Adds other programs' names for what `flag` does. Such a name is refused, and the error names
+  // `flag`.
   void AddHabits(std::string flag, std::initializer_list<std::string_view> names);
-  // Says that an argument which is no flag was probably meant for this one.
+  // Sets the flag that the error proposes for an argument that is no flag.
   void SuggestForOperand(std::string flag) { for_operand_ = std::move(flag); }
   // Adds a text below the flags in --help.
   void SetEpilogue(std::string text) { epilogue_ = std::move(text); }
@@ -68,7 +70,8 @@ class FlagSet {
   // Takes "--name value", "--name=value", switches and operands; '-' and '_' are equal within a
   // name, and all that follows "--" is operands where there are any. Anything else is an
   // InvalidArgument that names the flag and the nearest declared one. --help and -h are always
-  // known, and end the reading; see help_requested(). Nothing is set before Apply.
+  // known, and end the reading; see help_requested(). No flag is set before Apply; operands are set
+  // here. Call it once.
   absl::StatusOr<std::vector<Assignment>> Read(const std::vector<std::string>& args);
   // Sets the flags in order, so that later assignments override earlier ones. InvalidArgument names
   // the source.
@@ -77,6 +80,7 @@ class FlagSet {
   absl::Status Parse(const std::vector<std::string>& args);
 
   bool help_requested() const { return help_requested_; }
+  size_t num_operands() const { return num_operands_; }  // given
   bool IsSet(std::string_view name) const;
   // Returns nullptr when no flag has this name.
   const Flag* Find(std::string_view name) const;

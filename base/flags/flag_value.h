@@ -1,7 +1,7 @@
 #pragma once
 
-// Reads the text of a flag's value. Every InvalidArgument is "want FORM, got "TEXT"" and does not
-// name the flag.
+// Reads the text of a flag's value. Every InvalidArgument has the form `want FORM, got "TEXT"`,
+// without the flag's name.
 
 #include <cstdint>
 #include <functional>

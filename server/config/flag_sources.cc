@@ -22,7 +22,7 @@ std::string EnvironmentName(const Flag& flag) {
   return absl::StrCat("QUIRE_", absl::AsciiStrToUpper(flag.name));
 }
 
-// Returns the name that is nearest to a mistyped one, of those that a variable or a line may set.
+// Returns the nearest name; empty when none is near, or when only the command line may set it.
 std::string_view Nearest(const base::FlagSet& flags, std::string_view name) {
   const std::string_view nearest = flags.Nearest(name);
   return nearest.empty() || flags.Find(nearest)->command_line_only ? "" : nearest;

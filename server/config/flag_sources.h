@@ -16,7 +16,8 @@ namespace quire::server {
 // Returns a variable's value; nullptr when there is no such variable.
 using Environment = std::function<const char*(const char* name)>;
 
-// Reads the variables of `flags`, and no others: that of --kv_cache_mib is QUIRE_KV_CACHE_MIB.
+// Reads the variables of `flags`, and no others. The variable of --kv_cache_mib is
+// QUIRE_KV_CACHE_MIB.
 std::vector<base::Assignment> ReadEnvironment(const base::FlagSet& flags,
                                               const Environment& environment);
 

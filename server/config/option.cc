@@ -1,19 +1,20 @@
 #include "server/config/option.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-
-#include "base/strings.h"
 
 namespace quire::server {
 namespace {
 
 using base::Flag;
 
-const std::vector<std::string> kLogLevels = {"debug", "info", "warning", "error"};  // by enumerator
+const std::vector<std::string>& LogLevels() {  // by enumerator
+  static const auto* const kNames =
+      new std::vector<std::string>{"debug", "info", "warning", "error"};
+  return *kNames;
+}
 
 // Gives `flag` its setter, default and form by the type of `target`.
 void SetTarget(const Option& option, std::string* target, Flag& flag) {
@@ -35,14 +36,14 @@ void SetTarget(const Option&, absl::Duration* target, Flag& flag) {
 }
 
 void SetTarget(const Option&, base::LogLevel* target, Flag& flag) {
-  flag.default_text = kLogLevels[static_cast<size_t>(*target)];
-  flag.value_name = absl::StrJoin(kLogLevels, "|");
+  flag.default_text = LogLevels()[static_cast<size_t>(*target)];
+  flag.value_name = absl::StrJoin(LogLevels(), "|");
   flag.set = [target](std::string_view text) {
     std::string name;
-    const absl::Status status = base::ChoiceSetter(&name, kLogLevels)(text);
+    const absl::Status status = base::ChoiceSetter(&name, LogLevels())(text);
     if (status.ok()) {
-      const auto it = std::ranges::find(kLogLevels, name);
-      *target = static_cast<base::LogLevel>(it - kLogLevels.begin());
+      const auto it = std::ranges::find(LogLevels(), name);
+      *target = static_cast<base::LogLevel>(it - LogLevels().begin());
     }
     return status;
   };

@@ -23,7 +23,7 @@ struct Option {
 
   std::string_view name;         // "kv_cache_mib"
   std::string_view group;        // heading in --help; the table keeps a group's options together
-  std::string_view placeholder;  // "MIB"; without: the choices
+  std::string_view placeholder;  // "MIB"; empty: the choices are shown
   std::string_view help;
   Target target;
   int64_t min = 0;  // for integers, as is the next

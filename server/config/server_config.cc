@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "base/flags/flag_set.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
@@ -327,7 +328,7 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
   };
 }
 
-// Every flag of the server. The variables that they set are those of `command` and `config_file`.
+// Declares every flag of the server. They set `command` and `config_file`.
 FlagSet Flags(CommandLine& command, std::string& config_file) {
   FlagSet flags(
       "quire-server --model PATH [flags]",

@@ -1,5 +1,5 @@
-"""The Dockerfile's first stage has all that the build needs: what it copies configures by itself, with nothing beside
-it. Each source that CMake names is there, or configuring fails."""
+"""The Dockerfile's first stage copies all that the build needs: CMake configures a folder that holds these copies alone.
+Configuring fails when a source that CMake names is absent."""
 
 import pathlib
 import re

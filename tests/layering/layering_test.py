@@ -6,7 +6,7 @@ Who may include whom (a folder also sees itself, the standard library and Abseil
   server   proto, gRPC, engine/engine.h, engine/engine_info.h, engine/request/, text/chat_message.h, base
   client   proto, gRPC, base
   tools    convert, engine, files, text, kernels, base
-  convert  engine, files, text, kernels, base
+  convert  engine, files, text, kernels/quant/, base
   engine   files, text, kernels/*.h, kernels/ops/, kernels/quant/, base
   files    kernels/quant/, base
   text     base

@@ -34,7 +34,7 @@ def print_table(name, rows):
 
 print("// Written by make_case_table.py; do not edit.\n")
 print('#include "text/jinja/case_table.h"\n')
-print("namespace quire::engine::jinja {\n// clang-format off\n")
+print("namespace quire::jinja {\n// clang-format off\n")
 print_table("UpperRanges", list(ranges(str.upper)))
 print_table("LowerRanges", list(ranges(str.lower)))
 print("const std::vector<CaseSpecial>& UpperSpecials() {")
@@ -44,4 +44,4 @@ rows = ["{0x%x, U\"%s\"}," % (c, "".join("\\x%x" % ord(t) if i == 0 else '" U"\\
 for i in range(0, len(rows), 3):
     print("      " + " ".join(rows[i : i + 3]))
 print("  };\n  return *kTable;\n}\n")
-print("// clang-format on\n}  // namespace quire::engine::jinja")
+print("// clang-format on\n}  // namespace quire::jinja")

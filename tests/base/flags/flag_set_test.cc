@@ -94,6 +94,14 @@ TEST(FlagSetTest, NamesTheUnknownFlagAndTheNearest) {
   EXPECT_EQ(ErrorOf({"--nothing_like_it"}), "--nothing_like_it: unknown flag; see --help");
   EXPECT_EQ(ErrorOf({"-x"}), "-x: unknown flag; see --help");
   EXPECT_EQ(ErrorOf({"--"}), "--: unknown flag; see --help");
+
+  FlagSet short_name("usage", "summary");
+  int32_t n = 0;
+  short_name.Add("n", "N", "a flag of one letter", &n);
+  for (const char* wrong : {"-x", "--h", "-5", "--"}) {
+    EXPECT_EQ(short_name.Parse({wrong}).message(),
+              std::string(wrong) + ": unknown flag; see --help");
+  }
 }
 
 TEST(FlagSetTest, AHabitIsAnsweredWithTheRightFlag) {
@@ -136,6 +144,8 @@ TEST(FlagSetTest, AnArgumentThatIsNoFlagIsRefusedUnlessItIsAnOperand) {
 TEST(FlagSetTest, AForgottenValueDoesNotEatTheNextFlag) {
   EXPECT_EQ(ErrorOf({"--prompt", "--seed", "1"}), "--prompt: want a value: --prompt TEXT");
   EXPECT_EQ(ErrorOf({"--prompt", "--seed=1"}), "--prompt: want a value: --prompt TEXT");
+  EXPECT_EQ(ErrorOf({"--prompt", "--sede", "1"}), "--prompt: want a value: --prompt TEXT");
+  EXPECT_EQ(ErrorOf({"--prompt", "--help"}), "--prompt: want a value: --prompt TEXT");
   EXPECT_EQ(ErrorOf({"--prompt"}), "--prompt: want a value: --prompt TEXT");
 }
 
@@ -212,7 +222,7 @@ TEST(FlagSetTest, HelpHasGroupsDefaultsAndTheLinesOfATextAsTheyAre) {
             "\nRest:\n"
             "  --name NAME                       " +
                 std::string(50, 'x') +
-                "\n  --help                            print this text\n\nEnd.\n");
+                "\n\n  --help                            print this text\n\nEnd.\n");
 }
 
 TEST(SetterTest, AnIntegerStaysInItsRange) {
