@@ -27,9 +27,9 @@ struct ConvertProgress {
 };
 
 struct ConvertOptions {
-  // The type of matrices whose rows are a whole number of its blocks. In a four-bit file the head
-  // is Q6_K. Rows that are no multiple of 256 become Q5_0 instead of Q4_K and Q8_0 instead of Q6_K;
-  // rows that are no multiple of 32 become F16.
+  // The type of matrices, if a row is a whole number of the type's blocks. Other rows become Q5_0
+  // instead of Q4_K and Q8_0 instead of Q6_K, or F16 if they are no multiple of 32. The head of a
+  // four-bit file is Q6_K.
   kernels::WeightType type = kernels::WeightType::kQ8_0;
   int num_threads = 1;
   std::function<void(const ConvertProgress&)> progress = [](const ConvertProgress&) {};

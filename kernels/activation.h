@@ -6,7 +6,7 @@ namespace quire::kernels {
 
 enum class Activation {
   kNone,
-  kGelu,      // y * Phi(y), Phi the normal distribution's (arXiv:1606.08415)
+  kGelu,      // y * Phi(y); Phi is the normal distribution function (arXiv:1606.08415)
   kGeluTanh,  // y * (1 + tanh(sqrt(2 / pi) * (y + 0.044715 * y^3))) / 2, its approximation
   // Gated: the weight holds the gate's rows, then the up projection's.
   kSiluMul,      // y_gate / (1 + e^-y_gate) * y_up  (SwiGLU, arXiv:2002.05202)

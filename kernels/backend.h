@@ -74,8 +74,8 @@ class Backend {
   virtual absl::Status CopyBlocks(const CopyBlocksArgs& args) = 0;
   virtual absl::Status ShiftKeys(const ShiftKeysArgs& args) = 0;
 
-  // Runs host work between ops, on the backend's own threads if it has some: calls work(0) ..
-  // work(n - 1), in any order, and returns after all.
+  // Runs host work between ops, on the backend's own threads if it has some. Calls work(0) ..
+  // work(n - 1) in any order, and returns when all calls have returned.
   virtual void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) = 0;
 
   // Waits for all enqueued ops; reports a fault of any of them.

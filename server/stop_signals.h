@@ -28,8 +28,8 @@ class StopSignals {
   // Returns after the first signal to stop.
   void Wait();
 
-  // `reload` is called on the signals' thread at SIGHUP; without one, SIGHUP does nothing. Null
-  // removes it; when this returns, the earlier one is not running any more.
+  // `reload` is called on the signals' thread at SIGHUP. With null, SIGHUP does nothing. When
+  // OnHangUp returns, the earlier `reload` is not running any more.
   void OnHangUp(std::function<void()> reload);
 
  private:

@@ -36,7 +36,8 @@ class Decoder final : public Model {
   absl::StatusOr<TensorView> Forward(const ModelInput& input, KvCache& cache) override;
 
  private:
-  // Keys that move up turn with it; those without rotary positions carry none.
+  // Rotates the keys of tokens that moved towards the front to their new positions. Does nothing
+  // without rotary positions: such keys hold no position.
   absl::Status ShiftKeys(const ModelInput& input, KvCache& cache);
   absl::Status Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
                          int64_t num_tokens);

@@ -13,7 +13,7 @@
 namespace quire::engine {
 namespace {
 
-// Tensors of files that are not parameters: they can be computed, or are copies.
+// Tensors of files that the model does not need: they can be computed, or are copies.
 constexpr std::string_view kNotParameters[] = {
     ".rotary_emb.inv_freq", "rope_freqs.weight", ".attn_rot_embd", ".attention.masked_bias",
     ".attention.bias",      ".attn.masked_bias", ".attn.bias"};

@@ -29,7 +29,8 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
-  // Bytes of the weights as prepared; of those that stay mapped, as in the file.
+  // Bytes of the prepared weights. A weight that stays mapped counts the bytes that it has in the
+  // file.
   virtual int64_t weight_bytes() const = 0;
   // Bytes that a step of the largest size uses beside the weights and the cache.
   virtual int64_t step_bytes() const = 0;

@@ -42,7 +42,8 @@ inline constexpr uint32_t NoiseBits(const NoiseKey& key, int32_t id) {
 // Increases with `bits`, from about -3.13 to about 22.87.
 double GumbelFromBits(uint32_t bits);
 
-// Above every GumbelFromBits: a logit that is further than this below the best score cannot win.
+// Larger than every GumbelFromBits. An id cannot win if its logit, divided by the temperature, is
+// further than this below the best score.
 inline constexpr double kMaxGumbel = 22.9;
 
 // Bits below the returned value give a Gumbel of less than `gumbel`: a cheap way to see, without a

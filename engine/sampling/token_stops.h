@@ -17,9 +17,9 @@ struct TokenVerdict {
   std::optional<int32_t> stop_token_id;  // with kStop
 };
 
-// `num_generated` counts `id` too. A stop token takes precedence over the length that it reaches.
-// Ids do not stop within the first min_tokens tokens (the sampler does not draw them there);
-// Request::max_tokens holds the context's end.
+// `num_generated` counts `id` too. A stop id ends the sequence with kStop even where the length is
+// reached too. No id stops the sequence within the first min_tokens tokens; the sampler draws none
+// there. Request::max_tokens is already limited by the context.
 TokenVerdict CheckTokenStops(const Request& request, std::span<const int32_t> end_ids, int32_t id,
                              int64_t num_generated);
 

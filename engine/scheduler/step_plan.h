@@ -38,7 +38,8 @@ struct SampledToken {
   int32_t id = 0;
   // Why the sequence ends with this token; decided by token stops, lengths and stop strings.
   FinishReason finish_reason = FinishReason::kNone;
-  // With kAbort: its row was no distribution, so nothing that its sequence computed may be shared.
+  // Set only with kAbort: the token's row of logits was no distribution. Nothing that its sequence
+  // computed may be shared.
   bool is_void = false;
 };
 

@@ -154,8 +154,9 @@ float ChooseSubBlock(const float* x, const AffineFit& fit, DecodedBlock* out) {
 constexpr CodeRange kRange6{-32.0f, 31.0f};
 constexpr int kHalf = kSubBlock / 2;  // weights that share a scale
 
-// The scale of 16 weights with the least error, given d. Tries all scales, of both signs, that put
-// the extreme weight near the end of the codes: there is one more code below zero than above.
+// Sets the scale of 16 weights with the least error, given d, and returns the error. Tries all
+// scales that put the extreme weight near an end of the codes. Tries both signs, because there is
+// one more code below zero than above.
 float ChooseHalf(const float* x, float d, int* scale) {
   const float whole = std::abs(Extreme<kHalf>(x)) / -kRange6.low * Inverse(d);
   const int from = static_cast<int>(std::min(whole, 128.0f) * 0.8f);

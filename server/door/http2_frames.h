@@ -60,7 +60,7 @@ class FrameCursor {
  public:
   // Takes bytes of a frame's head from the front of `bytes`; true when the head is whole.
   bool TakeHead(std::span<const uint8_t>& bytes);
-  // Takes as much of the payload as has arrived from the front of `bytes`.
+  // Takes the part of the payload that has arrived, from the front of `bytes`.
   std::span<const uint8_t> TakePayload(std::span<const uint8_t>& bytes);
   // Must be called after the payload's last byte: the next bytes are a head.
   void Next() { head_bytes_ = 0; }

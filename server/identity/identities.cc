@@ -24,8 +24,8 @@ absl::Status Invalid(std::string_view text) {
   return absl::InvalidArgumentError(base::ToAbsl(text));
 }
 
-// True when two lines of one name agree in the fields that they must have in common: request ids
-// and a tenant belong to a name, not to a line.
+// True when two lines of one name agree in tenant and roles. These belong to the name, not to the
+// line, as request ids do.
 bool SamePrincipal(const IdentityLine& a, const IdentityLine& b) {
   return a.tenant == b.tenant && a.is_operator == b.is_operator && a.any_tenant == b.any_tenant;
 }

@@ -16,7 +16,8 @@
 
 namespace quire::server {
 
-// The seats that the server has for its tenants, and how callers prove who they are.
+// What Identities must know of the server: the seats for its tenants, and whether callers can prove
+// who they are by a certificate.
 struct IdentityContext {
   int32_t max_num_seqs = 0;
   bool certificates = false;  // clients present certificates, which were verified

@@ -1,4 +1,4 @@
-// Tests of which step an engine does something in. The test drives the steps, without threads.
+// Tests that an engine acts in the right step. Each test drives the steps itself, without threads.
 
 #include <algorithm>
 #include <ctime>

@@ -24,8 +24,9 @@ TEST(AlibiSlopesTest, TheOtherHeadsTakeEverySecondRungOfTheNextLadder) {
   EXPECT_THAT(AlibiSlopes(3), ElementsAre(0x1p-4f, 0x1p-8f, 0x1p-2f));
 }
 
-// arXiv:2108.12409: a geometric ladder for the largest power of two of heads, whose ratio is its
-// start; the rest take every second slope of the ladder for twice as many.
+// The rule of arXiv:2108.12409. Let n be the largest power of two that is at most the number of
+// heads. The slopes of the first n heads are a geometric ladder that begins with its own ratio. The
+// other heads take every second slope of the ladder for 2 n heads, from its first on.
 TEST(AlibiSlopesTest, IsThePublishedRuleFor1To128Heads) {
   for (int32_t num_heads = 1; num_heads <= 128; ++num_heads) {
     int32_t n = 1;

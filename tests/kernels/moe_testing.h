@@ -36,9 +36,10 @@ class TestMixture {
   };
   Prepared Prepare(kernels::Backend& backend) const;
 
-  // One token by plain loops. The products are `linear`'s; hidden units and the output round to
-  // `rounding`, relative to their size. `margin` is how far the logits stand apart that choose
-  // experts, less what float arithmetic may move them: more than 0, or the choice is not certain.
+  // The output for one token, computed by plain loops. The products are `linear`'s. Hidden units
+  // and output may each be rounded by `rounding`, relative to their size. `margin` is the distance
+  // from the last chosen logit to the next one, less what float arithmetic may move them. The
+  // choice of experts is certain only where `margin` is more than 0.
   struct Answer {
     std::vector<Exact> out;
     std::vector<int64_t> chosen;

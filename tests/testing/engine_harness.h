@@ -40,7 +40,8 @@ struct HarnessOptions {
 
 class EngineHarness {
  public:
-  // FakeModel: its answers need the right blocks. Not null in fake().
+  // An engine on a FakeModel, whose answers are right only with the right blocks. Only this harness
+  // has a fake() that is not null.
   static std::unique_ptr<EngineHarness> Fake(const HarnessOptions& options = {});
   // The same without threads, and with a chat template; not in a harness. `*model` is the engine's.
   static std::unique_ptr<engine::SteppedEngine> Stepped(const HarnessOptions& options,

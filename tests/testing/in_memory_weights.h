@@ -36,7 +36,8 @@ struct TinyLlamaShape {
   int64_t num_attention_heads, num_key_value_heads, head_dim;
   bool tie_word_embeddings = false, attention_bias = false, mlp_bias = false;
 };
-// Named as Hugging Face does, or as GGUF does with the rows of Q and K in interleaved rotary order.
+// The names are Hugging Face's, or GGUF's with `gguf_naming`. With GGUF's names, the rows of Q and
+// K are in interleaved rotary order.
 InMemoryWeights MakeTinyLlama(const TinyLlamaShape& shape, bool gguf_naming = false);
 
 }  // namespace quire::testing

@@ -8,7 +8,8 @@
 
 namespace quire::testing {
 
-// Uniform in low .. high, in the first cases of a property too, which RapidCheck keeps small.
+// Returns a uniform number in low .. high. RapidCheck keeps numbers small in the first cases of a
+// property; this one is uniform there too.
 inline int Pick(int low, int high) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high + 1));
 }

@@ -56,7 +56,7 @@ TEST(PerplexityTest, EqualsTheReferenceInFloat64ByEitherRule) {
     ASSERT_EQ(result.status, 0) << result.err;
     const json report = json::parse(result.out);
     EXPECT_EQ(report.at("num_scored"), golden.at("num_scored"));
-    // Logits off by at most b put a log-probability off by at most 2 b, and so their mean.
+    // If logits are off by at most b, log-probabilities are off by at most 2 b. So is their mean.
     const double error = std::log(report.at("perplexity").get<double>()) -
                          std::log(golden.at("perplexity").get<double>());
     EXPECT_LE(std::abs(error), 2 * golden.at("logit_bound").get<double>()) << golden;

@@ -28,8 +28,8 @@ class Evaluator::ScopeGuard {
 
 namespace {
 
-// A chain of scopes is only as long as the source nests: the outer scope of a macro is that of its
-// definition.
+// The outer scope of a macro is the scope of its definition, not of its call. So a chain of scopes
+// is never longer than the source nests deep.
 std::shared_ptr<Scope> Inside(const std::shared_ptr<Scope>& outer) {
   auto scope = std::make_shared<Scope>();
   scope->outer = outer;

@@ -28,8 +28,9 @@ struct Architecture {
   std::string_view gguf_name = name;  // "general.architecture" of llama.cpp
   // The order in which llama.cpp's converter stores the rotary rows of each head.
   kernels::RopeLayout gguf_rope_layout = kernels::RopeLayout::kHalfSplit;
-  // The same from the metadata of a GGUF file; null: not read from GGUF. Sizes and `rope` have been
-  // read; biases, a norm of queries and keys and a tied head follow from the tensors.
+  // Does what read_hf does, with the metadata of a GGUF file. Null: the architecture is not read
+  // from GGUF. Sizes and `rope` have been read before. Biases, a norm of queries and keys, and a
+  // tied head follow from the tensors.
   absl::Status (*read_gguf)(GgufFields& fields, ModelConfig& config) = nullptr;
   TensorNames (*gguf_names)(const ModelConfig& config) = nullptr;
   // Writes the metadata beside sizes, norms and `rope`; null: no GGUF files are written.

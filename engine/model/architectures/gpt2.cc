@@ -1,5 +1,6 @@
-// GPT-2 (Radford et al., 2019): LayerNorm, a learned row for each position added to the token's,
-// GELU by tanh, biases everywhere. Hugging Face's files hold its matrices transposed.
+// GPT-2 (Radford et al., 2019). It has LayerNorm, learned positions (a row for each position is
+// added to the token's row), GELU by tanh, and biases everywhere. Hugging Face's files hold its
+// matrices transposed.
 
 #include <array>
 

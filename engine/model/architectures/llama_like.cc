@@ -28,7 +28,8 @@ absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults,
                         absl::StrFormat("null, or the context of %d at least", context),
                         absl::StrFormat("%d: windows are not supported here", window));
   }
-  // The class ignores layer_types; a class that reads it would give other answers.
+  // The class in transformers ignores layer_types, so the field must be absent. Code that reads the
+  // field would give other answers.
   if (defaults.sliding_layers == SlidingLayers::kEvery) {
     RETURN_IF_ERROR(fields.WantNull({"layer_types"}));
   }

@@ -37,7 +37,7 @@ std::unique_ptr<text::Tokenizer> TokenizerOfModel(const std::string& path) {
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
 
-// One line of ids per case of the .inp file, which `vectors` names without its extension.
+// Expects the ids of every case of `vectors`.inp. `vectors`.out has one line of ids per case.
 void ExpectVectors(const text::Tokenizer& tokenizer, const std::string& vectors) {
   const std::string input = ReadFile(vectors + ".inp");
   const std::string output = ReadFile(vectors + ".out");

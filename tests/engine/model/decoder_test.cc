@@ -66,8 +66,9 @@ TEST(DecoderTest, ASequenceAmongOthersGivesTheBitsOfItAlone) {
   }
 }
 
-// As after a prefix hit: the whole blocks are another prompt's, and so is the beginning of a copied
-// block, after which that prompt had other tokens.
+// The blocks are those that a prefix hit leaves. The whole blocks were computed for another prompt,
+// which begins alike. Where the hit ends inside a block, that prompt's block is copied: after the
+// hit it holds other tokens.
 TEST(DecoderTest, AHitAtAnyPlaceGivesTheBitsOfTheWholePrompt) {
   constexpr int64_t kBlockSize = ModelRunner::kLimits.block_size;
   for (const GoldenModel& golden : ReadGoldenModels()) {

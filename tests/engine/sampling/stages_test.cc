@@ -78,7 +78,7 @@ class NaiveKeptSet {
     std::vector<double> distances;
     for (const int32_t id : ids_) distances.push_back(distance(id));
     CutAtMass(p);
-    // Ids on both sides of the cut that are all but equally near, but not equal.
+    // The cut is ambiguous where the ids on its two sides are almost equally near.
     const auto cut = ids_.size();
     if (cut < distances.size() && distances[cut] - distances[cut - 1] < kTooNear) ambiguous_ = true;
     SortBy([this](int32_t id) { return -static_cast<double>(logits_[id]); });

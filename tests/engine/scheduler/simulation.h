@@ -85,7 +85,7 @@ class Simulation {
   FakeSink& sink(SequenceId first) { return *sinks_.at(first); }
   Scheduler& scheduler() { return scheduler_; }
   BlockManager& blocks() { return blocks_; }
-  // The plan made last; its sequences, by entry, may have ended since.
+  // The plan made last, and the sequences of its entries, in order. They may have ended since.
   const StepPlan& last_plan() const { return last_plan_; }
   const std::vector<SequenceId>& planned() const { return planned_; }
   bool Planned(SequenceId id) const;

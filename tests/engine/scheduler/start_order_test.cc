@@ -1,5 +1,5 @@
-// Who is served first: which of those that wait starts next, how many may pass one that does not
-// fit, and what the oldest and each tenant get.
+// Who is served first. The tests cover which waiting request starts next, how many may pass one
+// that does not fit, and what the oldest request and each tenant get.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Bad arguments are InvalidArgument that names them, with nothing enqueued: every op of the CUDA
-// backend on a device that counts.
+// Every op of the CUDA backend refuses bad arguments. InvalidArgument names the argument, and
+// nothing is enqueued: the tests' device counts what is.
 
 #include <cmath>
 #include <functional>

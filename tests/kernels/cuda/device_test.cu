@@ -59,8 +59,9 @@ TEST_F(DeviceTest, GivesTheSecondsOfWhatItHasRun) {
   EXPECT_EQ(device_->SecondsOf([] { return absl::InternalError("no"); }).status().message(), "no");
 }
 
-// d = a . b^T (+ d) for every type, with rows apart, the first of a and d `first` elements into
-// their memory. Small integers, so that sums are exact in any order.
+// Checks d = a . b^T and d += a . b^T for every type. Rows have gaps between them. a and d begin
+// `first` elements into their memory. The values are small integers, so that sums are exact in any
+// order.
 void CheckGemm(kernels::cuda::Device& device, int64_t m, int64_t first) {
   constexpr int64_t kN = 24, kK = 32, kLda = 40, kLdb = 48, kLdd = 32;
   const auto integers = [](int64_t size) {

@@ -27,7 +27,9 @@ class HopperPrefillTest : public ::testing::TestWithParam<ThreadOrder> {
     c.head_dim = kPrefillHeadDim;
     c.block_size = kBlockSize;
     c.alibi = kAlibi;
-    c.poisoned = false;  // it multiplies all values of a tile, by weights of 0 past the end
+    // The kernel multiplies all values of a tile. Those past the end get the weight 0, which does
+    // not cancel a NaN.
+    c.poisoned = false;
     const AttentionBatch batch(c);
     AttentionOnDevice on_device(*device_, batch);
     std::vector<PrefillWork> work;

@@ -176,7 +176,8 @@ void CheckTma(Device& device, const Numbered& tensor, const std::vector<int32_t>
       c.push_back(at[d] + rest % box[d]);
       rest /= box[d];
     }
-    // Where 128-byte swizzle puts element i: 16-byte chunk xor row of 128 bytes.
+    // The 128-byte swizzle moves whole 16-byte chunks. The chunk's place in its row of 128 bytes is
+    // xored with the row's number modulo 8.
     const int64_t byte = i * static_cast<int64_t>(sizeof(T));
     const int64_t swizzled = byte ^ ((byte >> 7 & 7) << 4);
     EXPECT_EQ(got[static_cast<size_t>(swizzled) / sizeof(T)], static_cast<T>(tensor.At(c)))

@@ -1,5 +1,5 @@
-// Any bytes at the admin port, as they arrive: never a crash, and whoever sends them byte by byte
-// is answered as if they had come at once.
+// Parses any bytes, as they may arrive at the admin port. The parser never crashes. A client that
+// sends its bytes one by one is answered as if they had come at once.
 
 #include <cstddef>
 #include <cstdint>

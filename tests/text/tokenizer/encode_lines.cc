@@ -1,6 +1,6 @@
-// Encodes what it reads, for compare_with_hf.py: one JSON string a line in, one JSON object a line
-// out: {"ids": with special tokens added and recognised, "plain_ids": with neither, "text": the
-// ids decoded again}.
+// Encodes texts for compare_with_hf.py. Reads one JSON string a line and writes one JSON object a
+// line with three members. "ids" has special tokens added and recognised. "plain_ids" has neither.
+// "text" is the text that "ids" decode to.
 //
 // usage: encode_lines MODEL < LINES; MODEL is a tokenizer.json, a GGUF file or a directory
 
