@@ -13,11 +13,12 @@ class Clock {
   virtual ~Clock() = default;
   virtual absl::Time Now() const = 0;
 
-  // Returns this clock's time at `date` of the wall clock, if that is not set meanwhile.
+  // Converts `date` of the wall clock to this clock's time. The result holds only if nobody sets
+  // the wall clock meanwhile.
   absl::Time FromDate(absl::Time date) const;
 };
 
-// Lives as long as the process.
+// Returns a clock that lives as long as the process.
 const Clock& SteadyClock();
 inline absl::Time SteadyNow() { return SteadyClock().Now(); }
 

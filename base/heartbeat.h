@@ -10,14 +10,14 @@
 
 namespace quire::base {
 
-// One thread writes it, any thread may read it. A thread that waits for work is idle, however long
-// it waits.
+// One thread writes a Heartbeat, and any thread may read it. A thread that waits for work is idle,
+// however long it waits.
 class Heartbeat {
  public:
   void Begin() { busy_since_.store(Now(), std::memory_order_relaxed); }
   void End() { busy_since_.store(kIdle, std::memory_order_relaxed); }
 
-  // The time since Begin; zero when idle.
+  // Returns the time since Begin; zero when the thread is idle.
   absl::Duration busy_for() const {
     const int64_t since = busy_since_.load(std::memory_order_relaxed);
     return since == kIdle ? absl::ZeroDuration() : absl::Nanoseconds(Now() - since);

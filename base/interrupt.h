@@ -9,9 +9,9 @@
 
 namespace quire::base {
 
-// While an Interrupt exists, the work of its thread may be cut short: a loop that Interrupted()
+// While an Interrupt exists, the work of its thread may be cut short. A loop that Interrupted()
 // stops leaves its result unfinished, and the owner of the Interrupt discards that result. A thread
-// has at most one.
+// has at most one Interrupt.
 class Interrupt {
  public:
   // `check` returns OK, or the reason why the work is no longer wanted. Called on this thread.
@@ -20,7 +20,8 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  // The reason why the work was cut short; OK: it was not, and its result is whole.
+  // Returns the reason why the work was cut short. OK means that it was not cut short, and that its
+  // result is whole.
   const absl::Status& status() const { return status_; }
 
  private:
@@ -32,9 +33,9 @@ class Interrupt {
   absl::Status status_;
 };
 
-// True when the work must stop; once true, it stays true. Always false without an Interrupt. `work`
-// is the work done since the last call, in bytes or steps of similar cost. The check is made once
-// for every 16 K of it, so a call costs almost nothing.
+// Returns true when the work must stop; once true, it stays true. Always returns false without an
+// Interrupt. `work` is the work done since the last call, in bytes or steps of similar cost. The
+// check runs once for every 16 K of work, so a call costs almost nothing.
 bool Interrupted(int64_t work = 1);
 
 }  // namespace quire::base

@@ -12,13 +12,13 @@ namespace quire::base {
 
 inline constexpr int kMaxJsonDepth = 128;
 
-// `what` names the input in the error ("tokenizer.json"). InvalidArgument with the byte position
-// when `text` is not one JSON value, or nests deeper than `max_depth`.
+// Parses one JSON value. `what` names the input in the error ("tokenizer.json"). InvalidArgument
+// with the byte position when `text` is not one JSON value, or nests deeper than `max_depth`.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view what,
                                          int max_depth = kMaxJsonDepth);
 
-// InvalidArgument also when the outermost object has a key twice. JSON leaves that case to the
-// reader, and ParseJson takes the last value.
+// Like ParseJson, but also returns InvalidArgument when the outermost object has a key twice. JSON
+// leaves that case to the reader, and ParseJson takes the last value.
 absl::StatusOr<nlohmann::json> ParseJsonOfUniqueKeys(std::string_view text, std::string_view what);
 
 // Returns `text` as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD.

@@ -21,7 +21,8 @@ namespace quire::base {
 namespace {
 
 constexpr size_t kMaxQueuedBytes = size_t{1} << 20;  // some thousands of lines
-constexpr std::chrono::seconds kLastWords(1);  // to write the queued lines before the process ends
+// The time to write the queued lines before the process ends.
+constexpr std::chrono::seconds kLastWords(1);
 
 std::atomic<LogLevel> minimum_level{LogLevel::kInfo};
 std::atomic<LogFormat> line_format{LogFormat::kText};
@@ -68,7 +69,7 @@ std::string FormatLine(LogLevel level, std::string_view component, std::string_v
   return line + "}\n";
 }
 
-// False when stderr takes no more bytes. Blocks while the reader of stderr does not read.
+// Returns false when stderr takes no more bytes. Blocks while the reader of stderr does not read.
 bool WriteToStderr(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -84,7 +85,7 @@ bool WriteToStderr(std::string_view text) {
   return true;
 }
 
-// Returns the size of as many whole lines as one write(2) takes at once.
+// Returns the size of the leading whole lines that one write(2) takes at once; at least one line.
 size_t WholeLines(std::string_view lines) {
   if (lines.size() <= PIPE_BUF) return lines.size();
   const size_t end = lines.rfind('\n', PIPE_BUF - 1);
@@ -111,7 +112,7 @@ class LogQueue {
     stopping_ = false;
   }
 
-  // True when everything was written in time.
+  // Returns true when everything was written in time.
   bool Stop() {
     MutexLock lock(mu_);
     stopping_ = true;
@@ -120,7 +121,7 @@ class LogQueue {
     return !running_;
   }
 
-  // False when there is no thread to write the line.
+  // Returns false when there is no thread to write the line.
   bool Push(std::string_view line) {
     MutexLock lock(mu_);
     if (!running_) return false;
@@ -143,14 +144,14 @@ class LogQueue {
     return true;
   }
 
-  // Runs on the thread.
+  // Runs on the thread that writes.
   void Run() {
     for (std::string lines; Take(lines); lines.clear()) WriteLines(lines);
   }
 
  private:
-  // Waits for lines to write; the earlier ones have been written. False: stopping, and none is
-  // left.
+  // Waits for lines to write. The lines of the previous call count as written. Returns false when
+  // the queue is stopping and no line is left.
   bool Take(std::string& lines) {
     MutexLock lock(mu_);
     writing_ = false;
@@ -189,7 +190,8 @@ class LogQueue {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Never destroyed: a thread that waits for the reader of stderr may outlive main.
+// The queue is never destroyed, because a thread that waits for the reader of stderr may outlive
+// main.
 LogQueue& Queue() {
   static LogQueue& queue = *new LogQueue;
   return queue;

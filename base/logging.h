@@ -48,13 +48,14 @@ void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields = {});
 
 // While a LogThread exists, Log only queues lines and a thread writes them, so that no other thread
-// waits for a slow reader of stderr. The queue is bounded. Lines that find it full are dropped and
-// counted, and a line with their number follows when there is room again. At most one may exist at
-// a time.
+// waits for a slow reader of stderr. The queue is bounded. When the queue is full, new lines are
+// dropped and counted. When there is room again, a line with the number of dropped lines follows.
+// At most one LogThread may exist at a time.
 class LogThread {
  public:
   LogThread();
-  // Waits a second for the queued lines to be written. The rest is lost when the reader is stuck.
+  // Waits at most a second for the queued lines to be written. When the reader is stuck, the rest
+  // is lost.
   ~LogThread();
   LogThread(const LogThread&) = delete;
   LogThread& operator=(const LogThread&) = delete;
@@ -66,8 +67,8 @@ class LogThread {
 // The number of lines dropped because the reader of stderr was too slow.
 int64_t NumLogLinesDropped();
 
-// Writes `line` as it is, after the queued lines, and returns when that is done; with a LogThread
-// it waits at most a second. For the last line before the process ends.
+// Writes `line` as it is, after the queued lines. Returns when `line` is written, or with a
+// LogThread after at most a second. Meant for the last line before the process ends.
 void LogLastWords(std::string_view line);
 
 }  // namespace quire::base

@@ -20,7 +20,8 @@ class Counter {
   std::atomic<int64_t> value_ = 0;
 };
 
-// Counts of observations at or below each of `kBounds` seconds, and above the last.
+// Counts observations in buckets. Bucket i has the observations above kBounds[i - 1] and up to
+// kBounds[i] seconds. The last bucket has the observations above all bounds.
 class LatencyHistogram {
  public:
   static constexpr std::array kBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,

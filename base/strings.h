@@ -16,7 +16,8 @@ inline absl::string_view ToAbsl(std::string_view s) {
 }
 inline std::string_view ToStd(absl::string_view s) { return std::string_view(s.data(), s.size()); }
 
-// For maps of std::string in which a string_view is looked up; with std::equal_to<>.
+// A hash for maps with std::string keys, in which a string_view can be looked up. Such a map also
+// needs std::equal_to<>.
 struct StringHash : std::hash<std::string_view> {
   using is_transparent = void;
 };

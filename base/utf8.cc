@@ -3,7 +3,7 @@
 namespace quire::base {
 namespace {
 
-// The bytes that may follow a lead byte: their number, and the range of the first.
+// The number of bytes that follow a lead byte, and the range of the first of these bytes.
 struct LeadByte {
   int num_following = 0;
   uint8_t low = 0x80;

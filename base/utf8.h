@@ -14,7 +14,7 @@ inline constexpr char32_t kReplacementCharacter = 0xFFFD;
 
 struct Utf8Char {
   char32_t code_point = kReplacementCharacter;
-  size_t length = 0;  // in bytes; for an invalid part, that of the maximal subpart
+  size_t length = 0;  // in bytes; for an invalid part, the length of the maximal subpart
   bool valid = false;
   bool incomplete = false;  // invalid only because the text ends: more bytes could make it valid
 };

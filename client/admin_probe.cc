@@ -21,7 +21,7 @@ namespace quire::client {
 namespace {
 
 constexpr std::string_view kRequest = "GET /readyz HTTP/1.0\r\n\r\n";
-constexpr size_t kStatusLine = sizeof("HTTP/1.1 200") - 1;  // the part of it that is checked
+constexpr size_t kStatusLine = sizeof("HTTP/1.1 200") - 1;  // the checked part of the answer
 
 class Socket {
  public:
@@ -32,7 +32,7 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
   int get() const { return fd_; }
-  // The next call on this socket ends by `deadline`.
+  // Makes the next call on this socket end by `deadline`.
   void EndBy(absl::Time deadline) {
     const timeval left = absl::ToTimeval(std::max(deadline - absl::Now(), absl::Milliseconds(1)));
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &left, sizeof(left));
@@ -47,7 +47,7 @@ const char* ErrorText() {
   return errno == EAGAIN || errno == EINPROGRESS ? "no answer in time" : std::strerror(errno);
 }
 
-// Returns the beginning of this address's answer, or the reason why there is none.
+// Returns the beginning of the answer from the address `info`, or the reason why there is none.
 absl::StatusOr<std::string> Ask(const addrinfo& info, absl::Time deadline) {
   Socket socket(::socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC, info.ai_protocol));
   socket.EndBy(deadline);

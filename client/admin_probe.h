@@ -10,8 +10,8 @@
 namespace quire::client {
 
 // Sends GET /readyz to `address` (HOST:PORT). Returns true for 200 and false for 503.
-// InvalidArgument when `address` is not HOST:PORT. Unavailable, with the cure, when there is no
-// answer or it is not an admin port's.
+// InvalidArgument when `address` is not HOST:PORT. Unavailable when there is no answer, or when the
+// answer is not an admin port's. The message of Unavailable tells the cure.
 absl::StatusOr<bool> AskReady(std::string_view address, absl::Duration timeout);
 
 }  // namespace quire::client

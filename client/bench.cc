@@ -175,8 +175,8 @@ std::vector<RequestRecord> RunLoad(const LoadOptions& options, const WorkloadCon
   return records;
 }
 
-// Sends the load and reports how it went. When it was stopped early, the report may have no ok
-// requests.
+// Sends the load and reports how it went. When the load was stopped early, the report may have no
+// ok requests.
 absl::StatusOr<BenchReport> Measure(const BenchFlags& given, const v1::GenerateRequest& request,
                                     const std::vector<Connection*>& connections,
                                     Interrupt& interrupt) {

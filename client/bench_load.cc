@@ -70,7 +70,7 @@ absl::Duration Load::Elapsed() const {
   return absl::FromChrono(std::chrono::steady_clock::now() - start_);
 }
 
-// False when no further request may be sent.
+// Returns false when no further request may be sent.
 bool Load::WaitForTurn(const PlannedRequest& planned,
                        const std::function<void(const LoadProgress&)>& on_progress) {
   const absl::Duration end = options_.duration.value_or(absl::InfiniteDuration());

@@ -23,11 +23,11 @@ namespace quire::client {
 struct LoadOptions {
   uint32_t concurrency = 1;  // closed loop; not used when `open_loop`
   bool open_loop = false;
-  std::optional<uint64_t> num_requests;    // at least one of the two
+  std::optional<uint64_t> num_requests;    // num_requests or duration must be set
   std::optional<absl::Duration> duration;  // no request is sent later; running ones end
   v1::GenerateRequest request;             // all fields but the prompt and the length
   std::optional<uint64_t>
-      first_sampling_seed;  // request k has this + k as its seed; absent: the server's choice
+      first_sampling_seed;  // request k has first_sampling_seed + k; absent: the server chooses
 };
 
 struct LoadProgress {
@@ -38,8 +38,8 @@ struct LoadProgress {
   uint64_t num_tokens = 0;
 };
 
-// Streams run on gRPC's threads; Run waits on the caller's. The load may share the machine with the
-// server, so it costs only a few microseconds for each message.
+// Streams run on gRPC's threads. Run waits on the thread of its caller. The load may share the
+// machine with the server, so it costs only a few microseconds for each message.
 class Load {
  public:
   // Spreads the requests in turn over `connections`, which must outlive this.

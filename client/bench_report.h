@@ -60,7 +60,8 @@ BenchReport MakeReport(const std::vector<RequestRecord>& records, absl::Duration
 
 // Makes a table for people, with times in milliseconds.
 std::string FormatReport(const BenchReport& report);
-// Makes one object with the names above, with times in seconds.
+// Makes one JSON object with the field names of the report. The names of distributions get the
+// suffix "_seconds". Times are in seconds.
 nlohmann::json ToJson(const BenchReport& report);
 
 }  // namespace quire::client

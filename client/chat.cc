@@ -31,7 +31,8 @@ void AddMessage(v1::ChatMessages* chat, const char* role, const std::string& con
   message->set_content(content);
 }
 
-// One conversation. Each turn sends all of it again, which the server's prefix cache makes cheap.
+// One conversation. Each turn sends the whole conversation again. The server's prefix cache makes
+// this cheap.
 class Conversation {
  public:
   Conversation(Connection& connection, Interrupt& interrupt, const ChatFlags& given,
@@ -51,7 +52,7 @@ class Conversation {
   void Reset() { Begin(std::string(system_)); }
 
   // The part of an answer that arrived before Ctrl-C stays in the conversation. A question that
-  // failed does not.
+  // failed does not stay.
   absl::Status Ask(const std::string& question) {
     AddMessage(request_.mutable_chat(), "user", question);
     GenerationPrinter printer({.json = given_.common.json,

@@ -46,7 +46,7 @@ void AddCommonFlags(base::FlagSet& flags, CommonFlags* common);
 // Returns nullopt to go on, or the exit status after it has printed the help or an error.
 std::optional<int> ParseFlags(base::FlagSet& flags, const Args& args);
 
-// Both print `status`. They return kExitUsage and kExitFailed.
+// Both print `status`. FailUsage returns kExitUsage, and Fail returns kExitFailed.
 int FailUsage(const base::FlagSet& flags, const absl::Status& status);
 int Fail(const absl::Status& status);
 

@@ -95,8 +95,9 @@ struct Connection::Impl {
   std::set<grpc::ClientContext*> in_flight ABSL_GUARDED_BY(mu);
   int num_streams ABSL_GUARDED_BY(mu) = 0;  // streams whose contexts exist
 
-  // The last reference to the channel must not be that of a context which is destroyed on one of
-  // gRPC's threads: gRPC would end that thread from within itself, and abort.
+  // Waits until the context of every stream is destroyed. Otherwise a context that is destroyed on
+  // one of gRPC's threads could have the last reference to the channel. gRPC would then end that
+  // thread from within the thread, and abort.
   ~Impl() {
     base::MutexLock lock(mu);
     while (num_streams > 0) ended.WaitFor(mu, std::chrono::seconds(1));
@@ -170,7 +171,8 @@ struct Connection::Impl {
 
 namespace {
 
-// Lives at least until OnDone, which gRPC calls exactly once, and which destroys its context.
+// A StreamReactor lives at least until OnDone, which gRPC calls exactly once. OnDone destroys the
+// context.
 class StreamReactor final : public StreamCall,
                             public grpc::ClientReadReactor<v1::GenerateStreamResponse> {
  public:
@@ -239,7 +241,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Create(const ConnectionO
   grpc::ChannelArguments arguments;
   arguments.SetUserAgentPrefix("quire");
   arguments.SetMaxReceiveMessageSize(-1);  // prompt logprobs of a long prompt are large
-  // Makes two connections of a load really two: gRPC would share one between them.
+  // Keeps the connections of a load apart. Otherwise gRPC would share one between two of them.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   if (!options.tls_server_name.empty()) {
     arguments.SetSslTargetNameOverride(options.tls_server_name);
@@ -342,7 +344,8 @@ absl::Status Connection::Stream(const v1::GenerateRequest& request, const OnMess
 }
 
 void Connection::CancelAll() {
-  // Held while cancelling: a context is removed from in_flight before it is destroyed.
+  // While the lock is held no context of in_flight is destroyed, because it must first be removed
+  // from in_flight.
   base::MutexLock lock(impl_->mu);
   for (grpc::ClientContext* context : impl_->in_flight) context->TryCancel();
 }

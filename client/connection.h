@@ -1,8 +1,7 @@
 #pragma once
 
 // The connection to one server. Subcommands pass proto messages in, and get proto messages and
-// absl::Status back. gRPC is used only in its implementation, so that no header of the client needs
-// it.
+// absl::Status back. Only connection.cc uses gRPC, so no header of the client needs it.
 
 #include <functional>
 #include <memory>
@@ -47,7 +46,8 @@ class Connection {
   using OnMessage = std::function<void(StreamCall& call, const v1::GenerateStreamResponse&)>;
   using OnDone = std::function<void(const absl::Status&)>;
 
-  // Reads the files; the first call connects. InvalidArgument when a file cannot be read.
+  // Reads the files that `options` name. The first call connects. InvalidArgument when a file
+  // cannot be read.
   static absl::StatusOr<std::unique_ptr<Connection>> Create(const ConnectionOptions& options);
   // Waits until gRPC has released every stream. Each must have ended or been cancelled.
   ~Connection();
@@ -72,7 +72,7 @@ class Connection {
   // the server cannot be reached.
   std::shared_ptr<StreamCall> StartStream(const v1::GenerateRequest& request, OnMessage on_message,
                                           OnDone on_done);
-  // The same, but waits for the end.
+  // Streams like StartStream, but waits for the end of the stream.
   absl::Status Stream(const v1::GenerateRequest& request, const OnMessage& on_message);
 
   // Cancels all running calls, including those that wait for their answer. For Ctrl-C.

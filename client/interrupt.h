@@ -9,8 +9,9 @@
 
 namespace quire::client {
 
-// Make one at the start of main, before any other thread: it blocks both signals for the process.
-// Without a handler, or at the second signal, the process ends with exit status 130.
+// Make one Interrupt at the start of main, before any other thread. Its constructor blocks both
+// signals for the calling thread and the threads that it starts later. Without a handler, or at the
+// second signal, the process ends with exit status 130.
 class Interrupt {
  public:
   Interrupt();

@@ -1,6 +1,6 @@
 #pragma once
 
-// The flags for the prompt, in subcommands that take one.
+// The flags for the prompt, for all subcommands that take a prompt.
 
 #include <string>
 

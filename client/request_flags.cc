@@ -33,7 +33,7 @@ constexpr FieldFlag kFieldFlags[] = {
     {"bypass_cache_read", "cache.bypass_read", "", "compute the whole prompt"},
     {"bypass_cache_write", "cache.bypass_write", "", "add nothing to the cache"},
     {"window_tokens", "cache.window_tokens", "N",
-     "endless stream: keep at least this many most recent tokens in the cache; 0: all (default 0)"},
+     "endless stream: keep up to this many most recent tokens in the cache; 0: all (default 0)"},
     {"sink_tokens", "cache.sink_tokens", "N",
      "with --window_tokens: keep this many first tokens too (default 0)"},
 
@@ -84,7 +84,7 @@ constexpr FieldFlag kFieldFlags[] = {
      "=false shows special tokens in the text (default true)"},
 };
 
-// Calls `put` with the parsed value, when `text` is one.
+// Parses `text` as a T and calls `put` with the value. Returns an error when `text` is no T.
 template <typename T, typename Put>
 absl::Status ParseInto(std::string_view text, Put put) {
   T value{};

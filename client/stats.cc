@@ -86,7 +86,7 @@ class Pause {
   }
   ~Pause() { interrupt_.ClearHandler(); }
 
-  // False when interrupted.
+  // Returns false when interrupted.
   bool Until(absl::Time time) {
     base::MutexLock lock(mu_);
     while (!interrupted_ && absl::Now() < time) {
@@ -102,7 +102,7 @@ class Pause {
   bool interrupted_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Prints `count` lines, or goes on until Ctrl-C, which is the ordinary end.
+// Prints `count` lines, or prints until Ctrl-C, which is the ordinary end.
 absl::Status Watch(Connection& connection, const StatsFlags& given, Interrupt& interrupt) {
   Pause pause(interrupt);
   if (!given.common.json) Print(kWatchTitle);

@@ -14,18 +14,20 @@
 
 namespace quire::convert {
 
-// Adds up its error, as seen in values that kernels::Dequantize reads back. One caller at a time.
+// Quantises rows and adds up the quantisation error: the difference between the rows and the values
+// that kernels::Dequantize reads back. Only one caller at a time may use it.
 class BatchQuantizer {
  public:
   explicit BatchQuantizer(int num_threads);
 
-  // The number of rows in one batch: some megabytes of float32 for each thread.
+  // Returns the number of rows for one batch: some megabytes of float32 for each thread.
   int64_t RowsOfBatch(int64_t cols) const;
-  // Quantises rows [begin, begin + count) into `out`. Errors as kernels::Quantize.
+  // Quantises rows [begin, begin + count) into `out`. Errors as in kernels::Quantize.
   absl::Status Run(const RowReader& rows, kernels::WeightType type, int64_t begin, int64_t count,
                    std::vector<std::byte>& out);
 
-  // The square root of (the sum of squared errors / the sum of squared weights).
+  // Returns the square root of (the sum of squared errors / the sum of squared weights), over all
+  // rows so far.
   double relative_error() const;
 
  private:

@@ -18,10 +18,10 @@
 namespace quire::convert {
 namespace {
 
-// Equal in the float32 of a GGUF file.
+// True if `a` and `b` are equal when rounded to the float32 of a GGUF file.
 bool Same(double a, double b) { return static_cast<float>(a) == static_cast<float>(b); }
 
-// The first field in which the positions differ; empty when none does.
+// Returns the name of the first field in which the two differ; empty when none does.
 std::string_view RopeDifference(const engine::RopeConfig& a, const engine::RopeConfig& b) {
   if (!Same(a.theta, b.theta)) return "rope_theta";
   if (a.rope_dim != b.rope_dim) return "rope dimensions";
@@ -34,7 +34,7 @@ std::string_view RopeDifference(const engine::RopeConfig& a, const engine::RopeC
   if (yarn && !Same(a.beta_fast, b.beta_fast)) return "rope beta_fast";
   if (yarn && !Same(a.beta_slow, b.beta_slow)) return "rope beta_slow";
   if (yarn && a.truncate != b.truncate) return "rope truncate";
-  // A file holds only a factor of it, which is rounded.
+  // The attention factor may differ by rounding: a file holds only one factor of it, as float32.
   constexpr double kRounding = 0x1p-23;
   if (!(std::abs(a.attention_factor - b.attention_factor) <= kRounding * a.attention_factor)) {
     return "rope attention_factor";

@@ -11,19 +11,19 @@
 
 namespace quire::convert {
 
-// Adds general.architecture and the architecture's keys. Unimplemented for an architecture that has
-// no GGUF form here. Properties without a key are left out; CheckSameModel finds them when the keys
-// are read back.
+// Adds general.architecture and the keys of the architecture. Unimplemented for an architecture
+// that we cannot write as GGUF. Properties without a key are left out; CheckSameModel finds them
+// when the keys are read back.
 absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& values);
 
-// llama3's stretched frequencies as the divisors that a GGUF file holds, in rope_freqs.weight;
-// other configs are returned unchanged.
+// Returns `config` with the rotary scaling "llama3" expressed as frequency divisors, which a GGUF
+// file holds in rope_freqs.weight. A config without that scaling is returned unchanged.
 engine::ModelConfig WithRopeDivisors(engine::ModelConfig config);
 
-// Checks that `gguf`, read from the metadata and tensors of the new file, is the same model as
-// `config`. InvalidArgument names the first field that differs. The form of the weights (rotary
-// rows, offsets of norms, a head of unit rows), which conversion rewrites, does not count, nor does
-// rounding to float32.
+// Checks that `gguf`, read from the metadata and tensors of the new file, describes the same model
+// as `config`. InvalidArgument names the first field that differs. Two kinds of difference are
+// ignored: rounding to float32, and the form of weights that conversion rewrites (rotary rows,
+// offsets of norms, a head of unit rows).
 absl::Status CheckSameModel(const engine::ModelConfig& config, const engine::ModelConfig& gguf);
 
 }  // namespace quire::convert

@@ -28,7 +28,7 @@ using kernels::WeightType;
 
 struct ConvertType {
   WeightType type;
-  int64_t file_type;  // general.file_type, which names the type of most tensors
+  int64_t file_type;  // the value of general.file_type, which names the type of most tensors
 };
 constexpr ConvertType kConvertTypes[] = {
     {WeightType::kF32, 0},  {WeightType::kF16, 1},  {WeightType::kBF16, 32},
@@ -46,7 +46,7 @@ WeightType TypeOf(WeightType wanted, bool is_head, int64_t cols) {
   return fits(wanted) ? wanted : WeightType::kF16;
 }
 
-// The tensors of a file that is not written yet, for the reader of its metadata.
+// The tensors of a file that is not written yet, in the form that ReadGgufModelConfig needs.
 class PlannedWeights final : public files::WeightMap {
  public:
   explicit PlannedWeights(std::vector<files::TensorInfo> tensors) : tensors_(std::move(tensors)) {}
@@ -82,13 +82,14 @@ absl::Status WriteTensor(const PlannedTensor& tensor, const files::WeightMap& we
   return absl::OkStatus();
 }
 
-// A file that is not written yet.
+// The content of a GGUF file that is not written yet.
 struct NewFile {
   engine::ModelConfig config;  // of the model in the file
   files::GgufValues values;
   std::vector<PlannedTensor> plan;
 
-  // The content of rope_freqs.weight, which precedes the plan's tensors; empty: no such tensor.
+  // The content of the tensor rope_freqs.weight, which precedes those of `plan`. Empty: the file
+  // has no such tensor.
   std::span<const float> divisors() const { return config.rope.frequency_divisors; }
   std::vector<files::GgufTensor> Tensors() const;
 };
@@ -112,7 +113,7 @@ absl::StatusOr<NewFile> PlanFile(const engine::ModelConfig& source,
   RETURN_IF_ERROR(ConfigToGguf(config, file.values));
   const auto type = std::ranges::find(kConvertTypes, wanted, &ConvertType::type);
   file.values.Int("general.file_type", type->file_type);
-  file.values.Int("general.quantization_version", 2);  // of ggml's blocks
+  file.values.Int("general.quantization_version", 2);  // the version of ggml's block formats
   const engine::Architecture& architecture = *engine::FindArchitecture(config.architecture);
   ASSIGN_OR_RETURN(
       file.plan,
@@ -127,7 +128,7 @@ absl::StatusOr<NewFile> PlanFile(const engine::ModelConfig& source,
   return file;
 }
 
-// Checks that readers of the file will see the model from which it was made.
+// Checks that readers of `file` will see the model from which the file is made.
 absl::Status CheckReadBack(const NewFile& file, const std::string& path) {
   std::vector<files::TensorInfo> infos;
   for (const files::GgufTensor& tensor : file.Tensors()) {

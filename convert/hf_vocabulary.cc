@@ -27,7 +27,7 @@ absl::Status Invalid(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("tokenizer.json: ", what));
 }
 
-// The steps of a stage; a Sequence is flattened.
+// Returns the steps of a stage. A Sequence is replaced by its steps.
 std::vector<const json*> StepsOf(const json& stage, const char* list) {
   if (stage.is_null()) return {};
   const json& inner = text::JsonMember(stage, list);
@@ -88,8 +88,8 @@ absl::Status CheckModel(const json& model, const HfVocabulary& out) {
 }
 
 absl::Status ReadMerges(const json& merges, HfVocabulary& out) {
-  std::unordered_map<std::string, size_t> best_rank;  // the best rank of the merges that make a
-                                                      // token
+  // By token: the best rank of the merges that make it.
+  std::unordered_map<std::string, size_t> best_rank;
   std::string merged;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     ASSIGN_OR_RETURN(const auto parts, text::ReadBpeMerge(merges[rank]));
@@ -116,7 +116,7 @@ absl::Status ReadMerges(const json& merges, HfVocabulary& out) {
   return absl::OkStatus();
 }
 
-// Reads added_tokens; returns their ids.
+// Reads added_tokens into `out`. Returns those that have a row in the embedding, by id.
 absl::StatusOr<std::unordered_map<int32_t, text::AddedToken>> ReadAdded(const json& root,
                                                                         int64_t vocab_size,
                                                                         HfVocabulary& out) {
@@ -142,7 +142,8 @@ text::GgufTokenType TypeOf(const HfVocabulary& vocabulary, const text::Tokenizer
     return unknown ? text::GgufTokenType::kUnknown : text::GgufTokenType::kControl;
   }
   if (added != nullptr) {
-    // Gemma's "▁▁" is found by its merges. As a user-defined token its text would be these markers.
+    // An added token such as Gemma's "▁▁" is found by merges. As a user-defined token it would
+    // stand for the markers themselves, not for spaces.
     const bool merged = !vocabulary.byte_level && in_model &&
                         piece.find(text::kSpaceMarker) != std::string_view::npos;
     return merged ? text::GgufTokenType::kNormal : text::GgufTokenType::kUserDefined;
@@ -151,7 +152,8 @@ text::GgufTokenType TypeOf(const HfVocabulary& vocabulary, const text::Tokenizer
   return text::GgufTokenType::kNormal;
 }
 
-// llama.cpp throws on a character that has neither a token nor byte tokens.
+// Checks that a SentencePiece vocabulary has a token for each byte. llama.cpp throws on a character
+// that has neither a token nor byte tokens.
 absl::Status CheckBytes(const HfVocabulary& vocabulary) {
   const auto num_bytes = std::count(vocabulary.token_types.begin(), vocabulary.token_types.end(),
                                     static_cast<int32_t>(text::GgufTokenType::kByte));

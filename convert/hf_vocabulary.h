@@ -1,6 +1,6 @@
 #pragma once
 
-// The content of a tokenizer.json in the terms of GGUF: tokens by id with their types, merges or
+// Reads a tokenizer.json into the form that GGUF has: tokens by id with their types, and merges or
 // scores.
 
 #include <cstdint>
@@ -16,21 +16,21 @@
 namespace quire::convert {
 
 struct HfVocabulary {
-  bool byte_level = false;               // else SentencePiece-BPE
+  bool byte_level = false;               // true: byte-level BPE; false: SentencePiece-BPE
   std::vector<std::string> tokens;       // by id, one for each row of the embedding
-  std::vector<int32_t> token_types;      // GgufTokenType
+  std::vector<int32_t> token_types;      // values of GgufTokenType, by id
   std::vector<std::string> merges;       // byte-level: "left right", best first
-  std::vector<float> scores;             // SentencePiece: of each token, higher merges first
+  std::vector<float> scores;             // SentencePiece: by id; higher scores merge first
   int32_t unknown_id = -1;               // -1: none
-  std::vector<text::AddedToken> added;   // added tokens with a row
-  std::vector<std::string> without_row;  // added tokens without a row
+  std::vector<text::AddedToken> added;   // added tokens with a row in the embedding
+  std::vector<std::string> without_row;  // added tokens without a row in the embedding
 
   bool nfc = false;        // text is normalized to NFC first
-  bool metaspace = false;  // a pre-tokenizer adds the marker in front of a text
+  bool metaspace = false;  // the pre-tokenizers include Metaspace
 };
 
-// `tokenizer` was read from the same file. InvalidArgument for properties that GGUF, or llama.cpp,
-// lacks.
+// Reads `tokenizer_json`, from which `tokenizer` was created. `vocab_size` is the number of rows of
+// the embedding. InvalidArgument for a property that GGUF, or llama.cpp, lacks.
 absl::StatusOr<HfVocabulary> ReadHfVocabulary(std::string_view tokenizer_json,
                                               const text::Tokenizer& tokenizer, int64_t vocab_size);
 

@@ -23,7 +23,7 @@ absl::StatusOr<std::vector<float>> ReadVector(const PlannedTensor& tensor,
   return values;
 }
 
-// The matrix as it is in the file.
+// Returns the matrix as it is in the file, before any rewriting.
 absl::StatusOr<kernels::WeightView> Find(const engine::NamedRows& source, int64_t cols,
                                          const files::WeightMap& weights) {
   if (source.num_matrices != 0) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads the float32 rows of a planned tensor from the model's files.
+// Reads the rows of a planned tensor from the model's files, as float32.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,38 +17,39 @@
 
 namespace quire::convert {
 
-// NotFound or InvalidArgument names a source that is missing, has another shape, or a type that no
-// kernel reads.
+// Checks that the weights have all sources of `tensor`. NotFound names a source that is missing.
+// InvalidArgument names a source that has another shape, or a type that no kernel reads.
 absl::Status CheckSources(const PlannedTensor& tensor, const files::WeightMap& weights);
 
-// Borrows the plan and the weights. Read is thread-safe.
+// Reads the rows of one tensor. The weights must outlive it. Read is thread-safe.
 class RowReader {
  public:
-  // Errors as CheckSources. Matrices that must be rewritten as a whole stay in memory while this
-  // lives.
+  // Errors as in CheckSources. A matrix that must be rewritten as a whole is kept in memory by the
+  // RowReader.
   static absl::StatusOr<RowReader> Create(const PlannedTensor& tensor,
                                           const files::WeightMap& weights);
 
-  // A vector is one row.
+  // The number of rows of the tensor; 1 for a vector.
   int64_t num_rows() const { return num_rows_; }
   int64_t cols() const { return cols_; }
 
   // Reads rows [begin, begin + count) into `out` (count * cols() floats).
   absl::Status Read(int64_t begin, int64_t count, std::span<float> out) const;
-  // Drops the file pages of these rows, which are no longer needed.
+  // Drops the file pages of the source matrices, which are no longer needed. Does nothing if a
+  // matrix was rewritten.
   void Drop(const files::WeightMap& weights) const;
 
  private:
   struct Run {
     kernels::WeightView view;
-    int64_t begin = 0, count = 0;  // rows of it
+    int64_t begin = 0, count = 0;  // rows of `view`
   };
 
   int64_t num_rows_ = 0, cols_ = 0;
   float offset_ = 0.0f;
   std::vector<Run> runs_;                                 // in order
-  std::vector<float> vector_;                             // used instead for a vector
-  std::map<std::string, std::vector<std::byte>> memory_;  // of rewritten matrices
+  std::vector<float> vector_;                             // the values of a vector, without runs
+  std::map<std::string, std::vector<std::byte>> memory_;  // the rewritten matrices, by name
 };
 
 }  // namespace quire::convert

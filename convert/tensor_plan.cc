@@ -13,7 +13,7 @@
 namespace quire::convert {
 namespace {
 
-// A parameter's rows as kernels take them.
+// Returns the rows of a parameter, in the order in which kernels take them.
 std::vector<SourceRows> RowsOf(const engine::StoredParameter& parameter) {
   std::vector<SourceRows> rows;
   for (const engine::NamedRows& part : parameter.parts) {
@@ -26,8 +26,8 @@ std::vector<SourceRows> RowsOf(const engine::StoredParameter& parameter) {
   return rows;
 }
 
-// Moves the rotary rows (i, i + dim / 2) of each head of queries and keys, which precede the
-// values, to (2i, 2i + 1).
+// Reorders the rotary rows of each head of queries and keys: with n rotary rows in a head, rows i
+// and i + n / 2 become rows 2i and 2i + 1. The rows of the values, which follow, keep their order.
 std::vector<SourceRows> Interleaved(const std::vector<SourceRows>& rows,
                                     const engine::ModelConfig& config) {
   const int64_t dim = config.head_dim, half = config.rope.rope_dim / 2;
@@ -57,18 +57,18 @@ class Planner {
   std::vector<PlannedTensor> Take();
 
  private:
-  // The pieces of one tensor, by their first row in it.
+  // The pieces of one tensor, by the number of the first row of the piece in the tensor.
   using Pieces = std::map<int64_t, std::vector<SourceRows>>;
 
   PlannedTensor Describe(const engine::NamedRows& part,
                          const engine::StoredParameter& source) const;
-  // True if the source's rows of queries and keys must be reordered.
+  // True if the rows of queries and keys in `source` must be reordered.
   bool IsTurned(const engine::StoredParameter& source) const;
 
   const engine::ModelConfig& config_;
   const kernels::RopeLayout gguf_layout_;
   const ChooseType& choose_;
-  std::vector<PlannedTensor> tensors_;  // without rows
+  std::vector<PlannedTensor> tensors_;  // without rows, which Take() adds from `pieces_`
   std::map<std::string, Pieces> pieces_;
 };
 

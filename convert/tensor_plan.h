@@ -1,6 +1,6 @@
 #pragma once
 
-// Plans each tensor of a GGUF file as rows of the model's tensors.
+// Plans the tensors of a GGUF file. Each is made from rows of the model's tensors.
 
 #include <algorithm>
 #include <cstdint>
@@ -24,7 +24,8 @@ struct SourceRows {
   int64_t begin = 0, count = 0;
 };
 
-// Rows [begin, begin + count) of stacked runs; each Run has its own `begin` and `count`.
+// Returns the rows [begin, begin + count) of stacked runs. Each Run is a range of rows, which its
+// members `begin` and `count` describe.
 template <typename Run>
 std::vector<Run> SliceRuns(const std::vector<Run>& runs, int64_t begin, int64_t count) {
   std::vector<Run> slice;
@@ -45,17 +46,18 @@ struct PlannedTensor {
   std::string name;
   kernels::WeightType type = kernels::WeightType::kF32;
   std::vector<int64_t> shape;    // row-major, outermost first
-  std::vector<SourceRows> rows;  // stacked
-  int64_t cols = 0;              // of the source's rows; 0: vectors
+  std::vector<SourceRows> rows;  // stacked in this order
+  int64_t cols = 0;              // the length of a source's row; 0: the sources are vectors
   float offset = 0.0f;           // added to each element
 };
 
 // Chooses the type of a matrix by its role and its number of columns.
 using ChooseType = std::function<kernels::WeightType(engine::ParameterRole role, int64_t cols)>;
 
-// Plans the embedding, the layers in order, the head. Vectors, routers and learned positions are
-// F32. `gguf_layout` is the new file's order of the rotary rows of each head. InvalidArgument for a
-// parameter that the file's architecture has no name for, and for a tensor that would be left out.
+// Plans the embedding, the layers in order, and the head. Vectors, routers and learned positions
+// are F32. `gguf_layout` is the order that the rotary rows of each head have in the new file.
+// InvalidArgument for a parameter for which the file's architecture has no name, and for a tensor
+// of the model that would be left out.
 absl::StatusOr<std::vector<PlannedTensor>> PlanTensors(const engine::ModelConfig& config,
                                                        const engine::TensorNames& names,
                                                        const files::WeightMap& weights,

@@ -34,7 +34,7 @@ std::string Quoted(std::string_view text) {
   return absl::StrCat("\"", absl::Utf8SafeCEscape(ToAbsl(text)), "\"");
 }
 
-// "<a>", "<b>" and 7 more
+// Returns the tokens as text: "<a>", "<b>" and 7 more.
 std::string Listed(const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   std::string list;
   for (size_t i = 0; i < std::min(ids.size(), kShownTokens); ++i) {
@@ -113,7 +113,8 @@ absl::Status CompareAround(const text::Tokenizer& directory, const text::Tokeniz
   return absl::OkStatus();
 }
 
-// The reason why `token`, or the text around it, may become other ids; empty: it may not.
+// Returns the reason why `token`, or the text around it, may become other ids. Empty if there is no
+// known reason.
 std::string_view ReasonToDiffer(const text::AddedToken& token, const text::Tokenizer& directory,
                                 const text::Tokenizer& gguf, const HfVocabulary& vocabulary) {
   if (token.strip_left) return "GGUF has no field for lstrip";

@@ -1,7 +1,7 @@
 #pragma once
 
-// Compares a GGUF file's tokenizer with the directory's in everything but the words of plain text,
-// which TokenizerProbe compares.
+// Compares the tokenizer of a GGUF file with that of a Hugging Face directory, except in plain
+// text. TokenizerProbe compares the tokens of plain text.
 
 #include <string>
 #include <vector>
@@ -13,11 +13,11 @@
 
 namespace quire::convert {
 
-// Compares the text of every token, BOS and the other tokens that are added around a text, the
-// tokens that end a generation, and the ids of each added token: alone, between letters and between
-// spaces. InvalidArgument names a token whose text differs, other tokens around a text, a token
-// that would no longer end a generation, or a difference in ids that nothing in the vocabulary
-// explains. `warnings` gets the other differences.
+// Compares the text of every token, the tokens that are added before and after a text, and the
+// tokens that end a generation. Also compares the ids of each added token: alone, between letters
+// and between spaces. The following differences are InvalidArgument: the text of a token, BOS if
+// the directory has one, the tokens around a text, a token that would no longer end a generation,
+// and other ids without a known reason. Other differences are added to `warnings`.
 absl::Status CheckAgreement(const text::Tokenizer& directory, const text::Tokenizer& gguf,
                             const HfVocabulary& vocabulary, std::vector<std::string>& warnings);
 

@@ -14,8 +14,9 @@
 namespace quire::convert {
 namespace {
 
-// Texts on which splits into words differ: scripts and cases, contractions, runs of digits, of
-// punctuation and of every kind of space, and characters that join letters without being one.
+// Texts that pre-tokenizers split differently. They contain several scripts and cases,
+// contractions, runs of digits, of punctuation and of every kind of space, and characters that join
+// letters but are not letters.
 constexpr std::string_view kHardTexts[] = {
     "Once upon a time, there was a little girl named Lily.",
     "HTMLParser camelCase PascalCase snake_case SCREAMING_CASE kebab-case aB Ab ABc abC",
@@ -82,7 +83,7 @@ constexpr std::string_view kHardTexts[] = {
 };
 
 constexpr size_t kPiecesTogether = 8;
-constexpr size_t kStride = 7919;  // prime: vocabulary neighbours are not adjacent in a text
+constexpr size_t kStride = 7919;  // a prime; keeps neighbours in the vocabulary apart in a text
 constexpr size_t kShownBytes = 80;
 constexpr size_t kShownIds = 16;
 

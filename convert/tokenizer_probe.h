@@ -1,6 +1,7 @@
 #pragma once
 
-// Finds out, by trying texts, if two tokenizers of one vocabulary give the same tokens.
+// Finds out whether two tokenizers of one vocabulary give the same tokens, by encoding texts with
+// both.
 
 #include <bitset>
 #include <cstdint>
@@ -15,32 +16,32 @@ namespace quire::convert {
 struct TokenizerProbeOptions {
   std::vector<bool> left_out;      // by id: tokens that are not made into texts
   std::bitset<256> missing_bytes;  // texts with one of these bytes are left out
-  bool nfc = false;                // only texts in NFC, which that normalizer does not change
-  bool leading_space = true;       // texts may begin with a space
+  bool nfc = false;                // texts are converted to NFC before they are encoded
+  bool leading_space = true;       // false: texts that begin with a space get an "x" in front
 };
 
 struct TokenizerDifference {
-  size_t text_index = 0;  // among the probe's texts; the hard ones come first
+  size_t text_index = 0;  // index in the probe's texts, of which the hard ones come first
   std::string text;
   std::vector<int32_t> want;
   std::vector<int32_t> got;
 };
-// "\"text\": want 1 2, got 1 3"; long texts are cut off.
+// Returns a description: "\"text\": want 1 2, got 1 3". Long texts are cut off.
 std::string Describe(const TokenizerDifference& difference);
 
-// Ids of `text`, without added special tokens.
+// Returns the ids of `text`, without added special tokens.
 std::vector<int32_t> PlainIds(const text::Tokenizer& tokenizer, std::string_view text,
                               bool parse_special_tokens);
 
-// Compares tokenizers on texts: first some that are hard to split into words, then each token of
-// the vocabulary alone, then all tokens again, several together in another order. Special tokens
-// are plain text.
+// Compares tokenizers on three groups of texts. The first are hard to split into words. The second
+// are the single tokens of the vocabulary. The third join several tokens, in another order. Special
+// tokens are encoded as plain text.
 // Immutable. Time and memory are linear in the vocabulary.
 class TokenizerProbe {
  public:
   TokenizerProbe(const text::Tokenizer& wanted, const TokenizerProbeOptions& options);
 
-  // The first text for which `other` gives other tokens; nothing if there is none.
+  // Returns the first text for which `other` gives other tokens; nothing if there is none.
   std::optional<TokenizerDifference> FirstDifference(const text::Tokenizer& other) const;
 
  private:

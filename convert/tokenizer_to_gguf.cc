@@ -27,10 +27,10 @@ namespace {
 using base::ToAbsl;
 
 constexpr std::string_view kPreKey = "tokenizer.ggml.pre";
-// An id that no token has, which readers take as "none"; an absent key would mean 1 or 2.
+// An id that no token has. Readers take it as "no token"; an absent key would mean token 1 or 2.
 constexpr int64_t kNoToken = 0xFFFFFFFF;
 
-// The tokens that are added around a text.
+// The ids of the tokens that are added before and after a text.
 struct AroundText {
   std::vector<int32_t> front;
   std::vector<int32_t> behind;
@@ -58,8 +58,9 @@ void AddId(std::string_view name, int32_t id, files::GgufValues& values) {
   if (id >= 0) values.Int(absl::StrCat("tokenizer.ggml.", ToAbsl(name), "_token_id"), id);
 }
 
-// Adds the end tokens besides EOS that no reader recognises by their text, as end of turn and end
-// of message. If some do not fit, the comparison of the values read back fails.
+// Adds, as end of turn (eot) and end of message (eom), the end tokens other than EOS that readers
+// do not recognise by their text. There is room for two. If there are more, CheckAgreement fails
+// later.
 void AddOtherEnds(const text::Tokenizer& directory, const HfVocabulary& vocabulary, int32_t eos,
                   files::GgufValues& values) {
   std::vector<std::string_view> names = {"eom", "eot"};
@@ -105,13 +106,14 @@ absl::Status AddSpecialTokens(const files::OpenedModel& model, const text::Token
   return absl::OkStatus();
 }
 
-// True if a text's first word gets a space in front that is not in the text.
+// True if the tokenizer puts a space before the first word of a text.
 bool AddsSpacePrefix(const text::Tokenizer& directory) {
   std::string bytes;
   for (const int32_t id : PlainIds(directory, "x", /*parse_special_tokens=*/false)) {
     bytes += directory.TokenBytes(id);
   }
-  // A vocabulary without the marker uses its bytes.
+  // If the vocabulary has no token for the space marker, the tokens are those of the marker's
+  // bytes.
   return bytes.starts_with(' ') || bytes.starts_with(text::kSpaceMarker);
 }
 
@@ -125,7 +127,7 @@ TokenizerProbeOptions ProbeOptions(const text::Tokenizer& directory,
         vocabulary.token_types[id] != static_cast<int32_t>(text::GgufTokenType::kNormal);
   }
   if (!vocabulary.byte_level) return options;
-  // The other bytes never occur in UTF-8.
+  // Marks all bytes that occur in UTF-8, then unmarks those that have a token.
   for (size_t byte = 0; byte < 0xF5; ++byte) {
     options.missing_bytes[byte] = byte != 0xC0 && byte != 0xC1;
   }
@@ -144,7 +146,7 @@ absl::StatusOr<std::unique_ptr<text::Tokenizer>> ReadBack(const files::GgufValue
   return engine::CreateTokenizer(metadata);
 }
 
-// Adds tokenizer.ggml.pre; returns the tokenizer that the values then describe.
+// Adds tokenizer.ggml.pre to `values`. Returns the tokenizer that the values then describe.
 absl::StatusOr<std::unique_ptr<text::Tokenizer>> ChoosePreTokenizer(const TokenizerProbe& probe,
                                                                     const std::string& path,
                                                                     files::GgufValues& values) {

@@ -24,7 +24,8 @@ std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
   return cache.groups().size() == 1 ? "" : "layers of the model have windows of their own";
 }
 
-// Longer texts are tokenized one at a time, so that short ones need not wait for several.
+// Texts of more bytes than this are tokenized one at a time, so that short texts need not wait for
+// several of them.
 constexpr int64_t kLongText = 64 << 10;
 
 int64_t NumBytes(const std::string& text) { return std::ssize(text); }
@@ -94,11 +95,11 @@ class EngineImpl final : public SteppedEngine {
   RunningRequests running_;
   StepLoop loop_;
   std::atomic<uint64_t> next_request_ = 1;
-  std::unique_ptr<WorkerPool> workers_;  // its threads use everything above
+  std::unique_ptr<WorkerPool> workers_;  // the threads of the pool use everything above
 };
 
-// Holds the request and the queue through which the step thread is notified. The engine outlives
-// the use of its handles and sinks: the server destroys its streams before the engine.
+// Holds the request, and the queue by which the step thread is notified. Handles and sinks must not
+// be used after the engine is destroyed: the server destroys its streams before the engine.
 class EngineImpl::Handle final : public SubmittedRequest {
  public:
   Handle(std::shared_ptr<Request> request, AdmissionQueue& admission)
@@ -133,7 +134,8 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
 EngineImpl::~EngineImpl() {
   admission_.StartDrain();
   running_.CancelAll();
-  workers_.reset();  // pushes the requests it still had; only then may the step thread end
+  // Ends or pushes each request that is still in the pool. Only then may the step thread end.
+  workers_.reset();
   loop_.Stop();
 }
 
@@ -177,7 +179,8 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
 }
 
 void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTicket ticket) {
-  // A request that nobody waits for ends here: the step thread sees only valid requests.
+  // A request that nobody waits for ends here. So does a request that the frontend refuses. The
+  // step thread therefore sees only valid requests.
   absl::Status status = StillWanted(*request, parts_.clock->Now());
   if (status.ok()) {
     base::Interrupt interrupt([&] { return StillWanted(*request, parts_.clock->Now()); });

@@ -1,7 +1,7 @@
 #pragma once
 
-// The engine: requests in, tokens out. Plain C++; the gRPC server, the tools and the tests build on
-// this one header (with engine/request/).
+// The public interface of the engine, which takes requests and returns tokens. It is plain C++. The
+// gRPC server, the tools and the tests use this header together with engine/request/.
 
 #include <cstdint>
 #include <functional>
@@ -22,46 +22,50 @@ namespace quire::engine {
 
 struct Piece {
   int32_t id = 0;
-  std::string piece;  // as the vocabulary writes it
-  int64_t begin = 0;  // bytes of the text
+  std::string piece;  // the token as the vocabulary writes it
+  int64_t begin = 0;  // the piece's bytes in the text: [begin, end)
   int64_t end = 0;
 };
 
-// A submitted request; its holder may cancel it.
+// A handle of a submitted request. Its holder may cancel the request.
 class SubmittedRequest {
  public:
   virtual ~SubmittedRequest() = default;
   virtual const std::string& request_id() const = 0;
-  // May be called in any state, from any thread. At most one more token follows, then
-  // Finish(CANCELLED).
+  // Cancels the request. May be called in any state and from any thread. The sink of an unfinished
+  // request gets at most one more token, then Finish(CANCELLED).
   virtual void Cancel() = 0;
 };
 
-// Thread-safe. One step thread owns the scheduler, the cache and the model; a small frontend pool
-// renders templates and tokenizes; sinks are called by the step thread.
+// Thread-safe. One step thread owns the scheduler, the cache and the model. A small pool of
+// frontend threads renders templates and tokenizes. The step thread calls the sinks. A frontend
+// thread calls Finish of a request that ends before it reaches the step thread.
 class Engine {
  public:
-  // Reads the model, allocates its memory, computes a warm-up token. Errors name what to change.
+  // Creates an engine: reads the model, allocates memory and computes a warm-up token. An error
+  // says what to change.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineConfig& config);
-  // Cancels what still runs, then joins every thread.
+  // Cancels the requests that still run, then joins every thread.
   virtual ~Engine() = default;
 
-  // Accepts one request; never blocks. An error means that the sink is never called:
-  // NotFound (model), AlreadyExists (the owner's request id running), ResourceExhausted (queue
-  // full), Unavailable (draining). Otherwise sink->Finish is called exactly once, also if the
-  // frontend refuses the request (InvalidArgument).
+  // Accepts one request. Never blocks. After an error the sink is never called. The errors are
+  // NotFound (no such model), AlreadyExists (the owner already runs a request with this id),
+  // ResourceExhausted (too many requests wait) and Unavailable (the engine drains). Without an
+  // error, sink->Finish is called exactly once, even if the frontend refuses the request
+  // (InvalidArgument).
   virtual absl::StatusOr<std::shared_ptr<SubmittedRequest>> Submit(
       GenerateParams params, std::shared_ptr<TokenSink> sink) = 0;
 
-  // NotFound when `owner` has no such request running; without an owner, when nobody has one.
+  // Aborts the running request of `owner` with this id. Without an owner, aborts the requests of
+  // all owners with this id. NotFound when there is none.
   virtual absl::Status Abort(std::string_view request_id,
                              std::optional<std::string_view> owner) = 0;
 
   // Runs `work`, which costs about as much as tokenizing `num_bytes` of text, on the frontend pool.
-  // ResourceExhausted, at once, when its queue is full.
+  // Returns ResourceExhausted at once when the queue of the pool is full.
   virtual absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) = 0;
-  // The next three run on the caller's thread, where a base::Interrupt may cut them short;
-  // InvalidArgument beyond max_prompt_bytes.
+  // The next three functions run on the thread of the caller, where a base::Interrupt may stop them
+  // early. InvalidArgument when the input is larger than max_prompt_bytes.
   virtual absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text,
                                                       bool add_special_tokens,
                                                       bool parse_special_tokens) const = 0;

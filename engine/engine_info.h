@@ -13,20 +13,21 @@ namespace quire::engine {
 
 struct EngineConfig {
   std::string model_path;          // a GGUF file or a Hugging Face directory
-  std::string served_model_name;   // empty: the file's own name, or its path's last part
+  std::string served_model_name;   // empty: the last part of model_path, without a file's extension
   std::string backend = "auto";    // auto | cpu; cuda is not built in yet
   std::string cpu_isa = "auto";    // auto | portable | avx2 | avx512 | amx
   int32_t threads = 0;             // 0: physical cores within affinity and quota
-  std::string weights = "packed";  // packed | mapped: same bits
+  std::string weights = "packed";  // packed | mapped; both compute the same bits
   std::string kv_dtype = "auto";   // auto | f32 | f16 | bf16; auto: f32 for F32 weights, else f16
-  int64_t kv_cache_mib = 0;        // 0: the smaller of 25 % of available memory and
-                                   // max_num_seqs x max_model_len
-  int32_t block_size = 16;         // tokens
+  // 0: 25 % of the available memory, or less if max_num_seqs contexts of max_model_len tokens need
+  // less
+  int64_t kv_cache_mib = 0;
+  int32_t block_size = 16;  // tokens
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 0;  // raised to max_num_seqs if below; 0: the backend's default
-  absl::Duration max_step_time;        // for a step with decodes and prompts; zero: no limit
+  absl::Duration max_step_time;        // limits a step with decodes and prompts; zero: no limit
   int64_t max_model_len = 0;           // 0: the trained context
-  int32_t max_queue = 1024;            // requests waiting
+  int32_t max_queue = 1024;            // the most requests that may wait
   int64_t max_prompt_bytes = 4 << 20;
   int32_t frontend_threads = 2;
   int32_t frontend_queue = 256;
@@ -40,7 +41,7 @@ struct ModelInfo {
   std::string kv_dtype;      // "f16"
   int64_t num_parameters = 0;
   int64_t weight_bytes = 0;
-  int64_t vocab_size = 0;  // the model's rows, padding too
+  int64_t vocab_size = 0;  // ids that the model has, padding included
   int64_t hidden_size = 0;
   int64_t num_layers = 0;
   int64_t num_heads = 0;
@@ -64,7 +65,7 @@ struct ServerInfo {
   int64_t kv_cache_bytes = 0;
   int32_t max_num_seqs = 0;
   int32_t max_num_batched_tokens = 0;
-  std::string hash_scheme;  // of the prefix cache
+  std::string hash_scheme;  // the hash scheme of the prefix cache
 };
 
 // Like a Prometheus histogram, but the counts are not cumulative.
@@ -74,14 +75,15 @@ struct HistogramSnapshot {
   double sum = 0.0;
 };
 
-// Counts of what the engine keeps for unfinished requests; all zero when it is idle.
+// Counts of the objects that the engine keeps for unfinished requests. All are zero when the engine
+// is idle.
 struct Kept {
   int64_t requests = 0;   // known to the step thread
-  int64_t ids = 0;        // by which requests can be aborted
+  int64_t ids = 0;        // requests that can be aborted by their id
   int64_t sequences = 0;  // waiting or running
-  int64_t outputs = 0;    // unfinished texts
-  int64_t scores = 0;     // unfinished continuations
-  int64_t tenants = 0;    // with requests
+  int64_t outputs = 0;    // sequences with unfinished text
+  int64_t scores = 0;     // requests with unfinished continuations
+  int64_t tenants = 0;    // tenants with requests
 };
 
 struct Stats {
@@ -94,7 +96,7 @@ struct Stats {
   int64_t prompt_tokens_computed = 0;
   int64_t prompt_tokens_cached = 0;
   int64_t generated_tokens = 0;
-  int64_t scored_tokens = 0;  // of continuations
+  int64_t scored_tokens = 0;  // tokens of continuations
   int64_t recomputed_tokens = 0;
   int64_t block_copies = 0;
   int64_t preemptions = 0;
@@ -105,19 +107,19 @@ struct Stats {
   HistogramSnapshot ttft;
   HistogramSnapshot tpot;
   bool draining = false;
-  int64_t cache_roots = 0;  // at most as many as sequences and cached blocks
+  int64_t cache_roots = 0;  // at most the number of sequences and cached blocks
   Kept kept;
 };
 
 // The present work of the engine's threads, read without waiting for any of them.
 struct Liveness {
-  absl::Duration step_busy;      // since the present step began; zero: the step thread is idle
-  int64_t step_sequences = 0;    // in the present step; zero until it is planned
-  int64_t step_tokens = 0;       // in the present step; zero until it is planned
-  absl::Duration frontend_busy;  // the longest time that a frontend thread has spent on its present
-                                 // text
-  int64_t failed_steps = 0;      // in a row, up to the last
-  absl::Duration since_failure;  // since the last of these failed
+  absl::Duration step_busy;    // time since the present step began; zero: the step thread is idle
+  int64_t step_sequences = 0;  // sequences in the present step; zero until the step is planned
+  int64_t step_tokens = 0;     // tokens in the present step; zero until the step is planned
+  // The longest time that a frontend thread has spent on its present text.
+  absl::Duration frontend_busy;
+  int64_t failed_steps = 0;      // steps that failed since the last one that succeeded
+  absl::Duration since_failure;  // time since the last failed step; zero if none has failed
 };
 
 }  // namespace quire::engine

@@ -24,14 +24,16 @@
 namespace quire::engine {
 namespace {
 
-// A larger step makes prefill no faster, and a new request waits for the step to end. Beside
-// streams, max_step_time limits the step.
+// A larger step does not make prefill faster, and a new request waits for the present step to end.
+// A step that also decodes is limited by max_step_time too.
 constexpr int32_t kCpuMaxNumBatchedTokens = 256;
-// Prompt positions whose logits one step may compute: 64 rows of a vocabulary of 49,152 are 12 MiB.
+// The most prompt positions whose logits one step may compute. With a vocabulary of 49,152, 64 rows
+// are 12 MiB.
 constexpr int64_t kPromptLogprobRows = 64;
 
 absl::StatusOr<kernels::DType> ChooseKvDtype(const std::string& name, const ModelConfig& config) {
-  // F32 weights are served to compare with references; other types lose nothing in an f16 cache.
+  // Models with F32 weights are served to compare with references, so their cache is f32. Models
+  // with other weights lose nothing with an f16 cache.
   if (name == "auto")
     return config.weight_type == "F32" ? kernels::DType::kF32 : kernels::DType::kF16;
   for (const kernels::DType dtype :
@@ -71,8 +73,8 @@ absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelC
 
 int64_t MiB(int64_t bytes) { return bytes >> 20; }
 
-// Refuses what memory cannot hold: otherwise a container's limit would kill the process without a
-// message. `available` 0: unknown.
+// Returns ResourceExhausted if `needed` is more than `available`, unless that is 0 (unknown).
+// Without this check, the memory limit of a container would kill the process without a message.
 absl::Status CheckFits(std::string_view who_needs, int64_t needed, int64_t available,
                        std::string_view cure) {
   if (available <= 0 || needed <= available) return absl::OkStatus();
@@ -82,7 +84,8 @@ absl::Status CheckFits(std::string_view who_needs, int64_t needed, int64_t avail
                       who_needs, MiB(needed), MiB(available), cure));
 }
 
-// Mapped weights are the file's own pages, which the kernel can drop.
+// Checks that memory can hold packed weights. Mapped weights need no check: they are pages of the
+// file, which the kernel can drop.
 absl::Status CheckWeightsFit(const EngineConfig& config, const files::WeightMap& weights,
                              const kernels::Backend& backend) {
   if (config.weights == "mapped") return absl::OkStatus();
@@ -95,8 +98,9 @@ absl::Status CheckWeightsFit(const EngineConfig& config, const files::WeightMap&
                    "take a smaller type of weights (quire-convert --type q4_k)");
 }
 
-// Returns the bytes left for the cache, 0 when unknown. Host memory that a step has not touched yet
-// still counts as available; a device's is taken when it is allocated.
+// Returns the bytes left for the cache, or 0 when unknown. Buffers of a step in host memory still
+// count as available before the first step touches them, so they are subtracted here. Buffers in
+// device memory are taken when they are allocated.
 absl::StatusOr<int64_t> CheckStepsFit(const StepLimits& limits, const Model& model,
                                       const kernels::Backend& backend) {
   const int64_t available = backend.available_bytes();
@@ -117,7 +121,8 @@ void WarnOfAShortCache(const StepLimits& limits, const KvGroup& group) {
             {{"cache_tokens", tokens}, {"max_model_len", limits.max_model_len}});
 }
 
-// A cache for max_num_seqs whole contexts, or as large as memory allows.
+// Creates a KV cache of kv_cache_mib MiB. If that is 0, creates a cache for max_num_seqs whole
+// contexts, but uses at most a quarter of the available memory.
 absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits& limits,
                                     const ModelConfig& model, kernels::Backend& backend,
                                     int64_t available) {

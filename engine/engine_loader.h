@@ -1,6 +1,7 @@
 #pragma once
 
-// The parts of an engine. LoadEngineParts loads them from a model file; tests pass a fake model.
+// The parts of an engine. LoadEngineParts loads them from a model file. Tests put a fake model into
+// them.
 
 #include <memory>
 
@@ -16,7 +17,8 @@
 
 namespace quire::engine {
 
-// Destroyed from the last member to the first: the model before the backend it computes on.
+// Members are destroyed from the last to the first, so that the model is destroyed before the
+// backend on which it computes.
 struct EngineParts {
   std::shared_ptr<const void> files;  // the mapped model file, for a backend that computes on it
   std::unique_ptr<kernels::Backend> backend;
@@ -27,10 +29,10 @@ struct EngineParts {
   StepLimits limits;
   ModelInfo model_info;
   ServerInfo server_info;
-  const base::Clock* clock = &base::SteadyClock();  // for all times; not owned
+  const base::Clock* clock = &base::SteadyClock();  // the source of all times; not owned
 };
 
-// Opens the model and allocates its memory. Errors name what to change.
+// Opens the model and allocates its memory. An error says what to change.
 absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config);
 
 }  // namespace quire::engine

@@ -1,6 +1,7 @@
 #pragma once
 
-// The engine's counters. Written by the step thread (rejections by any thread), read by any.
+// The counters of the engine. The step thread writes them, except that any thread counts
+// rejections. Any thread reads them.
 
 #include <array>
 
@@ -24,9 +25,9 @@ struct EngineMetrics {
 
   // The step thread's state, for Liveness.
   base::Heartbeat step;                       // busy from a step's begin to its end
-  base::Counter step_sequences, step_tokens;  // of the present step, once it is planned
-  base::Counter failed_steps;                 // in a row, up to the last
-  base::Heartbeat since_failure;              // busy since the last of these
+  base::Counter step_sequences, step_tokens;  // sizes of the present step, once it is planned
+  base::Counter failed_steps;                 // steps that failed since the last one that succeeded
+  base::Heartbeat since_failure;              // busy since the last failed step
 };
 
 inline HistogramSnapshot Snapshot(const base::LatencyHistogram& histogram) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// Makes an engine of its parts: one with threads of its own, or one that its owner steps.
+// Makes an engine from its parts: either an engine with its own threads, or an engine whose owner
+// runs each step.
 
 #include <memory>
 
@@ -14,13 +15,14 @@ namespace quire::engine {
 // Computes a warm-up token and starts the threads.
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(EngineParts parts, const EngineConfig& config);
 
-// An engine without threads: its owner runs the work of each, in any order, so that a run can be
-// repeated exactly.
+// An engine without threads. The owner runs the work of the frontend and of the step thread, in any
+// order, so that a run can be repeated exactly.
 class SteppedEngine : public Engine {
  public:
-  // Runs the frontend's next work; false when none is queued.
+  // Runs the next queued work of the frontend. Returns false when no work is queued.
   virtual bool RunFrontend() = 0;
-  // Runs one step; false when the next could do nothing more before some event.
+  // Runs one step. Returns false when another step would do nothing before some event, such as a
+  // new request.
   virtual bool Step() = 0;
 };
 

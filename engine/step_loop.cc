@@ -82,11 +82,12 @@ void StepLoop::Stop() {
 }
 
 // Runs every kernel once and reads every page of the weights before the server is ready. The first
-// prompt waits for those pages; the times of the later ones start the pacer.
+// forward pass is slow because it reads these pages. The times of the two later passes are the
+// first that the pacer learns.
 absl::Status StepLoop::WarmUp() {
   const auto chunk =
       static_cast<int32_t>(std::min<int64_t>(parts_.limits.max_tokens, parts_.limits.block_size));
-  // These use block 0, before any sequence owns it.
+  // Both inputs use block 0, before any sequence owns it.
   const std::vector<int32_t> tokens(chunk, std::max(parts_.tokenizer->bos_id(), 0));
   const ModelInput prompt = MakeLoneInput(tokens, 0, 1, parts_.cache);
   const ModelInput decode = MakeLoneInput(std::span(tokens).first(1), 0, 1, parts_.cache);
@@ -126,7 +127,8 @@ void StepLoop::EndAll() {
   }
 }
 
-// Pipeline depth 0: a step is collected before the next one is planned.
+// The depth of the pipeline is 0: the results of a step are collected before the next step is
+// planned.
 bool StepLoop::Step() {
   const base::Busy busy(metrics_.step);
   metrics_.step_sequences.Set(0);
@@ -138,7 +140,7 @@ bool StepLoop::Step() {
   const std::vector<FinishedSequence> dropped = scheduler_.TakeDropped();
   Finish(dropped, begin);
   const bool planned = !plan.empty();
-  // True if the next plan can use released blocks.
+  // True if blocks were released, which the next plan can use.
   const bool gave_back = !dropped.empty() || scheduler_.stats().num_preemptions > preemptions;
   if (planned) {
     NoteScheduled(plan, begin);
@@ -181,13 +183,14 @@ void StepLoop::Admit(absl::Time now) {
     sequence->request = request;
     sequence->tokens = request->prompt_ids;
     scheduler_.Add(std::move(sequence));
-    // A notice that came before the request was in live_ is lost, so its flag is read.
+    // A notice that came before the request was in live_ is lost, so the flag of the request is
+    // read here.
     if (request->cancelled.load(std::memory_order_acquire)) Reconsider(live, now);
   }
   for (const std::shared_ptr<const Request>& request : noticed_) {
     if (const auto it = live_.find(request.get()); it != live_.end()) Reconsider(it->second, now);
   }
-  noticed_.clear();  // it must not keep ended requests alive
+  noticed_.clear();  // noticed_ must not keep ended requests alive
 }
 
 void StepLoop::Reconsider(const Live& live, absl::Time now) {
@@ -363,8 +366,8 @@ void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {
 }
 
 void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time now) {
-  // Before Emit, so that a client that has read its last token finds it counted and its blocks
-  // released.
+  // The metrics are updated before Emit, so that a client that has read its last token finds this
+  // token counted and the blocks released.
   UpdateMetrics();
   Emit();
   for (const FinishedSequence& end : finished) {
@@ -372,7 +375,7 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
     Live& live = FindLive(sequence);
     live.summary.usage.recomputed_tokens += sequence.num_recomputed;
     live.summary.usage.num_preemptions += sequence.num_preemptions;
-    // Until its prompt is computed, one sequence stands for all samples of its request.
+    // Until the prompt is computed, one sequence stands for all samples of its request.
     const int32_t num_ended = live.forked ? 1 : live.num_left;
     for (int32_t k = 0; k < num_ended; ++k) {
       if (end.cause != EndCause::kFinished) {
@@ -383,7 +386,7 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
     }
     if (end.cause != EndCause::kFinished) {
       if (live.status.ok()) live.status = EndStatus(end.cause);
-      // The other samples end with it.
+      // The other samples of the request end too.
       live.request->cancelled.store(true, std::memory_order_release);
       Reconsider(live, now);
     }
@@ -419,7 +422,7 @@ void StepLoop::FinishRequest(Live& live, absl::Time now) {
   const RequestSummary last = summary;
   live_.erase(request.get());
   scores_.Remove(*request);
-  UpdateMetrics();  // a reader that sees nothing running also sees nothing kept
+  UpdateMetrics();  // before Erase: a reader that sees no request running also sees nothing kept
   running_.Erase(*request);
   request->sink->Finish(status, last);
 }
@@ -428,7 +431,8 @@ void StepLoop::UpdateMetrics() {
   const SchedulerStats scheduler = scheduler_.stats();
   const BlockStats blocks = blocks_.stats();
   metrics_.num_running.Set(scheduler.num_running);
-  // An unstarted request is one sequence, and waits with its admission ticket.
+  // A request that has not started waits as one sequence, which its admission ticket already
+  // counts.
   metrics_.num_preempted.Set(std::max<int64_t>(0, scheduler.num_waiting - num_unstarted_));
   metrics_.blocks_free.Set(blocks.num_free);
   metrics_.blocks_cached.Set(blocks.num_cached);

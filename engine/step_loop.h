@@ -30,19 +30,20 @@ namespace quire::engine {
 
 class StepLoop {
  public:
-  // Everything borrowed must outlive this.
+  // Borrows all arguments. All but `config` must outlive the loop.
   StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueue& admission,
            RunningRequests& running, EngineMetrics& metrics);
   ~StepLoop() { Stop(); }
 
-  // Computes a warm-up token. Called before all else.
+  // Computes a warm-up token. Called before all other functions.
   absl::Status WarmUp();
-  // Starts the thread, which calls Step from then on; without it, the owner does.
+  // Starts the thread, which then calls Step repeatedly. Without the thread, the owner calls Step.
   void Start();
-  // Runs one step. False when the next could do nothing more before some event.
+  // Runs one step. Returns false when another step would do nothing before some event, such as a
+  // new request.
   bool Step();
-  // Ends all running requests with CANCELLED, and joins. Nothing may be pushed to admission after
-  // it.
+  // Ends all running requests with CANCELLED, and joins the thread. Nothing may be pushed to the
+  // admission queue afterwards.
   void Stop();
 
  private:
@@ -52,13 +53,13 @@ class StepLoop {
     AdmissionTicket ticket;  // released when the request first runs
     SequenceId first_id = 0;
     int32_t num_left = 0;  // samples that have not ended
-    bool forked = false;   // its samples are sequences of their own
+    bool forked = false;   // each sample is a sequence of its own
     RequestSummary summary;
     absl::Time first_scheduled = absl::InfinitePast();
     absl::Time first_token = absl::InfinitePast();
     absl::Time last_token = absl::InfinitePast();
-    int64_t prompt_logprobs_sent = 0;  // positions
-    absl::Status status;               // why it was cut short
+    int64_t prompt_logprobs_sent = 0;  // the last prompt position that was sent
+    absl::Status status;               // the error that ended the request early
   };
   struct Emission {
     Live* live = nullptr;
@@ -81,15 +82,18 @@ class StepLoop {
   void FailStep(const StepPlan& plan, const absl::Status& status);
   void UpdateMetrics();
 
-  // One row: every id of the model's vocabulary, padding too.
+  // Returns one row of logits, with every id of the vocabulary of the model, padding included.
   std::span<const float> LogitRow(const kernels::TensorView& logits, int64_t row) const;
-  // The output of an entry that drew a token, and of one that ended a continuation.
+  // OutputDrawn handles an entry that drew tokens. OutputScored handles an entry of a scoring
+  // request.
   void OutputDrawn(const StepPlanEntry& entry, int64_t plan_index, size_t first_row,
                    absl::Time now);
   void OutputScored(const StepPlanEntry& entry, int64_t plan_index, absl::Time now);
-  // The status of an entry that could not be drawn, with the cause if its K or V are not finite.
+  // Returns `status`, the error of a plan entry. If it is Internal and the K or V of the entry are
+  // not finite, adds that cause to the message.
   absl::Status WithCause(const absl::Status& status, int64_t plan_index) const;
-  // Describes K or V of one sequence of the step just run that are not finite; empty when all are.
+  // Describes the K or V values of one sequence of `input` that are not finite. Empty when all are
+  // finite.
   std::string WhyNotFinite(const ModelInput& input, int64_t seq) const;
   void NoteTokens(Live& live, int64_t num_tokens, absl::Time now);
   void PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,

@@ -1,6 +1,7 @@
 #pragma once
 
-// The tensor types of ggml by their number in a file: their sizes, and which of them kernels read.
+// The tensor types of ggml: the number of each type in a file, the size of its blocks, and the type
+// as kernels read it.
 
 #include <cstdint>
 #include <optional>
@@ -16,16 +17,16 @@ struct GgmlType {
   std::string_view name;
   int block_elements;
   int block_bytes;
-  std::optional<kernels::WeightType> weight_type;  // nothing: kernels do not read it
+  std::optional<kernels::WeightType> weight_type;  // nothing: kernels do not read this type
 };
 
-// Null for a number that ggml does not use, or no longer uses.
+// Returns null for a number that ggml does not use, or no longer uses.
 const GgmlType* FindGgmlType(uint32_t id);
 
-// The entry of a type that kernels read.
+// Returns the entry of a type that kernels read.
 const GgmlType& GgmlTypeOf(kernels::WeightType type);
 
-// "F32, F16, ... Q6_K", for errors.
+// Returns the names of the types that kernels read, for error messages: "F32, F16, ... Q6_K".
 std::string SupportedGgmlTypes();
 
 }  // namespace quire::files

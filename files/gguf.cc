@@ -22,12 +22,13 @@ constexpr int64_t kMaxAlignment = int64_t{1} << 20;
 constexpr uint64_t kMaxKeyBytes = 65535;  // the format's bounds
 constexpr uint64_t kMaxTensorNameBytes = 64;
 constexpr uint32_t kMaxDims = 4;
-// The least size of one entry in the file: a count above (rest of the file) / (this size) is
-// impossible.
+// The smallest size of one entry in the file. A count of entries that would not fit the rest of the
+// file at this size is impossible.
 constexpr int64_t kMinKeyValueBytes = 8 + 1 + 4 + 1;
 constexpr int64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-// The place of a tensor's data relative to the data section, until that section's start is known.
+// A tensor whose data is placed relative to the data section. It is used until the start of that
+// section is known.
 struct Placement {
   std::string_view name;
   const GgmlType* type;
@@ -175,7 +176,7 @@ absl::Status Parser::ReadValue(const std::string& field, GgufValue& value) {
     uint64_t length = 0;
     RETURN_IF_ERROR(Read(field, length));
     RETURN_IF_ERROR(
-        ReadBytes(field, length, value.bytes));  // a single string is just its characters
+        ReadBytes(field, length, value.bytes));  // of a single string: only the characters
   }
   if (value.type == GgufType::kArray) {
     value.bytes =
@@ -217,7 +218,7 @@ absl::StatusOr<std::vector<int64_t>> Parser::ReadShape(const std::string& field)
       return Error(field, absl::StrFormat("want dimension %d in 1 to %d, got %d", i, most, dim));
     }
     elements *= static_cast<int64_t>(dim);
-    shape[num_dims - 1 - i] = static_cast<int64_t>(dim);  // the file has the innermost first
+    shape[num_dims - 1 - i] = static_cast<int64_t>(dim);  // the file begins with the innermost
   }
   return shape;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// GGUF, the container of llama.cpp (ggml/docs/gguf.md): versions 2 and 3, little-endian.
+// Reads GGUF, the file format of llama.cpp (ggml/docs/gguf.md): versions 2 and 3, little-endian.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,11 +30,11 @@ struct GgufContents {
 // True if a file that begins with `bytes` is marked as GGUF.
 bool HasGgufMagic(std::span<const std::byte> bytes);
 
-// Reads the header; the result borrows `bytes`, which must be aligned to 8 at least. Trusts
-// nothing: counts and lengths are compared with the rest of the file before anything is allocated;
-// names must be unique, values well formed, tensors aligned, inside the file and disjoint. Time and
-// memory are linear in the header's size. InvalidArgument names `file`, the field, what was wanted
-// and what was got.
+// Reads the header of a GGUF file. The result points into `bytes`, which must be aligned to at
+// least 8 bytes. Nothing in the file is trusted. Counts and lengths are compared with the rest of
+// the file before anything is allocated. Names must be unique and values well formed. Tensors must
+// be aligned, inside the file and disjoint. Time and memory are linear in the size of the header.
+// InvalidArgument names `file`, the field, the value that was wanted and the value that was found.
 absl::StatusOr<GgufContents> ParseGguf(std::span<const std::byte> bytes, std::string_view file);
 
 }  // namespace quire::files

@@ -34,7 +34,7 @@ std::string Header(const GgufValues& values, const std::vector<GgufTensor>& tens
   for (const GgufTensor& tensor : tensors) {
     header += GgufBytes(std::string_view(tensor.name));
     header += GgufBytes(static_cast<uint32_t>(tensor.shape.size()));
-    for (size_t i = tensor.shape.size(); i-- > 0;) {  // innermost first
+    for (size_t i = tensor.shape.size(); i-- > 0;) {  // the file has the innermost dimension first
       header += GgufBytes(static_cast<uint64_t>(tensor.shape[i]));
     }
     header += GgufBytes(GgmlTypeOf(tensor.type).id);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes a GGUF file from front to back; the file gets its name only when it is complete.
+// Writes a GGUF file from front to back. The file gets its final name only when it is complete.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,15 +21,15 @@ namespace quire::files {
 struct GgufTensor {
   std::string name;
   kernels::WeightType type = kernels::WeightType::kF32;
-  std::vector<int64_t> shape;  // the last a whole number of the type's blocks
+  std::vector<int64_t> shape;  // the last size must be a whole number of the type's blocks
 
   int64_t num_bytes() const;
 };
 
 class GgufFileWriter {
  public:
-  // Writes the header of version 3 to a file of its own beside `path`. Errors of the system name
-  // that file; ResourceExhausted when no space is left.
+  // Creates a temporary file beside `path` and writes the header of GGUF version 3 to it. Errors of
+  // the operating system name the temporary file. ResourceExhausted when no space is left.
   static absl::StatusOr<std::unique_ptr<GgufFileWriter>> Create(std::string path,
                                                                 const GgufValues& values,
                                                                 std::vector<GgufTensor> tensors);
@@ -38,10 +38,10 @@ class GgufFileWriter {
   GgufFileWriter(const GgufFileWriter&) = delete;
   GgufFileWriter& operator=(const GgufFileWriter&) = delete;
 
-  // Appends data of the tensors, in their order; one call holds data of one tensor only.
+  // Appends data of the tensors, in the order of Create. One call takes data of one tensor only.
   absl::Status Append(std::span<const std::byte> bytes);
-  // Called when all data has been appended: syncs the file to disk, then renames it to `path`,
-  // which it replaces.
+  // Syncs the file to disk, then renames it to `path`, replacing any file of that name. Must be
+  // called after all data has been appended.
   absl::Status Finish();
 
   int64_t file_bytes() const { return written_; }
@@ -60,7 +60,7 @@ class GgufFileWriter {
   int file_ = -1;
   int64_t written_ = 0;
   size_t tensor_ = 0;           // index of the tensor being written
-  int64_t tensor_written_ = 0;  // its bytes so far
+  int64_t tensor_written_ = 0;  // bytes of that tensor written so far
 };
 
 }  // namespace quire::files

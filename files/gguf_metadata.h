@@ -1,6 +1,7 @@
 #pragma once
 
-// The typed key-value part of a GGUF file: views into the file, checked when it was parsed.
+// The typed key-value pairs of a GGUF file. They are views into the file, and were checked when the
+// file was parsed.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace quire::files {
 
-// Numbers as in the file.
+// The numbers are those in the file.
 enum class GgufType : uint32_t {
   kUint8 = 0,
   kInt8 = 1,
@@ -31,29 +32,29 @@ enum class GgufType : uint32_t {
   kInt64 = 11,
   kFloat64 = 12,
 };
-// "uint32"; "?" for a number that is no type.
+// Returns the name of a type, such as "uint32"; "?" for a number that is no type.
 std::string_view Name(GgufType type);
-// Bytes of one number or bool; 0 for strings and arrays.
+// Returns the size in bytes of one number or bool; 0 for strings and arrays.
 int64_t SizeOf(GgufType type);
 
 struct GgufValue {
   std::string_view key;
   GgufType type = GgufType::kUint8;          // kArray: `count` elements of element_type
-  GgufType element_type = GgufType::kUint8;  // same as `type` unless that is kArray
+  GgufType element_type = GgufType::kUint8;  // same as `type` unless `type` is kArray
   int64_t count = 1;
-  // Numbers: little-endian, packed, unaligned. A string: its characters. An array of strings: each
-  // is a uint64 length and its characters.
+  // Numbers are little-endian, packed and unaligned. A string is only its characters. In an array
+  // of strings, each string is a uint64 length followed by its characters.
   std::span<const std::byte> bytes;
 };
 
-// Keys and values borrow the file. Immutable; thread-safe.
-//
-// Accessors return NotFound when the key is absent, InvalidArgument when the value is of another
-// kind or does not fit. Integers of any width are one kind; Float also takes integers; an array
-// accessor takes any array of its kind. The ...Or forms return `fallback` for an absent key only.
+// The key-value pairs of a GGUF file. Keys and values point into the file. Immutable once filled;
+// thread-safe.  Accessors return NotFound when the key is absent, and InvalidArgument when the
+// value is of another kind or does not fit. Int accepts integers of any width. Float also accepts
+// integers. Ints, Floats and Strings accept an array with elements of that kind. The ...Or forms
+// return `fallback` only when the key is absent.
 class GgufMetadata {
  public:
-  // `file` begins every error.
+  // `file` is put at the start of every error message.
   explicit GgufMetadata(std::string file) : file_(std::move(file)) {}
   // InvalidArgument when the key is already there.
   absl::Status Add(const GgufValue& value);
@@ -76,7 +77,8 @@ class GgufMetadata {
   absl::StatusOr<std::string_view> StringOr(std::string_view key, std::string_view fallback) const;
 
  private:
-  // The value, when it is a scalar (or, with `array`, an array).
+  // Returns the value if it is a scalar or, with `array`, if it is an array. Otherwise an error
+  // that says `wanted`.
   absl::StatusOr<const GgufValue*> Require(std::string_view key, bool array,
                                            std::string_view wanted) const;
   absl::Status WrongKind(const GgufValue& value, std::string_view wanted) const;

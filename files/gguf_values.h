@@ -1,6 +1,6 @@
 #pragma once
 
-// The key-value part of a GGUF file to be written; GgufMetadata reads it back.
+// The key-value pairs of a GGUF file to be written. GgufMetadata reads such pairs.
 
 #include <cstdint>
 #include <cstring>
@@ -16,17 +16,17 @@
 
 namespace quire::files {
 
-// The bytes of a number in the file: little-endian, packed.
+// Returns the bytes of a number as in the file: little-endian, packed.
 template <typename T>
 requires std::is_arithmetic_v<T> std::string GgufBytes(T value) {
   std::string bytes(sizeof(T), '\0');
   std::memcpy(bytes.data(), &value, sizeof(T));
   return bytes;
 }
-// The bytes of a string in the file: its length, a uint64, and its characters.
+// Returns the bytes of a string as in the file: the length as a uint64, then the characters.
 std::string GgufBytes(std::string_view text);
 
-// Keys in the order in which they were added, each once.
+// Key-value pairs, in the order in which they were added. A key must be added only once.
 class GgufValues {
  public:
   void Int(std::string_view key, int64_t value);   // as uint32, or int64 if it does not fit
@@ -40,10 +40,11 @@ class GgufValues {
   void Append(const GgufValues& other);
 
   int64_t size() const { return std::ssize(values_); }
-  // All values as in a file, one after another.
+  // Returns the bytes of all key-value pairs, one after another, as in a file.
   std::string Bytes() const;
-  // The same values as a reader sees them. Points into these values, which must not change while it
-  // lives. `file` begins its errors. InvalidArgument for a key that was added twice.
+  // Returns these values as a reader of the file would see them. The result points into this
+  // object, which must not change while the result lives. `file` is put at the start of the
+  // result's error messages. InvalidArgument for a key that was added twice.
   absl::StatusOr<GgufMetadata> View(std::string_view file) const;
 
  private:
@@ -55,7 +56,7 @@ class GgufValues {
     GgufType type;  // kArray: `count` elements of element_type
     GgufType element_type;
     int64_t count;
-    std::string bytes;  // of a string only its characters, as in GgufValue
+    std::string bytes;  // in the form of GgufValue: a string is only its characters
   };
   std::vector<Value> values_;
 };

@@ -28,7 +28,7 @@ absl::Status SystemError(const std::string& path, const char* call) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
-  // O_NONBLOCK: a fifo without a writer must be refused, not waited for.
+  // With O_NONBLOCK, open() does not wait for the writer of a fifo, which is refused below.
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return SystemError(path, "open");
   struct stat info {};

@@ -1,6 +1,6 @@
 #pragma once
 
-// A file read through the page cache: nothing is copied, and untouched pages are not read.
+// A memory-mapped file. Nothing is copied, and pages that are not touched are not read.
 
 #include <cstddef>
 #include <memory>
@@ -11,12 +11,13 @@
 
 namespace quire::files {
 
-// Read-only; unmapped with the object. The file must not shrink meanwhile: a read past its new end
-// is a SIGBUS. Replace a model by renaming a new file over it, which leaves this mapping intact.
+// A read-only mapping, which ends with the object. The file must not shrink before that, because a
+// read past the new end raises SIGBUS. To replace a model, rename a new file over the old one; this
+// mapping then stays intact.
 class MappedFile {
  public:
-  // NotFound when there is no such file, PermissionDenied when it cannot be read, InvalidArgument
-  // when it is empty or not a regular file. Follows symbolic links.
+  // Maps a file; follows symbolic links. NotFound when there is no such file, PermissionDenied when
+  // the file cannot be read, InvalidArgument when it is empty or not a regular file.
   static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -25,7 +26,8 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // Drops the whole pages inside `part` from memory; they are read again when touched.
+  // Drops the pages that are completely inside `part` from memory. A dropped page is read again
+  // when it is touched.
   void DropPages(std::span<const std::byte> part) const;
 
  private:

@@ -10,7 +10,8 @@
 namespace quire::files {
 namespace {
 
-// The alignment of one element; for quantised types that of the 2-byte scale in front of a block.
+// Returns the alignment of one element. For quantised types this is the alignment of the 2-byte
+// scale in a block.
 size_t RequiredAlignment(kernels::WeightType type) {
   return type == kernels::WeightType::kF32 ? 4 : 2;
 }

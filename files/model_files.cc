@@ -26,7 +26,7 @@ using nlohmann::json;
 constexpr std::string_view kWanted =
     "a .gguf file, or a Hugging Face directory with config.json and "
     "model.safetensors";
-constexpr int64_t kMaxTextBytes = int64_t{256} << 20;  // tokenizer.json of 256k entries has 40 MB
+constexpr int64_t kMaxTextBytes = int64_t{256} << 20;  // a tokenizer.json of 256k tokens has 40 MB
 
 bool Exists(const fs::path& path) {
   std::error_code ignored;
@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<MappedFile>> OpenText(const fs::path& path) {
   return file;
 }
 
-// Empty when there is no such file.
+// Reads a text file. Returns an empty string when there is no such file.
 absl::StatusOr<std::string> ReadOptionalText(const fs::path& path) {
   if (!Exists(path)) return std::string();
   ASSIGN_OR_RETURN(const auto file, OpenText(path));
@@ -63,7 +63,7 @@ absl::StatusOr<json> ReadObject(const fs::path& path) {
   return value;
 }
 
-// Null when there is no such file.
+// Reads a JSON object. Returns null JSON when there is no such file.
 absl::StatusOr<json> ReadOptionalObject(const fs::path& path) {
   if (!Exists(path)) return json();
   return ReadObject(path);
@@ -209,7 +209,7 @@ absl::StatusOr<std::string> OpenedModel::ChatTemplate() const {
   const auto found = hf->tokenizer_config.find("chat_template");
   if (found == hf->tokenizer_config.end() || found->is_null()) return std::string();
   if (found->is_string()) return found->get<std::string>();
-  if (found->is_array()) {  // several, by name
+  if (found->is_array()) {  // a list of named templates
     for (const json& entry : *found) {
       const json name = entry.is_object() ? entry.value("name", json()) : json();
       const json source = entry.is_object() ? entry.value("template", json()) : json();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Opens a model from a user's path: its tensors and all data that describes them.
+// Opens the model at a path that a user gave: the tensors, and the data that describes the model.
 
 #include <cstdint>
 #include <memory>
@@ -24,28 +24,29 @@ struct HfFiles {
   std::string tokenizer_json;        // tokenizer.json as text: large, and parsed only if needed
 };
 
-// Exactly one of `gguf` and `hf` is set; neither for a bare .safetensors file. The metadata's views
-// live as long as `weights`.
+// An opened model. `gguf` is set for a GGUF file, `hf` for a Hugging Face directory, and neither
+// for a bare .safetensors file. The views in `gguf` are valid as long as `weights` lives.
 struct OpenedModel {
-  std::string path;       // the file or directory
-  std::string file_name;  // its last part, for display
+  std::string path;       // the file or directory, as given
+  std::string file_name;  // the last part of `path`, for display
   std::unique_ptr<WeightMap> weights;
   std::optional<GgufMetadata> gguf;
   std::optional<HfFiles> hf;
   uint32_t gguf_version = 0;
 
-  // "GGUF", "safetensors"
+  // Returns the name of the file format: "GGUF" or "safetensors".
   std::string_view format() const { return gguf ? "GGUF" : "safetensors"; }
-  // The model's own template, read from its place in the format; empty when there is none.
-  // InvalidArgument when the value there is not a template.
+  // Returns the model's chat template, from the metadata of a GGUF file, or from
+  // chat_template.jinja or tokenizer_config.json of a directory. Empty when there is none.
+  // InvalidArgument when the value in the file is not a template.
   absl::StatusOr<std::string> ChatTemplate() const;
 
-  std::string chat_template_jinja;  // the file's text in a Hugging Face directory; empty: absent
+  std::string chat_template_jinja;  // the text of chat_template.jinja; empty: no such file
 };
 
 // Opens a .gguf file, a .safetensors file, or a Hugging Face directory (config.json beside
-// model.safetensors, or beside model.safetensors.index.json and its shards). Only headers are read.
-// Errors name the file, and the forms that are accepted.
+// model.safetensors, or beside model.safetensors.index.json and its shards). Of the tensors only
+// the headers are read. Errors name the file and the accepted forms.
 absl::StatusOr<OpenedModel> OpenModelFiles(const std::string& path);
 
 }  // namespace quire::files

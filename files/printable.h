@@ -1,7 +1,7 @@
 #pragma once
 
-// Makes a name from a hostile file safe for a terminal: escapes control characters, cuts it to one
-// line.
+// Makes a name from an untrusted file safe for one line of a terminal: cuts off a long name and
+// escapes control characters.
 
 #include <string>
 #include <string_view>

@@ -22,8 +22,8 @@ namespace {
 using kernels::WeightType;
 using nlohmann::json;
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the bound of the format's own library
-constexpr size_t kMaxDims = 64;  // more than any library makes; it bounds messages too
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the safetensors library
+constexpr size_t kMaxDims = 64;  // more than any library supports; limits error messages too
 constexpr std::string_view kMetadata = "__metadata__";
 
 struct SafetensorsType {
@@ -65,7 +65,7 @@ struct Placement {
   int64_t end;
 };
 
-// The member, when it is an integer of 0 to 2^63 - 1.
+// Returns `value` if it is an integer from 0 to 2^63 - 1, else nothing.
 std::optional<int64_t> AsSize(const json& value) {
   if (!value.is_number_unsigned()) return std::nullopt;
   const auto number = value.get<uint64_t>();
@@ -151,7 +151,8 @@ absl::StatusOr<std::vector<int64_t>> Parser::ReadShape(const std::string& field,
 }
 
 absl::Status Parser::CheckSize(const std::string& field, const Placement& tensor) const {
-  // Counted in bits, for the types below a byte; a file of 2^60 bytes is beyond any file system.
+  // Sizes are counted in bits, because some types are smaller than a byte. The product does not
+  // overflow, because no file system holds a file of 2^60 bytes.
   const int64_t most = static_cast<int64_t>(data_.size()) * 8;
   int64_t bits = tensor.type->bits;
   const bool empty = std::ranges::find(tensor.shape, 0) != tensor.shape.end();
@@ -202,7 +203,7 @@ absl::StatusOr<Placement> Parser::ReadTensor(const std::string& name, const json
   return tensor;
 }
 
-// `tensors` in file order.
+// Checks that `tensors`, given in file order, fill the data section without a gap or an overlap.
 absl::Status Parser::CheckTiling(const std::vector<Placement>& tensors) const {
   int64_t expected = 0;
   for (const Placement& tensor : tensors) {

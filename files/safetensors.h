@@ -1,6 +1,6 @@
 #pragma once
 
-// Safetensors, the container of Hugging Face: a JSON header and raw row-major tensors.
+// Reads Safetensors, the file format of Hugging Face: a JSON header and raw row-major tensors.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,23 +18,25 @@ namespace quire::files {
 
 struct SafetensorsContents {
   std::vector<TensorInfo> tensors;               // F32, F16, BF16; in file order
-  std::vector<UnusableTensor> unusable_tensors;  // in the format's other types
+  std::vector<UnusableTensor> unusable_tensors;  // tensors of the format's other types
 };
 
-// Reads the header; the result borrows `bytes`. Trusts nothing: the header must fit the file and be
-// one JSON object, every tensor must have a known type and as many bytes as its shape and type
-// need, and the tensors must tile the data section without a gap or an overlap, as the format's own
-// library demands. InvalidArgument names `file`, the field, what was wanted and what was got.
+// Reads the header of a safetensors file. The result points into `bytes`. Nothing in the file is
+// trusted. The header must fit the file and be one JSON object. Every tensor must have a known
+// type, and exactly the bytes that its shape and type need. The tensors must fill the data section
+// without a gap or an overlap, as the safetensors library demands. InvalidArgument names `file`,
+// the field, the value that was wanted and the value that was found.
 absl::StatusOr<SafetensorsContents> ParseSafetensors(std::span<const std::byte> bytes,
                                                      std::string_view file);
 
 // model.safetensors.index.json: the shard of each tensor.
 struct SafetensorsIndex {
   std::map<std::string, std::string> shard_of_tensor;  // tensor name -> file name beside the index
-  std::vector<std::string> Shards() const;             // each once, sorted
+  std::vector<std::string> Shards() const;             // the file names, each once, sorted
 };
 
-// InvalidArgument when the JSON has another form, or a shard's name leads out of its directory.
+// Reads an index. InvalidArgument when the JSON has another form, or when the name of a shard leads
+// out of the directory.
 absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json,
                                                        std::string_view file);
 

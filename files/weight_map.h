@@ -17,16 +17,16 @@
 namespace quire::files {
 
 struct TensorInfo {
-  std::string name;  // as in the file
+  std::string name;  // the name in the file
   kernels::WeightType type = kernels::WeightType::kF32;
-  std::vector<int64_t> shape;  // row-major, outermost first (a GGUF's dimensions reversed)
+  std::vector<int64_t> shape;  // row-major, outermost first; a GGUF file has the reverse order
   std::span<const std::byte> bytes;
 };
 
-// A tensor in a type that no kernel reads: an error only when a model needs it.
+// A tensor of a type that no kernel reads. It is an error only when a model needs the tensor.
 struct UnusableTensor {
   std::string name;
-  std::string type_name;  // the format's name for it: "Q2_K", "I64"
+  std::string type_name;  // the format's name for the type: "Q2_K", "I64"
   std::vector<int64_t> shape;
   int64_t num_bytes = 0;
 };
@@ -38,26 +38,28 @@ class WeightMap {
   virtual ~WeightMap() = default;
 
   virtual const std::vector<TensorInfo>& tensors() const = 0;  // in file order
-  // Null when no tensor has that name.
+  // Returns null when no tensor has that name.
   virtual const TensorInfo* Find(std::string_view name) const = 0;
-  // The files' other tensors, which no kernel reads.
+  // Returns the tensors of types that no kernel reads.
   virtual const std::vector<UnusableTensor>& unusable_tensors() const;
 
-  // NotFound names the tensor; InvalidArgument when it is not [rows, cols], or kernels do not read
-  // its type.
+  // Returns a tensor of shape [rows, cols]. NotFound when there is no such tensor; InvalidArgument
+  // when its shape is another, or when no kernel reads its type. The error names the tensor.
   absl::StatusOr<kernels::WeightView> Matrix(std::string_view name, int64_t rows,
                                              int64_t cols) const;
-  // The matrices of a tensor [count, rows, cols], stacked by rows. Errors as Matrix.
+  // Returns a tensor of shape [count, rows, cols] as one matrix of count * rows rows. Errors as in
+  // Matrix.
   absl::StatusOr<kernels::WeightView> Matrices(std::string_view name, int64_t count, int64_t rows,
                                                int64_t cols) const;
-  // A small tensor as float32: norms, biases. Errors as Matrix.
+  // Returns a small tensor, such as a norm or a bias, as float32. Errors as in Matrix.
   absl::StatusOr<std::vector<float>> Vector(std::string_view name, int64_t size) const;
 
-  // The tensor, when it has this shape. Errors as Matrix.
+  // Returns a tensor of this shape. Errors as in Matrix.
   absl::StatusOr<const TensorInfo*> Require(std::string_view name,
                                             std::span<const int64_t> shape) const;
 
-  // Tells the kernel that the pages of `bytes` are no longer needed (their weight was repacked).
+  // Tells the operating system that the pages of `bytes` are no longer needed, for example because
+  // the weight was repacked.
   virtual void DropPages(std::span<const std::byte> bytes) const = 0;
 };
 

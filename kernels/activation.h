@@ -7,10 +7,11 @@ namespace quire::kernels {
 enum class Activation {
   kNone,
   kGelu,      // y * Phi(y); Phi is the normal distribution function (arXiv:1606.08415)
-  kGeluTanh,  // y * (1 + tanh(sqrt(2 / pi) * (y + 0.044715 * y^3))) / 2, its approximation
-  // Gated: the weight holds the gate's rows, then the up projection's.
+  kGeluTanh,  // y * (1 + tanh(sqrt(2 / pi) * (y + 0.044715 * y^3))) / 2, approximates kGelu
+  // Gated activations. The weight holds the rows of the gate projection, then the rows of the up
+  // projection.
   kSiluMul,      // y_gate / (1 + e^-y_gate) * y_up  (SwiGLU, arXiv:2002.05202)
-  kGeluTanhMul,  // kGeluTanh of y_gate, * y_up  (GeGLU)
+  kGeluTanhMul,  // kGeluTanh(y_gate) * y_up  (GeGLU)
 };
 
 constexpr bool IsGated(Activation activation) { return activation >= Activation::kSiluMul; }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The only interface to a device. Each op is one fused kernel; models call nothing finer. Ops
-// enqueue and return; on the CPU they have run when they return.
+// Backend is the only interface to a device. Each op is one fused kernel, and models call nothing
+// finer. An op enqueues its work and returns. On the CPU the work is done when the op returns.
 //
 // Not thread-safe: one step thread calls it.
 
@@ -47,21 +47,22 @@ class Backend {
   // Bytes that the KV cache and weights may still allocate; 0 when unknown.
   virtual int64_t available_bytes() const = 0;
 
-  // Zero-filled memory; ResourceExhausted when there is none. Not for the hot path.
+  // Returns zero-filled memory, or ResourceExhausted when there is none. Not for the hot path.
   virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
-  // Copy to and from the device; both wait for completion.
+  // CopyToDevice and CopyToHost return when the copy is complete.
   virtual absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) = 0;
 
-  // Stacks `parts` by rows (fused QKV, gate and up; their types may differ, their cols not) into
-  // the form this backend computes with. When it returns, the parts' bytes are no longer needed
-  // unless the backend maps them. InvalidArgument names an unsupported type or shape.
+  // Stacks `parts` by rows, as for fused QKV or for gate and up, and converts them to the form that
+  // this backend computes with. The types of the parts may differ, but their cols must be equal.
+  // After the call the bytes of the parts are no longer needed, unless the backend maps them.
+  // InvalidArgument names an unsupported type or shape.
   virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) = 0;
 
-  // Divides this step's attention into work, on the host, for the layers of one window. The plan
-  // stays valid until the second later Plan call for the same window, so that a step in flight
-  // keeps its own.
+  // Divides the attention of one step into pieces of work, on the host, for all layers that have
+  // the window args.window. The plan stays valid until the second later Plan call for the same
+  // window. So the plan of a step in flight stays valid while the next step is planned.
   virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
 
   virtual absl::Status Embed(const EmbedArgs& args) = 0;

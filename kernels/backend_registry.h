@@ -1,6 +1,7 @@
 #pragma once
 
-// Creates backends by name. In the library only its .cc includes the header of a concrete backend.
+// Creates backends by name. Within the library, only backend_registry.cc includes the header of a
+// concrete backend.
 
 #include <memory>
 #include <string>
@@ -15,10 +16,11 @@ struct BackendOptions {
   std::string name = "auto";     // auto | cpu; cuda is not built in yet
   std::string cpu_isa = "auto";  // auto | portable | avx2 | avx512 | amx
   int num_threads = 0;           // 0: physical cores within affinity and cgroup quota
-  bool pack_weights = true;      // false: compute on the file's own layout, mapped (same bits)
+  bool pack_weights = true;      // false: weights stay mapped in the file's layout (same bits)
 };
 
-// If this build or machine lacks the choice, InvalidArgument names the available ones.
+// Creates the backend that `options` describe. If this build or machine does not have it,
+// InvalidArgument names the available choices.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
 }  // namespace quire::kernels

@@ -1,6 +1,6 @@
 #pragma once
 
-// A backend's memory, freed with this handle.
+// A DeviceBuffer owns memory of a backend and frees the memory on destruction.
 
 #include <cstdint>
 #include <functional>

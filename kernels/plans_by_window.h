@@ -1,6 +1,7 @@
 #pragma once
 
-// The plans that a backend keeps: the last two of each window, for the step in flight and the next.
+// PlansByWindow keeps the last two attention plans of each window: one for the step in flight, one
+// for the next step.
 
 #include <array>
 #include <cstdint>
@@ -11,14 +12,14 @@ namespace quire::kernels {
 template <typename Plan>
 class PlansByWindow {
  public:
-  // The older plan of this window, to be rebuilt. Other plans keep their addresses.
+  // Returns the older plan of `window`, for the caller to rebuild. All plans keep their addresses.
   Plan& Next(int32_t window) {
     Pair& pair = pairs_[window];
     pair.next = 1 - pair.next;
     return pair.plans[pair.next];
   }
 
-  // A plan for which `is_it` is true; null when there is none.
+  // Returns a plan for which `is_it` is true, or null when there is none.
   template <typename Predicate>
   const Plan* Find(Predicate is_it) const {
     for (const auto& [window, pair] : pairs_) {

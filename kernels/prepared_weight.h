@@ -11,7 +11,7 @@ class PreparedWeight {
   virtual ~PreparedWeight() = default;
   virtual int64_t rows() const = 0;  // outputs
   virtual int64_t cols() const = 0;  // inputs
-  // Memory held; 0 for a weight that stays mapped from the file.
+  // The bytes of memory that the weight holds; 0 when the weight stays mapped from the file.
   virtual int64_t bytes() const = 0;
 };
 

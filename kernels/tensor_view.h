@@ -1,7 +1,7 @@
 #pragma once
 
-// A borrowed, shaped piece of memory that a backend can read. Row-major and contiguous, except that
-// rows of the first dimension may be strided if an op allows it.
+// A TensorView is a borrowed, shaped piece of memory that a backend can read. It is row-major and
+// contiguous, except that the rows of the first dimension may be strided where an op allows it.
 
 #include <array>
 #include <cstdint>
@@ -33,7 +33,7 @@ class TensorView {
     return rank_ == 0 ? 0 : n;
   }
   int64_t num_bytes() const { return num_elements() * SizeOf(dtype_); }
-  // Elements from one row of the first dimension to the next.
+  // The distance between adjacent rows of the first dimension, in elements.
   int64_t row_stride() const { return row_stride_; }
   bool contiguous() const { return rank_ == 0 || row_stride_ == RowElements(); }
 
@@ -43,11 +43,12 @@ class TensorView {
     return static_cast<T*>(data_);
   }
 
-  // The same rows with a stride of `elements`, at least the elements of one row.
+  // Returns this view with a row stride of `elements`, which must be at least the elements of one
+  // row.
   TensorView WithRowStride(int64_t elements) const;
-  // Rows [begin, begin + count) of the first dimension.
+  // Returns rows [begin, begin + count) of the first dimension.
   TensorView Rows(int64_t begin, int64_t count) const;
-  // "f32 [8, 64]", for errors.
+  // Returns the dtype and shape for an error message, such as "f32 [8, 64]".
   std::string ToString() const;
 
  private:

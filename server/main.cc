@@ -44,7 +44,7 @@ namespace {
 using base::Log;
 using base::LogLevel;
 
-constexpr absl::Duration kLastWords = absl::Seconds(1);    // for short RPCs to end at the stop
+constexpr absl::Duration kLastWords = absl::Seconds(1);    // for short RPCs to end before the stop
 constexpr absl::Duration kCallTimeout = absl::Seconds(3);  // for the server's calls to itself
 
 absl::Status CheckAddresses(const ServerConfig& config) {
@@ -95,7 +95,7 @@ void LogReady(const engine::Engine& engine, const GrpcServer& server, const Admi
        {"admin", admin == nullptr ? "" : admin->address()}});
 }
 
-// Announces the drain to load balancers, and goes on serving until they have noticed.
+// Announces the drain to load balancers, and goes on serving for --drain_delay so that they notice.
 void LeaveService(const ServerConfig& config, std::atomic<bool>& leaving, GrpcServer& server) {
   if (config.drain_delay <= absl::ZeroDuration()) return;
   leaving = true;
@@ -162,7 +162,7 @@ class ServedTls {
   ServedTls(const ServerConfig& config, absl::Time not_after)
       : config_(config), not_after_(absl::ToUnixSeconds(not_after)) {}
 
-  // Sets the server to update; nullptr: none. Waits for a running Reload.
+  // Sets the server that Reload updates, or nullptr for none. Waits for a running Reload.
   void SetServer(GrpcServer* server) {
     base::MutexLock lock(mu_);
     server_ = server;
@@ -184,7 +184,7 @@ class ServedTls {
           absl::FormatTime(absl::RFC3339_sec, files->not_after, absl::UTCTimeZone())}});
   }
 
-  // The time when the certificate in use expires.
+  // Returns the time when the certificate in use expires.
   absl::Time not_after() const { return absl::FromUnixSeconds(not_after_); }
 
  private:
@@ -287,7 +287,7 @@ int Main(int argc, char** argv) {
   door::RaiseDescriptorLimit();
   StopSignals signals;
   TakeLibraryLogs();
-  const base::LogThread log;  // so that a slow reader of stderr delays no thread
+  const base::LogThread log;  // writes the log, so that a slow reader of stderr delays no thread
   const absl::Status status = Serve(command->config, *credentials, signals);
   return status.ok() ? 0 : Fail(status, 1);
 }

@@ -51,7 +51,8 @@ void StopSignals::OnHangUp(std::function<void()> reload) {
 
 void StopSignals::Run() {
   const sigset_t signals = Signals();
-  const timespec patience{.tv_sec = 0, .tv_nsec = 100'000'000};  // then looks at `ended_` again
+  // The interval at which `ended_` is checked.
+  const timespec patience{.tv_sec = 0, .tv_nsec = 100'000'000};
   while (true) {
     const int signal = ::sigtimedwait(&signals, nullptr, &patience);
     base::MutexLock lock(mu_);

@@ -13,8 +13,8 @@
 
 namespace quire::server {
 
-// A process has one, which is made before any other thread: all threads block the signals, and a
-// separate thread takes them.
+// A process has one StopSignals, which must be made before any other thread. All threads then block
+// the signals, and a separate thread takes them.
 class StopSignals {
  public:
   StopSignals();
@@ -22,8 +22,8 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // From now on the first signal ends Wait. Before that it ends the process with status 0, since
-  // nothing runs yet.
+  // From now on the first signal to stop ends Wait. Before this call, that signal ends the process
+  // with status 0, since no request runs yet.
   void StartServing();
   // Returns after the first signal to stop.
   void Wait();
@@ -41,7 +41,7 @@ class StopSignals {
   bool serving_ ABSL_GUARDED_BY(mu_) = false;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;   // the first signal came
   bool ended_ ABSL_GUARDED_BY(mu_) = false;  // the destructor runs
-  std::thread thread_;                       // last: it uses the others
+  std::thread thread_;                       // declared last, because it uses the other members
 };
 
 }  // namespace quire::server

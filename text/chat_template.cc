@@ -41,7 +41,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(const std::vector<ChatMessage>&
 absl::StatusOr<std::string> ChatTemplate::RenderJson(nlohmann::ordered_json context) const {
   if (!context.is_object())
     return absl::InvalidArgumentError("a template's variables are a JSON object");
-  // The variables that every template has, as in Hugging Face.
+  // Adds the variables that every template has in Hugging Face.
   const auto add = [&context](const char* name, nlohmann::ordered_json value) {
     if (!context.contains(name)) context[name] = std::move(value);
   };

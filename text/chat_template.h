@@ -22,20 +22,23 @@ struct ChatTemplateVariables {
 // Immutable after Create; thread-safe.
 class ChatTemplate {
  public:
-  // InvalidArgument names a construct that our engine lacks, and its line, so that the model is
-  // refused when it loads, not at the first chat.
+  // Parses `source`. InvalidArgument names a construct that our engine lacks, and the line of the
+  // construct. So a model with an unsupported template is refused when it loads, not at the first
+  // chat.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> Create(std::string_view source,
                                                               ChatTemplateVariables variables);
   ~ChatTemplate();
 
-  // Renders the prompt. InvalidArgument has the text of the template's raise_exception, or the
-  // template's error. Rendering is bounded in output bytes and steps.
+  // Renders the prompt. InvalidArgument has the text that the template passes to raise_exception,
+  // or describes an error in the template. The output bytes and the steps of a rendering are
+  // limited.
   absl::StatusOr<std::string> Render(const std::vector<ChatMessage>& messages,
                                      bool add_generation_prompt) const;
 
-  // Renders the prompt from any variables: `context` is an object, most often with messages,
-  // add_generation_prompt and tools. Missing bos_token, eos_token, tools and documents (null) are
-  // added. The order of its keys is kept, since a template that prints tools as JSON shows it.
+  // Renders the prompt from any variables. `context` is an object, most often with messages,
+  // add_generation_prompt and tools. If absent, these are added: add_generation_prompt (false),
+  // tools and documents (null), and the bos_token and eos_token of Create. The order of keys in
+  // `context` is kept, because a template that prints tools as JSON shows that order.
   absl::StatusOr<std::string> RenderJson(nlohmann::ordered_json context) const;
 
   const std::string& source() const;

@@ -85,7 +85,7 @@ void ReadTensors(const files::WeightMap& weights, ModelReport& report) {
   }
 }
 
-// Reads the tokenizer and the chat template. An error when the server could not take them.
+// Reads the tokenizer and the chat template. Returns an error when the server could not use them.
 absl::Status ReadText(const OpenedModel& model, ModelReport& report) {
   report.tokenizer = ReadTokenizerKind(model);
   report.tokenizer_warning = engine::TokenizerWarning(model);
@@ -118,7 +118,7 @@ std::string Tensors(int64_t count) {
   return absl::StrCat(count, count == 1 ? " tensor" : " tensors");
 }
 
-// Aligned "label  value" lines.
+// Collects aligned "label  value" lines.
 class Lines {
  public:
   void Add(std::string_view label, const std::string& value) {

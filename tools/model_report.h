@@ -33,8 +33,8 @@ struct ModelReport {
   std::string path;
   std::string format;  // "GGUF v3", "safetensors"
   std::string name;
-  std::string architecture;  // the file's own name for it, even when we do not support it
-  // OK when loading would take its description, tensors, tokenizer and chat template.
+  std::string architecture;  // the name in the file, even when we do not support it
+  // OK when loading would take the model's description, tensors, tokenizer and chat template.
   absl::Status supported;
   engine::ModelConfig config;            // when supported.ok()
   std::map<std::string, TypeUse> types;  // by name of the type

@@ -38,8 +38,7 @@ class Sums {
   int64_t count_ = 0;
 };
 
-// Row i of `logits` predicts targets[i]; losses[i] becomes the negative log-likelihood of that
-// token.
+// Sets losses[i] to the negative log-likelihood of targets[i], which row i of `logits` predicts.
 void Losses(kernels::Backend& backend, const TensorView& logits, std::span<const int32_t> targets,
             std::span<double> losses) {
   backend.RunOnHost(std::ssize(targets), [&](int64_t i) {
@@ -49,7 +48,8 @@ void Losses(kernels::Backend& backend, const TensorView& logits, std::span<const
   });
 }
 
-// Feeds one window and adds the losses of its tokens from `first_scored` on, counted within it.
+// Feeds one window to the model, and adds to `sums` the losses of the tokens from
+// window[first_scored] on.
 absl::Status ScoreWindow(engine::EngineParts& parts, std::span<const int32_t> window,
                          int64_t first_scored, Sums& sums) {
   const int64_t fed = std::ssize(window) - 1;  // no token follows the last, so its row is not used

@@ -14,22 +14,22 @@
 
 namespace quire::tools {
 
-// The tokens that are scored, and how much of the text stands before each.
+// The options decide which tokens are scored, and how much of the text stands before each of them.
 //
 //   stride 0   llama.cpp's rule (llama-perplexity). Windows of `context` tokens follow one another;
 //              tokens left over at the end are dropped. The first token of each window becomes BOS
 //              where the tokenizer adds one to a text. The tokens after the window's first half are
 //              scored.
 //   stride s   Hugging Face's rule ("Perplexity of fixed-length models"). Windows of `context`
-//              tokens begin s tokens apart, to the text's end. The tokens of a window that no
-//              earlier window had are scored, but never its first token.
+//              tokens begin s tokens apart, to the text's end. A window scores its tokens that no
+//              earlier window had, but never its first token.
 struct PerplexityOptions {
   int64_t context = 512;    // tokens, at least 4
   int64_t stride = 0;       // at most context
   int64_t max_windows = 0;  // only this many first windows; 0: all
 };
 
-// Tokens [begin, end) of the text are fed, [first_scored, end) are scored.
+// A part of the text. Tokens [begin, end) are fed, and tokens [first_scored, end) are scored.
 struct TextWindow {
   int64_t begin = 0;
   int64_t end = 0;
@@ -38,7 +38,8 @@ struct TextWindow {
   bool operator==(const TextWindow&) const = default;
 };
 
-// InvalidArgument when the text is shorter than one window: `context` tokens with stride 0, else 2.
+// InvalidArgument when the text is shorter than one window: `context` tokens with stride 0,
+// otherwise 2 tokens.
 absl::StatusOr<std::vector<TextWindow>> MakeWindows(int64_t num_tokens,
                                                     const PerplexityOptions& options);
 
@@ -49,10 +50,10 @@ struct Perplexity {
   int64_t num_windows = 0;
 };
 
-// Computes the perplexity of `tokens` on `parts`, whose limits must allow options.context. Its
-// cache is overwritten from block 0. A bos_id that is not negative replaces each window's first
-// token. The result has the same bits whatever limits.max_tokens is. `on_window` is called after
-// each window with the result so far.
+// Computes the perplexity of `tokens` on `parts`, whose limits must allow options.context. The
+// cache of `parts` is overwritten from block 0. A bos_id that is not negative replaces each
+// window's first token. The result has the same bits whatever limits.max_tokens is. `on_window` is
+// called after each window with the result so far.
 absl::StatusOr<Perplexity> ComputePerplexity(
     engine::EngineParts& parts, std::span<const int32_t> tokens, const PerplexityOptions& options,
     int32_t bos_id, const std::function<void(const Perplexity& so_far)>& on_window);

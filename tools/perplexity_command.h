@@ -16,7 +16,8 @@ namespace quire::tools {
 struct PerplexityCommand {
   std::string text_path;
   PerplexityOptions options;
-  int64_t threads = 0;  // as in quire-server's flags, like the next two
+  // threads, cpu_isa and kv_dtype are as in quire-server's flags.
+  int64_t threads = 0;
   std::string cpu_isa = "auto";
   std::string kv_dtype = "auto";
   bool json = false;

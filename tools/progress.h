@@ -9,10 +9,10 @@
 
 namespace quire::tools {
 
-// Measures from its construction.
+// A Progress measures time from its construction.
 class Progress {
  public:
-  // True when a line is due: two seconds after the last one that was.
+  // Returns true when a line is due: two seconds after the last line that was due.
   bool IsDue() {
     const absl::Time now = absl::Now();
     if (now - last_ < absl::Seconds(2)) return false;

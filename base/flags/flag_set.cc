@@ -23,8 +23,8 @@ std::string Underscored(std::string_view name) {
   return out;
 }
 
-// Breaks the lines of `text` into lines of at most kHelpWidth columns; those after the first begin
-// with `indent` blanks. A line keeps the blanks that it begins with.
+// Breaks the lines of `text` into lines of at most kHelpWidth columns. All lines after the first
+// begin with `indent` blanks. A line keeps the blanks that it begins with.
 std::string Wrap(std::string_view text, size_t indent) {
   std::string out;
   for (const absl::string_view line : absl::StrSplit(ToAbsl(text), '\n')) {
@@ -49,7 +49,7 @@ std::string Wrap(std::string_view text, size_t indent) {
   return out;
 }
 
-// One entry of --help: `left`, and beside it `help`.
+// Returns one entry of --help: `left`, with `help` beside it.
 std::string Entry(std::string left, std::string_view help) {
   left += left.size() + 1 < kHelpColumn ? std::string(kHelpColumn - left.size(), ' ')
                                         : "\n" + std::string(kHelpColumn, ' ');
@@ -148,8 +148,8 @@ absl::StatusOr<std::vector<Assignment>> FlagSet::Read(const std::vector<std::str
     if (equals != arg.npos) {
       value = arg.substr(equals + 1);
     } else if (!flag->value_name.empty()) {
-      // A flag is not taken as a value: in "--prompt --seed 1" the prompt is missing. Nor is one
-      // that is mistyped.
+      // The next argument is not taken as the value if it is a flag or a mistyped flag. So in
+      // "--prompt --seed 1" the prompt is missing.
       const auto is_flag = [&](std::string_view next) {
         if (!next.starts_with("--") || next.find(' ') != next.npos) return false;
         const std::string_view next_name = next.substr(2, next.find('=') - 2);

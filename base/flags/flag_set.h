@@ -1,7 +1,7 @@
 #pragma once
 
-// The flags of a command. Each is declared with the variable that it sets; --help is made from the
-// declarations.
+// A FlagSet has the flags of a command. Each flag is declared with the variable that it sets.
+// --help is made from the declarations.
 //
 //   FlagSet flags("quire health [flags]", "Asks whether the server takes requests.");
 //   flags.Add("service", "NAME", "which service (default: the whole server)", &service);
@@ -56,8 +56,8 @@ class FlagSet {
   // Adds a switch: --name, --name=true, --name=false.
   void AddSwitch(std::string name, std::string help, bool* value);
   void AddSwitch(std::string name, std::string help, Setter set);
-  // Adds an operand, an argument that is no flag. Operands are filled in the order of these calls.
-  // One that is not given keeps its value.
+  // Adds an operand, which is an argument that is no flag. Operands are filled in the order of
+  // these calls. The value of an operand that is not given does not change.
   void AddOperand(std::string name, std::string help, std::string* value);
   // Adds other programs' names for what `flag` does. Such a name is refused, and the error names
   // `flag`.
@@ -67,14 +67,14 @@ class FlagSet {
   // Adds a text below the flags in --help.
   void SetEpilogue(std::string text) { epilogue_ = std::move(text); }
 
-  // Takes "--name value", "--name=value", switches and operands; '-' and '_' are equal within a
-  // name, and all that follows "--" is operands where there are any. Anything else is an
+  // Takes "--name value", "--name=value", switches and operands. '-' and '_' are equal within a
+  // name. If the set has operands, all arguments after "--" are operands. Any other argument is an
   // InvalidArgument that names the flag and the nearest declared one. --help and -h are always
-  // known, and end the reading; see help_requested(). No flag is set before Apply; operands are set
-  // here. Call it once.
+  // known and end the reading; see help_requested(). Read sets the operands, but only Apply sets
+  // flags. Call Read once.
   absl::StatusOr<std::vector<Assignment>> Read(const std::vector<std::string>& args);
-  // Sets the flags in order, so that later assignments override earlier ones. InvalidArgument names
-  // the source.
+  // Sets the flags in order, so that a later assignment overrides an earlier one. InvalidArgument
+  // names the source.
   absl::Status Apply(std::span<const Assignment> assignments);
   // Reads and applies.
   absl::Status Parse(const std::vector<std::string>& args);

@@ -48,10 +48,10 @@ absl::Status ParseValue(std::string_view text, std::vector<T>* values) {
 // Parses "1,2,3" to {1, 2, 3}. Spaces around the numbers are allowed.
 absl::StatusOr<std::vector<int32_t>> ParseIdList(std::string_view text);
 
-// Sets what a flag stands for from its text.
+// Parses the text of a flag's value and stores the result.
 using Setter = std::function<absl::Status(std::string_view text)>;
 
-// Setters of `target`, which must outlive them.
+// Returns a Setter that parses into `target`. `target` must outlive the Setter.
 template <typename T>
 Setter SetterOf(T* target) {
   return [target](std::string_view text) { return ParseValue(text, target); };

@@ -70,8 +70,9 @@ class PreparedAttention {
   }
   double plan_seconds() const { return plan_seconds_; }
 
-  // Runs the case. Internal when an element is NaN, or a compared one differs too much. `more` gets
-  // the difference.
+  // Runs the case and compares its last queries with the reference kernel. Puts the largest error,
+  // as a share of its bound, into `more`. Returns Internal if an element is NaN or if a compared
+  // element differs too much.
   absl::Status Check(nlohmann::ordered_json& more);
 
  private:
@@ -151,9 +152,9 @@ absl::Status PreparedAttention::Plan() {
   return absl::OkStatus();
 }
 
-// The bound of the kernel's test: weights are rounded to bf16 once, and so is each output. Weights
-// and their sums have the error of the scores and of sums in float32. Values are below 1, and so is
-// the weighted sum of their sizes.
+// This is the bound of the test of the kernel. Each weight and each output is rounded to bf16 once.
+// Weights and their sums have the error of the scores and of sums in float32. Values are below 1,
+// and so is the weighted sum of their sizes.
 double PreparedAttention::Bound(double want) const {
   constexpr double kEpsilon = 0x1p-23, kRounding = 0x1p-8;
   const double largest_score =

@@ -18,14 +18,15 @@ class PreparedAttention;
 
 class AttentionBench {
  public:
-  // `device` and `stopwatch` must outlive this.
+  // `device` and `stopwatch` must outlive this object.
   AttentionBench(kernels::cuda::Device& device, Stopwatch& stopwatch, const Ceilings& ceilings);
   ~AttentionBench();
 
   // Measures the cases in turn and returns a row for each. First it checks the output of each case:
   // no element may be NaN, and the last queries must agree with the reference kernel's.
   std::vector<Row> Run(const AttentionGroup& group);
-  // Measures only the merge of a case. The row has FailedPrecondition when the plan cuts nothing.
+  // Measures only the merge of a case. The row has the status FailedPrecondition if the plan cuts
+  // nothing.
   Row RunMerge(const AttentionCase& c);
   // Takes samples of one case, which stays prepared until another is asked for.
   Row Sample(const AttentionCase& c);
@@ -42,7 +43,7 @@ class AttentionBench {
   Stopwatch& stopwatch_;
   const Ceilings ceilings_;
   kernels::DeviceBuffer cache_;
-  std::string sampled_;  // name of the case in the next two members
+  std::string sampled_;  // the name of the case in the next two members
   std::unique_ptr<PreparedAttention> prepared_;
   std::unique_ptr<kernels::cuda::Recording> recording_;
 };

@@ -21,8 +21,9 @@ struct Ceilings {
   double copy = 0.0;  // bytes read plus bytes written
   double gemm = 0.0;  // bf16 FLOPs
 };
-// The ceilings of an H200 where none were measured: the figures that others report for copies and
-// for GEMMs of random numbers on it. A prediction made from them states that.
+// The ceilings of an H200, for use where none were measured. They are the figures that others
+// report for copies and for GEMMs of random numbers on an H200. A prediction made from them states
+// that.
 inline constexpr Ceilings kAssumedH200 = {.read = 4.3e12, .copy = 4.3e12, .gemm = 7.8e14};
 
 // The share of the ceilings that a kernel is predicted to reach, and the cost of its launch.
@@ -31,8 +32,9 @@ struct Expectation {
   double of_gemm = 0.9;
   double launch_seconds = 3e-6;
 };
-// FlashAttention-2, whose design the mma.sync kernels share, reaches 333 TFLOP/s where GEMMs reach
-// 770 (an H100, causal, head_dim 128). The launch cost includes that of the merge that follows.
+// The mma.sync kernels have the design of FlashAttention-2, which reaches 333 TFLOP/s where GEMMs
+// reach 770 (an H100, causal, head_dim 128). The launch cost includes that of the merge after the
+// kernel.
 inline constexpr Expectation kAttentionExpectation = {.of_gemm = 0.43, .launch_seconds = 6e-6};
 
 double PredictedSeconds(const Work& work, const Ceilings& ceilings, const Expectation& expectation);

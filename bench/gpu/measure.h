@@ -1,6 +1,6 @@
 #pragma once
 
-// Takes times for the GPU benchmark, and makes its rows.
+// Measures times for the GPU benchmark, and makes its rows.
 
 #include <memory>
 #include <string>
@@ -18,9 +18,10 @@ namespace quire::bench {
 struct MeasureOptions {
   int repeats = 50;
   double max_seconds = 3.0;  // device time for cases measured in turn; at least five repeats
-  // Bytes that are read before each sample, so that no input is left in the L2: four times the
-  // largest L2 that this runs on (60 MB). After reading, nothing must be written back while the
-  // sample runs. Reading also takes longer than the host needs to enqueue the sample.
+  // Bytes that are read before each sample, so that no input is left in the L2. They are more than
+  // four times the largest L2 that the benchmark runs on (60 MB). They are read and not written, so
+  // that nothing must be written back while the sample runs. Reading them also takes longer than
+  // the host needs to enqueue the sample.
   int64_t flush_bytes = int64_t{256} << 20;
 };
 
@@ -34,7 +35,8 @@ struct Row {
   std::vector<double> seconds;
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // the suite's own fields
 };
-// True when a case had no memory, no time or nothing to measure. Any other error is a failure.
+// Returns true if a case had no memory, no time or nothing to measure. Any other error is a
+// failure.
 bool LeftOut(const absl::Status& status);
 nlohmann::ordered_json ToJson(const Row& row);
 std::string TableHeader();
@@ -50,8 +52,8 @@ class Stopwatch {
   // Returns the device's seconds for one replay that finds other data in the L2.
   absl::StatusOr<double> Sample(const kernels::cuda::Recording& recording);
 
-  // Takes samples of all recordings in turn, A B C A B C; element i has those of recording i. One
-  // round is run first and not counted.
+  // Takes samples of all recordings in turn: A B C A B C. Element i of the result has the samples
+  // of recording i. The first round is not counted.
   absl::StatusOr<std::vector<std::vector<double>>> Measure(
       const std::vector<const kernels::cuda::Recording*>& recordings);
 
@@ -66,9 +68,9 @@ class Stopwatch {
   kernels::DeviceBuffer flush_, sink_;
 };
 
-// One of several ways to do the same, for MeasureInTurn.
+// One of several ways to do the same work, for MeasureInTurn.
 struct Variant {
-  Row row;  // everything but its times
+  Row row;  // everything except the times
   std::function<absl::Status()> enqueue;
 };
 // Runs each variant once, records it, measures all in turn, and returns their rows. A row whose

@@ -1,6 +1,7 @@
 #pragma once
 
-// The merge of split attention by itself. In a step it always follows the kernel that splits.
+// Runs the merge of split attention alone. In a step, the merge always follows the attention
+// kernel.
 
 #include <cstdint>
 #include <memory>
@@ -17,8 +18,8 @@ namespace quire::bench {
 
 class MergeCase {
  public:
-  // Makes the merges of `plan`, of random partial results into an output in bf16.
-  // FailedPrecondition when the plan cuts nothing. `device` must outlive this.
+  // Makes the merges of `plan`. Their inputs are random partial results, and their output is in
+  // bf16. Returns FailedPrecondition if the plan cuts nothing. `device` must outlive this object.
   static absl::StatusOr<std::unique_ptr<MergeCase>> Create(
       kernels::cuda::Device& device, const kernels::cuda::CudaAttentionPlan& plan);
 

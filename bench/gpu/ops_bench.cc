@@ -27,9 +27,10 @@ namespace {
 
 struct ModelShape {
   int64_t hidden, num_heads, num_kv_heads, head_dim, intermediate, vocab;
-  std::vector<int64_t> tokens;            // of a step
-  std::vector<int64_t> logits_rows;       // of a step
-  int64_t copied_blocks, block_elements;  // of a copy-on-write, all layers
+  std::vector<int64_t> tokens;       // tokens in a step
+  std::vector<int64_t> logits_rows;  // rows of logits in a step
+  // The blocks that one copy-on-write copies, and the elements of a block in all layers.
+  int64_t copied_blocks, block_elements;
   static constexpr int64_t kBlockSize = 16;
 
   int64_t qkv() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
@@ -37,7 +38,7 @@ struct ModelShape {
 
 ModelShape ShapeFor(Size size) {
   if (size == Size::kTiny) return {64, 2, 1, 32, 96, 100, {1, 20}, {1, 3}, 2, 1024};
-  // A block of 16 tokens is 1 Mi elements over 32 layers.
+  // A block of 16 tokens has 1 Mi elements in all 32 layers together.
   return {4096, 32, 8, 128, 14336, 128256, {1, 64, 256, 8192}, {1, 64, 256}, 64, 1 << 20};
 }
 
@@ -46,7 +47,8 @@ class Arena {
  public:
   explicit Arena(Device& device) : device_(device) {}
 
-  // Returns a random tensor. Without memory it sets `status`, and all later calls fail, too.
+  // Returns a random tensor. If there is no memory, sets `status`, and all later calls fail as
+  // well.
   TensorView Random(DType dtype, std::initializer_list<int64_t> shape, float amplitude = 1.0f) {
     const TensorView view = Zeroed(dtype, shape);
     if (status_.ok() && view.num_elements() > 0) {
@@ -66,7 +68,7 @@ class Arena {
     if (status_.ok()) status_ = device_.Fill(data, 0, bytes);
     return TensorView(data, dtype, shape);
   }
-  // 0, step, 2 step, ...
+  // Returns a tensor of the numbers 0, step, 2 step, ...
   template <typename T>
   TensorView Counting(DType dtype, int64_t count, T step) {
     std::vector<T> values(static_cast<size_t>(count));

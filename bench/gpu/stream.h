@@ -11,13 +11,13 @@
 
 namespace quire::bench {
 
-// Fills bf16 or f32 `data` with uniform numbers in (-amplitude, amplitude), the same for the same
-// seed. Enqueued.
+// Enqueues a kernel that fills bf16 or f32 `data` with uniform numbers in (-amplitude, amplitude).
+// The numbers depend only on the seed.
 absl::Status FillRandom(kernels::cuda::Device& device, void* data, kernels::DType dtype,
                         int64_t count, float amplitude, uint32_t seed);
 
-// Reads `bytes`, a multiple of 16, once. `sink` is 4 bytes of device memory that may be
-// overwritten. Enqueued.
+// Enqueues a kernel that reads `bytes`, a multiple of 16, once. `sink` is 4 bytes of device memory
+// that may be overwritten.
 absl::Status ReadAll(kernels::cuda::Device& device, const void* data, int64_t bytes, void* sink);
 
 }  // namespace quire::bench

@@ -48,8 +48,9 @@ std::vector<AttentionGroup> ChosenGroups(const BenchOptions& options) {
   return chosen;
 }
 
-// Returns the first case of each decode or ragged group with the heads of the first group: a merge
-// depends on neither block size nor ALiBi. Where a plan cuts nothing, the row states that.
+// Returns the cases whose merge is measured: the first case of each decode or ragged group with the
+// heads of the first group. The merge depends on neither the block size nor ALiBi. Where a plan
+// cuts nothing, the row states that.
 std::vector<AttentionCase> MergeCases(const BenchOptions& options) {
   std::vector<AttentionCase> cases;
   if (!Contains(options.suites, "merge")) return cases;

@@ -29,11 +29,11 @@ struct BenchOptions {
 // Called with each result as soon as it exists.
 using Emit = std::function<void(const Row&)>;
 
-// InvalidArgument for a suite that does not exist.
+// Returns InvalidArgument if a suite does not exist.
 absl::Status Validate(const BenchOptions& options);
 
-// Measures the ceilings, then the suites. Returns an error when the ceilings cannot be measured;
-// later errors are in their rows.
+// Measures the ceilings, then the suites. Returns an error if the ceilings cannot be measured. The
+// rows hold all later errors.
 absl::Status RunSuites(kernels::cuda::Device& device, const BenchOptions& options,
                        const Emit& emit);
 

@@ -1,5 +1,6 @@
-// Times the CPU kernels at the sizes of SmolLM2-135M and prints a table: median time, bytes, FLOPs,
-// and the share of the ceiling, which is the read bandwidth measured in the same run.
+// Times the CPU kernels at the sizes of SmolLM2-135M. Prints a table of the median time, the bytes,
+// the FLOPs, and the share of the ceiling. The ceiling is the read bandwidth measured in the same
+// run.
 
 #include <algorithm>
 #include <cmath>
@@ -156,9 +157,9 @@ void BenchLinear(Backend& backend, const Options& options, double bandwidth) {
   Print(variants, bandwidth);
 }
 
-// Times a quarter of a Mixtral layer, with two of eight experts a token, beside a dense network of
-// the size of two experts. Both take the same FLOPs, and for one token the same bytes except the
-// router's. Both rotate through layers larger than the caches.
+// Times a quarter of a Mixtral layer with two of eight experts a token, beside a dense network of
+// the size of two experts. Both take the same FLOPs. For one token they read the same bytes, except
+// the weights of the router. Both rotate through layers larger than the caches.
 void BenchMoe(Backend& backend, const Options& options, double bandwidth) {
   constexpr int64_t kHidden = 1024, kInner = 3584, kExperts = 8, kChosen = 2, kLayers = 2;
   Activations act(backend, 256, 2 * kInner);
@@ -184,7 +185,8 @@ void BenchMoe(Backend& backend, const Options& options, double bandwidth) {
         return TensorView(buffer.data(), DType::kF32, {rows, cols});
       };
       const double flops = 6.0 * static_cast<double>(rows * kChosen * kInner * kHidden);
-      // The expected number of experts that are met, if every token chooses evenly and by itself.
+      // The expected number of experts that some token chooses, if each token chooses evenly and
+      // independently.
       const double met = kExperts * (1.0 - std::pow(1.0 - 1.0 * kChosen / kExperts, rows));
       variants.push_back({.name = absl::StrCat("moe ", std::string(Traits(type).name), " M=", rows),
                           .bytes = met * expert,
@@ -325,7 +327,8 @@ int Main(int argc, char** argv) {
   }
   const BackendInfo info = (*backend)->info();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  constexpr int64_t kCeilingBytes = int64_t{96} << 20;  // bytes that a 4-bit SmolLM2 reads a step
+  // The bytes that a 4-bit SmolLM2 reads in a step.
+  constexpr int64_t kCeilingBytes = int64_t{96} << 20;
   const double bandwidth = ReadBandwidth(info.num_threads, kCeilingBytes, 15);
   std::printf("isa %s, %d threads, read bandwidth at %lld MiB: %.1f GB/s\n\n",
               info.isa_path.c_str(), info.num_threads, static_cast<long long>(kCeilingBytes >> 20),

@@ -47,7 +47,8 @@ absl::Status AdmissionQueue::CheckRoom(int64_t waiting_of_tenant,
     return absl::ResourceExhaustedError(
         absl::StrFormat("max_queue: %d requests wait already: try later", max_queue_));
   }
-  // As Choudhury and Hahne's dynamic thresholds share a switch's buffer (IEEE/ACM ToN 6(2), 1998).
+  // Choudhury and Hahne's dynamic thresholds share the buffer of a switch by the same rule
+  // (IEEE/ACM ToN 6(2), 1998).
   const bool leaves_room = !limits.leaves_room || waiting_of_tenant < limits.share * free;
   if (!leaves_room || (limits.max_waiting > 0 && waiting_of_tenant >= limits.max_waiting)) {
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -58,7 +59,7 @@ absl::Status AdmissionQueue::CheckRoom(int64_t waiting_of_tenant,
 
 absl::StatusOr<AdmissionTicket> AdmissionQueue::Reserve(std::string_view tenant,
                                                         const TenantLimits& limits) {
-  // Under the lock, so that StartDrain() returns to a count that no late ticket raises.
+  // The lock is held throughout, so that no ticket is given out after StartDrain() has returned.
   base::MutexLock lock(mu_);
   if (draining_) return absl::UnavailableError("the server is draining: try another one");
   auto it = waiting_by_tenant_.find(tenant);
@@ -98,7 +99,7 @@ void AdmissionQueue::Wake() {
 }
 
 bool AdmissionQueue::WaitForWork(absl::Duration timeout) {
-  // Long enough to count as forever, short enough not to overflow a clock.
+  // 24 hours are long enough to count as forever and short enough not to overflow a clock.
   const absl::Duration at_most = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24));
   const absl::Time deadline = base::SteadyNow() + at_most;
   base::MutexLock lock(mu_);

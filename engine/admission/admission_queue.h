@@ -21,8 +21,9 @@ namespace quire::engine {
 
 class AdmissionQueue;
 
-// A place among the waiting requests: taken at submission, before the frontend, and released when
-// the request first runs or ends, whichever comes first. Move-only. An empty ticket holds no place.
+// A place among the waiting requests. It is taken at submission, before the frontend. It is
+// released when the request first runs or ends, whichever comes first. Move-only. An empty ticket
+// holds no place.
 class AdmissionTicket {
  public:
   AdmissionTicket() = default;
@@ -48,16 +49,17 @@ struct AdmittedRequest {
   AdmissionTicket ticket;
 };
 
-// Any thread pushes requests; the step thread drains them. max_queue bounds all requests that wait
-// for their first step: in the frontend, here, and in the scheduler. So "full" is known at
-// submission, and a request that got its ticket is never refused later. A tenant's limits bound its
-// own requests among them. Must outlive its tickets. Thread-safe.
+// Any thread pushes requests; the step thread drains them. max_queue bounds the number of requests
+// that wait for their first step, in the frontend, here and in the scheduler. So a full queue is
+// known at submission, and the queue never refuses a request that has a ticket. A tenant's limits
+// bound the number of that tenant's waiting requests. The queue must outlive its tickets.
+// Thread-safe.
 class AdmissionQueue {
  public:
   explicit AdmissionQueue(int32_t max_queue);  // at least 1
 
-  // ResourceExhausted: max_queue requests wait, or as many of this tenant's as its limits allow.
-  // Unavailable: draining.
+  // Returns a ticket for one request. ResourceExhausted if max_queue requests wait, or as many
+  // requests of `tenant` as `limits` allow. Unavailable while draining.
   absl::StatusOr<AdmissionTicket> Reserve(std::string_view tenant = "",
                                           const TenantLimits& limits = {});
 
@@ -71,13 +73,13 @@ class AdmissionQueue {
   // Asks the step thread to reconsider this request: it was cancelled, or its sink has room.
   void Notice(std::weak_ptr<const Request> request);
   // Makes WaitForWork return, because the engine stops. A Wake without a waiter is kept for the
-  // next wait; several count as one.
+  // next wait; several Wakes count as one.
   void Wake();
 
   // Step thread: waits for a request, a notice or a Wake, for at most `timeout`. False on time-out.
   bool WaitForWork(absl::Duration timeout);
-  // Step thread: appends the queued requests to `out`, in order, and those noticed that still exist
-  // to `noticed`.
+  // Step thread: moves the queued requests to the end of `out`, in order. Appends the requests that
+  // were given to Notice and still exist to `noticed`.
   void Drain(std::vector<AdmittedRequest>& out,
              std::vector<std::shared_ptr<const Request>>& noticed);
 

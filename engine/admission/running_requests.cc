@@ -24,7 +24,7 @@ absl::Status RunningRequests::Insert(std::shared_ptr<Request> request) {
 }
 
 void RunningRequests::Erase(const Request& request) {
-  std::shared_ptr<Request> last;  // destroyed after unlocking: its sink's destructor is not ours
+  std::shared_ptr<Request> last;  // destroyed after unlocking: the sink's destructor is foreign
   base::MutexLock lock(mu_);
   const auto it = requests_.find(KeyOf(request));
   if (it == requests_.end() || it->second.get() != &request) return;

@@ -20,20 +20,20 @@
 namespace quire::engine {
 
 // Holds requests from submission to the sink's Finish. While a request runs, its id is unique among
-// those of its owner; afterwards it may be used again. Owners neither learn of nor block each
-// other's ids. Thread-safe; bounded by admission.
+// the running requests of its owner. Afterwards the id may be used again. Owners neither learn of
+// nor block each other's ids. Thread-safe; bounded by admission.
 class RunningRequests {
  public:
-  // Inserts it under params.owner and params.request_id, which must not change; the id must not be
-  // empty. AlreadyExists: such a request runs.
+  // Inserts a request under params.owner and params.request_id, which must not change. The id must
+  // not be empty. AlreadyExists if a request with this owner and id runs.
   absl::Status Insert(std::shared_ptr<Request> request);
 
-  // Called when the request ends for any reason; does nothing if it is not in here.
+  // Called when the request ends for any reason; does nothing if the request is not in here.
   void Erase(const Request& request);
 
-  // Sets `cancelled` and returns the requests of which the caller must notify the step thread.
-  // Without an owner: all that run under the id, whoever owns them. NotFound when there is none,
-  // and also when it belongs to another owner.
+  // Sets `cancelled` of the request that `owner` runs under `request_id`. Without an owner, sets it
+  // for all requests that run under this id, whoever owns them. Returns these requests. The caller
+  // must notify the step thread of them. NotFound when no such request runs.
   absl::StatusOr<std::vector<std::shared_ptr<const Request>>> Abort(
       std::string_view request_id, std::optional<std::string_view> owner);
 
@@ -45,8 +45,8 @@ class RunningRequests {
   bool WaitUntilEmpty(absl::Duration timeout) const;
 
  private:
-  // The id comes first, so that requests of one id are adjacent. Views of the request's own
-  // strings.
+  // The id comes first, so that requests of one id are adjacent. Both are views of the request's
+  // own strings.
   using Key = std::pair<std::string_view, std::string_view>;
 
   static Key KeyOf(const Request& request) {

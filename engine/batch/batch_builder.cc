@@ -15,7 +15,8 @@ void BatchBuilder::Build(const StepPlan& plan, ModelInput& input) const {
   input.context_lens.clear();
   input.logit_rows.clear();
   for (const StepPlanEntry& entry : plan.entries) {
-    // A backend that runs a step ahead would draw on the device; here every token is on the host.
+    // Here every token is on the host. Only a backend that runs a step ahead would have tokens that
+    // are still on the device.
     QUIRE_CHECK(entry.token_from_previous < 0);
     const std::vector<int32_t>& tokens = entry.sequence->tokens;
     QUIRE_CHECK(entry.first_index + entry.num_tokens <= static_cast<int64_t>(tokens.size()));

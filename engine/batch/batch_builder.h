@@ -8,10 +8,11 @@
 
 namespace quire::engine {
 
-// Step thread only.
+// To be used only on the step thread.
 class BatchBuilder {
  public:
-  explicit BatchBuilder(const BlockManager& blocks) : blocks_(blocks) {}  // must outlive this
+  // `blocks` must outlive this.
+  explicit BatchBuilder(const BlockManager& blocks) : blocks_(blocks) {}
 
   // Overwrites `input`. Rows are in the order of the plan's entries; an entry's logit rows are its
   // last num_logit_rows tokens.

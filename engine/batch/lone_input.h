@@ -10,9 +10,10 @@
 
 namespace quire::engine {
 
-// The step of `tokens` at positions first_position, first_position + 1, ..., in blocks 0, 1, ... of
-// the cache; the blocks of a window are reused from 0 when all are used. Earlier steps fed the
-// tokens before first_position. The last num_logit_rows tokens give logits.
+// Returns the input of a step of `tokens` at positions first_position, first_position + 1, ... The
+// sequence uses blocks 0, 1, ... of each KV group. When all blocks of a group are used, they are
+// reused from block 0 on. Earlier steps must have fed the tokens before first_position. The last
+// num_logit_rows tokens give logits.
 ModelInput MakeLoneInput(std::span<const int32_t> tokens, int64_t first_position,
                          int64_t num_logit_rows, const KvCache& cache);
 

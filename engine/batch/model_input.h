@@ -13,7 +13,8 @@ namespace quire::engine {
 // A step's view of one KV group's cache.
 struct GroupInput {
   std::vector<int64_t> slot_mapping;  // [num_tokens], block_id * block_size + offset
-  // [num_seqs, max_blocks_per_seq]; 0 where the group has nothing: in tails, and before its window.
+  // [num_seqs, max_blocks_per_seq]. Entries are 0 where a sequence has no block in the group:
+  // before the group's window and after the last block.
   std::vector<int32_t> block_table;
   int64_t max_blocks_per_seq = 0;
   std::vector<kernels::BlockCopy> copies;  // run before the step's KV writes

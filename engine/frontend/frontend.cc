@@ -14,16 +14,16 @@
 namespace quire::engine {
 namespace {
 
-constexpr int32_t kMaxContinuations = 64;  // as many as samples
+constexpr int32_t kMaxContinuations = 64;  // the limit of samples too
 
-// Bytes that a message counts for beside its role and content: a template may write this much
-// around it.
+// The bytes that each message counts in addition to its role and content. A template may write this
+// much around them.
 constexpr int64_t kMessageBytes = 64;
 
 // The most tokens of an answer that is sent as one message, all samples together.
 constexpr int64_t kMaxAnswerTokens = int64_t{1} << 18;
 
-// Used only when the client named no seed; the seed is reported back.
+// Returns a random seed, for a request that names none. The seed is reported to the client.
 uint64_t DrawSeed() {
   thread_local std::mt19937_64 generator{std::random_device{}()};
   return generator();
@@ -84,7 +84,7 @@ absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPrompt(Request
     auto& [text, options] = prompt.emplace();
     if (const ChatMessages* messages = std::get_if<ChatMessages>(&params.prompt)) {
       ASSIGN_OR_RETURN(text, ApplyChatTemplate(*messages, /*add_generation_prompt=*/true));
-      options.add_special_tokens = false;  // the template writes them itself
+      options.add_special_tokens = false;  // the template writes special tokens itself
     } else {
       text = std::get<std::string>(params.prompt);
     }
@@ -94,7 +94,7 @@ absl::StatusOr<std::optional<Frontend::PromptText>> Frontend::FillPrompt(Request
     RETURN_IF_ERROR(CheckTokenIds("prompt: tokens", request.prompt_ids));
     if (params.output.echo) request.prompt_text = text;
   }
-  // A model without BOS has nothing to continue an empty text from.
+  // If the model has no BOS, an empty text has no tokens, and the model has nothing to continue.
   if (request.prompt_ids.empty()) {
     return absl::InvalidArgumentError("prompt: want at least one token, got an empty prompt");
   }
@@ -122,7 +122,8 @@ absl::Status Frontend::CheckFits(const std::string& field, const GenerateParams&
       most_bytes, tokenizer_.max_token_bytes(), LongestOf(params), num_bytes));
 }
 
-// As Tokenizer::Decode, except that bytes of an unfinished character go to prompt_rest.
+// Sets prompt_text as Tokenizer::Decode does, except that the bytes of an unfinished last character
+// go to prompt_rest.
 void Frontend::FillEcho(Request& request) const {
   text::IncrementalDetokenizer detokenizer(tokenizer_, request.params.output.skip_special_tokens);
   request.prompt_text.clear();
@@ -294,7 +295,7 @@ absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& mess
   }
   absl::StatusOr<std::string> prompt = chat_->Render(messages, add_generation_prompt);
   if (prompt.ok()) return prompt;
-  // The template's own message (raise_exception), or its failure.
+  // The message comes from the template itself (raise_exception), or tells why it failed.
   return absl::Status(prompt.status().code(),
                       absl::StrCat("chat.messages: ", prompt.status().message()));
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Turns a client's request into token ids that the scheduler can plan: template, tokenize,
-// validate.
+// Turns the request of a client into token ids that the scheduler can plan: renders the template,
+// tokenizes and validates.
 
 #include <cstdint>
 #include <memory>
@@ -20,22 +20,23 @@
 namespace quire::engine {
 
 struct FrontendLimits {
-  int32_t vocab_size = 0;        // the model's; its tokenizer may have fewer ids, or more
+  int32_t vocab_size = 0;        // of the model; the tokenizer may have fewer ids, or more
   int64_t max_model_len = 0;     // prompt and generated tokens together
-  int64_t max_prompt_bytes = 0;  // of text to tokenize
-  int64_t cache_tokens = 0;      // the whole KV cache
+  int64_t max_prompt_bytes = 0;  // the most bytes of text to tokenize
+  int64_t cache_tokens = 0;      // tokens for which the whole KV cache has room
   int32_t block_size = 0;
   int32_t max_num_seqs = 0;
-  // The reason why no request may have a cache window; empty: requests may.
+  // The reason why no request may have a cache window. Empty if requests may have one.
   std::string no_cache_window;
 };
 
-// The most prompt and generated tokens of a request with a cache window. Its ids, 64 MiB of them,
-// stay in host memory, since after a preemption all are computed again.
+// The most tokens, prompt and output together, of a request with a cache window. The ids of all
+// these tokens, up to 64 MiB, stay in host memory, since a preempted request computes all tokens
+// again.
 inline constexpr int64_t kMaxStreamTokens = int64_t{1} << 24;
 
-// Constant after construction; thread-safe. Tokenizer and template must outlive it; `chat` may be
-// null.
+// Constant after construction, so thread-safe. `tokenizer` and `chat` must outlive the Frontend.
+// `chat` may be null.
 class Frontend {
  public:
   Frontend(const text::Tokenizer& tokenizer, const text::ChatTemplate* chat,
@@ -45,24 +46,25 @@ class Frontend {
   // Fills the members of `request` that are resolved from its params, and `n` of a scoring request.
   // InvalidArgument names the field and the numbers.
   //
-  // A continuation's text is tokenized together with the prompt's text, and the prompt's own tokens
-  // are removed from the front; it is refused if they are not there. After a prompt of token ids it
-  // is tokenized by itself, and no special tokens are added.
+  // The text of a continuation is tokenized together with the text of the prompt. The tokens of the
+  // prompt are then removed from the front. If they are not there, the continuation is refused.
+  // After a prompt of token ids, the text is tokenized by itself, without special tokens.
   absl::Status Prepare(Request& request) const;
 
-  // InvalidArgument beyond max_prompt_bytes.
+  // Tokenizes `text`. InvalidArgument if it is longer than max_prompt_bytes.
   absl::StatusOr<std::vector<text::EncodedToken>> Encode(std::string_view text,
                                                          const text::EncodeOptions& options) const;
   // FailedPrecondition when the model has no template.
   absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                 bool add_generation_prompt) const;
-  // InvalidArgument when an id is outside the vocabulary, or the text beyond max_prompt_bytes.
+  // InvalidArgument when an id is outside the vocabulary, or the text is longer than
+  // max_prompt_bytes.
   absl::StatusOr<std::string> Decode(const TokenIds& ids, bool skip_special_tokens) const;
 
  private:
   // InvalidArgument when an id is outside the model's vocabulary.
   absl::Status CheckTokenIds(const char* field, const TokenIds& ids) const;
-  // The most tokens that prompt and answer may have together.
+  // Returns the most tokens that prompt and output may have together.
   int64_t LongestOf(const GenerateParams& params) const;
   absl::Status CheckPromptLength(const GenerateParams& params, int64_t prompt_len) const;
   // Called before a text is tokenized. InvalidArgument if num_bytes is more than LongestOf(params)
@@ -80,9 +82,9 @@ class Frontend {
   absl::StatusOr<TokenIds> EncodeContinuation(const std::string& field, const std::string& text,
                                               const TokenIds& prompt_ids,
                                               const std::optional<PromptText>& prompt) const;
-  // Sets cache_window, if the model and the cache have room for it.
+  // Sets cache_window. InvalidArgument if the model cannot have one, or it does not fit the cache.
   absl::Status ResolveCacheWindow(Request& request) const;
-  // Resolves max_tokens, if prompt and generated tokens fit the context and the cache.
+  // Sets max_tokens. InvalidArgument if prompt and output do not fit the context or the cache.
   absl::Status ResolveLengths(Request& request) const;
 
   const text::Tokenizer& tokenizer_;

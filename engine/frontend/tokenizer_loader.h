@@ -1,6 +1,6 @@
 #pragma once
 
-// Makes the tokenizer of an open model file: the only place that knows both files and vocabularies.
+// Makes the tokenizer of an open model. No other code knows both model files and vocabularies.
 
 #include <memory>
 #include <string>
@@ -14,19 +14,20 @@
 
 namespace quire::engine {
 
-// NotFound when the model carries none (a bare .safetensors file, a directory without
-// tokenizer.json); InvalidArgument, naming the file, for one that is malformed or unsupported.
-// The tokenizer keeps nothing of `model`.
+// Returns NotFound when the model has no tokenizer (a bare .safetensors file, or a directory
+// without tokenizer.json). Returns InvalidArgument, naming the file, when the tokenizer is
+// malformed or unsupported. The tokenizer keeps no reference to `model`.
 absl::StatusOr<std::unique_ptr<text::Tokenizer>> LoadTokenizer(const files::OpenedModel& model);
 
-// Uses only a GGUF file's metadata; errors name the file and the key.
+// Uses only the metadata of a GGUF file. Errors name the file and the key.
 absl::StatusOr<std::unique_ptr<text::Tokenizer>> CreateTokenizer(const files::GgufMetadata& gguf);
 
-// A warning in words about a doubtful tokenizer; empty when there is none.
+// Returns a warning about a doubtful tokenizer. Empty when there is none.
 std::string TokenizerWarning(const files::OpenedModel& model);
 
-// Reads tokenizer.chat_template of a GGUF file; else chat_template.jinja, or chat_template in
-// tokenizer_config.json (of several, the one named "default"). Null when there is none.
+// Reads the chat template: tokenizer.chat_template of a GGUF file, else chat_template.jinja, else
+// chat_template in tokenizer_config.json (of several, the one named "default"). Returns null when
+// the model has none.
 absl::StatusOr<std::unique_ptr<text::ChatTemplate>> LoadChatTemplate(
     const files::OpenedModel& model, const text::Tokenizer& tokenizer);
 

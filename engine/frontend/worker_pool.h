@@ -1,7 +1,8 @@
 #pragma once
 
-// A few threads and a bounded queue of work for them. At most one thread does long work, so that
-// short work never waits for two pieces of it. A pool of one thread cannot promise this.
+// A few threads and a bounded queue of work for them. At most one thread does long work at a time,
+// so that short work never waits for two pieces of long work. A pool of one thread cannot promise
+// this.
 
 #include <deque>
 #include <functional>
@@ -19,32 +20,32 @@ namespace quire::engine {
 class WorkerPool {
  public:
   WorkerPool(int32_t num_threads, int32_t max_queue);
-  // Runs all queued work, then joins.
+  // Runs all queued work, then joins the threads.
   ~WorkerPool();
 
-  // Runs the next work on the caller's thread; false when none can start. For a pool without
-  // threads.
+  // Runs the next queued work on the thread of the caller. Returns false when none can start. For a
+  // pool without threads.
   bool RunOne();
 
   enum class Lane { kShort, kLong };
 
-  // ResourceExhausted, at once, when the queue is full. Work of one lane starts in order.
-  // Thread-safe.
+  // Queues `work`. Returns ResourceExhausted at once when the queue is full. Work of one lane
+  // starts in order. Thread-safe.
   absl::Status Submit(Lane lane, std::function<void()> work);
 
-  // The longest time that any thread has spent on its present piece of work.
+  // Returns the longest time that any thread has spent on its present piece of work.
   absl::Duration longest_busy() const;
 
  private:
   struct Work {
     Lane lane = Lane::kShort;
-    std::function<void()> run;  // empty: no more work, the pool ends
+    std::function<void()> run;  // empty: nothing can start
   };
 
   void Run(base::Heartbeat& heartbeat);
   void RunWork(Work work);
-  Work TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // empty: nothing can start
-  // The queue to take from next; null while there is nothing to start.
+  Work TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // returns empty work when nothing can start
+  // Returns the queue to take from next; null while nothing can start.
   std::deque<std::function<void()>>* NextQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t max_queue_;
@@ -53,9 +54,9 @@ class WorkerPool {
   std::deque<std::function<void()>> short_ ABSL_GUARDED_BY(mu_);
   std::deque<std::function<void()>> long_ ABSL_GUARDED_BY(mu_);
   bool long_runs_ ABSL_GUARDED_BY(mu_) = false;
-  bool last_was_long_ ABSL_GUARDED_BY(mu_) = false;  // of the work taken last
+  bool last_was_long_ ABSL_GUARDED_BY(mu_) = false;  // true: the work taken last was long
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<base::Heartbeat> heartbeats_;  // of each thread
+  std::vector<base::Heartbeat> heartbeats_;  // one for each thread
   std::vector<std::thread> threads_;
 };
 

@@ -105,7 +105,7 @@ void BlockManager::Shift(Held& held, TableShift shift) {
   for (const int32_t block : held.table.blocks().subspan(begin)) {
     shifts_.push_back({.block = block, .distance = static_cast<int32_t>(shift.count)});
   }
-  // The step in flight may still be computing tokens before these.
+  // The step in flight may still be computing tokens before the end of the removed range.
   held.num_committed = std::max(shift.first, held.num_committed - shift.count);
   held.access.write = false;
 }
@@ -134,10 +134,10 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   held.num_reserved = 0;
   std::ranges::fill(begins_, 0);
   held.table.StartWindows(begins_);
-  // Without a place in the windows it cannot start: TryGrow will return false.
+  // Without places in the windows the sequence cannot start: TryGrow will return false.
   if (!access.read || !TryReserve(held, static_cast<int64_t>(tokens.size()))) return {};
 
-  // The last token is computed in any case: its logits are wanted.
+  // The last token is not looked up. It is always computed, because its logits are needed.
   matched_.clear();
   PrefixCache::Match match =
       store_.cache().Find(held.root, tokens.first(tokens.size() - 1), &matched_);
@@ -150,7 +150,7 @@ BlockManager::StartResult BlockManager::StartSequence(SequenceId id, std::string
   held.num_committed = num_whole;
   num_hit_blocks_ += match.num_whole;
   if (match.partial_block >= 0) {
-    // Held first, so that taking a block for the copy cannot evict this one.
+    // The source is held first, so that taking a block for the copy cannot evict the source.
     store_.HoldSource(match.partial_block);
     const int32_t destination = held.table.AppendOwn(store_);
     if (destination < 0) {
@@ -270,8 +270,8 @@ void BlockManager::CommitInBlock(Held& held, std::span<const int32_t> tokens, in
   if (end - begin == block_size_) {
     if (const int32_t known = cache.FindWhole(held.root, parent, content); known >= 0) {
       if (!held.access.read) {
-        // It keeps the block that it computed itself. Nothing can be listed after an unlisted
-        // block.
+        // The sequence may not read the cache, so it keeps the block that it computed itself. It
+        // lists no later blocks, because nothing can be listed after an unlisted block.
         held.access.write = false;
         if (cache.IsListed(block)) store_.Unlist(block);
         return;

@@ -20,7 +20,7 @@ namespace quire::engine {
 
 // One KV group: the layers that attend to the last `window` tokens.
 struct KvWindow {
-  int64_t window = 0;      // tokens, the query's own included
+  int64_t window = 0;      // tokens, including the query's own
   int32_t num_blocks = 0;  // at least WindowBlocksPerSequence
 };
 
@@ -28,21 +28,21 @@ struct BlockManagerConfig {
   int32_t num_blocks = 0;
   int32_t block_size = 16;  // tokens
   std::vector<KvWindow> windows;
-  // The most tokens of one sequence that a step writes after the committed ones. With a
-  // pipeline_depth of 1 a step is built while the one before is in flight. Used with windows only.
+  // The most uncommitted tokens of one sequence that one step writes. Used only with windows.
   int64_t max_step_tokens = 0;
+  // 1: a step is built while the previous step is in flight. Used only with windows.
   int32_t pipeline_depth = 0;
 };
 
-// The most blocks of a window that one sequence can need at once.
+// Returns the most blocks of a window that one sequence can need at once.
 int64_t WindowBlocksPerSequence(int64_t window, const BlockManagerConfig& config);
 
 struct CacheAccess {
-  bool read = true;   // may start from blocks that others computed
-  bool write = true;  // others may start from what it computed
+  bool read = true;   // the sequence may start from blocks that others computed
+  bool write = true;  // others may start from blocks that the sequence computed
 };
 
-// The tokens [first, first + count), whole blocks, that are removed from a table.
+// Tokens [first, first + count) are removed from a table. They fill whole blocks.
 struct TableShift {
   int64_t first = 0;
   int64_t count = 0;  // 0: none
@@ -53,17 +53,18 @@ struct BlockStats {
   int64_t num_free = 0;
   int64_t num_cached = 0;
   int64_t num_held = 0;
-  int64_t num_quarantined = 0;   // held blocks that only a step in flight may still touch
-  int64_t num_hit_blocks = 0;    // shared whole, since the start
-  int64_t num_partial_hits = 0;  // taken by copy
-  int64_t num_copies = 0;        // partial hits, copies on write and before a shift
+  int64_t num_quarantined = 0;   // held only until a step has completed
+  int64_t num_hit_blocks = 0;    // matched whole and shared, since the start
+  int64_t num_partial_hits = 0;  // blocks matched in part and copied
+  int64_t num_copies = 0;        // for partial hits, writes to shared blocks and shifts
   int64_t num_evictions = 0;
-  int64_t num_deduplicated = 0;  // computed twice, kept once
+  int64_t num_deduplicated = 0;  // blocks computed twice and kept once
   int64_t num_roots = 0;         // in use by sequences and cached blocks
 };
 
-// One window's blocks: free + spare + held = total. A spare block has left every window it was in;
-// it is kept, so that a sequence can continue from it, until its space is needed.
+// Counts the blocks of one window: free + spare + held = total. A spare block is no longer in the
+// window of any sequence. It is kept until its space is needed, so that a sequence can continue
+// from it.
 struct WindowStats {
   int64_t num_total = 0;
   int64_t num_free = 0;
@@ -72,46 +73,46 @@ struct WindowStats {
   int64_t num_taken_away = 0;  // spare blocks whose space was reused, since the start
 };
 
-// The key of the cache that a sequence may share: requests share blocks only if all parts are
-// equal. Injective: each part is written after its length.
+// Returns the key of a cache root. Sequences share blocks only if all five arguments are equal. The
+// key is unambiguous, because each argument is written after its length.
 std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
                          std::string_view part, std::string_view salt);
 
-// The most new tokens that each of `n` samples of one prompt may have, so that all of them fit an
-// empty cache of `num_blocks` at once. They share the prompt's whole blocks; every later block
-// belongs to one sample. Below 1 when not even one new token fits. Within this limit a sequence
-// that runs alone can always finish.
+// Returns the most new tokens that each of `n` samples of one prompt may have if all samples are to
+// fit an empty cache of `num_blocks` at once. The samples share the prompt's whole blocks. Every
+// later block belongs to one sample. The result is below 1 when not even one new token fits. Within
+// this limit a sequence that runs alone can always finish.
 int64_t MaxNewTokens(int64_t num_blocks, int32_t block_size, int64_t prompt_len, int32_t n);
 
-// A sequence's life here:
+// An example of the life of a sequence:
 //
 //   BeginStep(1)
-//     StartSequence(7, root, tokens)    -> 20 cached: its table holds a shared block (16) and one
-//                                          of its own, into which 4 tokens are copied
-//     TryGrow(7, 33)                    -> true: its table covers tokens 0 .. 32
+//     StartSequence(7, root, tokens)    -> 20 cached: the table has a shared block (16 tokens)
+//                                          and a block of its own with 4 copied tokens
+//     TryGrow(7, 33)                    -> true: the table covers tokens 0 .. 32
 //     PrepareWrite(7, 33)                  tokens 20 .. 32 have a place in every window, too
 //   EndStep(true, &copies, &shifts)        the step is in flight
 //   CompleteStep(1)
-//     Commit(7, tokens, 33)                their K and V exist: others may start from them
-//     TryFork(7, 8)                        8 shares all; the first to write the tail copies it
+//     Commit(7, tokens, 33)                K and V of the tokens exist: others may use them
+//     TryFork(7, 8)                        8 shares all blocks; the first writer copies the tail
 //     Release(7)                           shared blocks stay with 8, listed ones stay cached
 //
-// A table holds two kinds of block. Listed blocks are nodes of the prefix tree: their committed
-// tokens are never overwritten, and only the one table that owns a tail may append after them. The
-// others are the sequence's own, for tokens not committed yet. The listed blocks of a table are a
-// path in the tree (Commit keeps a block that was computed twice only once), so the parent of a
-// held block is held. Every cached block can therefore be evicted, leaves first, and free + cached
-// blocks are available at once.
+// A table holds two kinds of block. Listed blocks are nodes of the prefix tree. Their committed
+// tokens are never overwritten, and only the table that owns a tail block may append to it.
+// Unlisted blocks hold tokens that are not committed yet, or that the sequence does not share
+// through the cache. The listed blocks of a table form a path in the tree, because Commit keeps
+// only one of two blocks with the same content. So the parent of a held block is held. Therefore
+// every cached block can be evicted, leaves first, and all free and cached blocks are available.
 //
-// Steps begin, end and complete in order; at most one is being built and one more in flight. A
-// block released while a step in flight may touch it is quarantined (still held) until that step
-// has completed.
+// Steps begin, end and complete in order. At most one step is being built and one more is in
+// flight. A block released while a step in flight may touch it is quarantined (still held) until
+// that step has completed.
 //
-// KV group 0 holds the layers without a window; tables contain its block ids. Each window of
-// BlockManagerConfig is one more group, in the same order, with memory of its own. A block of a
-// table has a part there while it is in some sequence's window, and afterwards until the space is
-// needed (WindowBlocks). A sequence can continue at a token only if every block that the windows
-// reach back to from there still has its part.
+// KV group 0 holds the layers without a window. Tables contain block ids of group 0. Each window of
+// BlockManagerConfig is one more group, in the same order, with memory of its own. In such a group
+// a block of a table has a part while the block is in the window of some sequence. Afterwards the
+// part stays until its space is needed (see WindowBlocks). A sequence can continue at a token only
+// if every block to which a window reaches back from that token still has its part.
 //
 // Not thread-safe; lives on the step thread. Nothing is allocated per step after warm-up.
 class BlockManager {
@@ -126,7 +127,8 @@ class BlockManager {
   int64_t num_available() const { return store_.num_available(); }
   // True while steps in flight still hold blocks, or places in windows, that were released.
   bool AnyQuarantined() const;
-  // Free room in blocks of all groups; it grows when blocks, or places in windows, are released.
+  // Returns the number of available blocks plus the unreserved blocks of all windows. The number
+  // grows when blocks, or places in windows, are released.
   int64_t room() const;
 
   // --- Within a step: between BeginStep and EndStep.
@@ -134,23 +136,23 @@ class BlockManager {
   void BeginStep(int64_t step);
 
   struct StartResult {
-    int64_t num_cached = 0;  // leading tokens that need not be computed; at most tokens - 1
+    int64_t num_cached = 0;  // leading tokens that need not be computed; at most tokens.size() - 1
   };
   // Gives the sequence a table with the cached prefix of `tokens`. Whole blocks are shared; the
-  // block that matches best in part is copied, if `allow_copy` and a block for the copy is
+  // block with the longest partial match is copied if `allow_copy` and a block for the copy is
   // available. The sequence must then grow and run in this step, or be released in it.
   StartResult StartSequence(SequenceId id, std::string_view root_key,
                             std::span<const int32_t> tokens, CacheAccess access,
                             bool allow_copy = true);
 
-  // Makes the table cover tokens [0, num_tokens), all writable from the first uncommitted one on: a
-  // shared tail is copied first. Returns false, and changes nothing, when blocks or places in the
-  // windows are lacking.
+  // Makes the table cover tokens [0, num_tokens) and makes the uncommitted ones writable. For that
+  // a shared tail block is copied. Returns false, and changes nothing, when too few blocks or
+  // places in the windows are available.
   //
-  // A full table may be shifted once a step, if no layer has a window. A shift first removes its
-  // tokens: those after them move up into blocks of the sequence's own, their keys are rotated to
-  // their new positions, and `num_tokens` counts the table as shifted. From then on the sequence
-  // commits nothing more.
+  // A full table may be shifted once per step, if no layer has a window. A shift first removes the
+  // tokens of `shift` from the table. Later tokens move up into blocks of the sequence's own, and
+  // their keys are rotated to the new positions. `num_tokens` then counts tokens of the shifted
+  // table. After a shift the sequence adds nothing more to the cache.
   bool TryGrow(SequenceId id, int64_t num_tokens, TableShift shift = {});
   // True if TryGrow, without a shift, would succeed and leave `spare` blocks available.
   bool CanGrow(SequenceId id, int64_t num_tokens, int64_t spare = 0) const;
@@ -158,16 +160,16 @@ class BlockManager {
   bool CouldGrowLater(SequenceId id, int64_t num_tokens, TableShift shift = {}) const;
   // True if TryGrow, without a shift, would have nothing to do.
   bool Covers(SequenceId id, int64_t num_tokens) const;
-  // Blocks that TryGrow would take now, less those that it would free.
+  // Returns the number of blocks that TryGrow would take now, less those that it would free.
   int64_t NumBlocksToGrow(SequenceId id, int64_t num_tokens, TableShift shift = {}) const;
 
-  // Attaches parts in every window up to num_tokens, which TryGrow has covered and the step will
-  // write; at most max_step_tokens of them are new in a step.
+  // Gives the blocks of the table parts in every window, up to token num_tokens. TryGrow must have
+  // covered num_tokens. A step may write at most max_step_tokens new tokens of a sequence.
   void PrepareWrite(SequenceId id, int64_t num_tokens);
 
-  // Ends the building of a step. If `submitted`, the step is in flight and runs `copies`, then
-  // `shifts` (both appended) first. If not, no sequence may have started in it or have a copy or a
-  // shift in it.
+  // Ends the building of a step and appends its copies to `copies` and its shifts to `shifts`. If
+  // `submitted`, the step is then in flight. It runs the copies first and the shifts next. If not,
+  // the step must have no copies or shifts, and no sequence may have started in it.
   void EndStep(bool submitted, std::vector<kernels::BlockCopy>* copies,
                std::vector<kernels::KeyShift>* shifts);
 
@@ -176,9 +178,10 @@ class BlockManager {
   // Releases the blocks, and places in windows, that were quarantined until this step.
   void CompleteStep(int64_t step);
 
-  // Makes the first `num_computed` of `tokens` available to others: completed steps have written
-  // their K and V. `tokens` may hold more. Blocks that have left the sequence's windows are
-  // released there. num_computed falls only by a shift; after one it counts places in the table.
+  // Makes the first `num_computed` of `tokens` available to other sequences. Completed steps must
+  // have written K and V of these tokens. `tokens` may hold more. Window parts of blocks that have
+  // left the sequence's windows are released. num_computed falls only after a shift. It then counts
+  // places in the table.
   void Commit(SequenceId id, std::span<const int32_t> tokens, int64_t num_computed);
 
   // Creates a child that shares everything the parent committed. No step in flight may be writing
@@ -187,28 +190,30 @@ class BlockManager {
 
   // --- At any time.
 
-  // The number of leading tokens that StartSequence would find if no window lacked a part of them.
+  // Returns the number of leading tokens that StartSequence would find cached if no window lacked a
+  // part of their blocks.
   int64_t NumCached(std::string_view root_key, std::span<const int32_t> tokens);
-  // Releases everything that the sequence holds. Committed blocks stay cached. Its copies in the
-  // step being built are taken back.
+  // Releases everything that the sequence holds. Listed blocks stay cached. The copies and shifts
+  // of the sequence in the step being built are taken back.
   void Release(SequenceId id);
 
-  // Releases the sequence, and removes its blocks from the cache: from the last one backwards, up
-  // to a block that another sequence holds or continues.
+  // Releases the sequence and removes its blocks from the cache. The removal begins at the last
+  // block and stops at a block that another sequence holds or continues.
   void ReleaseUnlisted(SequenceId id);
 
   bool Holds(SequenceId id) const { return sequences_.contains(id); }
   int32_t num_kv_groups() const { return 1 + static_cast<int32_t>(store_.num_windows()); }
   // The block ids of group 0; valid until the next call that changes the sequence.
   std::span<const int32_t> Table(SequenceId id) const;
-  // The run of the table's blocks that have parts in a group; all of them in group 0.
+  // Returns the run of the table's blocks that have parts in a group. In group 0 this is the whole
+  // table.
   BlockTable::Run RunIn(int32_t kv_group, SequenceId id) const;
-  // The part that a block of group 0 has in a group; -1: none.
+  // Returns the part that a block of group 0 has in `kv_group`; -1 if it has none.
   int32_t BlockIn(int32_t kv_group, int32_t block) const {
     return kv_group == 0 ? block : store_.window(kv_group - 1).Find(block);
   }
-  // The blocks that nobody else holds, which a release would free or leave to the cache, and the
-  // committed tokens in them: the work that could be lost.
+  // Counts the blocks that only one sequence holds, and the committed tokens in these blocks. When
+  // the sequence is released, its work in these blocks could be lost.
   struct Exclusive {
     int64_t num_blocks = 0;
     int64_t num_tokens = 0;
@@ -216,11 +221,11 @@ class BlockManager {
   Exclusive ExclusiveOf(SequenceId id) const;
 
   BlockStats stats() const;
-  WindowStats window_stats(int32_t kv_group) const;  // 1 .. num_kv_groups() - 1
-  // Recounts everything from the tables, the tree and the holds; aborts on a difference:
-  // free + cached + held == total, each reference count equals the number of tables and handles
-  // that hold the block, and every cached block can be evicted; the same for windows, where every
-  // sequence has the parts that it reaches back to.
+  WindowStats window_stats(int32_t kv_group) const;  // kv_group: 1 .. num_kv_groups() - 1
+  // Recounts everything from the tables, the tree and the holds. Aborts on a difference. Checks
+  // that free + cached + held == total, that each reference count equals the number of tables and
+  // handles that hold the block, and that every cached block can be evicted. Checks the blocks of
+  // windows in the same way. Also checks that every sequence has the parts that it reaches back to.
   void CheckInvariants() const;
 
  private:
@@ -229,40 +234,41 @@ class BlockManager {
     RootId root = -1;
     CacheAccess access;
     int64_t num_committed = 0;
-    int64_t num_reserved = 0;      // tokens for which it has places in the windows
-    int64_t start_step = -1;       // the step it started in
-    int64_t copy_step = -1;        // the step that makes its last copies or shifts
-    std::vector<int32_t> sources;  // of those copies, held until that step has completed
+    int64_t num_reserved = 0;      // tokens that have reserved places in the windows
+    int64_t start_step = -1;       // the step in which the sequence started
+    int64_t copy_step = -1;        // the step of the sequence's last copies or shifts
+    std::vector<int32_t> sources;  // of the copies in copy_step, held until it has completed
   };
   Held& Find(SequenceId id);
   const Held& Find(SequenceId id) const;
   Held& Insert(SequenceId id);
-  // The copies and shifts of a sequence, which the step runs before it writes. Releasing the
-  // sequence within the step takes all of them back.
+  // A step runs copies and shifts before it writes K and V. TakeBackCopies removes those of one
+  // sequence from the step being built.
   void BeginCopies(Held& held);
   void AddCopy(Held& held, int32_t source, int32_t destination);
   void Shift(Held& held, TableShift shift);
   void TakeBackCopies(Held& held);
-  // The first block that a query at `position` reaches back to in window w.
+  // Returns the index of the first block that a query at `position` sees in window w.
   int64_t WindowBegin(size_t w, int64_t position) const;
-  // Blocks to reserve in window w for a sequence of `num_tokens` tokens.
+  // Returns the number of blocks to reserve in window w for a sequence of `num_tokens` tokens.
   int64_t WindowDemand(size_t w, int64_t num_tokens) const;
   bool CanReserve(const Held& held, int64_t num_tokens) const;
   bool TryReserve(Held& held, int64_t num_tokens);
-  // Shortens a match to the last whole block after which every window has the parts that it reaches
-  // back to. The block matched in part stays only if no whole block is cut off and every window has
-  // its part.
+  // Shortens a match to the longest one from whose end every window has all parts to which it
+  // reaches back. The partially matched block stays only if no whole block is cut off and every
+  // window has a part of the partially matched block.
   void TrimToWindows(PrefixCache::Match& match);
   void LeaveWindows(Held& held);
   void CheckWindows() const;
-  // Lists tokens [num_committed, end) of one block.
+  // Commits tokens [num_committed, end), all of one block.
   void CommitInBlock(Held& held, std::span<const int32_t> tokens, int64_t end);
 
   const BlockManagerConfig config_;
   const int32_t block_size_;
   BlockStore store_;
   std::unordered_map<SequenceId, Held> sequences_;
-  std::vector<std::unordered_map<SequenceId, Held>::node_type> spare_;  // with their capacity
+  // Records of released sequences, kept for the capacity of their vectors.
+  std::vector<std::unordered_map<SequenceId, Held>::node_type> spare_;
   // Scratch of StartSequence.
   std::vector<int32_t> matched_;
   std::vector<int64_t> begins_;

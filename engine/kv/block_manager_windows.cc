@@ -9,11 +9,10 @@
 namespace quire::engine {
 
 int64_t WindowBlocksPerSequence(int64_t window, const BlockManagerConfig& config) {
-  // The keys that the first query of a step sees and all of the step's own tokens, wherever blocks
-  // begin. The tokens of a step in flight count as well, and twice: Commit may find that others
-  // computed them too.
+  // The first query of a step sees window - 1 earlier tokens. The step adds max_step_tokens. The
+  // tokens of a step in flight count twice, because Commit may find that others computed them too.
   const int64_t tokens = window - 1 + config.max_step_tokens * (1 + 2 * config.pipeline_depth);
-  // One more block, for the source of a copy.
+  // The most blocks in which these tokens can be, wherever blocks begin, plus the source of a copy.
   return (tokens + config.block_size - 2) / config.block_size + 2;
 }
 
@@ -54,12 +53,12 @@ void BlockManager::LeaveWindows(Held& held) {
 
 void BlockManager::TrimToWindows(PrefixCache::Match& match) {
   const auto has_part = [&](size_t w, int32_t block) { return store_.window(w).Find(block) >= 0; };
-  // Indexed by the number of whole blocks.
+  // continuable_[n]: every window has the parts that it reaches back to after n whole blocks.
   continuable_.assign(matched_.size() + 1, true);
   bool partial = match.partial_block >= 0;
   const int64_t end = static_cast<int64_t>(matched_.size());
   for (size_t w = 0; w < store_.num_windows(); ++w) {
-    int64_t run = 0;  // blocks before n that have parts, up to the first without
+    int64_t run = 0;  // the unbroken run of blocks before n that have parts
     for (int64_t n = 0; n <= end; ++n) {
       if (n > 0) run = has_part(w, matched_[n - 1]) ? run + 1 : 0;
       if (run < n - WindowBegin(w, n * block_size_)) continuable_[n] = false;

@@ -6,7 +6,7 @@ namespace quire::engine {
 
 BlockPool::BlockPool(int32_t num_blocks) : blocks_(num_blocks), num_free_(num_blocks) {
   QUIRE_CHECK(num_blocks > 0) << "num_blocks " << num_blocks;
-  // The lowest ids first, so that a small load touches little memory.
+  // Take returns the lowest ids first, so that a small load touches little memory.
   for (int32_t i = 0; i < num_blocks; ++i) blocks_[i].next_free = i + 1 < num_blocks ? i + 1 : -1;
   first_free_ = 0;
 }
@@ -56,7 +56,7 @@ bool BlockPool::Dropped(int32_t id) {
   if (block.listed) {
     ++num_cached_;
   } else {
-    // In front: the block used last is the likeliest to be still in a processor's cache.
+    // The block is put in front, because the block used last is likeliest to be in a CPU cache.
     block.free = true;
     block.next_free = first_free_;
     first_free_ = id;

@@ -9,8 +9,9 @@ namespace quire::engine {
 
 // Blocks 0 .. num_blocks - 1. Each is
 //   free     on the free list;
-//   held     by tables (sequences that read and write it) or by handles (which only keep it alive:
-//            a copy's source, a step in flight, later a named prefix);
+//   held     by the tables of sequences, or by handles, which only keep it alive (for a copy or a
+//   step
+//            in flight; in future also for a named prefix);
 //   cached   held by nobody, but listed in the prefix cache: may be held again, or evicted.
 // Every operation is O(1); nothing is allocated after construction. Not thread-safe.
 class BlockPool {
@@ -19,23 +20,23 @@ class BlockPool {
 
   explicit BlockPool(int32_t num_blocks);
 
-  // A free block, now held by one table; -1 when none is free.
+  // Returns a free block, which one table now holds; -1 when no block is free.
   int32_t Take();
-  // An evicted block: cached and no longer listed; now held by one table.
+  // Lets one table hold `block`, a cached block that the prefix cache has just unlisted.
   void TakeEvicted(int32_t block);
 
-  // Both return true if the block was cached until now.
+  // Each adds a holder and returns true if the block was cached until now.
   bool AddTableRef(int32_t block);
   bool AddHandleRef(int32_t block);
-  // Both return true if this was the last holder: the block is then cached if it is listed, and
-  // free otherwise.
+  // Each removes a holder and returns true if it was the last one. The block is then cached if it
+  // is listed, and free otherwise.
   bool DropTableRef(int32_t block);
   bool DropHandleRef(int32_t block);
-  // Turns one table's hold into a handle's.
+  // Turns one table's hold of the block into a hold by a handle.
   void TableRefToHandle(int32_t block);
 
-  // Records if the prefix cache lists the block. Called while it is held; an eviction clears it
-  // too.
+  // Records whether the prefix cache lists the block, which must be held. TakeEvicted also records
+  // that the block is not listed.
   void SetListed(int32_t block, bool listed);
 
   State state(int32_t block) const;

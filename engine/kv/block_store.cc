@@ -145,7 +145,8 @@ void BlockStore::CompleteStep(int64_t step) {
   QUIRE_CHECK(step == completed_ + 1 && step <= submitted_)
       << "step " << step << " of " << completed_ + 1 << " .. " << submitted_;
   completed_ = step;
-  // In the order of the drops, tails first, so that a prefix outlives its continuations.
+  // Blocks are released in the order of the drops, tails first, so that a prefix outlives its
+  // continuations.
   Holds& holds = HoldsOf(step);
   for (size_t w = 0; w < windows_.size(); ++w) {
     Holds::Window& window = holds.windows[w];

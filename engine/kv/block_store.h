@@ -14,10 +14,10 @@
 
 namespace quire::engine {
 
-// A block dropped while a step in flight may still touch it is not freed: it is quarantined, held
-// by a handle until that step has completed. The source of a copy is held in the same way until the
-// step that copies it has completed, and so are a window's blocks. Not thread-safe; nothing is
-// allocated per step after warm-up.
+// A block dropped while a step in flight may still touch it is not freed but quarantined: a handle
+// holds it until that step has completed. A handle also holds the source of a copy until the step
+// that runs the copy has completed. Blocks of windows are held in the same way. Not thread-safe;
+// nothing is allocated per step after warm-up.
 class BlockStore {
  public:
   // `window_blocks`: the number of blocks of each window.
@@ -40,7 +40,7 @@ class BlockStore {
     return holds_[0].windows[w].num_reserved + holds_[1].windows[w].num_reserved;
   }
 
-  // A block for one table: a free one, or else an evicted one; -1 when there is none.
+  // Returns a block for one table: a free block, or else an evicted block; -1 when neither exists.
   int32_t Take();
   // Adds one table's hold of `block`, which is not free.
   void Hold(int32_t block);
@@ -50,18 +50,18 @@ class BlockStore {
   // table.
   void Drop(int32_t block, bool in_flight = true);
 
-  // The same for a table's hold of the part that `block` has in a window.
+  // Drops one table's hold of the part that `block` has in window w. `in_flight`: as in Drop.
   void DropWindow(size_t w, int32_t block, bool in_flight = true);
-  // The same for the blocks that a table reserved there.
+  // Gives back blocks that a table reserved in window w. `in_flight`: as in Drop.
   void Unreserve(size_t w, int64_t num_blocks, bool in_flight = true);
 
-  // Keeps `block`, which a copy of the step being built reads, and its parts in windows until that
-  // step has completed.
+  // Holds `block`, the source of a copy in the step being built, and its parts in windows until
+  // that step has completed.
   void HoldSource(int32_t block);
-  // The same, but takes over a table's own holds of the block and of its parts: the table continues
-  // with the copy.
+  // Does the same as HoldSource, but takes over a table's holds of the block and of its parts. The
+  // table no longer uses the block.
   void TurnIntoSource(int32_t block);
-  // Takes a HoldSource or TurnIntoSource back: that copy will not run.
+  // Undoes HoldSource or TurnIntoSource for a copy that will not run.
   void DropSource(int32_t block);
 
   // See PrefixCache.
@@ -73,7 +73,7 @@ class BlockStore {
   void EndStep(bool submitted);
   void CompleteStep(int64_t step);
   bool building() const { return building_; }
-  int64_t step() const { return step_; }  // begun last
+  int64_t step() const { return step_; }  // the step begun last
 
   void CheckInvariants() const;
   // The number of handles that hold each block, for BlockManager::CheckInvariants.
@@ -101,8 +101,8 @@ class BlockStore {
   std::vector<WindowBlocks> windows_;
   bool building_ = false;
   int64_t step_ = 0;
-  int64_t submitted_ = 0;  // the last one
-  int64_t completed_ = 0;  // the last one; later steps, up to submitted_, are in flight
+  int64_t submitted_ = 0;  // the last submitted step
+  int64_t completed_ = 0;  // the last completed step; later ones, up to submitted_, are in flight
   std::array<Holds, 2> holds_;
   int64_t num_evictions_ = 0;
 };

@@ -10,7 +10,7 @@ namespace {
 
 using base::CeilDiv;
 
-// True if others read the block, or may.
+// Returns true if others read the block or may read it.
 bool IsShared(const BlockStore& store, int32_t block) {
   return store.pool().listed(block) || store.pool().table_refs(block) > 1;
 }

@@ -15,24 +15,25 @@ namespace quire::engine {
 
 using RootId = int32_t;
 
-// A hash chained over a root's key and the blocks from the root on: XXH3, 128 bits.
+// A 128-bit XXH3 hash, chained over a root's key and the blocks from the root on.
 struct ChainHash {
   uint64_t low = 0;
   uint64_t high = 0;
   bool operator==(const ChainHash&) const = default;
 };
 
-// Root keys by number, compared in full. A root lives as long as a sequence or a block refers to
-// it, so there are never more roots than sequences and blocks together. Not thread-safe.
+// Gives each root key an id. Keys are compared in full. A root lives as long as a sequence or a
+// block refers to it, so there are never more roots than sequences and blocks together. Not
+// thread-safe.
 class CacheRoots {
  public:
-  // The root of `key`, made if needed, with one more reference.
+  // Returns the root of `key`, created if needed, and adds a reference to the root.
   RootId Acquire(std::string_view key);
   void AddRef(RootId root) { ++roots_[root].refs; }
   void Release(RootId root);
 
   const ChainHash& hash(RootId root) const { return roots_[root].hash; }
-  // Differs each time an id is used anew.
+  // Returns a number that differs each time the id is used for a new key.
   uint32_t generation(RootId root) const { return roots_[root].generation; }
   int64_t refs(RootId root) const { return roots_[root].refs; }
   // Ids given out so far are 0 .. num_ids() - 1; unused ones have no reference.

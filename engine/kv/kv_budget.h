@@ -14,21 +14,22 @@ namespace quire::engine {
 
 struct KvBudget {
   int64_t bytes = 0;
-  bool use_all = false;  // false: no more than max_seqs contexts of max_model_len tokens can use
+  bool use_all = false;  // false: at most as much as max_seqs contexts of max_model_len tokens need
   int64_t max_seqs = 0;
   int64_t max_model_len = 0;    // tokens
   int64_t max_step_tokens = 0;  // max_num_batched_tokens
 };
 
-// Sets num_blocks of each group: as many as max_seqs contexts of one length need, with the greatest
-// length for which the budget lasts. With contexts longer than the windows, all groups are then
-// full at about the same time; every block of a shorter context has its parts. A window has room
-// for at least one sequence, and group 0 has the rest of the budget. ResourceExhausted names the
-// cure.
+// Sets num_blocks of each group to the blocks that max_seqs contexts of one length need. The length
+// is the greatest for which the budget suffices, up to max_model_len. With contexts longer than the
+// windows, all groups are then full at about the same time. Every block of a shorter context has
+// its parts. A window has room for at least one sequence. If the length is below max_model_len,
+// group 0 gets the rest of the budget. Otherwise `use_all` enlarges all groups in proportion.
+// Returns ResourceExhausted, with a message that names the remedy, if the budget is too small.
 absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
                             std::vector<KvGroup>& groups);
 
-// The configuration of a BlockManager for the blocks of these groups.
+// Returns the configuration of a BlockManager for the blocks of these groups.
 BlockManagerConfig BlockConfigFor(std::span<const KvGroup> groups, int32_t block_size,
                                   int64_t max_step_tokens);
 

@@ -27,20 +27,21 @@ struct KvCacheShape {
 
 // A KV group: layers that keep the K and V of the same tokens.
 struct KvGroup {
-  int64_t window = 0;           // tokens seen back from a query, itself included; 0: all
+  int64_t window = 0;           // tokens that a query sees, its own included; 0: all
   std::vector<int64_t> layers;  // ascending
   int64_t num_blocks = 0;
 };
 
-// Group 0 holds the full-attention layers and may be empty. Each distinct window size is one more
-// group, in ascending order. A window of at least max_model_len tokens counts as full attention.
-// num_blocks is 0 in every group.
+// Returns the KV groups of the layers. Group 0 holds the full-attention layers and may be empty.
+// Each distinct window size is one more group, in ascending order. A window of at least
+// max_model_len tokens counts as full attention. num_blocks is 0 in every group.
 std::vector<KvGroup> GroupLayers(std::span<const int64_t> layer_windows, int64_t max_model_len);
 
-// Each group: [num_blocks, layers of the group, 2, num_kv_heads, block_size, head_dim], K then V
-// (PagedAttention, arXiv:2309.06180). One block of all layers is contiguous, so that one copy moves
-// it. The memory of a growing sequence is also first touched, and cleared by the system, a little
-// at a time and not in all layers at the same step.
+// The layout of a group is [num_blocks, layers of the group, 2, num_kv_heads, block_size,
+// head_dim], with K before V (PagedAttention, arXiv:2309.06180). One block of all layers is
+// contiguous, so that one copy moves the block. The layout also spreads out the first touches of a
+// growing sequence's memory, at which the system clears the memory: they do not fall into one step
+// for all layers.
 class KvCache {
  public:
   // ResourceExhausted, with the number of bytes, when the backend has too little memory.
@@ -50,13 +51,13 @@ class KvCache {
   const KvCacheShape& shape() const { return shape_; }
   std::span<const KvGroup> groups() const { return groups_; }
   int64_t bytes() const;
-  // The bytes of a token that has K and V in every group.
+  // Returns the bytes of a token that has K and V in every group.
   int64_t bytes_per_token() const;
 
   size_t group_of(int64_t layer) const { return places_[layer].group; }
-  // [num_blocks, 2, num_kv_heads, block_size, head_dim] of one layer, with strided blocks.
+  // Returns [num_blocks, 2, num_kv_heads, block_size, head_dim] of one layer, with strided blocks.
   kernels::TensorView layer(int64_t i) const;
-  // [num_blocks, elements of a block] of a group that has layers.
+  // Returns [num_blocks, elements of a block] of a group, which must have layers.
   kernels::TensorView blocks(size_t group) const;
 
  private:

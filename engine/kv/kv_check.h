@@ -1,7 +1,7 @@
 #pragma once
 
-// Finds out if logits are not finite because K or V exceed what the cache's type can hold. Runs
-// only afterwards, so that steps that succeed pay nothing.
+// Finds out if logits are not finite because K or V exceed the range of the cache's data type. The
+// check runs only after such logits appeared, so that steps that succeed pay nothing.
 
 #include <cstdint>
 #include <span>
@@ -14,9 +14,10 @@
 
 namespace quire::engine {
 
-// "the keys of layer 3 are not finite in the f16 KV cache, ...: serve with --kv_dtype bf16"; empty
-// when the blocks of every layer hold only finite numbers. `blocks` are those to inspect, by KV
-// group; stale content in them counts too. Copies each to the host: not for the hot path.
+// Returns a message such as "the keys of layer 3 are not finite in the f16 KV cache, ...". The
+// message is empty when the inspected blocks of every layer hold only finite numbers. `blocks`
+// lists the blocks to inspect, by KV group. Stale content in them counts too. Each block is copied
+// to the host, so this is not for the hot path.
 absl::StatusOr<std::string> DescribeNonFiniteKv(kernels::Backend& backend, const KvCache& cache,
                                                 std::span<const std::span<const int32_t>> blocks);
 

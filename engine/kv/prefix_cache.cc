@@ -77,7 +77,7 @@ PrefixCache::Match PrefixCache::Find(RootId root, std::span<const int32_t> token
       match.partial_tokens = matched;
     }
   }
-  if (match.partial_block >= 0) {  // to the front: compared first next time
+  if (match.partial_block >= 0) {  // moved to the front, to be compared first next time
     UnlinkChild(match.partial_block);
     LinkChild(match.partial_block);
   }

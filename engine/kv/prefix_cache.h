@@ -1,6 +1,6 @@
 #pragma once
 
-// The tree of blocks by their tokens, which finds the longest cached prefix.
+// A tree of blocks, indexed by their tokens, that finds the longest cached prefix.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,33 +13,33 @@
 
 namespace quire::engine {
 
-// The way in which Find() identifies a whole block. Clients see it and may compare it across
-// servers.
+// Names the way in which Find() identifies a whole block. Clients see this name and may compare it
+// across servers.
 inline constexpr std::string_view kHashScheme = "xxh3-128, chained, verified by tokens";
 
-// A listed block is a node: its committed tokens, 1 .. block_size of them, follow those of its
-// parent, which is a whole block or a root. A whole block is found by the hash chained over all
-// tokens from the root on; its tokens and its parent (index and generation) are then compared, so
-// that a collision is a miss. There is one node for each content. Any node, whole or not, is found
-// by (parent, first token), to match it in part.
+// Each listed block is a node with 1 .. block_size committed tokens. They follow the tokens of the
+// node's parent, which is a whole (full) block or a root. A whole block is found by a hash chained
+// over all tokens from the root on. The block's tokens and parent (index and generation) are then
+// compared, so that a hash collision is a miss. No two whole blocks have the same parent and the
+// same tokens. For partial matches any node, whole or not, is found by (parent, first token).
 //
-// Nodes are held or not (MarkHeld, MarkUnheld); a held node's parent is held. Those not held are
-// evicted leaves first, in the order of the step in which they were last held plus a light bonus
-// for the work to compute them again. The bonus is kEvictionBonusSteps steps for a whole block at
-// the front of a sequence, that much again for each kBonusPositions tokens before it (attention
-// reads them), and less for a block that is not full. So a block outlives only others of about its
-// own age.
+// A node is held or not (MarkHeld, MarkUnheld). The parent of a held node is held. Nodes that are
+// not held are evicted, leaves first, in ascending order of a value. The value is the step in which
+// the node was last held, plus a small bonus for the work of computing the node again. For a whole
+// block at the front of a sequence the bonus is kEvictionBonusSteps steps. It grows by as much
+// again for each kBonusPositions tokens before the block, because attention reads those tokens. A
+// block that is not full has a smaller bonus. So a block outlives only blocks of about its own age.
 //
 // Cost: Find is O(tokens); List, Append, MarkHeld, MarkUnheld and Evict O(log blocks). Nothing but
-// roots is allocated after construction. Reference counts are BlockPool's. Not thread-safe.
+// roots is allocated after construction. BlockPool counts references. Not thread-safe.
 class PrefixCache {
  public:
   static constexpr int64_t kEvictionBonusSteps = 4;
   static constexpr int64_t kBonusPositions = 8192;
   static constexpr int32_t kMaxCompared = 8;
 
-  // For the best match in part, at most `max_compared` nodes under one (parent, first token) are
-  // compared: the last used ones.
+  // To find the best partial match, Find compares at most `max_compared` nodes with one (parent,
+  // first token), the most recently used ones first.
   PrefixCache(int32_t num_blocks, int32_t block_size, int32_t max_compared = kMaxCompared);
 
   CacheRoots& roots() { return roots_; }
@@ -48,18 +48,19 @@ class PrefixCache {
   struct Match {
     int32_t num_whole = 0;       // blocks matched whole
     int32_t partial_block = -1;  // the node that matches furthest; -1: none
-    int32_t partial_tokens = 0;  // the number of its tokens that match
+    int32_t partial_tokens = 0;  // the number of partial_block's tokens that match
   };
-  // The longest cached prefix of `tokens`. Its whole blocks, in order, are appended to `whole`.
+  // Returns the longest cached prefix of `tokens`. Appends the prefix's whole blocks, in order, to
+  // `whole`.
   Match Find(RootId root, std::span<const int32_t> tokens, std::vector<int32_t>* whole);
 
-  // The node of a whole block with these tokens under `parent` (-1: the root itself), or -1.
+  // Returns the whole block with these tokens under `parent` (-1: the root itself), or -1.
   int32_t FindWhole(RootId root, int32_t parent, std::span<const int32_t> tokens) const;
 
-  // Makes `block`, which is held, a node. If the tokens fill it, FindWhole() must know no other
-  // block of them.
+  // Makes `block`, which must be held, a node. If `tokens` fill the block, FindWhole() must not
+  // know another block with these tokens.
   void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);
-  // Adds tokens to a node that was not full; the same holds once they fill it.
+  // Adds tokens to a node that is not full. If they fill it, the condition of List applies.
   void Append(int32_t block, std::span<const int32_t> tokens);
   // Removes a leaf from the tree.
   void Unlist(int32_t block);
@@ -71,14 +72,15 @@ class PrefixCache {
             static_cast<size_t>(nodes_[block].num_tokens)};
   }
 
-  // `step`: the step in which the last holder dropped it.
+  // `step`: the step in which the last holder dropped the block.
   void MarkUnheld(int32_t block, int64_t step);
   void MarkHeld(int32_t block);
   // Unlists the next leaf that nobody holds; -1 when there is none.
   int32_t Evict();
 
-  // `of_sequences`: the root of each sequence. Aborts if a root's number of references is not the
-  // number of these plus that of the nodes directly under it, or if an unused root is kept.
+  // `of_sequences` has the root of each sequence. Aborts if a root's reference count is not the
+  // number of sequences with this root plus the number of nodes directly under it. Also aborts if
+  // an unused root is kept.
   void CheckRoots(std::span<const RootId> of_sequences) const;
   // Compares the pool's held and listed blocks with the nodes. Aborts on a difference.
   template <typename Pool>
@@ -88,7 +90,7 @@ class PrefixCache {
   }
 
  private:
-  // A parent: a block's index, or -1 - root; with its generation.
+  // Identifies a parent: the index of a block, or -1 - root; and the generation of block or root.
   struct NodeKey {
     int32_t index = -1;
     uint32_t generation = 0;
@@ -101,9 +103,9 @@ class PrefixCache {
     uint32_t generation = 0;  // differs each time the block is listed anew
     RootId root = -1;
     int64_t first_position = 0;
-    ChainHash hash;  // of a whole block
+    ChainHash hash;  // set for whole blocks only
     bool held = true;
-    int64_t unheld_since = 0;  // step
+    int64_t unheld_since = 0;  // the step in which the last holder dropped it
     // Links of the two hash indices.
     int32_t next_child = -1;
     int32_t previous_child = -1;

@@ -8,19 +8,20 @@
 namespace quire::engine {
 
 // A sequence's table names blocks for the full-attention layers. The layers of one window have a
-// smaller memory of their own. Each of its blocks belongs to one block of the tables, its owner,
-// holds K and V of the same tokens, and is shared with it. An owner that has left the window lives
-// on without one.
+// smaller memory of their own. Each block of this memory belongs to one block of the tables, called
+// its owner. The block holds K and V of the same tokens as its owner and is shared when the owner
+// is shared. An owner that has left the window may lose the block and live on.
 //
 // A block here is
-//   free    no owner;
-//   held    by tables in whose window it is, or by holders that only keep it alive (a copy's
-//           source, a step in flight);
-//   spare   held by nobody, but a sequence could continue from its owner, which may be cached.
-//           Attach() may take it away; the one left longest ago is taken first.
+//   free    without owner and holders;
+//   held    by tables whose window contains the block, or by holders that only keep it alive (for
+//           a copy or a step in flight);
+//   spare   held by nobody, but with an owner, from which a sequence could continue. The owner may
+//           be cached. Attach() may take spare blocks away, the one that was left longest ago
+//           first.
 //
-// Space is promised before it is taken: a table reserves as many blocks as it can hold at once, and
-// takes them as its tokens come. So Attach() cannot fail.
+// Blocks are reserved before they are attached. A table reserves as many blocks as it can hold at
+// once and attaches them as its tokens come. So Attach() cannot fail.
 //
 // Every operation is O(1); nothing is allocated after construction. Not thread-safe.
 class WindowBlocks {
@@ -36,13 +37,14 @@ class WindowBlocks {
   // The block of `owner`; -1 if it has none.
   int32_t Find(int32_t owner) const { return block_of_[owner]; }
 
-  // Gives `owner`, which has none, a block, held once.
+  // Gives a block to `owner`, which must have none. The block is then held once.
   void Attach(int32_t owner);
   void Hold(int32_t block);
   void Drop(int32_t block);
-  // The owner was freed. Its block is released now, or when its last holder drops it.
+  // Takes the block, if any, from `owner`. The block is freed now, or when its last holder
+  // drops it.
   void Detach(int32_t owner);
-  // Gives the block of `from` to `to`, which has none and holds the same tokens.
+  // Gives the block of `from` to `to`, which must have no block and hold the same tokens.
   void Move(int32_t from, int32_t to);
 
   int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }

@@ -12,10 +12,10 @@ namespace {
 
 using kernels::TensorView;
 
-// Rows of activations for the largest step, one buffer each.
+// Buffers of activations, each large enough for the largest step.
 struct Activations {
   kernels::DeviceBuffer hidden, normed, qkv, query, attention, mlp, last, logits;
-  kernels::DeviceBuffer branch, last_branch;  // what is to be added to hidden, and to last
+  kernels::DeviceBuffer branch, last_branch;  // still to be added to hidden and to last
 };
 
 class Decoder final : public Model {
@@ -36,8 +36,8 @@ class Decoder final : public Model {
   absl::StatusOr<TensorView> Forward(const ModelInput& input, KvCache& cache) override;
 
  private:
-  // Rotates the keys of tokens that moved towards the front to their new positions. Does nothing
-  // without rotary positions: such keys hold no position.
+  // Rotates the cached keys of tokens that moved towards the front to their new positions. Does
+  // nothing without rotary positions, since the keys then hold no position.
   absl::Status ShiftKeys(const ModelInput& input, KvCache& cache);
   absl::Status Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
                          int64_t num_tokens);
@@ -47,10 +47,12 @@ class Decoder final : public Model {
   absl::Status MlpDown(const Layer& layer, int64_t num_tokens);
   // Computes a mixture's whole feed-forward network.
   absl::Status Experts(const Layer& layer, int64_t num_tokens);
-  // Adds the product to the residual; where a norm comes between, the next NormedHidden does.
+  // Multiplies `input` by `weight`, adds `bias`, and adds the result to the residual. With post
+  // norms, writes the norm of the result into act_.branch instead. The next norm of the residual
+  // then adds act_.branch to the residual.
   absl::Status AddToHidden(TensorView input, const Weight& weight, const Parameter& bias,
                            const NormParameters& post_norm);
-  // The residual, with what waits to be added to it, normed.
+  // Adds act_.branch to the residual if it waits, and returns the norm of the residual.
   absl::StatusOr<TensorView> NormedHidden(int64_t num_tokens, const NormParameters& norm);
   // Writes the norm of each row of `input` into `out`. With a residual, adds `input` to it first
   // and writes the norm of the sum.
@@ -79,7 +81,7 @@ class Decoder final : public Model {
   Activations act_;
   int64_t step_bytes_ = 0;
   bool branch_waits_ = false;       // act_.branch is to be added to act_.hidden
-  std::vector<float> host_logits_;  // where the backend's memory is not the host's
+  std::vector<float> host_logits_;  // empty if the memory of the backend is host memory
   DeviceInput device_;
 };
 
@@ -107,7 +109,7 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
   const int64_t num_logits = limits.max_logit_rows * config_.vocab_size;
   RETURN_IF_ERROR(allocate(act_.logits, num_logits * int64_t{SizeOf(kernels::DType::kF32)}));
   if (!backend_.info().host_memory) host_logits_.resize(static_cast<size_t>(num_logits));
-  // A step of no tokens: what a backend does not do is refused now.
+  // A step without tokens: a backend that does not compute mixtures refuses the model now.
   if (config_.num_experts != 0) RETURN_IF_ERROR(Experts(weights_.layers.front(), 0));
   ASSIGN_OR_RETURN(device_, DeviceInput::Create(backend_, config_, limits));
   return absl::OkStatus();
@@ -141,7 +143,8 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
       RETURN_IF_ERROR(Experts(weights_.layers[i], num_tokens));
       continue;
     }
-    // In parallel, the feed-forward network reads the residual before attention adds to it.
+    // With a parallel residual, the feed-forward network reads the residual before attention adds
+    // to it.
     if (config_.parallel_residual) RETURN_IF_ERROR(MlpUp(weights_.layers[i], num_tokens));
     RETURN_IF_ERROR(Attention(weights_.layers[i], cache.layer(i), cache.group_of(i), num_tokens));
     if (!config_.parallel_residual) RETURN_IF_ERROR(MlpUp(weights_.layers[i], num_tokens));

@@ -12,8 +12,9 @@
 
 namespace quire::engine {
 
-// Prepares the weights on `backend`, which must outlive the model; `weights` only if the backend
-// maps them. NotFound or InvalidArgument names the tensor that is missing or has another shape.
+// Creates a decoder and prepares its weights on `backend`, which must outlive the model. `weights`
+// must outlive the model only if the backend computes on the mapped file. NotFound or
+// InvalidArgument names the tensor that is missing or has another shape.
 absl::StatusOr<std::unique_ptr<Model>> CreateDecoder(const ModelConfig& config,
                                                      const files::WeightMap& weights,
                                                      const TensorNames& names,

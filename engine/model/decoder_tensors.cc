@@ -13,7 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// Tensors of files that the model does not need: they can be computed, or are copies.
+// The ends of the names of tensors that the model does not need, since they can be computed or are
+// copies.
 constexpr std::string_view kNotParameters[] = {
     ".rotary_emb.inv_freq", "rope_freqs.weight", ".attn_rot_embd", ".attention.masked_bias",
     ".attention.bias",      ".attn.masked_bias", ".attn.bias"};
@@ -30,17 +31,17 @@ class Finder {
   LayerTensors Layer(const std::string& prefix) const;
   void FeedForward(const std::string& prefix, LayerTensors& layer) const;
   void Mixture(const std::string& prefix, LayerTensors& layer) const;
-  // The first naming of which the file has a tensor. If it has none, the first naming, which the
-  // error then reports as missing.
+  // Returns the first naming of which the file has a tensor. If the file has none, returns the
+  // first naming, whose tensors are then reported as missing.
   const MixtureNames& WayOfMixture(const std::string& prefix) const;
-  // The `rows` rows of one expert.
+  // Returns the `rows` rows of one expert.
   NamedRows OfExpert(const std::string& prefix, const char* name, int64_t expert,
                      int64_t rows) const;
-  // The rows of a layer's queries, keys and values, in this order.
+  // Returns the rows of the queries, keys and values of a layer, in this order.
   std::vector<NamedRows> QkvRows(const std::string& prefix, const char* suffix) const;
   StoredNorm Norm(const std::string& name) const;
   StoredParameter NormWeight(const std::string& name, int64_t size) const;
-  // A matrix of a layer.
+  // Returns a matrix of a layer, marked as transposed if the file stores it so.
   StoredParameter Matrix(std::vector<NamedRows> parts, int64_t cols) const;
 
   int64_t q_size() const { return config_.num_attention_heads * config_.head_dim; }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Maps a decoder's parameters to the tensors of a file. Loading reads them by this map, and
-// conversion pairs the maps of two files.
+// Maps the parameters of a decoder to the tensors of a file. The loader reads tensors by this map,
+// and the converter pairs the maps of two files.
 
 #include <cstdint>
 #include <functional>
@@ -21,33 +21,34 @@ struct RowRange {
   int64_t begin = 0, end = 0;
 };
 
-// A matrix by its rows, or a vector by its elements.
+// Names the rows of a matrix, or the elements of a vector, in a file.
 struct NamedRows {
   std::string name;
-  int64_t rows = 0;                   // of the tensor, or of each of its matrices
+  int64_t rows = 0;                   // rows of the tensor, or of each of its matrices
   std::vector<RowRange> ranges = {};  // the rows wanted, in this order; empty: all
-  int64_t num_matrices = 0;           // of a tensor [num_matrices, rows, cols]; 0: a matrix
-  enum class Form { kAsIs, kTransposed, kUnitRows };  // of a matrix in the file, to be rewritten
+  int64_t num_matrices = 0;  // matrices in a tensor [num_matrices, rows, cols]; 0: one matrix
+  // The form of a matrix in the file. All but kAsIs are rewritten when they are loaded.
+  enum class Form { kAsIs, kTransposed, kUnitRows };
   Form form = Form::kAsIs;
 };
-// The shape of the tensor in the file; `cols` as in StoredParameter.
+// Returns the shape of the tensor in the file. `cols` is that of StoredParameter.
 std::vector<int64_t> ShapeOf(const NamedRows& part, int64_t cols);
-// The wanted ranges, in rows of the whole tensor.
+// Returns the wanted ranges, in rows of the whole tensor.
 std::vector<RowRange> RangesOf(const NamedRows& part);
 
 enum class ParameterRole {
   kEmbedding,
-  kPositions,  // learned ones
+  kPositions,  // learned positions
   kHead,
-  kQkv,     // queries, keys and values, or their bias: heads of Q, of K, of V
-  kRouter,  // of a mixture
+  kQkv,     // the heads of Q, then of K, then of V; or the bias of these
+  kRouter,  // router of a mixture
   kOther,
 };
 
-// One parameter as kernels take it: rows of the file's tensors, the parts stacked.
+// One parameter as kernels take it: rows of tensors in the file, stacked part by part.
 struct StoredParameter {
   std::vector<NamedRows> parts = {};  // empty: the model has no such parameter
-  int64_t cols = 0;                   // 0: it is a vector
+  int64_t cols = 0;                   // 0: the parameter is a vector
   float offset = 0.0f;                // of a vector: added to each element
   ParameterRole role = ParameterRole::kOther;
 
@@ -62,30 +63,31 @@ struct LayerTensors {
   StoredNorm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
   StoredParameter qkv, qkv_bias, q_norm, k_norm, o, o_bias;
   StoredParameter up, up_bias, down, down_bias;  // a gated MLP's gate precedes `up`
-  // A mixture has these instead of the four above. In experts_up, each expert's gate precedes its
-  // `up`.
+  // A mixture has these instead of up, up_bias, down and down_bias. In experts_up, the gate of each
+  // expert precedes its `up`.
   StoredParameter router, experts_up, experts_down;
 };
 
 struct DecoderTensors {
   StoredParameter embedding, position_embedding;
   StoredNorm embedding_norm, final_norm;
-  StoredParameter head;  // empty when it is tied to the embedding
+  StoredParameter head;  // empty when the head is tied to the embedding
   std::vector<LayerTensors> layers;
 };
 
-// `has(name)` is true if the file has the tensor. It is called where files of one config differ:
-// names with or without names.prefix, the bias of attention's output, the naming of a mixture.
+// Finds the tensors of all parameters. `has(name)` must be true if the file has the tensor. It is
+// called where files of one config differ: names with or without names.prefix, the bias of the
+// output of attention, the naming of a mixture.
 DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
                            const std::function<bool(std::string_view)>& has);
 
-// Every parameter, absent ones too, in an order that is the same for all files of models with the
-// same parts. Points into `tensors`.
+// Returns pointers into `tensors` to every parameter, including absent ones. Their order is the
+// same for all files of models with the same parts.
 std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors);
 
-// Checks that `weights` has each of these tensors, with its shape and a type that kernels compute
-// with, and no others. InvalidArgument for a tensor that would be left out: an unknown part of the
-// model.
+// Checks that `weights` has each of these tensors, with its shape and a type with which kernels
+// compute, and has no other parameters. Returns InvalidArgument for a tensor that would be left
+// out, since it is an unknown part of the model.
 absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture);
 

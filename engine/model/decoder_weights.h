@@ -28,27 +28,27 @@ struct NormParameters {
 
 struct Layer {
   NormParameters attention_norm, mlp_norm;
-  NormParameters attention_post_norm, mlp_post_norm;  // empty views without them
+  NormParameters attention_post_norm, mlp_post_norm;  // empty views without post norms
   Weight qkv, o, up, down;                            // a gated MLP's gate precedes `up`
   Parameter qkv_bias, o_bias, up_bias, down_bias;     // empty views without biases
   Parameter q_norm, k_norm;                           // empty views without such norms
-  int64_t window = 0;                                 // tokens seen back; 0: all
-  Mixture mixture;                                    // instead of `up` and `down`
+  int64_t window = 0;  // tokens that a query sees, itself included; 0: all
+  Mixture mixture;     // instead of `up` and `down`
 };
 
 struct DecoderWeights {
-  Weight embedding, head;                      // head is null when tied
+  Weight embedding, head;                      // head is null when tied to the embedding
   Weight position_embedding;                   // null without learned positions
-  std::vector<std::vector<std::byte>> memory;  // weights point into it
+  std::vector<std::vector<std::byte>> memory;  // rewritten matrices, into which weights point
   NormParameters embedding_norm, final_norm;
-  Parameter rope_table, alibi_slopes;  // at most one; the other's view is empty
-  Parameter local_rope_table;          // for layers with a window; empty: rope_table
+  Parameter rope_table, alibi_slopes;  // at most one is present; the view of the other is empty
+  Parameter local_rope_table;          // for layers with a window; if empty, they use rope_table
   std::vector<Layer> layers;
   int64_t num_parameters = 0;
   int64_t bytes = 0;  // as Model::weight_bytes
 };
 
-// `limits` gives the number of positions to prepare for. NotFound or InvalidArgument names the
+// Loads all parameters, for limits.max_model_len positions. NotFound or InvalidArgument names the
 // tensor that is missing, has another shape, or would be left out.
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
                                                   const files::WeightMap& weights,

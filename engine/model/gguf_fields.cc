@@ -13,8 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// Keys that need not be read: keys of rotary positions in a model without them, the epsilon of a
-// norm that the model does not use, and sizes that the tokenizer decides.
+// Keys that need not be read, since they change no answer. The epsilons are for models that have
+// the other kind of norm.
 constexpr std::array kChangeNothing = std::to_array<std::string_view>({
     "vocab_size",
     "tensor_data_layout",
@@ -22,7 +22,8 @@ constexpr std::array kChangeNothing = std::to_array<std::string_view>({
     "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
 });
-// Keys of features that we do not have, with the value that means their absence.
+// Keys of features that are not supported, with the value that means that the model does not have
+// the feature.
 struct AbsentFeature {
   std::string_view key;
   double absent;
@@ -46,7 +47,7 @@ constexpr std::array kAbsentFeatures = std::to_array<AbsentFeature>({
     {"rope.scaling.attn_factor", 1, "rotary attention factor"},
 });
 
-// A required key that is NotFound is a fault of the file: InvalidArgument.
+// Turns NotFound into InvalidArgument: a required key that is missing is a fault of the file.
 absl::Status Required(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::InvalidArgumentError(status.message()) : status;
 }

@@ -1,8 +1,8 @@
 #pragma once
 
-// Reads the metadata keys of one architecture in a GGUF file: "block_count" reads
-// "gemma3.block_count". An absent key takes the fallback; without one it is required.
-// InvalidArgument names file and key.
+// Reads the metadata keys of one architecture in a GGUF file: the name "block_count" reads the key
+// "gemma3.block_count". If the key is absent, the result is the fallback. A key without a fallback
+// is required. InvalidArgument names the file and the key.
 
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ namespace quire::engine {
 
 class GgufFields {
  public:
-  // Borrows both.
+  // Borrows `metadata` and `weights`.
   GgufFields(const files::GgufMetadata& metadata, const files::WeightMap& weights,
              std::string_view architecture)
       : metadata_(metadata), weights_(weights), architecture_(architecture) {}
@@ -30,18 +30,17 @@ class GgufFields {
   bool Has(std::string_view name) const { return metadata_.Has(Key(name)); }
   absl::Status Error(std::string_view name, std::string_view wanted_and_got) const;
 
-  // A key read by one of these counts as known.
+  // A key that one of these functions has read counts as known.
   absl::Status Int(std::string_view name, std::optional<int64_t> fallback, int64_t& out);
-  // A number, or an array with the same number for every layer.
+  // Reads a number, or an array with the same number for every layer.
   absl::Status IntOfEveryLayer(std::string_view name, std::optional<int64_t> fallback,
                                int64_t& out);
   absl::Status Float(std::string_view name, std::optional<double> fallback, double& out);
   absl::Status Bool(std::string_view name, bool fallback, bool& out);
   absl::Status String(std::string_view name, std::string_view fallback, std::string& out);
 
-  // Refuses a file with a key that was not read, which stands for a feature that would be left out.
-  // Keys that are known to change no answer pass, and keys with the value that turns their feature
-  // off.
+  // Refuses a file with a key that was not read, since the feature of this key would be left out.
+  // Accepts keys that are known to change no answer, and keys whose value turns their feature off.
   absl::Status CheckTheRest() const;
 
  private:

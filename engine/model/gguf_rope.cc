@@ -13,8 +13,9 @@
 namespace quire::engine {
 namespace {
 
-// llama.cpp multiplies YaRN's own factor of cosines and sines by attn_factor and yarn_attn_factor,
-// and rounds the ends of its ramp to whole dimensions.
+// Reads YaRN as llama.cpp does. llama.cpp multiplies cosines and sines by attn_factor,
+// yarn_attn_factor and the factor of YaRN itself. It rounds the ends of the ramp of YaRN to whole
+// dimensions.
 absl::Status ReadYarn(GgufFields& fields, RopeConfig& rope) {
   rope.scaling = RopeScaling::kYarn;
   RETURN_IF_ERROR(fields.Float("rope.scaling.yarn_beta_fast", rope.beta_fast, rope.beta_fast));
@@ -39,7 +40,7 @@ absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config) {
   RETURN_IF_ERROR(fields.Float("rope.freq_base", 10000.0, rope.theta));
   RETURN_IF_ERROR(fields.Int("rope.dimension_count", config.head_dim, rope.rope_dim));
 
-  // A factor without a type is linear, and 0 is none, as llama.cpp reads them.
+  // As in llama.cpp, a factor without a type is linear, and a factor of 0 is no scaling.
   std::string type;
   RETURN_IF_ERROR(fields.String("rope.scaling.type", "linear", type));
   if (type != "none" && type != "linear" && type != "yarn") {

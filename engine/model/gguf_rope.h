@@ -11,12 +11,13 @@
 
 namespace quire::engine {
 
-// Fills config.rope except its layout; sizes must have been read before. InvalidArgument for an
-// unsupported scaling.
+// Fills config.rope except the layout. The sizes in `config` must have been read before.
+// InvalidArgument for an unsupported scaling.
 absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config);
 
-// The inverse; rope_freqs.weight must hold frequency_divisors. Writes nothing for models without
-// rotary positions, nor for a scaling that llama.cpp does not have.
+// Writes the keys that ReadGgufRope reads. The caller must write frequency_divisors to the tensor
+// rope_freqs.weight. Writes nothing for models without rotary positions, and no scaling that
+// llama.cpp does not have.
 void WriteGgufRope(const ModelConfig& config, GgufKeys& keys);
 
 }  // namespace quire::engine

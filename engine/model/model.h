@@ -14,7 +14,8 @@
 
 namespace quire::engine {
 
-// The largest step for which a model must be prepared; its buffers are allocated once, at load.
+// The sizes of the largest step for which a model must be prepared. A model allocates its buffers
+// once, when it is loaded.
 struct StepLimits {
   int64_t max_tokens = 0;  // max_num_batched_tokens
   int64_t max_seqs = 0;    // max_num_seqs
@@ -23,21 +24,23 @@ struct StepLimits {
   int32_t block_size = 0;
 };
 
-// Step thread only.
+// Used on the step thread only.
 class Model {
  public:
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
-  // Bytes of the prepared weights. A weight that stays mapped counts the bytes that it has in the
-  // file.
+  // Returns the bytes of the prepared weights. A weight that stays mapped counts with the bytes
+  // that it has in the file.
   virtual int64_t weight_bytes() const = 0;
-  // Bytes that a step of the largest size uses beside the weights and the cache.
+  // Returns the bytes that a step of the largest size uses in addition to the weights and the
+  // cache.
   virtual int64_t step_bytes() const = 0;
   virtual int64_t num_parameters() const = 0;
 
-  // Runs one step: writes the tokens' K and V into `cache`, reads the context from it. The logits,
-  // f32 [num_logit_rows, vocab_size] in host memory, stay valid until the next Forward.
+  // Runs one step: writes K and V of the tokens into `cache`, and reads the context from `cache`.
+  // Returns the logits, f32 [num_logit_rows, vocab_size] in host memory, which stay valid until the
+  // next Forward.
   virtual absl::StatusOr<kernels::TensorView> Forward(const ModelInput& input, KvCache& cache) = 0;
 };
 

@@ -20,7 +20,7 @@
 namespace quire::engine {
 namespace {
 
-// A name with "blk.0." in front, without a suffix.
+// Returns a name with "blk.0." in front, without a suffix such as ".weight".
 std::string OfLayer(const TensorNames& names, const char* name) {
   return absl::StrCat(names.layer_prefix, "0.", name);
 }
@@ -67,7 +67,7 @@ absl::Status ReadGgufSizes(GgufFields& fields, ModelConfig& config) {
       absl::StrFormat("want the head size of the keys, %d, got %d", config.head_dim, value_length));
 }
 
-// The embedding decides if there is one; the metadata must agree with it.
+// Reads vocab_size from the metadata. InvalidArgument if the embedding has another number of rows.
 absl::Status ReadVocabSize(GgufFields& fields, const TensorNames& names, ModelConfig& config) {
   constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
   const files::GgufValue* tokens = fields.metadata().Find(kTokens);
@@ -88,7 +88,7 @@ absl::Status ReadVocabSize(GgufFields& fields, const TensorNames& names, ModelCo
                       name, config.vocab_size));
 }
 
-// Fills in members that no key gives, from the tensors.
+// Fills in the members that no key gives, from the tensors of the file.
 void ReadTensors(const GgufFields& fields, const TensorNames& names, ModelConfig& config) {
   const auto has = [&](const char* name, const char* suffix) {
     return name != nullptr && fields.HasTensor(OfLayer(names, name) + suffix);
@@ -104,7 +104,7 @@ void ReadTensors(const GgufFields& fields, const TensorNames& names, ModelConfig
   }
 }
 
-// True if the whole of `name` matches `pattern`, in which '#' stands for a number.
+// Returns true if the whole of `name` matches `pattern`, in which '#' stands for a number.
 bool Matches(std::string_view name, std::string_view pattern) {
   const size_t number = pattern.find('#');
   if (number == std::string_view::npos) return name == pattern;
@@ -117,7 +117,7 @@ bool Matches(std::string_view name, std::string_view pattern) {
   return name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Refuses a tensor that the architecture does not have: it stands for an unsupported feature.
+// Refuses a tensor that the architecture does not have, since it stands for an unsupported feature.
 absl::Status CheckTensors(const GgufFields& fields, const TensorNames& names,
                           std::string_view architecture) {
   const char* const top[] = {names.embedding,  names.embedding_norm, names.position_embedding,

@@ -48,8 +48,9 @@ absl::Status CheckQuantization(const HfFields& fields) {
   return absl::OkStatus();
 }
 
-// transformers ties the head to the embedding if the file has no head or one with the same bytes.
-// It uses a head that differs, whatever tie_word_embeddings is.
+// Returns true if the file has a head that differs from the embedding. transformers uses such a
+// head, whatever tie_word_embeddings is. It ties the head to the embedding if the file has no head,
+// or has a head with the same bytes.
 bool HasAnotherHead(const TensorNames& names, const files::WeightMap& weights) {
   const std::string embedding_name = absl::StrCat(names.embedding, ".weight");
   const files::TensorInfo* head = weights.Find(absl::StrCat(names.head, ".weight"));

@@ -11,10 +11,11 @@
 namespace quire::engine {
 namespace {
 
-// Far beyond any existing model, and small enough that no product of sizes overflows.
+// These limits are far beyond any existing model, and small enough that no product of sizes
+// overflows.
 constexpr int64_t kMaxHeads = 4096;
-constexpr int64_t kMaxExperts = 1024;                   // of a layer
-constexpr int64_t kMaxExpertsOfAll = int64_t{1} << 17;  // layers together
+constexpr int64_t kMaxExperts = 1024;                   // experts of one layer
+constexpr int64_t kMaxExpertsOfAll = int64_t{1} << 17;  // experts of all layers together
 constexpr int64_t kMaxSize = int64_t{1} << 22;          // hidden, intermediate
 constexpr int64_t kMaxVocab = int64_t{1} << 24;         // token ids are int32
 constexpr int64_t kMaxContext = int64_t{1} << 30;       // positions are int32
@@ -38,7 +39,7 @@ class Checker {
     }
   }
   void Fail(std::string_view field, const std::string& wanted_and_got) {
-    if (!status_.ok()) return;  // the first is the cause
+    if (!status_.ok()) return;  // the first failure is the cause
     status_ =
         absl::InvalidArgumentError(absl::StrFormat("%s: %s: %s", file_, field, wanted_and_got));
   }
@@ -109,7 +110,7 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
     check.Range("num_experts_per_tok", config.num_experts_per_tok, 1, config.num_experts);
     check.Range("num_experts of all layers", config.num_experts * config.num_hidden_layers, 1,
                 kMaxExpertsOfAll);
-    // The decoder adds the experts' output to the residual as it is, after attention.
+    // The decoder adds the output of the experts to the residual after attention, without a norm.
     if (config.parallel_residual) check.Fail("num_experts", "want 0 with a parallel residual");
     if (config.post_norms) check.Fail("num_experts", "want 0 with norms after each layer");
   }

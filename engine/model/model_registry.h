@@ -1,6 +1,6 @@
 #pragma once
 
-// Architectures by name.
+// Creates the model of an architecture, by the name of the architecture.
 
 #include <memory>
 
@@ -13,11 +13,11 @@
 namespace quire::engine {
 
 // Checks that the tensors of `files` are exactly those of the model, without reading them.
-// CreateModel calls it first.
+// CreateModel makes the same check.
 absl::Status CheckModel(const ModelConfig& config, const files::OpenedModel& files);
 
-// Prepares the weights of `files` on `backend`; both must outlive the model. If config.architecture
-// is not supported, InvalidArgument names those that are.
+// Creates a model and prepares the weights of `files` on `backend`. Both must outlive the model.
+// InvalidArgument if config.architecture is not supported.
 absl::StatusOr<std::unique_ptr<Model>> CreateModel(const ModelConfig& config,
                                                    const files::OpenedModel& files,
                                                    kernels::Backend& backend,

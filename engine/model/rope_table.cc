@@ -7,8 +7,8 @@
 namespace quire::engine {
 namespace {
 
-// Frequencies of long wavelengths are divided by the factor, short ones kept, those between
-// blended.
+// Divides frequencies of long wavelengths by the factor, keeps those of short wavelengths, and
+// blends those in between.
 double ScaleLlama3(double frequency, const RopeConfig& rope) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double context = static_cast<double>(rope.original_max_position_embeddings);
@@ -19,7 +19,8 @@ double ScaleLlama3(double frequency, const RopeConfig& rope) {
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// The theta that stretches the longest wavelength by as much as the context.
+// Returns the theta for num_positions positions. With a factor of 1, this theta stretches the
+// longest wavelength by as much as the context.
 double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
   const double dims = static_cast<double>(rope.rope_dim);
   const double stretch = static_cast<double>(num_positions) /
@@ -28,8 +29,9 @@ double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
   return rope.theta * std::pow(rope.factor * stretch - (rope.factor - 1.0), dims / (dims - 2.0));
 }
 
-// The share of a frequency that is divided by the factor: 0 up to the dimension that turns
-// beta_fast times in the trained context, 1 from the one that turns beta_slow times on.
+// Returns the share of frequency i that is divided by the factor. The share is 0 up to the
+// dimension that turns beta_fast times in the trained context. It is 1 from the dimension that
+// turns beta_slow times.
 double YarnShare(const RopeConfig& rope, size_t i) {
   const auto dimension_of = [&](double turns) {
     const double positions = static_cast<double>(rope.original_max_position_embeddings);

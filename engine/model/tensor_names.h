@@ -6,44 +6,46 @@
 
 namespace quire::engine {
 
-// The rows of a fused projection of queries, keys and values.
+// The order of the rows in a fused projection of queries, keys and values.
 enum class QkvLayout {
   kStacked,  // Q of all heads, then K, then V
   kGrouped,  // for each KV head: its query heads, its keys, its values
 };
 
-// The tensors of a mixture of experts: whole names after the layer's prefix. '#' is an expert's
-// number; a tensor without '#' holds a matrix for each expert.
+// The names of the tensors of a mixture of experts, complete but for the prefix of the layer. '#'
+// stands for the number of an expert. A tensor without '#' holds a matrix for each expert.
 struct MixtureNames {
   const char* router = nullptr;
   const char* gate = nullptr;  // null: the first rows of `up`
   const char *up = nullptr, *down = nullptr;
 };
 
-// Names without the ".weight" or ".bias" that follows. Null: these models have no such tensor.
+// Names of tensors, without the ".weight" or ".bias" at the end. Null: models of the architecture
+// have no such tensor.
 struct TensorNames {
-  // Comes before every name but the head's; files of a model without its head leave it out.
+  // The prefix of every name but that of the head. Files of a model without its head omit the
+  // prefix.
   const char* prefix = "";
   const char* embedding = nullptr;
   const char* embedding_norm = nullptr;
   const char* position_embedding = nullptr;
   const char* final_norm = nullptr;
   const char* head = nullptr;          // required unless it is tied to the embedding
-  const char* layer_prefix = nullptr;  // of the names below; a number and a dot follow it
-  bool layers_are_transposed = false;  // their matrices are stored as [cols, rows]
+  const char* layer_prefix = nullptr;  // prefix of the names below; a number and a dot follow it
+  bool layers_are_transposed = false;  // matrices of layers are stored as [cols, rows]
   const char* attention_norm = nullptr;
   const char *q = nullptr, *k = nullptr, *v = nullptr;
-  const char* kv = nullptr;   // instead of the last two: K, then V
-  const char* qkv = nullptr;  // instead of the three
+  const char* kv = nullptr;   // instead of k and v: K, then V
+  const char* qkv = nullptr;  // instead of q, k and v
   QkvLayout qkv_layout = QkvLayout::kStacked;
   const char *q_norm = nullptr, *k_norm = nullptr;
   const char* o = nullptr;
-  const char* mlp_norm = nullptr;  // null if attention's norm is for both
+  const char* mlp_norm = nullptr;  // null if attention_norm serves for both
   // Norms after attention and feed-forward, before the residual addition.
   const char *attention_post_norm = nullptr, *mlp_post_norm = nullptr;
   // If a gated network has no name for the gate, the gate is the first rows of `up`.
   const char *gate = nullptr, *up = nullptr, *down = nullptr;
-  // Instead of those three, under any of these names.
+  // The names of a mixture, which replaces gate, up and down. A file has one of these namings.
   std::array<MixtureNames, 2> mixtures;
 };
 

@@ -25,7 +25,7 @@ void ContinuationScores::AddRows(const StepPlanEntry& entry, const RowOf& row_of
   const Sequence& sequence = *entry.sequence;
   const Request& request = *sequence.request;
   if (sequence.num_generated() == 0) {
-    // The prompt's last row scores the first token of each.
+    // The last row of the prompt scores the first token of each continuation.
     for (int32_t k = 0; k < entry.num_samples; ++k) {
       AddRow(row_of(entry.num_logit_rows - 1), request, sequence.sample_index + k, 0);
     }

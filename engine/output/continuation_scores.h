@@ -1,6 +1,7 @@
 #pragma once
 
-// Scoring requests: collects the log-probabilities of each continuation's tokens, row by row.
+// Collects, for scoring requests, the log-probabilities of the tokens of each continuation, row by
+// row.
 
 #include <cstdint>
 #include <functional>
@@ -17,26 +18,27 @@
 
 namespace quire::engine {
 
-// A step's result for one continuation: the given token instead of a drawn one.
+// The result of a step for one continuation. Its token is given by the request instead of drawn.
 struct ContinuationStep {
-  SampledToken token;               // its first, or with a finish reason its last
+  SampledToken token;               // the first token, or with a finish reason the last
   absl::Status status;              // Internal, with kAbort: a row had no distribution
   std::optional<TokenDelta> delta;  // the whole continuation, once it has ended
 };
 
-// A continuation of m tokens has m rows; the first is that of the prompt's last token. Rows come in
-// the order of positions; those computed again after a preemption are left out. Not thread-safe;
-// lives on the step thread.
+// A continuation of m tokens has m rows of logits. The first is the row of the last token of the
+// prompt. Rows come in the order of positions. Rows that are computed again after a preemption are
+// left out. Not thread-safe; used on the step thread only.
 class ContinuationScores {
  public:
-  // The logits of one of a plan entry's rows, 0 .. num_logit_rows - 1.
+  // Returns the logits of one row of a plan entry, 0 .. num_logit_rows - 1.
   using RowOf = std::function<std::span<const float>(int32_t row)>;
 
-  // Records the rows of an entry of a scoring request; they must stay valid until Compute.
+  // Records the rows of an entry of a scoring request. The logits must stay valid until Compute.
   void AddRows(const StepPlanEntry& entry, const RowOf& row_of);
-  // Computes their log-probabilities: the same bits whatever else the step held.
+  // Computes the log-probabilities of the recorded rows. Their bits do not depend on the rest of
+  // the step.
   void Compute(const ParallelFor& parallel_for);
-  // The result of the entry's sample k of num_samples, after Compute.
+  // Returns the result of sample k, 0 .. num_samples - 1, of the entry. Called after Compute.
   ContinuationStep Take(const StepPlanEntry& entry, int32_t k);
 
   void Remove(const Request& request) { scores_.erase(&request); }
@@ -48,12 +50,12 @@ class ContinuationScores {
     int32_t target = 0;
     std::vector<PositionLogprobs>* scores = nullptr;  // destination of the result
   };
-  // One list for each continuation.
+  // Returns one list of scores for each continuation of the request.
   std::vector<std::vector<PositionLogprobs>>& Find(const Request& request);
   void AddRow(std::span<const float> logits, const Request& request, int32_t sample, int64_t index);
 
   std::unordered_map<const Request*, std::vector<std::vector<PositionLogprobs>>> scores_;
-  std::vector<Row> rows_;  // of this step
+  std::vector<Row> rows_;  // rows recorded in this step
   std::vector<PositionLogprobs> results_;
 };
 

@@ -16,8 +16,8 @@
 namespace quire::engine {
 
 struct Output {
-  // finish_reason is final, stop strings included, and is passed to the scheduler. The caller fills
-  // in `usage`.
+  // delta.finish_reason is final, since it accounts for stop strings too. The caller passes it to
+  // the scheduler and fills in delta.usage.
   TokenDelta delta;
   // False if the delta holds nothing and need not be sent.
   bool has_content = false;
@@ -25,19 +25,21 @@ struct Output {
 
 // Keeps the unfinished text of each sequence.
 //
-//   text    The concatenated deltas of a sequence are the text of its tokens up to the earliest end
-//           of a stop string, cut before that string (include_stop: after it), however the tokens
-//           split it. Text is held back only while it could still become a stop string; nothing of
-//           a stop string is ever sent. Strings that end within the first min_tokens tokens do not
-//           stop. The text of a stop token is left out (include_stop: kept, but skip_special_tokens
-//           still leaves out special ones). With echo the prompt's text comes first, in the first
-//           delta; stop strings are not looked for in it. A character that begins in the prompt's
-//           ids and ends in the output is sent whole.
-//   ids     Sent with the delta of the token, though its text may come later or be cut; the token
-//           that stopped it is the last. So are log-probabilities.
+//   text    The text of a sequence is the concatenation of its deltas. It is the text of the
+//           tokens up to the earliest end of a stop string, cut before that string (include_stop:
+//           after it), however the tokens split the string. Text is held back only while it could
+//           still become a stop string. Without include_stop, nothing of the string that stops the
+//           sequence is ever sent. Strings that end within the first min_tokens tokens do not stop.
+//           The text of a stop token is left out (include_stop: kept, unless the token is special
+//           and skip_special_tokens is set). With echo, the text of the prompt comes first, in the
+//           first delta, and is not searched for stop strings. A character that begins in the
+//           tokens of the prompt and ends in the output is sent whole.
+//   ids     The id and the log-probabilities of a token are sent with the delta of that token,
+//           though its text may come later or be cut. The token that stopped the sequence is the
+//           last.
 //
-// Without OutputOptions::text nothing is detokenized unless there are stop strings to look for.
-// Not thread-safe; lives on the step thread.
+// Without OutputOptions::text nothing is detokenized unless there are stop strings to look for. Not
+// thread-safe; used on the step thread only.
 class OutputProcessor {
  public:
   explicit OutputProcessor(const text::Tokenizer& tokenizer);  // must outlive this
@@ -46,14 +48,14 @@ class OutputProcessor {
   // Adds the request's n samples, with ids first_id .. first_id + n - 1.
   void Add(SequenceId first_id, const std::shared_ptr<const Request>& request);
 
-  // Takes a sequence's next token and the verdict on its id and the length. Not called again after
-  // a finish reason.
+  // Takes the next token of a sequence, and the verdict of CheckTokenStops on it. Not called again
+  // after a finish reason.
   Output Push(SequenceId id, SampledRow drawn, const TokenVerdict& verdict);
-  // Ends a sequence that gets no further token (kAbort). Returns its last delta, which has the text
-  // that was held back.
+  // Ends a sequence that gets no further token (kAbort). Returns the last delta of the sequence,
+  // which has the text that was held back.
   Output Cut(SequenceId id, FinishReason reason);
 
-  // Forgets one sequence in any state, also one never pushed to.
+  // Forgets one sequence, in any state, even if no token was pushed to it.
   void Remove(SequenceId id);
 
   int64_t size() const { return static_cast<int64_t>(states_.size()); }

@@ -37,7 +37,7 @@ int32_t StopMatcher::Push(std::string_view text, bool may_stop, std::string& rel
   for (const char byte : text) {
     held_.push_back(byte);
     int32_t longest = 0;   // bytes of the text's end that could still become a stop string
-    int32_t stopped = -1;  // the longest that ends here
+    int32_t stopped = -1;  // the longest stop string that ends here
     for (int32_t i = 0; i < patterns_->size(); ++i) {
       matched_[i] = patterns_->Advance(i, matched_[i], byte);
       const auto length = static_cast<int32_t>(patterns_->string(i).size());
@@ -45,8 +45,8 @@ int32_t StopMatcher::Push(std::string_view text, bool may_stop, std::string& rel
         if (stopped < 0 || length > static_cast<int32_t>(patterns_->string(stopped).size())) {
           stopped = i;
         }
-        matched_[i] = patterns_->Border(i);  // plain text unless it stops: a match may go on within
-                                             // it
+        // The string is plain text unless it stops the text. A match may go on within it.
+        matched_[i] = patterns_->Border(i);
       }
       longest = std::max(longest, matched_[i]);
     }

@@ -6,9 +6,9 @@
 namespace quire::engine {
 namespace {
 
-// A shift removes one part in this many of the window. Each shift rotates and rounds a key once, so
-// four times at most before the key itself is removed; and at least three quarters of the window
-// always stay.
+// A shift removes one part in this many of the window, rounded up to whole blocks. Each shift
+// rotates and rounds every later key once. So a key is rounded at most four times before it is
+// removed. About three quarters of the window always stay.
 constexpr int64_t kShiftsPerWindow = 4;
 
 using base::CeilDiv;

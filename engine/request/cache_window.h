@@ -1,44 +1,47 @@
 #pragma once
 
-// The part of its context that an unbounded request keeps in the cache.
+// The part of the context that a request of unbounded length keeps in the cache.
 
 #include <cstdint>
 
 namespace quire::engine {
 
-// Attention sinks (StreamingLLM, arXiv:2309.17453): the first tokens stay, followed by the last
-// ones. A token's position, for the model, is its place in the cache:
+// Implements attention sinks (StreamingLLM, arXiv:2309.17453). The cache keeps the first tokens of
+// the context, the sinks, followed by the last tokens, the window. For the model, the position of a
+// token is its place in the cache:
 //
 //   index   0 ..                  capacity                   capacity + drop
 //   cache   [sinks][...window...]
 //                                 [sinks][window, drop fewer][new ...
 //
 // When the cache would hold more than `capacity` tokens, the first `drop` tokens after the sinks
-// are removed at once, and all later tokens move up by `drop` positions: a shift. So a position is
-// a pure function of the index, and computing the sequence again gives the same bits.
+// are removed at once, and all later tokens move up by `drop` positions. This is a shift. The
+// position of a token is a pure function of its index in the sequence. So computing the sequence
+// again gives the same bits.
 //
-// All three are multiples of the block size.
+// All three members are multiples of the block size.
 struct CacheWindow {
   int64_t sinks = 0;
   int64_t window = 0;  // the most tokens after the sinks; 0: no window, all tokens stay
   int64_t drop = 0;
 
-  // Rounds both up to whole blocks. `window_tokens` is more than one block.
+  // Returns a window with both sizes rounded up to whole blocks. `window_tokens` must be more than
+  // one block.
   static CacheWindow Of(int64_t sink_tokens, int64_t window_tokens, int32_t block_size);
 
   bool on() const { return window > 0; }
   int64_t capacity() const { return sinks + window; }
 
-  // The number of shifts before the token at `index` is computed.
+  // Returns the number of shifts before the token at `index` is computed.
   int64_t NumShifts(int64_t index) const {
     return !on() || index < capacity() ? 0 : (index - capacity()) / drop + 1;
   }
-  // The position at which it is computed.
+  // Returns the position at which the token at `index` is computed.
   int64_t Position(int64_t index) const { return index - NumShifts(index) * drop; }
-  // The first later index that needs another shift. Only with a window.
+  // Returns the first index after `index` that needs another shift. To be called only if on().
   int64_t NextShift(int64_t index) const { return capacity() + NumShifts(index) * drop; }
-  // The most tokens, in whole blocks, that one sequence may hold. During a shift the tokens that
-  // stay may be there twice, since a shared block is copied instead of written.
+  // Returns the most tokens, in whole blocks, that one sequence may hold. During a shift the tokens
+  // that stay may exist twice, because shared blocks are copied and not overwritten.
   int64_t MostHeld() const { return capacity() + window; }
 };
 

@@ -28,52 +28,54 @@ using ChatMessages = std::vector<text::ChatMessage>;
 struct GenerateParams {
   std::string request_id;  // empty: made by the engine
   std::string model;       // empty: the served one
-  std::string owner;       // the caller whose id it is and who may abort it; "": everybody
+  std::string owner;       // the caller that the id belongs to and that may abort; "": all
   std::variant<std::string, TokenIds, ChatMessages> prompt;
-  // If not empty, nothing is drawn: sample k is the k-th of these, and its result is its ids and,
-  // for each, the log-probability and the likeliest token. `sampling`, `stop` and `output` are
-  // ignored. The frontend decides which tokens a text becomes.
+  // If not empty, no tokens are drawn: sample k is the k-th continuation. The result of a sample is
+  // its token ids and, for each id, the log-probability and the likeliest token. `sampling`, `stop`
+  // and `output` are ignored. The frontend decides which tokens a text becomes.
   std::vector<std::variant<std::string, TokenIds>> continuations;
   SamplingParams sampling;
   StopParams stop;
   OutputOptions output;
-  bool answers_at_once = false;  // in one message, kept in memory until the end
+  bool answers_at_once = false;  // the answer is one message, kept in memory until the end
   CacheParams cache;
   SchedParams sched;
-  TenantLimits limits;                           // of sched.tenant
-  absl::Time deadline = absl::InfiniteFuture();  // a date
+  TenantLimits limits;                           // the limits of sched.tenant
+  absl::Time deadline = absl::InfiniteFuture();  // by the wall clock
 };
 
-// After the frontend: valid, tokenized, feasible. Shared by the server's reactor and the step
-// thread; constant but for `cancelled`.
+// A request after the frontend: valid, tokenized, feasible. The server's reactor and the step
+// thread share it. All members but `cancelled` are constant then.
 struct Request {
   GenerateParams params;
   TokenIds prompt_ids;
-  std::string prompt_text;                 // for echo
-  std::string prompt_rest;                 // its last bytes, if the output completes their
-                                           // character
-  std::vector<TokenIds> continuation_ids;  // of params.continuations; none is empty
-  TokenSet allowed_ids;                    // of sampling.allowed_token_ids; empty: all
-  TokenSet stop_ids;                       // of stop.stop_token_ids
+  std::string prompt_text;  // for echo
+  // The last bytes of the prompt's text, if their character is unfinished: output may complete it.
+  std::string prompt_rest;
+  std::vector<TokenIds> continuation_ids;  // tokens of params.continuations; none is empty
+  TokenSet allowed_ids;                    // the set of sampling.allowed_token_ids; empty: all
+  TokenSet stop_ids;                       // the set of stop.stop_token_ids
   int32_t max_tokens = 0;                  // resolved: limited by the context
   CacheWindow cache_window;                // resolved
   uint64_t seed = 0;                       // resolved
-  // Times of the engine's clock, which cannot be set, unlike a wall clock.
+  // `arrival` and `deadline` are times of the engine's clock. Unlike a wall clock, it cannot be
+  // set.
   absl::Time arrival;
   absl::Time deadline = absl::InfiniteFuture();  // resolved
   std::shared_ptr<TokenSink> sink;
 
-  // True if its tokens are given, not drawn.
+  // True if the tokens of the samples are given, not drawn.
   bool is_scoring() const { return !continuation_ids.empty(); }
 
-  // Set in any state, by any thread; the thread that has the request ends it.
+  // Any thread may set this in any state. The thread that then has the request ends the request.
   std::atomic<bool> cancelled = false;
 };
 
 // The statuses of requests that are cut short.
 absl::Status CancelledStatus();
 absl::Status PastDeadlineStatus();
-// OK while the request is neither cancelled nor past its deadline; else one of these.
+// Returns OK while the request is neither cancelled nor past its deadline, and otherwise one of the
+// two statuses above.
 absl::Status StillWanted(const Request& request, absl::Time now);
 
 }  // namespace quire::engine

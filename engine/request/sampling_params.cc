@@ -20,7 +20,7 @@ absl::Status Invalid(const absl::FormatSpec<Args...>& format, const Args&... arg
 template <typename Number>
 absl::Status InRange(const char* field, Number value, std::type_identity_t<Number> low,
                      std::type_identity_t<Number> high) {
-  if (value >= low && value <= high) return absl::OkStatus();  // NaN is not
+  if (value >= low && value <= high) return absl::OkStatus();  // false for NaN
   return absl::InvalidArgumentError(
       absl::StrCat(field, ": want ", low, "..", high, ", got ", value));
 }
@@ -35,7 +35,7 @@ absl::Status TokenInVocabulary(const char* field, int32_t id, int32_t vocab_size
   return Invalid("%s: want token ids 0..%d, got %d", field, vocab_size - 1, id);
 }
 
-// A list may contain repeats; its length is checked before its ids are.
+// A list may contain repeats. The length of the list is checked before its ids.
 absl::Status AreTokens(const char* field, const std::vector<int32_t>& ids, int32_t vocab_size) {
   if (std::ssize(ids) > vocab_size) {
     return Invalid("%s: want at most %d ids (the vocabulary), got %d", field, vocab_size,
@@ -112,7 +112,7 @@ absl::Status Validate(const SamplingParams& sampling, const StopParams& stop,
     return Invalid("cache.window_tokens: want >= 0 (0: no window), got %d", cache.window_tokens);
   }
   RETURN_IF_ERROR(InRange("sched.priority", sched.priority, -100, 100));
-  // A client sets both through sched.tenant.
+  // A client sets sched.tenant and cache.part through one field, sched.tenant.
   if (const size_t size = std::max(sched.tenant.size(), cache.part.size()); size > 256) {
     return Invalid("sched.tenant: want at most 256 bytes, got %d", size);
   }

@@ -35,9 +35,9 @@ struct SamplingParams {
 };
 
 struct StopParams {
-  std::optional<int32_t> max_tokens;    // generated tokens; absent: to the context's end
-  int32_t min_tokens = 0;               // before these, tokens that would end it are not drawn
-  std::vector<std::string> stop;        // strings, at most 16, each 1..256 bytes
+  std::optional<int32_t> max_tokens;  // generated tokens; absent: to the context's end
+  int32_t min_tokens = 0;             // until then, tokens that would end the output are not drawn
+  std::vector<std::string> stop;      // strings, at most 16, each 1..256 bytes
   std::vector<int32_t> stop_token_ids;  // at most as many as the vocabulary has
   bool include_stop = false;            // keep the stop string or token in the output
   bool ignore_eos = false;              // do not stop at the model's own end tokens
@@ -46,21 +46,21 @@ struct StopParams {
 struct OutputOptions {
   bool text = true;
   bool token_ids = false;
-  std::optional<int32_t> top_logprobs;     // 0..20: the drawn token's logprob and this many best
+  std::optional<int32_t> top_logprobs;     // 0..20: logprobs of the drawn token and this many best
   std::optional<int32_t> prompt_logprobs;  // 0..20; implies CacheParams::bypass_read
-  bool echo = false;                       // the prompt's text first
+  bool echo = false;                       // the output begins with the prompt's text
   bool usage_per_chunk = false;
   bool skip_special_tokens = true;
 };
 
 struct CacheParams {
-  // Requests share cached prefixes only with those of equal tenant, part and salt.
-  std::string part;  // of the tenant
+  // Requests share cached prefixes only with requests of equal tenant, part and salt.
+  std::string part;  // a subdivision of the tenant
   std::string salt;
   bool bypass_read = false;
   bool bypass_write = false;
-  // The cache keeps at least this many first tokens and this many last ones and drops those
-  // between; see CacheWindow. A window of 0: all stay.
+  // The cache keeps the first sink_tokens tokens and about the last window_tokens tokens, and drops
+  // the tokens between them; see CacheWindow. If window_tokens is 0, all tokens stay.
   int32_t sink_tokens = 0;
   int32_t window_tokens = 0;
 };
@@ -70,8 +70,8 @@ struct SchedParams {
   std::string tenant;    // whose requests share prefixes, places and queue room
 };
 
-// InvalidArgument whose message begins with the field's name: "sampling.top_p: want (0, 1],
-// got 1.5".
+// Returns InvalidArgument if a value is not allowed. The message begins with the field's name, as
+// in "sampling.top_p: want (0, 1], got 1.5".
 absl::Status Validate(const SamplingParams& sampling, const StopParams& stop,
                       const OutputOptions& output, const CacheParams& cache,
                       const SchedParams& sched, int32_t vocab_size);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The limits of one tenant in queue, places and steps, which all tenants share.
+// The limits of one tenant's use of the queue, the places and the steps, which all tenants share.
 
 #include <cstdint>
 
@@ -9,9 +9,9 @@ namespace quire::engine {
 struct TenantLimits {
   int32_t max_waiting = 0;  // requests that have not run yet; 0: no limit but the queue's
   int32_t max_running = 0;  // running sequences, and samples of one request; 0: no limit
-  int32_t share = 1;        // of the steps, among tenants that wait; 1..100
-  // The tenant's waiting requests may be at most `share` times the free places of the queue, so
-  // that a further tenant finds a place however many others fill it.
+  int32_t share = 1;        // weight among waiting tenants for steps; 1..100
+  // If true, the tenant's waiting requests may be at most `share` times the free places of the
+  // queue, so that a further tenant finds a place however many others fill it.
   bool leaves_room = false;
 };
 

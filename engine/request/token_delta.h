@@ -12,7 +12,7 @@
 namespace quire::engine {
 
 enum class FinishReason : uint8_t {
-  kNone,    // it goes on
+  kNone,    // the sequence goes on
   kStop,    // an end token, a stop token or a stop string
   kLength,  // max_tokens or the context's end
   kAbort,   // cancelled, aborted, past its deadline or stalled
@@ -31,9 +31,9 @@ struct PositionLogprobs {
 
 struct Usage {
   int64_t prompt_tokens = 0;
-  int64_t completion_tokens = 0;  // generated, of all samples; scored, of all continuations
-  int64_t cached_tokens = 0;      // of the prompt, not computed
-  int64_t recomputed_tokens = 0;  // after preemptions
+  int64_t completion_tokens = 0;  // generated in all samples, or scored in all continuations
+  int64_t cached_tokens = 0;      // prompt tokens taken from the cache, not computed
+  int64_t recomputed_tokens = 0;  // tokens computed again after preemptions
   int64_t num_preemptions = 0;
 };
 
@@ -49,11 +49,11 @@ struct TokenDelta {
   std::string text;
   std::vector<int32_t> token_ids;
   std::vector<PositionLogprobs> logprobs;         // one per token of token_ids, when asked for
-  std::vector<PositionLogprobs> prompt_logprobs;  // of prompt positions 1.., in order, by chunks
+  std::vector<PositionLogprobs> prompt_logprobs;  // for prompt positions 1, 2, ..., chunk by chunk
   FinishReason finish_reason = FinishReason::kNone;
-  std::string stop_string;  // the one that stopped it
+  std::string stop_string;  // the stop string that ended the sequence
   std::optional<int32_t> stop_token_id;
-  uint64_t seed = 0;           // of this sample
+  uint64_t seed = 0;           // the seed of this sample
   std::optional<Usage> usage;  // when asked for per chunk
 };
 

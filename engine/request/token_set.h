@@ -1,6 +1,6 @@
 #pragma once
 
-// Ids of the vocabulary as a bitmap: a look-up costs the same however long a client's list was.
+// A set of token ids, stored as a bitmap, so that a look-up costs the same for lists of any length.
 
 #include <bit>
 #include <cstdint>

@@ -1,6 +1,7 @@
 #pragma once
 
-// The engine's output: the server implements one per request.
+// The interface through which the engine delivers output. The server implements one sink per
+// request.
 
 #include <functional>
 
@@ -10,22 +11,24 @@
 
 namespace quire::engine {
 
-// Called only by the step thread (SetOnRoom by the submitting thread; Finish may instead come from
-// a frontend thread when the request never reached the step thread). No call blocks or takes long.
+// The step thread calls all functions, with two exceptions. The submitting thread calls SetOnRoom.
+// A frontend thread may call Finish if the request never reached the step thread. No call may block
+// or take long.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
 
-  // True if `num_deltas` more can be buffered; asked before a step is planned. While it is false,
-  // the request's sequences are stalled: not planned, and the first to be preempted.
+  // Returns true if the sink can buffer `num_deltas` more deltas. Called before a step is planned.
+  // While the result is false, the request's sequences are stalled: they are not planned, and they
+  // are the first to be preempted.
   virtual bool CanTake(int32_t num_deltas) const = 0;
-  // Called before the first CanTake. A sink whose CanTake was false calls `on_room` when more can
-  // be buffered: from any thread, but under no lock that CanTake takes. A sink that is never full
-  // may ignore it.
+  // Called before the first CanTake. A sink whose CanTake returned false calls `on_room` when it
+  // can buffer more. It may do so on any thread, but must not hold a lock that CanTake takes. A
+  // sink that is never full may ignore `on_room`.
   virtual void SetOnRoom(std::function<void()> /*on_room*/) {}
   virtual void Put(TokenDelta delta) = 0;
-  // Exactly once, after the last Put. OK: every sample ended with a finish reason. CANCELLED,
-  // DEADLINE_EXCEEDED, ...: why it was cut short.
+  // Called exactly once, after the last Put. `status` is OK if every sample ended with a finish
+  // reason. Otherwise (CANCELLED, DEADLINE_EXCEEDED, ...) it tells why the request was cut short.
   virtual void Finish(const absl::Status& status, const RequestSummary& summary) = 0;
 };
 

@@ -1,15 +1,17 @@
 #pragma once
 
-// e^x for weights: a polynomial made of plain float32 operations, so that a loop over it vectorises
-// and every ISA path and compiler gives the same bits (the build forbids contraction).
+// Computes e^x for the weights of sampling. The polynomial uses plain float32 operations only, so
+// that a loop over it vectorises, and every ISA path and compiler gives the same bits. (The build
+// forbids contraction.)
 
 #include <bit>
 #include <cstdint>
 
 namespace quire::engine {
 
-// e^x of x <= 0, within 2 units in the last place; 0 for NaN and below -87, where float32 would
-// leave its normal range. Cody-Waite reduction and the minimax polynomial of Cephes' expf.
+// Returns e^x for x <= 0, within 2 units in the last place. Returns 0 for NaN and from -87 down,
+// near the end of the normal range of float32. Uses Cody-Waite reduction and the minimax polynomial
+// of Cephes' expf.
 __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
   const float clamped = x > -87.0f ? x : -87.0f;
   // Adding and subtracting 1.5 * 2^23 rounds to an integer.
@@ -29,8 +31,8 @@ __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
   return x > -87.0f ? e : 0.0f;
 }
 
-// A weight is rounded to a multiple of 2^-35, so that float64 sums of up to 2^18 weights of at most
-// 1 are exact: a sum is the same in any order.
+// A weight is rounded to a multiple of 2^-35. Float64 sums of up to 2^18 weights, each at most 1,
+// are then exact, so a sum is the same in any order.
 inline constexpr double kWeightRounder = 131072.0;  // 2^17, whose unit in the last place is 2^-35
 
 __attribute__((always_inline)) inline double RoundWeight(float exponential) {

@@ -7,11 +7,12 @@ namespace quire::engine {
 namespace {
 
 constexpr double kTwoTo32 = 4294967296.0;
-constexpr double kMinGumbel = -4.0;  // below every GumbelFromBits
+constexpr double kMinGumbel = -4.0;  // below every result of GumbelFromBits
 constexpr int kStepsPerUnit = 16;
 constexpr int kNumSteps = static_cast<int>((kMaxGumbel - kMinGumbel) * kStepsPerUnit) + 1;
 
-// Entry s is for Gumbels from kMinGumbel + s / kStepsPerUnit up to the next step.
+// Returns the bounds of BitsThatMayReach. Entry s is for Gumbel variables from kMinGumbel + s /
+// kStepsPerUnit up to the next step.
 std::array<uint32_t, kNumSteps> MakeReach() {
   std::array<uint32_t, kNumSteps> reach;
   for (int step = 0; step < kNumSteps; ++step) {

@@ -1,17 +1,16 @@
 #pragma once
 
-// The noise that makes a draw: one Gumbel variable for each (seed, output position, token id).
+// The noise of a random draw: one Gumbel variable for each (seed, output position, token id).
 //
 //   counter = {id / 4, position low, position high, 0}, key = {seed low, seed high}
 //   bits    = Philox4x32-10(counter, key)[id % 4]
 //   u       = (bits + 1/2) / 2^32      in (0, 1), never 0 or 1
 //   Gumbel  = -log(-log(u))            float64
 //
-// argmax over ids of logit / T + Gumbel is a draw from softmax(logit / T) (Gumbel-max). Since each
-// id has noise of its own, the draw does not depend on which other ids are kept, or on batch and
-// order.
-// The logarithms are the C library's in float64, called in one translation unit. No ISA path of
-// ours has its own, so all of them give the same bits.
+// The argmax over ids of logit / T + Gumbel is a draw from softmax(logit / T) (the Gumbel-max
+// trick). Each id has noise of its own, which depends neither on the other ids that are kept, nor
+// on batch and order. The logarithms are float64 functions of the C library, called in one
+// translation unit. All ISA paths share them, so all give the same bits.
 
 #include <cstdint>
 
@@ -21,7 +20,7 @@ namespace quire::engine {
 
 // The key of the noise of one output position of one sample.
 struct NoiseKey {
-  uint64_t seed = 0;     // the request's, plus the sample's index
+  uint64_t seed = 0;     // the seed of the request plus the index of the sample
   int64_t position = 0;  // tokens generated before this one
 };
 
@@ -39,15 +38,16 @@ inline constexpr uint32_t NoiseBits(const NoiseKey& key, int32_t id) {
   return Philox4x32(NoiseCounter(key, unsigned_id / 4), NoisePhiloxKey(key))[unsigned_id % 4];
 }
 
-// Increases with `bits`, from about -3.13 to about 22.87.
+// Returns the Gumbel variable of `bits`. It increases with `bits`, from about -3.13 to about 22.87.
 double GumbelFromBits(uint32_t bits);
 
-// Larger than every GumbelFromBits. An id cannot win if its logit, divided by the temperature, is
-// further than this below the best score.
+// Larger than every result of GumbelFromBits. An id cannot win if its logit, divided by the
+// temperature, is further than this below the best score.
 inline constexpr double kMaxGumbel = 22.9;
 
-// Bits below the returned value give a Gumbel of less than `gumbel`: a cheap way to see, without a
-// logarithm, that an id cannot win. Never too high; sometimes a little too low.
+// Returns a bound on the noise bits: bits below it give a Gumbel variable of less than `gumbel`. A
+// caller sees thereby, without a logarithm, that an id cannot win. The bound is never too high and
+// sometimes a little too low.
 uint32_t BitsThatMayReach(double gumbel);
 
 }  // namespace quire::engine

@@ -11,8 +11,9 @@
 namespace quire::engine {
 namespace {
 
-// For a list of at least one in this many ids, noise for the whole row is cheaper than noise for
-// each id of the list: measured at 49,152 ids, 0.07 ms against 25 ns an id.
+// A list with at least one in this many ids of the row is long: noise for the whole row is then
+// cheaper than noise for each id of the list. Measured with 49,152 ids, the whole row takes 0.07
+// ms, and each id of a list takes 25 ns.
 constexpr int64_t kListShareForRow = 16;
 
 double Rank(const Candidate& candidate) { return -static_cast<double>(candidate.logit); }
@@ -94,7 +95,8 @@ int32_t KeptSet::Draw(const NoiseKey& key) {
 }
 
 int32_t KeptSet::DrawFromList(const NoiseKey& key) const {
-  const float max = std::min_element(list_.begin(), list_.end())->logit;  // `<`: likelier first
+  // By `<`, the likeliest candidate is the least.
+  const float max = std::min_element(list_.begin(), list_.end())->logit;
   int32_t best_id = -1;
   double best_score = -std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : list_) {

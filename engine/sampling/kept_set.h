@@ -1,6 +1,6 @@
 #pragma once
 
-// The ids from which a token may still be drawn after each stage.
+// The set of ids from which a token may still be drawn after a stage of the sampler.
 
 #include <cstdint>
 #include <span>
@@ -14,43 +14,47 @@ struct Candidate {
   float logit = 0.0f;  // after penalties and biases, before the temperature
   int32_t id = 0;
 
-  // The likelier first; among equals the lower id, so that a cut through ties is always the same.
+  // The likelier candidate comes first. Of equally likely ones the lower id comes first, so that a
+  // cut through ties is always the same.
   friend bool operator<(const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   }
 };
 
-// Starts as the whole row, which costs nothing; the first stage that cuts turns it into a list. It
-// is never empty: every stage keeps at least one id. NaN and -infinity are never in it. Reused from
-// row to row: it allocates only for a larger row than before.
+// The set starts as the whole row, which costs nothing. The first stage that cuts turns it into a
+// list. The set is never empty, since every stage keeps at least one id. Ids whose logit is NaN or
+// -infinity are never drawn. A KeptSet is used again for the next row, and allocates only for a row
+// larger than all before.
 class KeptSet {
  public:
-  // `logits` and `maxima` must stay valid until the next Reset. The largest logit must be finite
-  // and `temperature` above 0; BlockMaxima computes `maxima`.
+  // Starts a new row. `logits` and `maxima` must stay valid until the next Reset. BlockMaxima
+  // computes `maxima`. The largest logit must be finite and `temperature` above 0.
   void Reset(std::span<const float> logits, std::span<const float> maxima, float temperature);
 
   bool is_whole_row() const { return is_whole_row_; }
   std::span<const float> logits() const { return logits_; }
   std::span<const float> maxima() const { return maxima_; }
   float temperature() const { return temperature_; }
-  float row_max() const { return row_max_; }  // weights are relative to it
+  float row_max() const { return row_max_; }  // the largest logit, to which weights are relative
 
-  // Turns the whole row into the list of its logits of at least `lowest`; a second call starts from
-  // the row again.
+  // Makes the set the list of the ids of the row whose logit is at least `lowest`. A second call
+  // starts from the whole row again.
   void ListAtLeast(double lowest);
-  // Keeps the `count` first in Candidate's order, as a list.
+  // Keeps the first `count` candidates, in the order of Candidate, as a list.
   void KeepFirst(int64_t count);
-  std::vector<Candidate>& list() { return list_; }  // empty while it is the whole row; in no order
+  // Returns the list, unsorted. It is empty while the set is the whole row.
+  std::vector<Candidate>& list() { return list_; }
 
-  // The share of a candidate, e^((logit - row_max) / temperature), rounded so that sums are exact.
+  // Returns the weight of a candidate: e^((logit - row_max) / temperature), rounded so that sums
+  // are exact.
   double WeightOf(const Candidate& candidate) const;
   double SumOfWeights();
-  // Keeps the fewest candidates, taken in Candidate's order, whose weights add up to at least
+  // Keeps the fewest candidates, taken in the order of Candidate, whose weights add up to at least
   // `mass`. The set must be a list.
   void KeepMass(double mass);
 
-  // The drawn id: the one with the largest logit / temperature + Gumbel; the lowest id among
-  // equals.
+  // Draws an id: returns the id with the largest logit / temperature + Gumbel, and of equals the
+  // lowest id.
   int32_t Draw(const NoiseKey& key);
 
  private:
@@ -62,10 +66,10 @@ class KeptSet {
   float row_max_ = 0.0f;
   bool is_whole_row_ = true;
   std::vector<Candidate> list_;
-  std::vector<float> exponentials_;      // of the whole row; empty until it was summed
+  std::vector<float> exponentials_;  // unrounded weights of the whole row; empty until SumOfWeights
   std::vector<float> sorted_maxima_;     // scratch of KeepFirst
-  std::vector<float> scattered_;         // a long list as a row again
-  std::vector<float> scattered_maxima_;  // and its block maxima
+  std::vector<float> scattered_;         // a long list, written as a row again
+  std::vector<float> scattered_maxima_;  // the block maxima of scattered_
 };
 
 }  // namespace quire::engine

@@ -1,6 +1,6 @@
 #pragma once
 
-// A request's biases on single logits, and the ids that it may not draw.
+// Applies a request's biases on single logits, and bans the ids that the request may not draw.
 
 #include <cstdint>
 #include <span>
@@ -10,14 +10,14 @@
 
 namespace quire::engine {
 
-// Adds each entry's bias; entries of one id add up, in order. Ids outside of `logits` are ignored,
-// here and below.
+// Adds the bias of each entry to a logit. Several entries of one id add up, in order. This function
+// and the next ones ignore ids outside of `logits`.
 void ApplyLogitBias(std::span<const LogitBias> biases, std::span<float> logits);
 
-// Sets all ids but `allowed` to -infinity; empty: no change.
+// Sets the logits of all ids but `allowed` to -infinity. Does nothing if `allowed` is empty.
 void ApplyAllowedIds(const TokenSet& allowed, std::span<float> logits);
 
-// Sets `ids` to -infinity.
+// Sets the logits of `ids` to -infinity.
 void Ban(std::span<const int32_t> ids, std::span<float> logits);
 void Ban(const TokenSet& ids, std::span<float> logits);
 

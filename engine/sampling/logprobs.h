@@ -1,6 +1,6 @@
 #pragma once
 
-// Log-probabilities as the model gave them.
+// Computes log-probabilities from the logits as the model gave them.
 
 #include <cstdint>
 #include <span>
@@ -9,10 +9,11 @@
 
 namespace quire::engine {
 
-// The log softmax of the raw row (temperature 1, no penalty, bias or cut): of `chosen_id`, and of
-// the `num_top` likeliest, best first, ties by lower id. Sums as in row_passes.h give the same bits
-// wherever the row is computed. NaN counts as -infinity. A row without a finite largest logit has
-// no distribution: then the result of `chosen_id` is -infinity and `top` is empty. Thread-safe.
+// Returns the log softmax of the raw row (temperature 1, no penalty, bias or cut) for `chosen_id`
+// and for the `num_top` likeliest ids. The likeliest is first, and of equally likely ids the lower.
+// The denominator is computed by row_passes.h, so the result has the same bits wherever the row is
+// computed. NaN counts as -infinity. A row whose largest logit is not finite has no distribution:
+// then the log-probability of `chosen_id` is -infinity, and `top` is empty. Thread-safe.
 PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_id, int32_t num_top);
 
 }  // namespace quire::engine

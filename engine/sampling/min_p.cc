@@ -14,7 +14,8 @@ void ApplyMinP(float min_p, KeptSet& kept) {
     return;
   }
   std::vector<Candidate>& list = kept.list();
-  const float max = std::min_element(list.begin(), list.end())->logit;  // `<`: likelier first
+  // By `<`, the likeliest candidate is the least.
+  const float max = std::min_element(list.begin(), list.end())->logit;
   std::erase_if(list, [lowest = max - depth](const Candidate& c) { return c.logit < lowest; });
 }
 

@@ -6,8 +6,9 @@
 
 namespace quire::engine {
 
-// Keeps the ids with probability of at least min_p times that of the likeliest one kept:
-// logit >= max + temperature * log(min_p), in float64. Ties stay together. 0: no change.
+// Keeps the ids whose probability is at least min_p times the largest probability that is kept:
+// logit >= max + temperature * log(min_p), in float64. Tied ids stay together. Does nothing if
+// min_p is 0.
 void ApplyMinP(float min_p, KeptSet& kept);
 
 }  // namespace quire::engine

@@ -10,21 +10,22 @@
 
 namespace quire::engine {
 
-// True if any penalty would change a logit.
+// Returns true if any penalty would change a logit.
 bool HasPenalties(const SamplingParams& params);
 
-// Per id that occurs in the window, in this order (as vLLM):
+// The penalties of each id that occurs in the window, in this order (as in vLLM):
 //   repetition  once for an id of the prompt or the output: logit > 0 ? logit / r : logit * r
 //               (CTRL, arXiv:1909.05858; HF transformers' RepetitionPenaltyLogitsProcessor)
 //   frequency   logit -= f * occurrences in the output
-//   presence    logit -= p when it occurs in the output
-// The window is the last penalty_last_n tokens of prompt and output together; -1: all.
+//   presence    logit -= p when the id occurs in the output
+// The window is the last penalty_last_n tokens of prompt and output together. With -1 it is all of
+// them.
 class Penalties {
  public:
   explicit Penalties(int32_t vocab_size) : occurrences_(vocab_size) {}
 
-  // `tokens` are the prompt's `prompt_len` and then the output's. Ids outside of `logits` are
-  // ignored. Costs O(window).
+  // Applies the penalties to `logits`. `tokens` holds the prompt, which has `prompt_len` tokens,
+  // and then the output. Ids outside of `logits` are ignored. Costs O(window).
   void Apply(const SamplingParams& params, std::span<const int32_t> tokens, int64_t prompt_len,
              std::span<float> logits);
 

@@ -1,8 +1,8 @@
 #pragma once
 
 // Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random
-// numbers: as easy as 1, 2, 3" (SC 2011): a keyed bijection of 128-bit counters. It has no state,
-// so a draw is a pure function of its position, whatever else runs.
+// numbers: as easy as 1, 2, 3" (SC 2011). It is a keyed bijection of 128-bit counters. It has no
+// state, so a draw is a pure function of its position, whatever else runs.
 
 #include <array>
 #include <cstdint>

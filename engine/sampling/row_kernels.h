@@ -1,7 +1,7 @@
 #pragma once
 
-// The inner loops of row_passes.h, one set per ISA: integer operations and single float operations
-// per element, so that all sets give the same bits.
+// The inner loops of row_passes.h, compiled once for each ISA. Each element takes only integer
+// operations and single float operations, so that all ISAs give the same bits.
 
 #include <cstdint>
 #include <span>
@@ -16,8 +16,8 @@ struct RowKernels {
   void (*maxima)(std::span<const float> logits, std::span<float> maxima);  // BlockMaxima
   double (*sum)(std::span<const float> logits, float max, float temperature,
                 std::span<float> exponentials);  // SumOfWeights
-  // Fills `bits` with the noise of kRowBlock consecutive ids from `first_id`, a multiple of 4. True
-  // if any is at least `low`.
+  // Fills `bits` with the noise of kRowBlock consecutive ids from `first_id`, a multiple of 4.
+  // Returns true if any element of `bits` is at least `low`.
   bool (*noise)(const NoiseKey& key, int64_t first_id, uint32_t low, uint32_t* bits);
 };
 

@@ -10,7 +10,8 @@
 namespace quire::engine {
 namespace {
 
-// The best noisy score so far; the lowest id among equals, in whatever order blocks are visited.
+// The best noisy score so far, and its id. Of equal scores the lowest id stays, in whatever order
+// the blocks are visited.
 struct Best {
   int32_t id = -1;
   double score = -std::numeric_limits<double>::infinity();
@@ -58,8 +59,8 @@ int32_t ArgMaxWithNoise(std::span<const float> logits, std::span<const float> ma
   Best best;
   const auto visit = [&](int64_t block) {
     const int64_t first = block * kRowBlock;
-    // The noise that even this block's largest logit needs to win; it bounds the bits of all its
-    // ids.
+    // The noise with which the largest logit of the block would reach the best score. Every other
+    // id of the block needs at least as much.
     const double to_reach = best.score - (static_cast<double>(maxima[block]) - max) / temperature;
     if (to_reach > kMaxGumbel) return;
     const uint32_t low = BitsThatMayReach(to_reach);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The passes over a whole row of logits, written so that compilers vectorise them: each runs over
-// the whole vocabulary for every token.
+// Passes over a whole row of logits. They run over the whole vocabulary for every token, so they
+// are written for compilers to vectorise.
 
 #include <cstdint>
 #include <limits>
@@ -21,30 +21,31 @@ constexpr int64_t NumRowBlocks(int64_t num_logits) {
   return (num_logits + kRowBlock - 1) / kRowBlock;
 }
 
-// The largest logit of each block; NaN counts as -infinity.
+// Writes the largest logit of each block into `maxima`. NaN counts as -infinity.
 void BlockMaxima(std::span<const float> logits, std::span<float> maxima);
 
-// The lowest id whose logit equals the largest; -1 when none is above -infinity. `maxima` is
-// BlockMaxima's.
+// Returns the id with the largest logit, and of equals the lowest id. Returns -1 when no logit is
+// above -infinity. BlockMaxima computes `maxima`.
 int32_t ArgMax(std::span<const float> logits, std::span<const float> maxima);
 
-// The weight of a logit relative to the largest one: e^((logit - max) / temperature), rounded by
-// RoundWeight; 0 for NaN and -infinity.
+// Returns the weight of a logit relative to the largest one: e^((logit - max) / temperature),
+// rounded by RoundWeight. Returns 0 for NaN and -infinity.
 double Weight(float logit, float max, float temperature);
 
-// The sum of Weight over a row: the softmax's denominator. Exact up to 2^18 ids. Fills in
-// `exponentials`, of the row's size, with the weights before they are rounded.
+// Returns the sum of Weight over a row, which is the denominator of the softmax. The sum is exact
+// for up to 2^18 ids. Fills `exponentials`, which has the size of the row, with the weights before
+// they are rounded.
 double SumOfWeights(std::span<const float> logits, float max, float temperature,
                     std::span<float> exponentials);
 
-// The id whose logit / temperature + Gumbel is largest, the lowest of equals; -1 when no logit is
-// above -infinity. Blocks and ids that no Gumbel could lift to the best so far are skipped without
-// computing one.
+// Returns the id with the largest logit / temperature + Gumbel, and of equals the lowest id.
+// Returns -1 when no logit is above -infinity. Skips blocks and ids that no Gumbel variable could
+// lift to the best score so far, without computing one.
 int32_t ArgMaxWithNoise(std::span<const float> logits, std::span<const float> maxima,
                         float temperature, const NoiseKey& key);
 
-// The score that ArgMaxWithNoise compares. Relative to `max`, so that small temperatures lose no
-// digits.
+// Returns the score that ArgMaxWithNoise compares. It is relative to `max`, so that small
+// temperatures lose no digits.
 inline double NoisyScore(float logit, float max, float temperature, uint32_t noise_bits) {
   return (static_cast<double>(logit) - static_cast<double>(max)) /
              static_cast<double>(temperature) +

@@ -22,7 +22,7 @@ struct Sampler::Lane {
   explicit Lane(int32_t vocab_size) : penalties(vocab_size) {}
 
   std::vector<float> maxima;
-  std::vector<float> edited;  // the row's copy, when the request changes logits
+  std::vector<float> edited;  // a copy of the row, when its logits are changed
   Penalties penalties;
   KeptSet kept;
   TypicalP typical_p;
@@ -34,7 +34,8 @@ Sampler::Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_l
       num_drawable_(vocab_size),
       holes_(std::move(without_piece)),
       end_ids_(std::move(end_ids)) {
-  // Padding, which many models have, only shortens the row; a hole costs a copy of the row.
+  // Ids without a piece at the end of the vocabulary, the padding of many models, only shorten the
+  // row. Any other id without a piece is a hole and costs a copy of the row.
   for (; !holes_.empty() && holes_.back() == num_drawable_ - 1; holes_.pop_back()) --num_drawable_;
   lanes_.reserve(num_lanes);
   for (int32_t i = 0; i < num_lanes; ++i) lanes_.emplace_back(vocab_size);
@@ -55,7 +56,8 @@ void Sampler::Sample(std::span<const SampleRow> rows, const ParallelFor& paralle
     for (int64_t i = 0; i < num_rows; ++i) results[i] = SampleWith(lanes_.front(), rows[i]);
     return;
   }
-  std::atomic<int64_t> next = 0;  // rows differ in cost: each lane takes the next one
+  // Rows differ in cost, so each lane takes the next row when it is free.
+  std::atomic<int64_t> next = 0;
   parallel_for(num_lanes, [&](int64_t lane) {
     for (int64_t i = next++; i < num_rows; i = next++) {
       results[i] = SampleWith(lanes_[lane], rows[i]);
@@ -63,7 +65,7 @@ void Sampler::Sample(std::span<const SampleRow> rows, const ParallelFor& paralle
   });
 }
 
-// Returns the row itself when no logit changes.
+// Returns the row itself, without its padding, when no logit changes.
 std::span<const float> Sampler::EditLogits(Lane& lane, const SampleRow& row) const {
   const SamplingParams& params = row.request->params.sampling;
   const StopParams& stop = row.request->params.stop;

@@ -2,13 +2,14 @@
 
 // Draws a token from logits.
 //
-// The stages, in this order: penalties, bias, allowed ids (and the ban of ending ids before
-// min_tokens, and of ids without a piece always), temperature, top_k, typical_p, top_p, min_p. Each
-// cut sees the distribution that the cuts before it left, normalised to sum to 1. Then token =
-// argmax over the kept ids of
+// The stages are, in this order: penalties, bias, allowed and banned ids, temperature, top_k,
+// typical_p, top_p, min_p. Ids without a piece are always banned, and ids that end the output are
+// banned before min_tokens. Each cut sees the distribution that the cuts before it left, normalised
+// to sum to 1. The token is then the argmax over the kept ids of
 //   logit / temperature + Gumbel(seed, output position, id)        (gumbel.h)
-// At temperature 0 it is the largest logit after the edits, the lowest id among equals; cuts are
-// ignored. A row's token depends on that row alone: not on the batch, on threads or on order.
+// At temperature 0 the cuts are ignored. The token is then the id with the largest logit after the
+// stages before temperature, and of equals the lowest id. The token of a row depends on that row
+// alone, not on the batch, on threads or on order.
 
 #include <cstdint>
 #include <functional>
@@ -29,7 +30,7 @@ namespace quire::engine {
 struct SampleRow {
   std::span<const float> logits;  // at most vocab_size, as the model gave them; only read
   const Request* request = nullptr;
-  uint64_t seed = 0;                // the request's, plus the sample's index
+  uint64_t seed = 0;                // the seed of the request plus the index of the sample
   std::span<const int32_t> tokens;  // the prompt, then generated tokens
   int64_t prompt_len = 0;
 };
@@ -39,37 +40,39 @@ struct SampledRow {
   std::optional<PositionLogprobs> logprobs;  // when the request asked for top_logprobs
 };
 
-// Calls its second argument with 0 .. n - 1, perhaps from several threads, and returns after all.
+// Calls its second argument with 0 .. n - 1, perhaps from several threads, and returns when all
+// calls have returned.
 using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t)>&)>;
 
-// Not thread-safe. No allocation per row after warm-up, but for log-probabilities.
+// Not thread-safe. Allocates nothing per row after warm-up, except for log-probabilities.
 class Sampler {
  public:
-  // `vocab_size` is the model's, `end_ids` are the tokenizer's. `num_lanes`: the most rows
-  // processed at once. `without_piece`, ascending: ids that are never drawn, but have their share
-  // of the log-probabilities.
+  // `vocab_size` is that of the model, and `end_ids` are those of the tokenizer. `num_lanes` is the
+  // most rows processed at once. `without_piece` lists, ascending, the ids without a piece: they
+  // are never drawn, but have their share of the log-probabilities.
   Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_lanes = 1,
           std::vector<int32_t> without_piece = {});
   ~Sampler();
 
-  // Internal: no logit of the row is above -infinity, or one is +infinity (the model's or the
-  // device's fault). InvalidArgument: the request's allowed and banned ids leave none to draw.
-  // Either error ends only that request.
+  // Draws the token of one row. Internal: no logit of the row is above -infinity, or a logit is
+  // +infinity, by a fault of the model or the device. InvalidArgument: the allowed and banned ids
+  // of the request leave no id to draw. Either error ends only that request.
   absl::StatusOr<SampledRow> Sample(const SampleRow& row);
 
-  // All rows, result i of row i. Without `parallel_for`, on this thread; the results are the same.
+  // Draws the tokens of all rows; results[i] belongs to rows[i]. Without `parallel_for`, runs on
+  // the thread of the caller, with the same results.
   void Sample(std::span<const SampleRow> rows, const ParallelFor& parallel_for,
               std::vector<absl::StatusOr<SampledRow>>& results);
 
  private:
   struct Lane;  // the scratch of one row at a time
   absl::StatusOr<SampledRow> SampleWith(Lane& lane, const SampleRow& row) const;
-  // The logits to draw from.
+  // Returns the logits to draw from.
   std::span<const float> EditLogits(Lane& lane, const SampleRow& row) const;
 
   const int32_t vocab_size_;
   int32_t num_drawable_;        // this id and all later ones have no piece
-  std::vector<int32_t> holes_;  // ids before it without a piece
+  std::vector<int32_t> holes_;  // ids below num_drawable_ without a piece
   const std::vector<int32_t> end_ids_;
   std::vector<Lane> lanes_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
-// The cut used by top_k, top_p and typical_p: the first elements of an order that hold a mass.
+// The cut of top_k, top_p and typical_p: selects the first elements of an order until their weights
+// reach a given mass.
 
 #include <algorithm>
 #include <array>
@@ -10,20 +11,24 @@
 
 namespace quire::engine {
 
-// Moves to the front of `elements` the fewest, in their `<` order, whose weights reach `mass`, and
-// returns how many: an element is among them when those before it weigh less than `mass` together;
-// the first always is. They are left unsorted.
+// Selects the fewest elements, taken in their `<` order, whose weights add up to at least `mass`.
+// An element is selected if the elements before it weigh less than `mass` together. The first
+// element is always selected. Moves the selected elements to the front of `elements`, unsorted, and
+// returns their number.
 //
-// key(element) is a finite double that never decreases along the order; elements of equal key may
-// come in any order among them. weight(element) >= 0, with sums that are exact (exp.h), so that the
-// result is defined to the last bit. Linear time as a rule: elements are counted into intervals of
-// the key, and only the interval with the cut is visited again.
+// key(element) is a finite double that never decreases along the `<` order. Elements of equal key
+// may be in any order among themselves. weight(element) is at least 0, and sums of weights are
+// exact (exp.h), so that the result is defined to the last bit.
+//
+// The time is linear as a rule: the weights are added up by intervals of the key, and only the
+// elements of the interval with the cut are visited again.
 template <typename Element, typename KeyFn, typename WeightFn>
 int64_t SelectMass(std::vector<Element>& elements, double mass, const KeyFn& key,
                    const WeightFn& weight) {
   constexpr int kIntervals = 256;
   constexpr int64_t kSortBelow = 48;
-  // Elements before `low` are in and weigh `before`; those from `high` on are out.
+  // Elements before `low` are selected and weigh `before` together. Elements from `high` on are not
+  // selected.
   auto low = elements.begin();
   auto high = elements.end();
   double before = 0.0;
@@ -36,7 +41,7 @@ int64_t SelectMass(std::vector<Element>& elements, double mass, const KeyFn& key
       largest = k > largest ? k : largest;
     }
     const double scale = (kIntervals - 1) / (largest - smallest);
-    if (!std::isfinite(scale)) break;  // all but equal: sort them
+    if (!std::isfinite(scale)) break;  // the keys are nearly equal: the elements are sorted
     const auto interval = [&](const Element& element) {
       return static_cast<int>((key(element) - smallest) * scale);
     };

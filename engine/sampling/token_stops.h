@@ -1,7 +1,7 @@
 #pragma once
 
-// Decides if a drawn token ends its sequence, by its id or by the length. Stop strings are text,
-// and are found in engine/output/.
+// Decides if a drawn token ends its sequence, by its id or by the length. Stop strings are found in
+// the text, by engine/output/.
 
 #include <cstdint>
 #include <optional>
@@ -17,13 +17,14 @@ struct TokenVerdict {
   std::optional<int32_t> stop_token_id;  // with kStop
 };
 
-// `num_generated` counts `id` too. A stop id ends the sequence with kStop even where the length is
-// reached too. No id stops the sequence within the first min_tokens tokens; the sampler draws none
-// there. Request::max_tokens is already limited by the context.
+// Returns whether token `id` ends its sequence, and why. `num_generated` includes this token. A
+// stop id that also reaches the length ends the sequence with kStop. No id stops the sequence
+// within the first min_tokens tokens, where the sampler draws no such id. Request::max_tokens is
+// already limited by the context.
 TokenVerdict CheckTokenStops(const Request& request, std::span<const int32_t> end_ids, int32_t id,
                              int64_t num_generated);
 
-// True if the token after `num_generated` may not be one that ends the sequence.
+// Returns true if the token that follows `num_generated` generated ones must not end the sequence.
 bool MustGoOn(const StopParams& stop, int64_t num_generated);
 
 }  // namespace quire::engine

@@ -14,8 +14,8 @@ void ApplyTopP(float top_p, KeptSet& kept) {
   if (top_p >= 1.0f) return;
   const double mass = static_cast<double>(top_p) * kept.SumOfWeights();
   if (kept.is_whole_row()) {
-    // As a rule the likeliest few hold the mass: list only those, and more if they do not. Weights
-    // below e^-25 are rounded to 0.
+    // As a rule a few ids have the mass, so only the likeliest ids are listed at first. If they do
+    // not have it, more ids are listed: weights below e^-25 are rounded to 0.
     const auto list_down_to = [&kept](double depth) {
       kept.ListAtLeast(kept.row_max() - depth * kept.temperature());
     };

@@ -9,7 +9,8 @@
 namespace quire::engine {
 namespace {
 
-// Depths are clamped here, so that they stay finite at any temperature; weights are 0 long before.
+// The lowest depth. Depths are clamped to it, so that they stay finite at any temperature. A weight
+// is 0 long before its depth is this low.
 constexpr double kLowestDepth = -1e9;
 
 }  // namespace
@@ -22,8 +23,9 @@ void TypicalP::Apply(float typical_p, KeptSet& kept) {
   }
   std::vector<Candidate>& list = kept.list();
 
-  // With d = (logit - max) / temperature and w = e^d: surprise = log(sum w) - d, and its mean, the
-  // entropy, is log(sum w) - sum(w d) / sum w; the distance needs no logarithm.
+  // Let d, the depth, be (logit - max) / temperature, and w = e^d. The surprise is log(sum w) - d.
+  // Its mean, the entropy, is log(sum w) - sum(w d) / sum w. Their distance thus needs no
+  // logarithm.
   const auto depth = [&kept](const Candidate& candidate) {
     const double d = (static_cast<double>(candidate.logit) - kept.row_max()) / kept.temperature();
     return std::max(d, kLowestDepth);

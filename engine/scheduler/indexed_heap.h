@@ -12,13 +12,14 @@
 
 namespace quire::engine {
 
-// An item's place in one heap; it stays with the item.
+// The place of an item in one heap. The item stores it.
 using HeapPlace = size_t;
 inline constexpr HeapPlace kNotInHeap = SIZE_MAX;
 
-// Items are not owned. `kPlace` is their member that holds the place in this heap, kNotInHeap at
-// first; `Before` is true if its first argument is nearer to the top. Push, Remove and Update are
-// O(log items). A heap allocates only when it grows beyond its largest size so far.
+// The heap does not own its items. `kPlace` is the member in which an item stores its place in this
+// heap; the member is kNotInHeap at first. `Before` returns true if its first argument is nearer to
+// the top. Push, Remove and Update are O(log items). A heap allocates only when it grows beyond its
+// largest size so far.
 template <typename T, HeapPlace T::*kPlace, typename Before>
 class IndexedHeap {
  public:
@@ -27,7 +28,7 @@ class IndexedHeap {
   T& top() const { return *items_.front(); }
   bool Contains(const T& item) const { return item.*kPlace != kNotInHeap; }
 
-  // The first `n` from the top, in order, at a cost of O(n^2) whatever else is in the heap.
+  // Sets `out` to the first `n` items from the top, in order, in O(n^2) for a heap of any size.
   void First(size_t n, std::vector<T*>& out) {
     out.clear();
     next_.clear();
@@ -98,7 +99,7 @@ class IndexedHeap {
   }
 
   std::vector<T*> items_;
-  std::vector<HeapPlace> next_;  // scratch of First: items whose parents are out
+  std::vector<HeapPlace> next_;  // scratch of First: items whose parents are in `out`
 };
 
 }  // namespace quire::engine

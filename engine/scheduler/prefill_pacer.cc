@@ -6,16 +6,16 @@
 namespace quire::engine {
 namespace {
 
-// All in natural logarithms, where 0.1 is about a tenth.
+// These constants are natural logarithms, in which 0.1 is about a tenth.
 constexpr double kDrift = 0.05;       // of a price, from one step to the next
 constexpr double kUncertainty = 1.0;  // of a price that was never seen apart from the others
-constexpr double kNoise = 0.1;        // of a step
+constexpr double kNoise = 0.1;        // of the time of a step
 constexpr double kMostUp = 0.4;       // the most that one step raises a price
 constexpr double kMostDown = 0.1;     // the most that one step lowers a price
 // The first steps raise prices without limit: nothing else is known yet.
 constexpr int64_t kNumFirstSteps = 2;
-// Measured times are clamped to these: beyond them the clock is wrong, and logarithms must be
-// finite.
+// Measured times are clamped to this range. Outside it the clock must be wrong. Clamping also keeps
+// logarithms finite.
 constexpr absl::Duration kShortest = absl::Microseconds(1);
 constexpr absl::Duration kLongest = absl::Hours(1);
 constexpr double kCheapest = 1e-9;  // price, in seconds
@@ -34,8 +34,8 @@ void PrefillPacer::NoteStep(int32_t prompt_tokens, int32_t decodes, absl::Durati
     variance = num_steps_ == 1 ? kUncertainty : variance + kDrift * kDrift;
     variance = std::min(variance, kUncertainty);
   }
-  // The derivative of the predicted time's logarithm by a price's logarithm is the price's share of
-  // the time.
+  // The derivative of the logarithm of the predicted time with respect to the logarithm of a price
+  // is that price's share of the time.
   Vector gain = {};
   double spread = kNoise * kNoise;
   for (int i = 0; i < kNumPrices; ++i) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// Limits the prompt tokens of a step beside decodes, so that no stream waits long for its next
-// token (stall-free batching, Sarathi-Serve, arXiv:2403.02310). The limit moves the borders of
-// chunks, on which no output depends.
+// Limits the prompt tokens of a step that also has decodes, so that no stream waits long for its
+// next token (stall-free batching, Sarathi-Serve, arXiv:2403.02310). The limit changes only the
+// borders between chunks of prompts. No output depends on these borders.
 
 #include <array>
 #include <cstdint>
@@ -11,16 +11,17 @@
 
 namespace quire::engine {
 
-// A step's time is modelled as the sum of a price for the step, one for each decode and one for
-// each prompt token. The prices depend on the machine, the model and the length of contexts, so
-// every step corrects them: an extended Kalman filter on their logarithms, each of which drifts.
-// Logarithms keep prices above zero, and make one rule fit machines whose prices are a thousand
-// times apart. The drift is bounded: a long run of equal steps does not show how the three prices
-// share their sum, and must not make any price uncertain without end.
+// The time of a step is modelled as the sum of a price for the step, a price for each decode and a
+// price for each prompt token. The prices depend on the machine, the model and the length of
+// contexts, so every step corrects them. The correction is an extended Kalman filter on the
+// logarithms of the prices, each of which drifts. Logarithms keep prices above zero. They also let
+// one rule fit machines whose prices are a thousand times apart. The variance of each price is
+// bounded, because a long run of equal steps does not show how the three prices share their sum.
+// Without the bound such a run would make prices ever more uncertain.
 //
-// One step, however long or short, moves no price by more than kMostUp or kMostDown: a hiccup costs
-// a third of the next step's prompts and is forgotten within some steps, and a wrong clock
-// lengthens no step by more than a ninth.
+// After the first steps, one step raises no price by more than kMostUp and lowers none by more than
+// kMostDown, however long the step takes. So a hiccup costs a third of the next step's prompt
+// tokens and is forgotten within some steps. A wrong clock lengthens no step by more than a ninth.
 class PrefillPacer {
  public:
   // A zero `target` sets no limit. `max_tokens` limits a whole step.
@@ -31,22 +32,22 @@ class PrefillPacer {
   // `elapsed`.
   void NoteStep(int32_t prompt_tokens, int32_t decodes, absl::Duration elapsed);
 
-  // The most prompt tokens with which a step of this many decodes ends within the target.
+  // Returns the most prompt tokens with which a step with `decodes` decodes ends within the target.
   int32_t limit(int32_t decodes) const;
 
  private:
   static constexpr int kNumPrices = 3;  // of a step, of a decode, of a prompt token
   using Vector = std::array<double, kNumPrices>;
 
-  // This many are allowed whatever they cost; otherwise a prompt beside slow decodes might never be
-  // computed.
+  // This many prompt tokens are always allowed, whatever they cost. Otherwise a prompt beside slow
+  // decodes might never be computed.
   static constexpr int32_t kMinTokens = 8;
 
   const double target_;  // seconds; 0: no limit
   const int32_t max_tokens_;
-  int64_t num_steps_ = 0;                         // noted
+  int64_t num_steps_ = 0;                         // number of steps noted
   Vector prices_ = {};                            // seconds; zero: no step seen yet
-  std::array<Vector, kNumPrices> variance_ = {};  // of their logarithms' errors
+  std::array<Vector, kNumPrices> variance_ = {};  // covariances of errors of log prices
 };
 
 }  // namespace quire::engine

@@ -106,7 +106,7 @@ EndCause Scheduler::CauseOf(State& state, absl::Time now) {
   const Request& request = state.request();
   if (request.cancelled.load(std::memory_order_acquire)) return EndCause::kCancelled;
   if (request.deadline <= now) return EndCause::kDeadline;
-  // Room for all of its samples is needed: with room for only some it would wait for ever.
+  // The sink needs room for all samples: with room for only some the sequence would wait for ever.
   if (state.stalled() && now - state.sequence->stalled_since >= config_.stalled_stream_timeout &&
       !SinkCanTake(state, state.num_samples(), now)) {
     return EndCause::kStalled;
@@ -115,7 +115,7 @@ EndCause Scheduler::CauseOf(State& state, absl::Time now) {
 }
 
 void Scheduler::DropEnded(absl::Time now) {
-  for (size_t i = running_.size(); i-- > 0;) {  // backwards: End() removes it
+  for (size_t i = running_.size(); i-- > 0;) {  // backwards, because End() removes the element
     State& state = *running_[i];
     const EndCause cause = CauseOf(state, now);
     if (cause != EndCause::kFinished) dropped_.push_back(End(state, FinishReason::kAbort, cause));
@@ -278,7 +278,8 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
     tokens.push_back(token.id);
     ++stats_.generated_tokens;
   } else if (token.finish_reason == FinishReason::kNone) {
-    // All its tokens but the last are fed at once; nothing is asked of the last one's row.
+    // All tokens of the continuation but the last are fed at once. The last one's row is not
+    // needed.
     tokens.insert(tokens.end(), continuation->begin(), continuation->end() - 1);
   } else {
     tokens.push_back(token.id);

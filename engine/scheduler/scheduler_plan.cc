@@ -17,11 +17,11 @@ namespace {
 // are available: others may have computed part of its prompt.
 constexpr int64_t kSchedulesToRetryStart = 8;
 
-// The most sequences that are compared among those that arrived together: the first in turn.
+// The most of a tenant's sequences, from the first in turn on, that are compared with each other.
 constexpr size_t kMostCompared = 16;
 
-// One part in this many of a step's prefill tokens is kept for the oldest sequence when others come
-// before it.
+// One part in this many of a step's prefill tokens is kept for the oldest sequence when other
+// sequences are planned before the oldest.
 constexpr int32_t kOldestShare = 8;
 
 }  // namespace
@@ -76,7 +76,7 @@ bool Scheduler::SinkCanTake(State& state, int32_t num_deltas, absl::Time now) {
     since = absl::InfiniteFuture();
     return true;
   }
-  if (since == absl::InfiniteFuture()) no_start_until_ = 0;  // a start may preempt it
+  if (since == absl::InfiniteFuture()) no_start_until_ = 0;  // a start may preempt the sequence
   since = std::min(since, now);
   return false;
 }
@@ -95,11 +95,11 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   scratch_ = running_;
   for (State* state : scratch_) {
     if (budget.tokens <= kept) return;
-    // An older sequence may have preempted it in this loop.
+    // An older sequence may have preempted this one in this loop.
     if (state->phase != State::Phase::kRunning || state->AwaitsToken()) continue;
-    // After the fork a continuation takes all its blocks with its first token, in its turn by age:
-    // a copy must run in a step that its sequence is in. The other tokens are planned among the
-    // prefills.
+    // After the fork a continuation takes all its blocks together with its first token, here, in
+    // the order of age. A copy of a block must run in a step that includes the copy's sequence. The
+    // other tokens are planned among the prefills.
     const bool opens = IsToOpen(*state);
     if (!opens && !state->IsDecode()) continue;
     if (!SinkCanTake(*state, 1, now)) continue;
@@ -125,19 +125,19 @@ int32_t Scheduler::ChunkLimit(const State& state, const Budget& budget) const {
 
 void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
   scratch_.clear();
-  State* oldest = nullptr;  // of all that run and are not stalled
+  State* oldest = nullptr;  // the oldest running sequence that is not stalled
   for (State* state : running_) {
     if (oldest == nullptr && !state->stalled()) oldest = state;
     if (state->IsDecode() || state->AwaitsToken() || IsToOpen(*state)) continue;
-    if (state->last_step == plan.step) continue;  // it opened a continuation
+    if (state->last_step == plan.step) continue;  // its continuation was opened in this step
     scratch_.push_back(state);
   }
   if (scratch_.empty()) return;
   std::ranges::sort(scratch_, {}, [](const State* s) {
     return std::pair(-s->request().params.sched.priority, s->order);
   });
-  // The oldest is planned whatever the priorities of the others: it has a share kept for it, and
-  // all that the others leave.
+  // The oldest sequence is planned whatever the priorities of the others. A share of the budget is
+  // kept for it. It also gets all that the sequences before it leave.
   const bool keep = std::ranges::find(scratch_, oldest) != scratch_.end();
   Budget kept{.tokens = keep ? std::max(1, budget.tokens / kOldestShare) : 0,
               .logit_rows = keep ? std::max(1, budget.logit_rows / kOldestShare) : 0};
@@ -148,7 +148,7 @@ void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
       budget.tokens += kept.tokens;
       budget.logit_rows += kept.logit_rows;
     }
-    // An earlier sequence may have preempted it in this loop.
+    // An earlier sequence may have preempted this one in this loop.
     if (state->phase == State::Phase::kRunning) TryPlanPrefill(*state, now, budget, plan);
   }
 }
@@ -162,7 +162,7 @@ bool Scheduler::TryPlanPrefill(State& state, absl::Time now, Budget& budget, Ste
     if (!SinkCanTake(state, ends ? state.num_samples() : 1, now)) return false;
   }
   if (!state.window().on()) {
-    // It took all its blocks when it started, or when its continuation opened.
+    // The sequence took all its blocks when it started, or when its continuation opened.
     QUIRE_CHECK(blocks_.TryGrow(state.sequence->id, state.num_planned + chunk))
         << "sequence " << state.sequence->id;
   } else if (!MakeRoom(state, state.num_planned + chunk)) {
@@ -235,17 +235,17 @@ bool Scheduler::MakeRoom(State& state, int64_t end) {
   return true;
 }
 
-// The cheapest to bring back: the fewest committed tokens that nobody else holds. Stalled ones
-// first; those that would free no block last.
+// Returns the sequence to preempt; null when there is none. Prefers stalled sequences, then those
+// with the fewest tokens to compute again. Sequences that would free no block come last.
 Scheduler::State* Scheduler::PickVictim(const State& served) const {
   State* best = nullptr;
   std::tuple<bool, bool, int64_t> best_cost;
-  for (size_t i = running_.size(); i-- > 0;) {  // among equals the youngest
+  for (size_t i = running_.size(); i-- > 0;) {  // backwards: among equals the youngest
     State* state = running_[i];
     if (state == &served || state->last_step == step_ + 1) continue;
     if (!state->stalled() && !served.older_than(*state)) continue;
     const BlockManager::Exclusive own = blocks_.ExclusiveOf(state->sequence->id);
-    // Tokens that a shift removed from its cache must be computed again, too.
+    // Tokens that a shift removed from the cache must be computed again, too.
     const int64_t lost = own.num_tokens + state->num_shifts * state->window().drop;
     const std::tuple cost(own.num_blocks == 0, !state->stalled(), lost);
     if (best == nullptr || cost < best_cost) {
@@ -289,7 +289,7 @@ bool Scheduler::TenantHasPlaces(const State& state) const {
   return most == 0 || shares_.num_places(state.group->tenant) + state.num_samples() <= most;
 }
 
-// Null when nobody may start in this step.
+// Returns the next sequence to start; null when none may start in this step.
 Scheduler::State* Scheduler::PickNext(absl::Time now) {
   together_.clear();
   State* next = FirstInTurn(now);
@@ -306,8 +306,8 @@ Scheduler::State* Scheduler::PickNext(absl::Time now) {
   return next;
 }
 
-// Fills together_ with `first` and those of its tenant and priority that arrived, and expire, with
-// it.
+// Fills together_ with `first` and the sequences of the same tenant and priority that arrived, and
+// expire, within kTogether of `first`.
 void Scheduler::FindTogether(const State& first) {
   const Request& request = first.request();
   const auto close = [](absl::Time a, absl::Time b) {
@@ -321,8 +321,9 @@ void Scheduler::FindTogether(const State& first) {
   });
 }
 
-// Looked up again every kSchedulesToRetryStart calls of Schedule: others may have computed part of
-// it meanwhile.
+// Returns the number of tokens that the cache lacks. The number is looked up again every
+// kSchedulesToRetryStart calls of Schedule, because others may have computed part of the tokens
+// meanwhile.
 int64_t Scheduler::NumUncached(State& state) {
   if (state.num_uncached_in == 0 ||
       num_schedules_ - state.num_uncached_in >= kSchedulesToRetryStart) {
@@ -335,10 +336,11 @@ int64_t Scheduler::NumUncached(State& state) {
   return state.num_uncached;
 }
 
-// The first in the order of Waiting that may start: its tenant has places and its sink has room.
+// Returns the first sequence in the order of Waiting that may start; null when there is none. If
+// the sequence is new, its tenant must have places. Its sink must have room.
 Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
   while (State* next = waiting_->Next(/*by_age=*/starts_to_oldest_ <= 1)) {
-    // It was preempted with a token in flight; it has its turn when that token has arrived.
+    // The sequence was preempted with a token in flight. It must wait until that token has arrived.
     if (next->in_flight > 0) return nullptr;
     if (!next->started && !TenantHasPlaces(*next)) {
       waiting_->Hold(next->group->tenant);
@@ -356,7 +358,7 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   while (true) {
     const bool has_place = num_places_ + state.num_samples() <= config_.max_num_seqs;
     if (has_place && StartBlocks(state, &num_cached)) break;
-    // Stalled sequences make way for it; their blocks may become available only later.
+    // A stalled sequence is preempted, unless blocks released before will become available later.
     State* stalled = has_place && blocks_.AnyQuarantined() ? nullptr : PickStalled();
     if (stalled == nullptr) {
       no_start_until_ = num_schedules_ + kSchedulesToRetryStart;
@@ -369,7 +371,7 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   InsertRunning(state);
 
   Sequence& sequence = *state.sequence;
-  // The prompt tokens that the cache has beyond those that it ever computed itself were saved.
+  // The sequence saves the cached prompt tokens beyond those that it had computed or saved before.
   const int64_t saved = std::min(num_cached, sequence.prompt_len()) -
                         std::min(state.num_known, sequence.prompt_len());
   if (saved > 0) {
@@ -395,7 +397,8 @@ Scheduler::State* Scheduler::PickStalled() const {
   return nullptr;
 }
 
-// Takes all blocks of its context, up to its first shift, if `spare` more are available.
+// Takes all blocks of the sequence's context, up to its first shift, and starts it in the cache.
+// Returns false if too few blocks would then be available for running sequences.
 bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
   const CacheParams& cache = state.request().params.cache;
   const CacheAccess access{.read = !cache.bypass_read && state.first_row() != 0,
@@ -406,13 +409,13 @@ bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
     tokens = tokens.first(std::min<size_t>(tokens.size(), window.capacity()));
   }
   const int64_t num_tokens = std::ssize(tokens);
-  // Rows whose logits are wanted are computed, also after a preemption. The token after those
-  // looked up is computed in any case.
+  // Tokens on whose rows logits are needed must be computed, also after a preemption. So only the
+  // tokens before them, and one more, are looked up. StartSequence never finds the last one.
   std::span<const int32_t> lookup = tokens;
   if (const int64_t end = state.first_row().value_or(lookup.size()) + 1; end < std::ssize(lookup)) {
     lookup = lookup.first(static_cast<size_t>(end));
   }
-  // Alone it may fill the cache to the last block.
+  // A sequence that runs alone may fill the cache to the last block.
   const bool alone = running_.empty();
   const int64_t spare =
       alone ? 0 : 1 + config_.headroom_blocks * static_cast<int64_t>(running_.size());

@@ -14,35 +14,38 @@
 
 namespace quire::engine {
 
+// The record of one request, shared by the request's sequences.
 struct Scheduler::Group {
   std::shared_ptr<Request> request;
-  std::string root_key;  // of the prefix cache
+  std::string root_key;  // key of a root of the prefix cache
   TenantShares::TenantId tenant = -1;
-  int32_t num_left = 0;          // sequences with the scheduler
-  int32_t deltas_in_flight = 0;  // that steps in flight will hand to its sink
+  int32_t num_left = 0;          // sequences that have not ended
+  int32_t deltas_in_flight = 0;  // deltas that steps in flight will put into the sink
 };
 
+// The record of one sequence, which the comments on members call "it".
 struct Scheduler::State {
   enum class Phase : uint8_t { kWaiting, kRunning, kEnded };
 
   std::shared_ptr<Sequence> sequence;
   std::shared_ptr<Group> group;
-  uint64_t order = 0;  // of arrival; a smaller one is older
+  uint64_t order = 0;  // of arrival; a smaller value is older
   Phase phase = Phase::kWaiting;
-  bool started = false;   // it has run before; if it waits, it was preempted
-  bool forked = false;    // its prompt has been sampled: it is one sequence, not n
-  bool is_void = false;   // one of its rows was no distribution
-  int32_t num_holds = 0;  // preemptions so far: entries planned before the last have lost their KV
-  int32_t in_flight = 0;  // entries in steps in flight
-  int32_t unsampled = 0;  // tokens that those will draw for it: 0, 1, or n before the fork
-  int32_t sample_index = 0;     // of its token in the last step's SampledTokens
+  bool started = false;  // it has run or was forked; if it waits, it starts before new ones
+  bool forked = false;   // it stands for one sample, not for n
+  bool is_void = false;  // a row of its logits was no probability distribution
+  // The number of preemptions so far. Entries planned before the last one have lost their KV.
+  int32_t num_holds = 0;
+  int32_t in_flight = 0;        // entries in steps in flight
+  int32_t unsampled = 0;        // tokens that these entries will draw: 0 or 1; before the fork, n
+  int32_t sample_index = 0;     // index of its token in SampledTokens of the last step
   int64_t num_planned = 0;      // leading tokens with K and V: computed, or in flight
-  int64_t num_known = 0;        // leading tokens that were computed or cached before
-  int64_t num_shifts = 0;       // of its table, since it started
+  int64_t num_known = 0;        // leading tokens that were ever computed or cached
+  int64_t num_shifts = 0;       // shifts of its table since it started
   int64_t last_step = -1;       // the last step that planned it
-  int32_t times_passed = 0;     // by shorter ones after it in turn, before it started
-  int64_t num_uncached = 0;     // its uncached tokens, when last counted
-  int64_t num_uncached_in = 0;  // the call of Schedule that counted; 0: none
+  int32_t times_passed = 0;     // times that a shorter one started before it out of turn
+  int64_t num_uncached = 0;     // number of its uncached tokens when last counted
+  int64_t num_uncached_in = 0;  // the call of Schedule that counted num_uncached; 0: none
 
   // Used by Waiting.
   bool is_out_of_turn = false;
@@ -54,9 +57,9 @@ struct Scheduler::State {
   const Request& request() const { return *group->request; }
   int32_t num_samples() const { return forked ? 1 : request().params.sampling.n; }
   const CacheWindow& window() const { return group->request->cache_window; }
-  // The place in the cache of the token at `index`, which is planned or comes next without a shift.
+  // Returns the place in the cache of the token at `index`, if no shift is due before that token.
   int64_t PositionOf(int64_t index) const { return index - num_shifts * window().drop; }
-  // The shift that its table must have before the next token is planned.
+  // Returns the shift that the table must have before the next token is planned.
   TableShift ShiftDue() const {
     const bool due = window().NumShifts(num_planned) > num_shifts;
     return {.first = window().sinks, .count = due ? window().drop : 0};
@@ -65,28 +68,29 @@ struct Scheduler::State {
   bool stalled() const { return sequence->stalled_since != absl::InfiniteFuture(); }
   bool older_than(const State& other) const { return order < other.order; }
 
-  // The tokens that a scoring request gives for it; null for one that draws them.
+  // Returns the tokens that a scoring request gives for the sample; null if tokens are drawn.
   const TokenIds* continuation() const {
     return request().is_scoring() ? &request().continuation_ids[sequence->sample_index] : nullptr;
   }
 
   // True if one token is left to plan and it was sampled; it is on the host or still in flight.
   bool IsDecode() const { return forked && num_tokens() + unsampled - num_planned == 1; }
-  // True if nothing can be planned before the token in flight arrives: it reaches max_tokens, forks
-  // the samples, or opens a continuation.
+  // True if nothing can be planned before the token in flight arrives, because that token reaches
+  // max_tokens, forks the samples, or opens a continuation.
   bool AwaitsToken() const {
     if (unsampled == 0) return false;
     return !forked || request().is_scoring() ||
            sequence->num_generated() + unsampled >= request().max_tokens;
   }
-  // The position from which every row needs logits: of the prompt, before the fork only, when its
-  // logprobs are asked for; of a continuation.
+  // Returns the index of the first token from which on every row needs logits, if there is one.
+  // Before the fork this is 0 if logprobs of the prompt are asked for. After the fork of a scoring
+  // request it is the end of the prompt, where the continuation begins.
   std::optional<int64_t> first_row() const {
     if (forked && request().is_scoring()) return sequence->prompt_len();
     if (!forked && request().params.output.prompt_logprobs.has_value()) return 0;
     return std::nullopt;
   }
-  // Rows at or after first_row() among the next `num_tokens` to plan.
+  // Returns the number of rows at or after first_row() among the next `num_tokens` to plan.
   int32_t NumRows(int64_t num_tokens) const {
     if (!first_row()) return 0;
     const int64_t rows = num_planned + num_tokens - std::max(num_planned, *first_row());
@@ -94,16 +98,18 @@ struct Scheduler::State {
   }
 };
 
+// The record of one step in flight.
 struct Scheduler::InFlight {
   struct Item {
     State* state = nullptr;
-    int32_t num_holds = 0;   // the state's, when it was planned
-    int32_t num_deltas = 0;  // promised to its sink
+    int32_t num_holds = 0;   // the state's num_holds when the entry was planned
+    int32_t num_deltas = 0;  // deltas promised to the sink
   };
   int64_t step = 0;
   std::vector<Item> items;  // by plan entry
 };
 
+// The part of a step's limits that is not planned yet.
 struct Scheduler::Budget {
   int32_t tokens = 0;
   int32_t logit_rows = 0;  // of prompts and continuations

@@ -13,15 +13,17 @@
 namespace quire::engine {
 
 struct StepPlanEntry {
-  Sequence* sequence = nullptr;  // the scheduler's; valid until this plan was completed
-  int64_t first_index = 0;       // of this step's tokens in the sequence
-  int64_t first_position = 0;    // its place in the cache; the others follow
+  Sequence* sequence = nullptr;  // owned by the scheduler; valid until this plan is completed
+  int64_t first_index = 0;       // index in the sequence of this step's first token
+  int64_t first_position = 0;    // place in the cache of that token; the others follow
   int32_t num_tokens = 0;        // query_len
-  int32_t num_logit_rows = 0;    // the entry's last rows that need logits; 0 for a middle chunk
-  int32_t num_samples = 0;  // tokens drawn from its last row: 0 in a middle chunk, 1 as a rule,
-                            // n where the prompt of a request with n samples ends
-  // The entry's only token was sampled by the previous step and is not on the host yet: index into
-  // that step's SampledTokens::tokens. -1: every token is in sequence->tokens.
+  int32_t num_logit_rows = 0;    // the number of last rows that need logits; may be 0
+  // The number of tokens drawn from the entry's last row: 0 in a middle chunk, 1 as a rule, n where
+  // the prompt of a request with n samples ends.
+  int32_t num_samples = 0;
+  // If the entry's only token was sampled by the previous step and is not on the host yet, this is
+  // the token's index in SampledTokens::tokens of that step. -1: every token is in
+  // sequence->tokens.
   int32_t token_from_previous = -1;
 };
 
@@ -36,10 +38,11 @@ struct StepPlan {
 
 struct SampledToken {
   int32_t id = 0;
-  // Why the sequence ends with this token; decided by token stops, lengths and stop strings.
+  // The reason for which the sequence ends with this token. Token stops, lengths and stop strings
+  // decide it.
   FinishReason finish_reason = FinishReason::kNone;
-  // Set only with kAbort: the token's row of logits was no distribution. Nothing that its sequence
-  // computed may be shared.
+  // True only with kAbort, if the token's row of logits was no probability distribution. Then
+  // nothing that the sequence computed may be shared.
   bool is_void = false;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Counts how much each tenant has been served, so that the one served least starts first, and how
-// many places it has.
+// Counts how much each tenant has been served, so that the tenant served least starts first. Also
+// counts the places of each tenant.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace quire::engine {
 
-// Virtual token counters (VTC, arXiv:2401.00588). A tenant that returns after it was idle is lifted
-// to the least served of the active ones, so that idling saves nothing up. The counters of at most
-// kMaxIdle idle tenants are kept, those served most.
-// Not thread-safe.
+// Virtual token counters (VTC, arXiv:2401.00588). When an idle tenant returns, its counter is
+// raised to at least that of the least served active tenant, so that idling saves nothing up. When
+// there are more than kMaxIdle idle tenants, the counters of those served least are forgotten. Not
+// thread-safe.
 class TenantShares {
  public:
   using TenantId = int32_t;
@@ -27,15 +27,15 @@ class TenantShares {
   static constexpr int64_t kDecodeCost = 2;
   static constexpr size_t kMaxIdle = 1024;
 
-  // Adds a request of `tenant`, whose share is `share`, at least 1, from now on. The id stays valid
-  // until Leave was called once for each Enter.
+  // Adds a request of `tenant` and sets the tenant's share to `share`, which is at least 1. Returns
+  // the tenant's id. The id stays valid until Leave has been called once for each Enter.
   TenantId Enter(std::string_view tenant, int32_t share = 1);
   void Leave(TenantId id);
 
   void Charge(TenantId id, int64_t cost) {
     tenants_[id].served += static_cast<double>(cost) / tenants_[id].share;
   }
-  // The sum of its costs, each divided by its share.
+  // Returns the tenant's counter. Each charge adds its cost divided by the tenant's share.
   double served(TenantId id) const { return tenants_[id].served; }
 
   void AddPlaces(TenantId id, int32_t num) { tenants_[id].num_places += num; }
@@ -52,8 +52,8 @@ class TenantShares {
     int32_t num_places = 0;
     int64_t num_requests = 0;
   };
-  // The least `served` of the tenants with requests; without any, that of the last one that had
-  // some.
+  // Returns the least `served` of the tenants with requests. If no tenant has requests, returns
+  // `served` of the last tenant that had some.
   double LeastServed() const;
   void Forget();
 

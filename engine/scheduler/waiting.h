@@ -15,34 +15,36 @@
 
 namespace quire::engine {
 
-// Each is either in turn or stalled; a stalled one is left out until its sink has room. All calls
-// are O(log waiting).
+// Each waiting sequence is either in turn or stalled. A stalled sequence is left out until its sink
+// has room. Most calls are O(log waiting); FirstOf is O(n^2).
 class Scheduler::Waiting {
  public:
   // `shares` must outlive this.
   Waiting(const TenantShares& shares, absl::Duration stalled_stream_timeout)
       : shares_(shares), stalled_stream_timeout_(stalled_stream_timeout) {}
 
-  void Add(State& state);  // in turn
+  void Add(State& state);  // puts it in turn
   void Remove(State& state);
   void Stall(State& state);
   void Resume(State& state);
   bool IsStalled(const State& state) const { return state.is_out_of_turn; }
-  // To be called after its stalled_since has changed.
+  // To be called after stalled_since of the sequence has changed.
   void UpdateDue(State& state);
-  // Hold takes a tenant's new sequences out of turn, because it has all the places that it may
-  // have, until Free.
+  // Hold takes a tenant's new sequences out of turn, because the tenant has all the places that it
+  // may have. Free puts them back.
   void Hold(TenantShares::TenantId tenant);
   void Free(TenantShares::TenantId tenant);
   // To be called after the tenant was charged.
   void NoteCharged(TenantShares::TenantId tenant);
 
-  // The next in turn: the oldest preempted one if there is any; else the first by priority, the
-  // tenant's share, deadline and arrival, or, `by_age`, the oldest. Null when none is in turn.
+  // Returns the next sequence in turn; null when none is in turn. If any sequence was preempted,
+  // this is the oldest preempted one. Otherwise, with `by_age`, it is the oldest one, unless the
+  // tenant of the oldest is held. Otherwise it is the first by priority, tenant's share, deadline
+  // and arrival.
   State* Next(bool by_age);
-  // The first `n` new ones of a tenant that are in turn, in order.
+  // Sets `out` to the first `n` new sequences of a tenant, in the order of their turns.
   void FirstOf(TenantShares::TenantId tenant, size_t n, std::vector<State*>& out);
-  // One whose deadline or stall ends by `now`; null when there is none.
+  // Returns a sequence whose deadline or stall ends by `now`; null when there is none.
   State* Due(absl::Time now) const;
   absl::Time next_due() const;
 
@@ -60,7 +62,7 @@ class Scheduler::Waiting {
   struct TurnFirst {
     bool operator()(const State& a, const State& b) const;
   };
-  // The new ones of one tenant that are in turn.
+  // The new sequences of one tenant that are in turn.
   struct Tenant {
     IndexedHeap<State, &State::turn_place, TurnFirst> turns;
     double served = 0;
@@ -72,7 +74,7 @@ class Scheduler::Waiting {
     bool operator()(const Tenant& a, const Tenant& b) const;
   };
 
-  void Enter(State& state);  // its turn
+  void Enter(State& state);  // puts it in turn
   void Leave(State& state);
   void Place(Tenant& tenant);
   absl::Time DueOf(const State& state) const;
@@ -81,10 +83,10 @@ class Scheduler::Waiting {
   const absl::Duration stalled_stream_timeout_;
   IndexedHeap<State, &State::age_place, OlderFirst> preempted_;
   IndexedHeap<State, &State::age_place, OlderFirst> fresh_;
-  std::deque<Tenant> tenants_;  // by id; in by_share_ if not held and with fresh ones
+  std::deque<Tenant> tenants_;  // by id; in by_share_ if not held and with new sequences
   IndexedHeap<Tenant, &Tenant::place, TenantFirst> by_share_;
   std::vector<TenantShares::TenantId> charged_;
-  IndexedHeap<State, &State::due_place, DueFirst> due_;  // those with a deadline or a stall
+  IndexedHeap<State, &State::due_place, DueFirst> due_;  // sequences with a deadline or a stall
   int64_t size_ = 0;
   int64_t num_stalled_ = 0;
 };

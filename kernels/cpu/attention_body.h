@@ -1,16 +1,18 @@
 // Attention over the paged cache, written once for every ISA; see kernel_bodies.h.
 //
-// A row is one (query token, head). Its keys are folded in spans of kSpanKeys by online softmax
-// (arXiv:1805.02867), inside segments of kSegmentKeys; spans and segments begin at absolute
-// multiples of their lengths. Each segment starts afresh, and segments are merged in order. Rows
-// are processed together only to share the loads of K and V: nothing in a row's fold depends on the
-// others. A key that a row may not see is neither scored into its maximum nor touched in V.
+// A row is one pair of query token and head. Online softmax (arXiv:1805.02867) folds the keys of a
+// row in spans of kSpanKeys, inside segments of kSegmentKeys. Spans and segments begin at absolute
+// multiples of their lengths. Each segment begins with a new state, and the segments of a row are
+// merged in order. Rows are processed together only to share the loads of K and V; the fold of a
+// row does not depend on other rows. A key that a row may not see does not enter the maximum of the
+// row, and the row does not read V of that key.
 
 constexpr int kSpanTiles = 4;
 constexpr int kSpanKeys = kSpanTiles * kLanes;
 static_assert(kSegmentKeys % kSpanKeys == 0);
 
-// Maximum and sum in the first two floats, the weighted sum of V from float 16.
+// The state of a row. The maximum and the sum are the first two floats, and the weighted sum of V
+// begins at float 16.
 struct State {
   float* p;
   float& maximum() const { return p[0]; }
@@ -31,7 +33,8 @@ inline void CopyState(State to, State from, int64_t head_dim) {
   for (int64_t i = 0; i < count; i += kLanes) Store(to.p + i, Load(from.p + i));
 }
 
-// Adds a later segment. A segment in which the row saw no key leaves `to` unchanged.
+// Merges the state `from` of a later segment into `to`. If the row saw no key in that segment, `to`
+// does not change.
 inline void MergeState(State to, State from, int64_t head_dim) {
   if (from.maximum() == -kInfinity && from.sum() == 0.0f) return;
   if (to.maximum() == -kInfinity && to.sum() == 0.0f) {
@@ -63,22 +66,24 @@ inline void FinishRow(State state, const float* sink, int64_t head_dim, float* o
   }
 }
 
-// The tiles of 16 tokens that make a span.
+// Pointers to the K and V tiles of a span. A tile has 16 tokens.
 template <class T>
 struct Span {
   const T* k[kSpanTiles];
   const T* v[kSpanTiles];
 };
 
-// The number of adjacent vectors into which kRows rows may accumulate. Rows and vectors together
-// use one and a half times the accumulators of a product's tile: besides them only one vector of
-// keys or values and one number per row are live.
+// The number of adjacent vectors that each of kRows rows may accumulate into. All accumulators
+// together may be one and a half times as many as in a tile of a matrix product. There are
+// registers for this, because besides the accumulators only one vector of keys or values and one
+// number per row are live.
 template <int kRows>
 constexpr int kSide = kTileVectors * 3 / 2 / kRows >= 4   ? 4
                       : kTileVectors * 3 / 2 / kRows >= 2 ? 2
                                                           : 1;
 
-// Scores of kTiles tiles, from `first`, for kRows rows: acc = fma(query[d], K[d], acc) over d.
+// Computes the scores of kTiles tiles, from tile `first` on, for kRows rows. A score is the chain
+// acc = fma(query[d], K[d], acc) over d.
 template <class T, int kRows, int kTiles>
 inline void ScoreTiles(const float* const* query, const Span<T>& span, int first, int64_t head_dim,
                        float* scores) {
@@ -107,7 +112,7 @@ inline void ScoreTiles(const float* const* query, const Span<T>& span, int first
   }
 }
 
-// Scores of the first `count` tiles of a span, possibly of a few more.
+// Computes the scores of the first `count` tiles of a span, and possibly of one more tile.
 template <class T, int kRows>
 inline void Score(const float* const* query, const Span<T>& span, int count, int64_t head_dim,
                   float* scores) {
@@ -125,8 +130,8 @@ inline void Score(const float* const* query, const Span<T>& span, int count, int
   for (; first < count; ++first) ScoreTiles<T, kRows, 1>(query, span, first, head_dim, scores);
 }
 
-// values += sum over keys [begin, end) of weights[key] * V[key], key by key, for kVectors vectors
-// of each row from element i.
+// Adds weights[key] * V[key] to `values` for each key in [begin, end), key by key. Does so for
+// kVectors vectors of each row, from element i on.
 template <class T, int kRows, int kVectors>
 inline void AddVectors(float* const* values, const float* weights, const Span<T>& span,
                        int64_t head_dim, int64_t i, int begin, int end) {
@@ -192,8 +197,9 @@ struct AttentionKernel {
     return call.window == 0 ? 0 : LargerOf(0, Position(row) - call.window + 1);
   }
 
-  // Turns raw scores of keys [begin, end) of a span into weights, 0 outside them, and moves the
-  // row's state to the new maximum. kWhole: the row sees the whole span, and nothing is masked.
+  // Turns the raw scores of keys [begin, end) of a span into weights, and sets the weights of all
+  // other keys of the span to 0. Rescales the row's state to the new maximum, and adds the weights
+  // to its sum. kWhole means that the row sees the whole span, so nothing is masked.
   template <bool kWhole>
   void Weigh(int64_t row, int64_t first_key, int begin, int end, State state, float* scores) const {
     VecF s[kSpanTiles];
@@ -297,8 +303,8 @@ struct AttentionKernel {
         Weigh<false>(row + r, first_key, begin[r], end[r], state, scores + r * kSpanKeys);
       }
     }
-    // Each row's keys are added in order: those before the keys that all rows see, those, and the
-    // rest.
+    // Each row adds its keys in order. First come its keys before the range that all rows see, then
+    // that common range, then the rest.
     const bool common = last_begin < first_end;
     for (int r = 0; r < kRows; ++r) {
       AddValues<T, 1>(&values[r], scores + r * kSpanKeys, span, head_dim, begin[r],
@@ -336,7 +342,8 @@ struct AttentionKernel {
     const CacheLayout& cache = call.cache;
     const int64_t head_elements = cache.block_size * head_dim;
     for (int64_t first_key = begin; first_key < end; first_key += kSpanKeys) {
-      // Past the context's end the last tile is read again; its scores there are masked.
+      // Tiles past the end of the context repeat the last tile. The scores of these repeats are
+      // masked.
       Span<T> span;
       for (int t = 0; t < kSpanTiles; ++t) {
         const int64_t key = SmallerOf(first_key + t * kLanes, (end - 1) / kLanes * kLanes);

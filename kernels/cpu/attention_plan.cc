@@ -11,10 +11,11 @@
 namespace quire::kernels::cpu {
 namespace {
 
-// The most rows of one item: enough to reuse a tile of K and V, few enough that their states stay
-// in L1.
+// The most rows of one item. They are enough to reuse a tile of K and V, and few enough for their
+// states to stay in L1.
 constexpr int64_t kMaxRows = 32;
-// Items for each thread, so that the last ones to finish are small.
+// The number of items for each thread. There are several, so that the last items to finish are
+// small.
 constexpr int64_t kItemsPerThread = 4;
 
 }  // namespace
@@ -40,7 +41,8 @@ absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_thre
   for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
     AddItems(static_cast<int32_t>(seq), num_threads == 1 ? total + 1 : target);
   }
-  // The most costly first. Ties by place, so that equal steps give equal plans.
+  // The most costly items come first. Items of equal cost are ordered by their place in the step,
+  // so that equal steps give equal plans.
   std::sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
     return std::tuple(-a.cost, a.seq, a.first_query, a.kv_head, a.segment_begin) <
            std::tuple(-b.cost, b.seq, b.first_query, b.kv_head, b.segment_begin);

@@ -1,7 +1,8 @@
 #pragma once
 
-// Divides one step's attention into items of a few query tokens and one kv head. An item covers all
-// its keys or, where that would leave threads without work, some whole segments of them.
+// CpuAttentionPlan divides the attention of one step into items of a few query tokens and one kv
+// head. An item covers all keys of its queries. Where that would leave threads without work, an
+// item covers only some whole segments of the keys.
 
 #include <vector>
 
@@ -20,7 +21,7 @@ class CpuAttentionPlan final : public AttentionPlan {
     int32_t kv_head = 0;
     int32_t segment_begin = 0;
     int32_t segment_end = 0;
-    int64_t partials = -1;  // float offset; -1: the item covers all segments
+    int64_t partials = -1;  // offset in floats; -1: the item covers all segments
     int64_t cost = 0;
   };
   // The rows of an item that was split by segments.

@@ -23,15 +23,16 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// A number, or -1 for "max", an absent file or anything else.
+// Returns the number in a file; -1 for "max", an absent file or anything else.
 int64_t ReadNumber(const std::string& path) {
   std::istringstream line(FirstLine(path));
   int64_t value = -1;
   return line >> value ? value : -1;
 }
 
-// Bytes of files that a group has in memory and that the kernel would drop when the group needs
-// memory. `prefix` is for v1, where names without it do not include child groups.
+// Returns the bytes of files that a group has in memory and that the kernel would drop when the
+// group needs memory. `prefix` begins the names in memory.stat. It is needed for v1, where names
+// without the prefix do not include child groups.
 int64_t CachedFiles(const std::string& path, const std::string& prefix) {
   std::ifstream file(path + "/memory.stat");
   std::string key;
@@ -42,7 +43,8 @@ int64_t CachedFiles(const std::string& path, const std::string& prefix) {
   return sum;
 }
 
-// This process's group and its parents under `root`, innermost first.
+// Returns the paths under `root` of this process's group and of the group's parents, innermost
+// first.
 std::vector<std::string> GroupPaths(const std::string& root, const std::string& controller) {
   std::ifstream file("/proc/self/cgroup");
   std::string line, path;

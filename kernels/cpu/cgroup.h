@@ -7,12 +7,12 @@
 
 namespace quire::kernels::cpu {
 
-// Processors that the quota allows, rounded up; 0 without a quota.
+// Returns the number of processors that the quota allows, rounded up; 0 without a quota.
 int CgroupCpuLimit();
 
-// Bytes left below the tightest memory limit of this process's groups; cached files, which the
-// kernel can drop, do not count as used. 0 without a limit. `root` is the mount point of the
-// groups.
+// Returns the bytes that are left below the tightest memory limit of this process's groups; 0
+// without a limit. Cached files do not count as used, because the kernel can drop them. `root` is
+// the mount point of the cgroup file system.
 int64_t CgroupAvailableMemory(const std::string& root = "/sys/fs/cgroup");
 
 // Physical cores within the affinity mask and the cgroup's quota; at least 1.

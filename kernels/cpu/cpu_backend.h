@@ -1,14 +1,16 @@
 #pragma once
 
-// The CPU backend: float32 activations between ops, weights with the file's bits, the caller's
-// thread and a pool of its own.
+// The CPU backend keeps float32 activations between ops. It computes with exactly the weights of
+// the file. It works on the caller's thread and on a pool of threads of its own.
 //
-// The rule: a row of any op's output has the same bits whatever other rows are in the step, however
-// they are chunked, on any number of threads, with packed or mapped weights, and on every ISA path.
-// The kernels state the order of their sums (linear_body.h, attention_body.h, norm_body.h); here
-// work is only divided between rows, outputs, heads and whole segments of keys.
+// The backend has one rule: each row of an op's output always has the same bits. The bits do not
+// depend on the other rows in the step, the chunking, the number of threads, packed or mapped
+// weights, or the ISA path. The kernels state the order of their sums (linear_body.h,
+// attention_body.h, norm_body.h). The backend only divides work between rows, outputs, heads and
+// whole segments of keys.
 //
-// Ops have run when they return. An op allocates only for a step larger than any before.
+// The work of an op is done when the op returns. An op allocates only when a step is larger than
+// all earlier steps.
 
 #include <memory>
 #include <string>

@@ -21,7 +21,8 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 using base::RoundUp;
 
-// "MemAvailable:   123 kB" of /proc/meminfo, in bytes; 0 when it cannot be read.
+// Returns the MemAvailable of /proc/meminfo in bytes; 0 when it cannot be read. The line has the
+// form "MemAvailable:   123 kB".
 int64_t MachineAvailable() {
   std::ifstream meminfo("/proc/meminfo");
   std::string key, unit;
@@ -48,7 +49,7 @@ absl::StatusOr<DeviceBuffer> AllocateHuge(int64_t bytes) {
     std::memset(data, 0, size);
     return DeviceBuffer(data, bytes, [](void* p) { std::free(p); });
   }
-  // One more page than needed, so that the buffer can begin on a huge page's border.
+  // Maps one huge page more than needed, so that the buffer can begin on a huge page's border.
   const auto mapped = static_cast<size_t>(RoundUp(bytes, kHugePage) + kHugePage);
   void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {

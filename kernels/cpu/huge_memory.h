@@ -1,7 +1,7 @@
 #pragma once
 
-// Anonymous memory, in huge pages if the kernel grants them. Weights and the KV cache are read end
-// to end in each step, and 4 KiB pages cost a third of the bandwidth on one thread.
+// Allocates anonymous memory, in huge pages if the kernel grants them. Weights and the KV cache are
+// read end to end in each step. With 4 KiB pages one thread would lose a third of the bandwidth.
 
 #include <cstdint>
 
@@ -11,11 +11,12 @@
 
 namespace quire::kernels::cpu {
 
-// Zero-filled, aligned to at least 64 bytes. ResourceExhausted when no memory is left.
+// Returns zero-filled memory, aligned to at least 64 bytes. ResourceExhausted when no memory is
+// left.
 absl::StatusOr<DeviceBuffer> AllocateHuge(int64_t bytes);
 
-// Bytes that may still be allocated: the smaller of the machine's available memory and the rest of
-// the cgroup's limit. 0 when unknown.
+// Returns the bytes that may still be allocated: the smaller of the machine's available memory and
+// the rest of the cgroup's limit. Returns 0 when unknown.
 int64_t AvailableMemory();
 
 }  // namespace quire::kernels::cpu

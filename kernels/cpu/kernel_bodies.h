@@ -1,5 +1,6 @@
-// Every CPU kernel for one ISA: the translation unit of a path defines the namespace and the vector
-// width, includes this once and gets MakeKernels(). See simd.h for why all is anonymous.
+// Defines every CPU kernel for one ISA. The translation unit of an ISA path defines the namespace
+// and the vector width, includes this file once, and gets MakeKernels(). simd.h explains why
+// everything is in an anonymous namespace.
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/packed_format.h"

@@ -1,7 +1,8 @@
 #pragma once
 
-// The kernels of one ISA path: plain functions over plain pointers. Each path compiles the same
-// bodies (kernel_bodies.h) with its own instructions, and all give the same bits.
+// A KernelTable has the kernels of one ISA path. They are plain functions over plain pointers. Each
+// path compiles the same bodies (kernel_bodies.h) with its own instructions, and all paths give the
+// same bits.
 
 #include <cstdint>
 
@@ -16,16 +17,17 @@ constexpr int kLanes = 16;       // outputs of a packed group, keys of a tile
 constexpr int kQuantBlock = 32;  // activations that share a scale
 constexpr int64_t kSegmentKeys = 256;
 
-// Rows of activations as int8: value ~ scale * q, one scale for 32. Rows lie in groups of
-// `group_rows` (1, or 16 so that the addresses of rows worked on together differ by constants);
-// a group holds, block after block of 32 k, its rows side by side:
-//   q [blocks][group_rows][32]   scale, scaled_sum [blocks][group_rows]   sums [2
-//   blocks][group_rows]
+// Rows of activations, quantised to int8. A value is about scale * q, and 32 values share a scale.
+// Rows are stored in groups of `group_rows`, which is 1 or 16. With 16, the addresses of rows that
+// are worked on together differ by constants. A group stores one block of 32 k after another, and
+// in each block its rows side by side:
+//   q [blocks][group_rows][32]   scale, scaled_sum [blocks][group_rows]
+//   sums [2 * blocks][group_rows]
 struct QuantizedRows {
   int8_t* q = nullptr;
   float* scale = nullptr;       // absmax / 127
   float* scaled_sum = nullptr;  // scale * sum of q
-  int32_t* sums = nullptr;      // of q, by 16
+  int32_t* sums = nullptr;      // sums of 16 values of q each
   int64_t group_rows = 1;
 
   [[gnu::always_inline]] QuantizedRows Rows(int64_t row, int64_t cols) const {
@@ -36,15 +38,15 @@ struct QuantizedRows {
   }
 };
 
-// Quantise blocks [first_block, end_block) of 32 k, of up to `out.group_rows` adjacent rows. The
-// group's places past them may be written too.
+// Quantises blocks [first_block, end_block) of 32 k, for up to `out.group_rows` adjacent rows. The
+// group's places past these rows may be written too.
 struct QuantizeWork {
   const float* input = nullptr;  // [num_rows, cols]
   int64_t num_rows = 0;
   int64_t cols = 0;
   int64_t first_block = 0;
   int64_t end_block = 0;
-  QuantizedRows out;  // from the first row, which begins a group
+  QuantizedRows out;  // begins at the first row, which begins a group
 };
 
 // y[row, 16 * group + lane] = input[row] . weight row, for whole groups and any number of rows.
@@ -53,28 +55,28 @@ struct LinearTile {
   int64_t num_groups = 0;
   int64_t group_bytes = 0;
   int64_t cols = 0;
-  const float* input = nullptr;  // [num_rows, cols]: float weights
-  QuantizedRows quantized;       // block-quantised weights; whole groups of rows may be read
+  const float* input = nullptr;  // [num_rows, cols]; for float weights
+  QuantizedRows quantized;       // for block-quantised weights; whole groups of rows may be read
   int64_t num_rows = 0;
   uint8_t* scratch = nullptr;  // 16 * cols bytes, aligned to 64
   float* y = nullptr;
   int64_t y_stride = 0;
 };
 
-// One row's end: bias, activation, residual.
+// The epilogue of one row: bias, activation, residual.
 struct EpilogueRow {
   const float* y = nullptr;
-  const float* up = nullptr;        // where the activation is gated
-  const float* bias = nullptr;      // of y; null without one
+  const float* up = nullptr;        // the up projection, if the activation is gated
+  const float* bias = nullptr;      // of y; null: none
   const float* up_bias = nullptr;   // of up
-  const float* residual = nullptr;  // null without one
+  const float* residual = nullptr;  // null: none
   float* out = nullptr;
   int64_t count = 0;
   Activation activation = Activation::kNone;
 };
 
-// One token's choice of experts: the `num_chosen` largest logits, largest first, of equal ones the
-// lower id; NaN is the largest.
+// Chooses the experts of one token: the experts with the `num_chosen` largest logits, largest
+// first. Among equal logits the lower id comes first. NaN counts as the largest.
 struct RouteRow {
   const float* logits = nullptr;
   int64_t num_experts = 0;
@@ -84,13 +86,13 @@ struct RouteRow {
   float* weights = nullptr;    // [num_chosen]
 };
 
-// out = sum of weights[i] * y[rows[i]], in their order, then the residual.
+// out = sum of weights[i] * y[rows[i]], in the order of i, then plus the residual.
 struct CombineRow {
   const float* y = nullptr;       // [.., count]
   const int32_t* rows = nullptr;  // [num_rows]
   const float* weights = nullptr;
   int64_t num_rows = 0;
-  const float* residual = nullptr;  // null without one
+  const float* residual = nullptr;  // null: none
   float* out = nullptr;
   int64_t count = 0;
 };
@@ -99,15 +101,15 @@ struct NormRow {
   const float* input = nullptr;
   float* out = nullptr;
   const float* weight = nullptr;
-  const float* bias = nullptr;  // null without one
-  float* residual = nullptr;    // null without one
+  const float* bias = nullptr;  // null: none
+  float* residual = nullptr;    // null: none
   int64_t count = 0;
   float eps = 0.0f;
   bool layer_norm = false;
 };
 
-// The cache of one layer, whose blocks are block_stride elements apart. A (block, K) holds per head
-// tiles of 16 tokens as [head_dim][16], a (block, V) per head [block_size][head_dim].
+// The cache of one layer. Its blocks are block_stride elements apart. For each head, a block has K
+// in tiles of 16 tokens, each tile as [head_dim][16], and V as [block_size][head_dim].
 struct CacheLayout {
   uint8_t* data = nullptr;
   DType dtype = DType::kF32;
@@ -121,14 +123,14 @@ struct QkvPostRow {
   CacheLayout cache;
   const float* qkv = nullptr;
   float* query = nullptr;
-  const float* cos_sin = nullptr;  // [rope_dim / 2, 2] of this position; null without rope
+  const float* cos_sin = nullptr;  // [rope_dim / 2, 2] of this position; null: no rope
   int64_t slot = 0;
   int64_t num_heads = 0;
   int64_t rope_dim = 0;
   bool interleaved = false;
-  const float* bias = nullptr;  // null without one
+  const float* bias = nullptr;  // null: none
   float clip = 0.0f;            // 0: none
-  // Null without QK-norm.
+  // Both are null without QK-norm.
   const float* query_norm = nullptr;
   const float* key_norm = nullptr;
   bool norm_by_head = false;
@@ -136,11 +138,11 @@ struct QkvPostRow {
   float norm_eps = 0.0f;
 };
 
-// The keys of one block, in all heads.
+// Shifts the keys of one block, in all heads.
 struct KeyShiftWork {
   CacheLayout cache;
   const float* cos_sin = nullptr;  // [rope_dim / 2, 2] of the distance
-  float inverse_scale = 1.0f;      // of cos_sin
+  float inverse_scale = 1.0f;      // 1 / the factor in cos_sin
   int64_t block = 0;
   int64_t rope_dim = 0;
   bool interleaved = false;
@@ -159,8 +161,8 @@ struct AttentionCall {
   int64_t window = 0;
 };
 
-// Query tokens [first_row, first_row + num_queries) of one sequence and the heads of one kv head,
-// over segments [segment_begin, segment_end) of its keys.
+// Computes attention for query tokens [first_row, first_row + num_queries) of one sequence and the
+// heads of one kv head, over segments [segment_begin, segment_end) of the keys of the sequence.
 struct AttentionWork {
   const int32_t* block_table = nullptr;
   int64_t first_row = 0;
@@ -169,13 +171,14 @@ struct AttentionWork {
   int64_t kv_head = 0;
   int64_t segment_begin = 0;
   int64_t segment_end = 0;
-  // Null: the work covers every segment and writes `out`. Otherwise segment s of row r leaves its
-  // state at partials + ((s - segment_begin) * rows + r) * StateFloats(head_dim).
+  // If null, the work covers every segment and writes `out`. Otherwise the state of row r in
+  // segment s is written to partials + ((s - segment_begin) * rows + r) * StateFloats(head_dim).
   float* partials = nullptr;
   float* scratch = nullptr;  // AttentionScratchFloats(rows, head_dim)
 };
 
-// A row's softmax state: maximum, sum, then the weighted sum of V, in 64-byte steps.
+// Returns the number of floats in a row's softmax state. Sixteen floats hold the maximum and the
+// sum. The weighted sum of V follows, rounded up to a multiple of 16 floats.
 [[gnu::always_inline]] constexpr int64_t StateFloats(int64_t head_dim) {
   return 16 + (head_dim + 15) / 16 * 16;
 }
@@ -183,14 +186,14 @@ struct AttentionWork {
   return rows * (2 * StateFloats(head_dim) + 16);
 }
 
-// Joins the segments of one row, in order, and writes its output.
+// Joins the segments of one row, in order, and writes the output of the row.
 struct AttentionMerge {
-  const float* partials = nullptr;  // of the row in its first segment
-  int64_t segment_stride = 0;       // floats to the row in the next segment
+  const float* partials = nullptr;  // the state of the row in its first segment
+  int64_t segment_stride = 0;       // floats from one state of the row to the next
   int64_t num_segments = 0;
   float* out = nullptr;
   int64_t head_dim = 0;
-  const float* sink = nullptr;  // null without one
+  const float* sink = nullptr;  // null: none
   float* scratch = nullptr;     // StateFloats(head_dim)
 };
 
@@ -209,7 +212,7 @@ struct KernelTable {
 };
 
 const KernelTable& PortableKernels();
-// Null where the build's target has no such path.
+// Each of these returns null where the build's target has no such path.
 const KernelTable* Avx2Kernels();
 const KernelTable* Avx512Kernels();
 const KernelTable* AmxKernels();

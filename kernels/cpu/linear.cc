@@ -16,7 +16,7 @@ constexpr int64_t kSlack = 16;            // floats around a row of y that whole
 constexpr int64_t kMaxRowsPerItem = 64;   // of the input
 constexpr int64_t kMaxYFloats = 1 << 14;  // of one item: y stays in L2
 constexpr int64_t kItemsPerThread = 4;
-constexpr int64_t kValuesPerItem = 8192;  // to quantise: some microseconds
+constexpr int64_t kValuesPerItem = 8192;  // values that an item quantises in some microseconds
 
 using base::CeilDiv;
 
@@ -55,7 +55,7 @@ int64_t Linear::PlanItems(const GroupedProduct& product) {
   for (const RowGroup& group : product.groups) {
     const int64_t rows = group.row_end - group.row_begin;
     GroupPlan plan{.first_item = num_items, .row_blocks = CeilDiv(rows, kMaxRowsPerItem)};
-    // Whole groups of quantised rows.
+    // A block has whole groups of quantised rows.
     plan.block_rows = CeilDiv(CeilDiv(rows, plan.row_blocks), kGroup) * kGroup;
     plan.block_outputs = CeilDiv(CeilDiv(product.outputs, items_wanted), kGroup) * kGroup;
     const int64_t y_rows = std::min(rows, plan.block_rows);
@@ -99,7 +99,7 @@ void Linear::QuantizeInput(const GroupedProduct& product) {
     scaled_sum_.resize(num_blocks);
     sums_.resize(2 * num_blocks);
   }
-  // How a row, or the rows of 16 places, are divided: items of so many blocks.
+  // One row, or one group of 16 rows, is divided into `count` items of `blocks` blocks each.
   struct Items {
     int64_t blocks, count;
   };
@@ -107,7 +107,8 @@ void Linear::QuantizeInput(const GroupedProduct& product) {
     const int64_t item_blocks = kValuesPerItem / kQuantBlock / places;
     return Items{.blocks = item_blocks, .count = CeilDiv(blocks, item_blocks)};
   };
-  int64_t first = 0, num_items = 0;  // of the group: its block, and its item here
+  // The first block and the first item of the group.
+  int64_t first = 0, num_items = 0;
   for (size_t g = 0; g < plans_.size(); ++g) {
     const int64_t rows = padded(product.groups[g]), places = rows == 1 ? 1 : kGroup;
     plans_[g].quantized = {q_.data() + first * kQuantBlock, scale_.data() + first,
@@ -192,7 +193,8 @@ void Linear::Multiply(const GroupedProduct& product, const Block& block, int64_t
     const int64_t begin = std::max<int64_t>(0, first - part.first_row);
     const int64_t end = std::min(part.view.rows, first + count - part.first_row);
     if (begin >= end) continue;
-    // A later part overwrites what the padding of an earlier one spilled.
+    // The padding of an earlier part may spill into the place of a later part, which then
+    // overwrites it.
     const int64_t group_begin = begin / kGroup, group_end = CeilDiv(end, kGroup);
     LinearTile tile{.num_groups = group_end - group_begin,
                     .group_bytes = part.group_bytes,

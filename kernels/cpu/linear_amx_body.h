@@ -1,13 +1,14 @@
-// Quantised products on AMX tiles, for the AMX path; see kernel_bodies.h. The integer dots of a
-// block of 32 k (16 for Q6_K) for 16 rows and 16 outputs are one tile; they are exact, and the fold
-// is linear_body.h's, so the bits are those of every other path. Except for the tile instructions
-// it uses only simd.h, so that a machine without AMX tests it with tiles in plain C++.
+// Quantised products on AMX tiles, for the AMX path; see kernel_bodies.h. One tile has the integer
+// dots of a block of 32 k (16 for Q6_K) for 16 rows and 16 outputs. The dots are exact, and the
+// fold is the one of linear_body.h, so the bits are the same as on every other path. Except for the
+// tile instructions, this file uses only simd.h. So a machine without AMX can test it with tiles in
+// plain C++.
 
-// A tile has 16 rows; up to this many rows are faster without one (bench/kernels, Sapphire Rapids:
-// 17 ns for 8 rows of a block of 16 outputs, 30 ns for a tile).
+// A tile has 16 rows. Up to this many rows are faster without a tile (bench/kernels, Sapphire
+// Rapids: 17 ns for 8 rows of a block of 16 outputs, 30 ns for a tile).
 constexpr int64_t kMaxRowsWithoutTile = 8;
 
-// Tiles 0 and 1: dots of 16 rows; 2 and 3: their activations; 4 and 5: codes.
+// Tiles 0 and 1 have the dots of 16 rows, tiles 2 and 3 the activations, tiles 4 and 5 the codes.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -27,15 +28,17 @@ constexpr TileConfig MakeTileConfig(int block_k) {
   return config;
 }
 
-// Constants in memory: g++ 12's _tile_loadconfig declares only 8 of the bytes that it reads, so the
-// compiler may drop stores to the rest of a local variable.
+// Loads one of two tile configurations, which are constants in memory. In g++ 12, _tile_loadconfig
+// declares only 8 of the bytes that it reads. So the compiler may drop stores to the other bytes of
+// a local variable.
 inline void ConfigureTiles(int block_k) {
   static constexpr TileConfig kBlock32 = MakeTileConfig(32);
   static constexpr TileConfig kBlock16 = MakeTileConfig(16);
   _tile_loadconfig(block_k == 32 ? &kBlock32 : &kBlock16);
 }
 
-// The group's codes as signed bytes, less the offset: 512 for every 32 k.
+// Writes the codes of a group to tile.scratch as signed bytes, with the offset subtracted: 512
+// bytes for every 32 k.
 template <class Format>
 inline void UnpackCodes(const LinearTile& tile, const uint8_t* group) {
   for (int64_t b = 0; b < tile.cols / 32; ++b) {
@@ -55,8 +58,8 @@ inline void UnpackCodes(const LinearTile& tile, const uint8_t* group) {
 constexpr int kTileRows = 16;
 constexpr int kTileInts = kTileRows * kLanes;
 
-// The dots of two tiles, `first` and the next one, or of the last one twice. A tile is the part of
-// a block that has a scale of its own.
+// Computes the dots of tiles `first` and first + 1, or of tile `first` twice if it is the last one.
+// A tile is the part of a block that has a scale of its own.
 template <class Format>
 inline void TwoTileDots(const LinearTile& tile, const QuantizedRows& a, int64_t first, int64_t last,
                         int32_t* dots) {
@@ -102,8 +105,9 @@ inline void AmxTile(const LinearTile& tile, const uint8_t* group, const Quantize
       }
     }
   };
-  // A tile's store is not forwarded to the loads of the fold, which wait until it has reached the
-  // cache. So the next two tiles are stored before the present two are folded.
+  // The loads of the fold wait until the store of a tile has reached the cache, because the
+  // processor does not forward such a store to loads. So the next two tiles are stored before the
+  // fold of the present two.
   alignas(64) int32_t dots[2][2 * kTileInts];
   const int64_t num_tiles = tile.cols / 32 * Format::kParts;
   TwoTileDots<Format>(tile, a, 0, num_tiles - 1, dots[0]);
@@ -123,7 +127,7 @@ inline void AmxTile(const LinearTile& tile, const uint8_t* group, const Quantize
 
 template <class Format>
 inline void AmxLinear(const LinearTile& tile) {
-  // The rows after whole tiles, if they are too few for a tile.
+  // The number of rows after the whole tiles, or 0 if these rows are worth another tile.
   const int64_t rest = tile.num_rows % 16 <= kMaxRowsWithoutTile ? tile.num_rows % 16 : 0;
   const int64_t tiled = tile.num_rows - rest;
   if (tiled > 0) {

@@ -1,18 +1,20 @@
 // Matrix kernels, written once for every ISA; see kernel_bodies.h.
 //
-// Quantised: an output is folded block by block of 32 k, in order,
+// A quantised product folds an output block by block of 32 k, in order:
 //     acc = fma(float(dot - offset * sum_a), d_w * d_a, acc)    exact integer dot of the block
 //     acc = fma(m_w, d_a * sum_a, acc)                          where the type has a minimum
-// (Q6_K: once for each 16 k.) Float: one chain acc = fma(w[k], a[k], acc) over k. Neither depends
-// on how many rows or groups are worked on together.
+// For Q6_K the first fma is done once for each 16 k. A float product folds an output as one chain,
+// acc = fma(w[k], a[k], acc) over k. An output does not depend on how many rows or groups are
+// worked on together.
 
-// Rows that share one unpacking of the codes, of which each needs a register or two besides its
-// sum.
+// The number of rows that share one unpacking of the codes. Each of these rows needs a register or
+// two besides its sum.
 constexpr int kQuantRows = kTileVectors == 16 ? 8 : 4;
 
 inline VecF LoadHalfs(const uint8_t* p) { return Load(reinterpret_cast<const Half*>(p)); }
 
-// The scales of 16 outputs in a block, and their minimums; products of a K-quant are exact.
+// BlockScale and BlockMinimum return the scales and minimums of 16 outputs in a block. For a
+// K-quant they are products, which are exact.
 template <class Format>
 inline VecF BlockScale(const uint8_t* header, const uint8_t* scales, int part) {
   if constexpr (!Format::kSuper) {
@@ -32,12 +34,12 @@ inline VecF BlockMinimum(const uint8_t* header, const uint8_t* scales) {
   }
 }
 
-// The part of the codes' offset that DotSum does not take off.
+// The part of the codes' offset that DotSum does not subtract.
 template <class Format>
 constexpr int kOffsetLeft = Format::kOffset - DotSum<Format::kMaxCode>::kOffset;
 
-// Computes the initial values of the integer dots of 16 rows, which cancel what the codes' offset
-// adds: -offset * (sum of the activations). Computed once for all outputs of these rows.
+// Computes the initial values of the integer dots of 16 rows: -offset * (sum of the activations).
+// They cancel the codes' offset. All outputs of these rows use the same initial values.
 // starts: [blocks * kParts][16]
 template <class Format>
 inline void DotStarts(const LinearTile& tile, const QuantizedRows& a, int32_t* starts) {
@@ -50,8 +52,9 @@ inline void DotStarts(const LinearTile& tile, const QuantizedRows& a, int32_t* s
   }
 }
 
-// Computes 16 outputs of the first `num_rows` of kRows rows, all of which may be read. `starts` is
-// DotStarts' result from the first row on; it is used where rows are stored in groups of 16.
+// Computes 16 outputs for each of the first `num_rows` of kRows rows. All kRows rows may be read.
+// `starts` has the results of DotStarts from the first row on. It is used only where rows are
+// stored in groups of 16.
 template <class Format, int kRows, int kGroupRows>
 inline void QuantTile(const LinearTile& tile, const uint8_t* group, const QuantizedRows& a,
                       const int32_t* starts, float* y, int64_t num_rows = kRows) {
@@ -154,8 +157,8 @@ inline void QuantLinear(const LinearTile& tile) {
   }
 }
 
-// kRows rows and kGroups groups side by side: a chain of its own for each output, several in
-// flight.
+// Computes kRows rows of kGroups groups side by side. Each output has a chain of fma of its own, so
+// several chains are in flight.
 template <class T, int kRows, int kGroups>
 inline void FloatTile(const LinearTile& tile, const uint8_t* groups, const float* a, float* y) {
   VecF acc[kGroups][kRows];
@@ -210,13 +213,13 @@ inline void FloatLinear(const LinearTile& tile) {
   for (; group < tile.num_groups; ++group) FloatGroups<T, 1>(tile, group);
 }
 
-// y / (1 + e^-x): y times the logistic function of x.
+// Returns y / (1 + e^-x), which is y times the logistic function of x.
 inline VecF TimesLogistic(VecF y, VecF x) { return Div(y, Add(Set(1.0f), Exp(Sub(Zero(), x)))); }
 
-// y times the normal distribution function of y. With t = |y|, what lies beyond t is e^(-t^2 / 2) *
-// u * p(u), u = 1 / (1 + 0.34 t): the form of Hastings (Abramowitz and Stegun 7.1.26), p fitted by
-// least squares until all peaks of the relative error were 2.5e-8 for t up to 13.2; past that
-// Exp gives 0.
+// Returns y times the normal distribution function of y. With t = |y|, the probability beyond t is
+// e^(-t^2 / 2) * u * p(u), where u = 1 / (1 + 0.34 t). This is the form of Hastings (Abramowitz and
+// Stegun 7.1.26). The polynomial p was fitted by least squares until all peaks of the relative
+// error were 2.5e-8 for t up to 13.2. For larger t, Exp gives 0.
 inline VecF Gelu(VecF y) {
   constexpr float kP[] = {0.135618612f, 0.136146918f,  0.114933215f, 0.116455756f,  -0.0474335551f,
                           0.206305459f, -0.276894301f, 0.141390994f, -0.0265230667f};

@@ -1,7 +1,8 @@
 #pragma once
 
-// A mixture of experts as products of groups of rows: the rows of the tokens that chose an expert
-// are stored together, in order, and multiplied by its weights together.
+// Computes a mixture of experts as products of groups of rows. The rows of all tokens that chose
+// the same expert are stored together, in order, and multiplied together by the weights of that
+// expert.
 
 #include <cstdint>
 #include <vector>
@@ -22,18 +23,19 @@ class Moe {
 
  private:
   void Route(const MoeArgs& args);
-  // Assigns each choice a row among those of its expert, and each expert's rows their weights.
+  // Assigns each choice a row in its expert's group of rows, and each group the weights of the
+  // expert.
   void GroupByExpert(const MoeArgs& args);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
   Linear& linear_;
-  // A choice is a pair (token, expert that it chose); there are [num_tokens,
-  // num_experts_per_token]. The vectors grow to the largest step.
-  std::vector<int32_t> experts_;          // by choice: its expert
-  std::vector<float> weights_;            // by choice
+  // A choice is a pair of a token and an expert that was chosen for it. Vectors "by choice" are
+  // [num_tokens, num_experts_per_token]. The vectors grow to the largest step.
+  std::vector<int32_t> experts_;          // by choice: the expert
+  std::vector<float> weights_;            // by choice: the weight of the expert in the sum
   std::vector<int32_t> rows_;             // by choice: its row of input_, inner_ and y_
-  std::vector<int32_t> ends_;             // by expert: the end of its rows
+  std::vector<int32_t> ends_;             // by expert: the end of the expert's rows
   std::vector<RowGroup> up_, down_;       // one for each chosen expert
   std::vector<float> logits_;             // [num_tokens, num_experts]
   std::vector<float> input_, inner_, y_;  // [choices, hidden | intermediate | hidden]

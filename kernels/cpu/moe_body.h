@@ -1,10 +1,11 @@
-// A mixture's router and its sum, written once for every ISA; see kernel_bodies.h.
+// The router of a mixture of experts, and the sum over the chosen experts. Written once for every
+// ISA; see kernel_bodies.h.
 
 inline bool GoesBefore(float a, float b) { return a > b || (a != a && b == b); }
 
 void Route(const RouteRow& row) {
-  // The experts kept so far are sorted; among equals the earlier one, with the lower id, stays
-  // first.
+  // The experts kept so far are sorted. Among equal logits the earlier expert, which has the lower
+  // id, stays first.
   int64_t kept = 0;
   for (int64_t e = 0; e < row.num_experts; ++e) {
     const float logit = row.logits[e];

@@ -7,7 +7,8 @@ struct NormScale {
   VecF Apply(VecF x, VecF weight) const { return Mul(Mul(Sub(x, mean), inverse), weight); }
 };
 
-// The scale of `count` elements; load(i, n) returns n of them from i on, followed by zeros.
+// Returns the scale of `count` elements. load(i, n) returns n elements from i on, followed by
+// zeros.
 template <class LoadAt>
 inline NormScale ScaleOf(LoadAt load, int64_t count, bool layer_norm, float eps) {
   const float size = static_cast<float>(count);

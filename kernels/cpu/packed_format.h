@@ -34,7 +34,7 @@ struct QuantFormat {
   [[gnu::always_inline]] static constexpr int64_t GroupBytes(int64_t cols) {
     return cols / 32 * kBlockBytes + (kSuper ? cols / 256 * kHeaderBytes : 0);
   }
-  // The offset of block `index` (of 32 k), and of its super-block's header.
+  // The byte offsets, in a group, of block `index` of 32 k and of the header of its super-block.
   [[gnu::always_inline]] static constexpr int64_t BlockAt(int64_t index) {
     return kSuper ? HeaderAt(index) + kHeaderBytes + index % 8 * kBlockBytes : index * kBlockBytes;
   }

@@ -53,7 +53,8 @@ uint16_t LoadU16(const uint8_t* p) {
   return value;
 }
 
-// The place of code k (of 32) of a lane: its byte in the block, and true if it is the high nibble.
+// Returns the byte in a block that holds code k (of 32) of `lane`. Sets *high to true if the code
+// is the high nibble of that byte.
 template <class Format>
 int64_t CodeByte(int lane, int k, bool* high) {
   *high = Format::kCodeBits == 4 && k >= 16;

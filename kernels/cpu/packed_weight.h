@@ -20,7 +20,8 @@ int64_t GroupBytes(WeightType type, int64_t cols);
 // Packs rows [16 * group, 16 * group + 16) of `weight` into the GroupBytes bytes at `out`.
 void PackGroup(const WeightView& weight, int64_t group, uint8_t* out);
 
-// Writes row `row` of a packed part as float32, exactly as Dequantize of the file's bytes.
+// Writes row `row` of a packed part as float32. The values are exactly those that Dequantize makes
+// of the file's bytes.
 void UnpackRow(WeightType type, int64_t cols, const uint8_t* groups, int64_t row, float* out);
 
 // A run of rows of one type inside a stacked weight.
@@ -35,9 +36,9 @@ struct WeightPart {
 
 class PackedWeight final : public PreparedWeight {
  public:
-  // `parts` are valid (ValidateWeight) and have equal cols. With `pack`, their bytes are not read
-  // after this returns; without, they must outlive the weight. ResourceExhausted when memory is
-  // short.
+  // `parts` must be valid (ValidateWeight) and have equal cols. With `pack`, the bytes of the parts
+  // are not read after Create returns. Without `pack`, the bytes must outlive the weight.
+  // ResourceExhausted when memory is short.
   static absl::StatusOr<std::unique_ptr<PackedWeight>> Create(std::span<const WeightView> parts,
                                                               bool pack);
 

@@ -1,7 +1,7 @@
 // The steps of QkvPost for one token, with the cache write, written once for every ISA; see
 // kernel_bodies.h. Each rotated element is one multiply and one fma.
 
-// Elements of the row after bias and clipping; NaN stays NaN.
+// Returns `n` elements of the row, from element `at` on, after bias and clipping. NaN stays NaN.
 inline VecF Biased(const QkvPostRow& row, int64_t at, int n) {
   VecF x = LoadN(row.qkv + at, n);
   if (row.bias != nullptr) x = Add(x, LoadN(row.bias + at, n));
@@ -9,8 +9,8 @@ inline VecF Biased(const QkvPostRow& row, int64_t at, int n) {
   return x;
 }
 
-// Calls visit(head, x) for `num_heads` heads from element `first` of the row, each ready to rotate.
-// `norm` is null when the model has no QK-norm.
+// Calls visit(head, x) for `num_heads` heads from element `first` of the row. x has the elements of
+// the head, ready to rotate. `norm` is null when the model has no QK-norm.
 template <class Visit>
 inline void ForEachHead(const QkvPostRow& row, int64_t first, int64_t num_heads, const float* norm,
                         Visit visit) {
@@ -56,7 +56,7 @@ inline void RotateHead(const float* x, const QkvPostRow& row, int64_t head_dim, 
   for (int64_t i = row.rope_dim; i < head_dim; ++i) out[i] = x[i];
 }
 
-// The start of one kv head's K, or V, in this token's block.
+// Returns the start of one kv head's K, or of its V if `value`, in this token's block.
 template <class T>
 inline T* CacheHead(const QkvPostRow& row, int64_t kv_head, bool value) {
   const CacheLayout& cache = row.cache;

@@ -1,9 +1,9 @@
 // Quantised activations, written once for every ISA; see kernel_bodies.h.
 
 // Quantises up to kRows rows of a group of kPlaces. Sixteen blocks of 32 values are worked on
-// together, so that the reductions inside blocks share their shuffles: lane i is row i % kRows of
-// block i / kRows. Places past the last row get its values. Lanes past the last block repeat it,
-// and store the same once more.
+// together, so that the reductions inside blocks share their shuffles. Lane i has row i % kRows of
+// block i / kRows. Places past the last row get the values of the last row. Lanes past the last
+// block repeat the last block, and store the same values once more.
 template <int kRows, int kPlaces>
 void QuantizeRows(const QuantizeWork& work) {
   constexpr int kBlocks = kLanes / kRows;
@@ -11,7 +11,8 @@ void QuantizeRows(const QuantizeWork& work) {
   for (int r = 0; r < kRows; ++r) {
     rows[r] = work.input + SmallerOf(r, work.num_rows - 1) * work.cols;
   }
-  const QuantizedRows out = work.out;  // a copy: for all the compiler knows, codes overwrite `work`
+  // A copy. Without it the compiler must assume that the stores of codes overwrite `work`.
+  const QuantizedRows out = work.out;
   const int64_t end = work.end_block;
   for (int64_t first = work.first_block; first < end; first += kBlocks) {
     const int64_t blocks = SmallerOf(kBlocks, end - first);
@@ -36,7 +37,8 @@ void QuantizeRows(const QuantizeWork& work) {
       for (int half = 0; half < 2; ++half) {
         const VecF scaled = Mul(Load(x + 16 * half), Set(inverse[i]));
         const VecF clamped = Min(Max(scaled, Set(-127.0f)), Set(127.0f));
-        const VecF magic = Set(12582912.0f);  // rounds to nearest even, leaving the integer below
+        // The sum with `magic` is rounded to nearest even. Its low bits are the integer.
+        const VecF magic = Set(12582912.0f);
         codes[half][i] = AddI(Bits(Add(clamped, magic)), SetI(-0x4b400000));
         StoreS8(q + 16 * half, codes[half][i]);
       }

@@ -1,18 +1,19 @@
-// The sixteen-lane vector every kernel is written against, and what follows from it alone. Included
-// once in each ISA's translation unit, which defines QUIRE_ISA_NAMESPACE and one of
-// QUIRE_SIMD_{PORTABLE,AVX2,AVX512}.
+// The sixteen-lane vector that every kernel is written against, and the functions that need nothing
+// else. The translation unit of each ISA includes this file once, after it has defined
+// QUIRE_ISA_NAMESPACE and one of QUIRE_SIMD_{PORTABLE,AVX2,AVX512}.
 //
 // Every operation is exact or rounds once, to nearest even, so all paths give the same bits:
-//   Fma                 one rounding; nothing is contracted behind our back (-ffp-contract=off)
+//   Fma                 one rounding; the compiler fuses nothing else (-ffp-contract=off)
 //   Max(a, b)           a > b ? a : b, lane by lane: b where either is NaN (x86's own rule)
 //   DotSum<kMaxCode>    exact integer dots: Add(codes, quad, step) for step 0, 1, .. adds the four
 //                       products (code - kOffset) * quad of each lane. Codes are at most kMaxCode,
-//                       quad bytes in [-127, 127]; after 4 or 8 steps total is right
-//   kTileVectors        how many vectors a tile may accumulate into without leaving the registers
+//                       quad bytes in [-127, 127]. `total` is complete after 4 or 8 steps
+//   kTileVectors        the number of vectors that a tile can accumulate into within the registers
 //   Sum                 a fixed tree: lanes 8 apart, then 4, 2, 1
 //
-// The code lies in anonymous namespaces and uses no inline function of the standard library: what
-// the linker merges across translation units must not hold another ISA's instructions.
+// The code is in anonymous namespaces and uses no inline function of the standard library. The
+// linker merges inline functions across translation units, and the merged function must not have
+// the instructions of another ISA.
 
 #include <cstdint>
 
@@ -60,12 +61,14 @@ inline float Largest(VecF a) {
   return Lane0(Max(a, Down<1>(a)));
 }
 
-// e^x to 2 ulp: e^x = 2^n e^r, |r| <= ln(2) / 2, by a polynomial of degree 6 (Cephes expf). Below
-// -86 it is 0, above 88.72 infinity; NaN stays NaN.
+// Returns e^x to 2 ulp. e^x = 2^n e^r with |r| <= ln(2) / 2, where a polynomial of degree 6 gives
+// e^r (Cephes expf). The result is 0 for x below -86, and infinity for x above 88.72. NaN stays
+// NaN.
 inline VecF Exp(VecF x) {
   const VecF low = Set(-86.0f), high = Set(88.72f);
   const VecF clamped = Min(high, Max(low, x));
-  // Adding 1.5 * 2^23 leaves round-to-nearest of the sum in the low bits.
+  // The addition of 1.5 * 2^23 rounds to the nearest integer and leaves that integer in the low
+  // bits.
   const VecF magic = Set(12582912.0f);
   const VecF shifted = Fma(clamped, Set(1.44269504088896341f), magic);
   const VecF n = Sub(shifted, magic);
@@ -77,7 +80,7 @@ inline VecF Exp(VecF x) {
   p = Fma(p, r, Set(1.6666665459e-1f));
   p = Fma(p, r, Set(5.0000001201e-1f));
   p = Fma(p, Mul(r, r), Add(r, Set(1.0f)));
-  // 2^n in two factors: n is at most 128, and 2 * 2^127 is still in reach.
+  // Multiplies by 2^n as 2^(n - 1) and 2, because n may be 128 and 2^128 is no float.
   const VecI exponent = ShiftLeft<23>(Bits(shifted));
   const VecF half_power = FromBits(AddI(exponent, SetI((127 - 1) << 23)));
   const VecF value = Mul(Mul(p, half_power), Set(2.0f));

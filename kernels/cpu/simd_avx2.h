@@ -17,7 +17,8 @@ inline __m256i LanesBelow(int n) {
 }
 
 inline VecF Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-// A masked store costs many times a plain one, and few vectors are partial.
+// Whole vectors are handled apart: a masked store costs many times a plain one, and few vectors are
+// partial.
 inline VecF LoadN(const float* p, int n) {
   if (n == 16) return Load(p);
   return {_mm256_maskload_ps(p, LanesBelow(n)),
@@ -109,11 +110,11 @@ inline Quad LoadQuad(const int8_t* p) {
 }
 template <int kMaxCode>
 struct DotSum {
-  // 8-bit codes are weight + 128, and vpmaddubsw would saturate on them. It takes |weight| and the
-  // activations with the weight's sign instead, and the offset is gone.
+  // 8-bit codes are weight + 128, and vpmaddubsw would saturate on them. So Pairs passes |weight|,
+  // and passes the activations with the weight's sign. This also removes the offset of 128.
   static constexpr int kOffset = kMaxCode > 127 ? 128 : 0;
-  // It leaves sums of two products in 16 bits; this many of those can be added before one must be
-  // widened.
+  // vpmaddubsw leaves sums of two products in 16 bits. kSteps of these sums can be added up before
+  // the total must be widened.
   static constexpr int kSteps = 32767 / (2 * 127 * (kMaxCode - kOffset));
   static_assert(kSteps == 1 || kSteps == 2 || kSteps == 4 || kSteps == 8);
 
@@ -125,7 +126,7 @@ struct DotSum {
     const bool first = step % kSteps == 0, last = step % kSteps == kSteps - 1;
     lo = first ? pairs_lo : _mm256_add_epi16(lo, pairs_lo);
     hi = first ? pairs_hi : _mm256_add_epi16(hi, pairs_hi);
-    // Keeps the compiler from holding every product for a sum in another order.
+    // Prevents the compiler from adding in another order, for which it would hold every product.
     __asm__("" : "+x"(lo), "+x"(hi));
     if (!last) return;
     total.lo = _mm256_add_epi32(total.lo, _mm256_madd_epi16(lo, _mm256_set1_epi16(1)));
@@ -221,7 +222,7 @@ inline VecF Down(VecF a) {
 // Lane i of the result is the fold of all lanes of v[i].
 template <VecI (*kFold)(VecI, VecI)>
 inline VecI FoldEach(const VecI (&v)[16]) {
-  __m256i eighths[16];  // both halves of a vector folded
+  __m256i eighths[16];  // the two halves of each vector, folded
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) eighths[i] = kFold(v[i], {v[i].hi, v[i].hi}).lo;
   const auto fold = [](__m256i a, __m256i b) { return kFold({a, a}, {b, b}).lo; };
@@ -240,7 +241,8 @@ inline VecI FoldEach(const VecI (&v)[16]) {
     const __m256 a = _mm256_castsi256_ps(pairs[0]), b = _mm256_castsi256_ps(pairs[1]);
     const __m256i folded = fold(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)),
                                 _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)));
-    return _mm256_shuffle_epi32(folded, 0xd8);  // vectors 0, 2, 1, 3 and 4, 6, 5, 7 until here
+    // Until here the lanes belong to vectors 0, 2, 1, 3 and 4, 6, 5, 7.
+    return _mm256_shuffle_epi32(folded, 0xd8);
   };
   return {eight(eighths), eight(eighths + 8)};
 }

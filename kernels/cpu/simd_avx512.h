@@ -143,7 +143,7 @@ inline VecI FoldEach(const VecI (&v)[16]) {
     const __m512i a = halves[i].v, b = halves[i + 4].v;
     quarters[i] = kFold({_mm512_shuffle_i64x2(a, b, 0x88)}, {_mm512_shuffle_i64x2(a, b, 0xdd)});
   }
-  // Within a quarter: two of each of four vectors, then one.
+  // Folds within quarters: first to two lanes for each vector, then to one lane.
   VecI pairs[2];
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {

@@ -242,7 +242,7 @@ inline void StoreN(Brain* p, VecF v, int n) {
 inline void Prefetch(const void*) {}
 
 inline float Lane0(VecF a) { return a.lane[0]; }
-// Lanes moved down by 8, 4, 2 or 1; the upper lanes do not matter.
+// Moves the lanes down by kBy, which is 8, 4, 2 or 1. The upper lanes of the result do not matter.
 template <int kBy>
 inline VecF Down(VecF a) {
   VecF v = a;

@@ -8,9 +8,11 @@ namespace {
 constexpr uint64_t kOpen = uint64_t{1} << 31;
 constexpr uint64_t kInside = kOpen - 1;
 
-// Longer than the gap between two ops of a step, too short to matter on an idle machine.
+// The time that a worker spins before it parks. It is longer than the gap between two ops of a
+// step, and too short to matter on an idle machine.
 constexpr auto kSpin = std::chrono::microseconds(50);
-// Parked workers check again at this interval. No wake-up is ever lost, so it is only a safeguard.
+// The interval at which parked workers check again. No wake-up is ever lost, so the check is only a
+// safeguard.
 constexpr auto kParkedLook = std::chrono::seconds(1);
 
 void Pause() {

@@ -1,8 +1,8 @@
 #pragma once
 
-// Threads for parallel loops of microseconds. The caller takes part, and a loop ends when its items
-// are done, not when every worker has arrived: a worker that the system has descheduled delays only
-// the item that it holds. Workers spin for a while between loops, then park.
+// Threads for parallel loops of microseconds. The caller takes part in a loop. A loop ends when its
+// items are done, not when every worker has arrived. So a worker that the system has descheduled
+// delays only the item that it holds. Workers spin for a while between loops, then park.
 //
 // ParallelFor may be called by one thread at a time and not from inside a loop.
 
@@ -29,7 +29,8 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Each item runs once, on some thread; items are taken in order. All have run when this returns.
+  // Runs each item once, on some thread. Items are taken in order. All items have run when this
+  // returns.
   void ParallelFor(int64_t num_items, Loop loop);
 
  private:
@@ -39,12 +40,13 @@ class ThreadPool {
   };
 
   void Work(int thread);
-  // Waits for a job other than `epoch` and sets it; false at shutdown.
+  // Waits for a job whose epoch is not *epoch, and sets *epoch to the epoch of that job. Returns
+  // false at shutdown.
   bool AwaitJob(uint64_t* epoch);
   void RunItems(int thread);
 
-  // epoch << 32 | open << 31 | workers inside. A worker enters only while the job is open, so once
-  // it is closed and nobody is inside, job_ may be written again.
+  // Bits: epoch << 32 | open << 31 | number of workers inside. A worker enters only while the job
+  // is open. So job_ may be written again once the job is closed and no worker is inside.
   std::atomic<uint64_t> state_{0};
   Job job_;  // written while closed and empty; read inside
   alignas(64) std::atomic<int64_t> next_item_{0};

@@ -1,7 +1,7 @@
 #pragma once
 
-// out[i] = the index of the largest element of row i, the first among equals: greedy sampling. NaN
-// never wins.
+// Greedy sampling: out[i] is the index of the largest element of row i. Among equal elements, the
+// first one wins. NaN never wins.
 
 #include "absl/status/status.h"
 

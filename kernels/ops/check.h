@@ -1,6 +1,7 @@
 #pragma once
 
-// Shared by the ops' Validate functions: errors with name, wanted and got.
+// Checks that the ops' Validate functions share. An error tells the argument's name, the wanted and
+// the given value.
 
 #include <initializer_list>
 #include <string>
@@ -22,7 +23,8 @@ inline absl::Status WantGot(std::string_view what, std::string_view want, std::s
       absl::StrCat(base::ToAbsl(what), ": want ", base::ToAbsl(want), ", got ", base::ToAbsl(got)));
 }
 
-// `dtypes`: any of these. A dim of kAnyDim accepts any size. Rows may be strided.
+// Checks that `tensor` has one of `dtypes` and has `shape`. A dim of kAnyDim in `shape` accepts any
+// size. Rows may be strided.
 inline absl::Status CheckShape(std::string_view what, const TensorView& tensor,
                                std::initializer_list<DType> dtypes,
                                std::initializer_list<int64_t> shape) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Whole-block copies, all layers at once, for copy-on-write. Runs before the step's KV writes.
-// Sources and destinations of one call are disjoint.
+// Copies whole blocks of the KV cache, all layers at once, for copy-on-write. The copies run before
+// the step's KV writes. The sources and destinations of one call are disjoint.
 
 #include <span>
 

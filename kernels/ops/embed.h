@@ -1,10 +1,11 @@
 #pragma once
 
-// Rows of the token embedding.
+// Looks up rows of the token embedding.
 //   out[t] = scale * weight[token_ids[t]]
 //
-// Numeric: each weight dequantised to float32 exactly as kernels/quant/dequantize.h, one multiply.
-// Errors:  InvalidArgument for shapes or dtypes not listed; token ids were checked by the frontend.
+// Numeric: each weight is dequantised to float32 exactly as in kernels/quant/dequantize.h, then
+//          multiplied once by `scale`.
+// Errors:  InvalidArgument for shapes or dtypes not listed. The frontend has checked the token ids.
 
 #include "absl/status/status.h"
 

@@ -3,16 +3,16 @@
 // A mixture of experts: feed-forward networks of which a router chooses a few for each token.
 //   logits = input . router^T
 //   chosen = the num_experts_per_token largest logits, largest first, ties by lower id
-//   weight of e, one of the chosen = softmax(logits)[e], over the chosen, or over all experts
-//   out = sum of weight * (down_e . activation(up_e . input)), largest first (+ residual)
-// Experts have no capacity limit: a token gets all the experts that were chosen for it.
+//   weight_e = softmax(logits)[e] for each chosen e; softmax over the chosen, or over all experts
+//   out = sum of weight_e * (down_e . activation(up_e . input)), largest first (+ residual)
+// Experts have no capacity limit: a token gets all the experts that the router chose for it.
 //
-// Numeric: products as `linear` computes them; softmax and sum in float32. One row of `out` depends
-//          only on one row of `input` and on the weights: the order of its sum is the router's,
-//          whatever other rows chose. NaN counts as the largest logit. If a row's largest logit is
-//          not finite, its `out` is NaN, and no other row's.
-// Cost:    decode is bound by reading the weights of the chosen experts, each once; prefill by its
-//          6 * num_tokens * num_experts_per_token * intermediate_size * hidden_size FLOPs.
+// Numeric: products are computed as `linear` computes them; softmax and sum are in float32. One row
+//          of `out` depends only on one row of `input` and on the weights: the row is summed in the
+//          order in which the router chose its experts. NaN counts as the largest logit. If the
+//          largest logit of a row is not finite, that row of `out` is NaN, and no other row is.
+// Cost:    decode is bound by reading the weights of the chosen experts, each once. Prefill is
+//          bound by 6 * num_tokens * num_experts_per_token * intermediate_size * hidden_size FLOPs.
 // Errors:  InvalidArgument before anything is computed.
 // Sources: sparsely gated experts arXiv:1701.06538, softmax over the chosen arXiv:2401.04088
 //          (Mixtral), tokens grouped by expert without dropping any arXiv:2211.15841 (MegaBlocks).
@@ -31,17 +31,17 @@ struct MoeArgs {
   TensorView out;                          // [num_tokens, hidden_size]  written
   TensorView input;                        // shape and dtype of out; not `out`
   const PreparedWeight* router = nullptr;  // [num_experts, hidden_size]
-  // Expert after expert; for each the gate's rows, then the up projection's.
+  // Stored expert by expert: the rows of the gate projection, then the rows of the up projection.
   const PreparedWeight* up = nullptr;    // [num_experts * 2 * intermediate_size, hidden_size]
   const PreparedWeight* down = nullptr;  // [num_experts * hidden_size, intermediate_size]
-  TensorView residual;                   // shape and dtype of out; may be `out`; empty without one
+  TensorView residual;                   // shape and dtype of out; may be `out`; empty: none
   int64_t num_experts_per_token = 0;     // 1 to num_experts
-  bool softmax_over_chosen = true;       // their weights sum to 1; otherwise those of all do
-  Activation activation = Activation::kSiluMul;  // a gated one
+  bool softmax_over_chosen = true;       // false: softmax over all experts
+  Activation activation = Activation::kSiluMul;  // must be gated
 };
 absl::Status Validate(const MoeArgs& args);
 
-// For arguments that Validate has accepted.
+// The functions below need arguments that Validate has accepted.
 inline int64_t NumExperts(const MoeArgs& args) { return args.router->rows(); }
 inline int64_t IntermediateSize(const MoeArgs& args) { return args.down->cols(); }
 

@@ -1,11 +1,11 @@
 #pragma once
 
-// Normalisation over the last dimension, of the input or of its sum with a residual.
+// Normalises over the last dimension: either the input, or the sum of the input and a residual.
 //   RMSNorm:    out = input / sqrt(mean(input^2) + eps) * weight            (arXiv:1910.07467)
 //   LayerNorm:  out = (input - mean) / sqrt(var + eps) * weight + bias      (arXiv:1607.06450)
 //
-// Numeric: sums in float32 in an order fixed by the row length alone, so a row's bits do not depend
-//          on other rows.
+// Numeric: sums are in float32, in an order fixed by the row length alone. So the bits of a row do
+//          not depend on other rows.
 
 #include "absl/status/status.h"
 
@@ -19,9 +19,9 @@ struct NormArgs {
   TensorView out;     // [num_tokens, hidden_size]  activation dtype, written; may be `input`
   TensorView input;   // shape and dtype of out
   TensorView weight;  // [hidden_size]  f32
-  TensorView bias;    // [hidden_size]  f32; empty without one
-  // Shape and dtype of input. Unless empty, the input is first added to it in place, and that sum,
-  // rounded to its dtype, is normalised.
+  TensorView bias;    // [hidden_size]  f32; empty: none
+  // Has the shape and dtype of input. If `residual` is not empty, the op adds the input to it in
+  // place, rounds the sum to the dtype, and normalises the rounded sum.
   TensorView residual;
   NormKind kind = NormKind::kRmsNorm;
   float eps = 1e-5f;

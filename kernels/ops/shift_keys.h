@@ -1,17 +1,19 @@
 #pragma once
 
-// Moves cached keys to earlier positions: the rotary embedding (RoFormer, arXiv:2104.09864) of
-// position p in them becomes that of p - distance, in place, in every slot of a block.
+// Moves cached keys to earlier positions, in place, in every slot of a block. The rotary embedding
+// (RoFormer, arXiv:2104.09864) of position p in a key becomes the embedding of position p -
+// distance.
 //
-//   each pair (a, b) that rotates together, with the row of the table at `distance`:
+//   For each pair (a, b) that rotates together, with cos and sin from row `distance` of the table:
 //     a' = a * cos + b * sin,   b' = b * cos - a * sin
 //
-// For streams that continue past their window: attention uses a key's place in the cache as its
-// position (StreamingLLM, arXiv:2309.17453). Keys without rotary positions need no such op.
+// The op serves streams that continue past their window. There, attention uses the place of a key
+// in the cache as its position (StreamingLLM, arXiv:2309.17453). Keys without rotary positions do
+// not need the op.
 //
-// Numeric: in float32, rounded once to the cache's dtype. A rotation adds at most that rounding and
-//          3 * 2^-24 * (|a| + |b|) to an element. A key's bytes depend only on its bytes before and
-//          on its moves.
+// Numeric: computed in float32, rounded once to the dtype of the cache. One rotation adds to
+//          an element an error of at most this rounding plus 3 * 2^-24 * (|a| + |b|). The bytes of
+//          a key depend only on its earlier bytes and on its moves.
 // Cost:    reads and writes the keys, once.
 
 #include <cstdint>
@@ -31,10 +33,10 @@ struct KeyShift {
 
 struct ShiftKeysArgs {
   TensorView kv_cache;    // [num_blocks, 2, num_kv_heads, block_size, head_dim]  keys written
-  TensorView rope_table;  // as in QkvPost; it has a row for every distance
+  TensorView rope_table;  // as in QkvPostArgs; needs a row for every distance
   RopeLayout rope_layout = RopeLayout::kHalfSplit;
   float table_scale = 1.0f;          // the factor in the table's cosines and sines (YaRN)
-  std::span<const KeyShift> shifts;  // on the host; a block at most once
+  std::span<const KeyShift> shifts;  // on the host; names each block at most once
 };
 absl::Status Validate(const ShiftKeysArgs& args);
 

@@ -15,9 +15,9 @@ namespace quire::kernels {
 // number of bytes matches.
 absl::Status ValidateWeight(const WeightView& weight);
 
-// Writes rows [first_row, first_row + num_rows) of `weight` to `out` (num_rows * cols floats).
-// InvalidArgument when cols is not a whole number of blocks, the number of bytes does not match, or
-// a range is outside.
+// Writes rows [first_row, first_row + num_rows) of `weight` to `out`. InvalidArgument when
+// ValidateWeight refuses `weight`, when the rows are out of range, or when `out` does not have
+// num_rows * cols floats.
 absl::Status Dequantize(const WeightView& weight, int64_t first_row, int64_t num_rows,
                         std::span<float> out);
 

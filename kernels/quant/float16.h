@@ -32,7 +32,8 @@ inline uint16_t F32ToF16(float value) {
   }
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
   if (magnitude < 0x38800000u) {
-    // Subnormal: adding 0.5 puts the rounding position at the last bit of the sum.
+    // The result is subnormal. The last bit of a float in [0.5, 1) is worth as much as the last bit
+    // of the result, so the addition of 0.5 rounds.
     const float sum = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(sum) - 0x3f000000u));
   }

@@ -31,7 +31,7 @@ float LargestWeight(WeightType type) {
     case WeightType::kQ8_0:
       return kLargestF16 * 127;
     case WeightType::kQ4_K:
-      return kLargestF16 * 63;  // of a minimum
+      return kLargestF16 * 63;  // the largest minimum
     case WeightType::kQ6_K:
       return kLargestF16 * 127 * 32;
     default:
@@ -39,15 +39,16 @@ float LargestWeight(WeightType type) {
   }
 }
 
-// Q4_0 and Q5_0: codes from -levels to levels - 1, with one scale of either sign.
+// Quantises to Q4_0 or Q5_0. Codes run from -levels to levels - 1, and the scale may have either
+// sign.
 void QuantizeSymmetric(const float* x, int levels, DecodedBlock* out) {
   const CodeRange range = {static_cast<float>(-levels), static_cast<float>(levels - 1)};
   const float extreme = Extreme<kSubBlock>(x);
   float scale = 0.0f;
   if (std::abs(extreme) >= kNegligible) {
-    // Tries every whole and half code for the extreme weight, also beyond the range: its loss can
-    // be the other weights' gain. The whole codes find the scale of weights that came from such a
-    // block.
+    // Tries scales that put the extreme weight at every whole and half code, even at codes beyond
+    // the range. A clipped extreme weight may be worth a better scale for the other weights. The
+    // whole codes find the original scale of weights that came from such a block.
     float explained = 0.0f;
     for (int halves = 1; halves <= levels * 9 / 4; ++halves) {
       for (const float code :
@@ -74,14 +75,16 @@ void QuantizeSymmetric(const float* x, int levels, DecodedBlock* out) {
   StoreCodes<kSubBlock>(x, 0.0f, F16ToF32(out->d), range, out->codes);
 }
 
-// With 127 steps to the extreme weight a search gains less than 1 %, so the scale and the codes are
-// llama.cpp's: codes are rounded with the scale before it became an f16, ties away from zero.
+// Quantises to Q8_0. With 127 steps from zero to the extreme weight, a search would gain less than
+// 1 %. So the scale and the codes are the same as llama.cpp's. Codes are rounded, with ties away
+// from zero, with the float32 scale and not with the stored f16.
 void QuantizeQ8(const float* x, DecodedBlock* out) {
   const float scale = std::abs(Extreme<kSubBlock>(x)) / 127.0f;
   float step = scale;
   out->d = F32ToF16(scale);
   if (scale < 0x1p-14f) {
-    // Here f16 is coarse, so the codes use the stored scale, which is at least the wanted one.
+    // This scale is below the normal numbers of f16, where f16 is coarse. So the stored scale is
+    // rounded up, and the codes use the stored scale.
     if (F16ToF32(out->d) < scale) ++out->d;
     step = F16ToF32(out->d);
   }

@@ -4,9 +4,10 @@
 // kernels/quant/dequantize.h. Thread-safe and deterministic: every compiler gives the same bytes,
 // and a row's bytes depend only on that row.
 //
-// A block's codes follow from its scale (and minimum). A search finds the scale with the least
-// squared error, which is that of the product with uncorrelated inputs of equal size. Weights that
-// came from a block of Q4_0 or Q5_0 are reproduced exactly.
+// The codes of a block follow from its scale (and minimum). A search finds the scale with the least
+// squared error of the weights. If inputs are uncorrelated and of equal size, that scale also gives
+// the least squared error of the product. Weights that came from a block of Q4_0 or Q5_0 are
+// reproduced exactly.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,11 +22,14 @@ namespace quire::kernels {
 // True for F32, F16, BF16, Q8_0, Q5_0, Q4_0, Q4_K and Q6_K.
 bool CanQuantize(WeightType type);
 
-// Writes rows of `cols` weights each to `out`, in blocks as DecodeBlock reads them. F16 and BF16
-// round to nearest even; Q8_0 has llama.cpp's bits unless its scale is below f16's normal numbers.
-// InvalidArgument when the type cannot be written, when rows or out are not whole rows of whole
-// blocks, or when a weight is not finite or exceeds the type's range (for a block: the largest f16
-// times the largest code). `out` may then be partly written.
+// Quantises `rows`, each of `cols` weights, and writes them to `out` in the blocks that DecodeBlock
+// reads. F16 and BF16 round to nearest even. Q8_0 gives the same bits as llama.cpp, unless the
+// scale of a block is below the normal numbers of f16.
+//
+// InvalidArgument when Quantize cannot write the type, when `rows` or `out` does not consist of
+// whole rows of whole blocks, or when a weight is not finite or exceeds the range of the type. A
+// block type is limited by the largest f16 times its largest codes. After an error `out` may be
+// partly written.
 absl::Status Quantize(WeightType type, std::span<const float> rows, int64_t cols,
                       std::span<std::byte> out);
 

@@ -11,8 +11,8 @@ constexpr int kSubBlocks = 8;
 constexpr int kRounds = 2;  // further rounds gain less than 0.1 %
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The d whose multiples, up to `largest_code` times d, are nearest to the scales s. For scales that
-// come from a block it is the block's own d.
+// Returns the d for which the multiples from 0 to `largest_code` times d are nearest to the scales
+// s. For scales that come from a block, the result is the d of that block.
 template <int N>
 float ScaleOfScales(const float* s, const float* importance, int largest_code) {
   const float largest = *std::max_element(s, s + N);
@@ -35,8 +35,8 @@ float ScaleOfScales(const float* s, const float* importance, int largest_code) {
       const Lanes distance = Load(s + i) - codes[i / kLanes] * d;
       error += Load(importance + i) * distance * distance;
     }
-    // A gain within the rounding of the scales does not count: multiples of the codes are equally
-    // near.
+    // A gain within the rounding of the scales does not count, because codes that are all
+    // multiplied by the same number are equally near.
     if (code == largest_code) rounding = sums.explained() * (kRounding * kRounding);
     if (Total(error) + rounding < least) {
       least = Total(error);
@@ -46,7 +46,7 @@ float ScaleOfScales(const float* s, const float* importance, int largest_code) {
   return best;
 }
 
-// The code nearest to scale / d.
+// Returns the code nearest to scale / d.
 int ScaleCode(float scale, float d, int largest_code) {
   return static_cast<int>(std::min(scale * Inverse(d), static_cast<float>(largest_code)) + 0.5f);
 }
@@ -54,16 +54,17 @@ int ScaleCode(float scale, float d, int largest_code) {
 constexpr CodeRange kRange4{0.0f, 15.0f};
 constexpr int kLargestScale4 = 63;  // 6 bits
 
-// A sub-block as scale * code - minimum, with any scale and minimum that are not negative.
+// A sub-block represented as scale * code - minimum. Neither scale nor minimum is negative.
 struct AffineFit {
   float scale = 0.0f;
   float minimum = 0.0f;
   float spread = 0.0f;     // sum((q - mean q)^2): the cost of an error of the scale
-  float explained = 0.0f;  // part of the weights' squared distances from their mean
+  float explained = 0.0f;  // the explained part of the weights' squared distances from their mean
 };
 
-// The fit of weights x = y + low, from sums over y. Measured from `low`, the squares of a narrow
-// range are not lost beside the square of its offset.
+// Returns the fit of the weights x = y + low, from sums over y. If the range of the weights is
+// narrow and far from zero, sums over x would lose its small squares beside the square of the
+// offset.
 AffineFit FitCodes(const CodeSums& sums, float y_sum, float low) {
   const float spread = sums.qq - sums.q * sums.q / kSubBlock;
   if (spread > 0.0f) {
@@ -88,8 +89,8 @@ AffineFit FitSubBlock(const float* x) {
   for (int i = 0; i < kSubBlock; i += kLanes) y_sums += Load(y + i);
   const float y_sum = Total(y_sums);
   AffineFit best = FitCodes({}, y_sum, low);  // the fit with zero codes
-  // Starts from a scale with `levels` steps between the extremes: rounds, fits the codes, rounds
-  // again.
+  // Starts from the scale that has `levels` steps between the extremes. Each round rounds the
+  // weights to codes and fits scale and minimum to the codes.
   const auto search = [&](float levels, int rounds) {
     AffineFit fit = {(high - low) / levels, -low};
     for (int round = 0; round < rounds && fit.scale > 0.0f; ++round) {
@@ -98,15 +99,16 @@ AffineFit FitSubBlock(const float* x) {
       if (fit.explained > best.explained + std::abs(best.explained) * kRounding) best = fit;
     }
   };
-  // Weights that came from such a block, with its lowest code and any highest code, are reproduced
-  // exactly. Among equally good fits the first is kept, which has the smallest scale.
+  // Weights that came from a block of this type are reproduced exactly if they include its lowest
+  // code. Their highest code may be any. Among equally good fits the first is kept, which has the
+  // smallest scale.
   for (int levels = 15; levels > 0; --levels) search(static_cast<float>(levels), 1);
   for (int halves = 24; halves <= 36; ++halves) search(static_cast<float>(halves) / 2.0f, 3);
   return best;
 }
 
-// The normal equations for the best d and m given the codes of a whole block:
-//   least  sum((x - d * scale * q + m * minimum)^2).
+// The normal equations for the d and m of a whole block whose codes are given. They minimise
+//   sum((x - d * scale * q + m * minimum)^2).
 struct BlockSums {
   float dd = 0.0f, dm = 0.0f, mm = 0.0f, dx = 0.0f, mx = 0.0f;
 
@@ -131,7 +133,8 @@ struct BlockSums {
   }
 };
 
-// The scale and minimum of one sub-block near `fit` with the least error, given d and m.
+// Sets the scale, minimum and codes of one sub-block: near `fit`, with the least error for the
+// given d and m. Returns the error.
 float ChooseSubBlock(const float* x, const AffineFit& fit, DecodedBlock* out) {
   const float d = F16ToF32(out->d), m = F16ToF32(out->m);
   const int scale = ScaleCode(fit.scale, d, kLargestScale4);
@@ -154,9 +157,9 @@ float ChooseSubBlock(const float* x, const AffineFit& fit, DecodedBlock* out) {
 constexpr CodeRange kRange6{-32.0f, 31.0f};
 constexpr int kHalf = kSubBlock / 2;  // weights that share a scale
 
-// Sets the scale of 16 weights with the least error, given d, and returns the error. Tries all
-// scales that put the extreme weight near an end of the codes. Tries both signs, because there is
-// one more code below zero than above.
+// Sets the scale of 16 weights that has the least error for the given d, and returns the error.
+// Tries all scales that put the extreme weight near an end of the codes. Tries both signs, because
+// there is one more code below zero than above.
 float ChooseHalf(const float* x, float d, int* scale) {
   const float whole = std::abs(Extreme<kHalf>(x)) / -kRange6.low * Inverse(d);
   const int from = static_cast<int>(std::min(whole, 128.0f) * 0.8f);

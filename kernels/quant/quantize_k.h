@@ -1,6 +1,6 @@
 #pragma once
 
-// The K-quants of Quantize: two levels, where the scales of sub-blocks are themselves codes.
+// Quantises to K-quants, which have two levels: the scales of sub-blocks are themselves codes.
 
 #include "kernels/quant/weight_blocks.h"
 

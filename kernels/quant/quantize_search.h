@@ -2,10 +2,10 @@
 
 // Shared parts of Quantize's searches for a block's scale.
 //
-// For given codes q the scale of least squared error is  sum(x q) / sum(q q),  which explains
-// sum(x q)^2 / sum(q q)  of  sum(x x).  The error jumps wherever a code changes, so it has many
-// local minima and no useful slope. A search therefore tries a grid of scales, rounds with each,
-// and keeps the one whose codes explain the most.
+// For given codes q, the scale of least squared error is  sum(x q) / sum(q q).  With this scale the
+// codes explain  sum(x q)^2 / sum(q q)  of the total  sum(x x).  The error jumps wherever a code
+// changes, so it has many local minima and no useful slope. A search therefore tries a grid of
+// scales, rounds the weights with each scale, and keeps the scale whose codes explain the most.
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,8 @@
 
 namespace quire::kernels::quantize_internal {
 
-// A smaller weight is nearer to zero than to the smallest number of any block.
+// A weight of smaller magnitude is nearer to zero than to the smallest number that a block can
+// hold.
 constexpr float kNegligible = 0x1p-25f;
 
 constexpr float kRounding = 4e-6f;  // relative error of values computed from sums
@@ -38,20 +39,22 @@ struct CodeRange {
   float high;
 };
 
-// The codes nearest to `scaled`, as floats.
+// Returns the codes nearest to `scaled`, as floats.
 inline Lanes NearestCodes(Lanes scaled, CodeRange range) {
   const Lanes low = Lanes{} + range.low, high = Lanes{} + range.high;
   const Lanes above = scaled > low ? scaled : low;
   const Lanes within = above < high ? above : high;
-  constexpr float kRounder = 0x1.8p23f;  // a sum with it has a last bit worth 1
+  // The last bit of a float near kRounder is worth 1.
+  constexpr float kRounder = 0x1.8p23f;
   return (within + kRounder) - kRounder;
 }
 
 inline float Inverse(float step) { return step != 0.0f ? 1.0f / step : 0.0f; }
 
-// The f16 for a scale, never infinite. It is the nearest one; where f16 is coarse, the next away
-// from zero, since codes must reach the extreme weight, unless the scale equals an f16 up to the
-// rounding of sums.
+// Returns the f16 to store for `scale`, which is never infinite. Normally it is the nearest f16.
+// Below the normal numbers f16 is coarse, and a nearest f16 that is below the scale, by more than
+// the rounding of sums, gives way to the next larger one. Otherwise the codes could not reach the
+// extreme weight.
 inline uint16_t StoredScale(float scale) {
   const float magnitude = std::abs(scale);
   uint16_t bits = std::min<uint16_t>(F32ToF16(magnitude), 0x7bff);
@@ -59,14 +62,14 @@ inline uint16_t StoredScale(float scale) {
   return static_cast<uint16_t>(bits | (scale < 0.0f ? 0x8000 : 0));
 }
 
-// The weight of the largest magnitude.
+// Returns the weight with the largest magnitude.
 template <int N>
 float Extreme(const float* x) {
   const auto [low, high] = std::minmax_element(x, x + N);
   return -*low > *high ? *low : *high;
 }
 
-// Sums over weights x and the codes q of  (x + offset) * inverse.
+// Sums over the weights x and their codes q. A code is the nearest one to  (x + offset) * inverse.
 struct CodeSums {
   float q = 0.0f;
   float qq = 0.0f;
@@ -88,7 +91,7 @@ CodeSums SumCodes(const float* x, float offset, float inverse, CodeRange range) 
   return {Total(q_sum), Total(qq_sum), Total(xq_sum)};
 }
 
-// Squared error of x as  step * code - offset.
+// Returns the squared error of x when it is represented as  step * code - offset.
 template <int N>
 float SquaredError(const float* x, float offset, float step, CodeRange range) {
   const float inverse = Inverse(step);
@@ -101,7 +104,8 @@ float SquaredError(const float* x, float offset, float step, CodeRange range) {
   return Total(sum);
 }
 
-// Writes the codes of x as  step * code - offset,  each less range.low: unsigned.
+// Writes the codes that represent x as  step * code - offset.  A code is stored as code -
+// range.low, which is unsigned.
 template <int N>
 void StoreCodes(const float* x, float offset, float step, CodeRange range, uint8_t* codes) {
   const float inverse = Inverse(step);

@@ -1,11 +1,12 @@
 #pragma once
 
-// The ggml block formats, one block at a time. Dequantize and the CPU backend's packing read by
-// them, and Quantize writes by them, so that the place of every bit is defined once.
-//
+// Reads and writes the ggml block formats, one block at a time. Dequantize and the packing of the
+// CPU backend read with these functions, and Quantize writes with them. So the place of every bit
+// is defined once.
 // Every format is  weight = scale * (code - offset) + minimum  with an unsigned code, over
-// sub-blocks of 32 weights (16 for Q6_K). The products that make `scale` and `minimum` of a
-// K-quant are exact in float32: 11 significant bits of an f16 times at most 8.
+// sub-blocks of 32 weights (16 for Q6_K). In a K-quant, `scale` and `minimum` are each a product of
+// an f16 with 11 significant bits and an integer of at most 8 bits. These products are exact in
+// float32.
 
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +49,8 @@ inline uint32_t LoadU32(const uint8_t* p) {
   return value;
 }
 
-// Q4_x and Q5_x: low nibbles are weights 0..15, high nibbles 16..31; `high` gives a fifth bit.
+// Decodes the codes of Q4_x and Q5_x. Low nibbles are weights 0..15, high nibbles are weights
+// 16..31. Bit i of `high` is the fifth bit of weight i.
 inline void DecodeNibbles(const uint8_t* codes, uint32_t high, uint8_t* out) {
   for (int i = 0; i < 16; ++i) {
     out[i] = static_cast<uint8_t>((codes[i] & 15) | (((high >> i) & 1) << 4));
@@ -56,7 +58,7 @@ inline void DecodeNibbles(const uint8_t* codes, uint32_t high, uint8_t* out) {
   }
 }
 
-// The 6-bit scale and minimum of sub-block j of Q4_K and Q5_K, packed in 12 bytes.
+// Unpacks the 6-bit scale and minimum of sub-block j of Q4_K and Q5_K. `packed` has 12 bytes.
 inline void UnpackScales(const uint8_t* packed, int j, int* scale, int* minimum) {
   if (j < 4) {
     *scale = packed[j] & 63;
@@ -69,7 +71,7 @@ inline void UnpackScales(const uint8_t* packed, int j, int* scale, int* minimum)
 
 inline void StoreU16(uint16_t value, uint8_t* p) { std::memcpy(p, &value, sizeof(value)); }
 
-// The inverse of DecodeNibbles: returns the fifth bits.
+// The inverse of DecodeNibbles. Returns the fifth bits of the 32 codes.
 inline uint32_t EncodeNibbles(const uint8_t* in, uint8_t* codes) {
   uint32_t high = 0;
   for (int i = 0; i < 16; ++i) {
@@ -79,7 +81,8 @@ inline uint32_t EncodeNibbles(const uint8_t* in, uint8_t* codes) {
   return high;
 }
 
-// The inverse of UnpackScales; the bytes must be zero before the first of the eight calls.
+// The inverse of UnpackScales. `packed` must be zero before the first of the eight calls for a
+// block.
 inline void PackScales(int scale, int minimum, int j, uint8_t* packed) {
   if (j < 4) {
     packed[j] = static_cast<uint8_t>(packed[j] | scale);
@@ -93,7 +96,8 @@ inline void PackScales(int scale, int minimum, int j, uint8_t* packed) {
 
 }  // namespace weight_blocks_internal
 
-// Weights [32 * index, 32 * index + 32) of a row of blocks of a quantised type.
+// Decodes weights [32 * index, 32 * index + 32) of a row, which is stored in blocks of a quantised
+// type.
 inline void DecodeBlock(WeightType type, const uint8_t* row, int64_t index, DecodedBlock* out) {
   using namespace weight_blocks_internal;  // NOLINT: names of this file
   *out = DecodedBlock();
@@ -143,7 +147,8 @@ inline void DecodeBlock(WeightType type, const uint8_t* row, int64_t index, Deco
       out->m = LoadU16(block + 2);
       UnpackScales(block + 4, static_cast<int>(j), &out->scales[0], &out->minimum_scale);
       out->scales[1] = out->scales[0];
-      const uint8_t* high = block + 16;  // Q5_K: bit j of byte i is weight 32 j + i's fifth
+      // In Q5_K, bit j of high[i] is the fifth bit of weight 32 * j + i.
+      const uint8_t* high = block + 16;
       const uint8_t* low = block + (five ? 48 : 16) + j / 2 * 32;
       for (int i = 0; i < 32; ++i) {
         const int nibble = j % 2 == 0 ? low[i] & 15 : low[i] >> 4;
@@ -154,7 +159,8 @@ inline void DecodeBlock(WeightType type, const uint8_t* row, int64_t index, Deco
     }
     case WeightType::kQ6_K: {
       const uint8_t* block = row + index / 8 * 210;
-      // Two halves of 128 weights; in each, four runs of 32 share 64 low and 32 high bytes.
+      // A block has two halves of 128 weights. In each half, four runs of 32 weights share 64 bytes
+      // of low bits and 32 bytes of high bits.
       const int64_t half = j / 4, run = j % 4;
       const uint8_t* low = block + half * 64 + run % 2 * 32;
       const uint8_t* high = block + 128 + half * 32;
@@ -178,7 +184,7 @@ inline void DecodeBlock(WeightType type, const uint8_t* row, int64_t index, Deco
 }
 
 // The inverse of DecodeBlock for the types that Quantize writes. `row` must be zero before its
-// first block is written. The eight of a K-quant's 256 weights have the same d and m.
+// first block is written. The eight calls for a K-quant's 256 weights must give the same d and m.
 inline void EncodeBlock(WeightType type, const DecodedBlock& in, int64_t index, uint8_t* row) {
   using namespace weight_blocks_internal;  // NOLINT: names of this file
   const int64_t j = index % 8;             // sub-block of a K-quant's 256 weights

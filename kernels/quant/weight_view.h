@@ -36,7 +36,7 @@ struct WeightView {
   WeightType type = WeightType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
-  std::span<const std::byte> bytes;  // rows * cols / block_elements * block_bytes of them
+  std::span<const std::byte> bytes;  // rows * cols / block_elements * block_bytes bytes
 };
 
 }  // namespace quire::kernels

@@ -1,7 +1,7 @@
 #pragma once
 
-// Writes one line of the log for each call, when it has ended. A stranger can make calls that fail
-// at no cost, so each second only some of those that fail alike leave a line; another line counts
+// Writes one log line for each call that has ended. Anyone can make failing calls at no cost. So in
+// each second only some failed calls of one RPC with one code leave a line, and another line counts
 // the rest.
 
 #include <array>
@@ -24,15 +24,15 @@ enum class AccessLogMode { kOff, kErrors, kAll };
 // `text` is "off", "errors" or "all".
 AccessLogMode ParseAccessLogMode(std::string_view text);
 
-// The facts that are logged of a call: who called from where, what, and how it ended. Never a
-// prompt.
+// The facts of a call that are logged: the caller, the client's address, the RPC, and the result. A
+// prompt is never logged.
 struct EndedCall {
   Rpc rpc = Rpc::kGenerate;
-  const Principal* caller = nullptr;  // null: a stranger
-  std::string_view peer;              // its address
+  const Principal* caller = nullptr;  // null: an unknown caller
+  std::string_view peer;              // the client's address
   std::string_view request_id;
   absl::StatusCode code = absl::StatusCode::kOk;
-  const engine::RequestSummary* summary = nullptr;  // of those that generate
+  const engine::RequestSummary* summary = nullptr;  // set for Generate, GenerateStream and Score
   absl::Duration total;                             // from the call's start to its end
 };
 
@@ -43,18 +43,18 @@ class AccessLog {
 
   void Ended(const EndedCall& call, absl::Time now);
 
-  // The most lines a second for failed calls of one RPC with one code.
+  // The largest number of lines in a second for failed calls of one RPC with one code.
   static constexpr int64_t kMaxFailures = 10;
 
  private:
   struct Failures {
     absl::Time second;       // the second that is being counted
-    int64_t num_lines = 0;   // lines written in it
+    int64_t num_lines = 0;   // lines written in that second
     int64_t num_silent = 0;  // calls without a line since the last line
   };
 
-  // Returns how many calls like this one left no line since the last that did. Negative: this call
-  // leaves none either.
+  // Counts a failed call. Returns a negative number when the call must leave no line. Otherwise
+  // returns how many failed calls of this RPC and code left no line since the last line.
   int64_t CountFailure(Rpc rpc, absl::StatusCode code, absl::Time now);
 
   const AccessLogMode mode_;

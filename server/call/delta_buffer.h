@@ -1,7 +1,7 @@
 #pragma once
 
-// The part of a stream that is not written yet: one delta for each sample, which grows as more
-// arrive.
+// Collects the deltas of a stream that are not written yet. Merges the deltas of each sample into
+// one.
 
 #include <cstdint>
 #include <vector>
@@ -15,12 +15,14 @@ class DeltaBuffer {
  public:
   void Add(engine::TokenDelta delta);
 
-  // Returns everything, one delta for each sample, ordered by when its first part arrived. The
-  // buffer is then empty.
+  // Returns the buffer's contents, and empties the buffer. The result has one delta for each
+  // sample, in the order in which the samples' first deltas were added.
   std::vector<engine::TokenDelta> Take();
 
-  int64_t num_deltas() const { return num_deltas_; }  // as they were added
-  int64_t num_bytes() const { return num_bytes_; }    // of their text, tokens and logprobs
+  // The number of deltas that were added since the last Take.
+  int64_t num_deltas() const { return num_deltas_; }
+  // The bytes of text, tokens and logprobs in the buffer.
+  int64_t num_bytes() const { return num_bytes_; }
   bool empty() const { return merged_.empty(); }
 
  private:

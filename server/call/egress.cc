@@ -143,8 +143,8 @@ void StreamSink::Pump() {
     summary = summary_;
     stuck = write_in_flight_;
     if (reader_gone_) outgoing_.clear();
-    // The message that ends the last sample is held until Finish, which follows soon, so that it
-    // can carry the summary.
+    // Holds the message that ends the last sample until Finish, which follows soon. Then the
+    // message can carry the summary.
     const bool summary_at_hand = num_ended_ == options_.num_samples && !finished_;
     if (!stuck && outgoing_.empty() && !summary_at_hand) {
       std::vector<engine::TokenDelta> taken = waiting_.Take();

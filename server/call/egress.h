@@ -1,15 +1,15 @@
 #pragma once
 
-// The way out: the step thread puts deltas into a sink, and the egress thread writes them to the
-// sink's call.
+// Writes the answers of calls. The step thread puts deltas into a sink, and the egress thread
+// writes the deltas to the sink's call.
 //
-// A message costs far more than a token in it, and the step thread must pay for neither. So a sink
-// only collects, and one thread starts the writes. Each stream has one write in flight; deltas that
-// arrive meanwhile are sent together in the next. When a client does not read, its write stays in
-// flight, its sink fills, and the engine stops planning that request. Other requests are not
-// affected.
+// A message costs far more time than a token in it, and the step thread must not spend that time.
+// So a sink only collects deltas, and the egress thread starts the writes. Each stream has at most
+// one write in flight. Deltas that arrive during a write are sent together in the next write. When
+// a client does not read, the write stays in flight, the sink fills, and the engine stops planning
+// that request. Other requests are not affected.
 //
-// This file knows no gRPC: it sees calls through StreamWriter and UnaryWriter.
+// This file does not use gRPC. It sees calls through StreamWriter and UnaryWriter.
 
 #include <atomic>
 #include <cstdint>
@@ -34,7 +34,7 @@ namespace quire::server {
 // The egress thread. Must outlive every call that a sink serves.
 class Egress {
  public:
-  // Has work for the egress thread.
+  // An object that has work for the egress thread.
   class Outlet {
    public:
     virtual ~Outlet() = default;
@@ -52,7 +52,7 @@ class Egress {
   Egress(const Egress&) = delete;
   Egress& operator=(const Egress&) = delete;
 
-  // Time since the thread began its current pump; zero: it waits for work.
+  // Returns the time since the thread began its current pump, or zero while it waits for work.
   absl::Duration busy_for() const { return heartbeat_.busy_for(); }
 
   // Pumps `outlet` soon. Thread-safe and cheap. Several calls before the pump count as one.
@@ -68,8 +68,8 @@ class Egress {
   };
 
   void Run();
-  // Waits for outlets that must be pumped now, and moves them to `work`. False: stopping, and none
-  // is left.
+  // Waits for outlets that must be pumped now, and moves them to `work`. Returns false when the
+  // egress stops and no outlet is left.
   bool WaitForWork(std::vector<std::shared_ptr<Outlet>>& work);
 
   base::Mutex mu_;
@@ -78,14 +78,15 @@ class Egress {
   std::deque<Alarm> alarms_ ABSL_GUARDED_BY(mu_);  // soonest first
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   base::Heartbeat heartbeat_;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last, because it uses the other members
 };
 
 // A server-streaming call. Called by the egress thread alone.
 class StreamWriter {
  public:
   virtual ~StreamWriter() = default;
-  // Starts a write; StreamSink::OnWriteDone follows. `summary` is set with the last message.
+  // Starts a write. When it has ended, the writer must call StreamSink::OnWriteDone. `summary` is
+  // set with the last message.
   virtual void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) = 0;
   // Ends the RPC. Close is the last call on a writer, which may be destroyed when Close returns.
   virtual void Close(const absl::Status& status, const engine::RequestSummary& summary) = 0;
@@ -96,10 +97,10 @@ class StreamWriter {
 struct StreamSinkOptions {
   int32_t num_samples = 1;
   bool token_ids = false;  // sends the token ids
-  // The most that may wait while a write is in flight.
+  // The largest number of deltas and of bytes that may wait while a write is in flight.
   int64_t max_deltas = 256;
   int64_t max_bytes = 1 << 20;
-  // How long a reader may take to read the rest, once the request has ended.
+  // The time that a reader may take for the rest of the answer after the request has ended.
   absl::Duration linger = absl::Seconds(30);
 };
 
@@ -115,7 +116,8 @@ class StreamSink : public engine::TokenSink,
   void Put(engine::TokenDelta delta) override;
   void Finish(const absl::Status& status, const engine::RequestSummary& summary) override;
 
-  // The write in flight has ended. !ok: the reader has disconnected, and nothing more is written.
+  // Must be called when the write in flight has ended. If !ok, the reader has disconnected, and the
+  // sink writes nothing more.
   void OnWriteDone(bool ok);
 
  private:
@@ -142,8 +144,8 @@ class StreamSink : public engine::TokenSink,
   engine::RequestSummary summary_ ABSL_GUARDED_BY(mu_);
 };
 
-// Cancels a call whose client does not read its answer, which is one message: gRPC would keep that
-// message until then.
+// Cancels a unary call whose client does not read the answer in time. Otherwise gRPC would keep the
+// answer until the client reads it.
 class AnswerLinger final : public Egress::Outlet,
                            public std::enable_shared_from_this<AnswerLinger> {
  public:
@@ -153,7 +155,7 @@ class AnswerLinger final : public Egress::Outlet,
 
   // Starts the linger time. Must be called before the answer is handed to gRPC. Thread-safe.
   void Answered() { egress_.WakeAfter(weak_from_this(), linger_); }
-  // The call has ended: `abandon` is no longer called.
+  // Must be called when the call has ended. `abandon` is not called after that.
   void Done();
 
  private:
@@ -171,17 +173,19 @@ class AnswerLinger final : public Egress::Outlet,
 class UnaryWriter {
  public:
   virtual ~UnaryWriter() = default;
-  // Answers with every sample whole. The writer may be destroyed when it returns.
+  // Answers with every sample whole. The writer may be destroyed when Close returns.
   virtual void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
                      const engine::RequestSummary& summary) = 0;
 };
 
-// Collects whole samples. Its memory is bounded by what the request may generate (answers_at_once).
+// Collects samples until they are whole. The output that the request may generate bounds the sink's
+// memory (GenerateParams::answers_at_once).
 class UnarySink : public engine::TokenSink,
                   public Egress::Outlet,
                   public std::enable_shared_from_this<UnarySink> {
  public:
-  // `egress` must outlive the call; `writer` lives until its Close. `token_ids`: sends them.
+  // `egress` must outlive the call; `writer` lives until its Close. If `token_ids`, the sink keeps
+  // the token ids of the answer.
   UnarySink(bool token_ids, Egress& egress, UnaryWriter& writer);
 
   bool CanTake(int32_t) const override { return true; }

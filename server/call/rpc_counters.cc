@@ -11,7 +11,8 @@ void OpenCalls::Begin() {
 
 void OpenCalls::End() {
   base::MutexLock lock(mu_);
-  // Notified under the lock: the thread that waited may destroy this as soon as the lock is free.
+  // Notifies under the lock, because the thread that waits may destroy this object as soon as the
+  // lock is free.
   if (--num_open_ == 0) none_.NotifyAll();
 }
 

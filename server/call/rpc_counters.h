@@ -1,6 +1,6 @@
 #pragma once
 
-// Counts how often each RPC ended with each code, and how many Generate calls are open.
+// Counts how often each RPC ended with each code, and how many generating calls are open.
 
 #include <array>
 #include <atomic>
@@ -71,14 +71,15 @@ class RpcCounters {
       counts_{};
 };
 
-// Counts the calls of Generate, GenerateStream and Score from their handler to their very end.
-// Thread-safe.
+// Counts the open calls of Generate, GenerateStream and Score. A call counts from the start of its
+// handler until gRPC is done with it. Thread-safe.
 class OpenCalls {
  public:
   void Begin();
   void End();
   int64_t Get() const;
-  // Waits until none is open; false when `deadline`, of base::SteadyClock(), passes first.
+  // Waits until no call is open. Returns false when `deadline`, a time of base::SteadyClock(),
+  // passes first.
   bool WaitUntilNone(absl::Time deadline) const;
 
  private:

@@ -22,7 +22,8 @@ std::string EnvironmentName(const Flag& flag) {
   return absl::StrCat("QUIRE_", absl::AsciiStrToUpper(flag.name));
 }
 
-// Returns the nearest name; empty when none is near, or when only the command line may set it.
+// Returns the flag name that is nearest to `name`. Returns "" when no flag is near, or when only
+// the command line may set the nearest flag.
 std::string_view Nearest(const base::FlagSet& flags, std::string_view name) {
   const std::string_view nearest = flags.Nearest(name);
   return nearest.empty() || flags.Find(nearest)->command_line_only ? "" : nearest;

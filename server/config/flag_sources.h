@@ -13,20 +13,20 @@
 
 namespace quire::server {
 
-// Returns a variable's value; nullptr when there is no such variable.
+// Returns the value of the variable `name`, or nullptr when there is no such variable.
 using Environment = std::function<const char*(const char* name)>;
 
-// Reads the variables of `flags`, and no others. The variable of --kv_cache_mib is
-// QUIRE_KV_CACHE_MIB.
+// Reads the variables of `flags`, and no others. For example, the variable QUIRE_KV_CACHE_MIB sets
+// --kv_cache_mib.
 std::vector<base::Assignment> ReadEnvironment(const base::FlagSet& flags,
                                               const Environment& environment);
 
-// Returns a line for each variable ("NAME=value") that looks like a flag's but is not: it may be
-// mistyped, or meant for another program.
+// Returns a warning for each of `variables` ("NAME=value") whose name looks like that of a flag but
+// belongs to no flag. Such a variable may be mistyped, or meant for another program.
 std::vector<std::string> WarnOfVariables(const base::FlagSet& flags,
                                          std::span<const char* const> variables);
 
-// Reads lines `name = value`. Empty lines, and those that begin with '#', are skipped.
+// Reads lines `name = value`. Skips empty lines and lines that begin with '#'. The message of an
 // InvalidArgument names the line.
 absl::StatusOr<std::vector<base::Assignment>> ReadFlagFile(const std::string& path,
                                                            const base::FlagSet& flags);

@@ -19,13 +19,13 @@
 namespace quire::server {
 namespace {
 
-// Returns a socket that listens; without one, errno has the cause. `host` is the text that was
-// given: [::] takes IPv4 too.
+// Returns a socket that listens. On failure returns no socket, and errno has the cause. `host` is
+// the host as the user gave it; for [::] the socket takes IPv4 too.
 base::UniqueFd TryListen(const addrinfo& info, std::string_view host) {
   base::UniqueFd fd(
       ::socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, info.ai_protocol));
   if (!fd) return fd;
-  const int yes = 1;  // an earlier server's connections in TIME_WAIT do not prevent it
+  const int yes = 1;  // allows bind while connections of an earlier server are in TIME_WAIT
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (info.ai_family == AF_INET6) {
     const int only_v6 = host == "::" ? 0 : 1;
@@ -45,8 +45,8 @@ in_port_t& PortField(sockaddr& address) {
                                        : reinterpret_cast<sockaddr_in&>(address).sin_port;
 }
 
-// True when the machine does not have the address at all. When a name has several addresses, one
-// that the machine has is enough.
+// Returns true when `error` means that the machine does not have the address at all. A host name
+// may have several addresses, and it is enough that the machine has one of them.
 bool IsAbsent(int error) { return error == EADDRNOTAVAIL || error == EAFNOSUPPORT; }
 
 absl::Status CannotListen(const ListenAddress& address, const char* why) {
@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<base::UniqueFd>> Listen(ListenAddress& address) {
   std::vector<base::UniqueFd> sockets;
   int absent = 0;
   for (addrinfo* info = found.get(); info != nullptr; info = info->ai_next) {
-    // When the port was 0, the one that the first address got is used for the others, too.
+    // If the port was 0, the other addresses use the port that the first address got.
     PortField(*info->ai_addr) = htons(address.port);
     base::UniqueFd fd = TryListen(*info, address.host);
     if (!fd && !IsAbsent(errno)) return CannotListen(address, std::strerror(errno));

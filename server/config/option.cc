@@ -10,13 +10,14 @@ namespace {
 
 using base::Flag;
 
-const std::vector<std::string>& LogLevels() {  // by enumerator
+const std::vector<std::string>& LogLevels() {  // indexed by base::LogLevel
   static const auto* const kNames =
       new std::vector<std::string>{"debug", "info", "warning", "error"};
   return *kNames;
 }
 
-// Gives `flag` its setter, default and form by the type of `target`.
+// Sets the setter and default of `flag` by the type of `target`. A list of choices becomes the
+// flag's value name.
 void SetTarget(const Option& option, std::string* target, Flag& flag) {
   flag.default_text = *target;
   flag.set =

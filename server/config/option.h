@@ -18,7 +18,8 @@
 namespace quire::server {
 
 struct Option {
-  // Not owned: the table is made for one config and does not outlive it.
+  // Points to the variable that the option sets. Not owned. The option table is made for one
+  // config, and does not outlive that config.
   using Target = std::variant<std::string*, int32_t*, int64_t*, absl::Duration*, base::LogLevel*>;
 
   std::string_view name;         // "kv_cache_mib"
@@ -26,12 +27,12 @@ struct Option {
   std::string_view placeholder;  // "MIB"; empty: the choices are shown
   std::string_view help;
   Target target;
-  int64_t min = 0;  // for integers, as is the next
+  int64_t min = 0;  // `min` and `max` are for integers
   int64_t max = std::numeric_limits<int32_t>::max();
   std::vector<std::string> choices = {};  // for a string; empty: any value
 };
 
-// Declares a flag for each option, with its present value as its default.
+// Declares a flag for each option. The target's present value is the flag's default.
 void AddOptions(std::span<const Option> options, base::FlagSet& flags);
 
 }  // namespace quire::server

@@ -452,7 +452,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> argume
   if (command.version) return command;
   command.warnings = WarnOfVariables(flags, variables);
   const std::vector<base::Assignment> from_environment = ReadEnvironment(flags, environment);
-  // Applied first to find the file, and again to override it.
+  // Applied now to find the config file, and again after the file to override it.
   RETURN_IF_ERROR(flags.Apply(from_environment));
   RETURN_IF_ERROR(flags.Apply(given));
   if (!config_file.empty()) {

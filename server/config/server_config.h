@@ -1,6 +1,6 @@
 #pragma once
 
-// Flags, environment and file become one validated ServerConfig, here and nowhere else.
+// Makes one validated ServerConfig from flags, environment and file. No other code reads them.
 
 #include <cstdint>
 #include <span>
@@ -36,7 +36,7 @@ struct ServerConfig {
   absl::Duration keepalive_timeout = absl::Seconds(20);  // for the answer to that ping
   absl::Duration max_connection_age;                     // 0: no limit
   absl::Duration max_connection_age_grace;               // 0: until its calls have ended
-  absl::Duration drain_delay;                            // NOT_SERVING, and still taking calls
+  absl::Duration drain_delay;                            // for taking calls while NOT_SERVING
   absl::Duration drain_timeout = absl::Seconds(30);
 
   std::string tls_cert;  // PEM files
@@ -44,18 +44,18 @@ struct ServerConfig {
   std::string tls_client_ca;
   std::string auth_token_file;
 
-  absl::Duration watchdog_timeout = absl::Seconds(120);  // of a thread's single piece of work
+  absl::Duration watchdog_timeout = absl::Seconds(120);  // for one piece of work of a thread
 
   base::LogLevel log_level = base::LogLevel::kInfo;
   std::string log_format = "text";  // text | json
   std::string access_log = "all";   // off | errors | all
 };
 
-// True when callers prove who they are, by client certificate or bearer token.
+// Returns true when callers prove their identity by a client certificate or a bearer token.
 bool AuthenticatesClients(const ServerConfig& config);
 
-// True when ControlService and reflection are served on `config.listen`: they have no address of
-// their own, and a stranger cannot reach them there.
+// Returns true when ControlService and reflection are served on `config.listen`. This is so when
+// they have no address of their own, and unknown callers cannot reach them there.
 bool ServesControlOnListen(const ServerConfig& config);
 
 struct CommandLine {
@@ -65,9 +65,10 @@ struct CommandLine {
   std::vector<std::string> warnings;  // lines for the log
 };
 
-// Flags override environment variables, which override the --config file. The error is one line
-// that names the flag, variable or line of the file. `variables` ("NAME=value") is the whole
-// environment, to warn of variables that look like ours and are not.
+// Parses the command line. Flags override environment variables, which override the --config file.
+// An error is one line that names the flag, the variable, or the line of the file. `variables`
+// ("NAME=value") is the whole environment. It serves to warn of variables that look like a flag's
+// but belong to no flag.
 absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> arguments,
                                              const Environment& environment,
                                              std::span<const char* const> variables = {});

@@ -1,7 +1,7 @@
 #pragma once
 
-// The PEM files of --tls_cert, --tls_key and --tls_client_ca. They are checked before anything
-// listens: gRPC itself would only refuse each handshake.
+// Reads and checks the PEM files of --tls_cert, --tls_key and --tls_client_ca, before the server
+// listens.
 
 #include <string>
 
@@ -21,9 +21,9 @@ struct TlsFiles {
   bool enabled() const { return !cert_chain.empty(); }
 };
 
-// InvalidArgument, with the flag and the file, when a file cannot be read, is not PEM, or has the
-// key of another certificate. Warns of a certificate that has expired or will expire within 14
-// days.
+// Reads the files. Returns InvalidArgument, with the flag and the file, when a file cannot be read,
+// is not PEM, or has the key of another certificate. Warns of a certificate that has expired or
+// will expire within 14 days.
 absl::StatusOr<TlsFiles> LoadTlsFiles(const ServerConfig& config);
 
 }  // namespace quire::server

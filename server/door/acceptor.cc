@@ -15,7 +15,7 @@
 namespace quire::server::door {
 namespace {
 
-constexpr size_t kIpv6NetworkBytes = 8;  // a /64, which one customer of a provider has
+constexpr size_t kIpv6NetworkBytes = 8;  // a /64, the network of one customer of a provider
 
 base::UniqueFd OpenSpare() { return base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -23,7 +23,7 @@ bool IsShortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-// Returns the IPv4 address, also of a client that came through an IPv6 socket.
+// Returns the IPv4 address in `address`, which may be an IPv4-mapped IPv6 address.
 std::optional<in_addr> Ipv4Of(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) return reinterpret_cast<const sockaddr_in&>(address).sin_addr;
   const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
@@ -71,7 +71,7 @@ Acceptor::Outcome Acceptor::Accept(int listener, AcceptedClient& client) {
     if (!IsShortage(errno)) return Outcome::kNobody;
     counters_.turned.Add(Turned::kDescriptors);
     spare_.Reset();
-    base::UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));  // and closed
+    base::UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));  // closed at once
     spare_ = OpenSpare();
     return Outcome::kNoDescriptors;
   }

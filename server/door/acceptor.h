@@ -1,7 +1,7 @@
 #pragma once
 
-// Accepts connections from listening sockets, and goes on when the process runs out of file
-// descriptors: gRPC 1.51 never accepts again after EMFILE (CVE-2023-4785).
+// Accepts connections from listening sockets, also after the process ran out of file descriptors.
+// gRPC 1.51 itself never accepts again after EMFILE (CVE-2023-4785).
 
 #include <string>
 
@@ -18,7 +18,7 @@ struct AcceptedClient {
   std::string address_key;  // from AddressKey; connections with the same key are counted together
 };
 
-// For one thread.
+// Not thread-safe.
 class Acceptor {
  public:
   explicit Acceptor(DoorCounters& counters);  // borrowed
@@ -26,7 +26,7 @@ class Acceptor {
   enum class Outcome {
     kAccepted,
     kNobody,
-    kNoDescriptors,  // a client was turned away nevertheless; wait a while
+    kNoDescriptors,  // a client was turned away; the caller should wait before the next try
   };
   // Accepts the next connection that waits at `listener`.
   Outcome Accept(int listener, AcceptedClient& client);
@@ -37,7 +37,7 @@ class Acceptor {
 };
 
 // Returns the key by which connections are counted: an IPv4 address, or the first 64 bits of an
-// IPv6 one.
+// IPv6 address.
 std::string AddressKey(const sockaddr_storage& address);
 std::string AddressText(const sockaddr_storage& address);
 std::string IpText(const sockaddr_storage& address);

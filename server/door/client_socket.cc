@@ -53,7 +53,7 @@ ClientSocket::Handshake ClientSocket::DoHandshake() {
 
 ssize_t ClientSocket::Read(std::span<uint8_t> into) {
   if (ssl_ == nullptr) return FromSystem(::recv(fd_.get(), into.data(), into.size(), 0));
-  // A record has at most 16 KiB. Reading several at once makes fewer, larger writes to gRPC.
+  // A TLS record has at most 16 KiB. Reading several records makes fewer, larger writes to gRPC.
   size_t total = 0;
   while (total < into.size()) {
     size_t got = 0;

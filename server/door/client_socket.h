@@ -22,7 +22,7 @@ class ClientSocket {
   enum class Handshake { kDone, kWantsRead, kWantsWrite, kFailed };
   Handshake DoHandshake();
 
-  // Returns the number of bytes, kAgain, or kClosed after the end or an error.
+  // Read and Write return the number of bytes, kAgain, or kClosed after the end or an error.
   static constexpr ssize_t kAgain = -1;
   static constexpr ssize_t kClosed = 0;
   ssize_t Read(std::span<uint8_t> into);

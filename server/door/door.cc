@@ -12,7 +12,7 @@ namespace quire::server::door {
 namespace {
 
 constexpr size_t kDescriptorsOfTheRest = 64;  // model files, logs, epoll sets, the admin server
-constexpr size_t kDescriptorsEach = 3;        // the client's, and two for the local connection
+constexpr size_t kDescriptorsEach = 3;        // one for the client, two for the local connection
 constexpr size_t kMostConnections = 4096;     // by default: about 32 KiB each under TLS
 
 size_t DescriptorLimit() {

@@ -2,9 +2,9 @@
 
 // The door in front of gRPC. It owns the listening sockets, terminates TLS, and limits everything
 // that a hostile client could send too much of. For each client that it lets in, it gives gRPC one
-// end of a local connection. gRPC 1.51 has none of these limits: it never accepts again once
-// descriptors have run out, takes headers without end, and reads a whole request before any code of
-// ours can refuse it.
+// end of a local connection. gRPC 1.51 has none of these limits. It never accepts again once
+// descriptors have run out, takes headers of any length, and reads a whole request before our code
+// can refuse it.
 //
 //   client --TCP, TLS--> Greeter --> Relay (Http2Watch) --local socket--> gRPC
 //
@@ -37,9 +37,10 @@ struct DoorOptions {
 
 class Door {
  public:
-  // Listens and serves at once. Borrows `peers` and `counters`, which several doors may share. The
-  // limit of unfinished bytes over all connections applies to the counters' number. Unavailable
-  // when it cannot listen, InvalidArgument when OpenSSL does not take the files.
+  // Opens a door that listens and serves at once. Borrows `peers` and `counters`, which several
+  // doors may share. Doors that share `counters` share Http2Limits::total_bytes too. Returns
+  // Unavailable when the door cannot listen, and InvalidArgument when OpenSSL does not accept the
+  // TLS files.
   static absl::StatusOr<std::unique_ptr<Door>> Open(ListenAddress address, const TlsFiles& tls,
                                                     const DoorOptions& options, PeerGate gate,
                                                     HandOver hand_over, PeerDirectory& peers,
@@ -48,17 +49,17 @@ class Door {
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
 
-  const ListenAddress& address() const { return address_; }  // with the port that was found
+  const ListenAddress& address() const { return address_; }  // with the port that was chosen
 
   // Sets the certificates of new connections. On an error the old ones stay. Thread-safe.
   absl::Status SetTls(const TlsFiles& tls);
 
-  // Announces a connection that the server makes to itself, from this local port: it takes no
-  // place. Thread-safe.
+  // Announces that the server will connect to itself from local port `port`. That connection does
+  // not count against the limits. Thread-safe.
   void ExpectSelfCall(uint16_t port);
 
-  // When this returns, no more connections are handed over. Must be called before the gRPC server
-  // is shut down: a connection that gRPC gets later is never served and never closed.
+  // Stops listening. When this returns, the door hands no more connections to gRPC. Must be called
+  // before the gRPC server is shut down, since gRPC would never serve or close a later connection.
   void StopAccepting();
   // Sends the last bytes that gRPC has written, and closes everything. Must be called after the
   // gRPC server has ended.
@@ -71,11 +72,11 @@ class Door {
   const Http2Limits http2_;
   Places places_;
   std::unique_ptr<Relay> relay_;
-  std::unique_ptr<Greeter> greeter_;  // also the gate of the relay's connections
+  std::unique_ptr<Greeter> greeter_;  // also holds the gate that the relay's connections call
 };
 
-// Raises the process's soft limit of file descriptors to the hard one. Must be called before a door
-// is opened: the default limits of a door follow it.
+// Raises the process's soft limit of file descriptors to the hard limit. Must be called before a
+// door is opened, because the soft limit sets the door's default for max_connections.
 void RaiseDescriptorLimit();
 
 }  // namespace quire::server::door

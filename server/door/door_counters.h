@@ -10,7 +10,7 @@
 
 namespace quire::server::door {
 
-// A connection that was not let in.
+// The reason why a connection was not let in.
 enum class Turned : uint8_t {
   kFull,         // --max_connections
   kAddress,      // --max_connections_per_address
@@ -21,25 +21,25 @@ enum class Turned : uint8_t {
 inline constexpr std::array<std::string_view, 5> kTurnedNames = {"full", "address", "descriptors",
                                                                  "handshake", "hello"};
 
-// A connection that was ended with GOAWAY.
+// The reason why a connection was ended with GOAWAY.
 enum class Cut : uint8_t {
   kProtocol,  // not HTTP/2
   kHeaders,   // a header block too large
   kResets,    // too many streams ended before their answers
   kPings,
   kSettings,
-  kFrames,  // frames without use: empty DATA, PRIORITY, WINDOW_UPDATE, unknown ones
+  kFrames,  // too many useless frames: empty DATA, PRIORITY, WINDOW_UPDATE, unknown types
   kUnread,  // the client does not read the door's own frames
   kIdle,    // idle, and closed to make room for another when the server was full
 };
 inline constexpr std::array<std::string_view, 8> kCutNames = {
     "protocol", "headers", "resets", "pings", "settings", "frames", "unread", "idle"};
 
-// A stream that was refused while its connection went on.
+// The reason why a stream was refused while its connection stayed open.
 enum class Refused : uint8_t {
-  kGate,         // its headers: an unknown caller, a compressed message, reflection
-  kStreams,      // more streams than the connection may have open at once, or than are free in all
-  kMessageSize,  // larger than --max_message_bytes
+  kGate,         // the gate refused its headers: an unknown caller, compression, reflection
+  kStreams,      // too many streams are open on the connection or in all
+  kMessageSize,  // a message is larger than --max_message_bytes
   kUnfinished,   // too many bytes of unfinished messages, on the connection or in all
   kTimeout,      // the message did not arrive within --message_timeout
   kCompressed,   // the message's flag marks it as compressed
@@ -61,7 +61,7 @@ struct DoorCounters {
   ByReason<Cut, kCutNames.size()> cut;
   ByReason<Refused, kRefusedNames.size()> refused;
   std::atomic<uint64_t> accepted = 0;
-  std::atomic<int64_t> open = 0;              // connections, also during their handshakes
+  std::atomic<int64_t> open = 0;              // connections, including those in their handshake
   std::atomic<int64_t> streams = 0;           // open on all connections
   std::atomic<int64_t> unfinished_bytes = 0;  // of messages that have not arrived whole
 };

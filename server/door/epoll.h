@@ -19,12 +19,12 @@ class Epoll {
  public:
   Epoll();
 
-  // From now on waits for `events` on `fd`. `armed` keeps the current events between calls; 0:
-  // none.
+  // Sets the events that Wait waits for on `fd`; 0 means none. `armed` holds the events that are
+  // set for `fd`: it begins at 0, and Arm updates it.
   void Arm(int fd, uint32_t events, uint32_t& armed, void* data);
 
-  // Returns the events that have happened, without a Wake; empty after only a Wake or `timeout`. A
-  // `timeout` of nullopt waits for ever.
+  // Returns the events that have happened. A Wake is not among them, so the result is empty after
+  // only a Wake or `timeout`. A `timeout` of nullopt waits for ever.
   std::span<const epoll_event> Wait(std::optional<std::chrono::milliseconds> timeout);
 
   void Wake();
@@ -35,8 +35,9 @@ class Epoll {
   std::array<epoll_event, 128> events_{};
 };
 
-// Names a thread of the door, and blocks SIGPIPE in it: OpenSSL writes without MSG_NOSIGNAL, so a
-// client that disconnects during a write would end the process.
+// Sets the name of the calling thread, and blocks SIGPIPE in it. OpenSSL writes without
+// MSG_NOSIGNAL, so without the block a client that disconnects during a write would end the
+// process.
 void StartDoorThread(const char* name);
 
 }  // namespace quire::server::door

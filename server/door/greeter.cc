@@ -33,14 +33,16 @@ bool IsHttp1(std::string_view text) {
       [text](std::string_view method) { return text.starts_with(method); });
 }
 
-// So that no other process can take the next name: abstract names are the whole machine's.
+// Returns a random prefix of socket names. All processes of the machine share the abstract names,
+// so the names must be hard to guess: another process could otherwise take the next name.
 std::string RandomPrefix() {
   std::random_device random;
   return absl::StrCat("quire-", absl::Hex(random(), absl::kZeroPad8),
                       absl::Hex(random(), absl::kZeroPad8), "-");
 }
 
-// Two ends of a local connection, the first named: gRPC sees that name as its peer's.
+// Returns the two ends of a local connection. Names the first end; gRPC gets the second end and
+// sees `name` as the name of its peer.
 std::optional<std::array<base::UniqueFd, 2>> NamedPair(std::string_view name) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -62,9 +64,9 @@ struct Greeter::Newcomer {
   std::string address;
   Places::Place place;
   Clock::time_point deadline;
-  std::shared_ptr<SSL_CTX> tls;  // that it began with
+  std::shared_ptr<SSL_CTX> tls;  // the context when the client was accepted
   bool shook_hands = false;
-  bool is_self = false;  // counted nowhere
+  bool is_self = false;  // a connection of the server to itself, which takes no place
   bool is_gone = false;
   std::string hello;
   uint32_t armed = 0;
@@ -138,7 +140,7 @@ void Greeter::Run() {
 void Greeter::ListenOrRest() {
   const bool rests = Clock::now() < rest_until_;
   for (size_t i = 0; i < listeners_.size(); ++i) {
-    // epoll's data is not const; the listeners are only read.
+    // epoll's data pointer is not const, but the listener is only read through it.
     void* const data = const_cast<base::UniqueFd*>(&listeners_[i]);
     epoll_.Arm(listeners_[i].get(), rests ? 0U : uint32_t{EPOLLIN}, listeners_armed_[i], data);
   }
@@ -176,21 +178,23 @@ void Greeter::TryLobby() {
   }
 }
 
-// When the server is full, room is made by the addresses that have the most places: first by a
-// newcomer that has not said hello, then by a connection without a call.
+// When the server is full, the addresses that have the most places must make room. First a newcomer
+// that has not sent HTTP/2's first frame is turned away, then a connection without a call is ended.
 bool Greeter::LetIn(AcceptedClient& client) {
   Turned why{};
   const bool is_self = self_calls_.Take(client.fd.get());
   std::optional<Places::Place> place =
       is_self ? Places::Place() : places_.Take(client.address_key, why);
   if (!place && why == Turned::kFull && !newcomers_.empty()) {
-    const auto of_address = [](const Newcomer& newcomer) { return newcomer.place.num_of_address(); };
+    const auto of_address = [](const Newcomer& newcomer) {
+      return newcomer.place.num_of_address();
+    };
     const auto newcomer = std::ranges::max_element(newcomers_, {}, of_address);
     if (of_address(*newcomer) > 0) TurnAway(*newcomer, Turned::kHello);
     place = places_.Take(client.address_key, why);
   }
-  // One that waits for the place of a connection that was ended goes on waiting until gRPC has let
-  // that go.
+  // A client in the lobby waits for the place of a connection that EndIdlest has ended. It goes on
+  // waiting until gRPC has closed that connection.
   if (!place && why == Turned::kFull && (relay_.num_idle() > 0 || lobby_)) {
     relay_.EndIdlest();
     return false;

@@ -1,8 +1,8 @@
 #pragma once
 
-// The door's first thread: accepts connections, does the TLS handshake, waits for HTTP/2's first
-// frame, and hands the connection over. A client that is too slow is disconnected. Handshakes run
-// on this thread so that they delay no token.
+// The first thread of the door. It accepts connections, does the TLS handshake, waits for HTTP/2's
+// first frame, and hands the connection over. It disconnects a client that is too slow. Handshakes
+// run on this thread so that they do not delay the tokens that the Relay sends.
 
 #include <atomic>
 #include <chrono>
@@ -33,12 +33,13 @@
 
 namespace quire::server::door {
 
-// Judges the headers of each request. Its client's certificate and address are known by then.
+// Judges the headers of each request. The Peer holds the client's address and certificate name.
 using PeerGate = std::function<std::optional<Refusal>(const RequestHead&, const Peer&)>;
 // Gives gRPC its end of a local connection.
 using HandOver = std::function<void(base::UniqueFd)>;
 
-// SetTls and ExpectSelfCall are thread-safe; the other methods are for the thread that owns it.
+// SetTls and ExpectSelfCall are thread-safe. Only the thread that owns the Greeter may call the
+// other methods.
 class Greeter {
  public:
   // All references are borrowed. A null `tls` means plain text. `handshake_time` runs from accept
@@ -50,7 +51,7 @@ class Greeter {
   Greeter(const Greeter&) = delete;
   Greeter& operator=(const Greeter&) = delete;
 
-  // Sets the context of new connections.
+  // Sets the TLS context of new connections.
   void SetTls(std::shared_ptr<SSL_CTX> tls);
   // See SelfCalls.
   void ExpectSelfCall(uint16_t port) { self_calls_.Expect(port); }
@@ -63,11 +64,13 @@ class Greeter {
   void Run();
   void ListenOrRest();
   void Accept(int listener);
-  // Gives the client a place or turns it away; false when it must wait until another makes room.
+  // Gives the client a place or turns it away. Returns false when the client must wait until
+  // another client makes room.
   bool LetIn(AcceptedClient& client);
   void TryLobby();
   void Greet(Newcomer& newcomer);
-  // False while more bytes are needed.
+  // Reads the first bytes of HTTP/2, and returns true when all have come. Returns false when more
+  // are needed, or when the newcomer was turned away.
   bool ReadHello(Newcomer& newcomer);
   void Welcome(Newcomer& newcomer);
   void TurnAway(Newcomer& newcomer, Turned why);
@@ -92,15 +95,15 @@ class Greeter {
   // Used by the thread only.
   std::list<Newcomer> newcomers_;  // ordered by deadline
   std::list<Newcomer> gone_;       // kept until the events of this turn are handled
-  // A client that came when the server was full, and how often a place may still be tried for it.
-  // No other is accepted meanwhile.
+  // A client that came when the server was full, and the number of tries that are left to find a
+  // place for it. No other client is accepted meanwhile.
   std::optional<AcceptedClient> lobby_;
   int lobby_tries_ = 0;
   std::vector<uint32_t> listeners_armed_;
   Clock::time_point rest_until_;
   std::string name_prefix_;
   uint64_t num_handed_over_ = 0;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last, because it uses the other members
 };
 
 }  // namespace quire::server::door

@@ -1,6 +1,6 @@
 #pragma once
 
-// A request's headers, decoded as they pass (HPACK, RFC 7541, by libnghttp2).
+// Decodes the headers of requests (HPACK, RFC 7541) with libnghttp2.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +20,8 @@ struct RequestHead {
   std::string encoding;       // grpc-encoding; empty: none was sent
 };
 
-// The decoder of one connection. HPACK's table lives as long as the connection, so every header
-// block must pass through here, in order.
+// The header decoder of one connection. HPACK's table lives as long as the connection, so the
+// decoder must read every header block of the connection, in order.
 class HeaderBlockReader {
  public:
   HeaderBlockReader();
@@ -29,12 +29,13 @@ class HeaderBlockReader {
   HeaderBlockReader(const HeaderBlockReader&) = delete;
   HeaderBlockReader& operator=(const HeaderBlockReader&) = delete;
 
-  // Takes bytes of a block; `last`: they end it. False when they are not HPACK, or when the list
-  // grows beyond `max_list_bytes` (names, values and 32 bytes for each field, as
-  // SETTINGS_MAX_HEADER_LIST_SIZE counts). A byte on the wire may expand to 4 KiB of the list.
+  // Decodes the next bytes of a block. `last` says that they end the block. Returns false when the
+  // bytes are not HPACK, or when the decoded list exceeds `max_list_bytes`. The list's size is
+  // counted as for SETTINGS_MAX_HEADER_LIST_SIZE: names, values, and 32 bytes for each field. A
+  // byte on the wire may expand to 4 KiB of the list.
   bool Read(std::span<const uint8_t> bytes, bool last, size_t max_list_bytes);
 
-  // The headers of the last block that has ended; the next block overwrites them.
+  // Returns the headers of the last block that has ended. The next block overwrites them.
   const RequestHead& head() const { return head_; }
 
  private:

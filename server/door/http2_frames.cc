@@ -7,7 +7,7 @@
 namespace quire::server::door {
 namespace {
 
-constexpr size_t kLongestLiteral = 126;  // the longest whose length HPACK writes in one byte
+constexpr size_t kLongestLiteral = 126;  // HPACK writes a length up to 126 in one byte
 constexpr uint8_t kLiteralNeverIndexed = 0x10;
 
 void AppendBigEndian(std::string& out, uint32_t value, int bytes) {
@@ -106,7 +106,7 @@ bool LeavesTableAlone(std::span<const uint8_t> block) {
     block = block.subspan(1);
     for (int part = 0; part < 2; ++part) {  // a name, a value
       if (block.empty()) return false;
-      const size_t length = block[0] & 0x7f;  // the top bit: Huffman's code
+      const size_t length = block[0] & 0x7f;  // the top bit marks a Huffman code
       if (length > kLongestLiteral || block.size() < 1 + length) return false;
       block = block.subspan(1 + length);
     }

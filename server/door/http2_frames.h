@@ -1,6 +1,6 @@
 #pragma once
 
-// HTTP/2 frames (RFC 9113): reads their heads, and writes the few that the door sends itself.
+// Reads the heads of HTTP/2 frames (RFC 9113), and writes the frames that the door itself sends.
 
 #include <array>
 #include <cstddef>
@@ -26,7 +26,7 @@ enum class FrameType : uint8_t {
   kGoaway = 7,
   kWindowUpdate = 8,
   kContinuation = 9,
-  kUnknown = 0xfa,  // a type without a meaning: every receiver skips it
+  kUnknown = 0xfa,  // a type without a meaning, which every receiver skips
 };
 
 // Bits of FrameHead::flags.
@@ -55,20 +55,20 @@ struct FrameHead {
 
 FrameHead ParseFrameHead(std::span<const uint8_t, kFrameHeadBytes> bytes);
 
-// Cuts one direction of a connection into frames, and keeps what is left of the current one.
+// Cuts one direction of a connection into frames, and tracks the position in the current frame.
 class FrameCursor {
  public:
-  // Takes bytes of a frame's head from the front of `bytes`; true when the head is whole.
+  // Takes bytes of a frame's head from the front of `bytes`. Returns true when the head is whole.
   bool TakeHead(std::span<const uint8_t>& bytes);
-  // Takes the part of the payload that has arrived, from the front of `bytes`.
+  // Takes the part of the current frame's payload that is at the front of `bytes`, and returns it.
   std::span<const uint8_t> TakePayload(std::span<const uint8_t>& bytes);
-  // Must be called after the payload's last byte: the next bytes are a head.
+  // Begins the next frame. Must be called after the last byte of the payload.
   void Next() { head_bytes_ = 0; }
 
   const FrameHead& frame() const { return frame_; }
   size_t payload_left() const { return payload_left_; }
   bool has_head() const { return head_bytes_ == kFrameHeadBytes; }
-  // True between two frames.
+  // Returns true between two frames.
   bool at_border() const { return head_bytes_ == 0; }
 
  private:
@@ -81,13 +81,13 @@ class FrameCursor {
 std::string ResetStreamFrame(uint32_t stream, Http2Error error);
 // `reason` is sent as debug data.
 std::string GoawayFrame(uint32_t last_stream, Http2Error error, std::string_view reason);
-// Makes an answer of trailers only, with `code` and `message` as gRPC writes them. Its literals are
-// never indexed, so that the client's HPACK table stays in step with gRPC, which sends the other
-// answers.
+// Returns a HEADERS frame that is a gRPC answer of trailers only, with `code` and `message`. Its
+// header fields are never indexed, so they leave the client's HPACK table as it is. That table must
+// stay in step with gRPC, which sends the other answers.
 std::string TrailersOnlyFrame(uint32_t stream, int code, std::string_view message);
 
-// True when a header block does not change HPACK's dynamic table and does not use it: it has only
-// literals with literal names, and none of them is indexed.
+// Returns true when a header block neither changes nor uses HPACK's dynamic table. Such a block has
+// only literals with literal names, and none of them is indexed.
 bool LeavesTableAlone(std::span<const uint8_t> block);
 
 }  // namespace quire::server::door

@@ -1,6 +1,6 @@
 #pragma once
 
-// How much of everything the door lets a client's HTTP/2 have, and how it refuses a stream.
+// The limits that the door sets for a client's HTTP/2 connection, and the refusal of a stream.
 
 #include <chrono>
 #include <cstddef>
@@ -13,18 +13,19 @@ namespace quire::server::door {
 
 struct Http2Limits {
   size_t header_block_bytes = 16 << 10;   // HEADERS and all its CONTINUATIONs, as sent
-  size_t header_list_bytes = 64 << 10;    // the same, decoded
+  size_t header_list_bytes = 64 << 10;    // the decoded headers of one HEADERS block
   size_t control_frame_bytes = 16 << 10;  // one frame that is neither headers nor data
   size_t message_bytes = 4 << 20;         // one gRPC message
   size_t connection_bytes = 16 << 20;     // unfinished messages of one connection
   size_t total_bytes = 64 << 20;          // unfinished messages of all connections
   size_t unread_bytes = 128 << 10;        // the door's own frames that a client does not read
   size_t streams = 128;                   // open at once on one connection
-  // Open at once on all connections: one that has streams may open another while it has fewer than
-  // are free (as in Places). One that has none may always. Each costs gRPC 12 KiB and its headers.
+  // Streams open at once on all connections. A connection that has streams may open another while
+  // it has fewer than are free (as in Places). A connection without streams may always open one.
+  // Each stream costs gRPC 12 KiB and its headers.
   size_t total_streams = 8192;
   std::chrono::milliseconds message_time{30'000};  // for a message to arrive whole
-  // A client that cancels all its streams at once and goes on working stays below these rates.
+  // A normal client stays below these rates, even if it cancels all its streams at once.
   Rate resets{.per_second = 100, .burst = 400};  // by either side, and refused streams
   Rate pings{.per_second = 10, .burst = 50};     // PINGs that are not answers
   Rate settings{.per_second = 1, .burst = 20};
@@ -37,7 +38,7 @@ inline constexpr int kDeadlineExceeded = 4;
 inline constexpr int kResourceExhausted = 8;
 inline constexpr int kInternal = 13;
 
-// The reason why a stream is refused, with the gRPC status that its client gets.
+// The reason why a stream is refused, and the gRPC status that the client gets.
 struct Refusal {
   Refused reason = Refused::kGate;
   int code = 0;

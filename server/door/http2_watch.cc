@@ -9,7 +9,7 @@ namespace quire::server::door {
 namespace {
 
 constexpr int kMostWindowCredit = 10'000;
-// gRPC reads HEADERS of an even stream for the HPACK table, and makes no call of them.
+// gRPC decodes HEADERS of an even stream for the HPACK table, but makes no call of them.
 constexpr uint32_t kIgnoredStream = 0x7ffffffe;
 
 std::string_view Text(std::span<const uint8_t> bytes) {
@@ -20,7 +20,7 @@ std::span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// The bytes that pass, with frames inserted between them and heads replaced.
+// Copies bytes that pass, and inserts frames between them or replaces frame heads.
 class Splice {
  public:
   explicit Splice(std::span<const uint8_t> bytes) : bytes_(bytes) {}
@@ -28,17 +28,17 @@ class Splice {
   void Insert(const uint8_t* place, std::string frames) {
     edits_.push_back({.place = place, .bytes = std::move(frames)});
   }
-  // Sends `head` instead of a frame's own.
+  // Sends `head` instead of the head of the frame at `frame`.
   void ReplaceHead(const uint8_t* frame, std::string head) {
     edits_.push_back({.place = frame, .bytes = std::move(head), .skipped = kFrameHeadBytes});
   }
-  // Sends nothing from this place on.
+  // Sends nothing from `place` on.
   void StopAt(const uint8_t* place) {
     Insert(place, "");
     bytes_ = bytes_.first(Offset(place));
   }
 
-  // True when `out` holds the bytes to send; otherwise the original bytes are sent.
+  // Returns true when `out` holds the bytes to send. Otherwise the original bytes must be sent.
   bool End(std::string& out) {
     if (edits_.empty()) return false;
     std::ranges::stable_sort(edits_, {}, &Edit::place);
@@ -64,7 +64,7 @@ class Splice {
   std::vector<Edit> edits_;
 };
 
-// The head of the frame at `head`, with another stream.
+// Returns the head of the frame at `head`, with its stream id replaced by `stream`.
 std::string WithStream(const uint8_t* head, uint32_t stream) {
   std::string changed(reinterpret_cast<const char*>(head), kFrameHeadBytes);
   for (int i = 0; i < 4; ++i) changed[5 + i] = static_cast<char>(stream >> (24 - 8 * i));
@@ -96,7 +96,7 @@ std::string Http2Watch::Goaway() const {
   return GoawayFrame(last_stream_, error, why_);
 }
 
-// From the client.
+// Frames from the client.
 
 bool Http2Watch::FromClient(std::span<const uint8_t> bytes, Clock::time_point now,
                             std::string& out) {
@@ -208,9 +208,9 @@ void Http2Watch::BeginHeaders() {
     headers_frame_ = frame;
     header_bytes_ = 0;
     if (frame.stream <= last_stream_) {
-      // To gRPC a hidden stream would be a new one.
+      // gRPC never saw a hidden stream, so it would take these HEADERS for a new stream.
       if (!streams_.Has(frame.stream)) return CutOff(Cut::kProtocol, "HEADERS of a closed stream");
-      // gRPC's clients send no trailers.
+      // These HEADERS are trailers, and gRPC clients send no trailers.
       if (!idle_frames_.Take(now_)) CutOff(Cut::kFrames, "too many HEADERS without a call");
     }
   } else if (frame.stream != headers_frame_.stream) {
@@ -294,7 +294,7 @@ void Http2Watch::EndHeaders() {
   if (is_last) streams_.EndRequest(id);
 }
 
-// From the server.
+// Frames from the server.
 
 bool Http2Watch::FromServer(std::span<const uint8_t> bytes, Clock::time_point now,
                             std::string& out) {
@@ -350,7 +350,7 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
   }
   if (is_headers || is_data) {
     ping_is_free_ = true;
-    // One for the stream and one for the connection.
+    // The client may answer with one WINDOW_UPDATE for the stream and one for the connection.
     window_credit_ = std::min(window_credit_ + 2, kMostWindowCredit);
   }
   const bool wants_ack = frame.type == FrameType::kSettings || frame.type == FrameType::kPing;
@@ -359,7 +359,7 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
     if (!WasRefused(frame.stream)) return false;
     if (frame.type == FrameType::kResetStream) return true;
     if (!is_headers) return false;
-    // After a reset gRPC may still answer CANCELLED. The client already has its answer.
+    // After a reset gRPC may still send the answer CANCELLED. The client already has an answer.
     if (out_in_headers_ || !LeavesTableAlone(payload.first(frame.payload_bytes))) {
       CutOff(Cut::kProtocol, "an answer crossed a refusal");
     }
@@ -374,8 +374,8 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
 
 // Refusing streams.
 
-// Sends the client an answer. The server must see the headers for its HPACK table: hidden, or else
-// with a RST_STREAM behind them.
+// Sends the client an answer. The server must read the stream's headers to keep its HPACK table
+// right. So they are either hidden on another stream, or followed by a RST_STREAM.
 void Http2Watch::Refuse(uint32_t stream, const Refusal& refusal) {
   if (!Hide(stream)) for_server_ += ResetStreamFrame(stream, Http2Error::kCancel);
   if (refusal.reason == Refused::kStreams) {

@@ -2,11 +2,11 @@
 
 // Reads one connection's HTTP/2 frames as they pass in both directions, counts everything that a
 // hostile client could send too much of, and decides which streams to refuse and when to cut the
-// connection. It knows nothing of sockets: its input is bytes and a time, its output a verdict and
-// frames of its own.
+// connection. It does not use sockets. Its input is bytes and the time. Its output is a verdict and
+// frames that it adds.
 //
-// gRPC counts little of this itself: it takes headers and resets without end (CVE-2023-44487),
-// reads a whole message before any code of ours runs, and checks the size only then.
+// gRPC counts little of this itself. It takes any number of headers and resets (CVE-2023-44487). It
+// reads a whole message before our code runs, and checks the message's size only then.
 
 #include <array>
 #include <cstddef>
@@ -28,7 +28,7 @@
 
 namespace quire::server::door {
 
-// Called when a request's headers have arrived, and before its body: nullopt lets it in.
+// Judges a request when its headers have arrived, before its body. Returns nullopt to let it in.
 using Gate = std::function<std::optional<Refusal>(const RequestHead&)>;
 
 class Http2Watch {
@@ -38,14 +38,15 @@ class Http2Watch {
   Http2Watch(const Http2Watch&) = delete;
   Http2Watch& operator=(const Http2Watch&) = delete;
 
-  // Takes bytes on their way to the server. True when frames were put between them, and `out` holds
-  // both; otherwise the caller sends `bytes` as they are. Once there is a verdict nothing may be
-  // sent.
+  // Inspects bytes on their way to the server. Returns true when they were changed or frames were
+  // added; then the caller sends `out`. Otherwise the caller sends `bytes` as they are. Once there
+  // is a verdict, the caller must send nothing.
   bool FromClient(std::span<const uint8_t> bytes, Clock::time_point now, std::string& out);
-  // The same towards the client. Bytes may be kept back until the rest of their frame has arrived.
+  // Inspects bytes on their way to the client, with the results of FromClient. The watch may keep
+  // bytes back until the rest of their frame has arrived.
   bool FromServer(std::span<const uint8_t> bytes, Clock::time_point now, std::string& out);
 
-  // Return frames of the door's own that can be sent now, between two other frames.
+  // Return the door's own frames that can be sent now. Empty in the middle of another frame.
   std::string TakeForServer();
   std::string TakeForClient();
 
@@ -54,19 +55,19 @@ class Http2Watch {
   // Refuses the stream that holds the most bytes, to make room for other connections.
   void RefuseLargest();
 
-  // The reason to cut the connection; nullopt: it goes on.
+  // Returns the reason to cut the connection, or nullopt while the connection may go on.
   std::optional<Cut> verdict() const { return verdict_; }
   std::string_view why() const { return why_; }
-  // Sets a verdict from outside.
+  // Sets the verdict, unless there is one.
   void CutOff(Cut reason, std::string_view why);
-  // Returns a GOAWAY frame with the verdict for the client. Only while can_speak().
+  // Returns a GOAWAY frame that tells the client the verdict. Must be sent only while can_speak().
   std::string Goaway() const;
-  // True when the bytes sent to the client end with a whole frame.
+  // Returns true when the bytes sent to the client end with a whole frame.
   bool can_speak() const { return out_.at_border() && !out_in_headers_ && out_kept_.empty(); }
 
   size_t unfinished_bytes() const { return streams_.unfinished_bytes(); }
   size_t num_streams() const { return streams_.size(); }
-  // True when a stream waits for the rest of its message.
+  // Returns true when a stream waits for the rest of its message.
   bool waits() const { return streams_.waits(); }
 
  private:
@@ -80,14 +81,15 @@ class Http2Watch {
   // Returns a piece of the current frame's payload without its padding and priority.
   std::span<const uint8_t> Unpadded(std::span<const uint8_t> payload);
 
-  // True when enough of a frame of the server's has arrived to judge it.
+  // Returns true when enough of a server's frame, at the front of `bytes`, has arrived to judge it.
   bool CanJudge(std::span<const uint8_t> bytes) const;
-  // True when the frame must be hidden from the client. `payload` is the part that has arrived.
+  // Judges a frame from the server. Returns true when it must be hidden from the client. `payload`
+  // is the part of its payload that has arrived.
   bool ServerFrame(std::span<const uint8_t> payload);
 
   void Refuse(uint32_t stream, const Refusal& refusal);
-  // Keeps the server from making a call of a stream whose HEADERS it has not been sent yet. False
-  // when it has, even a part of them.
+  // Hides the HEADERS of `stream` from the server, so that the server makes no call of it. Returns
+  // false when a part of them may have been sent already.
   bool Hide(uint32_t stream);
   bool WasRefused(uint32_t stream) const;
   void CountReset();
@@ -96,37 +98,40 @@ class Http2Watch {
   const Gate gate_;
   DoorCounters& counters_;
 
-  Clock::time_point now_;  // of the call that runs
+  Clock::time_point now_;  // the time that was passed to the running method
   size_t preface_bytes_ = 0;
   FrameCursor in_;           // client to server
   size_t payload_at_ = 0;    // offset in the current client frame
   size_t padding_ = 0;       // of the current client frame, in bytes
-  bool in_headers_ = false;  // in a header block without its end: only CONTINUATION may follow
+  bool in_headers_ = false;  // inside a header block; only CONTINUATION may follow
   FrameHead headers_frame_;  // the HEADERS frame that began the block
   size_t header_bytes_ = 0;
   HeaderBlockReader headers_;
-  // In the bytes of the FromClient that runs: where the current frame begins, if it does there; the
-  // new streams, and where their HEADERS begin; the HEADERS to hide.
+  // The next three point into the bytes that the running FromClient got.
+  // The beginning of the current frame; null if the frame began in earlier bytes.
   const uint8_t* head_at_ = nullptr;
+  // The new streams, and the beginning of the HEADERS of each.
   std::vector<std::pair<uint32_t, const uint8_t*>> begun_;
+  // The HEADERS to hide from the server.
   std::vector<const uint8_t*> hidden_;
 
   FrameCursor out_;              // server to client
-  bool out_in_headers_ = false;  // as in_headers_
+  bool out_in_headers_ = false;  // inside a header block of the server
   std::string out_kept_;         // the first part of a frame that must be judged whole
 
   uint32_t last_stream_ = 0;
   RequestStreams streams_;
-  // The last streams that were refused: frames that the server still sends on them must not reach
-  // the client.
+  // The last streams that were refused. Answers that the server still sends on these streams must
+  // not reach the client.
   static constexpr size_t kRefusedKept = 256;
   std::array<uint32_t, kRefusedKept> refused_{};
   size_t num_refused_ = 0;
 
   TokenBucket resets_, pings_, settings_, idle_frames_;
-  bool ping_is_free_ = false;  // one PING after an answer: clients measure the path with it
-  int64_t acks_due_ = 0;       // SETTINGS and PINGs of the server that the client must answer
-  int window_credit_ = 0;      // WINDOW_UPDATEs that answers have earned
+  // After an answer, the next PING of the client is not counted. Clients measure the path with it.
+  bool ping_is_free_ = false;
+  int64_t acks_due_ = 0;   // SETTINGS and PINGs of the server that the client must answer
+  int window_credit_ = 0;  // WINDOW_UPDATEs that answers have earned
 
   std::string for_server_;
   std::string for_client_;

@@ -6,8 +6,8 @@
 
 namespace quire::server::door {
 
-// Knows when the owner has closed it. A shutdown, which the other end of a connection cannot tell
-// from a close, does not count.
+// Tells whether the new owner has closed the socket. A shutdown of the socket does not count as a
+// close, although the other end of the connection cannot tell the two apart.
 class LentSocket {
  public:
   LentSocket() = default;
@@ -20,7 +20,7 @@ class LentSocket {
   }
 
   bool is_open() const {
-    struct stat now;  // another file may have its number by now
+    struct stat now;  // fd_ may be the number of another file by now
     return fd_ >= 0 && ::fstat(fd_, &now) == 0 && now.st_ino == inode_ && now.st_dev == device_;
   }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Who stands behind a call. gRPC sees a local connection; its name (ServerContext::peer) leads
-// here.
+// Finds the client of a call. gRPC sees only a local connection. The name of that connection
+// (ServerContext::peer) is the key in this directory.
 
 #include <cstddef>
 #include <functional>
@@ -25,7 +25,7 @@ struct Peer {
 // Thread-safe.
 class PeerDirectory {
  public:
-  // nullptr: the client has gone. It never means "nobody".
+  // Returns nullptr when the client has disconnected.
   std::shared_ptr<const Peer> Find(std::string_view name) const;
 
   void Add(std::string name, Peer peer);

@@ -18,15 +18,16 @@ namespace quire::server::door {
 // Thread-safe.
 class Places {
  public:
-  // `max_per_address` 0: an address gets another place while it has fewer than are free (dynamic
-  // thresholds; Choudhury and Hahne, 1998), or fewer than its equal part when one part is left
-  // over. So one address alone gets half of all places, and n greedy ones that come together get
-  // one part of n + 1 each. Those that come one after the other may fill the server; then whoever
-  // has less than an equal part is told kFull, and the caller makes room.
+  // If `max_per_address` is 0, the limit of an address is dynamic (dynamic thresholds; Choudhury
+  // and Hahne, 1998). An address gets another place while it has fewer places than are free, or
+  // fewer than an equal part. With n addresses that part is max_connections / (n + 1). So one
+  // address alone gets half of all places, and n greedy addresses that come together get one part
+  // each. Addresses that come one after the other may fill the server. Then Take answers kFull to
+  // an address that has less than an equal part, and the caller makes room.
   Places(size_t max_connections, size_t max_per_address)
       : max_connections_(max_connections), max_per_address_(max_per_address) {}
 
-  // One connection's place, released when it is destroyed. Movable.
+  // The place of one connection. Its destructor releases the place. Movable.
   class Place {
    public:
     Place() = default;
@@ -40,7 +41,7 @@ class Places {
     ~Place() {
       if (places_ != nullptr) places_->Give(key_);
     }
-    // The number of places that its address has.
+    // Returns the number of places that the address of this place has.
     size_t num_of_address() const { return places_ == nullptr ? 0 : places_->NumOf(key_); }
 
    private:
@@ -51,7 +52,8 @@ class Places {
     std::string key_;
   };
 
-  // `key` is the AddressKey. Sets `why` and returns nullopt when there is no place.
+  // Takes a place for the address with the AddressKey `key`. Sets `why` and returns nullopt when
+  // there is no place.
   std::optional<Place> Take(std::string key, Turned& why);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// A token bucket: allows a burst at once, and then a number of events a second.
+// A token bucket, which allows a burst at once, and then a number of events per second.
 
 #include <algorithm>
 #include <chrono>
@@ -18,7 +18,7 @@ class TokenBucket {
  public:
   explicit TokenBucket(const Rate& rate) : rate_(rate), left_(rate.burst) {}
 
-  // Counts one event. False when there have been too many lately.
+  // Counts one event. Returns false when there have been too many events lately.
   bool Take(Clock::time_point now) {
     if (last_ != Clock::time_point()) {
       const double seconds = std::chrono::duration<double>(now - last_).count();

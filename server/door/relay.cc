@@ -12,7 +12,7 @@ namespace quire::server::door {
 namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
-constexpr int kReadsInTurn = 8;  // of one end; then other connections have their turn
+constexpr int kReadsInTurn = 8;  // from one end, before other connections have their turn
 constexpr std::chrono::seconds kLinger(2);
 constexpr std::chrono::milliseconds kSweepEvery(100);
 constexpr std::chrono::seconds kLastWords(1);
@@ -36,8 +36,8 @@ struct Relay::Connection {
         place(std::move(taken.place)),
         watch(limits, std::move(taken.gate), counters) {}
 
-  // Lingering: gRPC was told, and the client reads the last words. Leaving: the client's socket is
-  // closed, gRPC's end is not.
+  // kLingering: gRPC was told that no more comes, and the client still reads the last bytes.
+  // kLeaving: the client's socket is closed, but gRPC has not closed its end yet.
   enum class Stage { kRelaying, kLingering, kLeaving, kDead };
 
   Stage stage = Stage::kRelaying;
@@ -142,7 +142,7 @@ void Relay::TakeNew() {
   }
 }
 
-// Does only the work that the event names, because each further try is a system call.
+// Does only the work that `events` names, because each further try is a system call.
 void Relay::Serve(Connection& c, uint32_t events, bool is_grpc) {
   if (c.stage == Connection::Stage::kDead) return;
   if (is_grpc && c.stage != Connection::Stage::kRelaying) {
@@ -152,7 +152,7 @@ void Relay::Serve(Connection& c, uint32_t events, bool is_grpc) {
     Discard(c);
   } else if (c.stage == Connection::Stage::kRelaying) {
     const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
-    // Bytes that still wait cannot reach a client whose connection is broken.
+    // A client whose connection is broken cannot receive the bytes that are left.
     if (!is_grpc && broken) return Close(c);
     const bool readable = (events & EPOLLIN) != 0 || broken;
     const bool writable = (events & EPOLLOUT) != 0;
@@ -162,8 +162,8 @@ void Relay::Serve(Connection& c, uint32_t events, bool is_grpc) {
   Settle(c);
 }
 
-// Must be called after any work on a connection: sends the door's own frames, and updates its
-// events and counts.
+// Sends the door's own frames, and updates the connection's epoll events and counts. Must be called
+// after any work on a connection.
 void Relay::Settle(Connection& c) {
   if (c.to_client.size() > kReadBytes + limits_.unread_bytes) {
     c.watch.CutOff(Cut::kUnread, "refusals are not read");
@@ -207,7 +207,7 @@ void Relay::PumpToGrpc(Connection& c) {
     const ssize_t sent = ::send(c.grpc.get(), text.data(), text.size(), MSG_NOSIGNAL);
     c.to_grpc = text.substr(static_cast<size_t>(std::max<ssize_t>(sent, 0)));
     MakeRoom();
-    // Fewer bytes than the buffer holds: most likely there are no more.
+    // The read did not fill the buffer, so most likely there are no more bytes.
     if (first.empty() && c.client.tls() == nullptr && bytes.size() < kReadBytes) return;
   }
 }
@@ -232,12 +232,12 @@ void Relay::PumpToClient(Connection& c) {
   }
 }
 
-// Writes to gRPC; false while bytes are left.
+// Writes to gRPC. Returns false while bytes are left.
 bool Relay::FlushToGrpc(Connection& c) {
   while (!c.to_grpc.empty()) {
     const ssize_t sent = ::send(c.grpc.get(), c.to_grpc.data(), c.to_grpc.size(), MSG_NOSIGNAL);
     if (sent < 0 && IsAgain()) return false;
-    if (sent < 0) {  // gRPC has closed its end; bytes that it wrote before are still read
+    if (sent < 0) {  // gRPC has closed its end; the bytes that it has written can still be read
       c.to_grpc.clear();
       c.client_ended = c.told_grpc_end = true;
       return true;
@@ -247,7 +247,7 @@ bool Relay::FlushToGrpc(Connection& c) {
   return true;
 }
 
-// Writes to the client; false while bytes are left, or when the connection has broken.
+// Writes to the client. Returns false while bytes are left, or when the connection has broken.
 bool Relay::FlushToClient(Connection& c) {
   while (!c.to_client.empty()) {
     const ssize_t sent = c.client.Write(c.to_client);
@@ -273,8 +273,9 @@ void Relay::SendToClient(Connection& c, std::string_view bytes) {
   if (!c.to_client.empty()) FlushToClient(c);
 }
 
-// Refuses the stream that holds the most bytes, until all connections together hold few enough.
-// The bytes of those that have left count until gRPC has closed its end, because it still has them.
+// Refuses streams until all connections together hold at most total_bytes. Each turn refuses the
+// largest stream of the connection that holds the most bytes. The bytes of a connection whose
+// client has left count until gRPC has closed its end, because gRPC still holds them.
 void Relay::MakeRoom() {
   while (static_cast<size_t>(counters_.unfinished_bytes.load(std::memory_order_relaxed)) >
          limits_.total_bytes) {
@@ -291,8 +292,8 @@ void Relay::MakeRoom() {
   }
 }
 
-// Goes on reading for a while: closing a socket with unread bytes would discard the last bytes that
-// were written to it.
+// Goes on reading from the client for a while. To close a socket that has unread bytes would
+// discard the last bytes that were written to it.
 void Relay::Linger(Connection& c) {
   if (c.stage != Connection::Stage::kRelaying) return;
   c.stage = Connection::Stage::kLingering;
@@ -320,15 +321,16 @@ void Relay::CutOff(Connection& c) {
   counters_.cut.Add(*c.watch.verdict());
   base::Log(base::LogLevel::kWarning, "door", "connection cut",
             {{"peer", c.address}, {"reason", c.watch.why()}});
-  // No frame can be sent in the middle of another: the client then sees only the end.
+  // GOAWAY cannot be sent in the middle of another frame. Then the client sees only the end.
   c.to_client = c.to_client.empty() && c.watch.can_speak() ? c.watch.Goaway() : "";
   Linger(c);
 }
 
 void Relay::EndIdlestNow() {
-  if (making_room_ != nullptr) return;  // one is enough
+  if (making_room_ != nullptr) return;  // ends one connection at a time
   Connection* ended = nullptr;
-  std::pair<size_t, Clock::duration> most;  // places of its address, then its idle time
+  // The places of the address of `ended`, and the idle time of `ended`.
+  std::pair<size_t, Clock::duration> most;
   const Clock::time_point now = Clock::now();
   for (const auto& [c, owned] : connections_) {
     if (!c->is_idle) continue;
@@ -340,21 +342,22 @@ void Relay::EndIdlestNow() {
   if (ended == nullptr) return;
   ended->watch.CutOff(Cut::kIdle, "idle, and the server is full");
   CutOff(*ended);
-  Close(*ended);  // at once: another client waits for its place
+  Close(*ended);  // without lingering, because another client waits for the place
   making_room_ = ended;
 }
 
-// Tells gRPC that nothing more comes. The connection keeps its place until gRPC has closed its end:
-// otherwise clients that come and go faster than gRPC follows would make it hold more connections
-// than the door counts.
+// Tells gRPC that nothing more comes. The connection keeps its place until gRPC has closed its end.
+// Otherwise clients that come and go faster than gRPC closes connections would make gRPC hold more
+// connections than the door counts.
 void Relay::LeaveGrpc(Connection& c) {
-  // Removed first: a call that finds no entry knows that the client has disconnected.
+  // The entry is removed before the shutdown. A call that finds no entry knows that its client has
+  // disconnected.
   peers_.Remove(c.peer_name);
   ::shutdown(c.grpc.get(), SHUT_WR);
   if (c.grpc_ended) CloseGrpc(c);
 }
 
-// Reads and drops what gRPC still sends.
+// Reads and drops the bytes that gRPC still sends.
 void Relay::AwaitGrpc(Connection& c) {
   for (int turn = 0; turn < kReadsInTurn; ++turn) {
     const ssize_t size = ::recv(c.grpc.get(), buffer_.data(), buffer_.size(), 0);
@@ -381,7 +384,8 @@ void Relay::Close(Connection& c) {
   if (c.stage == Connection::Stage::kLeaving) Arm(c);
 }
 
-// gRPC shuts its end down long before it closes it where it has much to do.
+// Marks the connection as dead once gRPC has closed its end. A busy gRPC server shuts its end down
+// long before it closes that end, so the shutdown alone does not count.
 void Relay::BuryWhenLeft(Connection& c) {
   if (!c.grpc && !c.lent.is_open()) {
     c.stage = Connection::Stage::kDead;

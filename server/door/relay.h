@@ -1,10 +1,10 @@
 #pragma once
 
-// Carries bytes between clients and gRPC, and shows them to a watch. One thread serves all
+// Carries bytes between clients and gRPC, and shows them to an Http2Watch. One thread serves all
 // connections.
 //
-// One end is read only after all earlier bytes were written to the other. This is the only flow
-// control, and it bounds the memory of a connection to one read in each direction.
+// The relay reads from one end only after it has written all earlier bytes to the other end. This
+// is the only flow control. It bounds the memory of a connection to one read in each direction.
 
 #include <atomic>
 #include <memory>
@@ -27,13 +27,13 @@
 
 namespace quire::server::door {
 
-// A client that speaks HTTP/2, and the connection to gRPC that was made for it. It keeps its place
-// until both are closed.
+// A client that speaks HTTP/2, and the local connection to gRPC that was made for it. The client
+// keeps its place until both connections are closed.
 struct RelayedClient {
   ClientSocket client;
   base::UniqueFd grpc;      // our end
   LentSocket lent;          // gRPC's end
-  std::string peer_name;    // in the directory
+  std::string peer_name;    // the key in the PeerDirectory
   std::string address;      // for the log
   std::string first_bytes;  // all that the client has sent so far
   Gate gate;
@@ -52,8 +52,8 @@ class Relay {
   void Add(RelayedClient client);
   // The number of connections without a call.
   int64_t num_idle() const { return num_idle_.load(std::memory_order_relaxed); }
-  // Ends a connection without a call: of the address that has the most places, the one that has
-  // been without for longest.
+  // Ends one connection that has no call. Prefers the address that has the most places, and then
+  // the connection that has been idle for longest.
   void EndIdlest();
   // Must be called after gRPC has closed its ends. Sends the bytes that gRPC has written, for a
   // second at most, and closes everything.
@@ -61,7 +61,7 @@ class Relay {
 
  private:
   struct Connection;
-  // The end of a connection that an event of epoll belongs to.
+  // One end of a connection. An epoll event carries a pointer to the End that it belongs to.
   struct End {
     Connection* connection;
     bool is_grpc;
@@ -107,10 +107,10 @@ class Relay {
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> unfinished_;  // have more bytes than their turn allowed
   std::vector<Connection*> dead_;
-  Connection* making_room_ = nullptr;  // was ended by EndIdlest, and still has its place
+  Connection* making_room_ = nullptr;  // ended by EndIdlest, but still holds its place
   int num_timed_ = 0;                  // connections that wait for something with a deadline
   std::vector<uint8_t> buffer_;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last, because it uses the other members
 };
 
 }  // namespace quire::server::door

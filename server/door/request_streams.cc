@@ -106,8 +106,8 @@ std::optional<Refusal> RequestStreams::ReadMessages(Stream& stream, std::span<co
     stream.message_left -= static_cast<uint32_t>(take);
     bytes = bytes.subspan(take);
     if (stream.message_left > 0) break;
-    // This was a whole message. Only an answer of the server shows that it has taken further ones;
-    // until then they count as held.
+    // A whole message has arrived. The bytes of a stream's first message are released now. The
+    // bytes of later messages count as held until an answer shows that the server has taken them.
     stream.prefix_bytes = 0;
     if (!std::exchange(stream.had_message, true)) Release(stream);
     if (std::exchange(stream.waiting, false)) --num_waiting_;
@@ -117,9 +117,10 @@ std::optional<Refusal> RequestStreams::ReadMessages(Stream& stream, std::span<co
 
 std::optional<Refusal> RequestStreams::CheckPrefix(const Stream& stream) const {
   if (const uint8_t flag = stream.prefix[0]; flag != 0) {
-    return Refusal{.reason = Refused::kCompressed,
-                   .code = kInternal,
-                   .message = absl::StrFormat("message: want flag 0 (not compressed), got %d", flag)};
+    return Refusal{
+        .reason = Refused::kCompressed,
+        .code = kInternal,
+        .message = absl::StrFormat("message: want flag 0 (not compressed), got %d", flag)};
   }
   if (stream.message_left <= limits_.message_bytes) return std::nullopt;
   return Refusal{.reason = Refused::kMessageSize,

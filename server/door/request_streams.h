@@ -1,7 +1,7 @@
 #pragma once
 
-// The open streams of one connection: finds gRPC's messages in their DATA, and counts the bytes
-// that each holds in the server while its message is not whole.
+// The open streams of one connection. Finds gRPC's messages in the DATA of each stream, and counts
+// the bytes that the stream holds in the server while its message is not whole.
 
 #include <array>
 #include <chrono>
@@ -32,37 +32,39 @@ class RequestStreams {
   // Ignores a stream that is not open, as do all functions below.
   void Close(uint32_t id);
 
-  // A frame of DATA begins; false when its stream is not open.
+  // Must be called when a DATA frame of the stream begins. Returns false when the stream is not
+  // open.
   bool BeginData(uint32_t id);
-  // Reads the messages in a piece of DATA. `bytes` is the piece without padding, `held` its size
-  // with it. Returns a refusal when the stream must be refused.
+  // Reads the messages in a piece of DATA. `bytes` is the piece without padding. `held` is the
+  // piece's size with padding. Returns a refusal when the stream must be refused.
   std::optional<Refusal> TakeData(uint32_t id, size_t held, std::span<const uint8_t> bytes,
                                   Clock::time_point now);
-  // The client sends nothing more on this stream.
+  // Must be called when the client will send nothing more on this stream.
   void EndRequest(uint32_t id);
-  // The server has sent HEADERS, or DATA.
+  // Must be called when the server has sent HEADERS or, with `is_data`, DATA on this stream.
   void Answer(uint32_t id, bool is_data);
 
   bool Has(uint32_t id) const { return streams_.contains(id); }
   bool IsAnswered(uint32_t id) const;
   size_t size() const { return streams_.size(); }
-  // True when the stream opened last is one too many, for this connection or in all.
+  // Returns true when the stream that was opened last exceeds the limit of this connection or of
+  // all connections.
   bool are_too_many() const;
   size_t unfinished_bytes() const { return unfinished_bytes_; }
-  // True when a stream waits for the rest of its message.
+  // Returns true when a stream waits for the rest of its message.
   bool waits() const { return num_waiting_ > 0; }
-  // The stream that holds the most bytes.
+  // Returns the stream that holds the most bytes.
   std::optional<uint32_t> Largest() const;
-  // The streams that have waited for message_time and longer.
+  // Returns the streams that have waited for at least Http2Limits::message_time.
   std::vector<uint32_t> Late(Clock::time_point now) const;
 
  private:
   struct Stream {
-    std::array<uint8_t, 5> prefix{};  // of the message: a flag, four bytes of length
+    std::array<uint8_t, 5> prefix{};  // of the message: a flag and four bytes of length
     uint8_t prefix_bytes = 0;
     bool answered = false;      // the server has sent HEADERS
     bool waiting = false;       // for a message, or the rest of one
-    bool had_message = false;   // a whole one has arrived
+    bool had_message = false;   // a whole message has arrived
     uint32_t message_left = 0;  // bytes
     size_t held_bytes = 0;      // of unfinished messages in the server, overhead included
     Clock::time_point since;    // when the wait began
@@ -73,7 +75,7 @@ class RequestStreams {
   std::optional<Refusal> CheckPrefix(const Stream& stream) const;
   void StartWaiting(Stream& stream, Clock::time_point now);
   void Hold(Stream& stream, size_t bytes);
-  void Release(Stream& stream);  // the bytes that it holds, and its wait
+  void Release(Stream& stream);  // releases the bytes that it holds, and ends its wait
 
   const Http2Limits& limits_;
   DoorCounters& counters_;

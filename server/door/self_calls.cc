@@ -21,7 +21,7 @@ bool SelfCalls::Take(int accepted) {
       ::getpeername(accepted, reinterpret_cast<sockaddr*>(&far), &far_size) != 0) {
     return false;
   }
-  // A stranger on another machine may use the same port, but not our own address.
+  // A client on another machine may have the same port, but not the address of this machine.
   if (IpText(near) != IpText(far)) return false;
   return ports_.erase(ntohs(reinterpret_cast<const sockaddr_in&>(far).sin_port)) > 0;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The connections that the server makes to itself, to see whether it answers.
+// The connections that the server makes to itself, to check that it answers.
 
 #include <cstdint>
 #include <set>
@@ -14,9 +14,9 @@ namespace quire::server::door {
 // Thread-safe.
 class SelfCalls {
  public:
-  // Announces one connection from this local port.
+  // Announces one connection from local port `port`.
   void Expect(uint16_t port);
-  // True when an accepted connection was announced and comes from the machine itself. Each
+  // Returns true when the socket `accepted` was announced and comes from this machine. Each
   // announcement is used once.
   bool Take(int accepted);
 

@@ -119,7 +119,7 @@ absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeTlsContext(const TlsFiles& files) {
   ::SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   // Cipher suites that HTTP/2 allows (RFC 9113, appendix A).
   ::SSL_CTX_set_cipher_list(context.get(), "ECDHE+AESGCM:ECDHE+CHACHA20");
-  // Without resumption every connection proves its certificate anew.
+  // Turns session resumption off, so that every connection must prove its certificate.
   ::SSL_CTX_set_options(context.get(),
                         SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
   ::SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
@@ -131,7 +131,7 @@ absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeTlsContext(const TlsFiles& files) {
                      UseKey(context.get(), files.private_key) &&
                      (files.client_ca.empty() || UseClientCa(context.get(), files.client_ca));
   const unsigned long error = ::ERR_peek_last_error();
-  ::ERR_clear_error();  // the end of a PEM file is an error in the queue, too
+  ::ERR_clear_error();  // reading to the end of a PEM file leaves an error in the queue
   if (taken) return context;
   return absl::InvalidArgumentError(
       absl::StrCat("--tls_cert, --tls_key, --tls_client_ca: OpenSSL does not take them: ",

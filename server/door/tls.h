@@ -1,6 +1,6 @@
 #pragma once
 
-// TLS for the door, by OpenSSL.
+// TLS for the door, with OpenSSL.
 
 #include <memory>
 #include <string>
@@ -13,9 +13,9 @@
 
 namespace quire::server::door {
 
-// The context has TLS 1.2 and newer, and ALPN h2 or http/1.1. With a client CA every client must
-// present a certificate. InvalidArgument when OpenSSL does not take the files. `files` must be
-// enabled().
+// Returns a context for TLS 1.2 and newer, with ALPN h2 or http/1.1. If `files` has a client CA,
+// every client must present a certificate. Returns InvalidArgument when OpenSSL does not accept the
+// files. `files` must be enabled().
 absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeTlsContext(const TlsFiles& files);
 
 // Returns the name in the client's verified certificate: its first alternative name (DNS, URI,

@@ -1,4 +1,5 @@
-// ControlService: the operators' questions and orders. Every call is answered at once.
+// ControlService: queries about the server, and the commands Abort and Drain. Every handler answers
+// before it returns.
 
 #include <memory>
 #include <optional>
@@ -84,7 +85,8 @@ class ControlService final : public RawControlService {
           if (in.request_id().empty()) {
             return absl::InvalidArgumentError("request_id: want the id of a running request");
           }
-          // An operator's own request takes precedence.
+          // Tries the caller's own request first. An operator may also abort other callers'
+          // requests.
           const absl::Status own = parts_.engine.Abort(in.request_id(), caller.name);
           if (own.ok() || !CheckOperator(parts_.trusts_place, caller).ok()) return own;
           return parts_.engine.Abort(in.request_id(), std::nullopt);

@@ -33,7 +33,8 @@ class GenerateCall {
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
 
-  // The id is read first, because every later error is logged under it.
+  // Returns the parameters of the request in `bytes`. Takes the request id before the other checks,
+  // because their errors are logged with it.
   template <typename Request>
   absl::StatusOr<engine::GenerateParams> Read(const grpc::ByteBuffer& bytes) {
     has_message_ = HasMessage(bytes);
@@ -83,7 +84,7 @@ class GenerateCall {
   const absl::Time start_ = base::SteadyNow();  // constant
   bool has_message_ = false;                    // constant after Read, as are the next two
   std::string request_id_;
-  PrincipalPtr caller_;  // null for a stranger
+  PrincipalPtr caller_;  // null for an unknown caller
   std::shared_ptr<engine::SubmittedRequest> submitted_;
 };
 
@@ -181,7 +182,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public UnaryWriter {
   }
 
   GenerateCall call_;
-  grpc::ByteBuffer& response_;  // gRPC's; lives until OnDone
+  grpc::ByteBuffer& response_;  // owned by gRPC; lives until OnDone
   const std::shared_ptr<AnswerLinger> linger_;
 };
 

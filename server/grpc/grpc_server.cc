@@ -31,8 +31,8 @@ constexpr char kInferenceService[] = "quire.v1.InferenceService";
 constexpr char kTokenService[] = "quire.v1.TokenService";
 constexpr char kControlService[] = "quire.v1.ControlService";
 
-// Turns reflection v1alpha on or off for one server. Its library turns it on for every server of
-// the process.
+// Turns reflection v1alpha on or off for one server. gRPC's reflection library turns it on for
+// every server of the process.
 class Reflection final : public grpc::ServerBuilderOption {
  public:
   explicit Reflection(bool served) : served_(served) {}
@@ -55,8 +55,8 @@ void SetMilliseconds(grpc::ServerBuilder& builder, const char* argument, absl::D
       argument, static_cast<int>(absl::ToInt64Milliseconds(std::min(value, absl::Hours(24)))));
 }
 
-// Keeps gRPC's library initialized for the rest of the process. The last user that releases it
-// would wait for one of its threads, which may be polling for 10 seconds.
+// Keeps the gRPC library initialized for the rest of the process. Otherwise the last user to
+// release the library would wait for a gRPC thread, and that thread may be polling for 10 seconds.
 void KeepGrpcUp() {
   static const bool up = (::grpc_init(), true);
   static_cast<void>(up);
@@ -70,8 +70,8 @@ void SetBounds(grpc::ServerBuilder& builder, const ServerConfig& config) {
   builder.SetMaxReceiveMessageSize(config.max_message_bytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
   builder.SetResourceQuota(grpc::ResourceQuota("quire").Resize(kMemoryBackstop));
-  // A few bytes of a compressed message may expand to gigabytes. The first setting gives such calls
-  // their status; the second makes sure that nothing is decompressed.
+  // A few bytes of a compressed message may expand to gigabytes. The first setting makes gRPC
+  // refuse compressed calls with a status. The second makes sure that nothing is decompressed.
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
@@ -87,8 +87,8 @@ void SetKeepalive(grpc::ServerBuilder& builder, const ServerConfig& config) {
                   absl::Seconds(10));
 }
 
-// An old connection gets GOAWAY, so that its client's next one may reach a server that was added
-// since.
+// Sets the age at which a connection gets GOAWAY. The client's next connection may then reach a
+// server that was added in the meantime.
 void SetConnectionAge(grpc::ServerBuilder& builder, const ServerConfig& config) {
   if (config.max_connection_age > absl::ZeroDuration()) {
     SetMilliseconds(builder, GRPC_ARG_MAX_CONNECTION_AGE_MS, config.max_connection_age);
@@ -111,7 +111,8 @@ door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
   options.http2.header_block_bytes = static_cast<size_t>(config.max_header_bytes);
   options.http2.header_list_bytes = 4 * options.http2.header_block_bytes;
   options.http2.message_bytes = message_bytes;
-  // Room for one message of the largest size in small frames, whatever the total is.
+  // However small the total is, a connection has room for a message of the largest size that comes
+  // in small frames.
   options.http2.connection_bytes = std::max(total_bytes / 4, message_bytes + message_bytes / 4);
   options.http2.total_bytes = total_bytes;
   options.http2.streams = static_cast<size_t>(config.max_concurrent_streams);
@@ -125,10 +126,10 @@ door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
 // One listening server, with its services and the door in front of it.
 struct GrpcServer::Listener {
   std::vector<std::unique_ptr<grpc::Service>> services;
-  std::vector<std::string> names;  // for health
+  std::vector<std::string> names;  // of the services, for health
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
-  std::unique_ptr<grpc::Server> server;  // after the services that it uses
-  std::unique_ptr<door::Door> door;      // after the acceptor that it hands connections to
+  std::unique_ptr<grpc::Server> server;  // declared after the services that it uses
+  std::unique_ptr<door::Door> door;      // declared after the acceptor that it hands connections to
 
   void Add(const char* name, std::unique_ptr<grpc::Service> service) {
     names.emplace_back(name);
@@ -146,7 +147,7 @@ struct GrpcServer::Listener {
     builder.SetOption(std::make_unique<Reflection>(reflection));
     if (reflection) services.push_back(MakeReflectionService(names));
     for (const auto& service : services) builder.RegisterService(service.get());
-    // Connections from the door are local, and without TLS, which the door terminates.
+    // The door terminates TLS, so connections from the door are local and without TLS.
     acceptor = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());

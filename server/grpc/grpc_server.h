@@ -21,8 +21,8 @@
 
 namespace quire::server {
 
-// All are borrowed and must outlive the server. `egress` must also outlive `engine`, whose threads
-// call the sinks.
+// The parts of a GrpcServer. All are borrowed and must outlive the server. The threads of `engine`
+// call the sinks, so `egress` must also outlive `engine`.
 struct GrpcServerParts {
   engine::Engine& engine;
   Egress& egress;
@@ -33,12 +33,12 @@ struct GrpcServerParts {
 };
 
 // One or two gRPC servers. InferenceService, TokenService and health are served at `listen`.
-// ControlService and reflection are served at `control_listen`; without one they are served at
-// `listen` where that is safe. Thread-safe.
+// ControlService and reflection are served at `control_listen`. If `control_listen` is not set,
+// they are served at `listen` where that is safe. Thread-safe.
 class GrpcServer {
  public:
-  // Serves at once, and health is SERVING, since the engine is ready. Unavailable when it cannot
-  // listen.
+  // Starts to serve, and sets health to SERVING, since the engine is ready. Returns Unavailable
+  // when the server cannot listen.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const ServerConfig& config,
                                                            const TlsFiles& tls,
                                                            const GrpcServerParts& parts);
@@ -46,18 +46,18 @@ class GrpcServer {
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
 
-  // The address it listens at, with the port that was chosen.
+  // Returns the address that the server listens at, with the port that was chosen.
   std::string address() const;
   std::string control_address() const;  // empty: ControlService is not served
 
   // Sets the certificates for new connections. On InvalidArgument the old ones stay.
   absl::Status SetTls(const TlsFiles& tls);
-  // Announces a connection that the server makes to itself, from this local port: it does not count
-  // against the limits of connections.
+  // Announces that the server will connect to itself from local port `port`. That connection does
+  // not count against the connection limits.
   void ExpectSelfCall(uint16_t port);
 
-  // Sets health to NOT_SERVING while requests would hang or fail, and to SERVING when they would
-  // not.
+  // Sets health to SERVING if `healthy`, and otherwise to NOT_SERVING. During a drain health stays
+  // NOT_SERVING. The caller passes false while requests would hang or fail.
   void SetHealthy(bool healthy);
   // Sets health to NOT_SERVING; new requests are still taken.
   void AnnounceDrain();
@@ -79,7 +79,7 @@ class GrpcServer {
   door::PeerDirectory peers_;
   AccessLog access_log_;
   std::unique_ptr<Listener> main_;     // constant after Listen, as are the next two
-  std::unique_ptr<Listener> control_;  // null without an address of its own
+  std::unique_ptr<Listener> control_;  // null unless `control_listen` is set
   bool control_on_main_ = false;
   std::atomic<bool> listening_ = false;
   std::atomic<bool> draining_ = false;

@@ -2,8 +2,8 @@
 
 namespace quire::server {
 
-// Sends the log messages of gRPC and protobuf through our log from now on. Otherwise they write to
-// stderr themselves and wait for its reader.
+// Sends the log messages of gRPC and protobuf through our log from now on. Otherwise these
+// libraries write to stderr themselves, and wait until stderr is read.
 void TakeLibraryLogs();
 
 }  // namespace quire::server

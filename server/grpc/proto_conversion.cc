@@ -44,7 +44,7 @@ absl::StatusOr<engine::SamplingParams> FromProto(const v1::SamplingParams& in) {
   for (const auto& [token_id, bias] : in.logit_bias()) {
     out.logit_bias.push_back({.token_id = token_id, .bias = bias});
   }
-  // A map comes in any order; the engine's errors should not.
+  // A protobuf map has no fixed order. Sorting makes the engine's errors deterministic.
   std::ranges::sort(out.logit_bias, {}, &engine::LogitBias::token_id);
   out.allowed_token_ids.assign(in.allowed_token_ids().begin(), in.allowed_token_ids().end());
   return out;

@@ -16,8 +16,8 @@
 
 namespace quire::server {
 
-// Converts everything but request_id, owner and deadline, which the call knows. The message of an
-// InvalidArgument begins with the field: "prompt: want one of text, token_ids, chat".
+// Converts all fields but request_id, owner and deadline; the RPC handler sets those. The message
+// of an InvalidArgument begins with the field, as in "prompt: want one of text, token_ids, chat".
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request);
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request);
 // InvalidArgument when `chat` has no message.

@@ -95,8 +95,8 @@ pb::ServerReflectionResponse Answer(const std::vector<std::string>& names,
   return response;
 }
 
-// One call: reads a request, writes its answer, reads the next request. Deletes itself when the
-// call is done.
+// Handles one reflection call. Reads a request, writes its answer, and reads the next request.
+// Deletes itself when the call is done.
 class Call final
     : public grpc::ServerBidiReactor<pb::ServerReflectionRequest, pb::ServerReflectionResponse> {
  public:
@@ -114,7 +114,7 @@ class Call final
   void OnDone() override { delete this; }
 
  private:
-  const std::vector<std::string>& names_;  // the service's, which outlives its calls
+  const std::vector<std::string>& names_;  // owned by the service, which outlives its calls
   pb::ServerReflectionRequest request_;
   pb::ServerReflectionResponse response_;
 };
@@ -135,7 +135,8 @@ class ReflectionService final : public pb::ServerReflection::CallbackService {
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeReflectionService(std::vector<std::string> names) {
-  // gRPC serves health without these descriptors. The linker keeps them because they are used here.
+  // gRPC serves health without the descriptors of the health service. Their use here makes the
+  // linker keep them.
   for (const FileDescriptor* file : {grpc::health::v1::HealthCheckRequest::descriptor()->file(),
                                      pb::ServerReflectionRequest::descriptor()->file()}) {
     names.push_back(file->service(0)->full_name());

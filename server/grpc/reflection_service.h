@@ -1,7 +1,7 @@
 #pragma once
 
-// grpc.reflection.v1: the services of a server, and their descriptors. New tools ask this version
-// first; gRPC 1.51's own plugin knows only v1alpha.
+// Serves grpc.reflection.v1, which tells clients the services of a server and their descriptors.
+// New tools try v1 first, but the reflection plugin of gRPC 1.51 serves only v1alpha.
 
 #include <memory>
 #include <string>
@@ -13,8 +13,8 @@ class Service;
 
 namespace quire::server {
 
-// The service lists `names`, health and both versions of reflection. It describes every type that
-// is linked in.
+// Returns a service that lists `names`, health and both versions of reflection. It describes every
+// type that is linked into the program.
 std::unique_ptr<grpc::Service> MakeReflectionService(std::vector<std::string> names);
 
 }  // namespace quire::server

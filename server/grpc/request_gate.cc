@@ -16,7 +16,7 @@ constexpr std::string_view kOurPackage = "/quire.v1.";
 constexpr std::string_view kHealthService = "/grpc.health.v1.Health/";
 constexpr std::string_view kReflectionServices = "/grpc.reflection.";
 
-// Returns the RPC of ours that `path` names; nullopt when it is none.
+// Returns the quire.v1 RPC that `path` names, or nullopt if `path` names another RPC.
 std::optional<Rpc> RpcOf(std::string_view path) {
   if (!path.starts_with(kOurPackage)) return std::nullopt;
   const auto name = std::ranges::find(kRpcNames, path.substr(path.rfind('/') + 1));

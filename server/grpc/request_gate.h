@@ -8,11 +8,12 @@
 
 namespace quire::server {
 
-// The gate refuses
-//   compressed requests, of which a few bytes may expand to gigabytes, with UNIMPLEMENTED;
-//   unknown callers, except at the health service, with UNAUTHENTICATED;
-//   reflection to all but operators, unless `trusts_place`, with PERMISSION_DENIED.
-// It borrows `identities` and `counters`. Thread-safe.
+// Returns a gate that refuses
+//   compressed requests with UNIMPLEMENTED, since a few bytes may expand to gigabytes;
+//   unknown callers with UNAUTHENTICATED, except at the health service;
+//   reflection calls of other callers than operators with PERMISSION_DENIED. If `trusts_place`,
+//   every known caller counts as an operator.
+// The gate borrows `identities` and `counters`. Thread-safe.
 door::PeerGate MakeRequestGate(const IdentityStore& identities, bool trusts_place,
                                RpcCounters& counters);
 

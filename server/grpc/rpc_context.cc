@@ -36,14 +36,14 @@ std::optional<std::string_view> FindMetadata(const grpc::ServerContextBase& cont
 }
 
 std::string NewRequestId() {
-  thread_local std::mt19937_64 random(std::random_device{}());  // must be unique, not secret
+  thread_local std::mt19937_64 random(std::random_device{}());  // ids must be unique, not secret
   return absl::StrCat("req-", absl::Hex(random(), absl::kZeroPad16));
 }
 
 }  // namespace
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
-  grpc::ByteBuffer unread = bytes;  // shares the bytes
+  grpc::ByteBuffer unread = bytes;  // a second reference to the same bytes
   grpc::ProtoBufferReader reader(&unread);
   if (reader.status().ok() && message.ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -100,7 +100,7 @@ absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
 }
 
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
-  // Not context.deadline(): its clock wraps around in the year 2262.
+  // Does not use context.deadline(), because the clock of that time wraps around in the year 2262.
   const gpr_timespec deadline = gpr_convert_clock_type(context.raw_deadline(), GPR_CLOCK_REALTIME);
   if (deadline.tv_sec == gpr_inf_future(GPR_CLOCK_REALTIME).tv_sec) return absl::InfiniteFuture();
   return absl::FromUnixSeconds(deadline.tv_sec) + absl::Nanoseconds(deadline.tv_nsec);

@@ -1,6 +1,7 @@
 #pragma once
 
-// The parts that every RPC handler needs, and the questions that it asks of its call.
+// The objects that every RPC handler needs, and the steps that handlers share, such as parsing a
+// message and authenticating a caller.
 
 #include <functional>
 #include <memory>
@@ -33,7 +34,7 @@ class Status;
 
 namespace quire::server {
 
-// Everything borrowed outlives the services.
+// All referenced objects must outlive the services.
 struct ServiceParts {
   engine::Engine& engine;
   Egress& egress;
@@ -43,8 +44,8 @@ struct ServiceParts {
   const door::PeerDirectory& peers;
   const IdentityStore& identities;
   std::function<void()> drain;  // ControlService.Drain
-  absl::Duration linger;        // for a client to read the end of its answer
-  bool trusts_place = false;    // whoever reaches this listener is an operator
+  absl::Duration linger;        // how long a client may take to read the end of its answer
+  bool trusts_place = false;    // every caller at this listener counts as an operator
 };
 
 // The services of quire.v1, each in its own file.
@@ -52,39 +53,39 @@ std::unique_ptr<grpc::Service> MakeGenerateService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeTokenService(const ServiceParts& parts);
 std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
 
-// Our services take and return bytes, and parse messages themselves: gRPC would answer a message
-// that it cannot parse with UNIMPLEMENTED and no text. InvalidArgument when the bytes are not such
-// a message, or a string in it is not UTF-8.
+// Parses `bytes` into `message`. Returns InvalidArgument when the bytes are not a message of that
+// type, or when a string in it is not UTF-8. Our services parse messages themselves because gRPC
+// would answer a message that it cannot parse with UNIMPLEMENTED and no text.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message);
-// False when the client or the door reset the call before its message came. gRPC calls the handler
-// even then. Such a call is not a request: it is neither counted nor logged.
+// Returns false when the client or the door reset the call before its message came. gRPC calls the
+// handler even then. Such a call is not a request, so handlers neither count nor log it.
 bool HasMessage(const grpc::ByteBuffer& bytes);
 void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);
 
 using PrincipalPtr = std::shared_ptr<const Principal>;
 
-// Returns the caller, known by bearer token or client certificate. UNAUTHENTICATED for a stranger,
-// UNAVAILABLE when the client has disconnected.
+// Returns the caller, who is known by a bearer token or a client certificate. Returns
+// UNAUTHENTICATED for an unknown caller, and UNAVAILABLE when the client has disconnected.
 absl::StatusOr<PrincipalPtr> AuthenticateCaller(const grpc::ServerContextBase& context,
                                                 const ServiceParts& parts);
-// PERMISSION_DENIED unless the caller is an operator, by role or by place.
+// Returns PERMISSION_DENIED unless `trusts_place` is true or the caller has the operator role.
 absl::Status CheckOperator(bool trusts_place, const Principal& caller);
 
 // Counts a call that has ended, and writes its line of the access log.
 void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context, EndedCall call);
 
-// Returns `field`, or else the `x-request-id` metadata, or else a new id, and sends it back in the
-// initial metadata. InvalidArgument unless it is 1..128 characters of printable ASCII without
-// spaces.
+// Returns the request id: `field`, or else the `x-request-id` metadata, or else a new id. Sends the
+// id back in the initial metadata. Returns InvalidArgument unless the id is 1..128 characters of
+// printable ASCII without spaces.
 absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
                                           std::string_view field);
 
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 
-// NotFound unless `model` is empty or the served one.
+// Returns NotFound unless `model` is empty or names the served model.
 absl::Status CheckModel(const engine::Engine& engine, std::string_view model);
 
-// Converts with the google.rpc details of ToRpcStatus.
+// Converts `status`, and adds the google.rpc details that ToRpcStatus computes.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace quire::server

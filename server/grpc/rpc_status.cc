@@ -31,9 +31,9 @@ std::string_view LeadingField(std::string_view message) {
   return std::ranges::all_of(field, IsFieldCharacter) ? field : std::string_view();
 }
 
-// A message may quote what a client sent, with any length and any bytes, which gRPC's trailers do
-// not take. Cuts out the middle of a long message, and escapes control characters. The beginning
-// has the field's name and the end has the advice, so both are kept.
+// Returns `message` in a form that fits into gRPC's trailers. A message may quote a client's input,
+// of any length and with any bytes. Cuts out the middle of a long message, and escapes control
+// characters. The beginning has the field's name and the end has the advice, so both are kept.
 std::string ForTrailers(std::string_view message) {
   constexpr size_t kHead = 300;
   constexpr size_t kTail = 200;
@@ -53,13 +53,13 @@ std::string ForTrailers(std::string_view message) {
   return out;
 }
 
-// Returns how long a client should wait before it tries again; zero: a retry cannot help.
+// Returns how long a client should wait before it tries again, or zero if a retry cannot help.
 absl::Duration RetryDelay(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kResourceExhausted:
       return absl::Seconds(1);
     case absl::StatusCode::kUnavailable:
-      return absl::Seconds(5);  // then another server, or this one's successor, may answer
+      return absl::Seconds(5);  // by then another or a restarted server may answer
     default:
       return absl::ZeroDuration();
   }

@@ -7,9 +7,9 @@
 
 namespace quire::server {
 
-// Adds google.rpc details: the field, when the message of an InvalidArgument begins with one, and a
-// retry delay for an error that may pass. The message is cut to what gRPC's trailers take, and its
-// control characters are escaped.
+// Converts `status` and adds google.rpc details. An InvalidArgument gets the field's name if its
+// message begins with one. An error that may pass gets a retry delay. A long message is shortened
+// to fit into gRPC's trailers, and control characters in the message are escaped.
 google::rpc::Status ToRpcStatus(const absl::Status& status);
 
 }  // namespace quire::server

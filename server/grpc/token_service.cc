@@ -48,7 +48,8 @@ class TokenCall final : public grpc::ServerUnaryReactor {
     return interrupt.status().ok() ? status : interrupt.status();
   }
 
-  // Called once, and last: this may be destroyed when it returns.
+  // Ends the call with `status`. Must be the last call on this object, which may be destroyed when
+  // End returns.
   void End(const absl::Status& status) {
     if (has_message_) {
       NoteEnd(
@@ -71,9 +72,9 @@ class TokenCall final : public grpc::ServerUnaryReactor {
   const Rpc rpc_;                         // constant
   const bool has_message_;                // constant
   std::string request_id_;                // constant after Identify, as is the next
-  PrincipalPtr caller_;                   // null for a stranger
+  PrincipalPtr caller_;                   // null for an unknown caller
   const std::shared_ptr<AnswerLinger> linger_;
-  std::atomic<bool> cancelled_ = false;  // also by a deadline
+  std::atomic<bool> cancelled_ = false;  // by the client or by a deadline
 };
 
 using RawTokenService = v1::TokenService::WithRawCallbackMethod_Tokenize<
@@ -132,7 +133,8 @@ class TokenService final : public RawTokenService {
   }
 
  private:
-  // `out` lives until the reactor has finished. `work` turns a Request into a Response.
+  // Runs `work` on the frontend pool. `work` turns the Request in `in` into the Response in `out`,
+  // and `out` lives until the reactor has finished.
   template <typename Request, typename Response, typename Work>
   grpc::ServerUnaryReactor* OnFrontend(grpc::CallbackServerContext& context, Rpc rpc,
                                        const grpc::ByteBuffer& in, grpc::ByteBuffer& out,

@@ -7,8 +7,8 @@
 namespace quire::server {
 namespace {
 
-constexpr int64_t kUnansweredCalls = 3;  // in a row: the listener is dead
-constexpr int64_t kFailedSteps = 3;      // in a row: the backend is lost
+constexpr int64_t kUnansweredCalls = 3;  // after this many in a row the listener is dead
+constexpr int64_t kFailedSteps = 3;      // after this many in a row the backend is lost
 // An unready server gets no requests. Without requests there are no steps, and only a step could
 // show that steps succeed again. So the server counts as ready again after this time.
 constexpr absl::Duration kAnotherChance = absl::Seconds(30);

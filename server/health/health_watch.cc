@@ -18,7 +18,7 @@ using base::LogLevel;
 
 constexpr std::chrono::seconds kInterval(2);
 
-// Logs a change for the worse or the better.
+// Logs a change of the state, and stores the new state in `was_well`.
 void Tell(const std::vector<std::string>& reasons, const char* worse, const char* cure,
           const char* better, bool& was_well) {
   const bool is_well = reasons.empty();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Calls the server through its own listener every few seconds. When something hangs or fails, it
-// logs that once and sets gRPC's health.
+// Calls the server through its own listener every few seconds. When a part of the server begins or
+// ceases to hang or fail, logs that once and sets gRPC's health.
 
 #include <functional>
 #include <thread>
@@ -16,7 +16,7 @@ namespace quire::server {
 
 class HealthWatch {
  public:
-  // `call` asks the listener for an answer, within seconds; `set_serving` announces whether the
+  // `call` calls the listener, and returns within seconds. `set_serving` tells clients whether the
   // server wants requests. Both are called on the watch's own thread. `health` must outlive this.
   HealthWatch(Health& health, std::function<absl::Status()> call,
               std::function<void(bool)> set_serving);
@@ -30,21 +30,21 @@ class HealthWatch {
  private:
   void Run();
   void Judge();
-  // Waits until the next turn; false: stopping.
+  // Waits until the next turn. Returns false when the watch stops.
   bool Wait();
 
   Health& health_;
   const std::function<absl::Status()> call_;
   const std::function<void(bool)> set_serving_;
 
-  // Only the thread's: the state that was reported last.
+  // The state that was reported last. Used by the thread only.
   bool alive_ = true;
-  bool working_ = true;  // no step fails
+  bool working_ = true;  // steps do not fail
 
   base::Mutex mu_;
   base::CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last, because it uses the other members
 };
 
 }  // namespace quire::server

@@ -32,7 +32,7 @@ absl::Status No(std::string_view step, std::string_view why) {
   return absl::UnavailableError(absl::StrCat(base::ToAbsl(step), ": ", base::ToAbsl(why)));
 }
 
-// A connection, each step of which ends by the deadline.
+// A connection to the listener. Every step ends by the deadline.
 class ProbeConnection {
  public:
   explicit ProbeConnection(Clock::time_point deadline) : deadline_(deadline) {}
@@ -45,7 +45,7 @@ class ProbeConnection {
  private:
   // Waits until poll(2) sees one of `events`.
   absl::Status Wait(std::string_view step, short events);
-  // Waits for the event that OpenSSL needs, after a call of it failed with `result`.
+  // Waits for the event that OpenSSL needs after an OpenSSL call has returned `result`.
   absl::Status WaitForTls(std::string_view step, int result);
 
   const Clock::time_point deadline_;
@@ -97,7 +97,7 @@ absl::Status ProbeConnection::WaitForTls(std::string_view step, int result) {
   }
 }
 
-// The certificate is not verified: the server is this process.
+// Does the TLS handshake. Does not verify the certificate, since the server is this process.
 absl::Status ProbeConnection::Handshake() {
   const TlsContext context(::SSL_CTX_new(::TLS_client_method()), &::SSL_CTX_free);
   if (context == nullptr) return No("TLS", "no memory");
@@ -165,12 +165,13 @@ constexpr char kEndHeaders = 0x4;
 constexpr size_t kFrameHeaderBytes = 9;
 
 std::string Frame(char type, char flags, char stream, std::string_view payload) {
-  const auto size = static_cast<char>(payload.size());  // ours are below 128 bytes
+  const auto size = static_cast<char>(payload.size());  // our payloads are below 128 bytes
   std::string frame = {0, 0, size, type, flags, 0, 0, 0, stream};
   return frame.append(payload);
 }
 
-// Writes a header field as a literal without indexing; `name` is its HPACK prefix.
+// Returns a header field as a literal without indexing. `name` holds the HPACK bytes that come
+// before the value.
 std::string Field(std::string_view name, std::string_view value) {
   std::string field(name);
   field.push_back(static_cast<char>(value.size()));
@@ -183,7 +184,7 @@ std::string HealthCheckCall(bool tls) {
       absl::StrCat("\x83", tls ? "\x87" : "\x86",  // POST, https or http: HPACK's static table
                    Field("\x04", "/grpc.health.v1.Health/Check"), Field("\x01", "localhost"),
                    Field("\x0f\x10", "application/grpc"), Field("\0\x02te"sv, "trailers"));
-  const std::string empty_message(5, '\0');  // gRPC's prefix only: not compressed, no bytes
+  const std::string empty_message(5, '\0');  // gRPC's prefix alone: not compressed, 0 bytes
   return absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Frame(kSettings, 0, 0, ""),
                       Frame(kHeaders, kEndHeaders, 1, headers),
                       Frame(kData, kEndStream, 1, empty_message));

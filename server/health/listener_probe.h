@@ -1,9 +1,10 @@
 #pragma once
 
-// Calls our own listener over the network stack, like any client: grpc.health.v1 Check, with its
-// HTTP/2 frames made here. Any answer counts, even a refusal: it shows that connections are
-// accepted and calls are answered. The probe has no client certificate. Where the listener requires
-// one, the server's half of the TLS handshake counts as the answer.
+// Calls our own listener over the network stack, like any client. The probe calls Check of
+// grpc.health.v1, and writes the HTTP/2 frames itself. Any answer counts, even a refusal, because
+// it shows that connections are accepted and calls are answered. The probe has no client
+// certificate. Where the listener requires a certificate, the server's half of the TLS handshake
+// counts as the answer.
 
 #include <cstdint>
 #include <functional>
@@ -20,13 +21,14 @@ enum class ListenerTls { kNone, kServer, kMutual };
 
 class ListenerProbe {
  public:
-  // `address` is that of the listener. `announce` gets the local port of each call before it
-  // connects, so that no limit of connections applies to the call; it may be empty. Unavailable
-  // when the host has no address.
+  // `address` is the listener's address. `announce` gets the local port of each call before the
+  // call connects, so that no limit of connections applies to the call. `announce` may be empty.
+  // Returns Unavailable when the host has no address.
   static absl::StatusOr<ListenerProbe> Create(const ListenAddress& address, ListenerTls tls,
                                               std::function<void(uint16_t)> announce);
 
-  // Unavailable, after `timeout` at the latest, names the step that the call reached.
+  // Makes one call. Returns Unavailable, after `timeout` at the latest, when there is no answer.
+  // The message names the step that the call reached.
   absl::Status Call(absl::Duration timeout) const;
 
  private:

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kPlainText = "text/plain; charset=utf-8";
 constexpr std::string_view kPrometheusText = "text/plain; version=0.0.4; charset=utf-8";
 constexpr size_t kMaxConnections = 512;
-constexpr int kMaxAcceptsATurn = 64;            // then the open connections have their turn
+constexpr int kMaxAcceptsATurn = 64;            // before the open connections have their turn
 constexpr std::chrono::milliseconds kRest(50);  // pause of the listener when it cannot accept
 
 base::UniqueFd OpenSpare() { return base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -57,17 +57,18 @@ class AdminServer::Loop {
   };
 
   void Run();
-  // Waits until there is something to do. Returns one flag for the listener and one for each
-  // connection: true when it has something to do.
+  // Waits until there is something to do. Returns one flag for the listener and then one for each
+  // connection. A flag is true when poll(2) reported an event.
   std::vector<bool> Poll();
   void Advance(Connection& connection);
   void Answer(Connection& connection);
   void AnswerProbe(HttpConnection& http, const std::function<std::string()>& why_not);
   void AnswerMetrics();
   void AcceptAll();
-  // Returns an accepted socket; none when no connection waits, or no descriptor is free.
+  // Returns an accepted socket, or none when no connection waits or no descriptor is free.
   base::UniqueFd Accept();
-  // Drops the oldest idle connection, or else the oldest; false when there is none.
+  // Drops the oldest idle connection, or else the oldest connection. Returns false when there is no
+  // connection.
   bool DropOldest();
   void DropEnded();
 
@@ -83,7 +84,7 @@ class AdminServer::Loop {
   base::UniqueFd spare_;               // closed to accept when no other descriptor is free
   Clock::time_point rest_until_;       // end of the listener's pause
   Clock::time_point now_;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last, because it uses the other members
 };
 
 void AdminServer::Loop::Run() {
@@ -167,7 +168,7 @@ void AdminServer::Loop::AcceptAll() {
     if (!socket) return;
     if (connections_.size() >= kMaxConnections) DropOldest();
     connections_.push_back({.http = HttpConnection(std::move(socket), now_)});
-    Advance(connections_.back());  // its request is often there already
+    Advance(connections_.back());  // often the request has arrived already
   }
 }
 
@@ -181,7 +182,7 @@ base::UniqueFd AdminServer::Loop::Accept() {
   // No descriptor is left, or no memory. accept4 reports that even when no connection waits.
   pollfd waiting{.fd = listener_.get(), .events = POLLIN, .revents = 0};
   if (::poll(&waiting, 1, 0) <= 0) return socket;
-  // It is most important to answer a probe in this state.
+  // Frees a descriptor, because answers to probes matter most in this state.
   if (!DropOldest()) spare_.Reset();
   socket = accept();
   if (!socket) rest_until_ = now_ + kRest;

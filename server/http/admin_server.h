@@ -2,9 +2,9 @@
 
 // Plain HTTP for probes and Prometheus: /livez, /readyz, /metrics.
 //
-// One thread polls every connection, and no connection can occupy it: a request that is not whole
-// after two seconds is dropped, and when there are too many connections the oldest idle one is
-// closed. A separate thread makes the metrics, so that a scrape delays no probe.
+// One thread polls all connections, and no connection can occupy the thread for long. A request
+// that is not whole after two seconds is dropped. When there are too many connections, the oldest
+// idle connection is closed. A separate thread makes the metrics, so that a scrape delays no probe.
 
 #include <functional>
 #include <memory>
@@ -17,7 +17,8 @@
 namespace quire::server {
 
 // The functions that answer the paths. They are called on the server's own threads, at any time
-// until it is destroyed. The first two must not wait for anything: no probe is answered meanwhile.
+// until the server is destroyed. The first two must not wait for anything, because no probe is
+// answered while they run.
 struct AdminHandlers {
   std::function<std::string()> why_not_live;   // empty: /livez answers 200; else 503 and this text
   std::function<std::string()> why_not_ready;  // the same for /readyz
@@ -26,14 +27,14 @@ struct AdminHandlers {
 
 class AdminServer {
  public:
-  // Unavailable when it cannot listen.
+  // Returns Unavailable when the server cannot listen at `address`.
   static absl::StatusOr<std::unique_ptr<AdminServer>> Start(ListenAddress address,
                                                             AdminHandlers handlers);
   ~AdminServer();  // stops and joins
   AdminServer(const AdminServer&) = delete;
   AdminServer& operator=(const AdminServer&) = delete;
 
-  // The address it listens at, with the port that was chosen.
+  // Returns the address that the server listens at, with the port that was chosen.
   std::string address() const;
 
  private:

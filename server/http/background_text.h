@@ -1,6 +1,6 @@
 #pragma once
 
-// Makes a text on a separate thread, for a thread that polls.
+// Makes a text on a separate thread, and wakes a polling thread when the text is made.
 
 #include <cstdint>
 #include <functional>
@@ -19,7 +19,7 @@ namespace quire::server {
 class Wakeup {
  public:
   Wakeup();
-  int fd() const { return event_.get(); }  // readable after Wake, until Clear
+  int fd() const { return event_.get(); }  // readable between Wake and Clear
   void Wake();
   void Clear();
 
@@ -40,10 +40,11 @@ class BackgroundText {
   BackgroundText(const BackgroundText&) = delete;
   BackgroundText& operator=(const BackgroundText&) = delete;
 
-  // Asks for a text whose making begins after this call, and returns its number. Calls made while
-  // one text is being made share the next.
+  // Asks for a text that is begun after this call, and returns the number of that text. Calls
+  // during the making of one text share the next text.
   int64_t Ask();
-  // Returns the newest text, once. It serves everyone who has its number or a lower one.
+  // Returns the newest text, but the same text only once. The text answers every Ask that returned
+  // its number or a lower number.
   std::optional<Made> Take();
 
  private:
@@ -57,7 +58,7 @@ class BackgroundText {
   int64_t begun_ ABSL_GUARDED_BY(mu_) = 0;  // number of the last text begun
   std::optional<Made> made_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last, because it uses the other members
 };
 
 }  // namespace quire::server

@@ -23,7 +23,7 @@ short HttpConnection::events() const {
 
 bool HttpConnection::Advance(Time now) {
   if (state_ == State::kWriting) Write(now);
-  if (state_ == State::kWaiting) state_ = State::kDone;  // only an error wakes it
+  if (state_ == State::kWaiting) state_ = State::kDone;  // in kWaiting poll(2) reports only errors
   if (!is_idle()) return false;
   const bool reading = state_ == State::kReading;
   if (!Read()) {

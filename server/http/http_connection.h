@@ -1,7 +1,7 @@
 #pragma once
 
-// One connection of the admin server: reads a request, writes an answer, closes. It never waits, so
-// one thread serves all connections.
+// One connection of the admin server. Reads a request, writes an answer, and closes. No method
+// waits, so one thread can serve all connections.
 
 #include <chrono>
 #include <string>
@@ -17,35 +17,37 @@ class HttpConnection {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // `socket` is non-blocking.
+  // `socket` must be non-blocking.
   HttpConnection(base::UniqueFd socket, Time now)
       : socket_(std::move(socket)), deadline_(now + kRequestTime) {}
 
   int fd() const { return socket_.get(); }
-  // Events that poll(2) must watch for; 0: only errors.
+  // Returns the events that poll(2) must watch for; 0 means only errors.
   short events() const;
-  // Time at which the connection must be dropped, whatever its state.
+  // Returns the time at which the connection must be dropped, whatever its state.
   Time deadline() const { return deadline_; }
   bool done() const { return state_ == State::kDone; }
-  // True when no answer is on its way: the connection may be dropped to make room.
+  // Returns true when no answer is being made or written. Then the connection may be dropped to
+  // make room.
   bool is_idle() const { return state_ == State::kReading || state_ == State::kLingering; }
 
-  // Reads or writes as much as it can now. True when a request is whole and waits for its Answer.
+  // Reads or writes as much as it can now. Returns true when the request is whole and waits for
+  // Answer.
   bool Advance(Time now);
   const HttpHead& head() const { return head_; }
   void Answer(int status, std::string_view content_type, std::string_view body, Time now);
 
  private:
-  // kLingering: the answer is written, and the client has not closed its end yet. Closing our end
-  // before would lose what the client has not read.
+  // kLingering: the answer is written, and the client has not closed its end yet. To close our end
+  // before would lose the bytes that the client has not read.
   enum class State { kReading, kWaiting, kWriting, kLingering, kDone };
 
-  // For the request to arrive, however slowly.
+  // The time for the request to arrive.
   static constexpr std::chrono::seconds kRequestTime{2};
-  // For making the answer, and the same again for the client to read it.
+  // The time to make the answer, and again the time for the client to read the answer.
   static constexpr std::chrono::seconds kAnswerTime{5};
 
-  // Reads as many bytes of the request as have arrived; false: the client has disconnected.
+  // Reads bytes of the request that have arrived. Returns false when the client has disconnected.
   bool Read();
   void Write(Time now);
 

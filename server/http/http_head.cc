@@ -22,8 +22,8 @@ bool IsToken(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, IsTokenChar);
 }
 
-// True when there is no control character but tabs and whole line ends. TLS and other protocols are
-// recognised by their control characters.
+// Returns true when `bytes` have no control characters except tabs and whole line ends. TLS and
+// other protocols are recognised by their control characters.
 bool IsText(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size(); ++i) {
     const char c = bytes[i];

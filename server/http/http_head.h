@@ -1,6 +1,7 @@
 #pragma once
 
-// HTTP/1.x as the admin server speaks it: GET and HEAD, one request on each connection, no body.
+// The part of HTTP/1.x that the admin server speaks: GET and HEAD, one request on each connection,
+// no body.
 
 #include <cstddef>
 #include <string>
@@ -12,15 +13,15 @@ inline constexpr size_t kMaxHttpHeadBytes = 8192;
 
 struct HttpHead {
   bool complete = false;  // false: more bytes must come
-  int error = 0;          // the status to answer with, when the request is not one that we take
+  int error = 0;          // the status that refuses the request; 0 if it is accepted
   std::string path;       // without its query
   bool is_head = false;   // HEAD: the answer is sent without its body
 };
 
-// Parses `bytes`, which are all that a stranger has sent so far. Bytes after the head are ignored.
+// Parses `bytes`, which are all that the client has sent so far. Ignores bytes after the head.
 HttpHead ParseHttpHead(std::string_view bytes);
 
-// A whole answer, after which the connection is closed.
+// Returns a whole answer. The answer says that the connection is closed after it.
 std::string MakeHttpAnswer(int status, std::string_view content_type, std::string_view body,
                            bool is_head);
 

@@ -21,7 +21,7 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-// One family with one or more series.
+// A metric family with one or more series.
 class Family {
  public:
   Family(std::string name, MetricType type, std::string help) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The text of /metrics, in Prometheus' format.
+// Makes the text of /metrics, in the format of Prometheus.
 
 #include <string>
 
@@ -13,7 +13,8 @@ namespace quire::server {
 // Thread-safe. Borrows all its sources.
 class MetricsExporter {
  public:
-  // `certificate_expiry` is that of the server's own certificate; InfiniteFuture without TLS.
+  // `certificate_expiry` is the time when the server's certificate expires; InfiniteFuture without
+  // TLS.
   MetricsExporter(const engine::Engine& engine, const RpcCounters& counters,
                   const OpenCalls& open_calls, const door::DoorCounters& door,
                   absl::Time certificate_expiry = absl::InfiniteFuture());

@@ -9,12 +9,12 @@
 
 namespace quire::server {
 
-// Returns the bytes of this process that are in RAM; 0 where /proc does not have the number.
+// Returns the bytes of this process that are in RAM, or 0 where /proc does not have the number.
 int64_t ResidentMemoryBytes();
 
-// Returns free memory to the system, every few seconds and when there is much of it. Otherwise
-// glibc keeps the memory that a storm of requests has freed, for good, in the arenas of the threads
-// that allocated it.
+// Returns free memory to the system. Checks every few seconds, and returns the memory when there is
+// much of it. Otherwise glibc keeps the memory that a storm of requests has freed. It stays for
+// good in the arenas of the threads that allocated it.
 class FreeMemoryReturner {
  public:
   FreeMemoryReturner();
@@ -28,7 +28,7 @@ class FreeMemoryReturner {
   base::Mutex mu_;
   base::CondVar ended_changed_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last, because it uses the other members
 };
 
 }  // namespace quire::server

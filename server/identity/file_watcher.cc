@@ -56,7 +56,7 @@ bool FileWatcher::Rest(bool& triggered) {
 }
 
 void FileWatcher::Run() {
-  bool is_new = false;  // something changed that was not reported yet
+  bool is_new = false;  // a change was seen that is not reported yet
   for (bool triggered = false; Rest(triggered);) {
     std::vector<Stamp> now = Look();
     const bool rests = now == seen_;

@@ -16,14 +16,14 @@
 
 namespace quire::server {
 
-// Looks at the files once each period, and follows links (a mounted secret changes by replacing
-// one). It asks for their status, because inotify does not follow links and does not see changes on
-// a network file system. Thread-safe.
+// Checks the files once each period with stat(2), which follows links. A mounted secret changes
+// when a link is replaced. inotify would not do, because it does not follow links and does not see
+// changes on a network file system. Thread-safe.
 class FileWatcher {
  public:
-  // Calls `on_change` on a separate thread when a file of `paths` was replaced, written or removed,
-  // and then none has changed for one period, so that half a file is never read. Without paths
-  // there is no thread.
+  // Calls `on_change` on a separate thread after a file of `paths` was replaced, written or
+  // removed. The call comes when no file has changed for one period, so that half a file is not
+  // read. If `paths` is empty, there is no thread.
   FileWatcher(std::vector<std::string> paths, std::function<void()> on_change,
               absl::Duration period = absl::Seconds(1));
   ~FileWatcher();
@@ -34,13 +34,15 @@ class FileWatcher {
   void Trigger();
 
  private:
-  // Device, inode, size, and the times at which contents and inode changed; zeros without a file.
+  // Device, inode, size, and the times at which contents and inode changed. All zeros if there is
+  // no file.
   using Stamp = std::tuple<uint64_t, uint64_t, int64_t, int64_t, int64_t>;
 
   static Stamp StampOf(const std::string& path);
   std::vector<Stamp> Look() const;
   void Run();
-  // Waits for one period; false when the thread must end.
+  // Waits for one period or a Trigger, and sets `triggered` to tell which. Returns false when the
+  // thread must end.
   bool Rest(bool& triggered);
 
   // Constant after construction.
@@ -54,7 +56,7 @@ class FileWatcher {
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
 
   std::vector<Stamp> seen_;  // after construction, used by the thread only
-  std::thread thread_;       // last: it uses the others
+  std::thread thread_;       // declared last, because it uses the other members
 };
 
 }  // namespace quire::server

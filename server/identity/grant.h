@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks the rights that a request claims, and adds those that its caller has.
+// Checks the rights that a request claims, and gives the request the rights of its caller.
 
 #include "absl/status/status.h"
 
@@ -9,9 +9,9 @@
 
 namespace quire::server {
 
-// Sets the owner, limits and tenant of `params` to the caller's. A tenant that the request names is
-// a part of the caller's tenant; only for a caller with the role any-tenant is it the tenant
-// itself. PermissionDenied for a priority above the caller's.
+// Sets the owner, limits and tenant of `params` to the caller's. If the request names a tenant,
+// that name becomes a part of the caller's tenant. If the caller has the role any-tenant, the name
+// is the tenant itself. Returns PermissionDenied for a priority above the caller's largest.
 absl::Status Grant(const Principal& caller, engine::GenerateParams& params);
 
 }  // namespace quire::server

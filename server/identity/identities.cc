@@ -24,8 +24,8 @@ absl::Status Invalid(std::string_view text) {
   return absl::InvalidArgumentError(base::ToAbsl(text));
 }
 
-// True when two lines of one name agree in tenant and roles. These belong to the name, not to the
-// line, as request ids do.
+// Returns true when two lines with the same name agree in tenant and roles. Tenant and roles belong
+// to the name, as request ids do, and not to a line.
 bool SamePrincipal(const IdentityLine& a, const IdentityLine& b) {
   return a.tenant == b.tenant && a.is_operator == b.is_operator && a.any_tenant == b.any_tenant;
 }
@@ -111,8 +111,8 @@ absl::Status Identities::Add(const std::vector<IdentityLine>& lines) {
   return absl::OkStatus();
 }
 
-// When there are several tenants, each leaves an eighth of the seats and room in the queue to the
-// others.
+// If there are other tenants, the principal's tenant leaves them an eighth of the seats and room in
+// the queue. A max_running or max_waiting in `limits` replaces that rule.
 Principal Identities::MakePrincipal(std::string name, std::string tenant,
                                     const TenantFields& limits, bool has_others) const {
   const int32_t places = context_.max_num_seqs;

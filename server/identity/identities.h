@@ -16,28 +16,28 @@
 
 namespace quire::server {
 
-// What Identities must know of the server: the seats for its tenants, and whether callers can prove
-// who they are by a certificate.
+// The facts about the server that Identities needs.
 struct IdentityContext {
-  int32_t max_num_seqs = 0;
-  bool certificates = false;  // clients present certificates, which were verified
+  int32_t max_num_seqs = 0;   // the seats that the tenants share
+  bool certificates = false;  // clients present certificates, which the server verifies
 };
 
 // Immutable; thread-safe. Keeps digests, not the tokens.
 class Identities {
  public:
-  // Without a file, all callers are one principal with every role and without limits. Where clients
-  // present certificates, each name in one is a principal and a tenant of its own instead.
+  // Makes the identities of a server without a file. If clients present certificates, each name in
+  // a certificate is a principal and a tenant of its own. Otherwise all callers are one principal
+  // with every role and without limits.
   static std::shared_ptr<const Identities> WithoutFile(const IdentityContext& context);
-  // Reads the lines of `path` (ParseIdentityLine). Empty lines, and those that begin with '#', are
-  // skipped. InvalidArgument names the line, never the token.
+  // Reads the lines of `path` with ParseIdentityLine. Skips empty lines and lines that begin with
+  // '#'. The message of an InvalidArgument may name a line, but never a token.
   static absl::StatusOr<std::shared_ptr<const Identities>> Load(const std::string& path,
                                                                 const IdentityContext& context);
 
-  // Returns the caller who sent this `authorization` header (nullopt: none) over a connection whose
-  // verified client certificate has this name ("": none). A token takes precedence over the
-  // certificate. UNAUTHENTICATED for a stranger. The time that this takes does not reveal how near
-  // a wrong token was.
+  // Returns the caller who sent the header `authorization` (nullopt: none). `certificate_name` is
+  // the name in the connection's verified client certificate ("": none). A token takes precedence
+  // over the certificate. Returns UNAUTHENTICATED for an unknown caller. The time of the call does
+  // not reveal how near a wrong token was.
   absl::StatusOr<std::shared_ptr<const Principal>> Authenticate(
       std::optional<std::string_view> authorization, std::string_view certificate_name) const;
 
@@ -58,7 +58,7 @@ class Identities {
                           bool has_others) const;
 
   const IdentityContext context_;
-  PrincipalPtr everybody_;  // null: callers are told apart
+  PrincipalPtr everybody_;  // the principal of all callers; null if callers are told apart
   bool any_certificate_ = false;
   bool has_operator_ = false;
   std::vector<Token> by_token_;

@@ -16,14 +16,15 @@ using TokenDigest = std::array<uint8_t, 32>;  // SHA-256
 
 TokenDigest DigestOf(std::string_view token);
 
-// The limits of a tenant; absent where its lines set none.
+// The limits of a tenant. A field is absent if no line of the tenant sets it.
 struct TenantFields {
   std::optional<int32_t> max_priority;  // -100..100
   std::optional<int32_t> max_waiting;   // requests, 1..2^20
   std::optional<int32_t> max_running;   // sequences, 1..2^16
   std::optional<int32_t> share;         // 1..100
 
-  // Takes over the fields that `other` has; false when both have one and the two differ.
+  // Takes over the fields that `other` has. Returns false when both have a field and its values
+  // differ.
   bool TryMerge(const TenantFields& other);
 };
 
@@ -37,13 +38,13 @@ struct IdentityLine {
   TenantFields limits;
 };
 
-// `line`, which is not empty and does not begin with a blank, has one of these forms:
+// Parses `line`, which must not be empty or begin with a blank. It has one of these forms:
 //   TOKEN                       printable ASCII without spaces, at least 16 characters
 //   token:SHA256 [FIELD=VALUE]  the token's digest in 64 hexadecimal digits
 //   cert:NAME [FIELD=VALUE]     name in a client certificate; cert:"A NAME" when it has spaces
-// Fields: name, tenant (default: the name), roles (operator, any-tenant; separated by a comma), and
-// those of TenantFields. The message of an InvalidArgument names no place in the file and never
-// contains a token.
+// The fields are name, tenant (default: the name), roles (operator, any-tenant; separated by a
+// comma), and the fields of TenantFields. The message of an InvalidArgument names no place in the
+// file and never contains a token.
 absl::StatusOr<IdentityLine> ParseIdentityLine(std::string_view line);
 
 }  // namespace quire::server

@@ -1,6 +1,6 @@
 #pragma once
 
-// The present set of callers: their file may change while the server runs.
+// Holds the current set of callers, whose file may change while the server runs.
 
 #include <memory>
 #include <string>

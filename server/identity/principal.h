@@ -1,6 +1,6 @@
 #pragma once
 
-// A caller, and the rights that it has.
+// A caller and its rights.
 
 #include <cstdint>
 #include <string>
@@ -14,10 +14,10 @@ inline constexpr int32_t kTopPriority = 100;
 
 // Plain data, constant once made.
 struct Principal {
-  std::string name;          // in logs; with a request id it identifies a request
-  std::string tenant;        // shares prefixes, seats and queue among its callers; "": all callers
+  std::string name;          // appears in logs; identifies a request together with the request id
+  std::string tenant;        // its callers share prefixes, seats and queue; "": of all callers
   bool is_operator = false;  // may drain, see statistics and reflection, abort others' requests
-  bool any_tenant = false;   // sched.tenant names any tenant, not a part of the caller's own
+  bool any_tenant = false;   // sched.tenant names any tenant, not a part of `tenant`
   int32_t max_priority = 0;  // largest sched.priority
   engine::TenantLimits limits;
 };

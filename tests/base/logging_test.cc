@@ -1,4 +1,4 @@
-// Logging onto a pipe in stderr's place: whole lines, both formats, and a reader that stops.
+// Tests logging to a pipe in place of stderr: whole lines, both formats, and a reader that stops.
 
 #include "base/logging.h"
 
@@ -27,7 +27,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Takes stderr's place until it goes; its reader reads when told.
+// Replaces stderr by a pipe until it is destroyed. Nothing reads the pipe before ReadAll is called.
 class StderrPipe {
  public:
   StderrPipe() : saved_(::dup(STDERR_FILENO)) {
@@ -44,7 +44,7 @@ class StderrPipe {
     ::close(saved_);
   }
 
-  // Gives stderr back, so that ReadAll has an end.
+  // Restores stderr. This closes the pipe's write end, so that ReadAll ends.
   void Restore() { ::dup2(saved_, STDERR_FILENO); }
   std::string ReadAll() {
     ::fcntl(read_end_, F_SETPIPE_SZ,
@@ -159,7 +159,8 @@ TEST(LogThreadTest, WhatNobodyReadsIsDroppedAndCounted) {
   EXPECT_EQ(unread + dropped, kLines);
 }
 
-// In a child, which ends although nobody reads: with LogThread's own patience, and by abort.
+// The process is a child that must end although nobody reads its log. It ends once by _Exit after
+// LogThread gave up waiting, and once by abort.
 TEST(LogThreadDeathTest, TheEndOfTheProcessWaitsForNoReader) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto fill = [] {

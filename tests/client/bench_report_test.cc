@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-// Three tokens at 1.1, 1.2 and 1.4 s, sent at 1 s.
+// Returns the record of a request sent at 1 s whose three tokens came at 1.1, 1.2 and 1.4 s.
 RequestRecord OkRecord() {
   RequestRecord record;
   record.code = absl::StatusCode::kOk;
@@ -75,7 +75,8 @@ TEST(BenchReportTest, CountsEndsApart) {
   EXPECT_THAT(report.failures, ElementsAre(Pair("RESOURCE_EXHAUSTED", 2u)));
   EXPECT_EQ(report.output_tokens, 7u);
   EXPECT_EQ(report.ttft.count, 3u);  // a refused request has no first token
-  EXPECT_EQ(report.tpot.count, 1u);  // one token has no gap; a dropped request no steady rate
+  // One token has no gap, and a dropped request has no steady rate.
+  EXPECT_EQ(report.tpot.count, 1u);
   EXPECT_EQ(report.latency.count, 2u);
 }
 

@@ -55,8 +55,9 @@ TEST(WorkloadTest, TheSameSeedGivesTheSameLoadAndAnotherDoesNot) {
   EXPECT_TRUE(differs);
 }
 
-// The mean gap of n exponential gaps has the relative standard error 1 / sqrt(n); their variance is
-// the mean's square, with the relative standard error sqrt(8 / n). Both at five of them.
+// The mean of n exponential gaps has the relative standard error 1 / sqrt(n). The variance of the
+// gaps is the square of the mean, with the relative standard error sqrt(8 / n). Both tolerances are
+// five standard errors.
 TEST(WorkloadTest, ArrivalsArePoisson) {
   constexpr int kRequests = 20000;
   WorkloadConfig config = SmallConfig();

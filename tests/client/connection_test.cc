@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A port on which nobody listens: 1 takes root to bind.
+// Connects to a port on which nobody listens: only root may bind port 1.
 std::unique_ptr<Connection> ToNobody() { return *Connection::Create({.server = "127.0.0.1:1"}); }
 
 TEST(ConnectionTest, WhereNoServerAnswersTheErrorNamesTheCure) {
@@ -23,7 +23,7 @@ TEST(ConnectionTest, WhereNoServerAnswersTheErrorNamesTheCure) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("start one with \"quire-server"));
 }
 
-// gRPC aborts when the channel dies on one of its own threads, with a stream's context.
+// gRPC aborts if the channel is destroyed on a thread of gRPC, together with a stream's context.
 TEST(ConnectionTest, IsDestroyedOnlyAfterItsStreamsAreGone) {
   std::atomic<bool> done = false, left = false;
   auto connection = ToNobody();

@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The full names of the fields that are set, down to the leaves.
+// Adds the full names of the fields that are set in `message` to `names`, down to the leaves.
 void CollectSet(const Message& message, std::set<std::string>* names) {
   std::vector<const FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);

@@ -91,7 +91,7 @@ TEST(CheckSameModelTest, FactorsCountWhereThereIsAScaling) {
   EXPECT_TRUE(CheckSameModel(linear, other).ok());
   other.rope.factor = 8.0;
   EXPECT_FALSE(CheckSameModel(linear, other).ok());
-  // Of the layers with a window likewise.
+  // The rope settings of layers with a window are compared, too.
   linear.local_rope = other.local_rope = linear.rope;
   other.rope = linear.rope;
   EXPECT_TRUE(CheckSameModel(linear, other).ok());
@@ -128,7 +128,7 @@ TEST(CheckSameModelTest, TheFormOfWeightsAndRoundingToFloat32DoNotCount) {
   rewritten.norm_weight_offset = 1.0;
   rewritten.unit_head_rows = true;
   rewritten.norm_eps = double{static_cast<float>(rewritten.norm_eps)};
-  rewritten.attention_scale = 0.25;  // what a head of 16 has anyway
+  rewritten.attention_scale = 0.25;  // the default for a head_dim of 16
   EXPECT_TRUE(CheckSameModel(SomeConfig(), rewritten).ok());
 }
 
@@ -144,7 +144,7 @@ TEST(ConfigToGgufTest, DivisorsGiveTheFrequenciesOfLlama3) {
   const std::vector<double> want = engine::RopeFrequencies(config.rope, 1);
   const std::vector<double> got = engine::RopeFrequencies(with_divisors.rope, 1);
   ASSERT_EQ(got.size(), want.size());
-  // A divisor is rounded to float32 once.
+  // A divisor has one rounding to float32.
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i] / want[i], 1.0, 0x1p-24) << i;
   EXPECT_EQ(with_divisors.rope.frequency_divisors.front(), 1.0f);
   EXPECT_EQ(with_divisors.rope.frequency_divisors.back(), 8.0f);

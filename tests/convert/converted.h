@@ -1,7 +1,7 @@
 #pragma once
 
-// A Hugging Face directory's tokenizer, and the tokenizer that is read back from the GGUF values
-// made of it.
+// Converts a Hugging Face directory's tokenizer to GGUF values, and reads a tokenizer back from
+// them.
 
 #include <memory>
 #include <string>
@@ -35,7 +35,8 @@ inline files::OpenedModel DirectoryOf(std::string tokenizer_json,
   return model;
 }
 
-// With `vocab_size` rows; 0: as many as there are tokens. `name` is general.name.
+// Converts the tokenizer of `model` for an embedding of `vocab_size` rows; 0 means one row for each
+// token. `name` is general.name.
 inline absl::StatusOr<Converted> Convert(const files::OpenedModel& model, int64_t vocab_size = 0,
                                          const std::string& name = "") {
   Converted out;

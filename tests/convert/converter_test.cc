@@ -51,8 +51,8 @@ Logits LogitsOfFile(const std::string& path, const std::vector<int32_t>& ids) {
   return runner.Prefill(ids);
 }
 
-// By the model's name: a property that a GGUF file cannot express, or that its readers would take
-// differently.
+// Returns the models that must be refused, by name, each with a property that the error names. GGUF
+// cannot express that property, or readers of GGUF would understand it differently.
 const std::map<std::string, std::string>& Refused() {
   static const auto* const refused = new std::map<std::string, std::string>{
       {"mpt_scale", "attention_scale"},
@@ -109,7 +109,8 @@ TEST(ConverterTest, WhereNoProductChangesItsOrderTheBitsAreTheSame) {
   for (GoldenModel& golden : testing::ReadGoldenFamilies()) {
     if (!names.contains(golden.name)) continue;
     SCOPED_TRACE(golden.name);
-    // llama.cpp's Gemma has a window on five layers, then one without.
+    // In llama.cpp's Gemma, every sixth layer has no window and the others have one. The config is
+    // changed to match.
     for (size_t i = 0; i < golden.config.layer_windows.size(); ++i) {
       golden.config.layer_windows[i] = i % 6 == 5 ? 0 : 32;
     }
@@ -121,7 +122,7 @@ TEST(ConverterTest, WhereNoProductChangesItsOrderTheBitsAreTheSame) {
   EXPECT_EQ(compared, 4);
 }
 
-// Tokenizer and all.
+// The ids come from the tokenizer of the written file.
 TEST(ConverterTest, TheBundledModelGivesTheBitsOfItsDirectory) {
   const TempDirectory directory;
   const std::string path = directory.path() + "/stories.gguf";

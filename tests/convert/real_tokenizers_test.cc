@@ -1,5 +1,5 @@
-// Real vocabularies through GGUF's values, on real texts. Those beside the bundled model's are not
-// part of the project; without them their tests skip.
+// Converts real vocabularies to GGUF values and compares both tokenizers on real texts. Only the
+// bundled model's vocabulary is part of the project; without the others their tests are skipped.
 
 #include <filesystem>
 #include <string>
@@ -26,8 +26,8 @@ using testing::Converted;
 using testing::DirectoryOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using text::testing::IdsOf;
 using ::testing::IsEmpty;
+using text::testing::IdsOf;
 using text::testing::ParseFile;
 
 std::vector<std::string> TextsOf(const std::string& path) {
@@ -37,8 +37,8 @@ std::vector<std::string> TextsOf(const std::string& path) {
   return texts;
 }
 
-// The Declaration of Human Rights in its languages, naughty strings, UTF-8 stress text: each whole
-// and by lines.
+// Returns the Declaration of Human Rights in many languages and UTF-8 stress texts, each whole and
+// by lines, and the Big List of Naughty Strings.
 std::vector<std::string> CorporaTexts() {
   std::vector<std::string> texts;
   const auto add = [&](const std::string& path) {
@@ -64,7 +64,8 @@ std::string InNfc(const std::string& text) {
   return normal ? normal->text : valid;
 }
 
-// Every text's ids, with special tokens and without, and the text decoded again.
+// Expects of both tokenizers the same ids for every text, with special tokens and without, and the
+// same text when the ids are decoded.
 void ExpectSame(const Converted& converted, const std::vector<std::string>& texts) {
   size_t different = 0;
   for (const std::string& text : texts) {
@@ -98,7 +99,7 @@ TEST(RealTokenizersTest, TheBundledModelIsReadBackTheSame) {
 struct RealCase {
   const char* directory;
   bool nfc = false;
-  std::vector<std::string> warnings;  // a part of each
+  std::vector<std::string> warnings;  // a part of each expected warning
 };
 
 class RealDirectoryTest : public ::testing::TestWithParam<RealCase> {};

@@ -16,7 +16,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// "matrix" is [6, 2] of 0, 1, 2, ...; "vector" its first six.
+// Returns "matrix" of [6, 2] and "stack" of [3, 2, 2] with the values 0, 1, 2, ..., and "vector"
+// with the first six of these values.
 testing::InMemoryWeights CountingWeights() {
   std::vector<float> values(12);
   std::iota(values.begin(), values.end(), 0.0f);
@@ -42,7 +43,7 @@ TEST(RowReaderTest, RunsFollowOneAnother) {
   const RowReader reader = *RowReader::Create(plan, weights);
   EXPECT_EQ(reader.num_rows(), 6);
   EXPECT_THAT(ReadAll(reader), ElementsAre(8, 9, 10, 11, 2, 3, 4, 5, 6, 7, 0, 1));
-  // A part that begins inside a run and ends inside another.
+  // This part begins inside one run and ends inside another.
   std::vector<float> part(6);
   ASSERT_TRUE(reader.Read(1, 3, part).ok());
   EXPECT_THAT(part, ElementsAre(10, 11, 2, 3, 4, 5));

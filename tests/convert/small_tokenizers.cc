@@ -31,7 +31,7 @@ json ByteLevelJson() {
     add(one + one + one);
     merges.push_back(one + one + " " + one);
   }
-  add("stab");  // no merge makes it
+  add("stab");  // no merge makes this token
   const auto token = [&](const std::string& content, bool special) {
     return json{{"id", vocab.size() + (special ? 0 : 1)},
                 {"content", content},

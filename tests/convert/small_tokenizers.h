@@ -1,6 +1,6 @@
 #pragma once
 
-// The tokenizer.json of small tokenizers in which differences show.
+// Makes the tokenizer.json of small tokenizers that show differences between conversions.
 
 #include <string_view>
 #include <vector>
@@ -9,14 +9,16 @@
 
 namespace quire::convert::testing {
 
-// Bytes, every pair of the characters that splits differ in, runs of three of some, "aa bb" as a
-// token that no merge makes, and two added tokens at the end.
+// Returns a byte-level tokenizer.json. Its tokens are the bytes, every pair of characters that
+// pre-tokenizers treat differently, runs of three of some characters, "stab", which no merge makes,
+// and two added tokens at the end.
 nlohmann::json ByteLevelJson();
 
-// A pre_tokenizer of these patterns, one after the other, on bytes.
+// Returns a pre_tokenizer that splits by each pattern in turn, then maps to bytes.
 nlohmann::json SplitsOf(const std::vector<std::string_view>& patterns);
 
-// Bytes as SentencePiece has them, letters, and words merged of them.
+// Returns a SentencePiece tokenizer.json. Its tokens are byte tokens, letters, and words that
+// merges make of the letters.
 nlohmann::json SentencePieceJson();
 
 }  // namespace quire::convert::testing

@@ -28,7 +28,8 @@ std::unique_ptr<text::Tokenizer> SplitBy(const text::GgufPreTokenizer& pre) {
   return text::testing::TokenizerFromJson(root.dump());
 }
 
-// No text is made of the vocabulary, so that the texts written for it must do.
+// The probe leaves out every token of the vocabulary, so only its built-in texts can show a
+// difference.
 TEST(TokenizerProbeTest, ItsOwnTextsTellEverySplitFromEveryOther) {
   std::vector<std::unique_ptr<text::Tokenizer>> tokenizers;
   const std::vector<std::string_view> names = text::DistinctGgufPreTokenizers();

@@ -29,12 +29,12 @@ using testing::Converted;
 using testing::DirectoryOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using text::testing::IdsOf;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using text::testing::ReadTestJson;
 using testing::SentencePieceJson;
 using testing::SplitsOf;
+using text::testing::IdsOf;
+using text::testing::ReadTestJson;
 
 std::string StringAt(const files::GgufValues& values, std::string_view key) {
   const auto metadata = values.View("made.gguf");
@@ -113,7 +113,7 @@ TEST(TokenizerToGgufTest, SentencePieceIsReadBackTheSame) {
 TEST(TokenizerToGgufTest, WhatHasNoBosSaysSo) {
   const auto converted = Convert(DirectoryOf(SentencePieceJson().dump()));
   ASSERT_TRUE(converted.ok()) << converted.status();
-  EXPECT_EQ(converted->gguf->bos_id(), -1);  // an absent key would mean 1
+  EXPECT_EQ(converted->gguf->bos_id(), -1);  // without the key, readers take token 1
   EXPECT_THAT(converted->gguf->end_ids(), IsEmpty());
 }
 
@@ -127,8 +127,8 @@ TEST(TokenizerToGgufTest, NoSpaceInFrontWhereTheDirectoryPutsNone) {
   EXPECT_FALSE(converted->gguf->strips_leading_space());
 }
 
-// Gemma's runs of spaces are added tokens, found by their merges all the same: a user-defined token
-// would stand for its markers.
+// In Gemma, runs of spaces are added tokens, but merges make them as well. They are written as
+// normal tokens, because a user-defined token would stand for the markers themselves.
 TEST(TokenizerToGgufTest, ARunOfSpacesIsMergedAndNotAdded) {
   json root = SentencePieceJson();
   root["normalizer"] = root["normalizer"]["normalizers"][1];
@@ -147,7 +147,8 @@ TEST(TokenizerToGgufTest, ARunOfSpacesIsMergedAndNotAdded) {
   ExpectSameIds(*converted, "h  e   h    e");
 }
 
-// Every name of tokenizer.ggml.pre that splits in its own way is found again by its words alone.
+// For every distinct split of tokenizer.ggml.pre, the converter finds the name again from how texts
+// are split.
 TEST(TokenizerToGgufTest, FindsThePreTokenizerOfEachSplit) {
   const std::vector<std::string_view> names = text::DistinctGgufPreTokenizers();
   ASSERT_GE(names.size(), 10u);
@@ -164,7 +165,8 @@ TEST(TokenizerToGgufTest, FindsThePreTokenizerOfEachSplit) {
   }
 }
 
-// As their models' files write the splits, which is not as llama.cpp does.
+// Here the splits are written as in the files of these model families, which differs from how
+// llama.cpp writes them.
 TEST(TokenizerToGgufTest, FindsThePreTokenizerOfAFamily) {
   const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
   const json digits = {{"type", "Digits"}, {"individual_digits", true}};
@@ -192,7 +194,7 @@ TEST(TokenizerToGgufTest, FindsThePreTokenizerOfAFamily) {
     ASSERT_TRUE(converted.ok()) << name << ": " << converted.status();
     EXPECT_EQ(StringAt(converted->values, "tokenizer.ggml.pre"), name);
   }
-  // Falcon's digits are split by themselves too, in a vocabulary that could tell.
+  // Falcon also splits digits by themselves, and this vocabulary shows the difference.
   ExpectRefused("The nearest is ", ByteLevelJson(),
                 [&](json& root) { root["pre_tokenizer"] = falcon; });
 }
@@ -228,7 +230,7 @@ TEST(TokenizerToGgufTest, EveryEndIsKeptOrNamed) {
   model.hf->generation_config = {{"eos_token_id", {'a', 'b', 's'}}};
   auto converted = Convert(model);
   ASSERT_TRUE(converted.ok()) << converted.status();
-  // "<|end|>" ends a turn by its text.
+  // Readers of GGUF take "<|end|>" as the end of a turn because of its text.
   EXPECT_EQ(converted->gguf->end_ids().size(), 4u);
   EXPECT_THAT(converted->warnings, ElementsAre(HasSubstr("\"<|end|>\" too")));
   model.hf->generation_config = {{"eos_token_id", {'a', 'b', 's', 't'}}};
@@ -272,7 +274,8 @@ TEST(TokenizerToGgufTest, SaysWhatIsLost) {
               ElementsAre(HasSubstr("begins with a space"), HasSubstr("Metaspace")));
 }
 
-// Phi-3's tokens strip the white space after them. Readers know this by the model's name.
+// Phi-3's added tokens strip the white space after them. Readers of GGUF know this by the model's
+// name.
 TEST(TokenizerToGgufTest, TheNameOfPhi3KeepsItsStrippedSpaces) {
   json root = ByteLevelJson();
   for (json& token : root["added_tokens"]) token["rstrip"] = true;
@@ -311,7 +314,8 @@ TEST(TokenizerToGgufTest, RefusesWhatGgufCannotSay) {
   ExpectRefused("each byte, got 255", pieces,
                 [](json& root) { root["model"]["vocab"].erase("<0x41>"); });
   ExpectRefused("ignore_merges", pieces, [](json& root) { root["model"]["ignore_merges"] = true; });
-  // "lo" and "▁hel" are tokens, but not a merge.
+  // Without the merge of "h" and "e", readers of GGUF would still merge the two, because "he" is a
+  // token.
   ExpectRefused("it merges any two whose text together is a token", pieces,
                 [](json& root) { root["model"]["merges"].erase(root["model"]["merges"].begin()); });
   files::OpenedModel file{.path = "dir"};

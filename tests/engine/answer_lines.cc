@@ -1,10 +1,11 @@
-// Answers of an engine to lines of token ids, for comparisons with other implementations.
+// Prints an engine's answers to prompts of token ids, for comparisons with other implementations.
 //
 //   answer_lines MODEL MAX_TOKENS MAX_MODEL_LEN < LINES
 //
-// A line of ids, with blanks between, is a prompt. Its answer is one line of JSON: `prompt`, for
-// each of its tokens but the first the log-probabilities by id of the likeliest 20 and of itself;
-// `tokens`, what is drawn greedily; `drawn`, the same of those.
+// Each line of LINES is a prompt: token ids with blanks between them. The answer to a prompt is one
+// line of JSON. `tokens` has the ids of the tokens that are drawn greedily. `drawn` has, for each
+// drawn token, the log-probabilities by id of the 20 likeliest tokens and of the drawn one.
+// `prompt` has the same for each token of the prompt but the first.
 
 #include <iostream>
 #include <iterator>

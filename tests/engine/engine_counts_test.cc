@@ -19,7 +19,7 @@ using testing::RandomIds;
 using testing::StepGate;
 
 TEST(EngineCountsTest, WhatWaitsCountsOnceAndNoLongerThanItWaits) {
-  // Two run, on 18 blocks of 16 tokens; whatever else comes has no place.
+  // Two requests run on 18 blocks of 16 tokens. Every other request has to wait.
   const auto harness = EngineHarness::Fake({.num_blocks = 18, .max_num_seqs = 2});
   StepGate gate(*harness);
   const auto older = harness->Submit(GreedyParams(RandomIds(100, 1), 100));
@@ -34,7 +34,7 @@ TEST(EngineCountsTest, WhatWaitsCountsOnceAndNoLongerThanItWaits) {
     gate.LetGo();
     ASSERT_TRUE(gate.WaitForStep());
   };
-  // The prompts' 100 tokens, 64 a step.
+  // Each of the two prompts has 100 tokens, and a step computes at most 64.
   for (int i = 0; i < 4; ++i) step();
   Stats stats = harness->engine().stats();
   EXPECT_EQ(stats.num_running, 2);
@@ -46,7 +46,7 @@ TEST(EngineCountsTest, WhatWaitsCountsOnceAndNoLongerThanItWaits) {
   EXPECT_EQ(stats.num_waiting, 0);
   EXPECT_EQ(stats.finished_by_reason[static_cast<size_t>(FinishReason::kAbort)], 3 * 2);
 
-  // One that is preempted waits again, and those that never ran do not hide it.
+  // A preempted request waits again. The count is not changed by the requests that never ran.
   while (harness->engine().stats().preemptions == 0) step();
   EXPECT_EQ(harness->engine().stats().num_waiting, 1);
   EXPECT_EQ(harness->engine().stats().num_running, 1);
@@ -104,7 +104,7 @@ TEST(EngineCountsTest, ASampleThatCannotBeDrawnEndsTheOthers) {
   const auto sink = harness->Submit(params);
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(gate.WaitForStep());
-    if (i == 2) harness->fake()->nan_row = 1;  // of the second sample
+    if (i == 2) harness->fake()->nan_row = 1;  // the row of the second sample
     gate.LetGo();
   }
   gate.Open();
@@ -130,14 +130,14 @@ TEST(EngineCountsTest, WhatTheRequestItselfForbidsToDrawIsItsOwnError) {
   EXPECT_THAT(std::string(sink->status().message()), HasSubstr("sampling.allowed_token_ids"));
 }
 
-// A sleeping thread is woken: it does not find the work only when it next looks, a second later.
-// The bound is half of the time that such looks would take.
+// Work and the end of the engine wake sleeping threads. A thread that nobody wakes looks for work
+// only a second later. The bound is half a second for each round.
 TEST(EngineCountsTest, AnIdleEngineWakesForWorkAndForItsEnd) {
   constexpr int kRounds = 3;
   absl::Duration answering, ending;
   for (int round = 0; round < kRounds; ++round) {
     const auto harness = EngineHarness::Fake();
-    absl::SleepFor(absl::Milliseconds(20));  // so that its threads sleep
+    absl::SleepFor(absl::Milliseconds(20));  // until the engine's threads sleep
     absl::Time begin = absl::Now();
     harness->Generate(GreedyParams(RandomIds(20, 1), 1));
     answering += absl::Now() - begin;

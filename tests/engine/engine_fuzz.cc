@@ -1,8 +1,8 @@
-// Any parameters, not validated, handed to a whole engine around a model without numbers, and
-// cancelled, aborted, past their deadlines, failed or read slowly at any moment. The engine has no
-// thread of its own, so an input does the same each time, but for what a deadline of a millisecond
-// does. Every request ends exactly once, nothing is kept of any, and the engine then answers as if
-// none had been there.
+// Sends requests with arbitrary parameters, not validated, to a whole engine around a FakeModel. At
+// any moment a request may be cancelled or aborted, pass its deadline, fail, or be read slowly. The
+// engine has no thread of its own, so an input does the same each time, except for the effects of
+// deadlines and stalls of a few milliseconds. Every request must end exactly once. The engine must
+// then keep nothing of the requests, and answer as if there had been none.
 
 #include <cmath>
 #include <cstddef>
@@ -37,7 +37,7 @@ class Script {
   void Run() {
     for (int op = 0; op < kMaxOps && data_.remaining_bytes() > 0; ++op) DoOne();
     for (Submitted& each : submitted_) {
-      // The rest is read, given up, or left to stall.
+      // The reader reads the rest of the answer, cancels the request, or stalls.
       if (data_.ConsumeBool()) each.sink->SetRoom(-1);
       if (data_.ConsumeBool() || each.is_endless) each.handle->Cancel();
     }
@@ -89,7 +89,7 @@ class Script {
       case 6:
         if (!submitted_.empty()) Any().sink->SetRoom(data_.ConsumeIntegralInRange(-1, 8));
         return;
-      case 7:  // each is a line of the log
+      case 7:  // rarely, since each failure writes a line to the log
         if (Rarely())
           model_->fail_at_forward = model_->num_forwards + data_.ConsumeIntegralInRange(0, 3);
         return;
@@ -119,7 +119,7 @@ class Script {
       const bool step = engine_->Step();
       if (frontend || step) continue;
       if (engine_->WaitIdle(absl::ZeroDuration()).ok()) return;
-      absl::SleepFor(absl::Microseconds(100));  // a stall or a deadline ends it
+      absl::SleepFor(absl::Microseconds(100));  // until a stall or a deadline ends a request
     }
     QUIRE_CHECK(false) << "busy after " << kMaxSteps << " steps: " << WhatIsKept(engine_->stats());
   }
@@ -250,7 +250,7 @@ class Script {
   }
 
   FuzzedDataProvider data_;
-  FakeModel* model_ = nullptr;  // the engine's
+  FakeModel* model_ = nullptr;  // owned by the engine
   const std::unique_ptr<engine::SteppedEngine> engine_;
   std::vector<Submitted> submitted_;
 };

@@ -41,12 +41,12 @@ TEST(EngineTest, AnswersWithWhatTheModelSays) {
   EXPECT_EQ(sink->num_after_finish(), 0);
 }
 
-// Models pad their vocabulary: rows that their tokenizer has no piece for.
+// Models pad their vocabulary with ids for which the tokenizer has no piece.
 TEST(EngineTest, APaddedVocabularyIsScoredWholeAndItsPaddingNeverDrawn) {
   constexpr int64_t kPadding = 6;
   const auto harness = EngineHarness::Fake({.num_padding = kPadding});
   const int32_t vocab_size = static_cast<int32_t>(harness->fake()->config().vocab_size);
-  TokenIds context = {vocab_size - 1, 'a', vocab_size - 2};  // each is an id of the model's
+  TokenIds context = {vocab_size - 1, 'a', vocab_size - 2};  // each is an id of the model
   GenerateParams params = GreedyParams(context, 5);
   params.sampling.repetition_penalty = 2.0f;
   params.sampling.logit_bias = {{.token_id = vocab_size - 1, .bias = 100.0f}};
@@ -105,7 +105,7 @@ TEST(EngineTest, OneVocabularySizeForEveryId) {
 }
 
 TEST(EngineTest, KeysAndValuesBeyondF16AreNamedWithTheCure) {
-  constexpr float kGain = 1e6f;  // values of about 1 become more than f16's 65504
+  constexpr float kGain = 1e6f;  // makes values of about 1 larger than 65504, the limit of f16
   ::testing::internal::CaptureStderr();
   const auto harness = EngineHarness::TinyLlama({.value_gain = kGain});
   const std::string log = ::testing::internal::GetCapturedStderr();
@@ -226,7 +226,7 @@ TEST(EngineTest, AStopStringEndsTheSequenceInTheScheduler) {
   const auto harness = EngineHarness::Fake();
   const GenerateParams params = GreedyParams(RandomIds(20, 1), 30);
   const CollectingSink::Sample whole = harness->Generate(params);
-  // Two tokens that are ASCII, as bytes: the string crosses a token border.
+  // The stop string is the text of two neighbouring ASCII tokens, so it crosses a token border.
   const auto both_ascii = [](int32_t a, int32_t b) { return a < 128 && b < 128; };
   const auto pair = std::ranges::adjacent_find(whole.token_ids, both_ascii);
   ASSERT_NE(pair, whole.token_ids.end());

@@ -49,7 +49,7 @@ TEST_P(EqualityTest, AloneAsAmongThirtyOneOthers) {
   ASSERT_TRUE(others.front()->WaitDeltas(3));
   ExpectSame(harness->Generate(params), alone);
   for (const auto& other : others) ASSERT_TRUE(other->WaitFinished());
-  // 31 * 60 + 40 tokens in far fewer steps: they did run together.
+  // 31 * 60 + 40 tokens took far fewer steps, so the requests did run together.
   EXPECT_LT(harness->engine().stats().steps, 31 * 60 / 4);
 }
 
@@ -173,7 +173,7 @@ TEST_P(EqualityTest, SamplesAlsoSurvivePreemption) {
   const auto sinks = harness->SubmitTogether({SampledParams(RandomIds(90, 5), 100, 3), params});
   for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
   for (int32_t k = 0; k < 3; ++k) ExpectSame(sinks[1]->sample(k), calm->sample(k));
-  // The older one's are never taken: all are the samples'.
+  // The older request is never preempted. All preemptions are of the samples.
   const Usage usage = sinks[1]->summary().usage;
   const Stats stats = harness->engine().stats();
   EXPECT_GE(usage.num_preemptions, 2);
@@ -192,7 +192,8 @@ TEST_P(EqualityTest, PromptLogprobsComeInChunksAndAreThoseOfDecoding) {
   ASSERT_EQ(got.size(), 149);
   EXPECT_GT(sink->num_prompt_chunks(), 1);
   EXPECT_EQ(sink->summary().usage.cached_tokens, 0);
-  // Position p's distribution is the one that a prompt of p tokens decodes from.
+  // The distribution for position p is the one from which a prompt of p tokens draws its first
+  // token.
   for (const int64_t p : {1, 16, 63, 64, 65, 149}) {
     const CollectingSink::Sample next =
         Alone(GreedyParams(TokenIds(prompt.begin(), prompt.begin() + p), 1));
@@ -211,8 +212,9 @@ TEST_P(EqualityTest, PromptLogprobsOfAPreemptedPromptComeOnce) {
   const auto roomy = Make();
   const auto calm = roomy->Submit(params);
   ASSERT_TRUE(calm->WaitFinished());
-  // Its 8 blocks of 18 are taken back in the middle of its prompt, a token a step, by an older one
-  // that grows from 7 blocks.
+  // There are 18 blocks. An older request grows from 7 blocks and takes back the 8 blocks of this
+  // request. That happens in the middle of the prompt of this request, of which each step computes
+  // one token.
   const auto harness = Make({.num_blocks = 18, .max_num_seqs = 2, .max_num_batched_tokens = 2});
   const auto sinks = harness->SubmitTogether({GreedyParams(RandomIds(100, 8), 150), params});
   for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
@@ -227,7 +229,8 @@ TEST_P(EqualityTest, PromptLogprobsOfAPreemptedPromptComeOnce) {
   }
 }
 
-// A window far shorter than the contexts of these tests, and one KV group more.
+// Returns `options` with a window in one layer, which is far shorter than the contexts of these
+// tests. The window adds a KV group.
 HarnessOptions WithWindow(HarnessOptions options) {
   options.layer_windows = {24, 0};
   options.window_blocks = 512;
@@ -252,8 +255,8 @@ INSTANTIATE_TEST_SUITE_P(Models, EqualityTest,
                                            &WindowedFake, &WindowedTinyLlama),
                          ModelName);
 
-// Six contexts of 23 blocks each; all layers have a window, of which 16 blocks are to be had: two
-// sequences' part.
+// The six contexts have 23 blocks each. All layers have a window, and there are 16 blocks for the
+// windows. These blocks are enough for two sequences.
 TEST(WindowTest, ContextsFarLongerThanItsMemoryGiveTheSame) {
   HarnessOptions options{.layer_windows = {24, 24}, .window_blocks = 512};
   std::vector<GenerateParams> all;

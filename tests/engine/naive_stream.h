@@ -1,7 +1,7 @@
 #pragma once
 
-// A stream of tokens with attention sinks, computed in doubles by its definition: the oracle for
-// the engine, which uses blocks and rotates keys.
+// Computes a stream of tokens with attention sinks in doubles, straight from the definition. It is
+// the oracle for the engine, which keeps the cache in blocks and rotates cached keys.
 
 #include <cstdint>
 #include <span>
@@ -11,9 +11,9 @@
 
 namespace quire::testing {
 
-// A Llama whose cache is a list of tokens. Keys are kept as they are before any rotation; a token's
-// position is its place in the list. When the list holds sinks + window tokens and another comes,
-// the `drop` behind the first `sinks` are erased.
+// A Llama whose cache is a list of tokens. The list keeps keys as they are before any rotation. The
+// position of a token is its place in the list. When the list holds sinks + window tokens and
+// another token comes, the `drop` tokens after the first `sinks` tokens are erased.
 class NaiveStream {
  public:
   struct Options {
@@ -38,7 +38,7 @@ class NaiveStream {
   Vector Times(const std::string& name, const Vector& x) const;
   Vector Norm(const std::string& name, const Vector& x) const;
   Vector Attend(const std::vector<Entry>& cache, const Vector& query) const;
-  // One head, turned to a place in the list.
+  // Returns one head of `x`, rotated for a place in the list.
   Vector Head(const Vector& x, int64_t head, size_t position) const;
 
   const TinyLlamaShape shape_;

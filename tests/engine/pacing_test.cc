@@ -1,4 +1,4 @@
-// Prompts beside a stream, on a machine whose clock decides how long each step takes.
+// Runs prompts beside a stream on a simulated machine, whose clock sets how long each step takes.
 
 #include <algorithm>
 #include <atomic>
@@ -24,8 +24,8 @@ constexpr absl::Duration kTarget = absl::Milliseconds(60);
 constexpr int64_t kPromptLen = 400;
 constexpr int64_t kNumPrompts = 6;
 
-// Moves its clock by 5 ms a step, 0.5 ms a decode and 0.4 ms a prompt token. Called by the step
-// thread. The test reads the counts while that thread is held, or after its end.
+// Moves its clock by 5 ms a step, 0.5 ms a decode and 0.4 ms a prompt token. The step thread calls
+// Run. The test reads the counts while the step thread is held, or after its end.
 class SlowMachine {
  public:
   void Run(const ModelInput& input) {
@@ -48,7 +48,7 @@ class SlowMachine {
     go_.acquire();
   }
 
-  // Before the first step.
+  // Call HoldAt and HiccupAt before the first step.
   void HoldAt(int64_t step) { hold_at_ = step; }
   void HiccupAt(int64_t step) { hiccup_at_ = step; }
   bool WaitHeld() { return held_.try_acquire_for(std::chrono::seconds(30)); }
@@ -69,7 +69,8 @@ class SlowMachine {
   std::counting_semaphore<> go_{0};
 };
 
-// A stream runs; then the step before prompts come takes 200 ms longer, or not.
+// Runs a stream and then prompts beside it. With `hiccup`, the step before the prompts come takes
+// 200 ms longer.
 void RunPromptsBesideAStream(bool hiccup) {
   SlowMachine machine;
   machine.HoldAt(12);
@@ -94,7 +95,8 @@ void RunPromptsBesideAStream(bool hiccup) {
   harness->Stop();
 
   EXPECT_LE(machine.longest_mixed(), kTarget * 12 / 10);
-  // 136 tokens fit a calm step; some few more steps are smaller, or end with a prompt.
+  // A calm step has room for 136 prompt tokens. A few steps have fewer tokens, because they are
+  // planned smaller or a prompt ends in them.
   EXPECT_GE(machine.num_mixed(), kPromptLen * kNumPrompts / 136);
   EXPECT_LE(machine.num_mixed(), kPromptLen * kNumPrompts / 136 * 3 / 2);
 }

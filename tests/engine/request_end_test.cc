@@ -1,5 +1,6 @@
-// How a request ends before its last token, in each of its states: by a cancel, an abort, a
-// deadline, a reader that does not read, a failed step, or the engine's own end.
+// Tests of requests that end before their last token, in each state of a request. They end by a
+// cancel, an abort, a deadline, a reader that does not read, a failed step, or the engine's own
+// end.
 
 #include <memory>
 #include <semaphore>
@@ -32,7 +33,7 @@ TEST(RequestEndTest, CancelInMidStepAllowsOneFurtherTokenAtMost) {
     ASSERT_TRUE(gate.WaitForStep());
     gate.LetGo();
   }
-  ASSERT_TRUE(gate.WaitForStep());  // the sixth is under way, five tokens are out
+  ASSERT_TRUE(gate.WaitForStep());  // the sixth step is under way; five tokens are out
   EXPECT_TRUE(sink->WaitDeltas(5));
   const int64_t forwards = harness->fake()->num_forwards;
   harness->handles[0]->Cancel();
@@ -68,7 +69,7 @@ class HeldFrontend {
     std::counting_semaphore<> arrived{0};
     std::counting_semaphore<> go{0};
   };
-  const std::shared_ptr<Doors> doors_ = std::make_shared<Doors>();  // the threads', to their ends
+  const std::shared_ptr<Doors> doors_ = std::make_shared<Doors>();  // shared with the held threads
 };
 
 TEST(RequestEndTest, ACancelBeforeTheFrontendEndsWhatWasNeverValidated) {

@@ -1,5 +1,5 @@
-// Scoring continuations of one prompt: the numbers are those of the whole text, the prompt is
-// computed once, and nothing is left in the engine.
+// Tests of scoring several continuations of one prompt. The log-probabilities are those of the
+// whole text, the prompt is computed once, and nothing is left in the engine.
 
 #include <chrono>
 #include <cstring>
@@ -28,7 +28,7 @@ GenerateParams ScoreParams(const TokenIds& prompt, const std::vector<TokenIds>& 
   return params;
 }
 
-// Lengths 1, 2, 3, 20 and 90: from less than a block to more than a step.
+// Returns continuations of 1, 2, 3, 20 and 90 tokens, from less than a block to more than a step.
 std::vector<TokenIds> Continuations(uint32_t seed) {
   std::vector<TokenIds> all;
   for (const int64_t size : {1, 2, 3, 20, 90}) all.push_back(RandomIds(size, seed + size));
@@ -41,7 +41,8 @@ class ScoreTest : public ::testing::TestWithParam<MakeHarness> {
     return GetParam()(options);
   }
 
-  // What a request for the whole text says of its last tokens.
+  // Returns the log-probabilities of the continuation's tokens from a request whose prompt is the
+  // whole text.
   std::vector<PositionLogprobs> Reference(TokenIds prompt, const TokenIds& continuation) {
     prompt.insert(prompt.end(), continuation.begin(), continuation.end());
     GenerateParams params = GreedyParams(prompt, 1);
@@ -53,7 +54,7 @@ class ScoreTest : public ::testing::TestWithParam<MakeHarness> {
     return {all.end() - std::ssize(continuation), all.end()};
   }
 
-  // To the bit.
+  // Expects log-probabilities that equal those of Reference bit for bit.
   void ExpectReference(const CollectingSink& sink, const TokenIds& prompt,
                        const std::vector<TokenIds>& continuations) {
     ASSERT_TRUE(sink.status().ok()) << sink.status();
@@ -75,7 +76,7 @@ class ScoreTest : public ::testing::TestWithParam<MakeHarness> {
 };
 
 TEST_P(ScoreTest, SaysWhatTheWholeTextSaysAndComputesThePromptOnce) {
-  const TokenIds prompt = RandomIds(37, 1);  // its last block is a part of one
+  const TokenIds prompt = RandomIds(37, 1);  // the last block is not full
   const std::vector<TokenIds> continuations = Continuations(7);
   const auto harness = Make();
   const auto sink = harness->Submit(ScoreParams(prompt, continuations));
@@ -146,7 +147,7 @@ TEST(ScoreEndTest, CancelAndDeadlineFreeEverything) {
   for (const bool cancel : {true, false}) {
     std::promise<void> reached, cancelled;
     const auto harness = EngineHarness::Fake({.max_num_seqs = 1, .max_num_batched_tokens = 1});
-    // Of 500 steps this one lasts until the request is to end.
+    // The 25th of about 500 steps lasts until the request is cancelled or past its deadline.
     harness->fake()->before_forward = [&, step = 0]() mutable {
       if (++step != 25) return;
       reached.set_value();
@@ -175,8 +176,8 @@ INSTANTIATE_TEST_SUITE_P(Models, ScoreTest,
                          ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama),
                          [](const auto& param) { return param.index == 0 ? "Fake" : "TinyLlama"; });
 
-// The scores kept for a request are found by its address, and the next request may get that
-// address.
+// The engine finds the scores of a request by the request's address. The next request may get the
+// same address.
 TEST(ScoreCancelTest, ACancelledRequestLeavesNothingToThoseAfterIt) {
   const TokenIds prompt = RandomIds(20, 1);
   testing::FakeModel* model = nullptr;

@@ -22,13 +22,14 @@ using testing::HarnessOptions;
 using testing::RandomIds;
 using testing::WhatIsKept;
 
-// An engine whose steps a test makes, and the parts of it that a test reads.
+// An engine whose steps a test drives, with its model and the handles of the requests.
 struct Stepped {
   explicit Stepped(const HarnessOptions& options)
       : engine(EngineHarness::Stepped(options, &model)) {
     warm_up = model->num_tokens;
   }
-  // Submitted, validated and tokenized; the step thread sees it at the next Step.
+  // Submits a request and runs the frontend, which validates and tokenizes the request. The next
+  // Step sees the request.
   std::shared_ptr<CollectingSink> Submit(GenerateParams params, int64_t room = -1) {
     auto sink = std::make_shared<CollectingSink>(room);
     handles.push_back(*engine->Submit(std::move(params), sink));
@@ -63,7 +64,7 @@ TEST(EngineTest, CancelWhileWaitingNeverRunsIt) {
   EXPECT_EQ(second->status().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(second->sample().token_ids.empty());
   EXPECT_TRUE(first->status().ok());
-  EXPECT_EQ(stepped.num_tokens(), 20 + 2);  // all but the last token
+  EXPECT_EQ(stepped.num_tokens(), 20 + 2);  // every token but the last generated one
 }
 
 TEST(EngineTest, ADeadlineThatPassesWhileWaitingEndsIt) {
@@ -97,7 +98,7 @@ TEST(EngineTest, AnIdleStepThreadIsWokenByAReaderAlone) {
 }
 
 TEST(EngineTest, AStalledReaderThatWasPreemptedIsWokenToo) {
-  // Room for one of the two: the stalled one makes way.
+  // There is room for one of the two requests. The stalled request makes way.
   Stepped stepped({.num_blocks = 8, .max_num_seqs = 1});
   const GenerateParams params = GreedyParams(RandomIds(40, 1), 20);
   const auto stalled = stepped.Submit(params, /*room=*/2);
@@ -136,8 +137,8 @@ double ThreadCpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// The CPU time of the step thread until a victim has its 20 tokens beside `other`, which may be
-// refused.
+// Returns the CPU seconds of the steps until a victim has its 20 tokens beside `other`, the least
+// of three runs. The engine may refuse `other`.
 double CostBeside(GenerateParams other) {
   Stepped stepped(
       {.num_blocks = 4096, .max_num_seqs = 65, .max_num_batched_tokens = 128, .num_threads = 1});
@@ -155,8 +156,8 @@ double CostBeside(GenerateParams other) {
   return *std::ranges::min_element(costs);
 }
 
-// Each list as long as a message can hold it. CPU time of one thread, the least of three; a list
-// that is walked for every token would cost a thousand times as much.
+// Each list in `other` is as long as a message can hold. A list that is walked for every token
+// would cost a thousand times as much.
 TEST(EngineTest, AVictimsStepsCostWhatTheModelAsksNotAMessage) {
   constexpr size_t kMany = 1 << 20;
   GenerateParams plain = GreedyParams(RandomIds(100, 9), 300);

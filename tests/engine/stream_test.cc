@@ -1,5 +1,6 @@
-// Streams that go on past their cache window: the same answer alone, in a batch, in chunks, after a
-// cache hit, a fork or a preemption; what it is by definition; memory that stays bounded.
+// Tests of streams that go on past their cache window. A stream gives the same answer alone, in a
+// batch, in chunks, and after a cache hit, a fork or a preemption. The answer follows the
+// definition, and the memory of a stream stays bounded.
 
 #include <algorithm>
 #include <cstring>
@@ -24,7 +25,8 @@ using testing::MakeTinyLlama;
 using testing::NaiveStream;
 using testing::RandomIds;
 
-// In blocks of 16: one block that stays and 5 after it, of which a shift removes 2.
+// With blocks of 16 tokens, one block of sinks stays, and the window has 5 blocks after it. A shift
+// removes 2 of these 5.
 constexpr int32_t kSinkTokens = 4, kWindowTokens = 70;
 const CacheWindow kWindow = CacheWindow::Of(kSinkTokens, kWindowTokens, 16);
 
@@ -94,7 +96,7 @@ TEST_P(StreamTest, InChunksOfAnySizeAndTokenByToken) {
         Make({.max_num_seqs = std::min(chunk, 4), .max_num_batched_tokens = chunk});
     ExpectSame(harness->Generate(params), whole);
   }
-  // What the model said itself, given to it as a prompt.
+  // The prompt now ends with the model's own first 30 tokens.
   TokenIds longer = prompt;
   longer.insert(longer.end(), whole.token_ids.begin(), whole.token_ids.begin() + 30);
   const CollectingSink::Sample rest = Alone(StreamParams(longer, 10));
@@ -104,8 +106,8 @@ TEST_P(StreamTest, InChunksOfAnySizeAndTokenByToken) {
 TEST_P(StreamTest, AfterPreemption) {
   std::vector<GenerateParams> all;
   std::vector<CollectingSink::Sample> alone;
-  // The younger request has the longer prompt, so its first shift is long before the older one's
-  // first shift, which preempts it.
+  // The younger request has the longer prompt, so it shifts first. The first shift of the older
+  // request comes long after that, and preempts the younger request.
   for (uint32_t i = 0; i < 2; ++i) {
     all.push_back(StreamParams(RandomIds(30 + 60 * i, 50 + i), 250, i + 1));
     alone.push_back(Alone(all.back()));
@@ -131,7 +133,7 @@ TEST_P(StreamTest, SharesItsBeginningAndLeavesItAsItWas) {
   const CollectingSink::Sample stream = Alone(StreamParams(prompt, 200));
   const auto harness = Make();
   ExpectSame(harness->Generate(GreedyParams(prompt, 30)), plain);
-  // One that starts from another's blocks and has to leave them.
+  // This stream starts from the blocks of the first request and has to leave them.
   const auto sharing = harness->Submit(StreamParams(prompt, 200));
   ASSERT_TRUE(sharing->WaitDeltas(100));
   const auto during = harness->Submit(GreedyParams(prompt, 30));
@@ -148,7 +150,7 @@ TEST_P(StreamTest, SharesItsBeginningAndLeavesItAsItWas) {
 }
 
 TEST_P(StreamTest, SampleKOfNIsTheSingleStreamWithSeedPlusK) {
-  for (const int64_t prompt_len : {41, 200}) {  // forked before, and behind, the first shift
+  for (const int64_t prompt_len : {41, 200}) {  // forked before and after the first shift
     GenerateParams params = StreamParams(RandomIds(prompt_len, 4), 160, 1000);
     params.sampling.n = 3;
     const auto harness = Make();
@@ -243,8 +245,8 @@ TEST(StreamReferenceTest, AgreesWithACacheThatIsAListOfTokens) {
         const double want = naive.Push(prompt[i])[prompt[i + 1]];
         largest = std::max(largest, std::abs(got[i].chosen.logprob - want));
       }
-      // decoder_test's bounds for such models are about 3e-4 a logit; a log-probability is the
-      // difference of two, and a key is rounded up to five times here, not once.
+      // The bounds of decoder_test for such models are about 3e-4 a logit. A log-probability is the
+      // difference of two such numbers, and a key is rounded up to five times here, not once.
       EXPECT_LT(largest, 1e-3);
       RecordProperty("largest_error", std::to_string(largest));
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// A file's bytes in memory, aligned as a mapping is, and no byte longer than the file: a read past
-// the end is seen by AddressSanitizer.
+// Holds a file's bytes in memory, aligned as a mapping is. The allocation is not a byte longer than
+// the file, so that AddressSanitizer sees a read past the end.
 
 #include <cstddef>
 #include <memory>

@@ -1,5 +1,6 @@
-// Valid files, damaged at random: an error or a model, never a crash, a hang or a read outside the
-// file (which AddressSanitizer sees, as each file is an allocation of exactly its size).
+// Damages valid files at random. Parsing them gives an error or a model, never a crash, a hang or a
+// read outside the file. AddressSanitizer sees such a read because each allocation has exactly the
+// size of its file.
 
 #include <algorithm>
 #include <filesystem>
@@ -17,7 +18,7 @@
 namespace quire::testing {
 namespace {
 
-constexpr int kFilesPerCheck = 20;  // of RapidCheck's 100 cases
+constexpr int kFilesPerCheck = 20;  // files in each of RapidCheck's 100 cases
 
 std::string WholeGguf() {
   GgufWriter writer = TinyLlamaGguf();
@@ -44,12 +45,13 @@ std::string WholeConfig() {
       "original_max_position_embeddings": 64}, "weight_map": {"a": "b.safetensors"}})";
 }
 
-// One to four bytes changed in the first `header_bytes`, and one time in four the end cut off.
+// Changes one to four of the first `header_bytes` bytes of `file`. One time in four it also cuts
+// off the end.
 std::string Damaged(std::string file, size_t header_bytes) {
   const int num_changes = *rc::gen::inRange(1, 5);
   for (int i = 0; i < num_changes; ++i) {
     const auto at = *rc::gen::inRange<size_t>(0, header_bytes);
-    // Bytes that make lengths and counts absurd come up more often than by chance.
+    // Bytes that make lengths and counts absurd are drawn more often than other bytes.
     file[at] = static_cast<char>(*rc::gen::oneOf(
         rc::gen::arbitrary<uint8_t>(), rc::gen::element<uint8_t>(0, 1, 0x7F, 0x80, 0xFF)));
   }
@@ -90,7 +92,8 @@ TEST(DamagedFilesTest, Json) {
   }));
 }
 
-// Files that others made to break parsers; JSON that is none stands for a safetensors header.
+// Parses files that others made to break parsers. Text that is not valid JSON is parsed as the
+// header of a safetensors file.
 TEST(DamagedFilesTest, HostileMaterialIsRefusedInOneShortLine) {
   QUIRE_TEST_DATA_OR_SKIP(material, "bad-input");
   int64_t refused = 0;
@@ -112,7 +115,7 @@ TEST(DamagedFilesTest, HostileMaterialIsRefusedInOneShortLine) {
   EXPECT_GT(refused, 0);
 }
 
-// The reader of files goes through files too: JSON of any kind where config.json is expected.
+// Reads JSON of any type as config.json. The test checks only that nothing crashes.
 TEST(DamagedFilesTest, ConfigsOfEveryJsonType) {
   for (const char* text : {"null", "3", "[]", "\"x\"", "{}", R"({"architectures": {}})",
                            R"({"architectures": ["LlamaForCausalLM"], "rope_scaling": []})"}) {

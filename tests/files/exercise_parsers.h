@@ -17,7 +17,7 @@
 
 namespace quire::testing {
 
-// The first and last byte of every tensor are inside `file`, and reading them is no fault.
+// Checks that every tensor is inside `file`, and reads its first and last byte.
 inline void TouchTensors(const std::vector<files::TensorInfo>& tensors,
                          std::span<const std::byte> file) {
   for (const files::TensorInfo& tensor : tensors) {
@@ -31,7 +31,7 @@ inline void TouchTensors(const std::vector<files::TensorInfo>& tensors,
   }
 }
 
-// Whether the file was taken.
+// Parses `file` and reads all its values and tensors. Returns whether the parser accepted it.
 inline bool ExerciseGguf(std::span<const std::byte> file) {
   auto contents = files::ParseGguf(file, "fuzz.gguf");
   if (!contents.ok()) return false;
@@ -63,7 +63,7 @@ inline bool ExerciseSafetensors(std::span<const std::byte> file) {
   return true;
 }
 
-// The JSON files of a Hugging Face directory: config.json and the shard index.
+// Reads `text` as each JSON file of a Hugging Face directory: the shard index and config.json.
 inline void ExerciseJson(std::string_view text) {
   (void)files::ParseSafetensorsIndex(text, "fuzz.index.json");
   const auto config = base::ParseJson(text, "fuzz.json");

@@ -1,4 +1,5 @@
-// One field of a GGUF file wrong at a time: the error names the file, the field and what is wrong.
+// Tests GGUF files in which one field is wrong. The error names the file, the field, and what is
+// wrong with it.
 
 #include <cstdint>
 #include <limits>
@@ -29,8 +30,8 @@ constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
 struct BadFile {
   std::string name;
   std::string bytes;
-  std::string field;    // named in the error
-  std::string problem;  // what of it
+  std::string field;    // the field that the error names
+  std::string problem;  // what the error says about the field
 
   friend void PrintTo(const BadFile& file, std::ostream* out) { *out << file.name; }
 };
@@ -55,7 +56,7 @@ std::string OneValue(const Header& header) {
   return WithHeader(header).U32("some.rather.long.key", 1).Build();
 }
 
-// With enough data to hold one tensor header more.
+// Returns a file of one tensor. Its data is long enough to be read as one more tensor header.
 std::string OneTensor(const Header& header) {
   return WithHeader(header).Zeros("first", {64}).Build();
 }

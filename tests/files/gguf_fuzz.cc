@@ -1,4 +1,4 @@
-// GGUF files of any content: an error or a model, never a crash.
+// Parses any bytes as a GGUF file. Expects an error or a model, never a crash.
 
 #include "tests/files/aligned_bytes.h"
 #include "tests/files/exercise_parsers.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes GGUF files field by field, right ones and, through the overrides, wrong ones.
+// Writes GGUF files field by field. Its overrides allow wrong files.
 
 #include <cstdint>
 #include <cstring>
@@ -13,7 +13,7 @@
 
 namespace quire::testing {
 
-// The bytes of a number, as the file holds it.
+// Returns the bytes of a number, as the file holds it.
 template <typename T>
 std::string Raw(T value) {
   std::string bytes(sizeof(T), '\0');
@@ -26,23 +26,25 @@ inline std::string RawString(std::string_view text) {
 
 struct GgufTensorSpec {
   std::string name;
-  uint32_t type = 0;           // ggml's number; 0: F32
+  // The number that ggml gives the type; 0 is F32.
+  uint32_t type = 0;
   std::vector<uint64_t> dims;  // innermost first, as in the file
   std::string data;
-  std::optional<uint64_t> offset;    // absent: behind the tensor before it
+  std::optional<uint64_t> offset;    // absent: after the previous tensor
   std::optional<uint32_t> num_dims;  // absent: dims.size()
 };
 
 class GgufWriter {
  public:
-  // Overrides of what Build() would write.
+  // Values that Build() writes into the header, and the alignment of the tensors' data. An absent
+  // count stands for the true count.
   std::string magic = "GGUF";
   uint32_t version = 3;
   std::optional<uint64_t> tensor_count;
   std::optional<uint64_t> value_count;
   uint64_t alignment = 32;
 
-  // A value of any type from its raw bytes.
+  // Adds a value of any type, given as raw bytes.
   GgufWriter& Add(std::string_view key, uint32_t type, const std::string& raw) {
     values_.push_back(RawString(key) + Raw(type) + raw);
     return *this;
@@ -79,7 +81,7 @@ class GgufWriter {
     tensors_.push_back(std::move(tensor));
     return *this;
   }
-  // An F32 tensor of zeros; `shape` outermost first.
+  // Adds an F32 tensor of zeros. `shape` has the outermost dimension first.
   GgufWriter& Zeros(std::string_view name, std::vector<uint64_t> shape) {
     uint64_t elements = 1;
     for (const uint64_t dim : shape) elements *= dim;
@@ -111,7 +113,8 @@ class GgufWriter {
   std::vector<GgufTensorSpec> tensors_;
 };
 
-// A whole little Llama: hidden 16, two heads of 8, one KV head, two layers, five tokens.
+// Returns a complete little Llama: hidden size 16, two heads of 8, one KV head, two layers, five
+// tokens.
 inline GgufWriter TinyLlamaGguf() {
   GgufWriter file;
   file.String("general.architecture", "llama").String("general.name", "tiny");

@@ -36,7 +36,7 @@ int64_t TensorBytes(const OpenedModel& model) {
   return total;
 }
 
-// One F32 tensor of two elements.
+// Returns a file with one F32 tensor of two elements.
 std::string OneTensor(const std::string& name, float first, float second) {
   return Safetensors("{\"" + name + R"(": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})",
                      Raw(first) + Raw(second));
@@ -105,8 +105,8 @@ TEST(ModelFilesTest, VectorsAreFloat32WhateverTheirType) {
               HasSubstr("want [3], got [2]"));
 }
 
-// Blocks made by llama.cpp's own quantizer decode to the values of PyPI's gguf, to the bit
-// (make_quantised_goldens.py).
+// llama.cpp's own quantizer made the blocks, and PyPI's gguf made the expected floats
+// (make_quantised_goldens.py). The floats must be equal to the bit.
 TEST(ModelFilesTest, QuantisedTensorsMeanTheGoldenFloats) {
   constexpr int64_t kRows = 2;
   constexpr int64_t kCols = 512;
@@ -115,7 +115,7 @@ TEST(ModelFilesTest, QuantisedTensorsMeanTheGoldenFloats) {
   int num_types = 0;
   for (const TensorInfo& tensor : model->weights->tensors()) {
     const auto golden = model->weights->Matrix(tensor.name + ".f32", kRows, kCols);
-    if (!golden.ok()) continue;  // a golden itself
+    if (!golden.ok()) continue;  // this tensor is itself a golden
     ++num_types;
     const auto matrix = model->weights->Matrix(tensor.name, kRows, kCols);
     ASSERT_TRUE(matrix.ok()) << matrix.status();
@@ -209,7 +209,7 @@ TEST(ModelFilesTest, ErrorsNameTheCure) {
   EXPECT_THAT(ErrorOf(directory.path()), HasSubstr("not valid JSON"));
 }
 
-// A pipe would be waited for, were it opened as a file.
+// Opening a pipe as a file would wait for a writer.
 TEST(ModelFilesTest, RefusesWhatIsNoRegularFile) {
   const TempDirectory directory;
   const std::string pipe = directory.path() + "/pipe.gguf";

@@ -1,5 +1,5 @@
-// Safetensors files, their index and config.json of any content: an error or a model, never a
-// crash.
+// Parses any bytes as a safetensors file, as its index and as config.json. Expects an error or a
+// model, never a crash.
 
 #include "tests/files/aligned_bytes.h"
 #include "tests/files/exercise_parsers.h"

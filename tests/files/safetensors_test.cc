@@ -55,12 +55,12 @@ struct BadFile {
   friend void PrintTo(const BadFile& file, std::ostream* out) { *out << file.name; }
 };
 
-// A file with one tensor `t` and 32 bytes of data.
+// Returns a file with one tensor `t` and 32 bytes of data.
 std::string OneTensor(const std::string& tensor) {
   return Safetensors("{\"t\": " + tensor + "}", Data(32));
 }
 
-// "1, 1, 1"
+// Returns a list of `count` ones, such as "1, 1, 1".
 std::string Ones(int count) {
   std::string list = "1";
   for (int i = 1; i < count; ++i) list += ", 1";

@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes safetensors files from a JSON header and data, right or wrong.
+// Writes a safetensors file from a JSON header and data. Neither has to be valid.
 
 #include <cstdint>
 #include <string>

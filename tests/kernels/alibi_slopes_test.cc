@@ -41,7 +41,8 @@ TEST(AlibiSlopesTest, IsThePublishedRuleFor1To128Heads) {
   }
 }
 
-// As MPT states the rule: the ladder of the next power of two, its odd places before its even ones.
+// MPT's rule: take the ladder of the next power of two, first the slopes at its odd places, then
+// those at its even places.
 TEST(AlibiSlopesTest, IsTheRuleOfMptForAnyBiasMax) {
   for (const double bias_max : {4.0, 8.0, 16.0}) {
     for (const int32_t num_heads : {1, 2, 5, 12, 24, 32, 40, 71, 112}) {

@@ -1,5 +1,5 @@
-// The products of the AMX path on any machine: its source compiled for the portable vectors and for
-// tiles in plain C++, beside the portable path, bit by bit.
+// Tests the products of the AMX path on any machine. The source of the AMX path is compiled for
+// portable vectors and for tiles in plain C++. Its results must have the bits of the portable path.
 
 #include <cstring>
 #include <limits>
@@ -45,12 +45,14 @@ class AmxLinearTest : public ::testing::TestWithParam<WeightType> {};
 TEST_P(AmxLinearTest, GivesTheBitsOfThePortablePath) {
   const KernelTable amx = amx_in_cpp::MakeKernels("amx in C++");
   const bool k_quant = GetParam() >= WeightType::kQ4_K;
-  // Three tiles along k, or eight (of Q6_K sixteen); and more.
+  // The smaller size is three tiles along k, or eight for K-quants (sixteen for Q6_K). The other
+  // size has more tiles.
   for (const int64_t cols : {k_quant ? 256 : 96, 512}) {
     const TestWeight weight = RandomWeight(GetParam(), 37, cols, 1);
     const auto packed = PackedWeight::Create({&weight.view, 1}, /*pack=*/true);
     ASSERT_TRUE(packed.ok());
-    // Without a tile, a part of one, a whole one, one and a rest, two and a part.
+    // The rows fill no tile, a part of one tile, one tile, one tile and a rest, two tiles and a
+    // part of a third.
     for (const int64_t rows : {8, 9, 16, 19, 44}) {
       const std::vector<float> input = Normal(2, rows * cols);
       const std::vector<float> want = Multiply(PortableKernels(), **packed, input);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The AMX instructions that kernels/cpu/linear_amx_body.h names, in plain C++: Intel's manual,
-// palette 1. What the processor would fault on fails the check.
+// Implements, in plain C++, the AMX instructions that kernels/cpu/linear_amx_body.h uses, after
+// palette 1 of Intel's manual. A check fails where the processor would fault.
 
 #include <cstdint>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace quire::kernels::cpu {
 struct AmxTiles {
   static constexpr int kTiles = 8, kMaxRows = 16, kMaxRowBytes = 64;
 
-  // As _tile_loadconfig reads it.
+  // The configuration in the layout that _tile_loadconfig reads.
   struct Config {
     uint8_t palette;
     uint8_t start_row;
@@ -33,7 +33,7 @@ struct AmxTiles {
   }
 };
 
-// A thread's tile registers.
+// Returns the tile registers of the calling thread.
 inline AmxTiles& Tiles() {
   static thread_local AmxTiles tiles;
   return tiles;
@@ -67,7 +67,8 @@ inline void _tile_stored(int tile, void* base, int64_t stride) {
   }
 }
 
-// c[m][n] += a[m][4 k + i] * b[k][4 n + i] over k and i, signed bytes to 32 bits.
+// Adds a[m][4 k + i] * b[k][4 n + i], summed over k and i, to c[m][n]. Elements of a and b are
+// signed bytes; those of c have 32 bits.
 inline void _tile_dpbssd(int c, int a, int b) {
   AmxTiles& tiles = Tiles();
   for (const int tile : {a, b, c}) tiles.Check(tile);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A paged cache of one layer with its tokens beside it in plain order, for the attention tests.
+// For the attention tests: a paged cache of one layer, and the same tokens in plain order.
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ struct HeadShape {
   kernels::DType dtype = kernels::DType::kF32;
 };
 
-// What a number becomes in a cache of this type.
+// Returns `x` as a cache of this dtype stores it.
 inline float Stored(kernels::DType dtype, float x) {
   switch (dtype) {
     case kernels::DType::kF16:
@@ -35,7 +35,7 @@ inline float Stored(kernels::DType dtype, float x) {
   }
 }
 
-// One sequence: its Q, K and V rows, [tokens, heads, head_dim].
+// The rows of Q, K and V of one sequence, each [tokens, heads, head_dim].
 struct SequenceData {
   std::vector<float> query, key, value;
   std::vector<int32_t> blocks;
@@ -51,8 +51,8 @@ inline SequenceData RandomSequence(const HeadShape& shape, int64_t length, uint6
           .length = length};
 }
 
-// A cache on one backend whose every unwritten element is NaN; there are gaps between its blocks,
-// as in a model's layer.
+// A cache on one backend in which every unwritten element is NaN. There are gaps between the
+// blocks, as in a layer of a model.
 class PoisonedCache {
  public:
   PoisonedCache(kernels::Backend& backend, const HeadShape& shape, int64_t num_blocks)
@@ -66,7 +66,8 @@ class PoisonedCache {
             .WithRowStride(stride);
   }
 
-  // Writes tokens [begin, end) by QkvPost and returns their query rows as it gives them.
+  // Writes tokens [begin, end) of `sequence` with QkvPost. Returns the query rows that QkvPost
+  // wrote.
   std::vector<float> Write(const SequenceData& sequence, int64_t begin, int64_t end,
                            kernels::QkvPostArgs args = {}) {
     const int64_t count = end - begin;
@@ -103,7 +104,8 @@ class PoisonedCache {
     const SequenceData* sequence;
     int64_t begin, end;
   };
-  // Attention of chunks of several sequences in one step; rows in the order given.
+  // Runs attention for chunks of several sequences in one step. Returns the output rows in the
+  // order of `chunks`.
   std::vector<float> Attend(const std::vector<Chunk>& chunks,
                             kernels::PagedAttentionArgs args = {}) {
     const int64_t q_size = shape_.num_heads * shape_.head_dim;

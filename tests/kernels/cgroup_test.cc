@@ -1,4 +1,5 @@
-// Tests of the memory that a container's limit leaves, read from files as the kernel writes them.
+// Tests how much memory a container's limit leaves. The test writes the files in the kernel's
+// format.
 
 #include "kernels/cpu/cgroup.h"
 
@@ -51,7 +52,7 @@ TEST_F(CgroupTest, TheFirstVersionCountsItsChildrenToo) {
 TEST_F(CgroupTest, AFullGroupHasAByteLeft) {
   Write("memory.max", "1000\n");
   Write("memory.current", "2000\n");
-  EXPECT_EQ(CgroupAvailableMemory(root_), 1);  // 0 would say that there is no limit
+  EXPECT_EQ(CgroupAvailableMemory(root_), 1);  // 0 would mean that there is no limit
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ Exact ExactProduct(const TestWeight& weight, int64_t row, std::span<const Exact>
         weights += std::abs(double{w[k]});
       }
       exact.bound += absmax / 254 * 1.001 * weights;
-      // The minimum is folded apart from the codes, so what cancels between them rounds too.
+      // The kernels add the product of a block's minimum apart from the product of its codes. Parts
+      // that cancel between the two are rounded as well.
       magnitude += absmax * weights;
     }
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// A row's product in double, and how far float arithmetic may be from it.
+// Computes the product of a row in double, and a bound on the error of float arithmetic.
 
 #include <cstdint>
 #include <limits>
@@ -17,14 +17,15 @@ struct Exact {
   double bound = 0.0;
 };
 
-// Row `row` of `weight` times `a`, whose elements are known to their own bounds. Each of the
-// products and sums rounds once, so cols * epsilon of the sum of magnitudes; and against quantised
-// weights every activation is off by at most half a step, absmax / 254, of its block.
+// Returns row `row` of `weight` times `a`, whose elements have bounds of their own. Every product
+// and sum rounds once; 4 * cols * kFloatEpsilon of the sum of magnitudes covers this. With
+// `quantized`, each activation is also off by at most half a step of its block, absmax / 254.
 Exact ExactProduct(const TestWeight& weight, int64_t row, std::span<const Exact> a, bool quantized);
 
 std::vector<Exact> ExactValues(std::span<const float> values);
 
-// silu(gate) * up: silu's slope is at most 1.1; e^x, the quotient and the product round too.
+// Returns silu(gate) * up. The slope of silu is at most 1.1. The bound also counts the roundings of
+// e^x, the quotient and the product.
 Exact ExactSiluMul(const Exact& gate, const Exact& up);
 
 }  // namespace quire::testing

@@ -54,7 +54,7 @@ std::vector<float> Normal(uint64_t seed, int64_t count, float deviation) {
 
 namespace {
 
-// Where the f16 scales of a block of `type` lie, in bytes.
+// Returns the byte offsets of the f16 scales in a block of `type`.
 std::vector<int> ScaleOffsets(WeightType type) {
   switch (type) {
     case WeightType::kQ4_1:

@@ -15,7 +15,7 @@
 
 namespace quire::testing {
 
-// One backend for every ISA path of this machine, portable first.
+// Returns the names of the ISA paths that this machine can run, portable first.
 std::vector<std::string> IsaPaths();
 std::unique_ptr<kernels::Backend> MakeBackend(const std::string& isa, int num_threads = 2,
                                               bool pack_weights = true);
@@ -35,10 +35,10 @@ Owned<float> F32(std::initializer_list<int64_t> shape, std::vector<float> values
 Owned<float> F32(std::initializer_list<int64_t> shape, float fill = 0.0f);
 Owned<int32_t> I32(std::initializer_list<int64_t> shape, std::vector<int32_t> values);
 
-// Normal numbers of this seed.
+// Returns normally distributed random numbers that depend only on the arguments.
 std::vector<float> Normal(uint64_t seed, int64_t count, float deviation = 1.0f);
 
-// A weight of random bits whose scales are sane f16 numbers, and its float32 values.
+// A weight of random bits and its float32 values. Its scales are random small f16 numbers.
 struct TestWeight {
   std::vector<std::byte> bytes;
   kernels::WeightView view;

@@ -26,7 +26,7 @@ using testing::TestWeight;
 
 constexpr double kEpsilon = testing::kFloatEpsilon;
 
-// One product on one backend.
+// Returns the output of Linear for `input` on one backend.
 std::vector<float> Multiply(Backend& backend, const PreparedWeight& weight,
                             const std::vector<float>& input, LinearArgs args = {}) {
   const int64_t rows = static_cast<int64_t>(input.size()) / weight.cols();
@@ -47,7 +47,7 @@ std::unique_ptr<PreparedWeight> Prepare(Backend& backend, std::span<const Weight
   return std::move(weight).value();
 }
 
-// y = w . a in double.
+// Returns the product of a row of `weight` and `a`, computed in double.
 Exact Reference(const TestWeight& weight, int64_t row, const float* a, bool quantized) {
   return testing::ExactProduct(
       weight, row, testing::ExactValues({a, static_cast<size_t>(weight.view.cols)}), quantized);
@@ -56,7 +56,8 @@ Exact Reference(const TestWeight& weight, int64_t row, const float* a, bool quan
 class LinearTypeTest : public ::testing::TestWithParam<WeightType> {
  protected:
   bool quantized() const { return !testing::IsFloat(GetParam()); }
-  // K of every kind: one block, several; any number for plain floats.
+  // Returns the length of a row: several blocks if the type has blocks, otherwise a number that is
+  // no multiple of a vector's length.
   int64_t cols() const { return quantized() ? 512 : 172; }
 };
 
@@ -88,11 +89,12 @@ TEST_P(LinearTypeTest, BitsDependOnTheRowAndTheWeightAlone) {
   for (const std::string& isa : IsaPaths()) {
     for (const int threads : {1, 3}) {
       for (const bool pack : {true, false}) {
-        if (isa == "portable" && threads == 1) continue;  // it made `want`
+        if (isa == "portable" && threads == 1) continue;  // this path made `want`
         const auto backend = MakeBackend(isa, threads, pack);
         const auto prepared = Prepare(*backend, {&weight.view, 1});
         EXPECT_EQ(prepared->bytes() == 0, !pack);
-        // 1, 2, 4, 8 and 16 rows at a time, and what is left of each.
+        // The kernels take 1, 2, 4, 8 or 16 rows at a time. These chunks need each of them, and
+        // leave rests.
         for (const int64_t chunk : {1, 3, 7, 29, 33, 83}) {
           if (isa == "portable" && chunk != 29) continue;  // slow
           std::vector<float> got;
@@ -116,7 +118,7 @@ TEST_P(LinearTypeTest, BitsDependOnTheRowAndTheWeightAlone) {
 
 class QuantizedLinearTest : public LinearTypeTest {};
 
-// The bytes of a block that hold codes.
+// The range of bytes in a block that hold codes.
 struct CodeBytes {
   size_t begin, end;
 };
@@ -142,7 +144,7 @@ CodeBytes CodesOf(WeightType type) {
 // Every product of a block is as large as possible and of one sign, so that a sum in narrow
 // integers would overflow.
 TEST_P(QuantizedLinearTest, TheLargestDotsAreExact) {
-  constexpr int64_t kRows = 21;  // 16, 4 and 1 at a time
+  constexpr int64_t kRows = 21;  // the kernels take 16, 4 and 1 at a time
   const CodeBytes codes = CodesOf(GetParam());
   const auto portable = MakeBackend("portable");
   for (const int code : {0xff, 0x80, 0x00}) {
@@ -219,10 +221,10 @@ TEST(LinearTest, BiasThenResidual) {
   }
 }
 
-// The exact result of an activation, and how far float arithmetic may be from it.
+// Returns the exact result of an activation, and a bound on the error of float arithmetic.
 Exact Activated(Activation activation, double y) {
-  // y times the logistic function of v. The bound counts an error of v_error in v, 2 ulp of e^-v,
-  // one sum and one quotient.
+  // Returns y times the logistic function of v. The bound counts an error of v_error in v, 2 ulp of
+  // e^-v, one sum and one quotient.
   const auto times_logistic = [y](double v, double v_error) {
     const double e = std::exp(-v),
                  relative = (2 * kEpsilon + v_error) / (1 + std::exp(v)) + kEpsilon;
@@ -234,8 +236,9 @@ Exact Activated(Activation activation, double y) {
     case Activation::kNone:
       return {y, 0.0};
     case Activation::kGelu: {
-      // Nine roundings of a polynomial whose terms cancel to 1 / 2.3 of their magnitudes, at most,
-      // 2.35 times u's two, e^x, products, the fit itself; and half a step of t^2, exponentiated.
+      // The factor 17 counts nine roundings of a polynomial, whose terms cancel to no less than 1 /
+      // 2.3 of their magnitudes, 2.35 times the two roundings of u, the roundings of e^x and of the
+      // products, and the error of the fit. The other term is half a step of t^2 in the exponent.
       const double error = beyond * (17 + t * t / 4) * kEpsilon;
       if (y < 0) return {y * beyond, t * error};
       return {y * (1 - beyond), t * (error + kEpsilon)};

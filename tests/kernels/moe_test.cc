@@ -36,7 +36,7 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Of every token whose choice is certain.
+// Expects the outputs of every token whose choice of experts is certain to be within their bounds.
 void ExpectNear(const TestMixture& mixture, const std::vector<float>& input,
                 const std::vector<float>& residual, const std::vector<float>& got) {
   const int64_t hidden = mixture.shape().hidden;
@@ -59,7 +59,7 @@ void ExpectNear(const TestMixture& mixture, const std::vector<float>& input,
 class MoeTypeTest : public ::testing::TestWithParam<WeightType> {};
 
 TEST_P(MoeTypeTest, AgreesWithDoublesOnEveryPath) {
-  // Of whole blocks where there are blocks; else of any size.
+  // Quantised rows must be whole blocks. Rows of floats may have any length.
   const bool blocks = !testing::IsFloat(GetParam());
   const MixtureShape shape{.num_experts = 5,
                            .hidden = blocks ? 256 : 44,
@@ -80,7 +80,8 @@ TEST_P(MoeTypeTest, AgreesWithDoublesOnEveryPath) {
 
 TEST_P(MoeTypeTest, BitsDependOnTheTokenAlone) {
   const MixtureShape shape{.num_experts = 6, .hidden = 256, .intermediate = 256, .num_chosen = 3};
-  constexpr int64_t kTokens = 90;  // of which experts get one, a few, and more than an item takes
+  // Some experts get one token, some get a few, and some get more than one work item takes.
+  constexpr int64_t kTokens = 90;
   TestMixture mixture(GetParam(), shape, 4);
   mixture.Prefer(2);
   std::vector<float> input = Normal(5, kTokens * shape.hidden);
@@ -93,7 +94,7 @@ TEST_P(MoeTypeTest, BitsDependOnTheTokenAlone) {
   int runs = 0;
   for (const std::string& isa : IsaPaths()) {
     for (const bool pack : {true, false}) {
-      if (isa == "portable" && pack) continue;  // it made `want`
+      if (isa == "portable" && pack) continue;  // this path made `want`
       const auto backend = MakeBackend(isa, pack ? 3 : 1, pack);
       const auto weights = mixture.Prepare(*backend);
       for (const int64_t chunk : {1, 2, 7, 33, 90}) {
@@ -136,7 +137,7 @@ TEST(MoeRoutingTest, OneExpertOrAllOfThem) {
     EXPECT_THAT(all, ::testing::ElementsAre(::testing::FloatNear(e1 / sum, 1e-6),
                                             ::testing::FloatNear(e3 / sum, 1e-6),
                                             ::testing::FloatNear(1 / sum, 1e-6)));
-    // Over the chosen alone, or over all of which some were not.
+    // The softmax is over the chosen experts alone, or over all experts.
     EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2)[2], 1 / (1 + e1), 1e-6);
     EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2, false)[2], 1 / sum, 1e-6);
     EXPECT_EQ(RoutingWeights(*backend, {3, 1, 4}, 3, 2, false)[1], 0.0f);
@@ -166,7 +167,7 @@ TEST(MoeRoutingTest, ManyExpertsAgreeWithASortInDouble) {
         for (int64_t e = 0; e < kExperts; ++e) {
           const float logit = logits[static_cast<size_t>(t * kExperts + e)];
           const double want = logit >= sorted[kChosen - 1] ? std::exp(double{logit}) / sum : 0.0;
-          // A difference of logits up to 20 rounds, and is exponentiated.
+          // A difference of two logits, of up to 20, is rounded, and the error is in an exponent.
           EXPECT_NEAR(got[static_cast<size_t>(t * kExperts + e)], want,
                       want * 160 * testing::kFloatEpsilon);
         }
@@ -184,7 +185,9 @@ TEST(MoeRoutingTest, WhatIsNotANumberStaysInItsOwnRow) {
   for (const std::string& isa : IsaPaths()) {
     SCOPED_TRACE(isa);
     const auto backend = MakeBackend(isa);
-    // An infinite logit is an expert never chosen, or chosen by NaN alone.
+    // The gain of 2 makes logits of -kLarge and kLarge infinite. In the first token an expert of
+    // logit -infinity is not chosen. A logit of infinity makes a weight NaN, and so do logits that
+    // are all -infinity.
     constexpr float kLarge = 3e38f;
     const std::vector<float> weights = RoutingWeights(
         *backend, {1, -kLarge, 2, 0, 1, kLarge, 0, 0, -kLarge, -kLarge, -kLarge, -kLarge}, 4, 2,
@@ -212,7 +215,8 @@ TEST(MoeRoutingTest, WhatIsNotANumberStaysInItsOwnRow) {
   }
 }
 
-// Any routing, any neighbours: a token's bits are those of the token alone.
+// Whatever the routing and the neighbours are, the output of a token has the bits of the token
+// alone.
 TEST(MoePropertyTest, ATokenAmongAnyOthersGivesTheBitsOfItAlone) {
   int64_t crowded = 0, unused = 0;
   EXPECT_TRUE(rc::check([&] {

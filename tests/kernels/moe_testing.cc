@@ -48,7 +48,8 @@ TestMixture::Prepared TestMixture::Prepare(kernels::Backend& backend) const {
     up.push_back(ups_[e].view);
     down.push_back(downs_[e].view);
   }
-  // The view is of the bytes as they were when it was made: vectors that move keep theirs.
+  // Each view refers to the bytes that existed when the view was made. Moving a vector keeps its
+  // bytes in place.
   return {.router = *backend.PrepareWeight({&router_.view, 1}),
           .up = *backend.PrepareWeight(up),
           .down = *backend.PrepareWeight(down)};
@@ -100,7 +101,8 @@ TestMixture::Answer TestMixture::Naive(std::span<const float> input,
   for (size_t i = 0; i < chosen; ++i) {
     answer.chosen.push_back(order[i]);
     const double weight = std::exp(logit(i) - logit(0)) / sum;
-    // Two logits' errors in the exponent of numerator and sum each; the sum, e^x and the quotient.
+    // The numerator and the sum each have the errors of two logits in the exponent. The sum, e^x
+    // and the quotient are rounded, too.
     const double relative =
         4 * logit_bound * 1.01 + (static_cast<double>(order.size()) + 8) * kFloatEpsilon;
     const std::vector<Exact> y = Expert(order[i], exact_input, rounding);
@@ -120,7 +122,7 @@ TestMixture::Answer TestMixture::Naive(std::span<const float> input,
 
 namespace {
 
-// As a backend's activations.
+// Returns the bytes of `values` as activations of `dtype`.
 std::vector<std::byte> Encode(kernels::DType dtype, const std::vector<float>& values) {
   std::vector<std::byte> bytes(values.size() * static_cast<size_t>(SizeOf(dtype)));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -163,7 +165,7 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
     return buffer;
   };
   const kernels::DeviceBuffer in = upload(input);
-  // In place where there is a residual.
+  // A residual is added in place: `out` begins with its values.
   const kernels::DeviceBuffer out =
       upload(residual.empty() ? std::vector<float>(input.size(), std::nanf("")) : residual);
   const auto view = [&](const kernels::DeviceBuffer& buffer) {
@@ -184,11 +186,13 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
   return Decode(dtype, bytes);
 }
 
-// Expert e's output is 1 at element e, whatever the token, so the output is the experts' weights.
+// The output of expert e is 1 at element e for every token. So the output of the mixture is the
+// weights of the experts.
 std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<float>& logits,
                                   int64_t num_experts, int64_t num_chosen, bool softmax_over_chosen,
                                   float gain) {
-  // One column more than experts, and always 1, from which the experts make their hidden unit.
+  // There is one more column than experts. Its input is always 1, and the experts make their hidden
+  // unit from it.
   const int64_t hidden = num_experts + 1, num_tokens = std::ssize(logits) / num_experts;
   std::vector<float> router(static_cast<size_t>(num_experts * hidden));
   std::vector<float> up(static_cast<size_t>(num_experts * 2 * hidden));
@@ -237,7 +241,7 @@ void ExpectRouterOrder(kernels::Backend& backend) {
   const auto weights = mixture.Prepare(backend);
   const std::vector<float> got = RunMixture(backend, weights, shape, input);
 
-  // An expert that is all that is chosen has weight 1.
+  // If only one expert is chosen, its weight is 1.
   MixtureShape alone = shape;
   alone.num_chosen = 1;
   std::vector<std::vector<float>> outputs;
@@ -264,7 +268,7 @@ void ExpectRouterOrder(kernels::Backend& backend) {
   const std::vector<float> parts =
       RoutingWeights(backend, logits, shape.num_experts, shape.num_chosen);
 
-  int64_t decided = 0;  // sums that another order changes
+  int64_t decided = 0;  // the number of sums that the reverse order changes
   for (size_t t = 0; t < kTokens; ++t) {
     const float* logit = logits.data() + t * 6;
     std::vector<size_t> order(6);

@@ -36,10 +36,10 @@ class TestMixture {
   };
   Prepared Prepare(kernels::Backend& backend) const;
 
-  // The output for one token, computed by plain loops. The products are `linear`'s. Hidden units
-  // and output may each be rounded by `rounding`, relative to their size. `margin` is the distance
-  // from the last chosen logit to the next one, less what float arithmetic may move them. The
-  // choice of experts is certain only where `margin` is more than 0.
+  // The output for one token, computed by plain loops with ExactProduct. Each hidden unit and each
+  // output may be rounded by `rounding`, relative to its size. `margin` is the distance from the
+  // last chosen logit to the next logit, less the most that errors of float arithmetic can take
+  // from it. The choice of experts is certain only where `margin` is more than 0.
   struct Answer {
     std::vector<Exact> out;
     std::vector<int64_t> chosen;
@@ -57,19 +57,21 @@ class TestMixture {
   std::vector<TestWeight> gates_, ups_, downs_;
 };
 
-// One call of the op, of activations that the backend's dtype can hold.
+// Calls the op Moe once and returns its output. The backend's activation dtype must be able to hold
+// the inputs.
 std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prepared& weights,
                               const MixtureShape& shape, const std::vector<float>& input,
                               const std::vector<float>& residual = {});
 
-// The weights that a router gives to experts whose logits are the tokens' elements times `gain`,
-// [num_tokens, num_experts]; of an expert that was not chosen 0.
+// Returns the weights that a router gives to the experts, [num_tokens, num_experts]. The logits of
+// a token are its elements of `logits` times `gain`. An expert that was not chosen has weight 0.
 std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<float>& logits,
                                   int64_t num_experts, int64_t num_chosen,
                                   bool softmax_over_chosen = true, float gain = 1.0f);
 
-// That the experts are added in the router's order, to the bit: the sums are made again of each
-// expert's own output and weight. For backends whose activations are float32.
+// Expects that the experts' outputs are added in the router's order: the sums are made again from
+// the output and weight of each expert and must agree to the bit. Only for backends whose
+// activations are float32.
 void ExpectRouterOrder(kernels::Backend& backend);
 
 }  // namespace quire::testing

@@ -25,7 +25,8 @@ using testing::Stored;
 
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
 
-// Blocks first, first + step, ...: never neighbours.
+// Returns the blocks first, first + step, and so on. Where `step` is more than 1, no two of them
+// are neighbours.
 std::vector<int32_t> Blocks(int64_t length, int64_t block_size, int32_t first, int32_t step) {
   std::vector<int32_t> blocks;
   for (int64_t i = 0; i * block_size < length; ++i) {
@@ -91,8 +92,8 @@ void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t toke
       want += scores[j] / sum * v;
       magnitude += scores[j] / sum * std::abs(v);
     }
-    // Every weight and the sum are off by the relative error of e^x: that of the score, and what
-    // e^x, rescaling by tiles and segments, and the sums round.
+    // Every weight and the sum of weights have the relative error of e^x. It consists of the error
+    // of the score and the roundings of e^x, of rescaling by tiles and segments, and of the sums.
     const double relative =
         2 * score_bound + static_cast<double>(scores.size() / 8 + 32) * kEpsilon;
     ASSERT_NEAR(got[d], want, 2 * relative * magnitude + 1e-7)
@@ -108,8 +109,9 @@ struct Case {
 
 class AttentionCaseTest : public ::testing::TestWithParam<Case> {};
 
-// Prefill of all but the last token in two chunks, then a decode, beside another sequence: within
-// bounds of doubles, and to the bit the same on every ISA path and any number of threads.
+// Runs a prefill of all but the last token in two chunks, then a decode, beside another sequence.
+// The outputs are within bounds of doubles. They have the same bits on every ISA path and for any
+// number of threads.
 TEST_P(AttentionCaseTest, AgreesWithDoublesToTheSameBitsOnEveryPath) {
   const HeadShape shape = GetParam().shape;
   const Features features = GetParam().features;
@@ -168,20 +170,23 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{{4, 4, 8, 16, DType::kF32}, {}, 50},     // MHA, the narrowest head
         Case{{3, 1, 64, 16, DType::kF16}, {}, 600},   // GQA of 3 over three segments
-        Case{{8, 1, 24, 32, DType::kBF16}, {}, 270},  // MQA, half a vector over
+        Case{{8, 1, 24, 32, DType::kBF16}, {}, 270},  // MQA, one and a half vectors
         Case{{2, 1, 256, 16, DType::kF16}, {}, 40},   // the widest head
         Case{{7, 1, 40, 16, DType::kF32}, {}, 70},    // an odd group
         Case{{40, 1, 16, 16, DType::kF32}, {}, 20},   // more heads than an item's rows
         Case{{4, 2, 16, 16, DType::kF32}, {.window = 1}, 40},
-        Case{{4, 2, 16, 16, DType::kF16}, {.window = 100}, 600},  // leaves whole segments behind
-        // A window that begins one key before a segment of 256, with it, or one behind: of the
-        // decode (87 to 89) and of a work item of the second chunk (88 to 90).
+        // Some segments are before the window.
+        Case{{4, 2, 16, 16, DType::kF16}, {.window = 100}, 600},
+        // Around a border of segments, which have 256 keys, these windows begin one key after it,
+        // at it, or one key before it. This is so for the decode with the windows 87 to 89, and for
+        // a work item of the second chunk with the windows 88 to 90.
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 87}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 88}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 89}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 90}, 600},
         Case{{6, 2, 16, 16, DType::kF32}, {.alibi = true}, 300},
-        Case{{6, 2, 16, 16, DType::kF32}, {.alibi_is_rounded = true}, 600},  // keys round from 257
+        // Positions are rounded to bf16, which changes them from 257 on.
+        Case{{6, 2, 16, 16, DType::kF32}, {.alibi_is_rounded = true}, 600},
         Case{{4, 2, 16, 32, DType::kF32}, {.sinks = true}, 300},
         Case{{4, 2, 16, 16, DType::kF32}, {.soft_cap = 2.0f}, 70},
         Case{{4, 2, 32, 16, DType::kBF16},
@@ -242,8 +247,9 @@ TEST(PagedAttentionTest, LaterTokensThatOverflowDoNotReachEarlierOnes) {
   EXPECT_FALSE(std::isfinite(got[18 * 2 * 16]));
 }
 
-// The bias is of the distance, not of two positions whose large biases would cancel: after 64k
-// tokens a query of steep slopes gives the bits of one that has the last thousand alone.
+// The bias is computed from the distance, not as the difference of two large biases of positions.
+// So at position 65535 a query with steep slopes gives the same bits whether or not the keys before
+// the last 1024 are there.
 TEST(PagedAttentionTest, AlibiIsAsPreciseAtPosition65535AsNearTheStart) {
   constexpr int64_t kLength = 65536, kTail = 1024;
   const HeadShape shape{.num_heads = 2, .num_kv_heads = 1, .head_dim = 8};
@@ -256,7 +262,8 @@ TEST(PagedAttentionTest, AlibiIsAsPreciseAtPosition65535AsNearTheStart) {
   tail.key = last(whole.key);
   tail.value = last(whole.value);
   Owned<float> slopes = F32({2});
-  slopes.values = {0.5f, 0.25f};  // e^-256 of a key at the tail's start: nothing in float32
+  // A key at the start of the tail has weight e^-256 or less, which is 0 in float32.
+  slopes.values = {0.5f, 0.25f};
   const auto backend = MakeBackend("auto");
   const auto attend = [&](const SequenceData& sequence) {
     PoisonedCache cache(*backend, shape, sequence.length / 16);

@@ -41,7 +41,7 @@ std::vector<float> RopeTable(int64_t positions, int64_t rope_dim) {
   return table;
 }
 
-// A rotated head by the definition, in doubles.
+// Returns a head rotated by the definition of RoPE, computed in doubles.
 std::vector<double> Rotate(const float* x, int64_t head_dim, int64_t rope_dim, const float* table,
                            RopeLayout layout) {
   std::vector<double> out(x, x + head_dim);
@@ -86,7 +86,7 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
             ASSERT_NEAR(query[at + d], want[d], 2 * epsilon * 8) << t << " " << h << " " << d;
           }
         }
-        // The layout that the CPU backend documents: K in tiles of [head_dim][16], V as
+        // The CPU backend documents this layout: K in tiles of [head_dim][16], V as
         // [token][head_dim].
         for (int64_t h = 0; h < 2; ++h) {
           const int64_t at = (t * 2 + h) * head_dim;
@@ -120,7 +120,7 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
             got.insert(got.end(), rows.begin(), rows.end());
           }
           ASSERT_EQ(std::memcmp(got.data(), query.data(), query.size() * sizeof(float)), 0) << isa;
-          // The poison between the blocks too.
+          // The NaNs between the blocks are compared, too.
           ASSERT_EQ(std::memcmp(cache.view().raw(), reference.view().raw(),
                                 static_cast<size_t>(cache.bytes())),
                     0)
@@ -135,7 +135,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts, QkvPostTest,
                          ::testing::Values(RopeLayout::kNone, RopeLayout::kInterleaved,
                                            RopeLayout::kHalfSplit));
 
-// Normed by the op Norm: each head of [tokens, heads, head_dim] by itself, or all of them together.
+// Returns `x` after the op Norm. With `by_head`, each head of [tokens, heads, head_dim] is
+// normalized by itself; otherwise all heads of a token are normalized together.
 std::vector<float> NormHeads(Backend& backend, const std::vector<float>& x, int64_t num_heads,
                              int64_t head_dim, bool by_head, const TensorView& weight,
                              NormKind kind) {

@@ -1,4 +1,5 @@
-// Quantised activations on every ISA path, against the same arithmetic for one block at a time.
+// Compares quantised activations on every ISA path with the same arithmetic for one block at a
+// time.
 
 #include <algorithm>
 #include <cmath>
@@ -45,7 +46,8 @@ void ExpectQuantized(const Group& group, int64_t block, int64_t row, const float
   const auto at = static_cast<size_t>(block * group.places + row);
   int32_t sums[2] = {};
   for (int i = 0; i < 32; ++i) {
-    const float scaled = x[i] * inverse;  // what is not above -127, such as a NaN, is -127
+    // A value that is not above -127, such as a NaN, becomes -127.
+    const float scaled = x[i] * inverse;
     const int code =
         static_cast<int>(std::nearbyint(scaled > -127.0f ? std::min(scaled, 127.0f) : -127.0f));
     EXPECT_EQ(group.q[32 * at + static_cast<size_t>(i)], code) << "value " << i;
@@ -59,7 +61,7 @@ void ExpectQuantized(const Group& group, int64_t block, int64_t row, const float
   }
 }
 
-// Every place of a block outside the work.
+// Expects that no place of `block` was written. The block is not part of the work.
 void ExpectUntouched(const Group& group, int64_t block) {
   for (int64_t i = block * group.places; i < (block + 1) * group.places; ++i) {
     const auto at = static_cast<size_t>(i);
@@ -71,7 +73,7 @@ void ExpectUntouched(const Group& group, int64_t block) {
   }
 }
 
-// Rows that fill a group and rows that do not, blocks that fill the lanes and blocks that do not.
+// The rows fill a group or only a part of it. The blocks fill the lanes or only a part of them.
 TEST(QuantizedRowsTest, ABlockHasItsBitsBesideAnyOthers) {
   for (const std::string& isa : testing::IsaPaths()) {
     const auto kernels = SelectKernels(isa);

@@ -25,7 +25,8 @@ using testing::SequenceData;
 constexpr int64_t kShiftTokens = 80, kShiftBlockSize = 32, kShiftPositions = 90;
 constexpr float kShiftTableScale = 1.25f;
 
-// Cosines and sines of rope_dim / 2 frequencies, times kShiftTableScale.
+// Returns the cosines and sines of rope_dim / 2 frequencies at each position, times
+// kShiftTableScale.
 std::vector<float> ScaledRopeTable(int64_t rope_dim) {
   std::vector<float> table;
   for (int64_t p = 0; p < kShiftPositions; ++p) {
@@ -40,7 +41,7 @@ std::vector<float> ScaledRopeTable(int64_t rope_dim) {
   return table;
 }
 
-// One key out of the tiles, [head_dim][16], that the CPU keeps them in.
+// Returns one key from the cache. The CPU stores keys in tiles of [head_dim][16].
 std::vector<double> StoredKey(const PoisonedCache& cache, int32_t block, int64_t head,
                               int64_t offset) {
   const HeadShape& shape = cache.shape();
@@ -113,14 +114,15 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
       }
       for (int64_t d = 0; d < c.head_dim; ++d) {
         const double bound = error[d] == 0.0 ? 0.0 : error[d] + rounding * std::abs(want[d]);
-        // The smallest f16 numbers lie 2^-24 apart.
+        // The smallest f16 numbers differ by 2^-24.
         ASSERT_NEAR(got[d], want[d], bound * 1.01 + (bound == 0.0 ? 0.0 : 0x1p-25))
             << t << " " << head << " " << d;
       }
     }
   }
 
-  // Values, other blocks, and the poison around them: what is not a key of blocks 0 and 2.
+  // All bytes that are not keys of blocks 0 and 2 must be unchanged: values, other blocks, and the
+  // NaNs around the blocks.
   const int64_t stride = before.view().row_stride() * SizeOf(c.dtype);
   const int64_t key_bytes = 2 * kShiftBlockSize * c.head_dim * SizeOf(c.dtype);
   for (int64_t block = 0; block < 5; ++block) {
@@ -159,7 +161,7 @@ TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
   constexpr int64_t kDistance = 48, kHeadDim = 32;
   const HeadShape shape{.num_heads = 1, .num_kv_heads = 1, .head_dim = kHeadDim, .block_size = 16};
   const SequenceData sequence = RandomSequence(shape, 64, 1, {0, 1, 2, 3});
-  SequenceData last = sequence;  // its tokens 48 to 63 come first
+  SequenceData last = sequence;  // its first keys are those of tokens 48 to 63
   last.key.erase(last.key.begin(), last.key.begin() + kDistance * kHeadDim);
   Owned<float> table = F32({kShiftPositions, kHeadDim / 2, 2}, ScaledRopeTable(kHeadDim));
   const QkvPostArgs rope{.rope_table = table.view, .rope_layout = RopeLayout::kHalfSplit};
@@ -176,7 +178,8 @@ TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
                   .ok());
   for (int64_t i = 0; i < 16 * kHeadDim; ++i) {
     const float got = moved.view().data<float>()[3 * moved.view().row_stride() + i];
-    // Keys of up to 5, roundings of both turns and of the table's three rows.
+    // The bound is for keys of up to 5. It covers the roundings of both rotations and of the three
+    // rows of the table.
     ASSERT_NEAR(got, written.view().data<float>()[i], 10 * 0x1p-24 * 10 * kShiftTableScale) << i;
   }
 }

@@ -1,4 +1,4 @@
-// Embed, GatherRows, CopyBlocks, memory and the registry.
+// Tests Embed, GatherRows, CopyBlocks, memory and the registry.
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

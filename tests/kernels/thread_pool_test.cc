@@ -16,7 +16,8 @@ TEST(ThreadPoolTest, EveryItemRunsOnceAndIsSeenByTheCaller) {
     ThreadPool pool(threads);
     EXPECT_EQ(pool.num_threads(), threads);
     for (int64_t items = 0; items < 200; ++items) {
-      std::vector<int> runs(static_cast<size_t>(items));  // plain: TSan checks the hand-over
+      // The ints are not atomic, so that TSan checks the hand-over.
+      std::vector<int> runs(static_cast<size_t>(items));
       pool.ParallelFor(items, [&](int64_t item, int thread) {
         EXPECT_GE(thread, 0);
         EXPECT_LT(thread, threads);
@@ -28,7 +29,7 @@ TEST(ThreadPoolTest, EveryItemRunsOnceAndIsSeenByTheCaller) {
 }
 
 TEST(ThreadPoolTest, WorkersTakePart) {
-  // Two items that wait for each other can only end on two threads.
+  // Two items that wait for each other can only end if two threads run them.
   ThreadPool pool(2);
   for (int round = 0; round < 20; ++round) {
     std::atomic<int> arrived{0};
@@ -42,14 +43,14 @@ TEST(ThreadPoolTest, WorkersTakePart) {
   }
 }
 
-// A worker that nobody wakes would still find its work a second later, when it next looks. The
-// bound is half of the time that such looks would take.
+// A parked worker that nobody wakes looks for work after a second by itself. The bound is half of
+// the time that waiting for such looks would take.
 TEST(ThreadPoolTest, ParkedWorkersWake) {
   constexpr int kRounds = 5;
   ThreadPool pool(3);
   const auto begin = std::chrono::steady_clock::now();
   for (int round = 0; round < kRounds; ++round) {
-    // Busy long enough that the workers stop spinning and park.
+    // The thread is busy for so long that the workers stop spinning and park.
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
     while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
     std::atomic<int> arrived{0};

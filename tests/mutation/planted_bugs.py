@@ -73,8 +73,9 @@ drop("m12", "eviction forgets how old a block is", "node.unheld_since = step;")
 bug("m13", "eviction forgets what a block cost", "kEvictionBonusSteps * work", "(BUG ? 0 : kEvictionBonusSteps) * work")
 bug("m15", "a parent is evicted before its child", "if (node.num_children == 0) Enqueue(block);",
     "if (BUG || node.num_children == 0) Enqueue(block);")
-bug("m21", "a partial match does not move to the front", "if (match.partial_block >= 0) {  // to the front",
-    "if (!BUG && match.partial_block >= 0) {  //")
+bug("m21", "a partial match does not move to the front",
+    ("match.partial_tokens = matched;", "if (match.partial_block >= 0) {"),
+    "if (!BUG && match.partial_block >= 0) {")
 
 # --- The scheduler.
 
@@ -179,7 +180,7 @@ bug("l11", "what waits counts twice", "scheduler.num_waiting - num_unstarted_",
 bug("l12", "the pacer's limit never reaches the scheduler", "pacer_.limit(", "BUG ? 1 << 20 : pacer_.limit(",
     "pacing_test")
 drop("l13", "the other samples go on when one cannot be drawn",
-     ("The other samples end with it.", "live.request->cancelled.store(true, std::memory_order_release);"))
+     ("live.status = EndStatus(end.cause);", "live.request->cancelled.store(true, std::memory_order_release);"))
 bug("l14", "ids without a piece are drawn", "parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size)",
     "BUG ? std::vector<int32_t>() : parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size)")
 bug("l15", "of a request cut before its fork one sample is counted",

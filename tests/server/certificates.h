@@ -1,6 +1,6 @@
 #pragma once
 
-// Certificates for a test, made on the spot: no keys in the tree, and none that expires.
+// Makes certificates for a test while it runs. So the tree has no keys, and no certificate expires.
 
 #include <string>
 
@@ -11,9 +11,9 @@ struct Identity {
   std::string key;
 };
 
-// Self-signed; may sign others.
+// Makes a self-signed certificate that may sign other certificates.
 Identity MakeAuthority(const std::string& name);
-// Signed by `authority`; `name` is its common name and DNS name.
+// Makes a certificate that `authority` has signed, with `name` as common name and DNS name.
 Identity MakeIdentity(const std::string& name, const Identity& authority);
 
 }  // namespace quire::testing

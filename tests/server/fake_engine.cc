@@ -24,7 +24,7 @@ struct FakeEngine::Running : engine::SubmittedRequest {
 
   engine::GenerateParams params;
   std::shared_ptr<engine::TokenSink> sink;
-  absl::Status refused;  // by the "frontend"
+  absl::Status refused;  // the error of a refused request
   std::atomic<bool> cancelled = false;
   int32_t position = 0;
 };
@@ -227,11 +227,11 @@ void FakeEngine::Run() {
     {
       base::MutexLock lock(mu_);
       if (stopping_ && running_.empty() && work_.empty()) return;
-      // Cancellation and stalled sinks are looked at each millisecond.
+      // Cancellation and stalled sinks are checked each millisecond.
       if (work_.empty()) changed_.WaitFor(mu_, std::chrono::milliseconds(1));
       work.swap(work_);
       requests = running_;
-      if (held_) {  // a cancelled request ends at once even so
+      if (held_) {  // cancelled requests end even while the steps are held
         std::erase_if(requests, [](const auto& request) { return !request->cancelled; });
       }
     }
@@ -250,7 +250,8 @@ void FakeEngine::Run() {
 
 int64_t FakeEngine::ScoreAll(const engine::GenerateParams& params, engine::TokenSink& sink) {
   int64_t num_tokens = 0;
-  for (size_t k = params.continuations.size(); k-- > 0;) {  // out of order, as they may end
+  // Counts down, because continuations may end out of order.
+  for (size_t k = params.continuations.size(); k-- > 0;) {
     engine::TokenDelta delta{.index = static_cast<int32_t>(k),
                              .finish_reason = engine::FinishReason::kLength};
     if (const auto* text = std::get_if<std::string>(&params.continuations[k])) {

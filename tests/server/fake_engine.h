@@ -1,6 +1,7 @@
 #pragma once
 
-// An Engine without a model: scripted tokens, one step thread, steps that a test may hold.
+// An Engine without a model. It has scripted tokens and one step thread, and a test may hold the
+// steps.
 
 #include <atomic>
 #include <cstdint>
@@ -20,19 +21,20 @@
 namespace quire::testing {
 
 struct FakeEngineOptions {
-  int32_t max_requests = 64;       // running; more are ResourceExhausted
-  int32_t default_max_tokens = 4;  // where the request has none
-  bool held = false;               // no step until Release()
-  // The text of output token `position` of sample `index`.
+  int32_t max_requests = 64;       // running at once; a further request is ResourceExhausted
+  int32_t default_max_tokens = 4;  // for a request without max_tokens
+  bool held = false;               // no step runs until Release()
+  // Returns the text of output token `position` of sample `index`.
   std::function<std::string(int32_t index, int32_t position)> token_text;
 };
 
-// Continuations are scored in one step: a token's log-probability is a hundredth of its id, below
-// zero; the even ids, and those alone, are the likeliest. A text's tokens are its bytes.
+// Continuations are scored in one step. The log-probability of a token is minus a hundredth of the
+// token's id. Exactly the tokens with an even id are the likeliest. The bytes of a text are its
+// tokens.
 //
-// Every step gives each sample of each running request one token, as long as its sink can take
-// them. Token `position` of sample k has id 100 * k + position. Parameters are checked by
-// engine::Validate against a vocabulary of 1000, after Submit, as a frontend would.
+// Every step gives one token to each sample of each running request whose sink can take them. Token
+// `position` of sample k has id 100 * k + position. engine::Validate checks the parameters after
+// Submit, as a frontend would, against a vocabulary of 1000.
 class FakeEngine : public engine::Engine {
  public:
   explicit FakeEngine(FakeEngineOptions options = {});
@@ -40,14 +42,14 @@ class FakeEngine : public engine::Engine {
 
   // Lets steps run from now on.
   void Release();
-  // Steps that gave nothing to at least one request because its sink was full.
+  // The number of times that a request got nothing in a step because the request's sink was full.
   int64_t num_stalled_steps() const { return num_stalled_steps_; }
   int64_t num_running() const;
-  // What liveness() says from now on.
+  // Sets the result of liveness() from now on.
   void SetLiveness(const engine::Liveness& liveness);
-  // The request submitted last, as the server made it.
+  // Returns the parameters of the request that was submitted last.
   engine::GenerateParams last_params() const;
-  // Waits until `condition` holds, which is checked after each step; false after ten seconds.
+  // Checks `condition` after each step, and waits until it holds. Returns false after ten seconds.
   bool WaitFor(const std::function<bool()>& condition) const;
 
   absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> Submit(
@@ -72,9 +74,9 @@ class FakeEngine : public engine::Engine {
   struct Running;
 
   void Run();
-  // The tokens of all continuations.
+  // Scores all continuations into `sink`, and returns the number of their tokens.
   static int64_t ScoreAll(const engine::GenerateParams& params, engine::TokenSink& sink);
-  // One step of one request; true when it has ended.
+  // Runs one step of one request. Returns true when the request has ended.
   bool Step(Running& request);
 
   const FakeEngineOptions options_;
@@ -92,7 +94,7 @@ class FakeEngine : public engine::Engine {
   std::vector<std::function<void()>> work_ ABSL_GUARDED_BY(mu_);
   engine::GenerateParams last_params_ ABSL_GUARDED_BY(mu_);
   engine::Liveness liveness_ ABSL_GUARDED_BY(mu_);
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last, because it uses the other members
 };
 
 }  // namespace quire::testing

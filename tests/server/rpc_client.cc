@@ -79,7 +79,7 @@ struct RpcClient::Stubs {
   explicit Stubs(std::shared_ptr<grpc::Channel> c)
       : channel(std::move(c)), inference(channel), token(channel), control(channel) {}
 
-  // One raw request, one raw answer.
+  // Makes a unary call with the bytes of a request, and gets the bytes of the answer.
   grpc::Status CallRaw(const std::string& method, const std::string& request,
                        std::string& response) {
     grpc::GenericStub stub(channel);
@@ -108,7 +108,7 @@ struct RpcClient::Stubs {
 RpcClient::RpcClient(const std::string& address, const RpcClientOptions& options)
     : stubs_([&] {
         grpc::ChannelArguments arguments;
-        arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+        arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // shares no connection
         if (!options.ca.empty()) arguments.SetSslTargetNameOverride("localhost");
         return std::make_unique<Stubs>(
             grpc::CreateCustomChannel(address, Credentials(options), arguments));

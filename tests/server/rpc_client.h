@@ -77,9 +77,10 @@ class RpcClient {
   Reply<v1::DrainResponse> Drain(const CallOptions& options = {});
 
   Health CheckHealth(std::string_view service);
-  // True if the server knows grpc.reflection; expects both versions of it, or neither.
+  // Returns true if the server serves grpc.reflection. Expects both of its versions or neither.
   bool HasReflection();
-  // The messages of both versions are the same on the wire. No response set: the call failed.
+  // Makes a reflection call. Both versions have the same messages on the wire. If the call failed,
+  // the result has no response set.
   grpc::reflection::v1::ServerReflectionResponse Reflect(
       std::string_view version, const grpc::reflection::v1::ServerReflectionRequest& request);
 

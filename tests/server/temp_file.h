@@ -7,8 +7,8 @@
 
 namespace quire::testing {
 
-// Writes `contents` to a file of this process's own and returns its path. A later file of that name
-// replaces it. The files are deleted when the process ends.
+// Writes `contents` to a file in this process's own directory, and returns the file's path. A later
+// file of the same name replaces the file. All files are deleted when the process ends.
 inline std::string WriteTempFile(std::string_view name, std::string_view contents) {
   static const TempDirectory directory;
   return directory.Write(name, contents);

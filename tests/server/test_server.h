@@ -18,7 +18,7 @@
 
 namespace quire::testing {
 
-// A server on any free port of loopback.
+// A server on a free port of loopback.
 class TestServer {
  public:
   explicit TestServer(FakeEngineOptions options = {}, server::ServerConfig config = {},
@@ -44,7 +44,7 @@ class TestServer {
 
  private:
   std::unique_ptr<server::IdentityStore> identities_;
-  server::Egress egress_;  // before the engine, whose thread calls the sinks
+  server::Egress egress_;  // declared before the engine, whose thread calls the sinks
 
  public:
   server::RpcCounters counters;

@@ -1,6 +1,6 @@
 #pragma once
 
-// A sink that keeps what it is given, for tests to wait on and look at.
+// A sink that records its deltas. Tests wait on it and read the record.
 
 #include <chrono>
 #include <functional>
@@ -16,7 +16,7 @@ namespace quire::testing {
 
 class CollectingSink final : public engine::TokenSink {
  public:
-  // What one sample came to.
+  // The output of one sample, gathered from its deltas.
   struct Sample {
     std::string text;
     std::vector<int32_t> token_ids;
@@ -27,7 +27,7 @@ class CollectingSink final : public engine::TokenSink {
     int64_t num_deltas = 0;
   };
 
-  // A reader that takes at most this many deltas; -1: everything.
+  // The reader takes at most `room` deltas; -1: any number.
   explicit CollectingSink(int64_t room = -1) : room_(room) {}
 
   bool CanTake(int32_t num_deltas) const override {
@@ -68,7 +68,7 @@ class CollectingSink final : public engine::TokenSink {
     changed_.NotifyAll();
   }
 
-  // False when it took longer than half a minute.
+  // Waits for Finish. Returns false when that takes longer than half a minute.
   bool WaitFinished() {
     base::MutexLock lock(mu_);
     return WaitUntil([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return finished_; });
@@ -89,7 +89,7 @@ class CollectingSink final : public engine::TokenSink {
   }
 
   bool finished() const { return Locked(finished_); }
-  // Whole once WaitFinished returned true.
+  // The results are complete once WaitFinished has returned true.
   absl::Status status() const { return Locked(status_); }
   engine::RequestSummary summary() const { return Locked(summary_); }
   Sample sample(int32_t index = 0) const {
@@ -99,10 +99,10 @@ class CollectingSink final : public engine::TokenSink {
   }
   std::vector<engine::PositionLogprobs> prompt_logprobs() const { return Locked(prompt_logprobs_); }
   int64_t num_prompt_chunks() const { return Locked(num_prompt_chunks_); }
-  // Those that came with deltas.
+  // The usages that came with deltas.
   std::vector<engine::Usage> usages() const { return Locked(usages_); }
   int64_t num_deltas() const { return Locked(num_deltas_); }
-  // Calls that came after Finish: there must be none.
+  // The number of calls that came after Finish. It must be 0.
   int64_t num_after_finish() const { return Locked(num_after_finish_); }
 
  private:

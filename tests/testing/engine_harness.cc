@@ -19,7 +19,7 @@
 namespace quire::testing {
 namespace {
 
-// Bytes and two specials.
+// The tokens of a FakeTokenizer without pieces: 256 bytes and two special tokens.
 constexpr int64_t kVocabSize = 258;
 
 engine::EngineConfig ConfigFor(const HarnessOptions& options) {
@@ -136,7 +136,8 @@ std::shared_ptr<CollectingSink> EngineHarness::Submit(engine::GenerateParams par
 }
 
 void EngineHarness::WaitForFrontend() {
-  // It takes its work in order, and this all its threads.
+  // The frontend takes its tasks in order. Once these tasks hold all its threads, every earlier
+  // task is done.
   const int32_t num_threads = engine::EngineConfig().frontend_threads;
   const auto all = std::make_shared<std::barrier<>>(num_threads + 1);
   for (int32_t i = 0; i < num_threads; ++i) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Whole engines for tests: every real part around a fake or a tiny model.
+// Whole engines for tests: real parts around a fake tokenizer and a fake or tiny model.
 
 #include <functional>
 #include <memory>
@@ -23,54 +23,59 @@ struct HarnessOptions {
   int32_t max_num_seqs = 32;
   int32_t max_num_batched_tokens = 64;
   int64_t max_model_len = 512;
-  // Of the model's two layers, tokens; 0: all.
+  // The attention window of each of the model's two layers, in tokens; 0: the whole context.
   std::vector<int64_t> layer_windows = {0, 0};
-  int64_t window_blocks = 0;  // of each window
+  int64_t window_blocks = 0;  // of each KV group that has a window
   int32_t max_queue = 1024;
   int32_t num_threads = 2;  // of the backend
-  int64_t num_padding = 0;  // of the fake model's vocabulary
-  float value_gain = 1.0f;  // of V in the second layer of the tiny models, taken back after it
-  kernels::DType kv_dtype = kernels::DType::kF16;  // of the tiny models
+  int64_t num_padding = 0;  // padding ids of the fake model's vocabulary
+  // Scales V in the second layer of the tiny models. The output projection undoes the scaling.
+  float value_gain = 1.0f;
+  kernels::DType kv_dtype = kernels::DType::kF16;  // of the tiny models' KV cache
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
   absl::Duration max_step_time;
   const base::Clock* clock = &base::SteadyClock();
-  // Called in each Forward of the fake model, the warm-up's too.
+  // Called in each Forward of the fake model, including the warm-up's.
   std::function<void(const engine::ModelInput&)> on_forward;
 };
 
 class EngineHarness {
  public:
-  // An engine on a FakeModel, whose answers are right only with the right blocks. Only this harness
-  // has a fake() that is not null.
+  // Returns a harness whose engine runs a FakeModel. The answers of that model are right only if it
+  // reads the right blocks. fake() is null in every other harness.
   static std::unique_ptr<EngineHarness> Fake(const HarnessOptions& options = {});
-  // The same without threads, and with a chat template; not in a harness. `*model` is the engine's.
+  // Returns an engine on a FakeModel, without a harness. The engine has a chat template, and no
+  // step or frontend threads. Sets `*model` to the model, which the engine owns.
   static std::unique_ptr<engine::SteppedEngine> Stepped(const HarnessOptions& options,
                                                         FakeModel** model);
-  // A randomly initialised two-layer Llama in float32 on the CPU backend.
+  // Returns a harness on a randomly initialised two-layer Llama in float32 on the CPU backend.
   static std::unique_ptr<EngineHarness> TinyLlama(const HarnessOptions& options = {});
-  // The same weights with ALiBi for positions.
+  // Returns a harness on the weights of TinyLlama, with ALiBi for positions.
   static std::unique_ptr<EngineHarness> TinyAlibi(const HarnessOptions& options = {});
   static const TinyLlamaShape kTinyShape;
 
   engine::Engine& engine() { return *engine_; }
   FakeModel* fake() { return fake_; }
-  // Called at the start of each step, of any model; set while nothing runs.
+  // The function that the model, fake or tiny, calls at the start of each step. Set it while
+  // nothing runs.
   std::function<void()>& before_forward() { return *before_forward_; }
 
   // Submits and expects acceptance.
   std::shared_ptr<CollectingSink> Submit(engine::GenerateParams params, int64_t room = -1);
-  // Submits all while the first step, which is the first one's alone, is held: the scheduler has
-  // them in this order, and which sequences meet in the cache is no longer up to the machine.
+  // Submits all requests while the first step, which runs the first request alone, is held. So the
+  // scheduler gets the requests in this order. The speed of the machine then does not decide which
+  // sequences meet in the cache.
   std::vector<std::shared_ptr<CollectingSink>> SubmitTogether(
       const std::vector<engine::GenerateParams>& all);
-  // Until what was submitted has left the frontend.
+  // Waits until every request submitted so far has left the frontend.
   void WaitForFrontend();
   // Submits, waits to the end, expects success, returns sample 0.
   CollectingSink::Sample Generate(engine::GenerateParams params);
-  // Waits until nothing runs, and expects that only cached blocks are kept of the requests that
-  // ran.
+  // Waits until nothing runs. Expects that the engine keeps nothing of its requests but cached
+  // blocks.
   void ExpectIdleIsEmpty();
-  // Ends every thread; counters are final after it.
+  // Destroys the engine, which ends its threads. The counters that a test keeps in its hooks are
+  // final after that.
   void Stop() { engine_.reset(); }
 
   std::vector<std::shared_ptr<engine::SubmittedRequest>> handles;
@@ -80,7 +85,7 @@ class EngineHarness {
                                              std::optional<double> alibi_bias_max);
 
   FakeModel* fake_ = nullptr;                        // not owned
-  std::function<void()>* before_forward_ = nullptr;  // the model's
+  std::function<void()>* before_forward_ = nullptr;  // a member of the model
   std::unique_ptr<engine::Engine> engine_;
 };
 
@@ -90,13 +95,15 @@ std::string WhatIsKept(const engine::Stats& stats);
 
 using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
 
-// Token for token, and logit for logit: log-probabilities are compared by their bits.
+// Expects the same tokens, text and finish reason, and log-probabilities that are equal bit for
+// bit.
 void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want);
 
-// Token ids a test can tell apart: `size` of them, from `seed`, never special.
+// Returns `size` pseudorandom ids of byte tokens, drawn from `seed`. No id is a special token.
 engine::TokenIds RandomIds(int64_t size, uint32_t seed);
 
-// Greedy, `max_tokens` long whatever is drawn, with ids and the five best log-probabilities back.
+// Returns the parameters of a greedy request that draws `max_tokens` tokens even past an end token.
+// The answer has token ids and the five best log-probabilities.
 engine::GenerateParams GreedyParams(engine::TokenIds prompt, int32_t max_tokens);
 
 }  // namespace quire::testing

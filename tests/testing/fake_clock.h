@@ -1,6 +1,6 @@
 #pragma once
 
-// A clock that stands until a test moves it.
+// A clock that stands still until a test moves it.
 
 #include <atomic>
 #include <cstdint>

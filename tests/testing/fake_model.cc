@@ -71,7 +71,7 @@ absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput&
       std::fill_n(logits_.begin() + row * vocab, vocab, std::numeric_limits<float>::quiet_NaN());
       continue;
     }
-    // The likeliest and two runners-up, so that sampling has something to choose from.
+    // Two runners-up beside the likeliest token give sampling something to choose from.
     const int32_t best = NextToken(context);
     float* logits = logits_.data() + row * vocab;
     logits[(best + 3) % num_drawable_] = 7.0f;

@@ -1,8 +1,9 @@
 #pragma once
 
-// A model without numbers that still needs its whole context: the next token is a hash of the
-// tokens that it reads back through the block table, so a wrong, lost or overwritten block changes
-// it; what windows must hold of them has to agree.
+// A model without numbers that still needs its whole context. The next token is a hash of the
+// tokens that the model reads back through the block table of KV group 0, so a wrong, lost or
+// overwritten block changes it. The model checks that every other KV group has the same tokens in
+// its window.
 
 #include <atomic>
 #include <functional>
@@ -15,31 +16,31 @@ namespace quire::testing {
 
 class FakeModel final : public engine::Model {
  public:
-  // `num_padding` ids follow those that a tokenizer knows, as models pad their vocabulary; the last
-  // of them has each row's largest logit, kPaddingLogit.
+  // `num_padding` ids follow the `num_ids` ids of the tokenizer, as in models that pad their
+  // vocabulary. In each row, the last padding id has the largest logit, kPaddingLogit.
   FakeModel(int64_t num_ids, int32_t block_size, int64_t num_padding = 0);
-  static constexpr float kBestLogit = 8.0f;  // of NextToken
+  static constexpr float kBestLogit = 8.0f;  // the logit of NextToken
   static constexpr float kPaddingLogit = 9.0f;
 
   // The token that follows `context`, greedily. It is never one of the last two ids, which are a
   // fake tokenizer's special tokens.
   int32_t NextToken(std::span<const int32_t> context) const;
 
-  // Called at the start of each Forward after the first (the warm-up's).
+  // Called at the start of each Forward except the first, which is the warm-up's.
   std::function<void()> before_forward;
-  // Called in each Forward; set before the first.
+  // Called in each Forward. Set it before the first Forward.
   std::function<void(const engine::ModelInput&)> on_forward;
   std::atomic<int64_t> num_forwards = 0;
   std::atomic<int64_t> num_tokens = 0;
   std::atomic<int64_t> num_copies = 0;
-  // Tokens of the largest step.
+  // The number of tokens of the largest step.
   std::atomic<int64_t> max_step_tokens = 0;
-  // When set, the step of this number fails.
+  // When not -1, the Forward of this number, counted from 0, fails.
   std::atomic<int64_t> fail_at_forward = -1;
-  // When set, the logits of this row of a step's logits are no numbers, in every step.
+  // When not -1, the logits in this row are NaN in every step.
   std::atomic<int64_t> nan_row = -1;
 
-  // Every row is NaN, as of a broken device.
+  // When true, every row of logits is NaN, as from a broken device.
   std::atomic<bool> void_rows = false;
 
   const engine::ModelConfig& config() const override { return config_; }
@@ -50,13 +51,13 @@ class FakeModel final : public engine::Model {
                                               engine::KvCache& cache) override;
 
  private:
-  // Slot of a position in a KV group.
+  // Returns the slot in a KV group of a position of sequence `seq` of the step.
   int64_t Slot(const engine::GroupInput& group, int64_t seq, int32_t position) const;
 
   engine::ModelConfig config_;
   const int64_t num_drawable_;
   const int32_t block_size_;
-  // By KV group: the token that each slot of the cache holds; -1: never written.
+  // For each KV group, the token in each slot of the cache; -1: never written.
   std::vector<std::vector<int32_t>> slots_;
   std::vector<float> logits_;
 };

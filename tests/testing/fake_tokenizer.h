@@ -1,6 +1,6 @@
 #pragma once
 
-// A small tokenizer for tests of the parts that use one. Its tokens split text as a test likes.
+// A small tokenizer for tests of the parts that use a tokenizer. A test chooses its pieces.
 
 #include <cstdint>
 #include <string>
@@ -11,17 +11,17 @@
 
 namespace quire::testing {
 
-// Ids 0..255 are the bytes; then the given pieces, in order; then the special tokens "<s>" and
+// Ids 0..255 are the bytes. The given pieces follow in order, and then the special tokens "<s>" and
 // "</s>".
 class FakeTokenizer : public text::Tokenizer {
  public:
   explicit FakeTokenizer(std::vector<std::string> pieces = {});
 
   int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
-  // The longest piece that fits, from left to right; special tokens are not parsed.
+  // Takes the longest token that fits, from left to right. Does not parse special tokens.
   std::vector<text::EncodedToken> Encode(std::string_view text,
                                          const text::EncodeOptions& options) const override;
-  // Empty for an id past the end, as a model's padding is.
+  // Returns an empty string for an id past the end, such as an id of a model's padding.
   std::string_view TokenBytes(int32_t id) const override {
     return id < vocab_size() ? std::string_view(tokens_[id]) : std::string_view();
   }

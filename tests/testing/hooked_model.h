@@ -1,6 +1,6 @@
 #pragma once
 
-// A model whose steps a test may hold.
+// A model that calls a function of the test before each step, so that the test can hold the step.
 
 #include <functional>
 #include <memory>

@@ -7,7 +7,8 @@
 namespace quire::testing {
 namespace {
 
-// Uniform in [-1, 1), multiples of 2^-15: splitmix64 seeded with the name's FNV-1a hash.
+// Returns multiples of 2^-15, uniform in [-1, 1), from splitmix64 seeded with the FNV-1a hash of
+// `name`.
 std::vector<double> TensorValues(std::string_view name, int64_t size) {
   uint64_t state = 0xCBF29CE484222325;
   for (const char byte : name) {
@@ -25,7 +26,8 @@ std::vector<double> TensorValues(std::string_view name, int64_t size) {
   return values;
 }
 
-// Norms around 1, matrices of about unit gain, biases and the embedding as they come.
+// Returns the values of a tensor, made from TensorValues. Norms are scaled to lie around 1, and
+// matrices to have a gain of about 1. Biases and the embedding are not scaled.
 std::vector<float> Fill(std::string_view name, int64_t rows, int64_t cols) {
   std::vector<double> values = TensorValues(name, rows * cols);
   const bool matrix = rows > 1;
@@ -46,7 +48,8 @@ std::vector<float> Fill(std::string_view name, int64_t rows, int64_t cols) {
   return filled;
 }
 
-// Half-split rotary rows (i, i + d/2) to interleaved ones (2i, 2i + 1), head by head.
+// Returns the rows with the rotary pairs of each head reordered from half-split rows (i, i + d/2)
+// to interleaved rows (2i, 2i + 1).
 std::vector<float> InterleaveRows(const std::vector<float>& values, int64_t rows, int64_t cols,
                                   int64_t head_dim) {
   std::vector<float> out(values.size());

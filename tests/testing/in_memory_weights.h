@@ -1,6 +1,6 @@
 #pragma once
 
-// A WeightMap over vectors: float32 tensors given by name, no file.
+// A WeightMap of float32 tensors in memory. A test adds each tensor by name.
 
 #include <deque>
 #include <map>
@@ -14,11 +14,11 @@ namespace quire::testing {
 class InMemoryWeights final : public files::WeightMap {
  public:
   void Add(std::string name, std::vector<int64_t> shape, std::vector<float> values);
-  // [size] or [rows, cols], by the rule of tests/engine/model/make_goldens.py: values are a
-  // function of (name, index) alone.
+  // Adds a tensor of shape [size] or [rows, cols]. Its random values follow the rule of
+  // tests/engine/model/make_goldens.py: they are a function of (name, index) alone.
   void AddRandom(const std::string& name, const std::vector<int64_t>& shape);
 
-  // Multiplies every value of a tensor that is there.
+  // Multiplies every value of the tensor `name`, if there is such a tensor, by `factor`.
   void Scale(std::string_view name, float factor);
 
   const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }
@@ -30,14 +30,15 @@ class InMemoryWeights final : public files::WeightMap {
   std::vector<files::TensorInfo> tensors_;
 };
 
-// The tensors of a Llama by the same rule.
+// The shape of a Llama that MakeTinyLlama makes.
 struct TinyLlamaShape {
   int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers;
   int64_t num_attention_heads, num_key_value_heads, head_dim;
   bool tie_word_embeddings = false, attention_bias = false, mlp_bias = false;
 };
-// The names are Hugging Face's, or GGUF's with `gguf_naming`. With GGUF's names, the rows of Q and
-// K are in interleaved rotary order.
+// Returns the tensors of a Llama, with values by the rule of InMemoryWeights::AddRandom. The
+// tensors have the names of Hugging Face, or of GGUF if `gguf_naming`. With GGUF names, the rows of
+// Q and K are in interleaved rotary order.
 InMemoryWeights MakeTinyLlama(const TinyLlamaShape& shape, bool gguf_naming = false);
 
 }  // namespace quire::testing

@@ -12,12 +12,12 @@ namespace quire::testing {
 // A run of one sequence's tokens; `blocks` is the sequence's whole block table.
 struct StepChunk {
   const std::vector<int32_t>* tokens = nullptr;
-  int64_t begin = 0;  // first position of the chunk
+  int64_t begin = 0;  // the first position of the chunk
   int64_t count = 0;
   std::vector<int32_t> blocks;
 };
 
-// Wants the logits of every token.
+// Returns the input of a step that computes `chunks` and the logits of every token.
 inline engine::ModelInput MakeStep(const std::vector<StepChunk>& chunks, int32_t block_size) {
   engine::ModelInput input;
   engine::GroupInput& group = input.groups.emplace_back();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Choices that a RapidCheck property makes as it runs, for operations that depend on earlier ones.
-// They shrink towards `low`.
+// Random choices that a RapidCheck property makes as it runs, for operations that depend on earlier
+// operations. The choices shrink towards `low`.
 
 #include <rapidcheck.h>
 #include <vector>
@@ -9,12 +9,12 @@
 namespace quire::testing {
 
 // Returns a uniform number in low .. high. RapidCheck keeps numbers small in the first cases of a
-// property; this one is uniform there too.
+// property; Pick is uniform there too.
 inline int Pick(int low, int high) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high + 1));
 }
 
-// One of `values`, or -1 when there is none.
+// Returns one of `values`, or -1 when `values` is empty.
 inline int PickOf(const std::vector<int>& values) {
   return values.empty() ? -1 : values[Pick(0, static_cast<int>(values.size()) - 1)];
 }

@@ -10,8 +10,9 @@
 
 namespace quire::testing {
 
-// Holds each step of an engine at its start until LetGo or Open. Create it while the engine is
-// idle. Once it is open, steps pass, also after it is destroyed: they share its state.
+// Holds each step of an engine at its start until LetGo or Open. Create the gate while the engine
+// is idle. Once the gate is open, steps pass, even after it is destroyed: the engine's hook shares
+// the state of the gate.
 class StepGate {
  public:
   explicit StepGate(EngineHarness& harness) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A directory of a test's own, gone with the object.
+// A temporary directory for one test. The destructor removes it.
 
 #include <cstdint>
 #include <cstdlib>

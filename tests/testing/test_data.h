@@ -1,7 +1,7 @@
 #pragma once
 
 // Optional test material: real models, tokenizers and hostile input that the project does not
-// carry. Looked for in $QUIRE_TEST_DATA, then in ../shared/data beside the checkout.
+// carry. Tests look for it in $QUIRE_TEST_DATA, then in ../shared/data beside the checkout.
 
 #include <optional>
 #include <string>
@@ -9,18 +9,19 @@
 
 namespace quire::testing {
 
-// The path of `relative` in the test material; nothing when it is not there.
+// Returns the path of `relative` in the test material, or nothing when it is not there.
 std::optional<std::string> TestDataPath(std::string_view relative);
 
-// The path of `relative` inside this repository's tests/, which is always there.
+// Returns the path of `relative` in the tests/ directory of this repository, which is always there.
 std::string TestSourcePath(std::string_view relative);
 
-// A whole file; empty when it cannot be read.
+// Returns the content of a file, or an empty string when the file cannot be read.
 std::string ReadFile(const std::string& path);
 
 }  // namespace quire::testing
 
-// First line of a test that needs the material: assigns its path or skips, saying why.
+// The first line of a test that needs test material. Assigns the path of the material to
+// `variable`, or skips the test and says why.
 #define QUIRE_TEST_DATA_OR_SKIP(variable, relative)                               \
   const auto variable##_found_ = ::quire::testing::TestDataPath(relative);        \
   if (!variable##_found_) GTEST_SKIP() << "test material absent: " << (relative); \

@@ -24,7 +24,8 @@ TEST(ConvertCommandTest, SaysWhatTheFileHolds) {
   const std::string path = directory.path() + "/stories.gguf";
   const Result result = RunConvert({BundledModel(), path, "--type=q4_k", "--threads", "2"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.err, Not(HasSubstr("warning")));  // progress, on a slow machine
+  // On a slow machine, stderr may also hold progress.
+  EXPECT_THAT(result.err, Not(HasSubstr("warning")));
   EXPECT_THAT(result.out, StartsWith(path + ": "));
   EXPECT_THAT(result.out, HasSubstr("Q4_K 79."));
   EXPECT_THAT(result.out, HasSubstr(" bits a weight, relative error "));

@@ -27,7 +27,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A tiny Llama with a SentencePiece vocabulary of letters.
+// Writes a tiny Llama with a SentencePiece vocabulary of letters.
 std::string WriteTinyModel(const TempDirectory& directory) {
   GgufWriter writer = testing::TinyLlamaGguf();
   writer.String("tokenizer.ggml.model", "llama");
@@ -128,7 +128,8 @@ class EditedModelTest : public ::testing::Test {
   json config_;
 };
 
-// What is said beforehand is what loading comes to.
+// quire-inspect must report a model as supported exactly if it loads, and otherwise give the error
+// of loading.
 TEST_F(EditedModelTest, IsSupportedWhenItLoads) {
   for (const std::string_view edit :
        {"{}", R"({"n_layers": 5})", R"({"n_layers": 7})", R"({"vocab_size": 4095})",
@@ -200,7 +201,7 @@ TEST(InspectCommandTest, ABadFileIsOneLineAndStatusOne) {
   }
 }
 
-// A name out of a file must not reach the terminal as a control sequence.
+// A name from a file must not reach the terminal as a control sequence.
 TEST(InspectCommandTest, NamesAreEscaped) {
   const TempDirectory directory;
   const std::string path = directory.Write("evil.gguf", GgufWriter()

@@ -37,7 +37,7 @@ TEST(PerplexityWindowsTest, TheStridedRuleScoresEveryTokenButTheFirstOnce) {
   EXPECT_THAT(*MakeWindows(20, {.context = 8, .stride = 5}),
               ElementsAre(TextWindow{0, 8, 1}, TextWindow{5, 13, 8}, TextWindow{10, 18, 13},
                           TextWindow{15, 20, 18}));
-  // Windows that do not overlap: each one's first token has nothing before it.
+  // If windows do not overlap, the first token of each window has nothing before it.
   EXPECT_THAT(*MakeWindows(8, {.context = 4, .stride = 4}),
               ElementsAre(TextWindow{0, 4, 1}, TextWindow{4, 8, 5}));
   EXPECT_THAT(*MakeWindows(5, {.context = 8, .stride = 8}), ElementsAre(TextWindow{0, 5, 1}));
@@ -56,7 +56,8 @@ TEST(PerplexityTest, EqualsTheReferenceInFloat64ByEitherRule) {
     ASSERT_EQ(result.status, 0) << result.err;
     const json report = json::parse(result.out);
     EXPECT_EQ(report.at("num_scored"), golden.at("num_scored"));
-    // If logits are off by at most b, log-probabilities are off by at most 2 b. So is their mean.
+    // If logits are off by at most b, each log-probability is off by at most 2 b, and so is the
+    // mean of log-probabilities.
     const double error = std::log(report.at("perplexity").get<double>()) -
                          std::log(golden.at("perplexity").get<double>());
     EXPECT_LE(std::abs(error), 2 * golden.at("logit_bound").get<double>()) << golden;

@@ -1,6 +1,6 @@
 #pragma once
 
-// quire-inspect and quire-convert in this process.
+// Runs quire-inspect and quire-convert in this process.
 
 #include <ostream>
 #include <sstream>

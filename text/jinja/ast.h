@@ -1,6 +1,7 @@
 #pragma once
 
-// A parsed template. Built by the parser, checked once, then only read.
+// The syntax tree of a template. The parser builds the tree, Check() completes it, and then it is
+// only read.
 
 #include <memory>
 #include <string>
@@ -98,7 +99,9 @@ struct CallExpr {
   Arguments arguments;
 };
 struct FilterExpr {
-  ExprPtr input;  // null: the body of the {% filter %} block that this begins
+  // Null for the first filter of a {% filter %} or {% set %} block; the input is then the text of
+  // the block.
+  ExprPtr input;
   std::string name;
   Arguments arguments;
   const Filter* filter = nullptr;  // set by Check()
@@ -112,7 +115,7 @@ struct TestExpr {  // input is name(arguments)
 
 struct Expr {
   int line;
-  int depth;  // of the tree from here down; limited by the parser
+  int depth;  // depth of the tree below and including this node; limited by the parser
   std::variant<ConstantExpr, NameExpr, SequenceExpr, DictExpr, UnaryExpr, BinaryExpr, ConcatExpr,
                CompareExpr, ConditionalExpr, AttributeExpr, SubscriptExpr, SliceExpr, CallExpr,
                FilterExpr, TestExpr>
@@ -129,8 +132,8 @@ struct Target {
   enum class Kind { kName, kAttribute, kTuple };
   Kind kind = Kind::kName;
   std::string name;
-  std::string attribute;      // of a namespace
-  std::vector<Target> parts;  // of a tuple
+  std::string attribute;      // kAttribute: the attribute of the namespace `name`
+  std::vector<Target> parts;  // kTuple: the elements of the tuple
 };
 
 struct TextNode {
@@ -156,26 +159,27 @@ struct SetNode {
 };
 struct SetBlockNode {
   Target target;
-  ExprPtr filter;  // a chain of FilterExpr whose innermost input is null; or null
+  ExprPtr filter;  // a chain of FilterExpr; the input of the innermost is null. Null: no filter
   Body body;
 };
 
 struct Parameter {
   std::string name;
-  ExprPtr default_value;  // null: undefined when not given
+  ExprPtr default_value;  // null: an argument that is not given is undefined
 };
 struct MacroNode {
   std::string name;
   std::vector<Parameter> parameters;
   Body body;
-  // True if the body mentions these names; the caller may then set them.
+  // True if the body mentions the name caller, varargs or kwargs. A call of the macro may then
+  // give a value for that name.
   bool uses_caller = false;
   bool uses_varargs = false;
   bool uses_kwargs = false;
 };
 struct CallBlockNode {
   ExprPtr call;      // a CallExpr
-  MacroNode caller;  // the body
+  MacroNode caller;  // the body of the block, which the called macro runs as caller()
 };
 struct FilterBlockNode {
   ExprPtr filter;
@@ -185,7 +189,7 @@ struct WithNode {
   std::vector<std::pair<Target, ExprPtr>> assignments;
   Body body;
 };
-struct GenerationNode {  // {% generation %}: marks the assistant's text; no effect
+struct GenerationNode {  // {% generation %} marks the assistant's text; the tag itself does nothing
   Body body;
 };
 struct BreakNode {};

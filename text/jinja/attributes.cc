@@ -53,7 +53,7 @@ Value NoSuchAttribute(const Value& object, std::string_view name) {
       absl::StrFormat("'%s object' has no attribute '%s'", object.TypeName(), name));
 }
 
-// The result of getattr(); nothing where Python raises AttributeError.
+// Returns the result of Python's getattr(); nothing where Python raises AttributeError.
 absl::StatusOr<std::optional<Value>> PythonAttribute(const Value& object, std::string_view name) {
   if (object.is_namespace()) {
     const Value* value = object.name_space().attributes.Find(name);
@@ -102,7 +102,7 @@ absl::StatusOr<std::optional<Value>> PythonAttribute(const Value& object, std::s
   return std::nullopt;
 }
 
-// The result of object[index]; nothing where Python raises TypeError or LookupError.
+// Returns the result of object[index]; nothing where Python raises TypeError or LookupError.
 std::optional<Value> PythonItem(const Value& object, const Value& index, Budget& budget) {
   if (object.is_dict()) {
     const Value* value = object.dict().Find(index, budget);

@@ -1,6 +1,6 @@
 #pragma once
 
-// object.name, object[index], and the methods of strings, lists and dicts.
+// Evaluates object.name, object[index], and calls of methods.
 
 #include <string_view>
 
@@ -12,18 +12,19 @@
 
 namespace quire::jinja {
 
-// Looks for a method before a key, like Jinja2's dot; undefined when there is neither.
-// InvalidArgument when `object` is undefined, or has a method of that name in Python that we lack.
+// Returns object.name. As in Jinja2, a method or attribute is preferred to a key of a dict. The
+// result is undefined when neither exists. InvalidArgument when `object` is undefined, or when
+// `object` is a string and `name` is a method of Python's str that we lack.
 absl::StatusOr<Value> GetAttribute(Evaluator& evaluator, const Value& object,
                                    std::string_view name);
 
-// Looks for an item before a method, like Jinja2's brackets.
+// Returns object[index]. As in Jinja2, an item is preferred to a method or attribute.
 absl::StatusOr<Value> GetItem(Evaluator& evaluator, const Value& object, const Value& index);
 
 absl::StatusOr<Value> CallMethod(Evaluator& evaluator, const BoundMethod& method,
                                  const CallArguments& arguments);
 
-// True if any type has a method of this name, allowed or forbidden by the sandbox.
+// True if some type has a method of this name, even if the sandbox forbids the method.
 bool IsKnownMethod(std::string_view name);
 
 }  // namespace quire::jinja

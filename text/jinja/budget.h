@@ -1,7 +1,7 @@
 #pragma once
 
-// The limits of one rendering. A template comes from a model file and its input from a client, so
-// neither may exhaust the server's time, memory or stack.
+// The limits of one rendering. The template comes from a model file, and its variables come from a
+// client. Neither of them may exhaust the server's time, memory or stack.
 
 #include <cstdint>
 #include <string>
@@ -14,15 +14,15 @@
 namespace quire::jinja {
 
 struct Limits {
-  int64_t max_steps = 20'000'000;       // a step: one node evaluated, or kBytesPerStep copied
-  int64_t max_output_bytes = 32 << 20;  // also the longest string that may exist
+  int64_t max_steps = 20'000'000;       // a step evaluates one node or copies kBytesPerStep bytes
+  int64_t max_output_bytes = 32 << 20;  // also the limit of each string
   int32_t max_depth = 1000;             // nested nodes under evaluation, across all macros
-  int64_t max_stack_bytes = 1 << 20;    // below Render()'s own frame: half a small thread's stack
-  int32_t max_value_depth = 200;        // lists within lists
+  int64_t max_stack_bytes = 1 << 20;    // used below Render()'s frame; half a small thread's stack
+  int32_t max_value_depth = 200;        // nesting of lists and dicts
 };
 
-// Counts down. Sticky: once spent, every further Spend() fails too, so a helper deep inside a
-// traversal may simply stop, and the evaluator checks status() afterwards.
+// Counts the steps that remain. Once the budget is exhausted, every further Spend() fails. So a
+// helper deep inside a traversal may simply stop; the evaluator checks status() afterwards.
 class Budget {
  public:
   static constexpr int64_t kBytesPerStep = 16;
@@ -52,8 +52,9 @@ class Budget {
   bool CheckValueDepth(int32_t depth) {
     return depth <= limits_.max_value_depth || Fail("values nest too deep");
   }
-  // Enters one level. Each call that returns true needs one Leave(). The stack that a level takes
-  // depends on the node and on the compiler, so the stack is measured as well. It grows downwards.
+  // Enters one level. Each call that returns true needs one Leave(). The size of a level on the
+  // stack depends on the node and on the compiler, so the stack is measured as well. The stack
+  // grows downwards.
   bool Enter() {
     if (depth_ >= limits_.max_depth || stack_base_ - StackPosition() > limits_.max_stack_bytes) {
       return Fail("the template recurses too deep");

@@ -1,6 +1,6 @@
 #pragma once
 
-// Arguments of a call at run time, and their binding to parameter names.
+// The arguments of a call at run time, and the binding of arguments to parameter names.
 
 #include <initializer_list>
 #include <optional>
@@ -20,14 +20,16 @@ struct CallArguments {
   std::vector<std::pair<std::string, Value>> keyword;
 };
 
-// One value per name of `names`; nothing for a name that is not given, but the first `required`
-// must be. An empty name can be given only by position. InvalidArgument, naming `what`, for too
-// many, unknown or repeated arguments.
+// Returns one value for each of `names`; nothing for a parameter that is not given. The first
+// `required` parameters must be given. A parameter with an empty name can be given only by
+// position. Missing, unknown, repeated and too many arguments are InvalidArgument, which begins
+// with `what`.
 absl::StatusOr<std::vector<std::optional<Value>>> Bind(
     std::string_view what, const CallArguments& arguments,
     std::initializer_list<std::string_view> names, size_t required = 0);
 
-// A value from Bind as one type. InvalidArgument, naming `what`, when it has another type.
+// Convert a value from Bind() to one type; an absent value gives `if_absent`. A value of another
+// type is InvalidArgument, which begins with `what`.
 absl::StatusOr<int64_t> IntArgument(std::string_view what, const std::optional<Value>& value,
                                     int64_t if_absent);
 absl::StatusOr<std::string> StringArgument(std::string_view what, const std::optional<Value>& value,

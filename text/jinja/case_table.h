@@ -8,7 +8,8 @@
 
 namespace quire::jinja {
 
-// first, first + stride ... last each map to itself + delta; sorted.
+// Each of the characters first, first + stride ... last maps to itself + delta. The ranges are
+// sorted.
 struct CaseRange {
   char32_t first;
   char32_t last;
@@ -16,7 +17,7 @@ struct CaseRange {
   int32_t delta;
 };
 
-// A letter whose capital has several letters: ß.
+// A letter whose uppercase form has several letters: ß becomes SS.
 struct CaseSpecial {
   char32_t from;
   std::u32string to;

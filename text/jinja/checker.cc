@@ -17,7 +17,7 @@ absl::Status Lacks(int line, std::string_view what, std::string_view name) {
       absl::StrFormat("line %d: the %s '%s' is not supported", line, what, name));
 }
 
-// Visits every expression of a tree, and binds its filters and tests.
+// Visits every expression of a tree, and binds the filters and tests in it.
 class Checker {
  public:
   absl::Status Visit(Body& body) {
@@ -112,7 +112,7 @@ class Checker {
     return Visit(e.arguments);
   }
 
-  // The text of a literal string argument; null when it is anything else.
+  // Returns the text of the positional argument `at`; null unless it is a literal string.
   static const std::string* ConstantArgument(const Arguments& arguments, size_t at) {
     if (at >= arguments.positional.size()) return nullptr;
     const auto* constant = std::get_if<ConstantExpr>(&arguments.positional[at]->node);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Finds errors that can be known before the first rendering.
+// Finds the errors of a template that can be found before the first rendering.
 
 #include "absl/status/status.h"
 
@@ -9,8 +9,8 @@
 namespace quire::jinja {
 
 // Binds each filter and test to its function. InvalidArgument names the first filter, test or
-// method that we lack, with its line; Jinja2 would fail on it at some chat, we fail when the model
-// loads.
+// method that we lack, and its line. So an unsupported template fails when the model loads, not
+// during a chat as in Jinja2.
 absl::Status Check(Body& body);
 
 }  // namespace quire::jinja

@@ -27,7 +27,7 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 }  // namespace
 
 Evaluator::~Evaluator() {
-  // Clears scopes and namespaces first: they may hold each other.
+  // Clears the namespaces while all objects still exist, because values may point at them.
   for (Namespace& name_space : namespaces_) name_space.attributes = Dict();
 }
 
@@ -73,7 +73,8 @@ absl::StatusOr<Value> Evaluator::Eval(const Expr& expr) {
   if (!budget_.Enter() || !budget_.Spend(1)) return AtLine(expr.line, budget_.status());
   absl::StatusOr<Value> value = EvalNode(expr);
   budget_.Leave();
-  // Once the budget is spent, any other error is a consequence of that.
+  // Once the budget is exhausted, any other error is a consequence, so the budget's error is
+  // reported.
   if (budget_.exhausted() && !error_has_line_) return AtLine(expr.line, budget_.status());
   if (!value.ok()) return AtLine(expr.line, value.status());
   return value;

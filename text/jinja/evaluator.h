@@ -19,13 +19,13 @@
 
 namespace quire::jinja {
 
-// The names that one block assigns; names of outer blocks are read through `outer`.
+// The names that one block assigns. Names of the enclosing blocks are found through `outer`.
 struct Scope {
   std::shared_ptr<Scope> outer;
   absl::flat_hash_map<std::string, Value> names;
 };
 
-// loop, inside {% for %}
+// The state of the variable `loop` inside {% for %}.
 struct LoopState {
   std::vector<Value> items;
   int64_t index0 = 0;
@@ -33,17 +33,17 @@ struct LoopState {
   std::optional<std::vector<Value>> last_changed;
 };
 
-// A macro, or the body of a {% call %}: its code and the scope of its definition. Owned by the
-// rendering.
+// A macro, or the body of a {% call %}: the code, and the scope in which it was defined. The
+// Evaluator owns it.
 struct MacroObject {
   const MacroNode* node;
   std::shared_ptr<Scope> closure;
 };
 
-// cycler() and joiner(). Owned by the rendering.
+// The state of a cycler() or joiner(). The Evaluator owns it.
 struct CycleState {
   bool is_joiner = false;
-  std::vector<Value> items;  // for a joiner only its separator
+  std::vector<Value> items;  // of a joiner: only the separator
   size_t at = 0;
 };
 
@@ -62,11 +62,11 @@ class Evaluator {
   Budget& budget() { return budget_; }
   absl::Time now() const { return now_; }
   absl::StatusOr<Value> Call(const Value& function, CallArguments arguments);
-  // Fails with exactly this text: raise_exception().
+  // Returns an error with exactly this text, without a line number, for raise_exception().
   absl::Status Raise(const std::string& message);
   Value NewNamespace(Dict attributes);
   Value NewCycle(CycleState state);
-  // InvalidArgument when `value` nests too deep. Called for every new list and dict.
+  // Returns `value`, or InvalidArgument when it nests too deep. Called for every new list and dict.
   absl::StatusOr<Value> Checked(Value value);
 
  private:
@@ -120,9 +120,11 @@ class Evaluator {
   const absl::Time now_;
   std::shared_ptr<Scope> scope_ = std::make_shared<Scope>();
   std::string* out_ = nullptr;
-  const Value* block_input_ = nullptr;  // input of the innermost filter of a chain without one
+  // The input of a FilterExpr whose `input` is null.
+  const Value* block_input_ = nullptr;
   bool error_has_line_ = false;
-  // Owned here; values point at them, so that a cycle through them does not leak.
+  // Values hold only plain pointers to these objects. So objects that refer to each other do not
+  // leak.
   std::deque<Namespace> namespaces_;
   std::deque<MacroObject> macros_;
   std::deque<CycleState> cycles_;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Makes expressions for the parser; each stores the depth of its tree.
+// Makes expressions for the parser. Each expression stores the depth of its tree.
 
 #include <algorithm>
 #include <memory>

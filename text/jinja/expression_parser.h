@@ -12,7 +12,7 @@
 
 namespace quire::jinja {
 
-// Deeper source is an error, so that no recursion over it can overflow the stack.
+// Source that nests deeper is an error, so that no recursion over the tree can overflow the stack.
 inline constexpr int kMaxParseDepth = 100;
 inline constexpr int kMaxExprDepth = 400;
 
@@ -21,14 +21,15 @@ class ExpressionParser {
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
   absl::StatusOr<ExprPtr> Expression(bool with_conditional = true);
-  // One expression, or a tuple without parentheses: "a, b".
+  // Parses one expression, or a tuple without parentheses: "a, b".
   absl::StatusOr<ExprPtr> Tuple(bool with_conditional, bool in_parentheses = false);
-  // "name(arguments) | name ..." around `input`, which may be null. The current token is the name.
+  // Parses "name(arguments) | name ...", filters that are applied to `input`, which may be null.
+  // The current token is the first name.
   absl::StatusOr<ExprPtr> FilterChain(ExprPtr input);
   absl::StatusOr<Target> AssignTarget(bool with_namespace);
   absl::StatusOr<std::string> TargetName();
 
-  // The macros whose bodies are being parsed; they record which special names they use.
+  // The macros whose bodies are being parsed. Each records the special names that its body uses.
   std::vector<MacroNode*> open_macros;
 
   // Counts one level of nesting while the object lives.
@@ -71,7 +72,7 @@ class ExpressionParser {
   absl::StatusOr<Target> ToTarget(ExprPtr expr);
   void NoteSpecialName(const std::string& name);
 
-  // A binary operator's loop: operand (op operand)*.
+  // Parses a chain of left-associative binary operators: operand (op operand)*.
   template <typename Operand>
   absl::StatusOr<ExprPtr> LeftToRight(Operand operand,
                                       const std::vector<std::pair<std::string_view, BinaryOp>>& ops,

@@ -1,6 +1,6 @@
 #pragma once
 
-// x | name(arguments)
+// Filters: x | name(arguments).
 
 #include <span>
 #include <string_view>
@@ -20,7 +20,7 @@ struct Filter {
                                     const CallArguments& arguments);
 };
 
-// Null when there is no filter of that name.
+// Returns null when there is no filter of that name.
 const Filter* FindFilter(std::string_view name);
 
 // The groups of filters, one file each.
@@ -29,7 +29,7 @@ std::span<const Filter> NumberFilters();
 std::span<const Filter> SequenceFilters();
 std::span<const Filter> SelectFilters();
 
-// The value at `path` ("a.b" or 0) within `item`, as map(attribute=) and sort(attribute=) find it.
+// Returns the value at `path` ("a.b" or 0) within `item`, for map(attribute=) and sort(attribute=).
 absl::StatusOr<Value> LookUpPath(Evaluator& evaluator, const Value& item, const Value& path,
                                  const std::optional<Value>& if_undefined = std::nullopt);
 

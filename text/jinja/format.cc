@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kMaxWidth = 10'000;
 constexpr int64_t kMaxPrecision = 100;
 
-// One conversion, such as "%-08.3f".
+// One conversion specification, such as "%-08.3f".
 struct Spec {
   bool left = false, plus = false, space = false, zero = false, alternate = false;
   int64_t width = 0;
@@ -256,10 +256,10 @@ class PercentFormatter {
   const Value& arguments_;
   Budget& budget_;
   size_t at_ = 0;
-  size_t next_ = 0;  // positional arguments taken
+  size_t next_ = 0;  // the number of positional arguments already taken
 };
 
-// The value of a field such as "0.name[key]".
+// Returns the value of a field such as "0.name[key]".
 absl::StatusOr<Value> Field(Evaluator& evaluator, std::string_view field,
                             const CallArguments& arguments, int64_t* automatic) {
   const size_t name_end = std::min(field.find_first_of(".["), field.size());

@@ -12,14 +12,15 @@
 
 namespace quire::jinja {
 
-// `arguments` is a tuple, a dict for %(name)s, or one value.
+// Returns format % arguments. `arguments` is a tuple, a dict for %(name)s, or one value.
 absl::StatusOr<Value> PercentFormat(const Value& format, const Value& arguments, Budget& budget);
 
-// {}, {0}, {name}, {0.attribute}, {0[key]}, with !r or !s; a format spec after ':' is refused.
+// Returns format.format(arguments). The fields are {}, {0}, {name}, {0.attribute} and {0[key]},
+// optionally with !r or !s. A format specification after ':' is refused.
 absl::StatusOr<Value> BraceFormat(Evaluator& evaluator, const Value& format,
                                   const CallArguments& arguments);
 
-// Spends the cost of the result of ReplaceAll().
+// Spends the cost of the text that ReplaceAll() will return.
 absl::Status PayForReplace(std::string_view text, std::string_view from, std::string_view to,
                            Budget& budget);
 

@@ -14,13 +14,13 @@
 
 namespace quire::jinja {
 
-// A longer range is refused, as in Jinja2's sandbox.
+// The most items of a range(). A longer range is refused, as in Jinja2's sandbox.
 inline constexpr int64_t kMaxRange = 100'000;
 
 std::optional<Value> FindGlobal(std::string_view name);
 absl::StatusOr<Value> CallGlobal(Evaluator& evaluator, GlobalFunction function,
                                  const CallArguments& arguments);
-// Calls a joiner.
+// Calls a joiner: joiner().
 absl::StatusOr<Value> CallCycle(CycleState& cycle, const CallArguments& arguments);
 
 }  // namespace quire::jinja

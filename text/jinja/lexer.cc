@@ -106,7 +106,7 @@ class Lexer {
     return Inside(tag == Tag::kVariable ? "}}" : "%}");
   }
 
-  // The text before a tag after trimming.
+  // Returns `text`, which precedes a tag, after trimming.
   std::string_view Trimmed(std::string_view text, char sign, bool may_strip_line) const {
     if (sign == '-') return StripRight(text);
     if (sign == '+' || !may_strip_line) return text;
@@ -116,8 +116,9 @@ class Lexer {
     return StripLeft(text.substr(line_begin)).empty() ? text.substr(0, line_begin) : text;
   }
 
-  // If a tag ends at `at` (with - or + before the end, for a block a newline after it), the
-  // position after it; else kNone.
+  // Returns the position after the end of a tag, or kNone if no tag ends at `at`. If the end has a
+  // '-', the white space after the tag is skipped. If the end of a block or comment has no '-' or
+  // '+', one newline after it is skipped.
   size_t TagEnd(size_t at, std::string_view end) const {
     if (StartsWith(at, "-") && StartsWith(at + 1, end)) return SkipSpace(at + 1 + end.size());
     if (end == "}}") return StartsWith(at, end) ? at + 2 : kNone;
@@ -145,7 +146,7 @@ class Lexer {
   absl::Status Raw(size_t inside) {
     const int begin_line = line_;
     size_t end = SkipSpace(SkipSpace(inside) + 3);
-    // Unlike other tags this one keeps the newline after it.
+    // Unlike other tags, {% raw %} keeps the newline after it.
     end = StartsWith(end, "-") ? SkipSpace(end + 3) : end + 2;
     Advance(end);
     for (size_t open = source_.find("{%", at_); open != kNone;
@@ -163,7 +164,7 @@ class Lexer {
     return Error(begin_line, "missing end of raw directive");
   }
 
-  // The tokens of one {{ }} or {% %}.
+  // Reads the tokens of one {{ }} or {% %}.
   absl::Status Inside(std::string_view end) {
     std::string open_brackets;
     while (true) {
@@ -192,7 +193,7 @@ class Lexer {
     }
   }
 
-  // Reads digits with single underscores between them; returns their end.
+  // Reads digits with single underscores between them. Returns the position after the last.
   template <typename IsOne>
   size_t Digits(size_t at, IsOne is_one, std::string* digits) const {
     while (at < source_.size()) {
@@ -244,7 +245,7 @@ class Lexer {
           to = past;
         }
       }
-      // After a dot ("x.1.2") digits are a subscript, never a float.
+      // Digits after a dot ("x.1.2") are a subscript, never a float.
       const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
       if (!after_dot && (!fraction.empty() || !exponent.empty())) {
         std::string text = digits;
@@ -281,14 +282,14 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // Resolves Python's escapes; an unknown one stays as written.
+  // Resolves Python's escapes. An unknown escape stays as written.
   absl::Status Unescape(std::string_view raw, std::string* out) const {
     for (size_t i = 0; i < raw.size();) {
       if (raw[i] != '\\') {
         out->push_back(raw[i++]);
         continue;
       }
-      const char c = raw[i + 1];  // it exists: the scan for the quote skipped pairs
+      const char c = raw[i + 1];  // exists: the scan for the quote skipped a backslash in pairs
       i += 2;
       static constexpr std::string_view kPlain = "\\'\"abfnrtv";
       static constexpr std::string_view kMeaning = "\\'\"\a\b\f\n\r\t\v";
@@ -355,7 +356,7 @@ class Lexer {
   const std::string_view source_;
   size_t at_ = 0;
   int line_ = 1;
-  bool line_starting_ = true;  // the last tag ended with a newline, or nothing came before
+  bool line_starting_ = true;  // at the start of the source or directly after a newline
   std::vector<Token> tokens_;
 };
 

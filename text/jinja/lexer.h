@@ -19,7 +19,7 @@ enum class TokenType {
   kBlockBegin,  // {%
   kBlockEnd,
   kName,
-  kString,  // unescaped
+  kString,  // escapes are resolved
   kInteger,
   kFloat,
   kOperator,
@@ -34,8 +34,8 @@ struct Token {
   double number = 0;
 };
 
-// InvalidArgument begins with "line N: ". The last token is kEnd. {% raw %} and comments are
-// removed.
+// Returns the tokens of `source`; the last token is kEnd. {% raw %} tags and comments are removed.
+// An InvalidArgument begins with "line N: ".
 absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source);
 
 }  // namespace quire::jinja

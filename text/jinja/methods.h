@@ -1,6 +1,6 @@
 #pragma once
 
-// The tables of methods, one per Python type.
+// The tables of methods, one for each Python type.
 
 #include <span>
 #include <string_view>
@@ -27,7 +27,7 @@ std::span<const Method> DictMethods();
 std::span<const Method> LoopMethods();
 std::span<const Method> CycleMethods();
 
-// Python's methods that the sandbox forbids, since they would change the value.
+// The methods of Python's list and dict that the sandbox forbids, since they change the value.
 std::span<const std::string_view> ForbiddenListMethods();
 std::span<const std::string_view> ForbiddenDictMethods();
 // Methods of Python's str that we lack.

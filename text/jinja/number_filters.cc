@@ -16,7 +16,8 @@
 namespace quire::jinja {
 namespace {
 
-// Removes the underscores that Python allows between digits; false if one is elsewhere.
+// Removes the underscores that Python allows between digits. Returns false if an underscore is
+// elsewhere.
 bool DropUnderscores(std::string_view text, std::string* out) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_') {
@@ -72,7 +73,7 @@ std::optional<double> ParseFloat(std::string_view text) {
   if (!DropUnderscores(text, &digits) || digits.find_first_of("xXpP") != std::string::npos)
     return std::nullopt;
   double value = 0;
-  // SimpleAtod accepts the same as Python: decimal, exponent, inf and nan.
+  // SimpleAtod accepts the same text as Python: decimal, exponent, inf and nan.
   if (!absl::SimpleAtod(digits, &value)) return std::nullopt;
   return value;
 }
@@ -142,7 +143,7 @@ absl::StatusOr<Value> Round(Evaluator&, const Value& input, const CallArguments&
   if (method == "common") {
     if (input.is_integral()) return Value::Int(input.as_int());
     if (!std::isfinite(number)) return input;
-    // As in Python: the decimal nearest to the exact value, ties to even.
+    // As Python does, rounds to the decimal nearest to the exact value, ties to even.
     return Value::Float(
         std::strtod(absl::StrFormat("%.*f", static_cast<int>(precision), number).c_str(), nullptr));
   }

@@ -216,7 +216,7 @@ absl::StatusOr<bool> Less(CompareOp op, const Value& left, const Value& right, B
     if (IsNan(left) || IsNan(right)) return false;
     return holds(CompareNumbers(left, right));
   }
-  if (left.is_string() && right.is_string()) {  // the order of UTF-8 is that of code points
+  if (left.is_string() && right.is_string()) {  // UTF-8 bytes sort as their code points do
     if (!budget.SpendBytes(static_cast<int64_t>(std::min(left.str().size(), right.str().size())))) {
       return budget.status();
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Python's operators on values. InvalidArgument has Python's message for unsupported operands.
+// Python's operators on values. For unsupported operands InvalidArgument has Python's message.
 
 #include <vector>
 
@@ -11,7 +11,7 @@
 
 namespace quire::jinja {
 
-// "'x' is undefined", for the use of an undefined value.
+// Returns the error for the use of an undefined value: "'x' is undefined".
 absl::Status UndefinedError(const Value& undefined);
 
 absl::StatusOr<Value> Arithmetic(BinaryOp op, const Value& left, const Value& right,
@@ -22,12 +22,12 @@ bool Equal(const Value& left, const Value& right, Budget& budget);
 absl::StatusOr<bool> Compare(CompareOp op, const Value& left, const Value& right, Budget& budget);
 absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget& budget);
 
-// object[begin:end:step]; an absent part is undefined or none.
+// Returns object[begin:end:step]. A part that is absent in the source is undefined or none.
 absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value& end,
                             const Value& step, Budget& budget);
 
-// Both are stable and ascending, by `<`; `reverse` makes SortByKeys descending. It moves values[i]
-// to the place of keys[i].
+// Both functions sort in ascending order by `<`, and are stable. SortByKeys sorts `keys` and moves
+// values[i] to the place of keys[i]; with `reverse` the order is descending.
 absl::Status SortValues(std::vector<Value>* values, Budget& budget);
 absl::Status SortByKeys(const std::vector<Value>& keys, bool reverse, std::vector<Value>* values,
                         Budget& budget);

@@ -18,8 +18,8 @@ class Parser {
   absl::StatusOr<Body> Run() { return Statements({}); }
 
  private:
-  // Parses statements up to a tag in `ends`, whose name is then the current token, or to the end of
-  // the template if `ends` is empty.
+  // Parses statements up to a tag in `ends`; the name of that tag is then the current token. Parses
+  // to the end of the template if `ends` is empty.
   absl::StatusOr<Body> Statements(const std::vector<std::string_view>& ends) {
     const ExpressionParser::Nesting nesting(expressions_);
     RETURN_IF_ERROR(nesting.status());
@@ -47,7 +47,8 @@ class Parser {
     return body;
   }
 
-  // Parses the body of a tag whose opening part was read, and its closing tag up to the '%}'.
+  // Parses the body of a block after the arguments of its opening tag, and its closing tag up to
+  // the '%}'.
   absl::StatusOr<Body> BodyUntil(std::string_view end) {
     RETURN_IF_ERROR(tokens_.Expect(TokenType::kBlockEnd, "'%}'"));
     ASSIGN_OR_RETURN(Body body, Statements({end}));
@@ -78,7 +79,7 @@ class Parser {
     }
     if (name == "generation") {
       const int loops =
-          std::exchange(open_loops_, 0);  // in Jinja2 the body of this tag is a function of its own
+          std::exchange(open_loops_, 0);  // in Jinja2 the body of the tag is a separate function
       ASSIGN_OR_RETURN(Body inner, BodyUntil("endgeneration"));
       open_loops_ = loops;
       Add(body, tag.line, GenerationNode{std::move(inner)});

@@ -10,8 +10,8 @@
 
 namespace quire::jinja {
 
-// InvalidArgument begins with "line N: ": for bad syntax, and for an unsupported tag, which it
-// names.
+// Returns the statements of `source`. Bad syntax and an unsupported tag are InvalidArgument, which
+// begins with "line N: ".
 absl::StatusOr<Body> Parse(std::string_view source);
 
 }  // namespace quire::jinja

@@ -50,8 +50,8 @@ absl::StatusOr<ExprPtr> ExpressionParser::Subscript(ExprPtr object) {
     ASSIGN_OR_RETURN(ExprPtr index, Make(name.line, 0, ConstantExpr{Value::Int(name.integer)}));
     return Make(open.line, depth, SubscriptExpr{std::move(object), std::move(index)});
   }
-  // [a], [a, b] (a tuple), or [a:b:c]
-  std::vector<ExprPtr> parts;  // of the slice
+  // Parses [a], [a, b] (a tuple), or [a:b:c].
+  std::vector<ExprPtr> parts;  // the begin, end and step of a slice
   bool is_slice = false;
   const auto part_ends = [this] {
     return tokens_.IsOperator(":") || tokens_.IsOperator("]") || tokens_.IsOperator(",");

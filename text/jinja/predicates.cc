@@ -30,7 +30,7 @@ bool IsTrue(const Value& v) { return v.is_bool() && v.as_bool(); }
 bool IsFalse(const Value& v) { return v.is_bool() && !v.as_bool(); }
 bool IsEscaped(const Value& v) { return v.is_string() && v.text().markup; }
 
-// True for values with a length and items by index.
+// True for values that have a length and a __getitem__ in Python.
 bool IsSequence(const Value& v) {
   if (v.is_string() || v.is_dict() || v.is_undefined()) return true;
   return v.is_sequence(SequenceType::kList) || v.is_sequence(SequenceType::kTuple) ||
@@ -75,7 +75,8 @@ absl::StatusOr<bool> TextCase(Evaluator& evaluator, const Value& input,
   return kHolds(text);
 }
 
-// Python's `is`: equal small values of one type are one object; other values are only if shared.
+// Stands for Python's `is`. Lists, tuples and dicts must be the same object. Other values must be
+// equal and of one type.
 absl::StatusOr<bool> SameAs(Evaluator& evaluator, const Value& input,
                             const CallArguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, Bind("sameas", arguments, {"other"}, 1));

@@ -1,6 +1,6 @@
 #pragma once
 
-// x is name(arguments): Jinja2 calls these tests.
+// Jinja2's tests: x is name(arguments).
 
 #include <string_view>
 
@@ -18,7 +18,7 @@ struct Test {
                                    const CallArguments& arguments);
 };
 
-// Null when there is no test of that name.
+// Returns null when there is no test of that name.
 const Test* FindTest(std::string_view name);
 
 }  // namespace quire::jinja

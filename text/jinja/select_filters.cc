@@ -46,7 +46,8 @@ absl::StatusOr<Value> Map(Evaluator& evaluator, const Value& input,
   return Value::List(std::move(mapped), SequenceType::kGenerator);
 }
 
-// Keeps the items for which the test of the item, or of its attribute, holds (or does not hold).
+// Keeps the items for which a test holds (kKeep) or does not hold. The test is applied to the item,
+// or to an attribute of the item (kByAttribute).
 template <bool kKeep, bool kByAttribute>
 absl::StatusOr<Value> Select(Evaluator& evaluator, const Value& input,
                              const CallArguments& arguments) {
@@ -87,7 +88,7 @@ absl::StatusOr<Value> Attr(Evaluator& evaluator, const Value& input,
                            const CallArguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, Bind("attr", arguments, {"name"}, 1));
   ASSIGN_OR_RETURN(const std::string name, StringArgument("attr", bound[0], ""));
-  // Unlike the dot, this never falls back to a key.
+  // Unlike object.name, the filter attr never falls back to a key of a dict.
   if (input.is_dict() && !IsKnownMethod(name)) {
     return Value::MakeUndefined(absl::StrFormat("'dict object' has no attribute '%s'", name));
   }

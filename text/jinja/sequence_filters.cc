@@ -18,19 +18,19 @@ Value Generator(Items items) { return Value::List(std::move(items), SequenceType
 
 bool Flag(const std::optional<Value>& value) { return value && value->Truthy(); }
 
-// The form in which values are compared: text in lower case, unless case matters.
+// Returns the form in which `value` is compared: text is in lower case, unless `case_sensitive`.
 Value SortKey(const Value& value, bool case_sensitive) {
   return case_sensitive || !value.is_string() ? value : Value::String(Lower(value.str()));
 }
 
-// The sort keys of all items: of the item itself, or of its `attribute`, which may list several,
-// separated by commas.
+// Returns one sort key for each item, made from the item itself or from its `attribute`. The
+// attribute may be a list of names, separated by commas.
 absl::StatusOr<Items> SortKeys(Evaluator& evaluator, const Items& items,
                                const std::optional<Value>& attribute, bool case_sensitive) {
   Items keys;
   for (const Value& item : items) {
     if (!attribute || attribute->is_none()) {
-      // In a list, as in Jinja2: equal items are then never compared by `<`.
+      // The key is a list, as in Jinja2, so that equal items are never compared by `<`.
       keys.push_back(Value::List({SortKey(item, case_sensitive)}));
       continue;
     }
@@ -260,7 +260,7 @@ absl::StatusOr<Value> GroupBy(Evaluator& evaluator, const Value& input,
   ASSIGN_OR_RETURN(const Items items, Iterate(input, evaluator.budget()));
   const std::optional<Value> if_undefined =
       bound[1] && bound[1]->is_none() ? std::nullopt : bound[1];
-  Items keys, pairs;  // a pair: the attribute unchanged, and the item
+  Items keys, pairs;  // an element of `pairs`: the attribute unchanged, the item, the sort key
   for (const Value& item : items) {
     ASSIGN_OR_RETURN(const Value key, LookUpPath(evaluator, item, *bound[0], if_undefined));
     keys.push_back(SortKey(key, Flag(bound[2])));
@@ -276,7 +276,7 @@ absl::StatusOr<Value> GroupBy(Evaluator& evaluator, const Value& input,
       members.push_back(pairs[i].items()[1]);
     }
     if (members.empty())
-      members.push_back(pairs[i++].items()[1]);  // a key that does not equal itself
+      members.push_back(pairs[i++].items()[1]);  // a key, such as NaN, may not equal itself
     auto group = std::make_shared<Sequence>();
     group->type = SequenceType::kTuple;
     group->items = {key, Value::List(std::move(members))};

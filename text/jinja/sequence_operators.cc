@@ -29,7 +29,7 @@ absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value
   const int64_t length = *Length(object);
   const int64_t stride = step.is_none() ? 1 : step.as_int();
   if (stride == 0) return absl::InvalidArgumentError("slice step cannot be zero");
-  // Python's PySlice_AdjustIndices.
+  // Adjusts a bound as CPython's PySlice_AdjustIndices does.
   const auto adjust = [&](const Value& part, int64_t absent) {
     if (part.is_none()) return absent;
     const int64_t i = part.as_int();
@@ -76,7 +76,8 @@ absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value
 
 absl::Status SortByKeys(const std::vector<Value>& keys, bool reverse, std::vector<Value>* values,
                         Budget& budget) {
-  // A merge sort of our own: comparisons may fail, and need not define an order (NaN).
+  // This is a merge sort because std::stable_sort requires an order: here comparisons may fail, and
+  // with NaN they define no order.
   std::vector<size_t> order(keys.size()), merged(keys.size());
   std::iota(order.begin(), order.end(), size_t{0});
   for (size_t width = 1; width < order.size(); width *= 2) {
@@ -87,7 +88,7 @@ absl::Status SortByKeys(const std::vector<Value>& keys, bool reverse, std::vecto
       for (size_t out = begin; out < end; ++out) {
         bool take_right = left == middle;
         if (!take_right && right < end) {
-          // Equal keys keep their order, also when reversed.
+          // Equal keys keep their order, even with `reverse`.
           const Value& a = keys[order[left]];
           const Value& b = keys[order[right]];
           ASSIGN_OR_RETURN(take_right, reverse ? Compare(CompareOp::kLess, a, b, budget)

@@ -1,4 +1,4 @@
-// The statements of Evaluator.
+// The part of Evaluator that executes statements.
 
 #include <algorithm>
 #include <utility>
@@ -28,8 +28,8 @@ class Evaluator::ScopeGuard {
 
 namespace {
 
-// The outer scope of a macro is the scope of its definition, not of its call. So a chain of scopes
-// is never longer than the source nests deep.
+// Returns a new scope inside `outer`. The outer scope of a macro is the scope of its definition,
+// not of its call. So a chain of scopes is never longer than the nesting of the source.
 std::shared_ptr<Scope> Inside(const std::shared_ptr<Scope>& outer) {
   auto scope = std::make_shared<Scope>();
   scope->outer = outer;
@@ -40,7 +40,7 @@ std::shared_ptr<Scope> Inside(const std::shared_ptr<Scope>& outer) {
 
 absl::StatusOr<std::string> Evaluator::Run(const Body& body, const Dict& variables) {
   for (const auto& [name, value] : variables.entries()) scope_->names[name.str()] = value;
-  // Names that the template sets shadow the given ones, so they have a scope of their own.
+  // Names that the template sets shadow the variables, so these names have a scope of their own.
   return Capture(body, Inside(scope_));
 }
 
@@ -169,7 +169,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::ExecFor(const ForNode& node) {
   ASSIGN_OR_RETURN(loop->items, LoopItems(node));
   for (const Value& item : loop->items) loop->depth = std::max(loop->depth, item.depth() + 1);
   if (!budget_.CheckValueDepth(loop->depth)) return budget_.status();
-  bool completed = false;  // Jinja2 runs else unless a body ran to its end
+  bool completed = false;  // as in Jinja2, {% else %} runs unless one pass reached the body's end
   for (size_t i = 0; i < loop->items.size(); ++i) {
     if (!budget_.Spend(1)) return budget_.status();
     loop->index0 = static_cast<int64_t>(i);
@@ -188,7 +188,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::ExecFor(const ForNode& node) {
 absl::StatusOr<Evaluator::Flow> Evaluator::ExecSetBlock(const SetBlockNode& node) {
   Flow left_by = Flow::kNext;
   ASSIGN_OR_RETURN(std::string text, Capture(node.body, Inside(scope_), &left_by));
-  if (left_by != Flow::kNext) return left_by;  // a break in the body drops its text
+  if (left_by != Flow::kNext) return left_by;  // a break in the body drops the body's text
   Value value = Value::String(std::move(text));
   if (node.filter != nullptr) {
     ASSIGN_OR_RETURN(value, ApplyFilters(*node.filter, std::move(value)));

@@ -17,7 +17,7 @@
 namespace quire::jinja {
 namespace {
 
-// soft_str(): text stays as it is, with its markup; anything else becomes its str().
+// Jinja2's soft_str(): returns text unchanged, markup flag included, and str() of any other value.
 absl::StatusOr<Value> SoftText(Evaluator& evaluator, const Value& input) {
   if (input.is_string()) {
     if (!evaluator.budget().SpendBytes(2 * static_cast<int64_t>(input.str().size()))) {
@@ -37,7 +37,7 @@ absl::StatusOr<Value> Converted(Evaluator& evaluator, const Value& input,
   return Value::String(kConvert(text.str()), text.text().markup);
 }
 
-// Jinja2's own rule: a word begins after a hyphen, white space or an opening bracket.
+// Follows Jinja2's rule: a word begins after a hyphen, white space or an opening bracket.
 std::string Title(std::string_view text) {
   std::string out;
   bool at_word = true;
@@ -276,7 +276,7 @@ absl::StatusOr<Value> UrlEncode(Evaluator& evaluator, const Value& input,
   return Value::String(std::move(out));
 }
 
-// Hugging Face's own: json.dumps without HTML escaping.
+// Hugging Face's tojson, which is json.dumps without HTML escaping.
 absl::StatusOr<Value> ToJsonFilter(Evaluator& evaluator, const Value& input,
                                    const CallArguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, Bind("tojson", arguments,
@@ -304,7 +304,7 @@ absl::StatusOr<Value> ToJsonFilter(Evaluator& evaluator, const Value& input,
   return Value::String(std::move(text));
 }
 
-// Not in Jinja2, but published templates call it.
+// The filter from_json. Jinja2 does not have it, but published templates use it.
 absl::StatusOr<Value> FromJsonFilter(Evaluator& evaluator, const Value& input,
                                      const CallArguments& arguments) {
   RETURN_IF_ERROR(Bind("from_json", arguments, {}).status());
@@ -313,8 +313,8 @@ absl::StatusOr<Value> FromJsonFilter(Evaluator& evaluator, const Value& input,
         absl::StrFormat("from_json: want a string, got %s", input.TypeName()));
   if (!evaluator.budget().SpendBytes(static_cast<int64_t>(input.str().size())))
     return evaluator.budget().status();
-  // The parser does not recurse, but code on its values does: too deep a value is refused while
-  // parsing.
+  // The parser does not recurse, but the code that handles parsed values does. So a value that
+  // nests too deep is refused while parsing.
   bool too_deep = false;
   const auto watch = [&](int depth, nlohmann::ordered_json::parse_event_t,
                          nlohmann::ordered_json&) {

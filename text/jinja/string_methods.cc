@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
-// Spends the cost of a method that is proportional to the text.
+// Spends the cost of a method whose time is proportional to the length of `self`.
 absl::Status Pay(Evaluator& evaluator, const Value& self) {
   if (evaluator.budget().SpendBytes(2 * static_cast<int64_t>(self.str().size())))
     return absl::OkStatus();
@@ -79,7 +79,7 @@ absl::StatusOr<Value> Strip(Evaluator& evaluator, const Value& self,
   return Like(self, std::string(text));
 }
 
-// Splits at white space, at most `max` times when that is not negative.
+// Splits at white space; at most `max` times, unless `max` is negative.
 std::vector<std::string_view> SplitSpace(std::string_view text, int64_t max, bool from_right) {
   std::vector<std::string_view> parts;
   text = from_right ? StripRight(text) : StripLeft(text);
@@ -174,8 +174,9 @@ absl::StatusOr<Value> Partition(Evaluator& evaluator, const Value& self,
   return ToList(self, {text.substr(0, at), by, text.substr(at + by.size())}, SequenceType::kTuple);
 }
 
-// The part of the text between the code points `start` and `end`, with the meaning they have in
-// find and startswith; nothing when start is past the end.
+// Returns the part of the text between the code points `start` and `end`, which have the same
+// meaning as in Python's find and startswith. Returns nothing when start is past the end. `first`
+// receives the absolute start.
 absl::StatusOr<std::optional<std::string_view>> Window(const Value& self,
                                                        const std::optional<Value>& start,
                                                        const std::optional<Value>& end,
@@ -264,7 +265,7 @@ absl::StatusOr<Value> Join(Evaluator& evaluator, const Value& self,
       return absl::InvalidArgumentError(absl::StrFormat(
           "sequence item %d: expected str instance, %s found", i, items[i].TypeName()));
     }
-    // Escaping turns one character into at most six.
+    // Escaping lengthens one character to at most six.
     if (!evaluator.budget().SpendAppend(out.size(),
                                         self.str().size() + 6 * items[i].str().size())) {
       return evaluator.budget().status();

@@ -17,7 +17,8 @@ bool IsContinuation(std::string_view text, size_t at) {
   return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
 }
 
-// Decodes one code point; gives size 1 and U+FFFD for a byte that is not UTF-8.
+// Decodes one code point and returns it with its size. A byte that is not UTF-8 gives U+FFFD and
+// size 1.
 std::pair<char32_t, size_t> Decode(std::string_view text, size_t at) {
   const base::Utf8Char c = base::DecodeUtf8(text, at);
   return {c.code_point, c.valid ? c.length : 1};
@@ -31,10 +32,10 @@ const CaseRange* FindRange(const std::vector<CaseRange>& table, char32_t c) {
   return c <= it->last && (c - it->first) % it->stride == 0 ? &*it : nullptr;
 }
 
-bool HasUpper(char32_t c) {  // is a small letter
+bool HasUpper(char32_t c) {  // true for a lowercase letter
   return c < 0x80 ? c >= 'a' && c <= 'z' : FindRange(UpperRanges(), c) != nullptr;
 }
-bool HasLower(char32_t c) {  // is a capital
+bool HasLower(char32_t c) {  // true for an uppercase letter
   return c < 0x80 ? c >= 'A' && c <= 'Z' : FindRange(LowerRanges(), c) != nullptr;
 }
 

@@ -9,18 +9,18 @@
 
 namespace quire::jinja {
 
-// Bytes of the code point at `at`; 1 for a byte that does not begin valid UTF-8.
+// The number of bytes of the code point at `at`; 1 for a byte that does not begin valid UTF-8.
 size_t CodePointSize(std::string_view text, size_t at);
 int64_t CountCodePoints(std::string_view text);
 // The code point at `at`; U+FFFD for a byte that does not begin valid UTF-8.
 char32_t CodePointAt(std::string_view text, size_t at);
-// The start of each code point, and the end of the text: CountCodePoints() + 1 entries.
+// The byte offset of each code point, then the size of the text: CountCodePoints() + 1 entries.
 std::vector<size_t> CodePointOffsets(std::string_view text);
 
 bool IsSpace(char32_t c);      // str.isspace of one character
 bool IsPrintable(char32_t c);  // str.isprintable, approximate for rare characters
 
-// str.strip and its halves: white space, or any character in `chars`.
+// str.lstrip and str.rstrip: remove white space, or the characters in `chars`, from one end.
 std::string_view StripLeft(std::string_view text);
 std::string_view StripRight(std::string_view text);
 std::string_view StripLeft(std::string_view text, std::string_view chars);
@@ -35,7 +35,7 @@ bool IsLower(std::string_view text);
 
 // str.splitlines()
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends = false);
-// Replaces `from` by `to`, at most `count` times when that is not negative.
+// Replaces `from` by `to`; at most `count` times, unless `count` is negative.
 std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to,
                        int64_t count);
 std::string EscapeHtml(std::string_view text);

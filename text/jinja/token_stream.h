@@ -1,6 +1,6 @@
 #pragma once
 
-// The parser's view of the tokens.
+// The tokens of a template and the parser's position among them.
 
 #include <algorithm>
 #include <string_view>

@@ -1,6 +1,6 @@
 #pragma once
 
-// The values of a template: Python's, as far as templates see them.
+// The values of a template. They behave as Python's values do, as far as templates can see.
 
 #include <cstdint>
 #include <memory>
@@ -21,24 +21,24 @@ namespace quire::jinja {
 
 class Value;
 
-// Immutable text, UTF-8. Lengths and indexes are in code points; a byte that is not UTF-8 counts as
-// one.
+// Immutable UTF-8 text. Lengths and indexes are in code points. A byte that is not part of valid
+// UTF-8 counts as one code point.
 struct Text {
   std::string bytes;
   int64_t length = 0;   // in code points
-  bool markup = false;  // made by |safe or |escape: text added to it is escaped
+  bool markup = false;  // made by |safe or |escape; text that is appended to it is escaped
 
   bool ascii() const { return length == static_cast<int64_t>(bytes.size()); }
 };
 
-// A missing name or member: prints as nothing, fails when used.
+// The value of a missing name or member. It prints as nothing; most other uses fail.
 struct Undefined {
   std::shared_ptr<const std::string> why;
 };
 
 struct None {};
 
-// Python types that share a representation here but print and test differently.
+// Python types that are stored as a Sequence. They differ in how they print and in tests.
 enum class SequenceType {
   kList,
   kTuple,
@@ -46,24 +46,27 @@ enum class SequenceType {
   kDictKeys,
   kDictValues,
   kDictItems,
-  kGenerator,  // from map, select etc.: iterable once, without a length
+  kGenerator,  // returned by map, select etc.; can be iterated once and has no length
 };
 
 struct Sequence {
   SequenceType type = SequenceType::kList;
   std::vector<Value> items;
   int32_t depth = 1;
-  bool is_group = false;  // a tuple made by groupby: has .grouper and .list
-  // Items taken from a generator. A value belongs to one rendering, so to one thread.
+  bool is_group = false;  // a tuple made by groupby, which has .grouper and .list
+  // The number of items already taken from a generator. It needs no lock: a value belongs to one
+  // rendering, and thus to one thread.
   mutable int64_t consumed = 0;
 };
 
-// Keys in insertion order. Immutable once inside a Value, as Jinja2's sandbox demands.
+// A dict that keeps keys in insertion order. It is immutable once it is inside a Value, as Jinja2's
+// sandbox demands.
 class Dict {
  public:
-  // Replaces the value of an equal key. False when `key` cannot be hashed.
+  // Adds an entry, or replaces the value of an equal key. False when `key` cannot be hashed.
   bool Set(const Value& key, Value value, Budget& budget);
-  const Value* Find(const Value& key, Budget& budget) const;  // null: absent, or cannot be hashed
+  // Returns null when `key` is absent or cannot be hashed.
+  const Value* Find(const Value& key, Budget& budget) const;
   const Value* Find(std::string_view key) const;
   void SetText(std::string_view key, Value value);
 
@@ -76,22 +79,22 @@ class Dict {
   int32_t depth_ = 1;
 };
 
-// namespace(): the only value that a template can change. Owned by the rendering, so that a
-// namespace that holds itself does not leak.
+// The value of namespace(), the only kind of value whose content a template can set. The Evaluator
+// owns it, so that a namespace that holds itself does not leak.
 struct Namespace {
   Dict attributes;
 };
 
-struct LoopState;    // loop.*, evaluator.h
-struct MacroObject;  // evaluator.h
-struct CycleState;   // cycler() and joiner(), globals.h
+struct LoopState;    // the variable `loop`; in evaluator.h
+struct MacroObject;  // in evaluator.h
+struct CycleState;   // cycler() and joiner(); in evaluator.h
 
-// x.method before its call.
+// The value of x.method, before it is called.
 struct BoundMethod;
 
-// A function of the environment: range, namespace ...
+// A function that every template has: range, namespace ...
 struct GlobalFunction {
-  int32_t id = 0;  // index into Globals()
+  int32_t id = 0;  // index into kGlobals of globals.cc
 };
 
 class Value {
@@ -147,11 +150,11 @@ class Value {
     return std::get_if<T>(&data_);
   }
 
-  // Python's bool(): empty, zero, none and undefined are false.
+  // Python's bool(): false for empty, zero, none and undefined values.
   bool Truthy() const;
-  // The nesting depth of its lists and dicts; 0 for a scalar.
+  // The nesting depth of the lists and dicts in this value; 0 for a scalar.
   int32_t depth() const;
-  // The type's name in Python's error messages: "str", "dict", "NoneType".
+  // The name of the type in Python's error messages: "str", "dict", "NoneType".
   std::string_view TypeName() const;
 
  private:
@@ -173,18 +176,21 @@ struct BoundMethod {
   std::string name;
 };
 
-// Appends a form in which equal keys (1, 1.0 and True; "a"; nested tuples) are the same bytes.
-// False when the value, such as a list, cannot be hashed.
+// Appends the bytes by which a Dict finds `value` as a key. Keys that are equal in Python, such as
+// 1, 1.0 and True, give the same bytes. Returns false when the value, such as a list, cannot be
+// hashed.
 bool HashKey(const Value& value, Budget& budget, std::string* out);
 
-// The values that a for loop visits: items, code points, keys; undefined is empty. InvalidArgument
-// has Python's "'int' object is not iterable". A generator is used up.
+// Returns the values that a for loop over `value` visits: the items of a sequence, the code points
+// of a text, the keys of a dict, nothing for undefined. A generator is then used up. The error for
+// another type has Python's message: "'int' object is not iterable".
 absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Budget& budget);
 
-// len(); nothing when the value has no length.
+// Returns len(value), or nothing when the value has no length.
 std::optional<int64_t> Length(const Value& value);
 
-// InvalidArgument when a number does not fit, or the nesting exceeds the budget's limit.
+// Converts JSON to a Value. InvalidArgument when a number does not fit, or when the nesting exceeds
+// the budget's limit.
 absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, Budget& budget,
                                int32_t depth = 0);
 

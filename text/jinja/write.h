@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes values as text: str(), repr() and json.dumps() of Python.
+// Writes values as text, as Python's str(), repr() and json.dumps() do.
 
 #include <optional>
 #include <string>
@@ -11,15 +11,15 @@
 
 namespace quire::jinja {
 
-// The text that {{ value }} prints. InvalidArgument for a function or a generator, whose text would
-// be an address.
+// Returns the text that {{ value }} prints. A function or a generator is InvalidArgument, because
+// Python would print an address.
 absl::StatusOr<std::string> ToText(const Value& value, Budget& budget);
 absl::StatusOr<std::string> ToRepr(const Value& value, Budget& budget);
 
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
-  std::optional<std::string> indent;  // none: one line
+  std::optional<std::string> indent;  // absent: all on one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
 };

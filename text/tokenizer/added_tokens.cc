@@ -9,7 +9,7 @@
 namespace quire::text {
 namespace {
 
-// The start of the character before `position`; `text` is valid UTF-8.
+// Returns the start of the character before `position`. `text` must be valid UTF-8.
 size_t PreviousCharacter(std::string_view text, size_t position) {
   do {
     --position;
@@ -17,7 +17,7 @@ size_t PreviousCharacter(std::string_view text, size_t position) {
   return position;
 }
 
-// Rust's \w, as in the reference implementation.
+// True if the character at `position` matches \w of Rust's regex crate, which Hugging Face uses.
 bool IsWordCharacter(std::string_view text, size_t position) {
   static const Regex* const word = [] {
     absl::StatusOr<Regex> regex =
@@ -93,7 +93,7 @@ void AddedTokens::Split(std::string_view text, bool parse_special, std::vector<P
     size_t begin = i;
     size_t end = i + token->content.size();
     i = end;
-    // A match that is not taken stays plain text as a whole: no shorter token is searched inside.
+    // A match that is not taken stays plain text as a whole: it is not searched for shorter tokens.
     if (token->special && !parse_special) continue;
     if (token->single_word && !StandsAlone(text, begin, end)) continue;
     if (token->strip_left) {

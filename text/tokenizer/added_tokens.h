@@ -1,6 +1,7 @@
 #pragma once
 
-// Tokens that are found verbatim in the text before it is split into words: "<|im_end|>".
+// Added tokens, such as "<|im_end|>", which are found verbatim in a text before the text is split
+// into words.
 
 #include <algorithm>
 #include <array>
@@ -22,12 +23,14 @@ struct AddedToken {
   bool strip_right = false;
 };
 
-// Finds the leftmost, longest tokens. Immutable once filled; thread-safe. Linear in the text times
-// the longest token.
+// Finds added tokens in a text: the leftmost first, and the longest of those that begin at one
+// place. Immutable once filled; thread-safe. The time is O(bytes of the text times bytes of the
+// longest token).
 class AddedTokens {
  public:
   AddedTokens();
-  // If two tokens have the same content the first stays. An empty content is never found.
+  // Adds a token. If two tokens have the same content, the first stays. A token with an empty
+  // content is never found.
   void Add(AddedToken token);
   bool empty() const { return tokens_.empty(); }
   bool any_strips() const {
@@ -40,7 +43,7 @@ class AddedTokens {
     size_t end = 0;
     int32_t id = -1;  // -1: plain text between tokens
   };
-  // Parts cover the text in order and are never empty.
+  // Splits `text` into `parts`, which cover the text in order and are never empty.
   void Split(std::string_view text, bool parse_special, std::vector<Part>& parts) const;
 
  private:
@@ -49,7 +52,7 @@ class AddedTokens {
     std::vector<std::pair<uint8_t, int32_t>> children;  // sorted by byte
   };
   int32_t Child(int32_t node, uint8_t byte) const;
-  // The longest token at `position`; null when there is none.
+  // Returns the longest token at `position`; null when there is none.
   const AddedToken* LongestAt(std::string_view text, size_t position) const;
 
   std::vector<AddedToken> tokens_;

@@ -1,6 +1,7 @@
 #pragma once
 
-// A part of the input, perhaps rewritten by normalization, that knows the origin of its bytes.
+// A part of the input that normalization may have rewritten. The part knows, for each of its bytes,
+// the bytes of the input from which it comes.
 
 #include <cstdint>
 #include <string>
@@ -9,19 +10,19 @@
 
 namespace quire::text {
 
-// Bytes of the input, half open. 32 bits suffice: the frontend limits a prompt far below 4 GiB.
+// A range of input bytes, half open. 32 bits suffice: the frontend limits a prompt far below 4 GiB.
 struct ByteRange {
   uint32_t begin = 0;
   uint32_t end = 0;
 };
 
-// A view. Neither `begin` nor `end` of the origins decreases along the text.
+// A view of a text. Neither `begin` nor `end` of the origins decreases along the text.
 struct TextPart {
   std::string_view text;
   const ByteRange* origins = nullptr;  // one per byte; null: text[i] is input byte offset + i
-  uint32_t offset = 0;                 // without origins
+  uint32_t offset = 0;                 // used only if `origins` is null
 
-  // The input bytes that text[begin, end) stands for.
+  // Returns the range of input bytes from which text[begin, end) comes.
   ByteRange Origin(size_t begin, size_t end) const {
     if (origins == nullptr || text.empty()) {
       return {offset + static_cast<uint32_t>(begin), offset + static_cast<uint32_t>(end)};
@@ -39,7 +40,7 @@ struct TextPart {
   }
 };
 
-// The owner of a rewritten text.
+// A rewritten text and the origins of its bytes. TextPart is the view of it.
 struct AlignedText {
   std::string text;
   std::vector<ByteRange> origins;

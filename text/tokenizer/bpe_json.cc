@@ -25,7 +25,7 @@ absl::Status InvalidBpe(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("model: ", what));
 }
 
-// Returns true if no merge reaches across a space.
+// Adds the merges to `model`. Returns true if no merge JoinsAcrossSpace.
 absl::StatusOr<bool> ReadMerges(const json& merges, const PieceIds& ids, BpeModel& model) {
   if (!merges.is_array()) return InvalidBpe("merges: want an array");
   model.ReserveMerges(merges.size());

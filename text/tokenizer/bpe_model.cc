@@ -11,7 +11,7 @@
 namespace quire::text {
 namespace {
 
-// Up to this many symbols, visiting all pairs for each merge is faster than a heap.
+// In a word of at most kShortWord symbols, visiting all pairs for each merge is faster than a heap.
 constexpr size_t kShortWord = 32;
 constexpr uint32_t kNoRank = UINT32_MAX;
 
@@ -37,7 +37,7 @@ int32_t BpeModel::AddCharacter(char32_t code_point, int32_t first_free_id) {
   const int32_t known = CharacterId(code_point);
   if (known >= 0) return known;
   if (first_character_id_ == INT32_MAX) first_character_id_ = first_free_id;
-  // Derived from the table's own size, so that ids stay unique.
+  // The id is derived from the number of entries, so that ids stay unique.
   const auto id =
       first_character_id_ + static_cast<int32_t>(characters_.size() + ascii_characters_.size());
   if (code_point < ascii_characters_.size()) {
@@ -61,7 +61,7 @@ int32_t BpeModel::TokenId(std::string_view bytes) const {
 }
 
 size_t BpeModel::SlotOf(uint64_t pair) const {
-  // Fibonacci hashing; both halves affect the upper bits, which are kept.
+  // Fibonacci hashing. Both halves of `pair` affect the upper bits of the product, which are used.
   uint64_t hash = (pair ^ (pair >> 29)) * 0x9E3779B97F4A7C15u;
   hash ^= hash >> 32;
   return static_cast<size_t>(hash) & (merges_.size() - 1);
@@ -154,7 +154,7 @@ void BpeModel::MergeLong(std::vector<WordToken>& symbols) const {
     uint32_t rank;
     uint32_t left;  // index of the left symbol
     int32_t left_id;
-    int32_t right_id;  // the two ids reveal a candidate that an earlier merge undid
+    int32_t right_id;  // if an id has changed since, an earlier merge has replaced this pair
     int32_t merged;
     bool operator>(const Candidate& other) const {
       return std::tie(rank, left) > std::tie(other.rank, other.left);

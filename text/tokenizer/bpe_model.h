@@ -1,7 +1,7 @@
 #pragma once
 
-// Byte-pair encoding of one word: neighbours are merged, best rank first, the leftmost of equal
-// ranks, until no pair of neighbours has a merge.
+// Byte-pair encoding of one word. Pairs of neighbouring symbols are merged until no pair has a
+// merge. The pair with the lowest rank is merged first; among equal ranks the leftmost.
 
 #include <array>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace quire::text {
 
-// The symbols of a word before merging.
+// The kind of symbol into which a word is split before merging.
 enum class BpeUnit {
   kByte,       // byte-level: a byte is a symbol
   kCharacter,  // SentencePiece: a UTF-8 character is a symbol
@@ -24,37 +24,39 @@ enum class BpeUnit {
 
 struct BpeModelConfig {
   BpeUnit unit = BpeUnit::kByte;
-  int32_t unknown_id = -1;     // for a symbol without a token; -1: drops it, as references do
+  int32_t unknown_id = -1;     // for a symbol without a token; -1: the symbol is dropped
   bool fuse_unknown = false;   // neighbouring unknown symbols become one token
   bool byte_fallback = false;  // an unknown character becomes the tokens of its bytes
-  bool ignore_merges = false;  // a word that is a token is that token
-  // Hugging Face drops an unknown symbol before merging, so that its neighbours may merge;
-  // llama.cpp drops it afterwards.
+  bool ignore_merges = false;  // a word that equals a token becomes that token, without merging
+  // Hugging Face drops an unknown symbol before merging, so that the symbols beside it may merge.
+  // llama.cpp drops it after merging.
   bool drop_unknown_first = false;
 };
 
-// Immutable once filled; thread-safe. EncodeWord: O(n log n) for a word of n symbols; there is no
-// cache of words.
+// Immutable once filled; thread-safe. EncodeWord takes O(n log n) for a word of n symbols. There is
+// no cache of words.
 class BpeModel final : public WordModel {
  public:
   explicit BpeModel(const BpeModelConfig& config) : config_(config) {}
 
   const BpeModelConfig& config() const { return config_; }
 
-  // `bytes`: the token's text, by which symbols are found, and whole words with ignore_merges.
+  // Adds a token. `bytes` is the token's text. By this text EncodeWord finds the tokens of single
+  // symbols and, with ignore_merges, of whole words.
   void AddToken(std::string_view bytes, int32_t id);
   void SetByteToken(uint8_t byte, int32_t id) { byte_tokens_[byte] = id; }
-  // Gives an id of its own, from `first_free_id` up, to a character that only longer tokens
-  // contain.
+  // Returns the id of a character. A character that is not a token, but occurs in longer tokens,
+  // gets a new id of its own, which is `first_free_id` or higher.
   int32_t AddCharacter(char32_t code_point, int32_t first_free_id);
-  // Lower ranks merge first. If a pair has two merges the first stays.
+  // Adds the merge of two symbols into the token `merged`. Lower ranks merge first. If a pair is
+  // added twice, the first merge stays.
   void AddMerge(int32_t left, int32_t right, uint32_t rank, int32_t merged);
   void ReserveMerges(size_t count);
 
   int32_t CharacterId(char32_t code_point) const;  // -1: none
   int32_t TokenId(std::string_view bytes) const;   // -1: none
 
-  // Appends the tokens of `word`. In kCharacter mode it must be valid UTF-8.
+  // Appends the tokens of `word`. With BpeUnit::kCharacter the word must be valid UTF-8.
   void EncodeWord(std::string_view word, std::vector<WordToken>& out) const override;
   bool covers_all() const override;
 
@@ -84,7 +86,7 @@ class BpeModel final : public WordModel {
   std::array<int32_t, 256> byte_tokens_ = NoBytes();
   std::array<int32_t, 128> ascii_characters_ = NoAscii();
   std::unordered_map<char32_t, int32_t> characters_;  // beyond ASCII
-  int32_t first_character_id_ = INT32_MAX;            // ids from here on are no tokens
+  int32_t first_character_id_ = INT32_MAX;            // ids from here on are characters, not tokens
   std::unordered_map<std::string, int32_t, base::StringHash, std::equal_to<>> tokens_;
   std::vector<Merge> merges_;  // open addressing, linear probing; at most half full
   size_t num_merges_ = 0;

@@ -7,7 +7,8 @@
 namespace quire::text {
 namespace {
 
-// Bytes without a printable Latin-1 character take U+0100 and up, in order.
+// The character of the first byte that has no printable Latin-1 character. The other bytes of this
+// kind get the characters after it, in order.
 constexpr char32_t kFirstSubstitute = 0x100;
 
 bool IsPrintableLatin1(int byte) {

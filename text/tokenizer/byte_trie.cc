@@ -7,7 +7,7 @@ namespace quire::text {
 ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> entries) : nodes_(1) {
   std::stable_sort(entries.begin(), entries.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  // Breadth first: the entries below a node are a range of the sorted list.
+  // Builds the nodes breadth first. The entries below a node are a range of the sorted list.
   struct Range {
     size_t begin = 0;
     size_t end = 0;

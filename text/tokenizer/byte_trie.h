@@ -1,6 +1,6 @@
 #pragma once
 
-// Strings by their prefixes, to find those with which a text begins.
+// A trie of strings, which finds the strings with which a text begins.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,15 +10,16 @@
 
 namespace quire::text {
 
-// Immutable; thread-safe. 12 bytes per node: the children of a node are adjacent and sorted.
+// Immutable; thread-safe. A node takes 12 bytes. The children of a node are adjacent and sorted.
 class ByteTrie {
  public:
-  // If keys are equal the last one's value stays. Keys are not empty, values not negative.
+  // Of entries with equal keys, the value of the last stays. Keys must not be empty, and values
+  // must not be negative.
   explicit ByteTrie(std::vector<std::pair<std::string_view, int32_t>> entries);
 
   static constexpr uint32_t kRoot = 0;
   static constexpr uint32_t kNone = UINT32_MAX;
-  // The child of `node` for `byte`; kNone when no key continues with it.
+  // Returns the child of `node` for `byte`; kNone when no key continues with that byte.
   uint32_t Next(uint32_t node, uint8_t byte) const;
   int32_t Value(uint32_t node) const { return nodes_[node].value; }  // -1: no key ends here
   int32_t Find(std::string_view key) const;                          // -1: absent

@@ -9,7 +9,7 @@
 namespace quire::text {
 namespace {
 
-// map(code_point, out) appends the replacement of the character, or nothing.
+// Replaces each character. map(code_point, out) appends the replacement, which may be empty.
 template <typename Map>
 std::optional<AlignedText> MapCharacters(const TextPart& part, Map map) {
   AlignedText out;
@@ -29,7 +29,7 @@ std::optional<AlignedText> MapCharacters(const TextPart& part, Map map) {
 
 std::optional<AlignedText> Lowercase(const TextPart& part) {
   return MapCharacters(part, [](char32_t c, std::string& out) {
-    if (c == 0x130) {  // the only character whose lowercase is two
+    if (c == 0x130) {  // the only character whose lowercase form has two characters
       out.append("i\u0307");
       return;
     }
@@ -64,7 +64,7 @@ std::optional<AlignedText> CleanForNmt(const TextPart& part) {
 }
 
 std::optional<AlignedText> StripSpace(const TextPart& part, bool left, bool right) {
-  size_t begin = part.text.size();  // all is white space until another character is found
+  size_t begin = part.text.size();  // stays so if the whole text is white space
   size_t end = 0;
   for (size_t i = 0; i < part.text.size();) {
     const base::Utf8Char c = base::DecodeUtf8(part.text, i);

@@ -1,7 +1,8 @@
 #pragma once
 
-// Normalization character by character, as in Hugging Face's steps of the same names. Each returns
-// nothing when nothing changes; part.text must be valid UTF-8. Linear.
+// Normalization steps that work character by character, each like a Hugging Face normalizer. Each
+// function returns nothing when the text does not change. part.text must be valid UTF-8. The time
+// is linear.
 
 #include <optional>
 
@@ -9,12 +10,12 @@
 
 namespace quire::text {
 
-// Each character's full lowercase mapping, whatever its neighbours.
+// Replaces each character by its full lowercase mapping, which does not depend on its neighbours.
 std::optional<AlignedText> Lowercase(const TextPart& part);
 // Removes combining marks, such as decomposed accents.
 std::optional<AlignedText> StripAccents(const TextPart& part);
-// SentencePiece's NMT rules: control characters are removed, and characters that look like a space
-// become one.
+// Applies SentencePiece's NMT rules: removes control characters, and replaces characters that look
+// like a space by a space.
 std::optional<AlignedText> CleanForNmt(const TextPart& part);
 // Removes the white space at the start, at the end, or both.
 std::optional<AlignedText> StripSpace(const TextPart& part, bool left, bool right);

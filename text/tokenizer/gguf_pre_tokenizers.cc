@@ -13,7 +13,7 @@ constexpr std::string_view kLlama3 =
 constexpr std::string_view kQwen2 =
     R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kBloom = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+";
-// Mistral's: a change of case splits a word.
+// The pattern of Mistral's Tekken, which splits a word where the case changes.
 constexpr std::string_view kTekken =
     R"([^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+|[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+((?=[\p{L}])([^A-Z]))*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kDigit = R"(\p{N})";
@@ -24,8 +24,9 @@ struct NamedPreTokenizer {
   GgufPreTokenizer pre_tokenizer;
 };
 
-// Among those that split alike the best-known is first. A split into single digits comes before one
-// that keeps runs of them: with a vocabulary without runs of digits both give the same tokens.
+// Of the names that split alike, the best known is first. A pre-tokenizer that splits digits one by
+// one comes before a similar one that keeps runs of digits: if the vocabulary has no runs of
+// digits, both give the same tokens.
 const std::vector<NamedPreTokenizer>& Table() {
   static const auto* const table = [] {
     const GgufPreTokenizer gpt2{.patterns = {kGpt2}};

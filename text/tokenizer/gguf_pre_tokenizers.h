@@ -10,20 +10,21 @@ namespace quire::text {
 
 struct GgufPreTokenizer {
   std::vector<std::string_view> patterns;  // applied in order, matches isolated
-  bool ignore_merges = false;              // a word that is a token is that token
-  bool add_bos = false;                    // if the file does not say
+  bool ignore_merges = false;              // a word that equals a token becomes that token
+  bool add_bos = false;                    // the default for files without add_bos_token
 
-  // True if both give the same words, and the same tokens for them.
+  // True if both split a text into the same words, and those words into the same tokens.
   bool SplitsAs(const GgufPreTokenizer& other) const {
     return patterns == other.patterns && ignore_merges == other.ignore_merges;
   }
 };
 
-// Null for an unknown name. "" is "default", as in llama.cpp.
+// Returns null for an unknown name. "" means "default", as in llama.cpp.
 const GgufPreTokenizer* FindGgufPreTokenizer(std::string_view name);
-// One name, the best known, of each group that splits alike, in the order in which to try them.
+// Returns one name, the best known, for each group of pre-tokenizers that split alike. The order is
+// the one in which conversion tries the names.
 std::vector<std::string_view> DistinctGgufPreTokenizers();
-// All names with commas between, for an error.
+// Returns all names, separated by commas, for an error message.
 std::string GgufPreTokenizerNames();
 
 }  // namespace quire::text

@@ -28,7 +28,8 @@ using base::ToAbsl;
 constexpr size_t kMaxTokens = size_t{1} << 24;
 constexpr size_t kMaxPieceBytes = 4096;
 
-// End-of-turn tokens by their text, since most files name only one of them; as in llama.cpp.
+// The texts of end-of-turn tokens, as in llama.cpp. The texts are needed because most files name
+// only one such token.
 constexpr std::string_view kEndTexts[] = {
     "<|eot_id|>", "<|im_end|>",    "<|end|>",       "<|return|>",         "<|call|>",
     "<|eom_id|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",    "<EOT>",
@@ -41,8 +42,9 @@ absl::Status Invalid(std::string_view key, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.", ToAbsl(key), ": ", what));
 }
 
-// A token that ends a turn is a control token whatever its type in the file, as in llama.cpp.
-// Otherwise Phi-3's "</s>" would also be found in plain text that quotes it.
+// True if a token with the text `piece` ends a turn. A token of this kind that is user-defined in
+// the file counts as a control token, as in llama.cpp. Otherwise Phi-3's "</s>" would also be found
+// in plain text that quotes it.
 bool EndsTurn(std::string_view piece) { return piece == "</s>" || EndsTurnByText(piece); }
 
 GgufTokenType TypeOf(const GgufVocabulary& vocabulary, size_t id) {
@@ -56,12 +58,13 @@ bool IsSpecialType(GgufTokenType type) {
   return type == GgufTokenType::kControl || type == GgufTokenType::kUnknown;
 }
 
-// True if the token is found verbatim in the text.
+// True if a token of this type is found verbatim in a text.
 bool IsAddedType(GgufTokenType type) {
   return IsSpecialType(type) || type == GgufTokenType::kUserDefined;
 }
 
-// An unused token stands for a hole, or for padding: it writes nothing, as in llama.cpp.
+// Returns the entry of one token. An unused token stands for a hole or for padding. Its entry is
+// empty, so it writes nothing, as in llama.cpp.
 VocabularyEntry EntryOf(std::string_view piece, std::string bytes, GgufTokenType type) {
   if (type == GgufTokenType::kUnused) return {};
   return {std::string(piece), std::move(bytes), IsSpecialType(type)};
@@ -94,14 +97,14 @@ absl::StatusOr<PieceIds> IndexPieces(const GgufVocabulary& vocabulary) {
   return ids;
 }
 
-// An id that is in the vocabulary; -1 otherwise.
+// Returns `id` if it is in the vocabulary; -1 otherwise.
 int32_t KnownId(const GgufVocabulary& vocabulary, std::optional<int64_t> id) {
   const bool known = id && *id >= 0 && *id < static_cast<int64_t>(vocabulary.tokens.size());
   return known ? static_cast<int32_t>(*id) : -1;
 }
 
-// True for tokens that include the white space after them. The file has no field for this;
-// llama.cpp recognises Phi-3 by its name.
+// True for a token that includes the white space after it. GGUF has no field for this property, so
+// Phi-3, which has such tokens, is recognised by the model's name, as in llama.cpp.
 bool StripsRight(const GgufVocabulary& vocabulary, std::string_view piece, GgufTokenType type) {
   const std::string name = absl::AsciiStrToLower(ToAbsl(vocabulary.model_name));
   if (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos)
@@ -169,7 +172,7 @@ absl::Status AddMerges(const GgufVocabulary& vocabulary, const PieceIds& ids, Bp
   std::string merged;
   for (size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
     const std::string_view merge = vocabulary.merges[rank];
-    // From the second byte: the left part may itself begin with a space.
+    // The search starts at the second byte, because the left part may itself begin with a space.
     const size_t space = merge.size() > 1 ? merge.find(' ', 1) : std::string_view::npos;
     if (space == std::string_view::npos || space + 1 == merge.size()) {
       return Invalid("merges",
@@ -216,7 +219,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateByteLevel(const GgufVocabulary&
   return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 
-// Equal scores are equal ranks, so that the leftmost of them merges first.
+// Returns the rank of each token; the best score has rank 0. Equal scores give equal ranks, so that
+// the leftmost of several merges with one score comes first.
 absl::StatusOr<std::vector<uint32_t>> RanksOfScores(const GgufVocabulary& vocabulary) {
   if (vocabulary.scores.size() != vocabulary.tokens.size()) {
     return Invalid("scores", absl::StrCat("want one of each of the ", vocabulary.tokens.size(),
@@ -237,9 +241,10 @@ absl::StatusOr<std::vector<uint32_t>> RanksOfScores(const GgufVocabulary& vocabu
   return ranks;
 }
 
-// SentencePiece merges two symbols when their text together is a piece, best score first. So every
-// way to split a piece into two symbols is a merge with the piece's rank. Returns true if no merge
-// reaches across a space.
+// Adds the merges of a SentencePiece vocabulary to `model`. SentencePiece merges two symbols when
+// their joined text is a piece, best score first. So every way to split a piece into two symbols is
+// a merge with the piece's rank. Returns true if the space marker has a symbol and no merge
+// JoinsAcrossSpace.
 bool AddMergesOfPieces(const GgufVocabulary& vocabulary, const PieceIds& ids,
                        const std::vector<uint32_t>& ranks, BpeModel& model) {
   bool within_words = true;
@@ -248,7 +253,8 @@ bool AddMergesOfPieces(const GgufVocabulary& vocabulary, const PieceIds& ids,
     const GgufTokenType type = TypeOf(vocabulary, id);
     return !IsSpecialType(type) && type != GgufTokenType::kByte;
   };
-  // A token, or a character that only longer pieces contain.
+  // Returns the id of the token `text`, or of the character `text` if only longer pieces contain
+  // it; else -1.
   const auto symbol = [&](std::string_view text) -> int32_t {
     const auto it = ids.find(text);
     if (it != ids.end() && mergeable(static_cast<size_t>(it->second))) return it->second;
@@ -304,7 +310,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePiece(const GgufVocabul
     parts.strips_leading_space = true;
   }
   parts.normalizer.AddReplace(" ", std::string(kSpaceMarker));
-  // If the file does not name them, the ids of <s> and </s> in every Llama vocabulary.
+  // If the file does not name BOS and EOS, they are 1 and 2, the ids of <s> and </s> in every Llama
+  // vocabulary.
   RETURN_IF_ERROR(AddEnds(vocabulary, ids, /*add_bos=*/true, /*add_eos=*/false,
                           KnownId(vocabulary, vocabulary.bos_id.value_or(1)),
                           KnownId(vocabulary, vocabulary.eos_id.value_or(2)), parts));

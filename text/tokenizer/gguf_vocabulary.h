@@ -1,6 +1,7 @@
 #pragma once
 
-// The tokenizer that a GGUF file's metadata describes, with llama.cpp's meaning of each field.
+// Creates the tokenizer that the metadata of a GGUF file describes. Each field has the meaning that
+// it has in llama.cpp.
 
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,7 @@
 
 namespace quire::text {
 
-// tokenizer.ggml.token_type
+// The values of tokenizer.ggml.token_type.
 enum class GgufTokenType : int32_t {
   kUndefined = 0,
   kNormal = 1,
@@ -26,15 +27,15 @@ enum class GgufTokenType : int32_t {
   kByte = 6,
 };
 
-// The fields tokenizer.ggml.*. The file's reader fills them in; the texts must live until the
-// tokenizer is created.
+// The fields tokenizer.ggml.* of a file, filled in by the file's reader. The views must stay valid
+// until the tokenizer is created.
 struct GgufVocabulary {
   std::string_view model;                // "gpt2": byte-level BPE; "llama": SentencePiece-BPE
-  std::string_view pre;                  // names the split into words, for gpt2; empty: "default"
-  std::string_view model_name;           // general.name: Phi-3's tokens strip white space after
-                                         // them
+  std::string_view pre;                  // gpt2: names the pre-tokenizer; empty: "default"
+  std::string_view model_name;           // general.name; Phi-3's tokens strip white space on the
+                                         // right
   std::vector<std::string_view> tokens;  // by id
-  std::vector<float> scores;             // llama: of each token
+  std::vector<float> scores;             // llama: the score of each token
   std::vector<int32_t> token_types;      // empty: all normal
   std::vector<std::string_view> merges;  // gpt2: "left right", best first
   std::optional<int64_t> bos_id;         // ids outside the vocabulary count as absent
@@ -47,11 +48,12 @@ struct GgufVocabulary {
   std::optional<bool> add_space_prefix;
 };
 
-// True if a control token of this text ends a turn even if no key names it, as in llama.cpp.
+// True if a control token with the text `piece` ends a turn even if no key of the file names that
+// token, as in llama.cpp.
 bool EndsTurnByText(std::string_view piece);
 
 // InvalidArgument for a vocabulary that contradicts itself, and for an unknown model or
-// pre-tokenizer; the error then names the known ones.
+// pre-tokenizer. In the latter case the error names the known models or pre-tokenizers.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const GgufVocabulary& vocabulary);
 
 }  // namespace quire::text

@@ -1,6 +1,6 @@
 #pragma once
 
-// Turns token ids into text one by one, never half a UTF-8 character.
+// Turns token ids into text one by one, without ever returning a part of a UTF-8 character.
 
 #include <cstdint>
 #include <string>
@@ -9,20 +9,21 @@
 
 namespace quire::text {
 
-// One per output. The concatenation of all Push() results and Flush() equals Tokenizer::Decode of
-// the ids, with `skip_special_tokens`, as a continuation: leading spaces are kept, since a prompt
-// precedes.
+// The detokenizer of one output. All results of Push() and the result of Flush(), joined, equal
+// Tokenizer::Decode of the ids, with one exception: a leading space is kept, because the output
+// follows a prompt.
 class IncrementalDetokenizer {
  public:
-  // `pending`: bytes of an unfinished character that the ids continue.
+  // `pending` holds the first bytes of an unfinished character, which the ids continue.
   IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
                          std::string pending = "");
 
-  // The text that became certain; empty while a character is incomplete.
+  // Adds a token. Returns the text up to the last complete character that was not returned before;
+  // this may be empty.
   std::string Push(int32_t id);
-  // The rest of the text: an incomplete character as U+FFFD.
+  // Returns the rest of the text: U+FFFD if a character is incomplete, else nothing.
   std::string Flush();
-  // The bytes of an incomplete character, unchanged.
+  // Returns the bytes of an incomplete character, unchanged.
   const std::string& pending() const { return pending_; }
 
  private:

@@ -14,7 +14,7 @@
 namespace quire::text {
 namespace {
 
-// U+FDFA, the longest, becomes 18.
+// The limit of code points in one decomposition. The longest, of U+FDFA, has 18.
 constexpr utf8proc_ssize_t kMaxDecomposition = 32;
 
 bool Composes(NormalForm form) { return form == NormalForm::kNfc || form == NormalForm::kNfkc; }
@@ -22,7 +22,7 @@ bool IsCompatible(NormalForm form) {
   return form == NormalForm::kNfkc || form == NormalForm::kNfkd;
 }
 
-// The form changes no character whose first byte is below this.
+// Returns a bound: `form` changes no character whose first UTF-8 byte is below it.
 uint8_t FirstChangedByte(NormalForm form) {
   return form == NormalForm::kNfc ? 0xCC : 0x80;  // 0xCC leads U+0300
 }
@@ -32,8 +32,8 @@ utf8proc_option_t DecompositionOf(NormalForm form) {
                                         (IsCompatible(form) ? UTF8PROC_COMPAT : 0));
 }
 
-// False for most characters: those that neither decompose nor combine with the character before
-// them, as every combining mark does.
+// True if normalization may change a text that contains `c`. Returns false for most characters:
+// those that neither decompose nor combine with the character before them. A combining mark does.
 bool MayChange(NormalForm form, char32_t c) {
   const auto code_point = static_cast<utf8proc_int32_t>(c);
   const int bound_class = utf8proc_get_property(code_point)->boundclass;
@@ -66,9 +66,9 @@ struct Mark {
   ByteRange origin;
 };
 
-// Writes a text grapheme by grapheme. Characters that reorder or compose with earlier ones are
-// never separated from them (UAX #29 keeps canonical equivalents whole), and each grapheme knows
-// its origin.
+// Writes a text grapheme by grapheme and records the origin of each grapheme. A character that
+// reorders or composes with earlier characters is never separated from them, because UAX #29 keeps
+// canonical equivalents whole.
 class Writer {
  public:
   explicit Writer(NormalForm form) : form_(form) {}
@@ -78,7 +78,7 @@ class Writer {
     const utf8proc_ssize_t count =
         utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point), parts, kMaxDecomposition,
                                 DecompositionOf(form_), /*last_boundclass=*/nullptr);
-    if (count < 1 || count > kMaxDecomposition) {  // happens in no known version
+    if (count < 1 || count > kMaxDecomposition) {  // happens in no known version of utf8proc
       AddPart(static_cast<utf8proc_int32_t>(code_point), origin);
       return;
     }

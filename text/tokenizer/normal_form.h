@@ -1,7 +1,7 @@
 #pragma once
 
-// Unicode normalization forms (UAX #15), computed by utf8proc. Vocabularies such as Qwen's and
-// GPT-NeoX's need NFC.
+// Unicode normalization forms (UAX #15), computed by utf8proc. Vocabularies such as those of Qwen
+// and GPT-NeoX need NFC.
 
 #include <optional>
 
@@ -11,8 +11,9 @@ namespace quire::text {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Converts `part` to that form; nothing when it has it already. part.text must be valid UTF-8.
-// Linear, except for sorting runs of combining marks (n log n).
+// Converts `part` to `form`. May return nothing when the text already has that form. part.text must
+// be valid UTF-8. The time is linear, except that sorting a run of n combining marks takes
+// O(n log n).
 std::optional<AlignedText> ToNormalForm(NormalForm form, const TextPart& part);
 
 }  // namespace quire::text

@@ -30,7 +30,7 @@ std::optional<AlignedText> ReplaceRegex(const TextPart& part, const Regex& from,
   Regex::Match match;
   for (size_t at = 0;
        at < part.text.size() && from.Find(part.text, at, match) == Regex::Outcome::kMatch;) {
-    if (match.begin == match.end) break;  // an empty match replaces nothing
+    if (match.begin == match.end) break;  // replacing stops at an empty match
     if (base::Interrupted(static_cast<int64_t>(match.end - at))) break;
     out.AppendFrom(part, copied, match.begin);
     out.Append(to, part.Origin(match.begin, match.end));
@@ -41,9 +41,9 @@ std::optional<AlignedText> ReplaceRegex(const TextPart& part, const Regex& from,
   return out;
 }
 
-// Puts `prefix` before `part`. It has an empty origin, unless the part begins inside the
-// replacement of one character: nothing separates it from the part before, so it originates from
-// that character.
+// Puts `prefix` before `part`. The origin of the prefix is the empty range at the start of the
+// part. But if the first byte of the part comes from several input bytes, the part may begin inside
+// the replacement of a character; the prefix then has the same origin as that byte.
 AlignedText Prepend(const TextPart& part, std::string_view prefix) {
   const ByteRange first = part.Origin(0, 1);
   const bool rewritten = first.end - first.begin > 1;

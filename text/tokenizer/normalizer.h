@@ -1,6 +1,6 @@
 #pragma once
 
-// The changes to a text before it is split: replacements, prefixes, Unicode forms.
+// Changes a text before it is split into words: replacements, prefixes, Unicode forms.
 
 #include <cstdint>
 #include <functional>
@@ -18,19 +18,20 @@ namespace quire::text {
 class Normalizer {
  public:
   void AddPrepend(std::string prefix);
-  // Prepends unless the text begins with `prefix`; with `only_at_input_start`, only at the input's
-  // start.
+  // Prepends `prefix` unless the text begins with it. With `only_at_input_start`, prepends only to
+  // text at the start of the input.
   void AddPrependUnlessThere(std::string prefix, bool only_at_input_start);
   void AddReplace(std::string from, std::string to);
   void AddReplace(Regex from, std::string to);
-  // Any other step: returns the new text, or nothing when it changes nothing. Thread-safe.
+  // Any other step: a thread-safe function that returns the new text, or nothing when the text does
+  // not change.
   using Step = std::function<std::optional<AlignedText>(const TextPart&)>;
   void Add(Step step, int64_t max_shrink = 0);
 
   bool empty() const { return steps_.empty(); }
-  // The most bytes of a text that become one byte of its normal form; 0: no bound is known.
+  // The most bytes of a text that may become one byte of the normalized text; 0: no bound is known.
   int64_t max_shrink() const { return max_shrink_; }
-  // Nothing when no step changes the text: the part itself is its normal form.
+  // Returns the normalized text, or nothing when no step changes the text.
   std::optional<AlignedText> Apply(const TextPart& part) const;
 
  private:

@@ -21,7 +21,8 @@ using nlohmann::json;
 
 constexpr std::string_view kNormalizer = "normalizer";
 
-// No character decomposes canonically to more than three times its bytes, or to less than a third.
+// A canonical decomposition has at most three times the bytes of the character, and at least a
+// third of them. So composition and decomposition together shrink a text at most nine times.
 constexpr int64_t kMaxCanonicalShrink = 9;
 
 constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},
@@ -32,7 +33,7 @@ constexpr std::pair<std::string_view, std::optional<AlignedText> (*)(const TextP
     kCharacterSteps[] = {
         {"Lowercase", Lowercase}, {"Nmt", CleanForNmt}, {"StripAccents", StripAccents}};
 
-// SentencePiece's map, in Base64.
+// Reads SentencePiece's character map, which is encoded in Base64.
 absl::Status ReadPrecompiled(const json& step, Normalizer& out) {
   ASSIGN_OR_RETURN(const std::string encoded, JsonString(step, "precompiled_charsmap", ""));
   std::string blob;

@@ -10,7 +10,7 @@
 namespace quire::text {
 namespace {
 
-// Returns nothing when `text` is valid UTF-8, as it nearly always is.
+// Replaces invalid UTF-8 by U+FFFD. Returns nothing when `text` is valid, as it nearly always is.
 std::optional<AlignedText> ReplaceInvalidUtf8(std::string_view text) {
   if (base::IsValidUtf8(text)) return std::nullopt;
   const TextPart part{.text = text};

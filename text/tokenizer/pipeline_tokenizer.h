@@ -1,7 +1,8 @@
 #pragma once
 
-// Byte-level BPE (the GPT-2 family), SentencePiece-BPE and Unigram: one pipeline, filled from a
-// Hugging Face tokenizer.json (tokenizer_json.h) or a GGUF file's metadata (gguf_vocabulary.h).
+// One tokenizer for byte-level BPE (the GPT-2 family), SentencePiece-BPE and Unigram. Its stages
+// are filled from a Hugging Face tokenizer.json (tokenizer_json.h) or from the metadata of a GGUF
+// file (gguf_vocabulary.h).
 
 #include <cstdint>
 #include <memory>
@@ -18,14 +19,14 @@
 namespace quire::text {
 
 struct VocabularyEntry {
-  std::string piece;  // as the vocabulary writes it; empty: a hole in the ids
-  std::string bytes;  // its bytes in a text
+  std::string piece;  // the token as the vocabulary writes it; empty: no token has this id
+  std::string bytes;  // the bytes that the token stands for in a text
   bool special = false;
 };
 
-// The stages, in the order of their use. Encode splits off the added tokens, normalizes the parts
-// between them, splits off the added tokens of the normalized text, splits the rest into words, and
-// lets the model split each word into tokens.
+// The stages, in the order of use. Encode first splits off the added tokens and normalizes the text
+// between them. From the normalized text it splits off the tokens of normalized_added_tokens, and
+// splits the rest into words. The model then splits each word into tokens.
 struct TokenizerParts {
   AddedTokens added_tokens;
   Normalizer normalizer;
@@ -33,8 +34,8 @@ struct TokenizerParts {
   PreTokenizer pre_tokenizer;
   std::unique_ptr<const WordModel> model;
   std::vector<VocabularyEntry> vocabulary;  // by id
-  std::vector<int32_t> prefix_ids;          // added with add_special_tokens
-  std::vector<int32_t> suffix_ids;
+  std::vector<int32_t> prefix_ids;          // put before a text if add_special_tokens
+  std::vector<int32_t> suffix_ids;          // put after a text if add_special_tokens
   int32_t bos_id = -1;
   std::vector<int32_t> end_ids;
   bool strips_leading_space = false;

@@ -12,14 +12,15 @@
 namespace quire::text {
 namespace {
 
-// Bytes of a word, half open.
+// A range of bytes of a word, half open.
 struct Span {
   size_t begin = 0;
   size_t end = 0;
   bool is_match = false;
 };
 
-// Matches and the gaps between them, covering all of `text`.
+// Finds the matches of `pattern` and the gaps between them, which together cover all of `text`.
+// With `invert` the gaps count as matches, and the matches as gaps.
 void FindSpans(const Regex& pattern, bool invert, std::string_view text, std::vector<Span>& spans) {
   size_t covered = 0;
   for (size_t from = 0; from < text.size();) {
@@ -40,7 +41,7 @@ void FindSpans(const Regex& pattern, bool invert, std::string_view text, std::ve
   if (covered < text.size()) spans.push_back({covered, text.size(), invert});
 }
 
-// Turns spans into words, in place; removed spans are left out.
+// Turns spans into words, in place. A span that `behavior` removes is left out.
 void ApplyBehavior(SplitBehavior behavior, std::vector<Span>& spans) {
   size_t kept = 0;
   bool previous_match = false;
@@ -55,7 +56,7 @@ void ApplyBehavior(SplitBehavior behavior, std::vector<Span>& spans) {
       case SplitBehavior::kMergedWithPrevious:
         join = span.is_match && !previous_match;
         break;
-      // A match takes the span after it, unless that is a match as well.
+      // A match is joined with the next span, unless that span is also a match.
       case SplitBehavior::kMergedWithNext:
         join = !span.is_match && previous_match;
         break;

@@ -14,31 +14,33 @@
 
 namespace quire::text {
 
-// The handling of a split's matches (Hugging Face's SplitDelimiterBehavior).
+// The way in which a split treats the matches of its pattern (Hugging Face's
+// SplitDelimiterBehavior).
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// The words of a text. They point into the text and into `rewritten`.
+// The words of a text. The words point into the text and into `rewritten`.
 struct SplitText {
   std::vector<TextPart> words;
   std::deque<AlignedText> rewritten;  // a deque: its elements never move
 };
 
-// A list of splits and edits. Each step processes the words of the step before, one word at a time.
-// Immutable once filled; thread-safe.
+// A list of steps, each a split or an edit. A step processes the words that the previous step made,
+// one word at a time. Immutable once filled; thread-safe.
 class PreTokenizer {
  public:
   void AddSplit(Regex pattern, SplitBehavior behavior, bool invert);
-  // Rewrites each word: a prefix space, "▁" for " ".
+  // Adds a step that rewrites each word, for example by a prefix space or by "▁" for " ".
   void AddEdit(Normalizer edit) { steps_.emplace_back(std::move(edit)); }
-  // From here on the patterns see GPT-2's byte alphabet instead of the text, as in Hugging Face
-  // after its ByteLevel step. The words are still bytes of the text.
+  // Makes the patterns that are added later see the text in GPT-2's byte alphabet, as in Hugging
+  // Face after the ByteLevel step. The resulting words are still bytes of the text.
   void AddByteAlphabet() { byte_alphabet_ = true; }
 
   // True if the words hold every byte of the text.
   bool keeps_all() const;
 
-  // Words are in order and never empty. Without a kRemoved split or an edit they cover the whole
-  // text, even if a pattern gives up. `part` must be valid UTF-8.
+  // Splits `part` into words, which are in order and never empty. If no step is a kRemoved split or
+  // an edit, the words cover the whole text, even if a pattern gives up. `part` must be valid
+  // UTF-8.
   void Split(const TextPart& part, SplitText& out) const;
 
  private:
@@ -55,7 +57,7 @@ class PreTokenizer {
   bool byte_alphabet_ = false;
 };
 
-// GPT-2's own pattern, which the ByteLevel step uses.
+// Returns the pattern of GPT-2, which Hugging Face's ByteLevel step uses.
 std::string_view Gpt2Pattern();
 
 }  // namespace quire::text

@@ -86,7 +86,7 @@ absl::Status ReadPreTokenizerStep(const json& step, PreTokenizer& out, PreTokeni
     return ReadByteLevel(step, out);
   }
   if (type == "Metaspace") {
-    // It would edit text that later patterns see in the byte alphabet.
+    // A Metaspace after ByteLevel would edit text that patterns see in the byte alphabet.
     if (traits.byte_level) return InvalidStep(kPreTokenizer, "Metaspace: want it before ByteLevel");
     return ReadMetaspace(step, out);
   }
@@ -107,7 +107,8 @@ absl::Status ReadPreTokenizerStep(const json& step, PreTokenizer& out, PreTokeni
   }
   if (type == "Punctuation") {
     ASSIGN_OR_RETURN(const SplitBehavior behavior, ReadBehavior(step));
-    // Unicode's punctuation, and the other characters that ASCII counts as punctuation.
+    // Splits at Unicode's punctuation, and at the other characters that ASCII counts as
+    // punctuation.
     return AddSplit("[\\p{P}$+<=>^`|~]", behavior, out);
   }
   if (type == "WhitespaceSplit") return AddSplit("\\s", SplitBehavior::kRemoved, out);

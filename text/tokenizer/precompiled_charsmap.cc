@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kUnitBytes = sizeof(uint32_t);
 constexpr size_t kMaxGraphemeBytes = 5;
-constexpr size_t kMaxTextBytes = 1024;  // the longest of Unicode has 33
+constexpr size_t kMaxTextBytes = 1024;  // the longest replacement in Unicode has 33 bytes
 
 uint32_t ReadUnit(std::string_view bytes, size_t at) {
   uint32_t unit = 0;
@@ -78,7 +78,7 @@ std::optional<std::string_view> PrecompiledCharsmap::Lookup(std::string_view tex
     if (!HasLeaf(unit)) continue;
     if (position >= units_.size()) break;
     const uint32_t at = Value(units_[position]);
-    // A text cannot begin inside a character.
+    // An offset past the texts or inside a character is not the start of a text.
     if (at > texts_.size() || (at < texts_.size() && (texts_[at] & 0xC0) == 0x80)) break;
     const std::string_view rest = std::string_view(texts_).substr(at);
     return rest.substr(0, rest.find('\0'));

@@ -1,7 +1,7 @@
 #pragma once
 
-// SentencePiece's compiled character map ("precompiled_charsmap"), which replaces characters and
-// sequences of them before the text is split; most often NMT's NFKC.
+// SentencePiece's compiled character map ("precompiled_charsmap"). It replaces characters, and
+// sequences of characters, before the text is split. Most often the map is that of nmt_nfkc.
 
 #include <cstdint>
 #include <optional>
@@ -19,19 +19,21 @@ namespace quire::text {
 // safe to use.
 class PrecompiledCharsmap {
  public:
-  // `blob`: the size in bytes of a double-array trie (Darts; little-endian uint32), the trie, then
-  // the texts, each ended by a NUL, into which its values are offsets. InvalidArgument for sizes
-  // that contradict each other, and for texts that are not UTF-8.
+  // `blob` consists of the size in bytes of a trie, the trie, and the replacement texts, each ended
+  // by a NUL. The trie is a Darts double array. Its units and its size are little-endian uint32;
+  // its values are offsets into the texts. InvalidArgument for sizes that contradict each other,
+  // for texts that are not UTF-8, and for a text that is too long.
   static absl::StatusOr<PrecompiledCharsmap> Create(std::string_view blob);
 
-  // As Hugging Face applies it: a grapheme of at most five bytes is looked up as a whole, and
-  // replaced as a whole by the text of its shortest mapped prefix. If it has none, and in longer
-  // graphemes, each character is looked up alone. Returns nothing when nothing changes.
+  // Applies the map as Hugging Face does. A grapheme of at most five bytes that has a mapped prefix
+  // is replaced as a whole by the text of the shortest such prefix. In any other grapheme each
+  // character is looked up alone. Returns nothing when the text does not change.
   std::optional<AlignedText> Apply(const TextPart& part) const;
 
  private:
   PrecompiledCharsmap(std::vector<uint32_t> units, std::string texts);
-  // The replacement of the shortest mapped prefix of `text`; nothing when none is mapped.
+  // Returns the replacement of the shortest mapped prefix of `text`; nothing when no prefix is
+  // mapped.
   std::optional<std::string_view> Lookup(std::string_view text) const;
 
   std::vector<uint32_t> units_;

@@ -17,8 +17,8 @@ using base::ToAbsl;
 
 constexpr size_t kMaxPatternBytes = 64 * 1024;
 
-// The inside of a character class. PCRE2's own \s also matches U+180E, and its \w does not match
-// marks.
+// The inside of a character class, written for PCRE2. PCRE2's \s also matches U+180E, and its \w
+// does not match marks, so \s and \w are replaced by these constants.
 constexpr std::string_view kSpaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{"
     "205f}\\x{3000}";
@@ -32,13 +32,15 @@ absl::Status Refuse(std::string_view pattern, std::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("regex \"", ToAbsl(pattern), "\": ", ToAbsl(why)));
 }
 
-// The same pattern in PCRE2's syntax.
+// Returns `pattern` in PCRE2's syntax.
 absl::StatusOr<std::string> Translate(std::string_view pattern) {
   std::string out;
   out.reserve(pattern.size() * 2);
   bool in_class = false;
   size_t class_start = 0;
-  int num_inner = 0;  // open classes inside the class: unions in Oniguruma, written flat
+  // The number of open classes inside the outer class. In Oniguruma they are unions; the result has
+  // only the outer brackets.
+  int num_inner = 0;
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
@@ -91,7 +93,7 @@ absl::StatusOr<std::string> Translate(std::string_view pattern) {
         i += close + 2;
         continue;
       }
-      // "[^" would need the complement, "[-" a range, "[]" an empty class.
+      // Refuses an inner class that begins with "[^", "[-" or "[]", which cannot be written flat.
       if (rest.empty() || rest[0] == '^' || rest[0] == '-' || rest[0] == ']') {
         return Refuse(pattern, "this character class inside a character class is not supported");
       }
@@ -111,7 +113,8 @@ struct MatchDataDeleter {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
 };
 
-// Find reads one pair of offsets, so one block per thread serves every pattern.
+// Returns this thread's match data. Find reads only one pair of offsets, so all patterns can share
+// it.
 pcre2_match_data* ThreadMatchData() {
   thread_local const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(
       pcre2_match_data_create(1, nullptr));
@@ -179,14 +182,15 @@ Regex::Outcome Regex::Find(std::string_view text, size_t from, Match& match) con
   if (code_->has_jit) {
     rc = pcre2_jit_match(code_->code, subject, text.size(), from, 0, data, nullptr);
   }
-  if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its frames on the heap
+  // The interpreter, unlike the JIT, keeps its frames on the heap.
+  if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
     rc = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                      data, nullptr);
   }
   if (rc == PCRE2_ERROR_NOMATCH) return Outcome::kNoMatch;
   if (rc < 0) return Outcome::kGaveUp;
   const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data);
-  // \K in a lookahead can put the start after the end.
+  // \K in a lookahead can put the start of a match after the end.
   if (offsets[0] > offsets[1] || offsets[0] < from) return Outcome::kGaveUp;
   match = {.begin = offsets[0], .end = offsets[1]};
   return Outcome::kMatch;

@@ -15,12 +15,12 @@ namespace quire::text {
 // differently (\s, \w, ^ and $, a class inside a class) is rewritten to keep its meaning. A
 // construct without an equivalent, such as set intersection "[a&&b]", is refused.
 //
-// Immutable; thread-safe. Find takes one pass; PCRE2's match limits apply.
+// Immutable; thread-safe. Find makes one pass over the text. PCRE2's match limits apply.
 class Regex {
  public:
-  // InvalidArgument names the pattern and what is wrong with it.
+  // Compiles `pattern`. InvalidArgument names the pattern and its error.
   static absl::StatusOr<Regex> Create(std::string_view pattern);
-  // The pattern that matches `text` itself.
+  // Returns a pattern that matches exactly `text`.
   static std::string Quote(std::string_view text);
 
   Regex(Regex&&) noexcept;
@@ -32,8 +32,9 @@ class Regex {
     size_t end = 0;
   };
   enum class Outcome { kMatch, kNoMatch, kGaveUp };
-  // The first match at or after `from`. `text` must be valid UTF-8, `from` a character's start.
-  // kGaveUp: the pattern hit its match limit on this text; the caller keeps the rest unsplit.
+  // Finds the first match at or after `from`. `text` must be valid UTF-8, and `from` must be the
+  // start of a character. kGaveUp means that PCRE2 failed, for example at its match limit. The
+  // caller then keeps the rest of the text unsplit.
   Outcome Find(std::string_view text, size_t from, Match& match) const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// Helpers for SentencePiece vocabularies, whichever file they come from.
+// Helpers for SentencePiece vocabularies of both tokenizer.json and GGUF files.
 
 #include <cstdint>
 #include <optional>
@@ -13,16 +13,16 @@ namespace quire::text {
 
 inline constexpr std::string_view kSpaceMarker = "\xE2\x96\x81";  // "▁", U+2581
 
-// The byte of a piece such as "<0x0A>"; nothing for other pieces.
+// Returns the byte of a piece such as "<0x0A>"; nothing for other pieces.
 std::optional<uint8_t> ByteOfPiece(std::string_view piece);
 
-// "▁word" -> " word".
+// Replaces each space marker by a space: "▁word" becomes " word".
 std::string SpacesForMarkers(std::string_view piece);
 
-// True if a merge of these two would put a marker after another character.
+// True if merging `left` and `right` would put a space marker after a character of another kind.
 bool JoinsAcrossSpace(std::string_view left, std::string_view right);
-// Splits before each run of markers. If no merge JoinsAcrossSpace, this changes no token and keeps
-// words short.
+// Adds a split before each run of space markers, which keeps words short. If no merge
+// JoinsAcrossSpace, the split changes no token.
 void SplitBeforeSpaces(PreTokenizer& pre_tokenizer);
 
 }  // namespace quire::text

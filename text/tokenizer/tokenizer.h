@@ -1,6 +1,6 @@
 #pragma once
 
-// Text to token ids and back.
+// Converts text to token ids and back.
 
 #include <cstdint>
 #include <memory>
@@ -14,13 +14,13 @@
 namespace quire::text {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;    // BOS (and EOS) if the model's post-processor adds them
-  bool parse_special_tokens = true;  // "<|im_end|>" in the text becomes its id; false: plain text
+  bool add_special_tokens = true;    // adds BOS and EOS, as far as the tokenizer is set to add them
+  bool parse_special_tokens = true;  // true: "<|im_end|>" becomes that token; false: plain text
 };
 
 struct EncodedToken {
   int32_t id = 0;
-  // The part of the input that the token covers, in bytes, half open; empty for an added BOS.
+  // The range of input bytes that the token covers, half open; empty for an added BOS.
   int64_t begin = 0;
   int64_t end = 0;
 };
@@ -35,25 +35,26 @@ class Tokenizer {
   virtual std::vector<EncodedToken> Encode(std::string_view text,
                                            const EncodeOptions& options) const = 0;
 
-  // The bytes that a token appends to a text: part of a UTF-8 character for a byte-level token, "
-  // word" for "Ġword" or "▁word"; a special token's own text. Empty for an id outside 0 ..
-  // vocab_size(), which a model that pads its vocabulary has.
+  // Returns the bytes that a token appends to a text. They are " word" for "Ġword" or "▁word", and
+  // the token's text for a special token. A byte-level token may append a part of a UTF-8
+  // character. Returns nothing for an id that is not in [0, vocab_size()); a model that pads its
+  // vocabulary has such ids.
   virtual std::string_view TokenBytes(int32_t id) const = 0;
-  // The token as the vocabulary writes it ("Ġword"), for display; empty where TokenBytes is.
+  // Returns the token as the vocabulary writes it ("Ġword"), for display. Empty for an unused id
+  // and for an id that is not in [0, vocab_size()).
   virtual std::string_view Piece(int32_t id) const = 0;
-  // The ids of a model's vocabulary that have no text, ascending: holes of this vocabulary, and the
-  // model's ids beyond its end (padding).
+  // Returns the ids below `model_vocab_size` that have no piece, in ascending order: unused ids of
+  // this vocabulary, and the padding ids of the model beyond the end of this vocabulary.
   std::vector<int32_t> IdsWithoutPiece(int64_t model_vocab_size) const;
   virtual bool IsSpecial(int32_t id) const = 0;
-  // The most bytes of a text that one token covers, so that a text of n bytes has at least n /
-  // max_token_bytes tokens. 0: no bound is known, as when white space is dropped.
+  // Returns the most bytes of a text that one token covers. So a text of n bytes has at least
+  // n / max_token_bytes tokens. 0: no bound is known, for example because white space is dropped.
   virtual int64_t max_token_bytes() const = 0;
   // True if decoding from the text's start drops a leading space of the first token.
   virtual bool strips_leading_space() const = 0;
 
-  // Decodes a whole text: TokenBytes joined, the leading space rule applied, invalid UTF-8 as
-  // U+FFFD.
-  // Ids out of range are skipped.
+  // Decodes a whole text: joins the TokenBytes, drops a leading space if strips_leading_space(),
+  // and replaces invalid UTF-8 by U+FFFD. Ids that are out of range are skipped.
   std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
   virtual int32_t bos_id() const = 0;  // -1: none

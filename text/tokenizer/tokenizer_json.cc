@@ -69,7 +69,7 @@ absl::Status ReadAddedTokens(const json& added_tokens, TokenizerParts& parts) {
       parts.added_tokens.Add(std::move(added));
       continue;
     }
-    // It is searched in the normalized text, so its content is normalized too.
+    // This token is searched in the normalized text, so its content is normalized too.
     if (const auto normal = parts.normalizer.Apply({.text = added.content}))
       added.content = normal->text;
     parts.normalized_added_tokens.Add(std::move(added));
@@ -77,7 +77,8 @@ absl::Status ReadAddedTokens(const json& added_tokens, TokenizerParts& parts) {
   return absl::OkStatus();
 }
 
-// Fills in the bytes of each token; those of an added token are its own text without markers.
+// Fills in the bytes of each token. For an added token they are already set to the text of the
+// token; the decoder may only require that space markers in them become spaces.
 void FillBytes(const PieceList& pieces, const DecoderTraits& decoder,
                std::vector<VocabularyEntry>& vocabulary) {
   if (decoder.spaces_for_markers) {
@@ -107,7 +108,7 @@ int32_t IdOfText(const TokenizerParts& parts, std::string_view text) {
   return it == parts.vocabulary.end() ? -1 : static_cast<int32_t>(it - parts.vocabulary.begin());
 }
 
-// Reads one id or a list of ids; those outside the vocabulary are left out.
+// Reads one id or a list of ids. Ids outside the vocabulary are left out.
 std::vector<int32_t> ReadIds(const json& value, size_t vocab_size) {
   std::vector<int32_t> ids;
   const auto add = [&](const json& value_of_one) {
@@ -121,7 +122,8 @@ std::vector<int32_t> ReadIds(const json& value, size_t vocab_size) {
   return ids;
 }
 
-// True for the classes whose configuration overrides tokenizer.json's template in transformers.
+// True for the tokenizer classes of transformers for which tokenizer_config.json overrides the
+// template in tokenizer.json.
 bool ConfigRulesTemplate(const json& tokenizer_config) {
   const json& name = JsonMember(tokenizer_config, "tokenizer_class");
   if (!name.is_string()) return false;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The tokenizer of a Hugging Face directory.
+// Creates the tokenizer of a Hugging Face directory.
 
 #include <memory>
 #include <string>
@@ -13,7 +13,8 @@
 
 namespace quire::text {
 
-// tokenizer.json as text, and the files beside it, parsed; absent files are null.
+// The content of tokenizer.json as text, and the parsed content of config.json,
+// generation_config.json and tokenizer_config.json. The JSON of an absent file is null.
 struct HfTokenizerFiles {
   std::string_view tokenizer_json;
   const nlohmann::json& config;
@@ -21,11 +22,13 @@ struct HfTokenizerFiles {
   const nlohmann::json& tokenizer_config;
 };
 
-// A BPE or Unigram model with the normalizers, pre-tokenizers, post-processors and decoders that
-// decoder-only families use. InvalidArgument names the malformed or unsupported part.
+// Creates a tokenizer with a BPE or Unigram model. Supported are the normalizers, pre-tokenizers,
+// post-processors and decoders that decoder-only families use. InvalidArgument names the part that
+// is malformed or unsupported.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const HfTokenizerFiles& files);
 
-// A token that tokenizer_config.json names under `key` ("bos_token"); empty when it names none.
+// Returns the text of the token that tokenizer_config.json names under `key` ("bos_token"); empty
+// when it names none.
 std::string SpecialTokenText(const nlohmann::json& tokenizer_config, std::string_view key);
 
 }  // namespace quire::text

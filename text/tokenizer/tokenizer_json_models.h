@@ -1,6 +1,6 @@
 #pragma once
 
-// The model of a tokenizer.json: BPE (bpe_json.cc) or Unigram (unigram_json.cc).
+// Reads the model of a tokenizer.json: BPE (bpe_json.cc) or Unigram (unigram_json.cc).
 
 #include <cstddef>
 #include <cstdint>
@@ -18,34 +18,38 @@
 
 namespace quire::text {
 
-// Ids may have holes, but not so many that a small file makes us allocate gigabytes.
+// Ids must be below this limit. Not every id needs a token, but without a limit a small file with a
+// large id would make us allocate gigabytes.
 inline constexpr size_t kMaxJsonTokens = size_t{1} << 24;
 
-// The model's tokens and their ids; the texts are views into the JSON.
+// The texts and ids of the model's tokens. The texts are views into the JSON.
 using PieceList = std::vector<std::pair<std::string_view, int32_t>>;
 
-// InvalidArgument when `value` is not an id: "\"piece\": want an id below ..., got ...".
+// Reads the id of `piece`. InvalidArgument when `value` is not an id: "\"piece\": want an id below
+// ..., got ...".
 absl::StatusOr<int32_t> ReadPieceId(const nlohmann::json& value, std::string_view piece);
 
-// Reads an element of added_tokens; its content is unchanged.
+// Reads an element of added_tokens. The content is not normalized.
 absl::StatusOr<AddedToken> ReadAddedToken(const nlohmann::json& token);
 
-// Reads an element of a BPE model's merges, "left right" or ["left", "right"]; views into the JSON.
+// Reads an element of a BPE model's merges: "left right" or ["left", "right"]. Returns views into
+// the JSON.
 absl::StatusOr<std::pair<std::string_view, std::string_view>> ReadBpeMerge(
     const nlohmann::json& merge);
 
 absl::StatusOr<PieceList> ReadBpePieces(const nlohmann::json& model);
 absl::StatusOr<PieceList> ReadUnigramPieces(const nlohmann::json& model);
 
-// The inputs of a model besides its JSON. An entry of `vocabulary` that has bytes already is an
-// added token; the bytes are its own text.
+// The inputs of a model besides its JSON. An entry of `vocabulary` that already has bytes is an
+// added token; the bytes are the token's text.
 struct JsonModelContext {
   const PieceList& pieces;
   const std::vector<VocabularyEntry>& vocabulary;
   bool byte_level = false;
 };
 
-// Adds a split to `pre_tokenizer` if that shortens words without changing a token.
+// Reads a BPE model. Adds a split to `pre_tokenizer` if the split shortens words without changing a
+// token.
 absl::StatusOr<std::unique_ptr<WordModel>> ReadBpeModel(const nlohmann::json& model,
                                                         const JsonModelContext& context,
                                                         PreTokenizer& pre_tokenizer);

@@ -103,7 +103,8 @@ absl::Status ReadPostProcessorStep(const json& step, bool& has_template, Tokeniz
       RETURN_IF_ERROR(ReadPostProcessorStep(inner, has_template, parts));
     return absl::OkStatus();
   }
-  if (type == "ByteLevel") return absl::OkStatus();  // trims offsets only; ours cover the text
+  // As a post-processor ByteLevel only trims offsets; our offsets are not trimmed.
+  if (type == "ByteLevel") return absl::OkStatus();
   if (type == "TemplateProcessing") {
     if (has_template) return InvalidStep(kStage, "TemplateProcessing: want it once");
     has_template = true;

@@ -1,6 +1,7 @@
 #pragma once
 
-// The stages of a tokenizer.json around its model. Each takes the stage's JSON, which may be null.
+// Reads the stages of a tokenizer.json other than the model. Each function takes the JSON of one
+// stage, which may be null.
 // An error names the unsupported part: "pre_tokenizer: BertPreTokenizer is not supported; ...".
 
 #include "absl/status/status.h"

@@ -65,7 +65,7 @@ bool UnigramModel::FindBest(std::string_view word, std::vector<Best>& best) cons
 
 void UnigramModel::EmitUnknown(std::string_view word, uint32_t begin, uint32_t end,
                                std::vector<WordToken>& out) const {
-  // The unknown token's own text, "<unk>", stays that token also with byte fallback.
+  // The text of the unknown token, "<unk>", becomes that token even with byte fallback.
   const int32_t itself = trie_.Find(word.substr(begin, end - begin));
   if (itself >= 0) {
     out.push_back({itself, begin, end});
@@ -90,7 +90,7 @@ bool UnigramModel::covers_all() const {
 void UnigramModel::EncodeWord(std::string_view word, std::vector<WordToken>& out) const {
   if (word.empty()) return;
   thread_local std::vector<Best> best;         // scratch
-  thread_local std::vector<WordToken> tokens;  // from the last to the first
+  thread_local std::vector<WordToken> tokens;  // of the word, from the last to the first
   if (!FindBest(word, best)) return;
   tokens.clear();
   for (auto end = static_cast<uint32_t>(word.size()); end > 0; end = best[end].begin) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The unigram language model of SentencePiece (arXiv:1804.10959): the split of a word whose tokens
-// have the largest sum of log probabilities.
+// The unigram language model of SentencePiece (arXiv:1804.10959). It splits a word into the tokens
+// that have the largest sum of log probabilities.
 
 #include <array>
 #include <cstdint>
@@ -16,28 +16,29 @@
 namespace quire::text {
 
 struct UnigramModelConfig {
-  int32_t unknown_id = -1;     // for a character without a token; -1: it is dropped
-  bool byte_fallback = false;  // an unknown character becomes its bytes' tokens, if all exist
+  int32_t unknown_id = -1;     // for a character without a token; -1: the character is dropped
+  bool byte_fallback = false;  // an unknown character becomes the tokens of its bytes, if all exist
 };
 
-// As in Hugging Face: sums in float64; among equal sums the split whose last token begins first; an
-// unknown character costs 10 more than the worst token, and neighbouring unknown ones become one
-// token. EncodeWord: O(bytes of the word times bytes of the longest token).
+// Works as in Hugging Face. Sums are float64. Among splits with equal sums the one whose last token
+// begins first is chosen. The score of an unknown character is 10 below that of the worst token.
+// Neighbouring unknown characters become one token. EncodeWord takes O(bytes of the word times
+// bytes of the longest token).
 class UnigramModel final : public WordModel {
  public:
   struct Piece {
     std::string_view text;  // copied; "": never found
     double score = 0.0;     // log probability, finite
   };
-  // Piece i is token i. Among equal texts the last is found.
+  // Piece i is token i. Of pieces with equal texts only the last is found.
   UnigramModel(const UnigramModelConfig& config, const std::vector<Piece>& pieces);
 
   void EncodeWord(std::string_view word, std::vector<WordToken>& out) const override;
   bool covers_all() const override;
 
  private:
-  // The best split of a word's bytes up to one position: its score, and where its last token begins
-  // and that token's id.
+  // The best split of a word up to one byte position: the score of the split, and the start and id
+  // of its last token.
   struct Best {
     double score = 0.0;
     uint32_t begin = kNoBegin;

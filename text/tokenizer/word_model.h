@@ -21,7 +21,8 @@ class WordModel {
   // Appends the tokens of `word`, in order. The word must be valid UTF-8 unless the model's units
   // are bytes.
   virtual void EncodeWord(std::string_view word, std::vector<WordToken>& out) const = 0;
-  // True if the tokens of a word cover all its bytes, and no token covers more than its own text.
+  // True if the tokens of a word cover all bytes of the word, and no token covers more bytes than
+  // the token's text has.
   virtual bool covers_all() const = 0;
 };
 

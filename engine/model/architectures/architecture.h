@@ -1,7 +1,7 @@
 #pragma once
 
-// An architecture's additions to the one decoder: the reader of its config.json and the names of
-// its tensors.
+// All architectures share one decoder. An Architecture holds the rest: the readers of its metadata
+// and the names of its tensors.
 
 #include <span>
 #include <string>
@@ -30,10 +30,10 @@ struct Architecture {
   kernels::RopeLayout gguf_rope_layout = kernels::RopeLayout::kHalfSplit;
   // Does what read_hf does, with the metadata of a GGUF file. Null: the architecture is not read
   // from GGUF. Sizes and `rope` have been read before. Biases, a norm of queries and keys, and a
-  // tied head follow from the tensors.
+  // tied head are found by their tensors.
   absl::Status (*read_gguf)(GgufFields& fields, ModelConfig& config) = nullptr;
   TensorNames (*gguf_names)(const ModelConfig& config) = nullptr;
-  // Writes the metadata beside sizes, norms and `rope`; null: no GGUF files are written.
+  // Writes the metadata other than sizes, norms and `rope`. Null: no GGUF files are written.
   void (*write_gguf)(const ModelConfig& config, GgufKeys& keys) = nullptr;
 };
 
@@ -42,7 +42,7 @@ extern const Architecture kBaichuan, kBloom, kFalcon, kGemma3, kGpt2, kGptNeoX, 
 
 std::span<const Architecture* const> Architectures();
 
-// Null when none has that name, or that class of transformers.
+// Returns null when no architecture has this name, or this class of transformers.
 const Architecture* FindArchitecture(std::string_view name);
 const Architecture* FindArchitectureOfHfClass(std::string_view hf_class);
 

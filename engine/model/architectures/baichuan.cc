@@ -1,5 +1,6 @@
-// Baichuan (arXiv:2309.10305): Llama with one fused projection; 13B with ALiBi, 7B with rotary
-// positions. The second generation, known by its vocabulary, has a head of rows of unit length.
+// Baichuan (arXiv:2309.10305): a Llama with one fused projection. The 13B models have ALiBi, and
+// the 7B models have rotary positions. The second generation is recognised by the size of its
+// vocabulary. The rows of its head have unit length.
 
 #include <array>
 
@@ -19,8 +20,8 @@ constexpr int64_t kVocabularyOfTheSecond = 125696;
 
 absl::Status ReadBaichuan(const HfFields& fields, std::string_view, ModelConfig& config) {
   RETURN_IF_ERROR(ReadLlamaLike(fields, {.max_position_embeddings = 4096}, config));
-  // Models with ALiBi give their context by another key. That context is no limit for them, because
-  // ALiBi extrapolates.
+  // Models with ALiBi name their context model_max_length. It is no limit for them, because ALiBi
+  // extrapolates.
   if (fields.Find("max_position_embeddings") == nullptr) {
     config.alibi_bias_max = 8.0;
     RETURN_IF_ERROR(fields.Int("model_max_length", 4096, config.max_position_embeddings));
@@ -35,8 +36,8 @@ TensorNames BaichuanNames(const ModelConfig&) {
   return names;
 }
 
-// llama.cpp tells the models apart by their number of layers. Its files hold the head with unit
-// rows already.
+// llama.cpp tells the 7B and the 13B models apart by their number of layers. In its files, the rows
+// of the head already have unit length.
 absl::Status ReadBaichuanGguf(GgufFields& fields, ModelConfig& config) {
   constexpr int64_t kLayersOf7B = 32, kLayersOf13B = 40;
   if (config.num_hidden_layers == kLayersOf7B) return absl::OkStatus();

@@ -1,5 +1,5 @@
-// BLOOM (arXiv:2211.05100): LayerNorm, also of the embedding, ALiBi, GELU by tanh, biases
-// everywhere; the fused projection holds queries, keys and values head by head.
+// BLOOM (arXiv:2211.05100). It has LayerNorm, also of the embedding, ALiBi, GELU by tanh, and
+// biases everywhere. The fused projection holds queries, keys and values head by head.
 
 #include <array>
 
@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kBloomClasses = {"BloomForCausalLM"};
 
-// Reads `key`, or `older` if it is absent: transformers has two names for some fields.
+// Reads `key`, or reads `older` if `key` is absent, since transformers has two names for some
+// fields.
 absl::Status ReadEither(const HfFields& fields, const char* key, const char* older,
                         int64_t& value) {
   return fields.Int(fields.Find(key) != nullptr ? key : older, std::nullopt, value);
@@ -24,7 +25,7 @@ absl::Status ReadBloom(const HfFields& fields, std::string_view, ModelConfig& co
   RETURN_IF_ERROR(ReadEither(fields, "hidden_size", "n_embed", config.hidden_size));
   RETURN_IF_ERROR(ReadEither(fields, "n_layer", "num_hidden_layers", config.num_hidden_layers));
   RETURN_IF_ERROR(ReadEither(fields, "n_head", "num_attention_heads", config.num_attention_heads));
-  // The length at which the published models were trained; the architecture itself has no limit.
+  // The context of the published models in training. The architecture itself has no limit.
   RETURN_IF_ERROR(fields.Int("seq_length", 2048, config.max_position_embeddings));
   RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "hidden_size", config));
   config.num_key_value_heads = config.num_attention_heads;
@@ -52,7 +53,8 @@ constexpr TensorNames kBloomNames = {.prefix = "transformer.",
                                      .up = "mlp.dense_h_to_4h",
                                      .down = "mlp.dense_4h_to_h"};
 
-// llama.cpp's converter stacks the projection of each head: queries, keys, values.
+// The fused projection is in another order than in Hugging Face's files: llama.cpp's converter
+// stacks all queries, all keys and all values.
 absl::Status ReadBloomGguf(GgufFields&, ModelConfig& config) {
   config.norm = kernels::NormKind::kLayerNorm;
   config.activation = kernels::Activation::kGeluTanh;

@@ -1,7 +1,10 @@
-// Falcon (arXiv:2311.16867). RW: ALiBi, a KV head for each query head, biases, feed-forward after
-// attention; the bias of ALiBi is added before the scores are scaled, rounded to bfloat16 as in the
-// published code. 7B: one KV head, rotary positions, attention and feed-forward in parallel after
-// one norm. 40B and 11B: grouped KV heads, two norms or one.
+// Falcon (arXiv:2311.16867).
+//   RW        has ALiBi, a KV head for each query head, biases, and feed-forward after attention.
+//             The bias of ALiBi is rounded to bfloat16 and is added before the scores are scaled,
+//             as in the published code.
+//   7B        has one KV head, rotary positions, and one norm before attention and feed-forward,
+//             which are in parallel.
+//   40B, 11B  have grouped KV heads, and two norms or one.
 
 #include <array>
 
@@ -87,8 +90,9 @@ TensorNames FalconNames(const ModelConfig& config) {
   return names;
 }
 
-// llama.cpp's converter stacks the projection of each group: queries, keys, values. Its graph for
-// Falcon has no ALiBi, and computes GELU by tanh; Falcon was trained with the exact one.
+// The fused projection is in another order than in Hugging Face's files: llama.cpp's converter
+// stacks all queries, all keys and all values. llama.cpp's graph for Falcon has no ALiBi. It
+// computes GELU by tanh, but Falcon was trained with exact GELU.
 absl::Status ReadFalconGguf(GgufFields& fields, ModelConfig& config) {
   config.norm = kernels::NormKind::kLayerNorm;
   config.activation = kernels::Activation::kGelu;

@@ -1,6 +1,6 @@
-// Gemma 3, text (arXiv:2503.19786): norms before and after attention and feed-forward, each head of
-// queries and keys normed, GeGLU, an embedding scaled up; five of six layers have a window, and
-// rotary positions of a shorter wavelength.
+// The text models of Gemma 3 (arXiv:2503.19786). They have norms before and after attention and
+// feed-forward, a norm of each head of queries and keys, GeGLU, and an embedding that is scaled up.
+// Five of six layers have a window, and rotary positions of shorter wavelengths.
 
 #include <array>
 #include <cmath>
@@ -23,11 +23,11 @@ namespace {
 constexpr std::array<std::string_view, 1> kGemma3Classes = {"Gemma3ForCausalLM"};
 constexpr LlamaDefaults kGemma3Defaults = {
     .num_key_value_heads = 4, .head_dim = 256, .max_position_embeddings = 131072};
-constexpr int64_t kGemma3Pattern = 6;  // the last of this many layers sees all
+constexpr int64_t kGemma3Pattern = 6;  // of this many layers, only the last sees all tokens
 
-// Sets members that no file gives. transformers rounds the scale to the weights' dtype: in bf16, at
-// a width of 640, 25.298 becomes 25.25. Here, as in llama.cpp and in transformers' float32, it is
-// not rounded.
+// Sets the members that no file gives. transformers rounds the scale of the embedding to the dtype
+// of the weights: in bf16, with a width of 640, 25.298 becomes 25.25. Here the scale is not
+// rounded, as in llama.cpp and in float32 of transformers.
 void SetWhatGemmasHave(ModelConfig& config) {
   config.post_norms = true;
   config.activation = kernels::Activation::kGeluTanhMul;
@@ -69,7 +69,7 @@ absl::Status ReadGemma3(const HfFields& fields, std::string_view, ModelConfig& c
   RETURN_IF_ERROR(fields.WantFalse({"use_bidirectional_attention"}));
   RETURN_IF_ERROR(ReadLlamaSizes(fields, kGemma3Defaults, config));
   SetWhatGemmasHave(config);
-  config.norm_weight_offset = 1.0;  // files hold weights - 1
+  config.norm_weight_offset = 1.0;  // files hold the norm weights less 1
   double scalar = 0.0;
   RETURN_IF_ERROR(fields.Float("query_pre_attn_scalar", 256.0, scalar));
   if (!(scalar > 0.0)) return fields.Wrong("query_pre_attn_scalar", "more than 0");
@@ -88,7 +88,8 @@ absl::Status ReadGemma3(const HfFields& fields, std::string_view, ModelConfig& c
 
 absl::Status ReadGemma3Gguf(GgufFields& fields, ModelConfig& config) {
   SetWhatGemmasHave(config);
-  // llama.cpp recognises the 27B model, which has another scale, by its number of layers.
+  // The 27B model has another attention scale. As in llama.cpp, it is recognised by its number of
+  // layers.
   constexpr int64_t kLayersOf27B = 62;
   if (config.num_hidden_layers == kLayersOf27B) {
     config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.hidden_size) /

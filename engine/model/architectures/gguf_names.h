@@ -1,6 +1,7 @@
 #pragma once
 
-// llama.cpp's tensor names (gguf-py's constants.py), alike in every architecture that has them.
+// The tensor names of llama.cpp (constants.py of gguf-py). A tensor has the same name in every
+// architecture that has it.
 
 #include "engine/model/tensor_names.h"
 
@@ -27,8 +28,8 @@ inline constexpr MixtureNames kGgufStackedExperts = {.router = "ffn_gate_inp.wei
                                                      .up = "ffn_up_exps.weight",
                                                      .down = "ffn_down_exps.weight"};
 
-// The names with one fused projection of queries, keys and values, and no gate in the feed-forward
-// network.
+// Returns the names for one fused projection of queries, keys and values, and no gate in the
+// feed-forward network.
 constexpr TensorNames FusedGgufNames() {
   TensorNames names = kGgufNames;
   names.qkv = "attn_qkv";

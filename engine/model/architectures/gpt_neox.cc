@@ -1,5 +1,5 @@
-// GPT-NeoX (arXiv:2204.06745; Pythia, 2304.01373): LayerNorm, rotary positions on a part of each
-// head, biases everywhere, attention and feed-forward in parallel.
+// GPT-NeoX (arXiv:2204.06745) and Pythia (arXiv:2304.01373). They have LayerNorm, rotary positions
+// on a part of each head, biases everywhere, and attention and feed-forward in parallel.
 
 #include <array>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kGptNeoXClasses = {"GPTNeoXForCausalLM"};
 
-// Reads rotary_pct and rotary_emb_base of transformers 4, or rope_parameters of 5.
+// Reads rotary_pct and rotary_emb_base of transformers 4, or rope_parameters of transformers 5.
 absl::Status ReadRotary(const HfFields& fields, ModelConfig& config) {
   double share = 0.25;
   config.rope.layout = kernels::RopeLayout::kHalfSplit;
@@ -58,8 +58,8 @@ constexpr TensorNames kGptNeoXNames = {.prefix = "gpt_neox.",
                                        .up = "mlp.dense_h_to_4h",
                                        .down = "mlp.dense_4h_to_h"};
 
-// llama.cpp's graph computes GELU by tanh; the models that it converts were trained with the exact
-// one.
+// llama.cpp's graph computes GELU by tanh, but the models that it converts were trained with exact
+// GELU.
 absl::Status ReadGptNeoXGguf(GgufFields& fields, ModelConfig& config) {
   config.norm = kernels::NormKind::kLayerNorm;
   config.activation = kernels::Activation::kGelu;

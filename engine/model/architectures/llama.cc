@@ -1,5 +1,5 @@
-// The Llama family: Llama 2 and 3, SmolLM2, Mistral (arXiv:2302.13971,
-// 2307.09288): RMSNorm, rotary positions, grouped KV heads, SwiGLU.
+// The Llama family: Llama 2 and 3, SmolLM2, Mistral (arXiv:2302.13971, 2307.09288). These models
+// have RMSNorm, rotary positions, grouped KV heads and SwiGLU.
 
 #include <array>
 
@@ -27,7 +27,7 @@ absl::Status ReadLlama(const HfFields& fields, std::string_view hf_class, ModelC
   return fields.Bool("mlp_bias", false, config.mlp_bias);
 }
 
-// llama.cpp's graph ignores a window.
+// Refuses a window shorter than the context, which llama.cpp's graph would ignore.
 absl::Status ReadLlamaGguf(GgufFields& fields, ModelConfig& config) {
   RETURN_IF_ERROR(fields.Int("expert_count", 0, config.num_experts));
   RETURN_IF_ERROR(fields.Int("expert_used_count", 0, config.num_experts_per_tok));

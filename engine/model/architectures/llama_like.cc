@@ -13,7 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// Mistral's class has a window unless config.json says null; Qwen's has none unless it says so.
+// Reads the window. Mistral's class has a window unless sliding_window is null. Qwen's class has
+// none unless use_sliding_window is true.
 absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults,
                         ModelConfig& config) {
   const bool chosen = defaults.sliding_layers == SlidingLayers::kChosen;
@@ -74,7 +75,7 @@ absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& default
   RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, config.num_hidden_layers));
   RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, config.num_attention_heads));
   const int64_t heads = config.num_attention_heads;
-  const bool written = fields.Has("num_key_value_heads");  // null: num_attention_heads
+  const bool written = fields.Has("num_key_value_heads");  // a null means num_attention_heads
   RETURN_IF_ERROR(fields.Int(
       "num_key_value_heads",
       written || defaults.num_key_value_heads == 0 ? heads : defaults.num_key_value_heads,

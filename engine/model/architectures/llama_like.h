@@ -12,7 +12,7 @@ namespace quire::engine {
 enum class SlidingLayers {
   kNone,  // a window is refused
   kEvery,
-  kChosen,  // if use_sliding_window: those in layer_types, or from max_window_layers on
+  kChosen,  // only with use_sliding_window: layers in layer_types, or from max_window_layers on
 };
 
 // The values that a class of transformers assumes for keys missing from config.json.
@@ -22,12 +22,12 @@ struct LlamaDefaults {
   int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
-  bool mixture = false;        // true: the class reads its experts itself; else they are refused
+  bool mixture = false;        // false: experts are refused
   int64_t sliding_window = 0;  // 0: none
   SlidingLayers sliding_layers = SlidingLayers::kNone;
 };
 
-// Refuses members unless they have the value that turns their feature off.
+// Refuses members unless the value turns the feature of the member off.
 absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& defaults);
 absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,
                             ModelConfig& config);

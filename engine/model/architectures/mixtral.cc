@@ -1,4 +1,4 @@
-// Mixtral (arXiv:2401.04088): Mistral whose every layer has a mixture of experts.
+// Mixtral (arXiv:2401.04088): a Mistral with a mixture of experts in every layer.
 
 #include <array>
 
@@ -41,7 +41,7 @@ const Architecture kMixtral = {
     .hf_classes = kMixtralClasses,
     .read_hf = ReadMixtral,
     .hf_names = MixtralNames,
-    // llama.cpp treats it as a Llama.
+    // llama.cpp treats Mixtral as a Llama.
     .gguf_name = "llama",
     .gguf_rope_layout = kernels::RopeLayout::kInterleaved,
     .gguf_names = [](const ModelConfig& config) { return kLlama.gguf_names(config); },

@@ -1,6 +1,6 @@
-// MPT (MosaicML, llm-foundry): LayerNorm, ALiBi, exact GELU; a KV head for each query head, or
-// grouped. Its config is read as llm-foundry reads it; transformers' class ignores alibi_bias_max
-// and refuses grouped KV heads.
+// MPT (MosaicML, llm-foundry). It has LayerNorm, ALiBi, exact GELU, and a KV head for each query
+// head, or grouped KV heads. The config is read as llm-foundry reads it. The class in transformers
+// ignores alibi_bias_max and refuses grouped KV heads.
 
 #include <array>
 
@@ -19,7 +19,8 @@ absl::Status ReadFeedForward(const HfFields& ffn, ModelConfig& config) {
   RETURN_IF_ERROR(ffn.String("ffn_type", "mptmlp", type));
   if (type != "mptmlp") return ffn.Wrong("ffn_type", "mptmlp");
   RETURN_IF_ERROR(ffn.WantNull({"ffn_hidden_size"}));
-  // {"name": "gelu", "approximate": "none" or "tanh"}: torch's function and its arguments.
+  // ffn_act_fn is {"name": "gelu", "approximate": "none" or "tanh"}: a function of torch and its
+  // arguments.
   ASSIGN_OR_RETURN(const std::optional<HfFields> function, ffn.Object("ffn_act_fn"));
   if (!function) return absl::OkStatus();
   std::string name, approximate;
@@ -118,7 +119,7 @@ constexpr TensorNames kMptNames = {.prefix = "transformer.",
                                    .up = "ffn.up_proj",
                                    .down = "ffn.down_proj"};
 
-// llama.cpp's graph computes GELU by tanh; MPT was trained with the exact one.
+// llama.cpp's graph computes GELU by tanh, but MPT was trained with exact GELU.
 absl::Status ReadMptGguf(GgufFields& fields, ModelConfig& config) {
   config.norm = kernels::NormKind::kLayerNorm;
   config.activation = kernels::Activation::kGelu;

@@ -1,4 +1,5 @@
-// Phi-3 (arXiv:2404.14219): Llama with fused projections; the short-context models have a window.
+// Phi-3 (arXiv:2404.14219): a Llama with fused projections. The models with a short context have a
+// window.
 
 #include <array>
 
@@ -26,7 +27,7 @@ TensorNames Phi3Names(const ModelConfig&) {
   return names;
 }
 
-// llama.cpp ignores the window, with a warning; it is part of the model.
+// The window is read because it is part of the model. llama.cpp ignores it, with a warning.
 absl::Status ReadPhi3Gguf(GgufFields& fields, ModelConfig& config) {
   int64_t window = 0;
   RETURN_IF_ERROR(fields.Int("attention.sliding_window", 0, window));

@@ -1,5 +1,5 @@
-// Qwen 2 and 2.5 (arXiv:2407.10671, 2412.15115): Llama with biases on queries, keys and values.
-// Qwen 3 (arXiv:2505.09388): no biases, and each head of queries and keys is normed.
+// Qwen 2 and 2.5 (arXiv:2407.10671, 2412.15115) are Llamas with biases on queries, keys and values.
+// Qwen 3 (arXiv:2505.09388) has no biases, and a norm of each head of queries and keys.
 
 #include <array>
 
@@ -43,8 +43,8 @@ TensorNames Qwen3Names(const ModelConfig&) {
   return names;
 }
 
-// A Qwen's metadata has no keys beyond a Llama's; its rotary rows are in the order of Hugging
-// Face's files.
+// Reads nothing more: the metadata of a Qwen has only the keys of a Llama. Its rotary rows are in
+// the order of Hugging Face's files.
 absl::Status ReadQwenGguf(GgufFields&, ModelConfig&) { return absl::OkStatus(); }
 
 TensorNames Qwen3GgufNames(const ModelConfig&) {

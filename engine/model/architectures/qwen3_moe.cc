@@ -1,4 +1,4 @@
-// Qwen 3's mixtures of experts (arXiv:2505.09388), where every layer has one.
+// Qwen 3 with a mixture of experts in every layer (arXiv:2505.09388).
 
 #include <array>
 
@@ -25,7 +25,8 @@ absl::Status CheckEveryLayerHasExperts(const HfFields& fields) {
 
 absl::Status ReadQwen3Moe(const HfFields& fields, std::string_view, ModelConfig& config) {
   RETURN_IF_ERROR(CheckEveryLayerHasExperts(fields));
-  RETURN_IF_ERROR(fields.Int("num_local_experts", 128, config.num_experts));  // transformers 5
+  // num_local_experts is the name of num_experts in transformers 5.
+  RETURN_IF_ERROR(fields.Int("num_local_experts", 128, config.num_experts));
   RETURN_IF_ERROR(fields.Int("num_experts", config.num_experts, config.num_experts));
   RETURN_IF_ERROR(fields.Int("num_experts_per_tok", 8, config.num_experts_per_tok));
   RETURN_IF_ERROR(fields.Bool("norm_topk_prob", false, config.norm_topk_prob));
@@ -34,7 +35,7 @@ absl::Status ReadQwen3Moe(const HfFields& fields, std::string_view, ModelConfig&
   RETURN_IF_ERROR(ReadLlamaLike(
       fields, {.num_key_value_heads = 4, .max_position_embeddings = 32768, .mixture = true},
       config));
-  // ReadLlamaLike has read the width of layers without experts; there are none.
+  // ReadLlamaLike has read the width of layers without experts, but this model has no such layers.
   return fields.Int("moe_intermediate_size", 768, config.intermediate_size);
 }
 
@@ -50,8 +51,8 @@ TensorNames Qwen3MoeNames(const ModelConfig&) {
   return names;
 }
 
-// llama.cpp's graph scales the weights of the chosen experts to sum to 1. feed_forward_length is
-// for layers without experts.
+// llama.cpp's graph scales the weights of the chosen experts to sum to 1. The key
+// feed_forward_length is for layers without experts.
 absl::Status ReadQwen3MoeGguf(GgufFields& fields, ModelConfig& config) {
   RETURN_IF_ERROR(fields.Int("expert_count", std::nullopt, config.num_experts));
   RETURN_IF_ERROR(fields.Int("expert_used_count", std::nullopt, config.num_experts_per_tok));

@@ -1,5 +1,5 @@
-// Refact (github.com/smallcloudai/refact): RMSNorm, ALiBi, one KV head, SwiGLU; keys and values in
-// one projection, gate and up in another.
+// Refact (github.com/smallcloudai/refact). It has RMSNorm, ALiBi, one KV head and SwiGLU. Keys and
+// values are in one projection, and gate and up in another.
 
 #include <array>
 
@@ -25,7 +25,7 @@ absl::Status ReadRefact(const HfFields& fields, std::string_view, ModelConfig& c
   RETURN_IF_ERROR(fields.Bool("multi_query", true, multi_query));
   if (!multi_query) return fields.Wrong("multi_query", "true");
   config.num_key_value_heads = 1;
-  // Two thirds of the inner width, rounded up to a multiple of 256.
+  // intermediate_size is two thirds of n_inner, rounded up to a multiple of 256.
   int64_t inner = 0;
   RETURN_IF_ERROR(fields.Int("n_inner", 4 * config.hidden_size, inner));
   if (inner < 1 || inner > int64_t{1} << 32) return fields.Wrong("n_inner", "a width");

@@ -35,7 +35,7 @@ absl::Status ReadYarn(const HfFields& fields, RopeConfig& rope) {
 absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& config,
                                 RopeConfig& rope) {
   std::string type;
-  RETURN_IF_ERROR(fields.String("type", "default", type));  // the older spelling
+  RETURN_IF_ERROR(fields.String("type", "default", type));  // the older spelling of rope_type
   RETURN_IF_ERROR(fields.String("rope_type", type, type));
   RETURN_IF_ERROR(fields.Float("rope_theta", rope.theta, rope.theta));
   RETURN_IF_ERROR(fields.WantOne({"partial_rotary_factor"}));
@@ -59,7 +59,8 @@ absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& confi
   };
   if (type == "dynamic") {
     rope.scaling = RopeScaling::kDynamic;
-    // transformers uses the context of the config, whatever this object has.
+    // transformers uses max_position_embeddings of the config, and ignores the trained context in
+    // this object.
     rope.original_max_position_embeddings = config.max_position_embeddings;
     return absl::OkStatus();
   }

@@ -9,8 +9,8 @@
 
 namespace quire::engine {
 
-// Reads one object: rope_scaling of transformers 4, or rope_parameters of 5, which holds theta too.
-// max_position_embeddings must have been read before.
+// Reads one object: rope_scaling of transformers 4, or rope_parameters of transformers 5, which
+// also holds theta. config.max_position_embeddings must have been read before.
 absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& config,
                                 RopeConfig& rope);
 

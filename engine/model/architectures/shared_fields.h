@@ -13,22 +13,23 @@
 
 namespace quire::engine {
 
-// Reads head_dim of models whose heads divide hidden_size evenly; the keys are for the error.
+// Sets head_dim to hidden_size / num_attention_heads. The division must be even. `heads_key` and
+// `width_key` name the two fields in the error.
 absl::Status ReadEvenHeadDim(const HfFields& fields, const char* heads_key, const char* width_key,
                              ModelConfig& config);
 
-// Reads theta of unscaled rotary positions, from `theta_key` of transformers 4 or rope_parameters
-// of 5.
+// Reads theta of unscaled rotary positions, from `theta_key` of transformers 4 or from
+// rope_parameters of transformers 5.
 absl::Status ReadUnscaledTheta(const HfFields& fields, const char* theta_key, ModelConfig& config);
 
-// Reads the activation of a feed-forward network without a gate: GELU, exact or by tanh, under its
-// name in transformers.
+// Reads the activation of a feed-forward network without a gate. It is GELU, exact or by tanh,
+// under its name in transformers.
 absl::Status ReadGelu(const HfFields& fields, const char* key, std::string_view fallback,
                       ModelConfig& config);
 
-// Reads layer_windows from layer_types ("sliding_attention" has `window`, "full_attention" sees
-// all). If config.json has no layer_types, `slides(layer)` decides. `window` 0: no layer has one.
-// num_hidden_layers must have been read before.
+// Reads layer_windows from layer_types: a layer of "sliding_attention" has `window`, and a layer of
+// "full_attention" sees all tokens. If config.json has no layer_types, `slides(layer)` decides. If
+// `window` is 0, no layer has a window. num_hidden_layers must have been read before.
 absl::Status ReadLayerWindows(const HfFields& fields, int64_t window,
                               const std::function<bool(int64_t)>& slides, ModelConfig& config);
 

@@ -15,13 +15,14 @@
 
 namespace quire::engine {
 
-// Buffers are allocated once, for the largest step; Upload then only copies.
+// The buffer is allocated once, for the largest step. Upload then only copies.
 class DeviceInput {
  public:
   static absl::StatusOr<DeviceInput> Create(kernels::Backend& backend, const ModelConfig& config,
                                             const StepLimits& limits);
 
-  // Also asks the backend to plan the step's attention, once for each window that layers have.
+  // Copies the index vectors of a step to the device. Asks the backend to plan the attention of the
+  // step, once for each window that layers have.
   absl::Status Upload(kernels::Backend& backend, const ModelInput& input, const ModelConfig& config,
                       std::span<const KvGroup> groups);
 
@@ -31,7 +32,7 @@ class DeviceInput {
   kernels::TensorView query_starts() const { return query_starts_; }
   kernels::TensorView context_lens() const { return context_lens_; }
   kernels::TensorView logit_rows() const { return logit_rows_; }
-  // For a KV group that has layers.
+  // The next two functions need a KV group that has layers.
   kernels::TensorView slot_mapping(size_t group) const { return groups_[group].slot_mapping; }
   kernels::TensorView block_table(size_t group) const { return groups_[group].block_table; }
   const kernels::AttentionPlan* plan(int64_t window) const { return plans_.at(window); }
@@ -44,7 +45,7 @@ class DeviceInput {
   kernels::DeviceBuffer buffer_;
   kernels::TensorView token_ids_, positions_, query_starts_, context_lens_, logit_rows_;
   std::vector<Group> groups_;
-  std::map<int64_t, const kernels::AttentionPlan*> plans_;  // by window; its keys stay
+  std::map<int64_t, const kernels::AttentionPlan*> plans_;  // by window; Create makes the keys
 };
 
 }  // namespace quire::engine

@@ -14,7 +14,7 @@
 namespace quire::engine {
 
 struct Mixture {
-  std::unique_ptr<kernels::PreparedWeight> router, up, down;  // as MoeArgs has them
+  std::unique_ptr<kernels::PreparedWeight> router, up, down;  // in the layout of MoeArgs
 };
 
 // Adds the experts' output for `normed` to `hidden`, [num_tokens, hidden_size].

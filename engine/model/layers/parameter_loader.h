@@ -27,21 +27,24 @@ class ParameterLoader {
   ParameterLoader(const files::WeightMap& weights, kernels::Backend& backend)
       : weights_(weights), backend_(backend) {}
 
-  // The parts stacked by rows; their file pages are dropped once repacked. Null if absent.
+  // Returns the parts stacked by rows. Drops their pages of the file once they are repacked.
+  // Returns null if the parameter is absent.
   absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> Matrix(const StoredParameter& stored);
-  // The parts one after another, as f32. An empty view if absent.
+  // Returns the parts one after another, as f32. Returns an empty view if the parameter is absent.
   absl::StatusOr<Parameter> Vector(const StoredParameter& stored);
   absl::StatusOr<Parameter> Upload(const std::vector<float>& values);
 
-  // Rewritten matrices that prepared weights point into; they must outlive these weights.
+  // Returns the rewritten matrices into which prepared weights point. They must outlive these
+  // weights.
   std::vector<std::vector<std::byte>> TakeMemory() { return std::move(memory_); }
 
   int64_t num_parameters() const { return num_parameters_; }
-  // As prepared; of weights that stay mapped, as in the file.
+  // Returns the bytes of the prepared parameters. A weight that stays mapped counts with the bytes
+  // that it has in the file.
   int64_t bytes() const { return bytes_; }
 
  private:
-  // The whole matrix of one part; its bytes are in the file or in `memory`.
+  // Returns the whole matrix of one part. Its bytes are in the file or in `memory`.
   absl::StatusOr<kernels::WeightView> Whole(const NamedRows& part, int64_t cols,
                                             std::vector<std::vector<std::byte>>& memory) const;
 

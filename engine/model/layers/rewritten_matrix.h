@@ -1,6 +1,6 @@
 #pragma once
 
-// A file's matrix rewritten in another form, in memory of its own.
+// Rewrites a matrix of a file in another form, in new memory.
 
 #include <cstddef>
 #include <vector>
@@ -11,11 +11,12 @@
 
 namespace quire::engine {
 
-// The [cols, rows] transpose of a [rows, cols] matrix. InvalidArgument for a type in blocks.
+// Returns the [cols, rows] transpose of a [rows, cols] matrix. InvalidArgument for a type that is
+// stored in blocks.
 absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrix);
 
-// Each row divided by its length, in float32, rounded to the matrix's type. InvalidArgument for a
-// type in blocks.
+// Returns the matrix with each row divided by its length. Values are rounded to float32, then to
+// the type of the matrix. InvalidArgument for a type that is stored in blocks.
 absl::StatusOr<std::vector<std::byte>> WithUnitRows(const kernels::WeightView& matrix);
 
 }  // namespace quire::engine

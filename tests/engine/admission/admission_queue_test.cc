@@ -34,7 +34,7 @@ absl::Status ReserveAndPush(AdmissionQueue& queue, std::shared_ptr<Request> requ
   return ticket.status();
 }
 
-// Returns what was noticed.
+// Drains the queue. Returns the requests that it noticed.
 std::vector<std::shared_ptr<const Request>> Drain(AdmissionQueue& queue,
                                                   std::vector<AdmittedRequest>& admitted) {
   std::vector<std::shared_ptr<const Request>> noticed;
@@ -107,9 +107,9 @@ TEST(AdmissionQueueTest, HoweverManyTenantsFillItTheNextFindsAPlace) {
     }
     return count;
   };
-  EXPECT_EQ(fill("a", 1), 32);  // as many as it leaves
+  EXPECT_EQ(fill("a", 1), 32);  // as many places as "a" leaves free
   EXPECT_EQ(fill("b", 1), 16);
-  EXPECT_EQ(fill("c", 3), 12);  // three for each that it leaves
+  EXPECT_EQ(fill("c", 3), 12);  // three places for each that "c" leaves free
   EXPECT_EQ(fill("d", 1), 2);
   EXPECT_EQ(fill("a", 1), 0);
   EXPECT_EQ(fill("e", 1), 1);
@@ -168,8 +168,8 @@ TEST(AdmissionQueueTest, ANoticeWakesAndIsDroppedWithItsRequest) {
   EXPECT_FALSE(queue.WaitForWork(absl::ZeroDuration()));
 }
 
-// A step thread that nobody wakes finds its work all the same, when its wait is over: the bound is
-// half of one such wait.
+// A step thread that nobody wakes still finds its work when its wait is over. The bound is half of
+// one such wait.
 TEST(AdmissionQueueTest, WakesASleepingStepThread) {
   constexpr absl::Duration kWait = absl::Seconds(4);
   AdmissionQueue queue(4);
@@ -185,7 +185,7 @@ TEST(AdmissionQueueTest, WakesASleepingStepThread) {
   });
   absl::Duration waited;
   for (int round = 0; round < 10 && waited < kWait / 2; ++round) {
-    absl::SleepFor(absl::Milliseconds(2));  // so that it sleeps
+    absl::SleepFor(absl::Milliseconds(2));  // until the step thread sleeps
     const absl::Time begin = absl::Now();
     if (round % 2 == 0) {
       EXPECT_TRUE(ReserveAndPush(queue, NewRequest("a")).ok());
@@ -201,8 +201,8 @@ TEST(AdmissionQueueTest, WakesASleepingStepThread) {
   step_thread.join();
 }
 
-// Many producers against one step thread that lets them run late: none is lost, and never are more
-// than max_queue waiting.
+// Many producers push requests, and one step thread takes them late. No request is lost, and never
+// do more than max_queue requests wait.
 TEST(AdmissionQueueTest, ManyProducersLoseNothing) {
   constexpr int kProducers = 4;
   constexpr int kEach = 500;
@@ -231,7 +231,7 @@ TEST(AdmissionQueueTest, ManyProducersLoseNothing) {
   int64_t most_waiting = 0;
   std::vector<AdmittedRequest> in_scheduler;
   for (bool last = false; !last;) {
-    last = num_done == kProducers;  // before draining: what came before is then seen
+    last = num_done == kProducers;  // read first, so that the Drain sees every request
     if (!last) {
       EXPECT_TRUE(queue.WaitForWork(kLong));
     }

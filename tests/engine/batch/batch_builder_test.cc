@@ -35,7 +35,7 @@ TEST(BatchBuilderTest, APlanOfADecodeAndAShiftedChunkBecomesFlatRows) {
                    .num_logit_rows = 2}};
 
   ModelInput input;
-  input.token_ids = {9, 9, 9};  // of a step before
+  input.token_ids = {9, 9, 9};  // left from an earlier step
   const BatchBuilder builder(blocks);
   builder.Build(plan, input);
 
@@ -66,7 +66,8 @@ TEST(BatchBuilderTest, ACopyInAWindowIsOfTheWindowsOwnBlocks) {
   std::vector<kernels::BlockCopy> copies;
   std::vector<kernels::KeyShift> shifts;
   int64_t step = 0;
-  // Space that leaves the window is taken for the next blocks: from the tenth its numbers differ.
+  // Blocks that leave the window are used again for the tokens that follow. From the tenth block
+  // on, the block numbers of the two groups differ.
   for (int64_t done = 0; done < 58;) {
     blocks.BeginStep(++step);
     if (done == 0) {

@@ -46,8 +46,9 @@ TEST_F(FrontendTest, AChatIsRenderedAndGetsNoSecondBos) {
 }
 
 TEST_F(FrontendTest, EverySampleFitsBesideTheOthers) {
-  // One block of the prompt is shared; those left give each sample 3, or else 2, which begin with
-  // the prompt's last 4 tokens.
+  // The four samples share one block of the prompt. The other blocks give each sample 3 blocks of
+  // its own, or 2 when there are 12 blocks in all. A sample's own blocks begin with the last 4
+  // tokens of the prompt.
   for (const auto& [num_blocks, longest] : {std::pair(13, 44), std::pair(12, 28)}) {
     FrontendLimits limits = kLimits;
     limits.cache_tokens = num_blocks * limits.block_size;
@@ -103,7 +104,7 @@ TEST_F(FrontendTest, RefusesWithTheFieldAndTheNumbers) {
   EXPECT_THAT(refused([](auto& p) { p.sampling.top_p = 2; }), HasSubstr("sampling.top_p"));
 }
 
-// Some tokenizers have tokens, of images say, that their model has no rows for.
+// Some tokenizers have tokens for which the model has no rows, for example tokens of images.
 TEST_F(FrontendTest, ATextThatHasTokensBeyondTheModelsIsRefused) {
   FrontendLimits limits = kLimits;
   limits.vocab_size = 'b';
@@ -132,7 +133,8 @@ TEST_F(FrontendTest, AContinuationIsWhatTheWholeTextHasBehindThePrompt) {
   EXPECT_THAT(request.continuation_ids[2], ElementsAre(258));
   EXPECT_EQ(request.params.sampling.n, 3);
   EXPECT_EQ(request.max_tokens, 2);
-  // The template's text, too, with nothing put in front of either.
+  // A continuation of a chat follows the text of the template. Nothing is put in front of either
+  // text.
   request.params.prompt = ChatMessages{{"u", "a"}};
   request.params.continuations = {"b"};
   ASSERT_TRUE(frontend.Prepare(request).ok());
@@ -196,7 +198,7 @@ TEST_F(FrontendTest, ATemplateMayRefuseAConversation) {
   EXPECT_EQ(frontend.Prepare(request), absl::InvalidArgumentError("chat.messages: no tool"));
 }
 
-// Counts what it is given to tokenize.
+// Counts the bytes that it is given to tokenize.
 class CountingTokenizer final : public testing::FakeTokenizer {
  public:
   std::vector<text::EncodedToken> Encode(std::string_view text,
@@ -233,7 +235,7 @@ TEST_F(FrontendTest, ATextThatCannotFitIsNeverTokenized) {
               }),
               StartsWith("continuations[0]: want at most 256 "));
   EXPECT_EQ(tokenizer.num_bytes, 2);
-  // One that could fit is tokenized to see.
+  // A text that could fit is tokenized to find out.
   EXPECT_THAT(message([&](auto& p) { p.prompt = std::string(most, 'a'); }),
               StartsWith("prompt: want at most 63 tokens"));
   EXPECT_EQ(tokenizer.num_bytes, 2 + most);

@@ -1,5 +1,6 @@
-// Real vocabularies on real texts, against llama.cpp's vectors and the reference implementations'
-// ids. The material is not part of the project; without it these tests skip.
+// Tests real vocabularies on real texts, against llama.cpp's vectors and the ids of the reference
+// implementations. The vocabularies and texts are not part of the project. Without them these tests
+// skip.
 
 #include <cstdlib>
 #include <filesystem>
@@ -87,7 +88,7 @@ TEST(JsonVectorsTest, AllCasesAreEqual) {
 
 // Compares the ids of every text that `goldens` ({text: [count, hash]}) names.
 void ExpectHashes(const text::Tokenizer& tokenizer, const json& goldens) {
-  ASSERT_GE(goldens.size(), 39u);  // 36 languages, two of UTF-8, the naughty strings
+  ASSERT_GE(goldens.size(), 39u);  // 36 languages, two texts of UTF-8, the naughty strings
   for (const auto& [name, golden] : goldens.items()) {
     QUIRE_TEST_DATA_OR_SKIP(path, name);
     std::vector<int32_t> ids;
@@ -127,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, HuggingFaceIdsTest,
                          });
 
 TEST(LlamaCppIdsTest, SmolLm2EqualOnEveryText) {
-  // Where scripts/get_model.sh puts it.
+  // scripts/get_model.sh puts the model here.
   const char* home = std::getenv("HOME");
   const std::string path =
       std::string(home == nullptr ? "" : home) + "/.cache/quire/models/smollm2-135m-instruct.gguf";

@@ -20,7 +20,8 @@ using quire::testing::GgufWriter;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Bytes 0 to 255, "he", " *", and the control token <|im_end|>.
+// Returns a GGUF file whose tokens are bytes 0 to 255, "he", " *", and the control token
+// <|im_end|>.
 GgufWriter ByteLevelFile(const std::string& pre) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte)
@@ -63,7 +64,7 @@ TEST(TokenizerLoaderTest, ReadsGgufMetadata) {
   EXPECT_EQ(TokenizerWarning(model), "");
 }
 
-// " *" is one word of GPT-2's split and two of llama.cpp's default.
+// GPT-2's pre-tokenizer takes " *" as one word. llama.cpp's default splits it into two words.
 TEST(TokenizerLoaderTest, AMissingPreTokenizerIsTheArchitecturesOrWarnedOf) {
   const auto load = [](const std::string& architecture, const std::string& pre) {
     GgufWriter writer = ByteLevelFile(pre);

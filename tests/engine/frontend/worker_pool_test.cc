@@ -24,7 +24,7 @@ TEST(WorkerPoolTest, RefusesAtOnceWhenItsQueueIsFull) {
                               ++ran;
                             })
                     .ok());
-    started.acquire();  // the one thread is taken; the queue is empty
+    started.acquire();  // the only thread is busy; the queue is empty
     EXPECT_TRUE(pool.Submit(Lane::kShort, [&] { ++ran; }).ok());
     EXPECT_TRUE(pool.Submit(Lane::kShort, [&] { ++ran; }).ok());
     EXPECT_EQ(pool.Submit(Lane::kShort, [&] { ++ran; }).code(),
@@ -72,15 +72,15 @@ TEST(WorkerPoolTest, LongWorkTakesOneThreadAndShortWorkPassesIt) {
   EXPECT_EQ(most_long, 1);
 }
 
-// A thread that nobody wakes finds its work all the same, a second later: the bound is half of
-// that.
+// A thread that nobody wakes still finds its work a second later. The bound is half a second for
+// each round.
 TEST(WorkerPoolTest, WorkWakesAThread) {
   constexpr int kRounds = 3;
   std::counting_semaphore<> done{0};
   WorkerPool pool(1, 2);
   absl::Duration waited;
   for (int round = 0; round < kRounds; ++round) {
-    absl::SleepFor(absl::Milliseconds(20));  // so that it sleeps
+    absl::SleepFor(absl::Milliseconds(20));  // until the thread sleeps
     const absl::Time begin = absl::Now();
     ASSERT_TRUE(pool.Submit(Lane::kShort, [&] { done.release(); }).ok());
     done.acquire();

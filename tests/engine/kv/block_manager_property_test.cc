@@ -1,5 +1,6 @@
-// Random lives of sequences against a naive model: what is cached is the longest common prefix with
-// anything ever committed (while nothing was evicted), and the counts hold after every operation.
+// Compares BlockManager with a naive model on random sequences. While nothing is evicted, a hit is
+// the longest common prefix with anything ever committed. The invariants hold after every
+// operation.
 
 #include <algorithm>
 #include <map>
@@ -33,13 +34,14 @@ struct Live {
 
 struct Totals {
   int64_t hits = 0;
-  int64_t partial = 0;  // those that had to be exact, and not at a block's border
+  int64_t partial = 0;  // hits that had to be exact and to end inside a block
   int64_t evictions = 0;
   int64_t copies = 0;
   int64_t shifts = 0;
 };
 
-// One step a round: some start, some grow by a few tokens; then some commit, fork and end.
+// Runs 30 steps. In each step some sequences start, and some grow by a few tokens. Then the grown
+// sequences commit, and some sequences fork or end.
 void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
   std::mt19937 random(seed);
   const auto pick = [&](int low, int high) {
@@ -48,10 +50,10 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
   const int32_t block_size = pick(1, 5);
   BlockManager blocks({.num_blocks = num_blocks, .block_size = block_size});
   std::map<SequenceId, Live> live;
-  // By root: the tokens that each sequence committed. The cache may hold them, and must while
-  // nothing is evicted. Sequences that read nothing from the cache are the exception: where others
-  // computed the same tokens before, they keep their own blocks, and list nothing after such a
-  // block.
+  // For each root, the tokens that each sequence committed. The cache may hold those of `may_hold`,
+  // and must hold those of `must_hold` while nothing is evicted. `must_hold` leaves out the
+  // sequences that read nothing from the cache. Where other sequences computed the same tokens
+  // before, such a sequence keeps a block of its own, and lists nothing after that block.
   std::map<std::string, Known> may_hold;
   std::map<std::string, Known> must_hold;
   SequenceId next_id = 1;
@@ -87,7 +89,7 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
       if (!tiny && blocks.stats().num_evictions == 0) {
         const int64_t wanted = longest(must_hold[sequence.root]);
         // Tokens of the last block are found for certain only if at most kMaxCompared sequences
-        // share its first token: the cache compares no more.
+        // share the first token of that block, because the cache compares no more.
         const int64_t whole = wanted / block_size * block_size;
         const auto compared = std::ranges::count_if(known, [&](const auto& other) {
           return CommonPrefix(sequence.tokens, other.second) > whole;
@@ -160,7 +162,7 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
         it = live.erase(it);
       }
     };
-    end_some(12);  // in flight
+    end_some(12);  // while the step is in flight
     blocks.CompleteStep(step);
     blocks.CheckInvariants();
     std::vector<SequenceId> forkable;

@@ -15,7 +15,7 @@ std::vector<int32_t> Iota(int32_t n, int32_t first = 0) {
   return tokens;
 }
 
-// One step each: begin, do, end, complete.
+// Compute, Grow and EmptyStep each run one whole step, from BeginStep to CompleteStep.
 class BlockManagerTest : public ::testing::Test {
  protected:
   // Starts a sequence, computes all of `tokens` and commits them. Returns the number of cached
@@ -106,7 +106,7 @@ TEST_F(BlockManagerTest, BypassReadsNothingAndWritesNothing) {
   EXPECT_NE(blocks_.Table(2)[0], blocks_.Table(1)[0]);
   blocks_.Release(1);
   blocks_.Release(2);
-  EXPECT_EQ(blocks_.stats().num_cached, 2);  // what 1 computed; 2 kept its own
+  EXPECT_EQ(blocks_.stats().num_cached, 2);  // the blocks of 1; those of 2 were not listed
   Compute(3, Iota(8, 50), "r", {.write = false});
   EXPECT_EQ(Compute(4, Iota(8, 50)), 0);
 }
@@ -203,7 +203,7 @@ TEST_F(BlockManagerTest, AShiftCopiesWhatTheCacheListsAndFreesItsOwn) {
   EXPECT_EQ(blocks_.Table(1)[1], shifted[2]);
   EXPECT_EQ(blocks_.stats().num_held, 6);
 
-  // Another prompt that begins alike still finds all of the first 24.
+  // Another prompt that begins with the same 24 tokens still finds all of them.
   EXPECT_EQ(Compute(2, Iota(25)), 24);
   blocks_.Release(2);
   blocks_.Release(1);

@@ -75,8 +75,8 @@ TEST(BlockPoolTest, ATablesHoldBecomesAHandles) {
   pool.CheckInvariants();
 }
 
-// BlockPool as its header defines it: the holders of each block, and the free blocks in the order
-// of their use. It counts by looking at every block.
+// A naive pool by the definition in the header of BlockPool. It keeps the holders of each block,
+// and the free blocks in the order of their use. It counts by looking at every block.
 struct NaivePool {
   struct Block {
     int32_t tables = 0;
@@ -111,7 +111,7 @@ struct NaivePool {
   }
 
   std::vector<Block> blocks;
-  std::vector<int32_t> free;  // the next one last
+  std::vector<int32_t> free;  // the block to take next is the last one
 };
 
 void ExpectEqual(const BlockPool& pool, const NaivePool& naive) {

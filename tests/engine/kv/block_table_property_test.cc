@@ -1,4 +1,5 @@
-// Random tables of sequences that share blocks, against a memory that shows who overwrote whom.
+// Checks random tables of sequences that share blocks against a memory that shows every token that
+// was overwritten.
 
 #include <algorithm>
 #include <cstdint>
@@ -30,9 +31,9 @@ struct Totals {
   int64_t replaced = 0;
 };
 
-// Tables over blocks that hold something, while steps are built and in flight: whatever is shared,
-// forked, copied, replaced and given back, each sequence reads what it wrote, and no block is free
-// that a step may touch.
+// Block tables over a memory of tokens, while steps are built and in flight. Blocks are shared,
+// forked, copied, replaced and given back. Each sequence still reads the tokens that it wrote, and
+// no block is free while a step may touch it.
 class World {
  public:
   explicit World(Totals& totals) : totals_(totals) {}
@@ -87,11 +88,11 @@ class World {
 
   struct Sequence {
     BlockTable table;
-    std::vector<int32_t> tokens;  // the last of them by steps that have not completed
-    int64_t num_written = 0;      // by completed steps
-    bool imitates = false;        // takes the tokens of another with the same prefix
+    std::vector<int32_t> tokens;  // including those of steps that have not completed
+    int64_t num_written = 0;      // the tokens of completed steps
+    bool imitates = false;        // goes on with the tokens of a sequence that has the same prefix
   };
-  // One sequence's part of a step: it writes the tokens from `first` on and reads all.
+  // The part of one sequence in a step. It writes the tokens from `first` on and reads all tokens.
   struct Run {
     std::vector<int32_t> blocks;
     std::vector<int32_t> tokens;
@@ -118,7 +119,7 @@ class World {
            });
   }
 
-  // Some of its tokens are where they will be only when the copy has run.
+  // Returns whether a copy must still run before all tokens of sequence `id` are in its blocks.
   bool WaitsForACopy(int id) const {
     return (building_ && building_->copies.contains(id)) ||
            std::ranges::any_of(in_flight_,
@@ -143,7 +144,8 @@ class World {
     in_flight_.push_back(*std::exchange(building_, std::nullopt));
   }
 
-  // The oldest step runs, also for sequences that have ended: all of its copies, then its writes.
+  // Runs the oldest step in flight, also for sequences that have ended. All copies of the step run
+  // before its writes.
   void Complete() {
     const Planned planned = std::move(in_flight_.front());
     in_flight_.pop_front();
@@ -169,8 +171,8 @@ class World {
     store_.CompleteStep(planned.step);
   }
 
-  // A new sequence, which has its first tokens from sequence `other` if they are there to be read:
-  // whole blocks shared, the rest by a copy.
+  // Starts a sequence. It may take its first tokens from those that sequence `other` has written.
+  // It shares the whole blocks and copies the rest.
   void Start(int other) {
     const int id = next_id_++;
     Sequence& sequence = sequences_[id];
@@ -201,7 +203,7 @@ class World {
     if (count > 0) AddRun(id, sequence, count);
   }
 
-  // Of a sequence that no step is writing for.
+  // Forks a sequence for which no step is writing.
   void Fork() {
     std::vector<int> parents;
     for (const auto& [id, sequence] : sequences_) {
@@ -277,7 +279,7 @@ class World {
 
   void End(int id) {
     if (building_) {
-      // Its copy would have to be taken back first, which is the manager's work.
+      // The copy of this sequence would have to be taken back first, which BlockManager does.
       if (building_->copies.contains(id)) return;
       building_->runs.erase(id);
     }
@@ -291,7 +293,8 @@ class World {
     sequences_.erase(id);
   }
 
-  // Replaces a block by another sequence's block that has the same tokens after the same tokens.
+  // Replaces a block of `sequence` by the block of another sequence with the same tokens up to
+  // there.
   void Deduplicate(Sequence& sequence) {
     for (const auto& [id, other] : sequences_) {
       const int64_t written = std::min(sequence.num_written, other.num_written);
@@ -341,7 +344,8 @@ class World {
   Totals& totals_;
   const int32_t block_size_ = Pick(1, 4);
   BlockStore store_{kNumBlocks, block_size_};
-  std::vector<int32_t> memory_ = std::vector<int32_t>(kNumBlocks * block_size_, 0);  // by slot
+  // The token in each slot.
+  std::vector<int32_t> memory_ = std::vector<int32_t>(kNumBlocks * block_size_, 0);
   std::map<int, Sequence> sequences_;
   std::optional<Planned> building_;
   std::deque<Planned> in_flight_;  // oldest first

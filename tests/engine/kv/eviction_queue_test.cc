@@ -30,7 +30,7 @@ TEST(EvictionQueueTest, AmongEqualsTheFirstPutInGoesFirst) {
   EvictionQueue queue(4);
   for (const int32_t block : {3, 1, 0, 2}) queue.Push(block, 5);
   queue.Remove(3);
-  queue.Push(3, 5);  // used again: behind the others
+  queue.Push(3, 5);  // used again, so it comes after the others
   for (const int32_t block : {1, 0, 2, 3}) EXPECT_EQ(queue.Pop(), block);
 }
 
@@ -49,7 +49,7 @@ TEST(EvictionQueueTest, WhatIsUsedAgainLeavesFromAnyPlace) {
   }
 }
 
-// Against a list that is searched.
+// An EvictionQueue as a plain list that is searched.
 class NaiveQueue {
  public:
   void Push(int32_t block, int64_t value) { entries_.emplace_back(value, next_order_++, block); }

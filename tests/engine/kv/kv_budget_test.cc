@@ -9,7 +9,7 @@ namespace quire::engine {
 namespace {
 
 constexpr KvCacheShape kShape = {.num_kv_heads = 1, .head_dim = 8, .block_size = 16};
-constexpr int64_t kBlock = 16 * 2 * 8 * 2;  // bytes of a layer's block
+constexpr int64_t kBlock = 16 * 2 * 8 * 2;  // the bytes of a block in one layer
 
 int64_t Bytes(const std::vector<KvGroup>& groups) {
   return std::accumulate(groups.begin(), groups.end(), int64_t{0}, [](int64_t sum, const auto& g) {

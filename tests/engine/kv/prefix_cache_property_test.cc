@@ -1,4 +1,4 @@
-// Random trees against a list of nodes that is searched.
+// Compares PrefixCache, on random trees, with a list of nodes that is searched.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,7 +18,7 @@ using testing::Pick;
 using testing::PickOf;
 using Tokens = std::vector<int32_t>;
 
-// What PrefixCache says it is.
+// A cache by the definition in the header of PrefixCache.
 class NaiveCache {
  public:
   struct Node {
@@ -27,8 +27,8 @@ class NaiveCache {
     Tokens tokens;
     bool held = true;
     int64_t unheld_since = 0;
-    int64_t used = 0;             // the clock's, when it was listed or last found in part
-    int64_t evictable_since = 0;  // the clock's; 0: it is not
+    int64_t used = 0;             // clock_ when the node was listed or last found in part
+    int64_t evictable_since = 0;  // clock_ when it became evictable; 0: it is not evictable
   };
 
   NaiveCache(int32_t num_blocks, int32_t block_size, int32_t max_compared)
@@ -54,7 +54,7 @@ class NaiveCache {
   std::vector<int32_t> Children(int32_t block) const {
     return Blocks([&](int32_t, const Node& node) { return node.parent == block; });
   }
-  // From the root on.
+  // Returns all tokens from the root to the end of `block`.
   Tokens PathTo(int32_t block) const {
     if (block < 0) return {};
     Tokens path = PathTo(nodes_[block]->parent);
@@ -131,7 +131,7 @@ class NaiveCache {
     return node.unheld_since +
            PrefixCache::kEvictionBonusSteps * work / (PrefixCache::kBonusPositions * block_size_);
   }
-  // An operation makes one node evictable at most.
+  // Notes when nodes become evictable. An operation makes at most one node evictable.
   void Update() {
     for (const int32_t i : Blocks([](int32_t, const Node&) { return true; })) {
       Node& node = *nodes_[i];
@@ -150,11 +150,11 @@ class NaiveCache {
 };
 
 struct Totals {
-  int64_t whole = 0;    // found
-  int64_t partial = 0;  // found
+  int64_t whole = 0;    // whole blocks found
+  int64_t partial = 0;  // blocks found in part
   int64_t evictions = 0;
-  int64_t parents = 0;    // nodes behind another
-  int64_t completed = 0;  // by Append
+  int64_t parents = 0;    // nodes that have a parent
+  int64_t completed = 0;  // blocks completed by Append
 };
 
 Tokens RandomTokens(int low, int high) {
@@ -195,7 +195,7 @@ class World {
     Check();
   }
 
-  // Down to nothing.
+  // Unlists all nodes, leaves first, and releases the roots.
   void Empty() {
     for (;;) {
       const std::vector<int32_t> leaves = naive_.Blocks(
@@ -278,7 +278,7 @@ class World {
     totals_.evictions += block >= 0 ? 1 : 0;
   }
 
-  // Some of what leads to a node, and then something else.
+  // Looks up a part of the path to a random node, followed by random tokens.
   void Find() {
     const int32_t block = PickOf(naive_.Blocks([](int32_t, const Node&) { return true; }));
     const RootId root = block < 0 || Pick(0, 3) == 0 ? roots_[Pick(0, 1)] : naive_.node(block).root;

@@ -28,7 +28,7 @@ class PrefixCacheTest : public ::testing::Test {
 
   PrefixCache cache_{kNumBlocks, /*block_size=*/4, /*max_compared=*/2};
   const RootId root_ = cache_.roots().Acquire("root");
-  Tokens whole_;  // of the last Find
+  Tokens whole_;  // the whole blocks of the last Find
 };
 
 TEST_F(PrefixCacheTest, FindsWholeBlocksAndThenAPart) {
@@ -91,7 +91,7 @@ TEST_F(PrefixCacheTest, WhatStandsInAReusedBlockIsNotTheOldParent) {
 TEST_F(PrefixCacheTest, ComparesTheLastUsedOnly) {
   cache_.List(0, root_, -1, Tokens{1, 2, 3});
   cache_.List(1, root_, -1, Tokens{1, 2});
-  EXPECT_EQ(Find({1, 2, 3}).partial_block, 0);  // now in front of 1
+  EXPECT_EQ(Find({1, 2, 3}).partial_block, 0);  // block 0 is now used after block 1
   cache_.List(2, root_, -1, Tokens{1});
   EXPECT_EQ(Find({1, 2, 3}).partial_block, 0);
   cache_.List(3, root_, -1, Tokens{1});
@@ -146,7 +146,7 @@ TEST(PrefixCacheBonusTest, AFarPositionIsWorthMore) {
   Tokens tokens(size);
   std::iota(tokens.begin(), tokens.end(), 0);
   cache.List(0, root, -1, tokens);
-  cache.List(1, root, 0, tokens);  // a whole block's length from the front
+  cache.List(1, root, 0, tokens);  // begins one whole block after the front
   tokens[0] = -1;
   cache.List(2, root, -1, tokens);
   cache.MarkUnheld(1, 10);

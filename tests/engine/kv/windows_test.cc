@@ -1,5 +1,6 @@
-// KV groups with a window: what they hold of each sequence, what is given back, and what that
-// leaves to continue from. Random lives: tests/engine/scheduler/scheduler_property_test.cc.
+// Tests of KV groups with a window: the blocks that they hold for each sequence, the blocks that
+// they give back, and the prefixes from which a new sequence can then continue. For tests with
+// random sequences see tests/engine/scheduler/scheduler_property_test.cc.
 
 #include <numeric>
 #include <vector>
@@ -33,7 +34,7 @@ class WindowsTest : public ::testing::Test {
   }
 
   // Computes `tokens` in steps of at most max_step_tokens. Returns the number of cached tokens, or
-  // -1 when blocks were lacking.
+  // -1 when there were not enough blocks.
   int64_t Compute(BlockManager& blocks, SequenceId id, const std::vector<int32_t>& tokens) {
     const auto size = static_cast<int64_t>(tokens.size());
     blocks.BeginStep(++step_);
@@ -66,7 +67,7 @@ class WindowsTest : public ::testing::Test {
 TEST_F(WindowsTest, ASequenceHoldsOnlyWhatItsNextQueryReachesBackTo) {
   BlockManager blocks(Config(4));
   Compute(blocks, 1, Iota(30));
-  // Position 30 sees 25 .. 30.
+  // The query at position 30 sees positions 25 .. 30.
   EXPECT_EQ(blocks.RunIn(1, 1).begin, 25 / kBlockSize);
   EXPECT_EQ(blocks.RunIn(1, 1).end, 8);
   EXPECT_EQ(blocks.window_stats(1).num_held, 2);
@@ -100,7 +101,7 @@ TEST_F(WindowsTest, AHitIsTheLongestThatEveryWindowCanContinue) {
   BlockManager blocks(Config(2));
   Compute(blocks, 1, Iota(30));
   blocks.Release(1);
-  // Takes the parts that were left longest ago: those at the front.
+  // Sequence 2 takes the parts that sequence 1 left longest ago, which are those at the front.
   Compute(blocks, 2, Iota(26, 1000));
   EXPECT_GT(blocks.window_stats(1).num_taken_away, 0);
   blocks.Release(2);

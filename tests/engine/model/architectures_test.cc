@@ -1,4 +1,4 @@
-// What the architectures besides Llama make of config.json.
+// Tests of the ModelConfig that architectures other than Llama read from config.json.
 
 #include <ostream>
 #include <string>
@@ -292,7 +292,7 @@ TEST(ArchitecturesTest, ReadsARefact) {
 struct ArchitectureRefusal {
   std::string name;
   json file;
-  std::string edit;  // of the file, a JSON merge patch
+  std::string edit;  // a JSON merge patch of `file`
   std::string field, problem;
 };
 void PrintTo(const ArchitectureRefusal& refusal, std::ostream* out) { *out << refusal.name; }

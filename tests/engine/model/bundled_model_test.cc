@@ -1,4 +1,5 @@
-// models/quire-stories as the repository has it: its tokens are those of the float64 reference.
+// Tests that models/quire-stories, as the repository has it, gives the tokens of the float64
+// reference.
 
 #include <algorithm>
 #include <string>

@@ -1,5 +1,6 @@
-// A whole model on the CUDA backend, over whichever device the build has: the saved logits within
-// their bound, and the tokens that the CPU backend takes, whatever the chunks and the batch.
+// Tests whole models on the CUDA backend, on the device that the build has. The logits agree with
+// the saved logits within their bound. The tokens are the ones that the CPU backend takes,
+// in any chunks and any batch.
 
 #include <algorithm>
 #include <cmath>
@@ -33,14 +34,15 @@ using testing::ThreadOrder;
 
 std::unique_ptr<kernels::Backend> Cuda(ThreadOrder order,
                                        kernels::DType dtype = kernels::DType::kF32) {
-  // Scratch for a few tokens, so that steps take several rounds of it.
+  // The scratch has room for a few tokens, so that a step takes several rounds.
   return *kernels::cuda::CreateCudaBackend(
       testing::MakeDevice(order),
       {.activation_dtype = dtype, .linear_scratch_bytes = 4096, .deterministic = true});
 }
 
-// The tokens taken greedily after the first `prompt` of the golden ones, as many as there are in
-// all, the prompt in chunks; with `other`, beside a second sequence that decodes in the same steps.
+// Returns the tokens that are taken greedily after the first `prompt` tokens of `golden`, until
+// there are as many tokens as in `golden`. The prompt is computed in chunks. With `other`, a second
+// sequence decodes in the same steps.
 std::vector<int32_t> Generate(const GoldenModel& golden, std::unique_ptr<kernels::Backend> backend,
                               int64_t prompt, int64_t chunk, const std::vector<int32_t>* other) {
   GoldenRunner runner(golden, std::move(backend));
@@ -81,7 +83,7 @@ TEST(DecoderCudaTest, LogitsAgreeWithTheReferenceWholeAndInChunks) {
 
 TEST(DecoderCudaTest, TakesTheTokensOfTheCpuBackendAloneChunkedAndBatched) {
   for (const GoldenModel& golden : ReadGoldenLlamas()) {
-    if (golden.name != "gqa_untied") continue;  // one of them takes a second or two
+    if (golden.name != "gqa_untied") continue;  // one model takes a second or two
     SCOPED_TRACE(golden.name);
     constexpr int64_t kPrompt = 37;
     const std::vector<int32_t> other(golden.ids.rbegin(), golden.ids.rbegin() + 40);
@@ -112,7 +114,7 @@ double RelativeError(const Logits& got, const Logits& want) {
   return RootMeanSquare(error) / RootMeanSquare(want);
 }
 
-// Head sizes that attention on tensor cores has kernels for.
+// Tests the models with head sizes for which attention on tensor cores has kernels.
 TEST(DecoderCudaTest, InHalfPrecisionIsAsFarOffAsItsRoundingsAreAndTheSameBesideAnother) {
   for (const GoldenModel& golden : ReadGoldenLlamas()) {
     if (golden.name != "wide_heads" && golden.name != "head_dim_256") continue;
@@ -122,10 +124,11 @@ TEST(DecoderCudaTest, InHalfPrecisionIsAsFarOffAsItsRoundingsAreAndTheSameBeside
       const auto backend = [&] { return Cuda(ThreadOrder::kRandom, dtype); };
       const Logits alone = GoldenRunner(golden, backend())->Prefill(golden.ids);
       ASSERT_EQ(alone.size(), golden.logits.size());
-      // Roundings add up as independent errors do. On the way to a logit: the embedding, in each
-      // layer ten of activations (norms, Q, K and V, weights, sums) and four of a linear layer's
-      // weights, and at the end a norm and the head's weights. A rounding is off by at most half
-      // the distance of two neighbours; its root mean square is less, by the square root of 3.
+      // Roundings add up as independent errors do. On the way to a logit, the embedding is rounded.
+      // Each layer has ten roundings of activations (norms, Q, K and V, weights, sums) and four of
+      // the weights of linear layers. At the end a norm and the weights of the head are rounded. A
+      // rounding is off by at most half the distance of two neighbouring numbers. Its root mean
+      // square is smaller by a factor of the square root of 3.
       const double roundings = 14.0 * static_cast<double>(golden.config.num_hidden_layers) + 4.0;
       const double rounding = dtype == kernels::DType::kF16 ? 0x1p-11 : 0x1p-8;
       const double relative = RelativeError(alone, golden.logits);

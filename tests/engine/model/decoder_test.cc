@@ -50,7 +50,7 @@ TEST(DecoderTest, ASequenceAmongOthersGivesTheBitsOfItAlone) {
     const Logits alone = GoldenRunner(golden, Cpu())->Prefill(golden.ids);
     const std::vector<int32_t> other(golden.ids.rbegin(), golden.ids.rend());
     GoldenRunner runner(golden, Cpu());
-    // Two prefills of different progress and a decode share the steps.
+    // Two prefills at different positions and a decode share the steps.
     runner->Step({{.tokens = &other, .begin = 0, .count = 33, .blocks = {1, 3, 5}}});
     const Logits first = runner->Step(
         {{.tokens = &golden.ids, .begin = 0, .count = 41, .blocks = ModelRunner::kBlocks},
@@ -66,9 +66,9 @@ TEST(DecoderTest, ASequenceAmongOthersGivesTheBitsOfItAlone) {
   }
 }
 
-// The blocks are those that a prefix hit leaves. The whole blocks were computed for another prompt,
-// which begins alike. Where the hit ends inside a block, that prompt's block is copied: after the
-// hit it holds other tokens.
+// The step starts from the blocks that a prefix hit leaves. The whole blocks were computed for
+// another prompt, which begins with the same tokens. Where the hit ends inside a block, the block
+// of the other prompt is copied. After the hit, that block holds other tokens.
 TEST(DecoderTest, AHitAtAnyPlaceGivesTheBitsOfTheWholePrompt) {
   constexpr int64_t kBlockSize = ModelRunner::kLimits.block_size;
   for (const GoldenModel& golden : ReadGoldenModels()) {

@@ -16,13 +16,14 @@ using Logits = std::vector<float>;  // [num_tokens, vocab_size]
 struct GoldenLogits {
   std::vector<int32_t> ids;
   Logits logits;
-  double bound = 0.0;  // on any logit, derived by the script that made them
+  double bound = 0.0;  // on the error of a logit; derived by the script that made `logits`
 };
 
 GoldenLogits ReadGoldenLogits(const nlohmann::json& entry);
 
-// No logit is further off than the bound; the argmax is the same at every position whose largest
-// logit stands out by more than twice the bound, and nearly all do. Prints the numbers.
+// Expects that no logit is further off than the bound. Expects the same argmax at every position
+// where the largest golden logit is above the second largest by more than twice the bound. Expects
+// at least 99 % of the positions to be of this kind. Prints the numbers.
 void ExpectAgreement(std::string_view name, const GoldenLogits& golden, const Logits& logits);
 
 }  // namespace quire::testing

@@ -1,7 +1,7 @@
 #pragma once
 
-// Randomly initialised tiny models and their saved logits: testdata/llama_goldens.json, by
-// transformers in float64, and testdata/family_goldens.json (make_family_goldens.py).
+// Randomly initialised tiny models and their saved logits. testdata/llama_goldens.json was made by
+// transformers in float64, and testdata/family_goldens.json by make_family_goldens.py.
 
 #include <memory>
 #include <string>
@@ -23,14 +23,16 @@ struct GoldenModel : GoldenLogits {
   engine::TensorNames names;
 };
 
-// Named as Hugging Face does, or as GGUF does with interleaved rotary positions.
+// Returns the Llamas. Their tensors have the names of Hugging Face or, with `gguf_naming`, those of
+// GGUF and interleaved rotary positions.
 std::vector<GoldenModel> ReadGoldenLlamas(bool gguf_naming = false);
-// MPT, BLOOM, Falcon, GPT-NeoX, Qwen 2 and 3, Llamas of stretched positions.
+// Returns the models of the other families, such as MPT, BLOOM, Falcon and GPT-NeoX, and Llamas
+// with stretched positions.
 std::vector<GoldenModel> ReadGoldenFamilies();
-// All of them; under a sanitizer some of each family.
+// Returns all models, with the Llamas in both namings. Under a sanitizer, returns a part of them.
 std::vector<GoldenModel> ReadGoldenModels();
 
-// One of them on a backend of its own.
+// A golden model on a backend of its own.
 class GoldenRunner {
  public:
   GoldenRunner(const GoldenModel& golden, std::unique_ptr<kernels::Backend> backend);

@@ -1,5 +1,5 @@
-// K-quants as llama.cpp packs them, whole models of them: against a float run over the weights as
-// PyPI gguf reads them.
+// Tests whole models in K-quants, as llama.cpp packs them, against a float run over the weights as
+// the PyPI package gguf reads them.
 
 #include <set>
 #include <string>
@@ -41,7 +41,7 @@ TEST(KQuantTest, LogitsAndArgmaxAgreeWithTheDequantisedWeights) {
       for (const bool pack : {true, false}) {
         const auto backend = kernels::CreateBackend(
             {.name = "cpu", .cpu_isa = isa, .num_threads = 2, .pack_weights = pack});
-        if (!backend.ok()) continue;  // this machine has no such path
+        if (!backend.ok()) continue;  // this machine has no such ISA
         SCOPED_TRACE(isa);
         auto model = CreateModel(*config, *files, **backend, testing::ModelRunner::kLimits);
         ASSERT_TRUE(model.ok()) << model.status();

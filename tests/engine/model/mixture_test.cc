@@ -1,4 +1,4 @@
-// Mixtures of experts: however the tensors are named and cut, the same model.
+// Tests that a mixture of experts is the same model, however its tensors are named and cut.
 
 #include <algorithm>
 #include <string>
@@ -36,14 +36,14 @@ std::vector<float> ValuesOf(const InMemoryWeights& weights, const std::string& n
 
 constexpr char kExperts[] = "block_sparse_moe.experts.";
 
-// One of w1 (the gate), w2 (down) and w3 (up).
+// Returns one matrix of an expert. `part` is w1 (the gate), w2 (down) or w3 (up).
 std::vector<float> Expert(const InMemoryWeights& weights, int64_t layer, int64_t expert,
                           const char* part) {
   return ValuesOf(
       weights, absl::StrCat("model.layers.", layer, ".", kExperts, expert, ".", part, ".weight"));
 }
 
-// All but the mixtures, renamed by `rename`.
+// Returns all tensors except those of the mixtures, renamed by `rename`.
 template <typename Rename>
 InMemoryWeights WithoutMixtures(const GoldenModel& golden, Rename rename) {
   InMemoryWeights rest;
@@ -60,7 +60,8 @@ Logits LogitsOf(GoldenModel golden, InMemoryWeights weights) {
   return runner->Prefill(golden.ids);
 }
 
-// transformers 5 in memory: gates above up projections, all experts in one tensor.
+// The layout of transformers 5 in memory has gates above up projections, and all experts in one
+// tensor.
 TEST(MixtureTest, FusedExpertsAreTheSameModel) {
   const GoldenModel golden = Mixtral();
   const ModelConfig& config = golden.config;

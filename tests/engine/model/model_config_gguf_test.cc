@@ -1,4 +1,4 @@
-// ModelConfig from GGUF metadata.
+// Tests of the ModelConfig that is read from GGUF metadata.
 
 #include <cmath>
 #include <functional>
@@ -32,7 +32,8 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufWriter& writer) {
   return ReadModelConfig(*model);
 }
 
-// The metadata of a Llama without any tensor, after `edit` has changed it.
+// Returns the metadata of a Llama, without any tensor and without the key `leave_out`, after `edit`
+// has changed it.
 GgufWriter Metadata(const std::function<void(GgufWriter&)>& edit = {},
                     const std::string& leave_out = "") {
   GgufWriter writer;
@@ -149,7 +150,7 @@ TEST(GgufModelConfigTest, ScalingOfTypeNoneIsNone) {
     writer.String("llama.rope.scaling.type", "none").F32("llama.rope.scaling.factor", 4.0F);
   }));
   EXPECT_EQ(config.value().rope.scaling, RopeScaling::kNone);
-  // Without a type, a factor is linear.
+  // A scaling factor without a type is linear.
   const auto untyped =
       ReadGguf(Metadata([](GgufWriter& writer) { writer.F32("llama.rope.scale_linear", 2.0F); }));
   EXPECT_EQ(untyped.value().rope.scaling, RopeScaling::kLinear);
@@ -192,7 +193,7 @@ TEST(GgufModelConfigTest, YarnIsWhatLlamaCppMakesOfIt) {
   EXPECT_THAT(std::string(other.status().message()), HasSubstr("yarn_ext_factor: want 1, got 0"));
 }
 
-// Sizes of another architecture without any tensor.
+// Returns the metadata of a small model of `architecture`, without any tensor.
 GgufWriter MetadataOf(const std::string& architecture, uint32_t num_layers) {
   GgufWriter writer;
   writer.String("general.architecture", architecture);
@@ -233,7 +234,7 @@ TEST(GgufModelConfigTest, Phi3SlidesWhereLlamaIsRefused) {
 
 struct Refusal {
   std::string name;
-  std::string leave_out;  // this key
+  std::string leave_out;  // a key that the metadata lacks
   std::function<void(GgufWriter&)> edit;
   std::string field;
   std::string problem;
@@ -241,7 +242,7 @@ struct Refusal {
   friend void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
 };
 
-// Replaces one number.
+// Returns a refusal of metadata in which the number at `key` is replaced by `value`.
 Refusal Number(const std::string& name, const std::string& key, uint32_t value,
                const std::string& field, const std::string& problem) {
   return {name, key, [=](GgufWriter& writer) { writer.U32(key, value); }, field, problem};

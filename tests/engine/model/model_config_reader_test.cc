@@ -1,4 +1,5 @@
-// ModelConfig from a Llama's config.json, and from every format alike.
+// Tests of the ModelConfig that is read from a Llama's config.json, and of the same model read from
+// every format.
 
 #include "engine/model/model_config_reader.h"
 

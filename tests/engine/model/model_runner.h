@@ -1,6 +1,6 @@
 #pragma once
 
-// One model on one backend, driven by hand: no scheduler, no block manager.
+// Runs one model on one backend, driven by hand, without scheduler and block manager.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace quire::testing {
 
-// Its cache is its own, of the dtype of activations, poisoned with NaN.
+// The runner has a KV cache of its own. The cache has the dtype of activations, and is filled with
+// NaN at first.
 class ModelRunner {
  public:
   static constexpr engine::StepLimits kLimits = {.max_tokens = 128,
@@ -25,7 +26,7 @@ class ModelRunner {
                                                  .max_model_len = 256,
                                                  .block_size = 16};
 
-  // The model was made for kLimits on `backend`, which must outlive this.
+  // `model` was made for kLimits on `backend`. The backend must outlive the runner.
   ModelRunner(std::unique_ptr<engine::Model> model, kernels::Backend& backend)
       : model_(std::move(model)),
         cache_(*engine::KvCache::Create(backend,
@@ -34,7 +35,8 @@ class ModelRunner {
                                          .block_size = kLimits.block_size,
                                          .dtype = backend.activation_dtype()},
                                         Groups(model_->config()))) {
-    const std::vector<uint8_t> poison(static_cast<size_t>(cache_.bytes()), 0xff);  // in any dtype
+    // In any dtype, bytes of 0xff are NaN.
+    const std::vector<uint8_t> poison(static_cast<size_t>(cache_.bytes()), 0xff);
     for (size_t group = 0; group < cache_.groups().size(); ++group) {
       if (cache_.groups()[group].layers.empty()) continue;
       const kernels::TensorView blocks = cache_.blocks(group);
@@ -42,7 +44,8 @@ class ModelRunner {
     }
   }
 
-  // All KV groups use the same blocks, each in its own memory. `copies` of blocks come first.
+  // Runs one step and returns its logits. All KV groups use the same block numbers, each in its own
+  // memory. The block copies of `copies` come before the step.
   Logits Step(const std::vector<StepChunk>& chunks,
               const std::vector<kernels::BlockCopy>& copies = {}) {
     engine::ModelInput input = MakeStep(chunks, kLimits.block_size);
@@ -53,7 +56,8 @@ class ModelRunner {
     return Logits(logits->data<float>(), logits->data<float>() + logits->num_elements());
   }
 
-  // The whole prompt, `chunk` tokens a step, in blocks that are not neighbours.
+  // Runs a whole prompt, `chunk` tokens a step, in blocks that are not neighbours. Returns the
+  // logits of all tokens.
   Logits Prefill(const std::vector<int32_t>& ids, int64_t chunk = kLimits.max_tokens) {
     Logits all;
     const int64_t size = static_cast<int64_t>(ids.size());

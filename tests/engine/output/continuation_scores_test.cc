@@ -23,7 +23,7 @@ class ContinuationScoresTest : public ::testing::Test {
     sequence_.tokens = request_->prompt_ids;
   }
 
-  // Rows with the logit of token `id` at 2, the others at 0.
+  // Returns a row of logits for each of `ids`. The logit of the id is 2, and the others are 0.
   std::vector<float> Rows(const std::vector<int32_t>& ids) {
     std::vector<float> rows(ids.size() * kVocab, 0.0f);
     for (size_t i = 0; i < ids.size(); ++i) rows[i * kVocab + ids[i]] = 2.0f;

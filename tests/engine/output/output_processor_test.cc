@@ -23,7 +23,7 @@ const TokenVerdict kFull = {.finish_reason = FinishReason::kLength};
 
 class OutputProcessorTest : public ::testing::Test {
  protected:
-  // Ids 256.. are these pieces.
+  // The ids of the pieces of the tokenizer.
   static constexpr int32_t kHello = 256, kSt = 257, kOp = 258, kHalfEuro = 259, kRestOfEuro = 260;
 
   GenerateParams& params() { return request_->params; }
@@ -240,7 +240,7 @@ TEST(OutputProcessorPropertyTest, TheSplitIntoTokensChangesNoText) {
       if (stops) cut = stop.include_stop ? end : end - longest;
     }
 
-    // Pieces at random: at each place any token that fits, a byte if none.
+    // The text comes in random tokens: at each place the next byte or any piece that fits.
     OutputProcessor processor(tokenizer);
     processor.Add(1, request);
     std::string streamed;

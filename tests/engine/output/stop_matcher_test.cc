@@ -13,7 +13,7 @@
 namespace quire::engine {
 namespace {
 
-// Letters few enough that stop strings meet and overlap.
+// Returns random texts of three letters, few enough that stop strings meet and overlap.
 rc::Gen<std::string> AnyText(int max_size) {
   return rc::gen::exec([max_size] {
     const auto size = *rc::gen::resize(100, rc::gen::inRange(0, max_size + 1));
@@ -44,10 +44,11 @@ rc::Gen<std::vector<std::string>> AnyPieces(const std::string& text) {
 
 struct NaiveStop {
   int32_t stop = -1;
-  size_t end = 0;  // of the stop string in the text
+  size_t end = 0;  // the end of the stop string in the text
 };
 
-// The earliest end of a stop string at or behind `from`; the longest of those that end there.
+// Returns the stop string with the earliest end at or after `from`. Of several that end there,
+// returns the longest.
 NaiveStop FindStop(std::string_view text, const std::vector<std::string>& stops, size_t from = 1) {
   for (size_t end = from; end <= text.size(); ++end) {
     NaiveStop found;
@@ -62,7 +63,7 @@ NaiveStop FindStop(std::string_view text, const std::vector<std::string>& stops,
   return {};
 }
 
-// The longest end of `text` that begins one of `stops` without being all of it.
+// Returns the length of the longest end of `text` that begins one of `stops`, but is not all of it.
 int64_t NaiveHeld(std::string_view text, const std::vector<std::string>& stops) {
   size_t held = 0;
   for (const std::string& stop : stops) {
@@ -89,7 +90,7 @@ TEST(StopMatcherTest, CutsAtTheEarliestStopHoweverTheTextIsSplit) {
       stopped = matcher.Push(piece, true, released);
       seen += piece;
       if (stopped >= 0) break;
-      // All text is released except that which a stop string could still take back.
+      // All text is released except the end that may become part of a stop string.
       RC_ASSERT(std::ssize(released) == std::ssize(seen) - NaiveHeld(seen, stops));
       RC_ASSERT(matcher.num_held() == NaiveHeld(seen, stops));
       RC_ASSERT(std::string_view(text).starts_with(released));

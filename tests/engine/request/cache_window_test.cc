@@ -26,7 +26,7 @@ TEST(CacheWindowTest, OffNothingMoves) {
   EXPECT_EQ(off.Position(1 << 30), 1 << 30);
 }
 
-// Against a queue that is what the words say: sinks, and a window whose oldest leave.
+// Compares CacheWindow with a list that keeps the sinks and drops the oldest tokens of its window.
 TEST(CacheWindowTest, PositionsAreThoseOfACacheThatForgetsItsOldest) {
   EXPECT_TRUE(rc::check([] {
     const int32_t block_size = *rc::gen::inRange(1, 9);
@@ -51,7 +51,8 @@ TEST(CacheWindowTest, PositionsAreThoseOfACacheThatForgetsItsOldest) {
       RC_ASSERT(window.Position(index) == static_cast<int64_t>(cache.size()) - 1);
       RC_ASSERT(window.NextShift(index) > index);
       if (static_cast<int64_t>(cache.size()) <= window.sinks) continue;  // the window is empty
-      // Turned at most four times: those that may leave next are the oldest.
+      // No key is turned more than four times. The oldest token of the window has been turned most
+      // often.
       const int64_t oldest = cache[window.sinks];
       RC_ASSERT(num_shifts - window.NumShifts(oldest) <= 4);
     }

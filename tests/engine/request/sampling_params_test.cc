@@ -28,7 +28,7 @@ absl::Status Check(const Params& p) {
 }
 
 struct Case {
-  std::string field;  // that the message begins with; empty: valid
+  std::string field;  // the message begins with it; empty: `set` makes valid parameters
   std::function<void(Params&)> set;
 };
 
@@ -49,7 +49,7 @@ TEST_P(ValidateTest, SaysWhichFieldIsWrong) {
 const float kNan = std::numeric_limits<float>::quiet_NaN();
 const float kInfinity = std::numeric_limits<float>::infinity();
 
-// Both sides of every border.
+// The cases lie on both sides of every limit.
 INSTANTIATE_TEST_SUITE_P(
     Fields, ValidateTest,
     ::testing::Values(

@@ -20,7 +20,7 @@ TEST(GumbelTest, StaysBelowItsBound) {
   EXPECT_LT(GumbelFromBits(kLargestBits), kMaxGumbel);
 }
 
-// The property that lets a draw pass ids over: no Gumbel of fewer bits reaches the value.
+// A draw may pass ids over because no Gumbel of fewer bits reaches the given value.
 TEST(GumbelTest, BitsThatMayReachNeverPassesAWinnerOver) {
   const auto below_falls_short = [](double gumbel) {
     const uint32_t low = BitsThatMayReach(gumbel);
@@ -60,7 +60,8 @@ TEST(GumbelTest, HasTheGumbelDistributionsMean) {
   constexpr int kDraws = 100000;
   double sum = 0.0;
   for (int32_t id = 0; id < kDraws; ++id) sum += GumbelFromBits(NoiseBits({.seed = 7}, id));
-  // The standard deviation is pi / sqrt(6); five of the mean's.
+  // The standard deviation of a value is pi / sqrt(6). The bound is five standard deviations of the
+  // mean.
   EXPECT_NEAR(sum / kDraws, 0.5772156649, 5 * M_PI / std::sqrt(6.0 * kDraws));
 }
 

@@ -1,4 +1,5 @@
-// Against HF transformers' logits processors (testdata/make_hf_goldens.py).
+// Compares the sampling stages with the logits processors of HF transformers
+// (testdata/make_hf_goldens.py).
 
 #include <algorithm>
 #include <cstdint>

@@ -34,7 +34,8 @@ TEST(LogprobsTest, AreTheLogSoftmaxOfTheRawRow) {
     const auto near = [&](const TokenLogprob& got) {
       if (std::isinf(logits[got.token_id])) return got.logprob == logits[got.token_id];
       const double exact = logits[got.token_id] - max - std::log(sum);
-      // Weights are float32 exponentials of float32 differences; then one rounding on store.
+      // Weights are float32 exponentials of float32 differences. The result is rounded once more
+      // when it is stored.
       return std::abs(got.logprob - exact) <= 2e-6 + std::abs(exact) * 1.2e-7;
     };
     RC_ASSERT(result.chosen.token_id == chosen);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Rows of logits as models make them, and worse.
+// Random rows of logits for tests: rows as models make them, and worse rows.
 
 #include <cstdint>
 #include <limits>
@@ -10,7 +10,7 @@
 
 namespace quire::engine {
 
-// `spread` is the standard deviation, which may be 0.
+// Returns `size` normally distributed logits. `spread` is the standard deviation, which may be 0.
 inline std::vector<float> NormalLogits(int64_t size, float spread, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -19,7 +19,7 @@ inline std::vector<float> NormalLogits(int64_t size, float spread, uint32_t seed
   return logits;
 }
 
-// Flat or peaked, with ties, -infinity and NaN among them at times; at least one is finite.
+// Returns flat or peaked rows, at times with ties, -infinity and NaN. At least one logit is finite.
 inline rc::Gen<std::vector<float>> AnyLogits(int max_size) {
   return rc::gen::exec([max_size] {
     const int size = *rc::gen::inRange(1, max_size + 1);

@@ -49,7 +49,7 @@ class SamplerTest : public ::testing::Test {
 };
 
 TEST_F(SamplerTest, GreedyTakesTheLargestLogitTheLowestOfEquals) {
-  sampling() = {.temperature = 0.0f, .top_k = 5, .typical_p = 0.01f};  // cuts are not looked at
+  sampling() = {.temperature = 0.0f, .top_k = 5, .typical_p = 0.01f};  // the cuts are ignored
   logits_[200] = logits_[70] = logits_[71] = 50.0f;
   EXPECT_EQ(DrawAt(0), 70);
   EXPECT_EQ(DrawAt(5, 99), 70);
@@ -70,8 +70,8 @@ TEST_F(SamplerTest, BiasAndAllowedIdsComeBeforeTheDraw) {
   EXPECT_THAT(seen, ::testing::ElementsAre(5, 6));
 }
 
-// With these probabilities each pair of neighbouring stages keeps other ids when they change
-// places.
+// With these probabilities, each pair of neighbouring stages would keep other ids in the other
+// order.
 TEST_F(SamplerTest, StagesCutInTheirOrder) {
   logits_.assign(kVocabSize, -kInfinity);
   constexpr float kProbabilities[] = {0.4f, 0.3f, 0.2f, 0.1f};
@@ -82,14 +82,16 @@ TEST_F(SamplerTest, StagesCutInTheirOrder) {
     for (int64_t position = 0; position < 200; ++position) seen.insert(DrawAt(position) - 10);
     return seen;
   };
-  // The two likeliest, of which the first is the nearer to their entropy; not the two of the four.
+  // Top-k keeps the two likeliest ids. The first of the two is nearer to their entropy. In the
+  // other order, two of the four ids would be kept.
   EXPECT_EQ(kept({.top_k = 2, .typical_p = 0.45f}), std::set<int32_t>({0}));
-  // The typical .3 and .2, of which .3 has half; not the typical of .4 and .3.
+  // Typical-p keeps .3 and .2, of which .3 has at least half. In the other order, it would choose
+  // from .4 and .3.
   EXPECT_EQ(kept({.typical_p = 0.45f, .top_p = 0.5f}), std::set<int32_t>({1}));
-  // Three have .75, and none of them less than .4 of the likeliest; of the three alone, two have
-  // it.
+  // Top-p keeps three ids, which have at least .75. None of them has less than .4 of the likeliest.
+  // In the other order, min-p would keep the same three, and top-p two of them.
   EXPECT_EQ(kept({.top_p = 0.75f, .min_p = 0.4f}), std::set<int32_t>({0, 1, 2}));
-  // Hotter, the likeliest has less than half.
+  // The likeliest id has more than half at temperature .5, and less than half at temperature 1.
   EXPECT_EQ(kept({.temperature = 0.5f, .top_p = 0.5f}), std::set<int32_t>({0}));
   EXPECT_EQ(kept({.temperature = 1.0f, .top_p = 0.5f}), std::set<int32_t>({0, 1}));
 }
@@ -171,7 +173,7 @@ TEST_F(SamplerTest, LogprobsAreOfTheModelsOwnDistribution) {
 }
 
 TEST_F(SamplerTest, SampleKIsTheSingleRequestWithThatSeed) {
-  // Sample k of n draws with seed + k: nothing else tells it from a request of its own.
+  // Sample k of n draws with seed + k. In nothing else does it differ from a single request.
   for (uint64_t k = 0; k < 8; ++k) {
     Request single;
     single.seed = 1000 + k;
@@ -186,7 +188,7 @@ TEST_F(SamplerTest, SampleKIsTheSingleRequestWithThatSeed) {
   EXPECT_GT(drawn.size(), 5u) << "samples differ";
 }
 
-// Padding from 290 on, and a hole: the ids a model has and its tokenizer does not.
+// The model has ids that the tokenizer does not have: padding from 290 on, and a hole at 70.
 TEST_F(SamplerTest, IdsWithoutAPieceAreNeverDrawnButHaveTheirShare) {
   std::vector<int32_t> without = {70};
   for (int32_t id = 290; id < kVocabSize; ++id) without.push_back(id);
@@ -222,7 +224,8 @@ TEST_F(SamplerTest, IdsWithoutAPieceAreNeverDrawnButHaveTheirShare) {
 }
 
 TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
-  // Rows of several requests, one at a time, all at once, in another order, on several threads.
+  // Rows of several requests are sampled one at a time, all at once, in another order, and on
+  // several threads.
   std::vector<Request> requests(6);
   requests[0].params.sampling = {.temperature = 0.0f};
   requests[1].params.sampling = {.temperature = 1.0f};
@@ -279,13 +282,13 @@ TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
   EXPECT_EQ(num_threads, 8) << "the parallel path ran";
 }
 
-// Fixed seeds, so never flaky. The bound on chi-square with d degrees of freedom holds with
-// probability 1 - e^-x: d + 2 sqrt(d x) + 2 x (Laurent and Massart, 2000, lemma 1).
+// The seeds are fixed, so the test is never flaky. A chi-square with d degrees of freedom is at
+// most d + 2 sqrt(d x) + 2 x with probability 1 - e^-x (Laurent and Massart, 2000, lemma 1).
 struct DistributionCase {
   std::string name;
   SamplingParams params;
-  // The probabilities, by id, of the ids that are left of a row; worked out by hand in the test
-  // below.
+  // Returns the probabilities, by id, of the ids that are left of a row. The cases below have these
+  // worked out by hand.
   std::function<std::map<int32_t, double>(const std::vector<float>&)> expected;
 };
 
@@ -308,7 +311,8 @@ TEST_P(DistributionTest, DrawsWithTheProbabilitiesThatAreLeft) {
   constexpr int32_t kNumIds = 12;
   constexpr int64_t kDraws = 20000;
   constexpr double kX = 14.0;  // e^-14: one in a million
-  // log of 12, 11, ... 1: id i has probability (12 - i) / 78 at temperature 1.
+  // The logits are the logarithms of 12, 11, ... 1, so id i has probability (12 - i) / 78 at
+  // temperature 1.
   std::vector<float> logits;
   for (int32_t i = 0; i < kNumIds; ++i) logits.push_back(std::log(static_cast<float>(12 - i)));
   const std::map<int32_t, double> expected = GetParam().expected(logits);
@@ -317,12 +321,13 @@ TEST_P(DistributionTest, DrawsWithTheProbabilitiesThatAreLeft) {
   request.allowed_ids = TokenSet(GetParam().params.allowed_token_ids, kNumIds);
   Sampler sampler(kNumIds, {});
 
-  // Over seeds at one position, and over positions of one seed.
+  // The draws run over seeds at one position, and over positions with one seed.
   for (const bool over_seeds : {true, false}) {
     std::map<int32_t, int64_t> counts;
     std::vector<int32_t> tokens;
     for (int64_t i = 0; i < kDraws; ++i) {
-      // Positions from an empty prompt: the penalties' window stays empty of ids below kNumIds.
+      // Each token moves the position by one. The id of each is kNumIds, so the penalties' window
+      // has no id of the row.
       if (!over_seeds) tokens.push_back(kNumIds);
       const absl::StatusOr<SampledRow> sampled =
           sampler.Sample({.logits = logits,
@@ -352,7 +357,7 @@ std::vector<DistributionCase> DistributionCases() {
   const auto cut_at = [](double temperature, std::function<bool(int32_t)> keep) {
     return [=](const std::vector<float>& l) { return Softmax(l, temperature, keep); };
   };
-  // Cumulated at temperature 1, in 78ths: 12 23 33 42 50 57 63 68 72 75 77 78.
+  // Cumulative probabilities at temperature 1, in 78ths: 12 23 33 42 50 57 63 68 72 75 77 78.
   SamplingParams biased;
   biased.logit_bias = {{.token_id = 11, .bias = std::log(12.0f)}};
   SamplingParams allowed;

@@ -1,4 +1,4 @@
-// Each cut against its definition in float64, on rows of every kind.
+// Compares each cut with its definition in float64, on rows of every kind.
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,8 @@ using ::testing::ElementsAre;
 // exponentials.
 constexpr double kTooNear = 1e-6;
 
-// The definition of the stages, computed the slow way. `ambiguous` is true when rounding decides.
+// Computes the stages the slow way, by their definition. `ambiguous` is true when rounding decides
+// the result.
 class NaiveKeptSet {
  public:
   NaiveKeptSet(const std::vector<float>& logits, float temperature)
@@ -109,7 +110,7 @@ class NaiveKeptSet {
     for (const auto& [unused, i] : keyed) sorted.push_back(ids_[i]);
     ids_ = sorted;
   }
-  // In the present order.
+  // Keeps the first ids, in their present order, whose mass reaches `p`.
   void CutAtMass(double p) {
     const double m = max();
     const double total = sum();
@@ -150,7 +151,8 @@ struct Row {
   KeptSet kept;
 };
 
-// Runs some stages on any row, both ways; returns whether rounding left the answer open.
+// The stages that CheckStages applies to a row twice: by the sampler's functions and by
+// NaiveKeptSet. CheckStages discards a row for which rounding decides the answer.
 struct Stages {
   int32_t top_k = 0;
   float typical_p = 1.0f;
@@ -218,12 +220,12 @@ TEST(StagesTest, ACutThroughTiesKeepsTheLowerIds) {
   }
   {
     Row row(flat, 1.0f);
-    ApplyTopP(0.004f, row.kept);  // float32's 0.004 is above 4 / 1000: a fifth is needed
+    ApplyTopP(0.004f, row.kept);  // 0.004 in float32 is above 4 / 1000: a fifth id is needed
     EXPECT_THAT(row.ids(), ElementsAre(0, 1, 2, 3, 4));
   }
   {
     Row row(std::vector<float>(4, -1.0f), 1.0f);
-    ApplyTopP(0.5f, row.kept);  // reached exactly by two
+    ApplyTopP(0.5f, row.kept);  // two ids reach it exactly
     EXPECT_THAT(row.ids(), ElementsAre(0, 1));
   }
   {
@@ -250,7 +252,7 @@ TEST(StagesTest, KeepsAtLeastOneAtTheEdgesOfTemperature) {
 }
 
 TEST(StagesTest, ALongListDrawsAsAShortOne) {
-  // More than a share of the row is drawn from as a row, fewer as a list.
+  // A draw works on the row if more than a share of the ids are kept, and otherwise on the list.
   EXPECT_TRUE(rc::check([](uint64_t seed) {
     const std::vector<float> logits = *AnyLogits(1000);
     const int32_t top_k = *rc::gen::inRange(1, 1000);

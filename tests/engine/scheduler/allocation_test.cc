@@ -18,7 +18,7 @@ int64_t num_allocations = 0;
 
 }  // namespace
 
-// Never inlined, where g++ would take free() for a mistake.
+// The operators are never inlined. If they were, g++ would take free() for a mistake.
 [[gnu::noinline]] void* operator new(size_t size) {
   ++num_allocations;
   if (void* memory = std::malloc(size)) return memory;
@@ -38,19 +38,19 @@ class DeafSink final : public TokenSink {
 };
 
 struct Counts {
-  int64_t steps = 0;        // in which nothing ended
-  int64_t allocations = 0;  // in those
+  int64_t steps = 0;        // steps in which no request ended
+  int64_t allocations = 0;  // allocations in these steps
 };
 
 class World {
  public:
-  // Thirty-two requests with prompts of several chunks, to their ends.
+  // Runs thirty-two requests, with prompts of several chunks, to their ends.
   Counts RunRound() {
     constexpr int32_t kPromptLen = 75;
     constexpr int32_t kMaxTokens = 100;
     for (int i = 0; i < 32; ++i) {
       auto request = std::make_shared<Request>();
-      request->prompt_ids.assign(kPromptLen, next_id_);  // unlike all others
+      request->prompt_ids.assign(kPromptLen, next_id_);  // a prompt unlike all others
       request->max_tokens = kMaxTokens;
       request->sink = std::make_shared<DeafSink>();
       auto sequence = std::make_unique<Sequence>();
@@ -84,7 +84,7 @@ class World {
   BlockStats block_stats() const { return blocks_.stats(); }
 
  private:
-  // Less than the requests of two rounds leave in the cache, so that blocks are evicted too.
+  // The requests of two rounds would leave more blocks in the cache, so blocks are evicted too.
   BlockManager blocks_{{.num_blocks = 500, .block_size = 16}};
   Scheduler scheduler_{{.max_num_seqs = 32, .max_num_batched_tokens = 64}, blocks_};
   SampledTokens sampled_;

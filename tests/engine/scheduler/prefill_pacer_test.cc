@@ -11,7 +11,7 @@ namespace {
 
 constexpr absl::Duration kTarget = absl::Milliseconds(60);
 
-// A machine with prices of its own: what a step of its takes.
+// A machine with fixed prices for a step, a decode and a prompt token.
 struct Machine {
   absl::Duration step = absl::Milliseconds(5);
   absl::Duration per_decode = absl::Microseconds(500);
@@ -20,7 +20,7 @@ struct Machine {
   absl::Duration Run(int32_t prompt_tokens, int32_t decodes) const {
     return step + decodes * per_decode + prompt_tokens * per_prompt_token;
   }
-  // What a pacer that knew the prices would allow.
+  // Returns the prompt tokens that a pacer would allow if it knew the prices.
   double Calm(absl::Duration target, int32_t decodes, int32_t max_tokens) const {
     const double tokens =
         absl::FDivDuration(target - step - decodes * per_decode, per_prompt_token);
@@ -28,13 +28,13 @@ struct Machine {
   }
 };
 
-// What the step loop's warm-up tells.
+// Notes steps as the warm-up of the step loop does.
 void WarmUp(PrefillPacer& pacer, const Machine& machine) {
   pacer.NoteStep(16, 0, machine.Run(16, 0));
   pacer.NoteStep(0, 1, machine.Run(0, 1));
 }
 
-// One step with as many prompt tokens as are allowed. Returns how many.
+// Runs one step with as many prompt tokens as the pacer allows. Returns their number.
 int32_t RunFull(PrefillPacer& pacer, const Machine& machine, int32_t decodes) {
   const int32_t tokens = pacer.limit(decodes);
   pacer.NoteStep(tokens, decodes, machine.Run(tokens, decodes));
@@ -50,7 +50,7 @@ TEST(PrefillPacerTest, StepsEndWithinTheTargetOnAnyMachine) {
       const int32_t tokens = RunFull(pacer, machine, 8);
       EXPECT_LE(machine.Run(tokens, 8), kTarget * 11 / 10) << price_us << " us, step " << i;
     }
-    // Not idle either: the target is used, or the step is full.
+    // The pacer does not allow too little either: a step uses the whole target, or is full.
     EXPECT_NEAR(pacer.limit(8), machine.Calm(kTarget, 8, 512), 0.02 * pacer.limit(8) + 1)
         << price_us << " us";
   }
@@ -87,8 +87,8 @@ TEST(PrefillPacerTest, OneSlowStepOfDecodesIsForgottenThoughEveryOtherHasPrompts
   }
 }
 
-// Streams come and go, prompts too, on a machine drawn at random; then one step takes what it
-// takes.
+// Streams and prompts come and go on a random machine. Then one step takes a time that is off by a
+// random factor.
 TEST(PrefillPacerTest, WhateverOneStepTookTheLimitIsSoonCalmAndNoStepIsPlannedTooLong) {
   std::mt19937 random(1);
   const auto between = [&](double low, double high) {
@@ -151,7 +151,8 @@ TEST(PrefillPacerTest, EqualStepsForHoursMakeNoPriceUncertain) {
   PrefillPacer pacer(kTarget, 512);
   WarmUp(pacer, machine);
   for (int i = 0; i < 200000; ++i) pacer.NoteStep(0, 8, machine.Run(0, 8));
-  // The decodes' price has been learned with a step's; a prompt token's has not been forgotten.
+  // The pacer has learned the price of decodes together with that of a step. It has not forgotten
+  // the price of a prompt token.
   EXPECT_LE(machine.Run(RunFull(pacer, machine, 8), 8), kTarget * 12 / 10);
   for (int i = 0; i < 20; ++i) RunFull(pacer, machine, 8);
   EXPECT_NEAR(pacer.limit(8), machine.Calm(kTarget, 8, 512), 3);

@@ -1,5 +1,5 @@
-// Random requests against tiny caches: every context read is the sequence's own, every request ends
-// with the tokens it gives alone, and blocks are conserved at every step.
+// Runs random requests on tiny caches. Every context that is read is the sequence's own. Every
+// request ends with the tokens that it gives alone, and blocks are conserved at every step.
 
 #include <cstdint>
 #include <random>
@@ -23,12 +23,12 @@ struct Totals {
   int64_t overrun = 0;
   int64_t dropped = 0;
   int64_t deduplicated = 0;
-  int64_t taken_away = 0;  // blocks of windows
-  int64_t shifted = 0;     // blocks
+  int64_t taken_away = 0;  // blocks of windows that were taken away
+  int64_t shifted = 0;     // blocks that were shifted
   int64_t scored = 0;
 };
 
-// One world: `seed` decides everything about it.
+// Runs one world. `seed` decides all random choices in it.
 void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
   std::mt19937 random(seed);
   const auto pick = [&](int low, int high) {
@@ -58,7 +58,7 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
     if (num_added < num_requests && pick(0, 2) == 0) {
       ++num_added;
       RequestSpec spec;
-      if (!prompts.empty() && pick(0, 3) > 0) {  // goes on from a prefix of another
+      if (!prompts.empty() && pick(0, 3) > 0) {  // begins with a prefix of another prompt
         const auto& other = prompts[pick(0, static_cast<int>(prompts.size()) - 1)];
         spec.prompt.assign(other.begin(), other.begin() + pick(0, static_cast<int>(other.size())));
       }
@@ -116,7 +116,7 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
     simulation.now += absl::Milliseconds(1);
     const bool any = simulation.Step();
     if (!any && simulation.scheduler().HasWork()) {
-      // Only stalled ones are left.
+      // Only stalled sequences are left.
       ASSERT_LT(simulation.scheduler().NextWakeup(), absl::InfiniteFuture()) << "seed " << seed;
       simulation.now += absl::Seconds(pick(0, 1) * 31);
     }
@@ -129,13 +129,14 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
     totals.taken_away += window.num_taken_away;
   }
   const SchedulerStats stats = simulation.scheduler().stats();
-  int64_t fed = 0;  // generated tokens that were computed in their turn: all but the last of each
+  // Generated tokens that were computed in their turn: all but the last token of each sequence.
+  int64_t fed = 0;
 
   for (const auto& [id, spec] : added) {
     for (int32_t k = 0; k < spec.n; ++k) {
       const auto end = simulation.ended().find(id + k);
       if (end == simulation.ended().end()) {
-        // The first ended before the others came to be.
+        // The first sample ended before the others were forked from it.
         ASSERT_TRUE(k > 0 && simulation.ended().at(id).cause != EndCause::kFinished)
             << "seed " << seed << ", sequence " << id + k;
         continue;
@@ -183,7 +184,7 @@ void RunWorlds(int32_t depth, bool disturb) {
     for (int i = 0; i < 4; ++i) RunWorld(*world, depth, disturb, totals);
     RC_ASSERT(!::testing::Test::HasFailure());
   }));
-  // The worlds had what they are there for.
+  // All worlds together had every event that they are made to test.
   EXPECT_GT(totals.preemptions, 0);
   EXPECT_GT(totals.recomputed, 0);
   EXPECT_GT(totals.cached, 0);

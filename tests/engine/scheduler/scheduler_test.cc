@@ -11,7 +11,7 @@
 namespace quire::engine {
 namespace {
 
-// The same beside any number of decodes.
+// Returns a prefill limit that is the same beside any number of decodes.
 std::function<int32_t(int32_t)> Fixed(int32_t limit) {
   return [limit](int32_t) { return limit; };
 }
@@ -46,7 +46,7 @@ TEST(SchedulerTest, ContinuationsShareThePromptAndAreComputedLikeOne) {
   EXPECT_EQ(simulation.Entry(id + 2).num_samples, 1);
   EXPECT_EQ(simulation.last_plan().copies.size(), 1u) << "two wrote to the prompt's last block";
   simulation.Step();
-  // All but the last token, with a row for each of them.
+  // The step computes the rest of the continuation but its last token, with a row for each token.
   EXPECT_EQ(simulation.Entry(id).num_tokens, 7);
   EXPECT_EQ(simulation.Entry(id).num_logit_rows, 7);
   EXPECT_FALSE(simulation.Step());
@@ -66,7 +66,9 @@ TEST(SchedulerTest, LongContinuationsHoldNoDecodeUp) {
                   .max_tokens = 41,
                   .n = 3,
                   .continuations = {Prompt(41, 150), Prompt(41, 250), Prompt(41, 350)}});
-  for (int i = 0; i < 27; ++i) {  // 10 / 5, then one token of each, then 3 * 39 / 5
+  // The prompt takes 10 / 5 steps. One step then computes one token of each continuation. The other
+  // tokens take 3 * 39 / 5 steps.
+  for (int i = 0; i < 27; ++i) {
     simulation.Step();
     EXPECT_EQ(simulation.planned().front(), decode);
     EXPECT_EQ(simulation.last_plan().num_tokens, i == 2 ? 1 + 3 : i == 26 ? 1 + 2 : 1 + 5);
@@ -129,8 +131,8 @@ TEST(SchedulerTest, RecomputesOnlyWhatTheCacheHasLost) {
   const SchedulerStats stats = simulation.scheduler().stats();
   EXPECT_GT(stats.num_preemptions, 0);
   EXPECT_GT(stats.recomputed_tokens, 0);
-  // Each request computes its 8 prompt tokens and its first 19 generated tokens once; the last one
-  // is never computed. All other rows are recomputed.
+  // Each request computes its 8 prompt tokens and its first 19 generated tokens once. The last
+  // token is never computed. All other rows are recomputed.
   EXPECT_EQ(simulation.num_token_rows, 3 * (8 + 19) + stats.recomputed_tokens);
 }
 
@@ -142,7 +144,8 @@ TEST(SchedulerTest, TheOldestIsPlannedInEveryStep) {
     simulation.Add({.prompt = Prompt(5 + i, 50 * i), .max_tokens = 20, .priority = i});
   }
   while (simulation.Step()) {
-    // Ids grow with arrival; what holds blocks runs. Those that ended in this step held them.
+    // Ids grow with arrival. A sequence that holds blocks runs. A planned sequence that holds none
+    // has ended in this step.
     SequenceId oldest = -1;
     for (SequenceId id = 12; id >= 1; --id) {
       if (simulation.blocks().Holds(id) || simulation.Planned(id)) oldest = id;
@@ -159,7 +162,7 @@ TEST(SchedulerTest, AYoungerDecodeDoesNotPreemptAnOlderPrefill) {
        .scheduler = {
            .max_num_batched_tokens = 8, .prefill_limit = Fixed(1), .headroom_blocks = 0}});
   const SequenceId older = simulation.Add({.prompt = Prompt(24, 0), .max_tokens = 4});
-  // Starts beside the older one by its priority.
+  // The younger request starts beside the older one because of its priority.
   const SequenceId younger =
       simulation.Add({.prompt = Prompt(4, 50), .max_tokens = 16, .priority = 1});
   simulation.Run();

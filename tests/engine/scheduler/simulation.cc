@@ -16,13 +16,14 @@ uint64_t Mix(uint64_t h, uint64_t value) {
   return h ^ (h >> 31);
 }
 
-// The hash of the boundary that no request's context may cross: the tenant and the salt.
+// Returns the hash of the tenant and the salt. Every context begins with it, so that no request can
+// read the context of another tenant or salt.
 uint64_t RootHash(const RequestSpec& spec) {
   return Mix(std::hash<std::string>()(spec.tenant), std::hash<std::string>()(spec.salt));
 }
 
-// Draws the token that follows `num_generated` generated ones. `context` is a hash of all tokens
-// before it.
+// Draws the token that follows `num_generated` generated tokens. `context` is a hash of all tokens
+// before the drawn one.
 SampledToken Draw(const RequestSpec& spec, int32_t k, uint64_t context, int64_t num_generated) {
   const uint64_t draw = Mix(context, spec.seed + static_cast<uint64_t>(k));
   SampledToken token{.id = static_cast<int32_t>(draw % 5)};
@@ -145,7 +146,8 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     num_tokens += entry.num_tokens;
     const bool decode = entry.num_tokens == 1 && entry.first_index >= sequence.prompt_len() &&
                         entry.first_index + 1 >= static_cast<int64_t>(sequence.tokens.size());
-    // A restart may lack just one token, too; so may a sample whose first was preempted.
+    // A restarted sequence may also lack just one token. So may a sample if the first sample of its
+    // request was preempted.
     const bool restart = sequence.num_preemptions > 0 || sequence.sample_index > 0;
     QUIRE_CHECK(!decode || !prefills || restart) << "decodes come first";
     // The token that opens a continuation is planned with the decodes.
@@ -179,8 +181,8 @@ void Simulation::CheckPlan(const StepPlan& plan) {
   num_shifted_blocks += std::ssize(shifted);
 }
 
-// Nobody is handed more than its sink has room for, by all its samples and steps in flight
-// together.
+// Checks that no request is handed more deltas than its sink has room for. The deltas of all
+// samples and of all steps in flight count together.
 void Simulation::CheckSinks(const StepPlan& plan) const {
   const auto add = [](const StepPlan& step, std::map<const Request*, int32_t>& deltas) {
     for (const StepPlanEntry& entry : step.entries) {
@@ -207,7 +209,8 @@ void Simulation::CheckCopies(const std::vector<kernels::BlockCopy>& copies) cons
     QUIRE_CHECK(destinations.insert(copy.destination).second) << "two copies into one block";
   }
   for (const int32_t block : sources) {
-    // Its owner may write on behind what is copied: copies run first.
+    // A source is never a destination. Its owner may write to it after the copied tokens in this
+    // step, because copies run first.
     QUIRE_CHECK(!destinations.contains(block)) << "block " << block << " is copied twice over";
   }
 }
@@ -245,7 +248,7 @@ int64_t Simulation::FirstRead(size_t group, int64_t position) const {
 }
 
 bool Simulation::Step() {
-  // Whatever a test has done to requests and sinks is told.
+  // The scheduler is told about every sequence, since a test may have changed its request or sink.
   for (const auto& [first, spec] : specs_) {
     for (int32_t k = 0; k < spec.n; ++k) scheduler_.Reconsider(first + k, now);
   }
@@ -290,12 +293,12 @@ SampledToken Simulation::Score(const StepPlanEntry& entry, const Row& row, int32
   const auto prompt_len = static_cast<int64_t>(row.spec->prompt.size());
   const int64_t end = entry.first_index + entry.num_tokens;
   for (int64_t p = end - entry.num_logit_rows; p < end; ++p) {
-    // The row of position p stands before the token at p + 1.
+    // The row of position p scores the token at p + 1.
     if (p - prompt_len + 1 == num_scored) ++num_scored;
   }
   if (entry.num_samples == 0) return {};
   if (row.num_known == prompt_len && size > 1) return {.id = tokens.front()};
-  // The steps of one that has ended need not all have run.
+  // Some steps of a sequence that was aborted may not have run.
   QUIRE_CHECK(num_scored == size || entry.sequence->finish_reason == FinishReason::kAbort)
       << num_scored << " rows of " << size;
   return {.id = tokens.back(), .finish_reason = FinishReason::kLength};
@@ -315,7 +318,7 @@ SampledTokens Simulation::Execute(const Submitted& step) {
       slot = Mix(slot, shift.distance);
     }
   }
-  // All write before anyone reads, as a layer does.
+  // All rows write before any row reads, as in a layer.
   std::vector<std::vector<int32_t>> tokens;
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const StepPlanEntry& entry = step.plan.entries[i];
@@ -346,7 +349,8 @@ SampledTokens Simulation::Execute(const Submitted& step) {
     const int64_t end = entry.first_index + entry.num_tokens;
     const CacheWindow window = WindowOf(*row.spec);
     const int64_t num_shifts = window.NumShifts(entry.first_index);
-    const int64_t left = window.sinks + num_shifts * window.drop;  // those from the sinks to here
+    // The tokens from the sinks up to `left` have left the window.
+    const int64_t left = window.sinks + num_shifts * window.drop;
     uint64_t hash = RootHash(*row.spec);
     for (int64_t j = 0; j < end; ++j) {
       hash = Mix(hash, tokens[i][j]);
@@ -393,7 +397,7 @@ void Simulation::Note(std::vector<FinishedSequence> finished) {
 }
 
 void Simulation::CheckIdleIsEmpty() const {
-  scheduler_.CheckInvariants();  // of roots: those of cached blocks alone
+  scheduler_.CheckInvariants();  // including: roots are kept for cached blocks alone
   const SchedulerStats scheduler = scheduler_.stats();
   QUIRE_CHECK(scheduler.num_waiting + scheduler.num_running + scheduler.num_tenants == 0);
   QUIRE_CHECK(blocks_.stats().num_held == 0);

@@ -1,9 +1,9 @@
 #pragma once
 
-// Runs the scheduler and the block manager against a cache of hashes instead of tensors: the slot
-// of a token holds the hash of everything up to it, turned once more by each shift, so a context
-// that is not exactly its sequence's own (a wrong table, copy, shift, hit, or a block reused too
-// early) is seen when it is read.
+// Runs the scheduler and the block manager on a cache of hashes instead of tensors. The slot of a
+// token holds the hash of all tokens up to this one. Each shift of the slot changes the hash once
+// more. A read compares the slots with the hashes of the sequence, so it detects a wrong table,
+// copy, shift or hit, and a block that was reused too early.
 
 #include <cstdint>
 #include <deque>
@@ -21,7 +21,7 @@
 
 namespace quire::engine {
 
-// n tokens: first, first + 1 and so on.
+// Returns n tokens: first, first + 1 and so on.
 std::vector<int32_t> Prompt(int32_t n, int32_t first);
 
 class FakeSink final : public TokenSink {
@@ -38,7 +38,7 @@ struct RequestSpec {
   int32_t max_tokens = 8;
   int32_t n = 1;
   uint64_t seed = 0;
-  int32_t stop_one_in = 0;  // a token ends its sequence with this odds; 0: only the length does
+  int32_t stop_one_in = 0;  // one token in this many ends its sequence; 0: none does
   int32_t priority = 0;
   std::string tenant;
   TenantLimits limits;
@@ -49,15 +49,15 @@ struct RequestSpec {
   int32_t sink_tokens = 0;
   int32_t window_tokens = 0;  // 0: no window
   std::vector<std::vector<int32_t>>
-      continuations;  // not empty: n of them, the longest of max_tokens
+      continuations;  // if any, there are n, the longest of max_tokens tokens
   absl::Time deadline = absl::InfiniteFuture();
 };
 
 struct SimulationConfig {
   int32_t num_blocks = 64;
   int32_t block_size = 4;
-  std::vector<int64_t> windows;     // tokens
-  int32_t spare_window_blocks = 0;  // of each, beside what one sequence can need
+  std::vector<int64_t> windows;     // the tokens of each window
+  int32_t spare_window_blocks = 0;  // of each window, beyond the need of one sequence
   SchedulerConfig scheduler;
 };
 
@@ -65,12 +65,12 @@ class Simulation {
  public:
   explicit Simulation(const SimulationConfig& config);
 
-  // The id of its first sequence.
+  // Adds a request. Returns the id of its first sequence.
   SequenceId Add(const RequestSpec& spec);
   // Schedules a step, and completes the steps that the pipeline depth asks for. Returns whether
-  // anything was planned or completed. Checks everything that must hold of a plan and after it.
+  // anything was planned or completed. Checks everything that must hold for the plan and after it.
   bool Step();
-  // Until nothing is left to do.
+  // Runs steps until nothing is left to do.
   void Run(int max_steps = 100000);
 
   struct Ended {
@@ -78,7 +78,7 @@ class Simulation {
     EndCause cause = EndCause::kFinished;
   };
   const std::map<SequenceId, Ended>& ended() const { return ended_; }
-  // The tokens of sample k of a request that runs alone and without a cache.
+  // Returns the tokens of sample k of a request that runs alone and without a cache.
   static std::vector<int32_t> Alone(const RequestSpec& spec, int32_t k);
 
   Request& request(SequenceId first) { return *requests_.at(first); }
@@ -92,11 +92,11 @@ class Simulation {
   StepPlanEntry Entry(SequenceId id) const;
 
   absl::Time now = absl::UnixEpoch();
-  // Every token computed, by position: how often.
+  // The number of computed tokens. A token that is computed again counts again.
   int64_t num_token_rows = 0;
   int64_t max_prompt_rows = 0;
   int64_t num_shifted_blocks = 0;
-  // The step that is run next fails.
+  // When true, the step that is executed next fails.
   bool fail_next = false;
 
  private:
@@ -104,9 +104,9 @@ class Simulation {
     SequenceId id = 0;
     RequestSpec const* spec = nullptr;
     int32_t sample_index = 0;
-    int64_t num_known = 0;  // tokens on the host when it was planned
+    int64_t num_known = 0;  // tokens on the host when the row was planned
     std::vector<int32_t> tokens;
-    std::vector<std::vector<int32_t>> tables;  // by KV group; -1: nothing
+    std::vector<std::vector<int32_t>> tables;  // by KV group; -1: no block
   };
   struct Submitted {
     StepPlan plan;
@@ -114,15 +114,15 @@ class Simulation {
     std::vector<std::vector<kernels::BlockCopy>> copies;  // by KV group
   };
   void CheckPlan(const StepPlan& plan);
-  // What must hold when nothing is left to do.
+  // Checks what must hold when nothing is left to do.
   void CheckIdleIsEmpty() const;
   void CheckSinks(const StepPlan& plan) const;
   void CheckCopies(const std::vector<kernels::BlockCopy>& copies) const;
   Submitted Submit(StepPlan plan) const;
-  // The first position whose K and V in a group a query at `position` reads.
+  // Returns the first position that a query at `position` reads in a KV group.
   int64_t FirstRead(size_t group, int64_t position) const;
   SampledTokens Execute(const Submitted& step);
-  // What a scoring entry's sample k gives.
+  // Counts the scored rows of a scoring entry. Returns the token of its sample k.
   SampledToken Score(const StepPlanEntry& entry, const Row& row, int32_t k);
   void Note(std::vector<FinishedSequence> finished);
   const RequestSpec& SpecOf(const Sequence& sequence) const;
@@ -132,13 +132,14 @@ class Simulation {
   BlockManager blocks_;
   Scheduler scheduler_;
   std::vector<std::vector<uint64_t>> kv_;    // by KV group: [num_blocks, block_size]
-  std::map<SequenceId, RequestSpec> specs_;  // by first id
+  std::map<SequenceId, RequestSpec> specs_;  // by the id of the first sequence
   std::map<SequenceId, std::shared_ptr<Request>> requests_;
   std::map<SequenceId, std::shared_ptr<FakeSink>> sinks_;
   std::map<SequenceId, Ended> ended_;
-  std::map<SequenceId, int64_t> num_scored_;  // tokens of a continuation whose row has been there
+  // The number of tokens of each continuation whose rows have been computed.
+  std::map<SequenceId, int64_t> num_scored_;
   std::deque<Submitted> submitted_;
-  SampledTokens previous_;  // of the step run last
+  SampledTokens previous_;  // of the step that ran last
   StepPlan last_plan_;
   std::vector<SequenceId> planned_;
   SequenceId next_id_ = 1;

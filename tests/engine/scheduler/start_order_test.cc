@@ -1,5 +1,6 @@
-// Who is served first. The tests cover which waiting request starts next, how many may pass one
-// that does not fit, and what the oldest request and each tenant get.
+// Tests of the order in which requests are served. They cover the choice of the waiting request
+// that starts next, the number of requests that may pass one that does not fit, and the shares of
+// the oldest request and of each tenant.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +18,8 @@
 namespace quire::engine {
 namespace {
 
-// The sequences in the order of their first plans. Runs until that many have started.
+// Runs until `num_starts` sequences have started. Returns the sequences in the order of their first
+// plans.
 std::vector<SequenceId> StartOrder(Simulation& simulation, size_t num_starts) {
   std::vector<SequenceId> order;
   std::set<SequenceId> seen;
@@ -91,7 +93,7 @@ TEST(StartOrderTest, NoPriorityStarvesTheOldest) {
     low.push_back(simulation.Add({.prompt = Prompt(4, i), .max_tokens = 1, .priority = -100}));
   }
   std::vector<SequenceId> order;
-  for (int i = 0; i < 40; ++i) {  // one of priority 100 comes for each that is served
+  for (int i = 0; i < 40; ++i) {  // a request of priority 100 comes for each that is served
     simulation.Add({.prompt = Prompt(4, 100 + 10 * i), .max_tokens = 1, .priority = 100});
     simulation.Step();
     ASSERT_EQ(simulation.planned().size(), 1u);
@@ -144,13 +146,13 @@ TEST(StartOrderTest, AShorterOnePassesNobodyOfAnotherTimeTenantPriorityOrDeadlin
     stranger.prompt = Prompt(4, 600);
     stranger.tenant = "another";
     simulation.Add(stranger);
-    // The first is served before the stranger, who then is the one served least.
+    // Request 1 is served before the stranger, whose tenant is then the one served least.
     EXPECT_EQ(StartOrder(simulation, 4), (std::vector<SequenceId>{1, 4, 2, 3}));
   }
 }
 
-// How many of those that came later start before the first of all, which needs 20 of 24 blocks
-// while one of the others, which keep coming, runs.
+// Returns how many small requests start before a large one that came earlier. The large request
+// needs 20 of 24 blocks. Another request runs when it comes, and the small requests keep coming.
 int StartsBeforeTheLargeOne(absl::Duration between) {
   Simulation simulation(
       {.num_blocks = 24, .scheduler = {.headroom_blocks = 0, .starts_per_oldest = 1000}});
@@ -183,7 +185,8 @@ TEST(StartOrderTest, TheOldestPromptGetsItsShareBesideHigherPriorities) {
       {.num_blocks = 1024,
        .scheduler = {
            .max_num_batched_tokens = 64, .max_logit_rows = 16, .starts_per_oldest = 100}});
-  // Its rows leave the others so much of the first step that they start beside it.
+  // The limit on logit rows keeps the chunks of this request short, so that the urgent request
+  // starts beside it.
   const SequenceId old =
       simulation.Add({.prompt = Prompt(600, 0), .max_tokens = 1, .prompt_logprobs = true});
   simulation.Step();
@@ -208,13 +211,14 @@ TEST(StartOrderTest, TenantsAreServedEquallyByTokensWhateverTheirPromptsLengths)
   for (int i = 0; i < 600; ++i) {
     simulation.Add({.prompt = Prompt(10, 50000 + 20 * i), .max_tokens = 1, .tenant = "short"});
   }
-  std::map<bool, int64_t> served;  // by whether it is the long one's, in tokens
+  std::map<bool, int64_t> served;  // tokens served; the key: whether the tenant is "long"
   while (served[true] < 5000) {
     ASSERT_TRUE(simulation.Step());
     for (size_t i = 0; i < simulation.planned().size(); ++i) {
       served[simulation.planned()[i] <= 10] += simulation.last_plan().entries[i].num_tokens;
     }
-    // A generated token counts as two; here each request's one is that of its prompt's last row.
+    // A generated token counts as two. Here the one token of each request is drawn from the last
+    // row of its prompt.
     EXPECT_LE(std::abs(served[true] - served[false]), 1000 + 10);
   }
 }

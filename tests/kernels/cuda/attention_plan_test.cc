@@ -55,7 +55,8 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
                                           .fixed_split = *rc::gen::arbitrary<bool>(),
                                           .fixed_split_keys = *rc::gen::element(64, 256, 1024)})
                   .ok());
-    // Rows tile by tile, keys of a tile in order; each partial row has one writer.
+    // Collects the items of each row tile, with the keys in order, and counts the writers of each
+    // partial row: there must be one.
     using Unit = std::tuple<int32_t, int32_t, int32_t>;  // seq, kv_head, first_row
     std::map<Unit, std::vector<AttentionItem>> units;
     std::vector<int> writers(static_cast<size_t>(plan.num_partial_rows()));
@@ -75,8 +76,8 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
     }
     RC_ASSERT(std::all_of(writers.begin(), writers.end(), [](int n) { return n == 1; }));
     const int32_t group = lengths.shape.num_heads / lengths.shape.num_kv_heads;
-    // The request alone decides which kernel it gets: the smallest row tile that holds all of its
-    // rows, or the largest.
+    // The request alone decides which kernel it gets: that of the smallest row tile that holds all
+    // rows of the request, or that of the largest row tile.
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
       for (const AttentionItem& item : part.items) {
         const int32_t rows = lengths.query[static_cast<size_t>(item.seq)] * group;
@@ -94,7 +95,8 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
           const std::vector<AttentionItem>& items = found->second;
           const int32_t last_row = row + items.front().num_rows - 1;
           int32_t key = items.front().key_begin;
-          // All that the first row's window and the last row's position show, nothing before.
+          // The items take all keys from the start of the first row's window to the position of the
+          // last row, and no others.
           const int32_t window = lengths.shape.window;
           RC_ASSERT(key == (window == 0 ? 0 : std::max(0, start + row / group - window + 1)));
           for (const AttentionItem& item : items) {
@@ -196,7 +198,8 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
   }));
 }
 
-// However long a request is: enough pieces to fill a grid, and memory that ends somewhere.
+// Whatever the length of a request, a fixed split has limits: on the number of pieces, and on the
+// number of partial rows.
 TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
   EXPECT_TRUE(rc::check([] {
     Lengths request = AnyLengths();
@@ -216,8 +219,8 @@ TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
     RC_ASSERT(part.items.size() <=
               static_cast<size_t>(std::max<int64_t>(units, kFixedSplitPieces)));
     RC_ASSERT(plan.num_partial_rows() <= 64 * kFixedSplitPieces);
-    // Pieces are of `keys`, the last of a unit apart, and longer only where those would be too
-    // many.
+    // A piece has `keys` keys, except the last piece of a unit, which may be shorter. Pieces are
+    // longer only where pieces of `keys` would be too many.
     const int32_t tile_keys = AttentionTileKeys(request.shape.head_dim);
     int64_t unit_tiles = 0, most_tiles = 0;
     bool longer = false, shorter = false;
@@ -271,7 +274,7 @@ TEST(CudaAttentionPlanTest, TooManyPartialRowsAreRefusedByNumber) {
   AttentionPlanOptions options{
       .fixed_split = true, .fixed_split_keys = 128, .max_partial_rows = 36};
   CudaAttentionPlan plan;
-  EXPECT_TRUE(plan.Build(args, options).ok());  // three pieces of 4 rows of 3 sequences
+  EXPECT_TRUE(plan.Build(args, options).ok());  // 3 sequences of 4 rows, each in 3 pieces
   EXPECT_EQ(plan.num_partial_rows(), 36);
   options.max_partial_rows = 35;
   const absl::Status status = plan.Build(args, options);
@@ -294,8 +297,9 @@ TEST(CudaAttentionPlanTest, RangesAreAtLeastTheShortestAndNoLongerThanASequence)
   };
   const CudaAttentionPlan cut = plan_of({5 * 64, 10});
   ASSERT_EQ(cut.merges().size(), 1u);
-  EXPECT_EQ(cut.merges()[0].num_items, 2);  // kMinRangeTiles, and the tile that is left
-  EXPECT_EQ(plan_of({10, 10, 10}).parts()[0].block_starts.size(), 4u);  // a block each
+  EXPECT_EQ(cut.merges()[0].num_items, 2);  // kMinRangeTiles tiles, and the remaining tile
+  // One block for each sequence.
+  EXPECT_EQ(plan_of({10, 10, 10}).parts()[0].block_starts.size(), 4u);
 }
 
 TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {

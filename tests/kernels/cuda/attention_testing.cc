@@ -18,7 +18,7 @@ using kernels::TensorView;
 
 namespace {
 
-// A cache is never read through these.
+// The block number of unused places in the block table. A kernel must never read the cache there.
 constexpr int32_t kNoBlock = 1 << 28;
 
 std::vector<float> Rounded(DType dtype, const std::vector<float>& values) {
@@ -54,7 +54,8 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
   const auto num_seqs = std::ssize(c.sequences);
   block_stride_ = int64_t{3} * c.num_kv_heads * c.block_size * c.head_dim;
   block_table_.assign(static_cast<size_t>(num_seqs * max_blocks_), kNoBlock);
-  // The memory ends with the last block, so that AddressSanitizer sees reads beyond it.
+  // The memory ends where the last block ends, so that AddressSanitizer sees reads beyond that
+  // block.
   const int64_t gap = int64_t{c.num_kv_heads} * c.block_size * c.head_dim;
   const int64_t cache_size = num_seqs * max_blocks_ * block_stride_ - gap;
   cache_ = c.poisoned ? std::vector<float>(static_cast<size_t>(cache_size), std::nanf(""))
@@ -131,7 +132,8 @@ double AttentionBatch::Check(const std::vector<float>& out, AttentionWeights wei
 
 double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, const float* got,
                                        AttentionWeights weights) const {
-  constexpr double kEpsilon = std::numeric_limits<float>::epsilon();  // twice a rounding
+  // Twice the largest error of one rounding.
+  constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
   const int64_t head_dim = case_.head_dim;
   const int64_t position = context_lens_[seq] - query_lens_[seq] + i;
   const int64_t first = case_.window == 0 ? 0 : std::max<int64_t>(0, position - case_.window + 1);
@@ -169,7 +171,8 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   double sum = case_.sinks ? std::exp(sink - maximum) : 0.0;
   double score_error = 0.0;
   for (size_t j = 0; j < scores.size(); ++j) {
-    // A key that weighs less than e^-40 of another does not matter, and neither does its error.
+    // If a key weighs less than e^-40 of another key, neither its weight nor the error of its score
+    // matters.
     if (scores[j] > maximum - 40.0) score_error = std::max(score_error, errors[j]);
     sum += scores[j] = std::exp(scores[j] - maximum);
   }
@@ -184,21 +187,24 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
       values[d] += std::abs(v[d]);
     }
   }
-  // A weight and the sum of all are off by what the scores are. Each product and each weight is
-  // added with a rounding, and a new maximum rescales both sums, at most once in 32 keys, by an e^x
-  // that is off by two units: 1.2 a key. What e^x is taken of, at most 40 in base e, is rounded
-  // too: 29 for a weight, 29 for the sum, and the rest for dividing and for merging parts.
+  // Each weight and the sum of all weights have the error of the scores. Each product and each
+  // weight is added with one rounding. A new maximum rescales both sums, at most once in 32 keys,
+  // by an e^x that is off by two units. Together this is 1.2 * kEpsilon a key. The argument of e^x,
+  // at most 40, is rounded, too: this counts 29 for a weight and 29 for the sum. The rest of the 64
+  // is for dividing and for merging parts.
   const double keys = static_cast<double>(scores.size());
   double relative = 2 * score_error + (1.2 * keys + 64) * kEpsilon;
   double of_weight = 0.0;
   if (weights == AttentionWeights::kRounded) {
     relative += Rounding(cache_dtype_);
-    // Below f16's smallest normal number: half of 2^-24, where the largest weight is 1.
+    // A weight below the smallest normal number of f16 is off by up to half of 2^-24. The largest
+    // weight is 1.
     if (cache_dtype_ == DType::kF16) of_weight = 0x1p-25;
   }
   double worst = 0.0;
   for (size_t d = 0; d < want.size(); ++d) {
-    // Rounded once more on store; 1e-7 for an output in f16 that is below its normal numbers.
+    // The output is rounded once more when it is stored. The 1e-7 is for an f16 output below the
+    // normal numbers.
     const double bound = relative * magnitude[d] + of_weight * values[d] +
                          Rounding(case_.dtype) * (1.0 + relative) * std::abs(want[d]) + 1e-7;
     const double error = std::abs(got[d] - want[d]) / bound;

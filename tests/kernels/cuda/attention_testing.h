@@ -19,28 +19,34 @@ namespace quire::testing {
 struct AttentionSequence {
   int32_t context_len = 0;
   int32_t query_len = 0;
-  uint64_t seed = 0;  // of its numbers, in whatever batch; 0: its place in the batch, plus 1
+  // The seed of the sequence's numbers. They depend on it alone and not on the batch. 0 stands for
+  // the index of the sequence in the batch, plus 1.
+  uint64_t seed = 0;
 };
 
 struct AttentionCase {
   std::vector<AttentionSequence> sequences;
   int32_t num_heads = 4, num_kv_heads = 1, head_dim = 64, block_size = 16;
   kernels::DType dtype = kernels::DType::kBF16;
-  std::optional<kernels::DType> cache_dtype;  // without: dtype
+  std::optional<kernels::DType> cache_dtype;  // absent: the same as dtype
   int32_t window = 0;
   float soft_cap = 0.0f;
   float scale = 0.0f;  // 0: 1 / sqrt(head_dim)
   bool alibi = false, sinks = false;
   bool alibi_is_rounded = false;
-  bool second_half = false;  // of the heads of a model twice as wide, as a tensor parallel rank has
-  int32_t fixed_split_keys = 0;  // of the plan's fixed split; 0: cut equally
-  // Whatever no query sees is NaN: slots past the end or before every window, all of a sequence
-  // without a query, and what lies between blocks. Not for a kernel that weighs such slots by 0.
+  // The heads are the second half of the heads of a model twice as wide, as on a tensor parallel
+  // rank.
+  bool second_half = false;
+  int32_t fixed_split_keys = 0;  // keys of a piece in a fixed split; 0: no fixed split
+  // If true, the cache is NaN wherever no query may look: slots past the end or before every
+  // window, all slots of a sequence without a query, and the gaps between blocks. Must be false for
+  // a kernel that gives such slots the weight 0.
   bool poisoned = true;
 };
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c);
 
-// Weights that meet V as they are, or rounded to the cache's dtype, as tensor cores take them.
+// How a kernel multiplies weights by V: as float32, or rounded to the cache's dtype, as tensor
+// cores need them.
 enum class AttentionWeights { kFloat32, kRounded };
 
 // The numbers of a case on the host. The blocks are scattered, with gaps between them.
@@ -48,19 +54,19 @@ class AttentionBatch {
  public:
   explicit AttentionBatch(const AttentionCase& c);
 
-  kernels::AttentionPlanArgs PlanArgs() const;  // refers to this
-  // The rows of `out` that are this sequence's.
+  kernels::AttentionPlanArgs PlanArgs() const;  // the result refers to this object
+  // Returns the rows of `out` that belong to sequence `seq`.
   std::vector<float> RowsOf(size_t seq, const std::vector<float>& out) const;
 
-  // Fails the test if a row of `out` is further from the float64 result than its bound, which
-  // roundings explain. Returns the largest error as a share of its bound.
+  // Fails the test if a row of `out` differs from the float64 result by more than the bound on its
+  // rounding errors. Returns the largest difference, as a share of its bound.
   double Check(const std::vector<float>& out, AttentionWeights weights) const;
 
  private:
   friend struct AttentionOnDevice;
 
-  // The index of a row in the cache. `part` is the kv head of a key row, or num_kv_heads plus the
-  // kv head of a value row.
+  // Returns the index of a row in the cache. `part` is the kv head for a key row, and num_kv_heads
+  // plus the kv head for a value row.
   int64_t At(size_t seq, int64_t key, int64_t part) const;
   double WorstErrorOfRow(size_t seq, int64_t i, int64_t head, const float* got,
                          AttentionWeights weights) const;
@@ -73,7 +79,7 @@ class AttentionBatch {
   std::vector<float> query_, cache_, slopes_, sinks_;
 };
 
-// The tensors of a batch on a device, and the op's arguments but for the plan.
+// The tensors of a batch on a device, and the arguments of the op, except the plan.
 struct AttentionOnDevice {
   AttentionOnDevice(kernels::cuda::Device& device, const AttentionBatch& batch);
 
@@ -82,7 +88,7 @@ struct AttentionOnDevice {
   kernels::PagedAttentionArgs args;
 };
 
-// Whether floats are the same bits.
+// Returns whether all floats of `a` and `b` have the same bits.
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace quire::testing

@@ -1,5 +1,5 @@
-// Every op of the CUDA backend refuses bad arguments. InvalidArgument names the argument, and
-// nothing is enqueued: the tests' device counts what is.
+// Tests that every op of the CUDA backend refuses bad arguments. The error is InvalidArgument and
+// names the argument. Nothing is enqueued, as the counting device shows.
 
 #include <cmath>
 #include <functional>
@@ -35,7 +35,7 @@ struct Bad {
   std::function<void(Args&)> spoil;
 };
 
-// Changes one field.
+// Returns a function that sets one field.
 template <typename Args, typename T>
 std::function<void(Args&)> Set(T Args::*field, std::type_identity_t<T> value) {
   return [field, value](Args& args) { args.*field = value; };
@@ -48,7 +48,8 @@ class BadArgumentsTest : public ::testing::Test {
     num_enqueued_ = 0;
   }
 
-  // Memory of the device full of zeroes, the same for every tensor: good indices and numbers.
+  // Returns a tensor in device memory that holds zeroes, which are good indices and numbers. All
+  // tensors share that memory.
   TensorView View(DType dtype, std::initializer_list<int64_t> shape, int64_t offset_bytes = 0) {
     return TensorView(static_cast<char*>(memory_.data()) + offset_bytes, dtype, shape);
   }
@@ -56,7 +57,8 @@ class BadArgumentsTest : public ::testing::Test {
     return CudaWeight(*device_->Allocate(rows * cols * SizeOf(dtype)), dtype, rows, cols);
   }
 
-  // `run` enqueues something for `good`, and refuses each of `bad` before it does.
+  // Checks that `run` enqueues something for `good`, and that it refuses each of `bad` before it
+  // enqueues anything.
   template <typename Args, typename Run>
   void Check(Args good, Run run, const std::vector<Bad<Args>>& bad) {
     num_enqueued_ = 0;
@@ -310,7 +312,7 @@ TEST_F(BadArgumentsTest, OfQkvPost) {
        {"rope_table: want rope_dim / 2 at most 4", Set(&Args::rope_table, View(kF32, {5, 5, 2}))}});
 }
 
-// On tensor cores and plainly.
+// Tests attention in bf16, which runs on tensor cores, and in f32, which does not.
 TEST_F(BadArgumentsTest, OfPagedAttention) {
   const std::vector<int32_t> contexts = {20}, queries = {1};
   const AttentionPlanArgs step = {.context_lens = contexts,

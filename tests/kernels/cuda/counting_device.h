@@ -11,7 +11,8 @@ namespace quire::testing {
 
 class CountingDevice final : public kernels::cuda::Device {
  public:
-  // Kernels, GEMMs, copies, fills and replays are counted in `num_enqueued`, which outlives this.
+  // Counts kernels, GEMMs, copies, fills and replays in `num_enqueued`, which must outlive this
+  // object.
   CountingDevice(std::unique_ptr<kernels::cuda::Device> device, int& num_enqueued)
       : device_(std::move(device)), num_enqueued_(num_enqueued) {}
 
@@ -40,7 +41,7 @@ class CountingDevice final : public kernels::cuda::Device {
     ++num_enqueued_;
     return device_->Fill(destination, value, bytes);
   }
-  // These do not run: a test's tensors may share memory.
+  // Kernels and GEMMs are counted but do not run, because the tensors of a test may share memory.
   absl::Status LaunchKernel(const kernels::cuda::KernelLaunch&) override {
     ++num_enqueued_;
     return absl::OkStatus();

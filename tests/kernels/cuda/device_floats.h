@@ -1,6 +1,6 @@
 #pragma once
 
-// Floating-point numbers of any dtype on a device.
+// Floating-point numbers of any dtype in a device's memory.
 
 #include <cstdint>
 #include <initializer_list>
@@ -17,7 +17,8 @@ namespace quire::testing {
 inline constexpr kernels::DType kFloats[] = {kernels::DType::kF32, kernels::DType::kF16,
                                              kernels::DType::kBF16};
 
-// Half the distance between neighbours, relative: what one rounding to the dtype costs.
+// Returns the largest relative error of one rounding to `dtype`, which is half the distance between
+// neighbouring numbers.
 inline double Rounding(kernels::DType dtype) {
   if (dtype == kernels::DType::kF32) return 0x1p-24;
   return dtype == kernels::DType::kF16 ? 0x1p-11 : 0x1p-8;
@@ -51,7 +52,7 @@ inline std::vector<float> Decode(kernels::DType dtype, const std::vector<uint8_t
   return values;
 }
 
-// Numbers of any dtype on a device. `values` has them after rounding to that dtype.
+// Numbers of any dtype on a device. `values` holds the numbers after rounding to that dtype.
 class DeviceFloats {
  public:
   DeviceFloats(kernels::cuda::Device& device, kernels::DType dtype,
@@ -59,7 +60,7 @@ class DeviceFloats {
       : dtype_(dtype), array_(device, Encode(dtype, numbers)) {
     values = Decode(dtype, Encode(dtype, numbers));
   }
-  // Undefined: NaN.
+  // Makes `size` elements without numbers. They are NaN unless DeviceArray leaves them undefined.
   DeviceFloats(kernels::cuda::Device& device, kernels::DType dtype, int64_t size)
       : dtype_(dtype), array_(device, size * kernels::SizeOf(dtype)) {}
 

@@ -21,15 +21,14 @@ enum class ThreadOrder { kForward, kReverse, kRandom };
 inline constexpr ThreadOrder kAllThreadOrders[] = {ThreadOrder::kForward, ThreadOrder::kReverse,
                                                    ThreadOrder::kRandom};
 
-// Products of the emulator have the same bits whatever the number of rows; cuBLASLt takes another
-// algorithm for more of them.
+// True if the tests run on the emulator. There, products have the same bits for any number of rows,
+// while cuBLASLt may take another algorithm for more rows.
 extern const bool kDeviceIsEmulated;
 
 std::unique_ptr<kernels::cuda::Device> MakeDevice(ThreadOrder order = ThreadOrder::kForward,
                                                   uint64_t seed = 1);
 
-// Elements on a device. What it is given is trivially copyable; a failure to move it fails the
-// test.
+// An array on a device. T must be trivially copyable. The test fails if a copy fails.
 template <typename T>
 class DeviceArray {
  public:
@@ -38,8 +37,8 @@ class DeviceArray {
     EXPECT_TRUE(device.CopyToDevice(data(), values.data(), buffer_.bytes()).ok());
     EXPECT_TRUE(device.Synchronize().ok());
   }
-  // NaN as float, f16 and bf16, so that elements that a kernel does not write are seen on a GPU
-  // too; arrays too large for that stay undefined.
+  // Makes `size` elements of bytes 0xff, which are NaN as float, f16 and bf16. So elements that a
+  // kernel does not write are seen on a GPU, too. Arrays of 256 MiB or more stay undefined.
   DeviceArray(kernels::cuda::Device& device, int64_t size) : device_(device), size_(size) {
     auto buffer = device.Allocate(size * static_cast<int64_t>(sizeof(T)));
     EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
@@ -52,7 +51,7 @@ class DeviceArray {
 
   T* data() { return static_cast<T*>(buffer_.data()); }
 
-  // Waits for all enqueued work. A fault of a kernel fails the test.
+  // Waits for all enqueued work and returns the elements. A fault of a kernel fails the test.
   std::vector<T> ToHost() {
     std::vector<T> values(static_cast<size_t>(size_));
     EXPECT_TRUE(device_.CopyToHost(values.data(), buffer_.data(), buffer_.bytes()).ok());

@@ -8,7 +8,7 @@ namespace quire::testing {
 
 namespace {
 
-// Without a GPU every test is skipped, with the reason.
+// Skips every test if there is no GPU, and gives the reason.
 class NeedsGpu : public ::testing::Environment {
  public:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// Both ways of switching: fiber.cc as the emulator has it, and once more built on ucontext.
+// Tests both ways of switching: fiber.cc as the emulator uses it, and fiber.cc built on ucontext.
 
 #include "kernels/cuda/emulator/fiber.h"
 
@@ -9,7 +9,7 @@
 namespace quire::kernels::cuda::emulator {
 namespace {
 
-// What a fiber cannot be given: it runs a plain function.
+// These are global because a fiber runs a plain function, which cannot be given them.
 Fiber* running = nullptr;
 std::vector<int>* visited = nullptr;
 
@@ -57,7 +57,8 @@ TEST_F(FiberTest, KeepsItsValues) {
   EXPECT_EQ(visited_, (std::vector<int>{1, 3, 6, 10}));
 }
 
-// A block that failed leaves its threads in the middle; their stacks serve the next.
+// The threads of a block that failed are never resumed. Their stacks are used again by the fibers
+// of the next block.
 TEST_F(FiberTest, AStackServesAgainAfterItsFiberWasGivenUp) {
   for (int i = 0; i < 100; ++i) {
     Fiber fiber(&Count);

@@ -15,7 +15,7 @@ TEST(GemmShapeTest, BucketsHoldTheirRowsAndAreFew) {
     ASSERT_GE(bucket, m);
     ASSERT_GE(bucket, last);
     ASSERT_EQ(RowBucket(bucket), bucket);
-    // At most a fifth of the bucket is more than was asked for.
+    // At most a fifth of the bucket is more than the rows that were asked for.
     ASSERT_LT(5 * (bucket - m), bucket + 1) << m;
     buckets.insert(bucket);
     last = bucket;
@@ -35,7 +35,8 @@ TEST(GemmShapeTest, AlignmentIsThatOfTheAddress) {
   EXPECT_EQ(at(0x7002), 2u);
 }
 
-// Rows of 24 bf16 numbers, of which every second begins between two multiples of 32.
+// A row has 24 bf16 numbers, which are 48 bytes. So every second row begins between two multiples
+// of 32.
 TEST(GemmShapeTest, ShapesDifferByAlignment) {
   alignas(256) static char memory[512];
   const GemmArgs args{.d = memory,

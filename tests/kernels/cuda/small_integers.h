@@ -27,7 +27,7 @@ std::vector<T> SmallIntegers(int64_t count, uint32_t seed) {
   return values;
 }
 
-// On the host, where the kernels' ToFloat is not.
+// Return the value of a number on the host, where the kernels' ToFloat is not available.
 inline float ValueOf(kernels::cuda::Bf16 number) { return kernels::Bf16ToF32(number.bits); }
 inline float ValueOf(kernels::cuda::F16 number) { return kernels::F16ToF32(number.bits); }
 

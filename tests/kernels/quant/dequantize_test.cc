@@ -98,7 +98,7 @@ TEST(DequantizeTest, ErrorsSayWhatWantedGot) {
   EXPECT_THAT(message({WeightType::kQ4_0, 2, 32, bytes}, 0, 1), HasSubstr("want 32 floats"));
 }
 
-// The value of a half, from its definition.
+// Returns the value of an f16 number, by its definition.
 double HalfValue(uint16_t half) {
   const int exponent = (half >> 10) & 31, mantissa = half & 1023;
   double value;
@@ -125,7 +125,8 @@ TEST(Float16Test, EveryHalfWidensExactlyAndComesBack) {
 }
 
 TEST(Float16Test, NarrowingRoundsToNearestEven) {
-  // Between every two neighbouring halves: just under, at and just over the middle.
+  // Tests numbers just below, at and just above the middle between every two neighbouring f16
+  // numbers.
   for (uint32_t bits = 0; bits < 0x7bff; ++bits) {
     const auto low = static_cast<uint16_t>(bits), high = static_cast<uint16_t>(bits + 1);
     const auto middle = static_cast<float>((HalfValue(low) + HalfValue(high)) / 2);

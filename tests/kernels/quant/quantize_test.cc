@@ -33,7 +33,8 @@ constexpr int64_t kCols = 256;
 std::vector<std::byte> Bytes(WeightType type, std::span<const float> rows, int64_t cols = kCols) {
   const WeightTypeTraits& traits = Traits(type);
   std::vector<std::byte> bytes(rows.size() / traits.block_elements * traits.block_bytes,
-                               std::byte{0xa5});  // none of which may be left
+                               // Quantize must overwrite each of these bytes.
+                               std::byte{0xa5});
   const absl::Status status = Quantize(type, rows, cols, bytes);
   EXPECT_TRUE(status.ok()) << status;
   return bytes;
@@ -70,7 +71,8 @@ float Largest(std::span<const float> x) {
   return largest;
 }
 
-// Rows as weights come: of any deviation, some with weights far beyond it, some of one sign.
+// Returns random rows that resemble weights: of any deviation, some with a weight far beyond it,
+// some of one sign.
 std::vector<float> AnyRows(int64_t rows) {
   std::vector<float> x = Normal(*rc::gen::arbitrary<uint64_t>(), rows * kCols);
   const float deviation = std::ldexp(1.0f, *rc::gen::inRange(-40, 5));
@@ -110,7 +112,8 @@ TEST(QuantizeTest, FloatsRoundToNearestEven) {
   }
 }
 
-// One scale for all that a block's codes are multiples of is found again, whatever the codes.
+// If each weight of a block is one scale times a code, quantizing finds that scale again, whatever
+// the codes are.
 TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
   EXPECT_TRUE(rc::check([] {
     const auto seed = *rc::gen::arbitrary<uint64_t>();
@@ -118,7 +121,7 @@ TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
       const testing::TestWeight weight = testing::RandomWeight(type, 2, kCols, seed);
       RC_ASSERT(RoundTrip(type, weight.values) == weight.values);
     }
-    // Of Q8_0, blocks with a code at the end.
+    // For Q8_0, each block needs a code of -127.
     testing::TestWeight weight = testing::RandomWeight(WeightType::kQ8_0, 2, kCols, seed);
     for (size_t i = 0; i < weight.bytes.size(); ++i) {
       if (weight.bytes[i] == std::byte{0x80} && i % 34 >= 2) weight.bytes[i] = std::byte{0};
@@ -129,8 +132,8 @@ TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
   }));
 }
 
-// For K-quants: in such a block each sub-block contains code 0, and one scale and one minimum are
-// the largest that the format has.
+// K-quants do the same for a block in which each sub-block contains code 0, and in which one scale
+// and one minimum are the largest of the format.
 TEST(QuantizeTest, WeightsOfABlockOfTwoLevelsComeBackExactly) {
   EXPECT_TRUE(rc::check([] {
     std::mt19937_64 random(*rc::gen::arbitrary<uint64_t>());
@@ -156,8 +159,8 @@ TEST(QuantizeTest, WeightsOfABlockOfTwoLevelsComeBackExactly) {
   }));
 }
 
-// Half a step, and what the scale's own rounding to f16 adds: 2^-11 of it for each of 127 steps. A
-// scale below f16's normal numbers is rounded up, by at most 2^-24.
+// The error is half a step, plus the effect of rounding the scale to f16: 2^-11 of the scale for
+// each of 127 steps. A scale below the normal numbers of f16 is rounded up, by at most 2^-24.
 TEST(QuantizeTest, AWeightOfQ8IsWithinHalfAStep) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<float> x = AnyRows(2);
@@ -182,9 +185,9 @@ TEST(QuantizeTest, Q8RoundsATieAwayFromZero) {
   EXPECT_EQ(RoundTrip(WeightType::kQ8_0, x, kSubBlock), want);
 }
 
-// The scale that puts the extreme weight on the last code is one of those tried. The best one's
-// rounding to f16 adds its square for each code, as the error has no slope there: 2^-22 of the
-// squares that the codes explain, or 2^-48 of the squared codes.
+// One of the scales tried puts the extreme weight on the last code. Rounding the best scale to f16
+// adds, for each code, the square of the rounding error times the code, because the error has no
+// slope there. This is 2^-22 of the squares that the codes explain, or 2^-48 of the squared codes.
 TEST(QuantizeTest, ASearchedScaleIsNoWorseThanTheExtremesOwn) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<float> x = AnyRows(2);
@@ -212,8 +215,9 @@ TEST(QuantizeTest, ASearchedScaleIsNoWorseThanTheExtremesOwn) {
   }));
 }
 
-// With the widest range of a sub-block in n steps a weight is off by at most half of one, and by as
-// much as the codes of its scale and minimum are: half of 1/63 (1/127) of the largest.
+// Divide the widest range of a sub-block into n steps. A weight is off by at most half a step, and
+// by the errors that the codes of its scale and minimum cause. Each of these is half of 1/63 (for
+// 8-bit codes, 1/127) of the largest.
 TEST(QuantizeTest, TheErrorOfAKQuantIsWithinItsWidestSubBlocks) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<float> x = AnyRows(1);
@@ -224,7 +228,7 @@ TEST(QuantizeTest, TheErrorOfAKQuantIsWithinItsWidestSubBlocks) {
     }
     const double four = widest / 15 * (0.5 + 15 / 126.0 + 15 / 126.0);
     const double six = double{Largest(x)} / 32 * (0.5 + 32 / 254.0);
-    const double smallest = 0x1p-24;  // of an f16
+    const double smallest = 0x1p-24;  // the smallest positive f16
     RC_ASSERT(std::sqrt(SquaredDistance(x, RoundTrip(WeightType::kQ4_K, x)) / kCols) <=
               four + 16 * smallest);
     RC_ASSERT(std::sqrt(SquaredDistance(x, RoundTrip(WeightType::kQ6_K, x)) / kCols) <=
@@ -252,7 +256,7 @@ TEST(QuantizeTest, WhatNoScaleReachesBecomesZero) {
     SCOPED_TRACE(Traits(type).name);
     const std::vector<float> zeros(kCols), denormals(kCols, -1e-40f), small(kCols, 0x1p-26f);
     for (const auto& x : {zeros, denormals, small}) EXPECT_EQ(RoundTrip(type, x), zeros);
-    // The smallest f16 is a weight of every type.
+    // Every type can store the smallest positive f16 as a weight.
     const std::vector<float> smallest(kCols, -0x1p-24f);
     EXPECT_EQ(RoundTrip(type, smallest), smallest);
   }
@@ -269,7 +273,7 @@ TEST(QuantizeTest, ConstantsAndTheLargestWeightsAreKept) {
     for (const float value : {1.0f, -0.01f, -most, most}) {
       const std::vector<float> x(kCols, value);
       for (const float got : RoundTrip(type, x)) {
-        EXPECT_NEAR(got, value, std::abs(value) / 126.0f);  // half a code of a 6-bit scale
+        EXPECT_NEAR(got, value, std::abs(value) / 126.0f);  // half a step of a 6-bit scale
       }
       std::vector<float> alone(kCols);
       alone[100] = value;
@@ -322,7 +326,8 @@ TEST(QuantizeTest, ErrorsSayWhatWantedGot) {
   }
 }
 
-// As make_quantize_goldens.py: sums of four 16-bit numbers of SplitMix64, to a power.
+// Returns the weights that make_quantize_goldens.py makes: sums of four 16-bit numbers of
+// SplitMix64, raised to a power.
 std::vector<float> GoldenWeights(uint64_t seed, int power) {
   std::vector<float> weights(64 * kCols);
   for (float& weight : weights) {
@@ -340,8 +345,9 @@ std::vector<float> GoldenWeights(uint64_t seed, int power) {
 TEST(QuantizeTest, ErrorsAreSmallerThanLlamaCpps) {
   const std::string path = testing::TestSourcePath("kernels/quant/testdata/quantize_goldens.json");
   const nlohmann::json goldens = *base::ParseJson(testing::ReadFile(path), path);
-  // The largest ratio of our error to llama.cpp's. Measured, bell and heavy-tailed: 0.944 and
-  // 0.963, 0.935 and 0.964, 1, 0.975 and 0.953, 0.951 and 0.966.
+  // The largest allowed ratio of our error to llama.cpp's. Measured ratios for bell and
+  // heavy-tailed weights, in the order of the map: 0.944 and 0.963; 0.935 and 0.964; 1 for both;
+  // 0.975 and 0.953; 0.951 and 0.966.
   const std::map<WeightType, double> most = {{WeightType::kQ4_0, 0.98},
                                              {WeightType::kQ5_0, 0.98},
                                              {WeightType::kQ8_0, 1.0 + 1e-5},

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 const absl::Time kStart = absl::FromUnixSeconds(1000);
 
-// The lines that `num_calls` of `code` at `now` leave.
+// Returns the log lines of `num_calls` calls that end with `code` at `now`.
 std::vector<std::string> Lines(AccessLog& log, absl::StatusCode code, int num_calls,
                                absl::Time now) {
   ::testing::internal::CaptureStderr();

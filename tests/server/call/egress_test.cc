@@ -32,7 +32,7 @@ engine::TokenDelta Delta(int32_t index, std::string text, bool last = false) {
   return delta;
 }
 
-// A call whose writes end when the test says so.
+// A call whose writes end only when the test ends them.
 class FakeCall : public StreamWriter {
  public:
   struct Written {
@@ -173,7 +173,7 @@ TEST(StreamSinkTest, WhatWaitsBehindAWriteGoesOutTogether) {
   EXPECT_TRUE(call.WaitForClose().ok());
 }
 
-// The last delta and Finish come from one step, but the egress thread may look in between.
+// The last delta and Finish come from one step, but the egress thread may run between them.
 TEST(StreamSinkTest, TheLastMessageWaitsForTheSummary) {
   Egress egress;
   FakeCall call;
@@ -182,7 +182,7 @@ TEST(StreamSinkTest, TheLastMessageWaitsForTheSummary) {
   auto probe = std::make_shared<StreamSink>(StreamSinkOptions{}, egress, other);
   sink->Put(Delta(0, "only", true));
   probe->Put(Delta(0, "x"));
-  other.WaitForWrite(1);  // so the egress thread has seen the first sink
+  other.WaitForWrite(1);  // by now the egress thread has pumped the first sink too
   EXPECT_EQ(call.num_written(), 0u);
   sink->Finish(absl::OkStatus(), {});
   EXPECT_TRUE(call.WaitForWrite(1).summary.has_value());
@@ -202,7 +202,7 @@ TEST(StreamSinkTest, OnlyTheVeryLastOfSeveralMessagesHasTheSummary) {
   sink->Put(Delta(1, "c"));
   call.EndWrite(*sink);
   EXPECT_EQ(call.WaitForWrite(2).delta.text, "b");
-  sink->Put(Delta(1, "d", true));  // while "c" is taken and not yet written
+  sink->Put(Delta(1, "d", true));  // comes while "c" is taken out but not yet written
   sink->Finish(absl::OkStatus(), {});
   std::string second;
   for (size_t n = 3;; ++n) {
@@ -281,7 +281,7 @@ TEST(AnswerLingerTest, LeavesACallAloneThatIs) {
       std::make_shared<AnswerLinger>(egress, absl::Milliseconds(10), [&] { later.release(); });
   linger->Answered();
   linger->Done();
-  other->Answered();  // its alarm is behind the first one's
+  other->Answered();  // this alarm is due after the alarm of `linger`
   ASSERT_TRUE(later.try_acquire_for(std::chrono::seconds(30)));
   EXPECT_EQ(abandoned, 0);
 }
@@ -368,8 +368,8 @@ TEST(StreamSinkTest, TokenIdsAreSentOnlyWhenAskedFor) {
   }
 }
 
-// Writes end on another thread while a step thread puts; each sample's text comes out whole. No
-// write ends before half of it is there, so that half must be merged.
+// Writes end on other threads while a step thread puts deltas. The text of each sample must come
+// out whole. No write ends before half of the text was put, so the sink must merge that half.
 TEST(StreamSinkTest, NoDeltaIsLostOrDoubled) {
   constexpr int kStreams = 8;
   constexpr int kSamples = 3;
@@ -377,7 +377,7 @@ TEST(StreamSinkTest, NoDeltaIsLostOrDoubled) {
   Egress egress;
   std::latch half_is_there(1);
 
-  // Ends each write at once, from a thread of its own.
+  // A call whose writes another thread ends at once.
   class InstantCall : public StreamWriter {
    public:
     void Write(engine::TokenDelta delta, const engine::RequestSummary*) override {
@@ -443,8 +443,9 @@ TEST(StreamSinkTest, NoDeltaIsLostOrDoubled) {
     for (int k = 0; k < kSamples; ++k) EXPECT_EQ(call->texts[k], expected);
     writes += call->writes;
   }
-  // A stream's first write holds at most a token of each sample, the next ones the rest of the
-  // half.
+  // In each stream, the first write of each sample may hold one token. The next write of each
+  // sample holds the rest of the first half. The tokens of the second half may be written one by
+  // one.
   EXPECT_LE(writes, kStreams * (kSamples + kSamples + kSamples * kTokens / 2));
   EXPECT_GE(writes, kStreams * kSamples);
 }
@@ -477,7 +478,7 @@ TEST(UnarySinkTest, AnswersOnceWithWholeSamples) {
     sink->Put(Delta(0, "b", true));
     EXPECT_TRUE(sink->CanTake(1 << 20));
     sink->Finish(absl::OkStatus(), {.usage = {.prompt_tokens = 3}});
-  }  // the destructor pumps what was woken
+  }  // the destructor of Egress pumps the outlets that were woken
   EXPECT_EQ(answer.closes, 1);
   ASSERT_EQ(answer.samples.size(), 2u);
   EXPECT_EQ(answer.samples[0].text, "ab");

@@ -165,7 +165,7 @@ TEST(ServerConfigTest, VariablesThatAreNoneOfOursAreNamed) {
 TEST(ServerConfigTest, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(std::string(Parse({}).status().message()), HasSubstr("--model: want a GGUF file"));
   EXPECT_EQ(ParseError({"--block_size", "24"}), "--block_size: want a power of two, got 24");
-  // A value that no backend takes is refused here, before the model is opened.
+  // ParseCommandLine refuses a value that no backend takes, before the model is opened.
   EXPECT_EQ(ParseError({"--block_size", "8"}), "--block_size: want an integer 16..256, got \"8\"");
   EXPECT_EQ(ParseError({"--tls_cert", "c"}), "--tls_cert, --tls_key: want both or none");
   EXPECT_EQ(ParseError({"--tls_client_ca", "c"}),
@@ -183,7 +183,7 @@ TEST(ServerConfigTest, ControlIsServedOnlyWhereStrangersCannotReachIt) {
   EXPECT_TRUE(ServesControlOnListen(ParseOk({"--listen", "localhost:1"})));
   EXPECT_FALSE(ServesControlOnListen(ParseOk({"--listen", "0.0.0.0:1"})));
   EXPECT_FALSE(ServesControlOnListen(ParseOk({"--listen", "[::]:1"})));
-  // TLS alone hides what is said, not who says it.
+  // TLS alone encrypts the connection but does not authenticate the client.
   EXPECT_FALSE(ServesControlOnListen(
       ParseOk({"--listen", "0.0.0.0:1", "--tls_cert", "c", "--tls_key", "k"})));
   EXPECT_TRUE(ServesControlOnListen(ParseOk(

@@ -1,4 +1,4 @@
-// The door over real sockets on loopback, with an echo in the place of gRPC.
+// Tests the door over real sockets on loopback, with an echo server in place of gRPC.
 
 #include "server/door/door.h"
 
@@ -41,7 +41,8 @@ bool Eventually(const std::function<bool()>& condition) {
   return condition();
 }
 
-// Sends back the frames that it gets, until the other side ends.
+// Serves connections in place of gRPC. Sends back the frames that it gets, until the other side
+// ends.
 class Echoes {
  public:
   ~Echoes() {
@@ -70,12 +71,12 @@ class Echoes {
 
  private:
   std::atomic<int> num_ = 0;
-  std::vector<std::thread> threads_;  // the greeter's thread adds; joined after it has ended
+  std::vector<std::thread> threads_;  // the greeter's thread adds them; joined after its end
 };
 
 class Client {
  public:
-  // From 127.0.0.`host`.
+  // Connects from 127.0.0.`host`.
   explicit Client(uint16_t port, uint8_t host = 1)
       : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in source{};
@@ -91,7 +92,7 @@ class Client {
 
   void Send(std::string_view bytes) { ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
 
-  // Until there are `size` bytes, or the end.
+  // Receives until there are `size` bytes, or until the connection ends.
   std::string Receive(size_t size) {
     std::string got;
     while (got.size() < size) {
@@ -150,7 +151,7 @@ class DoorTest : public ::testing::Test {
   uint16_t port() const { return door_->address().port; }
   uint64_t turned(Turned why) const { return counters_.turned.Get(static_cast<size_t>(why)); }
   uint64_t cut(Cut why) const { return counters_.cut.Get(static_cast<size_t>(why)); }
-  // Keeps what is handed over unread from now on, in the place of echoes.
+  // From now on keeps connections that are handed over, and neither reads nor echoes.
   void HoldConnections() {
     base::MutexLock lock(mu_);
     holds_ = true;
@@ -166,7 +167,7 @@ class DoorTest : public ::testing::Test {
 
   base::Mutex mu_;
   std::set<std::string> callers_ ABSL_GUARDED_BY(mu_);
-  bool holds_ ABSL_GUARDED_BY(mu_) = false;  // what is handed over, unread, in the place of echoes
+  bool holds_ ABSL_GUARDED_BY(mu_) = false;  // puts connections into `held_`, not into `echoes_`
   std::vector<UniqueFd> held_ ABSL_GUARDED_BY(mu_);
   DoorCounters counters_;
   PeerDirectory peers_;
@@ -273,7 +274,7 @@ TEST_F(DoorTest, AFullServerEndsTheIdlest) {
   EXPECT_EQ(cut(Cut::kIdle), 1u);
   c.Send(Headers(1));
   EXPECT_EQ(c.Receive(Headers(1).size()), Headers(1));
-  Client d(port());  // nobody is idle now
+  Client d(port());  // no connection is idle now
   EXPECT_TRUE(d.IsClosed());
   EXPECT_EQ(turned(Turned::kFull), 1u);
 }
@@ -307,9 +308,9 @@ TEST_F(DoorTest, AFullServerEndsOneOfTheAddressThatHasMost) {
   EXPECT_TRUE(lone.EchoesHello());
   std::vector<Client> many;
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(many.emplace_back(port()).EchoesHello());
-  Client silent(port(), 3);  // has its place while one of the many is ended
+  Client silent(port(), 3);  // gets a place when one of `many` is ended
   EXPECT_EQ(FramesOf(many[0].Receive(1000)).size(), 1u);  // GOAWAY
-  Client next(port(), 4);  // of two that are as few, whoever has said nothing
+  Client next(port(), 4);  // of addresses with equally many places, turns the silent one away
   EXPECT_TRUE(next.EchoesHello());
   EXPECT_EQ(cut(Cut::kIdle), 1u);
   lone.Send(Headers(1));
@@ -356,11 +357,11 @@ TEST_F(DoorTest, AcceptsAgainAfterDescriptorsRanOut) {
   Open({.max_connections = 1000, .max_per_address = 1000});
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
-  const UniqueFd next(::dup(0));  // the lowest that is free
+  const UniqueFd next(::dup(0));  // has the lowest free number
   rlimit few = before;
   few.rlim_cur = static_cast<rlim_t>(next.get()) + 40;
   {
-    // Their sockets are this process's too: half of the descriptors there are.
+    // The sockets of the clients belong to this process too, and take half of the descriptors.
     std::vector<Client> clients;
     ::setrlimit(RLIMIT_NOFILE, &few);
     clients.reserve(60);
@@ -383,7 +384,7 @@ TEST_F(DoorTest, HandsNothingOverAfterItStopsAccepting) {
   EXPECT_EQ(echoes_.num(), 1);
   const std::string call = Headers(1);
   before.Send(call);
-  EXPECT_EQ(before.Receive(call.size()), call);  // those that are there go on
+  EXPECT_EQ(before.Receive(call.size()), call);  // earlier connections go on
 }
 
 TEST_F(DoorTest, AHostileClientIsCutInWordsAndOthersGoOn) {

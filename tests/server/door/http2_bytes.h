@@ -1,6 +1,6 @@
 #pragma once
 
-// HTTP/2 as a client might write it, right or wrong.
+// Makes the bytes of HTTP/2 that a client might write, right or wrong.
 
 #include <cstdint>
 #include <string>
@@ -21,7 +21,8 @@ inline std::string Frame(server::door::FrameType type, uint8_t flags, uint32_t s
   return frame.append(payload);
 }
 
-// HPACK: a literal with a literal name, not indexed. Both below 127 bytes.
+// Returns an HPACK literal with a literal name, not indexed. `name` and `value` must be below 127
+// bytes.
 inline std::string Literal(std::string_view name, std::string_view value) {
   std::string field(1, '\0');
   for (const std::string_view part : {name, value}) {
@@ -49,7 +50,7 @@ inline std::string Data(uint32_t stream, std::string_view payload, bool last = f
                payload);
 }
 
-// What `bytes` hold: every frame's head, and its payload.
+// One frame in a string of bytes: the head and the payload.
 struct SeenFrame {
   server::door::FrameHead head;
   std::string payload;

@@ -1,5 +1,5 @@
-// Bytes of both directions in pieces of any size: no crash, nothing counted is left over, and as
-// long as nothing is refused or cut the bytes pass as they are.
+// Feeds an Http2Watch the bytes of both directions in pieces of any size. Checks that it does not
+// crash, keeps its limits, and leaves no bytes counted at the end.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ void Run(std::span<const uint8_t> input) {
     std::string out;
     watch.FromClient({reinterpret_cast<const uint8_t*>(kPreface.data()), kPreface.size()}, now,
                      out);
-    // Each piece: a byte that says whose it is and how long, then the bytes.
+    // Each piece begins with a byte that gives the direction and the length, before the bytes.
     while (!input.empty() && !watch.verdict()) {
       const uint8_t how = input[0];
       input = input.subspan(1);

@@ -1,4 +1,4 @@
-// Tests of the door's verdicts, frame by frame: pass, refuse or cut.
+// Tests the verdicts of Http2Watch on each frame: pass, refuse or cut.
 
 #include "server/door/http2_watch.h"
 
@@ -28,7 +28,7 @@ std::span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// A watch between a client and a server that a test plays.
+// A watch between a client and a server. The test plays both.
 class Wire {
  public:
   explicit Wire(const Http2Limits& limits = {}, Gate gate = nullptr)
@@ -39,13 +39,13 @@ class Wire {
     EXPECT_EQ(FromClient(Frame(FrameType::kSettings, 0, 0)).size(), kFrameHeadBytes);
   }
 
-  // What the server sees of it.
+  // Sends bytes of the client. Returns the bytes that the server gets.
   std::string FromClient(std::string_view bytes) {
     std::string out;
     if (!watch.FromClient(Bytes(bytes), now, out)) out = bytes;
     return out;
   }
-  // What the client sees of it.
+  // Sends bytes of the server. Returns the bytes that the client gets.
   std::string FromServer(std::string_view bytes) {
     std::string out;
     if (!watch.FromServer(Bytes(bytes), now, out)) out = bytes;
@@ -64,7 +64,7 @@ class Wire {
   Http2Watch watch;
 };
 
-// The trailers and the reset that a client of a refused stream gets.
+// Expects the trailers and the reset that the client of a refused stream gets.
 void ExpectRefusal(const std::string& to_client, uint32_t stream, std::string_view code) {
   const std::vector<SeenFrame> frames = FramesOf(to_client);
   ASSERT_EQ(frames.size(), 2u);
@@ -114,7 +114,7 @@ TEST(Http2WatchTest, CountsWhatIsUnfinishedAndNothingElse) {
   wire.FromClient(Data(1, Message(1000).substr(500)));
   EXPECT_EQ(wire.watch.unfinished_bytes(), 0u);
   EXPECT_FALSE(wire.watch.waits());
-  // A further message is unfinished until the server has said something.
+  // A further message counts as unfinished until the server has sent DATA.
   wire.FromClient(Data(1, Message(100)));
   EXPECT_GE(wire.watch.unfinished_bytes(), 100u);
   wire.FromServer(Data(1, "x"));
@@ -181,16 +181,16 @@ TEST(Http2WatchTest, HeadersInTwoPiecesThatAreRefusedAreReset) {
 TEST(Http2WatchTest, AStreamResetAtOnceIsNoCall) {
   Wire wire;
   const std::string reset = ResetStreamFrame(3, Http2Error::kCancel);
-  const std::vector<SeenFrame> seen = FramesOf(
-      wire.FromClient(Headers(1) + Headers(3) + Data(3, "abc") + reset + Headers(5)));
+  const std::vector<SeenFrame> seen =
+      FramesOf(wire.FromClient(Headers(1) + Headers(3) + Data(3, "abc") + reset + Headers(5)));
   ASSERT_EQ(seen.size(), 5u);
   EXPECT_EQ(seen[0].head.stream, 1u);
   EXPECT_EQ(seen[1].head.stream % 2, 0u);
-  EXPECT_EQ(seen[2].head.type, FrameType::kData);  // of no stream that the server knows
+  EXPECT_EQ(seen[2].head.type, FrameType::kData);  // of a stream that the server does not know
   EXPECT_EQ(seen[3].head.type, FrameType::kResetStream);
   EXPECT_EQ(seen[4].head.stream, 5u);
   EXPECT_EQ(wire.watch.num_streams(), 2u);
-  // Later it is too late: what was sent is reset.
+  // Once the HEADERS were sent they cannot be hidden, so the reset passes.
   const std::string late = ResetStreamFrame(5, Http2Error::kCancel);
   EXPECT_EQ(wire.FromClient(late), late);
 }
@@ -215,7 +215,7 @@ TEST(Http2WatchTest, WhatTheServerStillSaysOfARefusedStreamIsNotForTheClient) {
   ASSERT_EQ(frames.size(), 2u);
   EXPECT_EQ(frames[0].head.type, FrameType::kUnknown);
   EXPECT_EQ(frames[1].head.type, FrameType::kPing);
-  // One that changes HPACK's table cannot be hidden.
+  // An answer that changes HPACK's table cannot be hidden.
   wire.FromServer(Frame(FrameType::kHeaders, kEndHeaders, 1,
                         "\x40\x01"
                         "a\x01"
@@ -261,7 +261,7 @@ TEST(Http2WatchTest, StreamsBeyondTheLimitMayTryAgain) {
 }
 
 TEST(Http2WatchTest, ADecodedListIsBounded) {
-  // One entry of the dynamic table, named again and again: a byte for 4,000.
+  // The headers name one entry of the dynamic table again and again. A byte expands to 4,000.
   Wire wire({.header_list_bytes = 64 << 10});
   std::string entry = "\x40\x01";
   entry += "n\x7f\xa1\x1e";  // 127 + 0x21 + (0x1e << 7) = 4,000
@@ -334,7 +334,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Http2WatchTest, HonestRatesAreNotCut) {
   Wire wire;
-  for (int i = 0; i < 2000; ++i) {  // cancels at 50 a second; answers earn what clients send back
+  // The client cancels 50 streams a second. The server's frames allow the frames that answer them.
+  for (int i = 0; i < 2000; ++i) {
     wire.now += std::chrono::milliseconds(20);
     wire.FromClient(HeadersThenReset(i));
     wire.FromServer(Data(1, "token") + Frame(FrameType::kPing, 0, 0, "12345678"));

@@ -104,7 +104,7 @@ TEST(GenerateTest, TheRequestIdIsTakenAndEchoed) {
   const auto reply = client.Generate(request, with_metadata);
   EXPECT_EQ(echoed(reply), "from-field");
   EXPECT_EQ(reply.response.request_id(), "from-field");
-  // The other services have no such field; they take and echo the metadata alike.
+  // The other services have no field for the id. They too take the metadata and echo it.
   EXPECT_EQ(echoed(client.Tokenize({}, with_metadata)), "from-metadata");
   EXPECT_EQ(echoed(client.GetStats(with_metadata)), "from-metadata");
   EXPECT_THAT(echoed(client.GetStats()), ::testing::StartsWith("req-"));
@@ -152,7 +152,7 @@ TEST(GenerateTest, ErrorsNameTheCure) {
     EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInvalidArgument);
     ASSERT_TRUE(HasDetails(outcome, bad_request));
     EXPECT_EQ(bad_request.field_violations(0).field(), "sampling.top_p");
-    // Its place is free a moment after its answer.
+    // The place of a refused request is free a moment after the answer.
     ASSERT_TRUE(server.engine.WaitFor([&] { return server.engine.num_running() == 0; }));
   };
   expect_refused(client.Generate(request));
@@ -206,7 +206,7 @@ TEST(GenerateTest, AUnaryCallStopsAtItsDeadline) {
 }
 
 TEST(GenerateTest, AReaderThatNeverReadsStallsItselfAlone) {
-  // Tokens that fill every buffer between the engine and a reader within some steps.
+  // Some steps of such tokens fill every buffer between the engine and a reader.
   const auto large = [](int32_t, int32_t) { return std::string(64 << 10, 'x'); };
   TestServer server({.default_max_tokens = 1 << 30, .token_text = large});
   RpcClient client(server.grpc->address());
@@ -219,7 +219,7 @@ TEST(GenerateTest, AReaderThatNeverReadsStallsItselfAlone) {
   ASSERT_TRUE(reply.status.ok()) << reply.status;
   EXPECT_EQ(reply.response.completions(0).text().size(), size_t{5 * 64 << 10});
   EXPECT_TRUE(server.engine.WaitFor([&] { return server.engine.num_running() == 1; }));
-  // It goes on where it stood as soon as somebody reads.
+  // The stalled request goes on as soon as its client reads.
   v1::GenerateStreamResponse message;
   const int64_t generated = server.engine.stats().generated_tokens;
   while (server.engine.stats().generated_tokens == generated) ASSERT_TRUE(stuck->Read(message));
@@ -229,7 +229,7 @@ TEST(GenerateTest, AReaderThatNeverReadsStallsItselfAlone) {
 }
 
 TEST(GenerateTest, AReaderThatNeverReadsLeaves256TokensWaiting) {
-  // They have half a MiB in all, so it is their number that fills the buffer.
+  // 256 tokens have half a MiB in all, so the number of tokens fills the buffer and not their size.
   const auto small = [](int32_t, int32_t) { return std::string(2 << 10, 'x'); };
   TestServer server({.default_max_tokens = 1 << 30, .token_text = small});
   RpcClient client(server.grpc->address());
@@ -237,7 +237,7 @@ TEST(GenerateTest, AReaderThatNeverReadsLeaves256TokensWaiting) {
   request.mutable_output()->set_token_ids(true);
   auto stuck = client.GenerateStream(request);
   ASSERT_TRUE(server.engine.WaitFor([&] { return server.engine.num_stalled_steps() > 0; }));
-  // All that waited for the write that stalled is sent as one message.
+  // All tokens that waited for the stalled write are sent as one message.
   int most = 0;
   v1::GenerateStreamResponse message;
   const int64_t generated = server.engine.stats().generated_tokens;

@@ -1,4 +1,5 @@
-// The other services, and which of them the server offers to whom, over real gRPC on loopback.
+// Tests TokenService, ControlService and reflection over real gRPC on loopback, and the services
+// that the server offers to each caller.
 
 #include <string>
 #include <vector>
@@ -218,7 +219,7 @@ TEST(GrpcServerTest, ControlMayHaveAnAddressOfItsOwn) {
   EXPECT_EQ(main.CheckHealth(""), Health::kNotServing);
 }
 
-// As `grpcurl describe` does: each listed service can be built from the descriptors in the answers.
+// Builds each listed service from the descriptors in the answers, as `grpcurl describe` does.
 TEST(ReflectionTest, DescribesEveryServiceThatItLists) {
   using grpc::reflection::v1::ServerReflectionRequest;
   TestServer server;
@@ -360,7 +361,7 @@ TEST(TlsTest, CertificatesMayChangeWhileItServes) {
   EXPECT_TRUE(server.grpc->SetTls(files(new_authority)).ok());
   EXPECT_TRUE(ok(new_authority));
   EXPECT_FALSE(ok(old_authority));
-  EXPECT_TRUE(before.Generate(Prompt()).status.ok());  // its connection goes on
+  EXPECT_TRUE(before.Generate(Prompt()).status.ok());  // the old connection goes on
   TlsFiles broken = files(old_authority);
   broken.private_key = MakeIdentity("another", old_authority).key;
   EXPECT_EQ(server.grpc->SetTls(broken).code(), absl::StatusCode::kInvalidArgument);

@@ -50,7 +50,7 @@ TEST(ProtoConversionTest, TakesEveryField) {
   request.mutable_token_ids()->add_ids(3);
   request.mutable_token_ids()->add_ids(5);
   v1::SamplingParams& sampling = *request.mutable_sampling();
-  sampling.set_temperature(0.0f);  // present and zero is not absent
+  sampling.set_temperature(0.0f);  // a field that is set to zero is not absent
   sampling.set_top_k(40);
   sampling.set_typical_p(0.9f);
   sampling.set_top_p(0.8f);
@@ -165,7 +165,7 @@ TEST(ProtoConversionTest, AStreamedDeltaKeepsEverything) {
                            .text = "abc",
                            .token_ids = {1, 2},
                            .finish_reason = engine::FinishReason::kStop,
-                           .stop_token_id = 0,  // present and zero is not absent
+                           .stop_token_id = 0,  // a field that is set to zero is not absent
                            .seed = 77,
                            .usage = engine::Usage{.prompt_tokens = 9}};
   delta.logprobs.push_back(
@@ -218,7 +218,8 @@ TEST(ProtoConversionTest, AUnaryAnswerHasItsSamplesInOrder) {
   EXPECT_DOUBLE_EQ(out.timings().decode_seconds(), 0.004);
 }
 
-// The wire's own rules: a scalar option is `optional`, and an enum begins with _UNSPECIFIED.
+// Checks rules for our proto files: a scalar option is `optional`, and an enum begins with
+// _UNSPECIFIED.
 TEST(ProtoFilesTest, EveryOptionIsOptional) {
   for (const google::protobuf::Descriptor* message :
        {v1::SamplingParams::descriptor(), v1::StopParams::descriptor(),

@@ -1,10 +1,10 @@
-// Any bytes as a GenerateRequest, from the wire to the wire, around a model that is not there:
-// conversion, frontend, sampler, stops, text, answer. An error that names what to change or an
-// answer that keeps its promises, never a crash.
+// Runs any bytes as a GenerateRequest through all code but the model: conversion, frontend,
+// sampler, stops, text and answer. The result must be an error with a message or a correct answer,
+// and never a crash.
 //
-// The first byte of the input chooses a request; the others are a message merged into it, which is
-// how the wire reads them when they stand behind it. So a few bytes change one field of a request
-// that is otherwise fine, and behind a zero byte stands any request at all.
+// The first byte of the input chooses a request. The other bytes are a message that is merged into
+// that request, as the wire format does with bytes that follow a message. So a few bytes change one
+// field of a request that is otherwise valid. After a zero byte any request may follow.
 
 #include <algorithm>
 #include <cstddef>
@@ -43,7 +43,7 @@ const engine::FrontendLimits kLimits = {.max_model_len = 256,
                                         .cache_tokens = kNumBlocks * kBlockSize,
                                         .block_size = kBlockSize,
                                         .max_num_seqs = 8};
-// Of each sample; more add time and no new paths.
+// The largest numbers of tokens of a sample, and of samples. More would add time but no new paths.
 constexpr int64_t kMaxTokens = 40;
 constexpr int32_t kMaxSamples = 2;
 
@@ -81,7 +81,8 @@ std::vector<v1::GenerateRequest> ParseRequests() {
   return requests;
 }
 
-// Text that is not UTF-8 would make an answer that no client can read.
+// Checks that `message` can be parsed. Text that is not UTF-8 would make an answer that no client
+// can read.
 template <class Message>
 void CheckReadable(const Message& message) {
   QUIRE_CHECK(Message().ParseFromString(message.SerializeAsString())) << message.DebugString();
@@ -101,7 +102,8 @@ void CheckFeasible(const Request& request, int32_t vocab_size) {
               prompt_len + request.max_tokens <= longest)
       << prompt_len << " + " << request.max_tokens;
   for (const int32_t id : request.prompt_ids) QUIRE_CHECK(id >= 0 && id < vocab_size) << id;
-  // All samples fit an empty cache at once; only the prompt's whole blocks are shared.
+  // All samples must fit into an empty cache at once. They share only the whole blocks of the
+  // prompt.
   const int64_t n = request.params.sampling.n;
   if (window.on()) {
     QUIRE_CHECK(window.capacity() <= kLimits.max_model_len &&
@@ -123,7 +125,8 @@ void CheckDrawn(const Request& request, const engine::SampledRow& drawn) {
   if (wanted) QUIRE_CHECK(std::ssize(drawn.logprobs->top) == *wanted);
 }
 
-// `text`: the whole of a sample that ended by itself, without the prompt's.
+// Checks that no stop string is in `text`, the whole text of a sample that ended by itself, without
+// the prompt.
 void CheckAnswer(const Request& request, std::string_view text) {
   const engine::StopParams& stop = request.params.stop;
   if (stop.include_stop || stop.min_tokens > 0) return;
@@ -152,7 +155,7 @@ class RequestPath {
  private:
   absl::Status Prepare(const v1::GenerateRequest& wire, Request& request) const {
     ASSIGN_OR_RETURN(request.params, server::FromProto(wire));
-    // A seed that is drawn would make a failure hard to see again.
+    // A random seed would make a failure hard to reproduce.
     if (!request.params.sampling.seed) request.params.sampling.seed = 0;
     return frontend_.Prepare(request);
   }
@@ -167,7 +170,7 @@ class RequestPath {
                            .seed = request.seed + static_cast<uint64_t>(k),
                            .tokens = tokens,
                            .prompt_len = std::ssize(request.prompt_ids)});
-      if (!drawn.ok()) {  // nothing is left of what the request allows
+      if (!drawn.ok()) {  // the request allows none of the tokens
         CheckRefusal(drawn.status());
         return;
       }
@@ -189,7 +192,7 @@ class RequestPath {
     CheckReadable(server::ToProto(output.Cut(k, engine::FinishReason::kAbort).delta));
   }
 
-  // Those of a model that would say the prompt again, but is not sure.
+  // Returns the logits of a model that would repeat the prompt, but is not sure.
   std::span<const float> Logits(const Request& request, int64_t position) {
     for (size_t id = 0; id < logits_.size(); ++id) {
       logits_[id] =
@@ -213,8 +216,8 @@ class RequestPath {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto* const requests = new auto(quire::ParseRequests());
   static auto* const path = new quire::RequestPath();
-  // Protobuf writes a line for each string that is not UTF-8, which many inputs have. What it
-  // aborts for is still told.
+  // Protobuf logs a line for each string that is not UTF-8, and many inputs have such strings. The
+  // silencer keeps the messages of aborts.
   static const google::protobuf::LogSilencer silencer;
   if (size == 0) return 0;
   quire::v1::GenerateRequest wire = (*requests)[data[0] % requests->size()];

@@ -1,5 +1,5 @@
-// InferenceService.Score over real gRPC on loopback: its answers, and the ways in which a call can
-// end.
+// Tests InferenceService.Score over real gRPC on loopback: the answers, and the ways in which a
+// call can end.
 
 #include <string>
 

@@ -1,5 +1,4 @@
-// Tests of the answers that probes get, of the parts that find them out, and of the server's calls
-// to itself.
+// Tests the answers that probes get, the HealthWatch, and the server's calls to itself.
 
 #include "server/health/health.h"
 
@@ -113,10 +112,11 @@ TEST_F(ServerHealthTest, AnEgressThreadThatHangsIsSeen) {
   EXPECT_TRUE(engine_.WaitFor([&] { return impatient.WhyNotLive() == ""; }));
 }
 
-// Its first turn comes at once, the next after seconds: each watch here lives for one.
+// The first turn of a watch comes at once, and the next turn after seconds. So each watch in these
+// tests lives for one turn.
 class HealthWatchTest : public ServerHealthTest {
  protected:
-  // What a watch says of serving in its first turn.
+  // Returns the values that a watch gives to `set_serving` in its first turn.
   std::vector<bool> FirstTurn(const absl::Status& call) {
     std::vector<bool> said;
     std::atomic<bool> called = false;
@@ -209,7 +209,7 @@ TEST(ListenerProbeTest, NobodyAnswers) {
   ListenAddress address{.host = "127.0.0.1"};
   auto listener = Listen(address);
   ASSERT_TRUE(listener.ok()) << listener.status();
-  // The kernel completes the connection, as it does for a listener that is dead.
+  // The kernel completes connections to a listener even if the server is dead.
   for (const ListenerTls tls : {ListenerTls::kNone, ListenerTls::kServer}) {
     EXPECT_THAT(std::string(CallOnce(address, tls, absl::Milliseconds(50)).message()),
                 HasSubstr("no answer in time"));

@@ -1,5 +1,5 @@
-// The admin server among strangers: its answers, and who gets one when others hold all the
-// connections that they can.
+// Tests the admin server: its answers, and the clients that get an answer while other clients hold
+// all the connections that they can.
 
 #include "server/http/admin_server.h"
 
@@ -33,9 +33,9 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr std::chrono::seconds kPatience(20);  // for what takes milliseconds
+constexpr std::chrono::seconds kPatience(20);  // a limit for steps that take milliseconds
 
-// A stranger's end of a connection, not yet made.
+// A client's end of a connection, which is not connected yet.
 class Visitor {
  public:
   Visitor() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -55,7 +55,7 @@ class Visitor {
     EXPECT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  // To the end of the connection.
+  // Reads to the end of the connection.
   std::string ReadAll() {
     std::string text;
     char buffer[4096];
@@ -64,7 +64,7 @@ class Visitor {
     }
     return text;
   }
-  // Whether the server has neither answered nor closed.
+  // Returns true if the server has neither answered nor closed the connection.
   bool IsHeld() {
     char byte = 0;
     return ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && errno == EAGAIN;
@@ -143,7 +143,7 @@ TEST_F(AdminServerTest, AProbePassesMoreIdleConnectionsThanThereIsRoomFor) {
   std::vector<Visitor> idle(600);
   for (Visitor& visitor : idle) {
     visitor.Connect(port_);
-    visitor.Send("GET /livez HTTP/1.1\r\n");  // and no more
+    visitor.Send("GET /livez HTTP/1.1\r\n");  // an unfinished request
   }
   EXPECT_THAT(Get("/livez"), StartsWith("HTTP/1.1 200 "));
   EXPECT_TRUE(idle.back().IsHeld()) << "the probe did not wait for anybody's end";
@@ -186,7 +186,7 @@ TEST_F(AdminServerTest, AReaderThatReadsSlowlyGetsItAllAndDelaysNoProbe) {
   EXPECT_THAT(slow.ReadAll(), EndsWith(text));
 }
 
-// As many descriptors as the process may have.
+// Opens as many descriptors as the process may have.
 class AllDescriptors {
  public:
   AllDescriptors() {
@@ -203,8 +203,8 @@ class AllDescriptors {
   ~AllDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
 
  private:
-  // The largest open descriptor. The limit is just above it: to close a descriptor beyond the limit
-  // would make no room for another.
+  // Returns the largest open descriptor. The limit is set just above that descriptor, because
+  // closing a descriptor beyond the limit would make no room for another.
   static rlim_t NumberOfTheLast() {
     rlim_t last = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {

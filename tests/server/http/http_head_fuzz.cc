@@ -1,5 +1,5 @@
-// Parses any bytes, as they may arrive at the admin port. The parser never crashes. A client that
-// sends its bytes one by one is answered as if they had come at once.
+// Parses any bytes, as they may arrive at the admin port. The parser must not crash. A client that
+// sends its bytes in parts must get the same answer as if they had come at once.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                 head.path.find_first_of("? \r\n") == std::string::npos)
         << head.path;
   }
-  // What was said of a part stays true of the whole.
+  // A result for a part of the bytes must be the result for all bytes.
   for (const size_t part : {size / 3, size / 2, size - size / 8}) {
     const HttpHead early = ParseHttpHead(bytes.substr(0, part));
     if (!early.complete) continue;

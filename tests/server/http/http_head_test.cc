@@ -53,7 +53,7 @@ TEST(HttpHeadTest, RefusesTheRestWithItsStatus) {
   EXPECT_EQ(error("GET / HTTP/1.1\r\n folded: x\r\n\r\n"), 400);
   EXPECT_EQ(error("GET / HTTP/1.1\r\n: x\r\n\r\n"), 400);
   EXPECT_EQ(error("PUT / HTTP/1.1\r\n\r\r\n\r\n"), 400);
-  // At once, without the rest: a line end of its own, or TLS on this port.
+  // A wrong line end, or TLS on this port, is refused before the rest of the head has come.
   EXPECT_EQ(error("GET / HTTP/1.1\nHost"), 400);
   EXPECT_EQ(error("GET / HTTP/1.1\rHost"), 400);
   EXPECT_EQ(error(std::string_view("\x16\x03\x01\x00", 4)), 400);

@@ -1,4 +1,4 @@
-// /metrics.
+// Tests the text of /metrics.
 
 #include "server/http/metrics_exporter.h"
 
@@ -29,7 +29,7 @@ struct Exposition {
   std::map<std::string, double> samples;  // by name with labels
 };
 
-// Prometheus' text format 0.0.4, strictly enough for what we write.
+// Parses the text format 0.0.4 of Prometheus, strictly enough for the text that we write.
 Exposition ParseExposition(const std::string& text) {
   Exposition out;
   std::istringstream lines(text);

@@ -1,4 +1,4 @@
-// Who may call, and what that gives a request.
+// Tests which callers the server knows, and the rights that a caller gives to a request.
 
 #include <filesystem>
 #include <fstream>
@@ -52,7 +52,7 @@ std::string LoadError(std::string_view text, const IdentityContext& context = kT
       Identities::Load(WriteTempFile("identities", text), context).status().message());
 }
 
-// Null for a stranger.
+// Returns the caller with `token`, or null for an unknown token.
 std::shared_ptr<const Principal> ByToken(const Identities& identities, std::string_view token) {
   const std::string header = absl::StrCat("Bearer ", base::ToAbsl(token));
   return identities.Authenticate(header, "").value_or(nullptr);
@@ -83,7 +83,8 @@ TEST(IdentitiesTest, ABareTokenIsAUserAndATenantOfItsOwn) {
   EXPECT_FALSE(principal->is_operator || principal->any_tenant || both->has_operator());
   EXPECT_EQ(principal->max_priority, 0);
   EXPECT_THAT(principal->name, Not(HasSubstr("second")));
-  // Wherever it stands: another token on its line would read what it cached.
+  // The name does not depend on the token's line. Otherwise a different token on the same line
+  // could read prefixes that the old token has cached.
   EXPECT_EQ(ByToken(*Load(absl::StrCat(kSecond, "\n")), kSecond)->name, principal->name);
 }
 
@@ -99,7 +100,7 @@ TEST(IdentitiesTest, FieldsSayWhoAndWhat) {
   EXPECT_EQ(alice->name, "alice");
   EXPECT_TRUE(alice->is_operator && alice->any_tenant && identities->has_operator());
   EXPECT_FALSE(bob->is_operator || bob->any_tenant);
-  for (const auto& principal : {alice, bob}) {  // limits are the tenant's
+  for (const auto& principal : {alice, bob}) {  // the limits belong to the tenant
     EXPECT_EQ(principal->tenant, "search");
     EXPECT_EQ(principal->max_priority, 10);
     EXPECT_EQ(principal->limits.max_waiting, 64);
@@ -116,7 +117,7 @@ TEST(IdentitiesTest, OneTenantOfSeveralLeavesSomethingToTheOthers) {
   const auto one = ByToken(*Load(absl::StrCat(kFirst, "\n", kSecond, "\n")), kFirst)->limits;
   EXPECT_EQ(one.max_running, 56);
   EXPECT_TRUE(one.leaves_room);
-  // A gateway asks for many.
+  // A caller with any-tenant is a gateway that asks for many tenants.
   EXPECT_EQ(ByToken(*Load(Line(kFirst, "roles=any-tenant")), kFirst)->limits.max_running, 56);
 }
 
@@ -220,7 +221,7 @@ TEST(IdentityStoreTest, ABadFileChangesNothing) {
   EXPECT_NE(ByToken(*before, kFirst), nullptr) << "who holds the old ones keeps them";
 }
 
-// Counts calls, and waits for them.
+// Counts the calls of Note, and waits for them.
 class Calls {
  public:
   void Note() {
@@ -254,7 +255,7 @@ TEST(FileWatcherTest, SeesContentsReplacementsAndLinks) {
       {link}, [&] { calls.Note(); }, absl::Milliseconds(5));
   std::ofstream(target) << "longer";
   EXPECT_TRUE(calls.WaitFor(1));
-  // As a mounted secret: another link takes its name.
+  // A mounted secret changes in this way: another link takes the name of the link.
   std::filesystem::create_symlink(other, link + ".next");
   std::filesystem::rename(link + ".next", link);
   EXPECT_TRUE(calls.WaitFor(2));

@@ -1,4 +1,5 @@
-// Our engine beside Python's Jinja2: testdata/*.json, written by make_goldens.py.
+// Compares our engine with Python's Jinja2. make_goldens.py wrote Python's results to
+// testdata/*.json.
 
 #include <cstdint>
 #include <fstream>
@@ -21,7 +22,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The scripts' NOW, as strftime_now shows it anywhere.
+// Returns NOW of make_goldens.py as a local time, so that strftime_now prints the same in every
+// time zone.
 absl::Time Now() {
   return absl::FromCivil(absl::CivilSecond(2024, 7, 26, 12, 0, 0), absl::LocalTimeZone());
 }
@@ -73,7 +75,8 @@ TEST(JinjaGoldenTest, SnippetsRenderAsInPython) {
   EXPECT_GT(failed, 100);
 }
 
-// The contexts with which make_goldens.py renders every published template: minja's and its own.
+// Returns the contexts with which make_goldens.py renders every published template: those of minja,
+// then those of contexts.json.
 std::vector<std::pair<std::string, Json>> Contexts(const std::string& material) {
   std::vector<std::pair<std::string, Json>> contexts;
   for (const char* name : {"simple.json", "system.json", "tool_use.json"}) {
@@ -86,7 +89,8 @@ std::vector<std::pair<std::string, Json>> Contexts(const std::string& material) 
   return contexts;
 }
 
-// As outcome() of make_goldens.py writes it, but for which error: "error" stands for any.
+// Returns what outcome() of make_goldens.py returns for the same result. An error counts as "error"
+// if that is expected; otherwise its message must match.
 std::string OutcomeOf(const absl::StatusOr<std::string>& text, const std::string& expected) {
   if (text.ok()) return Fnv1a(*text).substr(8);
   EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument);
@@ -110,7 +114,8 @@ TEST(JinjaGoldenTest, RealTemplatesLoadAndRenderAsInPython) {
     for (size_t i = 0; i < contexts.size(); ++i) {
       const auto expected = golden["outcomes"][i].get<std::string>();
       const absl::StatusOr<std::string> text = parsed->Render(contexts[i].second, Now());
-      // llama.cpp has this filter, and templates were written for it; Python fails there.
+      // llama.cpp has the filter from_json, and some templates use it. Python fails on such
+      // templates.
       if (text.ok() && expected == "error" && source.find("| from_json") != std::string::npos) {
         ++beyond;
         continue;
@@ -130,7 +135,7 @@ TEST(JinjaGoldenTest, RealTemplatesLoadAndRenderAsInPython) {
   EXPECT_EQ(beyond, 10);
 }
 
-// The cases of llama.cpp, where Python's Jinja2 gives the same.
+// Renders llama.cpp's cases. The result must be Python's, and also llama.cpp's where the two agree.
 TEST(JinjaGoldenTest, PublishedCasesRenderAsExpected) {
   QUIRE_TEST_DATA_OR_SKIP(path, "chat-templates/expected/llama.cpp_2025-02.json");
   const Json file = Json::parse(testing::ReadFile(path), nullptr, false);
@@ -151,7 +156,8 @@ TEST(JinjaGoldenTest, PublishedCasesRenderAsExpected) {
     }
     ASSERT_TRUE(text.ok()) << text.status();
     EXPECT_EQ(*text, python["output"].get<std::string>());
-    // llama.cpp's own text merges the system message into the first user's, or trims.
+    // In these cases llama.cpp's own text merges the system message into the user's first message,
+    // or trims.
     if (!test_case["agrees_with_python_jinja2"].get<bool>()) {
       ++differ;
       continue;

@@ -1,4 +1,4 @@
-// Any template, with a context of every type of value, within small limits.
+// Parses and renders any template within small limits. The context has values of every type.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a hostile template or context can cost.
+// Tests that a hostile template or context can cost only a limited amount of steps, text and stack.
 
 #include <string>
 
@@ -40,7 +40,8 @@ TEST(JinjaLimitsTest, StepsAreBounded) {
   EXPECT_THAT(Error("{% set ns = namespace(l=[1, 2]) %}{% for i in range(60) %}{% set ns.l = ns.l "
                     "+ ns.l %}{% endfor %}"),
               HasSubstr("too many steps"));
-  // Lists that share their parts: small to hold, endless to walk.
+  // The two elements of each list are the same list. Such a value is small in memory, but walking
+  // it takes 2^60 steps.
   const std::string shared =
       "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% "
       "endfor %}";
@@ -97,7 +98,7 @@ TEST(JinjaLimitsTest, RecursionIsBounded) {
   EXPECT_THAT(
       Error("{% macro f() %}{% call f() %}{% endcall %}{{ caller }}{% endmacro %}{{ f() }}"),
       HasSubstr("recurses too deep"));
-  // Levels are allowed for; the stack is not.
+  // The limit on depth allows the recursion; the limit on the stack does not.
   EXPECT_THAT(Error("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
                     {.max_depth = 1'000'000, .max_stack_bytes = 200'000}),
               HasSubstr("recurses too deep"));
@@ -156,7 +157,7 @@ TEST(JinjaLimitsTest, DeepSourceIsAnErrorNotAnOverflow) {
        }) {
     EXPECT_THAT(Error(source), HasSubstr("load: line 1: ")) << source.substr(0, 40);
   }
-  // Long but flat is fine.
+  // A template may be long if it does not nest.
   EXPECT_TRUE(Template::Create("{% if 0 %}" + Times(5000, "{% elif 0 %}") + "{% endif %}{{ 1" +
                                Times(5000, " ~ 1") + " }}")
                   ->Render(Json::object(), absl::UnixEpoch())

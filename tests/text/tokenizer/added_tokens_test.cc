@@ -20,7 +20,7 @@ AddedToken Plain(std::string content, int32_t id) {
   return token;
 }
 
-// "text" for plain text, "id:text" for a token.
+// Returns the parts of `text`: plain text as "text", an added token as "id:text".
 std::vector<std::string> Split(const AddedTokens& tokens, std::string_view text,
                                bool parse_special = true) {
   std::vector<AddedTokens::Part> parts;
@@ -38,7 +38,7 @@ TEST(AddedTokensTest, LeftmostThenLongest) {
   tokens.Add(Plain("ab", 1));
   tokens.Add(Plain("abcd", 2));
   tokens.Add(Plain("bcde", 3));
-  tokens.Add(Plain("ab", 9));  // the first of equals stays
+  tokens.Add(Plain("ab", 9));  // of two tokens with equal text, the first counts
   EXPECT_THAT(Split(tokens, "xabcabcdebcdeab"),
               ElementsAre("x", "1:ab", "c", "2:abcd", "e", "3:bcde", "1:ab"));
   EXPECT_THAT(Split(tokens, ""), ElementsAre());
@@ -52,7 +52,7 @@ TEST(AddedTokensTest, SpecialTokensOnlyWhenAskedFor) {
   tokens.Add(end);
   tokens.Add(Plain("en", 2));
   EXPECT_THAT(Split(tokens, "en<end>"), ElementsAre("2:en", "1:<end>"));
-  // The text of the special token is passed over as a whole.
+  // The text of the special token is skipped as a whole, so the "en" in it is not found.
   EXPECT_THAT(Split(tokens, "en<end>en", /*parse_special=*/false),
               ElementsAre("2:en", "<end>", "2:en"));
 }

@@ -13,7 +13,8 @@ namespace {
 
 using Merges = std::map<std::pair<int32_t, int32_t>, std::pair<uint32_t, int32_t>>;
 
-// Merging by its definition: merges the best pair, the leftmost among equals, until there is none.
+// Merges by the definition of BPE: always the pair of the best rank, and of equal ranks the
+// leftmost, until no pair can be merged.
 std::vector<int32_t> NaiveMerge(std::vector<int32_t> ids, const Merges& merges) {
   while (true) {
     size_t best = ids.size();
@@ -40,7 +41,7 @@ std::vector<int32_t> Ids(const std::vector<WordToken>& tokens) {
 TEST(BpeModelTest, EqualsTheDefinitionForShortAndLongWords) {
   int long_words = 0;
   EXPECT_TRUE(rc::check("merging equals the naive model", [&long_words] {
-    // Tokens: a, b, c, then whatever random merges make; ranks with many ties.
+    // The tokens are a, b, c and the results of random merges. Many merges have equal ranks.
     BpeModel model({});
     std::vector<std::string> tokens = {"a", "b", "c"};
     for (size_t i = 0; i < tokens.size(); ++i) model.AddToken(tokens[i], static_cast<int32_t>(i));

@@ -1,5 +1,5 @@
-// Any bytes as a prompt, for each tiny tokenizer of testdata/ (run it from the repository's root).
-// Offsets stay in the text; decoding piece by piece equals decoding at once.
+// Encodes any bytes with each tiny tokenizer of testdata/; must run in the repository's root.
+// Checks that offsets stay in the text, and that decoding token by token equals decoding at once.
 
 #include <cstddef>
 #include <cstdint>

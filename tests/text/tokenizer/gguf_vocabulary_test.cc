@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using testing::IdsOf;
 using testing::Joined;
 
-// tiny_spm.json as a GGUF file would carry it. Owns the texts.
+// The vocabulary of tiny_spm.json as a GGUF file would hold it. Owns the texts of the tokens.
 struct SpmFile {
   nlohmann::json json = testing::ReadTestJson("tiny_spm.json");
   std::vector<std::string> pieces = json["tokens"].get<std::vector<std::string>>();
@@ -41,7 +41,8 @@ struct SpmFile {
   }
 };
 
-// A byte-level vocabulary: the bytes 0 to 255 in order, then these.
+// A byte-level vocabulary: the bytes 0 to 255 in order, four merged pieces, then the control
+// tokens.
 struct ByteLevelFile {
   std::vector<std::string> pieces;
   GgufVocabulary vocabulary;
@@ -120,7 +121,8 @@ TEST(GgufVocabularyTest, ByteLevel) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_THAT(IdsOf((*tokenizer)->Encode("hello he<|im_end|>", {})),
               ElementsAre(258, 'o', 259, 260));
-  EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(5, 260));  // the file's, and a well-known text
+  // 5 is the file's EOS token. 260 is an end because its text is well known.
+  EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(5, 260));
   EXPECT_EQ((*tokenizer)->bos_id(), 261);
   EXPECT_EQ((*tokenizer)->TokenBytes(259), " he");
   EXPECT_EQ((*tokenizer)->Piece(259), "Ġhe");
@@ -142,7 +144,7 @@ TEST(GgufVocabularyTest, AddsBosAndEosAsTheFileSays) {
   EXPECT_THAT(IdsOf((*tokenizer)->Encode("a", {.add_special_tokens = false})), ElementsAre('a'));
   file.vocabulary.add_bos.reset();
   file.vocabulary.add_eos.reset();
-  file.vocabulary.pre = "llama-bpe";  // adds BOS where the file does not say
+  file.vocabulary.pre = "llama-bpe";  // adds BOS unless the file decides
   tokenizer = CreateTokenizer(file.vocabulary);
   ASSERT_TRUE(tokenizer.ok());
   EXPECT_THAT(IdsOf((*tokenizer)->Encode("a", {})), ElementsAre(261, 'a'));
@@ -173,7 +175,7 @@ TEST(GgufVocabularyTest, ATokenThatEndsATurnIsControlWhateverItsType) {
               ElementsAre('<', '/', 's', '>', 261));
 }
 
-// Every name: its patterns are understood, and this is how it splits.
+// Tests how named pre-tokenizers split a text, and that the patterns of every name compile.
 TEST(GgufVocabularyTest, NamedSplits) {
   const auto words = [](std::string_view name) {
     const GgufPreTokenizer* pre = FindGgufPreTokenizer(name);

@@ -15,21 +15,23 @@
 
 namespace quire::text::testing {
 
-// testdata/<name>, parsed; a test failure and null when it cannot be.
+// Returns testdata/<name>, parsed. Fails the test and returns null if the file cannot be parsed.
 nlohmann::json ReadTestJson(std::string_view name);
 nlohmann::json ParseFile(const std::string& path);
 
-// From the text of a tokenizer.json alone; a test failure and null when it is refused.
+// Returns a tokenizer made from the text of a tokenizer.json alone. Fails the test and returns null
+// if the text is refused.
 std::unique_ptr<Tokenizer> TokenizerFromJson(const std::string& tokenizer_json);
-// testdata/tiny_<name>.json
+// Returns the tokenizer of testdata/tiny_<name>.json.
 std::unique_ptr<Tokenizer> TinyTokenizer(std::string_view name);
 extern const std::vector<std::string> kTinyNames;
 
 std::vector<int32_t> IdsOf(const std::vector<EncodedToken>& tokens);
-// "1 2 3"
+// Returns the ids with spaces between them, such as "1 2 3".
 std::string Joined(const std::vector<EncodedToken>& tokens);
 
-// FNV-1a over the ids as little-endian words, in hex; make_goldens.py has the same.
+// Returns FNV-1a over the ids as little-endian 32-bit words, in hex. make_goldens.py has the same
+// function.
 std::string HashOf(const std::vector<int32_t>& ids);
 
 }  // namespace quire::text::testing

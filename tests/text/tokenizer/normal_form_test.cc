@@ -49,7 +49,8 @@ TEST(NormalFormTest, EqualsPythonsUnicodedata) {
   EXPECT_GT(changed, 150);
 }
 
-// A composite that the next grapheme would take part in shows here: what decomposes composes again.
+// The normal form is computed grapheme by grapheme. If a composite's parts were in two graphemes,
+// composing its decomposition would not restore it.
 TEST(NormalFormTest, EveryCharacterComesBackFromItsDecomposition) {
   int composed = 0;
   for (char32_t c = 1; c < 0x110000; ++c) {
@@ -65,7 +66,8 @@ TEST(NormalFormTest, EveryCharacterComesBackFromItsDecomposition) {
   EXPECT_GT(composed, 11172 + 900);  // Hangul syllables and the others
 }
 
-TEST(NormalFormTest, WhatIsNoHangulFinalStays) {  // utf8proc 2.8 alone would lose it
+// utf8proc 2.8 by itself would drop U+11A7.
+TEST(NormalFormTest, WhatIsNoHangulFinalStays) {
   EXPECT_EQ(In(NormalForm::kNfc, "\u110b\u116c\u11a7"), "\uc678\u11a7");
   EXPECT_EQ(In(NormalForm::kNfc, "\u110b\u116c\u11a8"), "\uc679");
 }
@@ -90,7 +92,8 @@ TEST(NormalFormTest, IsStable) {
 TEST(NormalFormTest, ATextOfMarksAloneTakesNoQuadraticTime) {
   std::string marks = "a";
   std::string sorted = "a";
-  constexpr int kPairs = 100'000;  // ordered in quadratic time they would take a minute
+  // Ordering the marks in quadratic time would take a minute.
+  constexpr int kPairs = 100'000;
   for (int i = 0; i < kPairs; ++i) marks += "\u0301\u0323";
   for (int i = 0; i < kPairs; ++i) sorted += "\u0323";
   for (int i = 0; i < kPairs; ++i) sorted += "\u0301";

@@ -19,7 +19,7 @@ TEST(NormalizerTest, StepsKeepWhereBytesCameFrom) {
   EXPECT_EQ(normal->text, "▁ab▁c");
   const TextPart part = normal->Part();
   EXPECT_EQ(part.Origin(0, 3).begin, 10u);
-  EXPECT_EQ(part.Origin(0, 3).end, 10u);    // the prefix stands for nothing
+  EXPECT_EQ(part.Origin(0, 3).end, 10u);    // the prefix comes from no byte
   EXPECT_EQ(part.Origin(0, 5).end, 12u);    // "▁ab"
   EXPECT_EQ(part.Origin(5, 8).begin, 12u);  // the space
   EXPECT_EQ(part.Origin(5, 9).end, 14u);    // "▁c"

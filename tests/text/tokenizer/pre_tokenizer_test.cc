@@ -55,7 +55,8 @@ TEST(PreTokenizerTest, SeesTheByteAlphabetAfterTheByteLevelStep) {
   auto digits = Regex::Create("\\p{N}");
   ASSERT_TRUE(digits.ok());
   pre_tokenizer.AddSplit(*std::move(digits), SplitBehavior::kIsolated, /*invert=*/false);
-  // Byte 0xB2, the second of "ò", is written "²", which is a number.
+  // 0xB2 is the second byte of U+00F2. The byte alphabet writes it as U+00B2, a superscript two,
+  // which is a number.
   EXPECT_THAT(Split(pre_tokenizer, "a1 \u00f2z"), ElementsAre("a", "1", " \xC3", "\xB2", "z"));
 }
 

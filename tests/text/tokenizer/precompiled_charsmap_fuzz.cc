@@ -1,4 +1,5 @@
-// A compiled character map of any bytes: an error, or texts that are UTF-8 and know their origin.
+// Parses any bytes as a compiled character map. Expects an error, or a map that turns a text into
+// valid UTF-8 with an origin for each byte.
 
 #include <cstddef>
 #include <cstdint>

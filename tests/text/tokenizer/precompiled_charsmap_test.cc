@@ -21,7 +21,8 @@ std::string Bytes(const std::vector<uint32_t>& units) {
 
 constexpr uint32_t kLeaf = 1u << 8;
 
-// A trie of "a" -> texts[0] and "b" -> texts[value]; its root's offset is 0.
+// Returns a map of "a" to the text at offset 0 of `texts`, and of "b" to the text at `value_of_b`.
+// The trie's root has offset 0.
 std::string Blob(std::string_view texts, uint32_t value_of_b) {
   std::vector<uint32_t> units(128, 0x80000000u);
   units[0] = 0;
@@ -42,7 +43,8 @@ TEST(PrecompiledCharsmapTest, ReplacesCharactersAndGraphemes) {
   const auto map = PrecompiledCharsmap::Create(Blob(texts, 4));
   ASSERT_TRUE(map.ok()) << map.status();
   EXPECT_EQ(Apply(*map, "a.b.a"), "xyz..xyz");  // b becomes nothing
-  // A grapheme by its shortest mapped prefix, as a whole; a longer one character by character.
+  // A grapheme of at most 5 bytes is replaced as a whole by the text of its shortest mapped prefix.
+  // A longer grapheme is replaced character by character.
   EXPECT_EQ(Apply(*map, "a\u0301|"), "xyz|");
   EXPECT_EQ(Apply(*map, "a\u0301\u0302\u0303"), "xyz\u0301\u0302\u0303");
   EXPECT_FALSE(map->Apply({.text = "cde"}).has_value());
@@ -66,9 +68,12 @@ TEST(PrecompiledCharsmapTest, RefusesWhatContradictsItself) {
 }
 
 TEST(PrecompiledCharsmapTest, IndicesThatLeadNowhereMapNothing) {
-  EXPECT_EQ(Apply(*PrecompiledCharsmap::Create(Blob("é", 1)), "b"), "b");     // inside a character
-  EXPECT_EQ(Apply(*PrecompiledCharsmap::Create(Blob("é", 1000)), "b"), "b");  // behind the texts
-  EXPECT_EQ(Apply(*PrecompiledCharsmap::Create(Blob("é", 2)), "b"), "");      // their end
+  // The index of b's text points inside a character.
+  EXPECT_EQ(Apply(*PrecompiledCharsmap::Create(Blob("é", 1)), "b"), "b");
+  // The index points past the end of the texts.
+  EXPECT_EQ(Apply(*PrecompiledCharsmap::Create(Blob("é", 1000)), "b"), "b");
+  // The index points to the end of the texts.
+  EXPECT_EQ(Apply(*PrecompiledCharsmap::Create(Blob("é", 2)), "b"), "");
   const std::string far = Bytes({8, ~0u << 10, 0});
   EXPECT_EQ(Apply(*PrecompiledCharsmap::Create(far), "abc"), "abc");
 }

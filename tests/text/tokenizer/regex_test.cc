@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The first match's text; "-" when there is none.
+// Returns the text of the first match, or "-" if nothing matches.
 std::string FirstMatch(std::string_view pattern, std::string_view text) {
   const auto regex = Regex::Create(pattern);
   EXPECT_TRUE(regex.ok()) << regex.status();
@@ -22,7 +22,7 @@ std::string FirstMatch(std::string_view pattern, std::string_view text) {
 
 TEST(RegexTest, SpaceIsUnicodeWhiteSpace) {
   EXPECT_EQ(FirstMatch("\\s+", "a \t\u00a0\u0085\u3000b"), " \t\u00a0\u0085\u3000");
-  // PCRE2's own \s has the Mongolian vowel separator.
+  // In PCRE2, \s by itself matches the Mongolian vowel separator, U+180E. Here it must not.
   EXPECT_EQ(FirstMatch("\\s", "\u180e"), "-");
   EXPECT_EQ(FirstMatch("\\S+", " \u180e "), "\u180e");
   EXPECT_EQ(FirstMatch("[^\\s\\p{L}]+", "ab \u180e! "), "\u180e!");
@@ -40,7 +40,7 @@ TEST(RegexTest, AnchorsAreOfLines) {
 }
 
 TEST(RegexTest, ClassesInsideAClassAreItsUnion) {
-  // BLOOM's split; the parentheses and the bar are in the class.
+  // This is BLOOM's pattern. The parentheses and the bar are members of the class.
   EXPECT_EQ(FirstMatch(" ?[^(\\s|[.,!?\u2026])]+", "(|) ab\u2026"), " ab");
   EXPECT_EQ(FirstMatch("[a[b[cd]]e]+", "xedcbay"), "edcba");
   EXPECT_EQ(FirstMatch("[[:digit:][xy]]+", "a1x2z"), "1x2");

@@ -1,5 +1,5 @@
-// tokenizer.json of any bytes: an error or a tokenizer that works, never a crash. Seeds: the tiny
-// tokenizers of testdata/.
+// Parses any bytes as a tokenizer.json. Expects an error or a tokenizer that works, never a crash.
+// The seeds are the tiny tokenizers of testdata/.
 
 #include <cstddef>
 #include <cstdint>

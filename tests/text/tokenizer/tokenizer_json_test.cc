@@ -53,7 +53,7 @@ TEST_P(TinyTokenizerTest, DecodesAsTheReference) {
 INSTANTIATE_TEST_SUITE_P(Tiny, TinyTokenizerTest, ::testing::ValuesIn(testing::kTinyNames),
                          [](const auto& test) { return test.param; });
 
-// The status of a tokenizer.json made from `edit`ed tiny_byte_level.json.
+// Returns the status of loading tiny_byte_level.json after `edit` changed it.
 absl::Status StatusOfEdited(const std::function<void(json&)>& edit) {
   json root = ReadTestJson("tiny_byte_level.json");
   edit(root);
@@ -148,8 +148,8 @@ TEST(TokenizerJsonTest, TakesEndAndBosFromTheFilesBeside) {
   EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(1, 2, 3));
   EXPECT_EQ((*tokenizer)->bos_id(), 2);
 
-  // The template gives <s> ... </s>; a Llama class's configuration overrules it, another's does
-  // not.
+  // The post-processor's template adds <s> in front and </s> at the end. A tokenizer_config.json
+  // overrules it only if its tokenizer class is a Llama class.
   EXPECT_THAT(IdsOf((*tokenizer)->Encode("", {})), ElementsAre(0, 1));
   const json llama = {{"tokenizer_class", "LlamaTokenizer"},
                       {"add_bos_token", true},
@@ -160,7 +160,8 @@ TEST(TokenizerJsonTest, TakesEndAndBosFromTheFilesBeside) {
   EXPECT_THAT(IdsOf((*tokenizer)->Encode("", {})), ElementsAre(2));
 }
 
-// Gemma's runs of spaces: the decoder replaces markers in added tokens too.
+// Gemma has added tokens that are runs of space markers. The decoder replaces markers in added
+// tokens, too.
 TEST(TokenizerJsonTest, AMarkerInAnAddedTokenIsASpace) {
   json root = ReadTestJson("tiny_sentencepiece.json");
   const auto id = static_cast<int32_t>(root["model"]["vocab"].size() + 100);

@@ -33,7 +33,7 @@ class TokenizerTest : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
-// Letters, spaces, marks, special tokens and bytes that are no UTF-8.
+// Returns a random mix of letters, spaces, marks, special tokens and bytes that are not UTF-8.
 std::string HostileText() {
   static const std::vector<std::string> atoms = {
       "the", "a", " ",    "  ",       "\n",   "é",        "e\u0301",           "人",    "🙂",
@@ -76,7 +76,7 @@ TEST_P(TokenizerTest, IncrementalEqualsWholeDecode) {
       streamed += delta;
     }
     streamed += detokenizer.Flush();
-    // As a continuation: a leading space stays.
+    // The stream is decoded as a continuation, so a leading space stays.
     std::string bytes;
     for (const int32_t id : ids) {
       if (!skip || !tokenizer_->IsSpecial(id)) bytes += tokenizer_->TokenBytes(id);
@@ -105,7 +105,8 @@ TEST_P(TokenizerTest, ThreadsShareOne) {
 }
 
 TEST_P(TokenizerTest, MegabytesOfOneKind) {
-  // Long words, long white space, no white space: nothing may take quadratic time.
+  // The texts are long words, long white space, or have no white space. Encoding must not take
+  // quadratic time.
   for (const std::string atom :
        {"a", " ", "\n", "ab ", "é", "\u0301", "!", "7", "\xFF", "人", "the", "<"}) {
     std::string text;
@@ -143,8 +144,9 @@ TEST_P(TokenizerTest, StopsSoonWhenNobodyWaits) {
 INSTANTIATE_TEST_SUITE_P(Tiny, TokenizerTest, ::testing::ValuesIn(testing::kTinyNames),
                          [](const auto& test) { return test.param; });
 
-// U+FDFA becomes four words of 18 characters, of which each word gets a prefix. Where each token
-// comes from is what PyPI's tokenizers say: the character, and the last token the quote too.
+// Normalization makes four words of 18 characters in all from U+FDFA, and each word gets a prefix.
+// The expected origins are those of PyPI's tokenizers: every token comes from that character, and
+// the last token also from the quote.
 TEST(UnigramTokenizerTest, WhatOneCharacterBecameComesFromItInOrder) {
   const auto tokenizer = TinyTokenizer("unigram");
   const auto tokens = tokenizer->Encode("\uFDFA\"", {.add_special_tokens = false});
@@ -162,7 +164,7 @@ TEST(MaxTokenBytesTest, IsKnownWhereEveryByteIsInSomeToken) {
 }
 
 TEST(ByteLevelTokenizerTest, RangesCoverTheTextAndSpellIt) {
-  // All bytes are in this vocabulary, and nothing normalizes.
+  // The vocabulary has a token for every byte, and there is no normalizer.
   const auto tokenizer = TinyTokenizer("byte_level");
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_TRUE(rc::check("ranges join up", [&tokenizer] {
@@ -171,7 +173,8 @@ TEST(ByteLevelTokenizerTest, RangesCoverTheTextAndSpellIt) {
     std::string spelt;
     for (const EncodedToken& token : tokenizer->Encode(text, {})) {
       RC_ASSERT(token.begin == at ||
-                !base::IsValidUtf8(text));  // a replaced part is shared by its tokens
+                // The tokens of a replaced part share its range.
+                !base::IsValidUtf8(text));
       at = token.end;
       spelt += tokenizer->TokenBytes(token.id);
     }
@@ -198,7 +201,7 @@ TEST(SentencePieceTokenizerTest, OffsetsLeaveThePrefixOut) {
   }
 }
 
-// Tokens that stand for whatever bytes a test wants.
+// A tokenizer whose tokens have the bytes that a test gives it.
 class ScriptedTokenizer final : public Tokenizer {
  public:
   explicit ScriptedTokenizer(std::vector<std::string> tokens) : tokens_(std::move(tokens)) {}

@@ -29,7 +29,7 @@ TEST(UnigramModelTest, TakesTheSplitOfTheLargestSum) {
                                                {"abc", -9.0},
                                                {"c", -4.0},
                                                {"bc", -3.0}});
-  EXPECT_THAT(Ids(model, "ab"), ElementsAre(3));      // -2.5 of -3
+  EXPECT_THAT(Ids(model, "ab"), ElementsAre(3));      // ab: -2.5; a b: -3
   EXPECT_THAT(Ids(model, "abc"), ElementsAre(1, 6));  // a bc: -4; ab c: -6.5; abc: -9
   EXPECT_THAT(Ids(model, ""), ElementsAre());
 }
@@ -56,7 +56,7 @@ TEST(UnigramModelTest, FallsBackToBytesOnlyWhereAllAreThere) {
   EXPECT_THAT(Ids(model, "<unk>"), ElementsAre(0));
 }
 
-// The best score of all splits, by trying them.
+// Returns the best score of all splits of `word`, found by trying every split.
 double BestScore(const std::vector<UnigramModel::Piece>& pieces, std::string_view word) {
   if (word.empty()) return 0.0;
   double best = -1e9;
@@ -78,7 +78,7 @@ TEST(UnigramModelTest, NoSplitIsBetter) {
       texts.push_back(text.substr(0, 5));
       pieces.push_back({texts.back(), -*rc::gen::inRange(1, 200) / 16.0});
     }
-    // The last of equal texts counts.
+    // Of pieces with equal text, the last counts.
     std::vector<UnigramModel::Piece> seen = pieces;
     for (size_t i = 0; i < seen.size(); ++i) {
       for (size_t j = i + 1; j < seen.size(); ++j) {
