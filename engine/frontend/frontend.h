@@ -43,8 +43,9 @@ class Frontend {
            const FrontendLimits& limits)
       : tokenizer_(tokenizer), chat_(chat), limits_(limits) {}
 
-  // Fills the members of `request` that are resolved from its params, and `n` of a scoring request.
-  // InvalidArgument names the field and the numbers.
+  // Fills the members of `request` that follow from its params. Sets sampling.n of a scoring
+  // request to the number of continuations. An InvalidArgument names the field and says what is
+  // wanted.
   //
   // The text of a continuation is tokenized together with the text of the prompt. The tokens of the
   // prompt are then removed from the front. If they are not there, the continuation is refused.

@@ -238,8 +238,8 @@ class Scheduler {
   int32_t starts_to_oldest_ = 0;    // starts until the oldest sequence has its turn
   int32_t num_sampled_ = 0;         // tokens that the step being planned will draw
   bool blocks_waited_for_ = false;  // the step lacked blocks for a running sequence
-  // The next sequence in turn did not fit when BlockManager::room() was no_start_below_. Before
-  // call no_start_until_ of Schedule a start is tried again only with more room.
+  // The next sequence in turn did not fit when BlockManager::room() was no_start_below_. While
+  // num_schedules_ is less than no_start_until_, a start is tried again only if there is more room.
   int64_t no_start_below_ = 0;
   int64_t no_start_until_ = 0;
   SchedulerStats stats_;

@@ -17,7 +17,7 @@ namespace {
 // are available: others may have computed part of its prompt.
 constexpr int64_t kSchedulesToRetryStart = 8;
 
-// The most of a tenant's sequences, from the first in turn on, that are compared with each other.
+// FindTogether looks at only this many of a tenant's sequences: those that are first in turn.
 constexpr size_t kMostCompared = 16;
 
 // One part in this many of a step's prefill tokens is kept for the oldest sequence when other

@@ -31,7 +31,9 @@ struct Scheduler::State {
   std::shared_ptr<Group> group;
   uint64_t order = 0;  // of arrival; a smaller value is older
   Phase phase = Phase::kWaiting;
-  bool started = false;  // it has run or was forked; if it waits, it starts before new ones
+  // True once it has run or was forked. When it waits after that, it goes before all sequences for
+  // which this is false.
+  bool started = false;
   bool forked = false;   // it stands for one sample, not for n
   bool is_void = false;  // a row of its logits was no probability distribution
   // The number of preemptions so far. Entries planned before the last one have lost their KV.

@@ -56,7 +56,8 @@ struct LinearTile {
   int64_t group_bytes = 0;
   int64_t cols = 0;
   const float* input = nullptr;  // [num_rows, cols]; for float weights
-  QuantizedRows quantized;       // for block-quantised weights; whole groups of rows may be read
+  // For block-quantised weights. Reads may go past num_rows, to the end of the last group of rows.
+  QuantizedRows quantized;
   int64_t num_rows = 0;
   uint8_t* scratch = nullptr;  // 16 * cols bytes, aligned to 64
   float* y = nullptr;

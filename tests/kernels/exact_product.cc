@@ -24,8 +24,8 @@ Exact ExactProduct(const TestWeight& weight, int64_t row, std::span<const Exact>
         weights += std::abs(double{w[k]});
       }
       exact.bound += absmax / 254 * 1.001 * weights;
-      // The kernels add the product of a block's minimum apart from the product of its codes. Parts
-      // that cancel between the two are rounded as well.
+      // The kernels compute the product with a block's minimum and the product with its codes
+      // separately, and add the two. Parts that cancel in the sum have been rounded as well.
       magnitude += absmax * weights;
     }
   }

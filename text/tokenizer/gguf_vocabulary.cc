@@ -243,8 +243,8 @@ absl::StatusOr<std::vector<uint32_t>> RanksOfScores(const GgufVocabulary& vocabu
 
 // Adds the merges of a SentencePiece vocabulary to `model`. SentencePiece merges two symbols when
 // their joined text is a piece, best score first. So every way to split a piece into two symbols is
-// a merge with the piece's rank. Returns true if the space marker has a symbol and no merge
-// JoinsAcrossSpace.
+// a merge with the piece's rank. Returns true if the model has a symbol for the space marker, and
+// JoinsAcrossSpace is false for every merge.
 bool AddMergesOfPieces(const GgufVocabulary& vocabulary, const PieceIds& ids,
                        const std::vector<uint32_t>& ranks, BpeModel& model) {
   bool within_words = true;

@@ -14,7 +14,8 @@
 
 namespace quire::text {
 
-// A list of steps, applied in order. Immutable once filled; thread-safe. Linear in the text.
+// A list of steps, applied in order. Immutable once filled; thread-safe. Apply() takes time linear
+// in the length of the text.
 class Normalizer {
  public:
   void AddPrepend(std::string prefix);

@@ -42,7 +42,8 @@ extern const Architecture kBaichuan, kBloom, kFalcon, kGemma3, kGpt2, kGptNeoX, 
 
 std::span<const Architecture* const> Architectures();
 
-// Returns null when no architecture has this name, or this class of transformers.
+// Each returns null when no architecture has the given name, or the given class of Hugging Face's
+// transformers library.
 const Architecture* FindArchitecture(std::string_view name);
 const Architecture* FindArchitectureOfHfClass(std::string_view hf_class);
 

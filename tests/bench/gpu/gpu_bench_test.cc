@@ -277,7 +277,8 @@ TEST_F(GpuBenchTest, RandomNumbersStayWithinTheirAmplitudeAndFollowTheSeed) {
     sum += x;
     squares += x * x;
   }
-  // Uniform in (-4, 4): mean 0, variance 16 / 3; four standard deviations of either estimate.
+  // The numbers are uniform in (-4, 4), so their mean is 0 and the mean of their squares is 16 / 3.
+  // Each estimate may be off by four of its standard deviations.
   EXPECT_NEAR(sum / kCount, 0.0, 4 * std::sqrt(16.0 / 3 / kCount));
   EXPECT_NEAR(squares / kCount, 16.0 / 3, 4 * std::sqrt(256.0 * 4 / 45 / kCount));
   EXPECT_EQ(fill(1), bits);
