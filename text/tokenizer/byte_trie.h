@@ -13,7 +13,7 @@ namespace quire::text {
 // Immutable; thread-safe. A node takes 12 bytes. The children of a node are adjacent and sorted.
 class ByteTrie {
  public:
-  // Of entries with equal keys, the value of the last stays. Keys must not be empty, and values
+  // The last of several entries with equal keys gives the value. Keys must not be empty, and values
   // must not be negative.
   explicit ByteTrie(std::vector<std::pair<std::string_view, int32_t>> entries);
 

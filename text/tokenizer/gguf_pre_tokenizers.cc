@@ -24,7 +24,7 @@ struct NamedPreTokenizer {
   GgufPreTokenizer pre_tokenizer;
 };
 
-// Of the names that split alike, the best known is first. A pre-tokenizer that splits digits one by
+// The best known of the names that split alike is first. A pre-tokenizer that splits digits one by
 // one comes before a similar one that keeps runs of digits: if the vocabulary has no runs of
 // digits, both give the same tokens.
 const std::vector<NamedPreTokenizer>& Table() {

@@ -78,7 +78,7 @@ TEST(UnigramModelTest, NoSplitIsBetter) {
       texts.push_back(text.substr(0, 5));
       pieces.push_back({texts.back(), -*rc::gen::inRange(1, 200) / 16.0});
     }
-    // Of pieces with equal text, the last counts.
+    // The last of several pieces with equal text counts.
     std::vector<UnigramModel::Piece> seen = pieces;
     for (size_t i = 0; i < seen.size(); ++i) {
       for (size_t j = i + 1; j < seen.size(); ++j) {
