@@ -52,8 +52,11 @@ class HonestTest(unittest.TestCase):
             self.assert_ok(connection, number)
 
     def test_a_ping_after_each_answer(self):
-        """So do clients that measure the path, and windows are opened as data comes."""
-        connection = self.site.connect()
+        """So do clients that measure the path, and windows are opened as data comes.
+
+        The small window keeps the answer from ending while this process does not run.
+        """
+        connection = self.site.connect(hello=h2.PREFACE + h2.settings((h2.INITIAL_WINDOW_SIZE, 200)))
         request = inference_service_pb2.GenerateRequest(text="the thing")
         request.stop.max_tokens, request.stop.ignore_eos = 300, True
         connection.request(1, GENERATE_STREAM, body=request.SerializeToString())
