@@ -3,10 +3,12 @@
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 
+#include "base/edit_distance.h"
 #include "client/command.h"
 
 namespace quire::client {
@@ -39,6 +41,14 @@ std::string Usage() {
   return out;
 }
 
+// Returns the question that ends the error about a mistyped command; empty when none is near.
+std::string Proposal(std::string_view given) {
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) names.push_back(command.name);
+  const std::string_view nearest = base::NearestName(given, names);
+  return nearest.empty() ? "" : absl::StrFormat("; did you mean %s?", nearest);
+}
+
 int Main(const Args& args) {
   if (args.empty()) {
     std::cerr << Usage();
@@ -53,7 +63,8 @@ int Main(const Args& args) {
     Interrupt interrupt;
     return command.run(Args(args.begin() + 1, args.end()), interrupt);
   }
-  std::cerr << "quire: unknown command \"" << args[0] << "\"\n" << Usage();
+  std::cerr << "quire: unknown command \"" << args[0] << "\"" << Proposal(args[0]) << "\n\n"
+            << Usage();
   return kExitUsage;
 }
 

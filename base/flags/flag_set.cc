@@ -194,17 +194,9 @@ const Flag* FlagSet::Find(std::string_view name) const {
 }
 
 std::string_view FlagSet::Nearest(std::string_view name) const {
-  const std::string underscored = Underscored(name);
-  std::string_view nearest;
-  size_t distance = 1 + underscored.size() / 3;  // with more edits it is another word, not a typo
-  for (const Flag& flag : flags_) {
-    const size_t d = EditDistance(underscored, flag.name);
-    if (d <= distance && d < underscored.size() && (nearest.empty() || d < distance)) {
-      nearest = flag.name;
-      distance = d;
-    }
-  }
-  return nearest;
+  std::vector<std::string_view> names;
+  for (const Flag& flag : flags_) names.push_back(flag.name);
+  return NearestName(Underscored(name), names);
 }
 
 std::string FlagSet::Help() const {

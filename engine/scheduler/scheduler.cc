@@ -17,7 +17,8 @@ Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
       waiting_(std::make_unique<Waiting>(shares_, config.stalled_stream_timeout)),
       starts_to_oldest_(config.starts_per_oldest) {
   QUIRE_CHECK(config.max_num_seqs > 0 && config.max_num_batched_tokens > 0 &&
-              config.max_logit_rows > 0 && config.starts_per_oldest > 0);
+              config.max_logit_rows > 0 && config.starts_per_oldest > 0 &&
+              config.stalled_stream_timeout > absl::ZeroDuration());
   QUIRE_CHECK(config.pipeline_depth == 0 || config.pipeline_depth == 1)
       << "pipeline_depth " << config.pipeline_depth;
   running_.reserve(config.max_num_seqs);

@@ -22,16 +22,16 @@ namespace quire::engine {
 
 struct SchedulerConfig {
   std::string model;  // the first part of every cache root's key
-  int32_t max_num_seqs = 64;
-  int32_t max_num_batched_tokens = 512;  // at least max_num_seqs
+  int32_t max_num_seqs = 0;
+  int32_t max_num_batched_tokens = 0;  // at least max_num_seqs
   // Returns the most prompt tokens, at least 1, of a step with `num_decodes` decodes. Called for
   // each step that has decodes. If empty, there is no such limit.
   std::function<int32_t(int32_t num_decodes)> prefill_limit;
   // The most rows of prompts and continuations whose logits one step may ask for. A plan has at
   // most max_num_seqs other logit rows.
-  int32_t max_logit_rows = 64;
+  int32_t max_logit_rows = 0;
   int32_t pipeline_depth = 0;  // 0 or 1: how far Schedule may run ahead of Complete
-  absl::Duration stalled_stream_timeout = absl::Seconds(30);
+  absl::Duration stalled_stream_timeout;
   // When a sequence starts, this many blocks stay available for each running sequence, so that
   // those can run on for a while before one of them is preempted. In a simulation of 1000 requests,
   // with 64 at once on a cache for 8, 19 % of all tokens were recomputed with 0 blocks, 12 % with

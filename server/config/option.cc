@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+
+#include "base/status_macros.h"
 
 namespace quire::server {
 namespace {
@@ -31,9 +34,18 @@ void SetTarget(const Option& option, Integer* target, Flag& flag) {
   flag.set = base::IntegerSetter(target, option.min, option.max);
 }
 
-void SetTarget(const Option&, absl::Duration* target, Flag& flag) {
+void SetTarget(const Option& option, absl::Duration* target, Flag& flag) {
   flag.default_text = absl::FormatDuration(*target);
-  flag.set = base::SetterOf(target);
+  flag.set = [target, least = option.least](std::string_view text) {
+    absl::Duration value;
+    RETURN_IF_ERROR(base::ParseValue(text, &value));
+    if (value < least) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("want at least %s, got \"%s\"", absl::FormatDuration(least), text));
+    }
+    *target = value;
+    return absl::OkStatus();
+  };
 }
 
 void SetTarget(const Option&, base::LogLevel* target, Flag& flag) {

@@ -143,7 +143,8 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .group = "Scheduling",
        .placeholder = "TIME",
        .help = "Ends a stream whose reader has taken nothing for this long.",
-       .target = &engine.stalled_stream_timeout},
+       .target = &engine.stalled_stream_timeout,
+       .least = absl::Milliseconds(100)},
 
       {.name = "listen",
        .group = "Network",
@@ -207,13 +208,15 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .placeholder = "TIME",
        .help = "Closes a connection that has not finished the TLS handshake and sent the HTTP/2 "
                "preface within this time.",
-       .target = &config.handshake_timeout},
+       .target = &config.handshake_timeout,
+       .least = absl::Milliseconds(100)},
       {.name = "message_timeout",
        .group = "Network",
        .placeholder = "TIME",
        .help = "Ends a call with DEADLINE_EXCEEDED when its request message has not arrived whole "
                "within this time.",
-       .target = &config.message_timeout},
+       .target = &config.message_timeout,
+       .least = absl::Milliseconds(100)},
       {.name = "max_header_bytes",
        .group = "Network",
        .placeholder = "BYTES",
@@ -234,12 +237,14 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
        .group = "Network",
        .placeholder = "TIME",
        .help = "Sends a keepalive ping on a connection that has been silent for this long.",
-       .target = &config.keepalive_time},
+       .target = &config.keepalive_time,
+       .least = absl::Seconds(1)},
       {.name = "keepalive_timeout",
        .group = "Network",
        .placeholder = "TIME",
        .help = "Closes a connection that has not answered a keepalive ping within this time.",
-       .target = &config.keepalive_timeout},
+       .target = &config.keepalive_timeout,
+       .least = absl::Milliseconds(100)},
       {.name = "max_connection_age",
        .group = "Network",
        .placeholder = "TIME",
@@ -392,18 +397,6 @@ absl::Status Validate(const ServerConfig& config) {
     return invalid(absl::StrFormat(
         "--max_unfinished_mib: want room for two messages of --max_message_bytes (%d), got %d",
         config.max_message_bytes, config.max_unfinished_mib));
-  }
-  if (config.handshake_timeout < absl::Milliseconds(100)) {
-    return invalid("--handshake_timeout: want at least 100ms");
-  }
-  if (config.message_timeout < absl::Milliseconds(100)) {
-    return invalid("--message_timeout: want at least 100ms");
-  }
-  if (config.keepalive_time < absl::Seconds(1)) {
-    return invalid("--keepalive_time: want at least 1s");
-  }
-  if (config.keepalive_timeout < absl::Milliseconds(100)) {
-    return invalid("--keepalive_timeout: want at least 100ms");
   }
   RETURN_IF_ERROR(ValidateAddress("--listen", config.listen));
   if (!config.admin_listen.empty()) {

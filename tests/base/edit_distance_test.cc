@@ -15,5 +15,19 @@ TEST(EditDistanceTest, CountsInsertedDroppedAndReplaced) {
   EXPECT_EQ(EditDistance("sitting", "kitten"), 3u);
 }
 
+TEST(EditDistanceTest, TheNearestNameIsATypoAwayAndTheFirstOfEquals) {
+  constexpr std::string_view kNames[] = {"generate", "score", "store", "n"};
+  EXPECT_EQ(NearestName("generte", kNames), "generate");
+  EXPECT_EQ(NearestName("gneerate", kNames), "generate");
+  EXPECT_EQ(NearestName("stare", kNames), "store");
+  EXPECT_EQ(NearestName("snore", kNames), "score");
+  // Two edits of five letters are near, three are not. All letters of a name are not a typo.
+  EXPECT_EQ(NearestName("sceru", kNames), "score");
+  EXPECT_EQ(NearestName("sueru", kNames), "");
+  EXPECT_EQ(NearestName("m", kNames), "");
+  EXPECT_EQ(NearestName("", kNames), "");
+  EXPECT_EQ(NearestName("score", {}), "");
+}
+
 }  // namespace
 }  // namespace quire::base

@@ -215,7 +215,7 @@ class UsageTest(unittest.TestCase):
     def test_wrong_command_lines_end_with_2(self):
         latin1 = harness.SCRATCH / "latin1.txt"
         latin1.write_bytes(b"caf\xe9")
-        for args, told in [((), "usage"), (("generat",), "generat"), (("generate",), "--prompt"),
+        for args, told in [((), "usage"), (("generat",), "did you mean generate?"), (("x",), '"x"\n'), (("generate",), "--prompt"),
                            (("generate", "--prompt", "a", "--token_ids", "1"), "one of"),
                            (("generate", "--prompt", "a", "--max_token", "1"), "--max_tokens"),
                            (("generate", "--token_ids", "1,x"), "1,2,3"),

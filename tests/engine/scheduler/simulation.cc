@@ -35,6 +35,18 @@ SampledToken Draw(const RequestSpec& spec, int32_t k, uint64_t context, int64_t 
   return token;
 }
 
+// Sets what the configuration leaves at zero.
+SimulationConfig Complete(SimulationConfig config) {
+  SchedulerConfig& limits = config.scheduler;
+  if (limits.max_num_seqs == 0) limits.max_num_seqs = 64;
+  if (limits.max_num_batched_tokens == 0) limits.max_num_batched_tokens = 512;
+  if (limits.max_logit_rows == 0) limits.max_logit_rows = 64;
+  if (limits.stalled_stream_timeout == absl::ZeroDuration()) {
+    limits.stalled_stream_timeout = absl::Seconds(30);
+  }
+  return config;
+}
+
 BlockManagerConfig BlocksOf(const SimulationConfig& config) {
   BlockManagerConfig blocks = {.num_blocks = config.num_blocks,
                                .block_size = config.block_size,
@@ -58,9 +70,11 @@ std::vector<int32_t> Prompt(int32_t n, int32_t first) {
 }
 
 Simulation::Simulation(const SimulationConfig& config)
-    : config_(config), blocks_(BlocksOf(config)), scheduler_(config.scheduler, blocks_) {
+    : config_(Complete(config)),
+      blocks_(BlocksOf(config_)),
+      scheduler_(config_.scheduler, blocks_) {
   kv_.emplace_back(int64_t{config.num_blocks} * config.block_size);
-  for (const KvWindow& window : BlocksOf(config).windows) {
+  for (const KvWindow& window : BlocksOf(config_).windows) {
     kv_.emplace_back(int64_t{window.num_blocks} * config.block_size);
   }
 }

@@ -58,7 +58,7 @@ struct SimulationConfig {
   int32_t block_size = 4;
   std::vector<int64_t> windows;     // the tokens of each window
   int32_t spare_window_blocks = 0;  // of each window, beyond the need of one sequence
-  SchedulerConfig scheduler;
+  SchedulerConfig scheduler;        // what is zero becomes a default of the simulation
 };
 
 class Simulation {

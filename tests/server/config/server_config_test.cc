@@ -7,6 +7,7 @@
 
 #include <sys/stat.h>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -176,6 +177,17 @@ TEST(ServerConfigTest, RefusesWhatDoesNotGoTogether) {
               HasSubstr("want at least --max_prompt_bytes (4194304), got 4096"));
   EXPECT_THAT(ParseError({"--control_listen", "0.0.0.0:9"}),
               HasSubstr("0.0.0.0:9 is not loopback; set --tls_client_ca or --auth_token_file"));
+}
+
+TEST(ServerConfigTest, TimesThatEndConnectionsHaveALeastValue) {
+  for (const char* flag : {"--stalled_stream_timeout", "--handshake_timeout", "--message_timeout",
+                           "--keepalive_timeout"}) {
+    EXPECT_EQ(ParseError({flag, "99ms"}),
+              absl::StrCat(flag, ": want at least 100ms, got \"99ms\""));
+    ParseOk({flag, "100ms"});
+  }
+  EXPECT_EQ(ParseError({"--keepalive_time", "0"}), "--keepalive_time: want at least 1s, got \"0\"");
+  ParseOk({"--keepalive_time", "1"});
 }
 
 TEST(ServerConfigTest, ControlIsServedOnlyWhereStrangersCannotReachIt) {
