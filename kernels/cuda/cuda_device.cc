@@ -191,7 +191,7 @@ absl::Status CudaDevice::LaunchKernel(const KernelLaunch& launch) {
   shape.stream = stream_;
   shape.attrs = &overlap;
   shape.numAttrs = config.overlaps_previous && info_.compute_capability >= 90 ? 1 : 0;
-  void* arguments[] = {const_cast<void*>(launch.params)};
+  void* arguments[] = {const_cast<std::byte*>(launch.params.data())};
   return ToStatus(cudaLaunchKernelExC(&shape, launch.kernel, arguments), "launching a kernel");
 }
 
@@ -202,22 +202,20 @@ absl::Status CudaDevice::Gemm(const GemmArgs& args) {
 }
 
 absl::StatusOr<std::unique_ptr<Recording>> CudaDevice::Record(
-    std::function<absl::Status()> enqueue) {
+    absl::FunctionRef<absl::Status()> enqueue) {
   RETURN_IF_ERROR(MakeCurrent());
   RETURN_IF_ERROR(ToStatus(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                            "beginning to record"));
   const absl::Status enqueued = enqueue();
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
-  cudaGraphExec_t executable = nullptr;
-  cudaError_t instantiated = cudaSuccess;
-  if (graph != nullptr) {
-    instantiated = cudaGraphInstantiate(&executable, graph, 0);
-    cudaGraphDestroy(graph);
-  }
+  const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> graph_owner(graph,
+                                                                             &cudaGraphDestroy);
   RETURN_IF_ERROR(enqueued);
   RETURN_IF_ERROR(ToStatus(ended, "recording"));
-  RETURN_IF_ERROR(ToStatus(instantiated, "instantiating a recording"));
+  cudaGraphExec_t executable = nullptr;
+  RETURN_IF_ERROR(
+      ToStatus(cudaGraphInstantiate(&executable, graph, 0), "instantiating a recording"));
   return std::make_unique<CudaRecording>(executable);
 }
 

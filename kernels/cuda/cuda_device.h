@@ -34,7 +34,8 @@ class CudaDevice : public Device {
 
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
-  absl::StatusOr<std::unique_ptr<Recording>> Record(std::function<absl::Status()> enqueue) override;
+  absl::StatusOr<std::unique_ptr<Recording>> Record(
+      absl::FunctionRef<absl::Status()> enqueue) override;
   absl::Status Replay(const Recording& recording) override;
   absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override;
   absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) override;

@@ -2,13 +2,15 @@
 
 // The device of the CUDA backend: a GPU (CudaDevice) or its emulation (emulator/EmulatedDevice).
 //
-// One stream: enqueued work runs in order. A fault in any of it appears at the next Synchronize().
-// Not thread-safe; one step thread calls it.
+// One stream: enqueued work runs in order, at the latest while Synchronize() waits for it. A fault
+// in any of it appears there, and every later call fails. Not thread-safe; one step thread calls
+// it.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -35,7 +37,7 @@ struct DeviceInfo {
 struct KernelLaunch {
   LaunchConfig config;
   const void* kernel = nullptr;
-  const void* params = nullptr;  // one struct
+  std::span<const std::byte> params;  // one struct, which is copied
   // Runs the kernel as one thread; null unless kernels are C++ functions.
   void (*call)(const void* kernel, const void* params) = nullptr;
 };
@@ -67,13 +69,14 @@ class Device {
   virtual int64_t available_bytes() const = 0;
 
   // Device memory with undefined content, aligned to 256 bytes; ResourceExhausted when none is
-  // left. Waits for the device: not for the hot path.
+  // left. May wait for the device: not for the hot path. Must not be freed before enqueued work
+  // that uses it has run.
   virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
   // Host memory for direct copies (pinned).
   virtual absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) = 0;
 
-  // Enqueued. The caller must not touch pinned host memory until Synchronize(). A copy from or to
-  // pageable memory may be complete when the call returns.
+  // Enqueued. Until Synchronize(), the caller must not change the source and must not touch the
+  // target. A copy from or to host memory that is not pinned may be complete when the call returns.
   virtual absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyOnDevice(void* destination, const void* source, int64_t bytes) = 0;
@@ -83,11 +86,11 @@ class Device {
   virtual absl::Status LaunchKernel(const KernelLaunch& launch) = 0;
   virtual absl::Status Gemm(const GemmArgs& args) = 0;
 
-  // Records the work that `enqueue` enqueues instead of running it (a CUDA graph). `enqueue` must
-  // neither allocate nor wait; the objects that it refers to must outlive the recording and stay
-  // unchanged.
+  // Records the work that `enqueue` enqueues instead of running it (a CUDA graph). `enqueue` is
+  // called once, and must neither allocate nor wait. Parameters are recorded as they are; the
+  // memory that they point to must outlive the recording, and is read at each replay.
   virtual absl::StatusOr<std::unique_ptr<Recording>> Record(
-      std::function<absl::Status()> enqueue) = 0;
+      absl::FunctionRef<absl::Status()> enqueue) = 0;
   // Enqueued. `recording` must be this device's and outlive the next Synchronize().
   virtual absl::Status Replay(const Recording& recording) = 0;
 

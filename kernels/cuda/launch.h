@@ -11,10 +11,12 @@
 // A kernel takes one struct by value. It must not use static __shared__ variables, cooperative
 // groups, CUB, or wait for another block: the emulator does not support these.
 
+#include <span>
 #include <type_traits>
 
 #include "absl/status/status.h"
 
+#include "kernels/cuda/clear_padding.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/launch_config.h"
 
@@ -24,10 +26,12 @@ template <typename Params>
 absl::Status Launch(Device& device, const LaunchConfig& config, void (*kernel)(Params),
                     const std::type_identity_t<Params>& params) {
   static_assert(std::is_trivially_copyable_v<Params>);
+  Params copy = params;
+  ClearPadding(copy);
   KernelLaunch launch;
   launch.config = config;
   launch.kernel = reinterpret_cast<const void*>(kernel);
-  launch.params = &params;
+  launch.params = std::as_bytes(std::span(&copy, 1));
 #if !defined(__CUDACC__)
   launch.call = [](const void* k, const void* p) {
     reinterpret_cast<void (*)(Params)>(const_cast<void*>(k))(*static_cast<const Params*>(p));

@@ -1,11 +1,13 @@
 #include "kernels/cuda/emulator/emulated_device.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <sys/mman.h>
 
@@ -13,43 +15,19 @@
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
+#include "base/strings.h"
+#include "kernels/cuda/emulator/device_memory.h"
 #include "kernels/cuda/emulator/execution.h"
 #include "kernels/cuda/emulator/host_gemm.h"
-#include "kernels/cuda/emulator/sanitizers.h"
 #include "kernels/cuda/emulator/tma.h"
 
 namespace quire::kernels::cuda::emulator {
 
-// The memory ranges that only work of the device may touch.
-class DeviceMemory {
- public:
-  void Add(void* data, size_t bytes) {
-    ranges_[data] = bytes;
-    AsanPoison(data, bytes);
-  }
-  void Remove(void* data) {
-    AsanUnpoison(data, ranges_.at(data));
-    ranges_.erase(data);
-  }
+struct EmulatedDevice::State {
+  explicit State(Poison poison) : queue(poison) {}
 
-  // While one lives, the device works and may touch its memory.
-  class Work {
-   public:
-    explicit Work(const DeviceMemory& memory) : memory_(memory) {
-      for (const auto& [data, bytes] : memory_.ranges_) AsanUnpoison(data, bytes);
-    }
-    ~Work() {
-      for (const auto& [data, bytes] : memory_.ranges_) AsanPoison(data, bytes);
-    }
-    Work(const Work&) = delete;
-    Work& operator=(const Work&) = delete;
-
-   private:
-    const DeviceMemory& memory_;
-  };
-
- private:
-  std::map<void*, size_t> ranges_;
+  DeviceMemory memory;
+  WorkQueue queue;
 };
 
 namespace {
@@ -57,14 +35,16 @@ namespace {
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kSparseBytes = int64_t{256} << 20;
 
-absl::StatusOr<DeviceBuffer> AllocateSparse(int64_t bytes) {
+absl::Status NoMemory(int64_t bytes) {
+  return absl::ResourceExhaustedError(absl::StrCat("emulated device: no ", bytes, " bytes"));
+}
+
+// Not backed by memory until it is used.
+absl::StatusOr<void*> AllocateSparse(int64_t bytes) {
   void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    return absl::ResourceExhaustedError(absl::StrCat("emulated device: no ", bytes, " bytes"));
-  }
-  return DeviceBuffer(memory, bytes,
-                      [bytes](void* data) { munmap(data, static_cast<size_t>(bytes)); });
+  if (memory == MAP_FAILED) return NoMemory(bytes);
+  return memory;
 }
 
 // The most shared memory that a kernel may ask for (CUDA programming guide, technical
@@ -88,26 +68,146 @@ absl::StatusOr<void*> AllocateFilled(int64_t bytes, Poison poison) {
   void* memory = nullptr;
   // The size is not rounded up, so that AddressSanitizer knows the end.
   if (posix_memalign(&memory, kAlignment, static_cast<size_t>(bytes)) != 0) {
-    return absl::ResourceExhaustedError(absl::StrCat("emulated device: no ", bytes, " bytes"));
+    return NoMemory(bytes);
   }
   std::memset(memory, static_cast<int>(poison), static_cast<size_t>(bytes));
   return memory;
 }
 
-absl::Status Move(void* destination, const void* source, int64_t bytes) {
-  if (bytes > 0) std::memmove(destination, source, static_cast<size_t>(bytes));
-  return absl::OkStatus();
+struct Copy {
+  char* destination = nullptr;
+  const char* source = nullptr;
+  int64_t bytes = 0;
+
+  MemoryRange to() const { return {destination, bytes}; }
+  MemoryRange from() const { return {source, bytes}; }
+};
+
+class CopyCommand : public Command {
+ public:
+  explicit CopyCommand(const Copy& copy) : copy_(copy) {}
+  absl::Status Run() const override {
+    std::memmove(copy_.destination, copy_.source, static_cast<size_t>(copy_.bytes));
+    return absl::OkStatus();
+  }
+  bool Uses(const MemoryRange& memory) const override {
+    return memory.Overlaps(copy_.to()) || memory.Overlaps(copy_.from());
+  }
+
+ protected:
+  const Copy copy_;
+};
+
+class CopyToDeviceCommand final : public CopyCommand {
+ public:
+  using CopyCommand::CopyCommand;
+  MemoryRange host_source() const override { return copy_.from(); }
+};
+
+class CopyToHostCommand final : public CopyCommand {
+ public:
+  using CopyCommand::CopyCommand;
+  MemoryRange host_target() const override { return copy_.to(); }
+};
+
+class FillCommand final : public Command {
+ public:
+  FillCommand(void* data, uint8_t value, int64_t bytes)
+      : data_(data), value_(value), bytes_(bytes) {}
+  absl::Status Run() const override {
+    std::memset(data_, value_, static_cast<size_t>(bytes_));
+    return absl::OkStatus();
+  }
+  bool Uses(const MemoryRange& memory) const override {
+    return memory.Overlaps({static_cast<const char*>(data_), bytes_});
+  }
+
+ private:
+  void* const data_;
+  const uint8_t value_;
+  const int64_t bytes_;
+};
+
+class KernelCommand final : public Command {
+ public:
+  KernelCommand(const KernelLaunch& launch, const ExecutionOptions& execution,
+                int compute_capability, const DeviceMemory& memory)
+      : launch_(launch),
+        params_((launch.params.size() + sizeof(Aligned) - 1) / sizeof(Aligned)),
+        execution_(execution),
+        compute_capability_(compute_capability),
+        memory_(memory) {
+    std::memcpy(params_.data(), launch.params.data(), launch.params.size());
+    launch_.params = std::as_bytes(std::span(params_)).first(launch.params.size());
+  }
+  absl::Status Run() const override {
+    if (const void* const address = HostAddressIn(launch_.params, memory_); address != nullptr) {
+      return absl::InternalError(absl::StrFormat(
+          "a kernel's parameter points to %p, which is not memory of the device", address));
+    }
+    return RunGrid(
+        launch_.config, [this] { launch_.call(launch_.kernel, launch_.params.data()); }, execution_,
+        compute_capability_);
+  }
+  bool Uses(const MemoryRange& memory) const override {
+    return HasAddressIn(launch_.params, memory);
+  }
+
+ private:
+  struct alignas(128) Aligned {  // as TensorMap is, the most strictly aligned of parameters
+    std::byte bytes[128];
+  };
+
+  KernelLaunch launch_;
+  std::vector<Aligned> params_;
+  const ExecutionOptions execution_;
+  const int compute_capability_;
+  const DeviceMemory& memory_;
+};
+
+MemoryRange RangeOf(const void* data, int64_t rows, int64_t cols, int64_t stride, DType dtype) {
+  const int64_t elements = rows > 0 && cols > 0 ? (rows - 1) * stride + cols : 0;
+  return {static_cast<const char*>(data), elements * SizeOf(dtype)};
 }
 
-struct EmulatedRecording final : Recording {
-  explicit EmulatedRecording(std::function<absl::Status()> work) : enqueue(std::move(work)) {}
-  const std::function<absl::Status()> enqueue;
+class GemmCommand final : public Command {
+ public:
+  explicit GemmCommand(const GemmArgs& args) : args_(args) {}
+  absl::Status Run() const override {
+    HostGemm(args_);
+    return absl::OkStatus();
+  }
+  bool Uses(const MemoryRange& memory) const override {
+    return std::ranges::any_of(Ranges(args_),
+                               [&](const MemoryRange& range) { return range.Overlaps(memory); });
+  }
+
+  // Of a, b and d.
+  static std::array<MemoryRange, 3> Ranges(const GemmArgs& args) {
+    return {RangeOf(args.a, args.m, args.k, args.lda, args.type),
+            RangeOf(args.b, args.n, args.k, args.ldb, args.type),
+            RangeOf(args.d, args.m, args.n, args.ldd, args.output_type)};
+  }
+
+ private:
+  const GemmArgs args_;
 };
+
+struct EmulatedRecording final : Recording {
+  explicit EmulatedRecording(CommandList list)
+      : commands(std::make_shared<const CommandList>(std::move(list))) {}
+  const std::shared_ptr<const CommandList> commands;
+};
+
+absl::Status WantDeviceMemory(std::string_view name) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(base::ToAbsl(name), ": want memory of the device, all of it in one allocation"));
+}
 
 }  // namespace
 
 EmulatedDevice::EmulatedDevice(const EmulatorOptions& options)
-    : execution_(options.execution), memory_(std::make_shared<DeviceMemory>()) {
+    : execution_(options.execution), state_(std::make_shared<State>(options.execution.poison)) {
   info_.name = "emulated device";
   info_.compute_capability = options.compute_capability;
   info_.num_sms = options.num_sms;
@@ -116,71 +216,110 @@ EmulatedDevice::EmulatedDevice(const EmulatorOptions& options)
   info_.memory_bytes = int64_t{1} << 30;
 }
 
+absl::Status EmulatedDevice::CheckMayWait() const {
+  if (recording_ == nullptr) return fault_;
+  return absl::FailedPreconditionError("a recording neither allocates nor waits");
+}
+
+absl::Status EmulatedDevice::Enqueue(std::shared_ptr<const Command> command) {
+  RETURN_IF_ERROR(fault_);
+  if (recording_ != nullptr) {
+    recording_->push_back(std::move(command));
+  } else {
+    state_->queue.Push(std::move(command));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DeviceBuffer> EmulatedDevice::Allocate(int64_t bytes) {
+  RETURN_IF_ERROR(CheckMayWait());
   if (bytes <= 0) return DeviceBuffer();
-  if (bytes >= kSparseBytes) return AllocateSparse(bytes);
-  ASSIGN_OR_RETURN(void* const memory, AllocateFilled(bytes, execution_.poison));
-  memory_->Add(memory, static_cast<size_t>(bytes));
-  return DeviceBuffer(memory, bytes, [memory = memory_](void* data) {
-    memory->Remove(data);
-    std::free(data);
+  const bool sparse = bytes >= kSparseBytes;
+  ASSIGN_OR_RETURN(void* const memory,
+                   sparse ? AllocateSparse(bytes) : AllocateFilled(bytes, execution_.poison));
+  state_->memory.Add(memory, bytes, sparse);
+  return DeviceBuffer(memory, bytes, [state = state_, bytes, sparse](void* data) {
+    state->queue.WillBeFreed({static_cast<const char*>(data), bytes});
+    state->memory.Remove(data);
+    if (sparse) {
+      munmap(data, static_cast<size_t>(bytes));
+    } else {
+      std::free(data);
+    }
   });
 }
 
 absl::StatusOr<DeviceBuffer> EmulatedDevice::AllocateHost(int64_t bytes) {
+  RETURN_IF_ERROR(CheckMayWait());
   if (bytes <= 0) return DeviceBuffer();
   ASSIGN_OR_RETURN(void* const memory, AllocateFilled(bytes, execution_.poison));
-  return DeviceBuffer(memory, bytes, [](void* data) { std::free(data); });
+  return DeviceBuffer(memory, bytes, [state = state_, bytes](void* data) {
+    state->queue.WillBeFreed({static_cast<const char*>(data), bytes});
+    std::free(data);
+  });
 }
 
 absl::Status EmulatedDevice::CopyToDevice(void* destination, const void* source, int64_t bytes) {
-  const DeviceMemory::Work work(*memory_);
-  return Move(destination, source, bytes);
+  if (bytes <= 0) return absl::OkStatus();
+  if (!state_->memory.Has(destination, bytes)) return WantDeviceMemory("destination");
+  return Enqueue(std::make_shared<CopyToDeviceCommand>(
+      Copy{static_cast<char*>(destination), static_cast<const char*>(source), bytes}));
 }
 
 absl::Status EmulatedDevice::CopyToHost(void* destination, const void* source, int64_t bytes) {
-  const DeviceMemory::Work work(*memory_);
-  return Move(destination, source, bytes);
+  if (bytes <= 0) return absl::OkStatus();
+  if (!state_->memory.Has(source, bytes)) return WantDeviceMemory("source");
+  return Enqueue(std::make_shared<CopyToHostCommand>(
+      Copy{static_cast<char*>(destination), static_cast<const char*>(source), bytes}));
 }
 
 absl::Status EmulatedDevice::CopyOnDevice(void* destination, const void* source, int64_t bytes) {
-  const DeviceMemory::Work work(*memory_);
-  return Move(destination, source, bytes);
+  if (bytes <= 0) return absl::OkStatus();
+  if (!state_->memory.Has(destination, bytes)) return WantDeviceMemory("destination");
+  if (!state_->memory.Has(source, bytes)) return WantDeviceMemory("source");
+  return Enqueue(std::make_shared<CopyCommand>(
+      Copy{static_cast<char*>(destination), static_cast<const char*>(source), bytes}));
 }
 
 absl::Status EmulatedDevice::Fill(void* destination, uint8_t value, int64_t bytes) {
-  const DeviceMemory::Work work(*memory_);
-  if (bytes > 0) std::memset(destination, value, static_cast<size_t>(bytes));
-  return absl::OkStatus();
+  if (bytes <= 0) return absl::OkStatus();
+  if (!state_->memory.Has(destination, bytes)) return WantDeviceMemory("destination");
+  return Enqueue(std::make_shared<FillCommand>(destination, value, bytes));
 }
 
 absl::Status EmulatedDevice::LaunchKernel(const KernelLaunch& launch) {
   RETURN_IF_ERROR(Validate(launch.config, info_));
-  if (!fault_.ok()) return absl::OkStatus();
-  const DeviceMemory::Work work(*memory_);
-  fault_ = RunGrid(
-      launch.config, [&launch] { launch.call(launch.kernel, launch.params); }, execution_,
-      info_.compute_capability);
-  return absl::OkStatus();
+  return Enqueue(std::make_shared<KernelCommand>(launch, execution_, info_.compute_capability,
+                                                 state_->memory));
 }
 
 absl::Status EmulatedDevice::Gemm(const GemmArgs& args) {
   RETURN_IF_ERROR(Validate(args));
-  const DeviceMemory::Work work(*memory_);
-  if (fault_.ok()) HostGemm(args);
-  return absl::OkStatus();
+  for (const MemoryRange& range : GemmCommand::Ranges(args)) {
+    if (!state_->memory.Has(range.data, range.bytes)) return WantDeviceMemory("gemm");
+  }
+  return Enqueue(std::make_shared<GemmCommand>(args));
 }
 
 absl::StatusOr<std::unique_ptr<Recording>> EmulatedDevice::Record(
-    std::function<absl::Status()> enqueue) {
-  return std::make_unique<EmulatedRecording>(std::move(enqueue));
+    absl::FunctionRef<absl::Status()> enqueue) {
+  RETURN_IF_ERROR(CheckMayWait());
+  CommandList commands;
+  recording_ = &commands;
+  const absl::Status status = enqueue();
+  recording_ = nullptr;
+  RETURN_IF_ERROR(status);
+  return std::make_unique<EmulatedRecording>(std::move(commands));
 }
 
 absl::Status EmulatedDevice::Replay(const Recording& recording) {
-  return static_cast<const EmulatedRecording&>(recording).enqueue();
+  RETURN_IF_ERROR(CheckMayWait());
+  state_->queue.PushAll(static_cast<const EmulatedRecording&>(recording).commands);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<double> EmulatedDevice::SecondsOf(absl::FunctionRef<absl::Status()> enqueue) {
+  RETURN_IF_ERROR(Synchronize());
   const auto begin = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(enqueue());
   RETURN_IF_ERROR(Synchronize());
@@ -197,6 +336,11 @@ absl::StatusOr<TensorMap> EmulatedDevice::MakeTensorMap(const TensorMapSpec& spe
   return EncodeTensorMap(spec);
 }
 
-absl::Status EmulatedDevice::Synchronize() { return std::exchange(fault_, absl::OkStatus()); }
+absl::Status EmulatedDevice::Synchronize() {
+  RETURN_IF_ERROR(CheckMayWait());
+  const DeviceMemory::Work work(state_->memory);
+  fault_ = state_->queue.Run();
+  return fault_;
+}
 
 }  // namespace quire::kernels::cuda::emulator

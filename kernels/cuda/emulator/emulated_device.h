@@ -1,15 +1,15 @@
 #pragma once
 
-// A Device without a GPU: memory is the host's, and the emulator runs kernels when they are
-// launched.
+// A Device without a GPU: memory is the host's, and the emulator runs the kernels.
 //
-// A fault that a GPU would report only later is kept until Synchronize(), and nothing runs in
-// between.
+// Work runs as late as CUDA allows, in Synchronize() (work_queue.h). The first fault is kept: as on
+// a GPU, every later call fails.
 
 #include <memory>
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/emulator/thread_block.h"
+#include "kernels/cuda/emulator/work_queue.h"
 
 namespace quire::kernels::cuda::emulator {
 
@@ -19,8 +19,6 @@ struct EmulatorOptions {
   // Few, so that a persistent grid gives each block several work items.
   int num_sms = 4;
 };
-
-class DeviceMemory;
 
 class EmulatedDevice : public Device {
  public:
@@ -43,8 +41,8 @@ class EmulatedDevice : public Device {
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
 
-  // Stores `enqueue` and calls it for each replay.
-  absl::StatusOr<std::unique_ptr<Recording>> Record(std::function<absl::Status()> enqueue) override;
+  absl::StatusOr<std::unique_ptr<Recording>> Record(
+      absl::FunctionRef<absl::Status()> enqueue) override;
   absl::Status Replay(const Recording& recording) override;
   // The host's seconds, which tell nothing about a GPU.
   absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override;
@@ -54,11 +52,19 @@ class EmulatedDevice : public Device {
   absl::Status Synchronize() override;
 
  private:
+  // What buffers need that outlive the device.
+  struct State;
+
+  // Enqueues the command, or adds it to the recording that is being made.
+  absl::Status Enqueue(std::shared_ptr<const Command> command);
+  // Fails for ever after a fault, and while a recording is made.
+  absl::Status CheckMayWait() const;
+
   const ExecutionOptions execution_;
   DeviceInfo info_;
-  absl::Status fault_;  // of work enqueued since the last Synchronize()
-  // The live allocations. Buffers may outlive the device.
-  const std::shared_ptr<DeviceMemory> memory_;
+  const std::shared_ptr<State> state_;
+  CommandList* recording_ = nullptr;  // while one is made
+  absl::Status fault_;                // the first
 };
 
 }  // namespace quire::kernels::cuda::emulator

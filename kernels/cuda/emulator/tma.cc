@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 
+#include "kernels/cuda/clear_padding.h"
 #include "kernels/cuda/emulator/mbarrier.h"
 #include "kernels/cuda/emulator/runtime.h"
 #include "kernels/cuda/emulator/sanitizers.h"
@@ -86,8 +87,10 @@ void Fill(const Load& load, bool with_data) {
 }  // namespace
 
 TensorMap EncodeTensorMap(const TensorMapSpec& spec) {
+  TensorMapSpec copy = spec;
+  ClearPadding(copy);
   TensorMap map;
-  std::memcpy(map.opaque, &spec, sizeof(spec));
+  std::memcpy(map.opaque, &copy, sizeof(copy));
   return map;
 }
 

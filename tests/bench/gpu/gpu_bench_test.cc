@@ -75,8 +75,8 @@ class MeddlingDevice : public Device {
   }
   absl::Status Gemm(const kernels::cuda::GemmArgs& args) override { return device_.Gemm(args); }
   absl::StatusOr<std::unique_ptr<kernels::cuda::Recording>> Record(
-      std::function<absl::Status()> enqueue) override {
-    return device_.Record(std::move(enqueue));
+      absl::FunctionRef<absl::Status()> enqueue) override {
+    return device_.Record(enqueue);
   }
   absl::Status Replay(const kernels::cuda::Recording& recording) override {
     return device_.Replay(recording);

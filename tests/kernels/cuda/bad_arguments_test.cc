@@ -45,6 +45,7 @@ class BadArgumentsTest : public ::testing::Test {
  protected:
   BadArgumentsTest() {
     EXPECT_TRUE(device_->Fill(memory_.data(), 0, memory_.bytes()).ok());
+    EXPECT_TRUE(device_->Synchronize().ok());
     num_enqueued_ = 0;
   }
 

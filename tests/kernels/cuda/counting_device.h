@@ -51,8 +51,8 @@ class CountingDevice final : public kernels::cuda::Device {
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<kernels::cuda::Recording>> Record(
-      std::function<absl::Status()> enqueue) override {
-    return device_->Record(std::move(enqueue));
+      absl::FunctionRef<absl::Status()> enqueue) override {
+    return device_->Record(enqueue);
   }
   absl::Status Replay(const kernels::cuda::Recording& recording) override {
     ++num_enqueued_;

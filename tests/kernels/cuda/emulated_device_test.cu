@@ -2,10 +2,13 @@
 // launches one after another.
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -75,6 +78,7 @@ TEST(EmulatedDeviceTest, PoisonWinsMaximaOrSpoilsSums) {
     const kernels::DeviceBuffer memory = *device.Allocate(4);
     uint32_t fresh = 0;
     ASSERT_TRUE(device.CopyToHost(&fresh, memory.data(), 4).ok());
+    ASSERT_TRUE(device.Synchronize().ok());
     const auto half = static_cast<uint16_t>(fresh);
     for (const float value :
          {emulator::FloatOf(poison), kernels::Bf16ToF32(half), kernels::F16ToF32(half)}) {
@@ -119,18 +123,22 @@ __global__ void TakesRegisters(const __grid_constant__ Params p) {
 
 TEST(EmulatedDeviceTest, WhatAChipCannotDoIsRefusedByName) {
   const LaunchConfig config = {.block = {128}, .shared_bytes = 8};
-  EmulatedDevice ada = Chip(89), hopper = Chip(90);
-  EXPECT_THAT(FaultOf(ada, config, &InitsAnMbarrier),
+  const auto fault_of = [&](int capability, void (*kernel)(Params), const Params& params = {}) {
+    EmulatedDevice device = Chip(capability);
+    return FaultOf(device, config, kernel, params);
+  };
+  EXPECT_THAT(fault_of(89, &InitsAnMbarrier),
               HasSubstr("an mbarrier needs compute capability 9.0, and this chip has 8.9"));
-  EXPECT_THAT(FaultOf(ada, config, &FencesWgmma), HasSubstr("wgmma needs compute capability 9.0"));
+  EXPECT_THAT(fault_of(89, &FencesWgmma), HasSubstr("wgmma needs compute capability 9.0"));
   for (const int variant : {0, 1}) {
-    EXPECT_THAT(FaultOf(ada, config, &TakesRegisters, {.variant = variant}),
+    EXPECT_THAT(fault_of(89, &TakesRegisters, {.variant = variant}),
                 HasSubstr("setmaxnreg needs compute capability 9.0"));
-    EXPECT_EQ(FaultOf(hopper, config, &TakesRegisters, {.variant = variant}), "");
+    EXPECT_EQ(fault_of(90, &TakesRegisters, {.variant = variant}), "");
   }
-  EXPECT_EQ(FaultOf(hopper, config, &InitsAnMbarrier), "");
-  EXPECT_EQ(FaultOf(hopper, config, &FencesWgmma), "");
+  EXPECT_EQ(fault_of(90, &InitsAnMbarrier), "");
+  EXPECT_EQ(fault_of(90, &FencesWgmma), "");
 
+  EmulatedDevice ada = Chip(89), hopper = Chip(90);
   const kernels::DeviceBuffer memory = *ada.Allocate(64 * 8 * 2);
   const TensorMapSpec spec = {
       .data = memory.data(), .rank = 2, .dims = {64, 8}, .strides = {2, 128}, .box = {64, 8}};
@@ -149,15 +157,223 @@ __global__ void DependsOnAnother(const __grid_constant__ Params p) {
 }
 
 TEST(EmulatedDeviceTest, ABlockThatMayOverlapTheLaunchBeforeItHasToWait) {
-  EmulatedDevice device;
-  const LaunchConfig config = {.grid = {2}, .block = {32}, .overlaps_previous = true};
+  const auto fault_of = [](bool overlaps, int variant) {
+    EmulatedDevice device;
+    return FaultOf(device, {.grid = {2}, .block = {32}, .overlaps_previous = overlaps},
+                   &DependsOnAnother, {.variant = variant});
+  };
   const std::string fault = "ends with no GridDependencyWait() in a launch that may overlap";
-  EXPECT_THAT(FaultOf(device, config, &DependsOnAnother, {.variant = 0}),
-              HasSubstr("block (0,0,0) " + fault));
-  EXPECT_EQ(FaultOf(device, config, &DependsOnAnother, {.variant = 1}), "");
-  EXPECT_THAT(FaultOf(device, config, &DependsOnAnother, {.variant = 2}),
-              HasSubstr("block (1,0,0) " + fault));
-  EXPECT_EQ(FaultOf(device, {.grid = {2}, .block = {32}}, &DependsOnAnother, {.variant = 0}), "");
+  EXPECT_THAT(fault_of(true, 0), HasSubstr("block (0,0,0) " + fault));
+  EXPECT_EQ(fault_of(true, 1), "");
+  EXPECT_THAT(fault_of(true, 2), HasSubstr("block (1,0,0) " + fault));
+  EXPECT_EQ(fault_of(false, 0), "");
+}
+
+// --- Work runs late
+
+int runs_counted = 0;  // host memory, which only an emulated kernel reaches
+__global__ void CountsItsRuns(const __grid_constant__ Params) { ++runs_counted; }
+__global__ void StoresItsVariant(const __grid_constant__ Params p) {
+  p.out[0] = static_cast<float>(p.variant);
+}
+
+class LateWorkTest : public ::testing::Test {
+ protected:
+  LateWorkTest() { EXPECT_TRUE(device_.Fill(data(), 1, kBytes).ok() && Wait() == ""); }
+
+  // Waits, and returns what is said about the work.
+  std::string Wait() { return std::string(device_.Synchronize().message()); }
+  absl::Status Store(int variant) {
+    return Launch(device_, {}, &StoresItsVariant, {static_cast<float*>(data()), variant});
+  }
+  float Stored() {
+    float value = 0.0f;
+    EXPECT_TRUE(device_.CopyToHost(&value, data(), sizeof(value)).ok());
+    EXPECT_EQ(Wait(), "");
+    return value;
+  }
+  void* data() { return memory_.data(); }
+
+  static constexpr int64_t kBytes = 16;
+  EmulatedDevice device_;
+  kernels::DeviceBuffer memory_ = *device_.Allocate(kBytes);
+};
+
+TEST_F(LateWorkTest, RunsWhenSomebodyWaits) {
+  runs_counted = 0;
+  ASSERT_TRUE(Launch(device_, {}, &CountsItsRuns, Params{}).ok());
+  EXPECT_EQ(runs_counted, 0);
+  EXPECT_EQ(Wait(), "");
+  EXPECT_EQ(runs_counted, 1);
+  EXPECT_EQ(Wait(), "");
+  EXPECT_EQ(runs_counted, 1);
+}
+
+TEST_F(LateWorkTest, TheTargetOfACopyHoldsPoisonUntilThen) {
+  const auto target = std::make_unique<std::array<unsigned char, kBytes>>();
+  target->fill(7);
+  ASSERT_TRUE(device_.CopyToHost(target->data(), data(), kBytes).ok());
+  if (emulator::kAddressSanitizer) {
+    EXPECT_TRUE(emulator::AsanIsPoisoned(target->data()));
+    EXPECT_TRUE(emulator::AsanIsPoisoned(target->data() + kBytes - 1));
+  } else {
+    EXPECT_THAT(*target, ::testing::Each(static_cast<unsigned char>(emulator::Poison::kNaN)));
+  }
+  EXPECT_EQ(Wait(), "");
+  EXPECT_THAT(*target, ::testing::Each(1));
+}
+
+TEST_F(LateWorkTest, TheSourceOfACopyMustNotChangeUntilThen) {
+  int source = 1;
+  ASSERT_TRUE(device_.CopyToDevice(data(), &source, sizeof(source)).ok());
+  source = 2;
+  EXPECT_THAT(Wait(), HasSubstr("the source of a copy was changed before the copy had run"));
+}
+
+TEST_F(LateWorkTest, TheTargetOfACopyMustNotChangeUntilThen) {
+  if (emulator::kAddressSanitizer) GTEST_SKIP() << "the write itself is an error";
+  int target = 1;
+  ASSERT_TRUE(device_.CopyToHost(&target, data(), sizeof(target)).ok());
+  target = 2;
+  EXPECT_THAT(Wait(), HasSubstr("the target of a copy was changed before the copy had run"));
+}
+
+// Both ways through the same host memory, one after another, is in order.
+TEST_F(LateWorkTest, ACopyMayDependOnOneBeforeIt) {
+  const kernels::DeviceBuffer other = *device_.Allocate(kBytes);
+  auto staging = std::make_unique<std::array<unsigned char, kBytes>>();
+  staging->fill(5);
+  ASSERT_TRUE(device_.CopyToDevice(other.data(), staging->data(), kBytes).ok());
+  ASSERT_TRUE(device_.CopyToHost(staging->data(), data(), kBytes).ok());
+  ASSERT_TRUE(device_.CopyToDevice(data(), staging->data(), kBytes).ok());
+  ASSERT_TRUE(device_.CopyToHost(staging->data(), other.data(), kBytes).ok());
+  EXPECT_EQ(Wait(), "");
+  EXPECT_THAT(*staging, ::testing::Each(5));
+  ASSERT_TRUE(device_.CopyToHost(staging->data(), data(), kBytes).ok());
+  EXPECT_EQ(Wait(), "");
+  EXPECT_THAT(*staging, ::testing::Each(1));
+}
+
+TEST_F(LateWorkTest, MemoryMustNotBeFreedUntilThen) {
+  const std::string fault = "memory was freed before work that uses it had run";
+  const auto fault_of = [&](const std::function<absl::Status(Device&, void* a, void* b)>& work,
+                            bool frees_a) {
+    EmulatedDevice device;
+    kernels::DeviceBuffer a = *device.Allocate(64), b = *device.Allocate(64);
+    EXPECT_TRUE(work(device, a.data(), b.data()).ok());
+    (frees_a ? a : b) = kernels::DeviceBuffer();
+    return std::string(device.Synchronize().message());
+  };
+  const auto fill = [](Device& device, void* a, void*) { return device.Fill(a, 0, 64); };
+  const auto copy = [](Device& device, void* a, void* b) { return device.CopyOnDevice(a, b, 64); };
+  const auto kernel = [](Device& device, void* a, void*) {
+    return Launch(device, {}, &StoresItsVariant, {static_cast<float*>(a), 1});
+  };
+  const auto gemm = [](Device& device, void* a, void* b) {
+    return device.Gemm({.d = b,
+                        .a = a,
+                        .b = a,
+                        .m = 1,
+                        .n = 1,
+                        .k = 1,
+                        .lda = 1,
+                        .ldb = 1,
+                        .ldd = 1,
+                        .type = kernels::DType::kF32,
+                        .output_type = kernels::DType::kF32});
+  };
+  EXPECT_EQ(fault_of(fill, true), fault);
+  EXPECT_EQ(fault_of(fill, false), "");
+  EXPECT_EQ(fault_of(copy, true), fault);
+  EXPECT_EQ(fault_of(copy, false), fault);
+  EXPECT_EQ(fault_of(kernel, true), fault);
+  EXPECT_EQ(fault_of(kernel, false), "");
+  EXPECT_EQ(fault_of(gemm, true), fault);
+  EXPECT_EQ(fault_of(gemm, false), fault);
+
+  kernels::DeviceBuffer pinned = *device_.AllocateHost(kBytes);
+  ASSERT_TRUE(device_.CopyToHost(pinned.data(), data(), kBytes).ok());
+  pinned = kernels::DeviceBuffer();
+  EXPECT_EQ(Wait(), fault);
+}
+
+TEST_F(LateWorkTest, NothingRunsAfterAFault) {
+  float host = 0.0f;
+  runs_counted = 0;
+  const auto recording = device_.Record([&] { return Store(1); });
+  ASSERT_TRUE(recording.ok());
+  ASSERT_TRUE(Launch(device_, {}, &StoresItsVariant, {&host, 1}).ok());
+  ASSERT_TRUE(Launch(device_, {}, &CountsItsRuns, Params{}).ok());
+  const std::string fault = Wait();
+  EXPECT_NE(fault, "");
+  EXPECT_EQ(runs_counted, 0);
+  for (const absl::Status& status :
+       {device_.Synchronize(), Store(1), device_.Fill(data(), 0, 1), device_.Replay(**recording),
+        device_.CopyToHost(&host, data(), 4), device_.CopyToDevice(data(), &host, 4),
+        device_.Allocate(1).status(), device_.AllocateHost(1).status()}) {
+    EXPECT_EQ(status.message(), fault);
+  }
+}
+
+TEST_F(LateWorkTest, ItsMemoryIsNotTheHosts) {
+  float host = 0.0f;
+  const auto on_heap = std::make_unique<float>();
+  for (float* const pointer : {&host, on_heap.get()}) {
+    EmulatedDevice device;
+    EXPECT_THAT(FaultOf(device, {}, &StoresItsVariant, {pointer, 1}),
+                HasSubstr("which is not memory of the device"));
+    EXPECT_EQ(device.Allocate(4).ok(), false);
+  }
+  EXPECT_EQ(device_.Fill(&host, 0, 4).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_.CopyOnDevice(data(), &host, 4).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_.CopyOnDevice(&host, data(), 4).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_.CopyToHost(&host, on_heap.get(), 4).code(), absl::StatusCode::kInvalidArgument);
+  // One byte past the end.
+  EXPECT_TRUE(device_.Fill(data(), 1, kBytes).ok());
+  EXPECT_EQ(device_.Fill(data(), 1, kBytes + 1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Wait(), "");
+}
+
+// --- Recordings
+
+TEST_F(LateWorkTest, ARecordingKeepsItsParameters) {
+  int variant = 1;
+  const auto recording = device_.Record([&] { return Store(variant); });
+  ASSERT_TRUE(recording.ok()) << recording.status();
+  variant = 2;
+  ASSERT_TRUE(device_.Replay(**recording).ok());
+  EXPECT_EQ(Stored(), 1.0f);
+}
+
+TEST_F(LateWorkTest, ARecordingReadsHostMemoryAtEachReplay) {
+  float source = 1.0f;
+  const auto recording =
+      device_.Record([&] { return device_.CopyToDevice(data(), &source, sizeof(source)); });
+  for (const float value : {2.0f, 3.0f}) {
+    source = value;
+    ASSERT_TRUE(device_.Replay(**recording).ok());
+    EXPECT_EQ(Stored(), value);
+  }
+  ASSERT_TRUE(device_.Replay(**recording).ok());
+  source = 4.0f;
+  EXPECT_THAT(Wait(), HasSubstr("the source of a copy was changed"));
+}
+
+TEST_F(LateWorkTest, ARecordingNeitherAllocatesNorWaits) {
+  for (const auto& work : std::initializer_list<std::function<absl::Status()>>{
+           [&] { return device_.Allocate(1).status(); },
+           [&] { return device_.AllocateHost(1).status(); }, [&] { return device_.Synchronize(); },
+           [&] { return device_.Record([] { return absl::OkStatus(); }).status(); }}) {
+    EXPECT_EQ(device_.Record(work).status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(Wait(), "");
+}
+
+TEST_F(LateWorkTest, ARecordingLivesUntilItsReplayHasRun) {
+  auto recording = device_.Record([&] { return Store(1); });
+  ASSERT_TRUE(device_.Replay(**recording).ok());
+  *recording = nullptr;
+  EXPECT_EQ(Wait(), "a recording was destroyed before its replay had run");
 }
 
 // --- The order of threads

@@ -44,6 +44,7 @@ CudaWeight MakeWeight(Device& device, DType dtype, int64_t rows, int64_t cols,
   const std::vector<uint8_t> bytes = Encode(dtype, values);
   DeviceBuffer memory = *device.Allocate(static_cast<int64_t>(bytes.size()));
   EXPECT_TRUE(device.CopyToDevice(memory.data(), bytes.data(), memory.bytes()).ok());
+  EXPECT_TRUE(device.Synchronize().ok());
   return CudaWeight(std::move(memory), dtype, rows, cols);
 }
 

@@ -1,0 +1,30 @@
+#pragma once
+
+// Padding holds what was on the stack before, and that may look like an address. The emulated
+// device looks for addresses in the parameters of kernels.
+
+#include <type_traits>
+
+namespace quire::kernels::cuda {
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding) && !defined(__CUDACC__)
+#define QUIRE_CLEARS_PADDING 1
+#endif
+#endif
+
+#if defined(QUIRE_CLEARS_PADDING)
+inline constexpr bool kClearsPadding = true;
+// Sets the bytes of `value` that belong to no member to zero.
+template <typename T>
+void ClearPadding(T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  __builtin_clear_padding(&value);
+}
+#else
+inline constexpr bool kClearsPadding = false;
+template <typename T>
+void ClearPadding(T&) {}
+#endif
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,86 @@
+#include "kernels/cuda/emulator/device_memory.h"
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <unistd.h>
+
+#include <sys/mman.h>
+
+#include "kernels/cuda/clear_padding.h"
+#include "kernels/cuda/emulator/sanitizers.h"
+
+namespace quire::kernels::cuda::emulator {
+namespace {
+
+// Calls `is_it` with each aligned word of `params`, and returns the first for which it is true.
+template <typename Predicate>
+const void* FindWord(std::span<const std::byte> params, const Predicate& is_it) {
+  for (size_t at = 0; at + sizeof(void*) <= params.size(); at += sizeof(void*)) {
+    const void* word = nullptr;
+    std::memcpy(&word, params.data() + at, sizeof(word));
+    if (is_it(word)) return word;
+  }
+  return nullptr;
+}
+
+bool IsMapped(const void* address) {
+  static const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(page_bytes - 1);
+  unsigned char resident = 0;
+  return mincore(reinterpret_cast<void*>(page), page_bytes, &resident) == 0;
+}
+
+}  // namespace
+
+void DeviceMemory::Add(void* data, int64_t bytes, bool sparse) {
+  allocations_[static_cast<const char*>(data)] = {.bytes = bytes, .sparse = sparse};
+  if (!sparse) AsanPoison(data, static_cast<size_t>(bytes));
+}
+
+void DeviceMemory::Remove(void* data) {
+  const auto it = allocations_.find(static_cast<const char*>(data));
+  if (!it->second.sparse) AsanUnpoison(data, static_cast<size_t>(it->second.bytes));
+  allocations_.erase(it);
+}
+
+bool DeviceMemory::Has(const void* data, int64_t bytes) const {
+  const auto* const first = static_cast<const char*>(data);
+  const auto after = allocations_.upper_bound(first);
+  if (after == allocations_.begin()) return false;
+  const auto& [begin, allocation] = *std::prev(after);
+  return first - begin <= allocation.bytes - bytes;
+}
+
+DeviceMemory::Work::Work(const DeviceMemory& memory) : memory_(memory) {
+  for (const auto& [data, allocation] : memory_.allocations_) {
+    if (!allocation.sparse) AsanUnpoison(data, static_cast<size_t>(allocation.bytes));
+  }
+}
+
+DeviceMemory::Work::~Work() {
+  for (const auto& [data, allocation] : memory_.allocations_) {
+    if (!allocation.sparse) AsanPoison(data, static_cast<size_t>(allocation.bytes));
+  }
+}
+
+const void* HostAddressIn(std::span<const std::byte> params, const DeviceMemory& memory) {
+  // Below are numbers, pairs of small numbers, and the maps that sanitizers keep for themselves.
+  constexpr uintptr_t kLeastAddress = uintptr_t{1} << 45;
+  if (!kClearsPadding) return nullptr;
+  return FindWord(params, [&](const void* word) {
+    return reinterpret_cast<uintptr_t>(word) >= kLeastAddress && !memory.Has(word) &&
+           IsMapped(word);
+  });
+}
+
+bool HasAddressIn(std::span<const std::byte> params, const MemoryRange& range) {
+  const auto first = reinterpret_cast<uintptr_t>(range.data);
+  return FindWord(params, [&](const void* word) {
+           const auto address = reinterpret_cast<uintptr_t>(word);
+           return address >= first && address - first < static_cast<uintptr_t>(range.bytes);
+         }) != nullptr;
+}
+
+}  // namespace quire::kernels::cuda::emulator
