@@ -31,11 +31,23 @@ constexpr int32_t kCpuMaxNumBatchedTokens = 256;
 // are 12 MiB.
 constexpr int64_t kPromptLogprobRows = 64;
 
-absl::StatusOr<kernels::DType> ChooseKvDtype(const std::string& name, const ModelConfig& config) {
-  // Models with F32 weights are served to compare with references, so their cache is f32. Models
-  // with other weights lose nothing with an f16 cache.
-  if (name == "auto")
+// Returns the dtype of activations for a backend that has a choice. Values beyond f16's range are
+// seen in models of other weights, so they take bf16.
+kernels::DType ActivationDtype(const ModelConfig& config) {
+  if (config.weight_type == "F32") return kernels::DType::kF32;
+  return config.weight_type == "F16" ? kernels::DType::kF16 : kernels::DType::kBF16;
+}
+
+absl::StatusOr<kernels::DType> ChooseKvDtype(const std::string& name, const ModelConfig& config,
+                                             const kernels::Backend& backend) {
+  if (name == "auto") {
+    // Attention is fast where queries and cache have one dtype of 16 bits.
+    const kernels::DType dtype = backend.activation_dtype();
+    if (dtype != kernels::DType::kF32) return dtype;
+    // Models with F32 weights are served to compare with references, so their cache is f32. Models
+    // with other weights lose nothing with an f16 cache.
     return config.weight_type == "F32" ? kernels::DType::kF32 : kernels::DType::kF16;
+  }
   for (const kernels::DType dtype :
        {kernels::DType::kF32, kernels::DType::kF16, kernels::DType::kBF16}) {
     if (name == kernels::Name(dtype)) return dtype;
@@ -121,12 +133,25 @@ void WarnOfAShortCache(const StepLimits& limits, const KvGroup& group) {
             {{"cache_tokens", tokens}, {"max_model_len", limits.max_model_len}});
 }
 
+void WarnOfSlowAttention(const kernels::Backend& backend, kernels::DType kv_dtype, int64_t head_dim,
+                         int32_t block_size) {
+  if (backend.HasFastAttention(kv_dtype, head_dim, block_size)) return;
+  base::Log(base::LogLevel::kWarning, "engine",
+            "attention runs on a plain kernel, many times slower: the fast ones want activations "
+            "and KV cache of one dtype, f16 or bf16, and a usual head_dim",
+            {{"activations", kernels::Name(backend.activation_dtype())},
+             {"kv_dtype", kernels::Name(kv_dtype)},
+             {"head_dim", head_dim},
+             {"block_size", block_size}});
+}
+
 // Creates a KV cache of kv_cache_mib MiB. If that is 0, creates a cache for max_num_seqs whole
 // contexts, but uses at most a quarter of the available memory.
 absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits& limits,
                                     const ModelConfig& model, kernels::Backend& backend,
                                     int64_t available) {
-  ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseKvDtype(config.kv_dtype, model));
+  ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseKvDtype(config.kv_dtype, model, backend));
+  WarnOfSlowAttention(backend, dtype, model.head_dim, config.block_size);
   const KvCacheShape shape{.num_kv_heads = model.num_key_value_heads,
                            .head_dim = model.head_dim,
                            .block_size = config.block_size,
@@ -188,7 +213,8 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                    kernels::CreateBackend({.name = config.backend,
                                            .cpu_isa = config.cpu_isa,
                                            .num_threads = config.threads,
-                                           .pack_weights = config.weights == "packed"}));
+                                           .pack_weights = config.weights == "packed",
+                                           .activation_dtype = ActivationDtype(model)}));
   ASSIGN_OR_RETURN(parts.limits, ChooseLimits(config, model));
   RETURN_IF_ERROR(CheckWeightsFit(config, *files->weights, *parts.backend));
   ASSIGN_OR_RETURN(parts.model, CreateModel(model, *files, *parts.backend, parts.limits));

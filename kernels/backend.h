@@ -44,6 +44,9 @@ class Backend {
   virtual BackendInfo info() const = 0;
   // The dtype of activations between ops.
   virtual DType activation_dtype() const = 0;
+  // False when attention on such a KV cache has only a kernel that is many times slower than
+  // others.
+  virtual bool HasFastAttention(DType cache_dtype, int64_t head_dim, int64_t block_size) const = 0;
   // Bytes that the KV cache and weights may still allocate; 0 when unknown.
   virtual int64_t available_bytes() const = 0;
 

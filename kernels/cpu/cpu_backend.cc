@@ -63,6 +63,7 @@ class CpuBackend final : public Backend {
     return {.name = "cpu", .isa_path = kernels_.name, .num_threads = pool_.num_threads()};
   }
   DType activation_dtype() const override { return DType::kF32; }
+  bool HasFastAttention(DType, int64_t, int64_t) const override { return true; }
   int64_t available_bytes() const override { return AvailableMemory(); }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override { return AllocateHuge(bytes); }

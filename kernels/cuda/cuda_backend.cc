@@ -34,6 +34,10 @@ class CudaBackend final : public Backend {
         .name = "cuda", .isa_path = device_->info().name, .num_threads = 1, .host_memory = false};
   }
   DType activation_dtype() const override { return activation_dtype_; }
+  bool HasFastAttention(DType cache_dtype, int64_t head_dim, int64_t block_size) const override {
+    return PagedAttentionOp::Supports(activation_dtype_, head_dim) &&
+           PagedAttentionOp::SupportsCache(activation_dtype_, cache_dtype, block_size);
+  }
   int64_t available_bytes() const override { return device_->available_bytes(); }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
@@ -146,7 +150,7 @@ absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   const DType dtype = args.query.dtype();
   // A rounded bias, which only one family has, is left to the plain kernel.
   if (PagedAttentionOp::Supports(dtype, args.query.dim(2)) && !args.alibi_is_rounded &&
-      PagedAttentionOp::SupportsCache(dtype, args.kv_cache)) {
+      PagedAttentionOp::SupportsCache(dtype, args.kv_cache.dtype(), args.kv_cache.dim(3))) {
     return attention_.Run(args);
   }
   RETURN_IF_ERROR(static_cast<const CudaAttentionPlan&>(*args.plan).CheckMatches(args));

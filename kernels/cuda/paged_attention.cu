@@ -66,9 +66,8 @@ bool PagedAttentionOp::Supports(DType dtype, int64_t head_dim) {
   return (dtype == DType::kBF16 || dtype == DType::kF16) && Find<Bf16>(head_dim, 4) != nullptr;
 }
 
-bool PagedAttentionOp::SupportsCache(DType query_dtype, const TensorView& kv_cache) {
-  const int64_t block_size = kv_cache.dim(3);
-  return kv_cache.dtype() == query_dtype && block_size >= 16 && block_size <= 128 &&
+bool PagedAttentionOp::SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size) {
+  return cache_dtype == query_dtype && block_size >= 16 && block_size <= 128 &&
          std::has_single_bit(static_cast<uint64_t>(block_size));
 }
 
@@ -140,7 +139,7 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
   if (args.alibi_is_rounded) {
     return WantGot("alibi_is_rounded", "false on tensor cores", "true");
   }
-  if (!SupportsCache(args.query.dtype(), args.kv_cache)) {
+  if (!SupportsCache(args.query.dtype(), args.kv_cache.dtype(), args.kv_cache.dim(3))) {
     return WantGot("kv_cache", "the query's dtype and block_size 16|32|64|128",
                    args.kv_cache.ToString());
   }

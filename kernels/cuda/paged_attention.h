@@ -25,8 +25,8 @@ class PagedAttentionOp {
 
   // True if there is a kernel for query and cache of this dtype.
   static bool Supports(DType dtype, int64_t head_dim);
-  // True if such a kernel can read this cache: of the query's dtype, block_size 16|32|64|128.
-  static bool SupportsCache(DType query_dtype, const TensorView& kv_cache);
+  // True if such a kernel can read such a cache: of the query's dtype, block_size 16|32|64|128.
+  static bool SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size);
 
   // As Backend::Plan: valid until the second later call for its window. Enqueues the upload.
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args);

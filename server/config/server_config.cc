@@ -52,10 +52,10 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
 
       {.name = "backend",
        .group = "Compute",
+       .placeholder = "auto|cpu|cuda",
        .help = "Backend that computes; auto: a GPU when this build and machine have one, else the "
                "CPU.",
-       .target = &engine.backend,
-       .choices = {"auto", "cpu", "cuda"}},
+       .target = &engine.backend},
       {.name = "cpu_isa",
        .group = "Compute",
        .help = "Instruction set of the CPU kernels; auto: the best that the machine has. Answers "

@@ -32,6 +32,13 @@ absl::Status IdentityStore::Load() {
     identities = Identities::WithoutFile(context_);
   } else {
     ASSIGN_OR_RETURN(identities, Identities::Load(path_, context_));
+  }
+  {
+    base::MutexLock lock(mu_);
+    identities_ = identities;
+  }
+  // Logged after the change, so that a reader of the line may rely on it.
+  if (!path_.empty()) {
     Log(LogLevel::kInfo, "identities", "loaded", {{"file", path_}, {"lines", identities->size()}});
   }
   if (!identities->has_operator()) {
@@ -40,8 +47,6 @@ absl::Status IdentityStore::Load() {
         "are refused, except at --control_listen on loopback. To grant the role, write "
         "roles=operator on a line of --auth_token_file");
   }
-  base::MutexLock lock(mu_);
-  identities_ = std::move(identities);
   return absl::OkStatus();
 }
 

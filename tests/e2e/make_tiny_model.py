@@ -3,8 +3,8 @@
 
 usage: make_tiny_model.py FOLDER
 
-It has two layers, hidden size 64, four heads on two KV heads, float32, a byte-level BPE tokenizer and
-a ChatML template. The context is long, so that a request can last as long as a test needs. Its text
+It has two layers, hidden size 64, four heads on two KV heads, a byte-level BPE tokenizer and a ChatML
+template. Its weights are float32, or bfloat16 with heads of 64. The context is long, so that a request can last as long as a test needs. Its text
 means nothing, but is the same on every machine.
 """
 
@@ -15,7 +15,7 @@ import struct
 import sys
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, FFN = 64, 2, 4, 2, 128
-HEAD_DIM = HIDDEN // HEADS
+HEAD_DIMS = {"float32": HIDDEN // HEADS, "bfloat16": 64}
 CONTEXT = 32768
 MERGES = ["t h", "h e", "i n", "e r", "a n", "Ġ t", "Ġt he", "Ġ a", "o n", "o u", "l l", "Ġ w", "in g"]
 BOS, EOS, IM_START, IM_END = "<s>", "</s>", "<|im_start|>", "<|im_end|>"
@@ -68,17 +68,18 @@ def tokenizer() -> dict:
     }
 
 
-def tensors(vocab_size: int):
+def tensors(vocab_size: int, head_dim: int):
     """(name, shape, deviation): an input of unit variance gives an output of unit variance."""
     hidden = HIDDEN**-0.5
+    queries, keys = HEADS * head_dim, KV_HEADS * head_dim
     yield "model.embed_tokens.weight", (vocab_size, HIDDEN), 1.0
     for layer in range(LAYERS):
         prefix = f"model.layers.{layer}."
         yield prefix + "input_layernorm.weight", (HIDDEN,), None
-        yield prefix + "self_attn.q_proj.weight", (HEADS * HEAD_DIM, HIDDEN), hidden
-        yield prefix + "self_attn.k_proj.weight", (KV_HEADS * HEAD_DIM, HIDDEN), hidden
-        yield prefix + "self_attn.v_proj.weight", (KV_HEADS * HEAD_DIM, HIDDEN), hidden
-        yield prefix + "self_attn.o_proj.weight", (HIDDEN, HEADS * HEAD_DIM), hidden
+        yield prefix + "self_attn.q_proj.weight", (queries, HIDDEN), hidden
+        yield prefix + "self_attn.k_proj.weight", (keys, HIDDEN), hidden
+        yield prefix + "self_attn.v_proj.weight", (keys, HIDDEN), hidden
+        yield prefix + "self_attn.o_proj.weight", (HIDDEN, queries), queries**-0.5
         yield prefix + "post_attention_layernorm.weight", (HIDDEN,), None
         yield prefix + "mlp.gate_proj.weight", (FFN, HIDDEN), hidden
         yield prefix + "mlp.up_proj.weight", (FFN, HIDDEN), hidden
@@ -87,31 +88,40 @@ def tensors(vocab_size: int):
     yield "lm_head.weight", (vocab_size, HIDDEN), 2 * hidden
 
 
-def safetensors(vocab_size: int) -> bytes:
+def packed(values: list[float], dtype: str) -> bytes:
+    data = struct.pack(f"<{len(values)}f", *values)
+    if dtype == "float32":
+        return data
+    # The upper halves, rounded to the nearest, ties to even.
+    bits = struct.unpack(f"<{len(values)}I", data)
+    return struct.pack(f"<{len(values)}H", *((b + 0x7fff + (b >> 16 & 1)) >> 16 for b in bits))
+
+
+def safetensors(vocab_size: int, dtype: str) -> bytes:
     generator = random.Random(1)
     header, data = {}, bytearray()
-    for name, shape, deviation in tensors(vocab_size):
+    for name, shape, deviation in tensors(vocab_size, HEAD_DIMS[dtype]):
         count = shape[0] * (shape[1] if len(shape) == 2 else 1)
         values = [1.0] * count if deviation is None else [generator.gauss(0, deviation) for _ in range(count)]
         begin = len(data)
-        data += struct.pack(f"<{count}f", *values)
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, len(data)]}
+        data += packed(values, dtype)
+        header[name] = {"dtype": {"float32": "F32", "bfloat16": "BF16"}[dtype], "shape": list(shape), "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + bytes(data)
 
 
-def write(folder: pathlib.Path) -> None:
+def write(folder: pathlib.Path, dtype: str = "float32") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tokens = tokenizer()
     ids = tokens["model"]["vocab"]
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
         "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
+        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIMS[dtype],
         "vocab_size": len(ids), "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False, "mlp_bias": False,
-        "tie_word_embeddings": False, "torch_dtype": "float32",
+        "tie_word_embeddings": False, "torch_dtype": dtype,
         "bos_token_id": ids[BOS], "eos_token_id": ids[EOS],
     }
     tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": BOS, "eos_token": EOS,
@@ -121,7 +131,7 @@ def write(folder: pathlib.Path) -> None:
                         ("generation_config.json", {"bos_token_id": ids[BOS],
                                                     "eos_token_id": [ids[EOS], ids[IM_END]]})]:
         (folder / name).write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
-    (folder / "model.safetensors").write_bytes(safetensors(len(ids)))
+    (folder / "model.safetensors").write_bytes(safetensors(len(ids), dtype))
 
 
 if __name__ == "__main__":

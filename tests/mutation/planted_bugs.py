@@ -25,6 +25,16 @@ def source(path: str, test: str):
     return add, drop
 
 
+# --- What the host forgets to wait for.
+
+bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_engine_test")
+bug("g01", "what is uploaded may change before the copy has run",
+    ("device_->CopyToDevice(destination", "return device_->Synchronize();"),
+    "return BUG ? absl::OkStatus() : device_->Synchronize();")
+bug("g02", "logits are read before their copy has run",
+    ("device_->CopyToHost(destination", "return device_->Synchronize();"),
+    "return BUG ? absl::OkStatus() : device_->Synchronize();")
+
 # --- The KV cache's blocks.
 
 bug, drop = source("engine/kv/block_manager.cc", "kv_test")

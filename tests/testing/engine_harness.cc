@@ -34,7 +34,10 @@ engine::EngineConfig ConfigFor(const HarnessOptions& options) {
 
 engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCacheShape& shape) {
   engine::EngineParts parts;
-  parts.backend = *kernels::CreateBackend({.name = "cpu", .num_threads = options.num_threads});
+  parts.backend =
+      options.make_backend
+          ? options.make_backend()
+          : *kernels::CreateBackend({.name = "cpu", .num_threads = options.num_threads});
   parts.tokenizer = std::make_unique<FakeTokenizer>();
   parts.limits = {.max_tokens = options.max_num_batched_tokens,
                   .max_seqs = options.max_num_seqs,
@@ -99,7 +102,8 @@ std::unique_ptr<EngineHarness> EngineHarness::TinyAlibi(const HarnessOptions& op
 std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options,
                                                    std::optional<double> alibi_bias_max) {
   auto harness = std::make_unique<EngineHarness>();
-  const TinyLlamaShape& shape = kTinyShape;
+  TinyLlamaShape shape = kTinyShape;
+  shape.head_dim = options.head_dim;
   engine::EngineParts parts = PartsFor(options, {.num_kv_heads = shape.num_key_value_heads,
                                                  .head_dim = shape.head_dim,
                                                  .block_size = options.block_size,

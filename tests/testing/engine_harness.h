@@ -27,7 +27,10 @@ struct HarnessOptions {
   std::vector<int64_t> layer_windows = {0, 0};
   int64_t window_blocks = 0;  // of each KV group that has a window
   int32_t max_queue = 1024;
-  int32_t num_threads = 2;  // of the backend
+  int32_t num_threads = 2;  // of the CPU backend
+  // Makes the backend; empty: the CPU's.
+  std::function<std::unique_ptr<kernels::Backend>()> make_backend;
+  int64_t head_dim = 16;    // of the tiny models
   int64_t num_padding = 0;  // padding ids of the fake model's vocabulary
   // Scales V in the second layer of the tiny models. The output projection undoes the scaling.
   float value_gain = 1.0f;

@@ -103,7 +103,7 @@ TEST(ServerConfigTest, ErrorsNameTheirSource) {
   EXPECT_EQ(ParseError({"--threads", "2x"}), "--threads: want an integer 0..1024, got \"2x\"");
   EXPECT_EQ(ParseError({"--drain_timeout", "soon"}),
             "--drain_timeout: want a time such as 500ms, 2s or 1m30s, got \"soon\"");
-  EXPECT_EQ(ParseError({"--backend", "tpu"}), "--backend: want auto | cpu | cuda, got \"tpu\"");
+  EXPECT_EQ(ParseError({"--weights", "zipped"}), "--weights: want packed | mapped, got \"zipped\"");
   EXPECT_EQ(ParseError({"--log_level", "loud"}),
             "--log_level: want debug | info | warning | error, got \"loud\"");
   EXPECT_EQ(ParseError({"model.gguf"}),

@@ -1,0 +1,198 @@
+// Whole engines on the CUDA backend and the emulated device: requests in batches, with shared
+// blocks, windows and preemption, on the plain attention kernel (float32) and on the one for tensor
+// cores (bfloat16). Lengths are what the emulator can do.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulator/emulated_device.h"
+#include "tests/testing/engine_harness.h"
+
+namespace quire::engine {
+namespace {
+
+using kernels::DType;
+using testing::CollectingSink;
+using testing::EngineHarness;
+using testing::ExpectSame;
+using testing::GreedyParams;
+using testing::HarnessOptions;
+using testing::RandomIds;
+
+// Counts the kernels that use more shared memory than any but attention on tensor cores, which
+// holds tiles of keys and values there.
+class CountingDevice final : public kernels::cuda::emulator::EmulatedDevice {
+ public:
+  explicit CountingDevice(int64_t& num_tensor_core_launches)
+      : num_tensor_core_launches_(num_tensor_core_launches) {}
+  absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
+    constexpr int64_t kMoreThanOthers = 20 << 10;
+    if (launch.config.shared_bytes > kMoreThanOthers) ++num_tensor_core_launches_;
+    return EmulatedDevice::LaunchKernel(launch);
+  }
+
+ private:
+  int64_t& num_tensor_core_launches_;
+};
+
+class CudaEngineTest : public ::testing::TestWithParam<DType> {
+ protected:
+  // A prompt of these tests fits a step, because chunks change the last bits of attention on tensor
+  // cores.
+  HarnessOptions Options(HarnessOptions options = {}) {
+    const DType dtype = GetParam();
+    options.max_num_batched_tokens = std::max(options.max_num_batched_tokens, 256);
+    options.head_dim = 64;
+    options.kv_dtype = dtype;
+    options.make_backend = [this, dtype] {
+      return *kernels::cuda::CreateCudaBackend(
+          std::make_unique<CountingDevice>(num_tensor_core_launches_),
+          {.activation_dtype = dtype, .linear_scratch_bytes = 1 << 16, .deterministic = true});
+    };
+    return options;
+  }
+  std::unique_ptr<EngineHarness> Make(HarnessOptions options = {}) {
+    return EngineHarness::TinyLlama(Options(std::move(options)));
+  }
+  CollectingSink::Sample Alone(const GenerateParams& params) { return Make()->Generate(params); }
+
+  int64_t num_tensor_core_launches_ = 0;
+};
+
+GenerateParams SampledParams(TokenIds prompt, int32_t max_tokens, uint64_t seed) {
+  GenerateParams params = GreedyParams(std::move(prompt), max_tokens);
+  params.sampling.temperature = 0.9f;
+  params.sampling.top_p = 0.95f;
+  params.sampling.seed = seed;
+  return params;
+}
+
+TEST_P(CudaEngineTest, RunsTheKernelThatItsTypesHave) {
+  Alone(GreedyParams(RandomIds(20, 1), 2));
+  if (GetParam() == DType::kF32) {
+    EXPECT_EQ(num_tensor_core_launches_, 0);
+  } else {
+    EXPECT_GE(num_tensor_core_launches_, 2 * 2);  // in each layer of each step
+  }
+}
+
+TEST_P(CudaEngineTest, AloneAsAmongOthers) {
+  const GenerateParams params = SampledParams(RandomIds(37, 1), 12, 42);
+  const CollectingSink::Sample alone = Alone(params);
+  const auto harness = Make();
+  std::vector<GenerateParams> all;
+  for (uint32_t i = 0; i < 6; ++i)
+    all.push_back(SampledParams(RandomIds(9 + 7 * i, 100 + i), 20, i));
+  all.push_back(params);
+  const auto sinks = harness->SubmitTogether(all);
+  for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
+  ExpectSame(sinks.back()->sample(), alone);
+  harness->ExpectIdleIsEmpty();
+}
+
+TEST_P(CudaEngineTest, SamplesShareThePromptAndCopyItsTailOnWrite) {
+  GenerateParams params = SampledParams(RandomIds(41, 4), 8, 1000);
+  params.sampling.n = 3;
+  const auto harness = Make();
+  const auto sink = harness->Submit(params);
+  ASSERT_TRUE(sink->WaitFinished());
+  const Stats stats = harness->engine().stats();
+  EXPECT_EQ(stats.prompt_tokens_computed, 41);
+  EXPECT_GT(stats.block_copies, 0);
+  params.sampling.n = 1;
+  for (uint64_t k = 0; k < 3; ++k) {
+    SCOPED_TRACE(k);
+    params.sampling.seed = 1000 + k;
+    ExpectSame(sink->sample(static_cast<int32_t>(k)), Alone(params));
+  }
+}
+
+// A hit changes which tokens are computed together, so only float32 has equal bits.
+TEST_P(CudaEngineTest, APrefixIsFoundAgain) {
+  const GenerateParams params = GreedyParams(RandomIds(50, 3), 6);
+  const auto harness = Make();
+  const CollectingSink::Sample cold = harness->Generate(params);
+  const auto sink = harness->Submit(params);
+  ASSERT_TRUE(sink->WaitFinished());
+  EXPECT_EQ(sink->summary().usage.cached_tokens, 49);
+  if (GetParam() == DType::kF32) {
+    ExpectSame(sink->sample(), cold);
+  } else {
+    EXPECT_EQ(sink->sample().token_ids, cold.token_ids);
+  }
+}
+
+TEST_P(CudaEngineTest, PreemptionChangesNothing) {
+  std::vector<GenerateParams> all;
+  for (uint32_t i = 0; i < 4; ++i) all.push_back(SampledParams(RandomIds(30 + i, 50 + i), 70, i));
+  const auto harness = Make({.num_blocks = 14});  // for about two of them
+  const auto sinks = harness->SubmitTogether(all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_TRUE(sinks[i]->WaitFinished());
+    const CollectingSink::Sample alone = Alone(all[i]);
+    if (GetParam() == DType::kF32) {
+      ExpectSame(sinks[i]->sample(), alone);
+    } else {
+      EXPECT_EQ(sinks[i]->sample().token_ids.size(), alone.token_ids.size());
+    }
+  }
+  EXPECT_GT(harness->engine().stats().preemptions, 0);
+  harness->ExpectIdleIsEmpty();
+}
+
+// A layer with a window of its own, which has blocks of its own.
+TEST_P(CudaEngineTest, ALayerWithAWindowGivesTheSameAmongOthers) {
+  HarnessOptions options{.layer_windows = {24, 0}, .window_blocks = 64};
+  const GenerateParams params = SampledParams(RandomIds(40, 1), 10, 42);
+  const CollectingSink::Sample alone = Make(options)->Generate(params);
+  const auto harness = Make(options);
+  const auto sinks = harness->SubmitTogether({SampledParams(RandomIds(30, 2), 16, 3), params});
+  for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
+  ExpectSame(sinks[1]->sample(), alone);
+}
+
+// A stream whose cache keeps the first tokens and the newest: keys move within the cache.
+TEST_P(CudaEngineTest, AStreamOutlivesItsCacheWindow) {
+  GenerateParams params = GreedyParams(RandomIds(30, 5), 90);
+  params.cache.sink_tokens = 4;
+  params.cache.window_tokens = 32;
+  const auto harness = Make({.num_blocks = 5});  // 80 tokens, of 120
+  const CollectingSink::Sample stream = harness->Generate(params);
+  EXPECT_EQ(stream.token_ids.size(), 90u);
+  ExpectSame(stream, Alone(params));
+}
+
+TEST_P(CudaEngineTest, ACancelledRequestLeavesNothing) {
+  const auto harness = Make();
+  const auto sink = harness->Submit(GreedyParams(RandomIds(20, 1), 400));
+  ASSERT_TRUE(sink->WaitDeltas(2));
+  harness->handles.back()->Cancel();
+  ASSERT_TRUE(sink->WaitFinished());
+  harness->ExpectIdleIsEmpty();
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaEngineTest, ::testing::Values(DType::kF32, DType::kBF16),
+                         [](const auto& info) { return std::string(Name(info.param)); });
+
+TEST(CudaTokensTest, AreTheCpusInFloat32) {
+  for (const uint64_t seed : {1, 2}) {
+    const GenerateParams params = SampledParams(RandomIds(37, 1), 60, seed);
+    const HarnessOptions on_cpu{.kv_dtype = DType::kF32};
+    HarnessOptions on_cuda = on_cpu;
+    on_cuda.make_backend = [] {
+      return *kernels::cuda::CreateCudaBackend(
+          std::make_unique<kernels::cuda::emulator::EmulatedDevice>());
+    };
+    EXPECT_EQ(EngineHarness::TinyLlama(on_cuda)->Generate(params).token_ids,
+              EngineHarness::TinyLlama(on_cpu)->Generate(params).token_ids);
+  }
+}
+
+}  // namespace
+}  // namespace quire::engine
