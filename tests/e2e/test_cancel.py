@@ -65,13 +65,16 @@ class CancelTest(harness.TestCase):
 
     def test_while_it_prefills(self):
         """A prompt of 30,000 tokens takes many steps; the cancel comes before the first token."""
-        before = self.client.stats()
-        call = self.client.stream([65 + i % 20 for i in range(30000)], max_tokens=1, salt="prefill")
-        self.client.wait_until(lambda s: s.tokens.prompt_computed > before.tokens.prompt_computed, "computing")
-        call.cancel()
-        after = self.client.wait_until_idle()
-        self.assertLess(after.tokens.prompt_computed - before.tokens.prompt_computed, 30000)
-        self.assertEqual(after.tokens.generated, before.tokens.generated)
+        for i in range(5):  # this process may not run for as long as the prompt takes
+            before = self.client.stats()
+            call = self.client.stream([65 + k % 20 for k in range(30000)], max_tokens=1, salt=f"prefill {i}")
+            self.client.wait_until(lambda s: s.tokens.prompt_computed > before.tokens.prompt_computed, "computing")
+            call.cancel()
+            after = self.client.wait_until_idle()
+            if after.tokens.prompt_computed - before.tokens.prompt_computed < 30000:
+                self.assertEqual(after.tokens.generated, before.tokens.generated)
+                return
+        self.fail("each prompt was computed to its end")
 
     def test_before_it_is_admitted(self):
         """Requests are cancelled as soon as they were sent, many times: whatever their state, nothing is left."""

@@ -93,7 +93,7 @@ class DrainTest(unittest.TestCase):
             self.assertEqual(server.wait(), 0)
 
     def test_drain_delay_serves_those_who_have_not_heard(self):
-        with running("--drain_delay", "2s") as (server, client):
+        with running("--drain_delay", "6s") as (server, client):
             server.signal(signal.SIGTERM)
             server.wait_for_log("leaving service")
             self.assertEqual(client.health(), "NOT_SERVING")

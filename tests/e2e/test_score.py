@@ -78,13 +78,14 @@ class ScoreTest(harness.TestCase):
             self.assertTrue(raised.exception.details().startswith(field), raised.exception.details())
 
     def test_a_dropped_call_frees_everything(self):
-        request = pb.ScoreRequest(continuations=continuations([prompt(1500, first=i) for i in range(40, 60)]))
+        # Long, so that it cannot end while this process does not run.
+        request = pb.ScoreRequest(continuations=continuations([prompt(6000, first=i) for i in range(40, 60)]))
         request.token_ids.ids.extend(prompt(400, first=99))
         call = self.client.inference.Score.future(request)
         self.client.wait_until(lambda stats: stats.queue.num_running > 1, "forked")
         call.cancel()
         stats = self.client.wait_until_idle()
-        self.assertLess(stats.tokens.scored, 20 * 1500)
+        self.assertLess(stats.tokens.scored, 20 * 6000)
 
     def test_scores_beside_generation_are_the_same(self):
         ids, items = prompt(120, first=98), [prompt(40, first=i) for i in range(40, 48)]
