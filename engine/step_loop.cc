@@ -68,7 +68,8 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueu
           [&backend = *parts.backend](int64_t n, const std::function<void(int64_t)>& work) {
             backend.RunOnHost(n, work);
           }),
-      output_(*parts.tokenizer) {}
+      output_(*parts.tokenizer),
+      live_(metrics) {}
 
 void StepLoop::Start() {
   thread_ = std::thread([this] { Run(); });
@@ -119,10 +120,10 @@ void StepLoop::Run() {
 
 void StepLoop::EndAll() {
   Admit(parts_.clock->Now());
-  for (auto& [request, live] : live_) {
+  live_.ForEach([this](const LiveRequest& live) {
     live.request->cancelled.store(true, std::memory_order_release);
     Reconsider(live, parts_.clock->Now());
-  }
+  });
   while (Step() || !live_.empty()) {
   }
 }
@@ -168,15 +169,8 @@ void StepLoop::Admit(absl::Time now) {
   admitted_.clear();
   admission_.Drain(admitted_, noticed_);
   for (AdmittedRequest& admitted : admitted_) {
-    std::shared_ptr<Request> request = std::move(admitted.request);
-    Live& live = live_[request.get()];
-    live.request = request;
-    live.ticket = std::move(admitted.ticket);
-    ++num_unstarted_;
-    live.first_id = next_sequence_id_;
-    live.num_left = request->params.sampling.n;
-    live.summary.usage.prompt_tokens = static_cast<int64_t>(request->prompt_ids.size());
-    next_sequence_id_ += live.num_left;
+    const LiveRequest& live = live_.Add(std::move(admitted));
+    const std::shared_ptr<Request>& request = live.request;
     output_.Add(live.first_id, request);
     auto sequence = std::make_unique<Sequence>();
     sequence->id = live.first_id;
@@ -188,12 +182,12 @@ void StepLoop::Admit(absl::Time now) {
     if (request->cancelled.load(std::memory_order_acquire)) Reconsider(live, now);
   }
   for (const std::shared_ptr<const Request>& request : noticed_) {
-    if (const auto it = live_.find(request.get()); it != live_.end()) Reconsider(it->second, now);
+    if (const LiveRequest* const live = live_.Find(*request)) Reconsider(*live, now);
   }
   noticed_.clear();  // noticed_ must not keep ended requests alive
 }
 
-void StepLoop::Reconsider(const Live& live, absl::Time now) {
+void StepLoop::Reconsider(const LiveRequest& live, absl::Time now) {
   for (int32_t k = 0; k < live.request->params.sampling.n; ++k) {
     scheduler_.Reconsider(live.first_id + k, now);
   }
@@ -202,15 +196,7 @@ void StepLoop::Reconsider(const Live& live, absl::Time now) {
 void StepLoop::NoteScheduled(const StepPlan& plan, absl::Time now) {
   metrics_.step_sequences.Set(std::ssize(plan.entries));
   metrics_.step_tokens.Set(plan.num_tokens);
-  for (const StepPlanEntry& entry : plan.entries) {
-    Live& live = FindLive(*entry.sequence);
-    if (live.first_scheduled != absl::InfinitePast()) continue;
-    live.first_scheduled = now;
-    --num_unstarted_;
-    live.ticket.Release();
-    live.summary.usage.cached_tokens = entry.sequence->num_cached;
-    live.summary.timings.queue = now - live.request->arrival;
-  }
+  for (const StepPlanEntry& entry : plan.entries) live_.NoteScheduled(*entry.sequence, now);
 }
 
 void StepLoop::NoteDuration(const StepPlan& plan, absl::Duration elapsed) {
@@ -256,7 +242,7 @@ void StepLoop::Sample(const StepPlan& plan, const kernels::TensorView& logits) {
 
 void StepLoop::PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,
                                  int64_t first_row) {
-  Live& live = FindLive(*entry.sequence);
+  LiveRequest& live = live_.Of(*entry.sequence);
   const TokenIds& prompt = live.request->prompt_ids;
   TokenDelta delta;
   // The row of position p gives the log-probability of the token at p + 1.
@@ -270,7 +256,7 @@ void StepLoop::PutPromptLogprobs(const StepPlanEntry& entry, const kernels::Tens
   }
   if (delta.prompt_logprobs.empty()) return;
   delta.seed = live.request->seed;
-  emissions_.push_back({.live = &live, .delta = std::move(delta)});
+  live_.Queue(live, std::move(delta));
 }
 
 void StepLoop::Output(const StepPlan& plan, absl::Time now) {
@@ -279,7 +265,7 @@ void StepLoop::Output(const StepPlan& plan, absl::Time now) {
   for (int64_t i = 0; i < std::ssize(plan.entries); ++i) {
     const StepPlanEntry& entry = plan.entries[i];
     if (entry.num_samples == 0) continue;
-    FindLive(*entry.sequence).forked = true;
+    live_.Of(*entry.sequence).forked = true;
     if (entry.sequence->request->is_scoring()) {
       OutputScored(entry, i, now);
     } else {
@@ -292,7 +278,7 @@ void StepLoop::Output(const StepPlan& plan, absl::Time now) {
 void StepLoop::OutputDrawn(const StepPlanEntry& entry, int64_t plan_index, size_t first_row,
                            absl::Time now) {
   const Sequence& sequence = *entry.sequence;
-  Live& live = FindLive(sequence);
+  LiveRequest& live = live_.Of(sequence);
   for (int32_t k = 0; k < entry.num_samples; ++k) {
     absl::StatusOr<SampledRow>& drawn = drawn_[first_row + k];
     if (!drawn.ok()) {
@@ -311,9 +297,9 @@ void StepLoop::OutputDrawn(const StepPlanEntry& entry, int64_t plan_index, size_
     if (live.first_token == absl::InfinitePast()) {
       metrics_.ttft.Observe(absl::ToDoubleSeconds(now - live.request->arrival));
     }
-    NoteTokens(live, 1, now);
+    live_.NoteTokens(live, 1, now);
     if (output.has_content) {
-      emissions_.push_back({.live = &live, .delta = std::move(output.delta)});
+      live_.Queue(live, std::move(output.delta));
     }
   }
 }
@@ -337,31 +323,22 @@ std::string StepLoop::WhyNotFinite(const ModelInput& input, int64_t seq) const {
 }
 
 void StepLoop::OutputScored(const StepPlanEntry& entry, int64_t plan_index, absl::Time now) {
-  Live& live = FindLive(*entry.sequence);
+  LiveRequest& live = live_.Of(*entry.sequence);
   for (int32_t k = 0; k < entry.num_samples; ++k) {
     ContinuationStep step = scores_.Take(entry, k);
     sampled_.tokens.push_back(step.token);
     if (!step.status.ok()) live.status = WithCause(step.status, plan_index);
     if (!step.delta) continue;
-    NoteTokens(live, std::ssize(step.delta->token_ids), now);
-    emissions_.push_back({.live = &live, .delta = *std::move(step.delta)});
+    live_.NoteTokens(live, std::ssize(step.delta->token_ids), now);
+    live_.Queue(live, *std::move(step.delta));
   }
-}
-
-void StepLoop::NoteTokens(Live& live, int64_t num_tokens, absl::Time now) {
-  live.summary.usage.completion_tokens += num_tokens;
-  live.last_token = now;
-  if (live.first_token != absl::InfinitePast()) return;
-  live.first_token = now;
-  live.summary.timings.prefill = now - live.first_scheduled;
-  live.summary.timings.ttft = now - live.request->arrival;
 }
 
 void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {
   metrics_.steps_failed.Add(1);
   metrics_.failed_steps.Add(1);
   metrics_.since_failure.Begin();
-  for (const StepPlanEntry& entry : plan.entries) FindLive(*entry.sequence).status = status;
+  for (const StepPlanEntry& entry : plan.entries) live_.Of(*entry.sequence).status = status;
   Finish(scheduler_.Fail(plan), parts_.clock->Now());
 }
 
@@ -369,10 +346,10 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
   // The metrics are updated before Emit, so that a client that has read its last token finds this
   // token counted and the blocks released.
   UpdateMetrics();
-  Emit();
+  live_.Emit();
   for (const FinishedSequence& end : finished) {
     const Sequence& sequence = *end.sequence;
-    Live& live = FindLive(sequence);
+    LiveRequest& live = live_.Of(sequence);
     live.summary.usage.recomputed_tokens += sequence.num_recomputed;
     live.summary.usage.num_preemptions += sequence.num_preemptions;
     // Until the prompt is computed, one sequence stands for all samples of its request.
@@ -391,40 +368,16 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
       Reconsider(live, now);
     }
     live.num_left -= num_ended;
-    if (live.num_left == 0 && live.first_scheduled == absl::InfinitePast()) --num_unstarted_;
     if (live.num_left == 0) FinishRequest(live, now);
   }
 }
 
-void StepLoop::Emit() {
-  for (Emission& emission : emissions_) {
-    const Request& request = *emission.live->request;
-    if (request.params.output.usage_per_chunk) emission.delta.usage = emission.live->summary.usage;
-    request.sink->Put(std::move(emission.delta));
-  }
-  emissions_.clear();
-}
-
-void StepLoop::FinishRequest(Live& live, absl::Time now) {
-  RequestSummary& summary = live.summary;
-  if (live.first_scheduled == absl::InfinitePast())
-    summary.timings.queue = now - live.request->arrival;
-  const int64_t tokens_a_sample = summary.usage.completion_tokens / live.request->params.sampling.n;
-  if (live.first_token != absl::InfinitePast()) {
-    summary.timings.decode = live.last_token - live.first_token;
-    if (tokens_a_sample > 1 && !live.request->is_scoring()) {
-      metrics_.tpot.Observe(absl::ToDoubleSeconds(summary.timings.decode) /
-                            static_cast<double>(tokens_a_sample - 1));
-    }
-  }
-  const std::shared_ptr<Request> request = std::move(live.request);
-  const absl::Status status = std::move(live.status);
-  const RequestSummary last = summary;
-  live_.erase(request.get());
-  scores_.Remove(*request);
+void StepLoop::FinishRequest(LiveRequest& live, absl::Time now) {
+  const LiveRequest ended = live_.Take(live, now);
+  scores_.Remove(*ended.request);
   UpdateMetrics();  // before Erase: a reader that sees no request running also sees nothing kept
-  running_.Erase(*request);
-  request->sink->Finish(status, last);
+  running_.Erase(*ended.request);
+  ended.request->sink->Finish(ended.status, ended.summary);
 }
 
 void StepLoop::UpdateMetrics() {
@@ -433,12 +386,12 @@ void StepLoop::UpdateMetrics() {
   metrics_.num_running.Set(scheduler.num_running);
   // A request that has not started waits as one sequence, which its admission ticket already
   // counts.
-  metrics_.num_preempted.Set(std::max<int64_t>(0, scheduler.num_waiting - num_unstarted_));
+  metrics_.num_preempted.Set(std::max<int64_t>(0, scheduler.num_waiting - live_.num_unstarted()));
   metrics_.blocks_free.Set(blocks.num_free);
   metrics_.blocks_cached.Set(blocks.num_cached);
   metrics_.blocks_held.Set(blocks.num_held);
   metrics_.cache_roots.Set(blocks.num_roots);
-  metrics_.kept_requests.Set(std::ssize(live_));
+  metrics_.kept_requests.Set(live_.size());
   metrics_.kept_sequences.Set(scheduler.num_waiting + scheduler.num_running);
   metrics_.kept_outputs.Set(output_.size());
   metrics_.kept_scores.Set(scores_.size());

@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +19,7 @@
 #include "engine/engine_loader.h"
 #include "engine/engine_metrics.h"
 #include "engine/kv/block_manager.h"
+#include "engine/live_requests.h"
 #include "engine/output/continuation_scores.h"
 #include "engine/output/output_processor.h"
 #include "engine/sampling/sampler.h"
@@ -47,37 +47,17 @@ class StepLoop {
   void Stop();
 
  private:
-  // A request from its admission to its sink's Finish.
-  struct Live {
-    std::shared_ptr<Request> request;
-    AdmissionTicket ticket;  // released when the request first runs
-    SequenceId first_id = 0;
-    int32_t num_left = 0;  // samples that have not ended
-    bool forked = false;   // each sample is a sequence of its own
-    RequestSummary summary;
-    absl::Time first_scheduled = absl::InfinitePast();
-    absl::Time first_token = absl::InfinitePast();
-    absl::Time last_token = absl::InfinitePast();
-    int64_t prompt_logprobs_sent = 0;  // the last prompt position that was sent
-    absl::Status status;               // the error that ended the request early
-  };
-  struct Emission {
-    Live* live = nullptr;
-    TokenDelta delta;
-  };
-
   void Run();
   void EndAll();
 
   // The parts of a step, in this order.
   void Admit(absl::Time now);
-  void Reconsider(const Live& live, absl::Time now);
+  void Reconsider(const LiveRequest& live, absl::Time now);
   void NoteScheduled(const StepPlan& plan, absl::Time now);
   void NoteDuration(const StepPlan& plan, absl::Duration elapsed);
   absl::Status Forward(const StepPlan& plan, kernels::TensorView& logits);
   void Sample(const StepPlan& plan, const kernels::TensorView& logits);
   void Output(const StepPlan& plan, absl::Time now);
-  void Emit();
   void Finish(const std::vector<FinishedSequence>& finished, absl::Time now);
   void FailStep(const StepPlan& plan, const absl::Status& status);
   void UpdateMetrics();
@@ -95,11 +75,9 @@ class StepLoop {
   // Describes the K or V values of one sequence of `input` that are not finite. Empty when all are
   // finite.
   std::string WhyNotFinite(const ModelInput& input, int64_t seq) const;
-  void NoteTokens(Live& live, int64_t num_tokens, absl::Time now);
   void PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,
                          int64_t first_row);
-  void FinishRequest(Live& live, absl::Time now);
-  Live& FindLive(const Sequence& sequence) { return live_.at(sequence.request.get()); }
+  void FinishRequest(LiveRequest& live, absl::Time now);
 
   // Constant after construction.
   EngineParts& parts_;
@@ -119,9 +97,7 @@ class StepLoop {
   const ParallelFor parallel_for_;
   OutputProcessor output_;
   ContinuationScores scores_;
-  std::unordered_map<const Request*, Live> live_;
-  SequenceId next_sequence_id_ = 1;
-  int64_t num_unstarted_ = 0;  // requests that the scheduler has not started yet
+  LiveRequests live_;
 
   // Scratch of one step, kept for its capacity.
   ModelInput input_;
@@ -130,7 +106,6 @@ class StepLoop {
   std::vector<SampleRow> rows_;
   std::vector<absl::StatusOr<SampledRow>> drawn_;
   SampledTokens sampled_;
-  std::vector<Emission> emissions_;
 };
 
 }  // namespace quire::engine

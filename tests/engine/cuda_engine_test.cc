@@ -178,7 +178,7 @@ TEST_P(CudaEngineTest, ACancelledRequestLeavesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaEngineTest, ::testing::Values(DType::kF32, DType::kBF16),
-                         [](const auto& info) { return std::string(Name(info.param)); });
+                         [](const auto& type) { return std::string(Name(type.param)); });
 
 TEST(CudaTokensTest, AreTheCpusInFloat32) {
   for (const uint64_t seed : {1, 2}) {

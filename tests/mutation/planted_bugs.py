@@ -172,21 +172,14 @@ bug("l01", "every sample has the first one's seed", "static_cast<uint64_t>(seque
     "static_cast<uint64_t>(BUG ? k : sequence.sample_index + k)", "equality_test")
 bug("l02", "positions move after a preemption", ".prompt_len = sequence.prompt_len()",
     ".prompt_len = sequence.prompt_len() + (BUG && sequence.num_preemptions > 0 ? 1 : 0)", "equality_test")
-bug("l03", "of n samples one is counted", "completion_tokens += num_tokens;",
-    "completion_tokens += BUG && now == live.last_token ? 0 : num_tokens;", "equality_test")
 drop("l04", "output states are kept for ever", "output_.Remove(sequence.id + k);")
-drop("l05", "scores are kept for ever, and found by a later request", "scores_.Remove(*request);", "score_test")
+drop("l05", "scores are kept for ever, and found by a later request", "scores_.Remove(*ended.request);", "score_test")
 bug("l06", "prompt log-probabilities come again after a preemption", "if (next <= live.prompt_logprobs_sent)",
     "if (!BUG && next <= live.prompt_logprobs_sent)", "equality_test")
-bug("l07", "usage does not come with each message", "if (request.params.output.usage_per_chunk)",
-    "if (!BUG && request.params.output.usage_per_chunk)")
-drop("l08", "what runs still counts as waiting", "live.ticket.Release();")
 bug("l09", "the TTFT that is exported leaves the queue out", "ToDoubleSeconds(now - live.request->arrival)",
     "ToDoubleSeconds(now - (BUG ? live.first_scheduled : live.request->arrival))")
-bug("l10", "TPOT divides by the tokens, not by their gaps", "static_cast<double>(tokens_a_sample - 1)",
-    "static_cast<double>(tokens_a_sample - (BUG ? 0 : 1))")
-bug("l11", "what waits counts twice", "scheduler.num_waiting - num_unstarted_",
-    "scheduler.num_waiting - (BUG ? 0 : num_unstarted_)")
+bug("l11", "what waits counts twice", "scheduler.num_waiting - live_.num_unstarted()",
+    "scheduler.num_waiting - (BUG ? 0 : live_.num_unstarted())")
 bug("l12", "the pacer's limit never reaches the scheduler", "pacer_.limit(", "BUG ? 1 << 20 : pacer_.limit(",
     "pacing_test")
 drop("l13", "the other samples go on when one cannot be drawn",
@@ -198,14 +191,23 @@ bug("l15", "of a request cut before its fork one sample is counted",
     "if (!BUG || k == 0) metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)]")
 bug("l16", "usage has the recomputed tokens of one sample", "recomputed_tokens += sequence.num_recomputed;",
     "recomputed_tokens = sequence.num_recomputed + (BUG ? 0 : live.summary.usage.recomputed_tokens);", "equality_test")
-bug("l17", "timings.ttft leaves the queue out", "timings.ttft = now - live.request->arrival;",
-    "timings.ttft = now - (BUG ? live.first_scheduled : live.request->arrival);")
 drop("l19", "a row that cannot be drawn is our error", ("if (!drawn.ok()) {", "live.status ="))
-bug("l20", "one that never ran counts as unstarted for ever",
-    "live.first_scheduled == absl::InfinitePast()) --num_unstarted_;",
-    "live.first_scheduled == absl::InfinitePast() && !BUG) --num_unstarted_;")
 drop("l22", "an idle engine's end waits for the step thread's next look",
      ("void StepLoop::Stop()", "admission_.Wake();"))
+
+bug, drop = source("engine/live_requests.cc", "engine_test")
+bug("l03", "of n samples one is counted", "completion_tokens += num_tokens;",
+    "completion_tokens += BUG && now == live.last_token ? 0 : num_tokens;", "equality_test")
+bug("l07", "usage does not come with each message", "if (request.params.output.usage_per_chunk)",
+    "if (!BUG && request.params.output.usage_per_chunk)")
+drop("l08", "what runs still counts as waiting", ("live.first_scheduled = now;", "live.ticket.Release();"))
+bug("l10", "TPOT divides by the tokens, not by their gaps", "static_cast<double>(tokens_a_sample - 1)",
+    "static_cast<double>(tokens_a_sample - (BUG ? 0 : 1))")
+bug("l17", "timings.ttft leaves the queue out", "timings.ttft = now - live.request->arrival;",
+    "timings.ttft = now - (BUG ? live.first_scheduled : live.request->arrival);")
+bug("l20", "one that never ran counts as unstarted for ever",
+    ("RequestSummary& summary = live.summary;", "--num_unstarted_;"),
+    "num_unstarted_ -= BUG ? 0 : 1;")
 
 # --- Sampling.
 

@@ -1,0 +1,76 @@
+#include "engine/live_requests.h"
+
+#include <utility>
+
+namespace quire::engine {
+
+LiveRequest& LiveRequests::Add(AdmittedRequest admitted) {
+  LiveRequest& live = live_[admitted.request.get()];
+  live.request = std::move(admitted.request);
+  live.ticket = std::move(admitted.ticket);
+  ++num_unstarted_;
+  live.first_id = next_sequence_id_;
+  live.num_left = live.request->params.sampling.n;
+  live.summary.usage.prompt_tokens = static_cast<int64_t>(live.request->prompt_ids.size());
+  next_sequence_id_ += live.num_left;
+  return live;
+}
+
+LiveRequest* LiveRequests::Find(const Request& request) {
+  const auto it = live_.find(&request);
+  return it == live_.end() ? nullptr : &it->second;
+}
+
+void LiveRequests::NoteScheduled(const Sequence& sequence, absl::Time now) {
+  LiveRequest& live = Of(sequence);
+  if (live.first_scheduled != absl::InfinitePast()) return;
+  live.first_scheduled = now;
+  --num_unstarted_;
+  live.ticket.Release();
+  live.summary.usage.cached_tokens = sequence.num_cached;
+  live.summary.timings.queue = now - live.request->arrival;
+}
+
+void LiveRequests::NoteTokens(LiveRequest& live, int64_t num_tokens, absl::Time now) {
+  live.summary.usage.completion_tokens += num_tokens;
+  live.last_token = now;
+  if (live.first_token != absl::InfinitePast()) return;
+  live.first_token = now;
+  live.summary.timings.prefill = now - live.first_scheduled;
+  live.summary.timings.ttft = now - live.request->arrival;
+}
+
+void LiveRequests::Queue(LiveRequest& live, TokenDelta delta) {
+  emissions_.push_back({.live = &live, .delta = std::move(delta)});
+}
+
+void LiveRequests::Emit() {
+  for (Emission& emission : emissions_) {
+    const Request& request = *emission.live->request;
+    if (request.params.output.usage_per_chunk) emission.delta.usage = emission.live->summary.usage;
+    request.sink->Put(std::move(emission.delta));
+  }
+  emissions_.clear();
+}
+
+LiveRequest LiveRequests::Take(LiveRequest& live, absl::Time now) {
+  RequestSummary& summary = live.summary;
+  if (live.first_scheduled == absl::InfinitePast()) {
+    --num_unstarted_;
+    summary.timings.queue = now - live.request->arrival;
+  }
+  const int64_t tokens_a_sample = summary.usage.completion_tokens / live.request->params.sampling.n;
+  if (live.first_token != absl::InfinitePast()) {
+    summary.timings.decode = live.last_token - live.first_token;
+    if (tokens_a_sample > 1 && !live.request->is_scoring()) {
+      metrics_.tpot.Observe(absl::ToDoubleSeconds(summary.timings.decode) /
+                            static_cast<double>(tokens_a_sample - 1));
+    }
+  }
+  live.ticket.Release();
+  LiveRequest ended = std::move(live);
+  live_.erase(ended.request.get());
+  return ended;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,80 @@
+#pragma once
+
+// The requests that the step thread has, from admission to the end of their sinks: what they have
+// used and when, and the messages that wait for their sinks.
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "engine/admission/admission_queue.h"
+#include "engine/engine_metrics.h"
+#include "engine/request/request.h"
+#include "engine/request/sequence.h"
+#include "engine/request/token_delta.h"
+
+namespace quire::engine {
+
+struct LiveRequest {
+  std::shared_ptr<Request> request;
+  AdmissionTicket ticket;  // released when the request first runs
+  SequenceId first_id = 0;
+  int32_t num_left = 0;  // samples that have not ended
+  bool forked = false;   // each sample is a sequence of its own
+  RequestSummary summary;
+  absl::Time first_scheduled = absl::InfinitePast();
+  absl::Time first_token = absl::InfinitePast();
+  absl::Time last_token = absl::InfinitePast();
+  int64_t prompt_logprobs_sent = 0;  // the last prompt position that was sent
+  absl::Status status;               // the error that ended the request early
+};
+
+// To be used only on the step thread.
+class LiveRequests {
+ public:
+  // `metrics` must outlive this.
+  explicit LiveRequests(EngineMetrics& metrics) : metrics_(metrics) {}
+
+  // Gives the request ids for its samples: first_id and the n - 1 after it. References to a live
+  // request are valid until Take().
+  LiveRequest& Add(AdmittedRequest admitted);
+  LiveRequest& Of(const Sequence& sequence) { return live_.at(sequence.request.get()); }
+  // Returns nullptr when the request has ended.
+  LiveRequest* Find(const Request& request);
+  template <typename Visit>
+  void ForEach(const Visit& visit) {
+    for (auto& [request, live] : live_) visit(live);
+  }
+
+  // Notes that `sequence` is in a plan.
+  void NoteScheduled(const Sequence& sequence, absl::Time now);
+  void NoteTokens(LiveRequest& live, int64_t num_tokens, absl::Time now);
+  // Keeps a message until Emit(), which puts all into their sinks, with the usage of that time
+  // where it was asked for.
+  void Queue(LiveRequest& live, TokenDelta delta);
+  void Emit();
+  // Forgets the request, whose samples have all ended, and completes its summary.
+  LiveRequest Take(LiveRequest& live, absl::Time now);
+
+  bool empty() const { return live_.empty(); }
+  int64_t size() const { return std::ssize(live_); }
+  int64_t num_unstarted() const { return num_unstarted_; }  // never in a plan
+
+ private:
+  struct Emission {
+    LiveRequest* live = nullptr;
+    TokenDelta delta;
+  };
+
+  EngineMetrics& metrics_;
+  std::unordered_map<const Request*, LiveRequest> live_;
+  SequenceId next_sequence_id_ = 1;
+  int64_t num_unstarted_ = 0;
+  std::vector<Emission> emissions_;
+};
+
+}  // namespace quire::engine
