@@ -1,8 +1,10 @@
 #pragma once
 
-// QUIRE_CHECK(condition) << "context"; aborts with file, line and context when one of our own
-// invariants is broken. It is also on in release builds: a server that went on with a broken block
-// table would answer one client with another's text.
+//   QUIRE_CHECK(condition) << "context";
+//
+// Aborts with file, line and context when `condition`, an invariant of our own code, is false. The
+// check is also on in release builds. A server that went on with a broken block table could send
+// one client's text to another client.
 
 #include <sstream>
 

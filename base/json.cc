@@ -13,7 +13,8 @@ namespace quire::base {
 
 namespace {
 
-// A separate scan is twice as fast as nlohmann's callback for each value of a tokenizer.json.
+// Returns true when lists and objects in `text` are nested deeper than `max_depth`. For a
+// tokenizer.json this separate scan is twice as fast as nlohmann's callback for each value.
 bool NestsDeeperThan(std::string_view text, int max_depth) {
   int depth = 0;
   bool in_string = false;

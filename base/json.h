@@ -12,8 +12,9 @@ namespace quire::base {
 
 inline constexpr int kMaxJsonDepth = 128;
 
-// Parses one JSON value. `what` names the input in the error ("tokenizer.json"). InvalidArgument
-// with the byte position when `text` is not one JSON value, or nests deeper than `max_depth`.
+// Parses one JSON value. `what` names the input in the error ("tokenizer.json"). Returns
+// InvalidArgument when `text` is not one JSON value, or when it nests deeper than `max_depth`. The
+// message about a syntax error has the line and the column.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view what,
                                          int max_depth = kMaxJsonDepth);
 

@@ -85,7 +85,9 @@ bool WriteToStderr(std::string_view text) {
   return true;
 }
 
-// Returns the size of the leading whole lines that one write(2) takes at once; at least one line.
+// Returns the size of the first lines of `lines` that together have at most PIPE_BUF bytes. A
+// write(2) of at most PIPE_BUF bytes to a pipe is never split. If the first line is longer, returns
+// the size of that line.
 size_t WholeLines(std::string_view lines) {
   if (lines.size() <= PIPE_BUF) return lines.size();
   const size_t end = lines.rfind('\n', PIPE_BUF - 1);
@@ -138,7 +140,7 @@ class LogQueue {
   bool PushLastWords(std::string_view line) {
     MutexLock lock(mu_);
     if (!running_) return false;
-    lines_ += line;  // even beyond the bound
+    lines_ += line;  // even when the queue is full
     changed_.NotifyAll();
     WaitUntilWritten();
     return true;

@@ -27,7 +27,7 @@ bool LogEnabled(LogLevel level);
 // The format is kText until set. Thread-safe.
 void SetLogFormat(LogFormat format);
 
-// One key=value pair of a log line; text values are quoted and escaped in it.
+// One key=value pair of a log line. Text values are quoted and escaped in the line.
 struct LogField {
   LogField(std::string_view name, std::string_view text) : key(name), value(text), is_text(true) {}
   LogField(std::string_view name, const std::string& text)
@@ -42,8 +42,8 @@ struct LogField {
   bool is_text = false;
 };
 
-// Thread-safe. A line is never split between two calls of write(2), so lines of several threads
-// never mix. Does not block while a LogThread exists.
+// Thread-safe. On a pipe, a line of at most PIPE_BUF bytes is written whole by one write(2), so
+// such lines of several threads never mix. Does not block while a LogThread exists.
 void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields = {});
 
@@ -67,8 +67,8 @@ class LogThread {
 // The number of lines dropped because the reader of stderr was too slow.
 int64_t NumLogLinesDropped();
 
-// Writes `line` as it is, after the queued lines. Returns when `line` is written, or with a
-// LogThread after at most a second. Meant for the last line before the process ends.
+// Writes `line` as it is, after the queued lines, and returns when it is written. If a LogThread
+// exists, returns after a second at the latest. Meant for the last line before the process ends.
 void LogLastWords(std::string_view line);
 
 }  // namespace quire::base

@@ -4,13 +4,13 @@
 
 namespace quire::base {
 
-// a / b rounded up, for a >= 0 and b > 0.
+// Returns a / b rounded up, for a >= 0 and b > 0.
 template <typename A, typename B>
 constexpr auto CeilDiv(A a, B b) {
   return (a + b - 1) / b;
 }
 
-// The smallest multiple of b that is at least a, for a >= 0 and b > 0.
+// Returns the smallest multiple of b that is at least a, for a >= 0 and b > 0.
 template <typename A, typename B>
 constexpr auto RoundUp(A a, B b) {
   return CeilDiv(a, b) * b;

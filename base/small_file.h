@@ -11,9 +11,9 @@ namespace quire::base {
 
 inline constexpr size_t kMaxSmallFile = size_t{16} << 20;  // bytes
 
-// Reads a whole regular file. InvalidArgument when it cannot be read, is a directory, a pipe or a
-// device (which might never end), or has more than kMaxSmallFile bytes. The message begins with the
-// path.
+// Reads a whole file. Returns InvalidArgument when the file cannot be read, has more than
+// kMaxSmallFile bytes, or is not a regular file. (A pipe or a device might never end.) The message
+// begins with the path.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
 
 }  // namespace quire::base

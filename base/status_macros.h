@@ -1,7 +1,7 @@
 #pragma once
 
-// Pass an absl::Status up the stack. A status is for errors that a client, a file or a device can
-// cause; a broken invariant of our own is a QUIRE_CHECK (base/check.h).
+// Macros that pass an absl::Status up the stack. A status is for errors that a client, a file or a
+// device can cause. For an invariant of our own code, use QUIRE_CHECK (base/check.h).
 
 #include <utility>
 
@@ -18,7 +18,7 @@
 #define QUIRE_CONCAT_INNER_(a, b) a##b
 #define QUIRE_CONCAT_(a, b) QUIRE_CONCAT_INNER_(a, b)
 
-// ASSIGN_OR_RETURN(auto value, Fallible());
+// For example: ASSIGN_OR_RETURN(auto value, Fallible());
 #define ASSIGN_OR_RETURN(lhs, expr) \
   QUIRE_ASSIGN_OR_RETURN_(QUIRE_CONCAT_(status_or_, __LINE__), lhs, expr)
 

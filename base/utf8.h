@@ -28,7 +28,7 @@ bool IsValidUtf8(std::string_view text);
 void AppendLossyUtf8(std::string_view text, std::string& out);
 std::string LossyUtf8(std::string_view text);
 
-// True for characters with the Unicode property White_Space.
+// Returns true for characters with the Unicode property White_Space.
 bool IsWhiteSpace(char32_t code_point);
 
 }  // namespace quire::base

@@ -9,9 +9,9 @@
 
 namespace quire::client {
 
-// Sends GET /readyz to `address` (HOST:PORT). Returns true for 200 and false for 503.
-// InvalidArgument when `address` is not HOST:PORT. Unavailable when there is no answer, or when the
-// answer is not an admin port's. The message of Unavailable tells the cure.
+// Sends GET /readyz to `address` (HOST:PORT). Returns true for the answer 200 and false for 503.
+// Returns InvalidArgument when `address` is not HOST:PORT. Returns Unavailable for any other
+// answer, or when there is none; the message then says what the user can do.
 absl::StatusOr<bool> AskReady(std::string_view address, absl::Duration timeout);
 
 }  // namespace quire::client

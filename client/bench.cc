@@ -200,7 +200,8 @@ absl::StatusOr<BenchReport> Measure(const BenchFlags& given, const v1::GenerateR
     RunLoad(warmup, other, connections, interrupt, &wall);
     if (interrupt.interrupted()) return absl::CancelledError("stopped while warming up");
   }
-  // A server may serve ControlService at another address; the load does not need it.
+  // GetStats fails when the server serves ControlService at another address. The load goes on
+  // without the server's counters.
   v1::GetStatsResponse before, after;
   const bool has_stats = connections[0]->GetStats({}, &before).ok();
   const std::vector<RequestRecord> records =

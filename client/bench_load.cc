@@ -12,7 +12,7 @@ constexpr absl::Duration kProgressInterval = absl::Milliseconds(200);
 
 }  // namespace
 
-// One running request. Its callbacks run one at a time, so its record needs no lock.
+// One running request. The callbacks of a request run one at a time, so `record` needs no lock.
 struct Load::Live {
   RequestRecord record;
   std::optional<uint32_t> cancel_after_tokens;
@@ -70,7 +70,8 @@ absl::Duration Load::Elapsed() const {
   return absl::FromChrono(std::chrono::steady_clock::now() - start_);
 }
 
-// Returns false when no further request may be sent.
+// Waits until `planned` may be sent, and returns true. Returns false when no further request may be
+// sent.
 bool Load::WaitForTurn(const PlannedRequest& planned,
                        const std::function<void(const LoadProgress&)>& on_progress) {
   const absl::Duration end = options_.duration.value_or(absl::InfiniteDuration());
@@ -156,7 +157,8 @@ void Load::OnMessage(Live& live, StreamCall& call, const v1::GenerateStreamRespo
 void Load::OnDone(Live& live, const absl::Status& status) {
   live.record.end = Elapsed();
   live.record.code = status.code();
-  // A request that was refused, or ended before it could be cancelled, was not dropped by the load.
+  // Any other code means that the request was refused, or had ended before the load's cancel took
+  // effect. So the load did not drop the request.
   if (status.code() != absl::StatusCode::kCancelled) live.record.dropped = false;
   base::MutexLock lock(mu_);
   if (!status.ok() && !live.record.dropped) ++num_failed_;

@@ -24,7 +24,7 @@ struct LoadOptions {
   uint32_t concurrency = 1;  // closed loop; not used when `open_loop`
   bool open_loop = false;
   std::optional<uint64_t> num_requests;    // num_requests or duration must be set
-  std::optional<absl::Duration> duration;  // no request is sent later; running ones end
+  std::optional<absl::Duration> duration;  // after this, no request is sent; running ones go on
   v1::GenerateRequest request;             // all fields but the prompt and the length
   std::optional<uint64_t>
       first_sampling_seed;  // request k has first_sampling_seed + k; absent: the server chooses

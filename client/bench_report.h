@@ -17,7 +17,7 @@ namespace quire::client {
 struct RequestRecord {
   absl::StatusCode code = absl::StatusCode::kUnknown;
   bool dropped = false;    // cancelled by the load itself
-  absl::Duration arrival;  // planned time of sending, so that a late client hides no waiting time
+  absl::Duration arrival;  // planned time of sending; a client that sends late thus hides no wait
   absl::Duration first_token;
   absl::Duration last_token;
   absl::Duration end;

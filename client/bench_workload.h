@@ -64,7 +64,9 @@ class Workload {
   void AppendTokens(uint32_t count, std::vector<int32_t>& ids);
 
   const WorkloadConfig config_;
-  std::mt19937_64 random_;  // its sequence is fixed by the standard; std's distributions are not
+  // The C++ standard fixes the numbers of this generator. It does not fix the results of std's
+  // distributions.
+  std::mt19937_64 random_;
   std::vector<std::vector<int32_t>> shared_prefixes_;
   absl::Duration last_arrival_;
 };

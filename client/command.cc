@@ -84,7 +84,8 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
     read = !std::cin.bad();
   } else {
     std::ifstream in(path, std::ios::binary);
-    // Inserting nothing sets failbit on `text`, so only `in` tells an empty file from a failure.
+    // An empty file sets failbit on `text`, because nothing is inserted. So only `in` tells an
+    // empty file from a failure.
     if (in) text << in.rdbuf();
     read = in.is_open() && !in.bad();
   }

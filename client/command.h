@@ -43,7 +43,8 @@ struct CommonFlags {
 };
 void AddCommonFlags(base::FlagSet& flags, CommonFlags* common);
 
-// Returns nullopt to go on, or the exit status after it has printed the help or an error.
+// Returns nullopt when the command must go on. Otherwise prints the help or an error, and
+// returns the exit status.
 std::optional<int> ParseFlags(base::FlagSet& flags, const Args& args);
 
 // Both print `status`. FailUsage returns kExitUsage, and Fail returns kExitFailed.
@@ -59,7 +60,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connect(const CommonFlags& common,
 // status.
 int Finish(const absl::Status& status, Interrupt& interrupt);
 
-// Reads a file; "-" is standard input. InvalidArgument when it cannot be read, or is not UTF-8.
+// Reads a file; "-" is standard input. Returns InvalidArgument when the file cannot be read, or is
+// not UTF-8.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 
 // Returns one line of proto3 JSON with the field names of the .proto files.

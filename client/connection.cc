@@ -241,7 +241,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Create(const ConnectionO
   grpc::ChannelArguments arguments;
   arguments.SetUserAgentPrefix("quire");
   arguments.SetMaxReceiveMessageSize(-1);  // prompt logprobs of a long prompt are large
-  // Keeps the connections of a load apart. Otherwise gRPC would share one between two of them.
+  // Gives this channel a TCP connection of its own. Otherwise gRPC would share one TCP connection
+  // among the channels of a load.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   if (!options.tls_server_name.empty()) {
     arguments.SetSslTargetNameOverride(options.tls_server_name);
@@ -344,8 +345,8 @@ absl::Status Connection::Stream(const v1::GenerateRequest& request, const OnMess
 }
 
 void Connection::CancelAll() {
-  // While the lock is held no context of in_flight is destroyed, because it must first be removed
-  // from in_flight.
+  // While the lock is held, no context of in_flight is destroyed, because a context is removed from
+  // in_flight before it is destroyed.
   base::MutexLock lock(impl_->mu);
   for (grpc::ClientContext* context : impl_->in_flight) context->TryCancel();
 }

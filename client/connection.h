@@ -21,13 +21,16 @@ namespace quire::client {
 
 struct ConnectionOptions {
   std::string server = "127.0.0.1:8100";
-  bool tls = false;    // with the system's certificate authorities, unless tls_ca
-  std::string tls_ca;  // PEM files; each implies tls
+  bool tls = false;  // if tls_ca is empty, the system's certificate authorities are trusted
+  // PEM files. Each of them implies tls.
+  std::string tls_ca;
   std::string tls_cert;
   std::string tls_key;
   std::string tls_server_name;  // name that the certificate must have; empty: `server`'s host
   std::string token_file;       // empty: environment variable QUIRE_TOKEN; neither: no token
-  std::optional<absl::Duration> timeout;  // of each call; absent: kUnaryTimeout, none for streams
+  // The timeout of each call. If it is absent, streams, Generate and Score have no timeout, and
+  // other calls have kUnaryTimeout.
+  std::optional<absl::Duration> timeout;
 };
 
 inline constexpr absl::Duration kUnaryTimeout = absl::Seconds(10);
@@ -46,13 +49,14 @@ class Connection {
   using OnMessage = std::function<void(StreamCall& call, const v1::GenerateStreamResponse&)>;
   using OnDone = std::function<void(const absl::Status&)>;
 
-  // Reads the files that `options` name. The first call connects. InvalidArgument when a file
-  // cannot be read.
+  // Reads the files that `options` name. The first call connects to the server. Returns
+  // InvalidArgument when a file cannot be read.
   static absl::StatusOr<std::unique_ptr<Connection>> Create(const ConnectionOptions& options);
-  // Waits until gRPC has released every stream. Each must have ended or been cancelled.
+  // Waits until gRPC has released every stream. Every stream must have ended or been cancelled.
   ~Connection();
 
-  // These wait for the answer. Like a stream, Generate and Score have no default timeout.
+  // The next methods send a request and wait for the answer. Generate and Score have no default
+  // timeout, and the others have kUnaryTimeout.
   absl::Status Generate(const v1::GenerateRequest& request, v1::GenerateResponse* response);
   absl::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response);
   absl::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response);
@@ -75,7 +79,8 @@ class Connection {
   // Streams like StartStream, but waits for the end of the stream.
   absl::Status Stream(const v1::GenerateRequest& request, const OnMessage& on_message);
 
-  // Cancels all running calls, including those that wait for their answer. For Ctrl-C.
+  // Cancels all running calls, including the calls of other threads that wait for an answer. Meant
+  // for Ctrl-C.
   void CancelAll();
 
  private:

@@ -12,8 +12,8 @@
 namespace quire::client {
 namespace {
 
-// Prints lines like "13 -0.4215 | 13 -0.4215, 5 -2.1000": the token at a position, then the most
-// likely ones.
+// Prints a line such as "13 -0.4215 | 13 -0.4215, 5 -2.1000" for each position: the token at the
+// position, then the most likely tokens.
 void PrintLogprobs(const char* title, const std::vector<v1::PositionLogprobs>& positions) {
   if (positions.empty()) return;
   std::string out = absl::StrCat(title, " (token id, log probability | most likely)\n");
@@ -30,7 +30,8 @@ void PrintLogprobs(const char* title, const std::vector<v1::PositionLogprobs>& p
   Print(out);
 }
 
-// "FINISH_REASON_LENGTH" -> "length".
+// Returns the name of `reason` in lower case without the prefix: "length" for FINISH_REASON_LENGTH.
+// Adds the stop text or the stop token, if there is one.
 std::string Describe(v1::FinishReason reason, const v1::StoppedBy& stop) {
   const std::string& name = v1::FinishReason_Name(reason);
   std::string out = absl::AsciiStrToLower(absl::StripPrefix(name, "FINISH_REASON_"));

@@ -13,9 +13,10 @@
 namespace quire::client {
 
 struct GenerationOutputOptions {
-  bool json = false;         // each message as a line of JSON instead
-  bool stats = false;        // a line of counts and times on standard error at the end
-  uint32_t num_samples = 1;  // of the request; several are printed whole, each with a title
+  bool json = false;   // prints each message as a line of JSON, and no plain text
+  bool stats = false;  // prints a line of counts and times on standard error at the end
+  // The number of samples of the request. Several samples are printed whole, each with a title.
+  uint32_t num_samples = 1;
 };
 
 // Prints the messages of one request. Not thread-safe.

@@ -24,7 +24,7 @@ class Interrupt {
   void SetHandler(std::function<void()> handler);
   // From now on a signal ends the process.
   void ClearHandler();
-  // True when the handler set last has run.
+  // Returns true when the handler that was set last has run.
   bool interrupted() const;
 
  private:

@@ -117,7 +117,8 @@ absl::Status SetScalar(Message* message, const FieldDescriptor* field, std::stri
   return absl::OkStatus();
 }
 
-// Each use of a flag adds one string, which may contain commas, or a list of numbers.
+// Adds the value of one use of a flag to a repeated field. For a field of strings the whole text is
+// one value, even if it contains commas. For a field of numbers the text is a list of numbers.
 absl::Status AddRepeated(Message* message, const FieldDescriptor* field, std::string_view text) {
   const google::protobuf::Reflection* reflection = message->GetReflection();
   if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {

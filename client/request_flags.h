@@ -1,7 +1,7 @@
 #pragma once
 
-// The fields of a GenerateRequest or a ScoreRequest as flags. One table maps flags to fields. The
-// types come from the proto's descriptor, so a flag takes the values that its field takes.
+// Flags for the fields of a GenerateRequest or a ScoreRequest. One table maps flags to fields. The
+// types come from the proto's descriptor, so a flag takes the same values as the field.
 
 #include <initializer_list>
 #include <string_view>
@@ -11,8 +11,8 @@
 
 namespace quire::client {
 
-// Declares a flag for every field that `request` has, except the prompt, the continuations, and
-// those whose flags are named in `without`. A field whose flag is not given stays absent, so the
+// Declares a flag for every field that `request` has, except the prompt, the continuations, and the
+// fields whose flags are named in `without`. A field whose flag is not given stays absent, so the
 // server's default holds. `request` must outlive flags.Parse.
 void AddRequestFlags(base::FlagSet& flags, google::protobuf::Message* request,
                      std::initializer_list<std::string_view> without = {});

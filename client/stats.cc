@@ -74,7 +74,7 @@ absl::Status ShowOnce(Connection& connection, bool json) {
   return absl::OkStatus();
 }
 
-// Waits until a time, or until Ctrl-C.
+// Waits until a given time, or until Ctrl-C.
 class Pause {
  public:
   explicit Pause(Interrupt& interrupt) : interrupt_(interrupt) {
@@ -102,7 +102,7 @@ class Pause {
   bool interrupted_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Prints `count` lines, or prints until Ctrl-C, which is the ordinary end.
+// Prints `count` lines. Without a count, prints until Ctrl-C. Ctrl-C is no error.
 absl::Status Watch(Connection& connection, const StatsFlags& given, Interrupt& interrupt) {
   Pause pause(interrupt);
   if (!given.common.json) Print(kWatchTitle);

@@ -1,5 +1,5 @@
-// quire tokenize: turns text into tokens, tokens into text, or a conversation into the text that
-// the chat template makes of it.
+// quire tokenize: turns text into tokens or tokens into text, or applies the chat template to a
+// conversation.
 
 #include <algorithm>
 #include <iterator>

@@ -22,7 +22,7 @@ class BatchQuantizer {
 
   // Returns the number of rows for one batch: some megabytes of float32 for each thread.
   int64_t RowsOfBatch(int64_t cols) const;
-  // Quantises rows [begin, begin + count) into `out`. Errors as in kernels::Quantize.
+  // Quantises rows [begin, begin + count) into `out`. Errors are the same as in kernels::Quantize.
   absl::Status Run(const RowReader& rows, kernels::WeightType type, int64_t begin, int64_t count,
                    std::vector<std::byte>& out);
 

@@ -11,9 +11,9 @@
 
 namespace quire::convert {
 
-// Adds general.architecture and the keys of the architecture. Unimplemented for an architecture
-// that we cannot write as GGUF. Properties without a key are left out; CheckSameModel finds them
-// when the keys are read back.
+// Adds general.architecture and the keys of the architecture to `values`. Returns Unimplemented for
+// an architecture that Quire cannot write as GGUF. A property for which GGUF has no key is left
+// out. CheckSameModel finds such a property when the keys are read back.
 absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& values);
 
 // Returns `config` with the rotary scaling "llama3" expressed as frequency divisors, which a GGUF
@@ -21,9 +21,9 @@ absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& 
 engine::ModelConfig WithRopeDivisors(engine::ModelConfig config);
 
 // Checks that `gguf`, read from the metadata and tensors of the new file, describes the same model
-// as `config`. InvalidArgument names the first field that differs. Two kinds of difference are
-// ignored: rounding to float32, and the form of weights that conversion rewrites (rotary rows,
-// offsets of norms, a head of unit rows).
+// as `config`. Returns an InvalidArgument error that names the first field that differs. Two kinds
+// of difference are ignored: rounding to float32, and the form of weights that conversion rewrites
+// (rotary rows, offsets of norms, a head of unit rows).
 absl::Status CheckSameModel(const engine::ModelConfig& config, const engine::ModelConfig& gguf);
 
 }  // namespace quire::convert

@@ -88,8 +88,8 @@ struct NewFile {
   files::GgufValues values;
   std::vector<PlannedTensor> plan;
 
-  // The content of the tensor rope_freqs.weight, which precedes those of `plan`. Empty: the file
-  // has no such tensor.
+  // Returns the content of the tensor rope_freqs.weight, which comes before the tensors of `plan`.
+  // Returns an empty span if the file has no such tensor.
   std::span<const float> divisors() const { return config.rope.frequency_divisors; }
   std::vector<files::GgufTensor> Tensors() const;
 };
@@ -128,7 +128,7 @@ absl::StatusOr<NewFile> PlanFile(const engine::ModelConfig& source,
   return file;
 }
 
-// Checks that readers of `file` will see the model from which the file is made.
+// Checks that readers of `file` will see the same model as the one from which the file is made.
 absl::Status CheckReadBack(const NewFile& file, const std::string& path) {
   std::vector<files::TensorInfo> infos;
   for (const files::GgufTensor& tensor : file.Tensors()) {

@@ -27,16 +27,16 @@ struct ConvertProgress {
 };
 
 struct ConvertOptions {
-  // The type of the matrices whose rows are a whole number of the type's blocks. A matrix with
-  // other rows becomes Q5_0 instead of Q4_K and Q8_0 instead of Q6_K, or F16 if the length of a row
-  // is no multiple of 32. In a four-bit file the type of the head is Q6_K instead.
+  // The type of the matrices. In a four-bit file, the head has the type Q6_K instead. If the rows
+  // of a matrix are not a whole number of blocks, the matrix gets Q5_0 instead of Q4_K, or Q8_0
+  // instead of Q6_K. If the length of a row is not a multiple of 32, the matrix gets F16.
   kernels::WeightType type = kernels::WeightType::kQ8_0;
   int num_threads = 1;
   std::function<void(const ConvertProgress&)> progress = [](const ConvertProgress&) {};
 };
 
 // Parses the name of a type that can be written: F32, F16, BF16, Q8_0, Q4_0 or Q4_K, in upper or
-// lower case. For any other name InvalidArgument lists these types.
+// lower case. For any other name, returns an InvalidArgument error that lists these types.
 absl::StatusOr<kernels::WeightType> ParseConvertType(std::string_view name);
 
 struct ConvertReport {
@@ -50,13 +50,15 @@ struct ConvertReport {
   std::vector<std::string> warnings;  // properties of the tokenizer that the file lacks
 };
 
-// Converts a Hugging Face directory to the GGUF file `path`. The file is written only if our own
-// readers would read the same model from it. `path` is replaced only by a complete file.
-// InvalidArgument or Unimplemented names a property for which GGUF has no place.
+// Converts a Hugging Face directory to the GGUF file `path`. The file is written only if Quire's
+// own readers would read the same model from it. `path` is replaced only by a complete file. If
+// GGUF has no place for a property of the model, returns InvalidArgument or Unimplemented with the
+// name of the property.
 absl::StatusOr<ConvertReport> ConvertToGguf(const files::OpenedModel& model,
                                             const std::string& path, const ConvertOptions& options);
 
-// Converts a model without its tokenizer. `more` holds values to write besides those of `config`.
+// Converts a model without its tokenizer. `more` has key-value pairs that are written besides those
+// of `config`.
 absl::StatusOr<ConvertReport> ConvertWeights(const engine::ModelConfig& config,
                                              const engine::TensorNames& names,
                                              const files::WeightMap& weights,

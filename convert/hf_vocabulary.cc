@@ -88,7 +88,7 @@ absl::Status CheckModel(const json& model, const HfVocabulary& out) {
 }
 
 absl::Status ReadMerges(const json& merges, HfVocabulary& out) {
-  // By token: the best rank of the merges that make it.
+  // Maps each token to the best rank of the merges that produce the token.
   std::unordered_map<std::string, size_t> best_rank;
   std::string merged;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
@@ -116,7 +116,7 @@ absl::Status ReadMerges(const json& merges, HfVocabulary& out) {
   return absl::OkStatus();
 }
 
-// Reads added_tokens into `out`. Returns those that have a row in the embedding, by id.
+// Reads added_tokens into `out`. Returns the added tokens that have a row in the embedding, by id.
 absl::StatusOr<std::unordered_map<int32_t, text::AddedToken>> ReadAdded(const json& root,
                                                                         int64_t vocab_size,
                                                                         HfVocabulary& out) {
@@ -142,8 +142,8 @@ text::GgufTokenType TypeOf(const HfVocabulary& vocabulary, const text::Tokenizer
     return unknown ? text::GgufTokenType::kUnknown : text::GgufTokenType::kControl;
   }
   if (added != nullptr) {
-    // An added token such as Gemma's "▁▁" is found by merges. As a user-defined token it would
-    // stand for the markers themselves, not for spaces.
+    // An added token such as Gemma's "▁▁" is produced by merges. If it were a user-defined token,
+    // it would stand for the space markers themselves, not for spaces.
     const bool merged = !vocabulary.byte_level && in_model &&
                         piece.find(text::kSpaceMarker) != std::string_view::npos;
     return merged ? text::GgufTokenType::kNormal : text::GgufTokenType::kUserDefined;

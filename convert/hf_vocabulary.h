@@ -30,7 +30,8 @@ struct HfVocabulary {
 };
 
 // Reads `tokenizer_json`, from which `tokenizer` was created. `vocab_size` is the number of rows of
-// the embedding. InvalidArgument for a property that GGUF, or llama.cpp, lacks.
+// the embedding. Returns InvalidArgument if the tokenizer has a property that GGUF or llama.cpp
+// does not have.
 absl::StatusOr<HfVocabulary> ReadHfVocabulary(std::string_view tokenizer_json,
                                               const text::Tokenizer& tokenizer, int64_t vocab_size);
 

@@ -17,19 +17,20 @@
 
 namespace quire::convert {
 
-// Checks that the weights have all sources of `tensor`. NotFound names a source that is missing.
-// InvalidArgument names a source that has another shape, or a type that no kernel reads.
+// Checks that the weights have all sources of `tensor`. Returns a NotFound error that names a
+// source that is missing. Returns an InvalidArgument error that names a source with another shape,
+// or with a type that no kernel reads.
 absl::Status CheckSources(const PlannedTensor& tensor, const files::WeightMap& weights);
 
 // Reads the rows of one tensor. The weights must outlive it. Read is thread-safe.
 class RowReader {
  public:
-  // Errors as in CheckSources. A matrix that must be rewritten as a whole is kept in memory by the
-  // RowReader.
+  // Errors are the same as in CheckSources. If a matrix must be rewritten as a whole, the RowReader
+  // keeps the rewritten matrix in memory.
   static absl::StatusOr<RowReader> Create(const PlannedTensor& tensor,
                                           const files::WeightMap& weights);
 
-  // The number of rows of the tensor; 1 for a vector.
+  // Returns the number of rows of the tensor; 1 for a vector.
   int64_t num_rows() const { return num_rows_; }
   int64_t cols() const { return cols_; }
 
@@ -47,8 +48,8 @@ class RowReader {
 
   int64_t num_rows_ = 0, cols_ = 0;
   float offset_ = 0.0f;
-  std::vector<Run> runs_;                                 // in order
-  std::vector<float> vector_;                             // the values of a vector, without runs
+  std::vector<Run> runs_;                                 // in the order of the rows
+  std::vector<float> vector_;                             // values of a vector, which has no runs
   std::map<std::string, std::vector<std::byte>> memory_;  // the rewritten matrices, by name
 };
 

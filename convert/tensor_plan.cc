@@ -57,7 +57,7 @@ class Planner {
   std::vector<PlannedTensor> Take();
 
  private:
-  // The pieces of one tensor, by the number of the first row of the piece in the tensor.
+  // The pieces of one tensor. The key of a piece is the number of its first row in the tensor.
   using Pieces = std::map<int64_t, std::vector<SourceRows>>;
 
   PlannedTensor Describe(const engine::NamedRows& part,

@@ -1,6 +1,7 @@
 #pragma once
 
-// Plans the tensors of a GGUF file. Each is made from rows of the model's tensors.
+// Plans the tensors of a GGUF file. Each planned tensor is made from rows of the tensors of the
+// model.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,14 +19,14 @@
 
 namespace quire::convert {
 
-// Rows [begin, begin + count) of the matrix `source`, or elements of a vector.
+// Rows [begin, begin + count) of the matrix `source`, or elements of the vector `source`.
 struct SourceRows {
-  engine::NamedRows source;  // without ranges
+  engine::NamedRows source;  // `ranges` is empty
   int64_t begin = 0, count = 0;
 };
 
-// Returns the rows [begin, begin + count) of stacked runs. Each Run is a range of rows, which its
-// members `begin` and `count` describe.
+// Returns rows [begin, begin + count) of the stack of all `runs`. A Run is a range of rows with the
+// members `begin` and `count`.
 template <typename Run>
 std::vector<Run> SliceRuns(const std::vector<Run>& runs, int64_t begin, int64_t count) {
   std::vector<Run> slice;
@@ -47,7 +48,7 @@ struct PlannedTensor {
   kernels::WeightType type = kernels::WeightType::kF32;
   std::vector<int64_t> shape;    // row-major, outermost first
   std::vector<SourceRows> rows;  // stacked in this order
-  int64_t cols = 0;              // the length of a source's row; 0: the sources are vectors
+  int64_t cols = 0;              // the length of a row; 0: the sources are vectors
   float offset = 0.0f;           // added to each element
 };
 
@@ -56,8 +57,8 @@ using ChooseType = std::function<kernels::WeightType(engine::ParameterRole role,
 
 // Plans the embedding, the layers in order, and the head. Vectors, routers and learned positions
 // are F32. `gguf_layout` is the order that the rotary rows of each head have in the new file.
-// InvalidArgument for a parameter for which the file's architecture has no name, and for a tensor
-// of the model that would be left out.
+// Returns InvalidArgument if the GGUF architecture has no name for a parameter, or if a tensor of
+// the model would be left out.
 absl::StatusOr<std::vector<PlannedTensor>> PlanTensors(const engine::ModelConfig& config,
                                                        const engine::TensorNames& names,
                                                        const files::WeightMap& weights,

@@ -21,7 +21,7 @@ struct TokenizerProbeOptions {
 };
 
 struct TokenizerDifference {
-  size_t text_index = 0;  // index in the probe's texts, of which the hard ones come first
+  size_t text_index = 0;  // index among the texts of the probe; hard texts come first
   std::string text;
   std::vector<int32_t> want;
   std::vector<int32_t> got;

@@ -27,7 +27,8 @@ namespace {
 using base::ToAbsl;
 
 constexpr std::string_view kPreKey = "tokenizer.ggml.pre";
-// An id that no token has. Readers take it as "no token"; an absent key would mean token 1 or 2.
+// An id that no token has. Readers take it as "no token". If the key were absent, readers would
+// take token 1 or 2.
 constexpr int64_t kNoToken = 0xFFFFFFFF;
 
 // The ids of the tokens that are added before and after a text.
@@ -58,9 +59,9 @@ void AddId(std::string_view name, int32_t id, files::GgufValues& values) {
   if (id >= 0) values.Int(absl::StrCat("tokenizer.ggml.", ToAbsl(name), "_token_id"), id);
 }
 
-// Adds, as end of turn (eot) and end of message (eom), the end tokens other than EOS that readers
-// do not recognise by their text. There is room for two. If there are more, CheckAgreement fails
-// later.
+// Adds the end tokens other than EOS that readers do not recognise by their text. The first is
+// added as end of turn (eot), the second as end of message (eom). GGUF has no key for a third; if
+// there is a third, CheckAgreement fails later.
 void AddOtherEnds(const text::Tokenizer& directory, const HfVocabulary& vocabulary, int32_t eos,
                   files::GgufValues& values) {
   std::vector<std::string_view> names = {"eom", "eot"};
@@ -106,7 +107,7 @@ absl::Status AddSpecialTokens(const files::OpenedModel& model, const text::Token
   return absl::OkStatus();
 }
 
-// True if the tokenizer puts a space before the first word of a text.
+// Returns true if the tokenizer puts a space before the first word of a text.
 bool AddsSpacePrefix(const text::Tokenizer& directory) {
   std::string bytes;
   for (const int32_t id : PlainIds(directory, "x", /*parse_special_tokens=*/false)) {

@@ -38,7 +38,7 @@ int64_t NumBytes(const ChatMessages& messages) {
   return bytes;
 }
 
-// The frontend's work for a request, in bytes of text.
+// Returns the frontend's work for a request, in bytes of text.
 int64_t FrontendBytes(const GenerateParams& params) {
   const auto size = [](const auto& given) { return NumBytes(given); };
   const int64_t prompt = std::visit(size, params.prompt);
@@ -99,7 +99,8 @@ class EngineImpl final : public SteppedEngine {
 };
 
 // Holds the request, and the queue by which the step thread is notified. Handles and sinks must not
-// be used after the engine is destroyed: the server destroys its streams before the engine.
+// be used after the engine is destroyed. Therefore the server destroys its streams before the
+// engine.
 class EngineImpl::Handle final : public SubmittedRequest {
  public:
   Handle(std::shared_ptr<Request> request, AdmissionQueue& admission)
@@ -166,7 +167,7 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
   request->sink->SetOnRoom(
       [this, noticed = std::weak_ptr<const Request>(request)] { admission_.Notice(noticed); });
   auto handle = std::make_shared<Handle>(request, admission_);
-  // A std::function's target must be copyable.
+  // The target of a std::function must be copyable, and a ticket is not. So the ticket is shared.
   auto shared_ticket = std::make_shared<AdmissionTicket>(*std::move(ticket));
   const absl::Status queued = RunOnFrontend(
       FrontendBytes(request->params),

@@ -57,7 +57,7 @@ class Engine {
       GenerateParams params, std::shared_ptr<TokenSink> sink) = 0;
 
   // Aborts the running request of `owner` with this id. Without an owner, aborts the requests of
-  // all owners with this id. NotFound when there is none.
+  // all owners with this id. Returns NotFound when there is no such request.
   virtual absl::Status Abort(std::string_view request_id,
                              std::optional<std::string_view> owner) = 0;
 
@@ -65,13 +65,13 @@ class Engine {
   // Returns ResourceExhausted at once when the queue of the pool is full.
   virtual absl::Status RunOnFrontend(int64_t num_bytes, std::function<void()> work) = 0;
   // The next three functions run on the thread of the caller, where a base::Interrupt may stop them
-  // early. InvalidArgument when the input is larger than max_prompt_bytes.
+  // early. They return InvalidArgument when the input is larger than max_prompt_bytes.
   virtual absl::StatusOr<std::vector<Piece>> Tokenize(std::string_view text,
                                                       bool add_special_tokens,
                                                       bool parse_special_tokens) const = 0;
   virtual absl::StatusOr<std::string> Detokenize(const TokenIds& ids,
                                                  bool skip_special_tokens) const = 0;
-  // FailedPrecondition when the model has no template.
+  // Returns FailedPrecondition when the model has no template.
   virtual absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                         bool add_generation_prompt) const = 0;
 
@@ -82,7 +82,7 @@ class Engine {
 
   // Refuses new requests with Unavailable from now on; accepted ones continue.
   virtual void StartDrain() = 0;
-  // Waits until nothing is queued or running; DeadlineExceeded when `timeout` passes first.
+  // Waits until nothing is queued or running. Returns DeadlineExceeded when `timeout` passes first.
   virtual absl::Status WaitIdle(absl::Duration timeout) = 0;
 };
 

@@ -36,9 +36,9 @@ struct EngineConfig {
 
 struct ModelInfo {
   std::string name;          // as served
-  std::string architecture;  // "llama"
-  std::string weight_type;   // "Q4_1"
-  std::string kv_dtype;      // "f16"
+  std::string architecture;  // such as "llama"
+  std::string weight_type;   // such as "Q4_1"
+  std::string kv_dtype;      // such as "f16"
   int64_t num_parameters = 0;
   int64_t weight_bytes = 0;
   int64_t vocab_size = 0;  // ids that the model has, padding included
@@ -57,8 +57,8 @@ struct ModelInfo {
 
 struct ServerInfo {
   std::string version;
-  std::string backend;   // "cpu"
-  std::string isa_path;  // "amx"
+  std::string backend;   // such as "cpu"
+  std::string isa_path;  // such as "amx"
   int32_t num_threads = 0;
   int32_t block_size = 0;
   int64_t num_blocks = 0;
@@ -107,7 +107,7 @@ struct Stats {
   HistogramSnapshot ttft;
   HistogramSnapshot tpot;
   bool draining = false;
-  int64_t cache_roots = 0;  // at most the number of sequences and cached blocks
+  int64_t cache_roots = 0;  // roots in use; at most the number of sequences and cached blocks
   Kept kept;
 };
 

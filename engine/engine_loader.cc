@@ -31,8 +31,8 @@ constexpr int32_t kCpuMaxNumBatchedTokens = 256;
 // are 12 MiB.
 constexpr int64_t kPromptLogprobRows = 64;
 
-// Returns the dtype of activations for a backend that has a choice. Values beyond f16's range are
-// seen in models of other weights, so they take bf16.
+// Returns the dtype of activations for a backend that has a choice. Models with other weights than
+// F32 and F16 take bf16, because values beyond the range of f16 are seen in them.
 kernels::DType ActivationDtype(const ModelConfig& config) {
   if (config.weight_type == "F32") return kernels::DType::kF32;
   return config.weight_type == "F16" ? kernels::DType::kF16 : kernels::DType::kBF16;
@@ -85,8 +85,9 @@ absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelC
 
 int64_t MiB(int64_t bytes) { return bytes >> 20; }
 
-// Returns ResourceExhausted if `needed` is more than `available`, unless that is 0 (unknown).
-// Without this check, the memory limit of a container would kill the process without a message.
+// Returns ResourceExhausted if `needed` is more than `available`, unless `available` is 0
+// (unknown). Without this check, the memory limit of a container would kill the process without a
+// message.
 absl::Status CheckFits(std::string_view who_needs, int64_t needed, int64_t available,
                        std::string_view cure) {
   if (available <= 0 || needed <= available) return absl::OkStatus();
@@ -96,8 +97,8 @@ absl::Status CheckFits(std::string_view who_needs, int64_t needed, int64_t avail
                       who_needs, MiB(needed), MiB(available), cure));
 }
 
-// Checks that memory can hold packed weights. Mapped weights need no check: they are pages of the
-// file, which the kernel can drop.
+// Checks that memory can hold packed weights. Mapped weights need no check, because they are pages
+// of the file. The operating system can drop such pages.
 absl::Status CheckWeightsFit(const EngineConfig& config, const files::WeightMap& weights,
                              const kernels::Backend& backend) {
   if (config.weights == "mapped") return absl::OkStatus();

@@ -1,7 +1,8 @@
 #pragma once
 
-// The requests that the step thread has, from admission to the end of their sinks: what they have
-// used and when, and the messages that wait for their sinks.
+// Holds the requests of the step thread, each from admission until all its samples have ended.
+// Counts the tokens of each request and notes the times of its progress. Also keeps the messages
+// that wait for the sinks.
 
 #include <cstdint>
 #include <memory>
@@ -53,16 +54,16 @@ class LiveRequests {
   // Notes that `sequence` is in a plan.
   void NoteScheduled(const Sequence& sequence, absl::Time now);
   void NoteTokens(LiveRequest& live, int64_t num_tokens, absl::Time now);
-  // Keeps a message until Emit(), which puts all into their sinks, with the usage of that time
-  // where it was asked for.
+  // Keeps a message until Emit(). Emit() puts all messages into their sinks. If the request asked
+  // for usage, a message gets the usage at the time of Emit().
   void Queue(LiveRequest& live, TokenDelta delta);
   void Emit();
-  // Forgets the request, whose samples have all ended, and completes its summary.
+  // Removes and returns a request whose samples have all ended, and completes its summary.
   LiveRequest Take(LiveRequest& live, absl::Time now);
 
   bool empty() const { return live_.empty(); }
   int64_t size() const { return std::ssize(live_); }
-  int64_t num_unstarted() const { return num_unstarted_; }  // never in a plan
+  int64_t num_unstarted() const { return num_unstarted_; }  // requests that were never in a plan
 
  private:
   struct Emission {

@@ -92,7 +92,7 @@ absl::Status StepLoop::WarmUp() {
   const std::vector<int32_t> tokens(chunk, std::max(parts_.tokenizer->bos_id(), 0));
   const ModelInput prompt = MakeLoneInput(tokens, 0, 1, parts_.cache);
   const ModelInput decode = MakeLoneInput(std::span(tokens).first(1), 0, 1, parts_.cache);
-  // Not timed: the first forward pass is slower than the later ones.
+  // This pass is not timed, because the first forward pass is slower than the later ones.
   ASSIGN_OR_RETURN(const kernels::TensorView logits, parts_.model->Forward(decode, parts_.cache));
   if (!std::ranges::all_of(LogitRow(logits, 0), [](float x) { return std::isfinite(x); })) {
     base::Log(base::LogLevel::kWarning, "engine", "the warm-up's logits are not finite",
@@ -141,7 +141,7 @@ bool StepLoop::Step() {
   const std::vector<FinishedSequence> dropped = scheduler_.TakeDropped();
   Finish(dropped, begin);
   const bool planned = !plan.empty();
-  // True if blocks were released, which the next plan can use.
+  // True if blocks were released. The next plan can use them.
   const bool gave_back = !dropped.empty() || scheduler_.stats().num_preemptions > preemptions;
   if (planned) {
     NoteScheduled(plan, begin);
@@ -304,7 +304,7 @@ void StepLoop::OutputDrawn(const StepPlanEntry& entry, int64_t plan_index, size_
   }
 }
 
-// Internal means that the model or the device failed; the cache's content may tell which.
+// Internal means that the model or the device failed. The content of the KV cache may tell which.
 absl::Status StepLoop::WithCause(const absl::Status& status, int64_t plan_index) const {
   if (!absl::IsInternal(status)) return status;
   const std::string why = WhyNotFinite(input_, plan_index);
@@ -375,7 +375,9 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
 void StepLoop::FinishRequest(LiveRequest& live, absl::Time now) {
   const LiveRequest ended = live_.Take(live, now);
   scores_.Remove(*ended.request);
-  UpdateMetrics();  // before Erase: a reader that sees no request running also sees nothing kept
+  // The metrics are updated before Erase. So a reader that sees no request running also sees
+  // nothing kept.
+  UpdateMetrics();
   running_.Erase(*ended.request);
   ended.request->sink->Finish(ended.status, ended.summary);
 }
@@ -384,8 +386,7 @@ void StepLoop::UpdateMetrics() {
   const SchedulerStats scheduler = scheduler_.stats();
   const BlockStats blocks = blocks_.stats();
   metrics_.num_running.Set(scheduler.num_running);
-  // A request that has not started waits as one sequence, which its admission ticket already
-  // counts.
+  // A request that has not started waits as one sequence. Its admission ticket is already counted.
   metrics_.num_preempted.Set(std::max<int64_t>(0, scheduler.num_waiting - live_.num_unstarted()));
   metrics_.blocks_free.Set(blocks.num_free);
   metrics_.blocks_cached.Set(blocks.num_cached);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The step thread: the only owner of scheduler, cache, model, sampler and output state.
+// The step thread. It is the only owner of scheduler, cache, model, sampler and output state.
 
 #include <atomic>
 #include <cstdint>
@@ -50,7 +50,8 @@ class StepLoop {
   void Run();
   void EndAll();
 
-  // The parts of a step, in this order.
+  // The parts of a step. A step that succeeds runs Admit, NoteScheduled, Forward, Sample, Output,
+  // Finish and NoteDuration, in this order.
   void Admit(absl::Time now);
   void Reconsider(const LiveRequest& live, absl::Time now);
   void NoteScheduled(const StepPlan& plan, absl::Time now);
@@ -72,8 +73,8 @@ class StepLoop {
   // Returns `status`, the error of a plan entry. If it is Internal and the K or V of the entry are
   // not finite, adds that cause to the message.
   absl::Status WithCause(const absl::Status& status, int64_t plan_index) const;
-  // Describes the K or V values of one sequence of `input` that are not finite. Empty when all are
-  // finite.
+  // Describes the K or V values of one sequence of `input` that are not finite. Returns an empty
+  // string when all are finite.
   std::string WhyNotFinite(const ModelInput& input, int64_t seq) const;
   void PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,
                          int64_t first_row);

@@ -41,7 +41,8 @@ const GgmlType* FindGgmlType(uint32_t id) {
 }
 
 const GgmlType& GgmlTypeOf(WeightType weight_type) {
-  return *std::ranges::find(kTypes, weight_type, &GgmlType::weight_type);  // each has an entry
+  // Every WeightType has an entry.
+  return *std::ranges::find(kTypes, weight_type, &GgmlType::weight_type);
 }
 
 std::string SupportedGgmlTypes() {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The tensor types of ggml: the number of each type in a file, the size of its blocks, and the type
-// as kernels read it.
+// The tensor types of ggml: the number of each type in a file, the size of its blocks, and the
+// matching WeightType of the kernels.
 
 #include <cstdint>
 #include <optional>
@@ -20,7 +20,8 @@ struct GgmlType {
   std::optional<kernels::WeightType> weight_type;  // nothing: kernels do not read this type
 };
 
-// Returns null for a number that ggml does not use, or no longer uses.
+// Returns the type with the number `id`, or null if ggml does not use that number, or no longer
+// uses it.
 const GgmlType* FindGgmlType(uint32_t id);
 
 // Returns the entry of a type that kernels read.

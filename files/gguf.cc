@@ -19,16 +19,16 @@ namespace {
 constexpr std::string_view kArchitectureKey = "general.architecture";
 constexpr std::string_view kAlignmentKey = "general.alignment";
 constexpr int64_t kMaxAlignment = int64_t{1} << 20;
-constexpr uint64_t kMaxKeyBytes = 65535;  // the format's bounds
+constexpr uint64_t kMaxKeyBytes = 65535;  // limits of the format
 constexpr uint64_t kMaxTensorNameBytes = 64;
 constexpr uint32_t kMaxDims = 4;
-// The smallest size of one entry in the file. A count of entries that would not fit the rest of the
-// file at this size is impossible.
+// The smallest possible size of one entry in the file. A count of entries is refused if the rest of
+// the file is too small for that number of smallest entries.
 constexpr int64_t kMinKeyValueBytes = 8 + 1 + 4 + 1;
 constexpr int64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-// A tensor whose data is placed relative to the data section. It is used until the start of that
-// section is known.
+// A tensor with the offset of its data from the start of the data section. Placements are used
+// while that start is not yet known.
 struct Placement {
   std::string_view name;
   const GgmlType* type;
@@ -176,7 +176,7 @@ absl::Status Parser::ReadValue(const std::string& field, GgufValue& value) {
     uint64_t length = 0;
     RETURN_IF_ERROR(Read(field, length));
     RETURN_IF_ERROR(
-        ReadBytes(field, length, value.bytes));  // of a single string: only the characters
+        ReadBytes(field, length, value.bytes));  // the bytes of a string do not include the length
   }
   if (value.type == GgufType::kArray) {
     value.bytes =
@@ -218,7 +218,7 @@ absl::StatusOr<std::vector<int64_t>> Parser::ReadShape(const std::string& field)
       return Error(field, absl::StrFormat("want dimension %d in 1 to %d, got %d", i, most, dim));
     }
     elements *= static_cast<int64_t>(dim);
-    shape[num_dims - 1 - i] = static_cast<int64_t>(dim);  // the file begins with the innermost
+    shape[num_dims - 1 - i] = static_cast<int64_t>(dim);  // the file has the innermost first
   }
   return shape;
 }

@@ -17,13 +17,13 @@
 namespace quire::files {
 
 inline constexpr std::string_view kGgufMagic = "GGUF";
-inline constexpr int64_t kGgufDefaultAlignment = 32;  // without general.alignment
+inline constexpr int64_t kGgufDefaultAlignment = 32;  // if the file has no general.alignment
 
 struct GgufContents {
   uint32_t version = 0;
   int64_t alignment = 0;  // of tensor data, in bytes
   GgufMetadata metadata;
-  std::vector<TensorInfo> tensors;               // in file order; aligned to `alignment`
+  std::vector<TensorInfo> tensors;               // in file order; data aligned to `alignment`
   std::vector<UnusableTensor> unusable_tensors;  // in ggml types that no kernel reads
 };
 
@@ -34,7 +34,8 @@ bool HasGgufMagic(std::span<const std::byte> bytes);
 // least 8 bytes. Nothing in the file is trusted. Counts and lengths are compared with the rest of
 // the file before anything is allocated. Names must be unique and values well formed. Tensors must
 // be aligned, inside the file and disjoint. Time and memory are linear in the size of the header.
-// InvalidArgument names `file`, the field, the value that was wanted and the value that was found.
+// Returns an InvalidArgument error that names `file`, the field, the value that was wanted and the
+// value that was found.
 absl::StatusOr<GgufContents> ParseGguf(std::span<const std::byte> bytes, std::string_view file);
 
 }  // namespace quire::files

@@ -21,7 +21,7 @@ namespace quire::files {
 struct GgufTensor {
   std::string name;
   kernels::WeightType type = kernels::WeightType::kF32;
-  std::vector<int64_t> shape;  // the last size must be a whole number of the type's blocks
+  std::vector<int64_t> shape;  // the last size must be a whole number of blocks of `type`
 
   int64_t num_bytes() const;
 };
@@ -29,16 +29,17 @@ struct GgufTensor {
 class GgufFileWriter {
  public:
   // Creates a temporary file beside `path` and writes the header of GGUF version 3 to it. Errors of
-  // the operating system name the temporary file. ResourceExhausted when no space is left.
+  // the operating system name the temporary file. Returns ResourceExhausted when no space is left.
   static absl::StatusOr<std::unique_ptr<GgufFileWriter>> Create(std::string path,
                                                                 const GgufValues& values,
                                                                 std::vector<GgufTensor> tensors);
-  // Removes an unfinished file.
+  // Removes the temporary file, unless Finish succeeded.
   ~GgufFileWriter();
   GgufFileWriter(const GgufFileWriter&) = delete;
   GgufFileWriter& operator=(const GgufFileWriter&) = delete;
 
-  // Appends data of the tensors, in the order of Create. One call takes data of one tensor only.
+  // Appends data of the tensors, in the order in which Create got the tensors. One call may append
+  // data of one tensor only.
   absl::Status Append(std::span<const std::byte> bytes);
   // Syncs the file to disk, then renames it to `path`, replacing any file of that name. Must be
   // called after all data has been appended.

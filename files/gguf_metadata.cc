@@ -19,7 +19,8 @@ T Load(const std::byte* at) {
   return value;
 }
 
-// Reads an integer. Returns nothing when `type` is no integer type, or the value does not fit.
+// Reads an integer. Returns nothing when `type` is not an integer type, or the value does not fit
+// an int64_t.
 std::optional<int64_t> LoadInt(GgufType type, const std::byte* at) {
   switch (type) {
     case GgufType::kUint8:
@@ -207,8 +208,7 @@ absl::StatusOr<std::vector<double>> GgufMetadata::Floats(std::string_view key) c
 absl::StatusOr<std::vector<std::string_view>> GgufMetadata::Strings(std::string_view key) const {
   constexpr std::string_view kWanted = "an array of strings";
   ASSIGN_OR_RETURN(const GgufValue* value, Require(key, /*array=*/true, kWanted));
-  // An empty array is accepted whatever its element type, because it has no elements of a wrong
-  // kind.
+  // An empty array of any element type is accepted, because it has no element of a wrong kind.
   if (value->count > 0 && value->element_type != GgufType::kString) {
     return WrongKind(*value, kWanted);
   }

@@ -16,7 +16,7 @@
 
 namespace quire::files {
 
-// The numbers are those in the file.
+// The types of values. The file uses the same numbers.
 enum class GgufType : uint32_t {
   kUint8 = 0,
   kInt8 = 1,
@@ -48,15 +48,15 @@ struct GgufValue {
 };
 
 // The key-value pairs of a GGUF file. Keys and values point into the file. Immutable once filled;
-// thread-safe.  Accessors return NotFound when the key is absent, and InvalidArgument when the
-// value is of another kind or does not fit. Int accepts integers of any width. Float also accepts
-// integers. Ints, Floats and Strings accept an array with elements of that kind. The ...Or forms
-// return `fallback` only when the key is absent.
+// thread-safe. Accessors return NotFound when the key is absent, and InvalidArgument when the value
+// is of another kind or does not fit. Int accepts integers of any width. Float also accepts
+// integers. Ints accepts an array of integers, Floats an array of numbers, and Strings an array of
+// strings. The ...Or forms return `fallback` only when the key is absent.
 class GgufMetadata {
  public:
   // `file` is put at the start of every error message.
   explicit GgufMetadata(std::string file) : file_(std::move(file)) {}
-  // InvalidArgument when the key is already there.
+  // Returns InvalidArgument when the key was already added.
   absl::Status Add(const GgufValue& value);
 
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
@@ -77,8 +77,8 @@ class GgufMetadata {
   absl::StatusOr<std::string_view> StringOr(std::string_view key, std::string_view fallback) const;
 
  private:
-  // Returns the value if it is a scalar or, with `array`, if it is an array. Otherwise an error
-  // that says `wanted`.
+  // Returns the value of `key`. If `array` is true, the value must be an array, otherwise a scalar.
+  // The message of an error names `wanted` as the expected kind.
   absl::StatusOr<const GgufValue*> Require(std::string_view key, bool array,
                                            std::string_view wanted) const;
   absl::Status WrongKind(const GgufValue& value, std::string_view wanted) const;

@@ -16,14 +16,15 @@
 
 namespace quire::files {
 
-// Returns the bytes of a number as in the file: little-endian, packed.
+// Returns the bytes of a number as they are in a GGUF file: little-endian, packed.
 template <typename T>
 requires std::is_arithmetic_v<T> std::string GgufBytes(T value) {
   std::string bytes(sizeof(T), '\0');
   std::memcpy(bytes.data(), &value, sizeof(T));
   return bytes;
 }
-// Returns the bytes of a string as in the file: the length as a uint64, then the characters.
+// Returns the bytes of a string as they are in a GGUF file: the length as a uint64, then the
+// characters.
 std::string GgufBytes(std::string_view text);
 
 // Key-value pairs, in the order in which they were added. A key must be added only once.
@@ -43,8 +44,8 @@ class GgufValues {
   // Returns the bytes of all key-value pairs, one after another, as in a file.
   std::string Bytes() const;
   // Returns these values as a reader of the file would see them. The result points into this
-  // object, which must not change while the result lives. `file` is put at the start of the
-  // result's error messages. InvalidArgument for a key that was added twice.
+  // object, which must not change while the result lives. `file` is put at the start of the error
+  // messages of the result. Returns InvalidArgument if a key was added twice.
   absl::StatusOr<GgufMetadata> View(std::string_view file) const;
 
  private:

@@ -28,7 +28,7 @@ absl::Status SystemError(const std::string& path, const char* call) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
-  // With O_NONBLOCK, open() does not wait for the writer of a fifo, which is refused below.
+  // With O_NONBLOCK, open() of a fifo does not wait for a writer. A fifo is refused below.
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return SystemError(path, "open");
   struct stat info {};
@@ -54,7 +54,7 @@ MappedFile::~MappedFile() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_
 void MappedFile::DropPages(std::span<const std::byte> part) const {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(part.data());
-  // Rounds inwards: a page shared with a neighbouring tensor may still be needed.
+  // Rounds inwards, because a page that is shared with a neighbouring tensor may still be needed.
   const uintptr_t first = base::RoundUp(begin, page);
   const uintptr_t last = (begin + part.size()) / page * page;
   if (first >= last) return;

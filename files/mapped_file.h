@@ -11,13 +11,14 @@
 
 namespace quire::files {
 
-// A read-only mapping, which ends with the object. The file must not shrink before that, because a
-// read past the new end raises SIGBUS. To replace a model, rename a new file over the old one; this
-// mapping then stays intact.
+// A read-only mapping, which ends with the object. The file must not shrink while it is mapped,
+// because a read past the new end raises SIGBUS. To replace a model, rename a new file over the old
+// one; this mapping then stays intact.
 class MappedFile {
  public:
-  // Maps a file; follows symbolic links. NotFound when there is no such file, PermissionDenied when
-  // the file cannot be read, InvalidArgument when it is empty or not a regular file.
+  // Maps a file; follows symbolic links. Returns NotFound when there is no such file,
+  // PermissionDenied when the file may not be read, and InvalidArgument when the file is empty or
+  // not a regular file.
   static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

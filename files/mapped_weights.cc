@@ -10,8 +10,8 @@
 namespace quire::files {
 namespace {
 
-// Returns the alignment of one element. For quantised types this is the alignment of the 2-byte
-// scale in a block.
+// Returns the alignment that a tensor of `type` needs. For quantised types this is the alignment of
+// the 2-byte scale in a block.
 size_t RequiredAlignment(kernels::WeightType type) {
   return type == kernels::WeightType::kF32 ? 4 : 2;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The WeightMap of mapped files. It owns the mappings and the list of tensors from the files'
-// headers.
+// A WeightMap over memory-mapped files. It owns the mappings, and the list of the tensors that the
+// headers of the files describe.
 
 #include <memory>
 #include <string_view>
@@ -17,9 +17,9 @@ namespace quire::files {
 
 class MappedWeights final : public WeightMap {
  public:
-  // `tensors` point into `files`. InvalidArgument when two tensors have the same name. The data of
-  // a tensor in a safetensors file may begin at any byte. A tensor that is not aligned to the size
-  // of its element is copied, so that every tensor of plain floats can be read in place.
+  // `tensors` must point into `files`. Returns InvalidArgument when two tensors have the same name.
+  // The data of a tensor in a safetensors file may begin at any byte, so Create copies each tensor
+  // that is not aligned for its type. Every tensor of plain floats can then be read in place.
   static absl::StatusOr<std::unique_ptr<MappedWeights>> Create(
       std::vector<std::unique_ptr<MappedFile>> files, std::vector<TensorInfo> tensors,
       std::vector<UnusableTensor> unusable_tensors);

@@ -37,16 +37,17 @@ struct OpenedModel {
   // Returns the name of the file format: "GGUF" or "safetensors".
   std::string_view format() const { return gguf ? "GGUF" : "safetensors"; }
   // Returns the model's chat template, from the metadata of a GGUF file, or from
-  // chat_template.jinja or tokenizer_config.json of a directory. Empty when there is none.
-  // InvalidArgument when the value in the file is not a template.
+  // chat_template.jinja or tokenizer_config.json of a directory. Returns an empty string when there
+  // is none, and InvalidArgument when the value in the file is not a template.
   absl::StatusOr<std::string> ChatTemplate() const;
 
   std::string chat_template_jinja;  // the text of chat_template.jinja; empty: no such file
 };
 
 // Opens a .gguf file, a .safetensors file, or a Hugging Face directory (config.json beside
-// model.safetensors, or beside model.safetensors.index.json and its shards). Of the tensors only
-// the headers are read. Errors name the file and the accepted forms.
+// model.safetensors, or beside model.safetensors.index.json and its shards). Of the files with
+// tensors, only the headers and the tensors that MappedWeights must copy are read. Errors name the
+// file and the accepted forms.
 absl::StatusOr<OpenedModel> OpenModelFiles(const std::string& path);
 
 }  // namespace quire::files

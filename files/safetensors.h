@@ -18,25 +18,25 @@ namespace quire::files {
 
 struct SafetensorsContents {
   std::vector<TensorInfo> tensors;               // F32, F16, BF16; in file order
-  std::vector<UnusableTensor> unusable_tensors;  // tensors of the format's other types
+  std::vector<UnusableTensor> unusable_tensors;  // tensors of all other types
 };
 
 // Reads the header of a safetensors file. The result points into `bytes`. Nothing in the file is
 // trusted. The header must fit the file and be one JSON object. Every tensor must have a known
 // type, and exactly the bytes that its shape and type need. The tensors must fill the data section
-// without a gap or an overlap, as the safetensors library demands. InvalidArgument names `file`,
-// the field, the value that was wanted and the value that was found.
+// without a gap or an overlap, as the safetensors library demands. Returns an InvalidArgument error
+// that names `file`, the field, the value that was wanted and the value that was found.
 absl::StatusOr<SafetensorsContents> ParseSafetensors(std::span<const std::byte> bytes,
                                                      std::string_view file);
 
-// model.safetensors.index.json: the shard of each tensor.
+// The content of model.safetensors.index.json: the shard of each tensor.
 struct SafetensorsIndex {
   std::map<std::string, std::string> shard_of_tensor;  // tensor name -> file name beside the index
   std::vector<std::string> Shards() const;             // the file names, each once, sorted
 };
 
-// Reads an index. InvalidArgument when the JSON has another form, or when the name of a shard leads
-// out of the directory.
+// Reads the text of an index. Returns InvalidArgument when the JSON does not have the form of an
+// index, or when a shard is not named as a .safetensors file beside the index.
 absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json,
                                                        std::string_view file);
 

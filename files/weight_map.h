@@ -31,8 +31,8 @@ struct UnusableTensor {
   int64_t num_bytes = 0;
 };
 
-// An open model: one GGUF file, one safetensors file, or a Hugging Face directory with shards.
-// The files stay memory-mapped while this lives. Immutable after Open; thread-safe.
+// An open model: one GGUF file, one safetensors file, or a Hugging Face directory with shards. The
+// files stay memory-mapped while this lives. Immutable once it is open; thread-safe.
 class WeightMap {
  public:
   virtual ~WeightMap() = default;
@@ -43,18 +43,19 @@ class WeightMap {
   // Returns the tensors of types that no kernel reads.
   virtual const std::vector<UnusableTensor>& unusable_tensors() const;
 
-  // Returns a tensor of shape [rows, cols]. NotFound when there is no such tensor; InvalidArgument
-  // when its shape is another, or when no kernel reads its type. The error names the tensor.
+  // Returns the tensor `name`, which must have the shape [rows, cols]. Returns NotFound when there
+  // is no such tensor, and InvalidArgument when the tensor has another shape or a type that no
+  // kernel reads. The error names the tensor.
   absl::StatusOr<kernels::WeightView> Matrix(std::string_view name, int64_t rows,
                                              int64_t cols) const;
-  // Returns a tensor of shape [count, rows, cols] as one matrix of count * rows rows. Errors as in
-  // Matrix.
+  // Returns a tensor of shape [count, rows, cols] as one matrix of count * rows rows. Errors are
+  // the same as in Matrix.
   absl::StatusOr<kernels::WeightView> Matrices(std::string_view name, int64_t count, int64_t rows,
                                                int64_t cols) const;
-  // Returns a small tensor, such as a norm or a bias, as float32. Errors as in Matrix.
+  // Returns a small tensor, such as a norm or a bias, as float32. Errors are the same as in Matrix.
   absl::StatusOr<std::vector<float>> Vector(std::string_view name, int64_t size) const;
 
-  // Returns a tensor of this shape. Errors as in Matrix.
+  // Returns the tensor `name`, which must have the shape `shape`. Errors are the same as in Matrix.
   absl::StatusOr<const TensorInfo*> Require(std::string_view name,
                                             std::span<const int64_t> shape) const;
 
@@ -63,9 +64,9 @@ class WeightMap {
   virtual void DropPages(std::span<const std::byte> bytes) const = 0;
 };
 
-// The product of the dimensions.
+// Returns the product of the dimensions.
 int64_t NumElements(std::span<const int64_t> shape);
-// "[49152, 576]"
+// Returns the shape as text, such as "[49152, 576]".
 std::string ShapeToString(std::span<const int64_t> shape);
 
 }  // namespace quire::files

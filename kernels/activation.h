@@ -1,15 +1,15 @@
 #pragma once
 
-// The function applied to each element after a matrix product.
+// Functions that are applied to each element after a matrix product.
 
 namespace quire::kernels {
 
 enum class Activation {
   kNone,
-  kGelu,      // y * Phi(y); Phi is the normal distribution function (arXiv:1606.08415)
-  kGeluTanh,  // y * (1 + tanh(sqrt(2 / pi) * (y + 0.044715 * y^3))) / 2, approximates kGelu
-  // Gated activations. The weight holds the rows of the gate projection, then the rows of the up
-  // projection.
+  kGelu,      // y * Phi(y) with the standard normal distribution function Phi (arXiv:1606.08415)
+  kGeluTanh,  // y * (1 + tanh(sqrt(2 / pi) * (y + 0.044715 * y^3))) / 2; approximates kGelu
+  // Gated activations combine two outputs of the matrix product, y_gate and y_up. The weight holds
+  // the rows of the gate projection, then the rows of the up projection.
   kSiluMul,      // y_gate / (1 + e^-y_gate) * y_up  (SwiGLU, arXiv:2002.05202)
   kGeluTanhMul,  // kGeluTanh(y_gate) * y_up  (GeGLU)
 };

@@ -10,7 +10,7 @@ std::vector<float> AlibiSlopes(int32_t num_heads, double bias_max) {
   if (num_heads <= 0) return slopes;
   const auto ladder = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(num_heads)));
   for (int32_t h = 0; h < num_heads; ++h) {
-    // The exponent of the slope, in units of -bias_max / (2 * ladder).
+    // The exponent of the slope is -bias_max * rung / (2 * ladder).
     const int32_t rung = h < ladder ? 2 * (h + 1) : 2 * (h - ladder) + 1;
     slopes.push_back(static_cast<float>(std::exp2(-bias_max * rung / (2.0 * ladder))));
   }

@@ -1,11 +1,13 @@
 #pragma once
 
-// The slopes of ALiBi (arXiv:2108.12409): head h adds slopes[h] * (key - query) to its scores.
+// AlibiSlopes returns the slopes of ALiBi (arXiv:2108.12409). Head h adds slopes[h] * (key - query)
+// to its attention scores, where key and query are positions.
 //
-// Let n be the largest power of two within num_heads. Head h < n has the slope 2^(-bias_max * (h +
-// 1) / n). Head h >= n has the slope 2^(-bias_max * (2 * (h - n) + 1) / (2 * n)). So the slopes are
-// not monotone in h. The result covers all heads of a layer; a tensor-parallel rank takes the slice
-// of its own heads.
+// Let n be the largest power of two that is at most num_heads.
+//   h < n:   slopes[h] = 2^(-bias_max * (h + 1) / n)
+//   h >= n:  slopes[h] = 2^(-bias_max * (2 * (h - n) + 1) / (2 * n))
+// So the slopes are not monotone in h. The result covers all heads of a layer. A tensor-parallel
+// rank takes the slice of its own heads.
 
 #include <cstdint>
 #include <vector>

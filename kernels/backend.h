@@ -1,9 +1,9 @@
 #pragma once
 
-// Backend is the only interface to a device. Each op is one fused kernel, and models call nothing
-// finer. An op enqueues its work and returns. On the CPU the work is done when the op returns.
+// Backend is the only interface to a device. Models call its fused ops and nothing finer. An op
+// enqueues its work and returns. On the CPU the work is done when the op returns.
 //
-// Not thread-safe: one step thread calls it.
+// Not thread-safe: only one thread, the step thread, calls a Backend.
 
 #include <cstdint>
 #include <functional>
@@ -31,10 +31,10 @@
 namespace quire::kernels {
 
 struct BackendInfo {
-  std::string name;      // "cpu"
-  std::string isa_path;  // "amx", "avx512", "avx2", "portable"; a CUDA backend names the chip
+  std::string name;      // "cpu" or "cuda"
+  std::string isa_path;  // "amx", "avx512", "avx2", "portable"; on CUDA the name of the GPU
   int num_threads = 0;
-  bool host_memory = true;  // the host can use memory from Allocate
+  bool host_memory = true;  // true: the host can access memory from Allocate
 };
 
 class Backend {
@@ -44,10 +44,10 @@ class Backend {
   virtual BackendInfo info() const = 0;
   // The dtype of activations between ops.
   virtual DType activation_dtype() const = 0;
-  // False when attention on such a KV cache has only a kernel that is many times slower than
-  // others.
+  // Returns whether attention has a fast kernel for such a KV cache. If not, attention uses a
+  // kernel that is many times slower.
   virtual bool HasFastAttention(DType cache_dtype, int64_t head_dim, int64_t block_size) const = 0;
-  // Bytes that the KV cache and weights may still allocate; 0 when unknown.
+  // Returns how many bytes can still be allocated for the KV cache and weights, or 0 when unknown.
   virtual int64_t available_bytes() const = 0;
 
   // Returns zero-filled memory, or ResourceExhausted when there is none. Not for the hot path.
@@ -56,16 +56,17 @@ class Backend {
   virtual absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) = 0;
 
-  // Stacks `parts` by rows, as for fused QKV or for gate and up, and converts them to the form that
-  // this backend computes with. The types of the parts may differ, but their cols must be equal.
-  // After the call the bytes of the parts are no longer needed, unless the backend maps them.
-  // InvalidArgument names an unsupported type or shape.
+  // Stacks `parts` by rows into one weight, for example Q, K and V, or gate and up. Converts the
+  // weight to the form with which this backend computes. The types of the parts may differ, but
+  // their cols must be equal. After the call the backend no longer needs the bytes of the parts,
+  // unless it keeps them mapped. InvalidArgument names an unsupported type or shape.
   virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) = 0;
 
-  // Divides the attention of one step into pieces of work, on the host, for all layers that have
-  // the window args.window. The plan stays valid until the second later Plan call for the same
-  // window. So the plan of a step in flight stays valid while the next step is planned.
+  // Divides the attention of one step into pieces of work, on the host. All layers that have the
+  // window args.window share the plan. The plan stays valid until the second Plan call after this
+  // one for the same window. So the plan of a step in flight stays valid while the next step is
+  // planned.
   virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
 
   virtual absl::Status Embed(const EmbedArgs& args) = 0;
@@ -78,11 +79,11 @@ class Backend {
   virtual absl::Status CopyBlocks(const CopyBlocksArgs& args) = 0;
   virtual absl::Status ShiftKeys(const ShiftKeysArgs& args) = 0;
 
-  // Runs host work between ops, on the backend's own threads if it has some. Calls work(0) ..
-  // work(n - 1) in any order, and returns when all calls have returned.
+  // Runs host work between ops, on the threads of the backend if the backend has threads. Calls
+  // work(0) .. work(n - 1) in any order, and returns when all calls have returned.
   virtual void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) = 0;
 
-  // Waits for all enqueued ops; reports a fault of any of them.
+  // Waits for all enqueued ops. Returns an error if any of the ops had a fault.
   virtual absl::Status Synchronize() = 0;
 };
 

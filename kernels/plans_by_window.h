@@ -1,7 +1,7 @@
 #pragma once
 
-// PlansByWindow keeps the last two attention plans of each window: one for the step in flight, one
-// for the next step.
+// PlansByWindow keeps the last two attention plans of each window. One plan serves the step in
+// flight, the other serves the next step.
 
 #include <array>
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace quire::kernels {
 template <typename Plan>
 class PlansByWindow {
  public:
-  // Returns the older plan of `window`, for the caller to rebuild. All plans keep their addresses.
+  // Returns the older plan of `window`. The caller rebuilds this plan. All plans keep their
+  // addresses.
   Plan& Next(int32_t window) {
     Pair& pair = pairs_[window];
     pair.next = 1 - pair.next;

@@ -4,8 +4,8 @@
 
 namespace quire::kernels {
 
-// A weight matrix in the form a backend computes with; made by Backend::PrepareWeight, read by the
-// ops of that backend only.
+// A weight matrix in the form with which a backend computes. Backend::PrepareWeight makes it. Only
+// the ops of that backend read it.
 class PreparedWeight {
  public:
   virtual ~PreparedWeight() = default;

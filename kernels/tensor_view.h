@@ -16,7 +16,7 @@ class TensorView {
  public:
   static constexpr int kMaxRank = 5;
 
-  TensorView() = default;  // empty: an absent optional argument
+  TensorView() = default;  // an empty view: an absent optional argument
   TensorView(void* data, DType dtype, std::initializer_list<int64_t> shape)
       : data_(data), dtype_(dtype) {
     for (const int64_t dim : shape) shape_[rank_++] = dim;

@@ -95,7 +95,8 @@ void LogReady(const engine::Engine& engine, const GrpcServer& server, const Admi
        {"admin", admin == nullptr ? "" : admin->address()}});
 }
 
-// Announces the drain to load balancers, and goes on serving for --drain_delay so that they notice.
+// Announces the drain to load balancers, and goes on serving for --drain_delay. In that time the
+// load balancers notice the drain.
 void LeaveService(const ServerConfig& config, std::atomic<bool>& leaving, GrpcServer& server) {
   if (config.drain_delay <= absl::ZeroDuration()) return;
   leaving = true;
@@ -111,7 +112,7 @@ void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const Open
                   HealthWatch& watch, GrpcServer& server) {
   const absl::Time deadline = base::SteadyNow() + config.drain_timeout;
   server.Drain();
-  // Logged after the drain has begun, so that a reader of the line may rely on it.
+  // The line is logged after the drain has begun. So whoever reads it can rely on the drain.
   Log(LogLevel::kInfo, "server", "draining",
       {{"open_calls", calls.Get()}, {"timeout", absl::FormatDuration(config.drain_timeout)}});
   const absl::Status idle = engine.WaitIdle(config.drain_timeout);

@@ -1,8 +1,8 @@
 #pragma once
 
-// Handles signals. The first SIGTERM, SIGINT or SIGQUIT asks the server to drain, the second one to
-// exit at once. SIGHUP asks it to read files again. SIGUSR1 and SIGUSR2, which would kill the
-// process, are ignored.
+// Handles signals. The first SIGTERM, SIGINT or SIGQUIT asks the server to drain, and the second
+// one asks it to exit at once. SIGHUP asks the server to read files again. SIGUSR1 and SIGUSR2,
+// which would kill the process, are ignored.
 
 #include <functional>
 #include <thread>

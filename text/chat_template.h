@@ -1,6 +1,6 @@
 #pragma once
 
-// A model's own chat template, rendered by our Jinja engine (text/jinja/).
+// The chat template of a model, rendered by the Jinja engine in text/jinja/.
 
 #include <memory>
 #include <string>
@@ -22,16 +22,16 @@ struct ChatTemplateVariables {
 // Immutable after Create; thread-safe.
 class ChatTemplate {
  public:
-  // Parses `source`. InvalidArgument names a construct that our engine lacks, and the line of the
-  // construct. So a model with an unsupported template is refused when it loads, not at the first
-  // chat.
+  // Parses `source`. If the engine does not support a construct in `source`, returns an
+  // InvalidArgument error that names the construct and its line. So a model with an unsupported
+  // template is refused when it loads, not at the first chat.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> Create(std::string_view source,
                                                               ChatTemplateVariables variables);
   ~ChatTemplate();
 
-  // Renders the prompt. InvalidArgument has the text that the template passes to raise_exception,
-  // or describes an error in the template. The output bytes and the steps of a rendering are
-  // limited.
+  // Renders the prompt. An InvalidArgument error has the text that the template passes to
+  // raise_exception, or describes an error in the template. The output bytes and the steps of a
+  // rendering are limited.
   absl::StatusOr<std::string> Render(const std::vector<ChatMessage>& messages,
                                      bool add_generation_prompt) const;
 

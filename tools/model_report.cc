@@ -47,7 +47,7 @@ std::string ReadName(const OpenedModel& model) {
   return model.file_name;
 }
 
-// Returns the kind of the file's tokenizer; empty when it has none.
+// Returns the kind of the file's tokenizer, or "" when the file has no tokenizer.
 std::string ReadTokenizerKind(const OpenedModel& model) {
   if (model.gguf) {
     const std::string_view kind = model.gguf->StringOr("tokenizer.ggml.model", "").value_or("");

@@ -34,7 +34,7 @@ struct ModelReport {
   std::string format;  // "GGUF v3", "safetensors"
   std::string name;
   std::string architecture;  // the name in the file, even when we do not support it
-  // OK when loading would take the model's description, tensors, tokenizer and chat template.
+  // OK when the server could use the model's description, tensors, tokenizer and chat template.
   absl::Status supported;
   engine::ModelConfig config;            // when supported.ok()
   std::map<std::string, TypeUse> types;  // by name of the type

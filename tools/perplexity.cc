@@ -48,11 +48,11 @@ void Losses(kernels::Backend& backend, const TensorView& logits, std::span<const
   });
 }
 
-// Feeds one window to the model, and adds to `sums` the losses of the tokens from
-// window[first_scored] on.
+// Feeds one window, without its last token, to the model. Adds to `sums` the losses of the tokens
+// from window[first_scored] on.
 absl::Status ScoreWindow(engine::EngineParts& parts, std::span<const int32_t> window,
                          int64_t first_scored, Sums& sums) {
-  const int64_t fed = std::ssize(window) - 1;  // no token follows the last, so its row is not used
+  const int64_t fed = std::ssize(window) - 1;  // the last token predicts nothing, so it is not fed
   const int64_t first_row = first_scored - 1;
   std::vector<double> losses;
   for (int64_t begin = 0; begin < fed;) {
@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<TextWindow>> MakeWindows(int64_t num_tokens,
     }
     return windows;
   }
-  int64_t seen = 1;  // no token stands before the text's first, so it is never scored
+  int64_t seen = 1;  // the text's first token is never scored, because no token predicts it
   for (int64_t begin = 0; seen < num_tokens && !is_full(); begin += options.stride) {
     const int64_t end = std::min(begin + context, num_tokens);
     windows.push_back({.begin = begin, .end = end, .first_scored = std::max(seen, begin + 1)});

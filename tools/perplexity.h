@@ -18,18 +18,19 @@ namespace quire::tools {
 //
 //   stride 0   llama.cpp's rule (llama-perplexity). Windows of `context` tokens follow one another;
 //              tokens left over at the end are dropped. The first token of each window becomes BOS
-//              where the tokenizer adds one to a text. The tokens after the window's first half are
-//              scored.
+//              if the tokenizer adds a BOS to a text. All tokens of a window are scored, except the
+//              first context / 2 + 1.
 //   stride s   Hugging Face's rule ("Perplexity of fixed-length models"). Windows of `context`
-//              tokens begin s tokens apart, to the text's end. A window scores its tokens that no
-//              earlier window had, but never its first token.
+//              tokens begin s tokens apart, to the text's end. A window scores the tokens that were
+//              in no earlier window, but never its first token.
 struct PerplexityOptions {
   int64_t context = 512;    // tokens, at least 4
   int64_t stride = 0;       // at most context
-  int64_t max_windows = 0;  // only this many first windows; 0: all
+  int64_t max_windows = 0;  // the most windows to use, from the first on; 0: all
 };
 
-// A part of the text. Tokens [begin, end) are fed, and tokens [first_scored, end) are scored.
+// Tokens [begin, end) of the text. Tokens [first_scored, end) are scored. The last token is not fed
+// to the model, because no token follows it.
 struct TextWindow {
   int64_t begin = 0;
   int64_t end = 0;
@@ -38,14 +39,14 @@ struct TextWindow {
   bool operator==(const TextWindow&) const = default;
 };
 
-// InvalidArgument when the text is shorter than one window: `context` tokens with stride 0,
-// otherwise 2 tokens.
+// Returns InvalidArgument when the text has too few tokens: fewer than `context` with stride 0, and
+// otherwise fewer than 2.
 absl::StatusOr<std::vector<TextWindow>> MakeWindows(int64_t num_tokens,
                                                     const PerplexityOptions& options);
 
 struct Perplexity {
   double perplexity = 0.0;
-  double error = 0.0;  // standard error, taking the tokens as independent, as llama.cpp does
+  double error = 0.0;  // standard error; like llama.cpp, takes the tokens as independent
   int64_t num_scored = 0;
   int64_t num_windows = 0;
 };

@@ -24,7 +24,8 @@ struct PerplexityCommand {
 };
 
 // Returns one line of `name=value` pairs, or with `json` one object and a newline. Lines of
-// progress are written to `err`. InvalidArgument names the flag or the file to change.
+// progress are written to `err`. The message of an InvalidArgument names the flag or the file to
+// change.
 absl::StatusOr<std::string> RunPerplexity(const files::OpenedModel& model,
                                           const PerplexityCommand& command, std::ostream& err);
 

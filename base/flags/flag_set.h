@@ -59,8 +59,8 @@ class FlagSet {
   // Adds an operand, which is an argument that is no flag. Operands are filled in the order of
   // these calls. The value of an operand that is not given does not change.
   void AddOperand(std::string name, std::string help, std::string* value);
-  // Adds other programs' names for what `flag` does. Such a name is refused, and the error names
-  // `flag`.
+  // Adds names that other programs use for the purpose of `flag`. Such a name is refused, and the
+  // error names `flag`.
   void AddHabits(std::string flag, std::initializer_list<std::string_view> names);
   // Sets the flag that the error proposes for an argument that is no flag.
   void SuggestForOperand(std::string flag) { for_operand_ = std::move(flag); }
@@ -68,23 +68,23 @@ class FlagSet {
   void SetEpilogue(std::string text) { epilogue_ = std::move(text); }
 
   // Takes "--name value", "--name=value", switches and operands. '-' and '_' are equal within a
-  // name. If the set has operands, all arguments after "--" are operands. Any other argument is an
-  // InvalidArgument that names the flag and the nearest declared one. --help and -h are always
-  // known and end the reading; see help_requested(). Read sets the operands, but only Apply sets
-  // flags. Call Read once.
+  // name. If the set has operands, all arguments after "--" are operands. For any other argument,
+  // returns InvalidArgument. For an unknown flag the message proposes the declared flag with the
+  // nearest name, if there is one. --help and -h are always known and end the reading; see
+  // help_requested(). Read sets the operands, but only Apply sets flags. Call Read once.
   absl::StatusOr<std::vector<Assignment>> Read(const std::vector<std::string>& args);
-  // Sets the flags in order, so that a later assignment overrides an earlier one. InvalidArgument
-  // names the source.
+  // Sets the flags in order, so that a later assignment overrides an earlier one. The message of an
+  // InvalidArgument names the source of the assignment.
   absl::Status Apply(std::span<const Assignment> assignments);
   // Reads and applies.
   absl::Status Parse(const std::vector<std::string>& args);
 
   bool help_requested() const { return help_requested_; }
-  size_t num_operands() const { return num_operands_; }  // given
+  size_t num_operands() const { return num_operands_; }  // operands that were given
   bool IsSet(std::string_view name) const;
   // Returns nullptr when no flag has this name.
   const Flag* Find(std::string_view name) const;
-  // Returns the name that is nearest to a mistyped one; empty when none is near.
+  // Returns the declared name that is nearest to the mistyped `name`, or "" when none is near.
   std::string_view Nearest(std::string_view name) const;
   const std::vector<Flag>& flags() const { return flags_; }
   const std::string& usage() const { return usage_; }

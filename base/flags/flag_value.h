@@ -25,7 +25,8 @@ absl::Status ParseValue(std::string_view text, int64_t* value);
 absl::Status ParseValue(std::string_view text, uint64_t* value);
 absl::Status ParseValue(std::string_view text, float* value);
 absl::Status ParseValue(std::string_view text, double* value);
-// 500ms, 2s, 1m30s; without a unit: seconds. From 0 to 2^31 - 1 seconds.
+// Parses a time such as 500ms, 2s or 1m30s. A number without a unit is in seconds. The time must be
+// 0 to 2^31 - 1 seconds.
 absl::Status ParseValue(std::string_view text, absl::Duration* value);
 
 template <typename T>
@@ -36,7 +37,7 @@ absl::Status ParseValue(std::string_view text, std::optional<T>* value) {
   return absl::OkStatus();
 }
 
-// A repeatable flag: every occurrence adds one value.
+// Parses one use of a repeatable flag. Each use adds one value.
 template <typename T>
 absl::Status ParseValue(std::string_view text, std::vector<T>* values) {
   T parsed{};
@@ -56,10 +57,10 @@ template <typename T>
 Setter SetterOf(T* target) {
   return [target](std::string_view text) { return ParseValue(text, target); };
 }
-// Takes an integer min .. max.
+// Returns a Setter that takes an integer min .. max.
 Setter IntegerSetter(int32_t* target, int64_t min, int64_t max);
 Setter IntegerSetter(int64_t* target, int64_t min, int64_t max);
-// Takes one of `choices`.
+// Returns a Setter that takes one of `choices`.
 Setter ChoiceSetter(std::string* target, std::vector<std::string> choices);
 
 }  // namespace quire::base

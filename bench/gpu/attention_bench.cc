@@ -70,8 +70,8 @@ class PreparedAttention {
   }
   double plan_seconds() const { return plan_seconds_; }
 
-  // Runs the case and compares its last queries with the reference kernel. Puts the largest error,
-  // as a share of its bound, into `more`. Returns Internal if an element is NaN or if a compared
+  // Runs the case and compares its last queries with the reference kernel. Puts the largest ratio
+  // of an error to its bound into `more`. Returns Internal if an element is NaN or if a compared
   // element differs too much.
   absl::Status Check(nlohmann::ordered_json& more);
 
@@ -146,20 +146,22 @@ absl::Status PreparedAttention::Plan() {
                                            .num_kv_heads = c_.num_kv_heads,
                                            .head_dim = c_.head_dim}));
     seconds.push_back(Now() - begin);
-    RETURN_IF_ERROR(device_.Synchronize());  // the next case overwrites the buffer being uploaded
+    RETURN_IF_ERROR(device_.Synchronize());  // the next Plan() reuses the upload buffer
   }
   plan_seconds_ = Median(seconds);
   return absl::OkStatus();
 }
 
-// This is the bound of the test of the kernel. Each weight and each output is rounded to bf16 once.
-// Weights and their sums have the error of the scores and of sums in float32. Values are below 1,
-// and so is the weighted sum of their sizes.
+// The bound is derived as in the kernel's test (tests/kernels/cuda/attention_testing.cc). Each
+// weight and each output is rounded to bf16 once. Each weight and each sum of weights has the error
+// of the scores and of sums in float32. The magnitudes of the values are below 1, and so is the
+// weighted sum of these magnitudes.
 double PreparedAttention::Bound(double want) const {
   constexpr double kEpsilon = 0x1p-23, kRounding = 0x1p-8;
   const double largest_score =
       c_.head_dim * double{kQueryAmplitude} * kCacheAmplitude * args_.scale;
-  // A key whose ALiBi bias is below -100 has no weight.
+  // A key whose ALiBi bias is below -100 has practically no weight, so its score error does not
+  // count.
   const double score_error =
       (c_.head_dim + 2) * kEpsilon * largest_score + 4 * kEpsilon * (largest_score + 100);
   const double sums = (1.1 * c_.context_lens.back() + 64) * kEpsilon;
@@ -167,7 +169,7 @@ double PreparedAttention::Bound(double want) const {
 }
 
 absl::Status PreparedAttention::Check(nlohmann::ordered_json& more) {
-  RETURN_IF_ERROR(device_.Fill(out_.data(), 0xff, out_.bytes()));  // NaN where nothing is written
+  RETURN_IF_ERROR(device_.Fill(out_.data(), 0xff, out_.bytes()));  // unwritten elements stay NaN
   RETURN_IF_ERROR(Enqueue());
   std::vector<uint16_t> out(static_cast<size_t>(out_.bytes() / 2));
   RETURN_IF_ERROR(device_.CopyToHost(out.data(), out_.data(), out_.bytes()));
@@ -227,7 +229,8 @@ void AttentionBench::Forget() {
 
 absl::Status AttentionBench::GrowCache(int64_t bytes) {
   if (cache_.bytes() >= bytes) return absl::OkStatus();
-  cache_ = DeviceBuffer();  // released first: there may be no memory for both
+  // The old cache is released first, because there may be no memory for both.
+  cache_ = DeviceBuffer();
   ASSIGN_OR_RETURN(cache_, device_.Allocate(bytes));
   return FillRandom(device_, cache_.data(), DType::kBF16, bytes / 2, kCacheAmplitude, 5);
 }

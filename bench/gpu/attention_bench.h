@@ -25,10 +25,10 @@ class AttentionBench {
   // Measures the cases in turn and returns a row for each. First it checks the output of each case:
   // no element may be NaN, and the last queries must agree with the reference kernel's.
   std::vector<Row> Run(const AttentionGroup& group);
-  // Measures only the merge of a case. The row has the status FailedPrecondition if the plan cuts
-  // nothing.
+  // Measures only the merge of a case. The row has the status FailedPrecondition if the case's plan
+  // has no merges.
   Row RunMerge(const AttentionCase& c);
-  // Takes samples of one case, which stays prepared until another is asked for.
+  // Takes samples of one case. The case stays prepared until another case is measured.
   Row Sample(const AttentionCase& c);
 
  private:

@@ -15,15 +15,14 @@ struct Work {
   double flops = 0.0;
 };
 
-// The limits of the device, in units a second.
+// The amounts that the device can move and compute in one second.
 struct Ceilings {
   double read = 0.0;  // bytes
   double copy = 0.0;  // bytes read plus bytes written
   double gemm = 0.0;  // bf16 FLOPs
 };
-// The ceilings of an H200, for use where none were measured. They are the figures that others
-// report for copies and for GEMMs of random numbers on an H200. A prediction made from them states
-// that.
+// The ceilings of an H200, for use before any ceilings are measured. They are the figures that
+// others report for copies and for GEMMs of random numbers on an H200.
 inline constexpr Ceilings kAssumedH200 = {.read = 4.3e12, .copy = 4.3e12, .gemm = 7.8e14};
 
 // The share of the ceilings that a kernel is predicted to reach, and the cost of its launch.
@@ -33,8 +32,8 @@ struct Expectation {
   double launch_seconds = 3e-6;
 };
 // The mma.sync kernels have the design of FlashAttention-2, which reaches 333 TFLOP/s where GEMMs
-// reach 770 (an H100, causal, head_dim 128). The launch cost includes that of the merge after the
-// kernel.
+// reach 770 (an H100, causal, head_dim 128). The launch cost includes the launch of the merge after
+// the kernel.
 inline constexpr Expectation kAttentionExpectation = {.of_gemm = 0.43, .launch_seconds = 6e-6};
 
 double PredictedSeconds(const Work& work, const Ceilings& ceilings, const Expectation& expectation);
@@ -55,8 +54,9 @@ struct AttentionCase {
 std::string Name(const AttentionCase& c);
 // Returns the fields of the shape, for another program that measures the same case.
 nlohmann::ordered_json ShapeToJson(const AttentionCase& c);
-// Returns the bytes of keys and values (once for each sequence), queries and outputs, and the FLOPs
-// of the scores that the causal mask leaves.
+// Returns the work of a case. The bytes are those of keys and values (once for each sequence),
+// queries and outputs. The FLOPs count only the pairs of a query and a key that the causal mask
+// leaves.
 Work WorkOf(const AttentionCase& c);
 int64_t NumBlocks(const AttentionCase& c);
 // Returns the number of elements in the cache that holds the case's blocks.
@@ -68,8 +68,9 @@ enum class Size {
 };
 
 // Cases that differ in block size, or in ALiBi on and off. They are measured in turn, so that a
-// difference between them is not due to the moment. The most important cases come first.
+// change of the device over time affects all of them equally.
 using AttentionGroup = std::vector<AttentionCase>;
+// Returns the groups of a size. The most important cases come first.
 std::vector<AttentionGroup> AttentionGroups(Size size);
 
 }  // namespace quire::bench

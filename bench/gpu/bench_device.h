@@ -10,7 +10,8 @@
 
 namespace quire::bench {
 
-// Makes a GPU in a QUIRE_CUDA build, or else the emulated device, whose times mean nothing.
+// Returns a GPU in a QUIRE_CUDA build, and the emulated device in any other build. Times on the
+// emulated device mean nothing.
 absl::StatusOr<std::unique_ptr<kernels::cuda::Device>> MakeBenchDevice();
 bool RunsOnGpu();
 

@@ -1,4 +1,5 @@
-// quire-gpu-bench: measures the CUDA kernels beside the limits of the device. See README.md.
+// quire-gpu-bench measures the CUDA kernels and compares them with the limits of the device. See
+// README.md.
 
 #include <algorithm>
 #include <cerrno>

@@ -137,7 +137,8 @@ absl::StatusOr<Ceilings> MeasureCeilings(Device& device, Stopwatch& stopwatch, i
   ASSIGN_OR_RETURN(const DeviceBuffer to, device.Allocate(bytes));
   ASSIGN_OR_RETURN(const DeviceBuffer matrices, device.Allocate(3 * elements * 2));
   RETURN_IF_ERROR(FillRandom(device, from.data(), DType::kF32, bytes / 4, 1.0f, 2));
-  // Products of zeros draw less power, and so run faster, than any model's.
+  // The matrices are random. A GEMM of zeros would draw less power than a model's GEMM, and so run
+  // faster.
   RETURN_IF_ERROR(FillRandom(device, matrices.data(), DType::kBF16, 2 * elements, 1.0f, 3));
   uint16_t* const a = static_cast<uint16_t*>(matrices.data());
   const kernels::cuda::GemmArgs gemm = {.d = a + 2 * elements,

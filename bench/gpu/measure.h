@@ -17,7 +17,9 @@ namespace quire::bench {
 
 struct MeasureOptions {
   int repeats = 50;
-  double max_seconds = 3.0;  // device time for cases measured in turn; at least five repeats
+  // Cases that are measured in turn begin no further repeat after this much device time. At least
+  // five repeats always run, unless `repeats` is smaller.
+  double max_seconds = 3.0;
   // Bytes that are read before each sample, so that no input is left in the L2. They are more than
   // four times the largest L2 that the benchmark runs on (60 MB). They are read and not written, so
   // that nothing must be written back while the sample runs. Reading them also takes longer than
@@ -35,8 +37,8 @@ struct Row {
   std::vector<double> seconds;
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // the suite's own fields
 };
-// Returns true if a case had no memory, no time or nothing to measure. Any other error is a
-// failure.
+// Returns true if `status` says that a case had no memory, no time or nothing to measure. Any other
+// error is a failure.
 bool LeftOut(const absl::Status& status);
 nlohmann::ordered_json ToJson(const Row& row);
 std::string TableHeader();
@@ -45,11 +47,12 @@ double Median(std::vector<double> values);
 
 class Stopwatch {
  public:
-  // `device` must outlive this.
+  // `device` must outlive the stopwatch.
   static absl::StatusOr<std::unique_ptr<Stopwatch>> Create(kernels::cuda::Device& device,
                                                            const MeasureOptions& options);
 
-  // Returns the device's seconds for one replay that finds other data in the L2.
+  // Fills the L2 with other data, replays `recording` once, and returns the seconds that the replay
+  // takes on the device.
   absl::StatusOr<double> Sample(const kernels::cuda::Recording& recording);
 
   // Takes samples of all recordings in turn: A B C A B C. Element i of the result has the samples
@@ -78,8 +81,8 @@ struct Variant {
 std::vector<Row> MeasureInTurn(kernels::cuda::Device& device, Stopwatch& stopwatch,
                                std::vector<Variant> variants);
 
-// Measures reading and copying `bytes`, and multiplying matrices of `gemm_size`. Adds a row for
-// each.
+// Measures a read and a copy of `bytes` bytes, and a GEMM whose m, n and k are `gemm_size`. Adds a
+// row for each to `rows`.
 absl::StatusOr<Ceilings> MeasureCeilings(kernels::cuda::Device& device, Stopwatch& stopwatch,
                                          int64_t bytes, int64_t gemm_size, std::vector<Row>& rows);
 

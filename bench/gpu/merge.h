@@ -18,8 +18,8 @@ namespace quire::bench {
 
 class MergeCase {
  public:
-  // Makes the merges of `plan`. Their inputs are random partial results, and their output is in
-  // bf16. Returns FailedPrecondition if the plan cuts nothing. `device` must outlive this object.
+  // Prepares the merges of `plan`. The inputs are random partial results, and the output is in
+  // bf16. Returns FailedPrecondition if the plan has no merges. `device` must outlive this object.
   static absl::StatusOr<std::unique_ptr<MergeCase>> Create(
       kernels::cuda::Device& device, const kernels::cuda::CudaAttentionPlan& plan);
 

@@ -29,7 +29,8 @@ struct ModelShape {
   int64_t hidden, num_heads, num_kv_heads, head_dim, intermediate, vocab;
   std::vector<int64_t> tokens;       // tokens in a step
   std::vector<int64_t> logits_rows;  // rows of logits in a step
-  // The blocks that one copy-on-write copies, and the elements of a block in all layers.
+  // The number of blocks that one copy-on-write copies, and the number of elements that a block has
+  // in all layers together.
   int64_t copied_blocks, block_elements;
   static constexpr int64_t kBlockSize = 16;
 
@@ -42,13 +43,12 @@ ModelShape ShapeFor(Size size) {
   return {4096, 32, 8, 128, 14336, 128256, {1, 64, 256, 8192}, {1, 64, 256}, 64, 1 << 20};
 }
 
-// The device memory of one op's variants, with their inputs.
+// Owns the device memory for the variants of one op, including their inputs.
 class Arena {
  public:
   explicit Arena(Device& device) : device_(device) {}
 
-  // Returns a random tensor. If there is no memory, sets `status`, and all later calls fail as
-  // well.
+  // Returns a tensor of random numbers. If there is no memory, status() is an error from then on.
   TensorView Random(DType dtype, std::initializer_list<int64_t> shape, float amplitude = 1.0f) {
     const TensorView view = Zeroed(dtype, shape);
     if (status_.ok() && view.num_elements() > 0) {

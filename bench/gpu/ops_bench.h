@@ -12,8 +12,8 @@ namespace quire::bench {
 
 std::vector<Row> RunOps(kernels::cuda::Device& device, Stopwatch& stopwatch,
                         const Ceilings& ceilings, Size size);
-// Measures Linear, with its epilogue where the model has one. It is a suite of its own because its
-// time is mostly cuBLASLt's.
+// Measures Linear, with its epilogue where the model has one. Linear has a suite of its own because
+// most of its time is spent in cuBLASLt.
 std::vector<Row> RunLinear(kernels::cuda::Device& device, Stopwatch& stopwatch,
                            const Ceilings& ceilings, Size size);
 

@@ -9,8 +9,8 @@ using kernels::cuda::FromFloat;
 using kernels::cuda::LoadReadOnly;
 
 inline constexpr int kStreamThreads = 256;
-// All blocks run at once, so that no multiprocessor waits for a second round: 64 registers a
-// thread.
+// All blocks run at once, so that no multiprocessor waits for a second round. Each thread may use
+// 64 registers.
 inline constexpr int kStreamBlocksPerSm = 4;
 
 template <typename T>
@@ -46,7 +46,9 @@ struct ReadParams {
   uint32_t* sink;
 };
 
-inline constexpr int kReadsInFlight = 8;  // 16 bytes each, per thread: 128 KiB per multiprocessor
+// The number of reads, of 16 bytes each, that a thread has in flight. A multiprocessor has 128 KiB
+// in flight.
+inline constexpr int kReadsInFlight = 8;
 
 __global__ void __launch_bounds__(kStreamThreads, kStreamBlocksPerSm)
     ReadAllKernel(const __grid_constant__ ReadParams p) {
@@ -64,7 +66,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocksPerSm)
       sum |= words[k].x | words[k].y | words[k].z | words[k].w;
     }
   }
-  // Almost never true. The compiler cannot know that, and must keep the reads.
+  // The condition is almost never true. The compiler cannot know that, and must keep the reads.
   if (sum == 0x12345678u) *p.sink = sum;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Plain kernels of the benchmark itself: random numbers, and reading memory as fast as possible.
+// Two kernels of the benchmark itself. One fills memory with random numbers, and one reads memory
+// as fast as possible.
 
 #include <cstdint>
 
@@ -11,8 +12,8 @@
 
 namespace quire::bench {
 
-// Enqueues a kernel that fills bf16 or f32 `data` with uniform numbers in (-amplitude, amplitude).
-// The numbers depend only on the seed.
+// Enqueues a kernel that fills bf16 or f32 `data` with uniform numbers between -amplitude and
+// amplitude. Each number depends only on `seed` and on its index.
 absl::Status FillRandom(kernels::cuda::Device& device, void* data, kernels::DType dtype,
                         int64_t count, float amplitude, uint32_t seed);
 

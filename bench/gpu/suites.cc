@@ -20,7 +20,8 @@ using kernels::cuda::Device;
 
 namespace {
 
-// Sizes far beyond the L2 of any GPU, and matrices large enough for the best speed of a GEMM.
+// The bytes and the matrix size with which the ceilings are measured. The full sizes are far beyond
+// the L2 of any GPU, and large enough for the best speed of a GEMM.
 struct CeilingSizes {
   int64_t bytes, gemm;
 };
@@ -49,8 +50,8 @@ std::vector<AttentionGroup> ChosenGroups(const BenchOptions& options) {
 }
 
 // Returns the cases whose merge is measured: the first case of each decode or ragged group with the
-// heads of the first group. The merge depends on neither the block size nor ALiBi. Where a plan
-// cuts nothing, the row states that.
+// heads of the first group. The merge depends on neither the block size nor ALiBi. If the plan of a
+// case has no merges, its row states that.
 std::vector<AttentionCase> MergeCases(const BenchOptions& options) {
   std::vector<AttentionCase> cases;
   if (!Contains(options.suites, "merge")) return cases;

@@ -26,18 +26,19 @@ struct BenchOptions {
   MeasureOptions measure;
 };
 
-// Called with each result as soon as it exists.
+// The type of the function that is called with each row as soon as the row exists.
 using Emit = std::function<void(const Row&)>;
 
 // Returns InvalidArgument if a suite does not exist.
 absl::Status Validate(const BenchOptions& options);
 
 // Measures the ceilings, then the suites. Returns an error if the ceilings cannot be measured. The
-// rows hold all later errors.
+// rows contain all later errors.
 absl::Status RunSuites(kernels::cuda::Device& device, const BenchOptions& options,
                        const Emit& emit);
 
-// Emits every attention case with its prediction for an H200 and without times. Needs no device.
+// Emits every chosen attention case, with its prediction for an H200 and without times. Needs no
+// device.
 void PredictAll(const BenchOptions& options, const Emit& emit);
 
 // Reads names of attention cases, one on each line, until the end of `in`. Measures each case when

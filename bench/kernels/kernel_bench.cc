@@ -1,6 +1,6 @@
-// Times the CPU kernels at the sizes of SmolLM2-135M. Prints a table of the median time, the bytes,
-// the FLOPs, and the share of the ceiling. The ceiling is the read bandwidth measured in the same
-// run.
+// Times the CPU kernels at the sizes of SmolLM2-135M. Prints a table of the median time, the best
+// time, the GB/s, the GFLOP/s, and the share of the read bandwidth. The read bandwidth is measured
+// in the same run.
 
 #include <algorithm>
 #include <cmath>
@@ -49,7 +49,8 @@ std::unique_ptr<PreparedWeight> MakeWeight(Backend& backend, WeightType type, in
   uint32_t state = 1;
   for (std::byte& byte : bytes) {
     state = state * 1664525u + 1013904223u;
-    byte = static_cast<std::byte>((state >> 16) & 0x1f);  // so that scales are small numbers
+    // Only five bits are random, so that the scales are small numbers.
+    byte = static_cast<std::byte>((state >> 16) & 0x1f);
   }
   const WeightView view{.type = type, .rows = rows, .cols = cols, .bytes = bytes};
   return *backend.PrepareWeight({&view, 1});
@@ -60,7 +61,7 @@ struct Product {
   Activation activation = Activation::kNone;
 };
 
-// The buffers for the largest product.
+// The input and output buffers of the largest product.
 struct Activations {
   DeviceBuffer in, out;
   Activations(Backend& backend, int64_t rows, int64_t cols)
@@ -123,7 +124,8 @@ void BenchStep(Backend& backend, const Options& options, double bandwidth) {
   }
 }
 
-// Times each weight type at one shape. It rotates through copies larger than the private caches.
+// Times a product with each weight type at one shape. The runs take turns on copies of the weight.
+// Together, the copies are larger than the private caches.
 void BenchLinear(Backend& backend, const Options& options, double bandwidth) {
   constexpr int64_t kRows = 1536, kCols = 1536;
   Activations act(backend, 512, 3072);
@@ -157,9 +159,10 @@ void BenchLinear(Backend& backend, const Options& options, double bandwidth) {
   Print(variants, bandwidth);
 }
 
-// Times a quarter of a Mixtral layer with two of eight experts a token, beside a dense network of
-// the size of two experts. Both take the same FLOPs. For one token they read the same bytes, except
-// the weights of the router. Both rotate through layers larger than the caches.
+// Times a mixture of eight experts, two for each token, whose dimensions are a quarter of
+// Mixtral's. Also times a dense network of the size of two experts. Both networks take the same
+// FLOPs. For one token they read the same bytes, except the weights of the router. Both rotate
+// through layers larger than the caches.
 void BenchMoe(Backend& backend, const Options& options, double bandwidth) {
   constexpr int64_t kHidden = 1024, kInner = 3584, kExperts = 8, kChosen = 2, kLayers = 2;
   Activations act(backend, 256, 2 * kInner);
@@ -185,8 +188,8 @@ void BenchMoe(Backend& backend, const Options& options, double bandwidth) {
         return TensorView(buffer.data(), DType::kF32, {rows, cols});
       };
       const double flops = 6.0 * static_cast<double>(rows * kChosen * kInner * kHidden);
-      // The expected number of experts that some token chooses, if each token chooses evenly and
-      // independently.
+      // The expected number of experts that at least one token chooses, if each token chooses
+      // evenly and independently.
       const double met = kExperts * (1.0 - std::pow(1.0 - 1.0 * kChosen / kExperts, rows));
       variants.push_back({.name = absl::StrCat("moe ", std::string(Traits(type).name), " M=", rows),
                           .bytes = met * expert,
@@ -223,7 +226,7 @@ void BenchMoe(Backend& backend, const Options& options, double bandwidth) {
   }
 }
 
-// Times one layer of SmolLM2's attention: 9 query heads on 3 KV heads, head_dim 64, f16 cache.
+// Times the attention of one SmolLM2 layer: 9 query heads on 3 KV heads, head_dim 64, f16 cache.
 void BenchAttention(Backend& backend, const Options& options, double bandwidth) {
   constexpr int32_t kHeads = 9, kKvHeads = 3, kHeadDim = 64, kBlockSize = 16;
   struct Case {
@@ -327,7 +330,7 @@ int Main(int argc, char** argv) {
   }
   const BackendInfo info = (*backend)->info();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  // The bytes that a 4-bit SmolLM2 reads in a step.
+  // The number of bytes that a 4-bit SmolLM2 reads in a step.
   constexpr int64_t kCeilingBytes = int64_t{96} << 20;
   const double bandwidth = ReadBandwidth(info.num_threads, kCeilingBytes, 15);
   std::printf("isa %s, %d threads, read bandwidth at %lld MiB: %.1f GB/s\n\n",

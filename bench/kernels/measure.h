@@ -1,6 +1,7 @@
 #pragma once
 
-// Measures variants in turn, one repeat each, so that a slow phase of a shared machine affects all.
+// Measures variants in turn, one repeat each, so that a slow phase of a shared machine affects all
+// variants.
 
 #include <cstdint>
 #include <functional>
@@ -17,16 +18,17 @@ struct Variant {
   std::vector<double> seconds = {};
 };
 
-// From now on counts the CPU time of all threads instead of the wall time.
+// Makes later measurements count the CPU time of all threads instead of the wall time.
 void CountCpuTime();
 
 // Runs each variant once to warm up, then all of them in rounds of one repeat each.
 void Measure(std::vector<Variant>& variants, int repeats);
 
-// Prints a table. `bandwidth`, in bytes a second, is the ceiling.
+// Prints a table of the results. `bandwidth` is the read bandwidth in bytes a second.
 void Print(const std::vector<Variant>& variants, double bandwidth);
 
-// Reads `bytes` in huge pages with every thread, and returns bytes a second.
+// Reads `bytes` bytes of huge pages with `threads` threads, `repeats` times. Returns the median
+// speed in bytes a second.
 double ReadBandwidth(int threads, int64_t bytes, int repeats);
 
 }  // namespace quire::kernels

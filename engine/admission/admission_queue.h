@@ -58,8 +58,8 @@ class AdmissionQueue {
  public:
   explicit AdmissionQueue(int32_t max_queue);  // at least 1
 
-  // Returns a ticket for one request. ResourceExhausted if max_queue requests wait, or as many
-  // requests of `tenant` as `limits` allow. Unavailable while draining.
+  // Returns a ticket for one request. Returns ResourceExhausted if max_queue requests wait, or if
+  // as many requests of `tenant` wait as `limits` allow. Returns Unavailable while draining.
   absl::StatusOr<AdmissionTicket> Reserve(std::string_view tenant = "",
                                           const TenantLimits& limits = {});
 
@@ -70,16 +70,18 @@ class AdmissionQueue {
   void StartDrain();
   bool draining() const;
 
-  // Asks the step thread to reconsider this request: it was cancelled, or its sink has room.
+  // Asks the step thread to reconsider this request, because the request was cancelled or its sink
+  // has room.
   void Notice(std::weak_ptr<const Request> request);
   // Makes WaitForWork return, because the engine stops. A Wake without a waiter is kept for the
   // next wait; several Wakes count as one.
   void Wake();
 
-  // Step thread: waits for a request, a notice or a Wake, for at most `timeout`. False on time-out.
+  // For the step thread. Waits for a request, a notice or a Wake, for at most `timeout`. Returns
+  // false on time-out.
   bool WaitForWork(absl::Duration timeout);
-  // Step thread: moves the queued requests to the end of `out`, in order. Appends the requests that
-  // were given to Notice and still exist to `noticed`.
+  // For the step thread. Moves the queued requests to the end of `out`, in order. Appends to
+  // `noticed` the requests that were given to Notice and still exist.
   void Drain(std::vector<AdmittedRequest>& out,
              std::vector<std::shared_ptr<const Request>>& noticed);
 
@@ -92,7 +94,7 @@ class AdmissionQueue {
   void Release(AdmissionTicket::Tenants::iterator tenant);
 
   const int32_t max_queue_;
-  // Tickets given out; never above max_queue_. Written under mu_.
+  // The number of tickets given out; never above max_queue_. Written under mu_.
   std::atomic<int64_t> num_waiting_ = 0;
 
   mutable base::Mutex mu_;

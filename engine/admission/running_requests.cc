@@ -24,7 +24,9 @@ absl::Status RunningRequests::Insert(std::shared_ptr<Request> request) {
 }
 
 void RunningRequests::Erase(const Request& request) {
-  std::shared_ptr<Request> last;  // destroyed after unlocking: the sink's destructor is foreign
+  // The reference is dropped after unlocking, because this may destroy the sink. The destructor of
+  // the sink is foreign code.
+  std::shared_ptr<Request> last;
   base::MutexLock lock(mu_);
   const auto it = requests_.find(KeyOf(request));
   if (it == requests_.end() || it->second.get() != &request) return;

@@ -25,15 +25,17 @@ namespace quire::engine {
 class RunningRequests {
  public:
   // Inserts a request under params.owner and params.request_id, which must not change. The id must
-  // not be empty. AlreadyExists if a request with this owner and id runs.
+  // not be empty. Returns AlreadyExists if a request with this owner and id runs.
   absl::Status Insert(std::shared_ptr<Request> request);
 
-  // Called when the request ends for any reason; does nothing if the request is not in here.
+  // Removes a request. Called when the request ends for any reason. Does nothing if the request is
+  // not in here.
   void Erase(const Request& request);
 
-  // Sets `cancelled` of the request that `owner` runs under `request_id`. Without an owner, sets it
-  // for all requests that run under this id, whoever owns them. Returns these requests. The caller
-  // must notify the step thread of them. NotFound when no such request runs.
+  // Sets the flag `cancelled` of the request that `owner` runs under `request_id`. Without an
+  // owner, sets the flag of all requests that run under this id, whoever owns them. Returns these
+  // requests. The caller must notify the step thread of them. Returns NotFound when no such request
+  // runs.
   absl::StatusOr<std::vector<std::shared_ptr<const Request>>> Abort(
       std::string_view request_id, std::optional<std::string_view> owner);
 
@@ -41,12 +43,12 @@ class RunningRequests {
   void CancelAll();
 
   int64_t size() const;
-  // Waits for at most `timeout`; true if nothing runs.
+  // Waits until no request runs, for at most `timeout`. Returns true if no request runs.
   bool WaitUntilEmpty(absl::Duration timeout) const;
 
  private:
-  // The id comes first, so that requests of one id are adjacent. Both are views of the request's
-  // own strings.
+  // The request's id and its owner. The id comes first, so that requests of one id are adjacent.
+  // Both are views of strings in the request.
   using Key = std::pair<std::string_view, std::string_view>;
 
   static Key KeyOf(const Request& request) {

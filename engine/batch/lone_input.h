@@ -1,6 +1,7 @@
 #pragma once
 
-// A step of one sequence that has the whole cache to itself: no scheduler, no block manager.
+// Makes the input of a step for one sequence that has the whole cache to itself, without a
+// scheduler and a block manager.
 
 #include <cstdint>
 #include <span>

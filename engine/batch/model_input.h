@@ -20,7 +20,7 @@ struct GroupInput {
   std::vector<kernels::BlockCopy> copies;  // run before the step's KV writes
 };
 
-// Vectors are reused from step to step: after warm-up nothing is allocated.
+// Vectors are reused from step to step, so nothing is allocated after warm-up.
 struct ModelInput {
   std::vector<int32_t> token_ids;     // [num_tokens]
   std::vector<int32_t> positions;     // [num_tokens], in the cache

@@ -14,10 +14,10 @@
 namespace quire::engine {
 namespace {
 
-constexpr int32_t kMaxContinuations = 64;  // the limit of samples too
+constexpr int32_t kMaxContinuations = 64;  // the same as the limit of samples
 
 // The bytes that each message counts in addition to its role and content. A template may write this
-// much around them.
+// many bytes around role and content.
 constexpr int64_t kMessageBytes = 64;
 
 // The most tokens of an answer that is sent as one message, all samples together.
@@ -122,8 +122,8 @@ absl::Status Frontend::CheckFits(const std::string& field, const GenerateParams&
       most_bytes, tokenizer_.max_token_bytes(), LongestOf(params), num_bytes));
 }
 
-// Sets prompt_text as Tokenizer::Decode does, except that the bytes of an unfinished last character
-// go to prompt_rest.
+// Sets prompt_text to the text that Tokenizer::Decode returns, without the bytes of an unfinished
+// last character. Sets prompt_rest to these bytes.
 void Frontend::FillEcho(Request& request) const {
   text::IncrementalDetokenizer detokenizer(tokenizer_, request.params.output.skip_special_tokens);
   request.prompt_text.clear();
@@ -295,7 +295,8 @@ absl::StatusOr<std::string> Frontend::ApplyChatTemplate(const ChatMessages& mess
   }
   absl::StatusOr<std::string> prompt = chat_->Render(messages, add_generation_prompt);
   if (prompt.ok()) return prompt;
-  // The message comes from the template itself (raise_exception), or tells why it failed.
+  // The error message comes from the template itself (raise_exception), or tells why the template
+  // failed.
   return absl::Status(prompt.status().code(),
                       absl::StrCat("chat.messages: ", prompt.status().message()));
 }

@@ -20,7 +20,7 @@
 namespace quire::engine {
 
 struct FrontendLimits {
-  int32_t vocab_size = 0;        // of the model; the tokenizer may have fewer ids, or more
+  int32_t vocab_size = 0;        // ids of the model; the tokenizer may have fewer ids, or more
   int64_t max_model_len = 0;     // prompt and generated tokens together
   int64_t max_prompt_bytes = 0;  // the most bytes of text to tokenize
   int64_t cache_tokens = 0;      // tokens for which the whole KV cache has room
@@ -48,28 +48,28 @@ class Frontend {
   // wanted.
   //
   // The text of a continuation is tokenized together with the text of the prompt. The tokens of the
-  // prompt are then removed from the front. If they are not there, the continuation is refused.
-  // After a prompt of token ids, the text is tokenized by itself, without special tokens.
+  // prompt are then removed from the front. If the front has other tokens, the continuation is
+  // refused. After a prompt of token ids, the text is tokenized by itself, without special tokens.
   absl::Status Prepare(Request& request) const;
 
-  // Tokenizes `text`. InvalidArgument if it is longer than max_prompt_bytes.
+  // Tokenizes `text`. Returns InvalidArgument if the text is longer than max_prompt_bytes.
   absl::StatusOr<std::vector<text::EncodedToken>> Encode(std::string_view text,
                                                          const text::EncodeOptions& options) const;
-  // FailedPrecondition when the model has no template.
+  // Renders the chat template. Returns FailedPrecondition when the model has no template.
   absl::StatusOr<std::string> ApplyChatTemplate(const ChatMessages& messages,
                                                 bool add_generation_prompt) const;
-  // InvalidArgument when an id is outside the vocabulary, or the text is longer than
-  // max_prompt_bytes.
+  // Returns the text of `ids`. Returns InvalidArgument when an id is outside the vocabulary, or the
+  // text is longer than max_prompt_bytes.
   absl::StatusOr<std::string> Decode(const TokenIds& ids, bool skip_special_tokens) const;
 
  private:
-  // InvalidArgument when an id is outside the model's vocabulary.
+  // Returns InvalidArgument when an id is outside the model's vocabulary.
   absl::Status CheckTokenIds(const char* field, const TokenIds& ids) const;
   // Returns the most tokens that prompt and output may have together.
   int64_t LongestOf(const GenerateParams& params) const;
   absl::Status CheckPromptLength(const GenerateParams& params, int64_t prompt_len) const;
-  // Called before a text is tokenized. InvalidArgument if num_bytes is more than LongestOf(params)
-  // tokens can hold.
+  // Called before a text is tokenized. Returns InvalidArgument if num_bytes is more than
+  // LongestOf(params) tokens can hold.
   absl::Status CheckFits(const std::string& field, const GenerateParams& params,
                          int64_t num_bytes) const;
   // A prompt that is text, and the options with which it was tokenized.
@@ -83,9 +83,11 @@ class Frontend {
   absl::StatusOr<TokenIds> EncodeContinuation(const std::string& field, const std::string& text,
                                               const TokenIds& prompt_ids,
                                               const std::optional<PromptText>& prompt) const;
-  // Sets cache_window. InvalidArgument if the model cannot have one, or it does not fit the cache.
+  // Sets cache_window. Returns InvalidArgument if the model cannot have a cache window, or the
+  // window does not fit the cache.
   absl::Status ResolveCacheWindow(Request& request) const;
-  // Sets max_tokens. InvalidArgument if prompt and output do not fit the context or the cache.
+  // Sets max_tokens. Returns InvalidArgument if prompt and output do not fit the context or the
+  // cache.
   absl::Status ResolveLengths(Request& request) const;
 
   const text::Tokenizer& tokenizer_;

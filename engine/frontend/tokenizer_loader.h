@@ -14,20 +14,21 @@
 
 namespace quire::engine {
 
-// Returns NotFound when the model has no tokenizer (a bare .safetensors file, or a directory
-// without tokenizer.json). Returns InvalidArgument, naming the file, when the tokenizer is
-// malformed or unsupported. The tokenizer keeps no reference to `model`.
+// Makes the tokenizer of a model. The tokenizer keeps no reference to `model`. Returns NotFound
+// when the model has no tokenizer (a bare .safetensors file, or a directory without
+// tokenizer.json). Returns InvalidArgument, naming the file, when the tokenizer is malformed or
+// unsupported.
 absl::StatusOr<std::unique_ptr<text::Tokenizer>> LoadTokenizer(const files::OpenedModel& model);
 
-// Uses only the metadata of a GGUF file. Errors name the file and the key.
+// Makes a tokenizer from the metadata of a GGUF file. Errors name the file and the key.
 absl::StatusOr<std::unique_ptr<text::Tokenizer>> CreateTokenizer(const files::GgufMetadata& gguf);
 
 // Returns a warning about a doubtful tokenizer. Empty when there is none.
 std::string TokenizerWarning(const files::OpenedModel& model);
 
 // Reads the chat template: tokenizer.chat_template of a GGUF file, else chat_template.jinja, else
-// chat_template in tokenizer_config.json (of several, the one named "default"). Returns null when
-// the model has none.
+// chat_template in tokenizer_config.json (of several templates, the one named "default"). Returns
+// null when the model has no template.
 absl::StatusOr<std::unique_ptr<text::ChatTemplate>> LoadChatTemplate(
     const files::OpenedModel& model, const text::Tokenizer& tokenizer);
 

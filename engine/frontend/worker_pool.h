@@ -23,8 +23,8 @@ class WorkerPool {
   // Runs all queued work, then joins the threads.
   ~WorkerPool();
 
-  // Runs the next queued work on the thread of the caller. Returns false when none can start. For a
-  // pool without threads.
+  // Runs the next queued work on the thread of the caller. Returns false when no work can start.
+  // Meant for a pool without threads.
   bool RunOne();
 
   enum class Lane { kShort, kLong };

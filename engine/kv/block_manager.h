@@ -42,7 +42,7 @@ struct CacheAccess {
   bool write = true;  // others may start from blocks that the sequence computed
 };
 
-// Tokens [first, first + count) are removed from a table. They fill whole blocks.
+// A range of tokens to remove from a table: [first, first + count). The tokens fill whole blocks.
 struct TableShift {
   int64_t first = 0;
   int64_t count = 0;  // 0: none
@@ -54,12 +54,12 @@ struct BlockStats {
   int64_t num_cached = 0;
   int64_t num_held = 0;
   int64_t num_quarantined = 0;   // held only until a step has completed
-  int64_t num_hit_blocks = 0;    // matched whole and shared, since the start
+  int64_t num_hit_blocks = 0;    // blocks matched whole and shared, since the start
   int64_t num_partial_hits = 0;  // blocks matched in part and copied
-  int64_t num_copies = 0;        // for partial hits, writes to shared blocks and shifts
+  int64_t num_copies = 0;        // copies for partial hits, writes to shared blocks and shifts
   int64_t num_evictions = 0;
   int64_t num_deduplicated = 0;  // blocks computed twice and kept once
-  int64_t num_roots = 0;         // in use by sequences and cached blocks
+  int64_t num_roots = 0;         // roots that sequences or cached blocks use
 };
 
 // Counts the blocks of one window: free + spare + held = total. A spare block is no longer in the
@@ -109,10 +109,11 @@ int64_t MaxNewTokens(int64_t num_blocks, int32_t block_size, int64_t prompt_len,
 // that step has completed.
 //
 // KV group 0 holds the layers without a window. Tables contain block ids of group 0. Each window of
-// BlockManagerConfig is one more group, in the same order, with memory of its own. In such a group
-// a block of a table has a part while the block is in the window of some sequence. Afterwards the
-// part stays until its space is needed (see WindowBlocks). A sequence can continue at a token only
-// if every block to which a window reaches back from that token still has its part.
+// BlockManagerConfig is one more group, in the same order, with memory of its own. While a block of
+// a table is in the window of some sequence, the block also has memory in the window's group. This
+// memory is called the block's part. When the block has left the windows of all sequences, its part
+// stays until the space is needed (see WindowBlocks). A sequence can continue at a token only if
+// every block to which a window reaches back from that token still has its part.
 //
 // Not thread-safe; lives on the step thread. Nothing is allocated per step after warm-up.
 class BlockManager {
@@ -123,7 +124,7 @@ class BlockManager {
   int64_t NumBlocksFor(int64_t num_tokens) const { return base::CeilDiv(num_tokens, block_size_); }
   // True if MaxNewTokens allows `num_new` in this cache.
   bool FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n = 1) const;
-  // Blocks available at once: free and cached ones.
+  // The number of blocks available at once: free and cached ones.
   int64_t num_available() const { return store_.num_available(); }
   // True while steps in flight still hold blocks, or places in windows, that were released.
   bool AnyQuarantined() const;
@@ -163,13 +164,13 @@ class BlockManager {
   // Returns the number of blocks that TryGrow would take now, less those that it would free.
   int64_t NumBlocksToGrow(SequenceId id, int64_t num_tokens, TableShift shift = {}) const;
 
-  // Gives the blocks of the table parts in every window, up to token num_tokens. TryGrow must have
-  // covered num_tokens. A step may write at most max_step_tokens new tokens of a sequence.
+  // Attaches parts, in every window, to the table's new blocks up to token num_tokens. TryGrow must
+  // have covered num_tokens. A step may write at most max_step_tokens new tokens of a sequence.
   void PrepareWrite(SequenceId id, int64_t num_tokens);
 
   // Ends the building of a step and appends its copies to `copies` and its shifts to `shifts`. If
-  // `submitted`, the step is then in flight. It runs the copies first and the shifts next. If not,
-  // the step must have no copies or shifts, and no sequence may have started in it.
+  // `submitted`, the step is then in flight. It runs the copies first and the shifts next. If not
+  // `submitted`, the step must have no copies or shifts, and no sequence may have started in it.
   void EndStep(bool submitted, std::vector<kernels::BlockCopy>* copies,
                std::vector<kernels::KeyShift>* shifts);
 
@@ -180,18 +181,19 @@ class BlockManager {
 
   // Makes the first `num_computed` of `tokens` available to other sequences. Completed steps must
   // have written K and V of these tokens. `tokens` may hold more. Window parts of blocks that have
-  // left the sequence's windows are released. num_computed falls only after a shift. It then counts
-  // places in the table.
+  // left the sequence's windows are released. num_computed may be lower than in the last call only
+  // after a shift. From then on it counts places in the table.
   void Commit(SequenceId id, std::span<const int32_t> tokens, int64_t num_computed);
 
   // Creates a child that shares everything the parent committed. No step in flight may be writing
-  // for the parent. Returns false, and creates no child, when the windows have no place for it.
+  // for the parent. Returns false, and creates no child, when the windows have no place for a
+  // child.
   bool TryFork(SequenceId parent, SequenceId child);
 
   // --- At any time.
 
-  // Returns the number of leading tokens that StartSequence would find cached if no window lacked a
-  // part of their blocks.
+  // Returns the number of leading tokens that the prefix cache knows. StartSequence may use fewer
+  // tokens, because a window may lack parts of the blocks.
   int64_t NumCached(std::string_view root_key, std::span<const int32_t> tokens);
   // Releases everything that the sequence holds. Listed blocks stay cached. The copies and shifts
   // of the sequence in the step being built are taken back.
@@ -234,16 +236,18 @@ class BlockManager {
     RootId root = -1;
     CacheAccess access;
     int64_t num_committed = 0;
-    int64_t num_reserved = 0;      // tokens that have reserved places in the windows
-    int64_t start_step = -1;       // the step in which the sequence started
-    int64_t copy_step = -1;        // the step of the sequence's last copies or shifts
-    std::vector<int32_t> sources;  // of the copies in copy_step, held until it has completed
+    int64_t num_reserved = 0;  // tokens that have reserved places in the windows
+    int64_t start_step = -1;   // the step in which the sequence started
+    int64_t copy_step = -1;    // the step of the sequence's last copies or shifts
+    // The blocks that are held until copy_step has completed: the sources of copies, and listed
+    // blocks that a shift removed.
+    std::vector<int32_t> sources;
   };
   Held& Find(SequenceId id);
   const Held& Find(SequenceId id) const;
   Held& Insert(SequenceId id);
-  // A step runs copies and shifts before it writes K and V. TakeBackCopies removes those of one
-  // sequence from the step being built.
+  // A step runs copies and shifts before it writes K and V. TakeBackCopies removes the copies and
+  // shifts of one sequence from the step being built.
   void BeginCopies(Held& held);
   void AddCopy(Held& held, int32_t source, int32_t destination);
   void Shift(Held& held, TableShift shift);
@@ -254,9 +258,9 @@ class BlockManager {
   int64_t WindowDemand(size_t w, int64_t num_tokens) const;
   bool CanReserve(const Held& held, int64_t num_tokens) const;
   bool TryReserve(Held& held, int64_t num_tokens);
-  // Shortens a match to the longest one from whose end every window has all parts to which it
-  // reaches back. The partially matched block stays only if no whole block is cut off and every
-  // window has a part of the partially matched block.
+  // Cuts whole blocks off the end of a match until every window has all parts to which it reaches
+  // back from that end. The partially matched block stays only if no whole block is cut off and
+  // every window has a part of the partially matched block.
   void TrimToWindows(PrefixCache::Match& match);
   void LeaveWindows(Held& held);
   void CheckWindows() const;

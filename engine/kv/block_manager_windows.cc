@@ -1,4 +1,5 @@
-// BlockManager's code for windows: the blocks that a sequence reserves, reaches back to and leaves.
+// The functions of BlockManager for windows. They handle the window blocks that a sequence
+// reserves, reaches back to and leaves.
 
 #include <algorithm>
 #include <vector>
@@ -12,7 +13,8 @@ int64_t WindowBlocksPerSequence(int64_t window, const BlockManagerConfig& config
   // The first query of a step sees window - 1 earlier tokens. The step adds max_step_tokens. The
   // tokens of a step in flight count twice, because Commit may find that others computed them too.
   const int64_t tokens = window - 1 + config.max_step_tokens * (1 + 2 * config.pipeline_depth);
-  // The most blocks in which these tokens can be, wherever blocks begin, plus the source of a copy.
+  // Wherever blocks begin, the tokens span at most (tokens + block_size - 2) / block_size + 1
+  // blocks. The source of a copy is one more block.
   return (tokens + config.block_size - 2) / config.block_size + 2;
 }
 
@@ -53,12 +55,13 @@ void BlockManager::LeaveWindows(Held& held) {
 
 void BlockManager::TrimToWindows(PrefixCache::Match& match) {
   const auto has_part = [&](size_t w, int32_t block) { return store_.window(w).Find(block) >= 0; };
-  // continuable_[n]: every window has the parts that it reaches back to after n whole blocks.
+  // continuable_[n] will be true if every window has the parts to which it reaches back after n
+  // whole blocks.
   continuable_.assign(matched_.size() + 1, true);
   bool partial = match.partial_block >= 0;
   const int64_t end = static_cast<int64_t>(matched_.size());
   for (size_t w = 0; w < store_.num_windows(); ++w) {
-    int64_t run = 0;  // the unbroken run of blocks before n that have parts
+    int64_t run = 0;  // the number of blocks right before block n that have parts without a gap
     for (int64_t n = 0; n <= end; ++n) {
       if (n > 0) run = has_part(w, matched_[n - 1]) ? run + 1 : 0;
       if (run < n - WindowBegin(w, n * block_size_)) continuable_[n] = false;

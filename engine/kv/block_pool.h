@@ -7,12 +7,11 @@
 
 namespace quire::engine {
 
-// Blocks 0 .. num_blocks - 1. Each is
+// The pool has blocks 0 .. num_blocks - 1. A block is
 //   free     on the free list;
-//   held     by the tables of sequences, or by handles, which only keep it alive (for a copy or a
-//   step
-//            in flight; in future also for a named prefix);
-//   cached   held by nobody, but listed in the prefix cache: may be held again, or evicted.
+//   held     by the tables of sequences, or by handles. A handle only keeps the block alive for a
+//            copy or a step in flight (in future also for a named prefix);
+//   cached   held by nobody, but listed in the prefix cache. It may be held again, or evicted.
 // Every operation is O(1); nothing is allocated after construction. Not thread-safe.
 class BlockPool {
  public:
@@ -25,11 +24,11 @@ class BlockPool {
   // Lets one table hold `block`, a cached block that the prefix cache has just unlisted.
   void TakeEvicted(int32_t block);
 
-  // Each adds a holder and returns true if the block was cached until now.
+  // AddTableRef and AddHandleRef add a holder. They return true if the block was cached until now.
   bool AddTableRef(int32_t block);
   bool AddHandleRef(int32_t block);
-  // Each removes a holder and returns true if it was the last one. The block is then cached if it
-  // is listed, and free otherwise.
+  // DropTableRef and DropHandleRef remove a holder. They return true if the removed holder was the
+  // last one. The block is then cached if the prefix cache lists it, and free otherwise.
   bool DropTableRef(int32_t block);
   bool DropHandleRef(int32_t block);
   // Turns one table's hold of the block into a hold by a handle.

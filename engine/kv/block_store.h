@@ -27,7 +27,7 @@ class BlockStore {
   PrefixCache& cache() { return cache_; }
   const PrefixCache& cache() const { return cache_; }
 
-  // Blocks that Take() can return: free ones and cached ones.
+  // The number of blocks that Take() can return: free ones and cached ones.
   int64_t num_available() const { return int64_t{pool_.num_free()} + pool_.num_cached(); }
   int64_t num_quarantined() const { return pool_.num_held_by_handles_only(); }
   int64_t num_evictions() const { return num_evictions_; }
@@ -35,7 +35,8 @@ class BlockStore {
   size_t num_windows() const { return windows_.size(); }
   WindowBlocks& window(size_t w) { return windows_[w]; }
   const WindowBlocks& window(size_t w) const { return windows_[w]; }
-  // Reserved blocks of a window that become unreserved when the steps in flight have completed.
+  // The number of reserved blocks of a window that become unreserved when the steps in flight have
+  // completed.
   int64_t num_reserved_in_flight(size_t w) const {
     return holds_[0].windows[w].num_reserved + holds_[1].windows[w].num_reserved;
   }
@@ -46,8 +47,8 @@ class BlockStore {
   void Hold(int32_t block);
   // True if Drop(block) would free it at once.
   bool FreedByDrop(int32_t block) const;
-  // Drops one table's hold of `block`. `in_flight`: a step in flight may touch it through that
-  // table.
+  // Drops one table's hold of `block`. `in_flight` says that a step in flight may touch the block
+  // through that table.
   void Drop(int32_t block, bool in_flight = true);
 
   // Drops one table's hold of the part that `block` has in window w. `in_flight`: as in Drop.

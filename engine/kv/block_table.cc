@@ -111,7 +111,8 @@ void BlockTable::Shift(BlockStore& store, int64_t begin, int64_t end,
     copies->push_back({.source = source, .destination = blocks_[i]});
     turn_into_source(source);
   }
-  // A block dropped above is not listed, even if it has been taken again since.
+  // A block dropped above is not listed, even if it has been taken again since. So only removed
+  // blocks that are still held become sources.
   for (int64_t i = end; i-- > begin;) {
     if (listed(i)) turn_into_source(blocks_[i]);
   }

@@ -12,8 +12,8 @@
 namespace quire::engine {
 
 // Block i holds tokens [i * block_size, (i + 1) * block_size). The store counts one hold of a block
-// for each table that contains it. Clear() drops the table's holds. In each window a run of the
-// blocks has parts, which the table holds in the same way. Not thread-safe.
+// for each table that contains it. Clear() drops the table's holds. In each window a run of
+// consecutive blocks has parts. The table holds these parts in the same way. Not thread-safe.
 class BlockTable {
  public:
   std::span<const int32_t> blocks() const { return blocks_; }
@@ -27,9 +27,9 @@ class BlockTable {
   std::span<const Run> windows() const { return windows_; }
   // Begins the runs of an empty table: blocks before begins[w] will have no part in window w.
   void StartWindows(std::span<const int64_t> begins);
-  // Extends the run of every window to block `end` by attaching parts, which must be reserved.
+  // Extends the run of every window to block `end` by attaching parts. The parts must be reserved.
   void ExtendWindows(BlockStore& store, int64_t end);
-  // Drops the parts of blocks before `begin`, which have left window w.
+  // Drops the parts that blocks before `begin` have in window w, because the blocks have left it.
   void LeaveWindow(BlockStore& store, size_t w, int64_t begin);
 
   // Appends a block that others hold or the cache lists, and its parts in the windows whose runs
@@ -44,19 +44,20 @@ class BlockTable {
   // Covers tokens [0, num_tokens) and makes [first_write, num_tokens) writable. If other tables
   // also hold the block of first_write, this table continues with a copy of that block. Then sets
   // `copied` and describes the copy in `copy`. The copy must be made before the write, and its
-  // source is held until the step being built has completed. Later blocks are never shared. The new
-  // block of a copy gets parts in windows at once; other new blocks get them from ExtendWindows.
-  // Returns false, and leaves the table as it is, when too few blocks are available.
+  // source is held until the step being built has completed. Blocks after that of first_write are
+  // never shared. The new block of a copy gets parts in windows at once; other new blocks get parts
+  // from ExtendWindows. Returns false, and leaves the table as it is, when too few blocks are
+  // available.
   bool TryGrow(BlockStore& store, int32_t block_size, int64_t first_write, int64_t num_tokens,
                kernels::BlockCopy* copy, bool* copied);
 
   // Returns the number of blocks that Shift would take, less the number that it would free at once.
   int64_t NumBlocksToShift(const BlockStore& store, int64_t begin, int64_t end) const;
-  // Removes blocks [begin, end). Later blocks move up. Each of them that others hold or the cache
-  // lists is replaced by a copy, which is appended to `copies`. The sources of the copies are held
-  // until the step being built has completed. Removed blocks that are listed are held as long, so
-  // that no source is held without its parents. All blocks held for this are appended to `sources`,
-  // tails first. NumBlocksToShift blocks must be available.
+  // Removes blocks [begin, end). Later blocks move up. A later block that others hold or the cache
+  // lists is replaced by a copy, and the copy is appended to `copies`. The sources of the copies
+  // are held until the step being built has completed. Removed blocks that are listed are held
+  // until then, too, so that no source is held without its parents. All these held blocks are
+  // appended to `sources`, tails first. NumBlocksToShift blocks must be available.
   void Shift(BlockStore& store, int64_t begin, int64_t end, std::vector<kernels::BlockCopy>* copies,
              std::vector<int32_t>* sources);
 

@@ -27,7 +27,7 @@ struct ChainHash {
 // thread-safe.
 class CacheRoots {
  public:
-  // Returns the root of `key`, created if needed, and adds a reference to the root.
+  // Returns the root of `key`. Creates the root if needed, and adds a reference to it.
   RootId Acquire(std::string_view key);
   void AddRef(RootId root) { ++roots_[root].refs; }
   void Release(RootId root);

@@ -14,7 +14,8 @@ class EvictionQueue {
  public:
   explicit EvictionQueue(int32_t num_blocks);
 
-  // The lowest value is evicted first; among equals, the first pushed.
+  // Adds a block. The block with the lowest value is evicted first. Among equal values, the block
+  // that was pushed first is evicted first.
   void Push(int32_t block, int64_t value);
   void Remove(int32_t block);
   // Removes and returns the next block to evict; -1 when there is none.

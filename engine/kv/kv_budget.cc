@@ -36,7 +36,8 @@ absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
   const auto block_bytes = [&](const KvGroup& group) {
     return static_cast<int64_t>(group.layers.size()) * shape.bytes_per_block();
   };
-  const auto most = [&](const KvGroup& group) {  // needed by one sequence
+  // Returns the most blocks of a group that one sequence needs.
+  const auto most = [&](const KvGroup& group) {
     return WindowBlocksPerSequence(group.window, config);
   };
   // Sets num_blocks for contexts of `length` blocks and returns the bytes of all groups.

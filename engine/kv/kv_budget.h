@@ -22,10 +22,11 @@ struct KvBudget {
 
 // Sets num_blocks of each group to the blocks that max_seqs contexts of one length need. The length
 // is the greatest for which the budget suffices, up to max_model_len. With contexts longer than the
-// windows, all groups are then full at about the same time. Every block of a shorter context has
-// its parts. A window has room for at least one sequence. If the length is below max_model_len,
-// group 0 gets the rest of the budget. Otherwise `use_all` enlarges all groups in proportion.
-// Returns ResourceExhausted, with a message that names the remedy, if the budget is too small.
+// windows, all groups are then full at about the same time. Every block of a shorter context has a
+// part in each window. A window has room for at least one sequence. If the length is below
+// max_model_len, group 0 gets the rest of the budget. Otherwise, if use_all is set, all groups are
+// enlarged in proportion. Returns ResourceExhausted, with a message that names the remedy, if the
+// budget is too small.
 absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
                             std::vector<KvGroup>& groups);
 

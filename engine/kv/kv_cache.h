@@ -39,12 +39,12 @@ std::vector<KvGroup> GroupLayers(std::span<const int64_t> layer_windows, int64_t
 
 // The layout of a group is [num_blocks, layers of the group, 2, num_kv_heads, block_size,
 // head_dim], with K before V (PagedAttention, arXiv:2309.06180). One block of all layers is
-// contiguous, so that one copy moves the block. The layout also spreads out the first touches of a
-// growing sequence's memory, at which the system clears the memory: they do not fall into one step
-// for all layers.
+// contiguous, so that one copy moves the block. The layout also spreads out the work of the
+// operating system, which clears each page of memory at the first touch. As a sequence grows, its
+// layers do not all enter new pages in the same step.
 class KvCache {
  public:
-  // ResourceExhausted, with the number of bytes, when the backend has too little memory.
+  // Returns ResourceExhausted, with the number of bytes, when the backend has too little memory.
   static absl::StatusOr<KvCache> Create(kernels::Backend& backend, const KvCacheShape& shape,
                                         std::vector<KvGroup> groups);
 

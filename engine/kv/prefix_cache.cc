@@ -77,7 +77,8 @@ PrefixCache::Match PrefixCache::Find(RootId root, std::span<const int32_t> token
       match.partial_tokens = matched;
     }
   }
-  if (match.partial_block >= 0) {  // moved to the front, to be compared first next time
+  if (match.partial_block >= 0) {
+    // The block moves to the front of its chain, so that the next Find compares it first.
     UnlinkChild(match.partial_block);
     LinkChild(match.partial_block);
   }

@@ -60,7 +60,7 @@ class PrefixCache {
   // Makes `block`, which must be held, a node. If `tokens` fill the block, FindWhole() must not
   // know another block with these tokens.
   void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);
-  // Adds tokens to a node that is not full. If they fill it, the condition of List applies.
+  // Adds tokens to a node that is not full. If they fill the node, the condition of List applies.
   void Append(int32_t block, std::span<const int32_t> tokens);
   // Removes a leaf from the tree.
   void Unlist(int32_t block);
@@ -72,10 +72,10 @@ class PrefixCache {
             static_cast<size_t>(nodes_[block].num_tokens)};
   }
 
-  // `step`: the step in which the last holder dropped the block.
+  // `step` is the step in which the last holder dropped the block.
   void MarkUnheld(int32_t block, int64_t step);
   void MarkHeld(int32_t block);
-  // Unlists the next leaf that nobody holds; -1 when there is none.
+  // Unlists and returns the next leaf that nobody holds. Returns -1 when there is none.
   int32_t Evict();
 
   // `of_sequences` has the root of each sequence. Aborts if a root's reference count is not the
@@ -90,7 +90,8 @@ class PrefixCache {
   }
 
  private:
-  // Identifies a parent: the index of a block, or -1 - root; and the generation of block or root.
+  // Identifies a parent by an index and a generation. The index of a block is the block itself, and
+  // the index of a root is -1 - root.
   struct NodeKey {
     int32_t index = -1;
     uint32_t generation = 0;
@@ -105,7 +106,7 @@ class PrefixCache {
     int64_t first_position = 0;
     ChainHash hash;  // set for whole blocks only
     bool held = true;
-    int64_t unheld_since = 0;  // the step in which the last holder dropped it
+    int64_t unheld_since = 0;  // the step in which the last holder dropped the block
     // Links of the two hash indices.
     int32_t next_child = -1;
     int32_t previous_child = -1;
@@ -133,11 +134,13 @@ class PrefixCache {
   const int32_t block_size_;
   const int32_t max_compared_;
   CacheRoots roots_;
-  EvictionQueue evictable_;             // the leaves that nobody holds
-  std::vector<Node> nodes_;             // by block
-  std::vector<int32_t> tokens_;         // [num_blocks, block_size]
-  size_t mask_ = 0;                     // buckets - 1
-  std::vector<int32_t> child_buckets_;  // first node of a chain, newest first; -1: none
+  EvictionQueue evictable_;      // the leaves that nobody holds
+  std::vector<Node> nodes_;      // by block
+  std::vector<int32_t> tokens_;  // [num_blocks, block_size]
+  size_t mask_ = 0;              // buckets - 1
+  // The first node of each chain of a hash index; -1: none. A new node becomes the first of its
+  // chain.
+  std::vector<int32_t> child_buckets_;
   std::vector<int32_t> whole_buckets_;
 };
 

@@ -12,13 +12,13 @@ namespace quire::engine {
 // its owner. The block holds K and V of the same tokens as its owner and is shared when the owner
 // is shared. An owner that has left the window may lose the block and live on.
 //
-// A block here is
+// A block of the window is
 //   free    without owner and holders;
 //   held    by tables whose window contains the block, or by holders that only keep it alive (for
 //           a copy or a step in flight);
-//   spare   held by nobody, but with an owner, from which a sequence could continue. The owner may
-//           be cached. Attach() may take spare blocks away, the one that was left longest ago
-//           first.
+//   spare   held by nobody, but with an owner. The owner may be cached, and a sequence could
+//           continue from it. Attach() may take spare blocks away. The block that was left longest
+//           ago is taken first.
 //
 // Blocks are reserved before they are attached. A table reserves as many blocks as it can hold at
 // once and attaches them as its tokens come. So Attach() cannot fail.
@@ -34,7 +34,7 @@ class WindowBlocks {
   void Unreserve(int64_t num_blocks) { num_reserved_ -= num_blocks; }
   int64_t num_unreserved() const { return num_blocks() - num_reserved_; }
 
-  // The block of `owner`; -1 if it has none.
+  // Returns the block of `owner`; -1 if the owner has none.
   int32_t Find(int32_t owner) const { return block_of_[owner]; }
 
   // Gives a block to `owner`, which must have none. The block is then held once.

@@ -15,7 +15,7 @@ using kernels::TensorView;
 // Buffers of activations, each large enough for the largest step.
 struct Activations {
   kernels::DeviceBuffer hidden, normed, qkv, query, attention, mlp, last, logits;
-  kernels::DeviceBuffer branch, last_branch;  // still to be added to hidden and to last
+  kernels::DeviceBuffer branch, last_branch;  // results still to be added to hidden and to last
 };
 
 class Decoder final : public Model {
@@ -26,7 +26,7 @@ class Decoder final : public Model {
         weights_(std::move(weights)),
         backend_(backend) {}
 
-  // Allocates what a step needs beside the weights.
+  // Allocates the memory that a step needs beside the weights.
   absl::Status Reserve(const StepLimits& limits);
 
   const ModelConfig& config() const override { return config_; }
@@ -52,16 +52,16 @@ class Decoder final : public Model {
   // then adds act_.branch to the residual.
   absl::Status AddToHidden(TensorView input, const Weight& weight, const Parameter& bias,
                            const NormParameters& post_norm);
-  // Adds act_.branch to the residual if it waits, and returns the norm of the residual.
+  // Adds act_.branch to the residual if branch_waits_ is set. Returns the norm of the residual.
   absl::StatusOr<TensorView> NormedHidden(int64_t num_tokens, const NormParameters& norm);
-  // Writes the norm of each row of `input` into `out`. With a residual, adds `input` to it first
-  // and writes the norm of the sum.
+  // Writes the norm of each row of `input` into `out`. If a residual is given, first adds `input`
+  // to the residual and writes the norm of the sum.
   absl::Status Norm(TensorView out, TensorView input, const NormParameters& norm,
                     TensorView residual = {});
 
   int64_t q_size() const { return config_.num_attention_heads * config_.head_dim; }
   int64_t kv_size() const { return config_.num_key_value_heads * config_.head_dim; }
-  // The first `rows` rows of an activation buffer.
+  // Returns the first `rows` rows of an activation buffer.
   TensorView View(const kernels::DeviceBuffer& buffer, int64_t rows, int64_t cols) const {
     return TensorView(buffer.data(), backend_.activation_dtype(), {rows, cols});
   }
@@ -109,7 +109,8 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
   const int64_t num_logits = limits.max_logit_rows * config_.vocab_size;
   RETURN_IF_ERROR(allocate(act_.logits, num_logits * int64_t{SizeOf(kernels::DType::kF32)}));
   if (!backend_.info().host_memory) host_logits_.resize(static_cast<size_t>(num_logits));
-  // A step without tokens: a backend that does not compute mixtures refuses the model now.
+  // Runs the experts without tokens, so that a backend that does not compute mixtures refuses the
+  // model now.
   if (config_.num_experts != 0) RETURN_IF_ERROR(Experts(weights_.layers.front(), 0));
   ASSIGN_OR_RETURN(device_, DeviceInput::Create(backend_, config_, limits));
   return absl::OkStatus();

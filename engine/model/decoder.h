@@ -13,8 +13,8 @@
 namespace quire::engine {
 
 // Creates a decoder and prepares its weights on `backend`, which must outlive the model. `weights`
-// must outlive the model only if the backend computes on the mapped file. NotFound or
-// InvalidArgument names the tensor that is missing or has another shape.
+// must outlive the model only if the backend computes on the mapped file. Returns NotFound or
+// InvalidArgument, naming the tensor, if a tensor is missing or has another shape.
 absl::StatusOr<std::unique_ptr<Model>> CreateDecoder(const ModelConfig& config,
                                                      const files::WeightMap& weights,
                                                      const TensorNames& names,

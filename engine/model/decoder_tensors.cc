@@ -13,8 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// The ends of the names of tensors that the model does not need, since they can be computed or are
-// copies.
+// A tensor whose name ends in one of these strings is not needed, because the tensor can be
+// computed or is a copy.
 constexpr std::string_view kNotParameters[] = {
     ".rotary_emb.inv_freq", "rope_freqs.weight", ".attn_rot_embd", ".attention.masked_bias",
     ".attention.bias",      ".attn.masked_bias", ".attn.bias"};
@@ -31,8 +31,8 @@ class Finder {
   LayerTensors Layer(const std::string& prefix) const;
   void FeedForward(const std::string& prefix, LayerTensors& layer) const;
   void Mixture(const std::string& prefix, LayerTensors& layer) const;
-  // Returns the first naming of which the file has a tensor. If the file has none, returns the
-  // first naming, whose tensors are then reported as missing.
+  // Returns the naming whose tensors the file has. If the file has tensors of no naming, returns
+  // the first naming. Its tensors are then reported as missing.
   const MixtureNames& WayOfMixture(const std::string& prefix) const;
   // Returns the `rows` rows of one expert.
   NamedRows OfExpert(const std::string& prefix, const char* name, int64_t expert,

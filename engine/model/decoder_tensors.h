@@ -31,7 +31,7 @@ struct NamedRows {
   enum class Form { kAsIs, kTransposed, kUnitRows };
   Form form = Form::kAsIs;
 };
-// Returns the shape of the tensor in the file. `cols` is that of StoredParameter.
+// Returns the shape of the tensor in the file. `cols` is StoredParameter::cols.
 std::vector<int64_t> ShapeOf(const NamedRows& part, int64_t cols);
 // Returns the wanted ranges, in rows of the whole tensor.
 std::vector<RowRange> RangesOf(const NamedRows& part);
@@ -49,7 +49,7 @@ enum class ParameterRole {
 struct StoredParameter {
   std::vector<NamedRows> parts = {};  // empty: the model has no such parameter
   int64_t cols = 0;                   // 0: the parameter is a vector
-  float offset = 0.0f;                // of a vector: added to each element
+  float offset = 0.0f;                // added to each element of a vector
   ParameterRole role = ParameterRole::kOther;
 
   bool empty() const { return parts.empty(); }
@@ -62,7 +62,7 @@ struct StoredNorm {
 struct LayerTensors {
   StoredNorm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
   StoredParameter qkv, qkv_bias, q_norm, k_norm, o, o_bias;
-  StoredParameter up, up_bias, down, down_bias;  // a gated MLP's gate precedes `up`
+  StoredParameter up, up_bias, down, down_bias;  // in a gated MLP, `up` begins with the gate
   // A mixture has these instead of up, up_bias, down and down_bias. In experts_up, the gate of each
   // expert precedes its `up`.
   StoredParameter router, experts_up, experts_down;
@@ -75,9 +75,9 @@ struct DecoderTensors {
   std::vector<LayerTensors> layers;
 };
 
-// Finds the tensors of all parameters. `has(name)` must be true if the file has the tensor. It is
-// called where files of one config differ: names with or without names.prefix, the bias of the
-// output of attention, the naming of a mixture.
+// Finds the tensors of all parameters. `has(name)` must be true if the file has the tensor.
+// FindTensors calls `has` where files of one config differ: names with or without names.prefix, the
+// bias of the output of attention, the naming of a mixture.
 DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
                            const std::function<bool(std::string_view)>& has);
 
@@ -86,8 +86,8 @@ DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
 std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors);
 
 // Checks that `weights` has each of these tensors, with its shape and a type with which kernels
-// compute, and has no other parameters. Returns InvalidArgument for a tensor that would be left
-// out, since it is an unknown part of the model.
+// compute. Returns InvalidArgument if `weights` has another parameter, because it is an unknown
+// part of the model and would be left out.
 absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture);
 

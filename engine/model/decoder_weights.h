@@ -29,11 +29,11 @@ struct NormParameters {
 struct Layer {
   NormParameters attention_norm, mlp_norm;
   NormParameters attention_post_norm, mlp_post_norm;  // empty views without post norms
-  Weight qkv, o, up, down;                            // a gated MLP's gate precedes `up`
+  Weight qkv, o, up, down;                            // in a gated MLP, `up` begins with the gate
   Parameter qkv_bias, o_bias, up_bias, down_bias;     // empty views without biases
   Parameter q_norm, k_norm;                           // empty views without such norms
   int64_t window = 0;  // tokens that a query sees, itself included; 0: all
-  Mixture mixture;     // instead of `up` and `down`
+  Mixture mixture;     // replaces `up` and `down`
 };
 
 struct DecoderWeights {
@@ -45,11 +45,11 @@ struct DecoderWeights {
   Parameter local_rope_table;          // for layers with a window; if empty, they use rope_table
   std::vector<Layer> layers;
   int64_t num_parameters = 0;
-  int64_t bytes = 0;  // as Model::weight_bytes
+  int64_t bytes = 0;  // the result of Model::weight_bytes
 };
 
-// Loads all parameters, for limits.max_model_len positions. NotFound or InvalidArgument names the
-// tensor that is missing, has another shape, or would be left out.
+// Loads all parameters, for limits.max_model_len positions. Returns NotFound or InvalidArgument,
+// naming the tensor, if a tensor is missing, has another shape, or would be left out.
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
                                                   const files::WeightMap& weights,
                                                   const TensorNames& names,

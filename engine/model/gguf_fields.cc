@@ -13,8 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// Keys that need not be read, since they change no answer. The epsilons are for models that have
-// the other kind of norm.
+// Keys that need not be read, since they change no answer. Two keys hold an epsilon. Each changes
+// nothing in a model with the other kind of norm.
 constexpr std::array kChangeNothing = std::to_array<std::string_view>({
     "vocab_size",
     "tensor_data_layout",
@@ -22,8 +22,8 @@ constexpr std::array kChangeNothing = std::to_array<std::string_view>({
     "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
 });
-// Keys of features that are not supported, with the value that means that the model does not have
-// the feature.
+// Keys of features that are not supported. With the value `absent`, a model does not have the
+// feature.
 struct AbsentFeature {
   std::string_view key;
   double absent;
@@ -47,7 +47,8 @@ constexpr std::array kAbsentFeatures = std::to_array<AbsentFeature>({
     {"rope.scaling.attn_factor", 1, "rotary attention factor"},
 });
 
-// Turns NotFound into InvalidArgument: a required key that is missing is a fault of the file.
+// Turns NotFound into InvalidArgument, because a missing key that is required is a fault of the
+// file.
 absl::Status Required(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::InvalidArgumentError(status.message()) : status;
 }

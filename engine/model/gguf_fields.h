@@ -1,8 +1,8 @@
 #pragma once
 
-// Reads the metadata keys of one architecture in a GGUF file: the name "block_count" reads the key
-// "gemma3.block_count". If the key is absent, the result is the fallback. A key without a fallback
-// is required. InvalidArgument names the file and the key.
+// Reads the metadata keys of one architecture in a GGUF file. For instance, the name "block_count"
+// reads the key "gemma3.block_count". If the key is absent, the result is the fallback. A key
+// without a fallback is required. Errors are InvalidArgument and name the file and the key.
 
 #include <cstdint>
 #include <optional>
@@ -50,7 +50,7 @@ class GgufFields {
   const files::GgufMetadata& metadata_;
   const files::WeightMap& weights_;
   const std::string architecture_;
-  std::set<std::string, std::less<>> read_;  // keys
+  std::set<std::string, std::less<>> read_;  // the keys that were read
 };
 
 }  // namespace quire::engine

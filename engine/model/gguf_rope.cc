@@ -67,7 +67,7 @@ absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config) {
   }
   if (!fields.HasTensor("rope_freqs.weight")) return absl::OkStatus();
   if (rope.rope_dim < 2 || rope.rope_dim > config.head_dim) {
-    return absl::OkStatus();  // Validate reports it
+    return absl::OkStatus();  // Validate reports the error
   }
   auto divisors = fields.weights().Vector("rope_freqs.weight", rope.rope_dim / 2);
   if (!divisors.ok()) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Rotary positions in the metadata of a GGUF file: the keys rope.*, and the tensor
+// Reads and writes the rotary positions of a GGUF file: the keys rope.*, and the tensor
 // rope_freqs.weight.
 
 #include "absl/status/status.h"
@@ -11,12 +11,12 @@
 
 namespace quire::engine {
 
-// Fills config.rope except the layout. The sizes in `config` must have been read before.
+// Fills config.rope except the layout. The sizes in `config` must have been read before. Returns
 // InvalidArgument for an unsupported scaling.
 absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config);
 
 // Writes the keys that ReadGgufRope reads. The caller must write frequency_divisors to the tensor
-// rope_freqs.weight. Writes nothing for models without rotary positions, and no scaling that
+// rope_freqs.weight. Writes nothing for models without rotary positions. Leaves out a scaling that
 // llama.cpp does not have.
 void WriteGgufRope(const ModelConfig& config, GgufKeys& keys);
 

@@ -1,8 +1,8 @@
 #pragma once
 
 // Reads the members of one JSON object in a config.json. If a key is absent or null, the result is
-// the fallback. A key without a fallback is required. InvalidArgument names the file, the key, the
-// wanted value and the value found.
+// the fallback. A key without a fallback is required. Errors are InvalidArgument and name the file,
+// the key, the wanted value and the value found.
 
 #include <cstdint>
 #include <optional>
@@ -36,7 +36,7 @@ class HfFields {
   // Returns nullopt when the key is absent or null.
   absl::StatusOr<std::optional<HfFields>> Object(const char* key) const;
 
-  // These functions refuse members unless the value turns the feature of the member off.
+  // Each of these functions refuses a member whose value does not turn the member's feature off.
   absl::Status WantFalse(std::initializer_list<const char*> keys) const;
   absl::Status WantOne(std::initializer_list<const char*> keys) const;
   absl::Status WantNull(std::initializer_list<const char*> keys) const;

@@ -18,8 +18,9 @@ namespace quire::engine {
 //             length determines theta. A theta determined by the length of each sequence would
 //             change keys that are already cached.
 //   kLlama3   Frequencies of long wavelengths are divided (arXiv:2407.21783).
-//   kYarn     Frequencies of long wavelengths are divided. Those in between are blended by their
-//             turns in the trained context (arXiv:2309.00071).
+//   kYarn     Frequencies of long wavelengths are divided, and those of short wavelengths are kept.
+//             Frequencies in between are blended by their turns in the trained context
+//             (arXiv:2309.00071).
 enum class RopeScaling { kNone, kLinear, kDynamic, kLlama3, kYarn };
 
 struct RopeConfig {
@@ -46,8 +47,8 @@ struct RopeConfig {
 enum class QkNormScope { kNone, kHead, kToken };
 
 struct ModelConfig {
-  std::string architecture;  // the registry's name: "llama"
-  std::string name;          // the file's own name for the model; empty if it has none
+  std::string architecture;  // the name in the registry, such as "llama"
+  std::string name;          // the name of the model in the file; empty if the file gives none
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -60,8 +61,8 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   bool norm_bias = false;
   double norm_weight_offset = 0.0;  // added to the file's norm weights
-  // True if attention and feed-forward are also followed by a norm each, before the residual
-  // addition.
+  // True if a norm also follows attention, and another norm follows feed-forward. These norms are
+  // before the residual addition.
   bool post_norms = false;
   // True if a learned row for each position is added to the row of the token. There are
   // max_position_embeddings rows.
@@ -89,26 +90,26 @@ struct ModelConfig {
   // The largest exponent of the ALiBi slopes, if positions are by ALiBi. If absent, positions are
   // rotary or learned.
   std::optional<double> alibi_bias_max;
-  // True if ALiBi is computed as in Falcon's published code: its bias is added before the scores
-  // are scaled, and slopes and products are rounded to bfloat16. See PagedAttentionArgs.
+  // True if ALiBi is computed as in Falcon's published code. The bias of ALiBi is then added before
+  // the scores are scaled, and slopes and products are rounded to bfloat16. See PagedAttentionArgs.
   bool alibi_is_rounded = false;
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;  // for layers with a window; absent: `rope`
-  std::string weight_type;               // the type of most weights: "Q4_1", "BF16"
+  std::string weight_type;               // the type of most weights, such as "Q4_1" or "BF16"
 };
 
 // Returns true if positions rotate queries and keys.
 bool HasRope(const ModelConfig& config);
-// Returns true if the model can use contexts longer than max_position_embeddings. Its positions are
-// then ALiBi, which extrapolates, or stretched rotary ones.
+// Returns true if the model can use contexts longer than max_position_embeddings. Such a model has
+// ALiBi, which extrapolates, or stretched rotary positions.
 bool ServesBeyondItsContext(const ModelConfig& config);
-// Returns the factor of cosines and sines under kYarn, for models that do not name one.
+// Returns the factor of cosines and sines under kYarn, for models that do not name a factor.
 double YarnAttentionFactor(double factor, double mscale = 1.0);
 // Returns the factor of q . k.
 double AttentionScale(const ModelConfig& config);
 // Returns the window of one layer; 0: none.
 int64_t WindowOf(const ModelConfig& config, int64_t layer);
-// Returns the distinct windows of all layers, ascending; 0 (full attention) is first.
+// Returns the distinct windows of all layers, ascending; 0 stands for full attention.
 std::vector<int64_t> DifferentWindows(const ModelConfig& config);
 
 }  // namespace quire::engine

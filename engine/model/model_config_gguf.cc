@@ -1,4 +1,4 @@
-// ModelConfig from GGUF metadata (the keys of ggml/docs/gguf.md).
+// Reads a ModelConfig from GGUF metadata (the keys of ggml/docs/gguf.md).
 
 #include <algorithm>
 #include <array>
@@ -67,7 +67,8 @@ absl::Status ReadGgufSizes(GgufFields& fields, ModelConfig& config) {
       absl::StrFormat("want the head size of the keys, %d, got %d", config.head_dim, value_length));
 }
 
-// Reads vocab_size from the metadata. InvalidArgument if the embedding has another number of rows.
+// Reads vocab_size from the metadata. Returns InvalidArgument if the embedding has another number
+// of rows.
 absl::Status ReadVocabSize(GgufFields& fields, const TensorNames& names, ModelConfig& config) {
   constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
   const files::GgufValue* tokens = fields.metadata().Find(kTokens);
@@ -117,7 +118,8 @@ bool Matches(std::string_view name, std::string_view pattern) {
   return name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Refuses a tensor that the architecture does not have, since it stands for an unsupported feature.
+// Refuses a tensor that the architecture does not have, since such a tensor stands for an
+// unsupported feature.
 absl::Status CheckTensors(const GgufFields& fields, const TensorNames& names,
                           std::string_view architecture) {
   const char* const top[] = {names.embedding,  names.embedding_norm, names.position_embedding,

@@ -1,4 +1,4 @@
-// ModelConfig from the config.json of Hugging Face transformers.
+// Reads a ModelConfig from the config.json of Hugging Face transformers.
 
 #include <algorithm>
 
@@ -49,8 +49,8 @@ absl::Status CheckQuantization(const HfFields& fields) {
 }
 
 // Returns true if the file has a head that differs from the embedding. transformers uses such a
-// head, whatever tie_word_embeddings is. It ties the head to the embedding if the file has no head,
-// or has a head with the same bytes.
+// head, whatever tie_word_embeddings is. transformers ties the head to the embedding if the file
+// has no head, or has a head with the same bytes.
 bool HasAnotherHead(const TensorNames& names, const files::WeightMap& weights) {
   const std::string embedding_name = absl::StrCat(names.embedding, ".weight");
   const files::TensorInfo* head = weights.Find(absl::StrCat(names.head, ".weight"));

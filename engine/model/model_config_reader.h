@@ -12,27 +12,28 @@
 
 namespace quire::engine {
 
-// Reads and validates a config. InvalidArgument names the file, the field, the wanted value and the
-// value found. It is returned when a value is missing or out of range, or when the model uses an
-// unsupported feature: another architecture, an unknown rotary scaling, soft caps, a quantisation
-// of Hugging Face. Nothing that changes the answers of a model is ignored.
+// Reads and validates a config. Returns InvalidArgument when a value is missing or out of range, or
+// when the model uses an unsupported feature: another architecture, an unknown rotary scaling, soft
+// caps, a quantisation of Hugging Face. The error names the file, the field, the wanted value and
+// the value found. Nothing that changes the answers of a model is ignored.
 absl::StatusOr<ModelConfig> ReadModelConfig(const files::OpenedModel& model);
 
-// Each of these two reads one format. The tensors in `weights` show facts that the metadata lacks:
-// a tied head, biases, the number of rows of the vocabulary.
+// Each of the next two functions reads one format. The tensors in `weights` show facts that the
+// metadata lacks: a tied head, biases, the number of rows of the vocabulary.
 absl::StatusOr<ModelConfig> ReadGgufModelConfig(const files::GgufMetadata& metadata,
                                                 const files::WeightMap& weights);
 absl::StatusOr<ModelConfig> ReadHfModelConfig(const nlohmann::json& config, std::string_view file,
                                               const files::WeightMap& weights);
 
-// The most layers, which is far beyond any existing model. It limits vectors with an entry for each
-// layer, which a reader may allocate.
+// The most layers of a model, far more than any existing model has. So a reader may allocate
+// vectors with an entry for each layer.
 inline constexpr int64_t kMaxLayers = 4096;
 
 // Checks ranges and consistency of a config that a reader filled in. The error begins with `file`.
 absl::Status Validate(const ModelConfig& config, std::string_view file);
 
-// Returns the type that most elements of the weights have: "Q4_1". Empty without tensors.
+// Returns the type that most elements of the weights have, such as "Q4_1". Returns an empty string
+// without tensors.
 std::string DominantWeightType(const files::WeightMap& weights);
 
 // Returns the elements of K and V that one token keeps in the cache, in all layers together.

@@ -16,8 +16,8 @@ namespace quire::engine {
 // CreateModel makes the same check.
 absl::Status CheckModel(const ModelConfig& config, const files::OpenedModel& files);
 
-// Creates a model and prepares the weights of `files` on `backend`. Both must outlive the model.
-// InvalidArgument if config.architecture is not supported.
+// Creates a model and prepares the weights of `files` on `backend`. `files` and `backend` must
+// outlive the model. Returns InvalidArgument if config.architecture is not supported.
 absl::StatusOr<std::unique_ptr<Model>> CreateModel(const ModelConfig& config,
                                                    const files::OpenedModel& files,
                                                    kernels::Backend& backend,

@@ -30,7 +30,7 @@ double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
 }
 
 // Returns the share of frequency i that is divided by the factor. The share is 0 up to the
-// dimension that turns beta_fast times in the trained context. It is 1 from the dimension that
+// dimension that turns beta_fast times in the trained context. It is 1 from the dimension on that
 // turns beta_slow times.
 double YarnShare(const RopeConfig& rope, size_t i) {
   const auto dimension_of = [&](double turns) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Rotary angles of every position, scaling included, computed once at load.
+// Computes the rotary angles of every position, scaling included, once at load.
 
 #include <cstdint>
 #include <vector>

@@ -12,8 +12,9 @@ enum class QkvLayout {
   kGrouped,  // for each KV head: its query heads, its keys, its values
 };
 
-// The names of the tensors of a mixture of experts, complete but for the prefix of the layer. '#'
-// stands for the number of an expert. A tensor without '#' holds a matrix for each expert.
+// The names of the tensors of a mixture of experts, without the prefix of the layer. '#' stands for
+// the number of an expert. If the name of gate, up or down has no '#', the tensor holds the
+// matrices of all experts.
 struct MixtureNames {
   const char* router = nullptr;
   const char* gate = nullptr;  // null: the first rows of `up`
@@ -23,24 +24,24 @@ struct MixtureNames {
 // Names of tensors, without the ".weight" or ".bias" at the end. Null: models of the architecture
 // have no such tensor.
 struct TensorNames {
-  // The prefix of every name but that of the head. Files of a model without its head omit the
-  // prefix.
+  // The prefix of all names except the name of the head. A file that was saved without the head
+  // omits the prefix.
   const char* prefix = "";
   const char* embedding = nullptr;
   const char* embedding_norm = nullptr;
   const char* position_embedding = nullptr;
   const char* final_norm = nullptr;
-  const char* head = nullptr;          // required unless it is tied to the embedding
+  const char* head = nullptr;          // required unless the head is tied to the embedding
   const char* layer_prefix = nullptr;  // prefix of the names below; a number and a dot follow it
   bool layers_are_transposed = false;  // matrices of layers are stored as [cols, rows]
   const char* attention_norm = nullptr;
   const char *q = nullptr, *k = nullptr, *v = nullptr;
-  const char* kv = nullptr;   // instead of k and v: K, then V
-  const char* qkv = nullptr;  // instead of q, k and v
+  const char* kv = nullptr;   // replaces k and v; its rows are K, then V
+  const char* qkv = nullptr;  // replaces q, k and v
   QkvLayout qkv_layout = QkvLayout::kStacked;
   const char *q_norm = nullptr, *k_norm = nullptr;
   const char* o = nullptr;
-  const char* mlp_norm = nullptr;  // null if attention_norm serves for both
+  const char* mlp_norm = nullptr;  // null if feed-forward shares attention_norm
   // Norms after attention and feed-forward, before the residual addition.
   const char *attention_post_norm = nullptr, *mlp_post_norm = nullptr;
   // If a gated network has no name for the gate, the gate is the first rows of `up`.

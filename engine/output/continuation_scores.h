@@ -1,7 +1,7 @@
 #pragma once
 
-// Collects, for scoring requests, the log-probabilities of the tokens of each continuation, row by
-// row.
+// Collects the results of scoring requests: the log-probability of each token of each continuation,
+// row by row.
 
 #include <cstdint>
 #include <functional>
@@ -18,10 +18,11 @@
 
 namespace quire::engine {
 
-// The result of a step for one continuation. Its token is given by the request instead of drawn.
+// The result of a step for one continuation. The request gives the token; it is not drawn.
 struct ContinuationStep {
-  SampledToken token;               // the first token, or with a finish reason the last
-  absl::Status status;              // Internal, with kAbort: a row had no distribution
+  // The first token of the continuation. With FinishReason::kLength, the last token.
+  SampledToken token;
+  absl::Status status;              // Internal, with kAbort in `token`: a row had no distribution
   std::optional<TokenDelta> delta;  // the whole continuation, once it has ended
 };
 

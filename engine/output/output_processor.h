@@ -25,17 +25,17 @@ struct Output {
 
 // Keeps the unfinished text of each sequence.
 //
-//   text    The text of a sequence is the concatenation of its deltas. It is the text of the
-//           tokens up to the earliest end of a stop string, cut before that string (include_stop:
-//           after it), however the tokens split the string. Text is held back only while it could
-//           still become a stop string. Without include_stop, nothing of the string that stops the
-//           sequence is ever sent. Strings that end within the first min_tokens tokens do not stop.
-//           The text of a stop token is left out (include_stop: kept, unless the token is special
-//           and skip_special_tokens is set). With echo, the text of the prompt comes first, in the
-//           first delta, and is not searched for stop strings. A character that begins in the
-//           tokens of the prompt and ends in the output is sent whole.
-//   ids     The id and the log-probabilities of a token are sent with the delta of that token,
-//           though its text may come later or be cut. The token that stopped the sequence is the
+//   text    The text of a sequence is the concatenation of its deltas. The first stop string to
+//           end in the text of the tokens stops the sequence, however the tokens split the string.
+//           The text is cut before the stop string (include_stop: after it). Text is held back only
+//           while it could still become a stop string. Without include_stop, nothing of the string
+//           that stops the sequence is ever sent. Strings that end within the first min_tokens
+//           tokens do not stop the sequence. The text of a stop token is left out (include_stop:
+//           kept, unless the token is special and skip_special_tokens is set). With echo, the text
+//           of the prompt comes first, in the first delta, and is not searched for stop strings. A
+//           character that begins in the tokens of the prompt and ends in the output is sent whole.
+//   ids     The id and the log-probabilities of a token are sent with the delta of that token. The
+//           text of the token may come later or be cut. The token that stopped the sequence is the
 //           last.
 //
 // Without OutputOptions::text nothing is detokenized unless there are stop strings to look for. Not

@@ -45,7 +45,7 @@ int32_t StopMatcher::Push(std::string_view text, bool may_stop, std::string& rel
         if (stopped < 0 || length > static_cast<int32_t>(patterns_->string(stopped).size())) {
           stopped = i;
         }
-        // The string is plain text unless it stops the text. A match may go on within it.
+        // If may_stop is false, the string is plain text. The next match may then begin within it.
         matched_[i] = patterns_->Border(i);
       }
       longest = std::max(longest, matched_[i]);

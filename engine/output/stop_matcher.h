@@ -20,8 +20,8 @@ class StopPatterns {
   int32_t size() const { return static_cast<int32_t>(strings_.size()); }
   const std::string& string(int32_t index) const { return strings_[index]; }
 
-  // Returns the number of bytes of string `index` that are matched after `byte`, if `matched`
-  // bytes, fewer than all, were matched before it (Knuth-Morris-Pratt).
+  // Returns the number of bytes of string `index` that are matched after `byte`
+  // (Knuth-Morris-Pratt). `matched` bytes, fewer than all, were matched before `byte`.
   int32_t Advance(int32_t index, int32_t matched, char byte) const;
   // Returns the number of bytes of string `index` that remain matched after the whole string was
   // matched.
@@ -37,7 +37,7 @@ class StopPatterns {
 // Holds back the end of the text while it could be the beginning of a stop string, and reports when
 // a stop string is complete. Works byte by byte, so that the way in which the text is split changes
 // nothing. The stop string whose last byte comes first stops the text. Of stop strings that end at
-// the same byte, the longest does.
+// the same byte, the longest stops the text.
 class StopMatcher {
  public:
   // With `include_stop`, the whole stop string stays in the output; else nothing of it does.
@@ -57,8 +57,9 @@ class StopMatcher {
  private:
   std::shared_ptr<const StopPatterns> patterns_;
   const bool include_stop_;
-  std::vector<int32_t> matched_;  // of each string, how many first bytes end the text
-  std::string held_;              // the end of the text, as long as the largest of matched_
+  // For each stop string, how many of its first bytes are at the end of the text.
+  std::vector<int32_t> matched_;
+  std::string held_;  // the end of the text, as long as the largest of matched_
 };
 
 }  // namespace quire::engine

@@ -6,7 +6,7 @@
 namespace quire::engine {
 namespace {
 
-// A shift removes one part in this many of the window, rounded up to whole blocks. Each shift
+// A shift removes 1 / kShiftsPerWindow of the window, rounded up to whole blocks. Each shift
 // rotates and rounds every later key once. So a key is rounded at most four times before it is
 // removed. About three quarters of the window always stay.
 constexpr int64_t kShiftsPerWindow = 4;

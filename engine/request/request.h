@@ -27,8 +27,8 @@ using ChatMessages = std::vector<text::ChatMessage>;
 // The request as it came in, before the frontend.
 struct GenerateParams {
   std::string request_id;  // empty: made by the engine
-  std::string model;       // empty: the served one
-  std::string owner;       // the caller that the id belongs to and that may abort; "": all
+  std::string model;       // empty: the served model
+  std::string owner;       // the caller that owns the id and may abort the request; "": all callers
   std::variant<std::string, TokenIds, ChatMessages> prompt;
   // If not empty, no tokens are drawn: sample k is the k-th continuation. The result of a sample is
   // its token ids and, for each id, the log-probability and the likeliest token. `sampling`, `stop`
@@ -50,7 +50,8 @@ struct Request {
   GenerateParams params;
   TokenIds prompt_ids;
   std::string prompt_text;  // for echo
-  // The last bytes of the prompt's text, if their character is unfinished: output may complete it.
+  // The bytes of an unfinished character at the end of the prompt's text. Output may complete the
+  // character.
   std::string prompt_rest;
   std::vector<TokenIds> continuation_ids;  // tokens of params.continuations; none is empty
   TokenSet allowed_ids;                    // the set of sampling.allowed_token_ids; empty: all
@@ -58,8 +59,8 @@ struct Request {
   int32_t max_tokens = 0;                  // resolved: limited by the context
   CacheWindow cache_window;                // resolved
   uint64_t seed = 0;                       // resolved
-  // `arrival` and `deadline` are times of the engine's clock. Unlike a wall clock, it cannot be
-  // set.
+  // `arrival` and `deadline` are times of the engine's clock. Unlike a wall clock, this clock
+  // cannot be set.
   absl::Time arrival;
   absl::Time deadline = absl::InfiniteFuture();  // resolved
   std::shared_ptr<TokenSink> sink;
@@ -67,7 +68,8 @@ struct Request {
   // True if the tokens of the samples are given, not drawn.
   bool is_scoring() const { return !continuation_ids.empty(); }
 
-  // Any thread may set this in any state. The thread that then has the request ends the request.
+  // Any thread may set this flag in any state. The thread that has the request then ends the
+  // request.
   std::atomic<bool> cancelled = false;
 };
 

@@ -27,7 +27,7 @@ struct SamplingParams {
   float presence_penalty = 0.0f;      // -2..2, once per token that occurs in the output
   float frequency_penalty = 0.0f;     // -2..2, per occurrence in the output
   float repetition_penalty = 1.0f;    // (0, 10]; 1: off; counts the prompt too (arXiv:1909.05858)
-  int32_t penalty_last_n = -1;        // tokens looked back for penalties; -1: all, 0: none
+  int32_t penalty_last_n = -1;        // how many last tokens penalties count; -1: all, 0: none
   std::optional<uint64_t> seed;       // absent: drawn at admission and reported
   int32_t n = 1;                      // samples of one prompt, 1..64; sample k uses seed + k
   std::vector<LogitBias> logit_bias;  // at most 1024
@@ -35,7 +35,7 @@ struct SamplingParams {
 };
 
 struct StopParams {
-  std::optional<int32_t> max_tokens;  // generated tokens; absent: to the context's end
+  std::optional<int32_t> max_tokens;  // generated tokens; absent: up to the end of the context
   int32_t min_tokens = 0;             // until then, tokens that would end the output are not drawn
   std::vector<std::string> stop;      // strings, at most 16, each 1..256 bytes
   std::vector<int32_t> stop_token_ids;  // at most as many as the vocabulary has
@@ -46,7 +46,8 @@ struct StopParams {
 struct OutputOptions {
   bool text = true;
   bool token_ids = false;
-  std::optional<int32_t> top_logprobs;     // 0..20: logprobs of the drawn token and this many best
+  // 0..20: logprobs of the drawn token and of this many best tokens.
+  std::optional<int32_t> top_logprobs;
   std::optional<int32_t> prompt_logprobs;  // 0..20; implies CacheParams::bypass_read
   bool echo = false;                       // the output begins with the prompt's text
   bool usage_per_chunk = false;
@@ -67,7 +68,7 @@ struct CacheParams {
 
 struct SchedParams {
   int32_t priority = 0;  // -100..100; larger is served first
-  std::string tenant;    // whose requests share prefixes, places and queue room
+  std::string tenant;    // requests of one tenant share prefixes, places and queue room
 };
 
 // Returns InvalidArgument if a value is not allowed. The message begins with the field's name, as

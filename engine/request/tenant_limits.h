@@ -11,7 +11,7 @@ struct TenantLimits {
   int32_t max_running = 0;  // running sequences, and samples of one request; 0: no limit
   int32_t share = 1;        // weight among waiting tenants for steps; 1..100
   // If true, the tenant's waiting requests may be at most `share` times the free places of the
-  // queue, so that a further tenant finds a place however many others fill it.
+  // queue. So another tenant still finds a place, however many tenants fill the queue.
   bool leaves_room = false;
 };
 

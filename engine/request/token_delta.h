@@ -15,7 +15,7 @@ enum class FinishReason : uint8_t {
   kNone,    // the sequence goes on
   kStop,    // an end token, a stop token or a stop string
   kLength,  // max_tokens or the context's end
-  kAbort,   // cancelled, aborted, past its deadline or stalled
+  kAbort,   // cancelled, aborted, past its deadline, stalled or failed
 };
 
 struct TokenLogprob {

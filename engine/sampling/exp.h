@@ -9,9 +9,9 @@
 
 namespace quire::engine {
 
-// Returns e^x for x <= 0, within 2 units in the last place. Returns 0 for NaN and from -87 down,
-// near the end of the normal range of float32. Uses Cody-Waite reduction and the minimax polynomial
-// of Cephes' expf.
+// Returns e^x for x <= 0, within 2 units in the last place. Returns 0 for NaN and for x <= -87,
+// where e^x is near the end of the normal range of float32. Uses Cody-Waite reduction and the
+// minimax polynomial of Cephes' expf.
 __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
   const float clamped = x > -87.0f ? x : -87.0f;
   // Adding and subtracting 1.5 * 2^23 rounds to an integer.

@@ -45,9 +45,9 @@ double GumbelFromBits(uint32_t bits);
 // temperature, is further than this below the best score.
 inline constexpr double kMaxGumbel = 22.9;
 
-// Returns a bound on the noise bits: bits below it give a Gumbel variable of less than `gumbel`. A
-// caller sees thereby, without a logarithm, that an id cannot win. The bound is never too high and
-// sometimes a little too low.
+// Returns a bound on the noise bits. Bits below the bound give a Gumbel variable of less than
+// `gumbel`. So a caller can see without a logarithm that an id cannot win. The bound is never too
+// high and sometimes a little too low.
 uint32_t BitsThatMayReach(double gumbel);
 
 }  // namespace quire::engine

@@ -37,7 +37,7 @@ class KeptSet {
   float temperature() const { return temperature_; }
   float row_max() const { return row_max_; }  // the largest logit, to which weights are relative
 
-  // Makes the set the list of the ids of the row whose logit is at least `lowest`. A second call
+  // Turns the set into a list of the row's ids whose logit is at least `lowest`. A second call
   // starts from the whole row again.
   void ListAtLeast(double lowest);
   // Keeps the first `count` candidates, in the order of Candidate, as a list.

@@ -12,8 +12,9 @@ namespace quire::engine {
 // Returns the log softmax of the raw row (temperature 1, no penalty, bias or cut) for `chosen_id`
 // and for the `num_top` likeliest ids. The likeliest is first, and of equally likely ids the lower.
 // The denominator is computed by row_passes.h, so the result has the same bits wherever the row is
-// computed. NaN counts as -infinity. A row whose largest logit is not finite has no distribution:
-// then the log-probability of `chosen_id` is -infinity, and `top` is empty. Thread-safe.
+// computed. NaN counts as -infinity. If the largest logit is not finite, the row has no
+// distribution. Then the log-probability of `chosen_id` is -infinity, and `top` is empty.
+// Thread-safe.
 PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_id, int32_t num_top);
 
 }  // namespace quire::engine

@@ -14,7 +14,7 @@ void ApplyMinP(float min_p, KeptSet& kept) {
     return;
   }
   std::vector<Candidate>& list = kept.list();
-  // By `<`, the likeliest candidate is the least.
+  // In the order of `<`, the likeliest candidate is the smallest.
   const float max = std::min_element(list.begin(), list.end())->logit;
   std::erase_if(list, [lowest = max - depth](const Candidate& c) { return c.logit < lowest; });
 }

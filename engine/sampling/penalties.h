@@ -13,13 +13,13 @@ namespace quire::engine {
 // Returns true if any penalty would change a logit.
 bool HasPenalties(const SamplingParams& params);
 
-// The penalties of each id that occurs in the window, in this order (as in vLLM):
+// Applies three penalties to each id that occurs in the window, in this order (as in vLLM):
 //   repetition  once for an id of the prompt or the output: logit > 0 ? logit / r : logit * r
 //               (CTRL, arXiv:1909.05858; HF transformers' RepetitionPenaltyLogitsProcessor)
 //   frequency   logit -= f * occurrences in the output
 //   presence    logit -= p when the id occurs in the output
-// The window is the last penalty_last_n tokens of prompt and output together. With -1 it is all of
-// them.
+// The window is the last penalty_last_n tokens of prompt and output together. If penalty_last_n is
+// -1, the window is all tokens.
 class Penalties {
  public:
   explicit Penalties(int32_t vocab_size) : occurrences_(vocab_size) {}

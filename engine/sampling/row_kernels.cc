@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
-// A vector type of the compiler, rather than an array, so that the lanes are folded in registers.
+// This is a vector type of the compiler and not an array, so that lanes are folded in registers.
 using FloatLanes [[gnu::vector_size(kLanes * sizeof(float))]] = float;
 
 QUIRE_INLINE float MaxOfBlock(const float* logits) {
@@ -36,7 +36,7 @@ QUIRE_INLINE float MaxOfBlock(const float* logits) {
 
 // Fills `bits` with the noise of kRowBlock consecutive ids from `first_id`, a multiple of 4.
 // Returns true if any element is at least `low`. Counters are stored as one array per word, so that
-// one instruction computes several.
+// one instruction works on several counters.
 QUIRE_INLINE bool NoiseBody(const NoiseKey& key, int64_t first_id, uint32_t low, uint32_t* bits) {
   constexpr int64_t kCounters = kRowBlock / 4;
   std::array<uint32_t, kCounters> c0, c1, c2, c3;
@@ -105,8 +105,8 @@ QUIRE_INLINE double SumBody(std::span<const float> logits, float max, float temp
   return sum;
 }
 
-// The attribute target_clones is not used: its resolvers run before a sanitizer is ready, and clang
-// 14 omits some clones.
+// The attribute target_clones is not used, because its resolvers run before a sanitizer is ready
+// and clang 14 omits some clones.
 #define QUIRE_DEFINE_ROW_KERNELS(name, attribute)                                         \
   attribute void Maxima##name(std::span<const float> logits, std::span<float> maxima) {   \
     MaximaBody(logits, maxima);                                                           \

@@ -21,7 +21,7 @@ struct RowKernels {
   bool (*noise)(const NoiseKey& key, int64_t first_id, uint32_t low, uint32_t* bits);
 };
 
-// The sets that this machine can run, the fastest first.
+// Returns the sets of kernels that this machine can run, the fastest first.
 const std::vector<RowKernels>& AvailableRowKernels();
 
 }  // namespace quire::engine

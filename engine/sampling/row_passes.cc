@@ -73,7 +73,7 @@ int32_t ArgMaxWithNoise(std::span<const float> logits, std::span<const float> ma
                  NoisyScore(logits[first + i], max, temperature, bits[i]));
     }
   };
-  visit(top_block);  // first, so that the other blocks have a score to beat
+  visit(top_block);  // visited first, so that the other blocks have a score to beat
   for (int64_t block = 0; block < std::ssize(maxima); ++block) {
     if (block != top_block && maxima[block] > kMinusInfinity) visit(block);
   }

@@ -48,15 +48,15 @@ using ParallelFor = std::function<void(int64_t n, const std::function<void(int64
 class Sampler {
  public:
   // `vocab_size` is that of the model, and `end_ids` are those of the tokenizer. `num_lanes` is the
-  // most rows processed at once. `without_piece` lists, ascending, the ids without a piece: they
-  // are never drawn, but have their share of the log-probabilities.
+  // most rows processed at once. `without_piece` lists, ascending, the ids without a piece. These
+  // ids are never drawn, but have their share of the log-probabilities.
   Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_lanes = 1,
           std::vector<int32_t> without_piece = {});
   ~Sampler();
 
-  // Draws the token of one row. Internal: no logit of the row is above -infinity, or a logit is
-  // +infinity, by a fault of the model or the device. InvalidArgument: the allowed and banned ids
-  // of the request leave no id to draw. Either error ends only that request.
+  // Draws the token of one row. Returns Internal if no logit of the row is above -infinity or a
+  // logit is +infinity, by a fault of the model or the device. Returns InvalidArgument if the
+  // allowed and banned ids of the request leave no id to draw. Either error ends only that request.
   absl::StatusOr<SampledRow> Sample(const SampleRow& row);
 
   // Draws the tokens of all rows; results[i] belongs to rows[i]. Without `parallel_for`, runs on

@@ -41,7 +41,7 @@ int64_t SelectMass(std::vector<Element>& elements, double mass, const KeyFn& key
       largest = k > largest ? k : largest;
     }
     const double scale = (kIntervals - 1) / (largest - smallest);
-    if (!std::isfinite(scale)) break;  // the keys are nearly equal: the elements are sorted
+    if (!std::isfinite(scale)) break;  // the keys are nearly equal, so the elements are sorted
     const auto interval = [&](const Element& element) {
       return static_cast<int>((key(element) - smallest) * scale);
     };

@@ -15,7 +15,8 @@ void ApplyTopP(float top_p, KeptSet& kept) {
   const double mass = static_cast<double>(top_p) * kept.SumOfWeights();
   if (kept.is_whole_row()) {
     // As a rule a few ids have the mass, so only the likeliest ids are listed at first. If they do
-    // not have it, more ids are listed: weights below e^-25 are rounded to 0.
+    // not have the mass, all ids with weights from e^-25 on are listed. Smaller weights are rounded
+    // to 0.
     const auto list_down_to = [&kept](double depth) {
       kept.ListAtLeast(kept.row_max() - depth * kept.temperature());
     };

@@ -9,8 +9,8 @@
 namespace quire::engine {
 namespace {
 
-// The lowest depth. Depths are clamped to it, so that they stay finite at any temperature. A weight
-// is 0 long before its depth is this low.
+// Lower depths are raised to this one, so that depths stay finite at any temperature. Long before
+// this depth, the weight is 0.
 constexpr double kLowestDepth = -1e9;
 
 }  // namespace
@@ -24,8 +24,8 @@ void TypicalP::Apply(float typical_p, KeptSet& kept) {
   std::vector<Candidate>& list = kept.list();
 
   // Let d, the depth, be (logit - max) / temperature, and w = e^d. The surprise is log(sum w) - d.
-  // Its mean, the entropy, is log(sum w) - sum(w d) / sum w. Their distance thus needs no
-  // logarithm.
+  // The entropy, which is the mean surprise, is log(sum w) - sum(w d) / sum w. The logarithms
+  // cancel in the distance of surprise and entropy.
   const auto depth = [&kept](const Candidate& candidate) {
     const double d = (static_cast<double>(candidate.logit) - kept.row_max()) / kept.temperature();
     return std::max(d, kLowestDepth);
@@ -34,7 +34,7 @@ void TypicalP::Apply(float typical_p, KeptSet& kept) {
   double weighted_depth = 0.0;
   for (const Candidate& candidate : list) {
     const double weight = kept.WeightOf(candidate);
-    if (weight == 0.0) continue;  // 0 * -infinity counts as 0
+    if (weight == 0.0) continue;  // the id adds nothing
     sum += weight;
     weighted_depth += weight * depth(candidate);
   }

@@ -12,7 +12,7 @@
 
 namespace quire::engine {
 
-// The place of an item in one heap. The item stores it.
+// The place of an item in one heap. The item stores this place.
 using HeapPlace = size_t;
 inline constexpr HeapPlace kNotInHeap = SIZE_MAX;
 
@@ -99,7 +99,7 @@ class IndexedHeap {
   }
 
   std::vector<T*> items_;
-  std::vector<HeapPlace> next_;  // scratch of First: items whose parents are in `out`
+  std::vector<HeapPlace> next_;  // scratch of First: places of items whose parents are in `out`
 };
 
 }  // namespace quire::engine

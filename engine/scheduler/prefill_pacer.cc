@@ -6,13 +6,13 @@
 namespace quire::engine {
 namespace {
 
-// These constants are natural logarithms, in which 0.1 is about a tenth.
-constexpr double kDrift = 0.05;       // of a price, from one step to the next
-constexpr double kUncertainty = 1.0;  // of a price that was never seen apart from the others
-constexpr double kNoise = 0.1;        // of the time of a step
+// These constants are changes of natural logarithms. A change of 0.1 is about a tenth.
+constexpr double kDrift = 0.05;       // the drift of a price from one step to the next
+constexpr double kUncertainty = 1.0;  // the variance of a price at first, and its upper bound
+constexpr double kNoise = 0.1;        // the noise in the time of a step
 constexpr double kMostUp = 0.4;       // the most that one step raises a price
 constexpr double kMostDown = 0.1;     // the most that one step lowers a price
-// The first steps raise prices without limit: nothing else is known yet.
+// The first steps raise prices without limit, because nothing else is known yet.
 constexpr int64_t kNumFirstSteps = 2;
 // Measured times are clamped to this range. Outside it the clock must be wrong. Clamping also keeps
 // logarithms finite.

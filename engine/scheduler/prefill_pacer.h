@@ -14,10 +14,10 @@ namespace quire::engine {
 // The time of a step is modelled as the sum of a price for the step, a price for each decode and a
 // price for each prompt token. The prices depend on the machine, the model and the length of
 // contexts, so every step corrects them. The correction is an extended Kalman filter on the
-// logarithms of the prices, each of which drifts. Logarithms keep prices above zero. They also let
-// one rule fit machines whose prices are a thousand times apart. The variance of each price is
-// bounded, because a long run of equal steps does not show how the three prices share their sum.
-// Without the bound such a run would make prices ever more uncertain.
+// logarithms of the prices. Every price is assumed to drift. Logarithms keep prices above zero.
+// They also let one rule fit machines whose prices are a thousand times apart. The variance of each
+// price is bounded, because a long run of equal steps does not show how the three prices share
+// their sum. Without the bound such a run would make prices ever more uncertain.
 //
 // After the first steps, one step raises no price by more than kMostUp and lowers none by more than
 // kMostDown, however long the step takes. So a hiccup costs a third of the next step's prompt
@@ -32,11 +32,12 @@ class PrefillPacer {
   // `elapsed`.
   void NoteStep(int32_t prompt_tokens, int32_t decodes, absl::Duration elapsed);
 
-  // Returns the most prompt tokens with which a step with `decodes` decodes ends within the target.
+  // Returns the most prompt tokens that a step may have beside `decodes` decodes to end within the
+  // target.
   int32_t limit(int32_t decodes) const;
 
  private:
-  static constexpr int kNumPrices = 3;  // of a step, of a decode, of a prompt token
+  static constexpr int kNumPrices = 3;  // the prices of a step, a decode and a prompt token
   using Vector = std::array<double, kNumPrices>;
 
   // This many prompt tokens are always allowed, whatever they cost. Otherwise a prompt beside slow

@@ -279,7 +279,7 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
     tokens.push_back(token.id);
     ++stats_.generated_tokens;
   } else if (token.finish_reason == FinishReason::kNone) {
-    // All tokens of the continuation but the last are fed at once. The last one's row is not
+    // All tokens of the continuation but the last are fed at once. The row of the last token is not
     // needed.
     tokens.insert(tokens.end(), continuation->begin(), continuation->end() - 1);
   } else {

@@ -32,13 +32,13 @@ struct SchedulerConfig {
   int32_t max_logit_rows = 0;
   int32_t pipeline_depth = 0;  // 0 or 1: how far Schedule may run ahead of Complete
   absl::Duration stalled_stream_timeout;
-  // When a sequence starts, this many blocks stay available for each running sequence, so that
-  // those can run on for a while before one of them is preempted. In a simulation of 1000 requests,
-  // with 64 at once on a cache for 8, 19 % of all tokens were recomputed with 0 blocks, 12 % with
-  // 1, and 3 % with 3 (which took 9 % more steps).
+  // When a sequence starts, this many blocks stay available for each running sequence. So the
+  // running sequences can run on for a while before one of them is preempted. In a simulation, 1000
+  // requests ran 64 at once on a cache for 8. With 0 blocks 19 % of all tokens were recomputed,
+  // with 1 block 12 %, and with 3 blocks 3 %. The run with 3 blocks took 9 % more steps.
   int32_t headroom_blocks = 2;
-  // One start in this many is that of the sequence that has waited longest, whatever the priorities
-  // and shares.
+  // One of this many successive starts goes to the sequence that has waited longest, whatever the
+  // priorities and shares.
   int32_t starts_per_oldest = 8;
 };
 
@@ -57,8 +57,9 @@ struct FinishedSequence {
   EndCause cause = EndCause::kFinished;
 };
 
-// Totals since the start. A prompt that was started and computed to its end adds exactly its length
-// to prompt_tokens_cached + prompt_tokens_computed; recomputed tokens count in neither.
+// num_waiting, num_running, num_stalled and num_tenants are present numbers. The others are totals
+// since the start. A prompt that was started and computed to its end adds exactly its length to
+// prompt_tokens_cached + prompt_tokens_computed. Recomputed tokens count in neither.
 struct SchedulerStats {
   int64_t num_waiting = 0;  // sequences that wait now, preempted ones included
   int64_t num_running = 0;
@@ -96,15 +97,15 @@ inline constexpr int32_t kMostPasses = 8;
 // A waiting sequence starts when there is a place for it and when blocks for its whole context, one
 // more block and the headroom are available. When nothing runs, it may fill the cache. Preempted
 // sequences start first, oldest first. The others start in the order of priority (larger first),
-// the tenant's share (least served first, VTC, arXiv:2401.00588), deadline (earliest first; none is
-// last) and arrival. Exceptions:
+// the tenant's share (least served first, VTC, arXiv:2401.00588), deadline (earliest first) and
+// arrival. A sequence without a deadline counts as having the latest. Exceptions:
 // - Several sequences of one tenant and priority may arrive, and expire, within kTogether of the
 //   next in turn. Of these the one with the fewest tokens to compute starts first, if there are
 //   places for its samples. No sequence is passed in this way more than kMostPasses times.
 // - If a tenant has all the places that its limits allow, sequences of other tenants pass its own.
 // - Every starts_per_oldest-th start is that of the oldest sequence. So with k older sequences
 //   waiting a sequence starts after at most starts_per_oldest * (k + 1) others.
-// No other sequence passes one that does not fit: all wait until it fits.
+// Otherwise the sequence that is next in turn is never passed. If it does not fit, all wait.
 //
 // The prefix cache is searched when a sequence starts, not when it is added, so that the search
 // finds blocks that earlier sequences computed meanwhile. A request with n samples is one sequence
@@ -138,30 +139,31 @@ class Scheduler {
 
   // Completes a step and returns the sequences that finished. `sampled` holds the num_samples
   // tokens of each plan entry, in order. A token with a finish reason ends its sequence and is kept
-  // in the sequence. With kAbort the token is dropped. If it is_void, the tokens that its sequence
-  // computed in this step are not listed for others either. An entry of a sequence that ended
-  // meanwhile (finish_reason is set) is overrun: its tokens are dropped, and the caller must not
-  // show them.
+  // in the sequence. With kAbort the token is dropped. If SampledToken::is_void is set, the tokens
+  // that the sequence computed in this step are not listed for others either. A sequence of the
+  // plan may have ended meanwhile (its finish_reason is set). Its tokens are then dropped, and the
+  // caller must not show them.
   std::vector<FinishedSequence> Complete(const StepPlan& plan, const SampledTokens& sampled);
   // Replaces Complete when the step could not run. Ends every sequence in the step (kFailed).
   std::vector<FinishedSequence> Fail(const StepPlan& plan);
 
-  // Ends a sequence (kCancelled) and releases its blocks. NotFound once the sequence has finished.
+  // Ends a sequence (kCancelled) and releases its blocks. Returns NotFound if the sequence has
+  // finished.
   absl::Status Cancel(SequenceId id);
   // To be called when the sequence's request was cancelled or its sink has room again. Ends a
-  // waiting sequence or puts it back in turn. Waiting sequences are checked only here or when their
-  // time is over. Running sequences are checked at each step.
+  // waiting sequence or puts it back in turn. Waiting sequences are checked only here and when
+  // their deadline or stall ends. Running sequences are checked at each step.
   void Reconsider(SequenceId id, absl::Time now);
-  // The sequences that Schedule(), Cancel() and Reconsider() ended since the last call.
+  // Returns the sequences that Schedule(), Cancel() and Reconsider() ended since the last call.
   std::vector<FinishedSequence> TakeDropped();
 
   // Lets the next plan reuse a completed plan's memory. Optional.
   void Recycle(StepPlan plan);
 
   bool HasWork() const { return !states_.empty() || !in_flight_.empty(); }
-  // Returns the time of the earliest deadline or end of a stall. Until then Schedule() can do no
-  // more than the last call, unless there is an event. A step thread with nothing to run sleeps
-  // until then. Events (a request, a cancellation, a sink with room again) wake the thread.
+  // Returns the time of the earliest deadline or end of a stall. A step thread with nothing to run
+  // sleeps until then, because Schedule() would find nothing to do. Events (a request, a
+  // cancellation, a sink with room again) wake the thread.
   absl::Time NextWakeup() const;
 
   SchedulerStats stats() const;
@@ -176,7 +178,7 @@ class Scheduler {
 
   // Ending sequences.
   void DropEnded(absl::Time now);
-  EndCause CauseOf(State& state, absl::Time now);  // kFinished: goes on
+  EndCause CauseOf(State& state, absl::Time now);  // kFinished: the sequence goes on
   FinishedSequence End(State& state, FinishReason reason, EndCause cause);
 
   // Planning a step.
@@ -192,8 +194,10 @@ class Scheduler {
   // sequence has been stalled.
   bool SinkCanTake(State& state, int32_t num_deltas, absl::Time now);
 
-  // Blocks and places. Grows the sequence's table for tokens up to `end` and applies the shift that
-  // is due. Preempts other sequences if needed.
+  // Blocks and places.
+  //
+  // Grows the sequence's table for tokens up to `end` and applies the shift that is due. Preempts
+  // other sequences if needed. Returns false if the table could not grow.
   bool MakeRoom(State& state, int64_t end);
   State* PickVictim(const State& served) const;
   State* PickStalled() const;

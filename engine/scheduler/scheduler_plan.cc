@@ -1,4 +1,4 @@
-// Scheduler::Schedule and its parts: the plan of one step.
+// Scheduler::Schedule, which plans one step, and the functions that it calls.
 
 #include <algorithm>
 #include <span>
@@ -13,15 +13,15 @@
 namespace quire::engine {
 namespace {
 
-// A start that did not fit is tried again after this many calls of Schedule even if no more blocks
-// are available: others may have computed part of its prompt.
+// A sequence that did not fit is tried again after this many calls of Schedule, even if no more
+// blocks are available, because others may have computed part of its prompt.
 constexpr int64_t kSchedulesToRetryStart = 8;
 
 // FindTogether looks at only this many of a tenant's sequences: those that are first in turn.
 constexpr size_t kMostCompared = 16;
 
-// One part in this many of a step's prefill tokens is kept for the oldest sequence when other
-// sequences are planned before the oldest.
+// When other sequences are planned before the oldest, 1 / kOldestShare of a step's prefill tokens
+// is kept for the oldest.
 constexpr int32_t kOldestShare = 8;
 
 }  // namespace
@@ -87,7 +87,7 @@ bool Scheduler::IsToOpen(const State& state) const {
 }
 
 void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
-  // One token is kept for prefills; otherwise enough decodes could hold them up for ever.
+  // One token is kept for prefills. Otherwise many decodes could hold up the prefills for ever.
   const bool any_prefill = std::ranges::any_of(running_, [this](const State* s) {
     return !s->IsDecode() && !s->AwaitsToken() && !s->stalled() && !IsToOpen(*s);
   });
@@ -97,9 +97,9 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
     if (budget.tokens <= kept) return;
     // An older sequence may have preempted this one in this loop.
     if (state->phase != State::Phase::kRunning || state->AwaitsToken()) continue;
-    // After the fork a continuation takes all its blocks together with its first token, here, in
-    // the order of age. A copy of a block must run in a step that includes the copy's sequence. The
-    // other tokens are planned among the prefills.
+    // After the fork a continuation takes all its blocks here, in the order of age. Its first token
+    // is planned at once, because a copy of a block must run in a step that includes the copy's
+    // sequence. The other tokens are planned among the prefills.
     const bool opens = IsToOpen(*state);
     if (!opens && !state->IsDecode()) continue;
     if (!SinkCanTake(*state, 1, now)) continue;
@@ -301,7 +301,7 @@ Scheduler::State* Scheduler::PickNext(absl::Time now) {
         SinkCanTake(*state, state->num_samples(), now)) {
       next = state;
     }
-    if (state->times_passed >= kMostPasses) break;  // later ones may not pass it
+    if (state->times_passed >= kMostPasses) break;  // later sequences may not pass this one
   }
   return next;
 }
@@ -409,8 +409,8 @@ bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
     tokens = tokens.first(std::min<size_t>(tokens.size(), window.capacity()));
   }
   const int64_t num_tokens = std::ssize(tokens);
-  // Tokens on whose rows logits are needed must be computed, also after a preemption. So only the
-  // tokens before them, and one more, are looked up. StartSequence never finds the last one.
+  // Tokens whose rows need logits must be computed, also after a preemption. So StartSequence is
+  // given only the tokens before them and one more, because it never looks up the last token.
   std::span<const int32_t> lookup = tokens;
   if (const int64_t end = state.first_row().value_or(lookup.size()) + 1; end < std::ssize(lookup)) {
     lookup = lookup.first(static_cast<size_t>(end));
@@ -427,7 +427,8 @@ bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
       return true;
     }
     blocks_.Release(id);
-    // A copy's source may be the very block that is lacking.
+    // The source of the copy may be the very block that is lacking. So the start is tried again
+    // without a copy.
     if (!alone || *num_cached % blocks_.block_size() == 0) return false;
   }
   return false;

@@ -1,6 +1,7 @@
 #pragma once
 
-// The scheduler's records of each sequence, request and step. Included only by its own .cc files.
+// The scheduler's records of each sequence, request and step. Included only by the scheduler's own
+// .cc files.
 
 #include <algorithm>
 #include <cstdint>
@@ -29,23 +30,24 @@ struct Scheduler::State {
 
   std::shared_ptr<Sequence> sequence;
   std::shared_ptr<Group> group;
-  uint64_t order = 0;  // of arrival; a smaller value is older
+  uint64_t order = 0;  // the order of arrival; a smaller value is older
   Phase phase = Phase::kWaiting;
-  // True once it has run or was forked. When it waits after that, it goes before all sequences for
-  // which this is false.
+  // True once it has run or was forked. When it waits after that, it is in turn before all
+  // sequences whose `started` is false.
   bool started = false;
   bool forked = false;   // it stands for one sample, not for n
   bool is_void = false;  // a row of its logits was no probability distribution
-  // The number of preemptions so far. Entries planned before the last one have lost their KV.
+  // The number of preemptions so far. Entries planned before the last preemption have lost their K
+  // and V.
   int32_t num_holds = 0;
   int32_t in_flight = 0;        // entries in steps in flight
   int32_t unsampled = 0;        // tokens that these entries will draw: 0 or 1; before the fork, n
-  int32_t sample_index = 0;     // index of its token in SampledTokens of the last step
+  int32_t sample_index = 0;     // index of its token in SampledTokens of last_step
   int64_t num_planned = 0;      // leading tokens with K and V: computed, or in flight
   int64_t num_known = 0;        // leading tokens that were ever computed or cached
   int64_t num_shifts = 0;       // shifts of its table since it started
   int64_t last_step = -1;       // the last step that planned it
-  int32_t times_passed = 0;     // times that a shorter one started before it out of turn
+  int32_t times_passed = 0;     // times that a shorter sequence started before it out of turn
   int64_t num_uncached = 0;     // number of its uncached tokens when last counted
   int64_t num_uncached_in = 0;  // the call of Schedule that counted num_uncached; 0: none
 
@@ -75,7 +77,8 @@ struct Scheduler::State {
     return request().is_scoring() ? &request().continuation_ids[sequence->sample_index] : nullptr;
   }
 
-  // True if one token is left to plan and it was sampled; it is on the host or still in flight.
+  // True if one token is left to plan and that token was sampled. The token is on the host or still
+  // in flight.
   bool IsDecode() const { return forked && num_tokens() + unsampled - num_planned == 1; }
   // True if nothing can be planned before the token in flight arrives, because that token reaches
   // max_tokens, forks the samples, or opens a continuation.
@@ -85,8 +88,8 @@ struct Scheduler::State {
            sequence->num_generated() + unsampled >= request().max_tokens;
   }
   // Returns the index of the first token from which on every row needs logits, if there is one.
-  // Before the fork this is 0 if logprobs of the prompt are asked for. After the fork of a scoring
-  // request it is the end of the prompt, where the continuation begins.
+  // Before the fork, the index is 0 if logprobs of the prompt are asked for. After the fork of a
+  // scoring request, the index is the end of the prompt, where the continuation begins.
   std::optional<int64_t> first_row() const {
     if (forked && request().is_scoring()) return sequence->prompt_len();
     if (!forked && request().params.output.prompt_logprobs.has_value()) return 0;

@@ -14,8 +14,8 @@ namespace quire::engine {
 
 struct StepPlanEntry {
   Sequence* sequence = nullptr;  // owned by the scheduler; valid until this plan is completed
-  int64_t first_index = 0;       // index in the sequence of this step's first token
-  int64_t first_position = 0;    // place in the cache of that token; the others follow
+  int64_t first_index = 0;       // the index of this step's first token in the sequence
+  int64_t first_position = 0;    // the place of that token in the cache; other tokens follow
   int32_t num_tokens = 0;        // query_len
   int32_t num_logit_rows = 0;    // the number of last rows that need logits; may be 0
   // The number of tokens drawn from the entry's last row: 0 in a middle chunk, 1 as a rule, n where

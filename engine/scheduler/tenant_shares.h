@@ -15,14 +15,15 @@
 
 namespace quire::engine {
 
-// Virtual token counters (VTC, arXiv:2401.00588). When an idle tenant returns, its counter is
-// raised to at least that of the least served active tenant, so that idling saves nothing up. When
-// there are more than kMaxIdle idle tenants, the counters of those served least are forgotten. Not
-// thread-safe.
+// Implements virtual token counters (VTC, arXiv:2401.00588). When an idle tenant returns, its
+// counter is raised to at least the counter of the least served active tenant, so that idling saves
+// nothing up. When there are more than kMaxIdle idle tenants, the counters of the least served idle
+// tenants are forgotten. Not thread-safe.
 class TenantShares {
  public:
   using TenantId = int32_t;
-  // A generated token costs about as much as two of a prompt (the paper's weights).
+  // A generated token costs about as much as two tokens of a prompt. These are the weights of the
+  // paper.
   static constexpr int64_t kPrefillCost = 1;
   static constexpr int64_t kDecodeCost = 2;
   static constexpr size_t kMaxIdle = 1024;

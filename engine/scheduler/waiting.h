@@ -1,7 +1,8 @@
 #pragma once
 
-// The waiting sequences, indexed so that a step finds the next in turn, and those whose time is
-// over, without visiting all of them. Included only by the scheduler's own .cc files.
+// Holds the waiting sequences, indexed so that a step need not visit all of them. The index finds
+// the next sequence in turn, and the sequences whose time is over. Included only by the scheduler's
+// own .cc files.
 
 #include <cstdint>
 #include <deque>
@@ -37,10 +38,10 @@ class Scheduler::Waiting {
   // To be called after the tenant was charged.
   void NoteCharged(TenantShares::TenantId tenant);
 
-  // Returns the next sequence in turn; null when none is in turn. If any sequence was preempted,
-  // this is the oldest preempted one. Otherwise, with `by_age`, it is the oldest one, unless the
-  // tenant of the oldest is held. Otherwise it is the first by priority, tenant's share, deadline
-  // and arrival.
+  // Returns the next sequence in turn; null when none is in turn. If sequences were preempted, the
+  // oldest of them is next. Otherwise, with `by_age`, the oldest sequence is next, unless its
+  // tenant is held. Otherwise the first sequence by priority, tenant's share, deadline and arrival
+  // is next.
   State* Next(bool by_age);
   // Sets `out` to the first `n` new sequences of a tenant, in the order of their turns.
   void FirstOf(TenantShares::TenantId tenant, size_t n, std::vector<State*>& out);

@@ -73,17 +73,17 @@ struct Span {
   const T* v[kSpanTiles];
 };
 
-// The number of adjacent vectors that each of kRows rows may accumulate into. All accumulators
-// together may be one and a half times as many as in a tile of a matrix product. There are
-// registers for this, because besides the accumulators only one vector of keys or values and one
-// number per row are live.
+// The number of adjacent vectors that each of kRows rows accumulates into. All rows together may
+// use 1.5 times as many accumulators as a tile of a matrix product (kTileVectors). The registers
+// suffice, because besides the accumulators only one vector of keys or values and one number per
+// row are live.
 template <int kRows>
 constexpr int kSide = kTileVectors * 3 / 2 / kRows >= 4   ? 4
                       : kTileVectors * 3 / 2 / kRows >= 2 ? 2
                                                           : 1;
 
-// Computes the scores of kTiles tiles, from tile `first` on, for kRows rows. A score is the chain
-// acc = fma(query[d], K[d], acc) over d.
+// Computes the scores of kTiles tiles, from tile `first` on, for kRows rows. The score of a key is
+// the chain acc = fma(query[d], K[d], acc) over d.
 template <class T, int kRows, int kTiles>
 inline void ScoreTiles(const float* const* query, const Span<T>& span, int first, int64_t head_dim,
                        float* scores) {
@@ -130,8 +130,8 @@ inline void Score(const float* const* query, const Span<T>& span, int count, int
   for (; first < count; ++first) ScoreTiles<T, kRows, 1>(query, span, first, head_dim, scores);
 }
 
-// Adds weights[key] * V[key] to `values` for each key in [begin, end), key by key. Does so for
-// kVectors vectors of each row, from element i on.
+// For each row, adds weights[key] * V[key] to `values` for each key in [begin, end), one key after
+// another. Computes only kVectors vectors of the head, from element i on.
 template <class T, int kRows, int kVectors>
 inline void AddVectors(float* const* values, const float* weights, const Span<T>& span,
                        int64_t head_dim, int64_t i, int begin, int end) {
@@ -146,7 +146,7 @@ inline void AddVectors(float* const* values, const float* weights, const Span<T>
     VecF value[kVectors];
 #pragma GCC unroll 4
     for (int n = 0; n < kVectors; ++n) {
-      // kVectors is 1 where a head ends inside a vector.
+      // If the head ends inside a vector, kVectors is 1.
       value[n] = kVectors > 1 || head_dim - i >= kLanes ? Load(v + n * kLanes)
                                                         : LoadN(v, static_cast<int>(head_dim - i));
     }
@@ -198,8 +198,9 @@ struct AttentionKernel {
   }
 
   // Turns the raw scores of keys [begin, end) of a span into weights, and sets the weights of all
-  // other keys of the span to 0. Rescales the row's state to the new maximum, and adds the weights
-  // to its sum. kWhole means that the row sees the whole span, so nothing is masked.
+  // other keys of the span to 0. Rescales the state of the row to the new maximum, and adds the
+  // weights to the sum in the state. kWhole means that the row sees the whole span, so nothing is
+  // masked.
   template <bool kWhole>
   void Weigh(int64_t row, int64_t first_key, int begin, int end, State state, float* scores) const {
     VecF s[kSpanTiles];
@@ -242,7 +243,7 @@ struct AttentionKernel {
     state.sum() += Sum(sum);
   }
 
-  // The lanes of tile t whose keys are in [begin, end) of the span.
+  // Returns the lanes of tile t with keys in [begin, end) of the span.
   static Mask Seen(int t, int begin, int end) {
     const int64_t low = LargerOf(0, begin - t * kLanes), high = SmallerOf(kLanes, end - t * kLanes);
     return LaneRange(static_cast<int>(low), static_cast<int>(high));
@@ -252,7 +253,7 @@ struct AttentionKernel {
   VecF Logits(VecF s, int64_t row, int64_t first_key) const {
     s = Mul(s, Set(call.scale));
     if (call.soft_cap > 0.0f) {
-      // cap * tanh(s / cap), tanh(x) = 1 - 2 / (e^2x + 1).
+      // Computes cap * tanh(s / cap), with tanh(x) = 1 - 2 / (e^(2x) + 1).
       const VecF e = Exp(Mul(s, Set(2.0f / call.soft_cap)));
       const VecF tanh = Sub(Set(1.0f), Div(Set(2.0f), Add(e, Set(1.0f))));
       s = Mul(tanh, Set(call.soft_cap));
@@ -303,8 +304,9 @@ struct AttentionKernel {
         Weigh<false>(row + r, first_key, begin[r], end[r], state, scores + r * kSpanKeys);
       }
     }
-    // Each row adds its keys in order. First come its keys before the range that all rows see, then
-    // that common range, then the rest.
+    // For each row, the values of the keys are added in the order of the keys. First come the keys
+    // before the range that all rows see, then the keys of that common range, then the keys after
+    // it.
     const bool common = last_begin < first_end;
     for (int r = 0; r < kRows; ++r) {
       AddValues<T, 1>(&values[r], scores + r * kSpanKeys, span, head_dim, begin[r],

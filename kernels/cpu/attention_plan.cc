@@ -11,11 +11,11 @@
 namespace quire::kernels::cpu {
 namespace {
 
-// The most rows of one item. They are enough to reuse a tile of K and V, and few enough for their
-// states to stay in L1.
+// The number of rows that an item may have. Only an item of one query token may have more. With 32
+// rows, a loaded tile of K and V is reused often, and the states of the rows stay in L1.
 constexpr int64_t kMaxRows = 32;
-// The number of items for each thread. There are several, so that the last items to finish are
-// small.
+// The number of items to aim for per thread. With several items per thread, the last items to
+// finish are small.
 constexpr int64_t kItemsPerThread = 4;
 
 }  // namespace

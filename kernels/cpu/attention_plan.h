@@ -1,8 +1,8 @@
 #pragma once
 
 // CpuAttentionPlan divides the attention of one step into items of a few query tokens and one kv
-// head. An item covers all keys of its queries. Where that would leave threads without work, an
-// item covers only some whole segments of the keys.
+// head. An item normally covers all keys of its queries. If that would leave threads without work,
+// an item covers only some whole segments of the keys.
 
 #include <vector>
 
@@ -21,10 +21,10 @@ class CpuAttentionPlan final : public AttentionPlan {
     int32_t kv_head = 0;
     int32_t segment_begin = 0;
     int32_t segment_end = 0;
-    int64_t partials = -1;  // offset in floats; -1: the item covers all segments
+    int64_t partials = -1;  // offset in floats; -1 if the item covers all segments
     int64_t cost = 0;
   };
-  // The rows of an item that was split by segments.
+  // Rows whose segments are divided between several items, and must be merged afterwards.
   struct Merge {
     int32_t seq = 0;
     int32_t first_query = 0;
@@ -34,13 +34,14 @@ class CpuAttentionPlan final : public AttentionPlan {
     int64_t partials = 0;
   };
 
-  // InvalidArgument when lengths contradict each other.
+  // Plans the attention of one step for `num_threads` threads. Returns InvalidArgument if the
+  // lengths in `args` contradict each other.
   absl::Status Build(const AttentionPlanArgs& args, int num_threads);
 
   const std::vector<Item>& items() const { return items_; }
   const std::vector<Merge>& merges() const { return merges_; }
   int64_t partial_floats() const { return partial_floats_; }
-  int64_t max_rows() const { return max_rows_; }  // of one item
+  int64_t max_rows() const { return max_rows_; }  // the most rows of any item
   int64_t num_seqs() const { return static_cast<int64_t>(query_lens_.size()); }
   int32_t query_len(int32_t seq) const { return query_lens_[seq]; }
   int32_t context_len(int32_t seq) const { return context_lens_[seq]; }

@@ -30,9 +30,9 @@ int64_t ReadNumber(const std::string& path) {
   return line >> value ? value : -1;
 }
 
-// Returns the bytes of files that a group has in memory and that the kernel would drop when the
-// group needs memory. `prefix` begins the names in memory.stat. It is needed for v1, where names
-// without the prefix do not include child groups.
+// Returns the bytes of cached files that the kernel would drop when the group needs memory.
+// `prefix` is the start of the names in memory.stat: empty for cgroup v2, "total_" for v1. In v1,
+// the names without "total_" do not include child groups.
 int64_t CachedFiles(const std::string& path, const std::string& prefix) {
   std::ifstream file(path + "/memory.stat");
   std::string key;
@@ -43,8 +43,8 @@ int64_t CachedFiles(const std::string& path, const std::string& prefix) {
   return sum;
 }
 
-// Returns the paths under `root` of this process's group and of the group's parents, innermost
-// first.
+// Returns the paths under `root` of the group of this process and of all parents of that group,
+// innermost first.
 std::vector<std::string> GroupPaths(const std::string& root, const std::string& controller) {
   std::ifstream file("/proc/self/cgroup");
   std::string line, path;
@@ -114,7 +114,7 @@ int UsablePhysicalCores() {
     if (!CPU_ISSET(cpu, &affinity)) continue;
     const std::string topology = absl::StrCat("/sys/devices/system/cpu/cpu", cpu, "/topology/");
     const int64_t core = ReadNumber(topology + "core_id");
-    // If the topology is hidden every processor counts as a core.
+    // If the topology is hidden, every processor counts as a core.
     cores.insert(
         core < 0 ? std::pair<int64_t, int64_t>{-1, cpu}
                  : std::pair<int64_t, int64_t>{ReadNumber(topology + "physical_package_id"), core});

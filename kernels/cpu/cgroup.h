@@ -1,13 +1,13 @@
 #pragma once
 
-// The processors and memory that the container grants this process, by cgroup v2 or v1.
+// Reads how many processors and how much memory this process may use, from cgroup v2 or v1.
 
 #include <cstdint>
 #include <string>
 
 namespace quire::kernels::cpu {
 
-// Returns the number of processors that the quota allows, rounded up; 0 without a quota.
+// Returns the number of processors that the CPU quota allows, rounded up; 0 without a quota.
 int CgroupCpuLimit();
 
 // Returns the bytes that are left below the tightest memory limit of this process's groups; 0
@@ -15,7 +15,7 @@ int CgroupCpuLimit();
 // the mount point of the cgroup file system.
 int64_t CgroupAvailableMemory(const std::string& root = "/sys/fs/cgroup");
 
-// Physical cores within the affinity mask and the cgroup's quota; at least 1.
+// Returns the number of physical cores within the affinity mask and the CPU quota; at least 1.
 int UsablePhysicalCores();
 
 }  // namespace quire::kernels::cpu

@@ -24,7 +24,8 @@
 namespace quire::kernels::cpu {
 namespace {
 
-// With fewer rows of cheap row-wise work, waking a worker costs more than it saves.
+// The number of rows in one item of cheap row-wise work. For fewer rows, waking a worker would cost
+// more than it saves.
 constexpr int64_t kRowsPerItem = 4;
 constexpr int kMaxThreads = 1024;
 
@@ -94,7 +95,7 @@ class CpuBackend final : public Backend {
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
-  // Calls row(i) for every row, on several threads when there are enough of them.
+  // Calls row(i) for every row. If there are enough rows, the calls are divided between threads.
   template <typename Row>
   void ForEachRow(int64_t num_rows, Row row) {
     pool_.ParallelFor(base::CeilDiv(num_rows, kRowsPerItem), [&](int64_t item, int) {
@@ -110,7 +111,7 @@ class CpuBackend final : public Backend {
   const KernelTable& kernels_;
   const bool pack_weights_;
 
-  // Step thread only.
+  // Used only by the step thread.
   ThreadPool pool_;
   class Linear linear_;
   class Moe moe_;

@@ -18,7 +18,8 @@ namespace {
 #if defined(__x86_64__)
 bool HasAvx2() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kF16c = 1u << 29;  // written out: clang 14 does not know the name
+  // This bit is tested by number, because __builtin_cpu_supports of clang 14 does not know "f16c".
+  constexpr unsigned kF16c = 1u << 29;
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kF16c) == 0) return false;
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }

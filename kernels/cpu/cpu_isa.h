@@ -10,7 +10,8 @@
 
 namespace quire::kernels::cpu {
 
-// "auto" selects the best; a name selects that path. InvalidArgument names the available paths.
+// Returns the kernels of the path `name`, or of the best path for "auto". For any other name,
+// returns an InvalidArgument error that lists the available paths.
 absl::StatusOr<const KernelTable*> SelectKernels(const std::string& name);
 
 }  // namespace quire::kernels::cpu

@@ -11,8 +11,8 @@
 
 namespace quire::kernels::cpu {
 
-// Returns zero-filled memory, aligned to at least 64 bytes. ResourceExhausted when no memory is
-// left.
+// Returns zero-filled memory, aligned to at least 64 bytes. Returns ResourceExhausted when no
+// memory is left.
 absl::StatusOr<DeviceBuffer> AllocateHuge(int64_t bytes);
 
 // Returns the bytes that may still be allocated: the smaller of the machine's available memory and

@@ -1,8 +1,8 @@
 #pragma once
 
-// A KernelTable has the kernels of one ISA path. They are plain functions over plain pointers. Each
-// path compiles the same bodies (kernel_bodies.h) with its own instructions, and all paths give the
-// same bits.
+// A KernelTable has the kernels of one ISA path. The kernels are plain functions over plain
+// pointers. Each path compiles the same bodies (kernel_bodies.h) with its own instructions, and all
+// paths give the same bits.
 
 #include <cstdint>
 
@@ -17,17 +17,17 @@ constexpr int kLanes = 16;       // outputs of a packed group, keys of a tile
 constexpr int kQuantBlock = 32;  // activations that share a scale
 constexpr int64_t kSegmentKeys = 256;
 
-// Rows of activations, quantised to int8. A value is about scale * q, and 32 values share a scale.
-// Rows are stored in groups of `group_rows`, which is 1 or 16. With 16, the addresses of rows that
-// are worked on together differ by constants. A group stores one block of 32 k after another, and
-// in each block its rows side by side:
+// Rows of activations, quantised to int8. A value is about scale * q, and 32 adjacent values of a
+// row share a scale. Rows are stored in groups of `group_rows`, which is 1 or 16. In a group of 16,
+// the addresses of rows that are worked on together differ by constants. A group stores one block
+// of 32 k after another. Each block stores the rows of the group side by side:
 //   q [blocks][group_rows][32]   scale, scaled_sum [blocks][group_rows]
 //   sums [2 * blocks][group_rows]
 struct QuantizedRows {
   int8_t* q = nullptr;
   float* scale = nullptr;       // absmax / 127
   float* scaled_sum = nullptr;  // scale * sum of q
-  int32_t* sums = nullptr;      // sums of 16 values of q each
+  int32_t* sums = nullptr;      // each is the sum of 16 values of q
   int64_t group_rows = 1;
 
   [[gnu::always_inline]] QuantizedRows Rows(int64_t row, int64_t cols) const {
@@ -46,17 +46,19 @@ struct QuantizeWork {
   int64_t cols = 0;
   int64_t first_block = 0;
   int64_t end_block = 0;
-  QuantizedRows out;  // begins at the first row, which begins a group
+  QuantizedRows out;  // begins at the first row, which is the first of a group
 };
 
-// y[row, 16 * group + lane] = input[row] . weight row, for whole groups and any number of rows.
+// Computes y[row, o] = the dot product of input[row] and weight row o, for all o of whole groups of
+// 16 outputs, and for any number of rows.
 struct LinearTile {
   const uint8_t* groups = nullptr;  // the first packed group
   int64_t num_groups = 0;
   int64_t group_bytes = 0;
   int64_t cols = 0;
   const float* input = nullptr;  // [num_rows, cols]; for float weights
-  // For block-quantised weights. Reads may go past num_rows, to the end of the last group of rows.
+  // The input for block-quantised weights. Kernels may read past num_rows, to the end of the last
+  // group of rows.
   QuantizedRows quantized;
   int64_t num_rows = 0;
   uint8_t* scratch = nullptr;  // 16 * cols bytes, aligned to 64
@@ -68,16 +70,16 @@ struct LinearTile {
 struct EpilogueRow {
   const float* y = nullptr;
   const float* up = nullptr;        // the up projection, if the activation is gated
-  const float* bias = nullptr;      // of y; null: none
-  const float* up_bias = nullptr;   // of up
+  const float* bias = nullptr;      // added to y; null: none
+  const float* up_bias = nullptr;   // added to up
   const float* residual = nullptr;  // null: none
   float* out = nullptr;
   int64_t count = 0;
   Activation activation = Activation::kNone;
 };
 
-// Chooses the experts of one token: the experts with the `num_chosen` largest logits, largest
-// first. Among equal logits the lower id comes first. NaN counts as the largest.
+// Chooses the `num_chosen` experts with the largest logits for one token, in descending order of
+// the logits. Among equal logits the lower id comes first. NaN counts as the largest.
 struct RouteRow {
   const float* logits = nullptr;
   int64_t num_experts = 0;
@@ -87,7 +89,7 @@ struct RouteRow {
   float* weights = nullptr;    // [num_chosen]
 };
 
-// out = sum of weights[i] * y[rows[i]], in the order of i, then plus the residual.
+// Computes out = the sum of weights[i] * y[rows[i]], in the order of i. The residual is added last.
 struct CombineRow {
   const float* y = nullptr;       // [.., count]
   const int32_t* rows = nullptr;  // [num_rows]
@@ -131,7 +133,7 @@ struct QkvPostRow {
   bool interleaved = false;
   const float* bias = nullptr;  // null: none
   float clip = 0.0f;            // 0: none
-  // Both are null without QK-norm.
+  // The weights of QK-norm; both are null if the model has no QK-norm.
   const float* query_norm = nullptr;
   const float* key_norm = nullptr;
   bool norm_by_head = false;
@@ -142,7 +144,7 @@ struct QkvPostRow {
 // Shifts the keys of one block, in all heads.
 struct KeyShiftWork {
   CacheLayout cache;
-  const float* cos_sin = nullptr;  // [rope_dim / 2, 2] of the distance
+  const float* cos_sin = nullptr;  // [rope_dim / 2, 2] for the distance of the shift
   float inverse_scale = 1.0f;      // 1 / the factor in cos_sin
   int64_t block = 0;
   int64_t rope_dim = 0;
@@ -175,7 +177,7 @@ struct AttentionWork {
   // If null, the work covers every segment and writes `out`. Otherwise the state of row r in
   // segment s is written to partials + ((s - segment_begin) * rows + r) * StateFloats(head_dim).
   float* partials = nullptr;
-  float* scratch = nullptr;  // AttentionScratchFloats(rows, head_dim)
+  float* scratch = nullptr;  // AttentionScratchFloats(rows, head_dim) floats
 };
 
 // Returns the number of floats in a row's softmax state. Sixteen floats hold the maximum and the
@@ -213,7 +215,7 @@ struct KernelTable {
 };
 
 const KernelTable& PortableKernels();
-// Each of these returns null where the build's target has no such path.
+// Each of these returns null if the build does not have that path.
 const KernelTable* Avx2Kernels();
 const KernelTable* Avx512Kernels();
 const KernelTable* AmxKernels();

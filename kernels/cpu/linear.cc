@@ -12,11 +12,12 @@ namespace quire::kernels::cpu {
 namespace {
 
 constexpr int64_t kGroup = 16;
-constexpr int64_t kSlack = 16;            // floats around a row of y that whole groups spill into
-constexpr int64_t kMaxRowsPerItem = 64;   // of the input
-constexpr int64_t kMaxYFloats = 1 << 14;  // of one item: y stays in L2
+constexpr int64_t kSlack = 16;  // floats before and after a row of y, for the spill of whole groups
+// The most rows of the input in one item.
+constexpr int64_t kMaxRowsPerItem = 64;
+constexpr int64_t kMaxYFloats = 1 << 14;  // in the y of one item; this many stay in L2
 constexpr int64_t kItemsPerThread = 4;
-constexpr int64_t kValuesPerItem = 8192;  // values that an item quantises in some microseconds
+constexpr int64_t kValuesPerItem = 8192;  // an item quantises these in some microseconds
 
 using base::CeilDiv;
 
@@ -107,7 +108,7 @@ void Linear::QuantizeInput(const GroupedProduct& product) {
     const int64_t item_blocks = kValuesPerItem / kQuantBlock / places;
     return Items{.blocks = item_blocks, .count = CeilDiv(blocks, item_blocks)};
   };
-  // The first block and the first item of the group.
+  // The first block and the first item of the current group.
   int64_t first = 0, num_items = 0;
   for (size_t g = 0; g < plans_.size(); ++g) {
     const int64_t rows = padded(product.groups[g]), places = rows == 1 ? 1 : kGroup;
@@ -193,8 +194,8 @@ void Linear::Multiply(const GroupedProduct& product, const Block& block, int64_t
     const int64_t begin = std::max<int64_t>(0, first - part.first_row);
     const int64_t end = std::min(part.view.rows, first + count - part.first_row);
     if (begin >= end) continue;
-    // The padding of an earlier part may spill into the place of a later part, which then
-    // overwrites it.
+    // The padding of a part may spill into the floats of the next part. The next part is computed
+    // later, and overwrites the spill.
     const int64_t group_begin = begin / kGroup, group_end = CeilDiv(end, kGroup);
     LinearTile tile{.num_groups = group_end - group_begin,
                     .group_bytes = part.group_bytes,

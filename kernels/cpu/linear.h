@@ -1,6 +1,7 @@
 #pragma once
 
-// Divides matrix products between threads: ranges of outputs and of rows, never of k.
+// Divides matrix products between threads by ranges of outputs and of rows. The sum over k of an
+// output is never divided.
 
 #include <span>
 #include <vector>
@@ -12,8 +13,8 @@
 
 namespace quire::kernels::cpu {
 
-// Rows [row_begin, row_end) of the input, at least one row. They are multiplied by the weight rows
-// that begin at first_weight_row.
+// Rows [row_begin, row_end) of the input, at least one row. These rows are multiplied by the weight
+// rows that begin at first_weight_row.
 struct RowGroup {
   int64_t row_begin = 0, row_end = 0, first_weight_row = 0;
 };
@@ -23,8 +24,8 @@ struct GroupedProduct {
   const PackedWeight* weight = nullptr;
   const float* input = nullptr;  // [rows, cols]
   float* out = nullptr;          // [rows, outputs]
-  // The outputs of a group. If the activation is gated, the group's weight rows are those of the
-  // gate, then those of the up projection, with `outputs` rows each.
+  // The number of outputs of each group. If the activation is gated, a group has 2 * `outputs`
+  // weight rows: first the rows of the gate, then the rows of the up projection.
   int64_t outputs = 0;
   const float* bias = nullptr;      // the same for all groups; null: none
   const float* residual = nullptr;  // shape of out; null: none
@@ -38,7 +39,7 @@ class Linear {
 
   // Allocates the memory that each use of `weight` needs, so that Run need not.
   absl::Status Reserve(const PackedWeight& weight);
-  // `args` were validated and hold f32 activations.
+  // `args` must have been validated, and must hold f32 activations.
   void Run(const LinearArgs& args);
   void RunGrouped(const GroupedProduct& product);
   // Writes row `row` of the stacked weight to `out` as float32. Thread-safe.
@@ -55,7 +56,7 @@ class Linear {
   struct Block {
     int64_t row_begin = 0, row_end = 0, begin = 0, end = 0;
     int64_t first_weight_row = 0;
-    QuantizedRows quantized;  // from row_begin
+    QuantizedRows quantized;  // begins at row_begin
   };
 
   // Fills plans_ and returns the number of items.
@@ -63,8 +64,9 @@ class Linear {
   Block BlockOf(const GroupedProduct& product, int64_t item) const;
   void QuantizeInput(const GroupedProduct& product);
   void RunBlock(const GroupedProduct& product, const Block& block, int thread);
-  // Computes y[row, i] = output first + i of the stacked weight, for i in [0, count). Also writes
-  // up to 15 floats before each row of y, and up to 15 floats after its first `count`.
+  // Computes y[row, i] = output first + i of the stacked weight, for i in [0, count). May also
+  // overwrite up to 15 floats before each row of y, and up to 15 floats after the `count` floats of
+  // the row.
   void Multiply(const GroupedProduct& product, const Block& block, int64_t first, int64_t count,
                 float* y, int64_t y_stride, int thread);
 

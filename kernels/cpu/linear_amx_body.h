@@ -1,11 +1,12 @@
 // Quantised products on AMX tiles, for the AMX path; see kernel_bodies.h. One tile has the integer
-// dots of a block of 32 k (16 for Q6_K) for 16 rows and 16 outputs. The dots are exact, and the
-// fold is the one of linear_body.h, so the bits are the same as on every other path. Except for the
+// dots of a block of 32 k (16 for Q6_K) for 16 rows and 16 outputs. The dots are exact, and they
+// are folded as in linear_body.h, so the bits are the same as on every other path. Except for the
 // tile instructions, this file uses only simd.h. So a machine without AMX can test it with tiles in
 // plain C++.
 
-// A tile has 16 rows. Up to this many rows are faster without a tile (bench/kernels, Sapphire
-// Rapids: 17 ns for 8 rows of a block of 16 outputs, 30 ns for a tile).
+// The largest number of rows that are computed faster without a tile. A tile has 16 rows. Measured
+// by bench/kernels on Sapphire Rapids, for a block of 16 outputs: 17 ns for 8 rows without a tile,
+// 30 ns for a tile.
 constexpr int64_t kMaxRowsWithoutTile = 8;
 
 // Tiles 0 and 1 have the dots of 16 rows, tiles 2 and 3 the activations, tiles 4 and 5 the codes.
@@ -29,8 +30,8 @@ constexpr TileConfig MakeTileConfig(int block_k) {
 }
 
 // Loads one of two tile configurations, which are constants in memory. In g++ 12, _tile_loadconfig
-// declares only 8 of the bytes that it reads. So the compiler may drop stores to the other bytes of
-// a local variable.
+// declares only 8 of the bytes that it reads. So if a configuration were a local variable, the
+// compiler could drop the stores to its other bytes.
 inline void ConfigureTiles(int block_k) {
   static constexpr TileConfig kBlock32 = MakeTileConfig(32);
   static constexpr TileConfig kBlock16 = MakeTileConfig(16);
@@ -127,7 +128,7 @@ inline void AmxTile(const LinearTile& tile, const uint8_t* group, const Quantize
 
 template <class Format>
 inline void AmxLinear(const LinearTile& tile) {
-  // The number of rows after the whole tiles, or 0 if these rows are worth another tile.
+  // The number of rows after the whole tiles, or 0 if another tile computes these rows.
   const int64_t rest = tile.num_rows % 16 <= kMaxRowsWithoutTile ? tile.num_rows % 16 : 0;
   const int64_t tiled = tile.num_rows - rest;
   if (tiled > 0) {
@@ -135,7 +136,8 @@ inline void AmxLinear(const LinearTile& tile) {
     for (int64_t g = 0; g < tile.num_groups; ++g) {
       const uint8_t* group = tile.groups + g * tile.group_bytes;
       UnpackCodes<Format>(tile, group);
-      // g++ 12's _tile_loadd does not declare that it reads memory.
+      // In g++ 12, _tile_loadd does not declare that it reads memory. This barrier keeps the stores
+      // of UnpackCodes before the loads.
       __asm__ volatile("" ::: "memory");
       for (int64_t row = 0; row < tiled; row += 16) {
         AmxTile<Format>(tile, group, tile.quantized.Rows(row, tile.cols),

@@ -7,14 +7,14 @@
 // acc = fma(w[k], a[k], acc) over k. An output does not depend on how many rows or groups are
 // worked on together.
 
-// The number of rows that share one unpacking of the codes. Each of these rows needs a register or
-// two besides its sum.
+// The number of rows that share one unpacking of the codes. Each of these rows needs one or two
+// registers besides the register of the sum.
 constexpr int kQuantRows = kTileVectors == 16 ? 8 : 4;
 
 inline VecF LoadHalfs(const uint8_t* p) { return Load(reinterpret_cast<const Half*>(p)); }
 
 // BlockScale and BlockMinimum return the scales and minimums of 16 outputs in a block. For a
-// K-quant they are products, which are exact.
+// K-quant, each scale and each minimum is an exact product.
 template <class Format>
 inline VecF BlockScale(const uint8_t* header, const uint8_t* scales, int part) {
   if constexpr (!Format::kSuper) {
@@ -34,13 +34,13 @@ inline VecF BlockMinimum(const uint8_t* header, const uint8_t* scales) {
   }
 }
 
-// The part of the codes' offset that DotSum does not subtract.
+// The part of the offset of the codes that DotSum does not subtract.
 template <class Format>
 constexpr int kOffsetLeft = Format::kOffset - DotSum<Format::kMaxCode>::kOffset;
 
 // Computes the initial values of the integer dots of 16 rows: -offset * (sum of the activations).
-// They cancel the codes' offset. All outputs of these rows use the same initial values.
-// starts: [blocks * kParts][16]
+// These values cancel the offset of the codes. All outputs of these rows use the same initial
+// values. `starts` has the shape [blocks * kParts][16].
 template <class Format>
 inline void DotStarts(const LinearTile& tile, const QuantizedRows& a, int32_t* starts) {
   const int64_t num_starts = tile.cols / 32 * Format::kParts;
@@ -232,7 +232,7 @@ inline VecF Gelu(VecF y) {
   return Mul(y, Select(Less(y, Zero()), beyond, Sub(Set(1.0f), beyond)));
 }
 
-// (1 + tanh(x)) / 2 is the logistic function of 2 x.
+// Returns GELU of y by the tanh formula. (1 + tanh(x)) / 2 is the logistic function of 2 x.
 inline VecF GeluTanh(VecF y) {
   constexpr float kTwice = 1.5957691216057308f;  // 2 sqrt(2 / pi)
   const VecF cube = Mul(Mul(y, y), y);

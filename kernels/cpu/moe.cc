@@ -7,7 +7,8 @@
 namespace quire::kernels::cpu {
 namespace {
 
-// The number of tokens of cheap row-wise work that justifies waking a worker.
+// The number of tokens in one item of cheap row-wise work. For fewer tokens, waking a worker would
+// cost more than it saves.
 constexpr int64_t kTokensPerItem = 4;
 
 template <typename T>
@@ -58,7 +59,7 @@ void Moe::GroupByExpert(const MoeArgs& args) {
   int32_t begin = 0;
   for (int64_t e = 0; e < num_experts; ++e) {
     const int32_t end = begin + ends_[e];
-    ends_[e] = begin;  // grows to the end as rows are assigned
+    ends_[e] = begin;  // grows to `end` as rows are assigned
     if (begin == end) continue;
     up_.push_back({begin, end, e * 2 * IntermediateSize(args)});
     down_.push_back({begin, end, e * args.input.dim(1)});

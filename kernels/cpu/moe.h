@@ -18,13 +18,13 @@ class Moe {
  public:
   Moe(const KernelTable& kernels, ThreadPool& pool, Linear& linear);  // all must outlive this
 
-  // `args` were validated and hold f32 activations.
+  // `args` must have been validated, and must hold f32 activations.
   void Run(const MoeArgs& args);
 
  private:
   void Route(const MoeArgs& args);
-  // Assigns each choice a row in its expert's group of rows, and each group the weights of the
-  // expert.
+  // Assigns to each choice a row in the group of rows of the chosen expert. Assigns to each group
+  // the weights of its expert.
   void GroupByExpert(const MoeArgs& args);
 
   const KernelTable& kernels_;
@@ -34,7 +34,7 @@ class Moe {
   // [num_tokens, num_experts_per_token]. The vectors grow to the largest step.
   std::vector<int32_t> experts_;          // by choice: the expert
   std::vector<float> weights_;            // by choice: the weight of the expert in the sum
-  std::vector<int32_t> rows_;             // by choice: its row of input_, inner_ and y_
+  std::vector<int32_t> rows_;             // by choice: the row in input_, inner_ and y_
   std::vector<int32_t> ends_;             // by expert: the end of the expert's rows
   std::vector<RowGroup> up_, down_;       // one for each chosen expert
   std::vector<float> logits_;             // [num_tokens, num_experts]

@@ -1,5 +1,5 @@
-// RMSNorm and LayerNorm of one row, written once for every ISA; see kernel_bodies.h. Sums run in 16
-// lanes over the row and end in the fixed tree of Sum().
+// RMSNorm and LayerNorm of one row, written once for every ISA; see kernel_bodies.h. A sum over the
+// row is kept in 16 lanes, and Sum() adds the lanes at the end in a fixed tree.
 
 struct NormScale {
   VecF mean, inverse;

@@ -1,18 +1,19 @@
 #pragma once
 
-// The packed form of weights: groups of 16 outputs are interleaved, so that one vector holds the
-// same k of 16 rows. A group holds all of K; a part of a stacked weight is a run of groups.
+// The packed form of weights. The rows of a weight are its outputs. A group has 16 rows,
+// interleaved so that one vector holds the same k of all 16 rows. A group holds all K values of its
+// rows. A part of a stacked weight is a run of groups.
 //
-//   float types    [K][16] in their own type
+//   float types    [K][16] in the type of the file
 //   4-bit codes    per 32 k: 4 vectors of 64 bytes; vector p holds, for each lane, codes 4p..4p+3
-//                  in its low nibbles and 16+4p..16+4p+3 in its high ones
+//                  in low nibbles and 16+4p..16+4p+3 in high nibbles
 //   8-bit codes    per 32 k: 8 vectors of 64 bytes; vector p holds codes 4p..4p+3 of each lane
 //                  (Q5, Q6 and Q8 codes: one byte each, unsigned)
-//   scales         after the codes of a block: f16 d[16], then f16 m[16] where the type has one;
+//   scales         after the codes of a block: f16 d[16], then f16 m[16] if the type has minimums;
 //                  K-quants: f16 d[16] (and f16 m[16]) before the 8 blocks of 256 k, and after each
 //                  block's codes u8 scale[16], u8 minimum[16] (Q6_K: s8 scale[2][16])
 //
-// Rows past the end of a part are zero. Nothing is rounded: the file's bits are kept.
+// Rows past the end of a part are zero. Nothing is rounded: the bits of the file are kept.
 
 #include <cstdint>
 
@@ -27,14 +28,15 @@ struct QuantFormat {
   static constexpr bool kSuper = kSuper_;  // a K-quant
   static constexpr int kParts = kParts_;   // scales per 32 k
   static constexpr int kCodeBytes = kCodeBits * 64;
-  static constexpr int kHeaderBytes = kSuper ? (kMinimum ? 64 : 32) : 0;  // before 8 blocks
+  static constexpr int kHeaderBytes = kSuper ? (kMinimum ? 64 : 32) : 0;  // before every 8 blocks
   static constexpr int kScaleBytes = kSuper ? 32 : (kMinimum ? 64 : 32);
   static constexpr int kBlockBytes = kCodeBytes + kScaleBytes;
 
   [[gnu::always_inline]] static constexpr int64_t GroupBytes(int64_t cols) {
     return cols / 32 * kBlockBytes + (kSuper ? cols / 256 * kHeaderBytes : 0);
   }
-  // The byte offsets, in a group, of block `index` of 32 k and of the header of its super-block.
+  // BlockAt returns the byte offset of block `index` of 32 k in a group. HeaderAt returns the byte
+  // offset of the header of the super-block that contains block `index`.
   [[gnu::always_inline]] static constexpr int64_t BlockAt(int64_t index) {
     return kSuper ? HeaderAt(index) + kHeaderBytes + index % 8 * kBlockBytes : index * kBlockBytes;
   }

@@ -14,22 +14,22 @@
 
 namespace quire::kernels::cpu {
 
-// Bytes of one group of 16 rows.
+// Returns the number of bytes of one group of 16 rows.
 int64_t GroupBytes(WeightType type, int64_t cols);
 
 // Packs rows [16 * group, 16 * group + 16) of `weight` into the GroupBytes bytes at `out`.
 void PackGroup(const WeightView& weight, int64_t group, uint8_t* out);
 
-// Writes row `row` of a packed part as float32. The values are exactly those that Dequantize makes
-// of the file's bytes.
+// Writes row `row` of a packed part as float32. The values are exactly those that Dequantize
+// computes from the bytes of the file.
 void UnpackRow(WeightType type, int64_t cols, const uint8_t* groups, int64_t row, float* out);
 
 // A run of rows of one type inside a stacked weight.
 struct WeightPart {
-  WeightView view;        // `bytes` only when mapped
+  WeightView view;        // `bytes` is empty unless mapped
   int64_t first_row = 0;  // in the stack
   int64_t group_bytes = 0;
-  const uint8_t* packed = nullptr;  // null when mapped: groups are packed at each use
+  const uint8_t* packed = nullptr;  // null when mapped; then groups are packed at each use
 
   int64_t num_groups() const { return (view.rows + 15) / 16; }
 };
@@ -37,7 +37,7 @@ struct WeightPart {
 class PackedWeight final : public PreparedWeight {
  public:
   // `parts` must be valid (ValidateWeight) and have equal cols. With `pack`, the bytes of the parts
-  // are not read after Create returns. Without `pack`, the bytes must outlive the weight.
+  // are not read after Create returns. Without `pack`, the bytes must outlive the weight. Returns
   // ResourceExhausted when memory is short.
   static absl::StatusOr<std::unique_ptr<PackedWeight>> Create(std::span<const WeightView> parts,
                                                               bool pack);

@@ -1,5 +1,5 @@
-// The steps of QkvPost for one token, with the cache write, written once for every ISA; see
-// kernel_bodies.h. Each rotated element is one multiply and one fma.
+// Computes QkvPost for one token and writes the keys and values to the cache. Written once for
+// every ISA; see kernel_bodies.h. Each rotated element takes one multiply and one fma.
 
 // Returns `n` elements of the row, from element `at` on, after bias and clipping. NaN stays NaN.
 inline VecF Biased(const QkvPostRow& row, int64_t at, int n) {
@@ -10,7 +10,8 @@ inline VecF Biased(const QkvPostRow& row, int64_t at, int n) {
 }
 
 // Calls visit(head, x) for `num_heads` heads from element `first` of the row. x has the elements of
-// the head, ready to rotate. `norm` is null when the model has no QK-norm.
+// the head after bias, clipping and QK-norm. `norm` has the weights of QK-norm; null if these heads
+// have no QK-norm.
 template <class Visit>
 inline void ForEachHead(const QkvPostRow& row, int64_t first, int64_t num_heads, const float* norm,
                         Visit visit) {
@@ -56,7 +57,8 @@ inline void RotateHead(const float* x, const QkvPostRow& row, int64_t head_dim, 
   for (int64_t i = row.rope_dim; i < head_dim; ++i) out[i] = x[i];
 }
 
-// Returns the start of one kv head's K, or of its V if `value`, in this token's block.
+// Returns the start of K of one kv head in the block of this token, or the start of V if `value` is
+// true.
 template <class T>
 inline T* CacheHead(const QkvPostRow& row, int64_t kv_head, bool value) {
   const CacheLayout& cache = row.cache;

@@ -11,7 +11,8 @@ void QuantizeRows(const QuantizeWork& work) {
   for (int r = 0; r < kRows; ++r) {
     rows[r] = work.input + SmallerOf(r, work.num_rows - 1) * work.cols;
   }
-  // A copy. Without it the compiler must assume that the stores of codes overwrite `work`.
+  // `out` is a copy. Without a copy, the compiler must assume that the stores of codes overwrite
+  // `work`.
   const QuantizedRows out = work.out;
   const int64_t end = work.end_block;
   for (int64_t first = work.first_block; first < end; first += kBlocks) {
@@ -37,7 +38,7 @@ void QuantizeRows(const QuantizeWork& work) {
       for (int half = 0; half < 2; ++half) {
         const VecF scaled = Mul(Load(x + 16 * half), Set(inverse[i]));
         const VecF clamped = Min(Max(scaled, Set(-127.0f)), Set(127.0f));
-        // The sum with `magic` is rounded to nearest even. Its low bits are the integer.
+        // The sum with `magic` is rounded to nearest even. The low bits of the sum are the integer.
         const VecF magic = Set(12582912.0f);
         codes[half][i] = AddI(Bits(Add(clamped, magic)), SetI(-0x4b400000));
         StoreS8(q + 16 * half, codes[half][i]);

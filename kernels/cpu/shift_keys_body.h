@@ -1,5 +1,6 @@
-// Rotates cached keys back by a distance, written once for every ISA; see kernel_bodies.h. One
-// vector has one dimension of a tile's sixteen tokens. Each element takes one multiply and one fma.
+// Rotates cached keys back by a distance. Written once for every ISA; see kernel_bodies.h. One
+// vector has one dimension of the sixteen tokens of a tile. Each element takes one multiply and one
+// fma.
 
 template <class T>
 inline void TurnTile(T* tile, const KeyShiftWork& work) {

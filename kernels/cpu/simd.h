@@ -61,9 +61,9 @@ inline float Largest(VecF a) {
   return Lane0(Max(a, Down<1>(a)));
 }
 
-// Returns e^x to 2 ulp. e^x = 2^n e^r with |r| <= ln(2) / 2, where a polynomial of degree 6 gives
-// e^r (Cephes expf). The result is 0 for x below -86, and infinity for x above 88.72. NaN stays
-// NaN.
+// Returns e^x with an error of at most 2 ulp. e^x = 2^n e^r with |r| <= ln(2) / 2, where a
+// polynomial of degree 6 gives e^r (Cephes expf). The result is 0 for x below -86, and infinity for
+// x above 88.72. NaN stays NaN.
 inline VecF Exp(VecF x) {
   const VecF low = Set(-86.0f), high = Set(88.72f);
   const VecF clamped = Min(high, Max(low, x));
@@ -80,7 +80,7 @@ inline VecF Exp(VecF x) {
   p = Fma(p, r, Set(1.6666665459e-1f));
   p = Fma(p, r, Set(5.0000001201e-1f));
   p = Fma(p, Mul(r, r), Add(r, Set(1.0f)));
-  // Multiplies by 2^n as 2^(n - 1) and 2, because n may be 128 and 2^128 is no float.
+  // Multiplies by 2^(n - 1) and then by 2, because n may be 128 and 2^128 is not a float.
   const VecI exponent = ShiftLeft<23>(Bits(shifted));
   const VecF half_power = FromBits(AddI(exponent, SetI((127 - 1) << 23)));
   const VecF value = Mul(Mul(p, half_power), Set(2.0f));

@@ -17,8 +17,8 @@ inline __m256i LanesBelow(int n) {
 }
 
 inline VecF Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-// Whole vectors are handled apart: a masked store costs many times a plain one, and few vectors are
-// partial.
+// LoadN and StoreN handle whole vectors without masks, because a masked store costs many times as
+// much as a plain store, and few vectors are partial.
 inline VecF LoadN(const float* p, int n) {
   if (n == 16) return Load(p);
   return {_mm256_maskload_ps(p, LanesBelow(n)),
@@ -126,7 +126,8 @@ struct DotSum {
     const bool first = step % kSteps == 0, last = step % kSteps == kSteps - 1;
     lo = first ? pairs_lo : _mm256_add_epi16(lo, pairs_lo);
     hi = first ? pairs_hi : _mm256_add_epi16(hi, pairs_hi);
-    // Prevents the compiler from adding in another order, for which it would hold every product.
+    // Prevents the compiler from adding in another order, in which every product would be live at
+    // once.
     __asm__("" : "+x"(lo), "+x"(hi));
     if (!last) return;
     total.lo = _mm256_add_epi32(total.lo, _mm256_madd_epi16(lo, _mm256_set1_epi16(1)));

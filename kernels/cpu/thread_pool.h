@@ -19,7 +19,7 @@ namespace quire::kernels::cpu {
 
 class ThreadPool {
  public:
-  // item: [0, num_items); thread: [0, num_threads), 0 is the caller.
+  // `item` is in [0, num_items). `thread` is in [0, num_threads); 0 is the thread of the caller.
   using Loop = absl::FunctionRef<void(int64_t item, int thread)>;
 
   explicit ThreadPool(int num_threads);
@@ -48,11 +48,13 @@ class ThreadPool {
   // Bits: epoch << 32 | open << 31 | number of workers inside. A worker enters only while the job
   // is open. So job_ may be written again once the job is closed and no worker is inside.
   std::atomic<uint64_t> state_{0};
-  Job job_;  // written while closed and empty; read inside
+  // Written only while the job is closed and no worker is inside; workers read it inside.
+  Job job_;
   alignas(64) std::atomic<int64_t> next_item_{0};
   alignas(64) std::atomic<int> num_parked_{0};
   std::atomic<bool> stopping_{false};
-  base::Mutex mu_;  // orders parking against waking
+  // Prevents a wake-up between the last check of a worker and its wait.
+  base::Mutex mu_;
   base::CondVar wake_;
   std::vector<std::thread> workers_;
 };

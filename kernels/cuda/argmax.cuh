@@ -12,12 +12,14 @@ struct ArgmaxParams {
   int32_t cols;
 };
 
-// A value of a row and its index. The larger value wins, or among equals the lower index.
+// One value of a row and the index of that value.
 struct Candidate {
   float value;
   int32_t index;
 };
 
+// Returns the candidate with the larger value. If the values are equal, returns the candidate with
+// the lower index.
 __device__ __forceinline__ Candidate Better(Candidate a, Candidate b) {
   return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
 }
@@ -31,14 +33,15 @@ __device__ __forceinline__ Candidate BestOfWarp(Candidate best) {
   return best;
 }
 
-// Shared memory: one candidate per warp.
+// The shared memory of a block: one candidate for each of up to 32 warps.
 inline constexpr int kArgmaxSharedBytes = kWarpLanes * sizeof(Candidate);
 
 // One block per row.
 __global__ void ArgmaxKernel(const __grid_constant__ ArgmaxParams p) {
   Candidate* const shared = DynamicShared<Candidate>();
   const float* const values = p.values + int64_t{blockIdx.x} * p.cols;
-  // Loses to every value except NaN and -infinity; a row of only these gives index 0.
+  // `nothing` loses to every value except NaN. -infinity wins by its lower index. A row of only NaN
+  // gives index 0.
   const Candidate nothing = {-std::numeric_limits<float>::infinity(), p.cols};
   Candidate best = nothing;
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.cols;

@@ -1,12 +1,13 @@
 #pragma once
 
-// The work items that the plan of a step's attention (attention_plan.h) passes to the kernels.
+// Work items of attention. The plan of a step (attention_plan.h) makes them, and the attention
+// kernels read them.
 
 #include <cstdint>
 
 namespace quire::kernels::cuda {
 
-// Kernels read these structs as they are laid out here.
+// The host copies these structs to the device as bytes, so kernels read them in this layout.
 struct AttentionItem {
   int32_t seq = 0;
   int32_t kv_head = 0;
@@ -14,22 +15,25 @@ struct AttentionItem {
   int32_t num_rows = 0;
   int32_t key_begin = 0;
   int32_t key_end = 0;
-  int32_t first_position = 0;  // of the sequence's first query of this step
-  int32_t partial = -1;        // first row of the partial results; -1: the only item of its unit
+  // The position of the first query that the sequence has in this step.
+  int32_t first_position = 0;
+  // The first row of the partial results of this item. -1 if its unit has no other item.
+  int32_t partial = -1;
 };
 struct AttentionMerge {
   int32_t seq = 0;
   int32_t kv_head = 0;
   int32_t first_row = 0;
   int32_t num_rows = 0;
-  int32_t partial = 0;  // first row of the first item; each has num_rows rows
-  int32_t num_items = 0;
+  int32_t partial = 0;    // first partial row of the first item
+  int32_t num_items = 0;  // the partial rows of the items are adjacent, num_rows each
 };
 
-// The keys that a block loads at once. Wide heads take fewer, or their stages would exceed shared
-// memory.
+// Returns the number of keys that a thread block loads at once. Wide heads have fewer keys, so that
+// the stages of the block fit into shared memory.
 constexpr int32_t AttentionTileKeys(int32_t head_dim) { return head_dim > 128 ? 32 : 64; }
-// An item has at most 16 times one of these rows; the request alone determines which one.
+// The possible numbers of row tiles of an item. A row tile has up to 16 rows. Only the request
+// determines the number for its items.
 inline constexpr int32_t kAttentionRowTiles[] = {1, 2, 4};
 
 }  // namespace quire::kernels::cuda

@@ -10,8 +10,9 @@
 namespace quire::kernels::cuda {
 namespace {
 
-// The fewest tiles of 16 rows in kAttentionRowTiles that hold a request's rows; the most if none
-// do. Heads wider than 128 need at least two tiles to fill a block.
+// Returns the smallest element of kAttentionRowTiles whose tiles of 16 rows hold `rows` rows, or
+// the largest element if none does. Heads wider than 128 need at least two row tiles: with one, the
+// four warps of a block would share too few keys (AttnShape).
 int32_t RowTiles(int64_t rows, int32_t head_dim) {
   for (const int32_t row_tiles : kAttentionRowTiles) {
     if (16 * row_tiles >= rows && (head_dim <= 128 || row_tiles > 1)) return row_tiles;
@@ -44,7 +45,7 @@ absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
   }
   RETURN_IF_ERROR(Validate(args));
   for (size_t seq = 0; seq < args.query_lens.size(); ++seq) {
-    // Kernels store rows and the last key of a tile in int32.
+    // Kernels store row indices and the index of the last key of a tile in int32.
     const int64_t group = args.num_heads / args.num_kv_heads;
     if (args.query_lens[seq] * group > std::numeric_limits<int32_t>::max() - 64 ||
         args.context_lens[seq] > std::numeric_limits<int32_t>::max() - 64) {
@@ -148,7 +149,7 @@ absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& uni
   const int64_t range =
       std::max<int64_t>(CeilDiv(total, options.grid_size), std::min(kMinRangeTiles, longest));
   part.block_starts.push_back(0);
-  int64_t room = range;  // tiles that the current block still takes
+  int64_t room = range;  // how many more tiles the current block takes
   for (const AttentionItem& unit : units) {
     std::vector<int32_t> cuts = {FirstTile(unit, tile_keys)};
     const int32_t end = EndTile(unit, tile_keys);
@@ -187,7 +188,8 @@ absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>&
     RETURN_IF_ERROR(AddPieces(unit, cuts, options, part));
     total += num_tiles;
   }
-  // Block b takes items until the tiles assigned so far reach b + 1 equal shares.
+  // An equal share has `range` tiles. Block b takes items until blocks 0 .. b together have at
+  // least b + 1 shares.
   const int64_t range = CeilDiv(total, options.grid_size);
   int64_t done = 0;
   for (size_t i = 0; i < part.items.size(); ++i) {

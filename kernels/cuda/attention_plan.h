@@ -1,21 +1,26 @@
 #pragma once
 
-// Divides one step's attention over a persistent grid. Plain C++, without a device.
+// Divides the attention of one step over a persistent grid. The code is plain C++ and needs no
+// device.
 //
-// A unit is a tile of rows and the keys that they see. A row is one (query, head). The rows of one
-// sequence and one kv head are packed query by query, row = query * group + head within the group,
-// so that a decode's heads share the keys that they read. The tiles of keys of all units, one after
-// another, are cut into equal contiguous ranges, one for each block of the grid (stream-K,
-// arXiv:2301.03598). The cuts divide a unit into items. If a unit has more than one, each writes
-// partial results, its rows' output in float32 and their log-sum-exp in base 2, and a merge adds
-// them up.
+// A row is one pair (query, head). The rows of one sequence and one kv head are packed query by
+// query: row = query * group + head within the group. So the heads of a decode share the keys that
+// they read. A unit is a tile of rows, together with the keys that these rows see.
 //
-// Cuts depend on the whole batch, and with them the last bits of a result. With `fixed_split` they
-// depend only on the request, that is on its lengths in this step and the heads: a unit is cut into
-// pieces of fixed_split_keys, or into longer ones if all units of the request would have more than
-// kFixedSplitPieces pieces. This many fill any grid, and every further piece costs memory; a long
-// chunk of a prompt has enough units, and none of them is cut. A request's partial results take at
-// most kFixedSplitPieces * 64 rows, however long it is.
+// In each kernel launch, the key tiles of all units are put one after another. This list is cut
+// into equal contiguous ranges, one for each block of the grid (stream-K, arXiv:2301.03598). The
+// cuts divide a unit into items. If a unit has several items, each item writes partial results: the
+// output of its rows in float32, and their log-sum-exp in base 2. Then a merge combines the partial
+// results.
+//
+// Such cuts depend on the whole batch, and so do the last bits of a result. With `fixed_split`, the
+// cuts of a request depend only on its heads and on its lengths in this step. A unit is cut into
+// pieces of fixed_split_keys keys. All units of a request together get at most kFixedSplitPieces
+// pieces, in equal shares, unless there are more units than that. If the share of a unit is too
+// small for pieces of fixed_split_keys, the pieces of the unit are longer. kFixedSplitPieces pieces
+// fill any grid, and more pieces would only cost memory. A long chunk of a prompt has enough units
+// to fill the grid, so none of them is cut. The partial results of a request take at most
+// kFixedSplitPieces * 64 rows, for any length of the request.
 
 #include <cstdint>
 #include <limits>
@@ -29,18 +34,20 @@
 namespace quire::kernels::cuda {
 
 struct AttentionPlanOptions {
-  int32_t grid_size = 1;  // blocks that run at once
+  int32_t grid_size = 1;  // thread blocks that run at once
   bool fixed_split = false;
   int32_t fixed_split_keys = 1024;  // a multiple of 64
-  // Kernels count partial rows in int32.
+  // The number of partial rows is limited because kernels count them in int32.
   int64_t max_partial_rows = std::numeric_limits<int32_t>::max();
 };
 
-// The most pieces of one request's units with a fixed split: about four for each block of an H200's
-// grid of 264. With fewer, it would be noticeable that some blocks take one piece more than others.
+// The most pieces into which a fixed split cuts the units of one request. On an H200 the grid has
+// 264 blocks, so each block gets about four pieces. With fewer pieces, some blocks would take
+// noticeably longer than others, because they take one piece more.
 inline constexpr int32_t kFixedSplitPieces = 1024;
-// A block's range is never shorter, even if blocks stay idle: merging would cost more than it saves
-// (FlashAttention-3 has the same minimum).
+// The fewest tiles in the range of a block, unless all units are shorter. Shorter ranges would keep
+// more blocks busy, but the merge would cost more than they save (FlashAttention-3 has the same
+// minimum).
 inline constexpr int32_t kMinRangeTiles = 4;
 
 class CudaAttentionPlan final : public AttentionPlan {
@@ -52,15 +59,16 @@ class CudaAttentionPlan final : public AttentionPlan {
     std::vector<int32_t> block_starts;
   };
 
-  // InvalidArgument when lengths or heads contradict each other; ResourceExhausted when there would
-  // be more partial rows than the options allow.
+  // Replaces the content with the plan for `args`. Returns InvalidArgument when lengths or heads
+  // contradict each other, and ResourceExhausted when the plan needs more partial rows than the
+  // options allow.
   absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
 
-  // Checks that `args`, which are valid by themselves, belong to the step of this plan.
-  // InvalidArgument names the difference, or that the block table is too short.
+  // Checks that `args` belong to the step of this plan, and that the block table is long enough.
+  // The caller has already validated `args`. An InvalidArgument error names the difference.
   absl::Status CheckMatches(const PagedAttentionArgs& args) const;
 
-  const std::vector<Part>& parts() const { return parts_; }  // those with items
+  const std::vector<Part>& parts() const { return parts_; }  // only parts with items
   const std::vector<AttentionMerge>& merges() const { return merges_; }
   int32_t num_partial_rows() const { return num_partial_rows_; }
   int64_t num_seqs() const { return static_cast<int64_t>(query_lens_.size()); }
@@ -74,13 +82,15 @@ class CudaAttentionPlan final : public AttentionPlan {
 
  private:
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
-  // The units of one row tile size, as items that see all their keys.
+  // Returns the units of all requests that use `row_tiles`. Each unit is one item with all its
+  // keys.
   std::vector<AttentionItem> Units(int32_t row_tiles) const;
   absl::Status CutEqually(const std::vector<AttentionItem>& units,
                           const AttentionPlanOptions& options, Part& part);
   absl::Status CutAtFixedKeys(const std::vector<AttentionItem>& units,
                               const AttentionPlanOptions& options, Part& part);
-  // Adds the unit's items, cut at the tiles `cuts`, which include its first and last border.
+  // Cuts `unit` at the tiles `cuts` and adds the items to `part`. `cuts` starts with the first tile
+  // of the unit and ends with its end tile.
   absl::Status AddPieces(const AttentionItem& unit, const std::vector<int32_t>& cuts,
                          const AttentionPlanOptions& options, Part& part);
 

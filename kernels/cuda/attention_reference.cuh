@@ -13,8 +13,8 @@ struct AttentionReferenceParams {
   const int32_t* block_table;   // [num_seqs, max_blocks]
   const int32_t* context_lens;  // [num_seqs]
   const int32_t* query_starts;  // [num_seqs + 1]
-  const float* slopes;          // [num_heads]; null without ALiBi
-  const float* sinks;           // [num_heads]; null without sinks
+  const float* slopes;          // [num_heads]; null: no ALiBi
+  const float* sinks;           // [num_heads]; null: no sinks
   int64_t num_tokens, max_blocks;
   int64_t block_stride;  // elements
   int num_seqs, num_heads, num_kv_heads, head_dim, block_size;
@@ -28,12 +28,13 @@ __device__ inline float RoundedToBf16(float value) { return ToFloat(FromFloat<Bf
 inline constexpr int kReferenceWarps = 4;
 inline constexpr int kReferenceThreads = kReferenceWarps * kWarpLanes;
 inline constexpr int kMaxHeadDim = 256;
-// Shared memory: one query per warp.
+// The shared memory of a block: one query in float32 for each warp.
 inline constexpr int kReferenceSharedBytes = kReferenceWarps * kMaxHeadDim * sizeof(float);
 
-// One warp for each (token, head). Keys are read in tiles of 32 at multiples of 32, whatever the
-// chunk or the batch: a lane computes the score of one key, then its share of the output's
-// dimensions.
+// One warp processes one (token, head). It reads the keys in tiles of 32. Tiles start at positions
+// that are multiples of 32, so they do not depend on the chunk or the batch. In each tile, a lane
+// first computes the score of one key. Then it adds the tile's values to some dimensions of the
+// output.
 template <typename T, typename Cache>
 __global__ void __launch_bounds__(kReferenceThreads)
     AttentionReferenceKernel(const __grid_constant__ AttentionReferenceParams p) {
@@ -47,8 +48,8 @@ __global__ void __launch_bounds__(kReferenceThreads)
   const int64_t token = item / p.num_heads;
   const int head = static_cast<int>(item % p.num_heads);
 
-  // The last sequence that starts at this token or before it. An empty sequence does not contain
-  // it.
+  // Finds the last sequence that starts at or before this token. If several sequences start at the
+  // same token, all but the last of them are empty.
   int seq = 0;
   for (int end = p.num_seqs; end - seq > 1;) {
     const int middle = (seq + end) / 2;
@@ -68,14 +69,15 @@ __global__ void __launch_bounds__(kReferenceThreads)
 
   const int64_t head_elements = int64_t{p.block_size} * p.head_dim;
   const int64_t kv_head = head / (p.num_heads / p.num_kv_heads);
-  // The address of a key; its value is num_kv_heads heads later.
+  // Returns the address of a key. The value of the key is stored num_kv_heads heads later.
   const auto row_of = [&](int64_t key) {
     const int64_t block = table[key / p.block_size];
     return static_cast<const Cache*>(p.kv_cache) + block * p.block_stride +
            kv_head * head_elements + key % p.block_size * p.head_dim;
   };
 
-  // Online softmax (arXiv:1805.02867): the sums are of e^(score - maximum).
+  // Online softmax (arXiv:1805.02867). `sum` adds up the weights e^(score - maximum). `out` adds up
+  // the values, each times its weight.
   float maximum = p.sinks == nullptr ? -INFINITY : p.sinks[head];
   float sum = p.sinks == nullptr ? 0.0f : 1.0f;
   float out[kDimsPerLane] = {};

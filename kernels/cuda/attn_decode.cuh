@@ -1,17 +1,22 @@
 #pragma once
 
-// Paged attention on mma.sync (sm_80 and up), for decodes and chunks of prompts alike.
+// Paged attention with mma.sync (sm_80 and up), for both decodes and chunks of prompts.
 //
-// A block of four warps processes its items of the plan (attention_plan.h). cp.async brings an
-// item's keys through shared memory, one tile of K and one of V per stage. A warp holds 16 rows of
-// Q, their scores and their output in registers. With one row tile the four warps share the rows
-// and each takes a quarter of a tile's keys; with two, half; with four, each has rows of its own
-// and takes all. Warps that share rows add up their results in shared memory when an item ends.
+// A block has four warps. It processes the work items that the plan (attention_plan.h) assigns to
+// the block. cp.async copies the keys and values of an item to shared memory in tiles. Each stage
+// holds one tile of K and one tile of V. A warp keeps 16 rows of Q, their scores and their output
+// in registers.
 //
-// Keys are processed from the newest to the oldest: masks are needed only at the ends of an item,
-// and the largest weight under ALiBi comes first. Scores are in base 2. The ALiBi bias is slope *
-// (key - query) in float32, relative to the row's own position, so it loses no digits in a long
-// context.
+// Each instance of the kernel processes items of up to 1, 2 or 4 tiles of 16 rows:
+//   1: all four warps have the same rows. Each takes a quarter of the keys of every tile.
+//   2: two warps have the same rows. Each takes half of the keys of every tile.
+//   4: each warp has different rows and takes all keys of every tile.
+// Warps that have the same rows add up their results in shared memory at the end of an item.
+//
+// Keys are processed from the newest to the oldest, so that the key with the largest ALiBi bias
+// comes first. Masks are needed only at the two ends of an item. Scores are multiplied by log2(e),
+// so that the weights are powers of 2. The ALiBi bias is slope * (key - query) in float32. Since it
+// is relative to the position of the query, it loses no digits in a long context.
 
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/attn_merge.cuh"
@@ -22,24 +27,24 @@ namespace quire::kernels::cuda {
 template <typename T>
 struct AttnParams {
   T* out;          // [num_tokens, num_heads, head_dim]
-  const T* query;  // as out
+  const T* query;  // shape of out
   const T* kv;     // [num_blocks, 2, num_kv_heads, block_size, head_dim], blocks block_stride apart
   const int32_t* block_table;   // [num_seqs, max_blocks]
   const int32_t* query_starts;  // [num_seqs + 1]
-  const float* slopes;          // [num_heads] or null
-  const float* sinks;           // [num_heads] or null
+  const float* slopes;          // [num_heads]; null: no ALiBi
+  const float* sinks;           // [num_heads]; null: no sinks
   const AttentionItem* items;
   const int32_t* block_starts;
   float* partial_out;
   float* partial_lse;
   int64_t block_stride, value_offset, head_stride;  // elements
   int num_heads, group, log2_block_size, max_blocks;
-  int window;      // INT_MAX without one
-  float scale;     // times log2(e), or divided by soft_cap if there is one
-  float soft_cap;  // 0: none
+  int window;      // INT_MAX: no window
+  float scale;     // the op's scale times log2(e); with a soft cap, the op's scale / soft_cap
+  float soft_cap;  // 0: no soft cap
 };
 
-// The shape of one instance.
+// The sizes of one instance of the kernel.
 template <int kHeadDimension, int kRowTileCount>
 struct AttnShape {
   static constexpr int kHeadDim = kHeadDimension;
@@ -49,19 +54,22 @@ struct AttnShape {
   static constexpr int kKeys = AttentionTileKeys(kHeadDimension);
   static constexpr int kWarpKeys = kKeys / kWarpsForKeys;
   static constexpr int kStages = 3;
-  static constexpr int kChunks = kHeadDimension / 8;  // of 16 bytes, in a row
+  static constexpr int kChunks = kHeadDimension / 8;  // 16-byte chunks in a row
   static constexpr int kTileElements = kKeys * kHeadDimension;
   static constexpr int kSharedBytes = kStages * 2 * kTileElements * 2;
   static_assert(kHeadDimension % 16 == 0 && kWarpKeys % 16 == 0);
-  // The results that warps with common rows exchange fit into the memory of the tiles.
+  // Warps with the same rows exchange their results in the memory of the tiles. The results must
+  // fit.
   static_assert(4 * 16 * (kHeadDimension + 2) * 4 <= kSharedBytes);
 };
 
 inline constexpr int kAttnThreads = 128;
 
-// The place of a row's 16-byte chunk, so that the eight rows of a matrix that ldmatrix reads never
-// share a bank. Rows fall on kPlaces places of the 128 bytes of all banks, and chunks change places
-// from one such round of rows to the next.
+// Returns the position within a row at which a 16-byte chunk is stored. The positions prevent bank
+// conflicts: the eight chunks that ldmatrix reads for one matrix are in different banks.
+//
+// All banks together are 128 bytes wide. Modulo 128 bytes, rows start at only 8 / kPlaces different
+// offsets. So after every 8 / kPlaces rows the xor takes the next of kPlaces values.
 template <int kChunks>
 __device__ __forceinline__ int SwizzledChunk(int row, int chunk) {
   constexpr int kPlaces = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
@@ -96,7 +104,8 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
     const auto load = [&](int step) {
       T* const k_tile = k_stages + step % kStages * Shape::kTileElements;
       T* const v_tile = v_stages + step % kStages * Shape::kTileElements;
-// Not unrolled further: the addresses of a whole tile would push the output out of registers.
+// The loop is unrolled only twice. The addresses of a whole tile would push the output out of the
+// registers.
 #pragma unroll 2
       for (int i = 0; i < kKeys * kChunks / kAttnThreads; ++i) {
         const int row = (i * kAttnThreads + thread) / kChunks;
@@ -119,7 +128,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
       CpAsyncCommit();
     }
 
-    // This lane's two rows, eight apart.
+    // Each lane has two rows, which are eight rows apart.
     const int first_row = item.first_row + row_warp * 16 + lane_row;
     const int end_row = item.first_row + item.num_rows;
     const int64_t first_token = p.query_starts[item.seq];
@@ -128,7 +137,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
     float slope[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      // Rows after the end repeat the last one and are not stored.
+      // Rows past the end of the item repeat the last row. Their results are not stored.
       const int row = std::min(first_row + h * 8, end_row - 1);
       const int query = row / p.group;
       const int64_t head = item.kv_head * p.group + (row - query * p.group);
@@ -144,7 +153,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         q[k][i] = LoadReadOnly<uint32_t>(row_query[i % 2] + k * 16 + lane_col + i / 2 * 8);
       }
     }
-    // The range of positions of all rows of the item: it shows which tiles need no mask.
+    // The positions of the first and the last query of the item. They tell which tiles need a mask.
     const int first_position = item.first_position + item.first_row / p.group;
     const int last_position = item.first_position + (end_row - 1) / p.group;
 
@@ -183,10 +192,11 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
       for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int distance = lane_key + n * 8 + i % 2 - position[i / 2];  // <= 0 where seen
+          const int distance = lane_key + n * 8 + i % 2 - position[i / 2];  // <= 0 if seen
           float x = s[n][i] * p.scale;
           if (p.soft_cap > 0.0f) {
-            // tanh by e^2x: tanh.approx is off by 2^-11, and the cap multiplies that error.
+            // Computes tanh(x) from e^(2x). tanh.approx has an error of 2^-11, and the cap would
+            // multiply this error.
             x = p.soft_cap * kLog2E * (1.0f - 2.0f / (1.0f + Exp2(2.0f * kLog2E * x)));
           }
           x += slope[i / 2] * static_cast<float>(distance);
@@ -208,8 +218,8 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
         const float before = maximum[h];
         maximum[h] = fmaxf(before, m);
-        // For a row that has seen no key, 0 is subtracted, so that every weight is 0 and none is
-        // NaN.
+        // If a row has seen no key yet, its maximum is -infinity. Then 0 is subtracted from the
+        // scores instead, so that all weights are 0 and none is NaN.
         tile_maximum[h] = maximum[h] == -INFINITY ? 0.0f : maximum[h];
         rescale[h] = Exp2(before - tile_maximum[h]);
         sum[h] *= rescale[h];
@@ -243,8 +253,9 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         }
       }
     }
-    // From here on the tiles' memory is reused: for the exchange between warps, and for the next
-    // item. No load is on its way to it: the group that the last wait left in flight is empty.
+    // After this barrier, the memory of the tiles is reused: first for the exchange between warps,
+    // then for the next item. No load into this memory is in flight, because the group that the
+    // last wait did not wait for is empty.
     __syncthreads();
     GridDependencyLaunch();
 
@@ -254,7 +265,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
       sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 2);
     }
     if constexpr (Shape::kWarpsForKeys > 1) {
-      // [key warp][row of the item][head_dim], then maxima and sums.
+      // Layout: the outputs [key warp][row of the item][head_dim], then all maxima, then all sums.
       float* const shared_o = DynamicShared<float>();
       float* const shared_maximum = shared_o + 64 * kHeadDim;
       float* const shared_sum = shared_maximum + 64;
@@ -272,8 +283,8 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         }
       }
       __syncthreads();
-      // Each key warp computes its share of the columns of the rows that it has in common with the
-      // others.
+      // Each key warp adds up the results of all key warps with the same rows, for its own part of
+      // the columns.
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = row_warp * 16 + lane_row + h * 8;
@@ -325,8 +336,9 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
       const float inverse = sum[h] > 0.0f ? weight / sum[h] : 0.0f;
       const int64_t partial_row = int64_t{item.partial} + (row - item.first_row);
       const int64_t out_row = (first_token + query) * p.num_heads + head;
-      // One offset that includes the lane's column. If the column were added to the pointers, each
-      // would keep two registers during the whole item, and the output would spill.
+      // This offset includes the column of the lane. If the column were added to the pointers
+      // instead, each pointer would occupy two registers during the whole item, and the output
+      // would spill.
       const int64_t to = (item.partial < 0 ? out_row : partial_row) * kHeadDim + lane_col;
 #pragma unroll
       for (int c = 0; c < kColumnTiles; ++c) {

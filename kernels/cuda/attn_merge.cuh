@@ -1,6 +1,7 @@
 #pragma once
 
-// Adds up the partial results of units that the plan has divided (attention_plan.h).
+// Adds up the partial results of each unit of attention work that the plan (attention_plan.h)
+// divided into several items.
 
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/primitives.cuh"
@@ -13,15 +14,16 @@ inline constexpr int kMergeWarps = 4;
 template <typename T>
 struct AttnMergeParams {
   T* out;                    // [num_tokens, num_heads, head_dim]
-  const float* partial_out;  // [rows, head_dim], normalised
-  const float* partial_lse;  // [rows], base 2; -INFINITY for a row that saw no key
+  const float* partial_out;  // [rows, head_dim]; each row is divided by its sum of weights
+  const float* partial_lse;  // [rows], log-sum-exp in base 2; -INFINITY if a row saw no key
   const AttentionMerge* merges;
   const int32_t* query_starts;
-  const float* sinks;  // [num_heads] or null
+  const float* sinks;  // [num_heads]; null: no sinks
   int num_heads, group, head_dim;
 };
 
-// Grid [merges, row tile / kMergeWarps]: one warp per row, four elements per lane at a time.
+// Grid: [merges, rows of the largest merge / kMergeWarps]. One warp merges one row. A lane
+// processes four elements at a time.
 template <typename T>
 __global__ void __launch_bounds__(32 * kMergeWarps)
     AttnMergeKernel(const __grid_constant__ AttnMergeParams<T> p) {
@@ -38,7 +40,7 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
   for (int i = 0; i < merge.num_items; ++i) {
     maximum = fmaxf(maximum, p.partial_lse[first + int64_t{i} * merge.num_rows]);
   }
-  if (maximum == -INFINITY) maximum = 0.0f;  // no key was seen: every weight below is 0
+  if (maximum == -INFINITY) maximum = 0.0f;  // the row saw no key: all weights below are 0
   float sum = p.sinks != nullptr ? Exp2(p.sinks[head] * kLog2E - maximum) : 0.0f;
   for (int i = 0; i < merge.num_items; ++i) {
     sum += Exp2(p.partial_lse[first + int64_t{i} * merge.num_rows] - maximum);

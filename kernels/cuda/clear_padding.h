@@ -1,7 +1,8 @@
 #pragma once
 
-// Padding holds what was on the stack before, and that may look like an address. The emulated
-// device looks for addresses in the parameters of kernels.
+// Clears the padding of structs that are passed to kernels. Padding contains old bytes of the
+// stack, and these bytes may look like an address. The emulated device searches the parameters of
+// kernels for addresses.
 
 #include <type_traits>
 
@@ -15,7 +16,7 @@ namespace quire::kernels::cuda {
 
 #if defined(QUIRE_CLEARS_PADDING)
 inline constexpr bool kClearsPadding = true;
-// Sets the bytes of `value` that belong to no member to zero.
+// Sets the padding of `value`, the bytes that belong to no member, to zero.
 template <typename T>
 void ClearPadding(T& value) {
   static_assert(std::is_trivially_copyable_v<T>);

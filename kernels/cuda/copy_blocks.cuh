@@ -5,19 +5,19 @@
 
 namespace quire::kernels::cuda {
 
-// As many as fit the parameters of a launch, so that the list needs no memory of its own.
+// The parameters of a launch hold the copies themselves, so that the list needs no device memory.
 inline constexpr int kMaxCopiesPerLaunch = 256;
 
 struct CopyBlocksParams {
-  void* blocks;  // [num_blocks, size], in units
-  int64_t size;
+  void* blocks;  // [num_blocks, size]
+  int64_t size;  // units in a cache block; a unit is kCount 16-bit words
   BlockCopy copies[kMaxCopiesPerLaunch];
 };
 
 inline constexpr int kCopyThreads = 128;
 inline constexpr int kUnitsPerCopyThread = 8;
 
-// Grid [parts of a block, copies], in units of kCount 16-bit words.
+// Grid: [parts of a cache block, copies]. Cache blocks are copied in units of kCount 16-bit words.
 template <int kCount>
 __global__ void __launch_bounds__(kCopyThreads)
     CopyBlocksKernel(const __grid_constant__ CopyBlocksParams p) {

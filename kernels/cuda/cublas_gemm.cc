@@ -31,8 +31,8 @@ cudaDataType_t TypeOf(DType type) {
 
 }  // namespace
 
-// cuBLAS is column-major: our d is its d transposed, so our b is its first operand, and the
-// transposed one.
+// cuBLASLt is column-major, so in its view our matrices are transposed. It computes d^T = b . a^T.
+// So our b is the first operand of cuBLASLt, which must transpose it, and our a is the second.
 struct CublasGemm::Plan {
   Plan() = default;
   Plan(const Plan&) = delete;
@@ -94,7 +94,7 @@ absl::StatusOr<CublasGemm::Plan*> CublasGemm::FindPlan(const GemmShape& shape) {
     cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-  // Their a is our b; c is d.
+  // Operand A of cuBLASLt is our b, B is our a, and both C and D are our d.
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.b_alignment);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a_alignment);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.d_alignment);
@@ -134,8 +134,8 @@ absl::Status CublasGemm::Run(const GemmArgs& args) {
   ASSIGN_OR_RETURN(const Plan* plan, FindPlan(shape));
   absl::Status multiplied = Multiply(args, *plan);
   if (multiplied.ok() || shape.m == args.m) return multiplied;
-  // The plan was found for the bucket's m, and cuBLAS checks an algorithm when it is enqueued. If
-  // it refuses this m, a plan is found for this m itself.
+  // The plan was made for the m of the bucket. cuBLASLt checks the algorithm when a product is
+  // enqueued, and may refuse it for args.m. Then a plan for args.m is used.
   shape.m = args.m;
   ASSIGN_OR_RETURN(plan, FindPlan(shape));
   return Multiply(args, *plan);

@@ -19,15 +19,17 @@ class CublasGemm {
   static absl::StatusOr<std::unique_ptr<CublasGemm>> Create(cudaStream_t stream);
   ~CublasGemm();
 
-  // `args` have been validated. Enqueued. The same shape gets the same algorithm every time; all m
-  // of a bucket (gemm_shape.h) share one unless the algorithm refuses an m.
+  // Enqueues the product. The caller has validated `args`. Products of the same shape always use
+  // the same algorithm. All m in one bucket (gemm_shape.h) share an algorithm, except an m for
+  // which cuBLASLt refuses this algorithm.
   absl::Status Run(const GemmArgs& args);
 
  private:
   struct Plan;
 
   explicit CublasGemm(cudaStream_t stream);
-  // The algorithm that cuBLASLt chooses for `shape`.
+  // Returns the plan for `shape`, with the algorithm that cuBLASLt chooses. Makes the plan on the
+  // first call for the shape.
   absl::StatusOr<Plan*> FindPlan(const GemmShape& shape);
   absl::Status Multiply(const GemmArgs& args, const Plan& plan);
 

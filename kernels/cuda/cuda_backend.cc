@@ -79,20 +79,21 @@ class CudaBackend final : public Backend {
   absl::Status Synchronize() override { return device_->Synchronize(); }
 
  private:
-  // Constant after construction. Buffers are freed before the device that gave them.
+  // These members are constant after construction. The device is declared first, so buffers are
+  // freed before the device.
   const std::unique_ptr<Device> device_;
   const DType activation_dtype_;
   const DeviceBuffer linear_scratch_;
 
-  // Step thread only.
+  // Only the step thread uses these members.
   PagedAttentionOp attention_;
-  // Plans of steps without a tensor core kernel: nothing is divided, but each step is checked
-  // against its plan.
+  // Plans for a dtype or head_dim without a tensor core kernel. The plain kernel does not use the
+  // division, but the arguments of attention are checked against the plan.
   PlansByWindow<CudaAttentionPlan> plans_;
 };
 
 absl::StatusOr<DeviceBuffer> CudaBackend::Allocate(int64_t bytes) {
-  // An empty tensor needs an address, too.
+  // An empty tensor needs an address too, so at least one byte is allocated.
   const int64_t held = std::max<int64_t>(bytes, 1);
   ASSIGN_OR_RETURN(DeviceBuffer buffer, device_->Allocate(held));
   RETURN_IF_ERROR(device_->Fill(buffer.data(), 0, held));
@@ -148,7 +149,7 @@ absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& 
 absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   const DType dtype = args.query.dtype();
-  // A rounded bias, which only one family has, is left to the plain kernel.
+  // Only one model family has a rounded ALiBi bias, so only the plain kernel supports it.
   if (PagedAttentionOp::Supports(dtype, args.query.dim(2)) && !args.alibi_is_rounded &&
       PagedAttentionOp::SupportsCache(dtype, args.kv_cache.dtype(), args.kv_cache.dim(3))) {
     return attention_.Run(args);

@@ -2,10 +2,12 @@
 
 // The CUDA backend: the ops of ops.h on one Device, a GPU or the emulated one.
 //
-// Attention runs on tensor cores if query and cache are both f16 or both bf16 and a kernel exists
-// for their head_dim (paged_attention.h); otherwise the plain kernel runs (AttentionReference).
-// Weights of every type are dequantised when they are prepared, to the dtype of activations.
-// Ops are enqueued; nothing that depends on the content of device memory is checked before it runs.
+// Attention runs on tensor cores (paged_attention.h) if these three conditions hold: query and
+// cache are both f16 or both bf16; a kernel exists for their head_dim and block_size; the ALiBi
+// bias is not rounded. Otherwise the plain kernel (AttentionReference) runs.
+//
+// PrepareWeight dequantises weights of every type to the dtype of activations. Ops are enqueued.
+// The host does not check the content of device memory before an op runs.
 
 #include <cstdint>
 #include <memory>
@@ -19,10 +21,12 @@ namespace quire::kernels::cuda {
 
 struct CudaBackendOptions {
   DType activation_dtype = DType::kF32;  // f32 | f16 | bf16
-  // Scratch for the sums of a linear with an epilogue, and for a mixture of experts; it limits the
-  // tokens that are processed at once.
+  // The bytes of scratch memory. A linear with an epilogue stores its sums there. A mixture of
+  // experts stores its routing and products there. The size limits how many tokens are processed at
+  // once.
   int64_t linear_scratch_bytes = int64_t{32} << 20;
-  // Attention is cut at fixed keys: its bits do not depend on the batch (attention_plan.h).
+  // If true, attention is cut at fixed keys. So the bits of attention do not depend on the batch
+  // (attention_plan.h).
   bool deterministic = false;
 };
 

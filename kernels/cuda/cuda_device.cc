@@ -13,9 +13,9 @@ namespace quire::kernels::cuda {
 
 namespace {
 
-// The shared memory that a kernel may use without asking for more.
+// A kernel may use this much shared memory without an attribute that allows more.
 constexpr int64_t kDefaultSharedBytes = 48 << 10;
-constexpr int kOldestCapability = 80;  // cp.async, bf16 matrices
+constexpr int kOldestCapability = 80;  // the first with cp.async and bf16 matrix products
 
 absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
   cudaDeviceProp properties;
@@ -35,7 +35,8 @@ absl::StatusOr<DeviceInfo> ReadInfo(int ordinal) {
   return info;
 }
 
-// Looked up in the driver at run time: a program that never uses a GPU needs no libcuda.
+// Finds cuTensorMapEncodeTiled in the driver at run time. So a program that never uses a GPU does
+// not need libcuda.
 absl::StatusOr<decltype(&cuTensorMapEncodeTiled)> FindEncodeTiled() {
   constexpr unsigned kSinceCuda = 12000;
   void* function = nullptr;
@@ -113,7 +114,7 @@ CudaDevice::~CudaDevice() {
 }
 
 absl::Status CudaDevice::MakeCurrent() const {
-  int current = -1;  // setting costs more than reading, and is rarely needed
+  int current = -1;  // cudaSetDevice costs more than cudaGetDevice, and is rarely needed
   RETURN_IF_ERROR(ToStatus(cudaGetDevice(&current), "asking for the current device"));
   if (current == ordinal_) return absl::OkStatus();
   return ToStatus(cudaSetDevice(ordinal_), "choosing the device");

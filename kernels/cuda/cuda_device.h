@@ -1,7 +1,8 @@
 #pragma once
 
-// A GPU, through the CUDA runtime. The runtime has a current GPU for each thread, so every call
-// that depends on it selects this one: any thread may call, one at a time.
+// CudaDevice uses a GPU through the CUDA runtime. The runtime keeps a current GPU for each thread.
+// Each function that depends on the current GPU first selects the GPU of this device. So any thread
+// may call, but only one thread at a time.
 
 #include <cuda_runtime_api.h>
 #include <memory>
@@ -17,7 +18,8 @@ namespace quire::kernels::cuda {
 
 class CudaDevice : public Device {
  public:
-  // Unavailable when there is no driver or no such GPU; FailedPrecondition for one older than 8.0.
+  // Returns Unavailable when there is no driver or no GPU `ordinal`. Returns FailedPrecondition
+  // when the compute capability of the GPU is below 8.0.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(int ordinal = 0);
   ~CudaDevice() override;
 
@@ -50,9 +52,10 @@ class CudaDevice : public Device {
   const int ordinal_;
   DeviceInfo info_;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;  // of SecondsOf
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;  // SecondsOf reads the time between them
   std::unique_ptr<CublasGemm> gemm_;
-  std::unordered_set<const void*> with_large_shared_memory_;  // kernels that may use it
+  // The kernels that may already use more shared memory than the default.
+  std::unordered_set<const void*> with_large_shared_memory_;
 };
 
 }  // namespace quire::kernels::cuda

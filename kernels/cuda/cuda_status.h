@@ -1,6 +1,6 @@
 #pragma once
 
-// Errors of the CUDA runtime as absl::Status.
+// Converts errors of the CUDA runtime to absl::Status.
 
 #include <cuda_runtime_api.h>
 #include <string_view>
@@ -9,7 +9,8 @@
 
 namespace quire::kernels::cuda {
 
-// ResourceExhausted when memory is lacking, else Internal; `what` names the failed action.
+// Returns ResourceExhausted when memory is lacking, and Internal for any other error. `what` names
+// the failed action.
 absl::Status ToStatus(cudaError_t error, std::string_view what);
 
 }  // namespace quire::kernels::cuda

@@ -2,9 +2,9 @@
 
 // The device of the CUDA backend: a GPU (CudaDevice) or its emulation (emulator/EmulatedDevice).
 //
-// One stream: enqueued work runs in order, at the latest while Synchronize() waits for it. A fault
-// in any of it appears there, and every later call fails. Not thread-safe; one step thread calls
-// it.
+// A device has one stream. Enqueued work runs in order, at the latest while Synchronize() waits for
+// it. If enqueued work has a fault, Synchronize() reports the fault, and every later call fails.
+// Not thread-safe: only one thread, the step thread, calls a device.
 
 #include <array>
 #include <cstddef>
@@ -28,21 +28,23 @@ struct DeviceInfo {
   std::string name;
   int compute_capability = 0;  // 90 for 9.0
   int num_sms = 0;
-  int64_t shared_bytes_per_block = 0;  // the most that a kernel may use
+  int64_t shared_bytes_per_block = 0;  // the most that one block may use
   int64_t shared_bytes_per_sm = 0;
   int64_t memory_bytes = 0;
 };
 
-// A launch as Launch (launch.h) passes it on.
+// A kernel launch that the function Launch (launch.h) passes to Device::LaunchKernel.
 struct KernelLaunch {
   LaunchConfig config;
   const void* kernel = nullptr;
-  std::span<const std::byte> params;  // one struct, which is copied
-  // Runs the kernel as one thread; null unless kernels are C++ functions.
+  std::span<const std::byte> params;  // one struct; LaunchKernel copies it
+  // Runs one thread of the kernel. Null unless kernels are compiled as C++ functions, for the
+  // emulator.
   void (*call)(const void* kernel, const void* params) = nullptr;
 };
 
-// d[m, n] = a[m, k] . b[n, k]^T (+ d), all row-major; sums in float32, one rounding on store.
+// The arguments of the product d[m, n] = a[m, k] . b[n, k]^T (+ d). All matrices are row-major.
+// Sums are in float32, with one rounding on store.
 struct GemmArgs {
   void* d = nullptr;
   const void* a = nullptr;
@@ -51,10 +53,10 @@ struct GemmArgs {
   int64_t lda = 0, ldb = 0, ldd = 0;  // elements from one row to the next
   DType type = DType::kBF16;          // of a and b
   DType output_type = DType::kBF16;   // of d: the type of a, or f32
-  bool accumulate = false;            // adds to the content of d
+  bool accumulate = false;            // true: the product is added to the content of d
 };
 
-// Work recorded by Device::Record, ready to be enqueued as one piece.
+// Work that Device::Record has recorded. Device::Replay enqueues all of it at once.
 class Recording {
  public:
   virtual ~Recording() = default;
@@ -65,38 +67,42 @@ class Device {
   virtual ~Device() = default;
 
   virtual const DeviceInfo& info() const = 0;
-  // Bytes that Allocate may still return.
+  // Returns how many bytes Allocate can still return.
   virtual int64_t available_bytes() const = 0;
 
-  // Device memory with undefined content, aligned to 256 bytes; ResourceExhausted when none is
-  // left. May wait for the device: not for the hot path. Must not be freed before enqueued work
-  // that uses it has run.
+  // Returns device memory with undefined content, aligned to 256 bytes, or ResourceExhausted when
+  // no memory is left. May wait for the device, so it is not for the hot path. The memory must not
+  // be freed before the enqueued work that uses it has run.
   virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
-  // Host memory for direct copies (pinned).
+  // Returns pinned host memory, which the device copies from and to directly.
   virtual absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) = 0;
 
-  // Enqueued. Until Synchronize(), the caller must not change the source and must not touch the
-  // target. A copy from or to host memory that is not pinned may be complete when the call returns.
+  // The next four functions enqueue their work. Until Synchronize(), the caller must not change the
+  // source and must not touch the destination. A copy from or to host memory that is not pinned may
+  // be complete when the call returns.
   virtual absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyOnDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status Fill(void* destination, uint8_t value, int64_t bytes) = 0;
 
-  // Enqueued. InvalidArgument for a shape that the device refuses by its limits.
+  // Enqueues the kernel. Returns InvalidArgument for a shape beyond the limits of the device.
   virtual absl::Status LaunchKernel(const KernelLaunch& launch) = 0;
+  // Enqueues the matrix product.
   virtual absl::Status Gemm(const GemmArgs& args) = 0;
 
-  // Records the work that `enqueue` enqueues instead of running it (a CUDA graph). `enqueue` is
-  // called once, and must neither allocate nor wait. Parameters are recorded as they are; the
-  // memory that they point to must outlive the recording, and is read at each replay.
+  // Records the work that `enqueue` enqueues, and does not run the work. On a GPU the recording is
+  // a CUDA graph. `enqueue` is called once, and must neither allocate nor wait. The recording
+  // contains the values of all parameters. The memory to which parameters point is read at each
+  // replay, so it must outlive the recording.
   virtual absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) = 0;
-  // Enqueued. `recording` must be this device's and outlive the next Synchronize().
+  // Enqueues the work of `recording`, which must come from this device and must outlive the next
+  // Synchronize().
   virtual absl::Status Replay(const Recording& recording) = 0;
 
-  // Seconds that the device spends on the work that `enqueue` enqueues; waits for it. If the host
-  // enqueues more slowly than the device runs, the host's time is included; Replay() avoids this,
-  // since it enqueues everything at once.
+  // Waits for the work that `enqueue` enqueues, and returns the seconds that the device spends on
+  // this work. If the host enqueues more slowly than the device runs, the result includes time of
+  // the host. Replay() avoids this, because it enqueues all work at once.
   virtual absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) = 0;
 
   virtual absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) = 0;
@@ -104,8 +110,8 @@ class Device {
   virtual absl::Status Synchronize() = 0;
 };
 
-// InvalidArgument names the part of the shape that exceeds `info`, or is empty. Every device calls
-// it first.
+// Returns InvalidArgument if a part of the launch shape is empty or exceeds `info`. The error names
+// the part. Every device calls this function first.
 absl::Status Validate(const LaunchConfig& config, const DeviceInfo& info);
 absl::Status Validate(const GemmArgs& args);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// 16-bit floating-point numbers as kernels hold them: bits and a type, arithmetic in float32.
+// 16-bit floating-point types of kernels. A value holds only its bits. Kernels compute in float32.
 
 #include <cstdint>
 

@@ -5,13 +5,13 @@
 namespace quire::kernels::cuda {
 
 struct GatherRowsParams {
-  void* out;            // [num_rows, size], in units
+  void* out;            // [num_rows, size]; size is in units of kCount 16-bit words
   const void* input;    // [num_inputs, size]
   const int32_t* rows;  // [num_rows]
   int64_t num_inputs, size;
 };
 
-// One block per row, in units of kCount 16-bit words.
+// One block copies one row, in units of kCount 16-bit words.
 template <int kCount>
 __global__ void GatherRowsKernel(const __grid_constant__ GatherRowsParams p) {
   using Unit = Elements<uint16_t, kCount>;

@@ -9,7 +9,8 @@ namespace quire::kernels::cuda {
 
 int64_t RowBucket(int64_t m) {
   if (m <= 4) return m;
-  // An eighth of the smallest power of two that is at least m; m is more than half of that power.
+  // `step` is an eighth of the smallest power of two that is at least m. m is more than half of
+  // this power, so each power of two has four buckets.
   const int64_t step = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(m))) / 8;
   return base::RoundUp(m, step);
 }

@@ -1,7 +1,8 @@
 #pragma once
 
-// The key by which a GEMM's algorithm is chosen. Numbers of tokens differ from step to step; those
-// of one bucket share a choice, so that a run makes few choices, and soon none.
+// GemmShape is the key by which the algorithm of a matrix product is chosen. The number of tokens
+// differs from step to step. All numbers of tokens in one bucket share an algorithm. So a run
+// chooses few algorithms, and soon no new ones.
 
 #include <cstdint>
 
@@ -13,8 +14,9 @@ namespace quire::kernels::cuda {
 // two.
 int64_t RowBucket(int64_t m);
 
-// The alignment on which an algorithm may rely: 256 bytes, as of whole allocations; 16, as needed
-// by vectors and TMA; or else the largest power of two that divides the address.
+// Returns the alignment on which an algorithm may rely. It is 256 bytes if the address is a
+// multiple of 256, as whole allocations are. Otherwise it is the largest power of two that divides
+// the address, at most the 16 bytes that vectors and TMA need.
 uint32_t AlignmentOf(const void* data);
 
 struct GemmShape {
@@ -27,7 +29,7 @@ struct GemmShape {
   auto operator<=>(const GemmShape&) const = default;
 };
 
-// The shape of `args`, with `m` not rounded.
+// Returns the shape of `args`. `m` is not rounded to a bucket.
 GemmShape ShapeOf(const GemmArgs& args);
 
 }  // namespace quire::kernels::cuda

@@ -1,15 +1,17 @@
 #pragma once
 
-// Products of groups of rows, each with a weight of its own: out[row] = input[row] .
-// weight[group]^T. Only the device knows the groups' rows; the grid has room for any division, and
-// blocks without a tile end at once.
+// A grouped GEMM. Rows are divided into groups, and each group has its own weight matrix:
+//   out[row] = input[row] . weight[group]^T
+// Only the device knows which rows belong to which group. The grid is therefore large enough for
+// any division, and a block without a tile returns at once.
 //
-// GroupedGemmKernel runs on mma.sync (sm_80 and up): four warps, a tile of 16 or 64 rows and 128
-// rows of the weight, through three stages of shared memory by cp.async. GroupedGemmPlainKernel is
-// for float32 and for rows that are not a multiple of 16 bytes.
+// GroupedGemmKernel uses mma.sync (sm_80 and up). A block of four warps multiplies a tile of 16 or
+// 64 rows by 128 rows of the weight. cp.async loads both through three stages of shared memory.
+// GroupedGemmPlainKernel is for float32, and for rows that are not a multiple of 16 bytes or not
+// aligned to 16 bytes.
 //
-// One row of `out` depends on its row of `input` and on the weight: sums run along the depth, 16 at
-// a time, whatever the tile.
+// A row of `out` depends only on its row of `input` and on the weight. GroupedGemmKernel sums along
+// the depth, 16 elements at a time, for every tile size.
 
 #include "kernels/activation.h"
 #include "kernels/cuda/linear_epilogue.cuh"
@@ -18,32 +20,37 @@
 namespace quire::kernels::cuda {
 
 struct GroupedGemmParams {
-  void* out;               // [rows, cols]: as `input` where gated, else float32
-  const void* input;       // [rows / rows_per_input, depth], or [rows, depth] without `choices`
-  const void* weight;      // [groups, cols, depth]; gated [groups, 2, cols, depth]: gate, then up
-  const int32_t* starts;   // [num_groups + 1]: each group's first row
-  const int32_t* choices;  // of a row: divided by rows_per_input, its input row; null: same row
+  // [rows, cols]. If gated, the dtype is that of `input`, else float32.
+  void* out;
+  const void* input;  // [rows / rows_per_input, depth], or [rows, depth] without `choices`
+  // [num_groups, cols, depth]. If gated, [num_groups, 2, cols, depth]: gate, then up.
+  const void* weight;
+  const int32_t* starts;  // [num_groups + 1]: each group's first row
+  // [rows]. The input row of a row is choices[row] / rows_per_input. Null: the input row is `row`.
+  const int32_t* choices;
   int32_t num_groups, rows_per_input;
   int64_t cols, depth;
-  Activation activation;  // a gated one, if gated
+  Activation activation;  // must be gated; only gated kernels use it
 };
 
 inline constexpr int kGemmThreads = 128;
-inline constexpr int kGemmDepth = 64;  // of a stage
+inline constexpr int kGemmDepth = 64;  // elements along the depth in one stage
 inline constexpr int kGemmStages = 3;
 inline constexpr int kGemmWeightRows = 128;
 constexpr int GemmSharedBytes(int row_tiles) {
   return kGemmStages * (16 * row_tiles + kGemmWeightRows) * kGemmDepth * 2;
 }
-// The columns of the output that a block computes.
+// Returns the number of output columns that a block computes.
 constexpr int GemmCols(bool gated) { return gated ? kGemmWeightRows / 2 : kGemmWeightRows; }
 
-// The place of the `tile`-th tile of `rows` rows; a group of -1: there are fewer tiles.
+// A tile of rows: its group, its first row, and the end of the group's rows. A group of -1 means
+// that there is no such tile.
 struct GroupTile {
   int32_t group, row, end;
 };
 
-// All lanes of a warp must call it together.
+// Returns the tile with index `tile` when every group is cut into tiles of `rows` rows. All lanes
+// of a warp must call this together.
 __device__ __forceinline__ GroupTile FindGroupTile(const int32_t* starts, int32_t num_groups,
                                                    int32_t rows, int32_t tile) {
   constexpr unsigned kAll = 0xffffffffu;
@@ -53,7 +60,7 @@ __device__ __forceinline__ GroupTile FindGroupTile(const int32_t* starts, int32_
     const int32_t group = first + lane;
     const int32_t count = group < num_groups ? starts[group + 1] - starts[group] : 0;
     const int32_t tiles = (count + rows - 1) / rows;
-    int32_t after = tiles;  // this lane's and all earlier lanes' tiles
+    int32_t after = tiles;  // becomes the tiles of this and all earlier lanes
 #pragma unroll
     for (int delta = 1; delta < 32; delta *= 2) {
       const int32_t other = __shfl_up_sync(kAll, after, static_cast<unsigned>(delta));
@@ -75,12 +82,12 @@ __device__ __forceinline__ GroupTile FindGroupTile(const int32_t* starts, int32_
   return {-1, 0, 0};
 }
 
-// Grid [blocks of columns, tiles of rows].
+// Grid: [blocks of columns, tiles of rows].
 template <typename T, int kRowTiles, bool kGated>
 __global__ void __launch_bounds__(kGemmThreads)
     GroupedGemmKernel(const __grid_constant__ GroupedGemmParams p) {
   constexpr int kRows = 16 * kRowTiles, kStageRows = kRows + kGemmWeightRows;
-  constexpr int kChunks = kGemmDepth / 8;           // of 16 bytes
+  constexpr int kChunks = kGemmDepth / 8;           // 16-byte chunks in a row of a stage
   constexpr int kRowStep = kGemmThreads / kChunks;  // rows that the block loads at once
   constexpr int kStageElements = kStageRows * kGemmDepth;
   T* const stages = DynamicShared<T>();
@@ -138,7 +145,8 @@ __global__ void __launch_bounds__(kGemmThreads)
   for (int64_t step = 0; step < num_steps; ++step) {
     CpAsyncWait<kGemmStages - 2>();
     __syncthreads();
-    load(step + kGemmStages - 1);  // into the stage of the step before, which all have read
+    // Overwrites the stage of the previous step, which all threads have read.
+    load(step + kGemmStages - 1);
     const T* const rows = stages + step % kGemmStages * kStageElements;
     const T* const weights = rows + (kRows + warp * 32) * kGemmDepth;
 #pragma unroll
@@ -163,7 +171,7 @@ __global__ void __launch_bounds__(kGemmThreads)
   }
   CpAsyncWait<0>();
 
-  constexpr int kColTiles = kGated ? 2 : 4;  // of the output, 8 columns each
+  constexpr int kColTiles = kGated ? 2 : 4;  // tiles of 8 output columns
   const int64_t warp_col = first_col + warp * 8 * kColTiles;
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) {
@@ -188,7 +196,7 @@ __global__ void __launch_bounds__(kGemmThreads)
 
 inline constexpr int kPlainGemmThreads = 128;
 
-// Grid [blocks of columns, rows], one output per thread.
+// Grid: [blocks of columns, rows]. Each thread computes one output.
 template <typename T, bool kGated>
 __global__ void __launch_bounds__(kPlainGemmThreads)
     GroupedGemmPlainKernel(const __grid_constant__ GroupedGemmParams p) {

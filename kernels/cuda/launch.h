@@ -1,6 +1,6 @@
 #pragma once
 
-// The only way to launch a kernel, on a GPU and on the emulated device alike:
+// Launch is the only way to launch a kernel, on a GPU and on the emulated device:
 //
 //   __global__ void __launch_bounds__(128) ScaleKernel(const __grid_constant__ ScaleParams params);
 //
@@ -9,7 +9,7 @@
 //   }
 //
 // A kernel takes one struct by value. It must not use static __shared__ variables, cooperative
-// groups, CUB, or wait for another block: the emulator does not support these.
+// groups or CUB, and it must not wait for another block. The emulator supports none of these.
 
 #include <span>
 #include <type_traits>

@@ -1,6 +1,7 @@
 #pragma once
 
-// The shape of a launch. No CUDA header: the planner and the tests use it too.
+// The shape of a kernel launch. This header includes no CUDA header, because code that is compiled
+// without CUDA uses it too.
 
 #include <cstdint>
 
@@ -13,9 +14,9 @@ struct Dim3 {
 struct LaunchConfig {
   Dim3 grid;
   Dim3 block;
-  int64_t shared_bytes = 0;  // dynamic, the only kind (DynamicShared in primitives.cuh)
-  // Programmatic dependent launch: the kernel may start while the one before it ends, and must call
-  // GridDependencyWait() before it reads that kernel's results.
+  int64_t shared_bytes = 0;  // dynamic; kernels have no static shared memory (launch.h)
+  // With programmatic dependent launch, the kernel may start while the previous kernel ends. It
+  // must call GridDependencyWait() before it reads the results of the previous kernel.
   bool overlaps_previous = false;
 };
 

@@ -9,7 +9,8 @@ namespace quire::kernels::cuda {
 
 namespace {
 
-// Called before the GEMM, so that the epilogue's errors occur before anything is enqueued.
+// Checks the arguments of the epilogue. This is called before the GEMM, so that errors are returned
+// before any work is enqueued.
 absl::Status CheckEpilogue(const LinearArgs& args) {
   return WithElementType(args.out.dtype(), [&](auto element) {
     return WithVectorOf<decltype(element)>(args.out.dim(1), [&](auto count) {
@@ -19,7 +20,8 @@ absl::Status CheckEpilogue(const LinearArgs& args) {
   });
 }
 
-// out = act(y + bias) + residual for the tokens of `y`, which is [tokens, rows of the weight].
+// Enqueues out = act(y + bias) + residual for the tokens of `y`. The shape of `y` is [tokens, rows
+// of the weight].
 absl::Status Epilogue(Device& device, const LinearArgs& args, const float* y, TensorView out,
                       TensorView residual) {
   const int64_t num_tokens = out.dim(0), cols = out.dim(1);
@@ -62,7 +64,7 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
                    .ldb = cols,
                    .ldd = rows,
                    .type = weight.dtype()};
-  // True if the GEMM alone suffices: it can add a residual that is stored in the output.
+  // True if the GEMM alone suffices. The GEMM can add a residual only if `out` holds the residual.
   const bool plain = args.bias.empty() && args.activation == Activation::kNone &&
                      (args.residual.empty() || args.residual.raw() == args.out.raw()) &&
                      (args.out.dtype() == weight.dtype() || args.out.dtype() == DType::kF32);

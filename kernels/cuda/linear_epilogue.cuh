@@ -7,23 +7,23 @@ namespace quire::kernels::cuda {
 
 struct LinearEpilogueParams {
   void* out;             // [tokens, cols]
-  const float* y;        // [tokens, cols], or [tokens, 2 * cols]: gate, then up
-  const float* bias;     // as long as a row of y; null without one
-  const void* residual;  // [tokens, cols], may be `out`; null without one
+  const float* y;        // [tokens, cols]; if gated [tokens, 2 * cols]: gate, then up
+  const float* bias;     // as long as a row of y; null: no bias
+  const void* residual;  // [tokens, cols], may be `out`; null: no residual
   int64_t cols;
   Activation activation;
 };
 
 inline constexpr int kEpilogueThreads = 128;
 
-// y / (1 + e^-x)
+// Returns y / (1 + e^-x).
 __device__ inline float TimesLogistic(float y, float x) { return y / (1.0f + expf(-x)); }
 
 __device__ inline float Activate(Activation activation, float y) {
   switch (activation) {
     case Activation::kNone:
       return y;
-    case Activation::kGelu:  // erfc: no cancellation for negative y
+    case Activation::kGelu:  // erfc avoids cancellation for negative y
       return 0.5f * y * erfcf(-0.70710678118654752f * y);
     case Activation::kGeluTanh:
     case Activation::kGeluTanhMul:  // (1 + tanh(x)) / 2 is the logistic function of 2 x
@@ -34,7 +34,7 @@ __device__ inline float Activate(Activation activation, float y) {
   return y;
 }
 
-// Grid [tokens, parts of a row], kCount elements per thread.
+// Grid: [tokens, parts of a row]. Each thread computes kCount elements.
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kEpilogueThreads)
     LinearEpilogueKernel(const __grid_constant__ LinearEpilogueParams p) {

@@ -11,21 +11,22 @@
 namespace quire::kernels::cuda {
 namespace {
 
-// The content of the scratch memory between the kernels of one round of tokens.
+// The arrays in scratch memory for one round. A round processes as many tokens as fit.
 struct MoeScratch {
   float* logits;     // [tokens, experts]
-  int32_t* experts;  // [choices], as the three below
-  float* weights;
-  int32_t* rows;
-  int32_t* choices;
-  int32_t* starts;  // [experts + 1]
-  void* inner;      // [choices, intermediate]
-  float* y;         // [choices, hidden]
+  int32_t* experts;  // [choices]
+  float* weights;    // [choices]
+  int32_t* rows;     // [choices]
+  int32_t* choices;  // [choices]
+  int32_t* starts;   // [experts + 1]
+  void* inner;       // [choices, intermediate]
+  float* y;          // [choices, hidden]
 };
 
 constexpr int64_t kAlignment = 256;
 
-// Divides scratch memory for `tokens` tokens; returns the bytes needed. `base` may be null.
+// Sets the pointers of `scratch` to arrays for `tokens` tokens, one after another from `base`.
+// Returns the size of all arrays in bytes. If `base` is null, the pointers are null too.
 int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scratch) {
   int64_t used = 0;
   const auto take = [&](int64_t elements, int64_t size) {
@@ -47,8 +48,8 @@ int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scra
   return used;
 }
 
-// The most tokens for which the scratch memory, and a grid with a row of blocks for each choice,
-// have room.
+// Returns the most tokens that one round can process. Their arrays must fit into the scratch
+// memory. A grid must have room for one row of blocks for each choice.
 int64_t TokensAtOnce(const MoeArgs& args, int64_t scratch_bytes) {
   constexpr int64_t kMostBlocks = 65535;
   int64_t least = 0, most = std::min(args.input.dim(0), kMostBlocks / args.num_experts_per_token);

@@ -7,12 +7,13 @@
 
 namespace quire::kernels::cuda {
 
-// A mixture of experts, under the rules of ops.h. Only the device knows which experts, rows and
-// tiles there are, so that a graph can record it. The products are our own (grouped_gemm.cuh); the
-// device's GEMM computes the router's logits.
+// Computes a mixture of experts, under the rules of ops.h. Only the device knows which experts,
+// rows and tiles there are, so a graph can record the op. Kernels of this project
+// (grouped_gemm.cuh) compute the products of the experts. Device::Gemm computes the logits of the
+// router.
 //
-// Routing and products are stored in `scratch`, device memory for at least one token. As many
-// tokens as fit are processed at once. The weights are CudaWeights of the input's dtype.
+// `scratch` is device memory for the routing and the products of at least one token. As many tokens
+// as fit there are processed at once. The weights are CudaWeights with the dtype of the input.
 absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& scratch);
 
 }  // namespace quire::kernels::cuda

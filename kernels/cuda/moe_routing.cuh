@@ -1,8 +1,9 @@
 #pragma once
 
-// The parts of a mixture of experts around its products: the choice of each token's experts, the
-// rows of these choices, and the sum of their results. A choice is a pair (token, one of its
-// experts); there are tokens * num_chosen, token by token.
+// The kernels of a mixture of experts that run before and after the grouped products
+// (grouped_gemm.cuh). They choose the experts of each token, assign a row to each choice, and sum
+// up the experts' results. A choice is a pair (token, expert chosen for it). There are tokens *
+// num_chosen choices, ordered by token.
 
 #include <bit>
 
@@ -18,7 +19,9 @@ struct MoeRouteParams {
   bool softmax_over_chosen;
 };
 
-// Larger for an expert that is chosen sooner: the larger logit, ties by lower id; NaN before all.
+// Returns a key by which experts are ranked; the largest key is chosen first. The expert with the
+// larger logit has the larger key. Among equal logits, the lower id has the larger key. NaN counts
+// as larger than any number.
 __device__ __forceinline__ uint64_t RouteKey(float logit, int32_t expert) {
   const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);  // -0 becomes 0
   const uint32_t order = logit != logit       ? 0xffffffffu
@@ -35,7 +38,7 @@ __device__ __forceinline__ uint64_t LargestOfWarp(uint64_t value) {
   return value;
 }
 
-// One block of one warp per token.
+// One block, which is one warp, processes one token.
 __global__ void __launch_bounds__(kWarpLanes)
     MoeRouteKernel(const __grid_constant__ MoeRouteParams p) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x);
@@ -43,7 +46,7 @@ __global__ void __launch_bounds__(kWarpLanes)
   int32_t* const experts = p.experts + int64_t{blockIdx.x} * p.num_chosen;
   float* const weights = p.weights + int64_t{blockIdx.x} * p.num_chosen;
 
-  // Each round finds the best of those that rank after the one found before.
+  // Each round finds the best of the experts that rank after the expert of the previous round.
   uint64_t last = ~uint64_t{0};
   float largest = 0.0f, sum = 0.0f;
   for (int32_t i = 0; i < p.num_chosen; ++i) {
@@ -78,15 +81,16 @@ __global__ void __launch_bounds__(kWarpLanes)
 struct MoeGroupParams {
   const int32_t* experts;  // [choices]
   int32_t* starts;         // [num_experts + 1]: each expert's first row
-  int32_t* rows;           // [choices]: the row of a choice
-  int32_t* choices;        // [choices]: the choice of a row
+  int32_t* rows;           // [choices]: the row of each choice
+  int32_t* choices;        // [choices]: the choice of each row
   int32_t num_choices;
 };
 
 inline constexpr int kGroupThreads = 256;
 inline constexpr int kGroupSharedBytes = 2 * kGroupThreads * sizeof(int32_t);
 
-// One block per expert; its rows are in the order of the choices, in whatever order blocks run.
+// One block processes one expert. The rows of an expert are in the order of the choices. The order
+// in which blocks run does not change the rows.
 __global__ void __launch_bounds__(kGroupThreads)
     MoeGroupKernel(const __grid_constant__ MoeGroupParams p) {
   int32_t* const lower_counts = DynamicShared<int32_t>();
@@ -125,7 +129,7 @@ __global__ void __launch_bounds__(kGroupThreads)
 
 struct MoeCombineParams {
   void* out;             // [tokens, hidden]
-  const void* residual;  // [tokens, hidden], may be `out`; null without one
+  const void* residual;  // [tokens, hidden], may be `out`; null: no residual
   const float* y;        // [rows, hidden]
   const int32_t* rows;   // [choices]
   const float* weights;  // [choices]
@@ -133,7 +137,8 @@ struct MoeCombineParams {
   int64_t hidden;
 };
 
-// One block per token. Its experts are added in the router's order.
+// One block processes one token. It adds up the results of the token's experts in the order in
+// which the router chose them.
 template <typename T, int kCount>
 __global__ void MoeCombineKernel(const __grid_constant__ MoeCombineParams p) {
   const int64_t token = int64_t{blockIdx.x} * p.hidden;

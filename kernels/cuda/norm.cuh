@@ -8,20 +8,21 @@ struct NormParams {
   void* out;          // [tokens, hidden]; may be `input`
   const void* input;  // [tokens, hidden]
   const float* weight;
-  const float* bias;  // null without one
-  void* residual;     // [tokens, hidden]; null without one
+  const float* bias;  // null: no bias
+  void* residual;     // [tokens, hidden]; null: no residual
   int64_t hidden;
   float eps;
   bool layer_norm;
 };
 
-// The scale of a row, from sums over the threads of a block.
+// Normalising a row replaces each element x by (x - mean) * inverse. For RMS norm, mean is 0.
 struct NormScale {
   float mean, inverse;
 };
 
-// `load(i, values)` gives kCount elements from i; the same thread asks for the same elements each
-// time. All threads call this.
+// Computes the NormScale of a row of `count` elements. `load(i, x)` must set x to the kCount
+// elements that start at index i. In every pass, a thread loads the same elements again. All
+// threads of the block must call this.
 template <int kCount, typename Load>
 __device__ __forceinline__ NormScale ScaleOf(int64_t count, bool layer_norm, float eps,
                                              float* shared, Load load) {
@@ -47,7 +48,8 @@ __device__ __forceinline__ NormScale ScaleOf(int64_t count, bool layer_norm, flo
   return {mean, 1.0f / sqrtf(BlockSum(squares, shared) / size + eps)};
 }
 
-// One block per token. Each pass reads the row again: it is in the cache by then.
+// One block normalises the row of one token. Each pass reads the row again, because the row is in
+// the cache after the first pass.
 template <typename T, int kCount>
 __global__ void NormKernel(const __grid_constant__ NormParams p) {
   const int64_t row = int64_t{blockIdx.x} * p.hidden;

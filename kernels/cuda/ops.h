@@ -1,10 +1,12 @@
 #pragma once
 
-// The ops of a step as CUDA kernels, one pair of files each. Each validates, rejects and names
-// unsupported arguments, and enqueues on `device`; its contract is the op's (kernels/ops/).
+// The ops of a step as CUDA kernels, one pair of files for each op. An op validates its arguments,
+// returns an error that names unsupported arguments, and enqueues its work on `device`. The headers
+// in kernels/ops/ define what each op computes.
 //
-// Index vectors are not checked on the host, which would wait for the device. For an index out of
-// range, a kernel reads NaN and writes nothing.
+// The host does not check the values of index vectors, because the check would wait for the device.
+// For a token id, row or position out of range, a kernel computes with NaN. For a slot out of
+// range, it writes nothing. Attention does not check the block table.
 
 #include <cstdint>
 
@@ -23,7 +25,7 @@
 
 namespace quire::kernels::cuda {
 
-// `weight` is a CudaWeight.
+// `args.weight` is a CudaWeight.
 absl::Status Embed(Device& device, const EmbedArgs& args);
 absl::Status GatherRows(Device& device, const GatherRowsArgs& args);
 absl::Status CopyBlocks(Device& device, const CopyBlocksArgs& args);
@@ -32,12 +34,14 @@ absl::Status QkvPost(Device& device, const QkvPostArgs& args);
 absl::Status ShiftKeys(Device& device, const ShiftKeysArgs& args);
 absl::Status Argmax(Device& device, const ArgmaxArgs& args);
 
-// Sums before an epilogue are stored in `scratch`, device memory for at least one row of float32;
-// as many tokens as fit are processed at once. `weight` is a CudaWeight of the input's dtype.
+// `scratch` is device memory for the sums before an epilogue, of at least one row in float32. As
+// many tokens as fit there are processed at once. `args.weight` is a CudaWeight with the dtype of
+// the input.
 absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch);
 
-// Attention in plain CUDA: any head_dim and block_size of the contract, no tensor cores, no plan.
-// The oracle of the fast kernels on a GPU, and the fallback where they do not run.
+// Computes attention in plain CUDA, without tensor cores and without the division of the plan, for
+// any head_dim and block_size that kernels/ops/paged_attention.h allows. It is the reference for
+// tests of the fast kernels on a GPU, and the fallback where these kernels do not run.
 absl::Status AttentionReference(Device& device, const PagedAttentionArgs& args);
 
 }  // namespace quire::kernels::cuda

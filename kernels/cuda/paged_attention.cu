@@ -26,8 +26,8 @@ constexpr Instance<T> kInstance = {kHeadDim, kRowTiles,
                                    AttnShape<kHeadDim, kRowTiles>::kSharedBytes,
                                    &AttnKernel<T, kHeadDim, kRowTiles>};
 
-// All instances, for each of two types: 40 kernels, of 64 at most (resources.tsv). Other shapes run
-// on AttentionReference.
+// All instances for one element type. The two types have 40 kernels in total; resources_test.py
+// allows at most 64. AttentionReference computes all other shapes.
 template <typename T>
 constexpr Instance<T> kInstances[] = {
     kInstance<T, 32, 1>,  kInstance<T, 32, 2>,  kInstance<T, 32, 4>,  kInstance<T, 64, 1>,
@@ -62,7 +62,7 @@ absl::Status Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t), Dev
 }  // namespace
 
 bool PagedAttentionOp::Supports(DType dtype, int64_t head_dim) {
-  // Every supported head_dim has the largest row tile.
+  // Every supported head_dim has an instance with 4 row tiles.
   return (dtype == DType::kBF16 || dtype == DType::kF16) && Find<Bf16>(head_dim, 4) != nullptr;
 }
 
@@ -76,8 +76,8 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   if (instance == nullptr) {
     return WantGot("plan", "a head_dim with a tensor core kernel", absl::StrCat(args.head_dim));
   }
-  // Two blocks share a multiprocessor if its shared memory holds their tiles and the driver's own
-  // part.
+  // Two blocks share a multiprocessor if its shared memory has room for both. A block needs memory
+  // for its tiles and 1024 bytes for the driver.
   const DeviceInfo& info = device_.info();
   const int64_t blocks_per_sm =
       std::clamp<int64_t>(info.shared_bytes_per_sm / (instance->shared_bytes + 1024), 1, 2);

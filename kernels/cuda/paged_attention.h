@@ -1,9 +1,11 @@
 #pragma once
 
-// The op PagedAttention (kernels/ops/paged_attention.h) on tensor cores: plans, uploads, launches.
+// Runs the op PagedAttention (kernels/ops/paged_attention.h) on tensor cores. PagedAttentionOp
+// makes the plans, uploads them, and launches the kernels.
 //
-// K and V of one (block, K|V, head) are plain [block_size, head_dim]. Weights are rounded to the
-// cache's dtype before the product with V, as in every tensor core kernel; all else is float32.
+// In the cache, K and V of one block and one kv head are row-major [block_size, head_dim]. Softmax
+// weights are rounded to the dtype of the cache before the product with V, as in every tensor core
+// kernel. All other arithmetic is in float32.
 
 #include <vector>
 
@@ -19,19 +21,22 @@ namespace quire::kernels::cuda {
 
 class PagedAttentionOp {
  public:
-  // `device` must outlive this. The grid is the device's, whatever `options` say.
+  // `device` must outlive this object. The op computes the grid size from the device and ignores
+  // options.grid_size.
   explicit PagedAttentionOp(Device& device, const AttentionPlanOptions& options = {})
       : device_(device), options_(options) {}
 
-  // True if there is a kernel for query and cache of this dtype.
+  // Returns whether there is a kernel for this head_dim and for a query and cache of this dtype.
   static bool Supports(DType dtype, int64_t head_dim);
-  // True if such a kernel can read such a cache: of the query's dtype, block_size 16|32|64|128.
+  // Returns whether such a kernel can read the cache. The cache must have the dtype of the query,
+  // and block_size must be 16, 32, 64 or 128.
   static bool SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size);
 
-  // As Backend::Plan: valid until the second later call for its window. Enqueues the upload.
+  // Implements Backend::Plan. Builds a plan and enqueues its upload. The plan stays valid until the
+  // second Plan call after this one for the same window.
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args);
 
-  // Enqueues. `args.plan` is one of the last two plans of its window.
+  // Enqueues the attention of `args`. `args.plan` must be one of the last two plans for its window.
   absl::Status Run(const PagedAttentionArgs& args);
 
  private:
@@ -43,7 +48,7 @@ class PagedAttentionOp {
       const AttentionItem* items = nullptr;
       const int32_t* block_starts = nullptr;
     };
-    std::vector<Part> parts;  // as plan.parts()
+    std::vector<Part> parts;  // in the order of plan.parts()
     const AttentionMerge* merges = nullptr;
   };
 
@@ -55,7 +60,9 @@ class PagedAttentionOp {
   Device& device_;
   const AttentionPlanOptions options_;
   PlansByWindow<UploadedPlan> plans_;
-  DeviceBuffer partials_;  // of one launch and its merge; the stream keeps users apart
+  // The partial results of one Run call. Calls can share this memory, because the stream runs them
+  // one after another.
+  DeviceBuffer partials_;
 };
 
 }  // namespace quire::kernels::cuda

@@ -1,6 +1,6 @@
 #pragma once
 
-// The primitives as PTX. See primitives.cuh.
+// The functions that primitives.cuh describes, implemented with PTX.
 
 #include <cstdint>
 #include <type_traits>
@@ -216,7 +216,8 @@ __device__ __forceinline__ void MbarrierArriveExpect(uint64_t* barrier, int byte
       : "memory");
 }
 __device__ __forceinline__ void MbarrierWait(uint64_t* barrier, int parity) {
-  // Labels inside braces are local to them, however often this is inlined.
+  // PTX labels inside braces are local to the braces. So this function can be inlined several times
+  // into one kernel.
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
@@ -286,7 +287,7 @@ __device__ __forceinline__ uint64_t WgmmaDescriptor(const void* shared, uint32_t
          static_cast<uint64_t>(stride_bytes >> 4) << 32 | uint64_t{1} << 62;
 }
 
-// 64 accumulators, spelled out because asm takes no array.
+// The 64 accumulators are written out because asm does not accept an array.
 #define QUIRE_WGMMA_REGISTERS                                                        \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \

@@ -23,7 +23,8 @@ absl::Status QkvPost(Device& device, const QkvPostArgs& args) {
   const QkNorm& norm = args.qk_norm;
   const bool norms = !norm.query_weight.empty();
   const bool norm_by_head = norms && norm.query_weight.dim(0) == head_dim;
-  // Without QK-norm any division works: one pair for each thread.
+  // Without QK-norm, sections may have any number of heads. The number chosen here gives each
+  // thread about one pair.
   const int64_t heads_per_section =
       norm_by_head ? 1
       : norms      ? 0

@@ -15,22 +15,22 @@ struct QkvPostParams {
   const int32_t* positions;     // [tokens]
   const int64_t* slot_mapping;  // [tokens]
   const float* rope_table;      // [max_positions, rope_half, 2]
-  const float* bias;            // as long as a row of qkv; null without one
-  const float* query_norm;      // weights of one head or of all of them; null without QK-norm
+  const float* bias;            // as long as a row of qkv; null: no bias
+  const float* query_norm;      // weights of one head or of all heads; null: no QK-norm
   const float* key_norm;
   int64_t num_slots, max_positions;
   int64_t block_stride;  // elements
   int num_heads, num_kv_heads, head_dim, block_size;
   int rope_half;          // rope_dim / 2; 0: no rotation
-  int heads_per_section;  // 0: a section is all queries, all keys, or all values
-  float clip;             // 0: none
+  int heads_per_section;  // 0: a section is all heads of Q, of K, or of V
+  float clip;             // 0: no clipping
   float norm_eps;
   bool interleaved, layer_norm, norm_by_head;
 };
 
-// Grid [tokens, sections]. A section is a run of heads; with QK-norm, the heads that are normalised
-// together. A thread processes one pair at a time: the two elements that rotate together, and after
-// rope_dim two neighbours.
+// Grid: [tokens, sections]. A section is a range of heads. With QK-norm, a section is the heads
+// that are normalised together. A thread processes one pair of elements at a time. Before rope_dim,
+// a pair is two elements that rotate together. After rope_dim, a pair is two neighbours.
 template <typename T, typename Cache>
 __global__ void __launch_bounds__(kMaxRowThreads)
     QkvPostKernel(const __grid_constant__ QkvPostParams p) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
       continue;
     }
     if (slot < 0 || slot >= p.num_slots) continue;
-    // K's heads, then V's, as in the row.
+    // In a cache block, as in a row of qkv, the heads of K come before the heads of V.
     const int64_t row = (head - p.num_heads) * int64_t{p.block_size} + slot % p.block_size;
     Cache* const out =
         static_cast<Cache*>(p.kv_cache) + slot / p.block_size * p.block_stride + row * p.head_dim;

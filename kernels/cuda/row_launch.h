@@ -1,6 +1,7 @@
 #pragma once
 
-// The host side of kernels that process rows: selects the instance and the number of threads.
+// The host side of kernels that process rows. It selects the instance of the kernel template and
+// the number of threads.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +21,7 @@
 
 namespace quire::kernels::cuda {
 
-// Calls f with a value of the kernels' element type for `dtype`: f32, f16 or bf16.
+// Calls f with a value of the element type that kernels use for `dtype`: f32, f16 or bf16.
 template <typename F>
 absl::Status WithElementType(DType dtype, F f) {
   switch (dtype) {
@@ -35,8 +36,8 @@ absl::Status WithElementType(DType dtype, F f) {
   }
 }
 
-// Calls f with the number of elements that a thread moves at once, as a constant: 16 bytes of `T`
-// if rows of `cols` are a multiple of that, else one element.
+// Calls f with the number of elements that a thread moves at once, as a constant. The number fills
+// 16 bytes if it divides `cols`. Otherwise it is 1.
 template <typename T, typename F>
 absl::Status WithVectorOf(int64_t cols, F f) {
   constexpr int kVector = 16 / sizeof(T);
@@ -44,8 +45,8 @@ absl::Status WithVectorOf(int64_t cols, F f) {
   return f(std::integral_constant<int, 1>{});
 }
 
-// Checks that tensors that are accessed in 16-byte vectors start at a multiple of 16. Absent ones
-// pass.
+// Checks that the memory of each tensor starts at a multiple of 16 bytes, as access in 16-byte
+// vectors requires. Absent tensors pass.
 inline absl::Status CheckAligned(
     std::initializer_list<std::pair<std::string_view, const TensorView*>> tensors) {
   for (const auto& [what, tensor] : tensors) {
@@ -56,8 +57,8 @@ inline absl::Status CheckAligned(
   return absl::OkStatus();
 }
 
-// Threads for one row, in whole warps. Only the row's length determines them, and so the order of
-// its sums.
+// Returns the number of threads for one row, in whole warps. Only the length of the row determines
+// the number of threads, and thus also the order in which a kernel sums the row.
 inline unsigned RowThreads(int64_t cols, int elements_per_thread) {
   const int64_t threads = (cols / elements_per_thread + 31) / 32 * 32;
   return static_cast<unsigned>(std::clamp<int64_t>(threads, 32, kMaxRowThreads));

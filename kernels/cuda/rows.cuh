@@ -1,6 +1,7 @@
 #pragma once
 
-// Shared by the kernels that process rows: vectors of elements as float32, and sums over a block.
+// Functions for the kernels that process rows. They load and store vectors of elements as float32,
+// and add up values over a block.
 
 #include <cstdint>
 
@@ -8,7 +9,8 @@
 
 namespace quire::kernels::cuda {
 
-// kCount neighbours, moved in accesses of 16 bytes, or in one access if they are fewer bytes.
+// kCount adjacent elements. Because of the alignment, a thread moves them in 16-byte accesses, or
+// in one access if they have fewer than 16 bytes.
 template <typename T, int kCount>
 struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Elements {
   T at[kCount];
@@ -29,21 +31,23 @@ __device__ __forceinline__ void StoreElements(T* to, const float (&values)[kCoun
   *reinterpret_cast<Elements<T, kCount>*>(to) = elements;
 }
 
-// Calls body(i) for each vector of kCount elements of a row that is this thread's; i is its first.
+// Divides a row of `size` elements into vectors of kCount elements. Calls body(i) for each vector
+// of this thread, where i is the index of the vector's first element.
 template <int kCount, typename Body>
 __device__ __forceinline__ void ForEachVector(int64_t size, Body body) {
   const int64_t step = int64_t{blockDim.x} * kCount;
   for (int64_t i = int64_t{threadIdx.x} * kCount; i < size; i += step) body(i);
 }
 
-inline constexpr int kMaxRowThreads = 256;  // of a block, which processes one row
+inline constexpr int kMaxRowThreads = 256;  // in a block that processes one row
 
 inline constexpr int kWarpLanes = 32;
-// Shared memory for BlockSum: one float per warp.
+// The shared memory for BlockSum: one float for each of up to 32 warps.
 inline constexpr int kBlockSumBytes = kWarpLanes * sizeof(float);
 
-// The sum of all threads' values, with the same bits in every thread, in an order that the size of
-// the block fixes. Whole warps only; all threads call this.
+// Returns the sum of the values of all threads of the block, with the same bits in every thread.
+// The order of the additions depends only on the size of the block. The block must consist of whole
+// warps, and all its threads must call this.
 __device__ __forceinline__ float BlockSum(float value, float* shared) {
   const unsigned lane = threadIdx.x % kWarpLanes;
 #pragma unroll
@@ -57,7 +61,7 @@ __device__ __forceinline__ float BlockSum(float value, float* shared) {
   for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) {
     value += __shfl_xor_sync(0xffffffffu, value, mask);
   }
-  __syncthreads();  // `shared` may be written again
+  __syncthreads();  // after this barrier, `shared` may be written again
   return value;
 }
 

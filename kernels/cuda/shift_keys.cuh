@@ -5,16 +5,16 @@
 
 namespace quire::kernels::cuda {
 
-// As many as fit the parameters of a launch, so that the list needs no memory of its own.
+// The parameters of a launch hold the shifts themselves, so that the list needs no device memory.
 inline constexpr int kMaxShiftsPerLaunch = 256;
 
 struct ShiftKeysParams {
   void* kv_cache;           // [num_blocks, 2, num_kv_heads, block_size, head_dim]
   const float* rope_table;  // [max_positions, rope_half, 2]
   int64_t block_stride;     // elements
-  int64_t num_pairs;        // of a block's keys: num_kv_heads * block_size * rope_half
+  int64_t num_pairs;        // in a cache block's keys: num_kv_heads * block_size * rope_half
   int head_dim, rope_half;
-  float inverse_scale;  // of the table
+  float inverse_scale;  // 1 / (the factor in the table's cosines and sines)
   bool interleaved;
   KeyShift shifts[kMaxShiftsPerLaunch];
 };
@@ -22,8 +22,8 @@ struct ShiftKeysParams {
 inline constexpr int kShiftThreads = 128;
 inline constexpr int kPairsPerShiftThread = 8;
 
-// Grid [parts of a block, shifts]. A thread processes one pair at a time: the two elements that
-// rotate together.
+// Grid: [parts of a cache block, shifts]. A thread processes one pair at a time. A pair is two
+// elements that rotate together.
 template <typename Cache>
 __global__ void __launch_bounds__(kShiftThreads)
     ShiftKeysKernel(const __grid_constant__ ShiftKeysParams p) {

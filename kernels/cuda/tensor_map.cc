@@ -6,7 +6,7 @@ namespace quire::kernels::cuda {
 
 absl::Status Validate(const TensorMapSpec& spec) {
   constexpr int64_t kMaxBoxDim = 256;
-  constexpr int64_t kGranule = 16;  // bytes, of addresses, strides and rows of a box
+  constexpr int64_t kGranule = 16;  // bytes; the unit of addresses, strides and rows of a box
   constexpr int64_t kSwizzleBytes = 128;
   if (spec.rank < 1 || spec.rank > TensorMapSpec::kMaxRank) {
     return absl::InvalidArgumentError(absl::StrFormat("tensor map: want rank 1 to %d, got %d",

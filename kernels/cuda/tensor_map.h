@@ -1,7 +1,7 @@
 #pragma once
 
-// The description of a tensor for TMA loads: made on the host by Device::MakeTensorMap, passed to a
-// kernel in its parameters.
+// A TensorMap describes a tensor for TMA loads. Device::MakeTensorMap makes it on the host, and a
+// kernel receives it in its parameters.
 
 #include <array>
 #include <cstdint>
@@ -10,13 +10,14 @@
 
 namespace quire::kernels::cuda {
 
-// Has the size and alignment of CUDA's own map, whose content only the driver knows.
+// Has the size of CUtensorMap and at least the same alignment. Only the driver knows the content.
 struct alignas(128) TensorMap {
   unsigned char opaque[128] = {};
 };
 
-// Dimensions innermost first; the innermost is contiguous. One load moves a box of it, with the
-// 128-byte swizzle: in shared memory bits 4..6 of an address are xored with bits 7..9.
+// Lists dimensions from the innermost to the outermost. The innermost dimension is contiguous. One
+// load moves a box of the tensor, with the 128-byte swizzle: in shared memory, bits 4..6 of an
+// address are xored with bits 7..9.
 struct TensorMapSpec {
   static constexpr int kMaxRank = 5;
 
@@ -28,7 +29,8 @@ struct TensorMapSpec {
   std::array<int32_t, kMaxRank> box{};      // elements; box[0] at most 128 bytes
 };
 
-// InvalidArgument for a tensor that TMA cannot load. Every device calls it first.
+// Returns InvalidArgument for a tensor that TMA cannot load. Every device calls this function
+// first.
 absl::Status Validate(const TensorMapSpec& spec);
 
 }  // namespace quire::kernels::cuda

@@ -1,7 +1,7 @@
 #pragma once
 
-// Checks that the ops' Validate functions share. An error tells the argument's name, the wanted and
-// the given value.
+// The Validate functions of the ops share these checks. An error names the argument, the wanted
+// value and the given value.
 
 #include <initializer_list>
 #include <string>

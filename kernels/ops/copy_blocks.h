@@ -1,7 +1,8 @@
 #pragma once
 
-// Copies whole blocks of the KV cache, all layers at once, for copy-on-write. The copies run before
-// the step's KV writes. The sources and destinations of one call are disjoint.
+// Copies whole blocks of the KV cache for copy-on-write. A block contains the keys and values of
+// all layers of a cache group (engine/kv/kv_cache.h). The copies run before the KV writes of the
+// step. The sources and destinations of one call are disjoint.
 
 #include <span>
 

@@ -15,8 +15,8 @@
 namespace quire::kernels {
 
 struct EmbedArgs {
-  TensorView out;                          // [num_tokens, cols]  activation dtype, written
-  TensorView token_ids;                    // [num_tokens]  int32, each in [0, rows)
+  TensorView out;                          // [num_tokens, hidden_size]  activation dtype, written
+  TensorView token_ids;                    // [num_tokens]  int32, each in [0, vocab_size)
   const PreparedWeight* weight = nullptr;  // [vocab_size, hidden_size]
   float scale = 1.0f;
 };

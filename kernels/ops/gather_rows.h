@@ -1,6 +1,6 @@
 #pragma once
 
-// out[i] = input[rows[i]]. Gathers the rows of a step that need logits.
+// Gathers the rows of a step that need logits: out[i] = input[rows[i]].
 
 #include "absl/status/status.h"
 

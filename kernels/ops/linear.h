@@ -4,10 +4,12 @@
 //   y = input . weight^T (+ bias)
 //   out = activation(y) (+ residual)
 //
-// Numeric: one row of `out` depends only on one row of `input` and on the weight. The order of sums
-//          is fixed by the weight's type and cols; num_tokens, threads and layout do not change it.
-//          For block-quantised weights, each row of the input is quantised block by block
-//          (kernels/cpu documents how).
+// Numeric: a row of `out` depends only on the weight, the bias and the same row of `input` and
+//          `residual`. On the CPU the order of sums is fixed by the type and the cols of the
+//          weight, and does not depend on num_tokens, threads or layout. On a GPU, cuBLASLt chooses
+//          the order for the shape of the product, which includes num_tokens. For block-quantised
+//          weights, the CPU quantises each row of the input block by block (kernels/cpu documents
+//          how).
 // Cost:    decode is bound by reading the weight once. Prefill is bound by
 //          2 * num_tokens * rows * cols FLOPs.
 // Errors:  InvalidArgument before anything is computed.

@@ -1,16 +1,18 @@
 #pragma once
 
-// A mixture of experts: feed-forward networks of which a router chooses a few for each token.
+// Computes a mixture of experts. The experts are feed-forward networks. A router chooses a few of
+// them for each token.
 //   logits = input . router^T
 //   chosen = the num_experts_per_token largest logits, largest first, ties by lower id
 //   weight_e = softmax(logits)[e] for each chosen e; softmax over the chosen, or over all experts
 //   out = sum of weight_e * (down_e . activation(up_e . input)), largest first (+ residual)
 // Experts have no capacity limit: a token gets all the experts that the router chose for it.
 //
-// Numeric: products are computed as `linear` computes them; softmax and sum are in float32. One row
-//          of `out` depends only on one row of `input` and on the weights: the row is summed in the
-//          order in which the router chose its experts. NaN counts as the largest logit. If the
-//          largest logit of a row is not finite, that row of `out` is NaN, and no other row is.
+// Numeric: on the CPU, products are computed as the op Linear computes them. Softmax and sum are in
+//          float32. A row of `out` depends only on the weights and the same row of `input` and
+//          `residual`. The row is summed in the order in which the router chose its experts. NaN
+//          counts as the largest logit. If the largest logit of a row is not finite, that row of
+//          `out` is NaN, and the other rows are not affected.
 // Cost:    decode is bound by reading the weights of the chosen experts, each once. Prefill is
 //          bound by 6 * num_tokens * num_experts_per_token * intermediate_size * hidden_size FLOPs.
 // Errors:  InvalidArgument before anything is computed.
@@ -31,7 +33,7 @@ struct MoeArgs {
   TensorView out;                          // [num_tokens, hidden_size]  written
   TensorView input;                        // shape and dtype of out; not `out`
   const PreparedWeight* router = nullptr;  // [num_experts, hidden_size]
-  // Stored expert by expert: the rows of the gate projection, then the rows of the up projection.
+  // Contains, for each expert, the rows of the gate projection, then the rows of the up projection.
   const PreparedWeight* up = nullptr;    // [num_experts * 2 * intermediate_size, hidden_size]
   const PreparedWeight* down = nullptr;  // [num_experts * hidden_size, intermediate_size]
   TensorView residual;                   // shape and dtype of out; may be `out`; empty: none

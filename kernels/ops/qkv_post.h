@@ -1,15 +1,17 @@
 #pragma once
 
-// All work between the fused QKV projection and attention, in one pass over the row: split, bias,
-// clipping, normalisation of queries and keys (arXiv:2010.04245), rotary embedding (RoFormer,
-// arXiv:2104.09864), and the write of K and V into the paged cache, in that order.
+// Does all work between the fused QKV projection and attention, in one pass over each row. The
+// steps are, in this order: split, bias, clipping, normalisation of queries and keys
+// (arXiv:2010.04245), rotary embedding (RoFormer, arXiv:2104.09864), and the write of K and V into
+// the paged cache.
 //
 //   kInterleaved rotates dimensions 2i and 2i + 1 of a head together (GGUF llama). kHalfSplit
 //   rotates dimensions i and i + rope_dim / 2 together (Hugging Face). Dimensions past rope_dim
 //   pass through.
 //
-// Numeric: all arithmetic is in float32, with sums as in norm.h. K and V are rounded once, to the
-//          dtype of the cache. The bytes of a cache slot depend only on the token stored there.
+// Numeric: all arithmetic is in float32, with the order of sums that norm.h describes. K and V are
+//          rounded once, to the dtype of the cache. The bytes of a cache slot depend only on the
+//          token that is stored there.
 
 #include "absl/status/status.h"
 
@@ -22,7 +24,7 @@ enum class RopeLayout { kNone, kInterleaved, kHalfSplit };
 
 // If the norm weights are as long as one head, each head is normalised by itself (Qwen 3, Gemma 3).
 // If they are as long as all heads together, all query heads of a token are normalised as one
-// vector, and so are all key heads of the token (MPT's qk_ln, OLMo 2).
+// vector, and all key heads of the token as another (MPT's qk_ln, OLMo 2).
 struct QkNorm {
   TensorView query_weight;  // [head_dim] or [num_heads * head_dim]  f32; empty: no QK-norm
   TensorView key_weight;    // [head_dim] or [num_kv_heads * head_dim]  f32; empty: no QK-norm
@@ -36,7 +38,7 @@ struct QkvPostArgs {
   TensorView qkv;           // [num_tokens, (num_heads + 2 * num_kv_heads) * head_dim]: Q, K, V
   TensorView positions;     // [num_tokens]  int32
   TensorView slot_mapping;  // [num_tokens]  int64, block_id * block_size + offset
-  TensorView rope_table;    // [max_positions, rope_dim / 2, 2]  f32: cos, sin; scaled already
+  TensorView rope_table;    // [max_positions, rope_dim / 2, 2]  f32: cos, sin; already scaled
   RopeLayout rope_layout = RopeLayout::kNone;
   TensorView bias;    // as long as a row of qkv, f32; empty: none
   float clip = 0.0f;  // elements are clamped to [-clip, clip] (MPT's clip_qkv); 0: no clamp

@@ -1,20 +1,19 @@
 #pragma once
 
-// Moves cached keys to earlier positions, in place, in every slot of a block. The rotary embedding
-// (RoFormer, arXiv:2104.09864) of position p in a key becomes the embedding of position p -
-// distance.
+// Moves cached keys to earlier positions, in place, in every slot of a block. A key with the rotary
+// embedding (RoFormer, arXiv:2104.09864) of position p gets the embedding of position p - distance.
 //
 //   For each pair (a, b) that rotates together, with cos and sin from row `distance` of the table:
 //     a' = a * cos + b * sin,   b' = b * cos - a * sin
 //
-// The op serves streams that continue past their window. There, attention uses the place of a key
-// in the cache as its position (StreamingLLM, arXiv:2309.17453). Keys without rotary positions do
-// not need the op.
+// The op serves streams that continue past their window. In such a stream, attention uses the place
+// of a key in the cache as its position (StreamingLLM, arXiv:2309.17453). Keys without a rotary
+// embedding do not need the op.
 //
-// Numeric: computed in float32, rounded once to the dtype of the cache. One rotation adds to
-//          an element an error of at most this rounding plus 3 * 2^-24 * (|a| + |b|). The bytes of
-//          a key depend only on its earlier bytes and on its moves.
-// Cost:    reads and writes the keys, once.
+// Numeric: computed in float32, rounded once to the dtype of the cache. The error that one rotation
+//          adds to an element is at most this rounding plus 3 * 2^-24 * (|a| + |b|). The bytes of a
+//          key depend only on its earlier bytes and on its moves.
+// Cost:    reads and writes each key once.
 
 #include <cstdint>
 #include <span>
@@ -28,15 +27,15 @@ namespace quire::kernels {
 
 struct KeyShift {
   int32_t block = 0;
-  int32_t distance = 0;  // positions towards the front, at least 0
+  int32_t distance = 0;  // subtracted from the positions of the keys; at least 0
 };
 
 struct ShiftKeysArgs {
   TensorView kv_cache;    // [num_blocks, 2, num_kv_heads, block_size, head_dim]  keys written
   TensorView rope_table;  // as in QkvPostArgs; needs a row for every distance
   RopeLayout rope_layout = RopeLayout::kHalfSplit;
-  float table_scale = 1.0f;          // the factor in the table's cosines and sines (YaRN)
-  std::span<const KeyShift> shifts;  // on the host; names each block at most once
+  float table_scale = 1.0f;          // the factor that the cosines and sines contain (YaRN)
+  std::span<const KeyShift> shifts;  // on the host; each block occurs at most once
 };
 absl::Status Validate(const ShiftKeysArgs& args);
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// Converts block-quantised weights to float32, exactly as ggml defines each format. This slow,
-// readable definition of every format is the oracle of the fast kernels; inspection tools use it.
+// Converts block-quantised weights to float32, exactly as ggml defines each format. This code
+// defines every format in a slow but readable way. It is the oracle of the fast kernels, and
+// inspection tools use it.
 
 #include <span>
 
@@ -11,13 +12,13 @@
 
 namespace quire::kernels {
 
-// InvalidArgument unless rows and cols are positive, cols is a whole number of blocks and the
-// number of bytes matches.
+// Returns InvalidArgument unless rows and cols are positive, each row is a whole number of blocks,
+// and the number of bytes matches.
 absl::Status ValidateWeight(const WeightView& weight);
 
-// Writes rows [first_row, first_row + num_rows) of `weight` to `out`. InvalidArgument when
-// ValidateWeight refuses `weight`, when the rows are out of range, or when `out` does not have
-// num_rows * cols floats.
+// Writes rows [first_row, first_row + num_rows) of `weight` to `out`. Returns InvalidArgument if
+// ValidateWeight refuses `weight`, if the rows are out of range, or if the size of `out` is not
+// exactly that of these rows.
 absl::Status Dequantize(const WeightView& weight, int64_t first_row, int64_t num_rows,
                         std::span<float> out);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Converts IEEE half and bfloat16 to and from float32, bit by bit. Rounds to nearest even, like the
-// hardware conversions of the vector paths; a NaN stays a NaN.
+// Converts IEEE half and bfloat16 to and from float32, bit by bit. The conversions round to nearest
+// even, like the hardware conversions in the vector paths. A NaN stays a NaN.
 
 #include <bit>
 #include <cstdint>

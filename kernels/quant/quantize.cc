@@ -17,7 +17,7 @@ using namespace quantize_internal;  // NOLINT: names of this folder
 
 constexpr float kLargestF16 = 65504.0f;
 
-// The largest magnitude that a weight may have.
+// Returns the largest magnitude that a weight may have.
 float LargestWeight(WeightType type) {
   switch (type) {
     case WeightType::kF16:
@@ -31,7 +31,7 @@ float LargestWeight(WeightType type) {
     case WeightType::kQ8_0:
       return kLargestF16 * 127;
     case WeightType::kQ4_K:
-      return kLargestF16 * 63;  // the largest minimum
+      return kLargestF16 * 63;  // the largest minimum of a block
     case WeightType::kQ6_K:
       return kLargestF16 * 127 * 32;
     default:
@@ -47,8 +47,8 @@ void QuantizeSymmetric(const float* x, int levels, DecodedBlock* out) {
   float scale = 0.0f;
   if (std::abs(extreme) >= kNegligible) {
     // Tries scales that put the extreme weight at every whole and half code, even at codes beyond
-    // the range. A clipped extreme weight may be worth a better scale for the other weights. The
-    // whole codes find the original scale of weights that came from such a block.
+    // the range. A clipped extreme weight may be worth a better scale for the other weights. If the
+    // weights came from a block of this type, one of the whole codes gives their original scale.
     float explained = 0.0f;
     for (int halves = 1; halves <= levels * 9 / 4; ++halves) {
       for (const float code :
@@ -76,8 +76,8 @@ void QuantizeSymmetric(const float* x, int levels, DecodedBlock* out) {
 }
 
 // Quantises to Q8_0. With 127 steps from zero to the extreme weight, a search would gain less than
-// 1 %. So the scale and the codes are the same as llama.cpp's. Codes are rounded, with ties away
-// from zero, with the float32 scale and not with the stored f16.
+// 1 %. So the scale and the codes are the same as llama.cpp's. The codes are computed with the
+// float32 scale and not with the stored f16. Ties round away from zero.
 void QuantizeQ8(const float* x, DecodedBlock* out) {
   const float scale = std::abs(Extreme<kSubBlock>(x)) / 127.0f;
   float step = scale;

@@ -11,8 +11,9 @@ constexpr int kSubBlocks = 8;
 constexpr int kRounds = 2;  // further rounds gain less than 0.1 %
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Returns the d for which the multiples from 0 to `largest_code` times d are nearest to the scales
-// s. For scales that come from a block, the result is the d of that block.
+// Returns the d for which the scales s are nearest to multiples of d from 0 to largest_code * d.
+// `importance` weights the squared distances. For scales that come from a block, the result is the
+// d of that block.
 template <int N>
 float ScaleOfScales(const float* s, const float* importance, int largest_code) {
   const float largest = *std::max_element(s, s + N);
@@ -35,8 +36,8 @@ float ScaleOfScales(const float* s, const float* importance, int largest_code) {
       const Lanes distance = Load(s + i) - codes[i / kLanes] * d;
       error += Load(importance + i) * distance * distance;
     }
-    // A gain within the rounding of the scales does not count, because codes that are all
-    // multiplied by the same number are equally near.
+    // A gain within the rounding of the scales does not count. Codes that are all multiplied by the
+    // same number are equally near, so such a gain may mean nothing.
     if (code == largest_code) rounding = sums.explained() * (kRounding * kRounding);
     if (Total(error) + rounding < least) {
       least = Total(error);
@@ -58,13 +59,13 @@ constexpr int kLargestScale4 = 63;  // 6 bits
 struct AffineFit {
   float scale = 0.0f;
   float minimum = 0.0f;
-  float spread = 0.0f;     // sum((q - mean q)^2): the cost of an error of the scale
+  float spread = 0.0f;     // sum((q - mean q)^2), the cost of an error of the scale
   float explained = 0.0f;  // the explained part of the weights' squared distances from their mean
 };
 
-// Returns the fit of the weights x = y + low, from sums over y. If the range of the weights is
-// narrow and far from zero, sums over x would lose its small squares beside the square of the
-// offset.
+// Returns the fit of the weights x = y + low, from sums over y. Sums over x would be inexact if the
+// weights are close together and far from zero: the square of their offset would hide their small
+// differences.
 AffineFit FitCodes(const CodeSums& sums, float y_sum, float low) {
   const float spread = sums.qq - sums.q * sums.q / kSubBlock;
   if (spread > 0.0f) {
@@ -99,9 +100,9 @@ AffineFit FitSubBlock(const float* x) {
       if (fit.explained > best.explained + std::abs(best.explained) * kRounding) best = fit;
     }
   };
-  // Weights that came from a block of this type are reproduced exactly if they include its lowest
-  // code. Their highest code may be any. Among equally good fits the first is kept, which has the
-  // smallest scale.
+  // Weights that came from a block of this type are reproduced exactly if the lowest code occurs
+  // among them. Their highest code may be any code. Of equally good fits the first is kept. It has
+  // the smallest scale.
   for (int levels = 15; levels > 0; --levels) search(static_cast<float>(levels), 1);
   for (int halves = 24; halves <= 36; ++halves) search(static_cast<float>(halves) / 2.0f, 3);
   return best;
@@ -133,8 +134,8 @@ struct BlockSums {
   }
 };
 
-// Sets the scale, minimum and codes of one sub-block: near `fit`, with the least error for the
-// given d and m. Returns the error.
+// Sets the scale, the minimum and the codes of one sub-block. Tries scales and minimums near `fit`
+// and keeps those with the least error for the given d and m. Returns the error.
 float ChooseSubBlock(const float* x, const AffineFit& fit, DecodedBlock* out) {
   const float d = F16ToF32(out->d), m = F16ToF32(out->m);
   const int scale = ScaleCode(fit.scale, d, kLargestScale4);

@@ -16,14 +16,14 @@
 
 namespace quire::kernels::quantize_internal {
 
-// A weight of smaller magnitude is nearer to zero than to the smallest number that a block can
+// A weight below this magnitude is nearer to zero than to the smallest number that a block can
 // hold.
 constexpr float kNegligible = 0x1p-25f;
 
 constexpr float kRounding = 4e-6f;  // relative error of values computed from sums
 
-// Four weights at once. The compiler chooses vector instructions; on a machine without any, the
-// additions have the same order and give the same bits.
+// Four weights, computed at once. The compiler chooses vector instructions. On a machine without
+// vector instructions, the additions have the same order and give the same bits.
 constexpr int kLanes = 4;
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 
@@ -44,17 +44,17 @@ inline Lanes NearestCodes(Lanes scaled, CodeRange range) {
   const Lanes low = Lanes{} + range.low, high = Lanes{} + range.high;
   const Lanes above = scaled > low ? scaled : low;
   const Lanes within = above < high ? above : high;
-  // The last bit of a float near kRounder is worth 1.
+  // The last bit of a float near kRounder is worth 1, so the addition rounds to a whole number.
   constexpr float kRounder = 0x1.8p23f;
   return (within + kRounder) - kRounder;
 }
 
 inline float Inverse(float step) { return step != 0.0f ? 1.0f / step : 0.0f; }
 
-// Returns the f16 to store for `scale`, which is never infinite. Normally it is the nearest f16.
-// Below the normal numbers f16 is coarse, and a nearest f16 that is below the scale, by more than
-// the rounding of sums, gives way to the next larger one. Otherwise the codes could not reach the
-// extreme weight.
+// Returns the f16 to store for `scale`. The result is never infinite. Normally it is the f16
+// nearest to `scale`. Below the normal numbers, f16 is coarse. If the nearest f16 is then smaller
+// in magnitude than `scale`, by more than the rounding of sums, the result is the f16 of the next
+// larger magnitude. With the smaller one, the codes could not reach the extreme weight.
 inline uint16_t StoredScale(float scale) {
   const float magnitude = std::abs(scale);
   uint16_t bits = std::min<uint16_t>(F32ToF16(magnitude), 0x7bff);
@@ -75,7 +75,7 @@ struct CodeSums {
   float qq = 0.0f;
   float xq = 0.0f;
 
-  float scale() const { return qq > 0.0f ? xq / qq : 0.0f; }  // of least squared error
+  float scale() const { return qq > 0.0f ? xq / qq : 0.0f; }  // the scale of least squared error
   float explained() const { return scale() * xq; }
 };
 template <int N>

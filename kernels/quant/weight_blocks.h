@@ -3,6 +3,7 @@
 // Reads and writes the ggml block formats, one block at a time. Dequantize and the packing of the
 // CPU backend read with these functions, and Quantize writes with them. So the place of every bit
 // is defined once.
+//
 // Every format is  weight = scale * (code - offset) + minimum  with an unsigned code, over
 // sub-blocks of 32 weights (16 for Q6_K). In a K-quant, `scale` and `minimum` are each a product of
 // an f16 with 11 significant bits and an integer of at most 8 bits. These products are exact in
@@ -24,8 +25,8 @@ struct DecodedBlock {
   uint8_t codes[kSubBlock];
   uint16_t d = 0;          // f16: the scale, or the super-block's scale of scales
   uint16_t m = 0;          // f16: the minimum, or the super-block's scale of minimums
-  int scales[2] = {1, 1};  // K-quants: multiplies d, for weights 0..15 and 16..31
-  int minimum_scale = 0;   // K-quants: multiplies m, subtracted
+  int scales[2] = {1, 1};  // K-quants: factors of d for weights 0..15 and 16..31
+  int minimum_scale = 0;   // K-quants: factor of m; the product is subtracted
 
   int offset = 0;  // subtracted from every code
   bool k_quant = false;
@@ -183,8 +184,9 @@ inline void DecodeBlock(WeightType type, const uint8_t* row, int64_t index, Deco
   }
 }
 
-// The inverse of DecodeBlock for the types that Quantize writes. `row` must be zero before its
-// first block is written. The eight calls for a K-quant's 256 weights must give the same d and m.
+// The inverse of DecodeBlock for the types that Quantize writes. All bytes of `row` must be zero
+// before the first block is written. The eight calls for the 256 weights of a K-quant block must
+// pass the same d and m.
 inline void EncodeBlock(WeightType type, const DecodedBlock& in, int64_t index, uint8_t* row) {
   using namespace weight_blocks_internal;  // NOLINT: names of this file
   const int64_t j = index % 8;             // sub-block of a K-quant's 256 weights

@@ -1,6 +1,6 @@
 #pragma once
 
-// A weight matrix as stored in a model file, before a backend has prepared it.
+// A weight matrix as it is stored in a model file, before a backend prepares it.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +31,8 @@ struct WeightTypeTraits {
 };
 const WeightTypeTraits& Traits(WeightType type);
 
-// [rows, cols] row-major: y = W x has `rows` outputs and `cols` inputs. Borrows `bytes`.
+// A row-major matrix W of shape [rows, cols]. The product y = W x has `rows` outputs and `cols`
+// inputs. The view does not own `bytes`.
 struct WeightView {
   WeightType type = WeightType::kF32;
   int64_t rows = 0;

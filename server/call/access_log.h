@@ -1,8 +1,9 @@
 #pragma once
 
 // Writes one log line for each call that has ended. Anyone can make failing calls at no cost. So in
-// each second only some failed calls of one RPC with one code leave a line, and another line counts
-// the rest.
+// each second at most kMaxFailures failed calls of one RPC with one code leave a line. If
+// other calls left no line, a line that counts them comes before the next line of that RPC and
+// code.
 
 #include <array>
 #include <cstdint>

@@ -3,11 +3,11 @@
 // Writes the answers of calls. The step thread puts deltas into a sink, and the egress thread
 // writes the deltas to the sink's call.
 //
-// A message costs far more time than a token in it, and the step thread must not spend that time.
-// So a sink only collects deltas, and the egress thread starts the writes. Each stream has at most
-// one write in flight. Deltas that arrive during a write are sent together in the next write. When
-// a client does not read, the write stays in flight, the sink fills, and the engine stops planning
-// that request. Other requests are not affected.
+// To write a message takes far longer than to add a token to it, and the step thread must not spend
+// that time. So a sink only collects deltas, and the egress thread starts the writes. Each stream
+// has at most one write in flight. Deltas that arrive during a write are sent together in the next
+// write. When a client does not read, the write stays in flight, the sink fills, and the engine
+// stops planning that request. Other requests are not affected.
 //
 // This file does not use gRPC. It sees calls through StreamWriter and UnaryWriter.
 
@@ -48,7 +48,7 @@ class Egress {
   };
 
   Egress();
-  ~Egress();  // joins; outlets woken before are pumped first
+  ~Egress();  // pumps the outlets that were woken before, and joins the thread
   Egress(const Egress&) = delete;
   Egress& operator=(const Egress&) = delete;
 
@@ -85,8 +85,8 @@ class Egress {
 class StreamWriter {
  public:
   virtual ~StreamWriter() = default;
-  // Starts a write. When it has ended, the writer must call StreamSink::OnWriteDone. `summary` is
-  // set with the last message.
+  // Starts a write. When the write has ended, the writer must call StreamSink::OnWriteDone.
+  // `summary` is not null with the last message.
   virtual void Write(engine::TokenDelta delta, const engine::RequestSummary* summary) = 0;
   // Ends the RPC. Close is the last call on a writer, which may be destroyed when Close returns.
   virtual void Close(const absl::Status& status, const engine::RequestSummary& summary) = 0;
@@ -173,13 +173,13 @@ class AnswerLinger final : public Egress::Outlet,
 class UnaryWriter {
  public:
   virtual ~UnaryWriter() = default;
-  // Answers with every sample whole. The writer may be destroyed when Close returns.
+  // Ends the RPC with an answer of whole samples. The writer may be destroyed when Close returns.
   virtual void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
                      const engine::RequestSummary& summary) = 0;
 };
 
-// Collects samples until they are whole. The output that the request may generate bounds the sink's
-// memory (GenerateParams::answers_at_once).
+// Collects samples until they are whole. The memory of the sink is bounded by the output that the
+// request may generate (GenerateParams::answers_at_once).
 class UnarySink : public engine::TokenSink,
                   public Egress::Outlet,
                   public std::enable_shared_from_this<UnarySink> {

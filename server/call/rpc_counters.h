@@ -1,6 +1,7 @@
 #pragma once
 
-// Counts how often each RPC ended with each code, and how many generating calls are open.
+// Counts how often each RPC ended with each code, and how many calls of Generate, GenerateStream
+// and Score are open.
 
 #include <array>
 #include <atomic>

@@ -29,7 +29,7 @@ struct Option {
   Target target;
   int64_t min = 0;  // `min` and `max` are for integers
   int64_t max = std::numeric_limits<int32_t>::max();
-  absl::Duration least = {};              // for a time
+  absl::Duration least = {};              // smallest value of a time
   std::vector<std::string> choices = {};  // for a string; empty: any value
 };
 

@@ -333,7 +333,7 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
   };
 }
 
-// Declares every flag of the server. They set `command` and `config_file`.
+// Declares every flag of the server. The flags set `command` and `config_file`.
 FlagSet Flags(CommandLine& command, std::string& config_file) {
   FlagSet flags(
       "quire-server --model PATH [flags]",
@@ -373,7 +373,7 @@ absl::Status ValidateAddress(std::string_view flag, const std::string& address) 
       absl::StrCat(base::ToAbsl(flag), ": ", parsed.status().message()));
 }
 
-// Checks each option's further rules, and the rules between options.
+// Checks the rules that an Option cannot express: rules of one option, and rules between options.
 absl::Status Validate(const ServerConfig& config) {
   const auto invalid = [](std::string_view text) {
     return absl::InvalidArgumentError(base::ToAbsl(text));
@@ -445,7 +445,8 @@ absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> argume
   if (command.version) return command;
   command.warnings = WarnOfVariables(flags, variables);
   const std::vector<base::Assignment> from_environment = ReadEnvironment(flags, environment);
-  // Applied now to find the config file, and again after the file to override it.
+  // The environment and the command line are applied now to find the config file. They are applied
+  // again after the file to override the file's values.
   RETURN_IF_ERROR(flags.Apply(from_environment));
   RETURN_IF_ERROR(flags.Apply(given));
   if (!config_file.empty()) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// Makes one validated ServerConfig from flags, environment and file. No other code reads them.
+// Makes one validated ServerConfig from the flags, the environment and the config file. No other
+// code reads these sources.
 
 #include <cstdint>
 #include <span>
@@ -27,7 +28,7 @@ struct ServerConfig {
   int32_t max_concurrent_streams = 128;                  // calls of one connection
   int32_t max_open_calls = 8192;                         // of all connections
   int32_t max_connections = 0;                           // 0: by the limit of file descriptors
-  int32_t max_connections_per_address = 0;               // 0: as many as are free
+  int32_t max_connections_per_address = 0;               // 0: dynamic; see door::Places
   int32_t max_header_bytes = 16 << 10;                   // of a request, as sent
   int64_t max_unfinished_mib = 64;                       // of requests that have not arrived whole
   absl::Duration handshake_timeout = absl::Seconds(5);   // from accept to HTTP/2's first frame
@@ -35,8 +36,8 @@ struct ServerConfig {
   absl::Duration keepalive_time = absl::Seconds(60);     // silence before a keepalive ping
   absl::Duration keepalive_timeout = absl::Seconds(20);  // for the answer to that ping
   absl::Duration max_connection_age;                     // 0: no limit
-  absl::Duration max_connection_age_grace;               // 0: until its calls have ended
-  absl::Duration drain_delay;                            // for taking calls while NOT_SERVING
+  absl::Duration max_connection_age_grace;               // 0: until the calls have ended
+  absl::Duration drain_delay;                            // how long to take calls while NOT_SERVING
   absl::Duration drain_timeout = absl::Seconds(30);
 
   std::string tls_cert;  // PEM files
@@ -67,8 +68,8 @@ struct CommandLine {
 
 // Parses the command line. Flags override environment variables, which override the --config file.
 // An error is one line that names the flag, the variable, or the line of the file. `variables`
-// ("NAME=value") is the whole environment. It serves to warn of variables that look like a flag's
-// but belong to no flag.
+// ("NAME=value") is the whole environment. It is used only to warn of variables whose names look
+// like that of a flag but belong to no flag.
 absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> arguments,
                                              const Environment& environment,
                                              std::span<const char* const> variables = {});

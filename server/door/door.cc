@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kDescriptorsOfTheRest = 64;  // model files, logs, epoll sets, the admin server
 constexpr size_t kDescriptorsEach = 3;        // one for the client, two for the local connection
-constexpr size_t kMostConnections = 4096;     // by default: about 32 KiB each under TLS
+// The largest limit of connections by default. A connection with TLS takes about 32 KiB.
+constexpr size_t kMostConnections = 4096;
 
 size_t DescriptorLimit() {
   rlimit limit{};

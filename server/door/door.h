@@ -1,7 +1,7 @@
 #pragma once
 
 // The door in front of gRPC. It owns the listening sockets, terminates TLS, and limits everything
-// that a hostile client could send too much of. For each client that it lets in, it gives gRPC one
+// that a hostile client could send in excess. For each client that it lets in, it gives gRPC one
 // end of a local connection. gRPC 1.51 has none of these limits. It never accepts again once
 // descriptors have run out, takes headers of any length, and reads a whole request before our code
 // can refuse it.

@@ -1,6 +1,6 @@
 #pragma once
 
-// The door's counters. Its threads write them; any thread may read them.
+// The counters of the door. The door's threads write the counters, and any thread may read them.
 
 #include <array>
 #include <atomic>
@@ -24,7 +24,7 @@ inline constexpr std::array<std::string_view, 5> kTurnedNames = {"full", "addres
 // The reason why a connection was ended with GOAWAY.
 enum class Cut : uint8_t {
   kProtocol,  // not HTTP/2
-  kHeaders,   // a header block too large
+  kHeaders,   // a header block was too large
   kResets,    // too many streams ended before their answers
   kPings,
   kSettings,
@@ -37,7 +37,7 @@ inline constexpr std::array<std::string_view, 8> kCutNames = {
 
 // The reason why a stream was refused while its connection stayed open.
 enum class Refused : uint8_t {
-  kGate,         // the gate refused its headers: an unknown caller, compression, reflection
+  kGate,         // the gate refused the headers: an unknown caller, compression, reflection
   kStreams,      // too many streams are open on the connection or in all
   kMessageSize,  // a message is larger than --max_message_bytes
   kUnfinished,   // too many bytes of unfinished messages, on the connection or in all

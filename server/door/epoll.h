@@ -23,8 +23,8 @@ class Epoll {
   // set for `fd`: it begins at 0, and Arm updates it.
   void Arm(int fd, uint32_t events, uint32_t& armed, void* data);
 
-  // Returns the events that have happened. A Wake is not among them, so the result is empty after
-  // only a Wake or `timeout`. A `timeout` of nullopt waits for ever.
+  // Waits for events and returns them. The result is empty when only a Wake or the timeout ended
+  // the wait. A `timeout` of nullopt waits for ever.
   std::span<const epoll_event> Wait(std::optional<std::chrono::milliseconds> timeout);
 
   void Wake();

@@ -17,7 +17,9 @@
 namespace quire::server::door {
 namespace {
 
-constexpr std::chrono::milliseconds kRest(20);  // without descriptors, or until a place is free
+// The pause when no file descriptor is free, and between two tries to find a place for the client
+// in the lobby.
+constexpr std::chrono::milliseconds kRest(20);
 constexpr int kLobbyTries = 25;
 constexpr int kAcceptsInTurn = 64;
 // HTTP/2's preface and the head of the SETTINGS frame that must follow it.
@@ -51,7 +53,7 @@ std::optional<std::array<base::UniqueFd, 2>> NamedPair(std::string_view name) {
   std::array<base::UniqueFd, 2> ends = {base::UniqueFd(pair[0]), base::UniqueFd(pair[1])};
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  std::ranges::copy(name, address.sun_path + 1);  // a leading NUL: abstract
+  std::ranges::copy(name, address.sun_path + 1);  // the leading NUL makes the name abstract
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   if (::bind(pair[0], reinterpret_cast<sockaddr*>(&address), size) != 0) return std::nullopt;
   return ends;
@@ -119,7 +121,7 @@ void Greeter::Run() {
     if (now < rest_until_) wake_at(rest_until_);
     if (!newcomers_.empty()) wake_at(newcomers_.front().deadline);
     for (const epoll_event& event : epoll_.Wait(timeout)) {
-      void* const data = event.data.ptr;  // copied: an event is packed
+      void* const data = event.data.ptr;  // a copy, because epoll_event is packed
       const auto listener = std::ranges::find_if(
           listeners_, [data](const base::UniqueFd& fd) { return &fd == data; });
       if (listener != listeners_.end()) {
@@ -178,8 +180,9 @@ void Greeter::TryLobby() {
   }
 }
 
-// When the server is full, the addresses that have the most places must make room. First a newcomer
-// that has not sent HTTP/2's first frame is turned away, then a connection without a call is ended.
+// When the server is full, the addresses that have the most places must make room. LetIn turns away
+// a newcomer that has not sent HTTP/2's first frame. If there is still no place, LetIn ends a
+// connection without a call.
 bool Greeter::LetIn(AcceptedClient& client) {
   Turned why{};
   const bool is_self = self_calls_.Take(client.fd.get());

@@ -29,10 +29,10 @@ class HeaderBlockReader {
   HeaderBlockReader(const HeaderBlockReader&) = delete;
   HeaderBlockReader& operator=(const HeaderBlockReader&) = delete;
 
-  // Decodes the next bytes of a block. `last` says that they end the block. Returns false when the
-  // bytes are not HPACK, or when the decoded list exceeds `max_list_bytes`. The list's size is
-  // counted as for SETTINGS_MAX_HEADER_LIST_SIZE: names, values, and 32 bytes for each field. A
-  // byte on the wire may expand to 4 KiB of the list.
+  // Decodes the next bytes of a block. `last` is true when these bytes end the block. Returns false
+  // when the bytes are not HPACK, or when the decoded list exceeds `max_list_bytes`. The list's
+  // size is counted as for SETTINGS_MAX_HEADER_LIST_SIZE: names, values, and 32 bytes for each
+  // field. One encoded byte may expand to 4 KiB of the list.
   bool Read(std::span<const uint8_t> bytes, bool last, size_t max_list_bytes);
 
   // Returns the headers of the last block that has ended. The next block overwrites them.

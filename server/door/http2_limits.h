@@ -20,13 +20,13 @@ struct Http2Limits {
   size_t total_bytes = 64 << 20;          // unfinished messages of all connections
   size_t unread_bytes = 128 << 10;        // the door's own frames that a client does not read
   size_t streams = 128;                   // open at once on one connection
-  // Streams open at once on all connections. A connection that has streams may open another while
-  // it has fewer than are free (as in Places). A connection without streams may always open one.
-  // Each stream costs gRPC 12 KiB and its headers.
+  // Streams open at once on all connections. A connection may always open its first stream. It may
+  // open another stream while it has fewer streams than are free, which is the rule of Places. Each
+  // stream costs gRPC 12 KiB and its headers.
   size_t total_streams = 8192;
   std::chrono::milliseconds message_time{30'000};  // for a message to arrive whole
   // A normal client stays below these rates, even if it cancels all its streams at once.
-  Rate resets{.per_second = 100, .burst = 400};  // by either side, and refused streams
+  Rate resets{.per_second = 100, .burst = 400};  // RST_STREAMs of either side, and refused streams
   Rate pings{.per_second = 10, .burst = 50};     // PINGs that are not answers
   Rate settings{.per_second = 1, .burst = 20};
   // WINDOW_UPDATE, PRIORITY, DATA that is empty or of closed streams, and unknown types.

@@ -306,7 +306,7 @@ bool Http2Watch::FromServer(std::span<const uint8_t> bytes, Clock::time_point no
     bytes = Bytes(joined);
   }
   Splice splice(bytes);
-  if (had_kept) splice.Insert(bytes.data(), "");  // `bytes` are in our buffer, not the caller's
+  if (had_kept) splice.Insert(bytes.data(), "");  // `bytes` is in `joined`, so End must fill `out`
   std::span<const uint8_t> rest = bytes;
   while (!rest.empty() && !verdict_) {
     if (out_.at_border()) {
@@ -374,8 +374,9 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
 
 // Refusing streams.
 
-// Sends the client an answer. The server must read the stream's headers to keep its HPACK table
-// right. So they are either hidden on another stream, or followed by a RST_STREAM.
+// Answers the client with `refusal`. The server must still read the stream's headers, because each
+// header block may change the server's HPACK table. So the headers are either hidden on another
+// stream, or followed by a RST_STREAM.
 void Http2Watch::Refuse(uint32_t stream, const Refusal& refusal) {
   if (!Hide(stream)) for_server_ += ResetStreamFrame(stream, Http2Error::kCancel);
   if (refusal.reason == Refused::kStreams) {

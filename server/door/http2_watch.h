@@ -1,9 +1,9 @@
 #pragma once
 
-// Reads one connection's HTTP/2 frames as they pass in both directions, counts everything that a
-// hostile client could send too much of, and decides which streams to refuse and when to cut the
-// connection. It does not use sockets. Its input is bytes and the time. Its output is a verdict and
-// frames that it adds.
+// Reads one connection's HTTP/2 frames as they pass in both directions, and counts everything that
+// a hostile client could send in excess. Decides which streams to refuse and when to cut the
+// connection. The watch does not use sockets. Its input is bytes and the time. Its output is a
+// verdict and frames that it adds.
 //
 // gRPC counts little of this itself. It takes any number of headers and resets (CVE-2023-44487). It
 // reads a whole message before our code runs, and checks the message's size only then.
@@ -38,15 +38,15 @@ class Http2Watch {
   Http2Watch(const Http2Watch&) = delete;
   Http2Watch& operator=(const Http2Watch&) = delete;
 
-  // Inspects bytes on their way to the server. Returns true when they were changed or frames were
-  // added; then the caller sends `out`. Otherwise the caller sends `bytes` as they are. Once there
-  // is a verdict, the caller must send nothing.
+  // Inspects bytes on their way to the server. Returns true when the bytes were changed or frames
+  // were added. The caller must then send `out`, and otherwise `bytes`. Once there is a verdict,
+  // the caller must send nothing.
   bool FromClient(std::span<const uint8_t> bytes, Clock::time_point now, std::string& out);
-  // Inspects bytes on their way to the client, with the results of FromClient. The watch may keep
-  // bytes back until the rest of their frame has arrived.
+  // Inspects bytes on their way to the client. The result and `out` are as in FromClient. The watch
+  // may keep bytes back until the rest of their frame has arrived.
   bool FromServer(std::span<const uint8_t> bytes, Clock::time_point now, std::string& out);
 
-  // Return the door's own frames that can be sent now. Empty in the middle of another frame.
+  // Return the door's own frames that can be sent now. Return "" in the middle of another frame.
   std::string TakeForServer();
   std::string TakeForClient();
 
@@ -81,15 +81,16 @@ class Http2Watch {
   // Returns a piece of the current frame's payload without its padding and priority.
   std::span<const uint8_t> Unpadded(std::span<const uint8_t> payload);
 
-  // Returns true when enough of a server's frame, at the front of `bytes`, has arrived to judge it.
+  // `bytes` begins with a frame from the server. Returns true when enough of the frame has arrived
+  // to judge it.
   bool CanJudge(std::span<const uint8_t> bytes) const;
-  // Judges a frame from the server. Returns true when it must be hidden from the client. `payload`
-  // is the part of its payload that has arrived.
+  // Judges a frame from the server. Returns true when the frame must be hidden from the client.
+  // `payload` is the part of the frame's payload that has arrived.
   bool ServerFrame(std::span<const uint8_t> payload);
 
   void Refuse(uint32_t stream, const Refusal& refusal);
-  // Hides the HEADERS of `stream` from the server, so that the server makes no call of it. Returns
-  // false when a part of them may have been sent already.
+  // Hides the HEADERS of `stream` from the server, so that the server makes no call of the stream.
+  // Returns false when a part of the HEADERS may have been sent already.
   bool Hide(uint32_t stream);
   bool WasRefused(uint32_t stream) const;
   void CountReset();
@@ -107,7 +108,8 @@ class Http2Watch {
   FrameHead headers_frame_;  // the HEADERS frame that began the block
   size_t header_bytes_ = 0;
   HeaderBlockReader headers_;
-  // The next three point into the bytes that the running FromClient got.
+  // The next three members point into the bytes that the running FromClient got.
+  //
   // The beginning of the current frame; null if the frame began in earlier bytes.
   const uint8_t* head_at_ = nullptr;
   // The new streams, and the beginning of the HEADERS of each.
@@ -128,9 +130,10 @@ class Http2Watch {
   size_t num_refused_ = 0;
 
   TokenBucket resets_, pings_, settings_, idle_frames_;
-  // After an answer, the next PING of the client is not counted. Clients measure the path with it.
+  // After an answer, the next PING of the client is not counted. Clients send that PING to measure
+  // the path to the server.
   bool ping_is_free_ = false;
-  int64_t acks_due_ = 0;   // SETTINGS and PINGs of the server that the client must answer
+  int64_t acks_due_ = 0;   // SETTINGS and PINGs of the server that the client has not answered
   int window_credit_ = 0;  // WINDOW_UPDATEs that answers have earned
 
   std::string for_server_;

@@ -19,7 +19,7 @@ namespace quire::server::door {
 
 struct Peer {
   std::string address;           // "203.0.113.7:51234"
-  std::string certificate_name;  // verified: its first alternative name, else its common name
+  std::string certificate_name;  // from the verified certificate; see CertificateName
 };
 
 // Thread-safe.

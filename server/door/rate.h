@@ -1,6 +1,7 @@
 #pragma once
 
-// A token bucket, which allows a burst at once, and then a number of events per second.
+// A token bucket. It allows a burst of events at once, and after that a number of events per
+// second.
 
 #include <algorithm>
 #include <chrono>

@@ -237,7 +237,7 @@ bool Relay::FlushToGrpc(Connection& c) {
   while (!c.to_grpc.empty()) {
     const ssize_t sent = ::send(c.grpc.get(), c.to_grpc.data(), c.to_grpc.size(), MSG_NOSIGNAL);
     if (sent < 0 && IsAgain()) return false;
-    if (sent < 0) {  // gRPC has closed its end; the bytes that it has written can still be read
+    if (sent < 0) {  // gRPC has closed its end; its last bytes can still be read
       c.to_grpc.clear();
       c.client_ended = c.told_grpc_end = true;
       return true;

@@ -105,7 +105,7 @@ class Relay {
 
   // Used by the thread only.
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
-  std::vector<Connection*> unfinished_;  // have more bytes than their turn allowed
+  std::vector<Connection*> unfinished_;  // connections with work left after their turn
   std::vector<Connection*> dead_;
   Connection* making_room_ = nullptr;  // ended by EndIdlest, but still holds its place
   int num_timed_ = 0;                  // connections that wait for something with a deadline

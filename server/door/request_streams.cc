@@ -107,7 +107,8 @@ std::optional<Refusal> RequestStreams::ReadMessages(Stream& stream, std::span<co
     bytes = bytes.subspan(take);
     if (stream.message_left > 0) break;
     // A whole message has arrived. The bytes of a stream's first message are released now. The
-    // bytes of later messages count as held until an answer shows that the server has taken them.
+    // bytes of later messages count as held until an answer shows that the server has taken them,
+    // or until the request ends.
     stream.prefix_bytes = 0;
     if (!std::exchange(stream.had_message, true)) Release(stream);
     if (std::exchange(stream.waiting, false)) --num_waiting_;

@@ -29,14 +29,14 @@ class RequestStreams {
 
   // Adds a stream, which waits for its message from now on.
   void Open(uint32_t id, Clock::time_point now);
-  // Ignores a stream that is not open, as do all functions below.
+  // Removes a stream. Close and the functions below ignore a stream that is not open.
   void Close(uint32_t id);
 
   // Must be called when a DATA frame of the stream begins. Returns false when the stream is not
   // open.
   bool BeginData(uint32_t id);
-  // Reads the messages in a piece of DATA. `bytes` is the piece without padding. `held` is the
-  // piece's size with padding. Returns a refusal when the stream must be refused.
+  // Reads the messages in a piece of DATA. `bytes` is the piece without padding, and `held` is the
+  // size of the piece with padding. Returns a refusal when the stream must be refused.
   std::optional<Refusal> TakeData(uint32_t id, size_t held, std::span<const uint8_t> bytes,
                                   Clock::time_point now);
   // Must be called when the client will send nothing more on this stream.
@@ -63,7 +63,7 @@ class RequestStreams {
     std::array<uint8_t, 5> prefix{};  // of the message: a flag and four bytes of length
     uint8_t prefix_bytes = 0;
     bool answered = false;      // the server has sent HEADERS
-    bool waiting = false;       // for a message, or the rest of one
+    bool waiting = false;       // for a message or for the rest of a message
     bool had_message = false;   // a whole message has arrived
     uint32_t message_left = 0;  // bytes
     size_t held_bytes = 0;      // of unfinished messages in the server, overhead included
@@ -75,7 +75,7 @@ class RequestStreams {
   std::optional<Refusal> CheckPrefix(const Stream& stream) const;
   void StartWaiting(Stream& stream, Clock::time_point now);
   void Hold(Stream& stream, size_t bytes);
-  void Release(Stream& stream);  // releases the bytes that it holds, and ends its wait
+  void Release(Stream& stream);  // ends the stream's wait, and counts its bytes as free
 
   const Http2Limits& limits_;
   DoorCounters& counters_;

@@ -70,8 +70,9 @@ void SetBounds(grpc::ServerBuilder& builder, const ServerConfig& config) {
   builder.SetMaxReceiveMessageSize(config.max_message_bytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
   builder.SetResourceQuota(grpc::ResourceQuota("quire").Resize(kMemoryBackstop));
-  // A few bytes of a compressed message may expand to gigabytes. The first setting makes gRPC
-  // refuse compressed calls with a status. The second makes sure that nothing is decompressed.
+  // A few bytes of a compressed message may expand to gigabytes. The loop makes gRPC refuse
+  // compressed calls with a status. The argument below it makes sure that gRPC decompresses
+  // nothing.
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
@@ -82,7 +83,7 @@ void SetKeepalive(grpc::ServerBuilder& builder, const ServerConfig& config) {
   SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIME_MS, config.keepalive_time);
   SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, config.keepalive_timeout);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Clients may send keepalive pings too, at most this often.
+  // Clients may also send keepalive pings. This is the shortest interval between two of them.
   SetMilliseconds(builder, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                   absl::Seconds(10));
 }
@@ -111,8 +112,8 @@ door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
   options.http2.header_block_bytes = static_cast<size_t>(config.max_header_bytes);
   options.http2.header_list_bytes = 4 * options.http2.header_block_bytes;
   options.http2.message_bytes = message_bytes;
-  // However small the total is, a connection has room for a message of the largest size that comes
-  // in small frames.
+  // A connection always has room for one message of the largest size, even when `total_bytes` is
+  // small and the message comes in small frames.
   options.http2.connection_bytes = std::max(total_bytes / 4, message_bytes + message_bytes / 4);
   options.http2.total_bytes = total_bytes;
   options.http2.streams = static_cast<size_t>(config.max_concurrent_streams);
@@ -224,7 +225,7 @@ absl::Status GrpcServer::Listen(const ServerConfig& config, const TlsFiles& tls,
   }
   SetServing(true);
   listening_ = true;
-  if (draining_) SetServing(false);  // a drain was asked for before we were done
+  if (draining_) SetServing(false);  // a drain began while Listen ran
   return absl::OkStatus();
 }
 
@@ -251,7 +252,7 @@ void GrpcServer::AnnounceDrain() {
 
 void GrpcServer::SetHealthy(bool healthy) {
   if (!draining_) SetServing(healthy);
-  if (draining_) SetServing(false);  // a drain was asked for meanwhile
+  if (draining_) SetServing(false);  // a drain began between the two lines
 }
 
 void GrpcServer::Drain() {

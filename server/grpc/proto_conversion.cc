@@ -14,7 +14,8 @@
 namespace quire::server {
 namespace {
 
-// The engine's counts are int32.
+// Converts a count of a message to int32, the type of the engine's counts. Returns InvalidArgument
+// when `value` is too large.
 absl::StatusOr<int32_t> ToCount(std::string_view field, uint32_t value) {
   constexpr uint32_t kMax = std::numeric_limits<int32_t>::max();
   if (value <= kMax) return static_cast<int32_t>(value);
@@ -128,7 +129,8 @@ std::optional<v1::StoppedBy> ToStoppedBy(const engine::TokenDelta& delta) {
   return stop;
 }
 
-// The wire's counts are uint32. A larger count is sent as the largest one.
+// Converts a count of the engine to uint32, the type of the counts in messages. A larger value
+// becomes the largest uint32.
 uint32_t ToWireCount(int64_t value) {
   return static_cast<uint32_t>(std::clamp<int64_t>(value, 0, std::numeric_limits<uint32_t>::max()));
 }

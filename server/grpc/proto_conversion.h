@@ -1,8 +1,8 @@
 #pragma once
 
-// Converts between the wire's types and the engine's. A field that the wire leaves out becomes the
-// engine's default. The engine checks ranges; this file checks only that the engine's type can hold
-// the value.
+// Converts between protobuf messages and the engine's types. A field that is absent from a message
+// gets the engine's default. The engine checks ranges; this file checks only that the engine's type
+// can hold the value.
 
 #include <vector>
 
@@ -20,7 +20,7 @@ namespace quire::server {
 // of an InvalidArgument begins with the field, as in "prompt: want one of text, token_ids, chat".
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request);
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request);
-// InvalidArgument when `chat` has no message.
+// Returns InvalidArgument when `chat` has no message.
 absl::StatusOr<engine::ChatMessages> FromProto(const v1::ChatMessages& chat);
 
 v1::Usage ToProto(const engine::Usage& usage);

@@ -100,7 +100,7 @@ absl::StatusOr<std::string> TakeRequestId(grpc::CallbackServerContext& context,
 }
 
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
-  // Does not use context.deadline(), because the clock of that time wraps around in the year 2262.
+  // context.deadline() is not used, because it cannot hold a time after the year 2262.
   const gpr_timespec deadline = gpr_convert_clock_type(context.raw_deadline(), GPR_CLOCK_REALTIME);
   if (deadline.tv_sec == gpr_inf_future(GPR_CLOCK_REALTIME).tv_sec) return absl::InfiniteFuture();
   return absl::FromUnixSeconds(deadline.tv_sec) + absl::Nanoseconds(deadline.tv_nsec);

@@ -22,8 +22,8 @@ bool IsFieldCharacter(char c) {
          c == ']';
 }
 
-// Returns the field with which a message begins: "sampling.top_p" for "sampling.top_p: want (0, 1],
-// got 1.5". Empty when the message begins otherwise.
+// Returns the field name at the beginning of a message: "sampling.top_p" for "sampling.top_p: want
+// (0, 1], got 1.5". Returns "" when the message does not begin with a field name.
 std::string_view LeadingField(std::string_view message) {
   const size_t colon = message.find(": ");
   if (colon == std::string_view::npos || colon == 0) return {};

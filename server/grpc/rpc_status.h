@@ -7,9 +7,10 @@
 
 namespace quire::server {
 
-// Converts `status` and adds google.rpc details. An InvalidArgument gets the field's name if its
-// message begins with one. An error that may pass gets a retry delay. A long message is shortened
-// to fit into gRPC's trailers, and control characters in the message are escaped.
+// Converts `status` and adds google.rpc details. If the message of an InvalidArgument begins with
+// the name of a field, the details have that name. If a later retry can help, the details have a
+// retry delay. A long message is shortened to fit into gRPC's trailers, and control characters in
+// the message are escaped.
 google::rpc::Status ToRpcStatus(const absl::Status& status);
 
 }  // namespace quire::server

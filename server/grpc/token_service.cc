@@ -39,7 +39,8 @@ class TokenCall final : public grpc::ServerUnaryReactor {
     return absl::OkStatus();
   }
 
-  // Returns the status of `work`; CANCELLED when the client cancelled before or during it.
+  // Runs `work` and returns its status. Returns CANCELLED when the call was cancelled before `work`
+  // began, or when the cancellation interrupted `work`.
   absl::Status RunUnlessCancelled(const std::function<absl::Status()>& work) {
     if (cancelled_) return engine::CancelledStatus();
     base::Interrupt interrupt(

@@ -21,8 +21,8 @@ namespace quire::server {
 // A thread that waits for work is healthy, however long it waits. A thread that has been busy with
 // one piece of work for longer than `watchdog_timeout` hangs, and only a restart helps. The server
 // makes calls to itself to judge its listener. The listener is dead after three calls in a row
-// without an answer. Failing steps make the server unready but not dead. It goes on, and counts as
-// ready again after a while. Thread-safe. No method waits for a thread that it judges.
+// without an answer. Failing steps make the server unready but not dead. The server goes on, and
+// counts as ready again after a while. Thread-safe. No method waits for a thread that it judges.
 class Health {
  public:
   // With a `watchdog_timeout` of zero, no thread is ever said to hang. `egress` must outlive this.

@@ -1,7 +1,7 @@
 #pragma once
 
 // Calls the server through its own listener every few seconds. When a part of the server begins or
-// ceases to hang or fail, logs that once and sets gRPC's health.
+// ceases to hang or fail, the watch logs the change once and sets gRPC's health.
 
 #include <functional>
 #include <thread>

@@ -181,7 +181,7 @@ std::string Field(std::string_view name, std::string_view value) {
 std::string HealthCheckCall(bool tls) {
   using std::string_view_literals::operator""sv;
   const std::string headers =
-      absl::StrCat("\x83", tls ? "\x87" : "\x86",  // POST, https or http: HPACK's static table
+      absl::StrCat("\x83", tls ? "\x87" : "\x86",  // HPACK's static table: POST, https or http
                    Field("\x04", "/grpc.health.v1.Health/Check"), Field("\x01", "localhost"),
                    Field("\x0f\x10", "application/grpc"), Field("\0\x02te"sv, "trailers"));
   const std::string empty_message(5, '\0');  // gRPC's prefix alone: not compressed, 0 bytes

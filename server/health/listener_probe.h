@@ -2,7 +2,7 @@
 
 // Calls our own listener over the network stack, like any client. The probe calls Check of
 // grpc.health.v1, and writes the HTTP/2 frames itself. Any answer counts, even a refusal, because
-// it shows that connections are accepted and calls are answered. The probe has no client
+// any answer shows that connections are accepted and calls are answered. The probe has no client
 // certificate. Where the listener requires a certificate, the server's half of the TLS handshake
 // counts as the answer.
 

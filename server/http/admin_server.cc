@@ -53,7 +53,7 @@ class AdminServer::Loop {
  private:
   struct Connection {
     HttpConnection http;
-    int64_t text = 0;  // number of the metrics text that it waits for
+    int64_t text = 0;  // number of the metrics text that this connection waits for
   };
 
   void Run();

@@ -40,11 +40,11 @@ class BackgroundText {
   BackgroundText(const BackgroundText&) = delete;
   BackgroundText& operator=(const BackgroundText&) = delete;
 
-  // Asks for a text that is begun after this call, and returns the number of that text. Calls
-  // during the making of one text share the next text.
+  // Asks for a text that is begun after this call, and returns the number of that text. All calls
+  // that come while one text is being made ask for the same next text.
   int64_t Ask();
-  // Returns the newest text, but the same text only once. The text answers every Ask that returned
-  // its number or a lower number.
+  // Returns the newest text, or nullopt if there is none or it was returned before. A text answers
+  // every Ask that returned the number of the text or a lower number.
   std::optional<Made> Take();
 
  private:

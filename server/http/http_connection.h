@@ -31,15 +31,15 @@ class HttpConnection {
   // make room.
   bool is_idle() const { return state_ == State::kReading || state_ == State::kLingering; }
 
-  // Reads or writes as much as it can now. Returns true when the request is whole and waits for
-  // Answer.
+  // Reads or writes as much as the socket allows now. Returns true when the request is whole and
+  // waits for Answer.
   bool Advance(Time now);
   const HttpHead& head() const { return head_; }
   void Answer(int status, std::string_view content_type, std::string_view body, Time now);
 
  private:
-  // kLingering: the answer is written, and the client has not closed its end yet. To close our end
-  // before would lose the bytes that the client has not read.
+  // kLingering: the answer is written, and the client has not closed its end yet. If we closed our
+  // end first, the bytes that the client has not read would be lost.
   enum class State { kReading, kWaiting, kWriting, kLingering, kDone };
 
   // The time for the request to arrive.

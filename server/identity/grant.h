@@ -10,8 +10,9 @@
 namespace quire::server {
 
 // Sets the owner, limits and tenant of `params` to the caller's. If the request names a tenant,
-// that name becomes a part of the caller's tenant. If the caller has the role any-tenant, the name
-// is the tenant itself. Returns PermissionDenied for a priority above the caller's largest.
+// that name is stored in params.cache.part, as a part of the caller's tenant. But if the caller has
+// the role any-tenant, the named tenant replaces the caller's tenant. Returns PermissionDenied for
+// a priority above the caller's largest.
 absl::Status Grant(const Principal& caller, engine::GenerateParams& params);
 
 }  // namespace quire::server

@@ -24,8 +24,8 @@ absl::Status Invalid(std::string_view text) {
   return absl::InvalidArgumentError(base::ToAbsl(text));
 }
 
-// Returns true when two lines with the same name agree in tenant and roles. Tenant and roles belong
-// to the name, as request ids do, and not to a line.
+// Returns true when two lines with the same name agree in tenant and roles. All lines of a name
+// must agree, because tenant and roles belong to the name and not to a line.
 bool SamePrincipal(const IdentityLine& a, const IdentityLine& b) {
   return a.tenant == b.tenant && a.is_operator == b.is_operator && a.any_tenant == b.any_tenant;
 }
@@ -111,8 +111,9 @@ absl::Status Identities::Add(const std::vector<IdentityLine>& lines) {
   return absl::OkStatus();
 }
 
-// If there are other tenants, the principal's tenant leaves them an eighth of the seats and room in
-// the queue. A max_running or max_waiting in `limits` replaces that rule.
+// Makes a principal. If there are other tenants (`has_others`), the principal's tenant leaves an
+// eighth of the seats and room in the queue to the other tenants. limits.max_running replaces the
+// rule for seats, and limits.max_waiting replaces the rule for the queue.
 Principal Identities::MakePrincipal(std::string name, std::string tenant,
                                     const TenantFields& limits, bool has_others) const {
   const int32_t places = context_.max_num_seqs;
@@ -132,7 +133,8 @@ Identities::PrincipalPtr Identities::FindToken(std::string_view authorization) c
   }
   const TokenDigest digest = DigestOf(authorization.substr(kScheme.size()));
   PrincipalPtr match;
-  for (const Token& token : by_token_) {  // all, so that the time does not depend on the match
+  // Compares all tokens, so that the time does not depend on the match.
+  for (const Token& token : by_token_) {
     if (CRYPTO_memcmp(digest.data(), token.digest.data(), digest.size()) == 0) {
       match = token.principal;
     }

@@ -23,8 +23,8 @@ struct TenantFields {
   std::optional<int32_t> max_running;   // sequences, 1..2^16
   std::optional<int32_t> share;         // 1..100
 
-  // Takes over the fields that `other` has. Returns false when both have a field and its values
-  // differ.
+  // Copies the fields that are set in `other`. Returns false when a field is set in both to
+  // different values.
   bool TryMerge(const TenantFields& other);
 };
 

@@ -37,7 +37,7 @@ absl::Status IdentityStore::Load() {
     base::MutexLock lock(mu_);
     identities_ = identities;
   }
-  // Logged after the change, so that a reader of the line may rely on it.
+  // The line is logged after the change. So whoever reads it can rely on the new identities.
   if (!path_.empty()) {
     Log(LogLevel::kInfo, "identities", "loaded", {{"file", path_}, {"lines", identities->size()}});
   }

@@ -1,6 +1,7 @@
 #pragma once
 
-// Holds the current set of callers, whose file may change while the server runs.
+// Holds the current set of callers. The file that lists the callers may change while the server
+// runs.
 
 #include <memory>
 #include <string>

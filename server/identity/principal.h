@@ -14,10 +14,12 @@ inline constexpr int32_t kTopPriority = 100;
 
 // Plain data, constant once made.
 struct Principal {
-  std::string name;          // appears in logs; identifies a request together with the request id
-  std::string tenant;        // its callers share prefixes, seats and queue; "": of all callers
-  bool is_operator = false;  // may drain, see statistics and reflection, abort others' requests
-  bool any_tenant = false;   // sched.tenant names any tenant, not a part of `tenant`
+  std::string name;  // appears in logs; identifies a request together with the request id
+  // The callers of one tenant share prefixes, seats and queue. "" is the tenant of all callers.
+  std::string tenant;
+  bool is_operator = false;  // may drain, see statistics, use reflection, abort any request
+  // If true, a request's sched.tenant may name any tenant. Otherwise it names a part of `tenant`.
+  bool any_tenant = false;
   int32_t max_priority = 0;  // largest sched.priority
   engine::TenantLimits limits;
 };

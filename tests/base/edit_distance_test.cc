@@ -21,7 +21,8 @@ TEST(EditDistanceTest, TheNearestNameIsATypoAwayAndTheFirstOfEquals) {
   EXPECT_EQ(NearestName("gneerate", kNames), "generate");
   EXPECT_EQ(NearestName("stare", kNames), "store");
   EXPECT_EQ(NearestName("snore", kNames), "score");
-  // Two edits of five letters are near, three are not. All letters of a name are not a typo.
+  // For five letters, two edits are a typo and three are not. Changing every letter of a name is
+  // never a typo.
   EXPECT_EQ(NearestName("sceru", kNames), "score");
   EXPECT_EQ(NearestName("sueru", kNames), "");
   EXPECT_EQ(NearestName("m", kNames), "");

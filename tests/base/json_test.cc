@@ -30,7 +30,7 @@ TEST(JsonTest, RefusesWhatNestsTooDeep) {
   const auto deeper = ParseJson(nested(129), "deep");
   EXPECT_THAT(std::string(deeper.status().message()), HasSubstr("deeper than 128"));
   EXPECT_FALSE(ParseJson(nested(1'000'000), "very deep").ok());
-  // Brackets in strings are text.
+  // Brackets in a string are text and do not nest.
   EXPECT_TRUE(
       ParseJson('"' + std::string(500, '[') + "\\\"" + std::string(500, '{') + '"', "text").ok());
 }

@@ -1,4 +1,4 @@
-// Tests logging to a pipe in place of stderr: whole lines, both formats, and a reader that stops.
+// Tests logging when stderr is a pipe. Covers whole lines, both formats, and a reader that stops.
 
 #include "base/logging.h"
 
@@ -27,7 +27,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Replaces stderr by a pipe until it is destroyed. Nothing reads the pipe before ReadAll is called.
+// Replaces stderr by a pipe until Restore is called or the StderrPipe is destroyed. Nothing reads
+// the pipe before ReadAll is called.
 class StderrPipe {
  public:
   StderrPipe() : saved_(::dup(STDERR_FILENO)) {
@@ -159,8 +160,8 @@ TEST(LogThreadTest, WhatNobodyReadsIsDroppedAndCounted) {
   EXPECT_EQ(unread + dropped, kLines);
 }
 
-// The process is a child that must end although nobody reads its log. It ends once by _Exit after
-// LogThread gave up waiting, and once by abort.
+// Each child process must end although nobody reads its log. The first child calls _Exit after its
+// LogThread gave up waiting for a reader. The second child aborts.
 TEST(LogThreadDeathTest, TheEndOfTheProcessWaitsForNoReader) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto fill = [] {

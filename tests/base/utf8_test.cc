@@ -12,7 +12,7 @@ TEST(Utf8Test, OneReplacementForEachMaximalInvalidPart) {
   const std::string r = "\xEF\xBF\xBD";
   EXPECT_EQ(LossyUtf8("h\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x99\x82"), "hé € 🙂");
   EXPECT_EQ(LossyUtf8("a\x80z"), "a" + r + "z");
-  EXPECT_EQ(LossyUtf8("\xE2\x82z"), r + "z");                             // one part of two bytes
+  EXPECT_EQ(LossyUtf8("\xE2\x82z"), r + "z");                             // two bytes are one part
   EXPECT_EQ(LossyUtf8("\xF0\x9F\x99"), r);                                // cut at the end
   EXPECT_EQ(LossyUtf8("\xC0\xAF"), r + r);                                // overlong
   EXPECT_EQ(LossyUtf8("\xE0\x80\x80"), r + r + r);                        // overlong

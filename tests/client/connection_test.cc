@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Connects to a port on which nobody listens: only root may bind port 1.
+// Connects to a port on which nobody listens. Only root may bind port 1.
 std::unique_ptr<Connection> ToNobody() { return *Connection::Create({.server = "127.0.0.1:1"}); }
 
 TEST(ConnectionTest, WhereNoServerAnswersTheErrorNamesTheCure) {
@@ -23,7 +23,7 @@ TEST(ConnectionTest, WhereNoServerAnswersTheErrorNamesTheCure) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("start one with \"quire-server"));
 }
 
-// gRPC aborts if the channel is destroyed on a thread of gRPC, together with a stream's context.
+// gRPC aborts if one of its threads destroys the channel together with the context of a stream.
 TEST(ConnectionTest, IsDestroyedOnlyAfterItsStreamsAreGone) {
   std::atomic<bool> done = false, left = false;
   auto connection = ToNobody();

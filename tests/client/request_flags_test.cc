@@ -17,7 +17,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Adds the full names of the fields that are set in `message` to `names`, down to the leaves.
+// Adds to `names` the full name of each field that is set in `message`. For a field that is one
+// nested message, adds the names of the fields that are set in that message instead.
 void CollectSet(const Message& message, std::set<std::string>* names) {
   std::vector<const FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);
@@ -33,7 +34,8 @@ void CollectSet(const Message& message, std::set<std::string>* names) {
 void CollectDeclared(const Descriptor* descriptor, std::set<std::string>* names) {
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const FieldDescriptor* field = descriptor->field(i);
-    if (field->real_containing_oneof() != nullptr) continue;  // the prompt has flags of its own
+    // The only oneof is the prompt, which has its own flags.
+    if (field->real_containing_oneof() != nullptr) continue;
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_map()) {
       CollectDeclared(field->message_type(), names);
     } else {

@@ -144,7 +144,7 @@ TEST(ConfigToGgufTest, DivisorsGiveTheFrequenciesOfLlama3) {
   const std::vector<double> want = engine::RopeFrequencies(config.rope, 1);
   const std::vector<double> got = engine::RopeFrequencies(with_divisors.rope, 1);
   ASSERT_EQ(got.size(), want.size());
-  // A divisor has one rounding to float32.
+  // Each divisor was rounded once, to float32.
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i] / want[i], 1.0, 0x1p-24) << i;
   EXPECT_EQ(with_divisors.rope.frequency_divisors.front(), 1.0f);
   EXPECT_EQ(with_divisors.rope.frequency_divisors.back(), 8.0f);

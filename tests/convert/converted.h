@@ -35,8 +35,8 @@ inline files::OpenedModel DirectoryOf(std::string tokenizer_json,
   return model;
 }
 
-// Converts the tokenizer of `model` for an embedding of `vocab_size` rows; 0 means one row for each
-// token. `name` is general.name.
+// Converts the tokenizer of `model` for an embedding of `vocab_size` rows. If `vocab_size` is 0,
+// the embedding has one row for each token. `name` is the value of general.name.
 inline absl::StatusOr<Converted> Convert(const files::OpenedModel& model, int64_t vocab_size = 0,
                                          const std::string& name = "") {
   Converted out;

@@ -51,8 +51,9 @@ Logits LogitsOfFile(const std::string& path, const std::vector<int32_t>& ids) {
   return runner.Prefill(ids);
 }
 
-// Returns the models that must be refused, by name, each with a property that the error names. GGUF
-// cannot express that property, or readers of GGUF would understand it differently.
+// Returns the models that must be refused. The key is the name of the model, and the value is a
+// property that the error must name. GGUF cannot express that property, or readers of GGUF would
+// understand it differently.
 const std::map<std::string, std::string>& Refused() {
   static const auto* const refused = new std::map<std::string, std::string>{
       {"mpt_scale", "attention_scale"},
@@ -109,8 +110,8 @@ TEST(ConverterTest, WhereNoProductChangesItsOrderTheBitsAreTheSame) {
   for (GoldenModel& golden : testing::ReadGoldenFamilies()) {
     if (!names.contains(golden.name)) continue;
     SCOPED_TRACE(golden.name);
-    // In llama.cpp's Gemma, every sixth layer has no window and the others have one. The config is
-    // changed to match.
+    // In llama.cpp's Gemma, every sixth layer has no window and all other layers have one. The test
+    // changes the config to match.
     for (size_t i = 0; i < golden.config.layer_windows.size(); ++i) {
       golden.config.layer_windows[i] = i % 6 == 5 ? 0 : 32;
     }
@@ -122,7 +123,7 @@ TEST(ConverterTest, WhereNoProductChangesItsOrderTheBitsAreTheSame) {
   EXPECT_EQ(compared, 4);
 }
 
-// The ids come from the tokenizer of the written file.
+// The tokenizer of the written file encodes the prompt.
 TEST(ConverterTest, TheBundledModelGivesTheBitsOfItsDirectory) {
   const TempDirectory directory;
   const std::string path = directory.path() + "/stories.gguf";
@@ -146,7 +147,7 @@ TEST(ConverterTest, TheBundledModelGivesTheBitsOfItsDirectory) {
   EXPECT_EQ(LogitsOfFile(path, ids), runner.Prefill(ids));
 }
 
-// A Llama whose rows are 256 and 96 long.
+// A Llama whose matrices have rows of 256 or 96 values.
 constexpr testing::TinyLlamaShape kWide = {.vocab_size = 64,
                                            .hidden_size = 256,
                                            .intermediate_size = 96,

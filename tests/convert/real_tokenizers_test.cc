@@ -1,5 +1,6 @@
-// Converts real vocabularies to GGUF values and compares both tokenizers on real texts. Only the
-// bundled model's vocabulary is part of the project; without the others their tests are skipped.
+// Converts real vocabularies to GGUF values. Compares the tokenizer of the directory with the
+// tokenizer that is read from the GGUF values, on real texts. Only the bundled model's vocabulary
+// is part of the project. The tests of the other vocabularies are skipped if the files are absent.
 
 #include <filesystem>
 #include <string>
@@ -37,8 +38,9 @@ std::vector<std::string> TextsOf(const std::string& path) {
   return texts;
 }
 
-// Returns the Declaration of Human Rights in many languages and UTF-8 stress texts, each whole and
-// by lines, and the Big List of Naughty Strings.
+// Returns the Declaration of Human Rights in many languages, UTF-8 stress texts, and the Big List
+// of Naughty Strings. The declarations and the stress texts are returned whole and also line by
+// line.
 std::vector<std::string> CorporaTexts() {
   std::vector<std::string> texts;
   const auto add = [&](const std::string& path) {
@@ -64,8 +66,8 @@ std::string InNfc(const std::string& text) {
   return normal ? normal->text : valid;
 }
 
-// Expects of both tokenizers the same ids for every text, with special tokens and without, and the
-// same text when the ids are decoded.
+// Expects that both tokenizers encode every text to the same ids, with special tokens and without,
+// and that both decode these ids to the same text.
 void ExpectSame(const Converted& converted, const std::vector<std::string>& texts) {
   size_t different = 0;
   for (const std::string& text : texts) {

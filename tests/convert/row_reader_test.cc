@@ -43,7 +43,7 @@ TEST(RowReaderTest, RunsFollowOneAnother) {
   const RowReader reader = *RowReader::Create(plan, weights);
   EXPECT_EQ(reader.num_rows(), 6);
   EXPECT_THAT(ReadAll(reader), ElementsAre(8, 9, 10, 11, 2, 3, 4, 5, 6, 7, 0, 1));
-  // This part begins inside one run and ends inside another.
+  // These three rows begin inside the first run of rows and end inside the second.
   std::vector<float> part(6);
   ASSERT_TRUE(reader.Read(1, 3, part).ok());
   EXPECT_THAT(part, ElementsAre(10, 11, 2, 3, 4, 5));

@@ -113,7 +113,8 @@ TEST(TokenizerToGgufTest, SentencePieceIsReadBackTheSame) {
 TEST(TokenizerToGgufTest, WhatHasNoBosSaysSo) {
   const auto converted = Convert(DirectoryOf(SentencePieceJson().dump()));
   ASSERT_TRUE(converted.ok()) << converted.status();
-  EXPECT_EQ(converted->gguf->bos_id(), -1);  // without the key, readers take token 1
+  // The file must say that there is no BOS. Without the key, readers would take token 1.
+  EXPECT_EQ(converted->gguf->bos_id(), -1);
   EXPECT_THAT(converted->gguf->end_ids(), IsEmpty());
 }
 
@@ -127,8 +128,9 @@ TEST(TokenizerToGgufTest, NoSpaceInFrontWhereTheDirectoryPutsNone) {
   EXPECT_FALSE(converted->gguf->strips_leading_space());
 }
 
-// In Gemma, runs of spaces are added tokens, but merges make them as well. They are written as
-// normal tokens, because a user-defined token would stand for the markers themselves.
+// In Gemma, a run of spaces is an added token, but merges make the same token. The converter writes
+// it as a normal token. A user-defined token would stand for the space markers themselves, not for
+// spaces.
 TEST(TokenizerToGgufTest, ARunOfSpacesIsMergedAndNotAdded) {
   json root = SentencePieceJson();
   root["normalizer"] = root["normalizer"]["normalizers"][1];
@@ -147,8 +149,8 @@ TEST(TokenizerToGgufTest, ARunOfSpacesIsMergedAndNotAdded) {
   ExpectSameIds(*converted, "h  e   h    e");
 }
 
-// For every distinct split of tokenizer.ggml.pre, the converter finds the name again from how texts
-// are split.
+// For every distinct split that tokenizer.ggml.pre can name, the converter finds the name from the
+// way in which texts are split.
 TEST(TokenizerToGgufTest, FindsThePreTokenizerOfEachSplit) {
   const std::vector<std::string_view> names = text::DistinctGgufPreTokenizers();
   ASSERT_GE(names.size(), 10u);
@@ -165,8 +167,8 @@ TEST(TokenizerToGgufTest, FindsThePreTokenizerOfEachSplit) {
   }
 }
 
-// Here the splits are written as in the files of these model families, which differs from how
-// llama.cpp writes them.
+// Here the splits are written as in the files of these model families. llama.cpp writes the same
+// splits differently.
 TEST(TokenizerToGgufTest, FindsThePreTokenizerOfAFamily) {
   const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
   const json digits = {{"type", "Digits"}, {"individual_digits", true}};
@@ -274,8 +276,8 @@ TEST(TokenizerToGgufTest, SaysWhatIsLost) {
               ElementsAre(HasSubstr("begins with a space"), HasSubstr("Metaspace")));
 }
 
-// Phi-3's added tokens strip the white space after them. Readers of GGUF know this by the model's
-// name.
+// Phi-3's added tokens strip the white space after them. Readers of GGUF do the same if the model's
+// name is Phi-3's.
 TEST(TokenizerToGgufTest, TheNameOfPhi3KeepsItsStrippedSpaces) {
   json root = ByteLevelJson();
   for (json& token : root["added_tokens"]) token["rstrip"] = true;

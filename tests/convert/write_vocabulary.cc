@@ -1,8 +1,8 @@
 // Writes the tokenizer of a Hugging Face directory as a GGUF file without tensors, for
 // tests/text/tokenizer/compare_with_llama_cpp.py. Warnings about losses go to stderr.
 //
-// usage: write_vocabulary TOKENIZER_JSON OUT [NAME]; tokenizer_config.json is read beside the file,
-// NAME becomes general.name
+// usage: write_vocabulary TOKENIZER_JSON OUT [NAME]. Reads tokenizer_config.json beside
+// TOKENIZER_JSON. NAME becomes general.name.
 
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,6 @@
-// Whole engines on the CUDA backend and the emulated device: requests in batches, with shared
-// blocks, windows and preemption, on the plain attention kernel (float32) and on the one for tensor
-// cores (bfloat16). Lengths are what the emulator can do.
+// Tests whole engines on the CUDA backend and the emulated device. Requests run in batches, with
+// shared blocks, windows and preemption. float32 tests the plain attention kernel, and bfloat16
+// tests the attention kernel for tensor cores. The requests are short enough for the emulator.
 
 #include <memory>
 #include <string>
@@ -24,8 +24,8 @@ using testing::GreedyParams;
 using testing::HarnessOptions;
 using testing::RandomIds;
 
-// Counts the kernels that use more shared memory than any but attention on tensor cores, which
-// holds tiles of keys and values there.
+// Counts the launches of attention on tensor cores. This kernel holds tiles of keys and values in
+// shared memory, so it uses more shared memory than every other kernel.
 class CountingDevice final : public kernels::cuda::emulator::EmulatedDevice {
  public:
   explicit CountingDevice(int64_t& num_tensor_core_launches)
@@ -42,8 +42,8 @@ class CountingDevice final : public kernels::cuda::emulator::EmulatedDevice {
 
 class CudaEngineTest : public ::testing::TestWithParam<DType> {
  protected:
-  // A prompt of these tests fits a step, because chunks change the last bits of attention on tensor
-  // cores.
+  // Makes a step large enough for a whole prompt of these tests. Splitting a prompt into chunks
+  // would change the last bits of attention on tensor cores.
   HarnessOptions Options(HarnessOptions options = {}) {
     const DType dtype = GetParam();
     options.max_num_batched_tokens = std::max(options.max_num_batched_tokens, 256);
@@ -77,7 +77,7 @@ TEST_P(CudaEngineTest, RunsTheKernelThatItsTypesHave) {
   if (GetParam() == DType::kF32) {
     EXPECT_EQ(num_tensor_core_launches_, 0);
   } else {
-    EXPECT_GE(num_tensor_core_launches_, 2 * 2);  // in each layer of each step
+    EXPECT_GE(num_tensor_core_launches_, 2 * 2);  // 2 layers, 2 steps
   }
 }
 
@@ -112,7 +112,7 @@ TEST_P(CudaEngineTest, SamplesShareThePromptAndCopyItsTailOnWrite) {
   }
 }
 
-// A hit changes which tokens are computed together, so only float32 has equal bits.
+// A cache hit changes which tokens are computed together. The bits stay equal only in float32.
 TEST_P(CudaEngineTest, APrefixIsFoundAgain) {
   const GenerateParams params = GreedyParams(RandomIds(50, 3), 6);
   const auto harness = Make();
@@ -130,7 +130,7 @@ TEST_P(CudaEngineTest, APrefixIsFoundAgain) {
 TEST_P(CudaEngineTest, PreemptionChangesNothing) {
   std::vector<GenerateParams> all;
   for (uint32_t i = 0; i < 4; ++i) all.push_back(SampledParams(RandomIds(30 + i, 50 + i), 70, i));
-  const auto harness = Make({.num_blocks = 14});  // for about two of them
+  const auto harness = Make({.num_blocks = 14});  // enough for about two requests
   const auto sinks = harness->SubmitTogether(all);
   for (size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(i);
@@ -146,7 +146,7 @@ TEST_P(CudaEngineTest, PreemptionChangesNothing) {
   harness->ExpectIdleIsEmpty();
 }
 
-// A layer with a window of its own, which has blocks of its own.
+// Only the first layer has a window, so that layer has its own blocks.
 TEST_P(CudaEngineTest, ALayerWithAWindowGivesTheSameAmongOthers) {
   HarnessOptions options{.layer_windows = {24, 0}, .window_blocks = 64};
   const GenerateParams params = SampledParams(RandomIds(40, 1), 10, 42);
@@ -157,12 +157,13 @@ TEST_P(CudaEngineTest, ALayerWithAWindowGivesTheSameAmongOthers) {
   ExpectSame(sinks[1]->sample(), alone);
 }
 
-// A stream whose cache keeps the first tokens and the newest: keys move within the cache.
+// The cache of this stream keeps the first tokens and the newest tokens. Keys move within the
+// cache.
 TEST_P(CudaEngineTest, AStreamOutlivesItsCacheWindow) {
   GenerateParams params = GreedyParams(RandomIds(30, 5), 90);
   params.cache.sink_tokens = 4;
   params.cache.window_tokens = 32;
-  const auto harness = Make({.num_blocks = 5});  // 80 tokens, of 120
+  const auto harness = Make({.num_blocks = 5});  // 80 tokens; the stream has 120
   const CollectingSink::Sample stream = harness->Generate(params);
   EXPECT_EQ(stream.token_ids.size(), 90u);
   ExpectSame(stream, Alone(params));

@@ -1,4 +1,4 @@
-// An engine's gauges, counters and times, compared with the requests that a test sent.
+// Tests that the gauges, counters and times of an engine match the requests that a test sent.
 
 #include <thread>
 
@@ -46,7 +46,8 @@ TEST(EngineCountsTest, WhatWaitsCountsOnceAndNoLongerThanItWaits) {
   EXPECT_EQ(stats.num_waiting, 0);
   EXPECT_EQ(stats.finished_by_reason[static_cast<size_t>(FinishReason::kAbort)], 3 * 2);
 
-  // A preempted request waits again. The count is not changed by the requests that never ran.
+  // A preempted request waits again. The cancelled requests, which never ran, do not change the
+  // count.
   while (harness->engine().stats().preemptions == 0) step();
   EXPECT_EQ(harness->engine().stats().num_waiting, 1);
   EXPECT_EQ(harness->engine().stats().num_running, 1);
@@ -130,14 +131,14 @@ TEST(EngineCountsTest, WhatTheRequestItselfForbidsToDrawIsItsOwnError) {
   EXPECT_THAT(std::string(sink->status().message()), HasSubstr("sampling.allowed_token_ids"));
 }
 
-// Work and the end of the engine wake sleeping threads. A thread that nobody wakes looks for work
-// only a second later. The bound is half a second for each round.
+// New work and the end of the engine wake sleeping threads. A thread that nobody wakes would look
+// for work only a second later. On average, an answer and an end must take less than half a second.
 TEST(EngineCountsTest, AnIdleEngineWakesForWorkAndForItsEnd) {
   constexpr int kRounds = 3;
   absl::Duration answering, ending;
   for (int round = 0; round < kRounds; ++round) {
     const auto harness = EngineHarness::Fake();
-    absl::SleepFor(absl::Milliseconds(20));  // until the engine's threads sleep
+    absl::SleepFor(absl::Milliseconds(20));  // gives the engine's threads time to fall asleep
     absl::Time begin = absl::Now();
     harness->Generate(GreedyParams(RandomIds(20, 1), 1));
     answering += absl::Now() - begin;

@@ -1,8 +1,8 @@
-// Sends requests with arbitrary parameters, not validated, to a whole engine around a FakeModel. At
+// Sends requests with arbitrary, unvalidated parameters to a whole engine around a FakeModel. At
 // any moment a request may be cancelled or aborted, pass its deadline, fail, or be read slowly. The
-// engine has no thread of its own, so an input does the same each time, except for the effects of
-// deadlines and stalls of a few milliseconds. Every request must end exactly once. The engine must
-// then keep nothing of the requests, and answer as if there had been none.
+// engine has no thread of its own. So the same input has the same effect each time, apart from
+// deadlines and stalls of a few milliseconds. Every request must end exactly once. After that, the
+// engine must keep nothing of the requests, and must answer a new request as if it were the first.
 
 #include <cmath>
 #include <cstddef>
@@ -119,7 +119,7 @@ class Script {
       const bool step = engine_->Step();
       if (frontend || step) continue;
       if (engine_->WaitIdle(absl::ZeroDuration()).ok()) return;
-      absl::SleepFor(absl::Microseconds(100));  // until a stall or a deadline ends a request
+      absl::SleepFor(absl::Microseconds(100));  // a stall or a deadline will end a request
     }
     QUIRE_CHECK(false) << "busy after " << kMaxSteps << " steps: " << WhatIsKept(engine_->stats());
   }

@@ -1,5 +1,5 @@
-// One request's tokens and logits do not depend on what else the engine does: batch, chunks, cache
-// hits, forks, preemption. Each test checks by counters that the path under test ran.
+// Tests that the tokens and logits of a request do not depend on batches, chunks, cache hits, forks
+// or preemption. Each test checks by counters that the path under test ran.
 
 #include <cstring>
 
@@ -121,7 +121,7 @@ TEST_P(EqualityTest, SaltAndTenantSeparateTheCache) {
 }
 
 TEST_P(EqualityTest, AfterPreemption) {
-  // Eight sequences of up to 30 + 90 tokens on a cache for about two of them.
+  // Runs eight sequences of up to 37 + 90 tokens. The cache has room for about two of them.
   std::vector<GenerateParams> all;
   std::vector<CollectingSink::Sample> alone;
   for (uint32_t i = 0; i < 8; ++i) {
@@ -192,8 +192,8 @@ TEST_P(EqualityTest, PromptLogprobsComeInChunksAndAreThoseOfDecoding) {
   ASSERT_EQ(got.size(), 149);
   EXPECT_GT(sink->num_prompt_chunks(), 1);
   EXPECT_EQ(sink->summary().usage.cached_tokens, 0);
-  // The distribution for position p is the one from which a prompt of p tokens draws its first
-  // token.
+  // The distribution for position p of this prompt equals the distribution from which a prompt of p
+  // tokens draws its first generated token.
   for (const int64_t p : {1, 16, 63, 64, 65, 149}) {
     const CollectingSink::Sample next =
         Alone(GreedyParams(TokenIds(prompt.begin(), prompt.begin() + p), 1));
@@ -212,9 +212,9 @@ TEST_P(EqualityTest, PromptLogprobsOfAPreemptedPromptComeOnce) {
   const auto roomy = Make();
   const auto calm = roomy->Submit(params);
   ASSERT_TRUE(calm->WaitFinished());
-  // There are 18 blocks. An older request grows from 7 blocks and takes back the 8 blocks of this
-  // request. That happens in the middle of the prompt of this request, of which each step computes
-  // one token.
+  // There are 18 blocks. An older request grows from 7 blocks until it takes the 8 blocks of this
+  // request. By then, this request has computed a part of its prompt, because each step computes
+  // one token of it.
   const auto harness = Make({.num_blocks = 18, .max_num_seqs = 2, .max_num_batched_tokens = 2});
   const auto sinks = harness->SubmitTogether({GreedyParams(RandomIds(100, 8), 150), params});
   for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
@@ -229,8 +229,8 @@ TEST_P(EqualityTest, PromptLogprobsOfAPreemptedPromptComeOnce) {
   }
 }
 
-// Returns `options` with a window in one layer, which is far shorter than the contexts of these
-// tests. The window adds a KV group.
+// Returns `options` with a window in one layer. The window is far shorter than the contexts of
+// these tests, and it adds a KV group.
 HarnessOptions WithWindow(HarnessOptions options) {
   options.layer_windows = {24, 0};
   options.window_blocks = 512;
@@ -274,7 +274,7 @@ TEST(WindowTest, ContextsFarLongerThanItsMemoryGiveTheSame) {
     ASSERT_TRUE(sinks[i]->WaitFinished());
     ExpectSame(sinks[i]->sample(), alone[i]);
   }
-  EXPECT_GE(harness->engine().stats().steps, 6 * 300 / 2);  // never more than two at once
+  EXPECT_GE(harness->engine().stats().steps, 6 * 300 / 2);  // at most two run at once
 }
 
 }  // namespace

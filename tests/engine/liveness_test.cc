@@ -1,4 +1,4 @@
-// Tests of the state of the engine's threads, which Engine::liveness reports for probes.
+// Tests Engine::liveness, which reports the state of the engine's threads to probes.
 
 #include <atomic>
 #include <functional>
@@ -52,7 +52,7 @@ TEST(LivenessTest, AFrontendThreadIsAsOldAsItsWork) {
   std::binary_semaphore go_on{0};
   ASSERT_TRUE(harness->engine().RunOnFrontend(0, [&] { go_on.acquire(); }).ok());
   EXPECT_TRUE(WaitUntil([&] { return engine.liveness().frontend_busy > absl::ZeroDuration(); }));
-  // The step thread is busy now and then while it looks for work, but finds none.
+  // The step thread has no work. It is busy only in the moments in which it looks for work.
   EXPECT_TRUE(WaitUntil([&] { return engine.liveness().step_busy == absl::ZeroDuration(); }));
   go_on.release();
   EXPECT_TRUE(WaitUntil([&] { return engine.liveness().frontend_busy == absl::ZeroDuration(); }));

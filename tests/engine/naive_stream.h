@@ -22,7 +22,7 @@ class NaiveStream {
     int64_t drop = 0;
     bool alibi = false;  // instead of rotary positions
   };
-  // `weights`, by Hugging Face's names, must outlive this.
+  // The tensors of `weights` have Hugging Face names. `weights` must outlive the stream.
   NaiveStream(const TinyLlamaShape& shape, const InMemoryWeights& weights, const Options& options)
       : shape_(shape), weights_(weights), options_(options), layers_(shape.num_hidden_layers) {}
 
@@ -38,7 +38,8 @@ class NaiveStream {
   Vector Times(const std::string& name, const Vector& x) const;
   Vector Norm(const std::string& name, const Vector& x) const;
   Vector Attend(const std::vector<Entry>& cache, const Vector& query) const;
-  // Returns one head of `x`, rotated for a place in the list.
+  // Returns one head of `x`. Without ALiBi, the head is rotated for the place `position` in the
+  // list.
   Vector Head(const Vector& x, int64_t head, size_t position) const;
 
   const TinyLlamaShape shape_;

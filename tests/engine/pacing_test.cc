@@ -24,8 +24,9 @@ constexpr absl::Duration kTarget = absl::Milliseconds(60);
 constexpr int64_t kPromptLen = 400;
 constexpr int64_t kNumPrompts = 6;
 
-// Moves its clock by 5 ms a step, 0.5 ms a decode and 0.4 ms a prompt token. The step thread calls
-// Run. The test reads the counts while the step thread is held, or after its end.
+// Advances a clock by 5 ms for each step, 0.5 ms for each decode and 0.4 ms for each prompt token.
+// The step thread calls Run. The test reads the counts while the step thread is held, or after its
+// end.
 class SlowMachine {
  public:
   void Run(const ModelInput& input) {

@@ -54,7 +54,7 @@ class ScoreTest : public ::testing::TestWithParam<MakeHarness> {
     return {all.end() - std::ssize(continuation), all.end()};
   }
 
-  // Expects log-probabilities that equal those of Reference bit for bit.
+  // Expects that the log-probabilities in `sink` equal those of Reference bit for bit.
   void ExpectReference(const CollectingSink& sink, const TokenIds& prompt,
                        const std::vector<TokenIds>& continuations) {
     ASSERT_TRUE(sink.status().ok()) << sink.status();

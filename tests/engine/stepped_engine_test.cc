@@ -22,7 +22,8 @@ using testing::HarnessOptions;
 using testing::RandomIds;
 using testing::WhatIsKept;
 
-// An engine whose steps a test drives, with its model and the handles of the requests.
+// Holds an engine whose steps a test drives, the model of the engine, and the handles of the
+// requests.
 struct Stepped {
   explicit Stepped(const HarnessOptions& options)
       : engine(EngineHarness::Stepped(options, &model)) {
@@ -137,8 +138,8 @@ double ThreadCpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Returns the CPU seconds of the steps until a victim has its 20 tokens beside `other`, the least
-// of three runs. The engine may refuse `other`.
+// Runs a victim, which is a request for 20 tokens, beside `other`. Returns the CPU seconds of the
+// steps until the victim ends, as the least of three runs. The engine may refuse `other`.
 double CostBeside(GenerateParams other) {
   Stepped stepped(
       {.num_blocks = 4096, .max_num_seqs = 65, .max_num_batched_tokens = 128, .num_threads = 1});
@@ -156,8 +157,8 @@ double CostBeside(GenerateParams other) {
   return *std::ranges::min_element(costs);
 }
 
-// Each list in `other` is as long as a message can hold. A list that is walked for every token
-// would cost a thousand times as much.
+// Each list of the other request is as long as a message can hold. A list that is walked for every
+// token would cost a thousand times as much.
 TEST(EngineTest, AVictimsStepsCostWhatTheModelAsksNotAMessage) {
   constexpr size_t kMany = 1 << 20;
   GenerateParams plain = GreedyParams(RandomIds(100, 9), 300);

@@ -60,7 +60,8 @@ TEST_P(StreamTest, GoesOnPastTheServedContext) {
 
 TEST_P(StreamTest, UpToItsFirstShiftItIsLikeAnyOther) {
   const TokenIds prompt = RandomIds(20, 1);
-  // The last token that is drawn from a whole context is the one after the full cache.
+  // The first `whole` tokens are drawn from the whole context. The last of them is the first token
+  // after the cache is full.
   const auto whole = static_cast<size_t>(kWindow.capacity()) - 20 + 1;
   const CollectingSink::Sample stream = Alone(StreamParams(prompt, 300));
   const CollectingSink::Sample other = Alone(GreedyParams(prompt, 300));
@@ -96,7 +97,7 @@ TEST_P(StreamTest, InChunksOfAnySizeAndTokenByToken) {
         Make({.max_num_seqs = std::min(chunk, 4), .max_num_batched_tokens = chunk});
     ExpectSame(harness->Generate(params), whole);
   }
-  // The prompt now ends with the model's own first 30 tokens.
+  // This prompt ends with the first 30 tokens that the model generated.
   TokenIds longer = prompt;
   longer.insert(longer.end(), whole.token_ids.begin(), whole.token_ids.begin() + 30);
   const CollectingSink::Sample rest = Alone(StreamParams(longer, 10));
@@ -112,7 +113,7 @@ TEST_P(StreamTest, AfterPreemption) {
     all.push_back(StreamParams(RandomIds(30 + 60 * i, 50 + i), 250, i + 1));
     alone.push_back(Alone(all.back()));
   }
-  // Enough blocks for both requests, but not for the copies of a first shift as well.
+  // These blocks are enough for both requests, but not also for the copies of a first shift.
   const auto harness = Make({.num_blocks = 13});
   const auto sinks = harness->SubmitTogether(all);
   int64_t recomputed = 0;
@@ -133,7 +134,8 @@ TEST_P(StreamTest, SharesItsBeginningAndLeavesItAsItWas) {
   const CollectingSink::Sample stream = Alone(StreamParams(prompt, 200));
   const auto harness = Make();
   ExpectSame(harness->Generate(GreedyParams(prompt, 30)), plain);
-  // This stream starts from the blocks of the first request and has to leave them.
+  // This stream starts from the cached blocks of the first request. The shifts of the stream must
+  // not change these blocks.
   const auto sharing = harness->Submit(StreamParams(prompt, 200));
   ASSERT_TRUE(sharing->WaitDeltas(100));
   const auto during = harness->Submit(GreedyParams(prompt, 30));

@@ -1,6 +1,6 @@
 #pragma once
 
-// Holds a file's bytes in memory, aligned as a mapping is. The allocation is not a byte longer than
+// Holds a file's bytes in memory, aligned as a mapping is. The allocation has exactly the size of
 // the file, so that AddressSanitizer sees a read past the end.
 
 #include <cstddef>

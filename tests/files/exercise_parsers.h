@@ -17,7 +17,7 @@
 
 namespace quire::testing {
 
-// Checks that every tensor is inside `file`, and reads its first and last byte.
+// Checks that every tensor is inside `file`, and reads the first and the last byte of the tensor.
 inline void TouchTensors(const std::vector<files::TensorInfo>& tensors,
                          std::span<const std::byte> file) {
   for (const files::TensorInfo& tensor : tensors) {

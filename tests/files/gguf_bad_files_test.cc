@@ -1,5 +1,5 @@
-// Tests GGUF files in which one field is wrong. The error names the file, the field, and what is
-// wrong with it.
+// Tests GGUF files in which one field is wrong. The error must name the file, the field and the
+// problem.
 
 #include <cstdint>
 #include <limits>
@@ -56,7 +56,8 @@ std::string OneValue(const Header& header) {
   return WithHeader(header).U32("some.rather.long.key", 1).Build();
 }
 
-// Returns a file of one tensor. Its data is long enough to be read as one more tensor header.
+// Returns a file of one tensor. The data of the tensor is long enough to be read as one more tensor
+// header.
 std::string OneTensor(const Header& header) {
   return WithHeader(header).Zeros("first", {64}).Build();
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes GGUF files field by field. Its overrides allow wrong files.
+// Writes GGUF files field by field. A test can override fields to make a wrong file.
 
 #include <cstdint>
 #include <cstring>
@@ -13,7 +13,7 @@
 
 namespace quire::testing {
 
-// Returns the bytes of a number, as the file holds it.
+// Returns the bytes of a number, as a GGUF file holds it.
 template <typename T>
 std::string Raw(T value) {
   std::string bytes(sizeof(T), '\0');
@@ -26,7 +26,7 @@ inline std::string RawString(std::string_view text) {
 
 struct GgufTensorSpec {
   std::string name;
-  // The number that ggml gives the type; 0 is F32.
+  // The number of the type in ggml. 0 is F32.
   uint32_t type = 0;
   std::vector<uint64_t> dims;  // innermost first, as in the file
   std::string data;

@@ -160,7 +160,8 @@ TEST(ModelFilesTest, OpensShardsThroughTheIndex) {
   EXPECT_THAT(ErrorOf(directory.path()), HasSubstr("tensor a: want each name once"));
 }
 
-// The header of this file has an odd length, so its float32 data begins at an odd address.
+// The header of this file has an odd length, so the float32 data begins at an odd offset in the
+// file.
 TEST(ModelFilesTest, UnalignedTensorsAreReadable) {
   const TempDirectory directory;
   const std::string header = R"({"odd": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})";

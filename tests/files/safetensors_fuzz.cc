@@ -1,5 +1,5 @@
-// Parses any bytes as a safetensors file, as its index and as config.json. Expects an error or a
-// model, never a crash.
+// Parses any bytes as a safetensors file, as a shard index and as config.json. Expects an error or
+// a model, never a crash.
 
 #include "tests/files/aligned_bytes.h"
 #include "tests/files/exercise_parsers.h"

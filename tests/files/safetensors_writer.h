@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes a safetensors file from a JSON header and data. Neither has to be valid.
+// Writes a safetensors file from a JSON header and data. The header and the data need not be valid.
 
 #include <cstdint>
 #include <string>

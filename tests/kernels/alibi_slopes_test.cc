@@ -24,9 +24,10 @@ TEST(AlibiSlopesTest, TheOtherHeadsTakeEverySecondRungOfTheNextLadder) {
   EXPECT_THAT(AlibiSlopes(3), ElementsAre(0x1p-4f, 0x1p-8f, 0x1p-2f));
 }
 
-// The rule of arXiv:2108.12409. Let n be the largest power of two that is at most the number of
-// heads. The slopes of the first n heads are a geometric ladder that begins with its own ratio. The
-// other heads take every second slope of the ladder for 2 n heads, from its first on.
+// Checks the rule of arXiv:2108.12409. Let n be the largest power of two that is at most the number
+// of heads. The slopes of the first n heads are a geometric sequence whose first element equals its
+// ratio. The slopes of the other heads are every second element of the sequence for 2 n heads,
+// starting with the first element.
 TEST(AlibiSlopesTest, IsThePublishedRuleFor1To128Heads) {
   for (int32_t num_heads = 1; num_heads <= 128; ++num_heads) {
     int32_t n = 1;
@@ -41,8 +42,9 @@ TEST(AlibiSlopesTest, IsThePublishedRuleFor1To128Heads) {
   }
 }
 
-// MPT's rule: take the ladder of the next power of two, first the slopes at its odd places, then
-// those at its even places.
+// Checks the rule of the MPT models. If the number of heads is no power of two, the rule uses the
+// sequence for the next power of two. It takes first the elements at odd indices, then the elements
+// at even indices, counted from 0.
 TEST(AlibiSlopesTest, IsTheRuleOfMptForAnyBiasMax) {
   for (const double bias_max : {4.0, 8.0, 16.0}) {
     for (const int32_t num_heads : {1, 2, 5, 12, 24, 32, 40, 71, 112}) {

@@ -1,5 +1,6 @@
-// Tests the products of the AMX path on any machine. The source of the AMX path is compiled for
-// portable vectors and for tiles in plain C++. Its results must have the bits of the portable path.
+// Tests the products of the AMX path on any machine. This file compiles the source of the AMX path
+// with portable vectors and with tiles that are emulated in plain C++ (amx_tiles.h). The results
+// must have the same bits as those of the portable path.
 
 #include <cstring>
 #include <limits>
@@ -45,14 +46,14 @@ class AmxLinearTest : public ::testing::TestWithParam<WeightType> {};
 TEST_P(AmxLinearTest, GivesTheBitsOfThePortablePath) {
   const KernelTable amx = amx_in_cpp::MakeKernels("amx in C++");
   const bool k_quant = GetParam() >= WeightType::kQ4_K;
-  // The smaller size is three tiles along k, or eight for K-quants (sixteen for Q6_K). The other
+  // Along k, the smaller size has three tiles, or eight for K-quants (sixteen for Q6_K). The larger
   // size has more tiles.
   for (const int64_t cols : {k_quant ? 256 : 96, 512}) {
     const TestWeight weight = RandomWeight(GetParam(), 37, cols, 1);
     const auto packed = PackedWeight::Create({&weight.view, 1}, /*pack=*/true);
     ASSERT_TRUE(packed.ok());
-    // The rows fill no tile, a part of one tile, one tile, one tile and a rest, two tiles and a
-    // part of a third.
+    // 8 rows use no tile, 9 rows a part of one tile, and 16 rows one tile. 19 rows use one tile,
+    // and 3 rows are left without a tile. 44 rows use two tiles and a part of a third.
     for (const int64_t rows : {8, 9, 16, 19, 44}) {
       const std::vector<float> input = Normal(2, rows * cols);
       const std::vector<float> want = Multiply(PortableKernels(), **packed, input);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Implements, in plain C++, the AMX instructions that kernels/cpu/linear_amx_body.h uses, after
-// palette 1 of Intel's manual. A check fails where the processor would fault.
+// Emulates, in plain C++, the AMX instructions that kernels/cpu/linear_amx_body.h uses. The tiles
+// follow palette 1 of Intel's manual. A check fails where the processor would fault.
 
 #include <cstdint>
 #include <cstring>
@@ -67,8 +67,8 @@ inline void _tile_stored(int tile, void* base, int64_t stride) {
   }
 }
 
-// Adds a[m][4 k + i] * b[k][4 n + i], summed over k and i, to c[m][n]. Elements of a and b are
-// signed bytes; those of c have 32 bits.
+// Adds a[m][4 k + i] * b[k][4 n + i], summed over k and i, to c[m][n]. The elements of a and b are
+// signed bytes. The elements of c are 32-bit integers.
 inline void _tile_dpbssd(int c, int a, int b) {
   AmxTiles& tiles = Tiles();
   for (const int tile : {a, b, c}) tiles.Check(tile);

@@ -1,6 +1,7 @@
 #pragma once
 
-// For the attention tests: a paged cache of one layer, and the same tokens in plain order.
+// Helpers of the attention tests on the CPU: random sequences, and a paged cache of one layer that
+// the tests fill with them.
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +24,7 @@ struct HeadShape {
   kernels::DType dtype = kernels::DType::kF32;
 };
 
-// Returns `x` as a cache of this dtype stores it.
+// Returns `x` rounded to `dtype`, as a cache of that dtype stores it.
 inline float Stored(kernels::DType dtype, float x) {
   switch (dtype) {
     case kernels::DType::kF16:
@@ -35,7 +36,7 @@ inline float Stored(kernels::DType dtype, float x) {
   }
 }
 
-// The rows of Q, K and V of one sequence, each [tokens, heads, head_dim].
+// A sequence: its rows of Q, K and V, each [tokens, heads, head_dim], and its blocks in the cache.
 struct SequenceData {
   std::vector<float> query, key, value;
   std::vector<int32_t> blocks;
@@ -52,7 +53,7 @@ inline SequenceData RandomSequence(const HeadShape& shape, int64_t length, uint6
 }
 
 // A cache on one backend in which every unwritten element is NaN. There are gaps between the
-// blocks, as in a layer of a model.
+// blocks, as between the blocks of one layer in the cache of a model.
 class PoisonedCache {
  public:
   PoisonedCache(kernels::Backend& backend, const HeadShape& shape, int64_t num_blocks)

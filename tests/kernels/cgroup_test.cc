@@ -1,5 +1,5 @@
-// Tests how much memory a container's limit leaves. The test writes the files in the kernel's
-// format.
+// Tests CgroupAvailableMemory(), which returns the memory that the limit of a container leaves. The
+// tests write the cgroup files in the format of the Linux kernel.
 
 #include "kernels/cpu/cgroup.h"
 

@@ -24,8 +24,9 @@ Exact ExactProduct(const TestWeight& weight, int64_t row, std::span<const Exact>
         weights += std::abs(double{w[k]});
       }
       exact.bound += absmax / 254 * 1.001 * weights;
-      // The kernels compute the product with a block's minimum and the product with its codes
-      // separately, and add the two. Parts that cancel in the sum have been rounded as well.
+      // The kernels compute the product of a block in two parts: the product with the block's
+      // minimum and the product with its codes. They add the parts. The rounding errors of the
+      // parts remain even where the parts cancel.
       magnitude += absmax * weights;
     }
   }

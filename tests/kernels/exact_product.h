@@ -1,6 +1,7 @@
 #pragma once
 
-// Computes the product of a row in double, and a bound on the error of float arithmetic.
+// Computes the dot product of a row of a weight and a vector in double. Also computes a bound on
+// the error of the same product in float arithmetic.
 
 #include <cstdint>
 #include <limits>
@@ -17,15 +18,17 @@ struct Exact {
   double bound = 0.0;
 };
 
-// Returns row `row` of `weight` times `a`, whose elements have bounds of their own. Every product
-// and sum rounds once; 4 * cols * kFloatEpsilon of the sum of magnitudes covers this. With
-// `quantized`, each activation is also off by at most half a step of its block, absmax / 254.
+// Returns the dot product of row `row` of `weight` and `a`. The bound counts the bounds of the
+// elements of `a`. Every float product and every float sum rounds once, which 4 * cols *
+// kFloatEpsilon times the sum of the magnitudes covers. With `quantized`, each activation is also
+// off by at most half a step of its block of 32. Half a step is the largest magnitude of the block
+// / 254.
 Exact ExactProduct(const TestWeight& weight, int64_t row, std::span<const Exact> a, bool quantized);
 
 std::vector<Exact> ExactValues(std::span<const float> values);
 
-// Returns silu(gate) * up. The slope of silu is at most 1.1. The bound also counts the roundings of
-// e^x, the quotient and the product.
+// Returns silu(gate) * up. The bound uses that the slope of silu is at most 1.1. It also counts the
+// roundings of e^x, of the quotient and of the product.
 Exact ExactSiluMul(const Exact& gate, const Exact& up);
 
 }  // namespace quire::testing

@@ -1,7 +1,7 @@
 #pragma once
 
-// Shared by the kernel tests: every backend of this machine, tensors with an owner, random input,
-// and weights of any type.
+// Helpers of the kernel tests: the CPU backends that this machine can run, tensors that own their
+// memory, random input, and weights of any type.
 
 #include <cstdint>
 #include <initializer_list>
@@ -38,7 +38,8 @@ Owned<int32_t> I32(std::initializer_list<int64_t> shape, std::vector<int32_t> va
 // Returns normally distributed random numbers that depend only on the arguments.
 std::vector<float> Normal(uint64_t seed, int64_t count, float deviation = 1.0f);
 
-// A weight of random bits and its float32 values. Its scales are random small f16 numbers.
+// A random weight and its float32 values. The elements of a float type are normally distributed. A
+// block type has random bits, except that its scales are small random f16 numbers.
 struct TestWeight {
   std::vector<std::byte> bytes;
   kernels::WeightView view;

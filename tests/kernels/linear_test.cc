@@ -89,14 +89,14 @@ TEST_P(LinearTypeTest, BitsDependOnTheRowAndTheWeightAlone) {
   for (const std::string& isa : IsaPaths()) {
     for (const int threads : {1, 3}) {
       for (const bool pack : {true, false}) {
-        if (isa == "portable" && threads == 1) continue;  // this path made `want`
+        if (isa == "portable" && threads == 1) continue;  // `want` comes from this run
         const auto backend = MakeBackend(isa, threads, pack);
         const auto prepared = Prepare(*backend, {&weight.view, 1});
         EXPECT_EQ(prepared->bytes() == 0, !pack);
-        // The kernels take 1, 2, 4, 8 or 16 rows at a time. These chunks need each of them, and
-        // leave rests.
+        // The kernels process 1, 2, 4, 8 or 16 rows at a time. These chunks use each of these
+        // numbers, and some chunks end with a smaller number than they begin with.
         for (const int64_t chunk : {1, 3, 7, 29, 33, 83}) {
-          if (isa == "portable" && chunk != 29) continue;  // slow
+          if (isa == "portable" && chunk != 29) continue;  // the portable path is slow
           std::vector<float> got;
           for (int64_t r = 0; r < kRows; r += chunk) {
             const int64_t count = std::min(chunk, kRows - r);
@@ -156,7 +156,7 @@ TEST_P(QuantizedLinearTest, TheLargestDotsAreExact) {
       }
     }
     for (const float activation : {1.0f, -1.0f}) {
-      const std::vector<float> input(kRows * cols(), activation);  // codes of 127, -127
+      const std::vector<float> input(kRows * cols(), activation);  // quantised to 127 or -127
       const std::vector<float> want =
           Multiply(*portable, *Prepare(*portable, {&weight.view, 1}), input);
       for (const std::string& isa : IsaPaths()) {
@@ -236,9 +236,11 @@ Exact Activated(Activation activation, double y) {
     case Activation::kNone:
       return {y, 0.0};
     case Activation::kGelu: {
-      // The factor 17 counts nine roundings of a polynomial, whose terms cancel to no less than 1 /
-      // 2.3 of their magnitudes, 2.35 times the two roundings of u, the roundings of e^x and of the
-      // products, and the error of the fit. The other term is half a step of t^2 in the exponent.
+      // Gelu() in kernels/cpu/linear_body.h computes `beyond` as e^(-t^2 / 2) times a polynomial in
+      // u. The factor 17 counts the nine roundings of the polynomial, whose terms cancel to no less
+      // than 1 / 2.3 of their magnitudes. It also counts 2.35 times the two roundings of u, the
+      // roundings of e^x and of the products, and the error of the fit. The term t * t / 4 counts
+      // the rounding of t^2 in the exponent.
       const double error = beyond * (17 + t * t / 4) * kEpsilon;
       if (y < 0) return {y * beyond, t * error};
       return {y * (1 - beyond), t * (error + kEpsilon)};

@@ -36,7 +36,8 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Expects the outputs of every token whose choice of experts is certain to be within their bounds.
+// Checks that the outputs of each token are within their bounds. Skips tokens whose choice of
+// experts is not certain. These may be at most a tenth of all tokens.
 void ExpectNear(const TestMixture& mixture, const std::vector<float>& input,
                 const std::vector<float>& residual, const std::vector<float>& got) {
   const int64_t hidden = mixture.shape().hidden;
@@ -94,11 +95,11 @@ TEST_P(MoeTypeTest, BitsDependOnTheTokenAlone) {
   int runs = 0;
   for (const std::string& isa : IsaPaths()) {
     for (const bool pack : {true, false}) {
-      if (isa == "portable" && pack) continue;  // this path made `want`
+      if (isa == "portable" && pack) continue;  // `want` comes from the portable path
       const auto backend = MakeBackend(isa, pack ? 3 : 1, pack);
       const auto weights = mixture.Prepare(*backend);
       for (const int64_t chunk : {1, 2, 7, 33, 90}) {
-        if ((isa == "portable" || !pack) && chunk != 33) continue;  // slow
+        if ((isa == "portable" || !pack) && chunk != 33) continue;  // these runs are slow
         std::vector<float> got;
         for (int64_t t = 0; t < kTokens; t += chunk) {
           const std::vector<float> part =
@@ -137,7 +138,8 @@ TEST(MoeRoutingTest, OneExpertOrAllOfThem) {
     EXPECT_THAT(all, ::testing::ElementsAre(::testing::FloatNear(e1 / sum, 1e-6),
                                             ::testing::FloatNear(e3 / sum, 1e-6),
                                             ::testing::FloatNear(1 / sum, 1e-6)));
-    // The softmax is over the chosen experts alone, or over all experts.
+    // By default, the softmax is over the chosen experts alone. With the last argument false, it is
+    // over all experts.
     EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2)[2], 1 / (1 + e1), 1e-6);
     EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2, false)[2], 1 / sum, 1e-6);
     EXPECT_EQ(RoutingWeights(*backend, {3, 1, 4}, 3, 2, false)[1], 0.0f);
@@ -167,7 +169,8 @@ TEST(MoeRoutingTest, ManyExpertsAgreeWithASortInDouble) {
         for (int64_t e = 0; e < kExperts; ++e) {
           const float logit = logits[static_cast<size_t>(t * kExperts + e)];
           const double want = logit >= sorted[kChosen - 1] ? std::exp(double{logit}) / sum : 0.0;
-          // A difference of two logits, of up to 20, is rounded, and the error is in an exponent.
+          // The kernel rounds the difference of two logits, which is up to 20. This error is in the
+          // exponent of e^x.
           EXPECT_NEAR(got[static_cast<size_t>(t * kExperts + e)], want,
                       want * 160 * testing::kFloatEpsilon);
         }
@@ -185,9 +188,9 @@ TEST(MoeRoutingTest, WhatIsNotANumberStaysInItsOwnRow) {
   for (const std::string& isa : IsaPaths()) {
     SCOPED_TRACE(isa);
     const auto backend = MakeBackend(isa);
-    // The gain of 2 makes logits of -kLarge and kLarge infinite. In the first token an expert of
-    // logit -infinity is not chosen. A logit of infinity makes a weight NaN, and so do logits that
-    // are all -infinity.
+    // The gain of 2 makes the logits of -kLarge and kLarge infinite. In the first token, the expert
+    // with logit -infinity is not chosen. In the second token, the weight of the expert with logit
+    // infinity is NaN. In the third token, all logits are -infinity, which makes a weight NaN.
     constexpr float kLarge = 3e38f;
     const std::vector<float> weights = RoutingWeights(
         *backend, {1, -kLarge, 2, 0, 1, kLarge, 0, 0, -kLarge, -kLarge, -kLarge, -kLarge}, 4, 2,
@@ -215,8 +218,8 @@ TEST(MoeRoutingTest, WhatIsNotANumberStaysInItsOwnRow) {
   }
 }
 
-// Whatever the routing and the neighbours are, the output of a token has the bits of the token
-// alone.
+// For any routing and any other tokens in the batch, the output of a token has the same bits as if
+// the token were alone.
 TEST(MoePropertyTest, ATokenAmongAnyOthersGivesTheBitsOfItAlone) {
   int64_t crowded = 0, unused = 0;
   EXPECT_TRUE(rc::check([&] {

@@ -48,8 +48,8 @@ TestMixture::Prepared TestMixture::Prepare(kernels::Backend& backend) const {
     up.push_back(ups_[e].view);
     down.push_back(downs_[e].view);
   }
-  // Each view refers to the bytes that existed when the view was made. Moving a vector keeps its
-  // bytes in place.
+  // Each view was made before its TestWeight was moved. The view is still valid, because moving a
+  // std::vector keeps its bytes in place.
   return {.router = *backend.PrepareWeight({&router_.view, 1}),
           .up = *backend.PrepareWeight(up),
           .down = *backend.PrepareWeight(down)};
@@ -101,8 +101,8 @@ TestMixture::Answer TestMixture::Naive(std::span<const float> input,
   for (size_t i = 0; i < chosen; ++i) {
     answer.chosen.push_back(order[i]);
     const double weight = std::exp(logit(i) - logit(0)) / sum;
-    // The numerator and the sum each have the errors of two logits in the exponent. The sum, e^x
-    // and the quotient are rounded, too.
+    // A weight is e^(logit - largest logit) / sum. The exponents in the numerator and in the sum
+    // each have the errors of two logits. e^x, the sum and the quotient are rounded, too.
     const double relative =
         4 * logit_bound * 1.01 + (static_cast<double>(order.size()) + 8) * kFloatEpsilon;
     const std::vector<Exact> y = Expert(order[i], exact_input, rounding);
@@ -165,7 +165,7 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
     return buffer;
   };
   const kernels::DeviceBuffer in = upload(input);
-  // A residual is added in place: `out` begins with its values.
+  // The residual is added in place, so `out` initially holds it.
   const kernels::DeviceBuffer out =
       upload(residual.empty() ? std::vector<float>(input.size(), std::nanf("")) : residual);
   const auto view = [&](const kernels::DeviceBuffer& buffer) {
@@ -186,13 +186,13 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
   return Decode(dtype, bytes);
 }
 
-// The output of expert e is 1 at element e for every token. So the output of the mixture is the
-// weights of the experts.
+// For every token, the output of expert e is 1 at element e and 0 elsewhere. So element e of the
+// mixture's output is the weight of expert e.
 std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<float>& logits,
                                   int64_t num_experts, int64_t num_chosen, bool softmax_over_chosen,
                                   float gain) {
-  // There is one more column than experts. Its input is always 1, and the experts make their hidden
-  // unit from it.
+  // The input has one element more than there are experts. This last element is always 1, and each
+  // expert computes its hidden unit from it alone.
   const int64_t hidden = num_experts + 1, num_tokens = std::ssize(logits) / num_experts;
   std::vector<float> router(static_cast<size_t>(num_experts * hidden));
   std::vector<float> up(static_cast<size_t>(num_experts * 2 * hidden));

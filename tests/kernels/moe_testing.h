@@ -28,7 +28,7 @@ class TestMixture {
 
   const MixtureShape& shape() const { return shape_; }
   TestWeight& router() { return router_; }
-  // Makes `expert` the first choice of every token whose first element is positive.
+  // Makes `expert` the first choice of every token whose first element is at least 0.1.
   void Prefer(int64_t expert);
 
   struct Prepared {
@@ -36,10 +36,11 @@ class TestMixture {
   };
   Prepared Prepare(kernels::Backend& backend) const;
 
-  // The output for one token, computed by plain loops with ExactProduct. Each hidden unit and each
-  // output may be rounded by `rounding`, relative to its size. `margin` is the distance from the
-  // last chosen logit to the next logit, less the most that errors of float arithmetic can take
-  // from it. The choice of experts is certain only where `margin` is more than 0.
+  // The output for one token, computed by plain loops with ExactProduct. The bounds allow a
+  // relative rounding error of `rounding` in each hidden unit and in each output. `margin` is the
+  // distance from the smallest chosen logit to the next logit, minus the largest error that float
+  // arithmetic can cause in this distance. The choice of experts is certain only where `margin` is
+  // more than 0.
   struct Answer {
     std::vector<Exact> out;
     std::vector<int64_t> chosen;
@@ -57,21 +58,22 @@ class TestMixture {
   std::vector<TestWeight> gates_, ups_, downs_;
 };
 
-// Calls the op Moe once and returns its output. The backend's activation dtype must be able to hold
-// the inputs.
+// Calls the op Moe once and returns its output. Converts `input` and `residual` to the activation
+// dtype of `backend`, which should hold their values exactly.
 std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prepared& weights,
                               const MixtureShape& shape, const std::vector<float>& input,
                               const std::vector<float>& residual = {});
 
 // Returns the weights that a router gives to the experts, [num_tokens, num_experts]. The logits of
-// a token are its elements of `logits` times `gain`. An expert that was not chosen has weight 0.
+// a token are its row of `logits`, [num_tokens, num_experts], times `gain`. An expert that was not
+// chosen has weight 0.
 std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<float>& logits,
                                   int64_t num_experts, int64_t num_chosen,
                                   bool softmax_over_chosen = true, float gain = 1.0f);
 
-// Expects that the experts' outputs are added in the router's order: the sums are made again from
-// the output and weight of each expert and must agree to the bit. Only for backends whose
-// activations are float32.
+// Checks that `backend` adds the outputs of the experts in the router's order, largest logit first.
+// The function computes the sums again from the output and the weight of each expert, and expects
+// the same bits. The activation dtype of `backend` must be float32.
 void ExpectRouterOrder(kernels::Backend& backend);
 
 }  // namespace quire::testing

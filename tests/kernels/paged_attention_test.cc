@@ -25,8 +25,8 @@ using testing::Stored;
 
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
 
-// Returns the blocks first, first + step, and so on. Where `step` is more than 1, no two of them
-// are neighbours.
+// Returns the block numbers first, first + step, and so on, enough for `length` tokens. If `step`
+// is more than 1, no two of the blocks are neighbours.
 std::vector<int32_t> Blocks(int64_t length, int64_t block_size, int32_t first, int32_t step) {
   std::vector<int32_t> blocks;
   for (int64_t i = 0; i * block_size < length; ++i) {
@@ -92,8 +92,9 @@ void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t toke
       want += scores[j] / sum * v;
       magnitude += scores[j] / sum * std::abs(v);
     }
-    // Every weight and the sum of weights have the relative error of e^x. It consists of the error
-    // of the score and the roundings of e^x, of rescaling by tiles and segments, and of the sums.
+    // `relative` bounds the relative error of each weight and of the sum of all weights. It counts
+    // the error of the scores. It also counts the roundings of e^x, of rescaling by tiles and
+    // segments, and of the sums.
     const double relative =
         2 * score_bound + static_cast<double>(scores.size() / 8 + 32) * kEpsilon;
     ASSERT_NEAR(got[d], want, 2 * relative * magnitude + 1e-7)
@@ -109,9 +110,9 @@ struct Case {
 
 class AttentionCaseTest : public ::testing::TestWithParam<Case> {};
 
-// Runs a prefill of all but the last token in two chunks, then a decode, beside another sequence.
-// The outputs are within bounds of doubles. They have the same bits on every ISA path and for any
-// number of threads.
+// Runs a prefill of all tokens but the last in two chunks, then a decode. The second chunk runs
+// beside another sequence. The outputs must be within bounds of a result in doubles. They must have
+// the same bits on every ISA path and for any number of threads.
 TEST_P(AttentionCaseTest, AgreesWithDoublesToTheSameBitsOnEveryPath) {
   const HeadShape shape = GetParam().shape;
   const Features features = GetParam().features;
@@ -170,22 +171,23 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{{4, 4, 8, 16, DType::kF32}, {}, 50},     // MHA, the narrowest head
         Case{{3, 1, 64, 16, DType::kF16}, {}, 600},   // GQA of 3 over three segments
-        Case{{8, 1, 24, 32, DType::kBF16}, {}, 270},  // MQA, one and a half vectors
+        Case{{8, 1, 24, 32, DType::kBF16}, {}, 270},  // MQA, a head of one and a half vectors
         Case{{2, 1, 256, 16, DType::kF16}, {}, 40},   // the widest head
         Case{{7, 1, 40, 16, DType::kF32}, {}, 70},    // an odd group
-        Case{{40, 1, 16, 16, DType::kF32}, {}, 20},   // more heads than an item's rows
+        Case{{40, 1, 16, 16, DType::kF32}, {}, 20},   // more heads than a work item has rows
         Case{{4, 2, 16, 16, DType::kF32}, {.window = 1}, 40},
         // Some segments are before the window.
         Case{{4, 2, 16, 16, DType::kF16}, {.window = 100}, 600},
-        // Around a border of segments, which have 256 keys, these windows begin one key after it,
-        // at it, or one key before it. This is so for the decode with the windows 87 to 89, and for
-        // a work item of the second chunk with the windows 88 to 90.
+        // Segments have 256 keys. Around a border of segments, the windows of three sizes begin one
+        // key after the border, at the border, and one key before it. For the decode these are the
+        // windows 87, 88 and 89. For a work item of the second chunk they are the windows 88, 89
+        // and 90.
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 87}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 88}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 89}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 90}, 600},
         Case{{6, 2, 16, 16, DType::kF32}, {.alibi = true}, 300},
-        // Positions are rounded to bf16, which changes them from 257 on.
+        // The bias uses positions rounded to bf16, which changes positions from 257 on.
         Case{{6, 2, 16, 16, DType::kF32}, {.alibi_is_rounded = true}, 600},
         Case{{4, 2, 16, 32, DType::kF32}, {.sinks = true}, 300},
         Case{{4, 2, 16, 16, DType::kF32}, {.soft_cap = 2.0f}, 70},
@@ -247,9 +249,9 @@ TEST(PagedAttentionTest, LaterTokensThatOverflowDoNotReachEarlierOnes) {
   EXPECT_FALSE(std::isfinite(got[18 * 2 * 16]));
 }
 
-// The bias is computed from the distance, not as the difference of two large biases of positions.
-// So at position 65535 a query with steep slopes gives the same bits whether or not the keys before
-// the last 1024 are there.
+// The ALiBi bias is computed from the distance between the query and a key, not as the difference
+// of two large biases. So a query at position 65535 with steep slopes gives the same bits whether
+// or not the keys before the last 1024 are there.
 TEST(PagedAttentionTest, AlibiIsAsPreciseAtPosition65535AsNearTheStart) {
   constexpr int64_t kLength = 65536, kTail = 1024;
   const HeadShape shape{.num_heads = 2, .num_kv_heads = 1, .head_dim = 8};
@@ -288,7 +290,7 @@ TEST(PagedAttentionTest, ThePlanBeforeTheLastStaysValid) {
   const AttentionPlan* first = plan(one);
   const AttentionPlan* second = plan(two);
   EXPECT_NE(second, first);
-  // In a model with two windows, the layers of a step take turns with both plans.
+  // In a model with two window sizes, the layers of a step alternate between two plans.
   const AttentionPlan* windowed = plan(one, 5);
   EXPECT_THAT(plan(two, 5), ::testing::AllOf(::testing::Ne(first), ::testing::Ne(second)));
   EXPECT_EQ(plan(one, 5), windowed);

@@ -67,7 +67,7 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
                             .head_dim = head_dim,
                             .block_size = 16,
                             .dtype = dtype};
-      const int64_t rope_dim = head_dim == 24 ? 16 : head_dim;  // dimensions past it pass through
+      const int64_t rope_dim = head_dim == 24 ? 16 : head_dim;  // later dimensions are not rotated
       const SequenceData sequence = RandomSequence(shape, kTokens, 1, {4, 0, 2});
       Owned<float> table = F32({kTokens, rope_dim / 2, 2}, RopeTable(kTokens, rope_dim));
       QkvPostArgs args{.rope_table = table.view, .rope_layout = GetParam()};
@@ -86,8 +86,8 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
             ASSERT_NEAR(query[at + d], want[d], 2 * epsilon * 8) << t << " " << h << " " << d;
           }
         }
-        // The CPU backend documents this layout: K in tiles of [head_dim][16], V as
-        // [token][head_dim].
+        // The CPU backend documents this layout of the cache: keys in tiles of [head_dim][16], and
+        // values as [token][head_dim].
         for (int64_t h = 0; h < 2; ++h) {
           const int64_t at = (t * 2 + h) * head_dim;
           const auto want =

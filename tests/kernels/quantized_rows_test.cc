@@ -1,5 +1,5 @@
-// Compares quantised activations on every ISA path with the same arithmetic for one block at a
-// time.
+// Compares the quantised activations of every ISA path with those of a plain loop that quantises
+// one block at a time.
 
 #include <algorithm>
 #include <cmath>
@@ -73,7 +73,8 @@ void ExpectUntouched(const Group& group, int64_t block) {
   }
 }
 
-// The rows fill a group or only a part of it. The blocks fill the lanes or only a part of them.
+// Tests rows that fill a group or only a part of it. Tests numbers of blocks that fill the vector
+// lanes or only a part of them.
 TEST(QuantizedRowsTest, ABlockHasItsBitsBesideAnyOthers) {
   for (const std::string& isa : testing::IsaPaths()) {
     const auto kernels = SelectKernels(isa);

@@ -41,7 +41,7 @@ std::vector<float> ScaledRopeTable(int64_t rope_dim) {
   return table;
 }
 
-// Returns one key from the cache. The CPU stores keys in tiles of [head_dim][16].
+// Returns one key from the cache. The CPU backend stores 16 keys together in a tile [head_dim][16].
 std::vector<double> StoredKey(const PoisonedCache& cache, int32_t block, int64_t head,
                               int64_t offset) {
   const HeadShape& shape = cache.shape();
@@ -114,7 +114,7 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
       }
       for (int64_t d = 0; d < c.head_dim; ++d) {
         const double bound = error[d] == 0.0 ? 0.0 : error[d] + rounding * std::abs(want[d]);
-        // The smallest f16 numbers differ by 2^-24.
+        // Neighbouring f16 numbers near 0 differ by 2^-24, so rounding to them errs by up to 2^-25.
         ASSERT_NEAR(got[d], want[d], bound * 1.01 + (bound == 0.0 ? 0.0 : 0x1p-25))
             << t << " " << head << " " << d;
       }
@@ -155,13 +155,13 @@ INSTANTIATE_TEST_SUITE_P(Cases, ShiftKeysTest,
                                            ShiftCase{DType::kBF16, RopeLayout::kInterleaved, 8, 8},
                                            ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 24, 16}));
 
-// A stream relies on this: apart from roundings, a key that is turned back equals the key written
-// at the earlier position.
+// A stream that continues past its window relies on this property. A key that is turned back by a
+// distance equals the same key written that many positions earlier, apart from rounding errors.
 TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
   constexpr int64_t kDistance = 48, kHeadDim = 32;
   const HeadShape shape{.num_heads = 1, .num_kv_heads = 1, .head_dim = kHeadDim, .block_size = 16};
   const SequenceData sequence = RandomSequence(shape, 64, 1, {0, 1, 2, 3});
-  SequenceData last = sequence;  // its first keys are those of tokens 48 to 63
+  SequenceData last = sequence;  // `last` begins with the keys of tokens 48 to 63
   last.key.erase(last.key.begin(), last.key.begin() + kDistance * kHeadDim);
   Owned<float> table = F32({kShiftPositions, kHeadDim / 2, 2}, ScaledRopeTable(kHeadDim));
   const QkvPostArgs rope{.rope_table = table.view, .rope_layout = RopeLayout::kHalfSplit};
@@ -178,8 +178,8 @@ TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
                   .ok());
   for (int64_t i = 0; i < 16 * kHeadDim; ++i) {
     const float got = moved.view().data<float>()[3 * moved.view().row_stride() + i];
-    // The bound is for keys of up to 5. It covers the roundings of both rotations and of the three
-    // rows of the table.
+    // The bound assumes elements of keys of up to 5. It covers the roundings of the rotations and
+    // of the three rows of the table.
     ASSERT_NEAR(got, written.view().data<float>()[i], 10 * 0x1p-24 * 10 * kShiftTableScale) << i;
   }
 }

@@ -16,7 +16,8 @@ TEST(ThreadPoolTest, EveryItemRunsOnceAndIsSeenByTheCaller) {
     ThreadPool pool(threads);
     EXPECT_EQ(pool.num_threads(), threads);
     for (int64_t items = 0; items < 200; ++items) {
-      // The ints are not atomic, so that TSan checks the hand-over.
+      // The ints are not atomic, so that ThreadSanitizer checks the hand-over from the workers to
+      // the caller.
       std::vector<int> runs(static_cast<size_t>(items));
       pool.ParallelFor(items, [&](int64_t item, int thread) {
         EXPECT_GE(thread, 0);
@@ -43,14 +44,14 @@ TEST(ThreadPoolTest, WorkersTakePart) {
   }
 }
 
-// A parked worker that nobody wakes looks for work after a second by itself. The bound is half of
-// the time that waiting for such looks would take.
+// A parked worker that nobody wakes checks for work by itself after one second. The bound of half a
+// second per round would fail a pool that relies on these checks.
 TEST(ThreadPoolTest, ParkedWorkersWake) {
   constexpr int kRounds = 5;
   ThreadPool pool(3);
   const auto begin = std::chrono::steady_clock::now();
   for (int round = 0; round < kRounds; ++round) {
-    // The thread is busy for so long that the workers stop spinning and park.
+    // This thread stays busy until the workers have stopped spinning and have parked.
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
     while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
     std::atomic<int> arrived{0};
@@ -67,7 +68,7 @@ TEST(ThreadPoolTest, ALoopEndsWithItsLastItem) {
   ThreadPool pool(2);
   std::atomic<int> arrived{0};
   std::atomic<bool> done{false};
-  // The worker's item ends long after the caller's.
+  // The item of the worker ends long after the item of the caller.
   pool.ParallelFor(2, [&](int64_t, int thread) {
     arrived.fetch_add(1);
     while (arrived.load() < 2) std::this_thread::yield();

@@ -46,7 +46,7 @@ bug("m05", "a partial hit is one token too long", "+= match.partial_tokens;",
     "+= match.partial_tokens + (BUG ? 1 : 0);")
 drop("m06", "copies of a sequence released in the same step still run", "std::erase_if(copies_,")
 drop("m11", "a shifted stream goes on listing blocks",
-     ("step in flight may still be computing", "held.access.write = false;"))
+     ("held.num_committed - shift.count);", "held.access.write = false;"))
 drop("m16", "whole hits are not counted", "num_hit_blocks_ += match.num_whole;")
 bug("m17", "a start that may not copy copies", "if (!allow_copy)", "if (!allow_copy && !BUG)", "scheduler_test")
 bug("m18", "bypass_read takes blocks that others computed", "if (!held.access.read) {",

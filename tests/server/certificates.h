@@ -1,6 +1,7 @@
 #pragma once
 
-// Makes certificates for a test while it runs. So the tree has no keys, and no certificate expires.
+// Makes certificates while a test runs. So the repository holds no keys, and no certificate
+// expires.
 
 #include <string>
 

@@ -21,16 +21,16 @@
 namespace quire::testing {
 
 struct FakeEngineOptions {
-  int32_t max_requests = 64;       // running at once; a further request is ResourceExhausted
+  int32_t max_requests = 64;       // that run at once; a further request is ResourceExhausted
   int32_t default_max_tokens = 4;  // for a request without max_tokens
   bool held = false;               // no step runs until Release()
   // Returns the text of output token `position` of sample `index`.
   std::function<std::string(int32_t index, int32_t position)> token_text;
 };
 
-// Continuations are scored in one step. The log-probability of a token is minus a hundredth of the
-// token's id. Exactly the tokens with an even id are the likeliest. The bytes of a text are its
-// tokens.
+// Scores continuations in one step. The log-probability of a token is minus a hundredth of the
+// token's id. A token is the likeliest exactly if the id is even. The tokens of a text are its
+// bytes.
 //
 // Every step gives one token to each sample of each running request whose sink can take them. Token
 // `position` of sample k has id 100 * k + position. engine::Validate checks the parameters after

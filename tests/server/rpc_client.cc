@@ -108,7 +108,8 @@ struct RpcClient::Stubs {
 RpcClient::RpcClient(const std::string& address, const RpcClientOptions& options)
     : stubs_([&] {
         grpc::ChannelArguments arguments;
-        arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // shares no connection
+        // The client shares no connection with other clients.
+        arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
         if (!options.ca.empty()) arguments.SetSslTargetNameOverride("localhost");
         return std::make_unique<Stubs>(
             grpc::CreateCustomChannel(address, Credentials(options), arguments));

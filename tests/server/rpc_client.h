@@ -1,6 +1,6 @@
 #pragma once
 
-// A client for the tests. Its source is the only file of these tests that includes gRPC.
+// A gRPC client for the tests. rpc_client.cc is the only file of these tests that includes gRPC.
 
 #include <map>
 #include <memory>
@@ -79,8 +79,8 @@ class RpcClient {
   Health CheckHealth(std::string_view service);
   // Returns true if the server serves grpc.reflection. Expects both of its versions or neither.
   bool HasReflection();
-  // Makes a reflection call. Both versions have the same messages on the wire. If the call failed,
-  // the result has no response set.
+  // Makes a reflection call. Both versions of reflection have the same messages on the wire. If the
+  // call failed, the result has no response set.
   grpc::reflection::v1::ServerReflectionResponse Reflect(
       std::string_view version, const grpc::reflection::v1::ServerReflectionRequest& request);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A real gRPC server on loopback over a fake engine, shared by the tests of its RPCs.
+// A real gRPC server on loopback over a fake engine, for the tests of the RPCs.
 
 #include <memory>
 #include <string>

@@ -99,7 +99,7 @@ class CollectingSink final : public engine::TokenSink {
   }
   std::vector<engine::PositionLogprobs> prompt_logprobs() const { return Locked(prompt_logprobs_); }
   int64_t num_prompt_chunks() const { return Locked(num_prompt_chunks_); }
-  // The usages that came with deltas.
+  // The Usage of each delta that had one.
   std::vector<engine::Usage> usages() const { return Locked(usages_); }
   int64_t num_deltas() const { return Locked(num_deltas_); }
   // The number of calls that came after Finish. It must be 0.

@@ -1,6 +1,7 @@
 #pragma once
 
-// Whole engines for tests: real parts around a fake tokenizer and a fake or tiny model.
+// Makes whole engines for tests. The engines have real parts around a fake tokenizer and a fake or
+// tiny model.
 
 #include <functional>
 #include <memory>
@@ -27,8 +28,8 @@ struct HarnessOptions {
   std::vector<int64_t> layer_windows = {0, 0};
   int64_t window_blocks = 0;  // of each KV group that has a window
   int32_t max_queue = 1024;
-  int32_t num_threads = 2;  // of the CPU backend
-  // Makes the backend; empty: the CPU's.
+  int32_t num_threads = 2;  // threads of the CPU backend
+  // Makes the backend. If empty, the harness uses the CPU backend.
   std::function<std::unique_ptr<kernels::Backend>()> make_backend;
   int64_t head_dim = 16;    // of the tiny models
   int64_t num_padding = 0;  // padding ids of the fake model's vocabulary
@@ -44,8 +45,8 @@ struct HarnessOptions {
 
 class EngineHarness {
  public:
-  // Returns a harness whose engine runs a FakeModel. The answers of that model are right only if it
-  // reads the right blocks. fake() is null in every other harness.
+  // Returns a harness whose engine runs a FakeModel. The answers of that model are right only if
+  // the model reads the right blocks. fake() is null in every other harness.
   static std::unique_ptr<EngineHarness> Fake(const HarnessOptions& options = {});
   // Returns an engine on a FakeModel, without a harness. The engine has a chat template, and no
   // step or frontend threads. Sets `*model` to the model, which the engine owns.
@@ -63,19 +64,18 @@ class EngineHarness {
   // nothing runs.
   std::function<void()>& before_forward() { return *before_forward_; }
 
-  // Submits and expects acceptance.
+  // Submits a request and expects that the engine accepts it.
   std::shared_ptr<CollectingSink> Submit(engine::GenerateParams params, int64_t room = -1);
   // Submits all requests while the first step, which runs the first request alone, is held. So the
-  // scheduler gets the requests in this order. The speed of the machine then does not decide which
-  // sequences meet in the cache.
+  // scheduler gets the requests in the order of `all`, and the speed of the machine does not decide
+  // which sequences meet in the cache.
   std::vector<std::shared_ptr<CollectingSink>> SubmitTogether(
       const std::vector<engine::GenerateParams>& all);
   // Waits until every request submitted so far has left the frontend.
   void WaitForFrontend();
-  // Submits, waits to the end, expects success, returns sample 0.
+  // Submits a request, waits for its end and expects success. Returns sample 0.
   CollectingSink::Sample Generate(engine::GenerateParams params);
-  // Waits until nothing runs. Expects that the engine keeps nothing of its requests but cached
-  // blocks.
+  // Waits until nothing runs. Expects that the engine keeps only cached blocks of its requests.
   void ExpectIdleIsEmpty();
   // Destroys the engine, which ends its threads. The counters that a test keeps in its hooks are
   // final after that.
@@ -92,14 +92,14 @@ class EngineHarness {
   std::unique_ptr<engine::Engine> engine_;
 };
 
-// Lists what an idle engine should have forgotten and the blocks that it has lost; empty if all is
-// well.
+// Returns a list of the things that an idle engine should have forgotten and of the blocks that it
+// has lost. Returns an empty string if all is well.
 std::string WhatIsKept(const engine::Stats& stats);
 
 using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
 
-// Expects the same tokens, text and finish reason, and log-probabilities that are equal bit for
-// bit.
+// Expects that tokens, texts and finish reasons are equal, and that log-probabilities are equal bit
+// for bit.
 void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want);
 
 // Returns `size` pseudorandom ids of byte tokens, drawn from `seed`. No id is a special token.

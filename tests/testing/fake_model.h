@@ -1,9 +1,9 @@
 #pragma once
 
-// A model without numbers that still needs its whole context. The next token is a hash of the
-// tokens that the model reads back through the block table of KV group 0, so a wrong, lost or
-// overwritten block changes it. The model checks that every other KV group has the same tokens in
-// its window.
+// A model without weights whose output depends on the whole context. The next token is a hash of
+// the tokens that the model reads back through the block table of KV group 0. So a wrong, lost or
+// overwritten block changes the next token. The model checks that every other KV group has the same
+// tokens in its window.
 
 #include <atomic>
 #include <functional>
@@ -22,8 +22,8 @@ class FakeModel final : public engine::Model {
   static constexpr float kBestLogit = 8.0f;  // the logit of NextToken
   static constexpr float kPaddingLogit = 9.0f;
 
-  // The token that follows `context`, greedily. It is never one of the last two ids, which are a
-  // fake tokenizer's special tokens.
+  // Returns the greedy token that follows `context`. The token is never one of the last two ids of
+  // a fake tokenizer, which are its special tokens.
   int32_t NextToken(std::span<const int32_t> context) const;
 
   // Called at the start of each Forward except the first, which is the warm-up's.
@@ -40,7 +40,7 @@ class FakeModel final : public engine::Model {
   // When not -1, the logits in this row are NaN in every step.
   std::atomic<int64_t> nan_row = -1;
 
-  // When true, every row of logits is NaN, as from a broken device.
+  // When true, all logits are NaN, as from a broken device.
   std::atomic<bool> void_rows = false;
 
   const engine::ModelConfig& config() const override { return config_; }
@@ -51,7 +51,7 @@ class FakeModel final : public engine::Model {
                                               engine::KvCache& cache) override;
 
  private:
-  // Returns the slot in a KV group of a position of sequence `seq` of the step.
+  // Returns the slot in a KV group that holds a position of sequence `seq` of the step.
   int64_t Slot(const engine::GroupInput& group, int64_t seq, int32_t position) const;
 
   engine::ModelConfig config_;

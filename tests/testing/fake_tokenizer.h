@@ -1,6 +1,7 @@
 #pragma once
 
-// A small tokenizer for tests of the parts that use a tokenizer. A test chooses its pieces.
+// A small tokenizer for tests of the parts that use a tokenizer. The test chooses the pieces of the
+// tokenizer.
 
 #include <cstdint>
 #include <string>

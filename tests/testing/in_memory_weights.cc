@@ -26,8 +26,8 @@ std::vector<double> TensorValues(std::string_view name, int64_t size) {
   return values;
 }
 
-// Returns the values of a tensor, made from TensorValues. Norms are scaled to lie around 1, and
-// matrices to have a gain of about 1. Biases and the embedding are not scaled.
+// Returns the values of a tensor, made from TensorValues. The values of norms are scaled to be near
+// 1. Matrices are scaled to have a gain of about 1. Biases and the embedding are not scaled.
 std::vector<float> Fill(std::string_view name, int64_t rows, int64_t cols) {
   std::vector<double> values = TensorValues(name, rows * cols);
   const bool matrix = rows > 1;

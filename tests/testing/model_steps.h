@@ -9,7 +9,7 @@
 
 namespace quire::testing {
 
-// A run of one sequence's tokens; `blocks` is the sequence's whole block table.
+// Consecutive tokens of one sequence. `blocks` is the whole block table of the sequence.
 struct StepChunk {
   const std::vector<int32_t>* tokens = nullptr;
   int64_t begin = 0;  // the first position of the chunk

@@ -11,8 +11,8 @@
 namespace quire::testing {
 
 // Holds each step of an engine at its start until LetGo or Open. Create the gate while the engine
-// is idle. Once the gate is open, steps pass, even after it is destroyed: the engine's hook shares
-// the state of the gate.
+// is idle. Once the gate is open, steps pass, even after the gate is destroyed. The hook in the
+// engine shares the state of the gate.
 class StepGate {
  public:
   explicit StepGate(EngineHarness& harness) {

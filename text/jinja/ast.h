@@ -1,7 +1,7 @@
 #pragma once
 
-// The syntax tree of a template. The parser builds the tree, Check() completes it, and then it is
-// only read.
+// The syntax tree of a template. The parser builds the tree, and Check() completes the tree. After
+// that the tree is only read.
 
 #include <memory>
 #include <string>
@@ -21,7 +21,7 @@ struct Test;    // predicates.h
 struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
 
-// f(positional, keyword=value, *star, **star_star)
+// The arguments of a call: f(positional, keyword=value, *star, **star_star).
 struct Arguments {
   std::vector<ExprPtr> positional;
   std::vector<std::pair<std::string, ExprPtr>> keyword;
@@ -77,7 +77,7 @@ struct CompareExpr {  // first < a <= b: every pair must hold
 struct ConditionalExpr {  // then if condition else otherwise
   ExprPtr condition;
   ExprPtr then;
-  ExprPtr otherwise;  // null: undefined
+  ExprPtr otherwise;  // null: the result is undefined
 };
 
 struct AttributeExpr {  // object.name
@@ -159,7 +159,9 @@ struct SetNode {
 };
 struct SetBlockNode {
   Target target;
-  ExprPtr filter;  // a chain of FilterExpr; the input of the innermost is null. Null: no filter
+  // A chain of FilterExpr, in which the innermost has a null input. Null if the block has no
+  // filter.
+  ExprPtr filter;
   Body body;
 };
 

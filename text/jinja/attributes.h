@@ -13,8 +13,9 @@
 namespace quire::jinja {
 
 // Returns object.name. As in Jinja2, a method or attribute is preferred to a key of a dict. The
-// result is undefined when neither exists. InvalidArgument when `object` is undefined, or when
-// `object` is a string and `name` is a method of Python's str that we lack.
+// result is undefined when neither exists. Returns InvalidArgument when `object` is undefined, or
+// when `object` is a string and `name` is a method of Python's str that this engine does not
+// support.
 absl::StatusOr<Value> GetAttribute(Evaluator& evaluator, const Value& object,
                                    std::string_view name);
 
@@ -24,7 +25,7 @@ absl::StatusOr<Value> GetItem(Evaluator& evaluator, const Value& object, const V
 absl::StatusOr<Value> CallMethod(Evaluator& evaluator, const BoundMethod& method,
                                  const CallArguments& arguments);
 
-// True if some type has a method of this name, even if the sandbox forbids the method.
+// Returns true if some type has a method of this name, even if the sandbox forbids the method.
 bool IsKnownMethod(std::string_view name);
 
 }  // namespace quire::jinja

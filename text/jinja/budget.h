@@ -17,8 +17,10 @@ struct Limits {
   int64_t max_steps = 20'000'000;       // a step evaluates one node or copies kBytesPerStep bytes
   int64_t max_output_bytes = 32 << 20;  // also the limit of each string
   int32_t max_depth = 1000;             // nested nodes under evaluation, across all macros
-  int64_t max_stack_bytes = 1 << 20;    // used below Render()'s frame; half a small thread's stack
-  int32_t max_value_depth = 200;        // nesting of lists and dicts
+  // The stack that a rendering may use below the frame of Render(): half of the stack of a small
+  // thread.
+  int64_t max_stack_bytes = 1 << 20;
+  int32_t max_value_depth = 200;  // nesting of lists and dicts
 };
 
 // Counts the steps that remain. Once the budget is exhausted, every further Spend() fails. So a

@@ -8,8 +8,7 @@
 
 namespace quire::jinja {
 
-// Each of the characters first, first + stride ... last maps to itself + delta. The ranges are
-// sorted.
+// Each character c of first, first + stride, ..., last maps to c + delta. The ranges are sorted.
 struct CaseRange {
   char32_t first;
   char32_t last;

@@ -47,7 +47,7 @@ struct CycleState {
   size_t at = 0;
 };
 
-// Not thread-safe; used once.
+// Renders one template once. Not thread-safe.
 class Evaluator {
  public:
   Evaluator(Budget& budget, absl::Time now) : budget_(budget), now_(now) {}
@@ -55,7 +55,8 @@ class Evaluator {
   Evaluator(const Evaluator&) = delete;
   Evaluator& operator=(const Evaluator&) = delete;
 
-  // `variables` are the template's global names.
+  // Returns the output of the template `body`. `variables` has the values of the global names of
+  // the template.
   absl::StatusOr<std::string> Run(const Body& body, const Dict& variables);
 
   // ---- For filters, tests, methods and functions.

@@ -23,13 +23,14 @@ class ExpressionParser {
   absl::StatusOr<ExprPtr> Expression(bool with_conditional = true);
   // Parses one expression, or a tuple without parentheses: "a, b".
   absl::StatusOr<ExprPtr> Tuple(bool with_conditional, bool in_parentheses = false);
-  // Parses "name(arguments) | name ...", filters that are applied to `input`, which may be null.
-  // The current token is the first name.
+  // Parses a chain of filters: "name(arguments) | name ...". The first filter is applied to
+  // `input`, which may be null. The current token must be the first name.
   absl::StatusOr<ExprPtr> FilterChain(ExprPtr input);
   absl::StatusOr<Target> AssignTarget(bool with_namespace);
   absl::StatusOr<std::string> TargetName();
 
-  // The macros whose bodies are being parsed. Each records the special names that its body uses.
+  // The macros whose bodies are being parsed. Each macro records the special names that its body
+  // uses.
   std::vector<MacroNode*> open_macros;
 
   // Counts one level of nesting while the object lives.

@@ -14,13 +14,13 @@
 
 namespace quire::jinja {
 
-// The most items of a range(). A longer range is refused, as in Jinja2's sandbox.
+// The largest number of items in a range(). A longer range is refused, as in Jinja2's sandbox.
 inline constexpr int64_t kMaxRange = 100'000;
 
 std::optional<Value> FindGlobal(std::string_view name);
 absl::StatusOr<Value> CallGlobal(Evaluator& evaluator, GlobalFunction function,
                                  const CallArguments& arguments);
-// Calls a joiner: joiner().
+// Calls a joiner, as joiner() does in a template. Returns InvalidArgument for a cycler.
 absl::StatusOr<Value> CallCycle(CycleState& cycle, const CallArguments& arguments);
 
 }  // namespace quire::jinja

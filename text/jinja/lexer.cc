@@ -55,7 +55,7 @@ class Lexer {
   void Add(TokenType type, std::string_view text) {
     tokens_.push_back({.type = type, .text = std::string(text), .line = line_});
   }
-  // Moves to `to`, counting lines.
+  // Moves the position to `to`, and counts the lines that it passes.
   void Advance(size_t to) {
     line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
                                          source_.begin() + static_cast<std::ptrdiff_t>(to), '\n'));
@@ -106,7 +106,7 @@ class Lexer {
     return Inside(tag == Tag::kVariable ? "}}" : "%}");
   }
 
-  // Returns `text`, which precedes a tag, after trimming.
+  // Returns the trimmed form of `text`, which is the text before a tag.
   std::string_view Trimmed(std::string_view text, char sign, bool may_strip_line) const {
     if (sign == '-') return StripRight(text);
     if (sign == '+' || !may_strip_line) return text;
@@ -117,8 +117,8 @@ class Lexer {
   }
 
   // Returns the position after the end of a tag, or kNone if no tag ends at `at`. If the end has a
-  // '-', the white space after the tag is skipped. If the end of a block or comment has no '-' or
-  // '+', one newline after it is skipped.
+  // '-', the white space after the tag is skipped. If the end of a block or comment has neither '-'
+  // nor '+', one newline after the tag is skipped.
   size_t TagEnd(size_t at, std::string_view end) const {
     if (StartsWith(at, "-") && StartsWith(at + 1, end)) return SkipSpace(at + 1 + end.size());
     if (end == "}}") return StartsWith(at, end) ? at + 2 : kNone;
@@ -193,7 +193,7 @@ class Lexer {
     }
   }
 
-  // Reads digits with single underscores between them. Returns the position after the last.
+  // Reads digits with single underscores between them. Returns the position after the last digit.
   template <typename IsOne>
   size_t Digits(size_t at, IsOne is_one, std::string* digits) const {
     while (at < source_.size()) {
@@ -289,7 +289,9 @@ class Lexer {
         out->push_back(raw[i++]);
         continue;
       }
-      const char c = raw[i + 1];  // exists: the scan for the quote skipped a backslash in pairs
+      // raw[i + 1] exists, because the scan for the quote skipped each backslash with the character
+      // after it.
+      const char c = raw[i + 1];
       i += 2;
       static constexpr std::string_view kPlain = "\\'\"abfnrtv";
       static constexpr std::string_view kMeaning = "\\'\"\a\b\f\n\r\t\v";

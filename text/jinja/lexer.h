@@ -35,7 +35,7 @@ struct Token {
 };
 
 // Returns the tokens of `source`; the last token is kEnd. {% raw %} tags and comments are removed.
-// An InvalidArgument begins with "line N: ".
+// The message of an InvalidArgument error begins with "line N: ".
 absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source);
 
 }  // namespace quire::jinja

@@ -27,10 +27,10 @@ std::span<const Method> DictMethods();
 std::span<const Method> LoopMethods();
 std::span<const Method> CycleMethods();
 
-// The methods of Python's list and dict that the sandbox forbids, since they change the value.
+// The methods of Python's list and dict that the sandbox forbids, because they change the value.
 std::span<const std::string_view> ForbiddenListMethods();
 std::span<const std::string_view> ForbiddenDictMethods();
-// Methods of Python's str that we lack.
+// The methods of Python's str that this engine does not support.
 std::span<const std::string_view> LackingStringMethods();
 
 }  // namespace quire::jinja

@@ -1,6 +1,7 @@
 #pragma once
 
-// Python's operators on values. For unsupported operands InvalidArgument has Python's message.
+// Python's operators on values. For unsupported operands, the InvalidArgument error has the message
+// of Python's error.
 
 #include <vector>
 
@@ -22,12 +23,13 @@ bool Equal(const Value& left, const Value& right, Budget& budget);
 absl::StatusOr<bool> Compare(CompareOp op, const Value& left, const Value& right, Budget& budget);
 absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget& budget);
 
-// Returns object[begin:end:step]. A part that is absent in the source is undefined or none.
+// Returns object[begin:end:step]. A part that is absent in the template is none.
 absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value& end,
                             const Value& step, Budget& budget);
 
-// Both functions sort in ascending order by `<`, and are stable. SortByKeys sorts `keys` and moves
-// values[i] to the place of keys[i]; with `reverse` the order is descending.
+// SortValues and SortByKeys sort in ascending order by `<`, and are stable. SortByKeys sorts
+// `values` by `keys`, where keys[i] is the key of values[i]; with `reverse` the order is
+// descending.
 absl::Status SortValues(std::vector<Value>* values, Budget& budget);
 absl::Status SortByKeys(const std::vector<Value>& keys, bool reverse, std::vector<Value>* values,
                         Budget& budget);

@@ -47,8 +47,8 @@ class Parser {
     return body;
   }
 
-  // Parses the body of a block after the arguments of its opening tag, and its closing tag up to
-  // the '%}'.
+  // Parses a block from the '%}' of the opening tag on: the body, and the closing tag without its
+  // '%}'.
   absl::StatusOr<Body> BodyUntil(std::string_view end) {
     RETURN_IF_ERROR(tokens_.Expect(TokenType::kBlockEnd, "'%}'"));
     ASSIGN_OR_RETURN(Body body, Statements({end}));

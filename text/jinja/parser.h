@@ -10,8 +10,8 @@
 
 namespace quire::jinja {
 
-// Returns the statements of `source`. Bad syntax and an unsupported tag are InvalidArgument, which
-// begins with "line N: ".
+// Returns the statements of `source`. Returns InvalidArgument for bad syntax and for an unsupported
+// tag; the message begins with "line N: ".
 absl::StatusOr<Body> Parse(std::string_view source);
 
 }  // namespace quire::jinja

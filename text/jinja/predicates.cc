@@ -75,8 +75,8 @@ absl::StatusOr<bool> TextCase(Evaluator& evaluator, const Value& input,
   return kHolds(text);
 }
 
-// Stands for Python's `is`. Lists, tuples and dicts must be the same object. Other values must be
-// equal and of one type.
+// The test sameas, which is Python's `is`. Lists, tuples and dicts must be the same object. Other
+// values must be equal and of the same type.
 absl::StatusOr<bool> SameAs(Evaluator& evaluator, const Value& input,
                             const CallArguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, Bind("sameas", arguments, {"other"}, 1));

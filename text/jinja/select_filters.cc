@@ -15,7 +15,8 @@ using Items = std::vector<Value>;
 absl::StatusOr<Value> Map(Evaluator& evaluator, const Value& input,
                           const CallArguments& arguments) {
   if (!input.Truthy())
-    return Value::List({}, SequenceType::kGenerator);  // also for none, as in Jinja2
+    // As in Jinja2, `none` gives an empty result too.
+    return Value::List({}, SequenceType::kGenerator);
   ASSIGN_OR_RETURN(const Items items, Iterate(input, evaluator.budget()));
   Items mapped;
   const bool by_attribute = arguments.positional.empty() && !arguments.keyword.empty();

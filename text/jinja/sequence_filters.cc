@@ -276,7 +276,7 @@ absl::StatusOr<Value> GroupBy(Evaluator& evaluator, const Value& input,
       members.push_back(pairs[i].items()[1]);
     }
     if (members.empty())
-      members.push_back(pairs[i++].items()[1]);  // a key, such as NaN, may not equal itself
+      members.push_back(pairs[i++].items()[1]);  // the key is not equal to itself, like NaN
     auto group = std::make_shared<Sequence>();
     group->type = SequenceType::kTuple;
     group->items = {key, Value::List(std::move(members))};

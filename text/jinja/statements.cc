@@ -169,7 +169,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::ExecFor(const ForNode& node) {
   ASSIGN_OR_RETURN(loop->items, LoopItems(node));
   for (const Value& item : loop->items) loop->depth = std::max(loop->depth, item.depth() + 1);
   if (!budget_.CheckValueDepth(loop->depth)) return budget_.status();
-  bool completed = false;  // as in Jinja2, {% else %} runs unless one pass reached the body's end
+  bool completed = false;  // as in Jinja2, {% else %} runs unless a pass ran the whole body
   for (size_t i = 0; i < loop->items.size(); ++i) {
     if (!budget_.Spend(1)) return budget_.status();
     loop->index0 = static_cast<int64_t>(i);
@@ -188,7 +188,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::ExecFor(const ForNode& node) {
 absl::StatusOr<Evaluator::Flow> Evaluator::ExecSetBlock(const SetBlockNode& node) {
   Flow left_by = Flow::kNext;
   ASSIGN_OR_RETURN(std::string text, Capture(node.body, Inside(scope_), &left_by));
-  if (left_by != Flow::kNext) return left_by;  // a break in the body drops the body's text
+  if (left_by != Flow::kNext) return left_by;  // a break in the body drops the text of the body
   Value value = Value::String(std::move(text));
   if (node.filter != nullptr) {
     ASSIGN_OR_RETURN(value, ApplyFilters(*node.filter, std::move(value)));

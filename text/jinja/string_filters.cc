@@ -285,7 +285,7 @@ absl::StatusOr<Value> ToJsonFilter(Evaluator& evaluator, const Value& input,
   style.ensure_ascii = bound[0] && bound[0]->Truthy();
   style.sort_keys = bound[3] && bound[3]->Truthy();
   if (bound[1] && !bound[1]->is_none()) {
-    style.item_separator.assign(1, ',');  // (g++ 12 warns of = "," without cause)
+    style.item_separator.assign(1, ',');  // because g++ 12 warns of = "," without cause
     if (bound[1]->is_string()) {
       style.indent = bound[1]->str();
     } else {

@@ -174,9 +174,9 @@ absl::StatusOr<Value> Partition(Evaluator& evaluator, const Value& self,
   return ToList(self, {text.substr(0, at), by, text.substr(at + by.size())}, SequenceType::kTuple);
 }
 
-// Returns the part of the text between the code points `start` and `end`, which have the same
-// meaning as in Python's find and startswith. Returns nothing when start is past the end. `first`
-// receives the absolute start.
+// Returns the part of the text between the code points `start` and `end`. Both have the same
+// meaning as in Python's find and startswith. Returns nothing when `start` is past the end. Sets
+// *first to the absolute start.
 absl::StatusOr<std::optional<std::string_view>> Window(const Value& self,
                                                        const std::optional<Value>& start,
                                                        const std::optional<Value>& end,
@@ -265,7 +265,7 @@ absl::StatusOr<Value> Join(Evaluator& evaluator, const Value& self,
       return absl::InvalidArgumentError(absl::StrFormat(
           "sequence item %d: expected str instance, %s found", i, items[i].TypeName()));
     }
-    // Escaping lengthens one character to at most six.
+    // Escaping turns one byte into at most six bytes.
     if (!evaluator.budget().SpendAppend(out.size(),
                                         self.str().size() + 6 * items[i].str().size())) {
       return evaluator.budget().status();

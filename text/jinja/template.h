@@ -23,13 +23,14 @@ namespace quire::jinja {
 // Immutable after Create; thread-safe.
 class Template {
  public:
-  // Parses and checks `source`. Bad syntax and an unsupported tag, filter, test or method are
-  // InvalidArgument, which names the line.
+  // Parses and checks `source`. Returns an InvalidArgument error that names the line if the syntax
+  // is bad, or if a tag, filter, test or method is not supported.
   static absl::StatusOr<Template> Create(std::string_view source);
 
-  // Renders the template. `context` is an object that holds the template's global names; the order
-  // of keys is kept. InvalidArgument has the text of raise_exception, or the line and the error. An
-  // exceeded limit is such an error.
+  // Renders the template. `context` is an object that holds the global names of the template; the
+  // order of keys is kept. An InvalidArgument error has the text that the template passes to
+  // raise_exception, or the line and the description of an error. An exceeded limit is also such an
+  // error.
   absl::StatusOr<std::string> Render(const nlohmann::ordered_json& context, absl::Time now,
                                      const Limits& limits = {}) const;
 

@@ -9,18 +9,21 @@
 
 namespace quire::jinja {
 
-// The number of bytes of the code point at `at`; 1 for a byte that does not begin valid UTF-8.
+// Returns the number of bytes of the code point at `at`; 1 for a byte that does not begin valid
+// UTF-8.
 size_t CodePointSize(std::string_view text, size_t at);
 int64_t CountCodePoints(std::string_view text);
-// The code point at `at`; U+FFFD for a byte that does not begin valid UTF-8.
+// Returns the code point at `at`; U+FFFD for a byte that does not begin valid UTF-8.
 char32_t CodePointAt(std::string_view text, size_t at);
-// The byte offset of each code point, then the size of the text: CountCodePoints() + 1 entries.
+// Returns the byte offset of each code point, then the size of the text: CountCodePoints() + 1
+// entries.
 std::vector<size_t> CodePointOffsets(std::string_view text);
 
 bool IsSpace(char32_t c);      // str.isspace of one character
 bool IsPrintable(char32_t c);  // str.isprintable, approximate for rare characters
 
-// str.lstrip and str.rstrip: remove white space, or the characters in `chars`, from one end.
+// These functions are str.lstrip and str.rstrip. They remove white space, or the characters in
+// `chars`, from one end.
 std::string_view StripLeft(std::string_view text);
 std::string_view StripRight(std::string_view text);
 std::string_view StripLeft(std::string_view text, std::string_view chars);
@@ -40,7 +43,7 @@ std::string ReplaceAll(std::string_view text, std::string_view from, std::string
                        int64_t count);
 std::string EscapeHtml(std::string_view text);
 
-// repr() of a float and of a string.
+// Return repr() of a float and of a string.
 std::string FloatRepr(double value);
 std::string StringRepr(std::string_view text);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The tokens of a template and the parser's position among them.
+// The tokens of a template, and the position of the parser among these tokens.
 
 #include <algorithm>
 #include <string_view>

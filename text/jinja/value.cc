@@ -37,7 +37,8 @@ Value Value::MakeDict(Dict dict) {
 }
 
 bool Value::is_callable() const {
-  // Undefined counts as callable: Jinja2's class has a __call__, which fails.
+  // Undefined counts as callable, because the class Undefined of Jinja2 has a __call__, which
+  // fails.
   return Is<MacroObject*>() || Is<CycleState*>() || Is<std::shared_ptr<const BoundMethod>>() ||
          Is<GlobalFunction>() || is_undefined() || Is<std::shared_ptr<LoopState>>();
 }

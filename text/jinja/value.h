@@ -1,6 +1,7 @@
 #pragma once
 
-// The values of a template. They behave as Python's values do, as far as templates can see.
+// The values of a template. They behave like the values of Python, as far as a template can
+// observe.
 
 #include <cstdint>
 #include <memory>
@@ -38,7 +39,8 @@ struct Undefined {
 
 struct None {};
 
-// Python types that are stored as a Sequence. They differ in how they print and in tests.
+// Python types that are stored as a Sequence. They differ in how they print and in the results of
+// tests.
 enum class SequenceType {
   kList,
   kTuple,
@@ -54,8 +56,8 @@ struct Sequence {
   std::vector<Value> items;
   int32_t depth = 1;
   bool is_group = false;  // a tuple made by groupby, which has .grouper and .list
-  // The number of items already taken from a generator. It needs no lock: a value belongs to one
-  // rendering, and thus to one thread.
+  // The number of items already taken from a generator. The count needs no lock, because a value
+  // belongs to one rendering, and thus to one thread.
   mutable int64_t consumed = 0;
 };
 
@@ -63,7 +65,8 @@ struct Sequence {
 // sandbox demands.
 class Dict {
  public:
-  // Adds an entry, or replaces the value of an equal key. False when `key` cannot be hashed.
+  // Adds an entry, or replaces the value of an equal key. Returns false when `key` cannot be
+  // hashed.
   bool Set(const Value& key, Value value, Budget& budget);
   // Returns null when `key` is absent or cannot be hashed.
   const Value* Find(const Value& key, Budget& budget) const;
@@ -89,7 +92,7 @@ struct LoopState;    // the variable `loop`; in evaluator.h
 struct MacroObject;  // in evaluator.h
 struct CycleState;   // cycler() and joiner(); in evaluator.h
 
-// The value of x.method, before it is called.
+// The value of x.method, before the method is called.
 struct BoundMethod;
 
 // A function that every template has: range, namespace ...
@@ -150,11 +153,11 @@ class Value {
     return std::get_if<T>(&data_);
   }
 
-  // Python's bool(): false for empty, zero, none and undefined values.
+  // Returns Python's bool(): false for empty, zero, none and undefined values.
   bool Truthy() const;
-  // The nesting depth of the lists and dicts in this value; 0 for a scalar.
+  // Returns the nesting depth of the lists and dicts in this value; 0 for a scalar.
   int32_t depth() const;
-  // The name of the type in Python's error messages: "str", "dict", "NoneType".
+  // Returns the name of the type in Python's error messages: "str", "dict", "NoneType".
   std::string_view TypeName() const;
 
  private:
@@ -176,21 +179,21 @@ struct BoundMethod {
   std::string name;
 };
 
-// Appends the bytes by which a Dict finds `value` as a key. Keys that are equal in Python, such as
-// 1, 1.0 and True, give the same bytes. Returns false when the value, such as a list, cannot be
-// hashed.
+// Appends to `out` the bytes by which a Dict finds `value` as a key. Keys that are equal in Python,
+// such as 1, 1.0 and True, give the same bytes. Returns false when the value, such as a list,
+// cannot be hashed.
 bool HashKey(const Value& value, Budget& budget, std::string* out);
 
 // Returns the values that a for loop over `value` visits: the items of a sequence, the code points
-// of a text, the keys of a dict, nothing for undefined. A generator is then used up. The error for
-// another type has Python's message: "'int' object is not iterable".
+// of a text, the keys of a dict, nothing for undefined. If `value` is a generator, it is then used
+// up. The error for another type has Python's message: "'int' object is not iterable".
 absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Budget& budget);
 
 // Returns len(value), or nothing when the value has no length.
 std::optional<int64_t> Length(const Value& value);
 
-// Converts JSON to a Value. InvalidArgument when a number does not fit, or when the nesting exceeds
-// the budget's limit.
+// Converts JSON to a Value. Returns InvalidArgument when a number does not fit, or when the nesting
+// exceeds the limit of `budget`.
 absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, Budget& budget,
                                int32_t depth = 0);
 

@@ -23,9 +23,9 @@ struct AddedToken {
   bool strip_right = false;
 };
 
-// Finds added tokens in a text: the leftmost first, and the longest of those that begin at one
-// place. Immutable once filled; thread-safe. The time is O(bytes of the text times bytes of the
-// longest token).
+// Finds added tokens in a text, from left to right. If several tokens begin at the same place, the
+// longest is found. Immutable once filled; thread-safe. The time is O(bytes of the text times bytes
+// of the longest token).
 class AddedTokens {
  public:
   AddedTokens();

@@ -1,7 +1,7 @@
 #pragma once
 
-// A part of the input that normalization may have rewritten. The part knows, for each of its bytes,
-// the bytes of the input from which it comes.
+// A text that normalization may have rewritten. For each byte of the text, the range of input bytes
+// from which the byte comes is known.
 
 #include <cstdint>
 #include <string>
@@ -40,7 +40,7 @@ struct TextPart {
   }
 };
 
-// A rewritten text and the origins of its bytes. TextPart is the view of it.
+// A rewritten text and the origins of its bytes. TextPart is a view of an AlignedText.
 struct AlignedText {
   std::string text;
   std::vector<ByteRange> origins;

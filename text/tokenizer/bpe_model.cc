@@ -61,7 +61,8 @@ int32_t BpeModel::TokenId(std::string_view bytes) const {
 }
 
 size_t BpeModel::SlotOf(uint64_t pair) const {
-  // Fibonacci hashing. Both halves of `pair` affect the upper bits of the product, which are used.
+  // Fibonacci hashing. Both halves of `pair` affect the upper bits of the product, and these bits
+  // are mixed into the index.
   uint64_t hash = (pair ^ (pair >> 29)) * 0x9E3779B97F4A7C15u;
   hash ^= hash >> 32;
   return static_cast<size_t>(hash) & (merges_.size() - 1);
@@ -252,7 +253,7 @@ void BpeModel::EncodeWord(std::string_view word, std::vector<WordToken>& out) co
     MergeLong(symbols);
   }
   Emit(word, symbols, out);
-  // The scratch of a huge word must not stay allocated for the thread's life.
+  // The scratch of a huge word must not stay allocated until the thread ends.
   if (symbols.capacity() > 64 * 1024) std::vector<WordToken>().swap(symbols);
 }
 

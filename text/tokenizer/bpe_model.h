@@ -41,8 +41,8 @@ class BpeModel final : public WordModel {
 
   const BpeModelConfig& config() const { return config_; }
 
-  // Adds a token. `bytes` is the token's text. By this text EncodeWord finds the tokens of single
-  // symbols and, with ignore_merges, of whole words.
+  // Adds a token. `bytes` is the text of the token. EncodeWord uses this text to find the tokens of
+  // single symbols and, with ignore_merges, of whole words.
   void AddToken(std::string_view bytes, int32_t id);
   void SetByteToken(uint8_t byte, int32_t id) { byte_tokens_[byte] = id; }
   // Returns the id of a character. A character that is not a token, but occurs in longer tokens,
@@ -85,7 +85,7 @@ class BpeModel final : public WordModel {
   BpeModelConfig config_;
   std::array<int32_t, 256> byte_tokens_ = NoBytes();
   std::array<int32_t, 128> ascii_characters_ = NoAscii();
-  std::unordered_map<char32_t, int32_t> characters_;  // beyond ASCII
+  std::unordered_map<char32_t, int32_t> characters_;  // characters beyond ASCII
   int32_t first_character_id_ = INT32_MAX;            // ids from here on are characters, not tokens
   std::unordered_map<std::string, int32_t, base::StringHash, std::equal_to<>> tokens_;
   std::vector<Merge> merges_;  // open addressing, linear probing; at most half full

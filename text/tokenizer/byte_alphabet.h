@@ -16,7 +16,8 @@ std::string_view ByteCharacter(uint8_t byte);
 // Returns the byte that `code_point` stands for; nothing for a character outside the alphabet.
 std::optional<uint8_t> CharacterByte(char32_t code_point);
 
-// Converts a piece to bytes: "Ġword" to " word". Nothing when a character is outside the alphabet.
+// Converts a piece to bytes: "Ġword" to " word". Returns nothing when a character is outside the
+// alphabet.
 std::optional<std::string> BytesOfByteLevelPiece(std::string_view piece);
 
 }  // namespace quire::text

@@ -1,6 +1,6 @@
 #pragma once
 
-// A trie of strings, which finds the strings with which a text begins.
+// A trie of strings. It finds the strings that are prefixes of a text.
 
 #include <cstddef>
 #include <cstdint>

@@ -64,7 +64,7 @@ std::optional<AlignedText> CleanForNmt(const TextPart& part) {
 }
 
 std::optional<AlignedText> StripSpace(const TextPart& part, bool left, bool right) {
-  size_t begin = part.text.size();  // stays so if the whole text is white space
+  size_t begin = part.text.size();  // the result if the whole text is white space
   size_t end = 0;
   for (size_t i = 0; i < part.text.size();) {
     const base::Utf8Char c = base::DecodeUtf8(part.text, i);

@@ -10,7 +10,8 @@
 
 namespace quire::text {
 
-// Replaces each character by its full lowercase mapping, which does not depend on its neighbours.
+// Replaces each character by its full lowercase mapping, which does not depend on the neighbours of
+// the character.
 std::optional<AlignedText> Lowercase(const TextPart& part);
 // Removes combining marks, such as decomposed accents.
 std::optional<AlignedText> StripAccents(const TextPart& part);

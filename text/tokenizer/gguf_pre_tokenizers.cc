@@ -24,9 +24,9 @@ struct NamedPreTokenizer {
   GgufPreTokenizer pre_tokenizer;
 };
 
-// The best known of the names that split alike is first. A pre-tokenizer that splits digits one by
-// one comes before a similar one that keeps runs of digits: if the vocabulary has no runs of
-// digits, both give the same tokens.
+// Among names that split alike, the best known comes first. A pre-tokenizer that splits digits one
+// by one comes before a similar pre-tokenizer that keeps runs of digits. If the vocabulary has no
+// runs of digits, both give the same tokens.
 const std::vector<NamedPreTokenizer>& Table() {
   static const auto* const table = [] {
     const GgufPreTokenizer gpt2{.patterns = {kGpt2}};

@@ -9,11 +9,11 @@
 namespace quire::text {
 
 struct GgufPreTokenizer {
-  std::vector<std::string_view> patterns;  // applied in order, matches isolated
+  std::vector<std::string_view> patterns;  // applied in order; each match becomes a word
   bool ignore_merges = false;              // a word that equals a token becomes that token
   bool add_bos = false;                    // the default for files without add_bos_token
 
-  // True if both split a text into the same words, and those words into the same tokens.
+  // Returns true if both pre-tokenizers give the same words, and the words give the same tokens.
   bool SplitsAs(const GgufPreTokenizer& other) const {
     return patterns == other.patterns && ignore_merges == other.ignore_merges;
   }

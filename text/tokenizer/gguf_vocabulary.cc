@@ -63,8 +63,8 @@ bool IsAddedType(GgufTokenType type) {
   return IsSpecialType(type) || type == GgufTokenType::kUserDefined;
 }
 
-// Returns the entry of one token. An unused token stands for a hole or for padding. Its entry is
-// empty, so it writes nothing, as in llama.cpp.
+// Returns the entry of one token. An unused token stands for a hole or for padding. The entry of
+// such a token is empty, so the token writes nothing, as in llama.cpp.
 VocabularyEntry EntryOf(std::string_view piece, std::string bytes, GgufTokenType type) {
   if (type == GgufTokenType::kUnused) return {};
   return {std::string(piece), std::move(bytes), IsSpecialType(type)};
@@ -220,7 +220,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateByteLevel(const GgufVocabulary&
 }
 
 // Returns the rank of each token; the best score has rank 0. Equal scores give equal ranks, so that
-// the leftmost of several merges with one score comes first.
+// the leftmost of several merges with the same score comes first.
 absl::StatusOr<std::vector<uint32_t>> RanksOfScores(const GgufVocabulary& vocabulary) {
   if (vocabulary.scores.size() != vocabulary.tokens.size()) {
     return Invalid("scores", absl::StrCat("want one of each of the ", vocabulary.tokens.size(),

@@ -27,13 +27,13 @@ enum class GgufTokenType : int32_t {
   kByte = 6,
 };
 
-// The fields tokenizer.ggml.* of a file, filled in by the file's reader. The views must stay valid
-// until the tokenizer is created.
+// The fields tokenizer.ggml.* of a file, filled in by the reader of the file. The views must stay
+// valid until the tokenizer is created.
 struct GgufVocabulary {
   std::string_view model;                // "gpt2": byte-level BPE; "llama": SentencePiece-BPE
   std::string_view pre;                  // gpt2: names the pre-tokenizer; empty: "default"
-  std::string_view model_name;           // general.name; Phi-3's tokens strip white space on the
-                                         // right
+  std::string_view model_name;           // general.name; recognises Phi-3, whose tokens strip
+                                         // the white space after them
   std::vector<std::string_view> tokens;  // by id
   std::vector<float> scores;             // llama: the score of each token
   std::vector<int32_t> token_types;      // empty: all normal
@@ -48,12 +48,13 @@ struct GgufVocabulary {
   std::optional<bool> add_space_prefix;
 };
 
-// True if a control token with the text `piece` ends a turn even if no key of the file names that
-// token, as in llama.cpp.
+// Returns true if a control token with the text `piece` ends a turn even if no key of the file
+// names that token, as in llama.cpp.
 bool EndsTurnByText(std::string_view piece);
 
-// InvalidArgument for a vocabulary that contradicts itself, and for an unknown model or
-// pre-tokenizer. In the latter case the error names the known models or pre-tokenizers.
+// Creates the tokenizer of `vocabulary`. Returns InvalidArgument if the vocabulary contradicts
+// itself, or if the model or pre-tokenizer is unknown. For an unknown model or pre-tokenizer, the
+// error names the known ones.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const GgufVocabulary& vocabulary);
 
 }  // namespace quire::text

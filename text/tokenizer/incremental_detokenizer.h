@@ -1,6 +1,6 @@
 #pragma once
 
-// Turns token ids into text one by one, without ever returning a part of a UTF-8 character.
+// Turns token ids into text, one id at a time. Never returns a part of a UTF-8 character.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ namespace quire::text {
 // follows a prompt.
 class IncrementalDetokenizer {
  public:
-  // `pending` holds the first bytes of an unfinished character, which the ids continue.
+  // `pending` holds the first bytes of an unfinished character. The ids continue this character.
   IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
                          std::string pending = "");
 

@@ -14,7 +14,7 @@
 namespace quire::text {
 namespace {
 
-// The limit of code points in one decomposition. The longest, of U+FDFA, has 18.
+// The limit of code points in one decomposition. The longest decomposition, that of U+FDFA, has 18.
 constexpr utf8proc_ssize_t kMaxDecomposition = 32;
 
 bool Composes(NormalForm form) { return form == NormalForm::kNfc || form == NormalForm::kNfkc; }
@@ -22,9 +22,9 @@ bool IsCompatible(NormalForm form) {
   return form == NormalForm::kNfkc || form == NormalForm::kNfkd;
 }
 
-// Returns a bound: `form` changes no character whose first UTF-8 byte is below it.
+// Returns a bound. `form` does not change characters with a first UTF-8 byte below this bound.
 uint8_t FirstChangedByte(NormalForm form) {
-  return form == NormalForm::kNfc ? 0xCC : 0x80;  // 0xCC leads U+0300
+  return form == NormalForm::kNfc ? 0xCC : 0x80;  // 0xCC is the first byte of U+0300
 }
 
 utf8proc_option_t DecompositionOf(NormalForm form) {
@@ -32,8 +32,9 @@ utf8proc_option_t DecompositionOf(NormalForm form) {
                                         (IsCompatible(form) ? UTF8PROC_COMPAT : 0));
 }
 
-// True if normalization may change a text that contains `c`. Returns false for most characters:
-// those that neither decompose nor combine with the character before them. A combining mark does.
+// Returns true if normalization may change a text that contains `c`. Returns false for most
+// characters, which neither decompose nor combine with the character before them. A combining mark
+// gives true.
 bool MayChange(NormalForm form, char32_t c) {
   const auto code_point = static_cast<utf8proc_int32_t>(c);
   const int bound_class = utf8proc_get_property(code_point)->boundclass;
@@ -67,8 +68,8 @@ struct Mark {
 };
 
 // Writes a text grapheme by grapheme and records the origin of each grapheme. A character that
-// reorders or composes with earlier characters is never separated from them, because UAX #29 keeps
-// canonical equivalents whole.
+// reorders or composes with earlier characters is always in the same grapheme as these characters,
+// because UAX #29 keeps canonical equivalents whole.
 class Writer {
  public:
   explicit Writer(NormalForm form) : form_(form) {}

@@ -22,7 +22,7 @@ using nlohmann::json;
 constexpr std::string_view kNormalizer = "normalizer";
 
 // A canonical decomposition has at most three times the bytes of the character, and at least a
-// third of them. So composition and decomposition together shrink a text at most nine times.
+// third of these bytes. So composition and decomposition together shrink a text at most nine times.
 constexpr int64_t kMaxCanonicalShrink = 9;
 
 constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},

@@ -21,7 +21,7 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 // The words of a text. The words point into the text and into `rewritten`.
 struct SplitText {
   std::vector<TextPart> words;
-  std::deque<AlignedText> rewritten;  // a deque: its elements never move
+  std::deque<AlignedText> rewritten;  // a deque, so that elements never move
 };
 
 // A list of steps, each a split or an edit. A step processes the words that the previous step made,

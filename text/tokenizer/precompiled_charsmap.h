@@ -20,9 +20,10 @@ namespace quire::text {
 class PrecompiledCharsmap {
  public:
   // `blob` consists of the size in bytes of a trie, the trie, and the replacement texts, each ended
-  // by a NUL. The trie is a Darts double array. Its units and its size are little-endian uint32;
-  // its values are offsets into the texts. InvalidArgument for sizes that contradict each other,
-  // for texts that are not UTF-8, and for a text that is too long.
+  // by a NUL. The trie is a Darts double array. The units and the size of the trie are
+  // little-endian uint32. The values of the trie are offsets into the texts. Returns
+  // InvalidArgument if the sizes contradict each other, if the texts are not UTF-8, or if a text is
+  // too long.
   static absl::StatusOr<PrecompiledCharsmap> Create(std::string_view blob);
 
   // Applies the map as Hugging Face does. A grapheme of at most five bytes that has a mapped prefix

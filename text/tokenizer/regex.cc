@@ -17,8 +17,8 @@ using base::ToAbsl;
 
 constexpr size_t kMaxPatternBytes = 64 * 1024;
 
-// The inside of a character class, written for PCRE2. PCRE2's \s also matches U+180E, and its \w
-// does not match marks, so \s and \w are replaced by these constants.
+// The contents of the character classes that replace \s and \w. PCRE2's \s also matches U+180E, and
+// PCRE2's \w does not match marks.
 constexpr std::string_view kSpaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{"
     "205f}\\x{3000}";
@@ -38,8 +38,8 @@ absl::StatusOr<std::string> Translate(std::string_view pattern) {
   out.reserve(pattern.size() * 2);
   bool in_class = false;
   size_t class_start = 0;
-  // The number of open classes inside the outer class. In Oniguruma they are unions; the result has
-  // only the outer brackets.
+  // The number of open classes inside the outer class. In Oniguruma, the outer class is the union
+  // of its members and of these inner classes. The result has only the outer brackets.
   int num_inner = 0;
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
@@ -182,7 +182,7 @@ Regex::Outcome Regex::Find(std::string_view text, size_t from, Match& match) con
   if (code_->has_jit) {
     rc = pcre2_jit_match(code_->code, subject, text.size(), from, 0, data, nullptr);
   }
-  // The interpreter, unlike the JIT, keeps its frames on the heap.
+  // Tries again with the interpreter. Unlike the JIT, it keeps its frames on the heap.
   if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
     rc = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                      data, nullptr);

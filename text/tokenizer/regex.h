@@ -18,7 +18,8 @@ namespace quire::text {
 // Immutable; thread-safe. Find makes one pass over the text. PCRE2's match limits apply.
 class Regex {
  public:
-  // Compiles `pattern`. InvalidArgument names the pattern and its error.
+  // Compiles `pattern`. If this fails, returns an InvalidArgument error that names the pattern and
+  // what is wrong with it.
   static absl::StatusOr<Regex> Create(std::string_view pattern);
   // Returns a pattern that matches exactly `text`.
   static std::string Quote(std::string_view text);

@@ -19,10 +19,11 @@ std::optional<uint8_t> ByteOfPiece(std::string_view piece);
 // Replaces each space marker by a space: "▁word" becomes " word".
 std::string SpacesForMarkers(std::string_view piece);
 
-// True if merging `left` and `right` would put a space marker after a character of another kind.
+// Returns true if merging `left` and `right` would put a space marker after a character of another
+// kind.
 bool JoinsAcrossSpace(std::string_view left, std::string_view right);
-// Adds a split before each run of space markers, which keeps words short. If no merge
-// JoinsAcrossSpace, the split changes no token.
+// Adds a split before each run of space markers. The split keeps words short. If JoinsAcrossSpace
+// is false for every merge, the split changes no token.
 void SplitBeforeSpaces(PreTokenizer& pre_tokenizer);
 
 }  // namespace quire::text

@@ -25,8 +25,8 @@ struct EncodedToken {
   int64_t end = 0;
 };
 
-// Immutable after creation; thread-safe. Invalid UTF-8 in `text` is replaced as in the vocabulary's
-// reference implementation (U+FFFD per maximal invalid part).
+// Immutable after creation; thread-safe. Encode replaces each maximal invalid part of UTF-8 by
+// U+FFFD, as the reference implementation of the vocabulary does.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -36,21 +36,22 @@ class Tokenizer {
                                            const EncodeOptions& options) const = 0;
 
   // Returns the bytes that a token appends to a text. They are " word" for "Ġword" or "▁word", and
-  // the token's text for a special token. A byte-level token may append a part of a UTF-8
+  // the text of the token for a special token. A byte-level token may append a part of a UTF-8
   // character. Returns nothing for an id that is not in [0, vocab_size()); a model that pads its
   // vocabulary has such ids.
   virtual std::string_view TokenBytes(int32_t id) const = 0;
-  // Returns the token as the vocabulary writes it ("Ġword"), for display. Empty for an unused id
-  // and for an id that is not in [0, vocab_size()).
+  // Returns the token as the vocabulary writes it ("Ġword"), for display. Returns an empty string
+  // for an unused id and for an id that is not in [0, vocab_size()).
   virtual std::string_view Piece(int32_t id) const = 0;
   // Returns the ids below `model_vocab_size` that have no piece, in ascending order: unused ids of
   // this vocabulary, and the padding ids of the model beyond the end of this vocabulary.
   std::vector<int32_t> IdsWithoutPiece(int64_t model_vocab_size) const;
   virtual bool IsSpecial(int32_t id) const = 0;
-  // Returns the most bytes of a text that one token covers. So a text of n bytes has at least
-  // n / max_token_bytes tokens. 0: no bound is known, for example because white space is dropped.
+  // Returns the largest number of bytes of a text that one token covers. So a text of n bytes has
+  // at least n / max_token_bytes tokens. Returns 0 if no bound is known, for example because white
+  // space is dropped.
   virtual int64_t max_token_bytes() const = 0;
-  // True if decoding from the text's start drops a leading space of the first token.
+  // Returns true if decoding from the start of a text drops a leading space of the first token.
   virtual bool strips_leading_space() const = 0;
 
   // Decodes a whole text: joins the TokenBytes, drops a leading space if strips_leading_space(),
@@ -58,7 +59,8 @@ class Tokenizer {
   std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
   virtual int32_t bos_id() const = 0;  // -1: none
-  // Every id that ends generation: EOS and the model's other end-of-turn tokens; sorted.
+  // Returns all ids that end a generation, sorted: EOS and the other end-of-turn tokens of the
+  // model.
   virtual const std::vector<int32_t>& end_ids() const = 0;
 };
 

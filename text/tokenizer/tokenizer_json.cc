@@ -77,8 +77,8 @@ absl::Status ReadAddedTokens(const json& added_tokens, TokenizerParts& parts) {
   return absl::OkStatus();
 }
 
-// Fills in the bytes of each token. For an added token they are already set to the text of the
-// token; the decoder may only require that space markers in them become spaces.
+// Fills in the bytes of each token. For an added token the bytes are already set to the text of the
+// token. If the decoder requires it, space markers in these bytes become spaces.
 void FillBytes(const PieceList& pieces, const DecoderTraits& decoder,
                std::vector<VocabularyEntry>& vocabulary) {
   if (decoder.spaces_for_markers) {
@@ -122,8 +122,8 @@ std::vector<int32_t> ReadIds(const json& value, size_t vocab_size) {
   return ids;
 }
 
-// True for the tokenizer classes of transformers for which tokenizer_config.json overrides the
-// template in tokenizer.json.
+// Returns true for the tokenizer classes of transformers for which tokenizer_config.json overrides
+// the template in tokenizer.json.
 bool ConfigRulesTemplate(const json& tokenizer_config) {
   const json& name = JsonMember(tokenizer_config, "tokenizer_class");
   if (!name.is_string()) return false;

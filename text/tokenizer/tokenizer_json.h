@@ -23,12 +23,12 @@ struct HfTokenizerFiles {
 };
 
 // Creates a tokenizer with a BPE or Unigram model. Supported are the normalizers, pre-tokenizers,
-// post-processors and decoders that decoder-only families use. InvalidArgument names the part that
-// is malformed or unsupported.
+// post-processors and decoders that decoder-only families use. Returns an InvalidArgument error
+// that names the part that is malformed or unsupported.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const HfTokenizerFiles& files);
 
-// Returns the text of the token that tokenizer_config.json names under `key` ("bos_token"); empty
-// when it names none.
+// Returns the text of the token that tokenizer_config.json names under `key` ("bos_token"); an
+// empty string when there is none.
 std::string SpecialTokenText(const nlohmann::json& tokenizer_config, std::string_view key);
 
 }  // namespace quire::text

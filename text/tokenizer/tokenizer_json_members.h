@@ -16,8 +16,8 @@
 
 namespace quire::text {
 
-// These read a member of an object as one type. An absent or null member gives `fallback`; a member
-// of another type is InvalidArgument.
+// These functions read a member of an object as one type. They return `fallback` for an absent or
+// null member, and InvalidArgument for a member of another type.
 absl::StatusOr<bool> JsonBool(const nlohmann::json& object, const char* key, bool fallback);
 absl::StatusOr<std::string> JsonString(const nlohmann::json& object, const char* key,
                                        std::string fallback);
@@ -32,7 +32,7 @@ absl::Status InvalidStep(std::string_view stage, const std::string& what);
 absl::Status UnsupportedStep(std::string_view stage, const std::string& type,
                              std::string_view known);
 
-// Return the type of a step, and a list that the step contains.
+// StepType returns the type of a step. StepArray returns the array `key` of a step.
 absl::StatusOr<std::string> StepType(const nlohmann::json& step, std::string_view stage);
 absl::StatusOr<const nlohmann::json*> StepArray(const nlohmann::json& step, const char* key,
                                                 std::string_view stage);

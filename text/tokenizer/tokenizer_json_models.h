@@ -18,15 +18,15 @@
 
 namespace quire::text {
 
-// Ids must be below this limit. Not every id needs a token, but without a limit a small file with a
-// large id would make us allocate gigabytes.
+// Ids must be below this limit. Not every id needs a token, so without a limit a small file with
+// one large id could cause an allocation of gigabytes.
 inline constexpr size_t kMaxJsonTokens = size_t{1} << 24;
 
-// The texts and ids of the model's tokens. The texts are views into the JSON.
+// The texts and ids of the tokens of a model. The texts are views into the JSON.
 using PieceList = std::vector<std::pair<std::string_view, int32_t>>;
 
-// Reads the id of `piece`. InvalidArgument when `value` is not an id: "\"piece\": want an id below
-// ..., got ...".
+// Reads the id of `piece`. Returns InvalidArgument when `value` is not an id: "\"piece\": want an
+// id below ..., got ...".
 absl::StatusOr<int32_t> ReadPieceId(const nlohmann::json& value, std::string_view piece);
 
 // Reads an element of added_tokens. The content is not normalized.
@@ -41,7 +41,7 @@ absl::StatusOr<PieceList> ReadBpePieces(const nlohmann::json& model);
 absl::StatusOr<PieceList> ReadUnigramPieces(const nlohmann::json& model);
 
 // The inputs of a model besides its JSON. An entry of `vocabulary` that already has bytes is an
-// added token; the bytes are the token's text.
+// added token; the bytes are the text of the token.
 struct JsonModelContext {
   const PieceList& pieces;
   const std::vector<VocabularyEntry>& vocabulary;

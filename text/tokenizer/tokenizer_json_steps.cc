@@ -103,7 +103,7 @@ absl::Status ReadPostProcessorStep(const json& step, bool& has_template, Tokeniz
       RETURN_IF_ERROR(ReadPostProcessorStep(inner, has_template, parts));
     return absl::OkStatus();
   }
-  // As a post-processor ByteLevel only trims offsets; our offsets are not trimmed.
+  // As a post-processor, ByteLevel only trims offsets. Quire does not trim offsets.
   if (type == "ByteLevel") return absl::OkStatus();
   if (type == "TemplateProcessing") {
     if (has_template) return InvalidStep(kStage, "TemplateProcessing: want it once");

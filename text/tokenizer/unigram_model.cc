@@ -105,7 +105,7 @@ void UnigramModel::EncodeWord(std::string_view word, std::vector<WordToken>& out
     while (i > 0 && tokens[i - 1].id == config_.unknown_id) --i;
     EmitUnknown(word, begin, tokens[i].end, out);
   }
-  // The scratch of a huge word must not stay allocated for the thread's life.
+  // The scratch of a huge word must not stay allocated until the thread ends.
   if (best.capacity() > 64 * 1024) {
     std::vector<Best>().swap(best);
     std::vector<WordToken>().swap(tokens);

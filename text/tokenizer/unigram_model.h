@@ -20,17 +20,17 @@ struct UnigramModelConfig {
   bool byte_fallback = false;  // an unknown character becomes the tokens of its bytes, if all exist
 };
 
-// Works as in Hugging Face. Sums are float64. Among splits with equal sums the one whose last token
-// begins first is chosen. The score of an unknown character is 10 below that of the worst token.
-// Neighbouring unknown characters become one token. EncodeWord takes O(bytes of the word times
-// bytes of the longest token).
+// Works as in Hugging Face. Sums are float64. Among splits with equal sums, the split with the
+// longest last token is chosen. The score of an unknown character is 10 below that of the worst
+// token. Neighbouring unknown characters become one token. EncodeWord takes O(bytes of the word
+// times bytes of the longest token).
 class UnigramModel final : public WordModel {
  public:
   struct Piece {
-    std::string_view text;  // copied; "": never found
+    std::string_view text;  // copied; an empty text is never found
     double score = 0.0;     // log probability, finite
   };
-  // Piece i is token i. Of pieces with equal texts only the last is found.
+  // Piece i is token i. If several pieces have the same text, only the last is found.
   UnigramModel(const UnigramModelConfig& config, const std::vector<Piece>& pieces);
 
   void EncodeWord(std::string_view word, std::vector<WordToken>& out) const override;
@@ -46,7 +46,7 @@ class UnigramModel final : public WordModel {
   };
   static constexpr uint32_t kNoBegin = UINT32_MAX;
 
-  // False if interrupted; `best` is then incomplete.
+  // Returns false if interrupted; `best` is then incomplete.
   bool FindBest(std::string_view word, std::vector<Best>& best) const;
   void EmitUnknown(std::string_view word, uint32_t begin, uint32_t end,
                    std::vector<WordToken>& out) const;

@@ -18,8 +18,8 @@ struct WordToken {
 class WordModel {
  public:
   virtual ~WordModel() = default;
-  // Appends the tokens of `word`, in order. The word must be valid UTF-8 unless the model's units
-  // are bytes.
+  // Appends the tokens of `word`, in order. The word must be valid UTF-8 unless the units of the
+  // model are bytes.
   virtual void EncodeWord(std::string_view word, std::vector<WordToken>& out) const = 0;
   // True if the tokens of a word cover all bytes of the word, and no token covers more bytes than
   // the token's text has.

@@ -19,18 +19,19 @@ namespace quire::engine {
 
 struct Architecture {
   std::string_view name;                         // ModelConfig::architecture
-  std::span<const std::string_view> hf_classes;  // "architectures" of config.json
-  // Fills in all but architecture, name and weight_type. InvalidArgument for unsupported features.
+  std::span<const std::string_view> hf_classes;  // the values of "architectures" in config.json
+  // Fills in all members of `config` but architecture, name and weight_type. Returns
+  // InvalidArgument for unsupported features.
   absl::Status (*read_hf)(const HfFields& fields, std::string_view hf_class,
                           ModelConfig& config) = nullptr;
   // The tensor names of a Hugging Face directory with this config.
   TensorNames (*hf_names)(const ModelConfig& config) = nullptr;
-  std::string_view gguf_name = name;  // "general.architecture" of llama.cpp
+  std::string_view gguf_name = name;  // the value of "general.architecture" in GGUF files
   // The order in which llama.cpp's converter stores the rotary rows of each head.
   kernels::RopeLayout gguf_rope_layout = kernels::RopeLayout::kHalfSplit;
   // Does what read_hf does, with the metadata of a GGUF file. Null: the architecture is not read
   // from GGUF. Sizes and `rope` have been read before. Biases, a norm of queries and keys, and a
-  // tied head are found by their tensors.
+  // tied head are found later, by their tensors.
   absl::Status (*read_gguf)(GgufFields& fields, ModelConfig& config) = nullptr;
   TensorNames (*gguf_names)(const ModelConfig& config) = nullptr;
   // Writes the metadata other than sizes, norms and `rope`. Null: no GGUF files are written.
@@ -42,8 +43,8 @@ extern const Architecture kBaichuan, kBloom, kFalcon, kGemma3, kGpt2, kGptNeoX, 
 
 std::span<const Architecture* const> Architectures();
 
-// Each returns null when no architecture has the given name, or the given class of Hugging Face's
-// transformers library.
+// FindArchitecture returns null when no architecture has the name. FindArchitectureOfHfClass
+// returns null when none has the class of Hugging Face's transformers library.
 const Architecture* FindArchitecture(std::string_view name);
 const Architecture* FindArchitectureOfHfClass(std::string_view hf_class);
 

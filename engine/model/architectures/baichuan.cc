@@ -20,8 +20,8 @@ constexpr int64_t kVocabularyOfTheSecond = 125696;
 
 absl::Status ReadBaichuan(const HfFields& fields, std::string_view, ModelConfig& config) {
   RETURN_IF_ERROR(ReadLlamaLike(fields, {.max_position_embeddings = 4096}, config));
-  // Models with ALiBi name their context model_max_length. It is no limit for them, because ALiBi
-  // extrapolates.
+  // Models with ALiBi name their context model_max_length. The context is no limit for them,
+  // because ALiBi extrapolates.
   if (fields.Find("max_position_embeddings") == nullptr) {
     config.alibi_bias_max = 8.0;
     RETURN_IF_ERROR(fields.Int("model_max_length", 4096, config.max_position_embeddings));

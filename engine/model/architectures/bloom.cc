@@ -1,5 +1,5 @@
-// BLOOM (arXiv:2211.05100). It has LayerNorm, also of the embedding, ALiBi, GELU by tanh, and
-// biases everywhere. The fused projection holds queries, keys and values head by head.
+// BLOOM (arXiv:2211.05100). It has LayerNorm, ALiBi, GELU by tanh, and biases everywhere. The
+// embedding has a norm, too. The fused projection holds queries, keys and values head by head.
 
 #include <array>
 
@@ -25,7 +25,7 @@ absl::Status ReadBloom(const HfFields& fields, std::string_view, ModelConfig& co
   RETURN_IF_ERROR(ReadEither(fields, "hidden_size", "n_embed", config.hidden_size));
   RETURN_IF_ERROR(ReadEither(fields, "n_layer", "num_hidden_layers", config.num_hidden_layers));
   RETURN_IF_ERROR(ReadEither(fields, "n_head", "num_attention_heads", config.num_attention_heads));
-  // The context of the published models in training. The architecture itself has no limit.
+  // This is the context with which the models were trained. The architecture itself has no limit.
   RETURN_IF_ERROR(fields.Int("seq_length", 2048, config.max_position_embeddings));
   RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "hidden_size", config));
   config.num_key_value_heads = config.num_attention_heads;

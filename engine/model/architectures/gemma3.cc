@@ -26,8 +26,8 @@ constexpr LlamaDefaults kGemma3Defaults = {
 constexpr int64_t kGemma3Pattern = 6;  // of this many layers, only the last sees all tokens
 
 // Sets the members that no file gives. transformers rounds the scale of the embedding to the dtype
-// of the weights: in bf16, with a width of 640, 25.298 becomes 25.25. Here the scale is not
-// rounded, as in llama.cpp and in float32 of transformers.
+// of the weights. For instance, at a width of 640 the scale is 25.298, and 25.25 in bf16. Here the
+// scale is not rounded, as in llama.cpp and in transformers with float32.
 void SetWhatGemmasHave(ModelConfig& config) {
   config.post_norms = true;
   config.activation = kernels::Activation::kGeluTanhMul;
@@ -100,7 +100,7 @@ absl::Status ReadGemma3Gguf(GgufFields& fields, ModelConfig& config) {
   int64_t window = 0;
   RETURN_IF_ERROR(fields.Int("attention.sliding_window", std::nullopt, window));
   if (config.num_hidden_layers < 1 || config.num_hidden_layers > kMaxLayers) {
-    return absl::OkStatus();  // Validate reports it
+    return absl::OkStatus();  // Validate reports the error
   }
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     config.layer_windows.push_back((layer + 1) % kGemma3Pattern != 0 ? window : 0);

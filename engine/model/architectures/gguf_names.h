@@ -22,7 +22,7 @@ inline constexpr TensorNames kGgufNames = {.embedding = "token_embd",
                                            .up = "ffn_up",
                                            .down = "ffn_down"};
 
-// Each tensor holds the matrices of all experts.
+// The names of a mixture in which each tensor but the router holds the matrices of all experts.
 inline constexpr MixtureNames kGgufStackedExperts = {.router = "ffn_gate_inp.weight",
                                                      .gate = "ffn_gate_exps.weight",
                                                      .up = "ffn_up_exps.weight",

@@ -27,7 +27,7 @@ absl::Status ReadLlama(const HfFields& fields, std::string_view hf_class, ModelC
   return fields.Bool("mlp_bias", false, config.mlp_bias);
 }
 
-// Refuses a window shorter than the context, which llama.cpp's graph would ignore.
+// Refuses a window shorter than the context, because llama.cpp's graph would ignore the window.
 absl::Status ReadLlamaGguf(GgufFields& fields, ModelConfig& config) {
   RETURN_IF_ERROR(fields.Int("expert_count", 0, config.num_experts));
   RETURN_IF_ERROR(fields.Int("expert_used_count", 0, config.num_experts_per_tok));

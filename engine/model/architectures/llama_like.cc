@@ -13,8 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// Reads the window. Mistral's class has a window unless sliding_window is null. Qwen's class has
-// none unless use_sliding_window is true.
+// Reads the window. Mistral's class has a window unless sliding_window is null. Qwen's class has no
+// window unless use_sliding_window is true.
 absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults,
                         ModelConfig& config) {
   const bool chosen = defaults.sliding_layers == SlidingLayers::kChosen;

@@ -27,7 +27,7 @@ struct LlamaDefaults {
   SlidingLayers sliding_layers = SlidingLayers::kNone;
 };
 
-// Refuses members unless the value turns the feature of the member off.
+// Refuses features that are not supported. A member for such a feature may only turn it off.
 absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& defaults);
 absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,
                             ModelConfig& config);

@@ -43,8 +43,8 @@ TensorNames Qwen3Names(const ModelConfig&) {
   return names;
 }
 
-// Reads nothing more: the metadata of a Qwen has only the keys of a Llama. Its rotary rows are in
-// the order of Hugging Face's files.
+// Reads nothing more, because the metadata of a Qwen has only the keys of a Llama. The rotary rows
+// of a Qwen are in the order of Hugging Face's files.
 absl::Status ReadQwenGguf(GgufFields&, ModelConfig&) { return absl::OkStatus(); }
 
 TensorNames Qwen3GgufNames(const ModelConfig&) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Rotary positions of config.json, in the spellings of transformers 4 and 5.
+// Reads the rotary positions of config.json, in the spellings of transformers 4 and 5.
 
 #include "absl/status/status.h"
 

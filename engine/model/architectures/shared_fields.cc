@@ -53,7 +53,8 @@ absl::Status ReadLayerWindows(const HfFields& fields, int64_t window,
                               const std::function<bool(int64_t)>& slides, ModelConfig& config) {
   const int64_t num_layers = config.num_hidden_layers;
   const nlohmann::json* types = fields.Find("layer_types");
-  if (num_layers < 1 || num_layers > kMaxLayers) return absl::OkStatus();  // Validate reports it
+  // Validate reports a number of layers that is out of range.
+  if (num_layers < 1 || num_layers > kMaxLayers) return absl::OkStatus();
   if (types != nullptr && (!types->is_array() || std::ssize(*types) != num_layers)) {
     return fields.Wrong("layer_types", "one for each of num_hidden_layers");
   }

@@ -27,10 +27,11 @@ class ParameterLoader {
   ParameterLoader(const files::WeightMap& weights, kernels::Backend& backend)
       : weights_(weights), backend_(backend) {}
 
-  // Returns the parts stacked by rows. Drops their pages of the file once they are repacked.
-  // Returns null if the parameter is absent.
+  // Returns a matrix of the parts, stacked by rows. Drops the file pages of the parts once the
+  // backend has repacked them. Returns null if the parameter is absent.
   absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> Matrix(const StoredParameter& stored);
-  // Returns the parts one after another, as f32. Returns an empty view if the parameter is absent.
+  // Returns a vector of the parts, one after another, as f32. Returns an empty view if the
+  // parameter is absent.
   absl::StatusOr<Parameter> Vector(const StoredParameter& stored);
   absl::StatusOr<Parameter> Upload(const std::vector<float>& values);
 

@@ -11,12 +11,12 @@
 
 namespace quire::engine {
 
-// Returns the [cols, rows] transpose of a [rows, cols] matrix. InvalidArgument for a type that is
-// stored in blocks.
+// Returns the [cols, rows] transpose of a [rows, cols] matrix. Returns InvalidArgument for a type
+// that is stored in blocks.
 absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrix);
 
 // Returns the matrix with each row divided by its length. Values are rounded to float32, then to
-// the type of the matrix. InvalidArgument for a type that is stored in blocks.
+// the type of the matrix. Returns InvalidArgument for a type that is stored in blocks.
 absl::StatusOr<std::vector<std::byte>> WithUnitRows(const kernels::WeightView& matrix);
 
 }  // namespace quire::engine

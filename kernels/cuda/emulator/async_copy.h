@@ -1,7 +1,7 @@
 #pragma once
 
-// The cp.async copies of one thread. They are issued, gathered into groups, and carried out only
-// when their group is waited for.
+// The cp.async copies of one thread. A copy is issued, joins a group, and is carried out only when
+// the thread waits for that group.
 
 #include <cstdint>
 #include <vector>
@@ -14,7 +14,7 @@ class CopyQueue {
     void* target;
     const void* source;
     int bytes;
-    int source_bytes;  // the rest is filled with zeros
+    int source_bytes;  // the other bytes of the target become zeros
     int64_t group;
   };
 
@@ -22,7 +22,8 @@ class CopyQueue {
     copies_.push_back({target, source, bytes, source_bytes, num_committed_});
   }
   void Commit() { ++num_committed_; }
-  // Carries out all copies except those of the youngest `in_flight` groups and of the open group.
+  // Carries out all copies except those of the open group and of the `in_flight` youngest committed
+  // groups.
   void WaitFor(int in_flight);
   bool empty() const { return copies_.empty(); }
 

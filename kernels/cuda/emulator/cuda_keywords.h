@@ -1,7 +1,7 @@
 #pragma once
 
-// CUDA's keywords, built-in variables, vector types and warp built-ins, which nvcc knows without a
-// header, defined for a C++ compiler. Kernels use them as under nvcc.
+// Defines CUDA's keywords, built-in variables, vector types and warp built-ins for a C++ compiler.
+// nvcc knows them without a header. Kernels use them here as they do under nvcc.
 
 #include <cmath>
 #include <cstdint>

@@ -14,7 +14,8 @@
 namespace quire::kernels::cuda::emulator {
 namespace {
 
-// Calls `is_it` with each aligned word of `params`, and returns the first for which it is true.
+// Returns the first aligned word of `params` for which `is_it` returns true, or nullptr if there is
+// none.
 template <typename Predicate>
 const void* FindWord(std::span<const std::byte> params, const Predicate& is_it) {
   for (size_t at = 0; at + sizeof(void*) <= params.size(); at += sizeof(void*)) {
@@ -66,7 +67,8 @@ DeviceMemory::Work::~Work() {
 }
 
 const void* HostAddressIn(std::span<const std::byte> params, const DeviceMemory& memory) {
-  // Below are numbers, pairs of small numbers, and the maps that sanitizers keep for themselves.
+  // A word below this limit does not count as a host address. It may be a number, a pair of small
+  // numbers, or an address in the memory that a sanitizer keeps for itself.
   constexpr uintptr_t kLeastAddress = uintptr_t{1} << 45;
   if (!kClearsPadding) return nullptr;
   return FindWord(params, [&](const void* word) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// The memory of an emulated device: which ranges are its own, and which addresses are the host's.
+// DeviceMemory keeps track of the memory of an emulated device. HostAddressIn finds host addresses
+// in the parameters of a kernel.
 
 #include <cstdint>
 #include <map>
@@ -8,7 +9,7 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// A range of memory, of the host or of the device.
+// A range of host memory or of device memory.
 struct MemoryRange {
   const char* data = nullptr;
   int64_t bytes = 0;
@@ -21,15 +22,18 @@ struct MemoryRange {
 
 class DeviceMemory {
  public:
-  // From here on, only work of the device may touch the range. AddressSanitizer reports host code
-  // that does, unless the range is `sparse`: one so large that it must not be touched as a whole.
+  // Adds a range of device memory. From now on only the device's work may touch the range.
+  // AddressSanitizer reports host code that touches it. A `sparse` range is not guarded in this
+  // way, because it is too large to be touched as a whole.
   void Add(void* data, int64_t bytes, bool sparse);
   void Remove(void* data);
 
-  // True when all of these bytes are in one allocation; of no bytes, the end of one is in it, too.
+  // Returns true if [data, data + bytes) is inside one allocation. If `bytes` is 0, the end address
+  // of an allocation counts as inside.
   bool Has(const void* data, int64_t bytes = 0) const;
 
-  // While one lives, the device works and may touch its memory.
+  // While a Work object exists, the device runs its work, and AddressSanitizer allows every access
+  // to device memory.
   class Work {
    public:
     explicit Work(const DeviceMemory& memory);
@@ -50,13 +54,13 @@ class DeviceMemory {
   std::map<const char*, Allocation> allocations_;
 };
 
-// Returns the first word of a kernel's parameters that is an address of host memory, and nullptr if
-// there is none. A GPU could not follow it. Parameters have no types here: a word counts as an
-// address when memory is mapped there. Finds nothing unless the padding is cleared
-// (clear_padding.h).
+// Returns the first word of a kernel's parameters that is an address of host memory, or nullptr if
+// there is none. A GPU could not follow such an address. Parameters have no types here, so a word
+// counts as an address if it is large enough and memory is mapped there. Always returns nullptr in
+// a build that does not clear padding (clear_padding.h).
 const void* HostAddressIn(std::span<const std::byte> params, const DeviceMemory& memory);
 
-// True when a word of a kernel's parameters is an address within `range`.
+// Returns true if a word of a kernel's parameters is an address within `range`.
 bool HasAddressIn(std::span<const std::byte> params, const MemoryRange& range);
 
 }  // namespace quire::kernels::cuda::emulator

@@ -1,5 +1,5 @@
-// A program that links this file has the backend "cuda-emulated": the CUDA backend on an emulated
-// device. It is for tests, and no package has it.
+// Registers the backend "cuda-emulated" in each program that links this file. It is the CUDA
+// backend on an emulated device. This backend is for tests, and no package contains it.
 
 #include <memory>
 

@@ -39,7 +39,7 @@ absl::Status NoMemory(int64_t bytes) {
   return absl::ResourceExhaustedError(absl::StrCat("emulated device: no ", bytes, " bytes"));
 }
 
-// Not backed by memory until it is used.
+// Reserves `bytes` of virtual memory. The system provides a page only when the page is first used.
 absl::StatusOr<void*> AllocateSparse(int64_t bytes) {
   void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -47,8 +47,8 @@ absl::StatusOr<void*> AllocateSparse(int64_t bytes) {
   return memory;
 }
 
-// The most shared memory that a kernel may ask for (CUDA programming guide, technical
-// specifications).
+// Returns the most bytes of shared memory that a kernel may ask for. The values are from the
+// technical specifications in the CUDA programming guide.
 int64_t SharedBytesPerBlock(int compute_capability) {
   switch (compute_capability) {
     case 75:
@@ -66,7 +66,7 @@ int64_t SharedBytesPerBlock(int compute_capability) {
 
 absl::StatusOr<void*> AllocateFilled(int64_t bytes, Poison poison) {
   void* memory = nullptr;
-  // The size is not rounded up, so that AddressSanitizer knows the end.
+  // The size is not rounded up, so that AddressSanitizer knows the exact end of the memory.
   if (posix_memalign(&memory, kAlignment, static_cast<size_t>(bytes)) != 0) {
     return NoMemory(bytes);
   }
@@ -154,7 +154,8 @@ class KernelCommand final : public Command {
   }
 
  private:
-  struct alignas(128) Aligned {  // as TensorMap is, the most strictly aligned of parameters
+  // Has the alignment of TensorMap. No other type of parameter needs a larger one.
+  struct alignas(128) Aligned {
     std::byte bytes[128];
   };
 
@@ -182,7 +183,7 @@ class GemmCommand final : public Command {
                                [&](const MemoryRange& range) { return range.Overlaps(memory); });
   }
 
-  // Of a, b and d.
+  // Returns the memory ranges of the matrices a, b and d.
   static std::array<MemoryRange, 3> Ranges(const GemmArgs& args) {
     return {RangeOf(args.a, args.m, args.k, args.lda, args.type),
             RangeOf(args.b, args.n, args.k, args.ldb, args.type),

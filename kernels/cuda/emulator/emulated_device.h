@@ -1,9 +1,9 @@
 #pragma once
 
-// A Device without a GPU: memory is the host's, and the emulator runs the kernels.
+// A Device without a GPU. Its memory is host memory, and the emulator runs its kernels.
 //
-// Work runs as late as CUDA allows, in Synchronize() (work_queue.h). The first fault is kept: as on
-// a GPU, every later call fails.
+// Enqueued work runs as late as CUDA allows, in Synchronize() (work_queue.h). The device keeps the
+// first fault. After a fault, every call that allocates, enqueues or waits fails, as on a GPU.
 
 #include <memory>
 
@@ -16,7 +16,8 @@ namespace quire::kernels::cuda::emulator {
 struct EmulatorOptions {
   ExecutionOptions execution;
   int compute_capability = 90;
-  // Few, so that a persistent grid gives each block several work items.
+  // The number of multiprocessors. It is small so that each block of a persistent grid gets several
+  // work items.
   int num_sms = 4;
 };
 
@@ -27,9 +28,10 @@ class EmulatedDevice : public Device {
   const DeviceInfo& info() const override { return info_; }
   int64_t available_bytes() const override { return info_.memory_bytes; }
 
-  // Filled with poison, since nobody may rely on the content. Beyond 256 MiB it stays untouched,
-  // and is not even backed by memory until used, so that a cache larger than 2^31 elements can be
-  // tested. AddressSanitizer reports host code that accesses it other than by a copy.
+  // Returns memory filled with poison, because no caller may rely on its content. An allocation of
+  // 256 MiB or more is not filled, and the system provides memory only for the pages that are used.
+  // So a cache of more than 2^31 elements can be tested. AddressSanitizer reports host code that
+  // accesses a smaller allocation in any way other than a copy.
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
   absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) override;
 
@@ -44,7 +46,7 @@ class EmulatedDevice : public Device {
   absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) override;
   absl::Status Replay(const Recording& recording) override;
-  // The host's seconds, which tell nothing about a GPU.
+  // Returns the seconds that the host needs for the work. They tell nothing about a GPU.
   absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override;
 
   absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) override;
@@ -52,19 +54,19 @@ class EmulatedDevice : public Device {
   absl::Status Synchronize() override;
 
  private:
-  // What buffers need that outlive the device.
+  // The state that buffers share with the device. A buffer may outlive the device.
   struct State;
 
   // Enqueues the command, or adds it to the recording that is being made.
   absl::Status Enqueue(std::shared_ptr<const Command> command);
-  // Fails for ever after a fault, and while a recording is made.
+  // Returns an error while a recording is being made, and always after a fault.
   absl::Status CheckMayWait() const;
 
   const ExecutionOptions execution_;
   DeviceInfo info_;
   const std::shared_ptr<State> state_;
-  CommandList* recording_ = nullptr;  // while one is made
-  absl::Status fault_;                // the first
+  CommandList* recording_ = nullptr;  // the recording being made, or nullptr
+  absl::Status fault_;                // the first fault
 };
 
 }  // namespace quire::kernels::cuda::emulator

@@ -10,8 +10,9 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// `kernel` is the work of one thread. `compute_capability` is the chip's, 90 for 9.0. Internal
-// names the first misuse, with block, thread, file and line.
+// Runs `kernel` once for each thread of the grid. `compute_capability` is that of the emulated
+// chip, for example 90 for 9.0. Returns Internal for the first misuse. The message names the block,
+// and for most misuses also the thread, the file and the line.
 absl::Status RunGrid(const LaunchConfig& config, absl::FunctionRef<void()> kernel,
                      const ExecutionOptions& options, int compute_capability);
 

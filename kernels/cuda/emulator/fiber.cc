@@ -38,9 +38,10 @@ QuireFiberSwitch:
 
 namespace quire::kernels::cuda::emulator {
 
-// Memory for one fiber's stack, with a page before it that faults on overflow.
+// The memory of one fiber's stack. An access to the page below the stack faults, so that an
+// overflow is noticed.
 struct FiberStack {
-  static constexpr size_t kBytes = 512 << 10;  // mostly never touched, so never backed by memory
+  static constexpr size_t kBytes = 512 << 10;  // most pages are never touched, so need no memory
 
   FiberStack() {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -62,7 +63,8 @@ struct FiberStack {
 
 namespace {
 
-// Stacks kept for the next launch: mapping new ones costs more than most kernels.
+// Returns the stacks that this CPU thread keeps for the next launch. Mapping new stacks would cost
+// more time than most kernels take.
 std::vector<std::unique_ptr<FiberStack>>& SpareStacks() {
   static thread_local std::vector<std::unique_ptr<FiberStack>> spare;
   return spare;
@@ -94,7 +96,7 @@ struct FiberContext {
 
 namespace {
 
-// The fiber that is being entered for the first time.
+// The fiber that Resume() enters. Begin() reads it when a fiber is entered for the first time.
 thread_local FiberContext* starting = nullptr;
 
 void Begin() {
@@ -120,7 +122,8 @@ Fiber::Fiber(Fiber&& other) noexcept = default;
 Fiber::~Fiber() {
   if (stack_ == nullptr) return;  // moved from
 #if defined(QUIRE_EMULATOR_TSAN)
-  // A fiber may be abandoned midway; its accesses still happened before the next use of its stack.
+  // A fiber may be abandoned midway. Its memory accesses still happen before the next use of its
+  // stack.
   __tsan_acquire(context_.get());
   __tsan_destroy_fiber(context_->tsan_own);
 #endif

@@ -1,11 +1,11 @@
 #pragma once
 
-// A stack that can be left and entered again, by which one CPU thread runs all threads of a CUDA
-// block.
+// A fiber is a stack that code can leave and enter again. With fibers, one CPU thread runs all
+// threads of a CUDA block.
 //
-// On x86-64 a switch is a dozen instructions (fiber_switch.h); elsewhere, and with
-// QUIRE_FIBER_UCONTEXT, it is swapcontext, some ten times slower. A fiber stays on the thread that
-// created it.
+// On x86-64 a switch between fibers takes about 15 instructions (fiber_switch.h). On other
+// machines, and with QUIRE_FIBER_UCONTEXT, a switch calls swapcontext, which is some ten times
+// slower. A fiber stays on the CPU thread that created it.
 
 #include <cstddef>
 #include <memory>
@@ -17,16 +17,17 @@ struct FiberContext;
 
 class Fiber {
  public:
-  // The function that a fiber runs; it must never return.
+  // The type of the function that a fiber runs. The function must never return.
   using Entry = void (*)();
 
   explicit Fiber(Entry entry);
   ~Fiber();
   Fiber(Fiber&& other) noexcept;
 
-  // Called from outside: runs the fiber, from its entry the first time, until it suspends.
+  // Runs the fiber until it suspends. The first call starts at the entry. Not called by the fiber
+  // itself.
   void Resume();
-  // Called by the fiber itself: returns to the caller of Resume().
+  // Returns to the caller of Resume(). Called only by the fiber itself.
   void Suspend();
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
 
-// The only machine-dependent part of a fiber: leaving this stack and continuing on another.
+// StackPointer is the only machine-dependent part of a fiber. It leaves the current stack and
+// continues on another. The assembly is in fiber.cc.
 
 #include <cstddef>
 
@@ -20,7 +21,7 @@ namespace quire::kernels::cuda::emulator {
 
 class StackPointer {
  public:
-  // Makes a switch to this start `entry` on the memory given.
+  // Sets the saved position to the start of `entry` on the stack [bottom, bottom + bytes).
   void Prepare(void* bottom, size_t bytes, void (*entry)()) {
     getcontext(&context_);
     context_.uc_stack.ss_sp = bottom;
@@ -39,8 +40,9 @@ class StackPointer {
 
 #else
 
-// Saves the registers that the calling convention preserves on the stack that is left.
-// Floating-point control words are the same everywhere and are not saved.
+// Pushes the registers that a function must preserve onto the current stack, stores the stack
+// pointer in `*from`, and continues on the stack `to`. The floating-point control words are the
+// same in all fibers and are not saved.
 extern "C" void QuireFiberSwitch(void** from, void* to);
 
 class StackPointer {
@@ -48,7 +50,7 @@ class StackPointer {
   void Prepare(void* bottom, size_t bytes, void (*entry)()) {
     const uintptr_t end = reinterpret_cast<uintptr_t>(bottom) + bytes;
     void** top = reinterpret_cast<void**>(end & ~uintptr_t{15});
-    *--top = nullptr;  // instead of a return address: the stack looks as after a call
+    *--top = nullptr;  // in place of a return address, so that the stack looks as after a call
     *--top = reinterpret_cast<void*>(entry);
     for (int saved_register = 0; saved_register < 6; ++saved_register) *--top = nullptr;
     top_ = top;

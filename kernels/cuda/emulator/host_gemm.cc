@@ -26,7 +26,8 @@ void Store(void* data, int64_t i, DType type, float value) {
 }  // namespace
 
 void HostGemm(const GemmArgs& args) {
-  // b as float32 and transposed, so that the innermost loop walks along n and vectorizes.
+  // Copies args.b as float32 and transposed, so that the innermost loop runs along n and
+  // vectorizes.
   std::vector<float> b(static_cast<size_t>(args.k * args.n));
   for (int64_t n = 0; n < args.n; ++n) {
     for (int64_t k = 0; k < args.k; ++k) {

@@ -12,20 +12,21 @@ namespace quire::kernels::cuda::emulator {
 
 namespace {
 
-constexpr uint32_t kInitialized = 5;  // neither zeros nor poison
+constexpr uint32_t kInitialized = 5;  // neither zeros nor poison give this value
 constexpr int kMaxArrivals = (1 << 14) - 1;
 
-// The emulator's layout of the eight bytes.
+// The emulator's layout of the eight bytes of an mbarrier.
 struct State {
   int32_t missing_bytes;
   uint32_t missing_arrivals : 14;
-  uint32_t arrivals : 14;  // of each phase
+  uint32_t arrivals : 14;  // expected in each phase
   uint32_t phase : 1;      // parity of the phase that is not complete yet
   uint32_t initialized : 3;
 };
 static_assert(sizeof(State) == sizeof(uint64_t));
 
-// An address per parity: threads may be in the next phase before the last waiter has left.
+// Returns the address that represents a phase to ThreadSanitizer. Each parity has its own address,
+// because threads may be in the next phase before the last waiter has left.
 const char* PhaseTag(const uint64_t* barrier, uint32_t phase) {
   return reinterpret_cast<const char*>(barrier) + 4 * phase;
 }
@@ -38,7 +39,8 @@ State Load(const uint64_t* barrier, Where where) {
   return state;
 }
 
-// Stores the state after an arrival, and opens the next phase if it was the last.
+// Stores `state` after an arrival or a delivery of bytes. If the phase is complete now, opens the
+// next phase and wakes the threads that wait.
 void Store(uint64_t* barrier, State state) {
   if (state.missing_arrivals == 0 && state.missing_bytes == 0) {
     state.phase ^= 1;
@@ -71,7 +73,9 @@ void InitMbarrier(uint64_t* barrier, int arrivals, Where where) {
 }
 
 void ArriveMbarrier(uint64_t* barrier, int expected_bytes, Where where) {
-  TsanRead(barrier, sizeof(uint64_t));  // atomic, but not before the init
+  // An arrival is atomic, so it counts only as a read. ThreadSanitizer still reports an arrival
+  // that races with the init.
+  TsanRead(barrier, sizeof(uint64_t));
   const EmulatorsOwn own;
   State state = Load(barrier, where);
   if (state.missing_arrivals == 0) Fault("too many arrivals on an mbarrier", where);

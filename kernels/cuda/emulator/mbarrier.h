@@ -1,7 +1,8 @@
 #pragma once
 
-// mbarriers: eight bytes of shared memory that count arrivals of threads and bytes of TMA, phase by
-// phase. The primitives call runtime.h; this header is for the emulator's own units.
+// An mbarrier is eight bytes of shared memory. It counts the arrivals of threads and the bytes that
+// TMA writes, phase by phase. The primitives use the mbarrier functions of runtime.h. This header
+// is for other files of the emulator.
 
 #include <cstdint>
 
@@ -9,8 +10,8 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// Tells the mbarrier that TMA has written `bytes` bytes of its current phase. `where` is the place
-// in the source that issued the copy.
+// Tells `barrier` that TMA has written `bytes` bytes of its current phase. `where` is the place in
+// the kernel that issued the load.
 void CompleteBytes(uint64_t* barrier, int64_t bytes, Where where);
 
 }  // namespace quire::kernels::cuda::emulator

@@ -1,6 +1,7 @@
 #pragma once
 
-// The content of memory that was not written yet, or not validly: one byte value everywhere.
+// Poison is the content of memory that was not written yet or not validly written. All its bytes
+// have the same value.
 
 #include <bit>
 #include <cstdint>
@@ -8,8 +9,10 @@
 namespace quire::kernels::cuda::emulator {
 
 enum class Poison : unsigned char {
-  kNaN = 0xff,    // as float, f16 and bf16: spoils every sum, loses every maximum
-  kLarge = 0x7b,  // a number in each of them, larger than any in use: wins every maximum
+  // Is a NaN as float, f16 and bf16. It spoils every sum and loses every maximum.
+  kNaN = 0xff,
+  // Is a number as float, f16 and bf16, and larger than any number in use. It wins every maximum.
+  kLarge = 0x7b,
 };
 
 inline float FloatOf(Poison poison) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The primitives for a C++ compiler: the signatures of primitives_ptx.cuh with one more, defaulted
-// argument, the caller's line.
+// The primitives for a C++ compiler. Their signatures are those of primitives_ptx.cuh. A primitive
+// that checks for misuse has one more parameter, `where`, which defaults to the caller's line.
 
 #include <cmath>
 #include <cstdint>
@@ -137,7 +137,7 @@ void TmaLoad(void* shared, const TensorMap& map, uint64_t* barrier, const int (&
   emulator::LoadTensor(shared, map, barrier, coordinates, kRank, where);
 }
 
-// Registers are not counted here.
+// The emulator does not count registers. It only checks that the chip has setmaxnreg.
 template <int kRegisters>
 void ShrinkRegisters(emulator::Where where = {}) {
   emulator::RequireHopper("setmaxnreg", where);
@@ -182,7 +182,7 @@ void WgmmaWait(emulator::Where where = {}) {
 }
 
 inline void GridDependencyWait() { emulator::WaitForPreviousLaunch(); }
-// Kernels run one after another here.
+// Does nothing, because the emulator runs kernels one after another.
 inline void GridDependencyLaunch() {}
 
 }  // namespace quire::kernels::cuda

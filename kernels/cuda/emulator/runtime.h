@@ -1,8 +1,8 @@
 #pragma once
 
-// The running block's functions for the emulated primitives: a narrow header, since every kernel
-// includes it. Emulated threads call them, and a misuse ends the launch with an error that names
-// `where`.
+// The functions of the running block that the emulated primitives call. The header is narrow
+// because every kernel includes it. Emulated threads call these functions. A misuse ends the launch
+// with an error that names `where`.
 
 #include <cstdint>
 #include <cstring>
@@ -18,40 +18,46 @@ struct Index3 {
   unsigned x, y, z;
 };
 
-// Ends the launch with an error of this thread, whose stack is abandoned.
+// Ends the launch with an error that names this thread. The stack of the thread is abandoned.
 [[noreturn]] void Fault(std::string message, Where where);
 
-// The dynamic shared memory of the block, aligned to 1024 bytes, as TMA's swizzle requires.
+// Returns the dynamic shared memory of the block. It is aligned to 1024 bytes, as the swizzle of
+// TMA requires.
 unsigned char* SharedMemory();
-// Faults unless [address, address + bytes) is shared memory and aligned.
+// Faults unless [address, address + bytes) is in shared memory and `address` is a multiple of
+// `alignment`. The error calls the address `what`.
 void CheckShared(const void* address, int64_t bytes, int64_t alignment, const char* what,
                  Where where);
 void CheckAligned(const void* address, int64_t alignment, const char* what, Where where);
 
-// Faults on a chip before compute capability 9.0, which does not have `what`.
+// Faults if the compute capability of the chip is below 9.0. The error names the feature `what`,
+// which such a chip does not have.
 void RequireHopper(const char* what, Where where);
 
 int Lane();
 
-// __syncthreads: all threads that have not ended must meet, at one line.
+// __syncthreads. All threads that have not ended must call it, all at the same line.
 void SyncThreads(Where where);
-// bar.sync of barrier `id` for `num_threads` threads, a multiple of 32; any line.
+// bar.sync of barrier `id`, 1 to 15, for `num_threads` threads, a multiple of 32. The threads may
+// call it at different lines.
 void SyncNamed(int id, int num_threads, Where where);
 void SyncWarp(uint32_t mask, Where where);
 
-// The lanes of `mask` meet at one line, and the last to arrive computes for all, from in[lane] to
-// out[lane] of the lanes in mask. Orders no memory, as on the device.
+// Computes out[lane] of all lanes of `mask` from their in[lane]. Both are null for the other lanes.
 using WarpOperation = void (*)(const void* const* in, void* const* out, uint32_t mask, Where where);
+// Waits until all lanes of `mask` have called this function at the same line. The last lane to
+// arrive runs `operation` for all of them. Orders no memory, as on a GPU.
 void MeetLanes(uint32_t mask, const void* in, void* out, WarpOperation operation, Where where);
 
 uint32_t Ballot(uint32_t mask, bool predicate, Where where);
 
-// A launch that may overlap the one before waits for it here. Launches run one after another, so
-// the emulator only checks that every block of such a launch makes this call.
+// A kernel calls this to wait for the launch before it. The emulator runs launches one after
+// another, so it does not wait. It only checks that every block makes this call, in a launch that
+// may overlap the launch before it.
 void WaitForPreviousLaunch();
 
 enum class ShuffleKind { kIndex, kXor, kUp, kDown };
-// Moves a value of up to 16 bytes.
+// Replaces `value`, of up to 16 bytes, by the value of the lane that `kind` and `argument` select.
 void ShuffleBytes(uint32_t mask, void* value, int bytes, ShuffleKind kind, int argument,
                   Where where);
 
@@ -62,39 +68,40 @@ T Shuffle(uint32_t mask, T value, ShuffleKind kind, int argument, Where where) {
   return value;
 }
 
-// cp.async: `target` is poison until the group of the copy has been waited for; the source is read
-// only then. source_bytes < bytes fills with zeros.
+// cp.async. `target` holds poison until the thread waits for the group of the copy. The source is
+// read only then. If source_bytes < bytes, the rest of the target is filled with zeros.
 void IssueCopy(void* target, const void* source, int bytes, int source_bytes, Where where);
 void CommitCopies();
 void WaitCopies(int groups_in_flight);
 
-// ldmatrix of 1, 2 or 4 matrices of 8 x 8 16-bit elements; `row` counts in the first 8, 16 or 32
-// lanes.
+// ldmatrix of 1, 2 or 4 matrices of 8 x 8 elements of 16 bits. Each of the first 8, 16 or 32 lanes
+// passes the address of one matrix row as `row`. The `row` of the other lanes is not used.
 void LoadMatrices(uint32_t* result, int num_matrices, bool transposed, const void* row,
                   Where where);
 
 enum class MatrixType { kBf16, kF16 };
-// mma.m16n8k16, c += a b, in float32.
+// mma.m16n8k16: computes c += a b, with sums in float32.
 void MultiplyTile(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, MatrixType type,
                   Where where);
 
-// mbarriers. WaitMbarrier returns once the phase of this parity is complete.
+// mbarriers. WaitMbarrier returns once the phase of the given parity is complete.
 void InitMbarrier(uint64_t* barrier, int arrivals, Where where);
 void ArriveMbarrier(uint64_t* barrier, int expected_bytes, Where where);
 void WaitMbarrier(uint64_t* barrier, int parity, Where where);
 
-// TMA: `target` is poison until the bytes are delivered, which may happen as late as when no thread
-// can continue without them.
+// A TMA load. `target` holds poison until the bytes are delivered. The delivery may come as late as
+// the moment when no thread can continue without it.
 void LoadTensor(void* target, const TensorMap& map, uint64_t* barrier, const int* coordinates,
                 int rank, Where where);
 void FenceAsyncProxy();
 
-// wgmma.m64n128k16 of one thread: d = a b (+ d), b in shared memory, a there too (both with k
-// contiguous) or in registers (b with its columns contiguous).
+// One thread's part of wgmma.m64n128k16, which computes d = a b or d = a b + d. The operand b is in
+// shared memory. If a is in shared memory too, both have k as the contiguous dimension. If a is in
+// registers, b has n as the contiguous dimension.
 inline constexpr int kWgmmaAccumulators = 64;
 struct WgmmaProduct {
   float* d;
-  uint64_t a, b;  // descriptors
+  uint64_t a, b;  // descriptors of operands in shared memory
   uint32_t a_registers[4];
   bool a_in_registers;
   bool accumulate;

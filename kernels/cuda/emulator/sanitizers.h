@@ -1,10 +1,10 @@
 #pragma once
 
-// The annotations for ThreadSanitizer and AddressSanitizer, as functions that do nothing in a build
-// without them.
+// Annotations for ThreadSanitizer and AddressSanitizer. They are functions, which do nothing in a
+// build without the sanitizer.
 //
-// ThreadSanitizer sees each CUDA thread as a fiber. Only operations that order memory on a GPU
-// order it here; a switch from one fiber to the next does not.
+// ThreadSanitizer sees each CUDA thread as a fiber. Only the operations that order memory on a GPU
+// order memory here. A switch from one fiber to the next does not.
 
 #include <cstddef>
 
@@ -50,10 +50,11 @@ int __asan_address_is_poisoned(const volatile void* address);
 namespace quire::kernels::cuda::emulator {
 
 #if defined(QUIRE_EMULATOR_TSAN)
-// Accesses before a Release of an address happen before accesses after its Acquire.
+// Accesses before TsanRelease(address) happen before accesses after a later TsanAcquire(address).
 inline void TsanAcquire(const void* address) { __tsan_acquire(const_cast<void*>(address)); }
 inline void TsanRelease(const void* address) { __tsan_release(const_cast<void*>(address)); }
-// An access on behalf of the current thread by an asynchronous hardware unit.
+// Report an access by the current thread, or by an asynchronous hardware unit on behalf of this
+// thread.
 inline void TsanRead(const void* address, size_t bytes) {
   __tsan_read_range(const_cast<void*>(address), bytes);
 }
@@ -71,7 +72,7 @@ inline void TsanIgnoreEnd() {}
 
 #if defined(QUIRE_EMULATOR_ASAN)
 inline constexpr bool kAddressSanitizer = true;
-// An access to poisoned memory is an error.
+// AddressSanitizer reports every access to poisoned memory.
 inline void AsanPoison(const void* address, size_t bytes) {
   __asan_poison_memory_region(address, bytes);
 }
@@ -86,8 +87,8 @@ inline void AsanUnpoison(const void*, size_t) {}
 inline bool AsanIsPoisoned(const void*) { return false; }
 #endif
 
-// While one lives, the accesses of this thread are the emulator's own and cannot be races of the
-// kernel.
+// While an EmulatorsOwn object exists, ThreadSanitizer ignores the accesses of this thread. These
+// accesses are the emulator's own and cannot be races of the kernel.
 class EmulatorsOwn {
  public:
   EmulatorsOwn() {
@@ -101,8 +102,8 @@ class EmulatorsOwn {
   EmulatorsOwn(const EmulatorsOwn&) = delete;
   EmulatorsOwn& operator=(const EmulatorsOwn&) = delete;
 
-  // Called inside a scope before a switch to another fiber, which has scopes of its own. Returns
-  // the number of scopes that are open here.
+  // Called inside a scope, before a switch to another fiber. The other fiber has scopes of its own.
+  // Returns the number of scopes that are open in this fiber.
   static int Leave() {
     const int depth = depth_;
     depth_ = 0;
@@ -114,8 +115,9 @@ class EmulatorsOwn {
   static inline constinit thread_local int depth_ = 0;
 };
 
-// The opposite of EmulatorsOwn, used inside its scopes: while one lives, the accesses of this
-// thread are the kernel's again.
+// The opposite of EmulatorsOwn, for use while EmulatorsOwn objects exist. While a KernelsOwn object
+// exists, ThreadSanitizer sees the accesses of this thread again. They count as accesses of the
+// kernel.
 class KernelsOwn {
  public:
   KernelsOwn() {

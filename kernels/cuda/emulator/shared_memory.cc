@@ -12,7 +12,7 @@ namespace {
 unsigned char* AllocateExactly(int64_t bytes) {
   if (bytes == 0) return nullptr;
   void* memory = nullptr;
-  // The size is not rounded up, so that AddressSanitizer knows the end.
+  // The size is not rounded up, so that AddressSanitizer knows the exact end of the memory.
   QUIRE_CHECK(posix_memalign(&memory, SharedMemoryImage::kAlignment, bytes) == 0);
   return static_cast<unsigned char*>(memory);
 }

@@ -1,10 +1,11 @@
 #pragma once
 
-// The shared memory of one block, and the asynchronous proxy's view of it.
+// The shared memory of one block, and the view of it that the asynchronous proxy has.
 //
-// TMA and wgmma read shared memory through another path than threads do: they see a thread's writes
-// only after fence.proxy.async. So there is a second image, which only the fence updates, and a
-// read through the proxy compares the two.
+// TMA and wgmma do not access shared memory as threads do. They use the asynchronous proxy, which
+// sees a thread's writes only after fence.proxy.async. So the class keeps a second image of the
+// memory for the proxy. A thread's writes reach this image only through the fence. A read through
+// the proxy compares the two images.
 
 #include <cstdint>
 #include <memory>
@@ -23,13 +24,14 @@ class SharedMemoryImage {
   int64_t bytes() const { return bytes_; }
   bool Contains(const void* address, int64_t bytes) const;
 
-  // Called before each block, which must not rely on the content.
+  // Fills the memory with poison. Called before each block, because a block must not rely on the
+  // content.
   void Fill(Poison poison);
 
   void FenceAsyncProxy() { fenced_ = true; }
-  // A write through the proxy, seen by both sides.
+  // Writes through the proxy. Both the threads and the proxy see the write.
   void WriteThroughProxy(int64_t offset, const void* source, int64_t bytes);
-  // True if the proxy sees the threads' writes there.
+  // Returns true if the proxy and the threads see the same content in this range.
   bool ProxyIsUpToDate(int64_t offset, int64_t bytes);
 
  private:

@@ -24,7 +24,7 @@ namespace {
 
 thread_local ThreadBlock* current_block = nullptr;
 
-// "norm.cuh:41": the file without its folders.
+// Returns the file, without its folders, and the line: for example "norm.cuh:41".
 std::string Describe(Where where) {
   const std::string file = where.file;
   return absl::StrCat(file.substr(file.rfind('/') + 1), ":", where.line);
@@ -67,8 +67,8 @@ absl::Status ThreadBlock::Run(Index3 block_index) {
   Prepare(block_index);
   TsanRelease(&start_);
   while (num_live_ > 0 && failure_.ok()) {
-    // With kRandom, deliveries happen at random times in random order; else only when no thread can
-    // continue without one.
+    // With kRandom, deliveries happen at random times and in random order. With the other orders, a
+    // delivery happens only when no thread can continue without it.
     const bool now = options_.order == ThreadOrder::kRandom && random_() % 16 == 0;
     if (now && !deliveries_.empty()) DeliverOne();
     if (RunReadyThreads() || !failure_.ok()) continue;
@@ -111,8 +111,9 @@ bool ThreadBlock::RunReadyThreads() {
                                                 : RunReadyThreadsOf(order_);
 }
 
-// Runs the first warp in warp_order_ that can continue, until another order is drawn, which is
-// about as long as a warp needs for a tile.
+// Runs the first warp in warp_order_ that can continue. One call in 64, on average, first draws
+// another order. A warp does about the work of one tile in 64 calls. Returns false if no warp can
+// continue.
 bool ThreadBlock::RunReadyThreadsOfOneWarp() {
   if (random_() % 64 == 0) std::shuffle(warp_order_.begin(), warp_order_.end(), random_);
   for (const int warp : warp_order_) {
@@ -150,7 +151,8 @@ void ThreadBlock::Suspend() {
   running_->fiber.Suspend();
 }
 
-// A fiber runs the same thread of one block after another.
+// The function that each fiber runs. It runs the thread of the same number in one block after
+// another.
 void ThreadBlock::ThreadMain() {
   for (;;) {
     ThreadBlock& block = current();
@@ -168,7 +170,7 @@ void ThreadBlock::FinishThread() {
     running_->state = Thread::State::kDone;
     warps_[running_->warp].ended |= 1u << running_->lane;
     --num_live_;
-    // The other threads no longer wait for it at __syncthreads.
+    // The other threads no longer wait at __syncthreads for the thread that ends.
     Barrier& barrier = barriers_[0];
     if (!barrier.arrived.empty() && static_cast<int>(barrier.arrived.size()) == num_live_) {
       OpenBarrier(barrier);
@@ -235,7 +237,7 @@ void ThreadBlock::OpenBarrier(Barrier& barrier) {
 
 void ThreadBlock::Fail(std::string message, Where where) {
   {
-    // This stack is never returned to, so nothing on it may own memory.
+    // Execution never returns to this stack, so no object that stays on it may own memory.
     const std::string text = std::move(message);
     failure_ = absl::InternalError(absl::StrFormat(
         "emulator: %s: block (%u,%u,%u) thread (%u,%u,%u) at %s", text, blockIdx.x, blockIdx.y,

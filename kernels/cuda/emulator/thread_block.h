@@ -1,11 +1,13 @@
 #pragma once
 
-// The running thread block: its threads as fibers, the place where each waits, and the reason. The
-// emulator's other files build barriers, collectives and late deliveries on this.
+// The running thread block. Its threads are fibers. The block knows where each thread waits, and
+// for what. Other files of the emulator build barriers, collectives and late deliveries on this
+// class.
 //
-// Adversarial on purpose: asynchronous work is delivered as late as it may be, shared memory starts
-// as poison in every block, and the order in which threads run is an option. Errors that only
-// another interleaving would show are left to ThreadSanitizer, which sees each thread as a fiber.
+// The emulation is adversarial on purpose. Asynchronous work ends as late as allowed, except that
+// kRandom also delivers TMA loads earlier. Shared memory starts as poison in every block. The order
+// in which threads run is an option. Some errors show only in another interleaving. These are left
+// to ThreadSanitizer, which sees each thread as a fiber.
 
 #include <array>
 #include <cstdint>
@@ -29,20 +31,21 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// The order in which ready threads run: by number, by number from the end, or one random warp alone
-// for a while, so that it gets far ahead of the others or falls behind.
+// The order in which ready threads run. kForward runs them by number, and kReverse by number from
+// the last. kRandom runs one random warp alone for a while, so that some warps get far ahead and
+// others fall behind.
 enum class ThreadOrder { kForward, kReverse, kRandom };
 
 struct ExecutionOptions {
   ThreadOrder order = ThreadOrder::kForward;
-  uint64_t seed = 0;  // of kRandom
+  uint64_t seed = 0;  // for kRandom
   Poison poison = Poison::kNaN;
 };
 
 inline constexpr int kWarpSize = 32;
 
-// The lanes of a warp that have ended and can no longer join a collective, and those waiting in
-// one.
+// Two masks of the lanes of a warp. The lanes in `ended` have ended and can no longer join a
+// collective. The lanes in `meeting` wait in a collective.
 struct Warp {
   uint32_t ended = 0;
   uint32_t meeting = 0;
@@ -60,11 +63,11 @@ struct Thread {
   int lane;
   Fiber fiber;
   State state = State::kReady;
-  Where where;                            // of its present or last wait
-  const char* waits_for = "";             // for the report of a deadlock
-  const void* waits_for_phase = nullptr;  // the mbarrier, while it waits for one
+  Where where;                            // the place of the present or last wait
+  const char* waits_for = "";             // named in the report of a deadlock
+  const void* waits_for_phase = nullptr;  // the mbarrier that the thread waits for, or null
 
-  // Its arguments of the collective in which it waits.
+  // The arguments that this thread passed to the collective in which it waits.
   const void* in = nullptr;
   void* out = nullptr;
   WarpOperation operation = nullptr;
@@ -73,13 +76,14 @@ struct Thread {
 
   CopyQueue copies;
 
-  // Addresses that represent "all accesses of this thread so far" and "all accesses on which it may
-  // now rely".
+  // The addresses of these members tell ThreadSanitizer about order. They represent "all accesses
+  // of this thread so far" and "all accesses on which this thread may now rely".
   char before_meeting = 0;
   char after_meeting = 0;
 };
 
-// The work of an asynchronous unit (a TMA load): runs once, at a time that the block chooses.
+// The work of an asynchronous unit, such as a TMA load. It runs once, at a time that the block
+// chooses.
 using Delivery = std::function<void()>;
 
 class ThreadBlock {
@@ -88,11 +92,13 @@ class ThreadBlock {
               const ExecutionOptions& options, int compute_capability);
   ~ThreadBlock();
 
-  // Runs the block of this index to its end; returns the misuse that stopped it, if any.
+  // Runs the block of this index to its end. If a misuse stops the block, returns an error that
+  // describes the misuse.
   absl::Status Run(Index3 block_index);
 
-  // The block and the thread that run on this CPU thread.
+  // Returns the block that runs on this CPU thread.
   static ThreadBlock& current();
+  // Returns the thread that runs now.
   Thread& thread() { return *running_; }
   Thread& thread(int warp, int lane) { return threads_[warp * kWarpSize + lane]; }
   std::vector<Thread>& threads() { return threads_; }
@@ -102,11 +108,11 @@ class ThreadBlock {
   const ExecutionOptions& options() const { return options_; }
   int compute_capability() const { return compute_capability_; }
 
-  // Suspends the running thread until someone wakes it.
+  // Suspends the running thread until Wake() is called with it.
   void Wait(const char* for_what, Where where);
   void Wake(Thread& thread);
-  // Meeting points order memory: all accesses of `members` before it happen before all their later
-  // ones.
+  // Orders memory at a meeting point. All accesses of `members` before the meeting happen before
+  // all accesses of `members` after it.
   template <typename Members>
   static void OrderMemory(const Members& members);
 
@@ -119,7 +125,8 @@ class ThreadBlock {
  private:
   struct Barrier {
     std::vector<Thread*> arrived;
-    int num_threads = 0;  // expected at the barrier
+    // The number of threads expected at the barrier. 0 means all threads that have not ended.
+    int num_threads = 0;
   };
   static constexpr int kNumBarriers = 16;
 
@@ -127,7 +134,7 @@ class ThreadBlock {
   void Prepare(Index3 block_index);
   void Suspend();
   void RunThread(Thread& thread);
-  // False when no thread can go on.
+  // Runs threads that can continue. Returns false if there was none.
   bool RunReadyThreads();
   bool RunReadyThreadsOf(std::span<const int> threads);
   bool RunReadyThreadsOfOneWarp();
@@ -145,8 +152,8 @@ class ThreadBlock {
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::vector<Warpgroup> warpgroups_;
-  std::vector<int> order_;       // of all threads
-  std::vector<int> warp_order_;  // which warp goes first, for kRandom
+  std::vector<int> order_;       // the numbers of all threads, in the order in which they run
+  std::vector<int> warp_order_;  // all warps, for kRandom; the first that can continue runs
   std::mt19937_64 random_;
   std::array<Barrier, kNumBarriers> barriers_;
   std::vector<Delivery> deliveries_;
@@ -154,7 +161,8 @@ class ThreadBlock {
   bool waited_for_previous_launch_ = false;
   Thread* running_ = nullptr;
   absl::Status failure_;
-  char start_ = 0;  // addresses for the start and the end of a block, as in Thread
+  // The addresses of these members represent the start and the end of a block, as in Thread.
+  char start_ = 0;
   char end_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace quire::kernels::cuda::emulator {
 namespace {
 
 constexpr int64_t kTargetAlignment = 128;
-constexpr int64_t kGranule = 16;  // bytes that swizzling keeps together
+constexpr int64_t kGranule = 16;  // bytes that the swizzle keeps together
 
 static_assert(sizeof(TensorMapSpec) <= sizeof(TensorMap));
 static_assert(std::is_trivially_copyable_v<TensorMapSpec>);
@@ -41,7 +41,8 @@ struct Load {
   }
   int64_t bytes() const { return row_bytes() * num_rows(); }
 
-  // The address of row `row` of the box; null when it is outside the tensor.
+  // Returns the address of the tensor's row that has row `row` of the box, or null if that row is
+  // outside the tensor.
   const unsigned char* Row(int64_t row) const {
     int64_t offset = 0;
     for (int i = 1; i < map.rank; ++i) {
@@ -54,7 +55,8 @@ struct Load {
   }
 };
 
-// Calls write(offset in shared memory, source or null) for each 16 bytes of the box.
+// Calls write(offset, source) for each 16 bytes of the box. `offset` is an offset in shared memory.
+// `source` is null if the bytes are outside the tensor.
 template <typename Write>
 void ForEachGranule(const Load& load, const Write& write) {
   const SharedMemoryImage& shared = ThreadBlock::current().shared_memory();
@@ -101,7 +103,7 @@ void LoadTensor(void* target, const TensorMap& map, uint64_t* barrier, const int
   if (load.map.rank != rank) Fault("a TMA load and its tensor map differ in rank", where);
   CheckShared(target, load.bytes(), kTargetAlignment, "the target of a TMA load", where);
   std::memcpy(load.coordinates.data(), coordinates, sizeof(int) * rank);
-  // From now on the unit may write at any time.
+  // From now on TMA may write to the target at any time.
   TsanWrite(target, static_cast<size_t>(load.bytes()));
   const auto issued = std::make_shared<char>();
   TsanRelease(issued.get());

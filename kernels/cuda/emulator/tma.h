@@ -1,12 +1,12 @@
 #pragma once
 
-// The tensor map of the emulated device, and the loads that read it.
+// The tensor map of the emulated device. LoadTensor (runtime.h) reads it.
 
 #include "kernels/cuda/tensor_map.h"
 
 namespace quire::kernels::cuda::emulator {
 
-// `spec` has been validated.
+// Returns the tensor map for `spec`, which the caller has validated.
 TensorMap EncodeTensorMap(const TensorMapSpec& spec);
 
 }  // namespace quire::kernels::cuda::emulator

@@ -1,4 +1,4 @@
-// Warp-wide instructions: the lanes meet, and the last to arrive computes for all of them.
+// Warp-wide instructions. The lanes meet, and the last lane to arrive computes for all of them.
 
 #include <array>
 #include <bit>
@@ -18,7 +18,8 @@ namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
-// All lanes that meet must agree with the first, so one comparison is enough.
+// Faults unless `self` meets at the same line, with the same operation and mask, as `first`. Every
+// lane that arrives is compared with one lane that waits, so all lanes that meet agree.
 void CheckAgainstFirst(const Thread& self, const Thread& first, Where where) {
   if (first.operation != self.operation || !SameLine(first.where, where)) {
     Fault(absl::StrCat("lanes of one warp meet at different instructions, lane ", first.lane,
@@ -28,7 +29,7 @@ void CheckAgainstFirst(const Thread& self, const Thread& first, Where where) {
   if (first.mask != self.mask) Fault("lanes of one warp name different masks", where);
 }
 
-// Runs the operation for the lanes of the mask, and wakes them.
+// Runs the operation for the lanes of the mask, and wakes these lanes.
 void Complete(ThreadBlock& block, int warp, uint32_t mask, WarpOperation operation,
               bool orders_memory, Where where) {
   std::array<const void*, kWarpSize> in = {};
@@ -49,7 +50,8 @@ void Complete(ThreadBlock& block, int warp, uint32_t mask, WarpOperation operati
   block.warp(warp).meeting &= ~mask;
 }
 
-// Suspends until all lanes of the mask have arrived and the last has run the operation.
+// Suspends the running lane until all lanes of the mask have arrived and the last lane has run the
+// operation.
 void Meet(uint32_t mask, const void* in, void* out, WarpOperation operation, bool orders_memory,
           Where where) {
   const EmulatorsOwn own;
@@ -98,7 +100,8 @@ struct ShuffleInput {
   int argument;
 };
 
-// The lane that a shuffle reads; its own where the device leaves the value unchanged.
+// Returns the lane that a shuffle of lane `lane` reads. Returns `lane` where a GPU leaves the value
+// unchanged.
 int SourceLane(const ShuffleInput& input, int lane) {
   int source = lane;
   switch (input.kind) {
@@ -137,8 +140,8 @@ struct MatrixRow {
   int num_matrices;
 };
 
-// From each matrix lane l gets elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 (of column l / 4
-// when transposed).
+// Lane l gets two elements of each matrix: elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4. If
+// transposed, they are elements of column l / 4 instead.
 void LoadMatricesOperation(const void* const* in, void* const* out, uint32_t, Where) {
   const auto row = [&](int i) -> const MatrixRow& { return *static_cast<const MatrixRow*>(in[i]); };
   for (int matrix = 0; matrix < row(0).num_matrices; ++matrix) {
@@ -196,7 +199,8 @@ void LoadMatrices(uint32_t* result, int num_matrices, bool transposed, const voi
   own_row.transposed = transposed;
   own_row.num_matrices = num_matrices;
   if (Lane() < num_matrices * 8) {
-    // Each lane reads its own row when it arrives, so that a race is attributed to this lane.
+    // Each lane reads its own row when it arrives, so that ThreadSanitizer attributes a race to
+    // this lane.
     CheckShared(row, 16, 16, "a row of ldmatrix", where);
     std::memcpy(own_row.elements, row, 16);
   }

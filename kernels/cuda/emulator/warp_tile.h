@@ -1,6 +1,6 @@
 #pragma once
 
-// The arithmetic of mma.m16n8k16 and wgmma.m64n128k16, separate from the threads.
+// The arithmetic of mma.m16n8k16 and wgmma.m64n128k16. The code that runs threads is elsewhere.
 
 #include <cstdint>
 
@@ -8,14 +8,15 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// One lane's registers: c[16 x 8] in float32, a[16 x 16] row-major, b[16 x 8] column-major.
+// One lane's registers of the matrices of mma.m16n8k16: c [16 x 8] in float32, a [16 x 16]
+// row-major, b [16 x 8] column-major.
 struct WarpTileInput {
   float c[4];
   uint32_t a[4];
   uint32_t b[2];
 };
 
-// c += a b for the fragments of 32 lanes.
+// Computes c + a b from the registers of 32 lanes, and writes lane l's part to out[l].
 void MultiplyWarpTile(const WarpTileInput* const* in, float* const* out, MatrixType type);
 
 float DecodeElement(uint16_t bits, MatrixType type);
@@ -23,15 +24,15 @@ float DecodeElement(uint16_t bits, MatrixType type);
 inline constexpr int kWgmmaRows = 64;
 inline constexpr int kWgmmaCols = 128;
 
-// The row and column in the tile of accumulator i of thread t of a warpgroup.
+// Return the row and the column in the tile that accumulator i of thread t of a warpgroup holds.
 inline int WgmmaRow(int t, int i) { return t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8; }
 inline int WgmmaCol(int t, int i) { return i / 4 * 8 + t % 4 * 2 + i % 2; }
 
-// Writes the elements of a [64][16] that thread t holds; each warp's part is laid out as the a of
-// mma.m16n8k16.
+// Writes to a[64][16] the elements that thread t of a warpgroup holds in registers. Each warp holds
+// 16 rows, in the register layout of the matrix a of mma.m16n8k16.
 void SpreadRegistersOfA(const uint32_t (&registers)[4], int t, MatrixType type, float* a);
 
-// c += a b, a [64][16].
+// Computes c += a b. The matrix a is [64][16].
 void MultiplyWarpgroupTile(const float* a, const float (&b)[16][kWgmmaCols],
                            float (&c)[kWgmmaRows][kWgmmaCols]);
 

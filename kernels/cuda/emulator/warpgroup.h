@@ -17,14 +17,15 @@ struct Warpgroup {
   std::shared_ptr<WgmmaQueue> wgmma;
 };
 
-// in[i] is the argument of thread i of the group.
+// An operation of a whole warpgroup. in[i] is the argument of thread i of the group.
 using WarpgroupOperation = void (*)(const void* const* in, Where where);
 
-// Suspends until all threads of the group have arrived, at one line, and the last has run the
-// operation. With orders_memory, the operation happens before all that the other threads do next.
+// Suspends the running thread until all threads of the group have arrived at the same line and the
+// last thread has run the operation. With orders_memory, the operation happens before all that the
+// threads do next.
 void MeetWarpgroup(const void* in, WarpgroupOperation operation, bool orders_memory, Where where);
 
-// The warpgroup of the running thread.
+// Returns the warpgroup of the running thread.
 Warpgroup& CurrentWarpgroup();
 
 }  // namespace quire::kernels::cuda::emulator

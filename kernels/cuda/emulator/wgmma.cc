@@ -1,8 +1,8 @@
-// wgmma: four warps issue products that run asynchronously until wait_group reports that they are
+// wgmma. Four warps issue products, which run asynchronously until wait_group reports that they are
 // done.
 //
-// A product runs at the wait, as late as allowed: it reads shared memory then, and its accumulators
-// are poison in between.
+// The emulator runs a product at the wait, which is as late as allowed. The product reads shared
+// memory only then. The accumulators hold poison from the issue to the wait.
 
 #include <array>
 #include <bit>
@@ -23,7 +23,7 @@ namespace quire::kernels::cuda::emulator {
 
 namespace {
 
-// A shared-memory operand, decoded from its descriptor, in bytes.
+// An operand in shared memory, decoded from a descriptor. Address and distances are in bytes.
 struct Operand {
   explicit Operand(uint64_t descriptor)
       : address(static_cast<int64_t>(descriptor & 0x3fff) << 4),
@@ -32,12 +32,13 @@ struct Operand {
         swizzle(static_cast<int>(descriptor >> 62)) {}
 
   int64_t address, leading, stride;
-  int swizzle;  // 1: 128 bytes, the only one here
+  int swizzle;  // 1: the swizzle of 128 bytes, the only one supported
 };
 
 constexpr int kChunk = 8;  // elements in 16 bytes, which the swizzle keeps together
 
-// Reads 16 bytes at an offset through the asynchronous proxy.
+// Reads 16 bytes at `offset` through the asynchronous proxy, and writes the eight elements to
+// `out`.
 void ReadChunk(int64_t offset, MatrixType type, float* out, Where where) {
   SharedMemoryImage& shared = ThreadBlock::current().shared_memory();
   offset = Swizzle128(offset);
@@ -54,8 +55,8 @@ void ReadChunk(int64_t offset, MatrixType type, float* out, Where where) {
   for (int i = 0; i < kChunk; ++i) out[i] = DecodeElement(elements[i], type);
 }
 
-// rows x 16, each row's k contiguous: 8 rows of 128 bytes are one swizzle atom; atoms are `stride`
-// apart.
+// Reads a matrix [rows x 16] in which k is the contiguous dimension. Eight rows of 128 bytes form
+// one swizzle atom. The atoms are `operand.stride` bytes apart.
 void ReadKMajor(const Operand& operand, int rows, MatrixType type, float* out, Where where) {
   for (int row = 0; row < rows; ++row) {
     for (int k = 0; k < 16; k += kChunk) {
@@ -65,8 +66,9 @@ void ReadKMajor(const Operand& operand, int rows, MatrixType type, float* out, W
   }
 }
 
-// 16 x cols, each k's columns contiguous: an atom is 64 columns of 8 k; `leading` is the distance
-// to the next columns, `stride` to the next k.
+// Reads a matrix [16 x kWgmmaCols] in which the columns of each k are contiguous. A swizzle atom
+// holds 64 columns of 8 values of k. The next 64 columns are `operand.leading` bytes further, and
+// the next 8 values of k are `operand.stride` bytes further.
 void ReadMnMajor(const Operand& operand, MatrixType type, float (&out)[16][kWgmmaCols],
                  Where where) {
   for (int k = 0; k < 16; ++k) {
@@ -84,7 +86,8 @@ void CheckDescriptor(uint64_t descriptor, Where where) {
 
 struct Product {
   std::array<WgmmaProduct, kWarpgroupSize> thread;
-  // The accumulators' values before the first product on them; they are poison from then on.
+  // The values of the accumulators when this product was issued. From then on the accumulators hold
+  // poison. Empty if an earlier product in flight has the same accumulators.
   std::vector<std::array<float, kWgmmaAccumulators>> initial;
   Where where;
 };
@@ -122,11 +125,12 @@ void Run(const Product& product) {
 
 }  // namespace
 
-// The products of one warpgroup in flight.
+// The products in flight of one warpgroup.
 struct WgmmaQueue {
   std::vector<Product> products;   // oldest first
-  std::vector<size_t> group_ends;  // of committed groups, into `products`
-  bool fenced = false;             // wgmma.fence since the registers were last waited for
+  std::vector<size_t> group_ends;  // ends of the committed groups in `products`
+  // Set by wgmma.fence, and cleared by a wait that completes a group.
+  bool fenced = false;
 };
 
 namespace {
@@ -203,8 +207,8 @@ void CommitWgmma(Where where) {
   MeetWarpgroup(nullptr, &CommitOperation, /*orders_memory=*/false, where);
 }
 
-// The products have read shared memory by now, so all that threads do next happens after these
-// reads.
+// The products that are done have read shared memory. So everything that the threads do next
+// happens after these reads.
 void WaitWgmma(int groups_in_flight, Where where) {
   MeetWarpgroup(&groups_in_flight, &WaitOperation, /*orders_memory=*/true, where);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// A place in a kernel, for error messages. As the default of a last parameter it is the caller's
-// line.
+// A place in a kernel, for error messages. A parameter `Where where = {}` defaults to the line of
+// the caller.
 
 #include <cstring>
 
@@ -11,7 +11,7 @@ struct Where {
   const char* file;
   int line;
 
-  // Built-ins instead of std::source_location, which clang 14 does not have.
+  // Uses built-ins, because clang 14 does not have std::source_location.
   constexpr Where(const char* f = __builtin_FILE(), int l = __builtin_LINE()) : file(f), line(l) {}
 };
 

@@ -44,7 +44,8 @@ void WorkQueue::Push(Entry entry) {
   }
   if (!source_will_change) entry.source.assign(source.data, source.end());
   if (!target_is_needed && target.bytes > 0) {
-    AsanUnpoison(target.data, static_cast<size_t>(target.bytes));  // it may be one of two targets
+    // An earlier command may have the same target and have poisoned it.
+    AsanUnpoison(target.data, static_cast<size_t>(target.bytes));
     std::memset(const_cast<char*>(target.data), static_cast<int>(poison_),
                 static_cast<size_t>(target.bytes));
     entry.target.assign(target.data, target.end());

@@ -1,8 +1,8 @@
 #pragma once
 
-// The enqueued work of an emulated device. It runs as late as CUDA allows: when somebody waits for
-// it. So host code that reads a result too early, or gives up too early what the work needs, fails
-// in every run, as it might on a GPU.
+// The enqueued work of an emulated device. The work runs as late as CUDA allows: when the host
+// waits for it. Host code may read a result too early, or change or free too early what the work
+// needs. Such code fails in every run here, as it might fail on a GPU.
 
 #include <cstddef>
 #include <deque>
@@ -16,14 +16,15 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// A copy, a kernel or a GEMM with all its parameters.
+// A copy, a fill, a kernel or a GEMM, with all its parameters.
 class Command {
  public:
   virtual ~Command() = default;
 
   virtual absl::Status Run() const = 0;
   virtual bool Uses(const MemoryRange& memory) const = 0;
-  // The host memory that it reads or writes; empty: none.
+  // The host memory that the command reads, and the host memory that it writes. An empty range
+  // means that there is none.
   virtual MemoryRange host_source() const { return {}; }
   virtual MemoryRange host_target() const { return {}; }
 };
@@ -33,19 +34,21 @@ using CommandList = std::vector<std::shared_ptr<const Command>>;
 class WorkQueue {
  public:
   explicit WorkQueue(Poison poison) : poison_(poison) {}
-  ~WorkQueue();  // what has not run never runs
+  ~WorkQueue();  // the commands that have not run never run
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // From here until the command has run, the host must change nothing of its source, and must not
-  // touch its target, which holds poison.
+  // Enqueues a command. Until the command has run, the host must not change the command's source
+  // and must not touch its target. The target holds poison, unless an earlier command still reads
+  // it.
   void Push(std::shared_ptr<const Command> command);
-  // Pushes the commands of a recording, which must live until they have run.
+  // Enqueues the commands of a recording. The recording must exist until they have run.
   void PushAll(const std::shared_ptr<const CommandList>& recording);
 
-  // Runs all commands in order. Returns the first fault; the commands behind it never run.
+  // Runs all commands in order. Returns the first fault. The commands after the fault never run.
   absl::Status Run();
-  // Makes the next Run() fail when a command that has not run uses `memory`.
+  // Called before `memory` is freed. If a command that has not run uses `memory`, the next Run()
+  // fails.
   void WillBeFreed(const MemoryRange& memory);
 
  private:
@@ -53,19 +56,20 @@ class WorkQueue {
     std::shared_ptr<const Command> command;
     std::weak_ptr<const CommandList> recording;
     bool is_recorded = false;
-    // The content of the source and of the target when the command was enqueued. Empty when a
-    // command before it changes that content, or needs what the target holds.
+    // The content of the host source and of the host target when the command was enqueued. It must
+    // be the same when the command runs. `source` is empty if an earlier command writes the source.
+    // `target` is empty if an earlier command reads the target, or has written it since.
     std::vector<char> source, target;
   };
 
   void Push(Entry entry);
   absl::Status Run(const Entry& entry);
-  // Lets the host touch the target again.
+  // Lets the host touch the command's target again.
   static void Release(const Entry& entry);
 
   const Poison poison_;
   std::deque<Entry> entries_;
-  absl::Status fault_;  // found before Run()
+  absl::Status fault_;  // a fault found before Run()
 };
 
 }  // namespace quire::kernels::cuda::emulator

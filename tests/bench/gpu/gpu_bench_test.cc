@@ -1,5 +1,5 @@
-// The GPU benchmark on the device that the build has: its measurements, its report, and that it
-// notices a wrong result.
+// Tests the GPU benchmark on the device that this build has: its measurements, its report, and that
+// it notices a wrong result.
 
 #include <cmath>
 #include <cstdint>
@@ -40,7 +40,8 @@ BenchOptions TinyOptions() {
   return options;
 }
 
-// A device that passes every call on, but changes the bytes that are copied to the host.
+// Passes every call on to another device, but lets `meddle` change the bytes of one copy to the
+// host.
 class MeddlingDevice : public Device {
  public:
   explicit MeddlingDevice(Device& device) : device_(device) {}
@@ -128,7 +129,7 @@ TEST(GpuBenchCaseTest, WorkIsWhatTheShapeMakesIt) {
                           .block_size = 64,
                           .alibi = true};
   EXPECT_EQ(Name(ragged), "ragged 2x512+1x3@20 32/8 d128 bs64 alibi");
-  // The three queries see 18, 19 and 20 keys.
+  // The three queries of the last sequence see 18, 19 and 20 keys.
   EXPECT_EQ(WorkOf(ragged).flops, 4.0 * (512 + 512 + 57) * 32 * 128);
   EXPECT_EQ(NumBlocks(ragged), 17);
 }
@@ -191,7 +192,8 @@ TEST_F(GpuBenchTest, MeasuresEverySuiteAndComparesWhatItMeasures) {
     if (!row.more.contains("error_of_bound")) continue;
     EXPECT_LE(row.more["error_of_bound"], 1.0) << row.name;
     EXPECT_GT(row.more["plan_us"], 0.0) << row.name;
-    // Else the bound, some 0.02, would hold for zeros as well.
+    // The bound is about 0.02. If all outputs were that small, the bound would hold for zeros as
+    // well.
     EXPECT_GT(row.more["largest_output"], 0.2) << row.name;
     if (row.suite == "ragged") {
       EXPECT_GT(row.more["merges"], 0);
@@ -234,7 +236,7 @@ TEST_F(GpuBenchTest, FiltersCasesAndRefusesUnknownSuites) {
   options.suites = {"decode"};
   options.filter = "bs32 alibi";
   const std::vector<Row> rows = Run(options);
-  ASSERT_EQ(rows.size(), 4u);  // three ceilings
+  ASSERT_EQ(rows.size(), 4u);  // three ceilings and one decode
   EXPECT_EQ(rows[3].name, "decode 3x70 4/2 d64 bs32 alibi");
   options.suites = {"decodes"};
   EXPECT_THAT(std::string(Validate(options).message()), HasSubstr("got decodes"));
@@ -253,7 +255,7 @@ TEST_F(GpuBenchTest, ServesTheCasesThatItIsAskedFor) {
   EXPECT_EQ(rows[0]["name"], "decode 3x70 4/2 d64 bs16");
   EXPECT_EQ(rows[0]["samples"], 2);
   EXPECT_EQ(rows[1]["type"], "row");
-  EXPECT_FALSE(rows[1].contains("error_of_bound"));  // it was prepared already
+  EXPECT_FALSE(rows[1].contains("error_of_bound"));  // the case was prepared for the first line
   EXPECT_EQ(rows[2]["alibi"], true);
   EXPECT_EQ(rows[3]["type"], "failed");
   EXPECT_EQ(rows[3]["reason"], "there is no case no");
@@ -286,9 +288,10 @@ TEST_F(GpuBenchTest, RandomNumbersStayWithinTheirAmplitudeAndFollowTheSeed) {
 }
 
 TEST_F(GpuBenchTest, ReadsEveryWord) {
-  // More than the threads of the grid take in one round, and not a multiple of it.
+  // The number of 16-byte vectors is larger than the number of threads in the grid, and not a
+  // multiple of it.
   constexpr int64_t kWords = 4 * 150'001;
-  constexpr uint32_t kSeen = 0x12345678;  // what makes the kernel write its sink
+  constexpr uint32_t kSeen = 0x12345678;  // a word with these bits makes the kernel write `sink`
   const DeviceBuffer data = *device_->Allocate(kWords * 4), sink = *device_->Allocate(4);
   for (const int64_t at : {int64_t{0}, int64_t{5}, kWords / 2, kWords - 1}) {
     uint32_t found = 0;

@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Long enough that a test which waits for it has failed.
+// A timeout that only a failing test reaches.
 constexpr absl::Duration kLong = absl::Seconds(10);
 
 std::shared_ptr<Request> NewRequest(std::string id) {
@@ -34,7 +34,7 @@ absl::Status ReserveAndPush(AdmissionQueue& queue, std::shared_ptr<Request> requ
   return ticket.status();
 }
 
-// Drains the queue. Returns the requests that it noticed.
+// Moves the queued requests to `admitted`. Returns the living requests that Notice has named.
 std::vector<std::shared_ptr<const Request>> Drain(AdmissionQueue& queue,
                                                   std::vector<AdmittedRequest>& admitted) {
   std::vector<std::shared_ptr<const Request>> noticed;
@@ -107,9 +107,9 @@ TEST(AdmissionQueueTest, HoweverManyTenantsFillItTheNextFindsAPlace) {
     }
     return count;
   };
-  EXPECT_EQ(fill("a", 1), 32);  // as many places as "a" leaves free
+  EXPECT_EQ(fill("a", 1), 32);  // "a" takes as many places as it leaves free
   EXPECT_EQ(fill("b", 1), 16);
-  EXPECT_EQ(fill("c", 3), 12);  // three places for each that "c" leaves free
+  EXPECT_EQ(fill("c", 3), 12);  // "c" takes three places for each that it leaves free
   EXPECT_EQ(fill("d", 1), 2);
   EXPECT_EQ(fill("a", 1), 0);
   EXPECT_EQ(fill("e", 1), 1);
@@ -168,8 +168,8 @@ TEST(AdmissionQueueTest, ANoticeWakesAndIsDroppedWithItsRequest) {
   EXPECT_FALSE(queue.WaitForWork(absl::ZeroDuration()));
 }
 
-// A step thread that nobody wakes still finds its work when its wait is over. The bound is half of
-// one such wait.
+// A step thread that nobody wakes would find work only when a wait of kWait ends. All rounds
+// together must take less than half of kWait.
 TEST(AdmissionQueueTest, WakesASleepingStepThread) {
   constexpr absl::Duration kWait = absl::Seconds(4);
   AdmissionQueue queue(4);
@@ -185,7 +185,7 @@ TEST(AdmissionQueueTest, WakesASleepingStepThread) {
   });
   absl::Duration waited;
   for (int round = 0; round < 10 && waited < kWait / 2; ++round) {
-    absl::SleepFor(absl::Milliseconds(2));  // until the step thread sleeps
+    absl::SleepFor(absl::Milliseconds(2));  // gives the step thread time to fall asleep
     const absl::Time begin = absl::Now();
     if (round % 2 == 0) {
       EXPECT_TRUE(ReserveAndPush(queue, NewRequest("a")).ok());
@@ -201,8 +201,8 @@ TEST(AdmissionQueueTest, WakesASleepingStepThread) {
   step_thread.join();
 }
 
-// Many producers push requests, and one step thread takes them late. No request is lost, and never
-// do more than max_queue requests wait.
+// Many producers push requests, and one step thread takes them late. No request is lost, and at
+// most max_queue requests wait at any time.
 TEST(AdmissionQueueTest, ManyProducersLoseNothing) {
   constexpr int kProducers = 4;
   constexpr int kEach = 500;
@@ -231,7 +231,7 @@ TEST(AdmissionQueueTest, ManyProducersLoseNothing) {
   int64_t most_waiting = 0;
   std::vector<AdmittedRequest> in_scheduler;
   for (bool last = false; !last;) {
-    last = num_done == kProducers;  // read first, so that the Drain sees every request
+    last = num_done == kProducers;  // read before Drain, so that the last Drain sees every request
     if (!last) {
       EXPECT_TRUE(queue.WaitForWork(kLong));
     }

@@ -198,7 +198,7 @@ TEST_F(FrontendTest, ATemplateMayRefuseAConversation) {
   EXPECT_EQ(frontend.Prepare(request), absl::InvalidArgumentError("chat.messages: no tool"));
 }
 
-// Counts the bytes that it is given to tokenize.
+// Counts the bytes that it is asked to tokenize.
 class CountingTokenizer final : public testing::FakeTokenizer {
  public:
   std::vector<text::EncodedToken> Encode(std::string_view text,
@@ -235,7 +235,7 @@ TEST_F(FrontendTest, ATextThatCannotFitIsNeverTokenized) {
               }),
               StartsWith("continuations[0]: want at most 256 "));
   EXPECT_EQ(tokenizer.num_bytes, 2);
-  // A text that could fit is tokenized to find out.
+  // A text of this length could fit, so it is tokenized to count its tokens.
   EXPECT_THAT(message([&](auto& p) { p.prompt = std::string(most, 'a'); }),
               StartsWith("prompt: want at most 63 tokens"));
   EXPECT_EQ(tokenizer.num_bytes, 2 + most);

@@ -38,7 +38,8 @@ std::unique_ptr<text::Tokenizer> TokenizerOfModel(const std::string& path) {
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
 
-// Expects the ids of every case of `vectors`.inp. `vectors`.out has one line of ids per case.
+// Encodes every case of `vectors`.inp. Expects the ids of `vectors`.out, which has one line of ids
+// for each case.
 void ExpectVectors(const text::Tokenizer& tokenizer, const std::string& vectors) {
   const std::string input = ReadFile(vectors + ".inp");
   const std::string output = ReadFile(vectors + ".out");
@@ -86,7 +87,8 @@ TEST(JsonVectorsTest, AllCasesAreEqual) {
   }
 }
 
-// Compares the ids of every text that `goldens` ({text: [count, hash]}) names.
+// Encodes the texts of every file that `goldens` names. Expects the number and the hash of the ids
+// that `goldens` has for the file, {name: [count, hash]}.
 void ExpectHashes(const text::Tokenizer& tokenizer, const json& goldens) {
   ASSERT_GE(goldens.size(), 39u);  // 36 languages, two texts of UTF-8, the naughty strings
   for (const auto& [name, golden] : goldens.items()) {

@@ -72,15 +72,15 @@ TEST(WorkerPoolTest, LongWorkTakesOneThreadAndShortWorkPassesIt) {
   EXPECT_EQ(most_long, 1);
 }
 
-// A thread that nobody wakes still finds its work a second later. The bound is half a second for
-// each round.
+// A thread that nobody wakes would find work only a second later. On average, a round must take
+// less than half a second.
 TEST(WorkerPoolTest, WorkWakesAThread) {
   constexpr int kRounds = 3;
   std::counting_semaphore<> done{0};
   WorkerPool pool(1, 2);
   absl::Duration waited;
   for (int round = 0; round < kRounds; ++round) {
-    absl::SleepFor(absl::Milliseconds(20));  // until the thread sleeps
+    absl::SleepFor(absl::Milliseconds(20));  // gives the thread time to fall asleep
     const absl::Time begin = absl::Now();
     ASSERT_TRUE(pool.Submit(Lane::kShort, [&] { done.release(); }).ok());
     done.acquire();

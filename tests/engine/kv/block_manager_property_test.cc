@@ -50,10 +50,11 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
   const int32_t block_size = pick(1, 5);
   BlockManager blocks({.num_blocks = num_blocks, .block_size = block_size});
   std::map<SequenceId, Live> live;
-  // For each root, the tokens that each sequence committed. The cache may hold those of `may_hold`,
-  // and must hold those of `must_hold` while nothing is evicted. `must_hold` leaves out the
-  // sequences that read nothing from the cache. Where other sequences computed the same tokens
-  // before, such a sequence keeps a block of its own, and lists nothing after that block.
+  // For each root, the tokens that each sequence committed. The cache may hold the tokens of
+  // `may_hold`. While nothing is evicted, the cache must hold the tokens of `must_hold`.
+  // `must_hold` leaves out the sequences that read nothing from the cache. If other sequences
+  // computed the same tokens before, such a sequence keeps its own block, and lists nothing after
+  // that block.
   std::map<std::string, Known> may_hold;
   std::map<std::string, Known> must_hold;
   SequenceId next_id = 1;
@@ -88,8 +89,8 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
       RC_ASSERT(cached <= longest(known));
       if (!tiny && blocks.stats().num_evictions == 0) {
         const int64_t wanted = longest(must_hold[sequence.root]);
-        // Tokens of the last block are found for certain only if at most kMaxCompared sequences
-        // share the first token of that block, because the cache compares no more.
+        // The cache compares at most kMaxCompared blocks. So the tokens of the last block are found
+        // for certain only if at most kMaxCompared sequences share the first token of that block.
         const int64_t whole = wanted / block_size * block_size;
         const auto compared = std::ranges::count_if(known, [&](const auto& other) {
           return CommonPrefix(sequence.tokens, other.second) > whole;

@@ -106,7 +106,7 @@ TEST_F(BlockManagerTest, BypassReadsNothingAndWritesNothing) {
   EXPECT_NE(blocks_.Table(2)[0], blocks_.Table(1)[0]);
   blocks_.Release(1);
   blocks_.Release(2);
-  EXPECT_EQ(blocks_.stats().num_cached, 2);  // the blocks of 1; those of 2 were not listed
+  EXPECT_EQ(blocks_.stats().num_cached, 2);  // sequence 1's blocks; sequence 2 listed none
   Compute(3, Iota(8, 50), "r", {.write = false});
   EXPECT_EQ(Compute(4, Iota(8, 50)), 0);
 }
@@ -123,7 +123,7 @@ TEST_F(BlockManagerTest, ComputedTwiceIsKeptOnce) {
   blocks_.CheckInvariants();
   EXPECT_EQ(blocks_.stats().num_deduplicated, 2);
   EXPECT_EQ(blocks_.Table(2)[1], blocks_.Table(1)[1]);
-  EXPECT_EQ(blocks_.stats().num_held, 4);  // two shared, two tails
+  EXPECT_EQ(blocks_.stats().num_held, 4);  // two shared blocks, two tails
 }
 
 TEST_F(BlockManagerTest, ForkSharesAllAndTheWriterCopies) {
@@ -169,7 +169,7 @@ TEST_F(BlockManagerTest, AStartTakenBackLeavesNothing) {
 TEST_F(BlockManagerTest, AShiftCopiesWhatTheCacheListsAndFreesItsOwn) {
   Compute(1, Iota(24));
   const std::vector<int32_t> before(blocks_.Table(1).begin(), blocks_.Table(1).end());
-  // The second block leaves; one more token comes.
+  // The shift removes the second block. One token is added.
   blocks_.BeginStep(++step_);
   EXPECT_EQ(blocks_.NumBlocksToGrow(1, 21, {.first = 4, .count = 4}), 5);
   ASSERT_TRUE(blocks_.TryGrow(1, 21, {.first = 4, .count = 4}));
@@ -188,8 +188,8 @@ TEST_F(BlockManagerTest, AShiftCopiesWhatTheCacheListsAndFreesItsOwn) {
   EXPECT_EQ(blocks_.stats().num_cached, 5) << "for others, as they were";
   EXPECT_EQ(blocks_.stats().num_held, 6);
 
-  // The sequence lists no more blocks. Its own blocks stay in their places and are not copied
-  // again.
+  // After a shift, the sequence lists no more blocks. A further shift changes the sequence's own
+  // blocks in place, without copies.
   blocks_.Commit(1, Iota(25), 21);
   EXPECT_EQ(blocks_.stats().num_cached, 5);
   ASSERT_TRUE(Grow(1, 24));
@@ -266,7 +266,7 @@ TEST_F(BlockManagerTest, EvictsTheLeavesOfTheLeastRecentlyUsed) {
   Compute(2, Iota(24, 100));
   blocks_.Release(2);
   EXPECT_EQ(blocks_.stats().num_cached, 12);
-  Compute(3, Iota(32, 200));  // 8 blocks: 4 free, 4 evicted
+  Compute(3, Iota(32, 200));  // needs 8 blocks: 4 are free, 4 are evicted
   EXPECT_EQ(blocks_.stats().num_evictions, 4);
   blocks_.Release(3);
   EXPECT_EQ(Compute(4, Iota(9)), 8) << "its first blocks outlived its last";

@@ -75,8 +75,8 @@ TEST(BlockPoolTest, ATablesHoldBecomesAHandles) {
   pool.CheckInvariants();
 }
 
-// A naive pool by the definition in the header of BlockPool. It keeps the holders of each block,
-// and the free blocks in the order of their use. It counts by looking at every block.
+// A naive pool that follows the definition in the header of BlockPool. It keeps the holders of each
+// block, and the free blocks in the order of their use. It counts by looking at every block.
 struct NaivePool {
   struct Block {
     int32_t tables = 0;

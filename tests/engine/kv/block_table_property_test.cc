@@ -1,5 +1,5 @@
-// Checks random tables of sequences that share blocks against a memory that shows every token that
-// was overwritten.
+// Runs random operations on the block tables of sequences that share blocks. A simulated memory
+// shows if a token of a sequence was overwritten.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,9 +31,9 @@ struct Totals {
   int64_t replaced = 0;
 };
 
-// Block tables over a memory of tokens, while steps are built and in flight. Blocks are shared,
-// forked, copied, replaced and given back. Each sequence still reads the tokens that it wrote, and
-// no block is free while a step may touch it.
+// Holds block tables over a memory of tokens, while steps are built and in flight. Blocks are
+// shared, forked, copied, replaced and given back. After each operation, each sequence still reads
+// the tokens that it wrote, and no block is free while a step may touch it.
 class World {
  public:
   explicit World(Totals& totals) : totals_(totals) {}
@@ -88,9 +88,9 @@ class World {
 
   struct Sequence {
     BlockTable table;
-    std::vector<int32_t> tokens;  // including those of steps that have not completed
-    int64_t num_written = 0;      // the tokens of completed steps
-    bool imitates = false;        // goes on with the tokens of a sequence that has the same prefix
+    std::vector<int32_t> tokens;  // including the tokens of uncompleted steps
+    int64_t num_written = 0;      // the number of tokens of completed steps
+    bool imitates = false;        // takes the next tokens of a sequence with the same prefix
   };
   // The part of one sequence in a step. It writes the tokens from `first` on and reads all tokens.
   struct Run {
@@ -171,8 +171,8 @@ class World {
     store_.CompleteStep(planned.step);
   }
 
-  // Starts a sequence. It may take its first tokens from those that sequence `other` has written.
-  // It shares the whole blocks and copies the rest.
+  // Starts a sequence. The new sequence may begin with tokens that sequence `other` has written. It
+  // then shares the whole blocks of these tokens and copies the rest.
   void Start(int other) {
     const int id = next_id_++;
     Sequence& sequence = sequences_[id];
@@ -279,7 +279,7 @@ class World {
 
   void End(int id) {
     if (building_) {
-      // The copy of this sequence would have to be taken back first, which BlockManager does.
+      // BlockManager would first take back the copy of this sequence. Here the sequence stays.
       if (building_->copies.contains(id)) return;
       building_->runs.erase(id);
     }
@@ -293,8 +293,8 @@ class World {
     sequences_.erase(id);
   }
 
-  // Replaces a block of `sequence` by the block of another sequence with the same tokens up to
-  // there.
+  // Replaces a block of `sequence` by a block of another sequence. Up to the end of this block,
+  // both sequences have the same tokens.
   void Deduplicate(Sequence& sequence) {
     for (const auto& [id, other] : sequences_) {
       const int64_t written = std::min(sequence.num_written, other.num_written);

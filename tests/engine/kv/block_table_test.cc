@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Blocks of 4 tokens, in a step that is being built.
+// Tests tables with blocks of 4 tokens, in a step that is being built.
 class BlockTableTest : public ::testing::Test {
  protected:
   BlockTableTest() { store_.BeginStep(1); }

@@ -30,7 +30,7 @@ TEST(EvictionQueueTest, AmongEqualsTheFirstPutInGoesFirst) {
   EvictionQueue queue(4);
   for (const int32_t block : {3, 1, 0, 2}) queue.Push(block, 5);
   queue.Remove(3);
-  queue.Push(3, 5);  // used again, so it comes after the others
+  queue.Push(3, 5);  // block 3 was used again, so it leaves last
   for (const int32_t block : {1, 0, 2, 3}) EXPECT_EQ(queue.Pop(), block);
 }
 
@@ -42,14 +42,14 @@ TEST(EvictionQueueTest, WhatIsUsedAgainLeavesFromAnyPlace) {
     EXPECT_FALSE(queue.Contains(removed));
     EXPECT_EQ(queue.size(), 6);
     for (int32_t value = 0; value < 7; ++value) {
-      const int32_t block = value * 3 % 7;  // 3 is the inverse of 5
+      const int32_t block = value * 3 % 7;  // 3 is the inverse of 5 modulo 7
       if (block == removed) continue;
       EXPECT_EQ(queue.Pop(), block);
     }
   }
 }
 
-// An EvictionQueue as a plain list that is searched.
+// A naive EvictionQueue, which searches a plain list.
 class NaiveQueue {
  public:
   void Push(int32_t block, int64_t value) { entries_.emplace_back(value, next_order_++, block); }
@@ -90,7 +90,7 @@ TEST(EvictionQueuePropertyTest, IsASortedList) {
         queue.Remove(block);
         naive.Remove(block);
       } else {
-        const int value = Pick(-3, 3);  // many are equal
+        const int value = Pick(-3, 3);  // many values are equal
         queue.Push(block, value);
         naive.Push(block, value);
       }

@@ -1,4 +1,4 @@
-// Compares PrefixCache, on random trees, with a list of nodes that is searched.
+// Compares PrefixCache on random trees with a naive cache, which searches a list of nodes.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,7 +18,7 @@ using testing::Pick;
 using testing::PickOf;
 using Tokens = std::vector<int32_t>;
 
-// A cache by the definition in the header of PrefixCache.
+// A naive cache that follows the definition in the header of PrefixCache.
 class NaiveCache {
  public:
   struct Node {
@@ -28,14 +28,14 @@ class NaiveCache {
     bool held = true;
     int64_t unheld_since = 0;
     int64_t used = 0;             // clock_ when the node was listed or last found in part
-    int64_t evictable_since = 0;  // clock_ when it became evictable; 0: it is not evictable
+    int64_t evictable_since = 0;  // clock_ when the node became evictable; 0: not evictable
   };
 
   NaiveCache(int32_t num_blocks, int32_t block_size, int32_t max_compared)
       : block_size_(block_size), max_compared_(max_compared), nodes_(num_blocks) {}
 
-  // The functions of a pool that PrefixCache::CheckInvariants calls. A block is held by one table
-  // or by nobody.
+  // PrefixCache::CheckInvariants calls these functions as those of a block pool. A block is held by
+  // one table or by nobody.
   int32_t num_blocks() const { return static_cast<int32_t>(nodes_.size()); }
   bool listed(int32_t block) const { return nodes_[block].has_value(); }
   int32_t table_refs(int32_t block) const { return listed(block) && nodes_[block]->held ? 1 : 0; }

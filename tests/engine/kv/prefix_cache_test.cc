@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 using Tokens = std::vector<int32_t>;
 
-// Blocks of 4 tokens; `root_` is held throughout.
+// Tests a cache with blocks of 4 tokens. Each test begins with `root_` acquired.
 class PrefixCacheTest : public ::testing::Test {
  protected:
   static constexpr int32_t kNumBlocks = 8;
@@ -28,7 +28,7 @@ class PrefixCacheTest : public ::testing::Test {
 
   PrefixCache cache_{kNumBlocks, /*block_size=*/4, /*max_compared=*/2};
   const RootId root_ = cache_.roots().Acquire("root");
-  Tokens whole_;  // the whole blocks of the last Find
+  Tokens whole_;  // the whole blocks that the last Find found
 };
 
 TEST_F(PrefixCacheTest, FindsWholeBlocksAndThenAPart) {
@@ -146,7 +146,7 @@ TEST(PrefixCacheBonusTest, AFarPositionIsWorthMore) {
   Tokens tokens(size);
   std::iota(tokens.begin(), tokens.end(), 0);
   cache.List(0, root, -1, tokens);
-  cache.List(1, root, 0, tokens);  // begins one whole block after the front
+  cache.List(1, root, 0, tokens);  // begins kBonusPositions tokens after the root
   tokens[0] = -1;
   cache.List(2, root, -1, tokens);
   cache.MarkUnheld(1, 10);

@@ -89,7 +89,7 @@ TEST_F(WindowsTest, SparePartsAreContinuedFromUntilTheirSpaceIsNeeded) {
   Compute(blocks, 4, Iota(60, 1000));
   EXPECT_GT(blocks.window_stats(1).num_taken_away, 0);
   blocks.Release(4);
-  // Group 0 still has all 30 tokens.
+  // KV group 0 still has the blocks of all 30 tokens.
   EXPECT_EQ(blocks.stats().num_evictions, 0);
   EXPECT_EQ(Compute(blocks, 5, Iota(30)), 0);
   EXPECT_EQ(blocks.stats().num_deduplicated, 7) << "whole blocks that group 0 had";
@@ -101,7 +101,7 @@ TEST_F(WindowsTest, AHitIsTheLongestThatEveryWindowCanContinue) {
   BlockManager blocks(Config(2));
   Compute(blocks, 1, Iota(30));
   blocks.Release(1);
-  // Sequence 2 takes the parts that sequence 1 left longest ago, which are those at the front.
+  // Sequence 2 takes the parts that sequence 1 left longest ago. These are the parts at the front.
   Compute(blocks, 2, Iota(26, 1000));
   EXPECT_GT(blocks.window_stats(1).num_taken_away, 0);
   blocks.Release(2);

@@ -1,4 +1,4 @@
-// Tests of the ModelConfig that architectures other than Llama read from config.json.
+// Tests the ModelConfig that is read from the config.json of architectures other than Llama.
 
 #include <ostream>
 #include <string>

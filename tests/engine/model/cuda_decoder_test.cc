@@ -40,9 +40,9 @@ std::unique_ptr<kernels::Backend> Cuda(ThreadOrder order,
       {.activation_dtype = dtype, .linear_scratch_bytes = 4096, .deterministic = true});
 }
 
-// Returns the tokens that are taken greedily after the first `prompt` tokens of `golden`, until
-// there are as many tokens as in `golden`. The prompt is computed in chunks. With `other`, a second
-// sequence decodes in the same steps.
+// Returns the greedy tokens that follow the first `prompt` tokens of `golden`. Prompt and result
+// together have as many tokens as `golden`. The prompt is computed in chunks of `chunk` tokens. If
+// `other` is not null, a second sequence decodes the tokens of `other` in the same steps.
 std::vector<int32_t> Generate(const GoldenModel& golden, std::unique_ptr<kernels::Backend> backend,
                               int64_t prompt, int64_t chunk, const std::vector<int32_t>* other) {
   GoldenRunner runner(golden, std::move(backend));
@@ -127,8 +127,8 @@ TEST(DecoderCudaTest, InHalfPrecisionIsAsFarOffAsItsRoundingsAreAndTheSameBeside
       // Roundings add up as independent errors do. On the way to a logit, the embedding is rounded.
       // Each layer has ten roundings of activations (norms, Q, K and V, weights, sums) and four of
       // the weights of linear layers. At the end a norm and the weights of the head are rounded. A
-      // rounding is off by at most half the distance of two neighbouring numbers. Its root mean
-      // square is smaller by a factor of the square root of 3.
+      // rounding is off by at most half the distance of two neighbouring numbers. The root mean
+      // square of the error is smaller by a factor of the square root of 3.
       const double roundings = 14.0 * static_cast<double>(golden.config.num_hidden_layers) + 4.0;
       const double rounding = dtype == kernels::DType::kF16 ? 0x1p-11 : 0x1p-8;
       const double relative = RelativeError(alone, golden.logits);

@@ -66,9 +66,9 @@ TEST(DecoderTest, ASequenceAmongOthersGivesTheBitsOfItAlone) {
   }
 }
 
-// The step starts from the blocks that a prefix hit leaves. The whole blocks were computed for
-// another prompt, which begins with the same tokens. Where the hit ends inside a block, the block
-// of the other prompt is copied. After the hit, that block holds other tokens.
+// The step starts from the blocks that a prefix hit finds. The whole blocks were computed for
+// another prompt, which begins with the same tokens. If the hit ends inside a block, that block of
+// the other prompt is copied. After the hit, the copied block holds other tokens.
 TEST(DecoderTest, AHitAtAnyPlaceGivesTheBitsOfTheWholePrompt) {
   constexpr int64_t kBlockSize = ModelRunner::kLimits.block_size;
   for (const GoldenModel& golden : ReadGoldenModels()) {

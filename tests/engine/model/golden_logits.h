@@ -16,7 +16,8 @@ using Logits = std::vector<float>;  // [num_tokens, vocab_size]
 struct GoldenLogits {
   std::vector<int32_t> ids;
   Logits logits;
-  double bound = 0.0;  // on the error of a logit; derived by the script that made `logits`
+  // The largest allowed error of a logit. The script that made `logits` derived this bound.
+  double bound = 0.0;
 };
 
 GoldenLogits ReadGoldenLogits(const nlohmann::json& entry);

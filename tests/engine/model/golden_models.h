@@ -23,8 +23,8 @@ struct GoldenModel : GoldenLogits {
   engine::TensorNames names;
 };
 
-// Returns the Llamas. Their tensors have the names of Hugging Face or, with `gguf_naming`, those of
-// GGUF and interleaved rotary positions.
+// Returns the Llamas. Their tensors have Hugging Face names. With `gguf_naming`, the tensors have
+// GGUF names, and Q and K have interleaved rotary positions.
 std::vector<GoldenModel> ReadGoldenLlamas(bool gguf_naming = false);
 // Returns the models of the other families, such as MPT, BLOOM, Falcon and GPT-NeoX, and Llamas
 // with stretched positions.

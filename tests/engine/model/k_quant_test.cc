@@ -1,5 +1,5 @@
-// Tests whole models in K-quants, as llama.cpp packs them, against a float run over the weights as
-// the PyPI package gguf reads them.
+// Tests whole models whose weights are K-quants, as llama.cpp packs them. The expected logits come
+// from a float run over the weights that the PyPI package gguf reads from the same files.
 
 #include <set>
 #include <string>

@@ -1,4 +1,4 @@
-// Tests that a mixture of experts is the same model, however its tensors are named and cut.
+// Tests that a mixture of experts gives the same logits, however its tensors are named and split.
 
 #include <algorithm>
 #include <string>
@@ -60,8 +60,8 @@ Logits LogitsOf(GoldenModel golden, InMemoryWeights weights) {
   return runner->Prefill(golden.ids);
 }
 
-// The layout of transformers 5 in memory has gates above up projections, and all experts in one
-// tensor.
+// In memory, transformers 5 has one tensor with the gates and up projections of all experts, and
+// one with their down projections. The gate of each expert comes above its up projection.
 TEST(MixtureTest, FusedExpertsAreTheSameModel) {
   const GoldenModel golden = Mixtral();
   const ModelConfig& config = golden.config;

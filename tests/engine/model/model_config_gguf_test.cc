@@ -32,8 +32,8 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufWriter& writer) {
   return ReadModelConfig(*model);
 }
 
-// Returns the metadata of a Llama, without any tensor and without the key `leave_out`, after `edit`
-// has changed it.
+// Returns the metadata of a Llama without any tensor. The key `leave_out` is absent. At the end,
+// `edit` changes the metadata.
 GgufWriter Metadata(const std::function<void(GgufWriter&)>& edit = {},
                     const std::string& leave_out = "") {
   GgufWriter writer;
@@ -242,7 +242,7 @@ struct Refusal {
   friend void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
 };
 
-// Returns a refusal of metadata in which the number at `key` is replaced by `value`.
+// Returns a case in which metadata is refused because the number at `key` is replaced by `value`.
 Refusal Number(const std::string& name, const std::string& key, uint32_t value,
                const std::string& field, const std::string& problem) {
   return {name, key, [=](GgufWriter& writer) { writer.U32(key, value); }, field, problem};

@@ -103,8 +103,8 @@ TEST(HfModelConfigTest, ReadsScalingInEverySpelling) {
   EXPECT_EQ(plain->rope.theta, 100000.0);
 }
 
-// As in transformers 5, a head whose bytes differ from the embedding is used, whatever the config
-// says.
+// As in transformers 5, the model uses a head whose bytes differ from the embedding, whatever the
+// config says.
 TEST(HfModelConfigTest, AHeadThatDiffersIsNotTied) {
   const json file = Llama({{"tie_word_embeddings", true}});
   const auto is_tied = [&](std::vector<float> head) {

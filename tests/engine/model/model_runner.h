@@ -1,6 +1,7 @@
 #pragma once
 
-// Runs one model on one backend, driven by hand, without scheduler and block manager.
+// Runs one model on one backend without scheduler and block manager. The test makes the input of
+// each step.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,8 +17,8 @@
 
 namespace quire::testing {
 
-// The runner has a KV cache of its own. The cache has the dtype of activations, and is filled with
-// NaN at first.
+// The runner has its own KV cache. The cache has the dtype of the backend's activations, and is
+// filled with NaN at first.
 class ModelRunner {
  public:
   static constexpr engine::StepLimits kLimits = {.max_tokens = 128,
@@ -45,7 +46,7 @@ class ModelRunner {
   }
 
   // Runs one step and returns its logits. All KV groups use the same block numbers, each in its own
-  // memory. The block copies of `copies` come before the step.
+  // memory. The step first makes the block copies in `copies`.
   Logits Step(const std::vector<StepChunk>& chunks,
               const std::vector<kernels::BlockCopy>& copies = {}) {
     engine::ModelInput input = MakeStep(chunks, kLimits.block_size);

@@ -240,7 +240,8 @@ TEST(OutputProcessorPropertyTest, TheSplitIntoTokensChangesNoText) {
       if (stops) cut = stop.include_stop ? end : end - longest;
     }
 
-    // The text comes in random tokens: at each place the next byte or any piece that fits.
+    // Pushes the text as random tokens. At each place, the token is the next byte or any piece that
+    // fits.
     OutputProcessor processor(tokenizer);
     processor.Add(1, request);
     std::string streamed;

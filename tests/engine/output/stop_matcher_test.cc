@@ -13,7 +13,7 @@
 namespace quire::engine {
 namespace {
 
-// Returns random texts of three letters, few enough that stop strings meet and overlap.
+// Returns random texts. They have only three letters, so that stop strings meet and overlap.
 rc::Gen<std::string> AnyText(int max_size) {
   return rc::gen::exec([max_size] {
     const auto size = *rc::gen::resize(100, rc::gen::inRange(0, max_size + 1));
@@ -29,7 +29,7 @@ rc::Gen<std::vector<std::string>> AnyStops() {
   });
 }
 
-// Cuts `text` into pieces at random, empty ones too.
+// Cuts `text` at random into pieces. Some pieces are empty.
 rc::Gen<std::vector<std::string>> AnyPieces(const std::string& text) {
   return rc::gen::exec([text] {
     std::vector<std::string> pieces;
@@ -63,7 +63,7 @@ NaiveStop FindStop(std::string_view text, const std::vector<std::string>& stops,
   return {};
 }
 
-// Returns the length of the longest end of `text` that begins one of `stops`, but is not all of it.
+// Returns the length of the longest suffix of `text` that is a proper prefix of one of `stops`.
 int64_t NaiveHeld(std::string_view text, const std::vector<std::string>& stops) {
   size_t held = 0;
   for (const std::string& stop : stops) {

@@ -26,7 +26,8 @@ TEST(CacheWindowTest, OffNothingMoves) {
   EXPECT_EQ(off.Position(1 << 30), 1 << 30);
 }
 
-// Compares CacheWindow with a list that keeps the sinks and drops the oldest tokens of its window.
+// Compares CacheWindow with a list that keeps the sinks and drops the oldest tokens after the
+// sinks.
 TEST(CacheWindowTest, PositionsAreThoseOfACacheThatForgetsItsOldest) {
   EXPECT_TRUE(rc::check([] {
     const int32_t block_size = *rc::gen::inRange(1, 9);

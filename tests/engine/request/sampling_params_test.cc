@@ -28,7 +28,7 @@ absl::Status Check(const Params& p) {
 }
 
 struct Case {
-  std::string field;  // the message begins with it; empty: `set` makes valid parameters
+  std::string field;  // the start of the error message; empty: `set` makes valid parameters
   std::function<void(Params&)> set;
 };
 
@@ -49,7 +49,7 @@ TEST_P(ValidateTest, SaysWhichFieldIsWrong) {
 const float kNan = std::numeric_limits<float>::quiet_NaN();
 const float kInfinity = std::numeric_limits<float>::infinity();
 
-// The cases lie on both sides of every limit.
+// The cases test both sides of every limit.
 INSTANTIATE_TEST_SUITE_P(
     Fields, ValidateTest,
     ::testing::Values(

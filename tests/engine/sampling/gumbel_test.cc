@@ -20,7 +20,8 @@ TEST(GumbelTest, StaysBelowItsBound) {
   EXPECT_LT(GumbelFromBits(kLargestBits), kMaxGumbel);
 }
 
-// A draw may pass ids over because no Gumbel of fewer bits reaches the given value.
+// A draw skips the ids whose noise bits are below BitsThatMayReach(value). So the Gumbel of such
+// bits must never reach the value.
 TEST(GumbelTest, BitsThatMayReachNeverPassesAWinnerOver) {
   const auto below_falls_short = [](double gumbel) {
     const uint32_t low = BitsThatMayReach(gumbel);
@@ -36,7 +37,8 @@ TEST(GumbelTest, BitsThatMayReachNeverPassesAWinnerOver) {
 }
 
 TEST(GumbelTest, BitsThatMayReachIsOfUse) {
-  // A gap of 15 lets about 2^32 e^-15 = 1314 of 2^32 values through.
+  // A Gumbel reaches 15 with a probability of about e^-15. So about 2^32 e^-15 = 1314 of 2^32
+  // values reach it.
   EXPECT_GT(BitsThatMayReach(15.0), kLargestBits - 1600);
   EXPECT_EQ(BitsThatMayReach(-10.0), 0u);
   EXPECT_EQ(BitsThatMayReach(-std::numeric_limits<double>::infinity()), 0u);

@@ -5,7 +5,7 @@
 namespace quire::engine {
 namespace {
 
-// The known answers of Random123's kat_vectors, "philox 4x32 10".
+// The known answers are those for "philox 4x32 10" in the file kat_vectors of Random123.
 TEST(PhiloxTest, GivesTheKnownAnswers) {
   EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}),
             (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

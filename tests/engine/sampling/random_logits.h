@@ -1,6 +1,7 @@
 #pragma once
 
-// Random rows of logits for tests: rows as models make them, and worse rows.
+// Makes random rows of logits for tests. Some rows are like those of models, and some are harder
+// cases.
 
 #include <cstdint>
 #include <limits>

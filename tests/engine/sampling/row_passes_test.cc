@@ -56,7 +56,7 @@ TEST(RowPassesTest, EveryIsaGivesTheNaiveBits) {
       const float temperature = *rc::gen::element(0.1f, 0.7f, 1.0f, 3.0f);
       std::vector<float> exponentials(logits.size());
       const double sum = kernels.sum(logits, row_max, temperature, exponentials);
-      double naive_sum = 0.0;  // summed backwards: an exact sum has no order
+      double naive_sum = 0.0;  // summed backwards, because the order must not change an exact sum
       for (int64_t i = std::ssize(logits) - 1; i >= 0; --i) {
         RC_ASSERT(RoundWeight(exponentials[i]) == Weight(logits[i], row_max, temperature));
         naive_sum += Weight(logits[i], row_max, temperature);
@@ -92,8 +92,8 @@ TEST(RowPassesTest, ArgMaxTakesTheLowestOfEquals) {
   EXPECT_EQ(ArgMax(nothing, Maxima(nothing)), -1);
 }
 
-// The shortcuts of ArgMaxWithNoise change nothing. The result is that of computing and comparing
-// the noise of every id.
+// ArgMaxWithNoise takes shortcuts. The result must be the same as if the noisy scores of all ids
+// were computed and compared.
 TEST(RowPassesTest, ArgMaxWithNoiseIsThatOfAllIds) {
   EXPECT_TRUE(rc::check([](uint64_t seed, int64_t position) {
     const std::vector<float> logits = *AnyLogits(3000);

@@ -70,8 +70,7 @@ TEST_F(SamplerTest, BiasAndAllowedIdsComeBeforeTheDraw) {
   EXPECT_THAT(seen, ::testing::ElementsAre(5, 6));
 }
 
-// With these probabilities, each pair of neighbouring stages would keep other ids in the other
-// order.
+// With these probabilities, swapping two neighbouring stages would change which ids are kept.
 TEST_F(SamplerTest, StagesCutInTheirOrder) {
   logits_.assign(kVocabSize, -kInfinity);
   constexpr float kProbabilities[] = {0.4f, 0.3f, 0.2f, 0.1f};
@@ -82,16 +81,18 @@ TEST_F(SamplerTest, StagesCutInTheirOrder) {
     for (int64_t position = 0; position < 200; ++position) seen.insert(DrawAt(position) - 10);
     return seen;
   };
-  // Top-k keeps the two likeliest ids. The first of the two is nearer to their entropy. In the
-  // other order, two of the four ids would be kept.
+  // Top-k keeps the two likeliest ids. Typical-p then keeps the first of the two, which is nearer
+  // to their entropy. In the other order, two of the four ids would be kept.
   EXPECT_EQ(kept({.top_k = 2, .typical_p = 0.45f}), std::set<int32_t>({0}));
-  // Typical-p keeps .3 and .2, of which .3 has at least half. In the other order, it would choose
-  // from .4 and .3.
+  // Typical-p keeps the ids of .3 and .2. The id of .3 has at least half of their mass, so top-p
+  // keeps it alone. In the other order, typical-p would choose from the ids of .4 and .3.
   EXPECT_EQ(kept({.typical_p = 0.45f, .top_p = 0.5f}), std::set<int32_t>({1}));
-  // Top-p keeps three ids, which have at least .75. None of them has less than .4 of the likeliest.
-  // In the other order, min-p would keep the same three, and top-p two of them.
+  // Top-p keeps three ids, whose mass is at least .75. Min-p keeps all three, because each has at
+  // least .4 of the largest probability. In the other order, min-p would keep the same three ids,
+  // and top-p two of them.
   EXPECT_EQ(kept({.top_p = 0.75f, .min_p = 0.4f}), std::set<int32_t>({0, 1, 2}));
-  // The likeliest id has more than half at temperature .5, and less than half at temperature 1.
+  // The likeliest id has more than half of the mass at temperature .5, and less than half at
+  // temperature 1.
   EXPECT_EQ(kept({.temperature = 0.5f, .top_p = 0.5f}), std::set<int32_t>({0}));
   EXPECT_EQ(kept({.temperature = 1.0f, .top_p = 0.5f}), std::set<int32_t>({0, 1}));
 }
@@ -173,7 +174,7 @@ TEST_F(SamplerTest, LogprobsAreOfTheModelsOwnDistribution) {
 }
 
 TEST_F(SamplerTest, SampleKIsTheSingleRequestWithThatSeed) {
-  // Sample k of n draws with seed + k. In nothing else does it differ from a single request.
+  // Sample k of n draws with seed + k. Apart from the seed, it is drawn like a single request.
   for (uint64_t k = 0; k < 8; ++k) {
     Request single;
     single.seed = 1000 + k;
@@ -287,8 +288,8 @@ TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
 struct DistributionCase {
   std::string name;
   SamplingParams params;
-  // Returns the probabilities, by id, of the ids that are left of a row. The cases below have these
-  // worked out by hand.
+  // Takes a row of logits. Returns the probability of each id that the stages keep. For the cases
+  // below, the kept ids were worked out by hand.
   std::function<std::map<int32_t, double>(const std::vector<float>&)> expected;
 };
 
@@ -321,13 +322,14 @@ TEST_P(DistributionTest, DrawsWithTheProbabilitiesThatAreLeft) {
   request.allowed_ids = TokenSet(GetParam().params.allowed_token_ids, kNumIds);
   Sampler sampler(kNumIds, {});
 
-  // The draws run over seeds at one position, and over positions with one seed.
+  // The first round draws with many seeds at one position. The second round draws at many positions
+  // with one seed.
   for (const bool over_seeds : {true, false}) {
     std::map<int32_t, int64_t> counts;
     std::vector<int32_t> tokens;
     for (int64_t i = 0; i < kDraws; ++i) {
-      // Each token moves the position by one. The id of each is kNumIds, so the penalties' window
-      // has no id of the row.
+      // Each token moves the position by one. All tokens have the id kNumIds, so the window of the
+      // penalties has no id of the row.
       if (!over_seeds) tokens.push_back(kNumIds);
       const absl::StatusOr<SampledRow> sampled =
           sampler.Sample({.logits = logits,
@@ -369,7 +371,8 @@ std::vector<DistributionCase> DistributionCases() {
       {"TopK", {.top_k = 3}, cut_at(1.0, below(3))},
       {"TopP", {.top_p = 0.5f}, cut_at(1.0, below(4))},   // 33 < 39 <= 42
       {"MinP", {.min_p = 0.45f}, cut_at(1.0, below(7))},  // 12 * 0.45 = 5.4: 6 stays
-      // Nearest to the entropy, 2.327: id 4 (2.277), 5 (2.411), 3 (2.159); 24 of 78 reach 0.3.
+      // The entropy is 2.327. The nearest ids are 4 (2.277), 5 (2.411) and 3 (2.159). Together they
+      // have 24 of 78, which reaches 0.3.
       {"TypicalP", {.typical_p = 0.3f}, cut_at(1.0, [](int32_t id) { return 3 <= id && id <= 5; })},
       {"TopKThenTopP", {.top_k = 4, .top_p = 0.6f}, cut_at(1.0, below(3))},  // 23 < 25.2 <= 33
       {"TopKThenMinP", {.top_k = 8, .min_p = 0.7f}, cut_at(1.0, below(4))},  // 8.4: 9 stays

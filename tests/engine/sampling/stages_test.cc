@@ -24,8 +24,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A mass this near to the cut may fall on either side: the stages' weights are float32
-// exponentials.
+// A mass that is nearer than this to the cut may fall on either side, because the weights of the
+// stages are float32 exponentials.
 constexpr double kTooNear = 1e-6;
 
 // Computes the stages the slow way, by their definition. `ambiguous` is true when rounding decides
@@ -79,7 +79,7 @@ class NaiveKeptSet {
     std::vector<double> distances;
     for (const int32_t id : ids_) distances.push_back(distance(id));
     CutAtMass(p);
-    // The cut is ambiguous where the ids on its two sides are almost equally near.
+    // The cut is ambiguous if the ids on its two sides are almost equally near to the entropy.
     const auto cut = ids_.size();
     if (cut < distances.size() && distances[cut] - distances[cut - 1] < kTooNear) ambiguous_ = true;
     SortBy([this](int32_t id) { return -static_cast<double>(logits_[id]); });
@@ -151,7 +151,7 @@ struct Row {
   KeptSet kept;
 };
 
-// The stages that CheckStages applies to a row twice: by the sampler's functions and by
+// CheckStages applies these stages to a row twice, once by the sampler's functions and once by
 // NaiveKeptSet. CheckStages discards a row for which rounding decides the answer.
 struct Stages {
   int32_t top_k = 0;
@@ -225,7 +225,7 @@ TEST(StagesTest, ACutThroughTiesKeepsTheLowerIds) {
   }
   {
     Row row(std::vector<float>(4, -1.0f), 1.0f);
-    ApplyTopP(0.5f, row.kept);  // two ids reach it exactly
+    ApplyTopP(0.5f, row.kept);  // two ids have exactly half of the mass
     EXPECT_THAT(row.ids(), ElementsAre(0, 1));
   }
   {
@@ -252,7 +252,8 @@ TEST(StagesTest, KeepsAtLeastOneAtTheEdgesOfTemperature) {
 }
 
 TEST(StagesTest, ALongListDrawsAsAShortOne) {
-  // A draw works on the row if more than a share of the ids are kept, and otherwise on the list.
+  // Draw reads the whole row if more than a certain share of the ids is kept. Otherwise it reads
+  // the list of kept ids.
   EXPECT_TRUE(rc::check([](uint64_t seed) {
     const std::vector<float> logits = *AnyLogits(1000);
     const int32_t top_k = *rc::gen::inRange(1, 1000);

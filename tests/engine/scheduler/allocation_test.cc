@@ -1,5 +1,5 @@
-// Once warm, planning and completing a step allocates no memory: new sequences reuse the memory
-// that others gave back. This binary's own operator new counts allocations.
+// Tests that a warm scheduler plans and completes steps without allocating memory. New sequences
+// reuse the memory that others gave back. The operator new of this file counts allocations.
 
 #include <cstdint>
 #include <cstdlib>
@@ -84,7 +84,7 @@ class World {
   BlockStats block_stats() const { return blocks_.stats(); }
 
  private:
-  // The requests of two rounds would leave more blocks in the cache, so blocks are evicted too.
+  // The requests of two rounds would need more blocks than these, so the cache also evicts blocks.
   BlockManager blocks_{{.num_blocks = 500, .block_size = 16}};
   Scheduler scheduler_{{.max_num_seqs = 32, .max_num_batched_tokens = 64}, blocks_};
   SampledTokens sampled_;

@@ -34,7 +34,8 @@ void WarmUp(PrefillPacer& pacer, const Machine& machine) {
   pacer.NoteStep(0, 1, machine.Run(0, 1));
 }
 
-// Runs one step with as many prompt tokens as the pacer allows. Returns their number.
+// Runs one step with as many prompt tokens as the pacer allows. Returns the number of prompt
+// tokens.
 int32_t RunFull(PrefillPacer& pacer, const Machine& machine, int32_t decodes) {
   const int32_t tokens = pacer.limit(decodes);
   pacer.NoteStep(tokens, decodes, machine.Run(tokens, decodes));
@@ -50,7 +51,8 @@ TEST(PrefillPacerTest, StepsEndWithinTheTargetOnAnyMachine) {
       const int32_t tokens = RunFull(pacer, machine, 8);
       EXPECT_LE(machine.Run(tokens, 8), kTarget * 11 / 10) << price_us << " us, step " << i;
     }
-    // The pacer does not allow too little either: a step uses the whole target, or is full.
+    // The pacer also allows enough tokens. A step takes the whole target time, or has the largest
+    // allowed number of tokens.
     EXPECT_NEAR(pacer.limit(8), machine.Calm(kTarget, 8, 512), 0.02 * pacer.limit(8) + 1)
         << price_us << " us";
   }
@@ -151,8 +153,8 @@ TEST(PrefillPacerTest, EqualStepsForHoursMakeNoPriceUncertain) {
   PrefillPacer pacer(kTarget, 512);
   WarmUp(pacer, machine);
   for (int i = 0; i < 200000; ++i) pacer.NoteStep(0, 8, machine.Run(0, 8));
-  // The pacer has learned the price of decodes together with that of a step. It has not forgotten
-  // the price of a prompt token.
+  // The equal steps show the pacer only the sum of the prices of a step and of its decodes. The
+  // pacer must not have forgotten the price of a prompt token.
   EXPECT_LE(machine.Run(RunFull(pacer, machine, 8), 8), kTarget * 12 / 10);
   for (int i = 0; i < 20; ++i) RunFull(pacer, machine, 8);
   EXPECT_NEAR(pacer.limit(8), machine.Calm(kTarget, 8, 512), 3);

@@ -1,5 +1,6 @@
-// Runs random requests on tiny caches. Every context that is read is the sequence's own. Every
-// request ends with the tokens that it gives alone, and blocks are conserved at every step.
+// Runs random requests on tiny caches. Tests that each sequence reads only its own context, that
+// each request ends with the tokens that it gives when it runs alone, and that no step loses a
+// block.
 
 #include <cstdint>
 #include <random>
@@ -129,7 +130,8 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
     totals.taken_away += window.num_taken_away;
   }
   const SchedulerStats stats = simulation.scheduler().stats();
-  // Generated tokens that were computed in their turn: all but the last token of each sequence.
+  // The number of generated tokens that were computed for the first time. This is every generated
+  // token except the last of each sequence.
   int64_t fed = 0;
 
   for (const auto& [id, spec] : added) {
@@ -184,7 +186,7 @@ void RunWorlds(int32_t depth, bool disturb) {
     for (int i = 0; i < 4; ++i) RunWorld(*world, depth, disturb, totals);
     RC_ASSERT(!::testing::Test::HasFailure());
   }));
-  // All worlds together had every event that they are made to test.
+  // Each kind of event happened in at least one world.
   EXPECT_GT(totals.preemptions, 0);
   EXPECT_GT(totals.recomputed, 0);
   EXPECT_GT(totals.cached, 0);

@@ -46,7 +46,8 @@ TEST(SchedulerTest, ContinuationsShareThePromptAndAreComputedLikeOne) {
   EXPECT_EQ(simulation.Entry(id + 2).num_samples, 1);
   EXPECT_EQ(simulation.last_plan().copies.size(), 1u) << "two wrote to the prompt's last block";
   simulation.Step();
-  // The step computes the rest of the continuation but its last token, with a row for each token.
+  // This step computes the rest of the continuation except the last token. Each computed token has
+  // a row of logits.
   EXPECT_EQ(simulation.Entry(id).num_tokens, 7);
   EXPECT_EQ(simulation.Entry(id).num_logit_rows, 7);
   EXPECT_FALSE(simulation.Step());
@@ -99,7 +100,8 @@ TEST(SchedulerTest, OneThatWaitsFindsWhatARunningOneComputedMeanwhile) {
 }
 
 TEST(SchedulerTest, PreemptsTheCheapestOfTheYounger) {
-  // Blocks of 4 tokens: 10 + 10 + 3 prompt tokens and the generated ones do not fit in 10 blocks.
+  // The 10 blocks have room for 40 tokens. The three prompts take 10 + 10 + 3 tokens, so not all
+  // generated tokens fit.
   Simulation simulation(
       {.num_blocks = 10, .scheduler = {.max_num_batched_tokens = 64, .headroom_blocks = 0}});
   const SequenceId oldest = simulation.Add({.prompt = Prompt(10, 0), .max_tokens = 20});

@@ -35,7 +35,7 @@ SampledToken Draw(const RequestSpec& spec, int32_t k, uint64_t context, int64_t 
   return token;
 }
 
-// Sets what the configuration leaves at zero.
+// Replaces zeros in the scheduler's configuration by defaults.
 SimulationConfig Complete(SimulationConfig config) {
   SchedulerConfig& limits = config.scheduler;
   if (limits.max_num_seqs == 0) limits.max_num_seqs = 64;
@@ -160,8 +160,8 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     num_tokens += entry.num_tokens;
     const bool decode = entry.num_tokens == 1 && entry.first_index >= sequence.prompt_len() &&
                         entry.first_index + 1 >= static_cast<int64_t>(sequence.tokens.size());
-    // A restarted sequence may also lack just one token. So may a sample if the first sample of its
-    // request was preempted.
+    // A restarted sequence may also have just one token left to compute. So may a sample, if the
+    // first sample of the same request was preempted.
     const bool restart = sequence.num_preemptions > 0 || sequence.sample_index > 0;
     QUIRE_CHECK(!decode || !prefills || restart) << "decodes come first";
     // The token that opens a continuation is planned with the decodes.
@@ -223,8 +223,8 @@ void Simulation::CheckCopies(const std::vector<kernels::BlockCopy>& copies) cons
     QUIRE_CHECK(destinations.insert(copy.destination).second) << "two copies into one block";
   }
   for (const int32_t block : sources) {
-    // A source is never a destination. Its owner may write to it after the copied tokens in this
-    // step, because copies run first.
+    // A source is never a destination. The owner of a source may write to it in this step, after
+    // the copied tokens, because copies run first.
     QUIRE_CHECK(!destinations.contains(block)) << "block " << block << " is copied twice over";
   }
 }
@@ -262,7 +262,8 @@ int64_t Simulation::FirstRead(size_t group, int64_t position) const {
 }
 
 bool Simulation::Step() {
-  // The scheduler is told about every sequence, since a test may have changed its request or sink.
+  // The scheduler reconsiders every sequence, because a test may have changed the request or the
+  // sink of any sequence.
   for (const auto& [first, spec] : specs_) {
     for (int32_t k = 0; k < spec.n; ++k) scheduler_.Reconsider(first + k, now);
   }
@@ -332,7 +333,7 @@ SampledTokens Simulation::Execute(const Submitted& step) {
       slot = Mix(slot, shift.distance);
     }
   }
-  // All rows write before any row reads, as in a layer.
+  // All rows write before any row reads, as in a layer of a model.
   std::vector<std::vector<int32_t>> tokens;
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const StepPlanEntry& entry = step.plan.entries[i];
@@ -411,7 +412,7 @@ void Simulation::Note(std::vector<FinishedSequence> finished) {
 }
 
 void Simulation::CheckIdleIsEmpty() const {
-  scheduler_.CheckInvariants();  // including: roots are kept for cached blocks alone
+  scheduler_.CheckInvariants();  // also checks that only cached blocks keep roots
   const SchedulerStats scheduler = scheduler_.stats();
   QUIRE_CHECK(scheduler.num_waiting + scheduler.num_running + scheduler.num_tenants == 0);
   QUIRE_CHECK(blocks_.stats().num_held == 0);

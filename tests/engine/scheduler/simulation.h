@@ -49,16 +49,16 @@ struct RequestSpec {
   int32_t sink_tokens = 0;
   int32_t window_tokens = 0;  // 0: no window
   std::vector<std::vector<int32_t>>
-      continuations;  // if any, there are n, the longest of max_tokens tokens
+      continuations;  // empty, or n continuations; the longest has max_tokens tokens
   absl::Time deadline = absl::InfiniteFuture();
 };
 
 struct SimulationConfig {
   int32_t num_blocks = 64;
   int32_t block_size = 4;
-  std::vector<int64_t> windows;     // the tokens of each window
-  int32_t spare_window_blocks = 0;  // of each window, beyond the need of one sequence
-  SchedulerConfig scheduler;        // what is zero becomes a default of the simulation
+  std::vector<int64_t> windows;     // the length of each window in tokens
+  int32_t spare_window_blocks = 0;  // blocks of each window, beyond the need of one sequence
+  SchedulerConfig scheduler;        // the simulation replaces zeros by defaults
 };
 
 class Simulation {
@@ -67,8 +67,9 @@ class Simulation {
 
   // Adds a request. Returns the id of its first sequence.
   SequenceId Add(const RequestSpec& spec);
-  // Schedules a step, and completes the steps that the pipeline depth asks for. Returns whether
-  // anything was planned or completed. Checks everything that must hold for the plan and after it.
+  // Schedules a step. Completes the oldest step in flight if there are more than pipeline_depth, or
+  // if nothing was planned. Returns whether anything was planned or completed. Checks everything
+  // that must hold for the plan and after it.
   bool Step();
   // Runs steps until nothing is left to do.
   void Run(int max_steps = 100000);
@@ -85,7 +86,8 @@ class Simulation {
   FakeSink& sink(SequenceId first) { return *sinks_.at(first); }
   Scheduler& scheduler() { return scheduler_; }
   BlockManager& blocks() { return blocks_; }
-  // The plan made last, and the sequences of its entries, in order. They may have ended since.
+  // The latest plan, and the sequences of its entries in the same order. Some of these sequences
+  // may have ended since.
   const StepPlan& last_plan() const { return last_plan_; }
   const std::vector<SequenceId>& planned() const { return planned_; }
   bool Planned(SequenceId id) const;
@@ -122,7 +124,7 @@ class Simulation {
   // Returns the first position that a query at `position` reads in a KV group.
   int64_t FirstRead(size_t group, int64_t position) const;
   SampledTokens Execute(const Submitted& step);
-  // Counts the scored rows of a scoring entry. Returns the token of its sample k.
+  // Counts the scored rows of a scoring entry. Returns the token of sample k.
   SampledToken Score(const StepPlanEntry& entry, const Row& row, int32_t k);
   void Note(std::vector<FinishedSequence> finished);
   const RequestSpec& SpecOf(const Sequence& sequence) const;
@@ -136,10 +138,10 @@ class Simulation {
   std::map<SequenceId, std::shared_ptr<Request>> requests_;
   std::map<SequenceId, std::shared_ptr<FakeSink>> sinks_;
   std::map<SequenceId, Ended> ended_;
-  // The number of tokens of each continuation whose rows have been computed.
+  // For each continuation, the number of tokens that have been scored.
   std::map<SequenceId, int64_t> num_scored_;
   std::deque<Submitted> submitted_;
-  SampledTokens previous_;  // of the step that ran last
+  SampledTokens previous_;  // the tokens of the step that ran last
   StepPlan last_plan_;
   std::vector<SequenceId> planned_;
   SequenceId next_id_ = 1;

@@ -93,7 +93,7 @@ TEST(StartOrderTest, NoPriorityStarvesTheOldest) {
     low.push_back(simulation.Add({.prompt = Prompt(4, i), .max_tokens = 1, .priority = -100}));
   }
   std::vector<SequenceId> order;
-  for (int i = 0; i < 40; ++i) {  // a request of priority 100 comes for each that is served
+  for (int i = 0; i < 40; ++i) {  // a request of priority 100 comes before each step
     simulation.Add({.prompt = Prompt(4, 100 + 10 * i), .max_tokens = 1, .priority = 100});
     simulation.Step();
     ASSERT_EQ(simulation.planned().size(), 1u);
@@ -146,13 +146,15 @@ TEST(StartOrderTest, AShorterOnePassesNobodyOfAnotherTimeTenantPriorityOrDeadlin
     stranger.prompt = Prompt(4, 600);
     stranger.tenant = "another";
     simulation.Add(stranger);
-    // Request 1 is served before the stranger, whose tenant is then the one served least.
+    // Request 1 starts first. The tenant of the stranger, request 4, has then been served least, so
+    // the stranger starts next.
     EXPECT_EQ(StartOrder(simulation, 4), (std::vector<SequenceId>{1, 4, 2, 3}));
   }
 }
 
 // Returns how many small requests start before a large one that came earlier. The large request
-// needs 20 of 24 blocks. Another request runs when it comes, and the small requests keep coming.
+// needs 20 of 24 blocks. Another request runs when the large one comes. A small request comes
+// before each later step.
 int StartsBeforeTheLargeOne(absl::Duration between) {
   Simulation simulation(
       {.num_blocks = 24, .scheduler = {.headroom_blocks = 0, .starts_per_oldest = 1000}});
@@ -211,7 +213,7 @@ TEST(StartOrderTest, TenantsAreServedEquallyByTokensWhateverTheirPromptsLengths)
   for (int i = 0; i < 600; ++i) {
     simulation.Add({.prompt = Prompt(10, 50000 + 20 * i), .max_tokens = 1, .tenant = "short"});
   }
-  std::map<bool, int64_t> served;  // tokens served; the key: whether the tenant is "long"
+  std::map<bool, int64_t> served;  // served tokens, by whether the tenant is "long"
   while (served[true] < 5000) {
     ASSERT_TRUE(simulation.Step());
     for (size_t i = 0; i < simulation.planned().size(); ++i) {

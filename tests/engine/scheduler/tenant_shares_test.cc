@@ -32,7 +32,7 @@ TEST(TenantSharesTest, LeavingForAMomentForgetsNothing) {
   const auto b = shares.Enter("b");
   shares.Charge(b, 500);
   shares.Leave(b);
-  EXPECT_EQ(shares.served(shares.Enter("b")), 510);  // "b" came in at 10
+  EXPECT_EQ(shares.served(shares.Enter("b")), 510);  // "b" entered at 10
 }
 
 TEST(TenantSharesTest, IdleTenantsAreBounded) {

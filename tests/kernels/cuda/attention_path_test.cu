@@ -1,4 +1,5 @@
-// Which kernel CudaBackend takes for a step's attention.
+// Tests which attention kernel CudaBackend chooses for a step: a tensor core kernel or the plain
+// kernel.
 
 #include <memory>
 #include <utility>
@@ -56,8 +57,8 @@ TEST(AttentionPathTest, IsTensorCoresWhereThereIsAKernel) {
     on_device.args.plan = *backend->Plan(batch.PlanArgs());
     ASSERT_TRUE(backend->PagedAttention(on_device.args).ok());
     ASSERT_FALSE(shared_bytes.empty());
-    // The tensor core kernels hold three stages of keys and values there, the plain one a query a
-    // warp.
+    // The tensor core kernels keep three stages of keys and values in shared memory. The plain
+    // kernel keeps one query per warp there.
     EXPECT_EQ(shared_bytes.front() > 4 * 256 * 4, path.tensor_cores);
 
     batch.Check(on_device.out.ToHost(), path.tensor_cores ? testing::AttentionWeights::kRounded

@@ -55,8 +55,8 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
                                           .fixed_split = *rc::gen::arbitrary<bool>(),
                                           .fixed_split_keys = *rc::gen::element(64, 256, 1024)})
                   .ok());
-    // Collects the items of each row tile, with the keys in order, and counts the writers of each
-    // partial row: there must be one.
+    // Collects the items of each unit, in the order of their keys. Counts how often each partial
+    // row is written. It must be written once.
     using Unit = std::tuple<int32_t, int32_t, int32_t>;  // seq, kv_head, first_row
     std::map<Unit, std::vector<AttentionItem>> units;
     std::vector<int> writers(static_cast<size_t>(plan.num_partial_rows()));
@@ -76,8 +76,8 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
     }
     RC_ASSERT(std::all_of(writers.begin(), writers.end(), [](int n) { return n == 1; }));
     const int32_t group = lengths.shape.num_heads / lengths.shape.num_kv_heads;
-    // The request alone decides which kernel it gets: that of the smallest row tile that holds all
-    // rows of the request, or that of the largest row tile.
+    // The kernel of a request depends on that request alone. It is the kernel of the smallest row
+    // tile that holds all rows of the request, or of the largest row tile if none holds them.
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
       for (const AttentionItem& item : part.items) {
         const int32_t rows = lengths.query[static_cast<size_t>(item.seq)] * group;
@@ -198,8 +198,8 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
   }));
 }
 
-// Whatever the length of a request, a fixed split has limits: on the number of pieces, and on the
-// number of partial rows.
+// A fixed split limits the number of pieces and the number of partial rows for a request of any
+// length.
 TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
   EXPECT_TRUE(rc::check([] {
     Lengths request = AnyLengths();
@@ -220,7 +220,7 @@ TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
               static_cast<size_t>(std::max<int64_t>(units, kFixedSplitPieces)));
     RC_ASSERT(plan.num_partial_rows() <= 64 * kFixedSplitPieces);
     // A piece has `keys` keys, except the last piece of a unit, which may be shorter. Pieces are
-    // longer only where pieces of `keys` would be too many.
+    // longer only if there would be too many pieces of `keys` keys.
     const int32_t tile_keys = AttentionTileKeys(request.shape.head_dim);
     int64_t unit_tiles = 0, most_tiles = 0;
     bool longer = false, shorter = false;
@@ -298,7 +298,7 @@ TEST(CudaAttentionPlanTest, RangesAreAtLeastTheShortestAndNoLongerThanASequence)
   const CudaAttentionPlan cut = plan_of({5 * 64, 10});
   ASSERT_EQ(cut.merges().size(), 1u);
   EXPECT_EQ(cut.merges()[0].num_items, 2);  // kMinRangeTiles tiles, and the remaining tile
-  // One block for each sequence.
+  // There is one block for each sequence.
   EXPECT_EQ(plan_of({10, 10, 10}).parts()[0].block_starts.size(), 4u);
 }
 

@@ -1,5 +1,5 @@
-// The reference attention kernel against doubles, in three orders of threads: prefill, chunks,
-// decodes and an empty query in one batch, over blocks that are not neighbours.
+// Tests the reference attention kernel against doubles, in three thread orders. One batch has
+// prefill, chunks, decodes and an empty query, in blocks that are not neighbours.
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,8 @@ using testing::Normal;
 
 TEST(AttentionReferenceTest, AgreesWithDoublesInEveryThreadOrder) {
   constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
-  // Heads and block sizes that tensor cores do not take, and dtypes that they do not mix.
+  // Most cases have head dims or block sizes that the tensor core kernels do not take, float32, or
+  // a mix of dtypes.
   AttentionCase cases[] = {
       {.num_kv_heads = 2, .dtype = kF32},
       {.num_heads = 6, .head_dim = 8, .block_size = 5, .dtype = kF32},
@@ -53,7 +54,8 @@ TEST(AttentionReferenceTest, AgreesWithDoublesInEveryThreadOrder) {
   };
   double worst = 0.0;
   for (AttentionCase& c : cases) {
-    // A whole prompt, a chunk in the middle of one, an empty query, decodes at the edges of a tile.
+    // A whole prompt, a chunk of a longer prompt, an empty query, and decodes at the edges of a
+    // tile.
     c.sequences = {{37, 37}, {70, 9}, {5, 0}, {1, 1}, {32, 1}, {33, 1}, {100, 2}};
     SCOPED_TRACE(::testing::Message() << c);
     const AttentionBatch batch(c);

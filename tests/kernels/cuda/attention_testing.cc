@@ -18,7 +18,7 @@ using kernels::TensorView;
 
 namespace {
 
-// The block number of unused places in the block table. A kernel must never read the cache there.
+// The block number in unused places of the block table. A kernel must never read the cache there.
 constexpr int32_t kNoBlock = 1 << 28;
 
 std::vector<float> Rounded(DType dtype, const std::vector<float>& values) {
@@ -54,7 +54,7 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
   const auto num_seqs = std::ssize(c.sequences);
   block_stride_ = int64_t{3} * c.num_kv_heads * c.block_size * c.head_dim;
   block_table_.assign(static_cast<size_t>(num_seqs * max_blocks_), kNoBlock);
-  // The memory ends where the last block ends, so that AddressSanitizer sees reads beyond that
+  // The memory ends where the last block ends, so that AddressSanitizer sees reads beyond the last
   // block.
   const int64_t gap = int64_t{c.num_kv_heads} * c.block_size * c.head_dim;
   const int64_t cache_size = num_seqs * max_blocks_ * block_stride_ - gap;
@@ -132,7 +132,7 @@ double AttentionBatch::Check(const std::vector<float>& out, AttentionWeights wei
 
 double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, const float* got,
                                        AttentionWeights weights) const {
-  // Twice the largest error of one rounding.
+  // kEpsilon is twice the largest relative error of one rounding.
   constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
   const int64_t head_dim = case_.head_dim;
   const int64_t position = context_lens_[seq] - query_lens_[seq] + i;
@@ -189,9 +189,10 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   }
   // Each weight and the sum of all weights have the error of the scores. Each product and each
   // weight is added with one rounding. A new maximum rescales both sums, at most once in 32 keys,
-  // by an e^x that is off by two units. Together this is 1.2 * kEpsilon a key. The argument of e^x,
-  // at most 40, is rounded, too: this counts 29 for a weight and 29 for the sum. The rest of the 64
-  // is for dividing and for merging parts.
+  // by an e^x that is off by two units. Together this is 1.2 * kEpsilon for each key. The argument
+  // of e^x, which is at most 40, is rounded, too. This rounding counts 29 * kEpsilon for a weight
+  // and 29 * kEpsilon for the sum. The rest of the 64 * kEpsilon is for dividing and for merging
+  // parts.
   const double keys = static_cast<double>(scores.size());
   double relative = 2 * score_error + (1.2 * keys + 64) * kEpsilon;
   double of_weight = 0.0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Shared by the tests of attention kernels: a batch of sequences over a paged cache, its tensors on
-// a device, and a check of a kernel's output against float64.
+// Helpers of the tests of attention kernels: a batch of sequences over a paged cache, its tensors
+// on a device, and a check of a kernel's output against float64.
 
 #include <cstdint>
 #include <optional>
@@ -19,8 +19,8 @@ namespace quire::testing {
 struct AttentionSequence {
   int32_t context_len = 0;
   int32_t query_len = 0;
-  // The seed of the sequence's numbers. They depend on it alone and not on the batch. 0 stands for
-  // the index of the sequence in the batch, plus 1.
+  // The seed of the sequence's numbers, which do not depend on the rest of the batch. 0 means the
+  // index of the sequence in the batch, plus 1.
   uint64_t seed = 0;
 };
 
@@ -34,22 +34,23 @@ struct AttentionCase {
   float scale = 0.0f;  // 0: 1 / sqrt(head_dim)
   bool alibi = false, sinks = false;
   bool alibi_is_rounded = false;
-  // The heads are the second half of the heads of a model twice as wide, as on a tensor parallel
-  // rank.
+  // If true, the heads are the second half of the heads of a model, as on the second of two tensor
+  // parallel ranks.
   bool second_half = false;
   int32_t fixed_split_keys = 0;  // keys of a piece in a fixed split; 0: no fixed split
   // If true, the cache is NaN wherever no query may look: slots past the end or before every
   // window, all slots of a sequence without a query, and the gaps between blocks. Must be false for
-  // a kernel that gives such slots the weight 0.
+  // a kernel that reads such slots and gives them the weight 0.
   bool poisoned = true;
 };
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c);
 
-// How a kernel multiplies weights by V: as float32, or rounded to the cache's dtype, as tensor
-// cores need them.
+// The precision of the attention weights when a kernel multiplies them by V: float32, or rounded to
+// the dtype of the cache, as tensor cores need.
 enum class AttentionWeights { kFloat32, kRounded };
 
-// The numbers of a case on the host. The blocks are scattered, with gaps between them.
+// The inputs of a case, in host memory. The blocks are scattered in the cache, with gaps between
+// them.
 class AttentionBatch {
  public:
   explicit AttentionBatch(const AttentionCase& c);
@@ -59,7 +60,7 @@ class AttentionBatch {
   std::vector<float> RowsOf(size_t seq, const std::vector<float>& out) const;
 
   // Fails the test if a row of `out` differs from the float64 result by more than the bound on its
-  // rounding errors. Returns the largest difference, as a share of its bound.
+  // rounding errors. Returns the largest ratio of a difference to its bound.
   double Check(const std::vector<float>& out, AttentionWeights weights) const;
 
  private:

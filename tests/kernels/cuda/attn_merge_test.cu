@@ -17,7 +17,8 @@ using kernels::cuda::AttentionMerge;
 using kernels::cuda::AttnMergeParams;
 using kernels::cuda::Bf16;
 
-// Two sequences of 2 kv heads and 3 heads each, 5 tokens; one unit is in one piece and not merged.
+// The batch has two sequences, of 1 and 4 tokens, and 2 KV heads with a group of 3 heads each. The
+// units that are not in `merges` have not been cut, and the kernel must not write their rows.
 constexpr int kHeads = 6, kGroup = 3, kHeadDim = 80;
 
 class AttnMergeTest : public ::testing::TestWithParam<ThreadOrder> {};
@@ -34,7 +35,7 @@ TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
     for (int d = 0; d < kHeadDim; ++d) out.push_back(static_cast<float>((row * d) % 13) - 6.0f);
   }
   lse[1] = -INFINITY;            // a piece that saw no key
-  lse[9] = lse[17] = -INFINITY;  // a row that saw none at all
+  lse[9] = lse[17] = -INFINITY;  // a row of which no piece saw a key
   for (int d = 0; d < kHeadDim; ++d) out[static_cast<size_t>(kHeadDim + d)] = 0.0f;
   const std::vector<float> sinks = {-200.0f, 1.0f, 5.0f, -1.0f, 0.0f, 9.0f};
   for (const bool with_sinks : {false, true}) {
@@ -63,7 +64,8 @@ TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
         const int row = merge.first_row + i;
         const int head = merge.kv_head * kGroup + row % kGroup;
         const int token = (merge.seq == 0 ? 0 : 1) + row / kGroup;
-        // In units of the first sum; no piece here is beyond a double.
+        // The sum of the weights, not divided by the largest weight. A double can hold every weight
+        // here.
         double sum = with_sinks ? std::exp(double{sinks[static_cast<size_t>(head)]}) : 0.0;
         for (int k = 0; k < merge.num_items; ++k) {
           sum += std::exp2(lse[static_cast<size_t>(merge.partial + k * merge.num_rows + i)]);
@@ -77,7 +79,8 @@ TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
             want += x;
             magnitude += std::abs(x);
           }
-          // One rounding to bf16; the rest is float32, whose exponents here reach 300.
+          // The output is rounded once to bf16. The rest is float32 arithmetic with exponents of up
+          // to 300.
           const double bound = std::abs(want) * 0x1p-8 + magnitude * 300 * 0x1p-22;
           ASSERT_NEAR(
               kernels::Bf16ToF32(got[static_cast<size_t>((token * kHeads + head) * kHeadDim + d)]),
@@ -87,14 +90,15 @@ TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
       }
     }
     ASSERT_EQ(merged, 11u);
-    // Rows of units that were not cut stay as they were: NaN.
+    // The kernel does not write the rows of units that were not cut, so they are still NaN.
     EXPECT_TRUE(std::isnan(kernels::Bf16ToF32(got[0])));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, AttnMergeTest, ::testing::ValuesIn(kAllThreadOrders));
 
-// Softmax over keys that were dealt out to pieces, and merged, is softmax over all of them.
+// Divides the keys of a softmax into pieces, and merges the pieces with the kernel. The result must
+// be the softmax over all keys.
 TEST(AttnMergePropertyTest, PiecesMakeTheWhole) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
@@ -106,15 +110,16 @@ TEST(AttnMergePropertyTest, PiecesMakeTheWhole) {
     const int group = between(1, 5), num_items = between(1, 9), num_rows = between(1, 20);
     const int head_dim = 8 * between(1, 32);
     const bool with_sinks = between(0, 1) == 1;
-    const double spread = between(0, 1) == 0 ? 1.0 : 40.0;  // of the scores, in powers of two
+    // The deviation of the scores, which are exponents of 2.
+    const double spread = between(0, 1) == 0 ? 1.0 : 40.0;
     const int num_tokens = (num_rows + group - 1) / group;
 
     std::vector<float> sinks, partial_out, partial_lse;
     for (int h = 0; h < group; ++h) sinks.push_back(static_cast<float>(normal(engine) * spread));
     const auto rows = static_cast<size_t>(num_rows);
     const auto dims = static_cast<size_t>(head_dim);
-    // For each row, over all pieces and in doubles: the sum of the weights, the sum of weight times
-    // value, and the sum of its absolute values.
+    // For each row, these are sums over all keys of all pieces, in doubles: of the weights, of the
+    // weights times the values, and of the weights times the absolute values.
     std::vector<double> sums(rows), wanted(rows * dims), magnitudes(rows * dims);
     for (size_t row = 0; row < rows && with_sinks; ++row) {
       sums[row] = std::exp(double{sinks[row % static_cast<size_t>(group)]});
@@ -174,8 +179,9 @@ TEST(AttnMergePropertyTest, PiecesMakeTheWhole) {
         const size_t at = row * dims + d;
         const double inverse = sums[row] > 0.0 ? 1.0 / sums[row] : 0.0;
         const double want = wanted[at] * inverse;
-        // One rounding to bf16. A piece's log-sum-exp, up to 200, is rounded to float32, and so are
-        // differences of two: its weight is off by ln(2) times that.
+        // The output is rounded once to bf16. The log-sum-exp of a piece, up to 200, is rounded to
+        // float32, and so is the difference of two of them. The weight of a piece has a relative
+        // error of ln(2) times these errors.
         const double bound = std::abs(want) * 0x1p-8 +
                              magnitudes[at] * inverse * (3 * 200 + num_items + 8) * 0x1p-23;
         ASSERT_NEAR(kernels::Bf16ToF32(got[at]), want, bound) << "row " << row << " d " << d;

@@ -1,5 +1,5 @@
-// Tests that every op of the CUDA backend refuses bad arguments. The error is InvalidArgument and
-// names the argument. Nothing is enqueued, as the counting device shows.
+// Tests that every op of the CUDA backend refuses bad arguments. The error must be InvalidArgument
+// and name the argument. A counting device checks that nothing is enqueued.
 
 #include <cmath>
 #include <functional>
@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
 constexpr DType kI32 = DType::kI32, kI64 = DType::kI64;
 
-// A change that spoils good arguments, and a part of the error that it must give.
+// A change that makes good arguments bad, and a part of the error message that must follow.
 template <typename Args>
 struct Bad {
   std::string says;

@@ -60,7 +60,8 @@ class DeviceFloats {
       : dtype_(dtype), array_(device, Encode(dtype, numbers)) {
     values = Decode(dtype, Encode(dtype, numbers));
   }
-  // Makes `size` elements without numbers. They are NaN unless DeviceArray leaves them undefined.
+  // Makes `size` elements without setting them. They are NaN, or undefined in an array of 256 MiB
+  // or more (see DeviceArray).
   DeviceFloats(kernels::cuda::Device& device, kernels::DType dtype, int64_t size)
       : dtype_(dtype), array_(device, size * kernels::SizeOf(dtype)) {}
 

@@ -1,4 +1,4 @@
-// Tests of a Device's promises besides launching kernels, on whichever device the build has.
+// Tests the recordings, the timing and the GEMM of a Device, on the device that this build has.
 
 #include <algorithm>
 #include <cstdint>
@@ -59,9 +59,9 @@ TEST_F(DeviceTest, GivesTheSecondsOfWhatItHasRun) {
   EXPECT_EQ(device_->SecondsOf([] { return absl::InternalError("no"); }).status().message(), "no");
 }
 
-// Checks d = a . b^T and d += a . b^T for every type. Rows have gaps between them. a and d begin
-// `first` elements into their memory. The values are small integers, so that sums are exact in any
-// order.
+// Checks d = a . b^T and d += a . b^T for every type. Rows have gaps between them. `a` and `d`
+// begin `first` elements after the start of their memory. The values are small integers, so that
+// sums are exact in any order.
 void CheckGemm(kernels::cuda::Device& device, int64_t m, int64_t first) {
   constexpr int64_t kN = 24, kK = 32, kLda = 40, kLdb = 48, kLdd = 32;
   const auto integers = [](int64_t size) {
@@ -110,8 +110,8 @@ void CheckGemm(kernels::cuda::Device& device, int64_t m, int64_t first) {
   }
 }
 
-// Some numbers of rows share an algorithm (gemm_shape.h), and memory need not be that of a whole
-// allocation.
+// 9 and 10 rows share an algorithm (gemm_shape.h). The matrices need not begin where an allocation
+// begins.
 TEST_F(DeviceTest, MultipliesAnyNumberOfRowsThatBeginAnywhere) {
   for (const int64_t m : {5, 10, 9}) {
     for (const int64_t first : {0, 8, 2, 1}) {

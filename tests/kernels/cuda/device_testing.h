@@ -1,6 +1,6 @@
 #pragma once
 
-// Shared by the CUDA kernel tests: a device to run on, and arrays in its memory.
+// Helpers of the CUDA kernel tests: a device to run on, and arrays in its memory.
 
 #include <cstdint>
 #include <memory>
@@ -15,14 +15,14 @@
 
 namespace quire::testing {
 
-// The order in which the emulator runs the threads of a block; a GPU decides this itself. With
+// The order in which the emulator runs the threads of a block. A GPU chooses its own order. With
 // kReverse, memory that nobody has written holds large numbers instead of NaN.
 enum class ThreadOrder { kForward, kReverse, kRandom };
 inline constexpr ThreadOrder kAllThreadOrders[] = {ThreadOrder::kForward, ThreadOrder::kReverse,
                                                    ThreadOrder::kRandom};
 
-// True if the tests run on the emulator. There, products have the same bits for any number of rows,
-// while cuBLASLt may take another algorithm for more rows.
+// True if the tests run on the emulator. On the emulator, a product has the same bits for any
+// number of rows. On a GPU, cuBLASLt may take another algorithm for more rows.
 extern const bool kDeviceIsEmulated;
 
 std::unique_ptr<kernels::cuda::Device> MakeDevice(ThreadOrder order = ThreadOrder::kForward,
@@ -37,8 +37,9 @@ class DeviceArray {
     EXPECT_TRUE(device.CopyToDevice(data(), values.data(), buffer_.bytes()).ok());
     EXPECT_TRUE(device.Synchronize().ok());
   }
-  // Makes `size` elements of bytes 0xff, which are NaN as float, f16 and bf16. So elements that a
-  // kernel does not write are seen on a GPU, too. Arrays of 256 MiB or more stay undefined.
+  // Makes `size` elements and fills them with bytes 0xff, which are NaN as float, f16 and bf16. So
+  // a test sees on a GPU, too, which elements a kernel does not write. Arrays of 256 MiB or more
+  // stay undefined.
   DeviceArray(kernels::cuda::Device& device, int64_t size) : device_(device), size_(size) {
     auto buffer = device.Allocate(size * static_cast<int64_t>(sizeof(T)));
     EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();

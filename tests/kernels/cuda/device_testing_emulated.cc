@@ -17,8 +17,8 @@ kernels::cuda::emulator::ThreadOrder OrderOf(ThreadOrder order) {
   return {};
 }
 
-// A maximum ignores NaN, and a sum of weights may hide a large number. So kReverse uses large
-// numbers as poison, and the other orders use NaN.
+// The tests need both kinds of poison. A maximum ignores NaN, and a sum of weights may hide a large
+// number. So kReverse uses large numbers as poison, and the other orders use NaN.
 kernels::cuda::emulator::Poison PoisonOf(ThreadOrder order) {
   return order == ThreadOrder::kReverse ? kernels::cuda::emulator::Poison::kLarge
                                         : kernels::cuda::emulator::Poison::kNaN;

@@ -1,4 +1,4 @@
-// Tests of the emulated device apart from the kernels that it runs: memory, a chip with its limits,
+// Tests the emulated device, apart from the kernels that it runs: memory, the limits of a chip, and
 // launches one after another.
 
 #include <algorithm>
@@ -39,7 +39,7 @@ EmulatedDevice Chip(int compute_capability) {
   return EmulatedDevice({.compute_capability = compute_capability});
 }
 
-// Runs `kernel` and returns what is said about it.
+// Runs `kernel` and returns the message of the launch or of the fault, or an empty string.
 std::string FaultOf(Device& device, const LaunchConfig& config, void (*kernel)(Params),
                     const Params& params = {}) {
   const absl::Status launched = Launch(device, config, kernel, params);
@@ -62,7 +62,8 @@ TEST(EmulatedDeviceTest, OnlyItsOwnWorkTouchesItsMemory) {
   EXPECT_EQ(emulator::AsanIsPoisoned(bytes), emulator::kAddressSanitizer);
 }
 
-// The larger of 1 and what nobody has written, of shared memory and of the target of a copy.
+// Writes the larger of 1 and a value that nobody has written. The first value is in shared memory,
+// and the second is the target of a copy in flight.
 __global__ void TakesMaximaOfPoison(const __grid_constant__ Params p) {
   float* const shared = DynamicShared<float>();
   p.out[0] = fmaxf(1.0f, shared[0]);
@@ -112,7 +113,7 @@ TEST(EmulatedDeviceTest, SharedMemoryIsTheChips) {
   }
 }
 
-// One thing each that came with compute capability 9.0.
+// Each of these kernels uses one thing that came with compute capability 9.0.
 __global__ void InitsAnMbarrier(const __grid_constant__ Params) {
   if (threadIdx.x == 0) MbarrierInit(DynamicShared<uint64_t>(), 1);
 }
@@ -150,7 +151,8 @@ TEST(EmulatedDeviceTest, WhatAChipCannotDoIsRefusedByName) {
 
 // --- Launches
 
-// variant 0: does not wait for the launch before it; 1: one thread does; 2: but not in each block.
+// In variant 0, no thread waits for the launch before this one. In variant 1, one thread of each
+// block waits. In variant 2, one thread waits, but only in the first of two blocks.
 __global__ void DependsOnAnother(const __grid_constant__ Params p) {
   if (p.variant > 0 && threadIdx.x == 5 && blockIdx.x < 3u - static_cast<unsigned>(p.variant)) {
     GridDependencyWait();
@@ -182,7 +184,7 @@ class LateWorkTest : public ::testing::Test {
  protected:
   LateWorkTest() { EXPECT_TRUE(device_.Fill(data(), 1, kBytes).ok() && Wait() == ""); }
 
-  // Waits, and returns what is said about the work.
+  // Waits for all work and returns the message of a fault, or an empty string.
   std::string Wait() { return std::string(device_.Synchronize().message()); }
   absl::Status Store(int variant) {
     return Launch(device_, {}, &StoresItsVariant, {static_cast<float*>(data()), variant});
@@ -242,7 +244,7 @@ TEST_F(LateWorkTest, TheTargetOfACopyMustNotChangeUntilThen) {
   }
 }
 
-// Both ways through the same host memory, one after another, is in order.
+// Copies to and from the same host memory may follow one another, because they run in order.
 TEST_F(LateWorkTest, ACopyMayDependOnOneBeforeIt) {
   const kernels::DeviceBuffer other = *device_.Allocate(kBytes);
   auto staging = std::make_unique<std::array<unsigned char, kBytes>>();
@@ -307,7 +309,7 @@ TEST_F(LateWorkTest, NothingRunsAfterAFault) {
   const auto recording = device_.Record([&] { return Store(1); });
   ASSERT_TRUE(recording.ok());
   ASSERT_TRUE(device_.CopyToDevice(data(), &host, sizeof(host)).ok());
-  host = 1.0f;  // too early
+  host = 1.0f;  // before the copy has run
   ASSERT_TRUE(Launch(device_, {}, &CountsItsRuns, Params{}).ok());
   const std::string fault = Wait();
   EXPECT_NE(fault, "");
@@ -324,7 +326,7 @@ TEST_F(LateWorkTest, ItsMemoryIsNotTheHosts) {
   float host = 0.0f;
   const auto on_heap = std::make_unique<float>();
   for (float* const pointer : {&host, on_heap.get()}) {
-    if (!kClearsPadding) break;  // no kernel's parameters are looked at
+    if (!kClearsPadding) break;  // the parameters of kernels are not checked
     EmulatedDevice device;
     EXPECT_THAT(FaultOf(device, {}, &StoresItsVariant, {pointer, 1}),
                 HasSubstr("which is not memory of the device"));
@@ -333,7 +335,7 @@ TEST_F(LateWorkTest, ItsMemoryIsNotTheHosts) {
   EXPECT_EQ(device_.CopyOnDevice(data(), &host, 4).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(device_.CopyOnDevice(&host, data(), 4).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(device_.CopyToHost(&host, on_heap.get(), 4).code(), absl::StatusCode::kInvalidArgument);
-  // One byte past the end.
+  // A fill may reach the end of the memory, but not one byte past it.
   EXPECT_TRUE(device_.Fill(data(), 1, kBytes).ok());
   EXPECT_EQ(device_.Fill(data(), 1, kBytes + 1).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Wait(), "");
@@ -384,8 +386,8 @@ TEST_F(LateWorkTest, ARecordingLivesUntilItsReplayHasRun) {
 // --- The order of threads
 
 #if !defined(QUIRE_EMULATOR_TSAN)
-// The largest distance that warp 0 sees between its own count of steps and warp 1's. Both warps
-// make the same steps.
+// Writes the largest distance that warp 0 sees between its own count of steps and the count of warp
+// 1. Both warps make the same steps.
 __global__ void CountsSteps(const __grid_constant__ Params p) {
   int* const steps = DynamicShared<int>();
   steps[threadIdx.x / 32] = 0;

@@ -1,5 +1,6 @@
-// Every kind of misuse that the emulator promises to report, once each: a kernel that is wrong in
-// one way, and the report about it. A GPU would run most of these without an error.
+// Tests every kind of misuse that the emulator promises to report, once each. Each kernel is wrong
+// in one way, and a test checks the report about it. A GPU would run most of these kernels without
+// an error.
 
 #include <cmath>
 #include <cstdint>
@@ -31,7 +32,7 @@ struct Params {
   int variant;
 };
 
-// A device, of which a fault is the end.
+// A device and two arrays on it. After a fault, a device cannot be used any more.
 struct World {
   std::unique_ptr<Device> device = MakeDevice();
   DeviceArray<float> in{*device, std::vector<float>(64, 1.0f)};
@@ -40,7 +41,7 @@ struct World {
 
 class EmulatorTest : public ::testing::Test {
  protected:
-  // Runs `kernel` in a new world and returns what is said about it.
+  // Runs `kernel` in a new World and returns the message of the fault, or an empty string.
   std::string FaultOf(void (*kernel)(Params), unsigned threads, int64_t shared_bytes = 0,
                       int variant = 0) {
     world_ = std::make_unique<World>();
@@ -56,7 +57,8 @@ class EmulatorTest : public ::testing::Test {
 
 // --- Asynchronous copies
 
-// variant 1: waits for the wrong group, 2: for the right one.
+// Variant 0 reads before any wait. Variant 1 waits, but leaves the group of the copy in flight.
+// Variant 2 waits for the group of the copy.
 __global__ void ReadsCopyEarly(const __grid_constant__ Params p) {
   float* const shared = DynamicShared<float>();
   CpAsync<4>(shared + threadIdx.x, p.in + threadIdx.x, true);
@@ -145,7 +147,7 @@ TEST_F(EmulatorTest, NamedBarriersAreChecked) {
   EXPECT_THAT(FaultOf(&CountsPartOfAWarp, 64), HasSubstr("want a multiple of 32"));
 }
 
-// Threads that have ended are not waited for: CUDA says so.
+// A barrier does not wait for threads that have ended, as CUDA specifies.
 __global__ void EndsBeforeTheBarrier(const __grid_constant__ Params p) {
   if (threadIdx.x >= 40) return;
   __syncthreads();
@@ -197,7 +199,8 @@ TEST_F(EmulatorTest, LanesThatDoNotMeetAreReported) {
   EXPECT_THAT(FaultOf(&VotesWithoutHalfTheWarp, 32), HasSubstr("deadlock"));
 }
 
-// A lane's value goes to its neighbour through shared memory. variant 1: with the barrier it needs.
+// Each lane hands a value to a neighbouring lane through shared memory. Only variant 1 has the
+// barrier that the lanes need.
 __global__ void HandsToItsNeighbour(const __grid_constant__ Params p) {
   float* const shared = DynamicShared<float>();
   shared[threadIdx.x] = 3.0f;
@@ -207,7 +210,7 @@ __global__ void HandsToItsNeighbour(const __grid_constant__ Params p) {
 
 __global__ void LoadsMatrixEarly(const __grid_constant__ Params p) {
   uint32_t* const shared = DynamicShared<uint32_t>();
-  // Lanes 0 to 7 each fill the row of the next, of which each is to load its own.
+  // Each of lanes 0 to 7 fills the matrix row that the next lane gives to LdMatrix.
   for (unsigned i = 0; i < 4 && threadIdx.x < 8; ++i) shared[(threadIdx.x * 4 + 4 + i) % 32] = 0;
   if (p.variant == 1) __syncwarp();
   uint32_t r[1];
@@ -266,7 +269,7 @@ TEST_F(EmulatorTest, MbarriersAreChecked) {
 
 enum Wgmma { kRight, kNoProxyFence, kNoFence, kReadsEarly, kEvenLanesAlone, kLeadsOut };
 
-// 1 by 1 over a depth of 16: every sum is 16.
+// Multiplies matrices of ones over a depth of 16, so that every sum is 16.
 __global__ void MultipliesOnes(const __grid_constant__ Params p) {
   const Bf16 one = FromFloat<Bf16>(1.0f);
   Bf16* const tile = DynamicShared<Bf16>();
@@ -329,7 +332,7 @@ TEST_F(EmulatorTest, AShapeBeyondTheDeviceIsRefusedAtOnce) {
   }
 }
 
-// --- What sanitizers see
+// --- Sanitizers
 
 #if defined(QUIRE_EMULATOR_ASAN)
 __global__ void ReadsPastTheEnd(const __grid_constant__ Params p) { p.out[0] = p.in[64]; }
@@ -345,7 +348,7 @@ TEST_F(EmulatorTest, AddressSanitizerSeesOutOfBounds) {
 #endif
 
 #if defined(QUIRE_EMULATOR_TSAN)
-// variant 1: with the barrier it needs.
+// Variant 1 has the barrier that is needed between reading and writing.
 __global__ void WritesBeforeOthersHaveRead(const __grid_constant__ Params p) {
   float* const shared = DynamicShared<float>();
   shared[threadIdx.x] = 1.0f;

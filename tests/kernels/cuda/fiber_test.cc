@@ -1,4 +1,5 @@
-// Tests both ways of switching: fiber.cc as the emulator uses it, and fiber.cc built on ucontext.
+// Tests both ways of switching between fibers. This file is built once with fiber.cc as the
+// emulator uses it, and once with fiber.cc built on ucontext.
 
 #include "kernels/cuda/emulator/fiber.h"
 
@@ -9,7 +10,7 @@
 namespace quire::kernels::cuda::emulator {
 namespace {
 
-// These are global because a fiber runs a plain function, which cannot be given them.
+// These variables are global, because the function that a fiber runs takes no arguments.
 Fiber* running = nullptr;
 std::vector<int>* visited = nullptr;
 
@@ -57,8 +58,8 @@ TEST_F(FiberTest, KeepsItsValues) {
   EXPECT_EQ(visited_, (std::vector<int>{1, 3, 6, 10}));
 }
 
-// The threads of a block that failed are never resumed. Their stacks are used again by the fibers
-// of the next block.
+// The emulator never resumes the threads of a block that has failed. The fibers of the next block
+// use the stacks of these threads again.
 TEST_F(FiberTest, AStackServesAgainAfterItsFiberWasGivenUp) {
   for (int i = 0; i < 100; ++i) {
     Fiber fiber(&Count);

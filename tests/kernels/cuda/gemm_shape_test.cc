@@ -15,12 +15,12 @@ TEST(GemmShapeTest, BucketsHoldTheirRowsAndAreFew) {
     ASSERT_GE(bucket, m);
     ASSERT_GE(bucket, last);
     ASSERT_EQ(RowBucket(bucket), bucket);
-    // At most a fifth of the bucket is more than the rows that were asked for.
+    // `m` is at least four fifths of the bucket.
     ASSERT_LT(5 * (bucket - m), bucket + 1) << m;
     buckets.insert(bucket);
     last = bucket;
   }
-  EXPECT_EQ(buckets.size(), 4 * 13);  // 4 up to 4, then 4 for each of 12 doublings
+  EXPECT_EQ(buckets.size(), 4 * 13);  // buckets 1 to 4, then 4 for each of 12 doublings
   EXPECT_EQ(std::set<int64_t>(buckets.begin(), buckets.upper_bound(40)),
             (std::set<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40}));
 }

@@ -1,11 +1,12 @@
 #pragma once
 
-// Attention of many query tokens over the paged cache, as a Hopper GPU wants it: one warp fetches
-// keys and values by TMA, two warpgroups multiply with wgmma. It keeps the emulator's mbarriers,
-// TMA and wgmma honest until such a kernel is part of the library.
+// Attention of many query tokens over the paged cache, in the form that suits a Hopper GPU. One
+// thread fetches keys and values by TMA, and two warpgroups multiply with wgmma. The kernel tests
+// the mbarriers, TMA and wgmma of the emulator until such a kernel is part of the library.
 //
-// A block's 128 rows are (query token, head of one KV group) pairs, packed; keys come in tiles of
-// 128, newest first, so that only the first tile can need the causal mask. head_dim is 128, bf16.
+// A row is a pair of a query token and a head of one KV group. A block processes 128 packed rows.
+// Keys come in tiles of 128, newest first, so that only the first two tiles can need the causal
+// mask. The head_dim is 128, and elements are bf16.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +19,8 @@ namespace quire::testing {
 struct PrefillWork {
   int sequence;
   int kv_head;
-  int first_row;  // of 128, in the packed rows of the sequence and KV head
+  // The first of 128 rows, counted in the packed rows of the sequence and KV head.
+  int first_row;
 };
 
 struct PrefillParams {
@@ -29,7 +31,7 @@ struct PrefillParams {
   const int* block_table;   // [num_seqs, max_blocks_per_seq]
   const int* query_starts;  // [num_seqs + 1]
   const int* context_lens;  // [num_seqs]
-  const PrefillWork* work;  // one a block
+  const PrefillWork* work;  // one for each block
   const float* alibi_slopes;
   int num_heads;
   int max_blocks_per_seq;
@@ -41,8 +43,8 @@ inline constexpr int kPrefillRows = 128;
 inline constexpr int kPrefillKeys = 128;
 inline constexpr int kPrefillStages = 2;
 inline constexpr int kPrefillThreads = 384;
-// The 128-byte swizzle takes 64 elements of a row: a tile is two halves, 128 rows of 128 bytes
-// each.
+// The 128-byte swizzle covers 64 elements of a row. So a tile consists of two halves, each with 128
+// rows of 128 bytes.
 inline constexpr int kHalfTileBytes = 128 * 128;
 inline constexpr int kTileBytes = 2 * kHalfTileBytes;
 inline constexpr int kPrefillSharedBytes =
@@ -60,13 +62,13 @@ struct PrefillShared {
 };
 static_assert(sizeof(PrefillShared) == kPrefillSharedBytes);
 
-// What a block works on, from its piece of work.
+// The rows and keys that a block processes, computed from the block's PrefillWork.
 struct PrefillTile {
   int sequence, kv_head, first_row;
-  int first_token;  // of the sequence, in query
+  int first_token;  // the row of `query` where the sequence begins
   int query_len, context_len;
-  int num_rows;   // packed, of the sequence
-  int num_tiles;  // of keys that some row of this block sees
+  int num_rows;   // the packed rows of the sequence
+  int num_tiles;  // the tiles of keys that some row of this block sees
 };
 
 template <int kGroup>
@@ -86,7 +88,8 @@ __device__ PrefillTile PrefillTileOf(const PrefillParams& p) {
   return tile;
 }
 
-// One thread: fetches every tile of keys and values into the stage that comes free.
+// Fetches all tiles of keys and values, each into the next stage that becomes free. One thread of
+// the block calls this.
 template <int kBlockSize>
 __device__ void FetchTiles(const PrefillParams& p, const PrefillTile& tile, PrefillShared& shared) {
   using namespace kernels::cuda;
@@ -103,7 +106,7 @@ __device__ void FetchTiles(const PrefillParams& p, const PrefillTile& tile, Pref
       MbarrierWait(empty, parity);
       MbarrierArriveExpect(full, kTileBytes);
       for (int b = 0; b < kPrefillKeys / kBlockSize; ++b) {
-        // A block outside the pool: TMA fills with zeros.
+        // Block -1 is outside the pool, so TMA fills its part of the tile with zeros.
         const int block = first_block + b < num_blocks ? blocks[first_block + b] : -1;
         for (int half = 0; half < 2; ++half) {
           TmaLoad(target + half * kHalfTileBytes + b * kBlockSize * 128, p.kv_cache, full,
@@ -114,12 +117,13 @@ __device__ void FetchTiles(const PrefillParams& p, const PrefillTile& tile, Pref
   }
 }
 
-// Address of 16 bytes of a tile in shared memory: row `row`, elements from 8 * chunk.
+// Returns the address of 16 bytes of a tile in shared memory: eight elements of row `row`, from
+// element 8 * chunk on.
 __device__ inline unsigned char* TileChunk(unsigned char* tile, int row, int chunk) {
   return tile + chunk / 8 * kHalfTileBytes + row * 128 + ((chunk % 8) ^ (row & 7)) * 16;
 }
 
-// Where a packed row's head_dim elements start in query and out.
+// Returns the index in `query` and `out` of the first of the head_dim elements of a packed row.
 template <int kGroup>
 __device__ int64_t RowOffset(const PrefillParams& p, const PrefillTile& tile, int row) {
   return (int64_t{tile.first_token + row / kGroup} * p.num_heads + tile.kv_head * kGroup +
@@ -150,7 +154,8 @@ __device__ void AttendTiles(const PrefillParams& p, const PrefillTile& tile, int
   using namespace kernels::cuda;
   constexpr float kLog2E = 1.44269504f;
   constexpr unsigned kAllLanes = 0xffffffffu;
-  // This thread's part of a 64 x 128 tile: rows row and row + 8, columns col, col + 1 of each 8.
+  // This thread has the rows row and row + 8 of a 64 x 128 tile, and the columns col and col + 1 of
+  // every 8 columns.
   const int row = thread / 32 * 16 + thread % 32 / 4, col = thread % 4 * 2;
   int packed_row[2], position[2];
   float slope[2] = {};
@@ -202,8 +207,8 @@ __device__ void AttendTiles(const PrefillParams& p, const PrefillTile& tile, int
       max[h] = new_max[h];
       total[h] *= correction[h];
     }
-    // All of P is packed before the first product takes it: registers written between products
-    // that are in flight would serialise them.
+    // All weights are packed before the first product takes any. If registers were written between
+    // products that are in flight, the products would run one after another.
     uint32_t weights[8][4];
 #pragma unroll
     for (int j = 0; j < 64; ++j) {

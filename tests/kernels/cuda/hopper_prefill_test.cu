@@ -20,15 +20,16 @@ class HopperPrefillTest : public ::testing::TestWithParam<ThreadOrder> {
     if (device_->info().compute_capability < 90) GTEST_SKIP() << "needs compute capability 9.0";
   }
 
-  // Runs the kernel on the cases that it is made for, and compares its output with float64.
+  // Runs the kernel on `c`, after giving `c` the shape for which the kernel is instantiated.
+  // Compares the output with float64.
   template <int kGroup, int kBlockSize, bool kAlibi>
   void Check(AttentionCase c) {
     c.num_heads = c.num_kv_heads * kGroup;
     c.head_dim = kPrefillHeadDim;
     c.block_size = kBlockSize;
     c.alibi = kAlibi;
-    // The kernel multiplies all values of a tile. Those past the end get the weight 0, which does
-    // not cancel a NaN.
+    // The kernel multiplies all values of a tile by their weights. Values past the end get the
+    // weight 0, but 0 times NaN is NaN.
     c.poisoned = false;
     const AttentionBatch batch(c);
     AttentionOnDevice on_device(*device_, batch);
@@ -74,7 +75,7 @@ class HopperPrefillTest : public ::testing::TestWithParam<ThreadOrder> {
   std::unique_ptr<kernels::cuda::Device> device_ = MakeDevice(GetParam());
 };
 
-// A whole prompt, a chunk in the middle of one, and a decode, in one launch.
+// Tests one launch with a whole prompt, a chunk of a longer prompt, and a decode.
 TEST_P(HopperPrefillTest, MixedBatchOfGroupedHeads) {
   Check<4, 16, false>({.sequences = {{40, 40}, {300, 30}, {200, 1}}, .num_kv_heads = 2});
 }

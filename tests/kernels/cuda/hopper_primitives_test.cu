@@ -1,4 +1,4 @@
-// mbarriers, TMA, setmaxnreg and wgmma against plain C++; see primitives_test.cu.
+// Tests mbarriers, TMA, setmaxnreg and wgmma against plain C++. See also primitives_test.cu.
 
 #include <array>
 #include <cstdint>
@@ -34,8 +34,8 @@ struct HandOverParams {
 
 inline constexpr int kPhases = 5;
 
-// Two warps hand each other a value in each of several phases. One arrival a warp says that a value
-// is there, one a thread that it has been read.
+// In each of several phases, two warps exchange values. Each warp arrives once at `full` when its
+// values are there. Each thread arrives once at `empty` when it has read a value.
 __global__ void HandOverKernel(const __grid_constant__ HandOverParams p) {
   uint32_t* const values = DynamicShared<uint32_t>();
   uint64_t* const full = reinterpret_cast<uint64_t*>(values + 64);
@@ -74,7 +74,8 @@ TEST_F(HopperPrimitivesTest, MbarriersCountArrivalsPhaseAfterPhase) {
 
 // --- Registers
 
-// The values in a thread's registers stay when its warpgroup gives registers away or gets more.
+// Tests that the values in a thread's registers stay when the thread's warpgroup gives up registers
+// or gets more.
 __global__ void __launch_bounds__(384, 1)
     RegistersKernel(const __grid_constant__ HandOverParams p) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -106,7 +107,7 @@ struct TmaParams {
   int bytes;
 };
 
-// Brings one box to shared memory, and from there to out as it lies.
+// Loads one box into shared memory. Then copies it to `out` in the layout that it has there.
 template <int kRank>
 __global__ void TmaKernel(const __grid_constant__ TmaParams p) {
   unsigned char* const shared = DynamicShared<unsigned char>();
@@ -124,7 +125,8 @@ __global__ void TmaKernel(const __grid_constant__ TmaParams p) {
   for (int i = static_cast<int>(threadIdx.x); i < p.bytes; i += 64) p.out[i] = shared[i];
 }
 
-// Element (c[0], c[1], ...) of a tensor that holds its own index, 0 outside.
+// A tensor in which each element is its own index plus 1. At(c) returns the element (c[0], c[1],
+// ...), or 0 outside the tensor.
 struct Numbered {
   std::vector<int64_t> dims;
 
@@ -211,14 +213,14 @@ TEST_F(HopperPrimitivesTest, TmaFillsWithZerosOutsideTheTensor) {
 template <typename T>
 struct WgmmaParams {
   const T* a;  // [64][64]
-  const T* b;  // shared: [128][64], k innermost; registers: [64][128], columns innermost
-  float* out;  // [64][128], which starts as its index
+  const T* b;  // WgmmaShared: [128][64], k innermost; WgmmaRegisters: [64][128], columns innermost
+  float* out;  // [64][128]; each sum starts as its own index
 };
 
 inline constexpr int kDepth = 64;  // four products of 16
 
-// Puts element (row, col) of a tile whose rows are split in halves of 64 elements where the swizzle
-// wants it.
+// Returns the place of element (row, col) in a swizzled tile. The tile stores columns in halves of
+// 64, one half after the other, each with `rows` rows of 128 bytes.
 __device__ inline int SwizzledIndex(int row, int col, int rows) {
   const int byte = col / 64 * rows * 128 + row * 128 + col % 64 * 2;
   return (byte ^ ((byte >> 7 & 7) << 4)) / 2;
@@ -230,7 +232,7 @@ __device__ inline int OutIndex(int i) {
   return row * 128 + i / 4 * 8 + t % 4 * 2 + i % 2;
 }
 
-// Both operands into shared memory, swizzled, where wgmma may read them.
+// Stores both operands in shared memory, swizzled, and makes them visible to wgmma.
 template <typename T>
 __device__ void StoreOperands(const WgmmaParams<T>& p, T* a, T* b) {
   for (int i = static_cast<int>(threadIdx.x); i < 128 * kDepth; i += 128) {
@@ -259,8 +261,9 @@ __global__ void WgmmaSharedKernel(const __grid_constant__ WgmmaParams<T> p) {
   for (int i = 0; i < 64; ++i) p.out[OutIndex(i)] = d[i];
 }
 
-// The first half of the depth onto d, the second onto nothing, one group each, of which the first
-// is waited for first. p.out has both, one after the other.
+// Multiplies the first half of the depth onto d, which starts as the indices, and the second half
+// into e, which starts from nothing. Each half is one group. The kernel waits for the first group
+// and stores d, then waits for the second group and stores e after d.
 template <typename T>
 __global__ void WgmmaGroupsKernel(const __grid_constant__ WgmmaParams<T> p) {
   T* const a = DynamicShared<T>();

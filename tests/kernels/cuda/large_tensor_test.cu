@@ -1,5 +1,6 @@
-// Caches and tables of more than 2^31 elements: an index that is cut to 32 bits reads or writes
-// near the beginning. Most of the memory is never touched, and the emulator's is not there.
+// Tests caches and tables of more than 2^31 elements. A kernel that cuts an index to 32 bits would
+// read or write near the beginning. Most of the memory is never touched, so the emulator needs no
+// real memory for it.
 
 #include <cstdint>
 #include <memory>
@@ -20,11 +21,12 @@ using ::testing::Each;
 
 constexpr int64_t kHeadDim = 64, kBlockSize = 16;
 constexpr int64_t kHalfBlock = kBlockSize * kHeadDim, kRow = 2 * kHalfBlock;
-constexpr int64_t kFarRow = (int64_t{1} << 32) / kRow;  // begins 2^32 elements in
+constexpr int64_t kFarRow = (int64_t{1} << 32) / kRow;  // this row begins at element 2^32
 constexpr int32_t kFar = static_cast<int32_t>(kFarRow);
 constexpr uint16_t kNothing = 0xffff, kOne = 0x3f80, kThree = 0x4040;  // NaN, 1 and 3 in bf16
 
-// A tensor [kFarRow + 1, kRow] of bf16: a row is a block of one KV head, or of a table.
+// Makes a tensor [kFarRow + 1, kRow] of bf16. A row is one block of a cache with one KV head, or
+// one row of a table.
 class LargeTensorTest : public ::testing::Test {
  protected:
   void SetRow(int64_t row, uint16_t value) {
@@ -99,7 +101,8 @@ TEST_F(LargeTensorTest, QkvPostWritesTheLastBlock) {
   }
 }
 
-// Every key weighs the same, so that the output is the mean of the two blocks' values.
+// The query is 0, so every key has the same weight. The output is the mean of the values of the two
+// blocks.
 TEST_F(LargeTensorTest, AttentionReferenceReadsTheLastBlock) {
   SetRow(0, kNothing);
   SetRow(1, kOne);
@@ -120,7 +123,7 @@ TEST_F(LargeTensorTest, AttentionReferenceReadsTheLastBlock) {
                                   .scale = 1.0f,
                                   .plan = &plan})
                   .ok());
-  EXPECT_THAT(out.ToHost(), Each(uint16_t{0x4000}));  // 2
+  EXPECT_THAT(out.ToHost(), Each(uint16_t{0x4000}));  // 2 in bf16
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A mixture of experts against plain loops, in three orders of threads.
+// Tests the op Moe on CUDA against plain loops, in three thread orders.
 
 #include <cmath>
 #include <limits>
@@ -31,7 +31,7 @@ class CudaMoeTest : public ::testing::TestWithParam<testing::ThreadOrder> {
     return *CreateCudaBackend(testing::MakeDevice(GetParam()),
                               {.activation_dtype = dtype, .linear_scratch_bytes = scratch_bytes});
   }
-  // What the dtype holds of normal numbers.
+  // Returns normally distributed random numbers, rounded to `dtype`.
   static std::vector<float> Activations(DType dtype, uint64_t seed, int64_t size) {
     return testing::Decode(dtype, testing::Encode(dtype, Normal(seed, size)));
   }
@@ -50,18 +50,20 @@ std::vector<float> RowOf(const std::vector<float>& values, int64_t row, int64_t 
 struct Case {
   MixtureShape shape;
   int64_t num_tokens;
-  int64_t preferred = -1;  // an expert of every token
+  int64_t preferred = -1;  // the first choice of every token, if not negative
 };
 
 TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
   const Case cases[] = {
-      // Tiles of 16 rows, of which some are empty; stages that are not full.
+      // With 16-bit dtypes, these cases use tiles of 16 rows. No tile is full. In some products,
+      // the last stage along the depth is not full.
       {{.num_experts = 5, .hidden = 64, .intermediate = 96, .num_chosen = 2}, 9},
       {{.num_experts = 40, .hidden = 136, .intermediate = 72, .num_chosen = 3}, 12},
-      // Tiles of 64 rows, several of one expert; several columns of blocks.
+      // With 16-bit dtypes, these cases use tiles of 64 rows. In the first of them, one expert has
+      // several tiles. In both, a product has several columns of thread blocks.
       {{.num_experts = 2, .hidden = 264, .intermediate = 24, .num_chosen = 1}, 70, 1},
       {{.num_experts = 3, .hidden = 16, .intermediate = 200, .num_chosen = 3}, 30},
-      // Not of whole vectors.
+      // The sizes are not multiples of 8 elements.
       {{.num_experts = 3, .hidden = 44, .intermediate = 37, .num_chosen = 2}, 5},
       {{.num_experts = 4,
         .hidden = 64,
@@ -105,7 +107,8 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
         }
       }
       EXPECT_GE(certain * 10, c.num_tokens * 9);
-      // Few tokens at a time, as many as fit.
+      // With little scratch memory, the backend processes only as many tokens at a time as fit
+      // there.
       const int64_t one =
           4096 + 8 * (shape.num_experts + shape.num_chosen * (shape.hidden + shape.intermediate));
       const auto small = MakeBackend(dtype, one);

@@ -1,4 +1,5 @@
-// Tests that CudaBackend refuses a chip that is too old. Only the emulator can be one.
+// Tests that CudaBackend refuses a chip that is too old. Only the emulator can pretend to be such a
+// chip.
 
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
-// Tests of the arguments that attention on tensor cores refuses, and of how far its cache may
-// reach.
+// Tests the arguments that attention on tensor cores refuses, and a cache of more than 2^31
+// elements.
 
 #include <cmath>
 #include <memory>
@@ -25,13 +25,14 @@ using kernels::cuda::Device;
 using kernels::cuda::PagedAttentionOp;
 using ::testing::HasSubstr;
 
-// A cache of 9 GiB, of which the kernel touches a few blocks: an offset of 32 bits would miss them.
+// The cache has 8 GiB, and the kernel reads two of its blocks. A 32-bit offset would miss the
+// second block.
 TEST(CudaPagedAttentionLimitsTest, ReadsBlocksBeyondTwoToThe31Elements) {
   constexpr int64_t kElements = int64_t{1} << 32;
   constexpr int64_t kBlockElements = 2 * 16 * 64;
   const auto device = MakeDevice();
   DeviceArray<uint16_t> kv(*device, kElements + 2 * kBlockElements);
-  const std::vector<uint16_t> keys(16 * 64, 0);  // every key weighs the same
+  const std::vector<uint16_t> keys(16 * 64, 0);  // keys of 0 all have the same weight
   std::vector<uint16_t> near(16 * 64), far(16 * 64);
   for (size_t i = 0; i < near.size(); ++i) {
     near[i] = kernels::F32ToBf16(1.0f);
@@ -72,7 +73,7 @@ TEST(CudaPagedAttentionLimitsTest, ReadsBlocksBeyondTwoToThe31Elements) {
 
 class PagedAttentionErrorTest : public ::testing::Test {
  protected:
-  // Nothing is launched, so the memory may be any.
+  // No kernel is launched, so the tensors need no memory of their own.
   PagedAttentionErrorTest() {
     const std::vector<int32_t> context = {40}, query = {1};
     const auto plan = op_.Plan({.context_lens = context,

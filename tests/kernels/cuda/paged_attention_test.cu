@@ -1,5 +1,5 @@
-// Attention on tensor cores against float64: chosen cases, and random ones that go through every
-// kernel there is.
+// Tests attention on tensor cores against float64, with chosen cases, and with random cases that
+// use every kernel.
 
 #include <algorithm>
 #include <cstdio>
@@ -26,7 +26,7 @@ using kernels::cuda::PagedAttentionOp;
 struct Answer {
   std::vector<float> out;          // NaN where nothing was written
   std::vector<int32_t> row_tiles;  // of the kernels that ran
-  std::vector<int32_t> merges;     // of each sequence, how many units were cut
+  std::vector<int32_t> merges;     // for each sequence, the number of units that were cut
   int32_t num_partial_rows = 0;
 };
 
@@ -53,8 +53,8 @@ Answer Attend(Device& device, const AttentionCase& c, const AttentionBatch& batc
   return answer;
 }
 
-// Runs a case in every order of threads, the same bits each time, and holds it against float64.
-// `worst`, if given: the largest error as a share of its bound.
+// Runs a case in every thread order. Checks that the bits are the same each time, and compares the
+// output with float64. If `worst` is given, raises it to the largest error as a share of its bound.
 Answer CheckInEveryOrder(const AttentionCase& c, uint64_t seed = 1, double* worst = nullptr) {
   const AttentionBatch batch(c);
   Answer first;
@@ -79,11 +79,11 @@ TEST_P(CudaPagedAttentionTest, AgreesWithDoublesInEveryThreadOrder) {
 }
 
 constexpr DType kF16 = DType::kF16;
-// bench/gpu/run_all.sh names some by their place.
+// bench/gpu/run_all.sh names some of these cases by their index.
 INSTANTIATE_TEST_SUITE_P(
     Cases, CudaPagedAttentionTest,
     ::testing::Values(
-        // Ragged; the long one is cut.
+        // The lengths differ, and the long sequence is cut.
         AttentionCase{.sequences = {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}}},
         AttentionCase{.sequences = {{200, 1}, {3, 1}},
                       .num_heads = 8,
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                       .dtype = kF16},
         AttentionCase{
             .sequences = {{130, 1}}, .num_heads = 2, .num_kv_heads = 2, .block_size = 64},  // MHA
-        // GQA of 3; a speculative decode.
+        // GQA with groups of 3, and a decode of 3 tokens, as in speculative decoding.
         AttentionCase{
             .sequences = {{70, 1}, {40, 3}}, .num_heads = 3, .block_size = 128, .dtype = kF16},
         AttentionCase{.sequences = {{90, 1}}, .num_heads = 32},  // two row tiles
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
         AttentionCase{.sequences = {{400, 1}, {65, 1}}, .window = 100},
         AttentionCase{.sequences = {{300, 1}, {1, 1}}, .dtype = kF16, .sinks = true},
         AttentionCase{.sequences = {{80, 1}}, .soft_cap = 2.0f},
-        // A prompt, a chunk of one, a decode, in one step.
+        // One step has a whole prompt, a chunk of a longer prompt, and a decode.
         AttentionCase{
             .sequences = {{70, 70}, {140, 40}, {33, 1}}, .num_heads = 4, .num_kv_heads = 2},
         AttentionCase{.sequences = {{90, 90}, {17, 1}},
@@ -114,7 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
                       .alibi = true,
                       .sinks = true},
         AttentionCase{.sequences = {{1100, 1}}, .alibi = true, .fixed_split_keys = 1024},
-        AttentionCase{.sequences = {{70, 1}, {33, 2}}, .num_heads = 64},  // one unit, and two
+        // The first sequence has one unit, and the second has two.
+        AttentionCase{.sequences = {{70, 1}, {33, 2}}, .num_heads = 64},
         // More heads than a unit has rows.
         AttentionCase{.sequences = {{70, 2}, {150, 1}}, .num_heads = 71, .alibi = true},
         AttentionCase{.sequences = {{90, 1}},
@@ -124,12 +125,12 @@ INSTANTIATE_TEST_SUITE_P(
                       .sinks = true},
         AttentionCase{.sequences = {{80, 1}, {90, 30}}, .scale = 1.0f / 64},
         AttentionCase{.sequences = {{80, 1}, {90, 30}}, .soft_cap = 2.0f, .scale = 0.3f},
-        // Sequences that ask nothing, around others.
+        // Sequences without a query stand before, between and after others.
         AttentionCase{.sequences = {{40, 0}, {70, 70}, {20, 0}, {33, 1}, {50, 0}},
                       .num_heads = 4,
                       .num_kv_heads = 2,
                       .window = 30},
-        // One key of a tile, its oldest, is before the second row's window, and no other is.
+        // In one tile of keys, only the oldest key is before the window of the second query.
         AttentionCase{.sequences = {{129, 2}}, .window = 64}));
 
 template <typename T>
@@ -141,11 +142,13 @@ constexpr int32_t kHeadDims[] = {32, 64, 80, 96, 112, 128, 256};
 
 struct RandomCase {
   AttentionCase attention;
-  size_t pinned = 0;  // place of the sequence that row tile and fixed split are chosen for
+  // The index of the sequence for which the row tile and the fixed split are chosen.
+  size_t pinned = 0;
 };
 
-// By remainders of `seed`, whose divisors have no factor in common: seeds 0 to 55 have every
-// combination of head_dim, block_size and dtype, and 0 to 83 of head_dim, row tile and dtype.
+// Chooses features by remainders of `seed`, with divisors that have no common factor. So the seeds
+// 0 to 55 give every combination of head_dim, block_size and dtype. The seeds 0 to 83 give every
+// combination of head_dim, row tile and dtype.
 RandomCase MakeRandomCase(uint64_t seed) {
   std::mt19937_64 engine(seed);
   const auto between = [&](int32_t low, int32_t high) {
@@ -165,7 +168,7 @@ RandomCase MakeRandomCase(uint64_t seed) {
   c.num_kv_heads = between(1, 2);
   c.num_heads = c.num_kv_heads * group;
   if (often()) c.fixed_split_keys = Pick(engine, {64, 128});
-  // Where cuts are to be seen, more keys than a piece has.
+  // With a fixed split, the window has more keys than a piece, so that the test sees cuts.
   if (often()) c.window = c.fixed_split_keys > 0 ? between(130, 200) : between(1, 120);
   if (often()) c.soft_cap = Pick(engine, {2.0f, 30.0f});
   if (often()) c.scale = Pick(engine, {1.0f / static_cast<float>(c.head_dim), 0.05f, 0.3f});
@@ -173,7 +176,7 @@ RandomCase MakeRandomCase(uint64_t seed) {
   c.sinks = often();
   c.second_half = often();
 
-  // Wide groups make many rows of few queries.
+  // A wide group makes many rows from few queries.
   const int32_t most_queries = std::max(1, 96 / group);
   const int32_t num_seqs = c.fixed_split_keys > 0 ? between(2, 4) : between(1, 3);
   for (int32_t i = 0; i < num_seqs; ++i) {
@@ -205,7 +208,7 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
     }
     shapes_seen.insert({c.dtype, c.head_dim, c.block_size});
     if (c.fixed_split_keys > 0) {
-      // The same bits without the others.
+      // The pinned sequence alone must have the same bits as among the others.
       ++num_fixed;
       AttentionCase alone = c;
       alone.sequences = {c.sequences[pinned]};
@@ -223,7 +226,7 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
               static_cast<int>(kCases), num_fixed, static_cast<int>(kernels_seen.size()), worst);
   EXPECT_GT(num_fixed, 0);
   if (kCases < 84) return;
-  EXPECT_EQ(kernels_seen.size(), 40u);  // as resources.tsv counts them
+  EXPECT_EQ(kernels_seen.size(), 40u);  // resources.tsv lists as many attention kernels
   EXPECT_EQ(shapes_seen.size(), 56u);
 }
 

@@ -1,5 +1,6 @@
-// Every primitive against plain C++. On a GPU this is the proof that the PTX behind a primitive
-// does what the emulator takes it for; inputs are small integers where sums must be exact.
+// Tests the primitives against plain C++, except those in hopper_primitives_test.cu. On a GPU, the
+// tests prove that the PTX of a primitive gives the same results as its emulation. Inputs are small
+// integers where sums must be exact.
 
 #include <cmath>
 #include <cstdint>
@@ -31,7 +32,7 @@ struct Arrays {
 
 class PrimitivesTest : public ::testing::Test {
  protected:
-  // What `kernel` makes of `in`, with one block of `threads`.
+  // Runs `kernel` on `in` in one block of `threads` threads and returns the output.
   template <typename In, typename Out>
   std::vector<Out> Run(void (*kernel)(Arrays<In, Out>), const std::vector<In>& in, int64_t out_size,
                        unsigned threads = 32, int64_t shared_bytes = 0) {
@@ -63,7 +64,7 @@ __global__ void EncodeKernel(const __grid_constant__ Arrays<float, uint16_t> p) 
   }
 }
 
-// Two at a time, there and back.
+// Packs two numbers at a time and unpacks them again.
 template <typename T>
 __global__ void PackKernel(const __grid_constant__ Arrays<float, float> p) {
   for (int i = static_cast<int>(threadIdx.x) * 2; i < p.size; i += 64) {
@@ -79,8 +80,8 @@ std::vector<uint16_t> All16BitNumbers() {
   return bits;
 }
 
-// Numbers around every border of rounding to f16 and bf16: halves of the last place, the largest
-// numbers and the smallest.
+// Returns numbers near every border of rounding to f16 and bf16: near halves of the last place,
+// near the largest numbers, and near the smallest.
 std::vector<float> NumbersToRound() {
   std::vector<float> numbers = {0.0f,
                                 -0.0f,
@@ -108,7 +109,7 @@ void ExpectSameNumbers(const std::vector<float>& got, const std::vector<float>& 
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
     if (std::isnan(want[i])) {
-      EXPECT_TRUE(std::isnan(got[i])) << i;  // which NaN is the device's affair
+      EXPECT_TRUE(std::isnan(got[i])) << i;  // a device may choose which NaN
     } else {
       EXPECT_EQ(got[i], want[i]) << i;
     }
@@ -147,7 +148,7 @@ TEST_F(PrimitivesTest, F16) {
                &kernels::F16ToF32, &kernels::F32ToF16);
 }
 
-// Two results for each number: Exp2, Log2.
+// Writes two results for each number: Exp2 of the number, and Log2 of its magnitude.
 __global__ void FunctionsKernel(const __grid_constant__ Arrays<float, float> p) {
   for (int i = static_cast<int>(threadIdx.x); i < p.size; i += static_cast<int>(blockDim.x)) {
     p.out[2 * i] = Exp2(p.in[i]);
@@ -163,7 +164,8 @@ TEST_F(PrimitivesTest, Functions) {
     numbers.push_back(std::exp2(static_cast<float>(i - 200) * 0.3f));
   }
   const auto got = Run(&FunctionsKernel, numbers, static_cast<int64_t>(numbers.size()) * 2);
-  // The PTX manual's bounds: 2 ulp and 2^-22.
+  // The PTX manual promises errors of at most 2 ulp for Exp2 and 2^-22 for Log2. The bounds here
+  // are twice as large.
   for (size_t i = 0; i < numbers.size(); ++i) {
     const double x = numbers[i];
     if (x < 127.0) {
@@ -200,7 +202,8 @@ TEST_F(PrimitivesTest, VectorsMoveWhole) {
   EXPECT_EQ(Run(&MoveKernel<uint4>, words, 32), words);
 }
 
-// Lane l copies kBytes; odd lanes get zeros. Two groups, of which the first is waited for first.
+// Each lane copies kBytes in each of two groups, and odd lanes get zeros. The kernel waits for the
+// first group and reads it before it waits for the second.
 template <int kBytes>
 __global__ void CopyKernel(const __grid_constant__ Arrays<uint32_t, uint32_t> p) {
   constexpr int kWords = kBytes / 4;
@@ -236,7 +239,7 @@ TEST_F(PrimitivesTest, AsynchronousCopies) {
 
 // --- Matrices
 
-// Loads kMatrices 8 x 8 matrices that lie one after another.
+// Loads kMatrices 8 x 8 matrices that are stored one after another.
 template <int kMatrices, bool kTransposed>
 __global__ void LoadMatrixKernel(const __grid_constant__ Arrays<uint32_t, uint32_t> p) {
   uint32_t* const shared = DynamicShared<uint32_t>();
@@ -279,7 +282,8 @@ TEST_F(PrimitivesTest, MatricesLoadInFragments) {
   CheckLoadMatrix<4, true>(Run(&LoadMatrixKernel<4, true>, in, 128, 32, 512));
 }
 
-// in: a [16, 16] and b [8, 16], both with k innermost; out: c [16, 8], which starts as its index.
+// Multiplies matrices. `in` holds a [16, 16] and then b [8, 16], both with k innermost. `out` is c
+// [16, 8] plus a . b^T, where every element of c is its own index.
 template <typename T>
 __global__ void MmaKernel(const __grid_constant__ Arrays<T, float> p) {
   const int lane = static_cast<int>(threadIdx.x), row = lane / 4, col = lane % 4 * 2;
@@ -325,7 +329,7 @@ __global__ void ShuffleKernel(const __grid_constant__ Arrays<uint32_t, uint32_t>
   p.out[160 + lane] =
       (__any_sync(kAllLanes, lane == 9) ? 1 : 0) | (__any_sync(kAllLanes, lane == 32) ? 2 : 0) |
       (__all_sync(kAllLanes, lane < 32) ? 4 : 0) | (__all_sync(kAllLanes, lane != 9) ? 8 : 0);
-  // Half a warp on its own.
+  // The upper half of the warp shuffles without the lower half.
   if (lane >= 16) p.out[192 + lane] = __shfl_xor_sync(0xffff0000u, value, 15);
 }
 
@@ -347,7 +351,7 @@ TEST_F(PrimitivesTest, LanesExchange) {
   }
 }
 
-// Warps 0 and 1, and warps 2 and 3, hand a value over inside their own barrier.
+// Warps 0 and 1 exchange values through one named barrier, and warps 2 and 3 through another.
 __global__ void NamedBarrierKernel(const __grid_constant__ Arrays<uint32_t, uint32_t> p) {
   uint32_t* const shared = DynamicShared<uint32_t>();
   const int thread = static_cast<int>(threadIdx.x), pair = thread / 64;

@@ -1,5 +1,5 @@
-// Preparing the fused projection's rows and writing them to the cache, against plain loops, in
-// three orders of threads.
+// Tests QkvPost on CUDA, which prepares the rows of the fused projection and writes them to the
+// cache, against plain loops in three thread orders.
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,7 @@ using testing::Normal;
 using testing::Rounding;
 using testing::ThreadOrder;
 
-constexpr double kOneOperation = 0x1p-23;  // what it errs in float32, relative, at most
+constexpr double kOneOperation = 0x1p-23;  // the largest relative error of one float32 operation
 
 class QkvPostTest : public ::testing::TestWithParam<ThreadOrder> {
  protected:
@@ -36,7 +36,7 @@ class QkvPostTest : public ::testing::TestWithParam<ThreadOrder> {
 };
 INSTANTIATE_TEST_SUITE_P(Orders, QkvPostTest, ::testing::ValuesIn(kAllThreadOrders));
 
-// How a row of QKV is prepared, and the row so prepared, in doubles.
+// The steps that prepare a row of QKV before the rotation.
 struct Preparation {
   const char* name;
   bool bias = false, norms = false, by_head = false;
@@ -57,8 +57,8 @@ struct Bounded {
   double value = 0.0, error = 0.0;
 };
 
-// Norms `x` by `weight`, which may be shorter and then repeats; see
-// StepOpsTest.NormAgreesWithDoubles.
+// Norms `x` and multiplies it by `weight`, which is repeated if it is shorter than `x`. See
+// StepOpsTest.NormAgreesWithDoubles for the bound.
 void NormSection(std::span<Bounded> x, std::span<const float> weight, NormKind kind, double eps) {
   const auto size = static_cast<double>(x.size());
   double mean = 0.0, squares = 0.0, largest = 0.0;
@@ -68,7 +68,8 @@ void NormSection(std::span<Bounded> x, std::span<const float> weight, NormKind k
   }
   for (const Bounded& b : x) squares += (b.value - mean) * (b.value - mean);
   const double inverse = 1.0 / std::sqrt(squares / size + eps);
-  // One more rounding than there: the bias's, of the largest element's size.
+  // Compared with StepOpsTest.NormAgreesWithDoubles, there is one more rounding, when the bias is
+  // added. The error of this rounding is relative to the largest element.
   const double relative = (size / 32 + 25) * kOneOperation;
   for (size_t i = 0; i < x.size(); ++i) {
     const double w = weight[i % weight.size()];
@@ -85,7 +86,7 @@ void Rotate(std::span<Bounded> head, RopeLayout layout, std::span<const float> a
     Bounded& y = head[layout == RopeLayout::kInterleaved ? 2 * i + 1 : i + half];
     const double cos = angles[2 * i], sin = angles[2 * i + 1];
     const Bounded a = x, b = y;
-    // One product and one fma round.
+    // Each result rounds one product and one fma.
     const double error =
         kOneOperation * (std::abs(a.value) + std::abs(b.value)) * (std::abs(cos) + std::abs(sin)) +
         (a.error + b.error) * std::max(std::abs(cos), std::abs(sin));
@@ -104,8 +105,8 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
     for (const RopeLayout layout :
          {RopeLayout::kNone, RopeLayout::kInterleaved, RopeLayout::kHalfSplit}) {
       for (const DType dtype : kFloats) {
-        // With a head_dim of 128 a block takes four of the seven heads, so the last block has
-        // three.
+        // With a head_dim of 128 and without norms, a thread block takes four of the ten heads, so
+        // the last thread block has two.
         for (const int64_t head_dim : {8, 24, 128}) {
           if (head_dim == 128 && (dtype != DType::kF32 || layout != RopeLayout::kHalfSplit))
             continue;
@@ -172,7 +173,7 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
                        std::span(table.values).subspan(positions[t] * rope_dim, rope_dim));
               }
               if (h >= kHeads && slots[t] < 0) continue;
-              const int64_t kv_head = h - kHeads;  // K's, then V's
+              const int64_t kv_head = h - kHeads;  // the KV heads of K, then those of V
               const int64_t at =
                   h < kHeads ? (t * kHeads + h) * head_dim
                              : slots[t] / kBlockSize * stride +
@@ -181,7 +182,7 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
                 const Bounded& w = want[h * head_dim + d];
                 const float got = h < kHeads ? got_query[at + d] : got_cache[at + d];
                 const double rounding = Rounding(h < kHeads ? dtype : cache_dtype);
-                // The smallest f16 numbers lie 2^-24 apart.
+                // Neighbouring f16 numbers near 0 differ by 2^-24.
                 ASSERT_NEAR(got, w.value, 1.01 * (w.error + rounding * std::abs(w.value)) + 0x1p-25)
                     << t << " " << h << " " << d;
                 if (h >= kHeads) written[at + d] = true;
@@ -200,7 +201,8 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
 TEST_P(QkvPostTest, GivesNanForUnknownPositionsAndWritesNoUnknownSlot) {
   constexpr int64_t kTokens = 4, kHeadDim = 8, kBlockSize = 4, kBlocks = 2;
   constexpr int64_t kBlock = 2 * kBlockSize * kHeadDim;
-  // The table knows positions 0 to 5, the cache slots 0 to 7; there is memory for a block more.
+  // The table has positions 0 to 5, and the cache has slots 0 to 7. The memory has room for one
+  // more block after the cache.
   const std::vector<int32_t> positions = {-1, 6, 5, 0};
   const std::vector<int64_t> slots = {0, 1, 8, 7};
   DeviceFloats qkv(*device_, DType::kF32, Normal(1, kTokens * 3 * kHeadDim));
@@ -226,7 +228,7 @@ TEST_P(QkvPostTest, GivesNanForUnknownPositionsAndWritesNoUnknownSlot) {
   for (int64_t i = 0; i < (kBlocks + 1) * kBlock; ++i) {
     const bool value = i % kBlock >= kBlockSize * kHeadDim;
     const int64_t at = i / kBlock * kBlockSize + i / kHeadDim % kBlockSize;
-    // Keys of unknown positions are NaN, their values are not.
+    // For an unknown position, the key is NaN, but the value is not.
     const bool known = at == 7 || (value && at < 2);
     EXPECT_EQ(std::isnan(got_cache[i]), !known) << i;
   }

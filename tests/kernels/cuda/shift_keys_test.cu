@@ -1,4 +1,5 @@
-// Cached keys turned back, against plain loops, in three orders of threads.
+// Tests ShiftKeys on CUDA, which moves cached keys to earlier positions, against plain loops in
+// three thread orders.
 
 #include <cmath>
 #include <memory>
@@ -34,8 +35,8 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksAndNothingElse) {
     int64_t head_dim, rope_dim, block_size;
     int32_t num_shifts;
   };
-  // In turn: more shifts than one launch takes; heads that are rotated only in part; a block with
-  // more keys than one thread block turns.
+  // The first case has more shifts than one launch takes. In the second case, only a part of each
+  // head is rotated. The third case has a cache block with more keys than one thread block turns.
   for (const Case& c : {Case{8, 8, 4, 300}, Case{24, 16, 4, 2}, Case{128, 128, 16, 1}}) {
     for (const RopeLayout layout : {RopeLayout::kInterleaved, RopeLayout::kHalfSplit}) {
       for (const DType dtype : kFloats) {

@@ -10,7 +10,7 @@
 
 namespace quire::testing {
 
-// Numbers from -4 to 4.
+// Returns `count` pseudo-random integers from -4 to 4.
 template <typename T>
 std::vector<T> SmallIntegers(int64_t count, uint32_t seed) {
   std::vector<T> values(static_cast<size_t>(count));

@@ -1,4 +1,5 @@
-// The ops of a step but attention and qkv_post, against plain loops, in three orders of threads.
+// Tests Embed, GatherRows, CopyBlocks, Norm, Argmax and Linear against plain loops, in three thread
+// orders.
 
 #include <algorithm>
 #include <cmath>
@@ -98,7 +99,8 @@ TEST_P(StepOpsTest, GatherRowsTakesRowsInAnyOrder) {
 }
 
 TEST_P(StepOpsTest, CopyBlocksCopiesWholeBlocksAndNothingElse) {
-  // More than one launch's worth of copies, blocks of several parts, and of odd words.
+  // The first case has more copies than one launch takes, and its blocks have an odd number of
+  // 16-bit words. The second case has blocks that are copied in several parts.
   for (const auto& [elements, num_copies] : {std::pair<int64_t, int32_t>{33, 300}, {9000, 2}}) {
     const int64_t num_blocks = 2 * num_copies + 1;
     DeviceFloats cache(*device_, DType::kF16, Normal(1, num_blocks * elements));
@@ -131,10 +133,11 @@ TEST_P(StepOpsTest, NormAgreesWithDoubles) {
                       .kind = kind};
         ASSERT_TRUE(Norm(*device_, args).ok());
         const std::vector<float> got = out.ToHost();
-        // What sums to the input, added by the kernel.
+        // `part` and `rest` are two numbers whose sum is the input. The kernel adds them.
         std::vector<float> part(input.values.size()), rest(part.size());
         for (size_t i = 0; i < part.size(); ++i) {
-          // Multiples of the input's own last place: both numbers and their sum are exact.
+          // A negative input is the sum of two halves. Any other input x is 2 x - x. So both parts
+          // and their sum are exact.
           part[i] = input.values[i] < 0 ? 0.5f * input.values[i] : 2.0f * input.values[i];
           rest[i] = input.values[i] - part[i];
         }
@@ -160,8 +163,9 @@ TEST_P(StepOpsTest, NormAgreesWithDoubles) {
             largest = std::max(largest, std::abs(double{x[i]}));
           }
           const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(size) + 1e-5);
-          // A thread adds at most size / 32 + 8 elements one after another, then two trees of 5;
-          // the mean's error is of the largest element's size. One rounding on store.
+          // A thread adds at most size / 32 + 8 elements one after another. Two trees of 5 levels
+          // add the sums of all threads. The error of the mean is relative to the largest element.
+          // Storing rounds once more.
           const double relative = (static_cast<double>(size) / 32 + 24) * kEpsilon;
           for (int64_t i = 0; i < size; ++i) {
             const double want = (x[i] - mean) * inverse * weight.values[i] + bias.values[i];
@@ -242,10 +246,11 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
         const int64_t rows = gated ? 2 * outputs : outputs;
         DeviceFloats input(*device_, dtype, Normal(1, kTokens * kCols));
         DeviceFloats bias(*device_, DType::kF32, Normal(2, rows));
-        DeviceFloats out(*device_, dtype, Normal(3, kTokens * outputs));  // the residual, too
+        // `out` initially holds the residual.
+        DeviceFloats out(*device_, dtype, Normal(3, kTokens * outputs));
         const std::vector<float> w = Decode(dtype, Encode(dtype, Normal(4, rows * kCols)));
         const CudaWeight weight = MakeWeight(*device_, dtype, rows, kCols, w);
-        const DeviceBuffer scratch = *device_->Allocate(2 * rows * 4 + 4);  // two tokens at once
+        const DeviceBuffer scratch = *device_->Allocate(2 * rows * 4 + 4);  // room for two tokens
         const TensorView view = out.View({kTokens, outputs});
         ASSERT_TRUE(Linear(*device_,
                            {.out = view,
@@ -259,7 +264,8 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
         const std::vector<float> got = out.ToHost();
         for (int64_t t = 0; t < kTokens; ++t) {
           for (int64_t i = 0; i < outputs; ++i) {
-            double error = 0.0;  // of the larger of the sums that go into it
+            // The largest error bound of the products that the element depends on.
+            double error = 0.0;
             const auto product = [&](int64_t row) {
               double sum = with_bias ? bias.values[row] : 0.0, magnitude = std::abs(sum);
               for (int64_t k = 0; k < kCols; ++k) {
@@ -273,7 +279,8 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
             const double y = product(i);
             double want = Activated(activation, y), bound = error;
             if (activation != Activation::kNone) {
-              // The slopes stay below 1.13; what is left of e^x or erfc of an inexact argument.
+              // The slope of an activation is below 1.13. The second term is for e^x or erfc of an
+              // inexact argument.
               bound = 1.13 * error + (8 + y * y) * kEpsilon * std::abs(want);
             }
             if (gated) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// out[m, n] = a[m, k] . b[n, k]^T for one 16 x 8 tile a warp: the smallest kernel that has all
-// parts of a real one. Rows of a and b come through shared memory by cp.async in two stages.
+// The smallest kernel that has all parts of a real one. It computes out[m, n] = a[m, k] . b[n,
+// k]^T, one 16 x 8 tile per warp. Rows of a and b come to shared memory by cp.async in two stages.
 
 #include "kernels/cuda/primitives.cuh"
 
@@ -17,10 +17,10 @@ struct TileProductParams {
 inline constexpr int kTileRows = 16;
 inline constexpr int kTileCols = 8;
 inline constexpr int kTileDepth = 16;
-// Two stages of a's and b's rows of 32 bytes.
+// Two stages hold the rows of a and b, at 32 bytes a row.
 inline constexpr int kTileSharedBytes = 2 * (kTileRows + kTileCols) * kTileDepth * 2;
 
-// One block of one warp for each tile; grid [m / 16, n / 8], rounded up.
+// The grid is [m / 16, n / 8], rounded up. Each block has one warp and computes one tile.
 __global__ void __launch_bounds__(32)
     TileProductKernel(const __grid_constant__ TileProductParams p) {
   using namespace kernels::cuda;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(32)
     LdMatrix(a, stage + (lane % 16) * kTileDepth + lane / 16 * 8);
     LdMatrix(b, stage + (kTileRows + lane % 8) * kTileDepth + lane / 8 % 2 * 8);
     Mma<Bf16>(c, a, b[0], b[1]);
-    __syncwarp();  // the stage just read is the next to be filled
+    __syncwarp();  // the next load fills the stage just read
   }
   for (int i = 0; i < 4; ++i) {
     const int row = first_row + lane / 4 + i / 2 * 8;

@@ -1,4 +1,5 @@
-// The whole way of a kernel, from its source to the device and back.
+// Tests the whole path of a kernel: building its source, launching it on a device, and copying the
+// result back.
 
 #include <cstdint>
 #include <vector>

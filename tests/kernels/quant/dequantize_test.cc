@@ -98,7 +98,7 @@ TEST(DequantizeTest, ErrorsSayWhatWantedGot) {
   EXPECT_THAT(message({WeightType::kQ4_0, 2, 32, bytes}, 0, 1), HasSubstr("want 32 floats"));
 }
 
-// Returns the value of an f16 number, by its definition.
+// Returns the value of an f16 number, by the definition of the format.
 double HalfValue(uint16_t half) {
   const int exponent = (half >> 10) & 31, mantissa = half & 1023;
   double value;
@@ -136,8 +136,8 @@ TEST(Float16Test, NarrowingRoundsToNearestEven) {
   }
   EXPECT_EQ(F32ToF16(65519.0f), 0x7bff);
   EXPECT_EQ(F32ToF16(65520.0f), 0x7c00);
-  EXPECT_EQ(F32ToBf16(1.00390625f), 0x3f80);  // 1 + 2^-8: a tie, to even
-  EXPECT_EQ(F32ToBf16(1.01171875f), 0x3f82);  // 1 + 3 * 2^-8: a tie, to even
+  EXPECT_EQ(F32ToBf16(1.00390625f), 0x3f80);  // 1 + 2^-8 is a tie and rounds to even
+  EXPECT_EQ(F32ToBf16(1.01171875f), 0x3f82);  // 1 + 3 * 2^-8 is a tie and rounds to even
   EXPECT_TRUE(std::isnan(Bf16ToF32(F32ToBf16(std::bit_cast<float>(0x7f800001u)))));
 }
 

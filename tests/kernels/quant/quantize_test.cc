@@ -71,8 +71,8 @@ float Largest(std::span<const float> x) {
   return largest;
 }
 
-// Returns random rows that resemble weights: of any deviation, some with a weight far beyond it,
-// some of one sign.
+// Returns random rows that resemble rows of weights. They have any deviation. Some rows have one
+// weight far beyond the deviation, and some have weights of one sign only.
 std::vector<float> AnyRows(int64_t rows) {
   std::vector<float> x = Normal(*rc::gen::arbitrary<uint64_t>(), rows * kCols);
   const float deviation = std::ldexp(1.0f, *rc::gen::inRange(-40, 5));
@@ -112,8 +112,8 @@ TEST(QuantizeTest, FloatsRoundToNearestEven) {
   }
 }
 
-// If each weight of a block is one scale times a code, quantizing finds that scale again, whatever
-// the codes are.
+// If every weight of a block is the same scale times a code, quantizing finds that scale again.
+// This is so for any codes.
 TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
   EXPECT_TRUE(rc::check([] {
     const auto seed = *rc::gen::arbitrary<uint64_t>();
@@ -121,7 +121,7 @@ TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
       const testing::TestWeight weight = testing::RandomWeight(type, 2, kCols, seed);
       RC_ASSERT(RoundTrip(type, weight.values) == weight.values);
     }
-    // For Q8_0, each block needs a code of -127.
+    // For Q8_0, each block needs a code of -127 and must not contain the code -128.
     testing::TestWeight weight = testing::RandomWeight(WeightType::kQ8_0, 2, kCols, seed);
     for (size_t i = 0; i < weight.bytes.size(); ++i) {
       if (weight.bytes[i] == std::byte{0x80} && i % 34 >= 2) weight.bytes[i] = std::byte{0};
@@ -132,8 +132,8 @@ TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
   }));
 }
 
-// K-quants do the same for a block in which each sub-block contains code 0, and in which one scale
-// and one minimum are the largest of the format.
+// Quantizing to a K-quant finds the scales of a block again if each sub-block contains code 0, and
+// if one scale and one minimum of the block are the largest of the format.
 TEST(QuantizeTest, WeightsOfABlockOfTwoLevelsComeBackExactly) {
   EXPECT_TRUE(rc::check([] {
     std::mt19937_64 random(*rc::gen::arbitrary<uint64_t>());
@@ -159,8 +159,9 @@ TEST(QuantizeTest, WeightsOfABlockOfTwoLevelsComeBackExactly) {
   }));
 }
 
-// The error is half a step, plus the effect of rounding the scale to f16: 2^-11 of the scale for
-// each of 127 steps. A scale below the normal numbers of f16 is rounded up, by at most 2^-24.
+// A weight is off by at most half a step, plus the effect of rounding the scale to f16. This
+// rounding errs by 2^-11 of the scale for each of up to 127 steps. A scale below the normal numbers
+// of f16 is instead rounded up, by at most 2^-24.
 TEST(QuantizeTest, AWeightOfQ8IsWithinHalfAStep) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<float> x = AnyRows(2);
@@ -185,9 +186,11 @@ TEST(QuantizeTest, Q8RoundsATieAwayFromZero) {
   EXPECT_EQ(RoundTrip(WeightType::kQ8_0, x, kSubBlock), want);
 }
 
-// One of the scales tried puts the extreme weight on the last code. Rounding the best scale to f16
-// adds, for each code, the square of the rounding error times the code, because the error has no
-// slope there. This is 2^-22 of the squares that the codes explain, or 2^-48 of the squared codes.
+// The search tries, among others, the scale that puts the extreme weight on the last code. So the
+// error with the best scale is no larger, before that scale is rounded to f16. The squared error
+// has no slope at the best scale. So the rounding adds, for each code, only the square of the
+// rounding error times the code. The sum is at most 2^-22 of the squares that the codes explain, or
+// 2^-48 of the squared codes where the scale is below the normal numbers of f16.
 TEST(QuantizeTest, ASearchedScaleIsNoWorseThanTheExtremesOwn) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<float> x = AnyRows(2);
@@ -215,9 +218,10 @@ TEST(QuantizeTest, ASearchedScaleIsNoWorseThanTheExtremesOwn) {
   }));
 }
 
-// Divide the widest range of a sub-block into n steps. A weight is off by at most half a step, and
-// by the errors that the codes of its scale and minimum cause. Each of these is half of 1/63 (for
-// 8-bit codes, 1/127) of the largest.
+// A step is the range of the widest sub-block, divided by the number of steps. A weight is off by
+// at most half a step, plus the errors that the codes of its scale and its minimum cause. Each of
+// these two errors is at most half of 1/63 of the largest scale or minimum (of 1/127 for 8-bit
+// codes).
 TEST(QuantizeTest, TheErrorOfAKQuantIsWithinItsWidestSubBlocks) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<float> x = AnyRows(1);
@@ -345,9 +349,9 @@ std::vector<float> GoldenWeights(uint64_t seed, int power) {
 TEST(QuantizeTest, ErrorsAreSmallerThanLlamaCpps) {
   const std::string path = testing::TestSourcePath("kernels/quant/testdata/quantize_goldens.json");
   const nlohmann::json goldens = *base::ParseJson(testing::ReadFile(path), path);
-  // The largest allowed ratio of our error to llama.cpp's. Measured ratios for bell and
-  // heavy-tailed weights, in the order of the map: 0.944 and 0.963; 0.935 and 0.964; 1 for both;
-  // 0.975 and 0.953; 0.951 and 0.966.
+  // The largest allowed ratio of our error to the error of llama.cpp. The measured ratios for
+  // bell-shaped and heavy-tailed weights are, in the order of the map: 0.944 and 0.963; 0.935 and
+  // 0.964; 1 for both; 0.975 and 0.953; 0.951 and 0.966.
   const std::map<WeightType, double> most = {{WeightType::kQ4_0, 0.98},
                                              {WeightType::kQ5_0, 0.98},
                                              {WeightType::kQ8_0, 1.0 + 1e-5},

@@ -41,8 +41,8 @@ bool Eventually(const std::function<bool()>& condition) {
   return condition();
 }
 
-// Serves connections in place of gRPC. Sends back the frames that it gets, until the other side
-// ends.
+// Serves connections in place of gRPC. Sends the received frames back until the other side ends the
+// connection.
 class Echoes {
  public:
   ~Echoes() {
@@ -71,7 +71,8 @@ class Echoes {
 
  private:
   std::atomic<int> num_ = 0;
-  std::vector<std::thread> threads_;  // the greeter's thread adds them; joined after its end
+  // The greeter's thread adds these threads. They are joined after the greeter's thread has ended.
+  std::vector<std::thread> threads_;
 };
 
 class Client {
@@ -151,7 +152,8 @@ class DoorTest : public ::testing::Test {
   uint16_t port() const { return door_->address().port; }
   uint64_t turned(Turned why) const { return counters_.turned.Get(static_cast<size_t>(why)); }
   uint64_t cut(Cut why) const { return counters_.cut.Get(static_cast<size_t>(why)); }
-  // From now on keeps connections that are handed over, and neither reads nor echoes.
+  // From now on, keeps the connections that the door hands over, and neither reads from them nor
+  // echoes.
   void HoldConnections() {
     base::MutexLock lock(mu_);
     holds_ = true;
@@ -167,7 +169,7 @@ class DoorTest : public ::testing::Test {
 
   base::Mutex mu_;
   std::set<std::string> callers_ ABSL_GUARDED_BY(mu_);
-  bool holds_ ABSL_GUARDED_BY(mu_) = false;  // puts connections into `held_`, not into `echoes_`
+  bool holds_ ABSL_GUARDED_BY(mu_) = false;  // connections go into `held_`, not into `echoes_`
   std::vector<UniqueFd> held_ ABSL_GUARDED_BY(mu_);
   DoorCounters counters_;
   PeerDirectory peers_;
@@ -246,7 +248,7 @@ TEST_F(DoorTest, WhoHasGoneKeepsItsPlaceUntilGrpcHasClosedItsEnd) {
     base::MutexLock lock(mu_);
     for (const UniqueFd& fd : held_) ::shutdown(fd.get(), SHUT_RDWR);
   }
-  ::poll(nullptr, 0, 50);  // until the relay has seen it
+  ::poll(nullptr, 0, 50);  // gives the relay time to see the shutdown
   EXPECT_TRUE(Client(port()).IsClosed());
   EXPECT_EQ(turned(Turned::kAddress), 1u);
   EXPECT_EQ(counters_.open.load(), 2);
@@ -292,7 +294,7 @@ TEST_F(DoorTest, AFullServerWaitsUntilGrpcHasLetGoOfWhatItEnded) {
   Client next(port());
   next.Send(hello);
   ASSERT_TRUE(Eventually([&] { return cut(Cut::kIdle) == 1; }));
-  ::poll(nullptr, 0, 100);  // several tries to get a place
+  ::poll(nullptr, 0, 100);  // `next` tries several times to get a place
   {
     base::MutexLock lock(mu_);
     held_.erase(held_.begin());
@@ -310,7 +312,7 @@ TEST_F(DoorTest, AFullServerEndsOneOfTheAddressThatHasMost) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(many.emplace_back(port()).EchoesHello());
   Client silent(port(), 3);  // gets a place when one of `many` is ended
   EXPECT_EQ(FramesOf(many[0].Receive(1000)).size(), 1u);  // GOAWAY
-  Client next(port(), 4);  // of addresses with equally many places, turns the silent one away
+  Client next(port(), 4);  // `silent` has sent nothing, so it is turned away to make room
   EXPECT_TRUE(next.EchoesHello());
   EXPECT_EQ(cut(Cut::kIdle), 1u);
   lone.Send(Headers(1));

@@ -21,8 +21,8 @@ inline std::string Frame(server::door::FrameType type, uint8_t flags, uint32_t s
   return frame.append(payload);
 }
 
-// Returns an HPACK literal with a literal name, not indexed. `name` and `value` must be below 127
-// bytes.
+// Returns an HPACK field that is not indexed, with a literal name and a literal value. `name` and
+// `value` must be below 127 bytes.
 inline std::string Literal(std::string_view name, std::string_view value) {
   std::string field(1, '\0');
   for (const std::string_view part : {name, value}) {
@@ -32,7 +32,7 @@ inline std::string Literal(std::string_view name, std::string_view value) {
   return field;
 }
 
-// A gRPC message of `size` bytes.
+// Returns a gRPC message with a payload of `size` bytes.
 inline std::string Message(uint32_t size, char flag = 0) {
   std::string message(1, flag);
   for (const int shift : {24, 16, 8, 0}) message.push_back(static_cast<char>(size >> shift));

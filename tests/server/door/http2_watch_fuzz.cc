@@ -33,7 +33,7 @@ void Run(std::span<const uint8_t> input) {
     std::string out;
     watch.FromClient({reinterpret_cast<const uint8_t*>(kPreface.data()), kPreface.size()}, now,
                      out);
-    // Each piece begins with a byte that gives the direction and the length, before the bytes.
+    // One byte before each piece gives the direction and the length of the piece.
     while (!input.empty() && !watch.verdict()) {
       const uint8_t how = input[0];
       input = input.subspan(1);

@@ -28,7 +28,7 @@ std::span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// A watch between a client and a server. The test plays both.
+// A watch between a client and a server. The test plays the client and the server.
 class Wire {
  public:
   explicit Wire(const Http2Limits& limits = {}, Gate gate = nullptr)
@@ -64,7 +64,7 @@ class Wire {
   Http2Watch watch;
 };
 
-// Expects the trailers and the reset that the client of a refused stream gets.
+// Expects that `to_client` consists of the trailers and the reset of a refused stream.
 void ExpectRefusal(const std::string& to_client, uint32_t stream, std::string_view code) {
   const std::vector<SeenFrame> frames = FramesOf(to_client);
   ASSERT_EQ(frames.size(), 2u);
@@ -161,7 +161,9 @@ TEST(Http2WatchTest, TheGateIsAskedBeforeTheBody) {
   const std::string known = Headers(1, Literal("authorization", "Bearer known"));
   EXPECT_EQ(wire.FromClient(known), known);
   const std::vector<SeenFrame> seen = FramesOf(wire.FromClient(Headers(3)));
-  ASSERT_EQ(seen.size(), 1u);  // the headers go through, for HPACK's table, and make no call
+  // The server gets the headers for its HPACK table, but on an even stream, where they make no
+  // call.
+  ASSERT_EQ(seen.size(), 1u);
   EXPECT_EQ(seen[0].head.stream % 2, 0u);
   EXPECT_EQ(seen[0].payload, FramesOf(Headers(3))[0].payload);
   ExpectRefusal(wire.watch.TakeForClient(), 3, "16");
@@ -186,7 +188,7 @@ TEST(Http2WatchTest, AStreamResetAtOnceIsNoCall) {
   ASSERT_EQ(seen.size(), 5u);
   EXPECT_EQ(seen[0].head.stream, 1u);
   EXPECT_EQ(seen[1].head.stream % 2, 0u);
-  EXPECT_EQ(seen[2].head.type, FrameType::kData);  // of a stream that the server does not know
+  EXPECT_EQ(seen[2].head.type, FrameType::kData);  // of stream 3, which the server does not know
   EXPECT_EQ(seen[3].head.type, FrameType::kResetStream);
   EXPECT_EQ(seen[4].head.stream, 5u);
   EXPECT_EQ(wire.watch.num_streams(), 2u);
@@ -261,7 +263,8 @@ TEST(Http2WatchTest, StreamsBeyondTheLimitMayTryAgain) {
 }
 
 TEST(Http2WatchTest, ADecodedListIsBounded) {
-  // The headers name one entry of the dynamic table again and again. A byte expands to 4,000.
+  // The headers name one entry of the dynamic table again and again. Each byte expands to 4,000
+  // bytes.
   Wire wire({.header_list_bytes = 64 << 10});
   std::string entry = "\x40\x01";
   entry += "n\x7f\xa1\x1e";  // 127 + 0x21 + (0x1e << 7) = 4,000
@@ -275,7 +278,7 @@ TEST(Http2WatchTest, ADecodedListIsBounded) {
 struct Attack {
   const char* name;
   Cut verdict;
-  std::function<std::string(int)> frame;  // the i-th
+  std::function<std::string(int)> frame;  // returns the i-th frame
 };
 
 class FloodTest : public ::testing::TestWithParam<Attack> {};
@@ -334,7 +337,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Http2WatchTest, HonestRatesAreNotCut) {
   Wire wire;
-  // The client cancels 50 streams a second. The server's frames allow the frames that answer them.
+  // The client cancels 50 streams a second. The other frames of the client are allowed because
+  // frames of the server come before them.
   for (int i = 0; i < 2000; ++i) {
     wire.now += std::chrono::milliseconds(20);
     wire.FromClient(HeadersThenReset(i));

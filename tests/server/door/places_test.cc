@@ -24,7 +24,7 @@ TEST(PlacesTest, AreLimitedInAllAndByAddress) {
   EXPECT_EQ(why, Turned::kFull);
   a1.reset();
   const Places::Place moved = *std::move(a2);
-  EXPECT_TRUE(places.Take("c", why));  // the place is given back at once
+  EXPECT_TRUE(places.Take("c", why));  // the place of `a1` was given back at once
   EXPECT_TRUE(places.Take("a", why));
 }
 

@@ -1,4 +1,5 @@
-// InferenceService over real gRPC on loopback: its answers, and every way in which a call can end.
+// Tests InferenceService over real gRPC on loopback. Covers the answers, and every way in which a
+// call can end.
 
 #include <algorithm>
 #include <string>
@@ -104,7 +105,8 @@ TEST(GenerateTest, TheRequestIdIsTakenAndEchoed) {
   const auto reply = client.Generate(request, with_metadata);
   EXPECT_EQ(echoed(reply), "from-field");
   EXPECT_EQ(reply.response.request_id(), "from-field");
-  // The other services have no field for the id. They too take the metadata and echo it.
+  // The other requests have no field for the id. The server also takes the id from their metadata
+  // and echoes it.
   EXPECT_EQ(echoed(client.Tokenize({}, with_metadata)), "from-metadata");
   EXPECT_EQ(echoed(client.GetStats(with_metadata)), "from-metadata");
   EXPECT_THAT(echoed(client.GetStats()), ::testing::StartsWith("req-"));
@@ -206,7 +208,7 @@ TEST(GenerateTest, AUnaryCallStopsAtItsDeadline) {
 }
 
 TEST(GenerateTest, AReaderThatNeverReadsStallsItselfAlone) {
-  // Some steps of such tokens fill every buffer between the engine and a reader.
+  // A few steps with such large tokens fill every buffer between the engine and a reader.
   const auto large = [](int32_t, int32_t) { return std::string(64 << 10, 'x'); };
   TestServer server({.default_max_tokens = 1 << 30, .token_text = large});
   RpcClient client(server.grpc->address());
@@ -229,7 +231,8 @@ TEST(GenerateTest, AReaderThatNeverReadsStallsItselfAlone) {
 }
 
 TEST(GenerateTest, AReaderThatNeverReadsLeaves256TokensWaiting) {
-  // 256 tokens have half a MiB in all, so the number of tokens fills the buffer and not their size.
+  // 256 tokens have half a MiB in all, so the buffer is full because of the number of tokens, not
+  // because of their size.
   const auto small = [](int32_t, int32_t) { return std::string(2 << 10, 'x'); };
   TestServer server({.default_max_tokens = 1 << 30, .token_text = small});
   RpcClient client(server.grpc->address());

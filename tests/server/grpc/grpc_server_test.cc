@@ -48,7 +48,7 @@ TEST(TokenServiceTest, Answers) {
   EXPECT_EQ(tokens.response.tokens(1).id(), 'a');
   EXPECT_EQ(tokens.response.tokens(3).begin(), 2u);
   EXPECT_EQ(tokens.response.tokens(3).end(), 3u);
-  EXPECT_EQ(tokens.response.tokens(3).piece(), "\xEF\xBF\xBD");  // half a character
+  EXPECT_EQ(tokens.response.tokens(3).piece(), "\xEF\xBF\xBD");  // this token is half a character
   tokenize.set_add_special_tokens(false);
   tokenize.set_parse_special_tokens(true);
   tokens = client.Tokenize(tokenize);

@@ -3,8 +3,9 @@
 // and never a crash.
 //
 // The first byte of the input chooses a request. The other bytes are a message that is merged into
-// that request, as the wire format does with bytes that follow a message. So a few bytes change one
-// field of a request that is otherwise valid. After a zero byte any request may follow.
+// that request. The wire format merges bytes that follow a message in the same way. So a few bytes
+// change one field of a request that is otherwise valid. A zero byte chooses the empty request, so
+// any request may follow it.
 
 #include <algorithm>
 #include <cstddef>
@@ -43,7 +44,8 @@ const engine::FrontendLimits kLimits = {.max_model_len = 256,
                                         .cache_tokens = kNumBlocks * kBlockSize,
                                         .block_size = kBlockSize,
                                         .max_num_seqs = 8};
-// The largest numbers of tokens of a sample, and of samples. More would add time but no new paths.
+// The largest number of tokens of a sample, and the largest number of samples. More would add time
+// but no new paths.
 constexpr int64_t kMaxTokens = 40;
 constexpr int32_t kMaxSamples = 2;
 
@@ -125,8 +127,8 @@ void CheckDrawn(const Request& request, const engine::SampledRow& drawn) {
   if (wanted) QUIRE_CHECK(std::ssize(drawn.logprobs->top) == *wanted);
 }
 
-// Checks that no stop string is in `text`, the whole text of a sample that ended by itself, without
-// the prompt.
+// Checks that no stop string is in `text`. `text` is the whole text of a sample that ended by
+// itself, without the prompt.
 void CheckAnswer(const Request& request, std::string_view text) {
   const engine::StopParams& stop = request.params.stop;
   if (stop.include_stop || stop.min_tokens > 0) return;
@@ -192,7 +194,7 @@ class RequestPath {
     CheckReadable(server::ToProto(output.Cut(k, engine::FinishReason::kAbort).delta));
   }
 
-  // Returns the logits of a model that would repeat the prompt, but is not sure.
+  // Returns the logits of a model that repeats the prompt with a high probability.
   std::span<const float> Logits(const Request& request, int64_t position) {
     for (size_t id = 0; id < logits_.size(); ++id) {
       logits_[id] =

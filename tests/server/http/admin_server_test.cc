@@ -35,7 +35,7 @@ using ::testing::StartsWith;
 
 constexpr std::chrono::seconds kPatience(20);  // a limit for steps that take milliseconds
 
-// A client's end of a connection, which is not connected yet.
+// The client's end of a connection. Connect must be called first.
 class Visitor {
  public:
   Visitor() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -186,7 +186,7 @@ TEST_F(AdminServerTest, AReaderThatReadsSlowlyGetsItAllAndDelaysNoProbe) {
   EXPECT_THAT(slow.ReadAll(), EndsWith(text));
 }
 
-// Opens as many descriptors as the process may have.
+// Lowers the limit on descriptors and opens descriptors until the limit is reached.
 class AllDescriptors {
  public:
   AllDescriptors() {
@@ -204,7 +204,7 @@ class AllDescriptors {
 
  private:
   // Returns the largest open descriptor. The limit is set just above that descriptor, because
-  // closing a descriptor beyond the limit would make no room for another.
+  // closing a descriptor beyond the limit would not make room for a new one.
   static rlim_t NumberOfTheLast() {
     rlim_t last = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {

@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                 head.path.find_first_of("? \r\n") == std::string::npos)
         << head.path;
   }
-  // A result for a part of the bytes must be the result for all bytes.
+  // If the parser gives a result for a part of the bytes, the result for all bytes must be the
+  // same.
   for (const size_t part : {size / 3, size / 2, size - size / 8}) {
     const HttpHead early = ParseHttpHead(bytes.substr(0, part));
     if (!early.complete) continue;

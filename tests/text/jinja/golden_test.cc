@@ -75,8 +75,8 @@ TEST(JinjaGoldenTest, SnippetsRenderAsInPython) {
   EXPECT_GT(failed, 100);
 }
 
-// Returns the contexts with which make_goldens.py renders every published template: those of minja,
-// then those of contexts.json.
+// Returns the contexts with which make_goldens.py renders every published template. The contexts of
+// minja come first, then those of contexts.json.
 std::vector<std::pair<std::string, Json>> Contexts(const std::string& material) {
   std::vector<std::pair<std::string, Json>> contexts;
   for (const char* name : {"simple.json", "system.json", "tool_use.json"}) {
@@ -89,8 +89,9 @@ std::vector<std::pair<std::string, Json>> Contexts(const std::string& material) 
   return contexts;
 }
 
-// Returns what outcome() of make_goldens.py returns for the same result. An error counts as "error"
-// if that is expected; otherwise its message must match.
+// Returns the string that outcome() of make_goldens.py returns for the same result. If `expected`
+// is "error", every error gives "error". Otherwise an error gives a string with the message of the
+// error.
 std::string OutcomeOf(const absl::StatusOr<std::string>& text, const std::string& expected) {
   if (text.ok()) return Fnv1a(*text).substr(8);
   EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument);
@@ -135,7 +136,8 @@ TEST(JinjaGoldenTest, RealTemplatesLoadAndRenderAsInPython) {
   EXPECT_EQ(beyond, 10);
 }
 
-// Renders llama.cpp's cases. The result must be Python's, and also llama.cpp's where the two agree.
+// Renders llama.cpp's cases. The result must equal Python's. It must also equal llama.cpp's where
+// llama.cpp agrees with Python.
 TEST(JinjaGoldenTest, PublishedCasesRenderAsExpected) {
   QUIRE_TEST_DATA_OR_SKIP(path, "chat-templates/expected/llama.cpp_2025-02.json");
   const Json file = Json::parse(testing::ReadFile(path), nullptr, false);
@@ -156,8 +158,8 @@ TEST(JinjaGoldenTest, PublishedCasesRenderAsExpected) {
     }
     ASSERT_TRUE(text.ok()) << text.status();
     EXPECT_EQ(*text, python["output"].get<std::string>());
-    // In these cases llama.cpp's own text merges the system message into the user's first message,
-    // or trims.
+    // In these cases llama.cpp gives another text, because it merges the system message into the
+    // first user message, or trims text.
     if (!test_case["agrees_with_python_jinja2"].get<bool>()) {
       ++differ;
       continue;

@@ -13,8 +13,8 @@ namespace {
 
 using Merges = std::map<std::pair<int32_t, int32_t>, std::pair<uint32_t, int32_t>>;
 
-// Merges by the definition of BPE: always the pair of the best rank, and of equal ranks the
-// leftmost, until no pair can be merged.
+// Merges pairs by the definition of BPE, until no pair can be merged. Each merge takes the pair of
+// the best rank, and among pairs of equal rank the leftmost pair.
 std::vector<int32_t> NaiveMerge(std::vector<int32_t> ids, const Merges& merges) {
   while (true) {
     size_t best = ids.size();
@@ -76,7 +76,7 @@ TEST(BpeModelTest, EqualsTheDefinitionForShortAndLongWords) {
     }
     RC_ASSERT(at == word.size());
   }));
-  EXPECT_GT(long_words, 10);  // both ways of merging ran
+  EXPECT_GT(long_words, 10);  // long words are merged in another way, so both ways ran
 }
 
 TEST(BpeModelTest, AMegabyteWordIsNoTrouble) {

@@ -1,5 +1,6 @@
-// Encodes any bytes with each tiny tokenizer of testdata/; must run in the repository's root.
-// Checks that offsets stay in the text, and that decoding token by token equals decoding at once.
+// Encodes any bytes with each tiny tokenizer of testdata/. Checks that offsets stay in the text,
+// and that decoding token by token equals decoding all tokens at once. Must run in the repository's
+// root.
 
 #include <cstddef>
 #include <cstdint>

@@ -72,7 +72,7 @@ TEST(GgufVocabularyTest, SentencePieceMergesByScore) {
     EXPECT_EQ(Joined((*tokenizer)->Encode(texts[i].get<std::string>(), plain)), file.json["ids"][i])
         << texts[i];
   }
-  EXPECT_THAT(IdsOf((*tokenizer)->Encode("", {})), ElementsAre(1));  // BOS is Llama's default
+  EXPECT_THAT(IdsOf((*tokenizer)->Encode("", {})), ElementsAre(1));  // Llama adds BOS by default
   EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(2));
   EXPECT_TRUE((*tokenizer)->strips_leading_space());
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Shared by the tokenizer tests: the files that make_goldens.py writes to testdata/, and the
-// tokenizers that they name.
+// Functions that the tokenizer tests share. They read the files that make_goldens.py writes to
+// testdata/, and make tokenizers of these files.
 
 #include <cstdint>
 #include <memory>

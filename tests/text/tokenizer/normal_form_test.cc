@@ -63,7 +63,7 @@ TEST(NormalFormTest, EveryCharacterComesBackFromItsDecomposition) {
     ASSERT_EQ(In(NormalForm::kNfkc, In(NormalForm::kNfkd, text)), In(NormalForm::kNfkc, text))
         << std::hex << uint32_t{c};
   }
-  EXPECT_GT(composed, 11172 + 900);  // Hangul syllables and the others
+  EXPECT_GT(composed, 11172 + 900);  // 11172 Hangul syllables, and other characters
 }
 
 // utf8proc 2.8 by itself would drop U+11A7.

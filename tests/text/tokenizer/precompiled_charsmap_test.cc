@@ -21,8 +21,8 @@ std::string Bytes(const std::vector<uint32_t>& units) {
 
 constexpr uint32_t kLeaf = 1u << 8;
 
-// Returns a map of "a" to the text at offset 0 of `texts`, and of "b" to the text at `value_of_b`.
-// The trie's root has offset 0.
+// Returns a compiled map. It maps "a" to the text at offset 0 of `texts`, and "b" to the text at
+// offset `value_of_b`. The root of the trie has offset 0.
 std::string Blob(std::string_view texts, uint32_t value_of_b) {
   std::vector<uint32_t> units(128, 0x80000000u);
   units[0] = 0;

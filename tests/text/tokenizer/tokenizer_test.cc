@@ -1,4 +1,4 @@
-// Properties that every tokenizer must have, on random texts and random ids.
+// Tests properties that every tokenizer must have, on random texts and random ids.
 
 #include "text/tokenizer/tokenizer.h"
 
@@ -105,8 +105,8 @@ TEST_P(TokenizerTest, ThreadsShareOne) {
 }
 
 TEST_P(TokenizerTest, MegabytesOfOneKind) {
-  // The texts are long words, long white space, or have no white space. Encoding must not take
-  // quadratic time.
+  // Each text repeats one atom, so it may be one long word or only white space. Encoding must not
+  // take quadratic time.
   for (const std::string atom :
        {"a", " ", "\n", "ab ", "é", "\u0301", "!", "7", "\xFF", "人", "the", "<"}) {
     std::string text;
@@ -144,9 +144,9 @@ TEST_P(TokenizerTest, StopsSoonWhenNobodyWaits) {
 INSTANTIATE_TEST_SUITE_P(Tiny, TokenizerTest, ::testing::ValuesIn(testing::kTinyNames),
                          [](const auto& test) { return test.param; });
 
-// Normalization makes four words of 18 characters in all from U+FDFA, and each word gets a prefix.
-// The expected origins are those of PyPI's tokenizers: every token comes from that character, and
-// the last token also from the quote.
+// Normalization turns U+FDFA into four words, which have 18 characters in all. Each word gets a
+// prefix. The expected origins are those of PyPI's tokenizers. Every token comes from U+FDFA, and
+// the last token also comes from the quote.
 TEST(UnigramTokenizerTest, WhatOneCharacterBecameComesFromItInOrder) {
   const auto tokenizer = TinyTokenizer("unigram");
   const auto tokens = tokenizer->Encode("\uFDFA\"", {.add_special_tokens = false});
@@ -173,7 +173,8 @@ TEST(ByteLevelTokenizerTest, RangesCoverTheTextAndSpellIt) {
     std::string spelt;
     for (const EncodedToken& token : tokenizer->Encode(text, {})) {
       RC_ASSERT(token.begin == at ||
-                // The tokens of a replaced part share its range.
+                // If bytes that are not UTF-8 were replaced, the tokens of the replacement share
+                // one range.
                 !base::IsValidUtf8(text));
       at = token.end;
       spelt += tokenizer->TokenBytes(token.id);
@@ -201,7 +202,7 @@ TEST(SentencePieceTokenizerTest, OffsetsLeaveThePrefixOut) {
   }
 }
 
-// A tokenizer whose tokens have the bytes that a test gives it.
+// A tokenizer whose tokens are the byte strings that a test gives.
 class ScriptedTokenizer final : public Tokenizer {
  public:
   explicit ScriptedTokenizer(std::vector<std::string> tokens) : tokens_(std::move(tokens)) {}
@@ -264,7 +265,7 @@ TEST(IncrementalDetokenizerTest, NeverHalfACharacter) {
   EXPECT_EQ(push("\x99"), "");
   EXPECT_EQ(push("\x82"), "🙂");
   EXPECT_EQ(push("\xE2"), "");
-  EXPECT_EQ(push("A"), "\uFFFDA");  // never finished
+  EXPECT_EQ(push("A"), "\uFFFDA");  // the character was never finished
   EXPECT_EQ(push("\xE2"), "");
   EXPECT_EQ(push("\x82"), "");
   EXPECT_EQ(detokenizer.Flush(), "\uFFFD");

@@ -42,7 +42,7 @@ TEST(UnigramModelTest, NeighbouringUnknownCharactersAreOneToken) {
   EXPECT_EQ(tokens[1].id, 0);
   EXPECT_EQ(tokens[1].begin, 1u);
   EXPECT_EQ(tokens[1].end, 5u);
-  EXPECT_EQ(tokens[3].id, 0);  // the unknown token's own text, and x
+  EXPECT_EQ(tokens[3].id, 0);  // "<unk>" and "x" are one unknown token
   EXPECT_EQ(tokens[3].end, 12u);
   EXPECT_THAT(Ids(UnigramModel({}, pieces), "aéa"), ElementsAre(1, 1));
 }
