@@ -86,7 +86,11 @@ class World {
  private:
   // The requests of two rounds would need more blocks than these, so the cache also evicts blocks.
   BlockManager blocks_{{.num_blocks = 500, .block_size = 16}};
-  Scheduler scheduler_{{.max_num_seqs = 32, .max_num_batched_tokens = 64}, blocks_};
+  Scheduler scheduler_{{.max_num_seqs = 32,
+                        .max_num_batched_tokens = 64,
+                        .max_logit_rows = 64,
+                        .stalled_stream_timeout = absl::Seconds(30)},
+                       blocks_};
   SampledTokens sampled_;
   int32_t next_id_ = 1;
 };
