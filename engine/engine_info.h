@@ -107,7 +107,8 @@ struct Stats {
   HistogramSnapshot ttft;
   HistogramSnapshot tpot;
   bool draining = false;
-  int64_t cache_roots = 0;  // roots in use; at most the number of sequences and cached blocks
+  // Roots of the prefix cache that are in use, at most one for each sequence and each cached block.
+  int64_t cache_roots = 0;
   Kept kept;
 };
 

@@ -375,8 +375,7 @@ void StepLoop::Finish(const std::vector<FinishedSequence>& finished, absl::Time 
 void StepLoop::FinishRequest(LiveRequest& live, absl::Time now) {
   const LiveRequest ended = live_.Take(live, now);
   scores_.Remove(*ended.request);
-  // The metrics are updated before Erase. So a reader that sees no request running also sees
-  // nothing kept.
+  // UpdateMetrics comes before Erase: once running_ is empty, the metrics kept_* are already 0.
   UpdateMetrics();
   running_.Erase(*ended.request);
   ended.request->sink->Finish(ended.status, ended.summary);

@@ -126,7 +126,8 @@ class BlockManager {
   bool FitsEmpty(int64_t prompt_len, int64_t num_new, int32_t n = 1) const;
   // The number of blocks available at once: free and cached ones.
   int64_t num_available() const { return store_.num_available(); }
-  // True while steps in flight still hold blocks, or places in windows, that were released.
+  // True while some blocks, or places in windows, were released but are not available yet, because
+  // a step in flight may still use them.
   bool AnyQuarantined() const;
   // Returns the number of available blocks plus the unreserved blocks of all windows. The number
   // grows when blocks, or places in windows, are released.

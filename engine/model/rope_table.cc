@@ -29,9 +29,9 @@ double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
   return rope.theta * std::pow(rope.factor * stretch - (rope.factor - 1.0), dims / (dims - 2.0));
 }
 
-// Returns the share of frequency i that is divided by the factor. The share is 0 up to the
-// dimension that turns beta_fast times in the trained context. It is 1 from the dimension on that
-// turns beta_slow times.
+// Returns the part, from 0 to 1, of frequency i that YaRN divides by the factor. It is 0 up to the
+// index whose pair turns beta_fast times in the trained context, and 1 from the index whose pair
+// turns beta_slow times. It grows linearly between the two.
 double YarnShare(const RopeConfig& rope, size_t i) {
   const auto dimension_of = [&](double turns) {
     const double positions = static_cast<double>(rope.original_max_position_embeddings);

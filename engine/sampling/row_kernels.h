@@ -1,7 +1,8 @@
 #pragma once
 
-// The inner loops of row_passes.h, compiled once for each ISA. Each element takes only integer
-// operations and single float operations, so that all ISAs give the same bits.
+// The inner loops of row_passes.h, compiled once for each ISA. All ISAs give the same bits, because
+// every floating-point operation is rounded by itself and every ISA adds the lanes in the same
+// order.
 
 #include <cstdint>
 #include <span>

@@ -336,8 +336,9 @@ int64_t Scheduler::NumUncached(State& state) {
   return state.num_uncached;
 }
 
-// Returns the first sequence in the order of Waiting that may start; null when there is none. If
-// the sequence is new, its tenant must have places. Its sink must have room.
+// Returns the first sequence in the order of Waiting that may start. If the sequence is new, its
+// tenant must have places. Its sink must have room. Returns null when there is none, or when the
+// next in turn still has a token in flight.
 Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
   while (State* next = waiting_->Next(/*by_age=*/starts_to_oldest_ <= 1)) {
     // The sequence was preempted with a token in flight. It must wait until that token has arrived.

@@ -38,9 +38,10 @@ inline VecF BlockMinimum(const uint8_t* header, const uint8_t* scales) {
 template <class Format>
 constexpr int kOffsetLeft = Format::kOffset - DotSum<Format::kMaxCode>::kOffset;
 
-// Computes the initial values of the integer dots of 16 rows: -offset * (sum of the activations).
-// These values cancel the offset of the codes. All outputs of these rows use the same initial
-// values. `starts` has the shape [blocks * kParts][16].
+// Computes the initial values of the integer dots of 16 rows of activations: -kOffsetLeft times the
+// sum of a row's codes in the block or part. They remove the part of the weights' offset that
+// DotSum leaves. All outputs of a row use the same initial values. `starts` has the shape
+// [blocks * kParts][16].
 template <class Format>
 inline void DotStarts(const LinearTile& tile, const QuantizedRows& a, int32_t* starts) {
   const int64_t num_starts = tile.cols / 32 * Format::kParts;

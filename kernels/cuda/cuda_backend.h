@@ -25,8 +25,8 @@ struct CudaBackendOptions {
   // experts stores its routing and products there. The size limits how many tokens are processed at
   // once.
   int64_t linear_scratch_bytes = int64_t{32} << 20;
-  // If true, attention is cut at fixed keys. So the bits of attention do not depend on the batch
-  // (attention_plan.h).
+  // If true, attention is split into pieces whose bounds depend only on the request. So the bits of
+  // attention do not depend on the batch (attention_plan.h).
   bool deterministic = false;
 };
 

@@ -36,8 +36,9 @@ float ScaleOfScales(const float* s, const float* importance, int largest_code) {
       const Lanes distance = Load(s + i) - codes[i / kLanes] * d;
       error += Load(importance + i) * distance * distance;
     }
-    // A gain within the rounding of the scales does not count. Codes that are all multiplied by the
-    // same number are equally near, so such a gain may mean nothing.
+    // A smaller error counts only if the gain exceeds the rounding error. If all codes are
+    // multiplied by one number, and d is divided by it, the exact error is the same. So a tiny gain
+    // may be mere rounding.
     if (code == largest_code) rounding = sums.explained() * (kRounding * kRounding);
     if (Total(error) + rounding < least) {
       least = Total(error);

@@ -44,7 +44,7 @@ class HttpConnection {
 
   // The time for the request to arrive.
   static constexpr std::chrono::seconds kRequestTime{2};
-  // The time to make the answer, and again the time for the client to read the answer.
+  // The limit for making the answer, and also the limit for sending it.
   static constexpr std::chrono::seconds kAnswerTime{5};
 
   // Reads bytes of the request that have arrived. Returns false when the client has disconnected.

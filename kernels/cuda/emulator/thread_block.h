@@ -111,8 +111,8 @@ class ThreadBlock {
   // Suspends the running thread until Wake() is called with it.
   void Wait(const char* for_what, Where where);
   void Wake(Thread& thread);
-  // Orders memory at a meeting point. All accesses of `members` before the meeting happen before
-  // all accesses of `members` after it.
+  // Orders memory at a meeting point. All accesses by the threads `members` before the meeting
+  // happen before all their accesses after it.
   template <typename Members>
   static void OrderMemory(const Members& members);
 
@@ -161,7 +161,9 @@ class ThreadBlock {
   bool waited_for_previous_launch_ = false;
   Thread* running_ = nullptr;
   absl::Status failure_;
-  // The addresses of these members represent the start and the end of a block, as in Thread.
+  // ThreadSanitizer learns an order from the addresses of these members. The host's work before the
+  // block happens before the start of each thread (start_). The work of all threads happens before
+  // the end of the block (end_).
   char start_ = 0;
   char end_ = 0;
 };

@@ -188,8 +188,8 @@ TEST_F(BlockManagerTest, AShiftCopiesWhatTheCacheListsAndFreesItsOwn) {
   EXPECT_EQ(blocks_.stats().num_cached, 5) << "for others, as they were";
   EXPECT_EQ(blocks_.stats().num_held, 6);
 
-  // After a shift, the sequence lists no more blocks. A further shift changes the sequence's own
-  // blocks in place, without copies.
+  // After a shift, the sequence adds no further blocks to the prefix cache. So a further shift
+  // changes the sequence's own blocks in place, without copies.
   blocks_.Commit(1, Iota(25), 21);
   EXPECT_EQ(blocks_.stats().num_cached, 5);
   ASSERT_TRUE(Grow(1, 24));

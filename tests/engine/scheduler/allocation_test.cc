@@ -84,7 +84,7 @@ class World {
   BlockStats block_stats() const { return blocks_.stats(); }
 
  private:
-  // The requests of two rounds would need more blocks than these, so the cache also evicts blocks.
+  // 500 blocks cannot hold the requests of two rounds, so the cache also evicts blocks.
   BlockManager blocks_{{.num_blocks = 500, .block_size = 16}};
   Scheduler scheduler_{{.max_num_seqs = 32,
                         .max_num_batched_tokens = 64,

@@ -79,8 +79,8 @@ TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
             want += x;
             magnitude += std::abs(x);
           }
-          // The output is rounded once to bf16. The rest is float32 arithmetic with exponents of up
-          // to 300.
+          // The output is rounded once to bf16. The rest is float32 arithmetic. The arguments of
+          // exp2 are at most 300 in magnitude, which multiplies their rounding error by up to 300.
           const double bound = std::abs(want) * 0x1p-8 + magnitude * 300 * 0x1p-22;
           ASSERT_NEAR(
               kernels::Bf16ToF32(got[static_cast<size_t>((token * kHeads + head) * kHeadDim + d)]),

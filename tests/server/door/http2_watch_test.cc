@@ -337,8 +337,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Http2WatchTest, HonestRatesAreNotCut) {
   Wire wire;
-  // The client cancels 50 streams a second. The other frames of the client are allowed because
-  // frames of the server come before them.
+  // The client cancels 50 streams a second, which is within the limit. Its other frames do not
+  // count, because the server's frames allow them: DATA allows a PING and WINDOW_UPDATEs, and a
+  // PING allows its acknowledgement.
   for (int i = 0; i < 2000; ++i) {
     wire.now += std::chrono::milliseconds(20);
     wire.FromClient(HeadersThenReset(i));
