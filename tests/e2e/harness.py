@@ -69,7 +69,8 @@ class Server:
     def __init__(self, *flags: str, model: pathlib.Path | None = None, listen: str = "127.0.0.1:0",
                  admin_listen: str = "127.0.0.1:0", max_open_files: int | None = None, **environment: str):
         command = [str(BIN / "quire-server"), "--model", str(model or tiny_model()), "--listen", listen,
-                   "--admin_listen", admin_listen, "--threads", "1", "--kv_cache_mib", "64", "--backend", BACKEND, *flags]
+                   "--admin_listen", admin_listen, "--threads", "1", "--kv_cache_mib", "64", "--backend", BACKEND,
+                   *flags]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
                                          env=child_environment(**environment),
                                          preexec_fn=max_open_files and (lambda: resource.setrlimit(

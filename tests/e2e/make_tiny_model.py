@@ -4,7 +4,8 @@
 usage: make_tiny_model.py FOLDER
 
 It has two layers, hidden size 64, four heads on two KV heads, a byte-level BPE tokenizer and a ChatML
-template. Its weights are float32, or bfloat16 with heads of 64. The context is long, so that a request can last as long as a test needs. Its text
+template. Its weights are float32, or bfloat16 with heads of 64. The context is long, so that a request
+can last as long as a test needs. Its text
 means nothing, but is the same on every machine.
 """
 
@@ -105,7 +106,8 @@ def safetensors(vocab_size: int, dtype: str) -> bytes:
         values = [1.0] * count if deviation is None else [generator.gauss(0, deviation) for _ in range(count)]
         begin = len(data)
         data += packed(values, dtype)
-        header[name] = {"dtype": {"float32": "F32", "bfloat16": "BF16"}[dtype], "shape": list(shape), "data_offsets": [begin, len(data)]}
+        header[name] = {"dtype": {"float32": "F32", "bfloat16": "BF16"}[dtype], "shape": list(shape),
+                        "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + bytes(data)

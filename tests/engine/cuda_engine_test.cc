@@ -2,6 +2,7 @@
 // shared blocks, windows and preemption. float32 tests the plain attention kernel, and bfloat16
 // tests the attention kernel for tensor cores. The requests are short enough for the emulator.
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulator/emulated_device.h"
+#include "tests/kernels/cuda/recording_device.h"
 #include "tests/testing/engine_harness.h"
 
 namespace quire::engine {
@@ -20,25 +22,11 @@ using kernels::DType;
 using testing::CollectingSink;
 using testing::EngineHarness;
 using testing::ExpectSame;
+using testing::ExpectSamplesAreSingleRequests;
 using testing::GreedyParams;
 using testing::HarnessOptions;
 using testing::RandomIds;
-
-// Counts the launches of attention on tensor cores. This kernel holds tiles of keys and values in
-// shared memory, so it uses more shared memory than every other kernel.
-class CountingDevice final : public kernels::cuda::emulator::EmulatedDevice {
- public:
-  explicit CountingDevice(int64_t& num_tensor_core_launches)
-      : num_tensor_core_launches_(num_tensor_core_launches) {}
-  absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
-    constexpr int64_t kMoreThanOthers = 20 << 10;
-    if (launch.config.shared_bytes > kMoreThanOthers) ++num_tensor_core_launches_;
-    return EmulatedDevice::LaunchKernel(launch);
-  }
-
- private:
-  int64_t& num_tensor_core_launches_;
-};
+using testing::RecordingDevice;
 
 class CudaEngineTest : public ::testing::TestWithParam<DType> {
  protected:
@@ -51,7 +39,7 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
     options.kv_dtype = dtype;
     options.make_backend = [this, dtype] {
       return *kernels::cuda::CreateCudaBackend(
-          std::make_unique<CountingDevice>(num_tensor_core_launches_),
+          std::make_unique<RecordingDevice>(shared_bytes_),
           {.activation_dtype = dtype, .linear_scratch_bytes = 1 << 16, .deterministic = true});
     };
     return options;
@@ -61,7 +49,13 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
   }
   CollectingSink::Sample Alone(const GenerateParams& params) { return Make()->Generate(params); }
 
-  int64_t num_tensor_core_launches_ = 0;
+  int64_t NumTensorCoreLaunches() const {
+    constexpr int64_t kMoreThanOthers = 20 << 10;
+    return std::ranges::count_if(shared_bytes_,
+                                 [](int64_t bytes) { return bytes > kMoreThanOthers; });
+  }
+
+  std::vector<int64_t> shared_bytes_;  // of each launch
 };
 
 GenerateParams SampledParams(TokenIds prompt, int32_t max_tokens, uint64_t seed) {
@@ -75,9 +69,9 @@ GenerateParams SampledParams(TokenIds prompt, int32_t max_tokens, uint64_t seed)
 TEST_P(CudaEngineTest, RunsTheKernelThatItsTypesHave) {
   Alone(GreedyParams(RandomIds(20, 1), 2));
   if (GetParam() == DType::kF32) {
-    EXPECT_EQ(num_tensor_core_launches_, 0);
+    EXPECT_EQ(NumTensorCoreLaunches(), 0);
   } else {
-    EXPECT_GE(num_tensor_core_launches_, 2 * 2);  // 2 layers, 2 steps
+    EXPECT_GE(NumTensorCoreLaunches(), 2 * 2);  // 2 layers, 2 steps
   }
 }
 
@@ -104,12 +98,8 @@ TEST_P(CudaEngineTest, SamplesShareThePromptAndCopyItsTailOnWrite) {
   const Stats stats = harness->engine().stats();
   EXPECT_EQ(stats.prompt_tokens_computed, 41);
   EXPECT_GT(stats.block_copies, 0);
-  params.sampling.n = 1;
-  for (uint64_t k = 0; k < 3; ++k) {
-    SCOPED_TRACE(k);
-    params.sampling.seed = 1000 + k;
-    ExpectSame(sink->sample(static_cast<int32_t>(k)), Alone(params));
-  }
+  ExpectSamplesAreSingleRequests(*sink, params,
+                                 [this](const GenerateParams& one) { return Alone(one); });
 }
 
 // A cache hit changes which tokens are computed together. The bits stay equal only in float32.

@@ -13,6 +13,7 @@ namespace {
 using testing::CollectingSink;
 using testing::EngineHarness;
 using testing::ExpectSame;
+using testing::ExpectSamplesAreSingleRequests;
 using testing::GreedyParams;
 using testing::HarnessOptions;
 using testing::MakeHarness;
@@ -154,13 +155,8 @@ TEST_P(EqualityTest, SampleKOfNIsTheSingleRequestWithSeedPlusK) {
   EXPECT_EQ(stats.prompt_tokens_computed, 41);  // once for all five
   EXPECT_GT(stats.block_copies, 0);             // the shared tail was copied on write
   EXPECT_EQ(sink->summary().usage.completion_tokens, 5 * 24);
-  params.sampling.n = 1;
-  for (uint64_t k = 0; k < 5; ++k) {
-    SCOPED_TRACE(k);
-    params.sampling.seed = 1000 + k;
-    ExpectSame(sink->sample(static_cast<int32_t>(k)), Alone(params));
-    EXPECT_EQ(sink->sample(static_cast<int32_t>(k)).seed, 1000 + k);
-  }
+  ExpectSamplesAreSingleRequests(*sink, params,
+                                 [this](const GenerateParams& one) { return Alone(one); });
 }
 
 TEST_P(EqualityTest, SamplesAlsoSurvivePreemption) {

@@ -17,6 +17,7 @@ namespace {
 using testing::CollectingSink;
 using testing::EngineHarness;
 using testing::ExpectSame;
+using testing::ExpectSamplesAreSingleRequests;
 using testing::GreedyParams;
 using testing::HarnessOptions;
 using ::testing::HasSubstr;
@@ -158,12 +159,8 @@ TEST_P(StreamTest, SampleKOfNIsTheSingleStreamWithSeedPlusK) {
     const auto harness = Make();
     const auto sink = harness->Submit(params);
     ASSERT_TRUE(sink->WaitFinished());
-    params.sampling.n = 1;
-    for (uint64_t k = 0; k < 3; ++k) {
-      SCOPED_TRACE(k);
-      params.sampling.seed = 1000 + k;
-      ExpectSame(sink->sample(static_cast<int32_t>(k)), Alone(params));
-    }
+    ExpectSamplesAreSingleRequests(*sink, params,
+                                   [this](const GenerateParams& one) { return Alone(one); });
   }
 }
 

@@ -211,6 +211,20 @@ void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample&
   }
 }
 
+void ExpectSamplesAreSingleRequests(
+    CollectingSink& sink, engine::GenerateParams params,
+    const std::function<CollectingSink::Sample(const engine::GenerateParams&)>& alone) {
+  const int32_t n = params.sampling.n;
+  const uint64_t seed = *params.sampling.seed;
+  params.sampling.n = 1;
+  for (int32_t k = 0; k < n; ++k) {
+    SCOPED_TRACE(k);
+    params.sampling.seed = seed + static_cast<uint64_t>(k);
+    ExpectSame(sink.sample(k), alone(params));
+    EXPECT_EQ(sink.sample(k).seed, params.sampling.seed);
+  }
+}
+
 engine::TokenIds RandomIds(int64_t size, uint32_t seed) {
   std::mt19937 generator(seed);
   engine::TokenIds ids(size);

@@ -102,6 +102,12 @@ using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
 // for bit.
 void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want);
 
+// Expects that sample k of `sink`, whose request had `params` with n samples, is the answer that
+// `alone` returns for one sample with seed + k.
+void ExpectSamplesAreSingleRequests(
+    CollectingSink& sink, engine::GenerateParams params,
+    const std::function<CollectingSink::Sample(const engine::GenerateParams&)>& alone);
+
 // Returns `size` pseudorandom ids of byte tokens, drawn from `seed`. No id is a special token.
 engine::TokenIds RandomIds(int64_t size, uint32_t seed);
 

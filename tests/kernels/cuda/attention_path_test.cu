@@ -8,24 +8,11 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulator/emulated_device.h"
 #include "tests/kernels/cuda/attention_testing.h"
+#include "tests/kernels/cuda/recording_device.h"
 
 namespace quire::kernels::cuda {
 namespace {
-
-// An emulated device that remembers the shared memory that kernels asked for.
-class RecordingDevice final : public emulator::EmulatedDevice {
- public:
-  explicit RecordingDevice(std::vector<int64_t>& shared_bytes) : shared_bytes_(shared_bytes) {}
-  absl::Status LaunchKernel(const KernelLaunch& launch) override {
-    shared_bytes_.push_back(launch.config.shared_bytes);
-    return EmulatedDevice::LaunchKernel(launch);
-  }
-
- private:
-  std::vector<int64_t>& shared_bytes_;
-};
 
 struct AttentionPath {
   DType query, cache;
@@ -43,7 +30,7 @@ TEST(AttentionPathTest, IsTensorCoresWhereThereIsAKernel) {
     SCOPED_TRACE(path.head_dim);
     SCOPED_TRACE(Name(path.query));
     std::vector<int64_t> shared_bytes;
-    auto owned = std::make_unique<RecordingDevice>(shared_bytes);
+    auto owned = std::make_unique<testing::RecordingDevice>(shared_bytes);
     Device& device = *owned;
     const auto backend = *CreateCudaBackend(std::move(owned), {.activation_dtype = path.query});
 
