@@ -1,27 +1,24 @@
 #include "engine/step_loop.h"
 
 #include <algorithm>
-#include <cmath>
-#include <span>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "base/check.h"
 #include "base/logging.h"
-#include "base/math.h"
 #include "base/status_macros.h"
-#include "engine/batch/lone_input.h"
 #include "engine/kv/kv_budget.h"
-#include "engine/kv/kv_check.h"
-#include "engine/sampling/logprobs.h"
 
 namespace quire::engine {
 namespace {
 
 // The longest sleep of the step thread when nothing runs and nothing is due.
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
+
+// The log-probability of a token in a row that is no probability distribution.
+constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 absl::Status EndStatus(EndCause cause) {
   switch (cause) {
@@ -60,14 +57,10 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueu
                   .stalled_stream_timeout = config.stalled_stream_timeout},
                  blocks_),
       pacer_(config.max_step_time, static_cast<int32_t>(parts.limits.max_tokens)),
-      builder_(blocks_),
-      sampler_(static_cast<int32_t>(parts.model->config().vocab_size), parts.tokenizer->end_ids(),
-               std::max(1, parts.backend->info().num_threads),
-               parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size)),
-      parallel_for_(
-          [&backend = *parts.backend](int64_t n, const std::function<void(int64_t)>& work) {
-            backend.RunOnHost(n, work);
-          }),
+      runner_(*parts.backend, *parts.model, parts.cache, blocks_,
+              Sampler(static_cast<int32_t>(parts.model->config().vocab_size),
+                      parts.tokenizer->end_ids(), std::max(1, parts.backend->info().num_threads),
+                      parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size))),
       output_(*parts.tokenizer),
       live_(metrics) {}
 
@@ -82,31 +75,14 @@ void StepLoop::Stop() {
   EndAll();
 }
 
-// Runs every kernel once and reads every page of the weights before the server is ready. The first
-// forward pass is slow because it reads these pages. The times of the two later passes are the
-// first that the pacer learns.
+// The times of these steps are the first that the pacer learns.
 absl::Status StepLoop::WarmUp() {
   const auto chunk =
       static_cast<int32_t>(std::min<int64_t>(parts_.limits.max_tokens, parts_.limits.block_size));
-  // Both inputs use block 0, before any sequence owns it.
   const std::vector<int32_t> tokens(chunk, std::max(parts_.tokenizer->bos_id(), 0));
-  const ModelInput prompt = MakeLoneInput(tokens, 0, 1, parts_.cache);
-  const ModelInput decode = MakeLoneInput(std::span(tokens).first(1), 0, 1, parts_.cache);
-  // This pass is not timed, because the first forward pass is slower than the later ones.
-  ASSIGN_OR_RETURN(const kernels::TensorView logits, parts_.model->Forward(decode, parts_.cache));
-  if (!std::ranges::all_of(LogitRow(logits, 0), [](float x) { return std::isfinite(x); })) {
-    base::Log(base::LogLevel::kWarning, "engine", "the warm-up's logits are not finite",
-              {{"because", WhyNotFinite(decode, 0)}});
-  }
-  const auto time = [this](const ModelInput& input) -> absl::StatusOr<absl::Duration> {
-    const absl::Time begin = parts_.clock->Now();
-    RETURN_IF_ERROR(parts_.model->Forward(input, parts_.cache).status());
-    return parts_.clock->Now() - begin;
-  };
-  ASSIGN_OR_RETURN(const absl::Duration prompt_time, time(prompt));
-  pacer_.NoteStep(chunk, 0, prompt_time);
-  ASSIGN_OR_RETURN(const absl::Duration decode_time, time(decode));
-  pacer_.NoteStep(0, 1, decode_time);
+  ASSIGN_OR_RETURN(const WarmUpTimes times, runner_.WarmUp(tokens, *parts_.clock));
+  pacer_.NoteStep(chunk, 0, times.prompt);
+  pacer_.NoteStep(0, 1, times.decode);
   UpdateMetrics();
   return absl::OkStatus();
 }
@@ -145,9 +121,7 @@ bool StepLoop::Step() {
   const bool gave_back = !dropped.empty() || scheduler_.stats().num_preemptions > preemptions;
   if (planned) {
     NoteScheduled(plan, begin);
-    kernels::TensorView logits;
-    if (const absl::Status status = Forward(plan, logits); status.ok()) {
-      Sample(plan, logits);
+    if (const absl::Status status = runner_.Run(plan, result_); status.ok()) {
       Output(plan, parts_.clock->Now());
       metrics_.failed_steps.Set(0);
       Finish(scheduler_.Complete(plan, sampled_), parts_.clock->Now());
@@ -205,133 +179,93 @@ void StepLoop::NoteDuration(const StepPlan& plan, absl::Duration elapsed) {
   pacer_.NoteStep(static_cast<int32_t>(plan.num_tokens) - decodes, decodes, elapsed);
 }
 
-absl::Status StepLoop::Forward(const StepPlan& plan, kernels::TensorView& logits) {
-  builder_.Build(plan, input_);
-  ASSIGN_OR_RETURN(logits, parts_.model->Forward(input_, parts_.cache));
-  return absl::OkStatus();
-}
-
-std::span<const float> StepLoop::LogitRow(const kernels::TensorView& logits, int64_t row) const {
-  return {logits.data<const float>() + row * logits.dim(1), static_cast<size_t>(logits.dim(1))};
-}
-
-void StepLoop::Sample(const StepPlan& plan, const kernels::TensorView& logits) {
-  rows_.clear();
-  int64_t first_row = 0;
-  for (const StepPlanEntry& entry : plan.entries) {
-    const Sequence& sequence = *entry.sequence;
-    const Request& request = *sequence.request;
-    if (request.params.output.prompt_logprobs) PutPromptLogprobs(entry, logits, first_row);
-    if (request.is_scoring()) {
-      scores_.AddRows(entry, [&](int32_t i) { return LogitRow(logits, first_row + i); });
-      first_row += entry.num_logit_rows;
-      continue;
-    }
-    first_row += entry.num_logit_rows;
-    for (int32_t k = 0; k < entry.num_samples; ++k) {
-      rows_.push_back({.logits = LogitRow(logits, first_row - 1),
-                       .request = &request,
-                       .seed = request.seed + static_cast<uint64_t>(sequence.sample_index + k),
-                       .tokens = sequence.tokens,
-                       .prompt_len = sequence.prompt_len()});
-    }
-  }
-  sampler_.Sample(rows_, parallel_for_, drawn_);
-  scores_.Compute(parallel_for_);
-}
-
-void StepLoop::PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,
-                                 int64_t first_row) {
-  LiveRequest& live = live_.Of(*entry.sequence);
-  const TokenIds& prompt = live.request->prompt_ids;
-  TokenDelta delta;
-  // The row of position p gives the log-probability of the token at p + 1.
-  for (int32_t i = 0; i < entry.num_logit_rows; ++i) {
-    const int64_t next = entry.first_index + entry.num_tokens - entry.num_logit_rows + i + 1;
-    if (next >= static_cast<int64_t>(prompt.size())) break;
-    if (next <= live.prompt_logprobs_sent) continue;  // computed again after a preemption
-    delta.prompt_logprobs.push_back(ComputeLogprobs(LogitRow(logits, first_row + i), prompt[next],
-                                                    *live.request->params.output.prompt_logprobs));
-    live.prompt_logprobs_sent = next;
-  }
-  if (delta.prompt_logprobs.empty()) return;
-  delta.seed = live.request->seed;
-  live_.Queue(live, std::move(delta));
-}
-
 void StepLoop::Output(const StepPlan& plan, absl::Time now) {
   sampled_.tokens.clear();
-  size_t row = 0;
-  for (int64_t i = 0; i < std::ssize(plan.entries); ++i) {
-    const StepPlanEntry& entry = plan.entries[i];
-    if (entry.num_samples == 0) continue;
-    live_.Of(*entry.sequence).forked = true;
-    if (entry.sequence->request->is_scoring()) {
-      OutputScored(entry, i, now);
-    } else {
-      OutputDrawn(entry, i, row, now);
-      row += entry.num_samples;
-    }
+  size_t end = 0;
+  for (int32_t i = 0; i < std::ssize(plan.entries); ++i) {
+    const size_t first = end;
+    while (end < result_.works.size() && result_.works[end].entry == i) ++end;
+    OutputEntry(plan, i, first, end, now);
   }
 }
 
-void StepLoop::OutputDrawn(const StepPlanEntry& entry, int64_t plan_index, size_t first_row,
+void StepLoop::OutputEntry(const StepPlan& plan, int32_t index, size_t first, size_t end,
                            absl::Time now) {
+  const StepPlanEntry& entry = plan.entries[index];
   const Sequence& sequence = *entry.sequence;
   LiveRequest& live = live_.Of(sequence);
-  for (int32_t k = 0; k < entry.num_samples; ++k) {
-    absl::StatusOr<SampledRow>& drawn = drawn_[first_row + k];
-    if (!drawn.ok()) {
-      live.status = WithCause(drawn.status(), plan_index);
-      sampled_.tokens.push_back({.id = 0,
-                                 .finish_reason = FinishReason::kAbort,
-                                 .is_void = absl::IsInternal(drawn.status())});
-      continue;
-    }
-    const TokenVerdict verdict = CheckTokenStops(*live.request, parts_.tokenizer->end_ids(),
-                                                 drawn->id, sequence.num_generated() + 1);
-    const int32_t id = drawn->id;
-    engine::Output output = output_.Push(sequence.id + k, *std::move(drawn), verdict);
-    sampled_.tokens.push_back({.id = id, .finish_reason = output.delta.finish_reason});
-    metrics_.generated_tokens.Add(1);
-    if (live.first_token == absl::InfinitePast()) {
-      metrics_.ttft.Observe(absl::ToDoubleSeconds(now - live.request->arrival));
-    }
-    live_.NoteTokens(live, 1, now);
-    if (output.has_content) {
-      live_.Queue(live, std::move(output.delta));
+  live.forked = live.forked || entry.num_samples > 0;
+  for (size_t row = OutputPrompt(live, first, end); row < end; ++row) {
+    const RowWork& work = result_.works[row];
+    if (work.kind == RowWork::Kind::kDraw) {
+      OutputDrawn(sequence, row, now);
+    } else {
+      scores_.Add(*live.request, work.sample, work.index, std::move(result_.rows[row]));
     }
   }
+  if (live.request->is_scoring()) OutputScores(plan, index, now);
 }
 
-// Internal means that the model or the device failed. The content of the KV cache may tell which.
-absl::Status StepLoop::WithCause(const absl::Status& status, int64_t plan_index) const {
-  if (!absl::IsInternal(status)) return status;
-  const std::string why = WhyNotFinite(input_, plan_index);
-  return why.empty() ? status : absl::InternalError(absl::StrCat(status.message(), "; ", why));
-}
-
-std::string StepLoop::WhyNotFinite(const ModelInput& input, int64_t seq) const {
-  const int32_t block_size = parts_.cache.shape().block_size;
-  const int64_t num_blocks = base::CeilDiv(input.context_lens[seq], block_size);
-  std::vector<std::span<const int32_t>> blocks;
-  for (const GroupInput& group : input.groups) {
-    const int64_t count = std::min(num_blocks, group.max_blocks_per_seq);
-    blocks.emplace_back(group.block_table.data() + seq * group.max_blocks_per_seq, count);
+size_t StepLoop::OutputPrompt(LiveRequest& live, size_t first, size_t end) {
+  TokenDelta delta;
+  size_t row = first;
+  for (; row < end && result_.works[row].kind == RowWork::Kind::kPrompt; ++row) {
+    const RowWork& work = result_.works[row];
+    if (work.index <= live.prompt_logprobs_sent) continue;  // computed again after a preemption
+    live.prompt_logprobs_sent = work.index;
+    absl::StatusOr<SampledRow>& result = result_.rows[row];
+    delta.prompt_logprobs.push_back(result.ok() ? *std::move(result->logprobs)
+                                                : PositionLogprobs{.chosen = {work.given, kNever}});
   }
-  return DescribeNonFiniteKv(*parts_.backend, parts_.cache, blocks).value_or("");
+  if (!delta.prompt_logprobs.empty()) {
+    delta.seed = live.request->seed;
+    live_.Queue(live, std::move(delta));
+  }
+  return row;
 }
 
-void StepLoop::OutputScored(const StepPlanEntry& entry, int64_t plan_index, absl::Time now) {
+void StepLoop::OutputDrawn(const Sequence& sequence, size_t row, absl::Time now) {
+  const RowWork& work = result_.works[row];
+  absl::StatusOr<SampledRow>& drawn = result_.rows[row];
+  LiveRequest& live = live_.Of(sequence);
+  if (!drawn.ok()) {
+    live.status = WithCause(drawn.status(), work.entry);
+    sampled_.tokens.push_back({.id = 0,
+                               .finish_reason = FinishReason::kAbort,
+                               .is_void = absl::IsInternal(drawn.status())});
+    return;
+  }
+  const TokenVerdict verdict = CheckTokenStops(*live.request, parts_.tokenizer->end_ids(),
+                                               drawn->id, sequence.num_generated() + 1);
+  const int32_t id = drawn->id;
+  engine::Output output = output_.Push(live.first_id + work.sample, *std::move(drawn), verdict);
+  sampled_.tokens.push_back({.id = id, .finish_reason = output.delta.finish_reason});
+  metrics_.generated_tokens.Add(1);
+  if (live.first_token == absl::InfinitePast()) {
+    metrics_.ttft.Observe(absl::ToDoubleSeconds(now - live.request->arrival));
+  }
+  live_.NoteTokens(live, 1, now);
+  if (output.has_content) live_.Queue(live, std::move(output.delta));
+}
+
+void StepLoop::OutputScores(const StepPlan& plan, int32_t index, absl::Time now) {
+  const StepPlanEntry& entry = plan.entries[index];
   LiveRequest& live = live_.Of(*entry.sequence);
   for (int32_t k = 0; k < entry.num_samples; ++k) {
     ContinuationStep step = scores_.Take(entry, k);
     sampled_.tokens.push_back(step.token);
-    if (!step.status.ok()) live.status = WithCause(step.status, plan_index);
+    if (!step.status.ok()) live.status = WithCause(step.status, index);
     if (!step.delta) continue;
     live_.NoteTokens(live, std::ssize(step.delta->token_ids), now);
     live_.Queue(live, *std::move(step.delta));
   }
+}
+
+// Internal means that the model or the device failed. The content of the KV cache may tell which.
+absl::Status StepLoop::WithCause(const absl::Status& status, int32_t entry) const {
+  if (!absl::IsInternal(status)) return status;
+  const std::string why = runner_.WhyNotFinite(entry);
+  return why.empty() ? status : absl::InternalError(absl::StrCat(status.message(), "; ", why));
 }
 
 void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <thread>
 #include <vector>
 
@@ -15,14 +14,13 @@
 
 #include "engine/admission/admission_queue.h"
 #include "engine/admission/running_requests.h"
-#include "engine/batch/batch_builder.h"
 #include "engine/engine_loader.h"
 #include "engine/engine_metrics.h"
 #include "engine/kv/block_manager.h"
 #include "engine/live_requests.h"
 #include "engine/output/continuation_scores.h"
 #include "engine/output/output_processor.h"
-#include "engine/sampling/sampler.h"
+#include "engine/runner/runner.h"
 #include "engine/scheduler/prefill_pacer.h"
 #include "engine/scheduler/scheduler.h"
 
@@ -50,34 +48,29 @@ class StepLoop {
   void Run();
   void EndAll();
 
-  // The parts of a step. A step that succeeds runs Admit, NoteScheduled, Forward, Sample, Output,
+  // The parts of a step. A step that succeeds runs Admit, NoteScheduled, Runner::Run, Output,
   // Finish and NoteDuration, in this order.
   void Admit(absl::Time now);
   void Reconsider(const LiveRequest& live, absl::Time now);
   void NoteScheduled(const StepPlan& plan, absl::Time now);
-  void NoteDuration(const StepPlan& plan, absl::Duration elapsed);
-  absl::Status Forward(const StepPlan& plan, kernels::TensorView& logits);
-  void Sample(const StepPlan& plan, const kernels::TensorView& logits);
   void Output(const StepPlan& plan, absl::Time now);
   void Finish(const std::vector<FinishedSequence>& finished, absl::Time now);
+  void NoteDuration(const StepPlan& plan, absl::Duration elapsed);
   void FailStep(const StepPlan& plan, const absl::Status& status);
   void UpdateMetrics();
 
-  // Returns one row of logits, with every id of the vocabulary of the model, padding included.
-  std::span<const float> LogitRow(const kernels::TensorView& logits, int64_t row) const;
-  // OutputDrawn handles an entry that drew tokens. OutputScored handles an entry of a scoring
-  // request.
-  void OutputDrawn(const StepPlanEntry& entry, int64_t plan_index, size_t first_row,
-                   absl::Time now);
-  void OutputScored(const StepPlanEntry& entry, int64_t plan_index, absl::Time now);
+  // Handles the rows of one entry of the plan, which are result_.rows[first] .. result_.rows[end -
+  // 1].
+  void OutputEntry(const StepPlan& plan, int32_t index, size_t first, size_t end, absl::Time now);
+  // Sends the log-probabilities of the prompt that these rows begin with. Returns the first row
+  // after them.
+  size_t OutputPrompt(LiveRequest& live, size_t first, size_t end);
+  void OutputDrawn(const Sequence& sequence, size_t row, absl::Time now);
+  // Handles an entry of a scoring request after its rows.
+  void OutputScores(const StepPlan& plan, int32_t index, absl::Time now);
   // Returns `status`, the error of a plan entry. If it is Internal and the K or V of the entry are
   // not finite, adds that cause to the message.
-  absl::Status WithCause(const absl::Status& status, int64_t plan_index) const;
-  // Describes the K or V values of one sequence of `input` that are not finite. Returns an empty
-  // string when all are finite.
-  std::string WhyNotFinite(const ModelInput& input, int64_t seq) const;
-  void PutPromptLogprobs(const StepPlanEntry& entry, const kernels::TensorView& logits,
-                         int64_t first_row);
+  absl::Status WithCause(const absl::Status& status, int32_t entry) const;
   void FinishRequest(LiveRequest& live, absl::Time now);
 
   // Constant after construction.
@@ -93,19 +86,15 @@ class StepLoop {
   BlockManager blocks_;
   Scheduler scheduler_;
   PrefillPacer pacer_;
-  BatchBuilder builder_;
-  Sampler sampler_;
-  const ParallelFor parallel_for_;
+  Runner runner_;
   OutputProcessor output_;
   ContinuationScores scores_;
   LiveRequests live_;
 
-  // Scratch of one step, kept for its capacity.
-  ModelInput input_;
+  // Of one step, kept for their capacity.
   std::vector<AdmittedRequest> admitted_;
   std::vector<std::shared_ptr<const Request>> noticed_;
-  std::vector<SampleRow> rows_;
-  std::vector<absl::StatusOr<SampledRow>> drawn_;
+  StepResult result_;
   SampledTokens sampled_;
 };
 

@@ -4,13 +4,12 @@
 // row by row.
 
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "engine/request/request.h"
 #include "engine/sampling/sampler.h"
@@ -31,33 +30,24 @@ struct ContinuationStep {
 // left out. Not thread-safe; used on the step thread only.
 class ContinuationScores {
  public:
-  // Returns the logits of one row of a plan entry, 0 .. num_logit_rows - 1.
-  using RowOf = std::function<std::span<const float>(int32_t row)>;
-
-  // Records the rows of an entry of a scoring request. The logits must stay valid until Compute.
-  void AddRows(const StepPlanEntry& entry, const RowOf& row_of);
-  // Computes the log-probabilities of the recorded rows. Their bits do not depend on the rest of
-  // the step.
-  void Compute(const ParallelFor& parallel_for);
-  // Returns the result of sample k, 0 .. num_samples - 1, of the entry. Called after Compute.
+  // Adds the score of the token at `index` of a continuation of the request.
+  void Add(const Request& request, int32_t continuation, int64_t index,
+           absl::StatusOr<SampledRow> row);
+  // Returns the result of sample k, 0 .. num_samples - 1, of the entry. Called after Add of all
+  // rows of the entry.
   ContinuationStep Take(const StepPlanEntry& entry, int32_t k);
 
   void Remove(const Request& request) { scores_.erase(&request); }
   int64_t size() const { return std::ssize(scores_); }
 
  private:
-  struct Row {
-    std::span<const float> logits;
-    int32_t target = 0;
-    std::vector<PositionLogprobs>* scores = nullptr;  // destination of the result
+  struct Scores {
+    std::vector<PositionLogprobs> tokens;
+    absl::Status status;  // of the first row that had an error
   };
-  // Returns one list of scores for each continuation of the request.
-  std::vector<std::vector<PositionLogprobs>>& Find(const Request& request);
-  void AddRow(std::span<const float> logits, const Request& request, int32_t sample, int64_t index);
+  Scores& Find(const Request& request, int32_t continuation);
 
-  std::unordered_map<const Request*, std::vector<std::vector<PositionLogprobs>>> scores_;
-  std::vector<Row> rows_;  // rows recorded in this step
-  std::vector<PositionLogprobs> results_;
+  std::unordered_map<const Request*, std::vector<Scores>> scores_;  // by continuation
 };
 
 }  // namespace quire::engine

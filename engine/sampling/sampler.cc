@@ -41,6 +41,7 @@ Sampler::Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_l
   for (int32_t i = 0; i < num_lanes; ++i) lanes_.emplace_back(vocab_size);
 }
 
+Sampler::Sampler(Sampler&& other) noexcept = default;
 Sampler::~Sampler() = default;
 
 absl::StatusOr<SampledRow> Sampler::Sample(const SampleRow& row) {
@@ -93,14 +94,18 @@ std::span<const float> Sampler::EditLogits(Lane& lane, const SampleRow& row) con
 
 absl::StatusOr<SampledRow> Sampler::SampleWith(Lane& lane, const SampleRow& row) const {
   QUIRE_CHECK(std::ssize(row.logits) <= vocab_size_) << "logits: got " << row.logits.size();
-  QUIRE_CHECK(std::ssize(row.tokens) >= row.prompt_len) << "tokens end inside of the prompt";
-  const SamplingParams& params = row.request->params.sampling;
   lane.maxima.resize(NumRowBlocks(std::ssize(row.logits)));
   BlockMaxima(row.logits, lane.maxima);
   if (const float max = *std::max_element(lane.maxima.begin(), lane.maxima.end());
       !std::isfinite(max)) {
     return absl::InternalError(absl::StrFormat("logits: want a finite maximum, got %f", max));
   }
+  if (row.given >= 0) {
+    return SampledRow{.id = row.given,
+                      .logprobs = ComputeLogprobs(row.logits, row.given, row.num_top.value_or(0))};
+  }
+  QUIRE_CHECK(std::ssize(row.tokens) >= row.prompt_len) << "tokens end inside of the prompt";
+  const SamplingParams& params = row.request->params.sampling;
   const std::span<const float> logits = EditLogits(lane, row);
   lane.maxima.resize(NumRowBlocks(std::ssize(logits)));
   if (logits.data() != row.logits.data() || logits.size() != row.logits.size()) {
@@ -123,9 +128,7 @@ absl::StatusOr<SampledRow> Sampler::SampleWith(Lane& lane, const SampleRow& row)
     const int64_t position = std::ssize(row.tokens) - row.prompt_len;
     sampled.id = kept.Draw({.seed = row.seed, .position = position});
   }
-  if (const std::optional<int32_t> num_top = row.request->params.output.top_logprobs) {
-    sampled.logprobs = ComputeLogprobs(row.logits, sampled.id, *num_top);
-  }
+  if (row.num_top) sampled.logprobs = ComputeLogprobs(row.logits, sampled.id, *row.num_top);
   return sampled;
 }
 

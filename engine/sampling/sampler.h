@@ -1,6 +1,6 @@
 #pragma once
 
-// Draws a token from logits.
+// Draws a token from a row of logits, or computes the log-probability of a given token.
 //
 // The stages are, in this order: penalties, bias, allowed and banned ids, temperature, top_k,
 // typical_p, top_p, min_p. Ids without a piece are always banned, and ids that end the output are
@@ -26,9 +26,14 @@
 
 namespace quire::engine {
 
-// One token to draw. The position of its noise is tokens.size() - prompt_len.
+// One token to draw. The position of its noise is tokens.size() - prompt_len. If a token is given,
+// none is drawn, and `logits` and `num_top` are all that is read.
 struct SampleRow {
   std::span<const float> logits;  // at most vocab_size, as the model gave them; only read
+  int32_t given = -1;             // -1: the token is drawn
+  // How many of the likeliest tokens to list beside the row's token. Without a value, a drawn token
+  // gets no log-probability.
+  std::optional<int32_t> num_top;
   const Request* request = nullptr;
   uint64_t seed = 0;                // the seed of the request plus the index of the sample
   std::span<const int32_t> tokens;  // the prompt, then generated tokens
@@ -37,7 +42,7 @@ struct SampleRow {
 
 struct SampledRow {
   int32_t id = -1;
-  std::optional<PositionLogprobs> logprobs;  // when the request asked for top_logprobs
+  std::optional<PositionLogprobs> logprobs;  // if the row has num_top
 };
 
 // Calls its second argument with 0 .. n - 1, perhaps from several threads, and returns when all
@@ -52,14 +57,15 @@ class Sampler {
   // ids are never drawn, but have their share of the log-probabilities.
   Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_lanes = 1,
           std::vector<int32_t> without_piece = {});
+  Sampler(Sampler&& other) noexcept;
   ~Sampler();
 
-  // Draws the token of one row. Returns Internal if no logit of the row is above -infinity or a
+  // Handles one row. Returns Internal if no logit of the row is above -infinity or a
   // logit is +infinity, by a fault of the model or the device. Returns InvalidArgument if the
   // allowed and banned ids of the request leave no id to draw. Either error ends only that request.
   absl::StatusOr<SampledRow> Sample(const SampleRow& row);
 
-  // Draws the tokens of all rows; results[i] belongs to rows[i]. Without `parallel_for`, runs on
+  // Handles all rows; results[i] belongs to rows[i]. Without `parallel_for`, runs on
   // the thread of the caller, with the same results.
   void Sample(std::span<const SampleRow> rows, const ParallelFor& parallel_for,
               std::vector<absl::StatusOr<SampledRow>>& results);

@@ -23,7 +23,8 @@ import re
 import sys
 
 ORDER = {
-    "engine": ["request", "kv", "frontend", "admission", "scheduler", "batch", "model", "sampling", "output"],
+    "engine": ["request", "kv", "frontend", "admission", "scheduler", "batch", "model", "sampling",
+               "runner", "output"],
     "server": ["identity", "config", "door", "call", "health", "http", "grpc"],
     "text": ["tokenizer", "jinja"],
 }

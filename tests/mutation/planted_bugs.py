@@ -168,14 +168,10 @@ bug("b04", "context_lens count what was shifted away", "static_cast<int32_t>(ent
     "static_cast<int32_t>((BUG ? entry.first_index : entry.first_position) + entry.num_tokens)")
 
 bug, drop = source("engine/step_loop.cc", "engine_test")
-bug("l01", "every sample has the first one's seed", "static_cast<uint64_t>(sequence.sample_index + k)",
-    "static_cast<uint64_t>(BUG ? k : sequence.sample_index + k)", "equality_test")
-bug("l02", "positions move after a preemption", ".prompt_len = sequence.prompt_len()",
-    ".prompt_len = sequence.prompt_len() + (BUG && sequence.num_preemptions > 0 ? 1 : 0)", "equality_test")
 drop("l04", "output states are kept for ever", "output_.Remove(sequence.id + k);")
 drop("l05", "scores are kept for ever, and found by a later request", "scores_.Remove(*ended.request);", "score_test")
-bug("l06", "prompt log-probabilities come again after a preemption", "if (next <= live.prompt_logprobs_sent)",
-    "if (!BUG && next <= live.prompt_logprobs_sent)", "equality_test")
+bug("l06", "prompt log-probabilities come again after a preemption", "if (work.index <= live.prompt_logprobs_sent)",
+    "if (!BUG && work.index <= live.prompt_logprobs_sent)", "equality_test")
 bug("l09", "the TTFT that is exported leaves the queue out", "ToDoubleSeconds(now - live.request->arrival)",
     "ToDoubleSeconds(now - (BUG ? live.first_scheduled : live.request->arrival))")
 bug("l11", "what waits counts twice", "scheduler.num_waiting - live_.num_unstarted()",
@@ -194,6 +190,20 @@ bug("l16", "usage has the recomputed tokens of one sample", "recomputed_tokens +
 drop("l19", "a row that cannot be drawn is our error", ("if (!drawn.ok()) {", "live.status ="))
 drop("l22", "an idle engine's end waits for the step thread's next look",
      ("void StepLoop::Stop()", "admission_.Wake();"))
+
+bug, drop = source("engine/runner/runner.cc", "equality_test")
+bug("l01", "every sample goes on with the first one's seed", "static_cast<uint64_t>(work.sample)",
+    "static_cast<uint64_t>(BUG && sequence.num_generated() > 0 ? 0 : work.sample)")
+bug("l02", "positions move after a preemption", ".prompt_len = sequence.prompt_len()",
+    ".prompt_len = sequence.prompt_len() + (BUG && sequence.num_preemptions > 0 ? 1 : 0)")
+
+bug, drop = source("engine/runner/row_work.cc", "runner_test")
+bug("r01", "a row of the prompt gives its own token", "entry.num_tokens - entry.num_logit_rows + 1;",
+    "entry.num_tokens - entry.num_logit_rows + (BUG ? 0 : 1);")
+bug("r02", "continuations begin in the first row of the chunk", "work.row = first.row + entry.num_logit_rows - 1;\n    for",
+    "work.row = first.row + (BUG ? 0 : entry.num_logit_rows - 1);\n    for")
+bug("r03", "an entry without rows moves the rows after it", "first.row += entry.num_logit_rows;",
+    "first.row += BUG ? 1 : entry.num_logit_rows;")
 
 bug, drop = source("engine/live_requests.cc", "engine_test")
 bug("l03", "of n samples one is counted", "completion_tokens += num_tokens;",
@@ -216,8 +226,8 @@ bug("p02", "min_p comes before top_p", "ApplyTopP(params.top_p, kept);",
     "if (BUG) ApplyMinP(params.min_p, kept);\n    ApplyTopP(params.top_p, kept);")
 bug("p03", "cuts are those of temperature 1", "kept.Reset(logits, lane.maxima, params.temperature)",
     "kept.Reset(logits, lane.maxima, BUG ? 1.0f : params.temperature)")
-bug("p04", "log-probabilities are those of the edited logits", "ComputeLogprobs(row.logits,",
-    "ComputeLogprobs(BUG ? logits : row.logits,")
+bug("p04", "log-probabilities are those of the edited logits", "ComputeLogprobs(row.logits, sampled.id,",
+    "ComputeLogprobs(BUG ? logits : row.logits, sampled.id,")
 bug("p05", "noise is the same at every position", ".position = position}", ".position = BUG ? 0 : position}")
 bug("p06", "noise depends on the thread that draws", "results[i] = SampleWith(lanes_[lane], rows[i]);",
     "SampleRow row = rows[i];\n      if (BUG) row.seed += static_cast<uint64_t>(lane);\n"
@@ -248,8 +258,8 @@ bug("o05", "a stop string that begins within itself is missed", "matched = borde
     "matched = BUG ? 0 : borders_[index][matched];")
 
 bug, drop = source("engine/output/continuation_scores.cc", "output_test")
-bug("o06", "rows scored again count twice", "if (index < std::ssize(scores))",
-    "if (!BUG && index < std::ssize(scores))")
+bug("o06", "rows scored again count twice", "if (index < std::ssize(scores.tokens))",
+    "if (!BUG && index < std::ssize(scores.tokens))")
 
 # --- The server.
 

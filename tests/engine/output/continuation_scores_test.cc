@@ -1,18 +1,9 @@
 #include "engine/output/continuation_scores.h"
 
-#include <cmath>
-#include <limits>
-
 #include "gtest/gtest.h"
 
 namespace quire::engine {
 namespace {
-
-constexpr int64_t kVocab = 4;
-
-const ParallelFor kHere = [](int64_t n, const std::function<void(int64_t)>& work) {
-  for (int64_t i = 0; i < n; ++i) work(i);
-};
 
 class ContinuationScoresTest : public ::testing::Test {
  protected:
@@ -23,16 +14,12 @@ class ContinuationScoresTest : public ::testing::Test {
     sequence_.tokens = request_->prompt_ids;
   }
 
-  // Returns a row of logits for each of `ids`. The logit of the id is 2, and the others are 0.
-  std::vector<float> Rows(const std::vector<int32_t>& ids) {
-    std::vector<float> rows(ids.size() * kVocab, 0.0f);
-    for (size_t i = 0; i < ids.size(); ++i) rows[i * kVocab + ids[i]] = 2.0f;
-    return rows;
-  }
-  void Add(const StepPlanEntry& entry, const std::vector<float>& rows) {
-    scores_.AddRows(
-        entry, [&](int32_t i) { return std::span<const float>(rows).subspan(i * kVocab, kVocab); });
-    scores_.Compute(kHere);
+  void Add(int32_t continuation, int64_t index, float logprob) {
+    const int32_t id = request_->continuation_ids[continuation][index];
+    scores_.Add(
+        *request_, continuation, index,
+        SampledRow{.id = id,
+                   .logprobs = PositionLogprobs{.chosen = {.token_id = id, .logprob = logprob}}});
   }
 
   std::shared_ptr<Request> request_ = std::make_shared<Request>();
@@ -40,53 +27,48 @@ class ContinuationScoresTest : public ::testing::Test {
   ContinuationScores scores_;
 };
 
-TEST_F(ContinuationScoresTest, TheFirstTokensShareTheirRowAndTheOthersFollow) {
-  const StepPlanEntry prompt{
-      .sequence = &sequence_, .num_tokens = 2, .num_logit_rows = 1, .num_samples = 2};
-  Add(prompt, Rows({2}));
+TEST_F(ContinuationScoresTest, AContinuationIsCompleteWithItsLastToken) {
+  const StepPlanEntry prompt{.sequence = &sequence_, .num_tokens = 2, .num_samples = 2};
+  Add(0, 0, -1.0f);
+  Add(1, 0, -2.0f);
   ContinuationStep whole = scores_.Take(prompt, 0);
   EXPECT_EQ(whole.token.finish_reason, FinishReason::kLength);
   ASSERT_TRUE(whole.delta.has_value());
   EXPECT_EQ(whole.delta->token_ids, TokenIds({2}));
-  const double norm = std::log(std::exp(2.0) + 3);
-  EXPECT_NEAR(whole.delta->logprobs[0].chosen.logprob, 2 - norm, 1e-6);
+  EXPECT_EQ(whole.delta->logprobs[0].chosen.logprob, -1.0f);
   const ContinuationStep first = scores_.Take(prompt, 1);
   EXPECT_EQ(first.token.id, 3);
   EXPECT_EQ(first.token.finish_reason, FinishReason::kNone);
   EXPECT_FALSE(first.delta.has_value());
 
-  // The sequence is preempted after its first row, and that row is then computed again.
+  // The sequence is preempted after its second token, and that token is then scored again.
   sequence_.sample_index = 1;
   sequence_.tokens = {0, 1, 3, 1};
-  Add({.sequence = &sequence_, .num_tokens = 3, .num_logit_rows = 1}, Rows({1}));
-  const StepPlanEntry rest{.sequence = &sequence_,
-                           .first_index = 1,
-                           .num_tokens = 3,
-                           .num_logit_rows = 2,
-                           .num_samples = 1};
-  Add(rest, Rows({0, 0}));
-  const ContinuationStep last = scores_.Take(rest, 0);
+  Add(1, 1, -3.0f);
+  Add(1, 1, -30.0f);
+  Add(1, 2, -4.0f);
+  const ContinuationStep last = scores_.Take({.sequence = &sequence_, .num_samples = 1}, 0);
   EXPECT_EQ(last.token.id, 2);
   EXPECT_EQ(last.token.finish_reason, FinishReason::kLength);
   ASSERT_TRUE(last.delta.has_value());
   EXPECT_EQ(last.delta->index, 1);
   ASSERT_EQ(last.delta->logprobs.size(), 3u);
-  EXPECT_EQ(last.delta->logprobs[1].top[0].token_id, 1) << "the row that came first";
-  EXPECT_NEAR(last.delta->logprobs[2].chosen.logprob, -norm, 1e-6);
+  EXPECT_EQ(last.delta->logprobs[1].chosen.logprob, -3.0f) << "the row that came first";
+  EXPECT_EQ(last.delta->logprobs[2].chosen.logprob, -4.0f);
   scores_.Remove(*request_);
   EXPECT_EQ(scores_.size(), 0);
 }
 
-TEST_F(ContinuationScoresTest, ARowWithoutADistributionIsAnError) {
-  const StepPlanEntry prompt{
-      .sequence = &sequence_, .num_tokens = 2, .num_logit_rows = 1, .num_samples = 2};
-  Add(prompt, std::vector<float>(kVocab, std::numeric_limits<float>::quiet_NaN()));
-  for (int32_t k = 0; k < 2; ++k) {
-    const ContinuationStep step = scores_.Take(prompt, k);
-    EXPECT_EQ(step.token.finish_reason, FinishReason::kAbort);
-    EXPECT_EQ(step.status.code(), absl::StatusCode::kInternal);
-    EXPECT_FALSE(step.delta.has_value());
-  }
+TEST_F(ContinuationScoresTest, ARowWithAnErrorEndsItsContinuation) {
+  const StepPlanEntry prompt{.sequence = &sequence_, .num_tokens = 2, .num_samples = 2};
+  scores_.Add(*request_, 0, 0, absl::InternalError("no finite maximum"));
+  Add(1, 0, -1.0f);
+  const ContinuationStep step = scores_.Take(prompt, 0);
+  EXPECT_EQ(step.token.finish_reason, FinishReason::kAbort);
+  EXPECT_TRUE(step.token.is_void);
+  EXPECT_EQ(step.status, absl::InternalError("no finite maximum"));
+  EXPECT_FALSE(step.delta.has_value());
+  EXPECT_TRUE(scores_.Take(prompt, 1).status.ok());
 }
 
 }  // namespace

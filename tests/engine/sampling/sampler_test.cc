@@ -32,7 +32,11 @@ class SamplerTest : public ::testing::Test {
  protected:
   SampleRow RowAt(int64_t position, uint64_t seed = 1) {
     tokens_.resize(static_cast<size_t>(position), 9);
-    return {.logits = logits_, .request = &request_, .seed = seed, .tokens = tokens_};
+    return {.logits = logits_,
+            .num_top = request_.params.output.top_logprobs,
+            .request = &request_,
+            .seed = seed,
+            .tokens = tokens_};
   }
   int32_t DrawAt(int64_t position, uint64_t seed = 1) {
     const absl::StatusOr<SampledRow> sampled = sampler_.Sample(RowAt(position, seed));
@@ -173,6 +177,21 @@ TEST_F(SamplerTest, LogprobsAreOfTheModelsOwnDistribution) {
   EXPECT_NE(sampled.logprobs->top[0].token_id, 4) << "the bias is not in it";
 }
 
+TEST_F(SamplerTest, ARowWithAGivenTokenGivesItsLogprobAndDrawsNothing) {
+  for (const int32_t num_top : {0, 1, 5}) {
+    const SampledRow sampled =
+        *sampler_.Sample({.logits = logits_, .given = 7, .num_top = num_top});
+    EXPECT_EQ(sampled.id, 7);
+    const PositionLogprobs want = ComputeLogprobs(logits_, 7, num_top);
+    ASSERT_TRUE(sampled.logprobs.has_value());
+    EXPECT_EQ(sampled.logprobs->chosen.logprob, want.chosen.logprob);
+    EXPECT_EQ(sampled.logprobs->top.size(), static_cast<size_t>(num_top));
+  }
+  logits_[9] = kInfinity;
+  EXPECT_EQ(sampler_.Sample({.logits = logits_, .given = 7, .num_top = 1}).status().code(),
+            absl::StatusCode::kInternal);
+}
+
 TEST_F(SamplerTest, SampleKIsTheSingleRequestWithThatSeed) {
   // Sample k of n draws with seed + k. Apart from the seed, it is drawn like a single request.
   for (uint64_t k = 0; k < 8; ++k) {
@@ -243,8 +262,11 @@ TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
     tokens.emplace_back(i, static_cast<int32_t>(i));
   }
   for (uint32_t i = 0; i < 60; ++i) {
-    rows.push_back(
-        {.logits = logits[i], .request = &requests[i % 6], .seed = i / 3, .tokens = tokens[i]});
+    rows.push_back({.logits = logits[i],
+                    .num_top = requests[i % 6].params.output.top_logprobs,
+                    .request = &requests[i % 6],
+                    .seed = i / 3,
+                    .tokens = tokens[i]});
   }
   std::vector<int32_t> alone;
   for (const SampleRow& row : rows) {

@@ -1,0 +1,72 @@
+#include "engine/runner/row_work.h"
+
+namespace quire::engine {
+namespace {
+
+// The row of position p gives the log-probability of the token at p + 1.
+void ListPrompt(const RowWork& first, const StepPlanEntry& entry, std::vector<RowWork>& works) {
+  const Request& request = *entry.sequence->request;
+  const int64_t first_index = entry.first_index + entry.num_tokens - entry.num_logit_rows + 1;
+  RowWork work = first;
+  work.kind = RowWork::Kind::kPrompt;
+  work.num_top = request.params.output.prompt_logprobs;
+  for (work.index = first_index; work.index < std::ssize(request.prompt_ids); ++work.index) {
+    if (work.row == first.row + entry.num_logit_rows) return;
+    work.given = request.prompt_ids[work.index];
+    works.push_back(work);
+    ++work.row;
+  }
+}
+
+// A continuation of m tokens has m rows. The first is the row of the prompt's last token, which all
+// continuations share.
+void ListScores(const RowWork& first, const StepPlanEntry& entry, std::vector<RowWork>& works) {
+  const Sequence& sequence = *entry.sequence;
+  const Request& request = *sequence.request;
+  RowWork work = first;
+  work.kind = RowWork::Kind::kScore;
+  work.num_top = 1;
+  work.sample = sequence.sample_index;
+  if (sequence.num_generated() == 0) {
+    work.row = first.row + entry.num_logit_rows - 1;
+    for (int32_t k = 0; k < entry.num_samples; ++k, ++work.sample) {
+      work.given = request.continuation_ids[work.sample].front();
+      works.push_back(work);
+    }
+    return;
+  }
+  work.index =
+      entry.first_index + entry.num_tokens - entry.num_logit_rows - sequence.prompt_len() + 1;
+  for (int32_t i = 0; i < entry.num_logit_rows; ++i, ++work.row, ++work.index) {
+    work.given = request.continuation_ids[work.sample][work.index];
+    works.push_back(work);
+  }
+}
+
+void ListDraws(const RowWork& first, const StepPlanEntry& entry, std::vector<RowWork>& works) {
+  RowWork work = first;
+  work.row = first.row + entry.num_logit_rows - 1;
+  work.sample = entry.sequence->sample_index;
+  work.num_top = entry.sequence->request->params.output.top_logprobs;
+  for (int32_t k = 0; k < entry.num_samples; ++k, ++work.sample) works.push_back(work);
+}
+
+}  // namespace
+
+void ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
+  works.clear();
+  RowWork first;  // of an entry
+  for (const StepPlanEntry& entry : plan.entries) {
+    const Request& request = *entry.sequence->request;
+    if (request.params.output.prompt_logprobs) ListPrompt(first, entry, works);
+    if (request.is_scoring()) {
+      ListScores(first, entry, works);
+    } else {
+      ListDraws(first, entry, works);
+    }
+    first.row += entry.num_logit_rows;
+    ++first.entry;
+  }
+}
+
+}  // namespace quire::engine

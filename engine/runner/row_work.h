@@ -1,0 +1,35 @@
+#pragma once
+
+// Tells what becomes of each row of logits of a step.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/scheduler/step_plan.h"
+
+namespace quire::engine {
+
+struct RowWork {
+  enum class Kind : uint8_t {
+    kDraw,    // a token is drawn
+    kPrompt,  // the log-probability of a token of the prompt is computed
+    kScore,   // the log-probability of a token of a continuation is computed
+  };
+  Kind kind = Kind::kDraw;
+  int32_t entry = 0;   // index in StepPlan::entries
+  int32_t row = 0;     // index among the step's rows of logits
+  int32_t sample = 0;  // the sample or the continuation of the request
+  // How many of the likeliest tokens to list. Without a value, a draw needs no log-probability.
+  std::optional<int32_t> num_top;
+  // kPrompt and kScore only.
+  int32_t given = -1;  // the token
+  int64_t index = 0;   // its place in the prompt or in the continuation
+};
+
+// Writes the work of all rows into `works`, in the order of the plan's entries. The work of an
+// entry begins with kPrompt. A row may have several works: all samples of a request draw from the
+// last row of the prompt. An entry whose tokens are drawn has kDraw exactly num_samples times.
+void ListRowWork(const StepPlan& plan, std::vector<RowWork>& works);
+
+}  // namespace quire::engine

@@ -1,0 +1,106 @@
+#include "engine/runner/row_work.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using Kind = RowWork::Kind;
+
+auto Draw(int32_t entry, int32_t row, int32_t sample) {
+  return AllOf(Field(&RowWork::kind, Kind::kDraw), Field(&RowWork::entry, entry),
+               Field(&RowWork::row, row), Field(&RowWork::sample, sample),
+               Field(&RowWork::given, -1));
+}
+
+auto Given(Kind kind, int32_t entry, int32_t row, int32_t sample, int64_t index, int32_t given) {
+  return AllOf(Field(&RowWork::kind, kind), Field(&RowWork::entry, entry),
+               Field(&RowWork::row, row), Field(&RowWork::sample, sample),
+               Field(&RowWork::index, index), Field(&RowWork::given, given));
+}
+
+class RowWorkTest : public ::testing::Test {
+ protected:
+  // Makes a sequence whose request has the prompt 10, 11, 12, 13, 14.
+  Sequence MakeSequence() {
+    Sequence sequence{.request = std::make_shared<Request>()};
+    sequence.request->prompt_ids = {10, 11, 12, 13, 14};
+    sequence.tokens = sequence.request->prompt_ids;
+    return sequence;
+  }
+  const std::vector<RowWork>& Works(const std::vector<StepPlanEntry>& entries) {
+    ListRowWork({.entries = entries}, works_);
+    return works_;
+  }
+
+  std::vector<RowWork> works_{{.entry = 77}};  // of an earlier step
+};
+
+TEST_F(RowWorkTest, SamplesDrawFromTheLastRowOfTheirEntry) {
+  Sequence decode = MakeSequence(), middle = MakeSequence(), prompt = MakeSequence();
+  decode.sample_index = 3;
+  decode.request->params.output.top_logprobs = 4;
+  EXPECT_THAT(
+      Works({{.sequence = &decode, .num_tokens = 1, .num_logit_rows = 1, .num_samples = 1},
+             {.sequence = &middle, .num_tokens = 4},
+             {.sequence = &prompt, .num_tokens = 5, .num_logit_rows = 1, .num_samples = 2}}),
+      ElementsAre(Draw(0, 0, 3), Draw(2, 1, 0), Draw(2, 1, 1)));
+  EXPECT_EQ(works_[0].num_top, 4);
+  EXPECT_FALSE(works_[1].num_top.has_value());
+}
+
+TEST_F(RowWorkTest, ARowOfThePromptGivesTheTokenAfterIt) {
+  Sequence sequence = MakeSequence();
+  sequence.request->params.output.prompt_logprobs = 2;
+  // Tokens 1 and 2 of the prompt.
+  EXPECT_THAT(
+      Works({{.sequence = &sequence, .first_index = 1, .num_tokens = 2, .num_logit_rows = 2}}),
+      ElementsAre(Given(Kind::kPrompt, 0, 0, 0, 2, 12), Given(Kind::kPrompt, 0, 1, 0, 3, 13)));
+  EXPECT_EQ(works_[0].num_top, 2);
+  // Tokens 3 and 4, the last. No token of the prompt follows the last row.
+  EXPECT_THAT(Works({{.sequence = &sequence,
+                      .first_index = 3,
+                      .num_tokens = 2,
+                      .num_logit_rows = 2,
+                      .num_samples = 1}}),
+              ElementsAre(Given(Kind::kPrompt, 0, 0, 0, 4, 14), Draw(0, 1, 0)));
+  // A token after the prompt.
+  sequence.tokens.push_back(99);
+  EXPECT_THAT(Works({{.sequence = &sequence,
+                      .first_index = 5,
+                      .num_tokens = 1,
+                      .num_logit_rows = 1,
+                      .num_samples = 1}}),
+              ElementsAre(Draw(0, 0, 0)));
+}
+
+TEST_F(RowWorkTest, ContinuationsShareTheLastRowOfThePrompt) {
+  Sequence first = MakeSequence(), second = MakeSequence();
+  first.request->continuation_ids = {{20}, {21, 22, 23, 24}};
+  EXPECT_THAT(
+      Works({{.sequence = &first, .num_tokens = 5, .num_logit_rows = 1, .num_samples = 2}}),
+      ElementsAre(Given(Kind::kScore, 0, 0, 0, 0, 20), Given(Kind::kScore, 0, 0, 1, 0, 21)));
+  EXPECT_EQ(works_[0].num_top, 1);
+
+  second.request = first.request;
+  second.sample_index = 1;
+  second.tokens.insert(second.tokens.end(), {21, 22, 23});
+  // The row of token 5, which is 21, scores 22.
+  EXPECT_THAT(
+      Works({{.sequence = &second, .first_index = 5, .num_tokens = 1, .num_logit_rows = 1}}),
+      ElementsAre(Given(Kind::kScore, 0, 0, 1, 1, 22)));
+  EXPECT_THAT(Works({{.sequence = &second,
+                      .first_index = 4,  // computed again after a preemption; 4 has no row
+                      .num_tokens = 4,
+                      .num_logit_rows = 3,
+                      .num_samples = 1}}),
+              ElementsAre(Given(Kind::kScore, 0, 0, 1, 1, 22), Given(Kind::kScore, 0, 1, 1, 2, 23),
+                          Given(Kind::kScore, 0, 2, 1, 3, 24)));
+}
+
+}  // namespace
+}  // namespace quire::engine
