@@ -270,7 +270,7 @@ Liveness EngineImpl::liveness() const {
 }
 
 absl::Status EngineImpl::WaitIdle(absl::Duration timeout) {
-  if (!running_.WaitUntilEmpty(timeout)) {
+  if (!running_.WaitUntilIdle(timeout)) {
     return absl::DeadlineExceededError(absl::StrFormat(
         "%d requests still run after %s", running_.size(), absl::FormatDuration(timeout)));
   }

@@ -165,7 +165,8 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
                   .use_all = config.kv_cache_mib > 0,
                   .max_seqs = limits.max_seqs,
                   .max_model_len = limits.max_model_len,
-                  .max_step_tokens = limits.max_tokens};
+                  .max_step_tokens = limits.max_tokens,
+                  .pipeline_depth = limits.pipeline_depth};
   if (available > 0 && budget.bytes > available) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "kv_cache_mib: want at most %d, the MiB that this machine or its container's memory limit "
@@ -217,6 +218,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                                            .pack_weights = config.weights == "packed",
                                            .activation_dtype = ActivationDtype(model)}));
   ASSIGN_OR_RETURN(parts.limits, ChooseLimits(config, model));
+  parts.limits.pipeline_depth = parts.backend->info().pipeline_depth;
   RETURN_IF_ERROR(CheckWeightsFit(config, *files->weights, *parts.backend));
   ASSIGN_OR_RETURN(parts.model, CreateModel(model, *files, *parts.backend, parts.limits));
 

@@ -46,18 +46,19 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueu
       admission_(admission),
       running_(running),
       metrics_(metrics),
-      blocks_(
-          BlockConfigFor(parts.cache.groups(), parts.limits.block_size, parts.limits.max_tokens)),
+      blocks_(BlockConfigFor(parts.cache.groups(), parts.limits.block_size, parts.limits.max_tokens,
+                             parts.limits.pipeline_depth)),
       scheduler_({.model = parts.model_info.name,
                   .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
                   .max_num_batched_tokens = static_cast<int32_t>(parts.limits.max_tokens),
                   .prefill_limit = [this](int32_t decodes) { return pacer_.limit(decodes); },
                   .max_logit_rows =
                       static_cast<int32_t>(parts.limits.max_logit_rows - parts.limits.max_seqs),
+                  .pipeline_depth = parts.limits.pipeline_depth,
                   .stalled_stream_timeout = config.stalled_stream_timeout},
                  blocks_),
       pacer_(config.max_step_time, static_cast<int32_t>(parts.limits.max_tokens)),
-      runner_(*parts.backend, *parts.model, parts.cache, blocks_,
+      runner_(*parts.backend, *parts.model, parts.cache, parts.limits, blocks_,
               Sampler(static_cast<int32_t>(parts.model->config().vocab_size),
                       parts.tokenizer->end_ids(), std::max(1, parts.backend->info().num_threads),
                       parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size))),
@@ -104,39 +105,25 @@ void StepLoop::EndAll() {
   }
 }
 
-// The depth of the pipeline is 0: the results of a step are collected before the next step is
-// planned.
+// As many steps stay in flight as the pipeline is deep, while there are plans to follow them.
 bool StepLoop::Step() {
   const base::Busy busy(metrics_.step);
   metrics_.step_sequences.Set(0);
   metrics_.step_tokens.Set(0);
   Admit(parts_.clock->Now());
-  const absl::Time begin = parts_.clock->Now();
+  const absl::Time now = parts_.clock->Now();
   const int64_t preemptions = scheduler_.stats().num_preemptions;
-  StepPlan plan = scheduler_.Schedule(begin);
+  StepPlan plan = scheduler_.Schedule(now);
   const std::vector<FinishedSequence> dropped = scheduler_.TakeDropped();
-  Finish(dropped, begin);
+  Finish(dropped, now);
   const bool planned = !plan.empty();
   // True if blocks were released. The next plan can use them.
   const bool gave_back = !dropped.empty() || scheduler_.stats().num_preemptions > preemptions;
-  if (planned) {
-    NoteScheduled(plan, begin);
-    if (const absl::Status status = runner_.Run(plan, result_); status.ok()) {
-      Output(plan, parts_.clock->Now());
-      metrics_.failed_steps.Set(0);
-      Finish(scheduler_.Complete(plan, sampled_), parts_.clock->Now());
-      NoteDuration(plan, parts_.clock->Now() - begin);
-    } else {
-      base::Log(base::LogLevel::kError, "engine", "a step failed",
-                {{"status", status.ToString()}, {"tokens", plan.num_tokens}});
-      FailStep(plan, status);
-    }
-    scheduler_.Recycle(std::move(plan));
-#ifndef NDEBUG
-    scheduler_.CheckInvariants();  // after each step of every test
-#endif
-  }
-  return planned || gave_back;
+  if (planned) Submit(std::move(plan), now);
+  const size_t num_to_leave = planned ? parts_.limits.pipeline_depth : 0;
+  const bool completes = in_flight_.size() > num_to_leave;
+  while (in_flight_.size() > num_to_leave) CompleteOldest();
+  return planned || gave_back || completes;
 }
 
 void StepLoop::Admit(absl::Time now) {
@@ -167,16 +154,46 @@ void StepLoop::Reconsider(const LiveRequest& live, absl::Time now) {
   }
 }
 
-void StepLoop::NoteScheduled(const StepPlan& plan, absl::Time now) {
+void StepLoop::Submit(StepPlan plan, absl::Time now) {
   metrics_.step_sequences.Set(std::ssize(plan.entries));
   metrics_.step_tokens.Set(plan.num_tokens);
   for (const StepPlanEntry& entry : plan.entries) live_.NoteScheduled(*entry.sequence, now);
+  // Without a pipeline, a step is over before a request ends.
+  if (in_flight_.empty() && parts_.limits.pipeline_depth > 0) running_.SetStepsInFlight(true);
+  InFlight& step = in_flight_.emplace_back();
+  step.plan = std::move(plan);
+  step.begin = now;
+  step.status = runner_.Submit(step.plan);
 }
 
-void StepLoop::NoteDuration(const StepPlan& plan, absl::Duration elapsed) {
+void StepLoop::CompleteOldest() {
+  InFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  if (step.status.ok()) step.status = runner_.Collect(result_);
+  if (step.status.ok()) {
+    Output(step.plan, parts_.clock->Now());
+    metrics_.failed_steps.Set(0);
+    Finish(scheduler_.Complete(step.plan, sampled_), parts_.clock->Now());
+    NoteDuration(step, parts_.clock->Now());
+  } else {
+    base::Log(base::LogLevel::kError, "engine", "a step failed",
+              {{"status", step.status.ToString()}, {"tokens", step.plan.num_tokens}});
+    FailStep(step.plan, step.status);
+  }
+  scheduler_.Recycle(std::move(step.plan));
+  if (in_flight_.empty() && parts_.limits.pipeline_depth > 0) running_.SetStepsInFlight(false);
+#ifndef NDEBUG
+  scheduler_.CheckInvariants();  // after each step of every test
+#endif
+}
+
+// A step that was submitted while another ran began when that one ended.
+void StepLoop::NoteDuration(const InFlight& step, absl::Time now) {
   int32_t decodes = 0;
-  for (const StepPlanEntry& entry : plan.entries) decodes += entry.num_tokens == 1 ? 1 : 0;
-  pacer_.NoteStep(static_cast<int32_t>(plan.num_tokens) - decodes, decodes, elapsed);
+  for (const StepPlanEntry& entry : step.plan.entries) decodes += entry.num_tokens == 1 ? 1 : 0;
+  pacer_.NoteStep(static_cast<int32_t>(step.plan.num_tokens) - decodes, decodes,
+                  now - std::max(step.begin, last_completed_));
+  last_completed_ = now;
 }
 
 void StepLoop::Output(const StepPlan& plan, absl::Time now) {
@@ -193,6 +210,10 @@ void StepLoop::OutputEntry(const StepPlan& plan, int32_t index, size_t first, si
                            absl::Time now) {
   const StepPlanEntry& entry = plan.entries[index];
   const Sequence& sequence = *entry.sequence;
+  if (sequence.finish_reason != FinishReason::kNone) {  // it ended while the step was in flight
+    sampled_.tokens.resize(sampled_.tokens.size() + entry.num_samples);
+    return;
+  }
   LiveRequest& live = live_.Of(sequence);
   live.forked = live.forked || entry.num_samples > 0;
   for (size_t row = OutputPrompt(live, first, end); row < end; ++row) {
@@ -272,7 +293,11 @@ void StepLoop::FailStep(const StepPlan& plan, const absl::Status& status) {
   metrics_.steps_failed.Add(1);
   metrics_.failed_steps.Add(1);
   metrics_.since_failure.Begin();
-  for (const StepPlanEntry& entry : plan.entries) live_.Of(*entry.sequence).status = status;
+  for (const StepPlanEntry& entry : plan.entries) {
+    if (entry.sequence->finish_reason == FinishReason::kNone) {
+      live_.Of(*entry.sequence).status = status;
+    }
+  }
   Finish(scheduler_.Fail(plan), parts_.clock->Now());
 }
 

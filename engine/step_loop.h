@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -48,14 +49,22 @@ class StepLoop {
   void Run();
   void EndAll();
 
-  // The parts of a step. A step that succeeds runs Admit, NoteScheduled, Runner::Run, Output,
-  // Finish and NoteDuration, in this order.
+  // A plan whose result is not collected yet.
+  struct InFlight {
+    StepPlan plan;
+    absl::Time begin;
+    absl::Status status;  // of Runner::Submit
+  };
+
+  // The parts of a step. Admit and Submit begin a step. CompleteOldest ends a step. If that step
+  // succeeds, it runs Output, Finish and NoteDuration, in this order.
   void Admit(absl::Time now);
   void Reconsider(const LiveRequest& live, absl::Time now);
-  void NoteScheduled(const StepPlan& plan, absl::Time now);
+  void Submit(StepPlan plan, absl::Time now);
+  void CompleteOldest();
   void Output(const StepPlan& plan, absl::Time now);
   void Finish(const std::vector<FinishedSequence>& finished, absl::Time now);
-  void NoteDuration(const StepPlan& plan, absl::Duration elapsed);
+  void NoteDuration(const InFlight& step, absl::Time now);
   void FailStep(const StepPlan& plan, const absl::Status& status);
   void UpdateMetrics();
 
@@ -87,6 +96,8 @@ class StepLoop {
   Scheduler scheduler_;
   PrefillPacer pacer_;
   Runner runner_;
+  std::deque<InFlight> in_flight_;  // oldest first
+  absl::Time last_completed_ = absl::InfinitePast();
   OutputProcessor output_;
   ContinuationScores scores_;
   LiveRequests live_;

@@ -1,7 +1,8 @@
 #pragma once
 
 // Backend is the only interface to a device. Models call its fused ops and nothing finer. An op
-// enqueues its work and returns. On the CPU the work is done when the op returns.
+// enqueues its work and returns. On the CPU the work is done when the op returns. Enqueued work
+// runs in order.
 //
 // Not thread-safe: only one thread, the step thread, calls a Backend.
 
@@ -16,6 +17,7 @@
 
 #include "kernels/device_buffer.h"
 #include "kernels/dtype.h"
+#include "kernels/event.h"
 #include "kernels/ops/copy_blocks.h"
 #include "kernels/ops/embed.h"
 #include "kernels/ops/gather_rows.h"
@@ -25,6 +27,7 @@
 #include "kernels/ops/paged_attention.h"
 #include "kernels/ops/qkv_post.h"
 #include "kernels/ops/shift_keys.h"
+#include "kernels/ops/take_tokens.h"
 #include "kernels/prepared_weight.h"
 #include "kernels/quant/weight_view.h"
 
@@ -35,6 +38,9 @@ struct BackendInfo {
   std::string isa_path;  // "amx", "avx512", "avx2", "portable"; on CUDA the name of the GPU
   int num_threads = 0;
   bool host_memory = true;  // true: the host can access memory from Allocate
+  // The number of steps, 0 or 1, whose results the host need not wait for before it enqueues the
+  // next step.
+  int32_t pipeline_depth = 0;
 };
 
 class Backend {
@@ -52,7 +58,10 @@ class Backend {
 
   // Returns zero-filled memory, or ResourceExhausted when there is none. Not for the hot path.
   virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
-  // CopyToDevice and CopyToHost return when the copy is complete.
+  // Returns host memory from and to which copies run while the host does other work.
+  virtual absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) = 0;
+  // CopyToDevice and CopyToHost enqueue a copy. Until Wait() or Synchronize() has waited for the
+  // copy, the caller must not change the source and must not touch the destination.
   virtual absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) = 0;
 
@@ -69,6 +78,7 @@ class Backend {
   // planned.
   virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
 
+  virtual absl::Status TakeTokens(const TakeTokensArgs& args) = 0;
   virtual absl::Status Embed(const EmbedArgs& args) = 0;
   virtual absl::Status Norm(const NormArgs& args) = 0;
   virtual absl::Status Linear(const LinearArgs& args) = 0;
@@ -79,10 +89,18 @@ class Backend {
   virtual absl::Status CopyBlocks(const CopyBlocksArgs& args) = 0;
   virtual absl::Status ShiftKeys(const ShiftKeysArgs& args) = 0;
 
-  // Runs host work between ops, on the threads of the backend if the backend has threads. Calls
-  // work(0) .. work(n - 1) in any order, and returns when all calls have returned.
+  // Calls work(0) .. work(n - 1) in any order, on the threads of the backend if the backend has
+  // threads, and returns when all calls have returned. HostWork may call it.
   virtual void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) = 0;
 
+  // Enqueues a call of work.run.
+  virtual absl::Status CallHost(HostWork work) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;
+  // Moves the mark of `event` behind the work enqueued so far.
+  virtual absl::Status Mark(Event& event) = 0;
+  // Waits for the work before the mark of `event`, which must have one. Returns an error if that
+  // work had a fault.
+  virtual absl::Status Wait(const Event& event) = 0;
   // Waits for all enqueued ops. Returns an error if any of the ops had a fault.
   virtual absl::Status Synchronize() = 0;
 };

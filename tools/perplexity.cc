@@ -64,6 +64,7 @@ absl::Status ScoreWindow(engine::EngineParts& parts, std::span<const int32_t> wi
                      parts.model->Forward(engine::MakeLoneInput(window.subspan(begin, count), begin,
                                                                 scored ? count : 0, parts.cache),
                                           parts.cache));
+    RETURN_IF_ERROR(parts.backend->Synchronize());
     if (scored) {
       losses.resize(count);
       Losses(*parts.backend, logits, window.subspan(begin + 1, count), losses);

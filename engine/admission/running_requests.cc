@@ -32,7 +32,13 @@ void RunningRequests::Erase(const Request& request) {
   if (it == requests_.end() || it->second.get() != &request) return;
   last = std::move(it->second);
   requests_.erase(it);
-  if (requests_.empty()) emptied_.NotifyAll();
+  if (requests_.empty()) became_idle_.NotifyAll();
+}
+
+void RunningRequests::SetStepsInFlight(bool in_flight) {
+  base::MutexLock lock(mu_);
+  steps_in_flight_ = in_flight;
+  if (!in_flight) became_idle_.NotifyAll();
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<const Request>>> RunningRequests::Abort(
@@ -60,13 +66,13 @@ int64_t RunningRequests::size() const {
   return static_cast<int64_t>(requests_.size());
 }
 
-bool RunningRequests::WaitUntilEmpty(absl::Duration timeout) const {
+bool RunningRequests::WaitUntilIdle(absl::Duration timeout) const {
   const absl::Time deadline = base::SteadyNow() + timeout;
   base::MutexLock lock(mu_);
-  while (!requests_.empty()) {
+  while (!requests_.empty() || steps_in_flight_) {
     const absl::Duration left = deadline - base::SteadyNow();
     if (left <= absl::ZeroDuration()) return false;
-    emptied_.WaitFor(mu_, absl::ToChronoNanoseconds(std::min(left, absl::Seconds(1))));
+    became_idle_.WaitFor(mu_, absl::ToChronoNanoseconds(std::min(left, absl::Seconds(1))));
   }
   return true;
 }

@@ -42,9 +42,13 @@ class RunningRequests {
   // Cancels all requests, when the engine ends.
   void CancelAll();
 
+  // Tells whether steps are in flight. Such a step may hold blocks of requests that have ended.
+  void SetStepsInFlight(bool in_flight);
+
   int64_t size() const;
-  // Waits until no request runs, for at most `timeout`. Returns true if no request runs.
-  bool WaitUntilEmpty(absl::Duration timeout) const;
+  // Waits until no request runs and no step is in flight, for at most `timeout`. Returns true if
+  // that is so.
+  bool WaitUntilIdle(absl::Duration timeout) const;
 
  private:
   // The request's id and its owner. The id comes first, so that requests of one id are adjacent.
@@ -56,8 +60,9 @@ class RunningRequests {
   }
 
   mutable base::Mutex mu_;
-  mutable base::CondVar emptied_;
+  mutable base::CondVar became_idle_;
   std::map<Key, std::shared_ptr<Request>> requests_ ABSL_GUARDED_BY(mu_);
+  bool steps_in_flight_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace quire::engine

@@ -9,28 +9,33 @@ namespace quire::engine {
 
 void BatchBuilder::Build(const StepPlan& plan, ModelInput& input) const {
   input.token_ids.clear();
+  input.token_sources.clear();
   input.positions.clear();
   input.query_starts.assign(1, 0);
   input.query_lens.clear();
   input.context_lens.clear();
   input.logit_rows.clear();
   for (const StepPlanEntry& entry : plan.entries) {
-    // Here every token is on the host. Only a backend that runs a step ahead would have tokens that
-    // are still on the device.
-    QUIRE_CHECK(entry.token_from_previous < 0);
     const std::vector<int32_t>& tokens = entry.sequence->tokens;
-    QUIRE_CHECK(entry.first_index + entry.num_tokens <= static_cast<int64_t>(tokens.size()));
+    const int32_t num_unknown = entry.token_from_previous >= 0 ? 1 : 0;
+    QUIRE_CHECK(entry.first_index + entry.num_tokens - num_unknown <= std::ssize(tokens));
+    if (num_unknown > 0) {
+      QUIRE_CHECK(entry.num_tokens == 1);
+      input.token_sources.resize(input.token_ids.size(), -1);
+      input.token_sources.push_back(entry.token_from_previous);
+    }
     for (int32_t i = 0; i < entry.num_tokens; ++i) {
       if (i >= entry.num_tokens - entry.num_logit_rows) {
         input.logit_rows.push_back(static_cast<int32_t>(input.token_ids.size()));
       }
-      input.token_ids.push_back(tokens[entry.first_index + i]);
+      input.token_ids.push_back(num_unknown > 0 ? 0 : tokens[entry.first_index + i]);
       input.positions.push_back(static_cast<int32_t>(entry.first_position + i));
     }
     input.query_starts.push_back(static_cast<int32_t>(input.token_ids.size()));
     input.query_lens.push_back(entry.num_tokens);
     input.context_lens.push_back(static_cast<int32_t>(entry.first_position + entry.num_tokens));
   }
+  if (!input.token_sources.empty()) input.token_sources.resize(input.token_ids.size(), -1);
   input.groups.resize(blocks_.num_kv_groups());
   for (int32_t group = 0; group < blocks_.num_kv_groups(); ++group) {
     BuildGroup(plan, group, input.groups[group]);

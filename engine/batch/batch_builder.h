@@ -15,7 +15,8 @@ class BatchBuilder {
   explicit BatchBuilder(const BlockManager& blocks) : blocks_(blocks) {}
 
   // Overwrites `input`. Rows are in the order of the plan's entries; an entry's logit rows are its
-  // last num_logit_rows tokens.
+  // last num_logit_rows tokens. A token that only the device knows has the id 0 in
+  // `input`, whose member `drawn` is left alone.
   void Build(const StepPlan& plan, ModelInput& input) const;
 
  private:

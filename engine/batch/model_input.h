@@ -7,6 +7,7 @@
 
 #include "kernels/ops/copy_blocks.h"
 #include "kernels/ops/shift_keys.h"
+#include "kernels/tensor_view.h"
 
 namespace quire::engine {
 
@@ -22,7 +23,11 @@ struct GroupInput {
 
 // Vectors are reused from step to step, so nothing is allocated after warm-up.
 struct ModelInput {
-  std::vector<int32_t> token_ids;     // [num_tokens]
+  std::vector<int32_t> token_ids;  // [num_tokens]
+  // [num_tokens], or empty if the host knows every token. For a token that the step before drew and
+  // that only the device knows, its index in `drawn`; -1 for other tokens.
+  std::vector<int32_t> token_sources;
+  kernels::TensorView drawn;  // int32 [num_drawn] in the backend's memory; used with token_sources
   std::vector<int32_t> positions;     // [num_tokens], in the cache
   std::vector<int32_t> query_starts;  // [num_seqs + 1], each sequence's first token
   std::vector<int32_t> query_lens;    // [num_seqs]

@@ -18,10 +18,11 @@ int64_t BlocksOf(int64_t tokens, int32_t block_size) { return base::CeilDiv(toke
 }  // namespace
 
 BlockManagerConfig BlockConfigFor(std::span<const KvGroup> groups, int32_t block_size,
-                                  int64_t max_step_tokens) {
+                                  int64_t max_step_tokens, int32_t pipeline_depth) {
   BlockManagerConfig config{.num_blocks = static_cast<int32_t>(groups[0].num_blocks),
                             .block_size = block_size,
-                            .max_step_tokens = max_step_tokens};
+                            .max_step_tokens = max_step_tokens,
+                            .pipeline_depth = pipeline_depth};
   for (const KvGroup& group : groups.subspan(1)) {
     config.windows.push_back(
         {.window = group.window, .num_blocks = static_cast<int32_t>(group.num_blocks)});
@@ -32,7 +33,7 @@ BlockManagerConfig BlockConfigFor(std::span<const KvGroup> groups, int32_t block
 absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
                             std::vector<KvGroup>& groups) {
   const BlockManagerConfig config =
-      BlockConfigFor(groups, shape.block_size, budget.max_step_tokens);
+      BlockConfigFor(groups, shape.block_size, budget.max_step_tokens, budget.pipeline_depth);
   const auto block_bytes = [&](const KvGroup& group) {
     return static_cast<int64_t>(group.layers.size()) * shape.bytes_per_block();
   };

@@ -18,6 +18,7 @@ struct KvBudget {
   int64_t max_seqs = 0;
   int64_t max_model_len = 0;    // tokens
   int64_t max_step_tokens = 0;  // max_num_batched_tokens
+  int32_t pipeline_depth = 0;   // see BackendInfo
 };
 
 // Sets num_blocks of each group to the blocks that max_seqs contexts of one length need. The length
@@ -32,6 +33,6 @@ absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
 
 // Returns the configuration of a BlockManager for the blocks of these groups.
 BlockManagerConfig BlockConfigFor(std::span<const KvGroup> groups, int32_t block_size,
-                                  int64_t max_step_tokens);
+                                  int64_t max_step_tokens, int32_t pipeline_depth);
 
 }  // namespace quire::engine

@@ -51,6 +51,7 @@ absl::StatusOr<std::string> DescribeNonFiniteKv(kernels::Backend& backend, const
     const int64_t stride = view.row_stride() * kernels::SizeOf(dtype);
     for (const int32_t block : blocks[cache.group_of(layer)]) {
       RETURN_IF_ERROR(backend.CopyToHost(bytes.data(), data + block * stride, std::ssize(bytes)));
+      RETURN_IF_ERROR(backend.Synchronize());
       const std::span<const std::byte> both = bytes;
       for (const bool keys : {true, false}) {
         const size_t half = both.size() / 2;

@@ -80,8 +80,7 @@ class Decoder final : public Model {
   // Step thread only.
   Activations act_;
   int64_t step_bytes_ = 0;
-  bool branch_waits_ = false;       // act_.branch is to be added to act_.hidden
-  std::vector<float> host_logits_;  // empty if the memory of the backend is host memory
+  bool branch_waits_ = false;  // act_.branch is to be added to act_.hidden
   DeviceInput device_;
 };
 
@@ -108,7 +107,6 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
   if (config_.post_norms) RETURN_IF_ERROR(allocate(act_.last_branch, rows * hidden));
   const int64_t num_logits = limits.max_logit_rows * config_.vocab_size;
   RETURN_IF_ERROR(allocate(act_.logits, num_logits * int64_t{SizeOf(kernels::DType::kF32)}));
-  if (!backend_.info().host_memory) host_logits_.resize(static_cast<size_t>(num_logits));
   // Runs the experts without tokens, so that a backend that does not compute mixtures refuses the
   // model now.
   if (config_.num_experts != 0) RETURN_IF_ERROR(Experts(weights_.layers.front(), 0));
@@ -125,6 +123,11 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
   }
   RETURN_IF_ERROR(ShiftKeys(input, cache));
   const int64_t num_tokens = input.num_tokens();
+  if (!input.token_sources.empty()) {
+    RETURN_IF_ERROR(backend_.TakeTokens({.token_ids = device_.token_ids(),
+                                         .drawn = input.drawn,
+                                         .sources = device_.token_sources()}));
+  }
   RETURN_IF_ERROR(backend_.Embed({.out = Hidden(num_tokens),
                                   .token_ids = device_.token_ids(),
                                   .weight = weights_.embedding.get(),
@@ -172,12 +175,7 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
          .input = normed,
          .weight = weights_.head ? weights_.head.get() : weights_.embedding.get()}));
   }
-  if (host_logits_.empty()) {
-    RETURN_IF_ERROR(backend_.Synchronize());
-    return logits;
-  }
-  RETURN_IF_ERROR(backend_.CopyToHost(host_logits_.data(), logits.raw(), logits.num_bytes()));
-  return TensorView(host_logits_.data(), kernels::DType::kF32, {num_rows, config_.vocab_size});
+  return logits;
 }
 
 absl::Status Decoder::ShiftKeys(const ModelInput& input, KvCache& cache) {

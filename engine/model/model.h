@@ -22,6 +22,7 @@ struct StepLimits {
   int64_t max_logit_rows = 0;
   int64_t max_model_len = 0;  // positions, in tokens
   int32_t block_size = 0;
+  int32_t pipeline_depth = 0;  // see BackendInfo
 };
 
 // Used on the step thread only.
@@ -38,9 +39,10 @@ class Model {
   virtual int64_t step_bytes() const = 0;
   virtual int64_t num_parameters() const = 0;
 
-  // Runs one step: writes K and V of the tokens into `cache`, and reads the context from `cache`.
-  // Returns the logits, f32 [num_logit_rows, vocab_size] in host memory, which stay valid until the
-  // next Forward.
+  // Enqueues one step: writes K and V of the tokens into `cache`, and reads the context from
+  // `cache`. Returns the logits, f32 [num_logit_rows, vocab_size] in the backend's memory. The next
+  // step overwrites them. `input` is not needed after the call. When a step is enqueued, all but
+  // the last must have run.
   virtual absl::StatusOr<kernels::TensorView> Forward(const ModelInput& input, KvCache& cache) = 0;
 };
 

@@ -43,12 +43,16 @@ void ListScores(const RowWork& first, const StepPlanEntry& entry, std::vector<Ro
   }
 }
 
-void ListDraws(const RowWork& first, const StepPlanEntry& entry, std::vector<RowWork>& works) {
+void ListDraws(const RowWork& first, int32_t first_token, const StepPlanEntry& entry,
+               std::vector<RowWork>& works) {
   RowWork work = first;
   work.row = first.row + entry.num_logit_rows - 1;
+  work.token = first_token;
   work.sample = entry.sequence->sample_index;
   work.num_top = entry.sequence->request->params.output.top_logprobs;
-  for (int32_t k = 0; k < entry.num_samples; ++k, ++work.sample) works.push_back(work);
+  for (int32_t k = 0; k < entry.num_samples; ++k, ++work.sample, ++work.token) {
+    works.push_back(work);
+  }
 }
 
 }  // namespace
@@ -56,14 +60,16 @@ void ListDraws(const RowWork& first, const StepPlanEntry& entry, std::vector<Row
 void ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
   works.clear();
   RowWork first;  // of an entry
+  int32_t num_tokens = 0;
   for (const StepPlanEntry& entry : plan.entries) {
     const Request& request = *entry.sequence->request;
     if (request.params.output.prompt_logprobs) ListPrompt(first, entry, works);
     if (request.is_scoring()) {
       ListScores(first, entry, works);
     } else {
-      ListDraws(first, entry, works);
+      ListDraws(first, num_tokens, entry, works);
     }
+    num_tokens += entry.num_samples;
     first.row += entry.num_logit_rows;
     ++first.entry;
   }

@@ -22,6 +22,7 @@ struct RowWork {
   int32_t sample = 0;  // the sample or the continuation of the request
   // How many of the likeliest tokens to list. Without a value, a draw needs no log-probability.
   std::optional<int32_t> num_top;
+  int32_t token = -1;  // kDraw only: the index of the token in SampledTokens::tokens
   // kPrompt and kScore only.
   int32_t given = -1;  // the token
   int64_t index = 0;   // its place in the prompt or in the continuation

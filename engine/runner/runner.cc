@@ -6,39 +6,78 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "base/logging.h"
 #include "base/math.h"
 #include "base/status_macros.h"
 #include "engine/batch/lone_input.h"
 #include "engine/kv/kv_check.h"
+#include "engine/sampling/penalties.h"
 
 namespace quire::engine {
 namespace {
 
+using kernels::DType;
+using kernels::TensorView;
+
 // Returns one row of logits, with every id of the vocabulary of the model, padding included.
-std::span<const float> LogitRow(const kernels::TensorView& logits, int64_t row) {
+std::span<const float> LogitRow(const TensorView& logits, int64_t row) {
   return {logits.data<const float>() + row * logits.dim(1), static_cast<size_t>(logits.dim(1))};
 }
 
 }  // namespace
 
-Runner::Runner(kernels::Backend& backend, Model& model, KvCache& cache, const BlockManager& blocks,
-               Sampler sampler)
+struct Runner::Slot {
+  // The tokens of a sequence of which the host lacks the last one.
+  struct History {
+    size_t row = 0;      // index in sample_rows
+    int32_t source = 0;  // index of the last token among the draws of the step before
+    std::vector<int32_t> tokens;
+  };
+
+  ModelInput input;
+  StepResult result;
+  std::vector<SampleRow> sample_rows;
+  std::vector<History> histories;  // of rows that have penalties
+  // Memory of the host. `logits` is empty if the host can access the backend's memory.
+  kernels::DeviceBuffer logits, drawn;
+  std::unique_ptr<kernels::Event> done;
+};
+
+Runner::Runner(kernels::Backend& backend, Model& model, KvCache& cache, const StepLimits& limits,
+               const BlockManager& blocks, Sampler sampler)
     : backend_(backend),
       model_(model),
       cache_(cache),
+      limits_(limits),
       builder_(blocks),
-      sampler_(std::move(sampler)),
       parallel_for_([&backend](int64_t n, const std::function<void(int64_t)>& work) {
         backend.RunOnHost(n, work);
-      }) {}
+      }),
+      sampler_(std::move(sampler)) {}
+
+// Enqueued work uses the runner.
+Runner::~Runner() { backend_.Synchronize().IgnoreError(); }
 
 absl::StatusOr<WarmUpTimes> Runner::WarmUp(const std::vector<int32_t>& tokens,
                                            const base::Clock& clock) {
+  const bool host_memory = backend_.info().host_memory;
+  const int64_t row_bytes = model_.config().vocab_size * int64_t{SizeOf(DType::kF32)};
+  for (std::unique_ptr<Slot>& slot : slots_) {
+    slot = std::make_unique<Slot>();
+    ASSIGN_OR_RETURN(slot->drawn, backend_.AllocateHost(limits_.max_seqs * SizeOf(DType::kI32)));
+    ASSIGN_OR_RETURN(slot->done, backend_.CreateEvent());
+    if (host_memory) continue;
+    ASSIGN_OR_RETURN(slot->logits, backend_.AllocateHost(limits_.max_logit_rows * row_bytes));
+  }
+  ASSIGN_OR_RETURN(drawn_, backend_.Allocate(limits_.max_seqs * SizeOf(DType::kI32)));
+
   const ModelInput prompt = MakeLoneInput(tokens, 0, 1, cache_);
   const ModelInput decode = MakeLoneInput(std::span(tokens).first(1), 0, 1, cache_);
   // The first forward pass is not timed, because it reads every page of the weights.
-  ASSIGN_OR_RETURN(const kernels::TensorView logits, model_.Forward(decode, cache_));
+  ASSIGN_OR_RETURN(TensorView logits, model_.Forward(decode, cache_));
+  ASSIGN_OR_RETURN(logits, ToHost(logits, *slots_[0]));
+  RETURN_IF_ERROR(backend_.Synchronize());
   if (!std::ranges::all_of(LogitRow(logits, 0), [](float x) { return std::isfinite(x); })) {
     base::Log(base::LogLevel::kWarning, "engine", "the warm-up's logits are not finite",
               {{"because", WhyNotFinite(decode, 0)}});
@@ -46,6 +85,7 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const std::vector<int32_t>& tokens,
   const auto time = [&](const ModelInput& input) -> absl::StatusOr<absl::Duration> {
     const absl::Time begin = clock.Now();
     RETURN_IF_ERROR(model_.Forward(input, cache_).status());
+    RETURN_IF_ERROR(backend_.Synchronize());
     return clock.Now() - begin;
   };
   WarmUpTimes times;
@@ -54,29 +94,101 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const std::vector<int32_t>& tokens,
   return times;
 }
 
-absl::Status Runner::Run(const StepPlan& plan, StepResult& result) {
-  builder_.Build(plan, input_);
-  ASSIGN_OR_RETURN(const kernels::TensorView logits, model_.Forward(input_, cache_));
-  HandleRows(plan, logits, result);
+absl::Status Runner::Submit(const StepPlan& plan) {
+  QUIRE_CHECK(num_submitted_ - num_collected_ <= limits_.pipeline_depth)
+      << num_submitted_ - num_collected_ << " steps are in flight";
+  const absl::Status status = Enqueue(plan, *slots_[num_submitted_ % 2]);
+  if (status.ok()) {
+    ++num_submitted_;
+  } else {
+    // A part of the step may have been enqueued. It uses the memory of the next step.
+    backend_.Synchronize().IgnoreError();
+  }
+  return status;
+}
+
+absl::Status Runner::Enqueue(const StepPlan& plan, Slot& slot) {
+  builder_.Build(plan, slot.input);
+  slot.input.drawn = TensorView(drawn_.data(), DType::kI32, {limits_.max_seqs});
+  ListRowWork(plan, slot.result.works);
+  slot.result.rows.clear();
+
+  ASSIGN_OR_RETURN(TensorView logits, model_.Forward(slot.input, cache_));
+  ASSIGN_OR_RETURN(logits, ToHost(logits, slot));
+  AddSampleRows(plan, logits, slot);
+  int64_t drawn_bytes = 0;
+  for (const StepPlanEntry& entry : plan.entries) {
+    drawn_bytes += entry.num_samples * SizeOf(DType::kI32);
+  }
+  QUIRE_CHECK(drawn_bytes <= slot.drawn.bytes()) << "a step draws more tokens than its limits";
+  RETURN_IF_ERROR(backend_.CallHost({.run = [this, &slot] { HandleRows(slot); },
+                                     .output = slot.drawn.data(),
+                                     .output_bytes = drawn_bytes}));
+  if (limits_.pipeline_depth > 0) {
+    RETURN_IF_ERROR(backend_.CopyToDevice(drawn_.data(), slot.drawn.data(), drawn_bytes));
+  }
+  return backend_.Mark(*slot.done);
+}
+
+absl::StatusOr<TensorView> Runner::ToHost(const TensorView& logits, Slot& slot) {
+  if (slot.logits.bytes() == 0) return logits;
+  RETURN_IF_ERROR(backend_.CopyToHost(slot.logits.data(), logits.raw(), logits.num_bytes()));
+  return TensorView(slot.logits.data(), DType::kF32, {logits.dim(0), logits.dim(1)});
+}
+
+void Runner::AddSampleRows(const StepPlan& plan, const TensorView& logits, Slot& slot) {
+  slot.sample_rows.clear();
+  slot.histories.clear();
+  for (const RowWork& work : slot.result.works) {
+    const StepPlanEntry& entry = plan.entries[work.entry];
+    const Sequence& sequence = *entry.sequence;
+    const Request& request = *sequence.request;
+    const bool lacks_a_token = entry.token_from_previous >= 0;
+    if (lacks_a_token && HasPenalties(request.params.sampling)) {
+      slot.histories.push_back({.row = slot.sample_rows.size(),
+                                .source = entry.token_from_previous,
+                                .tokens = sequence.tokens});
+    }
+    slot.sample_rows.push_back({.logits = LogitRow(logits, work.row),
+                                .given = work.given,
+                                .num_top = work.num_top,
+                                .request = &request,
+                                .seed = request.seed + static_cast<uint64_t>(work.sample),
+                                .position = sequence.num_generated() + (lacks_a_token ? 1 : 0),
+                                .tokens = sequence.tokens,
+                                .prompt_len = sequence.prompt_len()});
+  }
+}
+
+void Runner::HandleRows(Slot& slot) {
+  for (Slot::History& history : slot.histories) {
+    history.tokens.push_back(last_drawn_[history.source]);
+    slot.sample_rows[history.row].tokens = history.tokens;
+  }
+  sampler_.Sample(slot.sample_rows, parallel_for_, slot.result.rows);
+  last_drawn_.clear();
+  for (size_t i = 0; i < slot.result.works.size(); ++i) {
+    const RowWork& work = slot.result.works[i];
+    const absl::StatusOr<SampledRow>& row = slot.result.rows[i];
+    // A sequence whose token could not be drawn has ended, so any token will do.
+    if (work.kind != RowWork::Kind::kDraw) continue;
+    last_drawn_.resize(work.token + 1);
+    last_drawn_[work.token] = row.ok() ? row->id : 0;
+  }
+  std::ranges::copy(last_drawn_, static_cast<int32_t*>(slot.drawn.data()));
+}
+
+absl::Status Runner::Collect(StepResult& result) {
+  QUIRE_CHECK(num_collected_ < num_submitted_) << "no step is in flight";
+  Slot& slot = *slots_[num_collected_++ % 2];
+  RETURN_IF_ERROR(backend_.Wait(*slot.done));
+  QUIRE_CHECK(slot.result.rows.size() == slot.result.works.size()) << "the step has not run";
+  std::swap(result, slot.result);
   return absl::OkStatus();
 }
 
-void Runner::HandleRows(const StepPlan& plan, const kernels::TensorView& logits,
-                        StepResult& result) {
-  ListRowWork(plan, result.works);
-  sample_rows_.clear();
-  for (const RowWork& work : result.works) {
-    const Sequence& sequence = *plan.entries[work.entry].sequence;
-    const Request& request = *sequence.request;
-    sample_rows_.push_back({.logits = LogitRow(logits, work.row),
-                            .given = work.given,
-                            .num_top = work.num_top,
-                            .request = &request,
-                            .seed = request.seed + static_cast<uint64_t>(work.sample),
-                            .tokens = sequence.tokens,
-                            .prompt_len = sequence.prompt_len()});
-  }
-  sampler_.Sample(sample_rows_, parallel_for_, result.rows);
+std::string Runner::WhyNotFinite(int32_t entry) const {
+  return WhyNotFinite(slots_[(num_collected_ + 1) % 2]->input, entry);
 }
 
 std::string Runner::WhyNotFinite(const ModelInput& input, int64_t seq) const {

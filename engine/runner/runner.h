@@ -3,7 +3,9 @@
 // Executes the plans of steps: builds the input of the model, runs the model, and handles the rows
 // of logits.
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,38 +34,61 @@ struct WarmUpTimes {
   absl::Duration decode;
 };
 
+// A plan is submitted, and its result is collected. At pipeline depth 0 each plan is collected
+// before the next is submitted. At depth 1 the next plan may be submitted first. Then the device
+// has work while the host handles a result. Such a plan may name tokens that only the device knows.
+//
 // To be used only on the step thread.
 class Runner {
  public:
   // All references must outlive the runner.
-  Runner(kernels::Backend& backend, Model& model, KvCache& cache, const BlockManager& blocks,
-         Sampler sampler);
+  Runner(kernels::Backend& backend, Model& model, KvCache& cache, const StepLimits& limits,
+         const BlockManager& blocks, Sampler sampler);
+  ~Runner();
 
-  // Runs every kernel once and reads every page of the weights. Computes `tokens` as a chunk of a
-  // prompt, in the blocks from block 0 on, which no sequence may own yet.
+  // Allocates memory, runs every kernel once and reads every page of the weights. Called before all
+  // other functions. Computes `tokens` as a chunk of a prompt, in the blocks from block 0 on, which
+  // no sequence may own yet.
   absl::StatusOr<WarmUpTimes> WarmUp(const std::vector<int32_t>& tokens, const base::Clock& clock);
 
-  // Runs one step. An error means that no row has a result. `result` is overwritten.
-  absl::Status Run(const StepPlan& plan, StepResult& result);
+  // Enqueues a step. After an error, no result of this plan is to be collected. The sequences of
+  // the plan must live until then.
+  absl::Status Submit(const StepPlan& plan);
+  // Waits for the oldest step and overwrites `result`. An error means that no row has a result.
+  absl::Status Collect(StepResult& result);
 
-  // Describes the K or V values of an entry of the last plan that are not finite. Returns an empty
-  // string when all are finite.
-  std::string WhyNotFinite(int32_t entry) const { return WhyNotFinite(input_, entry); }
+  // Describes the K or V values that are not finite, of an entry of the plan whose result was
+  // collected last. Returns an empty string when all are finite.
+  std::string WhyNotFinite(int32_t entry) const;
 
  private:
+  // What belongs to one step, kept for the step after the next.
+  struct Slot;
+
+  absl::Status Enqueue(const StepPlan& plan, Slot& slot);
+  // Returns the logits in memory of the host, where they are once the enqueued work has run.
+  absl::StatusOr<kernels::TensorView> ToHost(const kernels::TensorView& logits, Slot& slot);
+  void AddSampleRows(const StepPlan& plan, const kernels::TensorView& logits, Slot& slot);
+  // Handles the rows of a step. Called by enqueued work.
+  void HandleRows(Slot& slot);
   std::string WhyNotFinite(const ModelInput& input, int64_t seq) const;
-  void HandleRows(const StepPlan& plan, const kernels::TensorView& logits, StepResult& result);
 
   kernels::Backend& backend_;
   Model& model_;
   KvCache& cache_;
+  const StepLimits limits_;
   const BatchBuilder builder_;
-  Sampler sampler_;
   const ParallelFor parallel_for_;
 
-  // Of one step, kept for their capacity.
-  ModelInput input_;
-  std::vector<SampleRow> sample_rows_;
+  // Used only by enqueued work.
+  Sampler sampler_;
+  std::vector<int32_t> last_drawn_;  // the tokens that the last step drew
+
+  std::array<std::unique_ptr<Slot>, 2> slots_;
+  int64_t num_submitted_ = 0, num_collected_ = 0;
+  // The tokens that the last step drew, int32 [limits.max_seqs] in the backend's memory. Unused if
+  // the host can access that memory.
+  kernels::DeviceBuffer drawn_;
 };
 
 }  // namespace quire::engine

@@ -70,8 +70,7 @@ void Sampler::Sample(std::span<const SampleRow> rows, const ParallelFor& paralle
 std::span<const float> Sampler::EditLogits(Lane& lane, const SampleRow& row) const {
   const SamplingParams& params = row.request->params.sampling;
   const StopParams& stop = row.request->params.stop;
-  const int64_t num_generated = std::ssize(row.tokens) - row.prompt_len;
-  const bool must_go_on = MustGoOn(stop, num_generated);
+  const bool must_go_on = MustGoOn(stop, row.position);
   const std::span<const float> drawable = row.logits.first(
       static_cast<size_t>(std::min<int64_t>(num_drawable_, std::ssize(row.logits))));
   if (!HasPenalties(params) && params.logit_bias.empty() && row.request->allowed_ids.empty() &&
@@ -80,6 +79,7 @@ std::span<const float> Sampler::EditLogits(Lane& lane, const SampleRow& row) con
   }
   lane.edited.assign(drawable.begin(), drawable.end());
   if (HasPenalties(params)) {
+    QUIRE_CHECK(std::ssize(row.tokens) == row.prompt_len + row.position) << "tokens are missing";
     lane.penalties.Apply(params, row.tokens, row.prompt_len, lane.edited);
   }
   ApplyLogitBias(params.logit_bias, lane.edited);
@@ -104,7 +104,6 @@ absl::StatusOr<SampledRow> Sampler::SampleWith(Lane& lane, const SampleRow& row)
     return SampledRow{.id = row.given,
                       .logprobs = ComputeLogprobs(row.logits, row.given, row.num_top.value_or(0))};
   }
-  QUIRE_CHECK(std::ssize(row.tokens) >= row.prompt_len) << "tokens end inside of the prompt";
   const SamplingParams& params = row.request->params.sampling;
   const std::span<const float> logits = EditLogits(lane, row);
   lane.maxima.resize(NumRowBlocks(std::ssize(logits)));
@@ -125,8 +124,7 @@ absl::StatusOr<SampledRow> Sampler::SampleWith(Lane& lane, const SampleRow& row)
     lane.typical_p.Apply(params.typical_p, kept);
     ApplyTopP(params.top_p, kept);
     ApplyMinP(params.min_p, kept);
-    const int64_t position = std::ssize(row.tokens) - row.prompt_len;
-    sampled.id = kept.Draw({.seed = row.seed, .position = position});
+    sampled.id = kept.Draw({.seed = row.seed, .position = row.position});
   }
   if (row.num_top) sampled.logprobs = ComputeLogprobs(row.logits, sampled.id, *row.num_top);
   return sampled;

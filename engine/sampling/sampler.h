@@ -26,8 +26,8 @@
 
 namespace quire::engine {
 
-// One token to draw. The position of its noise is tokens.size() - prompt_len. If a token is given,
-// none is drawn, and `logits` and `num_top` are all that is read.
+// One token to draw. If a token is given, none is drawn, and `logits` and `num_top` are all that is
+// read.
 struct SampleRow {
   std::span<const float> logits;  // at most vocab_size, as the model gave them; only read
   int32_t given = -1;             // -1: the token is drawn
@@ -35,7 +35,9 @@ struct SampleRow {
   // gets no log-probability.
   std::optional<int32_t> num_top;
   const Request* request = nullptr;
-  uint64_t seed = 0;                // the seed of the request plus the index of the sample
+  uint64_t seed = 0;     // the seed of the request plus the index of the sample
+  int64_t position = 0;  // how many tokens the sequence has generated
+  // Read only for penalties.
   std::span<const int32_t> tokens;  // the prompt, then generated tokens
   int64_t prompt_len = 0;
 };

@@ -68,6 +68,7 @@ class CpuBackend final : public Backend {
   int64_t available_bytes() const override { return AvailableMemory(); }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override { return AllocateHuge(bytes); }
+  absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) override { return AllocateHuge(bytes); }
   absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override {
     // A step without logits has no rows to copy, and no memory for them.
     if (bytes > 0) std::memcpy(destination, source, static_cast<size_t>(bytes));
@@ -80,6 +81,7 @@ class CpuBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) override;
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
+  absl::Status TakeTokens(const TakeTokensArgs& args) override;
   absl::Status Embed(const EmbedArgs& args) override;
   absl::Status Norm(const NormArgs& args) override;
   absl::Status Linear(const LinearArgs& args) override;
@@ -92,6 +94,15 @@ class CpuBackend final : public Backend {
   void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) override {
     pool_.ParallelFor(n, [&](int64_t item, int) { work(item); });
   }
+  absl::Status CallHost(HostWork work) override {
+    work.run();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
+    return std::make_unique<Event>();
+  }
+  absl::Status Mark(Event&) override { return absl::OkStatus(); }
+  absl::Status Wait(const Event&) override { return absl::OkStatus(); }
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
@@ -139,6 +150,20 @@ absl::StatusOr<const AttentionPlan*> CpuBackend::Plan(const AttentionPlanArgs& a
   CpuAttentionPlan& plan = plans_.Next(args.window);
   RETURN_IF_ERROR(plan.Build(args, pool_.num_threads()));
   return &plan;
+}
+
+absl::Status CpuBackend::TakeTokens(const TakeTokensArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  const int32_t* sources = args.sources.data<int32_t>();
+  for (int64_t i = 0; i < args.token_ids.dim(0); ++i) {
+    if (sources[i] == -1) continue;
+    if (sources[i] < 0 || sources[i] >= args.drawn.dim(0)) {
+      return WantGot("sources", absl::StrCat("-1, or tokens of ", args.drawn.dim(0)),
+                     absl::StrCat(sources[i]));
+    }
+    args.token_ids.data<int32_t>()[i] = args.drawn.data<int32_t>()[sources[i]];
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CpuBackend::Embed(const EmbedArgs& args) {

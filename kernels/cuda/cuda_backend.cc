@@ -26,12 +26,16 @@ class CudaBackend final : public Backend {
               DeviceBuffer linear_scratch)
       : device_(std::move(device)),
         activation_dtype_(options.activation_dtype),
+        pipeline_depth_(options.pipeline_depth),
         linear_scratch_(std::move(linear_scratch)),
         attention_(*device_, {.fixed_split = options.deterministic}) {}
 
   BackendInfo info() const override {
-    return {
-        .name = "cuda", .isa_path = device_->info().name, .num_threads = 1, .host_memory = false};
+    return {.name = "cuda",
+            .isa_path = device_->info().name,
+            .num_threads = 1,
+            .host_memory = false,
+            .pipeline_depth = pipeline_depth_};
   }
   DType activation_dtype() const override { return activation_dtype_; }
   bool HasFastAttention(DType cache_dtype, int64_t head_dim, int64_t block_size) const override {
@@ -41,19 +45,23 @@ class CudaBackend final : public Backend {
   int64_t available_bytes() const override { return device_->available_bytes(); }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
+  absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) override {
+    return device_->AllocateHost(bytes);
+  }
   absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override {
-    RETURN_IF_ERROR(device_->CopyToDevice(destination, source, bytes));
-    return device_->Synchronize();
+    return device_->CopyToDevice(destination, source, bytes);
   }
   absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) override {
-    RETURN_IF_ERROR(device_->CopyToHost(destination, source, bytes));
-    return device_->Synchronize();
+    return device_->CopyToHost(destination, source, bytes);
   }
 
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) override;
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
 
+  absl::Status TakeTokens(const TakeTokensArgs& args) override {
+    return cuda::TakeTokens(*device_, args);
+  }
   absl::Status Embed(const EmbedArgs& args) override { return cuda::Embed(*device_, args); }
   absl::Status Norm(const NormArgs& args) override { return cuda::Norm(*device_, args); }
   absl::Status Linear(const LinearArgs& args) override {
@@ -76,6 +84,10 @@ class CudaBackend final : public Backend {
   void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) override {
     for (int64_t i = 0; i < n; ++i) work(i);
   }
+  absl::Status CallHost(HostWork work) override { return device_->CallHost(std::move(work)); }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return device_->CreateEvent(); }
+  absl::Status Mark(Event& event) override { return device_->Mark(event); }
+  absl::Status Wait(const Event& event) override { return device_->Wait(event); }
   absl::Status Synchronize() override { return device_->Synchronize(); }
 
  private:
@@ -83,6 +95,7 @@ class CudaBackend final : public Backend {
   // freed before the device.
   const std::unique_ptr<Device> device_;
   const DType activation_dtype_;
+  const int32_t pipeline_depth_;
   const DeviceBuffer linear_scratch_;
 
   // Only the step thread uses these members.
@@ -133,6 +146,7 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::PrepareWeight(
         source = narrow.data();
       }
       RETURN_IF_ERROR(CopyToDevice(destination, source, count * row_bytes));
+      RETURN_IF_ERROR(Synchronize());  // the next rows overwrite the source
       destination += count * row_bytes;
     }
   }

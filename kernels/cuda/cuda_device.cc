@@ -73,6 +73,17 @@ class CudaRecording final : public Recording {
   const cudaGraphExec_t graph_;
 };
 
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(cudaEvent_t event) : event_(event) {}
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  const cudaEvent_t event_;
+};
+
 }  // namespace
 
 absl::Status ToStatus(cudaError_t error, std::string_view what) {
@@ -200,6 +211,38 @@ absl::Status CudaDevice::Gemm(const GemmArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   RETURN_IF_ERROR(MakeCurrent());
   return gemm_->Run(args);
+}
+
+absl::Status CudaDevice::CallHost(HostWork work) {
+  RETURN_IF_ERROR(MakeCurrent());
+  auto call = std::make_unique<std::function<void()>>(std::move(work.run));
+  const auto run = [](void* data) {
+    const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(data));
+    (*owned)();
+  };
+  RETURN_IF_ERROR(ToStatus(cudaLaunchHostFunc(stream_, run, call.get()), "calling the host"));
+  static_cast<void>(call.release());  // `run` deletes it
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Event>> CudaDevice::CreateEvent() {
+  RETURN_IF_ERROR(MakeCurrent());
+  cudaEvent_t event = nullptr;
+  RETURN_IF_ERROR(
+      ToStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event"));
+  return std::make_unique<CudaEvent>(event);
+}
+
+absl::Status CudaDevice::Mark(Event& event) {
+  RETURN_IF_ERROR(MakeCurrent());
+  return ToStatus(cudaEventRecord(static_cast<CudaEvent&>(event).event(), stream_),
+                  "recording an event");
+}
+
+absl::Status CudaDevice::Wait(const Event& event) {
+  RETURN_IF_ERROR(MakeCurrent());
+  return ToStatus(cudaEventSynchronize(static_cast<const CudaEvent&>(event).event()),
+                  "running what was enqueued");
 }
 
 absl::StatusOr<std::unique_ptr<Recording>> CudaDevice::Record(

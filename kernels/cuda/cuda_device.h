@@ -36,6 +36,12 @@ class CudaDevice : public Device {
 
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
+  absl::Status CallHost(HostWork work) override;
+
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override;
+  absl::Status Mark(Event& event) override;
+  absl::Status Wait(const Event& event) override;
+
   absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) override;
   absl::Status Replay(const Recording& recording) override;

@@ -2,9 +2,9 @@
 
 // The device of the CUDA backend: a GPU (CudaDevice) or its emulation (emulator/EmulatedDevice).
 //
-// A device has one stream. Enqueued work runs in order, at the latest while Synchronize() waits for
-// it. If enqueued work has a fault, Synchronize() reports the fault, and every later call fails.
-// Not thread-safe: only one thread, the step thread, calls a device.
+// A device has one stream. Enqueued work runs in order, at the latest while Wait() or Synchronize()
+// waits for it. If enqueued work has a fault, the call that waits reports the fault, and every
+// later call fails. Not thread-safe: only one thread, the step thread, calls a device.
 
 #include <array>
 #include <cstddef>
@@ -21,6 +21,7 @@
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/device_buffer.h"
 #include "kernels/dtype.h"
+#include "kernels/event.h"
 
 namespace quire::kernels::cuda {
 
@@ -77,9 +78,9 @@ class Device {
   // Returns pinned host memory, which the device copies from and to directly.
   virtual absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) = 0;
 
-  // The next four functions enqueue their work. Until Synchronize(), the caller must not change the
-  // source and must not touch the destination. A copy from or to host memory that is not pinned may
-  // be complete when the call returns.
+  // The next four functions enqueue their work. Until Wait() or Synchronize() has waited for it,
+  // the caller must not change the source and must not touch the destination. A copy from or to
+  // host memory that is not pinned may be complete when the call returns.
   virtual absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyOnDevice(void* destination, const void* source, int64_t bytes) = 0;
@@ -89,6 +90,15 @@ class Device {
   virtual absl::Status LaunchKernel(const KernelLaunch& launch) = 0;
   // Enqueues the matrix product.
   virtual absl::Status Gemm(const GemmArgs& args) = 0;
+  // Enqueues a call of work.run. On a GPU, a thread of the CUDA runtime makes the call. After a
+  // fault of the device, the call may never be made. Not to be recorded.
+  virtual absl::Status CallHost(HostWork work) = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;
+  // Moves the mark of `event` behind the work enqueued so far.
+  virtual absl::Status Mark(Event& event) = 0;
+  // Waits for the work before the mark of `event`, which must have one. Later work may still run.
+  virtual absl::Status Wait(const Event& event) = 0;
 
   // Records the work that `enqueue` enqueues, and does not run the work. On a GPU the recording is
   // a CUDA graph. `enqueue` is called once, and must neither allocate nor wait. The recording

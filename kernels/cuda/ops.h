@@ -22,10 +22,12 @@
 #include "kernels/ops/paged_attention.h"
 #include "kernels/ops/qkv_post.h"
 #include "kernels/ops/shift_keys.h"
+#include "kernels/ops/take_tokens.h"
 
 namespace quire::kernels::cuda {
 
 // `args.weight` is a CudaWeight.
+absl::Status TakeTokens(Device& device, const TakeTokensArgs& args);
 absl::Status Embed(Device& device, const EmbedArgs& args);
 absl::Status GatherRows(Device& device, const GatherRowsArgs& args);
 absl::Status CopyBlocks(Device& device, const CopyBlocksArgs& args);

@@ -52,9 +52,12 @@ absl::Status CheckAligned(std::string_view what, const TensorView& tensor, uintp
                  absl::StrCat(past, " past one"));
 }
 
+// Work that has not run may use the old memory, so this function waits for it. Sizes double, so it
+// rarely has to.
 absl::Status Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t), Device& device,
                   int64_t bytes, DeviceBuffer& buffer) {
   if (buffer.bytes() >= bytes) return absl::OkStatus();
+  if (buffer.bytes() > 0) RETURN_IF_ERROR(device.Synchronize());
   ASSIGN_OR_RETURN(buffer, (device.*allocate)(std::max(bytes, 2 * buffer.bytes())));
   return absl::OkStatus();
 }

@@ -20,6 +20,7 @@ namespace {
 
 using kernels::DType;
 using testing::CollectingSink;
+using testing::DeviceLog;
 using testing::EngineHarness;
 using testing::ExpectSame;
 using testing::ExpectSamplesAreSingleRequests;
@@ -38,9 +39,11 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
     options.head_dim = 64;
     options.kv_dtype = dtype;
     options.make_backend = [this, dtype] {
-      return *kernels::cuda::CreateCudaBackend(
-          std::make_unique<RecordingDevice>(shared_bytes_),
-          {.activation_dtype = dtype, .linear_scratch_bytes = 1 << 16, .deterministic = true});
+      return *kernels::cuda::CreateCudaBackend(std::make_unique<RecordingDevice>(log_),
+                                               {.activation_dtype = dtype,
+                                                .linear_scratch_bytes = 1 << 16,
+                                                .pipeline_depth = pipeline_depth_,
+                                                .deterministic = true});
     };
     return options;
   }
@@ -51,11 +54,12 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
 
   int64_t NumTensorCoreLaunches() const {
     constexpr int64_t kMoreThanOthers = 20 << 10;
-    return std::ranges::count_if(shared_bytes_,
+    return std::ranges::count_if(log_.shared_bytes,
                                  [](int64_t bytes) { return bytes > kMoreThanOthers; });
   }
 
-  std::vector<int64_t> shared_bytes_;  // of each launch
+  int32_t pipeline_depth_ = 1;
+  DeviceLog log_;
 };
 
 GenerateParams SampledParams(TokenIds prompt, int32_t max_tokens, uint64_t seed) {
@@ -72,6 +76,57 @@ TEST_P(CudaEngineTest, RunsTheKernelThatItsTypesHave) {
     EXPECT_EQ(NumTensorCoreLaunches(), 0);
   } else {
     EXPECT_GE(NumTensorCoreLaunches(), 2 * 2);  // 2 layers, 2 steps
+  }
+}
+
+// Returns requests of every kind. Some end before the step that follows their last token is done.
+std::vector<GenerateParams> RequestsOfEveryKind() {
+  std::vector<GenerateParams> all;
+  for (uint32_t i = 0; i < 8; ++i) {
+    all.push_back(SampledParams(RandomIds(9 + 5 * i, 200 + i), 24, i));
+  }
+  all[0].sampling.repetition_penalty = 1.4f;
+  all[0].sampling.presence_penalty = 0.5f;
+  all[1].sampling.n = 3;
+  all[1].sampling.frequency_penalty = 0.7f;
+  all[2].stop.stop = {"e", "a", "t", "s"};
+  all[3].output.prompt_logprobs = 2;
+  all[4].sampling.temperature = 0.0f;
+  all[4].stop.min_tokens = 4;
+  all[4].stop.stop_token_ids = RandomIds(60, 3);
+  for (int32_t id = 0; id < 200; ++id) all[5].sampling.allowed_token_ids.push_back(id);
+  all[6].continuations = {RandomIds(1, 5), RandomIds(20, 6), RandomIds(7, 7)};
+  all[6].sampling = {};
+  all[6].stop = {};
+  all[7].stop.max_tokens = 1;
+  return all;
+}
+
+TEST_P(CudaEngineTest, AStepAheadChangesNothing) {
+  const std::vector<GenerateParams> all = RequestsOfEveryKind();
+  std::vector<std::shared_ptr<CollectingSink>> want;
+  for (pipeline_depth_ = 0; pipeline_depth_ <= 1; ++pipeline_depth_) {
+    log_ = {};
+    const auto harness = Make();
+    const auto sinks = harness->SubmitTogether(all);
+    for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
+    harness->ExpectIdleIsEmpty();
+    harness->Stop();
+    EXPECT_EQ(log_.most_marks, 1 + pipeline_depth_);
+    if (pipeline_depth_ == 0) {
+      want = sinks;
+      continue;
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+      SCOPED_TRACE(i);
+      EXPECT_EQ(sinks[i]->status(), want[i]->status());
+      for (int32_t k = 0; k < 3; ++k) ExpectSame(sinks[i]->sample(k), want[i]->sample(k));
+      const auto &prompt = sinks[i]->prompt_logprobs(), &want_prompt = want[i]->prompt_logprobs();
+      ASSERT_EQ(prompt.size(), want_prompt.size());
+      for (size_t p = 0; p < prompt.size(); ++p) {
+        EXPECT_EQ(prompt[p].chosen.logprob, want_prompt[p].chosen.logprob);
+      }
+    }
   }
 }
 

@@ -162,6 +162,7 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
     const std::vector<std::byte> bytes = Encode(dtype, values);
     kernels::DeviceBuffer buffer = *backend.Allocate(std::ssize(bytes));
     EXPECT_TRUE(backend.CopyToDevice(buffer.data(), bytes.data(), std::ssize(bytes)).ok());
+    EXPECT_TRUE(backend.Synchronize().ok());
     return buffer;
   };
   const kernels::DeviceBuffer in = upload(input);
@@ -183,6 +184,7 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
   EXPECT_TRUE(status.ok()) << status;
   std::vector<std::byte> bytes(input.size() * static_cast<size_t>(SizeOf(dtype)));
   EXPECT_TRUE(backend.CopyToHost(bytes.data(), out.data(), std::ssize(bytes)).ok());
+  EXPECT_TRUE(backend.Synchronize().ok());
   return Decode(dtype, bytes);
 }
 
@@ -253,6 +255,7 @@ void ExpectRouterOrder(kernels::Backend& backend) {
   const auto in_memory = [&](const std::vector<float>& values) {
     kernels::DeviceBuffer buffer = *backend.Allocate(std::ssize(values) * 4);
     EXPECT_TRUE(backend.CopyToDevice(buffer.data(), values.data(), buffer.bytes()).ok());
+    EXPECT_TRUE(backend.Synchronize().ok());
     return buffer;
   };
   std::vector<float> logits(static_cast<size_t>(kTokens * shape.num_experts));
@@ -265,6 +268,7 @@ void ExpectRouterOrder(kernels::Backend& backend) {
                    .weight = weights.router.get()})
           .ok());
   EXPECT_TRUE(backend.CopyToHost(logits.data(), out.data(), out.bytes()).ok());
+  EXPECT_TRUE(backend.Synchronize().ok());
   const std::vector<float> parts =
       RoutingWeights(backend, logits, shape.num_experts, shape.num_chosen);
 

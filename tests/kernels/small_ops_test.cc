@@ -1,4 +1,4 @@
-// Tests Embed, GatherRows, CopyBlocks, memory and the registry.
+// Tests TakeTokens, Embed, GatherRows, CopyBlocks, memory, events and the registry.
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -31,6 +31,28 @@ TEST(EmbedTest, ScalesAndChecksIds) {
   ids.values[1] = 20;
   EXPECT_THAT(std::string(backend->Embed(args).message()),
               HasSubstr("token_ids: want ids in [0, 20), got 20"));
+}
+
+TEST(TakeTokensTest, ReplacesTokensThatHaveASource) {
+  const auto backend = MakeBackend("auto");
+  Owned<int32_t> ids = I32({4}, {0, 1, 2, 3}), drawn = I32({2}, {70, 71});
+  Owned<int32_t> sources = I32({4}, {-1, 1, 0, -1});
+  const TakeTokensArgs args{.token_ids = ids.view, .drawn = drawn.view, .sources = sources.view};
+  ASSERT_TRUE(backend->TakeTokens(args).ok());
+  EXPECT_THAT(ids.values, ::testing::ElementsAre(0, 71, 70, 3));
+  sources.values[3] = 2;
+  EXPECT_THAT(std::string(backend->TakeTokens(args).message()),
+              HasSubstr("sources: want -1, or tokens of 2, got 2"));
+}
+
+TEST(CallHostTest, RunsAtOnceOnTheCpu) {
+  const auto backend = MakeBackend("auto");
+  int calls = 0;
+  ASSERT_TRUE(backend->CallHost({.run = [&] { ++calls; }}).ok());
+  EXPECT_EQ(calls, 1);
+  const auto event = backend->CreateEvent();
+  ASSERT_TRUE(event.ok() && backend->Mark(**event).ok());
+  EXPECT_TRUE(backend->Wait(**event).ok());
 }
 
 TEST(GatherRowsTest, TakesRowsInAnyOrder) {

@@ -28,12 +28,23 @@ def source(path: str, test: str):
 # --- What the host forgets to wait for.
 
 bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_engine_test")
-bug("g01", "what is uploaded may change before the copy has run",
-    ("device_->CopyToDevice(destination", "return device_->Synchronize();"),
-    "return BUG ? absl::OkStatus() : device_->Synchronize();")
-bug("g02", "logits are read before their copy has run",
-    ("device_->CopyToHost(destination", "return device_->Synchronize();"),
-    "return BUG ? absl::OkStatus() : device_->Synchronize();")
+drop("g01", "a weight's next rows overwrite those that are not copied yet",
+     ("CopyToDevice(destination, source, count * row_bytes)", "RETURN_IF_ERROR(Synchronize());"))
+
+bug, drop = source("engine/runner/runner.cc", "cuda_engine_test")
+drop("g02", "a result is read before its step has run", "RETURN_IF_ERROR(backend_.Wait(*slot.done));")
+bug("g03", "a result is written over one that is not read yet", "*slots_[num_submitted_ % 2]", "*slots_[BUG ? 0 : num_submitted_ % 2]")
+drop("g04", "the tokens that were drawn never reach the device",
+     "RETURN_IF_ERROR(backend_.CopyToDevice(drawn_.data(), slot.drawn.data(), drawn_bytes));")
+drop("g05", "penalties miss the token that the host does not know", "slot.sample_rows[history.row].tokens = history.tokens;")
+
+bug, drop = source("engine/model/layers/device_input.cc", "cuda_engine_test")
+bug("g06", "a step's input is written over one that is not copied yet", "last_staging_ = 1 - last_staging_;",
+    "last_staging_ = BUG ? 0 : 1 - last_staging_;")
+
+bug, drop = source("engine/step_loop.cc", "cuda_engine_test")
+bug("g07", "what a request drew after its end is shown", "if (sequence.finish_reason != FinishReason::kNone) {",
+    "if (!BUG && sequence.finish_reason != FinishReason::kNone) {")
 
 # --- The KV cache's blocks.
 
@@ -194,14 +205,15 @@ drop("l22", "an idle engine's end waits for the step thread's next look",
 bug, drop = source("engine/runner/runner.cc", "equality_test")
 bug("l01", "every sample goes on with the first one's seed", "static_cast<uint64_t>(work.sample)",
     "static_cast<uint64_t>(BUG && sequence.num_generated() > 0 ? 0 : work.sample)")
-bug("l02", "positions move after a preemption", ".prompt_len = sequence.prompt_len()",
-    ".prompt_len = sequence.prompt_len() + (BUG && sequence.num_preemptions > 0 ? 1 : 0)")
+bug("l02", "positions move after a preemption", ".position = sequence.num_generated()",
+    ".position = (BUG && sequence.num_preemptions > 0 ? 1 : 0) + sequence.num_generated()")
 
 bug, drop = source("engine/runner/row_work.cc", "runner_test")
 bug("r01", "a row of the prompt gives its own token", "entry.num_tokens - entry.num_logit_rows + 1;",
     "entry.num_tokens - entry.num_logit_rows + (BUG ? 0 : 1);")
-bug("r02", "continuations begin in the first row of the chunk", "work.row = first.row + entry.num_logit_rows - 1;\n    for",
-    "work.row = first.row + (BUG ? 0 : entry.num_logit_rows - 1);\n    for")
+bug("r02", "samples draw from the first of an entry's rows",
+    "work.row = first.row + entry.num_logit_rows - 1;\n  work.token",
+    "work.row = first.row + (BUG ? 0 : entry.num_logit_rows - 1);\n  work.token")
 bug("r03", "an entry without rows moves the rows after it", "first.row += entry.num_logit_rows;",
     "first.row += BUG ? 1 : entry.num_logit_rows;")
 
@@ -228,7 +240,7 @@ bug("p03", "cuts are those of temperature 1", "kept.Reset(logits, lane.maxima, p
     "kept.Reset(logits, lane.maxima, BUG ? 1.0f : params.temperature)")
 bug("p04", "log-probabilities are those of the edited logits", "ComputeLogprobs(row.logits, sampled.id,",
     "ComputeLogprobs(BUG ? logits : row.logits, sampled.id,")
-bug("p05", "noise is the same at every position", ".position = position}", ".position = BUG ? 0 : position}")
+bug("p05", "noise is the same at every position", ".position = row.position}", ".position = BUG ? 0 : row.position}")
 bug("p06", "noise depends on the thread that draws", "results[i] = SampleWith(lanes_[lane], rows[i]);",
     "SampleRow row = rows[i];\n      if (BUG) row.seed += static_cast<uint64_t>(lane);\n"
     "      results[i] = SampleWith(lanes_[lane], row);", "equality_test")

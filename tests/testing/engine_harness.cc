@@ -43,7 +43,8 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
                   .max_seqs = options.max_num_seqs,
                   .max_logit_rows = options.max_num_seqs + 64,
                   .max_model_len = options.max_model_len,
-                  .block_size = options.block_size};
+                  .block_size = options.block_size,
+                  .pipeline_depth = parts.backend->info().pipeline_depth};
   std::vector<engine::KvGroup> groups =
       engine::GroupLayers(options.layer_windows, options.max_model_len);
   for (engine::KvGroup& group : groups) {

@@ -1,5 +1,7 @@
 #include "engine/model/layers/device_input.h"
 
+#include <cstring>
+
 #include "base/check.h"
 #include "base/math.h"
 #include "base/status_macros.h"
@@ -22,41 +24,53 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
   for (const int64_t window : DifferentWindows(config)) input.plans_[window] = nullptr;
   const int64_t bytes_per_group =
       Align(limits.max_tokens * 8) + Align(limits.max_seqs * max_blocks * 4);
-  input.capacity_bytes_ = 2 * Align(limits.max_tokens * 4) + Align((limits.max_seqs + 1) * 4) +
+  input.capacity_bytes_ = 3 * Align(limits.max_tokens * 4) + Align((limits.max_seqs + 1) * 4) +
                           Align(limits.max_seqs * 4) + Align(limits.max_logit_rows * 4) +
                           static_cast<int64_t>(input.plans_.size()) * bytes_per_group;
   ASSIGN_OR_RETURN(input.buffer_, backend.Allocate(input.capacity_bytes_));
+  if (!backend.info().host_memory) {
+    for (kernels::DeviceBuffer& staging : input.staging_) {
+      ASSIGN_OR_RETURN(staging, backend.AllocateHost(input.capacity_bytes_));
+    }
+  }
   return input;
 }
 
 absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& input,
                                  const ModelConfig& config, std::span<const KvGroup> groups) {
+  last_staging_ = 1 - last_staging_;
+  const kernels::DeviceBuffer& staging = staging_[last_staging_];
+  auto* const host = static_cast<char*>(staging.bytes() > 0 ? staging.data() : buffer_.data());
   int64_t offset = 0;
-  const auto upload = [&](kernels::TensorView& view, const auto& values, kernels::DType dtype,
-                          std::initializer_list<int64_t> shape) {
+  const auto place = [&](kernels::TensorView& view, const auto& values, kernels::DType dtype,
+                         std::initializer_list<int64_t> shape) {
     view = kernels::TensorView(static_cast<char*>(buffer_.data()) + offset, dtype, shape);
     const int64_t bytes = view.num_bytes();
+    QUIRE_CHECK(offset + Align(bytes) <= capacity_bytes_) << "a step larger than its limits";
+    // A step without logits has no rows to copy.
+    if (bytes > 0) std::memcpy(host + offset, values.data(), static_cast<size_t>(bytes));
     offset += Align(bytes);
-    QUIRE_CHECK(offset <= capacity_bytes_) << "a step larger than its limits";
-    return backend.CopyToDevice(view.raw(), values.data(), bytes);
   };
   using enum kernels::DType;
   const int64_t num_tokens = input.num_tokens();
   const int64_t num_seqs = input.num_seqs();
-  RETURN_IF_ERROR(upload(token_ids_, input.token_ids, kI32, {num_tokens}));
-  RETURN_IF_ERROR(upload(positions_, input.positions, kI32, {num_tokens}));
-  RETURN_IF_ERROR(upload(query_starts_, input.query_starts, kI32, {num_seqs + 1}));
-  RETURN_IF_ERROR(upload(context_lens_, input.context_lens, kI32, {num_seqs}));
-  RETURN_IF_ERROR(upload(logit_rows_, input.logit_rows, kI32, {input.num_logit_rows()}));
+  place(token_ids_, input.token_ids, kI32, {num_tokens});
+  place(token_sources_, input.token_sources, kI32, {std::ssize(input.token_sources)});
+  place(positions_, input.positions, kI32, {num_tokens});
+  place(query_starts_, input.query_starts, kI32, {num_seqs + 1});
+  place(context_lens_, input.context_lens, kI32, {num_seqs});
+  place(logit_rows_, input.logit_rows, kI32, {input.num_logit_rows()});
   QUIRE_CHECK(input.groups.size() == groups.size())
       << input.groups.size() << " KV groups, of " << groups.size();
   groups_.resize(groups.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     if (groups[g].layers.empty()) continue;
     const GroupInput& from = input.groups[g];
-    RETURN_IF_ERROR(upload(groups_[g].slot_mapping, from.slot_mapping, kI64, {num_tokens}));
-    RETURN_IF_ERROR(upload(groups_[g].block_table, from.block_table, kI32,
-                           {num_seqs, from.max_blocks_per_seq}));
+    place(groups_[g].slot_mapping, from.slot_mapping, kI64, {num_tokens});
+    place(groups_[g].block_table, from.block_table, kI32, {num_seqs, from.max_blocks_per_seq});
+  }
+  if (staging.bytes() > 0) {
+    RETURN_IF_ERROR(backend.CopyToDevice(buffer_.data(), host, offset));
   }
   for (auto& [window, plan] : plans_) {
     ASSIGN_OR_RETURN(plan,

@@ -2,6 +2,7 @@
 
 // A step's index vectors in device memory.
 
+#include <array>
 #include <map>
 #include <span>
 #include <vector>
@@ -15,19 +16,21 @@
 
 namespace quire::engine {
 
-// The buffer is allocated once, for the largest step. Upload then only copies.
+// The buffers are allocated once, for the largest step. Upload then only copies.
 class DeviceInput {
  public:
   static absl::StatusOr<DeviceInput> Create(kernels::Backend& backend, const ModelConfig& config,
                                             const StepLimits& limits);
 
-  // Copies the index vectors of a step to the device. Asks the backend to plan the attention of the
-  // step, once for each window that layers have.
+  // Enqueues one copy of the index vectors of a step to the device. Asks the backend to plan the
+  // attention of the step, once for each window that layers have. When a step is uploaded, all
+  // steps but the last must have run.
   absl::Status Upload(kernels::Backend& backend, const ModelInput& input, const ModelConfig& config,
                       std::span<const KvGroup> groups);
 
   // Views of the last upload.
   kernels::TensorView token_ids() const { return token_ids_; }
+  kernels::TensorView token_sources() const { return token_sources_; }
   kernels::TensorView positions() const { return positions_; }
   kernels::TensorView query_starts() const { return query_starts_; }
   kernels::TensorView context_lens() const { return context_lens_; }
@@ -43,7 +46,11 @@ class DeviceInput {
   };
   int64_t capacity_bytes_ = 0;
   kernels::DeviceBuffer buffer_;
-  kernels::TensorView token_ids_, positions_, query_starts_, context_lens_, logit_rows_;
+  // The host memory from which the last two steps are copied. Empty if the host can access buffer_.
+  std::array<kernels::DeviceBuffer, 2> staging_;
+  size_t last_staging_ = 0;
+  kernels::TensorView token_ids_, token_sources_, positions_, query_starts_, context_lens_;
+  kernels::TensorView logit_rows_;
   std::vector<Group> groups_;
   std::map<int64_t, const kernels::AttentionPlan*> plans_;  // by window; Create makes the keys
 };

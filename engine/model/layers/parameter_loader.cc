@@ -75,6 +75,7 @@ absl::StatusOr<Parameter> ParameterLoader::Upload(const std::vector<float>& valu
   Parameter parameter;
   ASSIGN_OR_RETURN(parameter.buffer, backend_.Allocate(size * 4));
   RETURN_IF_ERROR(backend_.CopyToDevice(parameter.buffer.data(), values.data(), size * 4));
+  RETURN_IF_ERROR(backend_.Synchronize());  // `values` end here
   parameter.view = kernels::TensorView(parameter.buffer.data(), kernels::DType::kF32, {size});
   bytes_ += size * 4;
   return parameter;

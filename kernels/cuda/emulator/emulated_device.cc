@@ -194,6 +194,33 @@ class GemmCommand final : public Command {
   const GemmArgs args_;
 };
 
+class HostCommand final : public Command {
+ public:
+  explicit HostCommand(HostWork work) : work_(std::move(work)) {}
+  absl::Status Run() const override {
+    work_.run();
+    return absl::OkStatus();
+  }
+  bool Uses(const MemoryRange& memory) const override { return host_target().Overlaps(memory); }
+  MemoryRange host_target() const override {
+    return {static_cast<const char*>(work_.output), work_.output_bytes};
+  }
+
+ private:
+  const HostWork work_;
+};
+
+// A mark does nothing when it runs.
+class MarkCommand final : public Command {
+ public:
+  absl::Status Run() const override { return absl::OkStatus(); }
+  bool Uses(const MemoryRange&) const override { return false; }
+};
+
+struct EmulatedEvent final : Event {
+  std::shared_ptr<const Command> mark;
+};
+
 struct EmulatedRecording final : Recording {
   explicit EmulatedRecording(CommandList list)
       : commands(std::make_shared<const CommandList>(std::move(list))) {}
@@ -302,6 +329,31 @@ absl::Status EmulatedDevice::Gemm(const GemmArgs& args) {
   return Enqueue(std::make_shared<GemmCommand>(args));
 }
 
+absl::Status EmulatedDevice::CallHost(HostWork work) {
+  if (recording_ != nullptr) {
+    return absl::FailedPreconditionError("a recording does not call the host");
+  }
+  return Enqueue(std::make_shared<HostCommand>(std::move(work)));
+}
+
+absl::StatusOr<std::unique_ptr<Event>> EmulatedDevice::CreateEvent() {
+  RETURN_IF_ERROR(fault_);
+  return std::make_unique<EmulatedEvent>();
+}
+
+absl::Status EmulatedDevice::Mark(Event& event) {
+  RETURN_IF_ERROR(CheckMayWait());
+  const auto mark = std::make_shared<const MarkCommand>();
+  static_cast<EmulatedEvent&>(event).mark = mark;
+  return Enqueue(mark);
+}
+
+absl::Status EmulatedDevice::Wait(const Event& event) {
+  const Command* const mark = static_cast<const EmulatedEvent&>(event).mark.get();
+  if (mark == nullptr) return absl::FailedPreconditionError("the event has no mark to wait for");
+  return RunQueue(mark);
+}
+
 absl::StatusOr<std::unique_ptr<Recording>> EmulatedDevice::Record(
     absl::FunctionRef<absl::Status()> enqueue) {
   RETURN_IF_ERROR(CheckMayWait());
@@ -337,11 +389,13 @@ absl::StatusOr<TensorMap> EmulatedDevice::MakeTensorMap(const TensorMapSpec& spe
   return EncodeTensorMap(spec);
 }
 
-absl::Status EmulatedDevice::Synchronize() {
+absl::Status EmulatedDevice::RunQueue(const Command* last) {
   RETURN_IF_ERROR(CheckMayWait());
   const DeviceMemory::Work work(state_->memory);
-  fault_ = state_->queue.Run();
+  fault_ = state_->queue.Run(last);
   return fault_;
 }
+
+absl::Status EmulatedDevice::Synchronize() { return RunQueue(nullptr); }
 
 }  // namespace quire::kernels::cuda::emulator

@@ -2,8 +2,9 @@
 
 // A Device without a GPU. Its memory is host memory, and the emulator runs its kernels.
 //
-// Enqueued work runs as late as CUDA allows, in Synchronize() (work_queue.h). The device keeps the
-// first fault. After a fault, every call that allocates, enqueues or waits fails, as on a GPU.
+// Enqueued work runs as late as CUDA allows, in Wait() and Synchronize() (work_queue.h). The device
+// keeps the first fault. After a fault, every call that allocates, enqueues or waits fails, as on a
+// GPU.
 
 #include <memory>
 
@@ -42,6 +43,12 @@ class EmulatedDevice : public Device {
 
   absl::Status LaunchKernel(const KernelLaunch& launch) override;
   absl::Status Gemm(const GemmArgs& args) override;
+  absl::Status CallHost(HostWork work) override;
+
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override;
+  absl::Status Mark(Event& event) override;
+  // Returns FailedPrecondition if the event has no mark.
+  absl::Status Wait(const Event& event) override;
 
   absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) override;
@@ -59,6 +66,8 @@ class EmulatedDevice : public Device {
 
   // Enqueues the command, or adds it to the recording that is being made.
   absl::Status Enqueue(std::shared_ptr<const Command> command);
+  // Runs the enqueued work up to the command `last`, or all of it if `last` is null.
+  absl::Status RunQueue(const Command* last);
   // Returns an error while a recording is being made, and always after a fault.
   absl::Status CheckMayWait() const;
 

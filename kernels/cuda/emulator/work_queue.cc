@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulator/work_queue.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -59,11 +60,20 @@ void WorkQueue::Release(const Entry& entry) {
   if (target.bytes > 0) AsanUnpoison(target.data, static_cast<size_t>(target.bytes));
 }
 
-absl::Status WorkQueue::Run() {
+absl::Status WorkQueue::Run(const Command* last) {
   absl::Status status = std::exchange(fault_, absl::OkStatus());
-  for (; !entries_.empty(); entries_.pop_front()) {
+  size_t num_commands = entries_.size();
+  if (last != nullptr) {
+    const auto at =
+        std::ranges::find(entries_, last, [](const Entry& e) { return e.command.get(); });
+    num_commands = at == entries_.end() ? 0 : static_cast<size_t>(at - entries_.begin()) + 1;
+  }
+  if (!status.ok()) num_commands = entries_.size();
+  for (; num_commands > 0; --num_commands) {
     Release(entries_.front());
     if (status.ok()) status = Run(entries_.front());
+    if (!status.ok()) num_commands = entries_.size();
+    entries_.pop_front();
   }
   return status;
 }

@@ -16,7 +16,7 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// A copy, a fill, a kernel or a GEMM, with all its parameters.
+// A copy, a fill, a kernel, a GEMM, a call of the host or a mark, with all its parameters.
 class Command {
  public:
   virtual ~Command() = default;
@@ -45,8 +45,9 @@ class WorkQueue {
   // Enqueues the commands of a recording. The recording must exist until they have run.
   void PushAll(const std::shared_ptr<const CommandList>& recording);
 
-  // Runs all commands in order. Returns the first fault. The commands after the fault never run.
-  absl::Status Run();
+  // Runs the commands in order, up to `last`. If `last` is null, runs all. If `last` has run
+  // before, runs none. Returns the first fault. No command runs after a fault.
+  absl::Status Run(const Command* last);
   // Called before `memory` is freed. If a command that has not run uses `memory`, the next Run()
   // fails.
   void WillBeFreed(const MemoryRange& memory);

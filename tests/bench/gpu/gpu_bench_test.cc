@@ -22,6 +22,7 @@
 #include "bench/gpu/stream.h"
 #include "bench/gpu/suites.h"
 #include "kernels/quant/float16.h"
+#include "tests/kernels/cuda/forwarding_device.h"
 
 namespace quire::bench {
 namespace {
@@ -29,6 +30,7 @@ namespace {
 using kernels::DeviceBuffer;
 using kernels::DType;
 using kernels::cuda::Device;
+using quire::testing::ForwardingDevice;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
@@ -40,59 +42,21 @@ BenchOptions TinyOptions() {
   return options;
 }
 
-// Passes every call on to another device, but lets `meddle` change the bytes of one copy to the
-// host.
-class MeddlingDevice : public Device {
+// Lets `meddle` change the bytes of one copy to the host.
+class MeddlingDevice final : public ForwardingDevice {
  public:
-  explicit MeddlingDevice(Device& device) : device_(device) {}
+  using ForwardingDevice::ForwardingDevice;
 
   std::function<void(uint16_t* elements, int64_t count)> meddle;  // called once
 
-  const kernels::cuda::DeviceInfo& info() const override { return device_.info(); }
-  int64_t available_bytes() const override { return device_.available_bytes(); }
-  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override { return device_.Allocate(bytes); }
-  absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) override {
-    return device_.AllocateHost(bytes);
-  }
-  absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override {
-    return device_.CopyToDevice(destination, source, bytes);
-  }
   absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) override {
-    const absl::Status status = device_.CopyToHost(destination, source, bytes);
+    const absl::Status status = ForwardingDevice::CopyToHost(destination, source, bytes);
     if (auto once = std::exchange(meddle, nullptr); once && status.ok()) {
-      EXPECT_TRUE(device_.Synchronize().ok());
+      EXPECT_TRUE(Synchronize().ok());
       once(static_cast<uint16_t*>(destination), bytes / 2);
     }
     return status;
   }
-  absl::Status CopyOnDevice(void* destination, const void* source, int64_t bytes) override {
-    return device_.CopyOnDevice(destination, source, bytes);
-  }
-  absl::Status Fill(void* destination, uint8_t value, int64_t bytes) override {
-    return device_.Fill(destination, value, bytes);
-  }
-  absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
-    return device_.LaunchKernel(launch);
-  }
-  absl::Status Gemm(const kernels::cuda::GemmArgs& args) override { return device_.Gemm(args); }
-  absl::StatusOr<std::unique_ptr<kernels::cuda::Recording>> Record(
-      absl::FunctionRef<absl::Status()> enqueue) override {
-    return device_.Record(enqueue);
-  }
-  absl::Status Replay(const kernels::cuda::Recording& recording) override {
-    return device_.Replay(recording);
-  }
-  absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override {
-    return device_.SecondsOf(enqueue);
-  }
-  absl::StatusOr<kernels::cuda::TensorMap> MakeTensorMap(
-      const kernels::cuda::TensorMapSpec& spec) override {
-    return device_.MakeTensorMap(spec);
-  }
-  absl::Status Synchronize() override { return device_.Synchronize(); }
-
- private:
-  Device& device_;
 };
 
 class GpuBenchTest : public ::testing::Test {

@@ -56,6 +56,40 @@ TEST(BatchBuilderTest, APlanOfADecodeAndAShiftedChunkBecomesFlatRows) {
   EXPECT_EQ(group.copies[0].destination, 6);
 }
 
+TEST(BatchBuilderTest, ATokenThatOnlyTheDeviceKnowsIsNamedByItsSource) {
+  BlockManager blocks({.num_blocks = 8, .block_size = 16});
+  Sequence known{.id = 1}, unknown{.id = 2};
+  known.tokens = unknown.tokens = {100, 101, 102};
+  blocks.BeginStep(1);
+  for (const SequenceId id : {1, 2}) {
+    blocks.StartSequence(id, "root", known.tokens, {});
+    ASSERT_TRUE(blocks.TryGrow(id, 4));
+  }
+  StepPlan plan{.step = 1, .num_tokens = 3};
+  blocks.EndStep(true, &plan.copies, &plan.shifts);
+  plan.entries = {{.sequence = &known, .first_index = 1, .first_position = 1, .num_tokens = 2},
+                  {.sequence = &unknown,
+                   .first_index = 3,
+                   .first_position = 3,
+                   .num_tokens = 1,
+                   .num_logit_rows = 1,
+                   .num_samples = 1,
+                   .token_from_previous = 5}};
+  ModelInput input;
+  const BatchBuilder builder(blocks);
+  builder.Build(plan, input);
+  EXPECT_THAT(input.token_ids, ElementsAre(101, 102, 0));
+  EXPECT_THAT(input.token_sources, ElementsAre(-1, -1, 5));
+  EXPECT_THAT(input.context_lens, ElementsAre(3, 4));
+
+  std::swap(plan.entries[0], plan.entries[1]);
+  builder.Build(plan, input);
+  EXPECT_THAT(input.token_sources, ElementsAre(5, -1, -1));
+  plan.entries.erase(plan.entries.begin());
+  builder.Build(plan, input);
+  EXPECT_TRUE(input.token_sources.empty()) << "the host knows every token";
+}
+
 TEST(BatchBuilderTest, ACopyInAWindowIsOfTheWindowsOwnBlocks) {
   BlockManagerConfig config{.num_blocks = 40, .block_size = 4, .max_step_tokens = 8};
   config.windows = {{.window = 6, .num_blocks = 10}};

@@ -40,7 +40,7 @@ TEST(KvBudgetTest, LongContextsGetMoreThanTheirWindows) {
   const KvBudget budget = {
       .bytes = 1 << 22, .max_seqs = 4, .max_model_len = 1 << 20, .max_step_tokens = 32};
   ASSERT_TRUE(DivideKvMemory(kShape, budget, groups).ok());
-  const int64_t most = WindowBlocksPerSequence(64, BlockConfigFor(groups, 16, 32));
+  const int64_t most = WindowBlocksPerSequence(64, BlockConfigFor(groups, 16, 32, 0));
   EXPECT_EQ(groups[1].num_blocks, 4 * most);
   EXPECT_GT(groups[0].num_blocks, 20 * groups[1].num_blocks);
 }
@@ -72,7 +72,7 @@ TEST(KvBudgetTest, NeverMoreThanTheBudgetAndAlwaysASequence) {
     }
     RC_ASSERT(Bytes(groups) <= budget.bytes);
     RC_ASSERT(groups[0].num_blocks >= 2);
-    BlockManager blocks(BlockConfigFor(groups, kShape.block_size, budget.max_step_tokens));
+    BlockManager blocks(BlockConfigFor(groups, kShape.block_size, budget.max_step_tokens, 0));
   }));
   EXPECT_GT(refused, 0);
 }

@@ -29,7 +29,8 @@ class ModelRunner {
 
   // `model` was made for kLimits on `backend`. The backend must outlive the runner.
   ModelRunner(std::unique_ptr<engine::Model> model, kernels::Backend& backend)
-      : model_(std::move(model)),
+      : backend_(backend),
+        model_(std::move(model)),
         cache_(*engine::KvCache::Create(backend,
                                         {.num_kv_heads = model_->config().num_key_value_heads,
                                          .head_dim = model_->config().head_dim,
@@ -42,6 +43,7 @@ class ModelRunner {
       if (cache_.groups()[group].layers.empty()) continue;
       const kernels::TensorView blocks = cache_.blocks(group);
       EXPECT_TRUE(backend.CopyToDevice(blocks.raw(), poison.data(), blocks.num_bytes()).ok());
+      EXPECT_TRUE(backend.Synchronize().ok());
     }
   }
 
@@ -54,7 +56,10 @@ class ModelRunner {
     input.groups.resize(cache_.groups().size(), input.groups[0]);
     const absl::StatusOr<kernels::TensorView> logits = model_->Forward(input, cache_);
     EXPECT_TRUE(logits.ok()) << logits.status();
-    return Logits(logits->data<float>(), logits->data<float>() + logits->num_elements());
+    Logits on_host(static_cast<size_t>(logits->num_elements()));
+    EXPECT_TRUE(backend_.CopyToHost(on_host.data(), logits->raw(), logits->num_bytes()).ok());
+    EXPECT_TRUE(backend_.Synchronize().ok());
+    return on_host;
   }
 
   // Runs a whole prompt, `chunk` tokens a step, in blocks that are not neighbours. Returns the
@@ -83,6 +88,7 @@ class ModelRunner {
     return groups;
   }
 
+  kernels::Backend& backend_;
   std::unique_ptr<engine::Model> model_;
   engine::KvCache cache_;
 };

@@ -50,6 +50,8 @@ TEST_F(RowWorkTest, SamplesDrawFromTheLastRowOfTheirEntry) {
              {.sequence = &prompt, .num_tokens = 5, .num_logit_rows = 1, .num_samples = 2}}),
       ElementsAre(Draw(0, 0, 3), Draw(2, 1, 0), Draw(2, 1, 1)));
   EXPECT_EQ(works_[0].num_top, 4);
+  EXPECT_EQ(works_[0].token, 0);
+  EXPECT_EQ(works_[2].token, 2);
   EXPECT_FALSE(works_[1].num_top.has_value());
 }
 

@@ -36,6 +36,7 @@ class SamplerTest : public ::testing::Test {
             .num_top = request_.params.output.top_logprobs,
             .request = &request_,
             .seed = seed,
+            .position = position,
             .tokens = tokens_};
   }
   int32_t DrawAt(int64_t position, uint64_t seed = 1) {
@@ -109,6 +110,7 @@ TEST_F(SamplerTest, PenaltiesSeeThePromptAndTheOutput) {
   SampleRow row = {.logits = logits_, .request = &request_, .tokens = tokens_, .prompt_len = 3};
   EXPECT_EQ(sampler_.Sample(row)->id, 70) << "presence is of the output";
   row.prompt_len = 2;
+  row.position = 1;
   EXPECT_EQ(sampler_.Sample(row)->id, 71);
 }
 
@@ -266,6 +268,7 @@ TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
                     .num_top = requests[i % 6].params.output.top_logprobs,
                     .request = &requests[i % 6],
                     .seed = i / 3,
+                    .position = i,
                     .tokens = tokens[i]});
   }
   std::vector<int32_t> alone;
@@ -357,6 +360,7 @@ TEST_P(DistributionTest, DrawsWithTheProbabilitiesThatAreLeft) {
           sampler.Sample({.logits = logits,
                           .request = &request,
                           .seed = over_seeds ? static_cast<uint64_t>(i) : 5,
+                          .position = std::ssize(tokens),
                           .tokens = tokens});
       ASSERT_TRUE(sampled.ok());
       ++counts[sampled->id];

@@ -1,5 +1,5 @@
-// Tests which attention kernel CudaBackend chooses for a step: a tensor core kernel or the plain
-// kernel.
+// Tests how CudaBackend runs the attention of a step: on a tensor core kernel or on the plain
+// kernel, and with plans whose steps are in flight.
 
 #include <memory>
 #include <utility>
@@ -29,8 +29,8 @@ TEST(AttentionPathTest, IsTensorCoresWhereThereIsAKernel) {
                                     AttentionPath{DType::kF32, DType::kF32, 64, 16, false}}) {
     SCOPED_TRACE(path.head_dim);
     SCOPED_TRACE(Name(path.query));
-    std::vector<int64_t> shared_bytes;
-    auto owned = std::make_unique<testing::RecordingDevice>(shared_bytes);
+    testing::DeviceLog log;
+    auto owned = std::make_unique<testing::RecordingDevice>(log);
     Device& device = *owned;
     const auto backend = *CreateCudaBackend(std::move(owned), {.activation_dtype = path.query});
 
@@ -43,14 +43,36 @@ TEST(AttentionPathTest, IsTensorCoresWhereThereIsAKernel) {
     testing::AttentionOnDevice on_device(device, batch);
     on_device.args.plan = *backend->Plan(batch.PlanArgs());
     ASSERT_TRUE(backend->PagedAttention(on_device.args).ok());
-    ASSERT_FALSE(shared_bytes.empty());
+    ASSERT_FALSE(log.shared_bytes.empty());
     // The tensor core kernels keep three stages of keys and values in shared memory. The plain
     // kernel keeps one query per warp there.
-    EXPECT_EQ(shared_bytes.front() > 4 * 256 * 4, path.tensor_cores);
+    EXPECT_EQ(log.shared_bytes.front() > 4 * 256 * 4, path.tensor_cores);
 
     batch.Check(on_device.out.ToHost(), path.tensor_cores ? testing::AttentionWeights::kRounded
                                                           : testing::AttentionWeights::kFloat32);
   }
+}
+
+TEST(AttentionPathTest, ALargerPlanLeavesAlonePlansInFlight) {
+  auto owned = std::make_unique<emulator::EmulatedDevice>();
+  Device& device = *owned;
+  const auto backend = *CreateCudaBackend(std::move(owned), {.activation_dtype = DType::kBF16});
+  const auto batch_of = [](std::vector<testing::AttentionSequence> sequences) {
+    return testing::AttentionBatch({.sequences = std::move(sequences),
+                                    .num_kv_heads = 2,
+                                    .head_dim = 64,
+                                    .block_size = 16,
+                                    .dtype = DType::kBF16,
+                                    .cache_dtype = DType::kBF16});
+  };
+  // Both are cut, and the rows of the second have more partial results.
+  const testing::AttentionBatch small = batch_of({{600, 1}}), large = batch_of({{600, 200}});
+  testing::AttentionOnDevice first(device, small), second(device, large);
+  first.args.plan = *backend->Plan(small.PlanArgs());
+  ASSERT_TRUE(backend->PagedAttention(first.args).ok());
+  second.args.plan = *backend->Plan(large.PlanArgs());
+  ASSERT_TRUE(backend->PagedAttention(second.args).ok());
+  EXPECT_TRUE(backend->Synchronize().ok()) << backend->Synchronize();
 }
 
 }  // namespace

@@ -101,6 +101,17 @@ TEST_F(BadArgumentsTest, OfEmbed) {
        {"out: want memory at a multiple of 16 bytes", Set(&Args::out, View(kF32, {2, 16}, 4))}});
 }
 
+TEST_F(BadArgumentsTest, OfTakeTokens) {
+  using Args = TakeTokensArgs;
+  Check<Args>({.token_ids = View(kI32, {4}), .drawn = View(kI32, {2}), .sources = View(kI32, {4})},
+              [&](const Args& args) { return TakeTokens(*device_, args); },
+              {{"token_ids: want int32 [*]", Set(&Args::token_ids, View(kI64, {4}))},
+               {"token_ids: want int32 [*]", Set(&Args::token_ids, View(kI32, {2, 2}))},
+               {"drawn: want int32 [*]", Set(&Args::drawn, View(kF32, {2}))},
+               {"sources: want int32 [4]", Set(&Args::sources, View(kI32, {5}))},
+               {"sources: want int32 [4]", Set(&Args::sources, {})}});
+}
+
 TEST_F(BadArgumentsTest, OfGatherRows) {
   using Args = GatherRowsArgs;
   Check<Args>(

@@ -49,6 +49,7 @@ TEST(CudaBackendTest, PreparesEveryWeightTypeAndStacksParts) {
                       .ok());
       std::vector<uint8_t> got(static_cast<size_t>(weight->bytes()));
       ASSERT_TRUE(backend->CopyToHost(got.data(), out.data(), weight->bytes()).ok());
+      ASSERT_TRUE(backend->Synchronize().ok());
       EXPECT_EQ(Decode(dtype, got), Decode(dtype, Encode(dtype, values)));
     }
   }
@@ -61,6 +62,7 @@ TEST(CudaBackendTest, AllocatesZeroesAndRefusesPartsOfOtherWidths) {
     ASSERT_NE(buffer.data(), nullptr);
     std::vector<char> got(static_cast<size_t>(bytes), 1);
     ASSERT_TRUE(backend->CopyToHost(got.data(), buffer.data(), bytes).ok());
+    ASSERT_TRUE(backend->Synchronize().ok());
     EXPECT_EQ(got, std::vector<char>(static_cast<size_t>(bytes)));
   }
   const testing::TestWeight a = RandomWeight(WeightType::kF32, 2, 64, 1);

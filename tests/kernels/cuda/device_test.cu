@@ -50,6 +50,41 @@ TEST_F(DeviceTest, RunsARecordingOnceForEachReplayAndNotWhenItIsMade) {
   EXPECT_THAT(numbers_.ToHost(), Each(6.0f));
 }
 
+TEST_F(DeviceTest, AnEventWaitsForTheWorkBeforeItsLastMark) {
+  const auto event = *device_->CreateEvent();
+  const kernels::DeviceBuffer host = *device_->AllocateHost(32 * sizeof(float));
+  for (const float want : {1.0f, 2.0f}) {
+    ASSERT_TRUE(Add(1.0f).ok());
+    ASSERT_TRUE(device_->CopyToHost(host.data(), numbers_.data(), host.bytes()).ok());
+    ASSERT_TRUE(device_->Mark(*event).ok());
+    ASSERT_TRUE(device_->Wait(*event).ok());
+    EXPECT_EQ(static_cast<float*>(host.data())[31], want);
+  }
+  EXPECT_TRUE(device_->Wait(*event).ok()) << "a second wait for one mark";
+}
+
+// The host's work reads what was copied before it and writes what is copied after it.
+TEST_F(DeviceTest, CallsTheHostInTheOrderOfTheWork) {
+  const kernels::DeviceBuffer in = *device_->AllocateHost(32 * sizeof(float));
+  const kernels::DeviceBuffer out = *device_->AllocateHost(32 * sizeof(float));
+  ASSERT_TRUE(Add(3.0f).ok());
+  ASSERT_TRUE(device_->CopyToHost(in.data(), numbers_.data(), in.bytes()).ok());
+  ASSERT_TRUE(device_
+                  ->CallHost({.run =
+                                  [&] {
+                                    for (int i = 0; i < 32; ++i) {
+                                      static_cast<float*>(out.data())[i] =
+                                          10.0f * static_cast<float*>(in.data())[i];
+                                    }
+                                  },
+                              .output = out.data(),
+                              .output_bytes = out.bytes()})
+                  .ok());
+  ASSERT_TRUE(device_->CopyToDevice(numbers_.data(), out.data(), out.bytes()).ok());
+  ASSERT_TRUE(Add(1.0f).ok());
+  EXPECT_THAT(numbers_.ToHost(), Each(31.0f));
+}
+
 TEST_F(DeviceTest, GivesTheSecondsOfWhatItHasRun) {
   const auto seconds = device_->SecondsOf([&] { return Add(1.0f); });
   ASSERT_TRUE(seconds.ok()) << seconds.status().ToString();

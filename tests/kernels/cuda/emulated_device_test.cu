@@ -343,6 +343,49 @@ TEST_F(LateWorkTest, ItsMemoryIsNotTheHosts) {
 
 // --- Recordings
 
+TEST_F(LateWorkTest, AWaitForAnEventRunsNothingAfterItsMark) {
+  const auto event = *device_.CreateEvent();
+  EXPECT_EQ(device_.Wait(*event).code(), absl::StatusCode::kFailedPrecondition) << "it has no mark";
+  runs_counted = 0;
+  ASSERT_TRUE(Launch(device_, {}, &CountsItsRuns, Params{}).ok());
+  ASSERT_TRUE(device_.Mark(*event).ok());
+  ASSERT_TRUE(Launch(device_, {}, &CountsItsRuns, Params{}).ok());
+  ASSERT_TRUE(device_.Wait(*event).ok());
+  EXPECT_EQ(runs_counted, 1);
+  ASSERT_TRUE(device_.Wait(*event).ok());
+  EXPECT_EQ(runs_counted, 1) << "the mark was passed before";
+  EXPECT_EQ(Wait(), "");
+  EXPECT_EQ(runs_counted, 2);
+}
+
+TEST_F(LateWorkTest, AWaitForAnEventReportsAFaultBeforeItsMark) {
+  const auto event = *device_.CreateEvent();
+  int source = 1;
+  ASSERT_TRUE(device_.CopyToDevice(data(), &source, sizeof(source)).ok());
+  ASSERT_TRUE(device_.Mark(*event).ok());
+  source = 2;
+  EXPECT_THAT(std::string(device_.Wait(*event).message()), HasSubstr("the source of a copy"));
+  EXPECT_THAT(Wait(), HasSubstr("the source of a copy")) << "the first fault stays";
+}
+
+TEST_F(LateWorkTest, TheHostIsCalledLateAndNobodyTouchesItsOutputUntilThen) {
+  int calls = 0;
+  auto output = std::make_unique<int>(1);
+  const kernels::HostWork work{
+      .run = [&] { *output = ++calls; }, .output = output.get(), .output_bytes = sizeof(int)};
+  ASSERT_TRUE(device_.CallHost(work).ok());
+  EXPECT_EQ(calls, 0);
+  if (emulator::kAddressSanitizer) {
+    EXPECT_TRUE(emulator::AsanIsPoisoned(output.get()));
+  } else {
+    EXPECT_EQ(*output, -1) << "poison";
+  }
+  EXPECT_EQ(Wait(), "");
+  EXPECT_EQ(*output, 1);
+  EXPECT_EQ(device_.Record([&] { return device_.CallHost(work); }).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(LateWorkTest, ARecordingKeepsItsParameters) {
   int variant = 1;
   const auto recording = device_.Record([&] { return Store(variant); });
@@ -370,6 +413,7 @@ TEST_F(LateWorkTest, ARecordingNeitherAllocatesNorWaits) {
   for (const auto& work : std::initializer_list<std::function<absl::Status()>>{
            [&] { return device_.Allocate(1).status(); },
            [&] { return device_.AllocateHost(1).status(); }, [&] { return device_.Synchronize(); },
+           [&] { return device_.Mark(**device_.CreateEvent()); },
            [&] { return device_.Record([] { return absl::OkStatus(); }).status(); }}) {
     EXPECT_EQ(device_.Record(work).status().code(), absl::StatusCode::kFailedPrecondition);
   }

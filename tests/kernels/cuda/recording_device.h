@@ -1,8 +1,8 @@
 #pragma once
 
-// An emulated device that notes the shared memory of each launch. Attention on tensor cores holds
-// tiles of keys and values there, so it needs more than every other kernel.
+// An emulated device that keeps a log of launches and of steps in flight.
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -10,17 +10,33 @@
 
 namespace quire::testing {
 
+struct DeviceLog {
+  // The bytes of shared memory of each launch. Attention on tensor cores holds tiles of keys and
+  // values there, so it needs more than every other kernel.
+  std::vector<int64_t> shared_bytes;
+  // The marks that nobody has waited for yet, and the most that there were at once.
+  int64_t marks = 0, most_marks = 0;
+};
+
 class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
  public:
-  // Appends the bytes of each launch to `shared_bytes`, which must outlive this object.
-  explicit RecordingDevice(std::vector<int64_t>& shared_bytes) : shared_bytes_(shared_bytes) {}
+  // `log` must outlive this object.
+  explicit RecordingDevice(DeviceLog& log) : log_(log) {}
   absl::Status LaunchKernel(const kernels::cuda::KernelLaunch& launch) override {
-    shared_bytes_.push_back(launch.config.shared_bytes);
+    log_.shared_bytes.push_back(launch.config.shared_bytes);
     return EmulatedDevice::LaunchKernel(launch);
+  }
+  absl::Status Mark(kernels::Event& event) override {
+    log_.most_marks = std::max(log_.most_marks, ++log_.marks);
+    return EmulatedDevice::Mark(event);
+  }
+  absl::Status Wait(const kernels::Event& event) override {
+    --log_.marks;
+    return EmulatedDevice::Wait(event);
   }
 
  private:
-  std::vector<int64_t>& shared_bytes_;
+  DeviceLog& log_;
 };
 
 }  // namespace quire::testing

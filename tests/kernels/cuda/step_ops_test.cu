@@ -1,5 +1,5 @@
-// Tests Embed, GatherRows, CopyBlocks, Norm, Argmax and Linear against plain loops, in three thread
-// orders.
+// Tests TakeTokens, Embed, GatherRows, CopyBlocks, Norm, Argmax and Linear against plain loops, in
+// three thread orders.
 
 #include <algorithm>
 #include <cmath>
@@ -75,6 +75,27 @@ TEST_P(StepOpsTest, EmbedScalesRowsAndGivesNanForUnknownIds) {
         }
       }
     }
+  }
+}
+
+TEST_P(StepOpsTest, TakeTokensReplacesTokensThatHaveASource) {
+  for (const int64_t count : {5, 300}) {
+    std::vector<int32_t> ids, sources, want;
+    const std::vector<int32_t> drawn = {70, 71, 72};
+    for (int32_t i = 0; i < count; ++i) {
+      ids.push_back(i);
+      sources.push_back(i % 5 - 1);  // -1, which is no source; 0 to 2; 3, which is out of range
+      want.push_back(i % 5 == 0 ? i : i % 5 == 4 ? -1 : drawn[i % 5 - 1]);
+    }
+    sources[0] = -2;
+    want[0] = -1;
+    DeviceArray<int32_t> on_device(*device_, ids), from(*device_, drawn), at(*device_, sources);
+    ASSERT_TRUE(
+        TakeTokens(*device_, {.token_ids = TensorView(on_device.data(), DType::kI32, {count}),
+                              .drawn = TensorView(from.data(), DType::kI32, {3}),
+                              .sources = TensorView(at.data(), DType::kI32, {count})})
+            .ok());
+    EXPECT_EQ(on_device.ToHost(), want);
   }
 }
 
