@@ -11,13 +11,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "kernels/device_buffer.h"
 #include "kernels/dtype.h"
-#include "kernels/event.h"
+#include "kernels/enqueued_work.h"
 #include "kernels/ops/copy_blocks.h"
 #include "kernels/ops/embed.h"
 #include "kernels/ops/gather_rows.h"
@@ -41,6 +43,7 @@ struct BackendInfo {
   // The number of steps, 0 or 1, whose results the host need not wait for before it enqueues the
   // next step.
   int32_t pipeline_depth = 0;
+  bool records = false;  // true: Record and Replay work, and save the host time
 };
 
 class Backend {
@@ -73,10 +76,13 @@ class Backend {
       std::span<const WeightView> parts) = 0;
 
   // Divides the attention of one step into pieces of work, on the host. All layers that have the
-  // window args.window share the plan. The plan stays valid until the second Plan call after this
-  // one for the same window. So the plan of a step in flight stays valid while the next step is
-  // planned.
+  // window args.window share the plan. The plan can be used until the next Plan call for the same
+  // window. When a step is planned, all steps but the last must have run.
   virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
+  // Appends to `key` numbers on which the launches for `plan` depend. Two plans with fixed_launches
+  // and equal numbers have equal launches, so a recording with one of them serves the other. Called
+  // after all Plan calls of the step.
+  virtual void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const = 0;
 
   virtual absl::Status TakeTokens(const TakeTokensArgs& args) = 0;
   virtual absl::Status Embed(const EmbedArgs& args) = 0;
@@ -101,6 +107,14 @@ class Backend {
   // Waits for the work before the mark of `event`, which must have one. Returns an error if that
   // work had a fault.
   virtual absl::Status Wait(const Event& event) = 0;
+  // Records the ops that `enqueue` enqueues, and does not run them. The recording keeps every
+  // argument, but the memory behind the arguments is read at each replay. `enqueue` must neither
+  // allocate, wait, call the host nor plan.
+  virtual absl::StatusOr<std::unique_ptr<Recording>> Record(
+      absl::FunctionRef<absl::Status()> enqueue) = 0;
+  // Enqueues the recorded ops. The recording must live until they have run.
+  virtual absl::Status Replay(const Recording& recording) = 0;
+
   // Waits for all enqueued ops. Returns an error if any of the ops had a fault.
   virtual absl::Status Synchronize() = 0;
 };

@@ -45,7 +45,7 @@ class AttentionBench {
   kernels::DeviceBuffer cache_;
   std::string sampled_;  // the name of the case in the next two members
   std::unique_ptr<PreparedAttention> prepared_;
-  std::unique_ptr<kernels::cuda::Recording> recording_;
+  std::unique_ptr<kernels::Recording> recording_;
 };
 
 }  // namespace quire::bench

@@ -13,8 +13,8 @@ namespace quire::bench {
 
 using kernels::DeviceBuffer;
 using kernels::DType;
+using kernels::Recording;
 using kernels::cuda::Device;
-using kernels::cuda::Recording;
 
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

@@ -53,12 +53,12 @@ class Stopwatch {
 
   // Fills the L2 with other data, replays `recording` once, and returns the seconds that the replay
   // takes on the device.
-  absl::StatusOr<double> Sample(const kernels::cuda::Recording& recording);
+  absl::StatusOr<double> Sample(const kernels::Recording& recording);
 
   // Takes samples of all recordings in turn: A B C A B C. Element i of the result has the samples
   // of recording i. The first round is not counted.
   absl::StatusOr<std::vector<std::vector<double>>> Measure(
-      const std::vector<const kernels::cuda::Recording*>& recordings);
+      const std::vector<const kernels::Recording*>& recordings);
 
   const MeasureOptions& options() const { return options_; }
 

@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "engine/model/decoder_weights.h"
 #include "engine/model/layers/device_input.h"
+#include "engine/model/layers/step_recordings.h"
 
 namespace quire::engine {
 namespace {
@@ -36,6 +37,9 @@ class Decoder final : public Model {
   absl::StatusOr<TensorView> Forward(const ModelInput& input, KvCache& cache) override;
 
  private:
+  // Enqueues the ops of a step that was uploaded, from the tokens to the logits. In steps with
+  // equal launch keys, the launches are equal.
+  absl::Status EnqueueOps(const ModelInput& input, KvCache& cache, const TensorView& logits);
   // Rotates the cached keys of tokens that moved towards the front to their new positions. Does
   // nothing without rotary positions, since the keys then hold no position.
   absl::Status ShiftKeys(const ModelInput& input, KvCache& cache);
@@ -82,6 +86,7 @@ class Decoder final : public Model {
   int64_t step_bytes_ = 0;
   bool branch_waits_ = false;  // act_.branch is to be added to act_.hidden
   DeviceInput device_;
+  StepRecordings recordings_;
 };
 
 absl::Status Decoder::Reserve(const StepLimits& limits) {
@@ -122,6 +127,19 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
     RETURN_IF_ERROR(backend_.CopyBlocks({.blocks = cache.blocks(group), .copies = copies}));
   }
   RETURN_IF_ERROR(ShiftKeys(input, cache));
+  const TensorView logits(act_.logits.data(), kernels::DType::kF32,
+                          {input.num_logit_rows(), config_.vocab_size});
+  const auto enqueue = [&] { return EnqueueOps(input, cache, logits); };
+  if (device_.can_replay()) {
+    RETURN_IF_ERROR(recordings_.Run(backend_, device_.launch_key(), enqueue));
+  } else {
+    RETURN_IF_ERROR(enqueue());
+  }
+  return logits;
+}
+
+absl::Status Decoder::EnqueueOps(const ModelInput& input, KvCache& cache,
+                                 const TensorView& logits) {
   const int64_t num_tokens = input.num_tokens();
   if (!input.token_sources.empty()) {
     RETURN_IF_ERROR(backend_.TakeTokens({.token_ids = device_.token_ids(),
@@ -155,8 +173,7 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
     RETURN_IF_ERROR(MlpDown(weights_.layers[i], num_tokens));
   }
 
-  const int64_t num_rows = input.num_logit_rows();
-  const TensorView logits(act_.logits.data(), kernels::DType::kF32, {num_rows, config_.vocab_size});
+  const int64_t num_rows = logits.dim(0);
   if (num_rows > 0) {
     const TensorView last = View(act_.last, num_rows, config_.hidden_size);
     const TensorView normed = View(act_.normed, num_rows, config_.hidden_size);
@@ -175,7 +192,7 @@ absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& ca
          .input = normed,
          .weight = weights_.head ? weights_.head.get() : weights_.embedding.get()}));
   }
-  return logits;
+  return absl::OkStatus();
 }
 
 absl::Status Decoder::ShiftKeys(const ModelInput& input, KvCache& cache) {

@@ -42,7 +42,7 @@ class Model {
   // Enqueues one step: writes K and V of the tokens into `cache`, and reads the context from
   // `cache`. Returns the logits, f32 [num_logit_rows, vocab_size] in the backend's memory. The next
   // step overwrites them. `input` is not needed after the call. When a step is enqueued, all but
-  // the last must have run.
+  // the last must have run. All calls must have the same cache, and the same memory as input.drawn.
   virtual absl::StatusOr<kernels::TensorView> Forward(const ModelInput& input, KvCache& cache) = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,6 @@
 #include "kernels/cpu/packed_weight.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/ops/check.h"
-#include "kernels/plans_by_window.h"
 #include "kernels/quant/dequantize.h"
 
 namespace quire::kernels::cpu {
@@ -81,6 +81,7 @@ class CpuBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) override;
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
+  void AppendLaunchKey(const AttentionPlan&, std::vector<int64_t>&) const override {}
   absl::Status TakeTokens(const TakeTokensArgs& args) override;
   absl::Status Embed(const EmbedArgs& args) override;
   absl::Status Norm(const NormArgs& args) override;
@@ -103,6 +104,12 @@ class CpuBackend final : public Backend {
   }
   absl::Status Mark(Event&) override { return absl::OkStatus(); }
   absl::Status Wait(const Event&) override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<Recording>> Record(absl::FunctionRef<absl::Status()>) override {
+    return absl::UnimplementedError("the CPU records nothing");
+  }
+  absl::Status Replay(const Recording&) override {
+    return absl::UnimplementedError("the CPU records nothing");
+  }
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
@@ -126,7 +133,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   class Linear linear_;
   class Moe moe_;
-  PlansByWindow<CpuAttentionPlan> plans_;
+  std::map<int32_t, CpuAttentionPlan> plans_;          // by window
   std::vector<std::vector<float>> attention_scratch_;  // one per thread
   std::vector<float> partials_;
 };
@@ -147,7 +154,7 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CpuBackend::PrepareWeight(
 }
 
 absl::StatusOr<const AttentionPlan*> CpuBackend::Plan(const AttentionPlanArgs& args) {
-  CpuAttentionPlan& plan = plans_.Next(args.window);
+  CpuAttentionPlan& plan = plans_[args.window];
   RETURN_IF_ERROR(plan.Build(args, pool_.num_threads()));
   return &plan;
 }

@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "base/math.h"
@@ -47,6 +48,10 @@ absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
   for (size_t seq = 0; seq < args.query_lens.size(); ++seq) {
     // Kernels store row indices and the index of the last key of a tile in int32.
     const int64_t group = args.num_heads / args.num_kv_heads;
+    if (args.fixed_launches && args.query_lens[seq] != 1) {
+      return WantGot("plan", "one query token of each sequence for fixed launches",
+                     absl::StrCat(args.query_lens[seq]));
+    }
     if (args.query_lens[seq] * group > std::numeric_limits<int32_t>::max() - 64 ||
         args.context_lens[seq] > std::numeric_limits<int32_t>::max() - 64) {
       return WantGot("plan", "fewer than 2^31 - 64 keys and rows",
@@ -70,15 +75,41 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   query_lens_.assign(args.query_lens.begin(), args.query_lens.end());
   context_lens_.assign(args.context_lens.begin(), args.context_lens.end());
   for (const int32_t query_len : query_lens_) num_tokens_ += query_len;
+  size_t num_units = 0;
   for (const int32_t row_tiles : kAttentionRowTiles) {
     const std::vector<AttentionItem> units = Units(row_tiles);
     if (units.empty()) continue;
+    num_units += units.size();
     Part& part = parts_.emplace_back();
     part.row_tiles = row_tiles;
     RETURN_IF_ERROR(options.fixed_split ? CutAtFixedKeys(units, options, part)
                                         : CutEqually(units, options, part));
   }
+  fixed_launches_ = args.fixed_launches;
+  if (fixed_launches_) FixLaunches(options, num_units);
   return absl::OkStatus();
+}
+
+void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, size_t num_units) {
+  for (Part& part : parts_) {
+    part.block_starts.resize(static_cast<size_t>(options.grid_size) + 1, part.block_starts.back());
+  }
+  merges_.resize(num_units);
+  // Few sizes give few different launches. A larger number than the limit stays as it is.
+  constexpr int32_t kLimit = 1 << 30;
+  if (num_partial_rows_ > 0 && num_partial_rows_ <= kLimit) {
+    num_partial_rows_ =
+        static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(num_partial_rows_)));
+  }
+}
+
+int32_t CudaAttentionPlan::most_merge_rows() const {
+  int32_t rows = 0;
+  if (fixed_launches_) {  // every unit has the heads of one query token, up to a whole tile
+    return std::min(num_heads_ / num_kv_heads_, 16 * parts_.back().row_tiles);
+  }
+  for (const AttentionMerge& merge : merges_) rows = std::max(rows, merge.num_rows);
+  return rows;
 }
 
 std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) const {

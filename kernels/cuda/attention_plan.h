@@ -59,7 +59,9 @@ class CudaAttentionPlan final : public AttentionPlan {
     std::vector<int32_t> block_starts;
   };
 
-  // Replaces the content with the plan for `args`. Returns InvalidArgument when lengths or heads
+  // Replaces the content with the plan for `args`. With args.fixed_launches, every part has
+  // options.grid_size blocks, and there is one merge for each unit; those that are not needed are
+  // empty. Returns InvalidArgument when lengths or heads
   // contradict each other, and ResourceExhausted when the plan needs more partial rows than the
   // options allow.
   absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
@@ -71,6 +73,8 @@ class CudaAttentionPlan final : public AttentionPlan {
   const std::vector<Part>& parts() const { return parts_; }  // only parts with items
   const std::vector<AttentionMerge>& merges() const { return merges_; }
   int32_t num_partial_rows() const { return num_partial_rows_; }
+  int32_t most_merge_rows() const;  // the grid of the merge has room for this many rows
+  bool fixed_launches() const { return fixed_launches_; }
   int64_t num_seqs() const { return static_cast<int64_t>(query_lens_.size()); }
   int64_t num_tokens() const { return num_tokens_; }
   int32_t query_len(int64_t seq) const { return query_lens_[static_cast<size_t>(seq)]; }
@@ -82,6 +86,7 @@ class CudaAttentionPlan final : public AttentionPlan {
 
  private:
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
+  void FixLaunches(const AttentionPlanOptions& options, size_t num_units);
   // Returns the units of all requests that use `row_tiles`. Each unit is one item with all its
   // keys.
   std::vector<AttentionItem> Units(int32_t row_tiles) const;
@@ -99,6 +104,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   std::vector<int32_t> query_lens_, context_lens_;
   int64_t num_tokens_ = 0;
   int32_t num_partial_rows_ = 0;
+  bool fixed_launches_ = false;
   int32_t num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0, window_ = 0;
 };
 

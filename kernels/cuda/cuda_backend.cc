@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,6 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_attention.h"
 #include "kernels/ops/check.h"
-#include "kernels/plans_by_window.h"
 #include "kernels/quant/dequantize.h"
 #include "kernels/quant/float16.h"
 
@@ -27,6 +27,7 @@ class CudaBackend final : public Backend {
       : device_(std::move(device)),
         activation_dtype_(options.activation_dtype),
         pipeline_depth_(options.pipeline_depth),
+        records_(options.records),
         linear_scratch_(std::move(linear_scratch)),
         attention_(*device_, {.fixed_split = options.deterministic}) {}
 
@@ -35,7 +36,8 @@ class CudaBackend final : public Backend {
             .isa_path = device_->info().name,
             .num_threads = 1,
             .host_memory = false,
-            .pipeline_depth = pipeline_depth_};
+            .pipeline_depth = pipeline_depth_,
+            .records = records_};
   }
   DType activation_dtype() const override { return activation_dtype_; }
   bool HasFastAttention(DType cache_dtype, int64_t head_dim, int64_t block_size) const override {
@@ -58,6 +60,9 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) override;
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
+  void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const override {
+    attention_.AppendLaunchKey(plan, key);
+  }
 
   absl::Status TakeTokens(const TakeTokensArgs& args) override {
     return cuda::TakeTokens(*device_, args);
@@ -88,6 +93,11 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return device_->CreateEvent(); }
   absl::Status Mark(Event& event) override { return device_->Mark(event); }
   absl::Status Wait(const Event& event) override { return device_->Wait(event); }
+  absl::StatusOr<std::unique_ptr<Recording>> Record(
+      absl::FunctionRef<absl::Status()> enqueue) override {
+    return device_->Record(enqueue);
+  }
+  absl::Status Replay(const Recording& recording) override { return device_->Replay(recording); }
   absl::Status Synchronize() override { return device_->Synchronize(); }
 
  private:
@@ -96,13 +106,14 @@ class CudaBackend final : public Backend {
   const std::unique_ptr<Device> device_;
   const DType activation_dtype_;
   const int32_t pipeline_depth_;
+  const bool records_;
   const DeviceBuffer linear_scratch_;
 
   // Only the step thread uses these members.
   PagedAttentionOp attention_;
-  // Plans for a dtype or head_dim without a tensor core kernel. The plain kernel does not use the
-  // division, but the arguments of attention are checked against the plan.
-  PlansByWindow<CudaAttentionPlan> plans_;
+  // Plans for a dtype or head_dim without a tensor core kernel, by window. The plain kernel does
+  // not use the division, but the arguments of attention are checked against the plan.
+  std::map<int32_t, CudaAttentionPlan> plans_;
 };
 
 absl::StatusOr<DeviceBuffer> CudaBackend::Allocate(int64_t bytes) {
@@ -155,7 +166,7 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::PrepareWeight(
 
 absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& args) {
   if (PagedAttentionOp::Supports(activation_dtype_, args.head_dim)) return attention_.Plan(args);
-  CudaAttentionPlan& plan = plans_.Next(args.window);
+  CudaAttentionPlan& plan = plans_[args.window];
   RETURN_IF_ERROR(plan.Build(args, {}));
   return &plan;
 }

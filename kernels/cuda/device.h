@@ -21,7 +21,7 @@
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/device_buffer.h"
 #include "kernels/dtype.h"
-#include "kernels/event.h"
+#include "kernels/enqueued_work.h"
 
 namespace quire::kernels::cuda {
 
@@ -55,12 +55,6 @@ struct GemmArgs {
   DType type = DType::kBF16;          // of a and b
   DType output_type = DType::kBF16;   // of d: the type of a, or f32
   bool accumulate = false;            // true: the product is added to the content of d
-};
-
-// Work that Device::Record has recorded. Device::Replay enqueues all of it at once.
-class Recording {
- public:
-  virtual ~Recording() = default;
 };
 
 class Device {

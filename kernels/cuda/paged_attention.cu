@@ -4,6 +4,7 @@
 #include <limits>
 #include <string_view>
 
+#include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/attn_decode.cuh"
 #include "kernels/cuda/attn_merge.cuh"
@@ -52,16 +53,6 @@ absl::Status CheckAligned(std::string_view what, const TensorView& tensor, uintp
                  absl::StrCat(past, " past one"));
 }
 
-// Work that has not run may use the old memory, so this function waits for it. Sizes double, so it
-// rarely has to.
-absl::Status Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t), Device& device,
-                  int64_t bytes, DeviceBuffer& buffer) {
-  if (buffer.bytes() >= bytes) return absl::OkStatus();
-  if (buffer.bytes() > 0) RETURN_IF_ERROR(device.Synchronize());
-  ASSIGN_OR_RETURN(buffer, (device.*allocate)(std::max(bytes, 2 * buffer.bytes())));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 bool PagedAttentionOp::Supports(DType dtype, int64_t head_dim) {
@@ -74,6 +65,17 @@ bool PagedAttentionOp::SupportsCache(DType query_dtype, DType cache_dtype, int64
          std::has_single_bit(static_cast<uint64_t>(block_size));
 }
 
+// Work that has not run may use the old memory, so this function waits for it. Sizes double, so it
+// rarely has to.
+absl::Status PagedAttentionOp::Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t),
+                                    int64_t bytes, DeviceBuffer& buffer) {
+  if (buffer.bytes() >= bytes) return absl::OkStatus();
+  if (buffer.bytes() > 0) RETURN_IF_ERROR(device_.Synchronize());
+  ++num_allocations_;
+  ASSIGN_OR_RETURN(buffer, (device_.*allocate)(std::max(bytes, 2 * buffer.bytes())));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanArgs& args) {
   const Instance<Bf16>* const instance = Find<Bf16>(args.head_dim, 4);
   if (instance == nullptr) {
@@ -84,12 +86,12 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   const DeviceInfo& info = device_.info();
   const int64_t blocks_per_sm =
       std::clamp<int64_t>(info.shared_bytes_per_sm / (instance->shared_bytes + 1024), 1, 2);
-  UploadedPlan& uploaded = plans_.Next(args.window);
+  UploadedPlan& uploaded = plans_[args.window];
   AttentionPlanOptions options = options_;
   options.grid_size = static_cast<int32_t>(info.num_sms * blocks_per_sm);
   RETURN_IF_ERROR(uploaded.plan.Build(args, options));
   RETURN_IF_ERROR(Upload(uploaded));
-  RETURN_IF_ERROR(Grow(&Device::Allocate, device_,
+  RETURN_IF_ERROR(Grow(&Device::Allocate,
                        int64_t{uploaded.plan.num_partial_rows()} * (args.head_dim + 1) * 4,
                        partials_));
   return &uploaded.plan;
@@ -97,20 +99,23 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
 
 absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   const CudaAttentionPlan& plan = uploaded.plan;
-  const auto padded = [](const auto& values) {
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(values[0]));
-    return (bytes + 31) / 32 * 32;
+  // Addresses depend on these sizes, and few sizes give few different launches.
+  const auto padded = [&](const auto& values) {
+    const size_t size = plan.fixed_launches() ? std::bit_ceil(values.size()) : values.size();
+    return base::RoundUp(static_cast<int64_t>(size * sizeof(values[0])), int64_t{32});
   };
   int64_t bytes = padded(plan.merges());
   for (const CudaAttentionPlan::Part& part : plan.parts()) {
     bytes += padded(part.items) + padded(part.block_starts);
   }
-  RETURN_IF_ERROR(Grow(&Device::AllocateHost, device_, bytes, uploaded.staging));
-  RETURN_IF_ERROR(Grow(&Device::Allocate, device_, bytes, uploaded.memory));
+  uploaded.last_staging = 1 - uploaded.last_staging;
+  DeviceBuffer& staging = uploaded.staging[uploaded.last_staging];
+  RETURN_IF_ERROR(Grow(&Device::AllocateHost, bytes, staging));
+  RETURN_IF_ERROR(Grow(&Device::Allocate, bytes, uploaded.memory));
   int64_t offset = 0;
   const auto place = [&]<typename V>(const std::vector<V>& values) {
     if (!values.empty()) {
-      std::memcpy(static_cast<std::byte*>(uploaded.staging.data()) + offset, values.data(),
+      std::memcpy(static_cast<std::byte*>(staging.data()) + offset, values.data(),
                   values.size() * sizeof(V));
     }
     const auto* const at =
@@ -125,7 +130,7 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   }
   uploaded.merges = place(plan.merges());
   if (bytes == 0) return absl::OkStatus();
-  return device_.CopyToDevice(uploaded.memory.data(), uploaded.staging.data(), bytes);
+  return device_.CopyToDevice(uploaded.memory.data(), staging.data(), bytes);
 }
 
 absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
@@ -153,8 +158,7 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
     return WantGot("kv_cache", "blocks a multiple of 16 bytes apart",
                    absl::StrCat(args.kv_cache.row_stride(), " elements"));
   }
-  if (uploaded == nullptr)
-    return WantGot("plan", "one of the last two of Plan for its window", "another");
+  if (uploaded == nullptr) return WantGot("plan", "the last of Plan for its window", "another");
   return uploaded->plan.CheckMatches(args);
 }
 
@@ -200,8 +204,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
                            instance->kernel, params));
   }
   if (plan.merges().empty()) return absl::OkStatus();
-  int32_t most_rows = 0;
-  for (const AttentionMerge& merge : plan.merges()) most_rows = std::max(most_rows, merge.num_rows);
+  const int32_t most_rows = plan.most_merge_rows();
   return Launch(device_,
                 {.grid = {static_cast<unsigned>(plan.merges().size()),
                           static_cast<unsigned>((most_rows + kMergeWarps - 1) / kMergeWarps)},
@@ -219,9 +222,26 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
                  .head_dim = plan.head_dim()});
 }
 
+const PagedAttentionOp::UploadedPlan* PagedAttentionOp::FindPlan(const AttentionPlan* plan) const {
+  for (const auto& [window, uploaded] : plans_) {
+    if (&uploaded.plan == plan) return &uploaded;
+  }
+  return nullptr;
+}
+
+// Grids and addresses follow from the numbers of sequences and heads, and from these.
+void PagedAttentionOp::AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const {
+  const UploadedPlan* const uploaded = FindPlan(&plan);
+  if (uploaded == nullptr) return;
+  key.push_back(num_allocations_);
+  key.push_back(uploaded->plan.num_partial_rows());
+  for (const CudaAttentionPlan::Part& part : uploaded->plan.parts()) {
+    key.push_back(static_cast<int64_t>(std::bit_ceil(part.items.size())));
+  }
+}
+
 absl::Status PagedAttentionOp::Run(const PagedAttentionArgs& args) {
-  const UploadedPlan* const uploaded =
-      plans_.Find([&](const UploadedPlan& candidate) { return &candidate.plan == args.plan; });
+  const UploadedPlan* const uploaded = FindPlan(args.plan);
   RETURN_IF_ERROR(Check(args, uploaded));
   return args.query.dtype() == DType::kBF16 ? LaunchAll<Bf16>(args, *uploaded)
                                             : LaunchAll<F16>(args, *uploaded);

@@ -7,6 +7,8 @@
 // weights are rounded to the dtype of the cache before the product with V, as in every tensor core
 // kernel. All other arithmetic is in float32.
 
+#include <array>
+#include <map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,7 +17,6 @@
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/device.h"
 #include "kernels/ops/paged_attention.h"
-#include "kernels/plans_by_window.h"
 
 namespace quire::kernels::cuda {
 
@@ -32,18 +33,22 @@ class PagedAttentionOp {
   // and block_size must be 16, 32, 64 or 128.
   static bool SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size);
 
-  // Implements Backend::Plan. Builds a plan and enqueues its upload. The plan stays valid until the
-  // second Plan call after this one for the same window.
+  // Implements Backend::Plan. Builds a plan and enqueues its upload.
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args);
+  // Implements Backend::AppendLaunchKey. For a plan of another op, appends nothing.
+  void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const;
 
-  // Enqueues the attention of `args`. `args.plan` must be one of the last two plans for its window.
+  // Enqueues the attention of `args`. `args.plan` must be the last plan for its window.
   absl::Status Run(const PagedAttentionArgs& args);
 
  private:
-  // A plan and its copy on the device.
+  // The last plan of a window and its copy on the device.
   struct UploadedPlan {
     CudaAttentionPlan plan;
-    DeviceBuffer staging, memory;
+    // Host memory from which the last two plans are copied. The older copy has run.
+    std::array<DeviceBuffer, 2> staging;
+    size_t last_staging = 0;
+    DeviceBuffer memory;
     struct Part {
       const AttentionItem* items = nullptr;
       const int32_t* block_starts = nullptr;
@@ -52,14 +57,19 @@ class PagedAttentionOp {
     const AttentionMerge* merges = nullptr;
   };
 
+  // Makes `buffer` hold at least `bytes`.
+  absl::Status Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t), int64_t bytes,
+                    DeviceBuffer& buffer);
   absl::Status Upload(UploadedPlan& uploaded);
+  const UploadedPlan* FindPlan(const AttentionPlan* plan) const;
   absl::Status Check(const PagedAttentionArgs& args, const UploadedPlan* uploaded) const;
   template <typename T>
   absl::Status LaunchAll(const PagedAttentionArgs& args, const UploadedPlan& uploaded);
 
   Device& device_;
   const AttentionPlanOptions options_;
-  PlansByWindow<UploadedPlan> plans_;
+  std::map<int32_t, UploadedPlan> plans_;  // by window
+  int64_t num_allocations_ = 0;            // an allocation changes the addresses of launches
   // The partial results of one Run call. Calls can share this memory, because the stream runs them
   // one after another.
   DeviceBuffer partials_;

@@ -43,6 +43,9 @@ struct AttentionPlanArgs {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t window = 0;  // as in PagedAttentionArgs
+  // True: the launches depend on the numbers of Backend::AppendLaunchKey only. Every query_len must
+  // be 1.
+  bool fixed_launches = false;
 };
 
 // Returns InvalidArgument unless num_heads is a multiple of num_kv_heads and each query_len is at

@@ -43,7 +43,8 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
                                                {.activation_dtype = dtype,
                                                 .linear_scratch_bytes = 1 << 16,
                                                 .pipeline_depth = pipeline_depth_,
-                                                .deterministic = true});
+                                                .records = records_,
+                                                .deterministic = deterministic_});
     };
     return options;
   }
@@ -59,6 +60,8 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
   }
 
   int32_t pipeline_depth_ = 1;
+  bool records_ = true;
+  bool deterministic_ = true;
   DeviceLog log_;
 };
 
@@ -102,18 +105,23 @@ std::vector<GenerateParams> RequestsOfEveryKind() {
   return all;
 }
 
-TEST_P(CudaEngineTest, AStepAheadChangesNothing) {
+TEST_P(CudaEngineTest, AStepAheadAndReplaysChangeNothing) {
   const std::vector<GenerateParams> all = RequestsOfEveryKind();
   std::vector<std::shared_ptr<CollectingSink>> want;
-  for (pipeline_depth_ = 0; pipeline_depth_ <= 1; ++pipeline_depth_) {
+  for (const auto& [depth, records] : {std::pair(0, false), {1, false}, {0, true}, {1, true}}) {
+    SCOPED_TRACE(depth);
+    SCOPED_TRACE(records);
+    pipeline_depth_ = depth;
+    records_ = records;
     log_ = {};
     const auto harness = Make();
     const auto sinks = harness->SubmitTogether(all);
     for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
     harness->ExpectIdleIsEmpty();
     harness->Stop();
-    EXPECT_EQ(log_.most_marks, 1 + pipeline_depth_);
-    if (pipeline_depth_ == 0) {
+    EXPECT_EQ(log_.most_marks, 1 + depth);
+    EXPECT_EQ(log_.replays > 10, records);
+    if (want.empty()) {
       want = sinks;
       continue;
     }
@@ -121,13 +129,49 @@ TEST_P(CudaEngineTest, AStepAheadChangesNothing) {
       SCOPED_TRACE(i);
       EXPECT_EQ(sinks[i]->status(), want[i]->status());
       for (int32_t k = 0; k < 3; ++k) ExpectSame(sinks[i]->sample(k), want[i]->sample(k));
-      const auto &prompt = sinks[i]->prompt_logprobs(), &want_prompt = want[i]->prompt_logprobs();
+      const auto prompt = sinks[i]->prompt_logprobs(), want_prompt = want[i]->prompt_logprobs();
       ASSERT_EQ(prompt.size(), want_prompt.size());
       for (size_t p = 0; p < prompt.size(); ++p) {
         EXPECT_EQ(prompt[p].chosen.logprob, want_prompt[p].chosen.logprob);
       }
     }
   }
+}
+
+// On tensor cores the attention of long sequences is divided, here in more and more pieces.
+class DividedAttentionTest : public CudaEngineTest {};
+
+TEST_P(DividedAttentionTest, ReplaysChangeNothing) {
+  deterministic_ = false;
+  std::vector<CollectingSink::Sample> want;
+  for (const bool records : {false, true}) {
+    records_ = records;
+    const auto harness = Make({.max_num_batched_tokens = 320});
+    const auto sinks = harness->SubmitTogether(
+        {GreedyParams(RandomIds(240, 1), 30), GreedyParams(RandomIds(300, 2), 30)});
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      ASSERT_TRUE(sinks[i]->WaitFinished());
+      if (records) {
+        ExpectSame(sinks[i]->sample(), want[i]);
+      } else {
+        want.push_back(sinks[i]->sample());
+      }
+    }
+  }
+}
+
+// The plan of eight sequences needs more memory than that of one, so it lies elsewhere.
+TEST_P(CudaEngineTest, ReplaysFollowAPlanThatMoves) {
+  const GenerateParams params = GreedyParams(RandomIds(20, 1), 60);
+  GenerateParams eight = SampledParams(RandomIds(10, 2), 3, 5);
+  eight.sampling.n = 8;
+  const CollectingSink::Sample alone = Alone(params);
+  const auto harness = Make();
+  const auto stream = harness->Submit(params);
+  ASSERT_TRUE(stream->WaitDeltas(6));
+  ASSERT_TRUE(harness->Submit(eight)->WaitFinished());
+  ASSERT_TRUE(stream->WaitFinished());
+  ExpectSame(stream->sample(), alone);
 }
 
 TEST_P(CudaEngineTest, AloneAsAmongOthers) {
@@ -225,6 +269,7 @@ TEST_P(CudaEngineTest, ACancelledRequestLeavesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaEngineTest, ::testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& type) { return std::string(Name(type.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, DividedAttentionTest, ::testing::Values(DType::kBF16));
 
 TEST(CudaTokensTest, AreTheCpusInFloat32) {
   for (const uint64_t seed : {1, 2}) {

@@ -41,6 +41,10 @@ drop("g05", "penalties miss the token that the host does not know", "slot.sample
 bug, drop = source("engine/model/layers/device_input.cc", "cuda_engine_test")
 bug("g06", "a step's input is written over one that is not copied yet", "last_staging_ = 1 - last_staging_;",
     "last_staging_ = BUG ? 0 : 1 - last_staging_;")
+drop("g08", "a recording is replayed for a wider block table", "launch_key_.push_back(groups_[g].block_table.dim(1));",
+     "cuda_engine_test:*Preemption*")
+bug("g09", "a recording without tokens of the step before is replayed for some", "std::ssize(input.token_sources)};",
+    "BUG ? 0 : std::ssize(input.token_sources)};", "cuda_engine_test:*SamplesShare*")
 
 bug, drop = source("engine/step_loop.cc", "cuda_engine_test")
 bug("g07", "what a request drew after its end is shown", "if (sequence.finish_reason != FinishReason::kNone) {",

@@ -1,5 +1,7 @@
 #include "engine/model/layers/device_input.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
@@ -21,6 +23,7 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
                                                 const StepLimits& limits) {
   const int64_t max_blocks = base::CeilDiv(limits.max_model_len, limits.block_size);
   DeviceInput input;
+  input.max_blocks_ = max_blocks;
   for (const int64_t window : DifferentWindows(config)) input.plans_[window] = nullptr;
   const int64_t bytes_per_group =
       Align(limits.max_tokens * 8) + Align(limits.max_seqs * max_blocks * 4);
@@ -38,6 +41,9 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
 
 absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& input,
                                  const ModelConfig& config, std::span<const KvGroup> groups) {
+  const int64_t num_tokens = input.num_tokens();
+  const int64_t num_seqs = input.num_seqs();
+  const bool fixed = backend.info().records && num_tokens == num_seqs;
   last_staging_ = 1 - last_staging_;
   const kernels::DeviceBuffer& staging = staging_[last_staging_];
   auto* const host = static_cast<char*>(staging.bytes() > 0 ? staging.data() : buffer_.data());
@@ -52,8 +58,6 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
     offset += Align(bytes);
   };
   using enum kernels::DType;
-  const int64_t num_tokens = input.num_tokens();
-  const int64_t num_seqs = input.num_seqs();
   place(token_ids_, input.token_ids, kI32, {num_tokens});
   place(token_sources_, input.token_sources, kI32, {std::ssize(input.token_sources)});
   place(positions_, input.positions, kI32, {num_tokens});
@@ -67,7 +71,19 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
     if (groups[g].layers.empty()) continue;
     const GroupInput& from = input.groups[g];
     place(groups_[g].slot_mapping, from.slot_mapping, kI64, {num_tokens});
-    place(groups_[g].block_table, from.block_table, kI32, {num_seqs, from.max_blocks_per_seq});
+    const int64_t blocks = from.max_blocks_per_seq;
+    if (!fixed) {
+      place(groups_[g].block_table, from.block_table, kI32, {num_seqs, blocks});
+      continue;
+    }
+    // Few widths give few different launches. The tail of a row is never read.
+    const int64_t width =
+        std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks)), max_blocks_);
+    table_.assign(static_cast<size_t>(num_seqs * width), 0);
+    for (int64_t seq = 0; seq < num_seqs; ++seq) {
+      std::copy_n(from.block_table.begin() + seq * blocks, blocks, table_.begin() + seq * width);
+    }
+    place(groups_[g].block_table, table_, kI32, {num_seqs, width});
   }
   if (staging.bytes() > 0) {
     RETURN_IF_ERROR(backend.CopyToDevice(buffer_.data(), host, offset));
@@ -79,8 +95,16 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
                                    .num_heads = static_cast<int32_t>(config.num_attention_heads),
                                    .num_kv_heads = static_cast<int32_t>(config.num_key_value_heads),
                                    .head_dim = static_cast<int32_t>(config.head_dim),
-                                   .window = static_cast<int32_t>(window)}));
+                                   .window = static_cast<int32_t>(window),
+                                   .fixed_launches = fixed}));
   }
+  launch_key_.clear();
+  if (!fixed) return absl::OkStatus();
+  launch_key_ = {num_seqs, input.num_logit_rows(), std::ssize(input.token_sources)};
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (!groups[g].layers.empty()) launch_key_.push_back(groups_[g].block_table.dim(1));
+  }
+  for (const auto& [window, plan] : plans_) backend.AppendLaunchKey(*plan, launch_key_);
   return absl::OkStatus();
 }
 

@@ -27,6 +27,10 @@ class DeviceInput {
   // steps but the last must have run.
   absl::Status Upload(kernels::Backend& backend, const ModelInput& input, const ModelConfig& config,
                       std::span<const KvGroup> groups);
+  // True if the last upload is a decode step on a backend that records. All of a model's ops then
+  // have equal launches in steps with equal launch_key().
+  bool can_replay() const { return !launch_key_.empty(); }
+  const std::vector<int64_t>& launch_key() const { return launch_key_; }
 
   // Views of the last upload.
   kernels::TensorView token_ids() const { return token_ids_; }
@@ -45,6 +49,7 @@ class DeviceInput {
     kernels::TensorView slot_mapping, block_table;
   };
   int64_t capacity_bytes_ = 0;
+  int64_t max_blocks_ = 0;  // of one sequence
   kernels::DeviceBuffer buffer_;
   // The host memory from which the last two steps are copied. Empty if the host can access buffer_.
   std::array<kernels::DeviceBuffer, 2> staging_;
@@ -52,7 +57,9 @@ class DeviceInput {
   kernels::TensorView token_ids_, token_sources_, positions_, query_starts_, context_lens_;
   kernels::TensorView logit_rows_;
   std::vector<Group> groups_;
+  std::vector<int32_t> table_;                              // kept for its capacity
   std::map<int64_t, const kernels::AttentionPlan*> plans_;  // by window; Create makes the keys
+  std::vector<int64_t> launch_key_;                         // empty: the step cannot be replayed
 };
 
 }  // namespace quire::engine

@@ -1,10 +1,14 @@
 // Tests how CudaBackend runs the attention of a step: on a tensor core kernel or on the plain
 // kernel, and with plans whose steps are in flight.
 
+#include <map>
 #include <memory>
+#include <rapidcheck.h>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/cuda_backend.h"
@@ -73,6 +77,67 @@ TEST(AttentionPathTest, ALargerPlanLeavesAlonePlansInFlight) {
   second.args.plan = *backend->Plan(large.PlanArgs());
   ASSERT_TRUE(backend->PagedAttention(second.args).ok());
   EXPECT_TRUE(backend->Synchronize().ok()) << backend->Synchronize();
+}
+
+// Keeps the launches and does not run them.
+class LaunchLog final : public emulator::EmulatedDevice {
+ public:
+  absl::Status LaunchKernel(const KernelLaunch& launch) override {
+    const LaunchConfig& config = launch.config;
+    std::string text = absl::StrFormat("%p %d %d %d ", launch.kernel, config.grid.x, config.grid.y,
+                                       config.shared_bytes);
+    text.append(reinterpret_cast<const char*>(launch.params.data()), launch.params.size());
+    launches.push_back(std::move(text));
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> launches;
+};
+
+TEST(AttentionPathTest, EqualKeysMeanEqualLaunches) {
+  int num_equal = 0;
+  EXPECT_TRUE(rc::check([&] {
+    auto owned = std::make_unique<LaunchLog>();
+    LaunchLog& log = *owned;
+    const auto backend = *CreateCudaBackend(
+        std::move(owned),
+        {.activation_dtype = DType::kBF16, .deterministic = *rc::gen::arbitrary<bool>()});
+    const DeviceBuffer memory = *backend->Allocate(1 << 20);
+    std::map<std::vector<int64_t>, std::vector<std::string>> launches_by_key;
+    for (int step = 0; step < 20; ++step) {
+      const int64_t num_seqs = *rc::gen::element(1, 2, 6);
+      std::vector<int32_t> contexts;
+      for (int64_t i = 0; i < num_seqs; ++i) {
+        contexts.push_back(*rc::gen::resize(100, rc::gen::inRange(1, 3000)));
+      }
+      const std::vector<int32_t> queries(contexts.size(), 1);
+      const auto view = [&](DType dtype, std::initializer_list<int64_t> shape) {
+        return TensorView(memory.data(), dtype, shape);
+      };
+      const PagedAttentionArgs args{.out = view(DType::kBF16, {num_seqs, 4, 64}),
+                                    .query = view(DType::kBF16, {num_seqs, 4, 64}),
+                                    .kv_cache = view(DType::kBF16, {4, 2, 2, 16, 64}),
+                                    .block_table = view(DType::kI32, {num_seqs, 192}),
+                                    .context_lens = view(DType::kI32, {num_seqs}),
+                                    .query_starts = view(DType::kI32, {num_seqs + 1}),
+                                    .scale = 1.0f,
+                                    .plan = *backend->Plan({.context_lens = contexts,
+                                                            .query_lens = queries,
+                                                            .num_heads = 4,
+                                                            .num_kv_heads = 2,
+                                                            .head_dim = 64,
+                                                            .fixed_launches = true})};
+      log.launches.clear();
+      RC_ASSERT(backend->PagedAttention(args).ok());
+      std::vector<int64_t> key = {num_seqs};
+      backend->AppendLaunchKey(*args.plan, key);
+      const auto [found, is_new] = launches_by_key.try_emplace(key, log.launches);
+      RC_ASSERT(found->second == log.launches);
+      num_equal += is_new ? 0 : 1;
+      RC_ASSERT(backend->Synchronize().ok());
+    }
+  }));
+  EXPECT_GT(num_equal, 100) << "few keys occurred twice";
 }
 
 }  // namespace

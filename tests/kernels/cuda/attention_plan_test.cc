@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <rapidcheck.h>
+#include <span>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -45,6 +47,66 @@ Lengths AnyLengths() {
 int64_t Tiles(const AttentionItem& item, int32_t head_dim) {
   const int32_t keys = AttentionTileKeys(head_dim);
   return (item.key_end + keys - 1) / keys - item.key_begin / keys;
+}
+
+TEST(CudaAttentionPlanTest, FixedLaunchesOnlyAddEmptyWork) {
+  EXPECT_TRUE(rc::check([] {
+    Lengths lengths = AnyLengths();
+    for (size_t i = 0; i < lengths.query.size(); ++i) {
+      lengths.context[i] += 1 - lengths.query[i];
+      lengths.query[i] = 1;
+    }
+    const AttentionPlanOptions options{.grid_size = *rc::gen::element(1, 3, 40, 264),
+                                       .fixed_split = *rc::gen::arbitrary<bool>(),
+                                       .fixed_split_keys = 64};
+    CudaAttentionPlan plain, fixed;
+    AttentionPlanArgs args = lengths.Args();
+    RC_ASSERT(plain.Build(args, options).ok());
+    args.fixed_launches = true;
+    RC_ASSERT(fixed.Build(args, options).ok());
+
+    const int32_t group = args.num_heads / args.num_kv_heads;
+    RC_ASSERT(plain.parts().size() == 1u && fixed.parts().size() == 1u);
+    const CudaAttentionPlan::Part &from = plain.parts()[0], &to = fixed.parts()[0];
+    RC_ASSERT(from.items.size() == to.items.size());
+    RC_ASSERT(std::memcmp(from.items.data(), to.items.data(),
+                          from.items.size() * sizeof(AttentionItem)) == 0);
+    RC_ASSERT(std::ssize(to.block_starts) == options.grid_size + 1);
+    RC_ASSERT(std::ranges::equal(from.block_starts,
+                                 std::span(to.block_starts).first(from.block_starts.size())));
+    RC_ASSERT(std::ranges::all_of(
+        std::span(to.block_starts).subspan(from.block_starts.size()),
+        [&](int32_t start) { return start == static_cast<int32_t>(from.items.size()); }));
+
+    const int32_t units_of_head = (group + 16 * to.row_tiles - 1) / (16 * to.row_tiles);
+    RC_ASSERT(std::ssize(fixed.merges()) ==
+              args.num_kv_heads * units_of_head * std::ssize(lengths.query));
+    for (size_t i = 0; i < fixed.merges().size(); ++i) {
+      const AttentionMerge& merge = fixed.merges()[i];
+      if (i >= plain.merges().size()) {
+        RC_ASSERT(merge.num_rows == 0 && merge.num_items == 0);
+      } else {
+        RC_ASSERT(std::memcmp(&merge, &plain.merges()[i], sizeof(merge)) == 0);
+      }
+    }
+    RC_ASSERT(fixed.most_merge_rows() == std::min(group, 16 * to.row_tiles));
+    RC_ASSERT(plain.most_merge_rows() <= fixed.most_merge_rows());
+    RC_ASSERT(fixed.num_partial_rows() >= plain.num_partial_rows());
+  }));
+}
+
+TEST(CudaAttentionPlanTest, FixedLaunchesAreOfDecodes) {
+  const std::vector<int32_t> context = {5, 7}, query = {1, 2};
+  CudaAttentionPlan plan;
+  EXPECT_EQ(plan.Build({.context_lens = context,
+                        .query_lens = query,
+                        .num_heads = 1,
+                        .num_kv_heads = 1,
+                        .head_dim = 64,
+                        .fixed_launches = true},
+                       {})
+                .message(),
+            "plan: want one query token of each sequence for fixed launches, got 2");
 }
 
 TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {

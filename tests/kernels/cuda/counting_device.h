@@ -41,7 +41,7 @@ class CountingDevice final : public ForwardingDevice {
     ++num_enqueued_;
     return absl::OkStatus();
   }
-  absl::Status Replay(const kernels::cuda::Recording& recording) override {
+  absl::Status Replay(const kernels::Recording& recording) override {
     ++num_enqueued_;
     return ForwardingDevice::Replay(recording);
   }

@@ -46,11 +46,11 @@ class ForwardingDevice : public kernels::cuda::Device {
   }
   absl::Status Mark(kernels::Event& event) override { return device_.Mark(event); }
   absl::Status Wait(const kernels::Event& event) override { return device_.Wait(event); }
-  absl::StatusOr<std::unique_ptr<kernels::cuda::Recording>> Record(
+  absl::StatusOr<std::unique_ptr<kernels::Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) override {
     return device_.Record(enqueue);
   }
-  absl::Status Replay(const kernels::cuda::Recording& recording) override {
+  absl::Status Replay(const kernels::Recording& recording) override {
     return device_.Replay(recording);
   }
   absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override {

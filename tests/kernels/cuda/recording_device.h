@@ -1,6 +1,6 @@
 #pragma once
 
-// An emulated device that keeps a log of launches and of steps in flight.
+// An emulated device that keeps a log of launches, replays and steps in flight.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,6 +16,7 @@ struct DeviceLog {
   std::vector<int64_t> shared_bytes;
   // The marks that nobody has waited for yet, and the most that there were at once.
   int64_t marks = 0, most_marks = 0;
+  int64_t replays = 0;
 };
 
 class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
@@ -33,6 +34,10 @@ class RecordingDevice final : public kernels::cuda::emulator::EmulatedDevice {
   absl::Status Wait(const kernels::Event& event) override {
     --log_.marks;
     return EmulatedDevice::Wait(event);
+  }
+  absl::Status Replay(const kernels::Recording& recording) override {
+    ++log_.replays;
+    return EmulatedDevice::Replay(recording);
   }
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
 
-// What a host needs that enqueues work ahead of a device: events and calls back to the host.
+// What a host needs that enqueues work ahead of a device: events, calls back to the host, and
+// recordings.
 
 #include <cstdint>
 #include <functional>
@@ -20,6 +21,12 @@ struct HostWork {
   // The memory that `run` writes and that copies enqueued later read.
   void* output = nullptr;
   int64_t output_bytes = 0;
+};
+
+// Work that was recorded instead of run. It can be enqueued as a whole, any number of times.
+class Recording {
+ public:
+  virtual ~Recording() = default;
 };
 
 }  // namespace quire::kernels

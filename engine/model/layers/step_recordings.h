@@ -1,0 +1,37 @@
+#pragma once
+
+// The recordings of a model's steps.
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+#include "kernels/backend.h"
+
+namespace quire::engine {
+
+// A recording saves the host the time to enqueue each op of a step. Keeps the kMostRecordings
+// recordings that were used last.
+class StepRecordings {
+ public:
+  // Replays the recording of `key`. If there is none, first records what `enqueue` enqueues.
+  absl::Status Run(kernels::Backend& backend, const std::vector<int64_t>& key,
+                   absl::FunctionRef<absl::Status()> enqueue);
+
+  static constexpr size_t kMostRecordings = 64;
+
+ private:
+  struct Entry {
+    std::vector<int64_t> key;
+    std::unique_ptr<kernels::Recording> recording;
+  };
+  std::list<Entry> entries_;  // used last first
+  std::map<std::vector<int64_t>, std::list<Entry>::iterator> by_key_;
+};
+
+}  // namespace quire::engine
