@@ -76,7 +76,7 @@ void StepLoop::Stop() {
   EndAll();
 }
 
-// The times of these steps are the first that the pacer learns.
+// The first step times that the pacer learns are those of the warm-up.
 absl::Status StepLoop::WarmUp() {
   const auto chunk =
       static_cast<int32_t>(std::min<int64_t>(parts_.limits.max_tokens, parts_.limits.block_size));
@@ -105,7 +105,7 @@ void StepLoop::EndAll() {
   }
 }
 
-// As many steps stay in flight as the pipeline is deep, while there are plans to follow them.
+// After a new plan, pipeline_depth steps stay in flight. Without one, all steps are completed.
 bool StepLoop::Step() {
   const base::Busy busy(metrics_.step);
   metrics_.step_sequences.Set(0);
@@ -158,7 +158,7 @@ void StepLoop::Submit(StepPlan plan, absl::Time now) {
   metrics_.step_sequences.Set(std::ssize(plan.entries));
   metrics_.step_tokens.Set(plan.num_tokens);
   for (const StepPlanEntry& entry : plan.entries) live_.NoteScheduled(*entry.sequence, now);
-  // Without a pipeline, a step is over before a request ends.
+  // At depth 0 a step is completed before its requests end, so there is nothing to tell.
   if (in_flight_.empty() && parts_.limits.pipeline_depth > 0) running_.SetStepsInFlight(true);
   InFlight& step = in_flight_.emplace_back();
   step.plan = std::move(plan);
@@ -187,7 +187,7 @@ void StepLoop::CompleteOldest() {
 #endif
 }
 
-// A step that was submitted while another ran began when that one ended.
+// If a step was submitted while another ran, the device began it when the other ended.
 void StepLoop::NoteDuration(const InFlight& step, absl::Time now) {
   int32_t decodes = 0;
   for (const StepPlanEntry& entry : step.plan.entries) decodes += entry.num_tokens == 1 ? 1 : 0;

@@ -68,8 +68,7 @@ class StepLoop {
   void FailStep(const StepPlan& plan, const absl::Status& status);
   void UpdateMetrics();
 
-  // Handles the rows of one entry of the plan, which are result_.rows[first] .. result_.rows[end -
-  // 1].
+  // Handles the rows of one entry of the plan: those of result_.rows from `first` to before `end`.
   void OutputEntry(const StepPlan& plan, int32_t index, size_t first, size_t end, absl::Time now);
   // Sends the log-probabilities of the prompt that these rows begin with. Returns the first row
   // after them.
@@ -102,7 +101,7 @@ class StepLoop {
   ContinuationScores scores_;
   LiveRequests live_;
 
-  // Of one step, kept for their capacity.
+  // Scratch of one step, kept for its capacity.
   std::vector<AdmittedRequest> admitted_;
   std::vector<std::shared_ptr<const Request>> noticed_;
   StepResult result_;

@@ -20,7 +20,7 @@
 namespace quire::engine {
 namespace {
 
-// Returns a name with "blk.0." in front, without a suffix such as ".weight".
+// Returns `name` with "blk.0." in front. The caller adds a suffix such as ".weight".
 std::string OfLayer(const TensorNames& names, const char* name) {
   return absl::StrCat(names.layer_prefix, "0.", name);
 }

@@ -28,7 +28,7 @@ std::span<const float> LogitRow(const TensorView& logits, int64_t row) {
 }  // namespace
 
 struct Runner::Slot {
-  // The tokens of a sequence of which the host lacks the last one.
+  // The tokens of a sequence whose last token only the device knows when the step is submitted.
   struct History {
     size_t row = 0;      // index in sample_rows
     int32_t source = 0;  // index of the last token among the draws of the step before
@@ -56,7 +56,7 @@ Runner::Runner(kernels::Backend& backend, Model& model, KvCache& cache, const St
       }),
       sampler_(std::move(sampler)) {}
 
-// Enqueued work uses the runner.
+// Waits, because enqueued work uses members of the runner.
 Runner::~Runner() { backend_.Synchronize().IgnoreError(); }
 
 absl::StatusOr<WarmUpTimes> Runner::WarmUp(const std::vector<int32_t>& tokens,
@@ -101,7 +101,8 @@ absl::Status Runner::Submit(const StepPlan& plan) {
   if (status.ok()) {
     ++num_submitted_;
   } else {
-    // A part of the step may have been enqueued. It uses the memory of the next step.
+    // A part of the failed step may have been enqueued. The next step gets the same slot, so that
+    // part must end first.
     backend_.Synchronize().IgnoreError();
   }
   return status;

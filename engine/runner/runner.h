@@ -62,7 +62,7 @@ class Runner {
   std::string WhyNotFinite(int32_t entry) const;
 
  private:
-  // What belongs to one step, kept for the step after the next.
+  // The data of one step. The step after the next reuses the memory.
   struct Slot;
 
   absl::Status Enqueue(const StepPlan& plan, Slot& slot);

@@ -45,7 +45,8 @@ class Scheduler::Waiting {
   State* Next(bool by_age);
   // Sets `out` to the first `n` new sequences of a tenant, in the order of their turns.
   void FirstOf(TenantShares::TenantId tenant, size_t n, std::vector<State*>& out);
-  // Returns a sequence whose deadline or stall ends by `now`; null when there is none.
+  // Returns a sequence whose deadline has come by `now`, or which has been stalled for
+  // stalled_stream_timeout by then; null when there is none.
   State* Due(absl::Time now) const;
   absl::Time next_due() const;
 

@@ -1,8 +1,8 @@
 #pragma once
 
 // Computes a mixture of experts as products of groups of rows. The rows of all tokens that chose
-// the same expert are stored together, in order, and multiplied together by the weights of that
-// expert.
+// the same expert are stored one after another, in order. One product multiplies all of them by the
+// weights of that expert.
 
 #include <cstdint>
 #include <vector>

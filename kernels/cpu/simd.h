@@ -62,7 +62,7 @@ inline float Largest(VecF a) {
 }
 
 // Returns e^x with an error of at most 2 ulp. e^x = 2^n e^r with |r| <= ln(2) / 2, where a
-// polynomial of degree 6 gives e^r (Cephes expf). The result is 0 for x below -86, and infinity for
+// polynomial of degree 7 gives e^r (Cephes expf). The result is 0 for x below -86, and infinity for
 // x above 88.72. NaN stays NaN.
 inline VecF Exp(VecF x) {
   const VecF low = Set(-86.0f), high = Set(88.72f);

@@ -99,7 +99,7 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
 
 absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   const CudaAttentionPlan& plan = uploaded.plan;
-  // Addresses depend on these sizes, and few sizes give few different launches.
+  // With fixed launches the sizes are rounded up, so that few recordings serve all steps.
   const auto padded = [&](const auto& values) {
     const size_t size = plan.fixed_launches() ? std::bit_ceil(values.size()) : values.size();
     return base::RoundUp(static_cast<int64_t>(size * sizeof(values[0])), int64_t{32});
@@ -229,7 +229,7 @@ const PagedAttentionOp::UploadedPlan* PagedAttentionOp::FindPlan(const Attention
   return nullptr;
 }
 
-// Grids and addresses follow from the numbers of sequences and heads, and from these.
+// The launches follow from the numbers of sequences and heads and from the numbers added here.
 void PagedAttentionOp::AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const {
   const UploadedPlan* const uploaded = FindPlan(&plan);
   if (uploaded == nullptr) return;

@@ -108,7 +108,7 @@ class StreamSink : public engine::TokenSink,
                    public Egress::Outlet,
                    public std::enable_shared_from_this<StreamSink> {
  public:
-  // `egress` must outlive the call; `writer` lives until its Close.
+  // `egress` must outlive the RPC; `writer` lives until its Close.
   StreamSink(const StreamSinkOptions& options, Egress& egress, StreamWriter& writer);
 
   bool CanTake(int32_t num_deltas) const override;

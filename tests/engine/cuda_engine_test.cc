@@ -160,7 +160,8 @@ TEST_P(DividedAttentionTest, ReplaysChangeNothing) {
   }
 }
 
-// The plan of eight sequences needs more memory than that of one, so it lies elsewhere.
+// The plan of eight sequences needs more memory than that of one, so the buffer of the plans is
+// allocated again, at another address. After that, no replay may read a plan at the old address.
 TEST_P(CudaEngineTest, ReplaysFollowAPlanThatMoves) {
   const GenerateParams params = GreedyParams(RandomIds(20, 1), 60);
   GenerateParams eight = SampledParams(RandomIds(10, 2), 3, 5);

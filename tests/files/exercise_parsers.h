@@ -1,6 +1,7 @@
 #pragma once
 
-// Reads everything that can be read from a file. The fuzzer and the random-damage tests call it.
+// Functions that read everything that can be read from a file. The fuzzers and the random-damage
+// tests call them.
 
 #include <cstddef>
 #include <memory>

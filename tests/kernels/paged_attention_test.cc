@@ -264,7 +264,8 @@ TEST(PagedAttentionTest, AlibiIsAsPreciseAtPosition65535AsNearTheStart) {
   tail.key = last(whole.key);
   tail.value = last(whole.value);
   Owned<float> slopes = F32({2});
-  // A key at the start of the tail has weight e^-256 or less, which is 0 in float32.
+  // A key before the tail is at least 1024 tokens away, so its weight is about e^-256 or less. That
+  // is 0 in float32.
   slopes.values = {0.5f, 0.25f};
   const auto backend = MakeBackend("auto");
   const auto attend = [&](const SequenceData& sequence) {

@@ -76,7 +76,8 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
       place(groups_[g].block_table, from.block_table, kI32, {num_seqs, blocks});
       continue;
     }
-    // Few widths give few different launches. The tail of a row is never read.
+    // The width is rounded up, so that few recordings serve all steps. Attention never reads the
+    // rest of a row.
     const int64_t width =
         std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks)), max_blocks_);
     table_.assign(static_cast<size_t>(num_seqs * width), 0);

@@ -112,8 +112,8 @@ bool ThreadBlock::RunReadyThreads() {
 }
 
 // Runs the first warp in warp_order_ that can continue. One call in 64, on average, first draws
-// another order. A warp does about the work of one tile in 64 calls. Returns false if no warp can
-// continue.
+// another order. So one warp runs ahead for about 64 calls, unless it must wait. In 64 calls it
+// does about the work of one tile. Returns false if no warp can continue.
 bool ThreadBlock::RunReadyThreadsOfOneWarp() {
   if (random_() % 64 == 0) std::shuffle(warp_order_.begin(), warp_order_.end(), random_);
   for (const int warp : warp_order_) {

@@ -50,7 +50,8 @@ TEST(DecoderTest, ASequenceAmongOthersGivesTheBitsOfItAlone) {
     const Logits alone = GoldenRunner(golden, Cpu())->Prefill(golden.ids);
     const std::vector<int32_t> other(golden.ids.rbegin(), golden.ids.rend());
     GoldenRunner runner(golden, Cpu());
-    // Two prefills at different positions and a decode share the steps.
+    // The second step has a prefill and a decode. The third step has two prefills, at different
+    // positions, and a decode.
     runner->Step({{.tokens = &other, .begin = 0, .count = 33, .blocks = {1, 3, 5}}});
     const Logits first = runner->Step(
         {{.tokens = &golden.ids, .begin = 0, .count = 41, .blocks = ModelRunner::kBlocks},

@@ -218,10 +218,11 @@ TEST(QuantizeTest, ASearchedScaleIsNoWorseThanTheExtremesOwn) {
   }));
 }
 
-// A step is the range of the widest sub-block, divided by the number of steps. A weight is off by
-// at most half a step, plus the errors that the codes of its scale and its minimum cause. Each of
-// these two errors is at most half of 1/63 of the largest scale or minimum (of 1/127 for 8-bit
-// codes).
+// A step is the largest scale. For Q4_K this is the range of the widest sub-block, with 0, divided
+// by 15. For Q6_K it is the largest weight divided by 32. A weight is off by at most half a step,
+// plus the error of its scale times its code, plus, for Q4_K, the error of its minimum. Scales and
+// minima are multiples of 1/63 of the largest one, and scales of Q6_K of 1/127. So each is off by
+// at most half of that.
 TEST(QuantizeTest, TheErrorOfAKQuantIsWithinItsWidestSubBlocks) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<float> x = AnyRows(1);

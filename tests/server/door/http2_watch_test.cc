@@ -192,7 +192,7 @@ TEST(Http2WatchTest, AStreamResetAtOnceIsNoCall) {
   EXPECT_EQ(seen[3].head.type, FrameType::kResetStream);
   EXPECT_EQ(seen[4].head.stream, 5u);
   EXPECT_EQ(wire.watch.num_streams(), 2u);
-  // Once the HEADERS were sent they cannot be hidden, so the reset passes.
+  // The HEADERS of stream 5 were passed on before, so the server has the call and needs the reset.
   const std::string late = ResetStreamFrame(5, Http2Error::kCancel);
   EXPECT_EQ(wire.FromClient(late), late);
 }
