@@ -48,6 +48,20 @@ void Losses(kernels::Backend& backend, const TensorView& logits, std::span<const
   });
 }
 
+// Waits for the logits, and copies them to `memory` if the host cannot access them. Returns the
+// logits in memory of the host.
+absl::StatusOr<TensorView> OnHost(kernels::Backend& backend, const TensorView& logits,
+                                  std::vector<float>& memory) {
+  if (backend.info().host_memory) {
+    RETURN_IF_ERROR(backend.Synchronize());
+    return logits;
+  }
+  memory.resize(static_cast<size_t>(logits.num_elements()));
+  RETURN_IF_ERROR(backend.CopyToHost(memory.data(), logits.raw(), logits.num_bytes()));
+  RETURN_IF_ERROR(backend.Synchronize());
+  return TensorView(memory.data(), logits.dtype(), {logits.dim(0), logits.dim(1)});
+}
+
 // Feeds one window, without its last token, to the model. Adds to `sums` the losses of the tokens
 // from window[first_scored] on.
 absl::Status ScoreWindow(engine::EngineParts& parts, std::span<const int32_t> window,
@@ -55,16 +69,17 @@ absl::Status ScoreWindow(engine::EngineParts& parts, std::span<const int32_t> wi
   const int64_t fed = std::ssize(window) - 1;  // the last token predicts nothing, so it is not fed
   const int64_t first_row = first_scored - 1;
   std::vector<double> losses;
+  std::vector<float> memory;
   for (int64_t begin = 0; begin < fed;) {
     const bool scored = begin >= first_row;
     const int64_t limit = scored ? std::min(parts.limits.max_tokens, parts.limits.max_logit_rows)
                                  : parts.limits.max_tokens;
     const int64_t count = std::min(limit, (scored ? fed : first_row) - begin);
-    ASSIGN_OR_RETURN(const TensorView logits,
+    ASSIGN_OR_RETURN(TensorView logits,
                      parts.model->Forward(engine::MakeLoneInput(window.subspan(begin, count), begin,
                                                                 scored ? count : 0, parts.cache),
                                           parts.cache));
-    RETURN_IF_ERROR(parts.backend->Synchronize());
+    ASSIGN_OR_RETURN(logits, OnHost(*parts.backend, logits, memory));
     if (scored) {
       losses.resize(count);
       Losses(*parts.backend, logits, window.subspan(begin + 1, count), losses);
