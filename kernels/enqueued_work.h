@@ -1,7 +1,6 @@
 #pragma once
 
-// What a host needs that enqueues work ahead of a device: events, calls back to the host, and
-// recordings.
+// Events, calls of the host, and recordings. A host needs them to enqueue work ahead of a device.
 
 #include <cstdint>
 #include <functional>

@@ -57,7 +57,7 @@ void ListDraws(const RowWork& first, int32_t first_token, const StepPlanEntry& e
 
 }  // namespace
 
-void ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
+int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
   works.clear();
   RowWork first;  // of an entry
   int32_t num_tokens = 0;
@@ -73,6 +73,7 @@ void ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
     first.row += entry.num_logit_rows;
     ++first.entry;
   }
+  return num_tokens;
 }
 
 }  // namespace quire::engine

@@ -31,6 +31,7 @@ struct RowWork {
 // Writes the work of all rows into `works`, in the order of the plan's entries. The work of an
 // entry begins with kPrompt. A row may have several works: all samples of a request draw from the
 // last row of the prompt. An entry whose tokens are drawn has kDraw exactly num_samples times.
-void ListRowWork(const StepPlan& plan, std::vector<RowWork>& works);
+// Returns the size of the step's SampledTokens::tokens.
+int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works);
 
 }  // namespace quire::engine

@@ -70,7 +70,9 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const std::vector<int32_t>& tokens,
     if (host_memory) continue;
     ASSIGN_OR_RETURN(slot->logits, backend_.AllocateHost(limits_.max_logit_rows * row_bytes));
   }
-  ASSIGN_OR_RETURN(drawn_, backend_.Allocate(limits_.max_seqs * SizeOf(DType::kI32)));
+  if (limits_.pipeline_depth > 0) {
+    ASSIGN_OR_RETURN(drawn_, backend_.Allocate(limits_.max_seqs * SizeOf(DType::kI32)));
+  }
 
   const ModelInput prompt = MakeLoneInput(tokens, 0, 1, cache_);
   const ModelInput decode = MakeLoneInput(std::span(tokens).first(1), 0, 1, cache_);
@@ -111,16 +113,12 @@ absl::Status Runner::Submit(const StepPlan& plan) {
 absl::Status Runner::Enqueue(const StepPlan& plan, Slot& slot) {
   builder_.Build(plan, slot.input);
   slot.input.drawn = TensorView(drawn_.data(), DType::kI32, {limits_.max_seqs});
-  ListRowWork(plan, slot.result.works);
+  const int64_t drawn_bytes = int64_t{ListRowWork(plan, slot.result.works)} * SizeOf(DType::kI32);
   slot.result.rows.clear();
 
   ASSIGN_OR_RETURN(TensorView logits, model_.Forward(slot.input, cache_));
   ASSIGN_OR_RETURN(logits, ToHost(logits, slot));
   AddSampleRows(plan, logits, slot);
-  int64_t drawn_bytes = 0;
-  for (const StepPlanEntry& entry : plan.entries) {
-    drawn_bytes += entry.num_samples * SizeOf(DType::kI32);
-  }
   QUIRE_CHECK(drawn_bytes <= slot.drawn.bytes()) << "a step draws more tokens than its limits";
   RETURN_IF_ERROR(backend_.CallHost({.run = [this, &slot] { HandleRows(slot); },
                                      .output = slot.drawn.data(),

@@ -86,8 +86,8 @@ class Runner {
 
   std::array<std::unique_ptr<Slot>, 2> slots_;
   int64_t num_submitted_ = 0, num_collected_ = 0;
-  // The tokens that the last step drew, int32 [limits.max_seqs] in the backend's memory. Unused if
-  // the host can access that memory.
+  // The tokens that the last step drew, int32 [limits.max_seqs] in the backend's memory. Empty at
+  // depth 0.
   kernels::DeviceBuffer drawn_;
 };
 

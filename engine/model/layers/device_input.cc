@@ -24,6 +24,8 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
   const int64_t max_blocks = base::CeilDiv(limits.max_model_len, limits.block_size);
   DeviceInput input;
   input.max_blocks_ = max_blocks;
+  const kernels::BackendInfo info = backend.info();
+  input.records_ = info.records;
   for (const int64_t window : DifferentWindows(config)) input.plans_[window] = nullptr;
   const int64_t bytes_per_group =
       Align(limits.max_tokens * 8) + Align(limits.max_seqs * max_blocks * 4);
@@ -31,7 +33,7 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
                           Align(limits.max_seqs * 4) + Align(limits.max_logit_rows * 4) +
                           static_cast<int64_t>(input.plans_.size()) * bytes_per_group;
   ASSIGN_OR_RETURN(input.buffer_, backend.Allocate(input.capacity_bytes_));
-  if (!backend.info().host_memory) {
+  if (!info.host_memory) {
     for (kernels::DeviceBuffer& staging : input.staging_) {
       ASSIGN_OR_RETURN(staging, backend.AllocateHost(input.capacity_bytes_));
     }
@@ -43,7 +45,7 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
                                  const ModelConfig& config, std::span<const KvGroup> groups) {
   const int64_t num_tokens = input.num_tokens();
   const int64_t num_seqs = input.num_seqs();
-  const bool fixed = backend.info().records && num_tokens == num_seqs;
+  const bool fixed = records_ && num_tokens == num_seqs;
   last_staging_ = 1 - last_staging_;
   const kernels::DeviceBuffer& staging = staging_[last_staging_];
   auto* const host = static_cast<char*>(staging.bytes() > 0 ? staging.data() : buffer_.data());

@@ -50,6 +50,7 @@ class DeviceInput {
   };
   int64_t capacity_bytes_ = 0;
   int64_t max_blocks_ = 0;  // of one sequence
+  bool records_ = false;    // see BackendInfo
   kernels::DeviceBuffer buffer_;
   // The host memory from which the last two steps are copied. Empty if the host can access buffer_.
   std::array<kernels::DeviceBuffer, 2> staging_;
