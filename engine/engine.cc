@@ -8,8 +8,9 @@
 
 #include "base/interrupt.h"
 #include "base/status_macros.h"
-#include "engine/admission/admission_queue.h"
+#include "engine/admission/admission_tickets.h"
 #include "engine/admission/running_requests.h"
+#include "engine/admission/step_channel.h"
 #include "engine/engine_metrics.h"
 #include "engine/frontend/frontend.h"
 #include "engine/frontend/worker_pool.h"
@@ -77,7 +78,10 @@ class EngineImpl final : public SteppedEngine {
   const ServerInfo& server_info() const override { return parts_.server_info; }
   Stats stats() const override;
   Liveness liveness() const override;
-  void StartDrain() override { admission_.StartDrain(); }
+  void StartDrain() override { tickets_.StartDrain(); }
+  void FlushPrefixCache(FlushDone done) override {
+    channel_.Send({.done = Completion<int64_t>(std::move(done))});
+  }
   absl::Status WaitIdle(absl::Duration timeout) override;
   bool RunFrontend() override { return workers_->RunOne(); }
   bool Step() override { return loop_.Step(); }
@@ -91,7 +95,8 @@ class EngineImpl final : public SteppedEngine {
   EngineParts parts_;
   EngineMetrics metrics_;
   Frontend frontend_;
-  AdmissionQueue admission_;
+  AdmissionTickets tickets_;
+  StepChannel channel_;
   RunningRequests running_;
   StepLoop loop_;
   std::atomic<uint64_t> next_request_ = 1;
@@ -103,19 +108,19 @@ class EngineImpl final : public SteppedEngine {
 // engine.
 class EngineImpl::Handle final : public SubmittedRequest {
  public:
-  Handle(std::shared_ptr<Request> request, AdmissionQueue& admission)
-      : request_(std::move(request)), admission_(admission) {}
+  Handle(std::shared_ptr<Request> request, StepChannel& channel)
+      : request_(std::move(request)), channel_(channel) {}
 
   const std::string& request_id() const override { return request_->params.request_id; }
   void Cancel() override {
     if (!request_->cancelled.exchange(true, std::memory_order_acq_rel)) {
-      admission_.Notice(request_);
+      channel_.Notice(request_);
     }
   }
 
  private:
   const std::shared_ptr<Request> request_;
-  AdmissionQueue& admission_;  // not owned
+  StepChannel& channel_;  // not owned
 };
 
 EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
@@ -128,12 +133,12 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
                  .block_size = parts_.limits.block_size,
                  .max_num_seqs = static_cast<int32_t>(parts_.limits.max_seqs),
                  .no_cache_window = WhyNoCacheWindow(parts_.model->config(), parts_.cache)}),
-      admission_(config.max_queue),
-      loop_(parts_, config, admission_, running_, metrics_),
+      tickets_(config.max_queue),
+      loop_(parts_, config, channel_, running_, metrics_),
       workers_(std::make_unique<WorkerPool>(config.frontend_threads, config.frontend_queue)) {}
 
 EngineImpl::~EngineImpl() {
-  admission_.StartDrain();
+  tickets_.StartDrain();
   running_.CancelAll();
   // Ends or pushes each request that is still in the pool. Only then may the step thread end.
   workers_.reset();
@@ -160,13 +165,13 @@ absl::StatusOr<std::shared_ptr<SubmittedRequest>> EngineImpl::Submit(
         absl::StrCat("req-", next_request_.fetch_add(1, std::memory_order_relaxed));
   }
   absl::StatusOr<AdmissionTicket> ticket =
-      admission_.Reserve(request->params.sched.tenant, request->params.limits);
+      tickets_.Reserve(request->params.sched.tenant, request->params.limits);
   if (!ticket.ok()) return reject(ticket.status());
   if (absl::Status status = running_.Insert(request); !status.ok()) return reject(status);
 
   request->sink->SetOnRoom(
-      [this, noticed = std::weak_ptr<const Request>(request)] { admission_.Notice(noticed); });
-  auto handle = std::make_shared<Handle>(request, admission_);
+      [this, noticed = std::weak_ptr<const Request>(request)] { channel_.Notice(noticed); });
+  auto handle = std::make_shared<Handle>(request, channel_);
   // The target of a std::function must be copyable, and a ticket is not. So the ticket is shared.
   auto shared_ticket = std::make_shared<AdmissionTicket>(*std::move(ticket));
   const absl::Status queued = RunOnFrontend(
@@ -192,7 +197,7 @@ void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTick
       metrics_.requests_rejected.Add(1);
     }
   }
-  if (status.ok()) return admission_.Push(std::move(request), std::move(ticket));
+  if (status.ok()) return channel_.Admit(std::move(request), std::move(ticket));
   ticket.Release();
   running_.Erase(*request);
   const Timings timings = {.queue = parts_.clock->Now() - request->arrival};
@@ -201,7 +206,7 @@ void EngineImpl::PrepareAndAdmit(std::shared_ptr<Request> request, AdmissionTick
 
 absl::Status EngineImpl::Abort(std::string_view request_id, std::optional<std::string_view> owner) {
   ASSIGN_OR_RETURN(const auto aborted, running_.Abort(request_id, owner));
-  for (const std::shared_ptr<const Request>& request : aborted) admission_.Notice(request);
+  for (const std::shared_ptr<const Request>& request : aborted) channel_.Notice(request);
   return absl::OkStatus();
 }
 
@@ -228,7 +233,7 @@ absl::StatusOr<std::string> EngineImpl::Detokenize(const TokenIds& ids,
 }
 
 Stats EngineImpl::stats() const {
-  Stats stats{.num_waiting = admission_.num_waiting() + metrics_.num_preempted.value(),
+  Stats stats{.num_waiting = tickets_.num_waiting() + metrics_.num_preempted.value(),
               .num_running = metrics_.num_running.value(),
               .blocks_total = parts_.cache.groups()[0].num_blocks,
               .blocks_free = metrics_.blocks_free.value(),
@@ -246,7 +251,7 @@ Stats EngineImpl::stats() const {
               .requests_rejected = metrics_.requests_rejected.value(),
               .ttft = Snapshot(metrics_.ttft),
               .tpot = Snapshot(metrics_.tpot),
-              .draining = admission_.draining(),
+              .draining = tickets_.draining(),
               .cache_roots = metrics_.cache_roots.value(),
               .kept = {.requests = metrics_.kept_requests.value(),
                        .ids = running_.size(),

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -26,6 +27,8 @@ struct Piece {
   int64_t begin = 0;  // the piece's bytes in the text: [begin, end)
   int64_t end = 0;
 };
+
+using FlushDone = absl::AnyInvocable<void(absl::StatusOr<int64_t> num_freed_blocks) &&>;
 
 // A handle of a submitted request. Its holder may cancel the request.
 class SubmittedRequest {
@@ -79,6 +82,13 @@ class Engine {
   virtual const ServerInfo& server_info() const = 0;
   virtual Stats stats() const = 0;
   virtual Liveness liveness() const = 0;
+
+  // Makes the prefix cache forget: requests submitted from now on reuse nothing that was computed
+  // before. Frees the cached blocks over the next steps. Running requests keep theirs. Calls `done`
+  // once, on the step thread or on the caller's, with the number of blocks freed. `done` must not
+  // wait. Its errors are ResourceExhausted (too many commands wait) and Unavailable (the engine
+  // stops).
+  virtual void FlushPrefixCache(FlushDone done) = 0;
 
   // Refuses new requests with Unavailable from now on; accepted ones continue.
   virtual void StartDrain() = 0;

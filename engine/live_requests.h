@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
-#include "engine/admission/admission_queue.h"
+#include "engine/admission/step_channel.h"
 #include "engine/engine_metrics.h"
 #include "engine/request/request.h"
 #include "engine/request/sequence.h"

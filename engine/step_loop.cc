@@ -17,6 +17,9 @@ namespace {
 // The longest sleep of the step thread when nothing runs and nothing is due.
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
 
+// The most blocks that a flush frees in one step: about 0.1 ms of work.
+constexpr int64_t kFlushedPerStep = 512;
+
 // The log-probability of a token in a row that is no probability distribution.
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
@@ -40,10 +43,10 @@ absl::Status EndStatus(EndCause cause) {
 
 }  // namespace
 
-StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueue& admission,
+StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, StepChannel& channel,
                    RunningRequests& running, EngineMetrics& metrics)
     : parts_(parts),
-      admission_(admission),
+      channel_(channel),
       running_(running),
       metrics_(metrics),
       blocks_(BlockConfigFor(parts.cache.groups(), parts.limits.block_size, parts.limits.max_tokens,
@@ -71,7 +74,7 @@ void StepLoop::Start() {
 
 void StepLoop::Stop() {
   stopping_.store(true, std::memory_order_release);
-  admission_.Wake();
+  channel_.Wake();
   if (thread_.joinable()) thread_.join();
   EndAll();
 }
@@ -91,12 +94,12 @@ absl::Status StepLoop::WarmUp() {
 void StepLoop::Run() {
   while (!stopping_.load(std::memory_order_acquire)) {
     if (Step()) continue;
-    admission_.WaitForWork(std::min(kIdleWait, scheduler_.NextWakeup() - parts_.clock->Now()));
+    channel_.WaitForWork(std::min(kIdleWait, scheduler_.NextWakeup() - parts_.clock->Now()));
   }
 }
 
 void StepLoop::EndAll() {
-  Admit(parts_.clock->Now());
+  TakeCommands(parts_.clock->Now());
   live_.ForEach([this](const LiveRequest& live) {
     live.request->cancelled.store(true, std::memory_order_release);
     Reconsider(live, parts_.clock->Now());
@@ -110,7 +113,8 @@ bool StepLoop::Step() {
   const base::Busy busy(metrics_.step);
   metrics_.step_sequences.Set(0);
   metrics_.step_tokens.Set(0);
-  Admit(parts_.clock->Now());
+  TakeCommands(parts_.clock->Now());
+  FlushSome();
   const absl::Time now = parts_.clock->Now();
   const int64_t preemptions = scheduler_.stats().num_preemptions;
   StepPlan plan = scheduler_.Schedule(now);
@@ -123,29 +127,55 @@ bool StepLoop::Step() {
   const size_t num_to_leave = planned ? parts_.limits.pipeline_depth : 0;
   const bool completes = in_flight_.size() > num_to_leave;
   while (in_flight_.size() > num_to_leave) CompleteOldest();
-  return planned || gave_back || completes;
+  return planned || gave_back || completes || !flushes_.empty();
 }
 
-void StepLoop::Admit(absl::Time now) {
-  admitted_.clear();
-  admission_.Drain(admitted_, noticed_);
-  for (AdmittedRequest& admitted : admitted_) {
-    const LiveRequest& live = live_.Add(std::move(admitted));
-    const std::shared_ptr<Request>& request = live.request;
-    output_.Add(live.first_id, request);
-    auto sequence = std::make_unique<Sequence>();
-    sequence->id = live.first_id;
-    sequence->request = request;
-    sequence->tokens = request->prompt_ids;
-    scheduler_.Add(std::move(sequence));
-    // A notice that came before the request was in live_ is lost, so the flag of the request is
-    // read here.
-    if (request->cancelled.load(std::memory_order_acquire)) Reconsider(live, now);
+void StepLoop::TakeCommands(absl::Time now) {
+  commands_.clear();
+  channel_.Drain(commands_, noticed_);
+  for (StepCommand& command : commands_) {
+    std::visit([&](auto& taken) { Take(std::move(taken), now); }, command);
   }
   for (const std::shared_ptr<const Request>& request : noticed_) {
     if (const LiveRequest* const live = live_.Find(*request)) Reconsider(*live, now);
   }
   noticed_.clear();  // noticed_ must not keep ended requests alive
+}
+
+void StepLoop::Take(AdmittedRequest admitted, absl::Time now) {
+  const LiveRequest& live = live_.Add(std::move(admitted));
+  const std::shared_ptr<Request>& request = live.request;
+  output_.Add(live.first_id, request);
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = live.first_id;
+  sequence->request = request;
+  sequence->tokens = request->prompt_ids;
+  scheduler_.Add(std::move(sequence));
+  // A notice that came before the request was in live_ is lost, so the flag of the request is read
+  // here.
+  if (request->cancelled.load(std::memory_order_acquire)) Reconsider(live, now);
+}
+
+void StepLoop::Take(FlushCommand flush, absl::Time) {
+  scheduler_.ForgetCached();
+  int64_t num_left = blocks_.stats().num_cached;
+  for (const Flush& earlier : flushes_) num_left -= earlier.num_left;
+  flushes_.push_back({.command = std::move(flush), .num_left = std::max(num_left, int64_t{0})});
+}
+
+// Every step frees a bounded number of blocks, so that streams go on beside a flush.
+void StepLoop::FlushSome() {
+  if (flushes_.empty()) return;
+  Flush& flush = flushes_.front();
+  const int64_t num_freed = blocks_.FreeCached(std::min(flush.num_left, kFlushedPerStep));
+  flush.num_freed += num_freed;
+  flush.num_left -= num_freed;
+  if (flush.num_left > 0 && num_freed == kFlushedPerStep) return;
+  UpdateMetrics();
+  Completion<int64_t> done = std::move(flush.command.done);
+  const int64_t total = flush.num_freed;
+  flushes_.pop_front();  // gives the command's place back before its sender hears of it
+  std::move(done)(total);
 }
 
 void StepLoop::Reconsider(const LiveRequest& live, absl::Time now) {

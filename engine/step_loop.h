@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "engine/admission/admission_queue.h"
 #include "engine/admission/running_requests.h"
+#include "engine/admission/step_channel.h"
 #include "engine/engine_loader.h"
 #include "engine/engine_metrics.h"
 #include "engine/kv/block_manager.h"
@@ -30,7 +30,7 @@ namespace quire::engine {
 class StepLoop {
  public:
   // Borrows all arguments. All but `config` must outlive the loop.
-  StepLoop(EngineParts& parts, const EngineConfig& config, AdmissionQueue& admission,
+  StepLoop(EngineParts& parts, const EngineConfig& config, StepChannel& channel,
            RunningRequests& running, EngineMetrics& metrics);
   ~StepLoop() { Stop(); }
 
@@ -41,8 +41,8 @@ class StepLoop {
   // Runs one step. Returns false when another step would do nothing before some event, such as a
   // new request.
   bool Step();
-  // Ends all running requests with CANCELLED, and joins the thread. Nothing may be pushed to the
-  // admission queue afterwards.
+  // Ends all running requests with CANCELLED, and joins the thread. Nothing may be sent to the
+  // channel afterwards.
   void Stop();
 
  private:
@@ -56,10 +56,20 @@ class StepLoop {
     absl::Status status;  // of Runner::Submit
   };
 
-  // The parts of a step. Admit and Submit begin a step. CompleteOldest ends a step. If that step
-  // succeeds, it runs Output, Finish and NoteDuration, in this order.
-  void Admit(absl::Time now);
+  // A command to flush the prefix cache, while its blocks are freed.
+  struct Flush {
+    FlushCommand command;
+    int64_t num_left = 0;  // blocks still to be freed
+    int64_t num_freed = 0;
+  };
+
+  // The parts of a step. TakeCommands, FlushSome and Submit begin a step. CompleteOldest ends a
+  // step. If that step succeeds, it runs Output, Finish and NoteDuration, in this order.
+  void TakeCommands(absl::Time now);
+  void Take(AdmittedRequest admitted, absl::Time now);
+  void Take(FlushCommand flush, absl::Time now);
   void Reconsider(const LiveRequest& live, absl::Time now);
+  void FlushSome();
   void Submit(StepPlan plan, absl::Time now);
   void CompleteOldest();
   void Output(const StepPlan& plan, absl::Time now);
@@ -83,7 +93,7 @@ class StepLoop {
 
   // Constant after construction.
   EngineParts& parts_;
-  AdmissionQueue& admission_;
+  StepChannel& channel_;
   RunningRequests& running_;
   EngineMetrics& metrics_;
 
@@ -100,9 +110,10 @@ class StepLoop {
   OutputProcessor output_;
   ContinuationScores scores_;
   LiveRequests live_;
+  std::deque<Flush> flushes_;  // oldest first; the channel bounds them
 
   // Scratch of one step, kept for its capacity.
-  std::vector<AdmittedRequest> admitted_;
+  std::vector<StepCommand> commands_;
   std::vector<std::shared_ptr<const Request>> noticed_;
   StepResult result_;
   SampledTokens sampled_;

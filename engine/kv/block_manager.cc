@@ -324,6 +324,12 @@ void BlockManager::Release(SequenceId id) {
   spare_.push_back(sequences_.extract(id));
 }
 
+int64_t BlockManager::FreeCached(int64_t at_most) {
+  int64_t num_freed = 0;
+  while (num_freed < at_most && store_.FreeCached()) ++num_freed;
+  return num_freed;
+}
+
 void BlockManager::ReleaseUnlisted(SequenceId id) {
   const std::span<const int32_t> blocks = Find(id).table.blocks();
   for (size_t i = blocks.size(); i-- > 0;) {

@@ -204,6 +204,10 @@ class BlockManager {
   // block and stops at a block that another sequence holds or continues.
   void ReleaseUnlisted(SequenceId id);
 
+  // Frees at most `at_most` blocks that are cached, those first that would be evicted first. Returns
+  // the number of blocks freed.
+  int64_t FreeCached(int64_t at_most);
+
   bool Holds(SequenceId id) const { return sequences_.contains(id); }
   int32_t num_kv_groups() const { return 1 + static_cast<int32_t>(store_.num_windows()); }
   // The block ids of group 0; valid until the next call that changes the sequence.

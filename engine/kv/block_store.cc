@@ -22,12 +22,24 @@ BlockStore::BlockStore(int32_t num_blocks, int32_t block_size,
 
 int32_t BlockStore::Take() {
   if (const int32_t block = pool_.Take(); block >= 0) return block;
+  const int32_t block = TakeCached();
+  if (block >= 0) ++num_evictions_;
+  return block;
+}
+
+int32_t BlockStore::TakeCached() {
   const int32_t block = cache_.Evict();
   if (block < 0) return -1;
   pool_.TakeEvicted(block);
   for (WindowBlocks& window : windows_) window.Detach(block);
-  ++num_evictions_;
   return block;
+}
+
+bool BlockStore::FreeCached() {
+  const int32_t block = TakeCached();
+  if (block < 0) return false;
+  pool_.DropTableRef(block);
+  return true;
 }
 
 void BlockStore::Hold(int32_t block) {

@@ -43,6 +43,8 @@ class BlockStore {
 
   // Returns a block for one table: a free block, or else an evicted block; -1 when neither exists.
   int32_t Take();
+  // Evicts and frees the next cached block. Returns false when there is none.
+  bool FreeCached();
   // Adds one table's hold of `block`, which is not free.
   void Hold(int32_t block);
   // True if Drop(block) would free it at once.
@@ -91,6 +93,8 @@ class BlockStore {
     };
     std::vector<Window> windows;
   };
+  // Unlists the next cached block, which one table then holds; -1 when there is none.
+  int32_t TakeCached();
   // Called when the last table or handle has dropped the block.
   void Unheld(int32_t block);
   void DropHandle(int32_t block);

@@ -40,8 +40,9 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   auto group = std::make_shared<Group>();
   group->request = request;
   const GenerateParams& params = request->params;
-  group->root_key = CacheRootKey(config_.model, /*adapter=*/"", params.sched.tenant,
-                                 params.cache.part, params.cache.salt);
+  group->root_key = absl::StrCat(cache_epoch_, ":",
+                                 CacheRootKey(config_.model, /*adapter=*/"", params.sched.tenant,
+                                              params.cache.part, params.cache.salt));
   group->tenant = shares_.Enter(params.sched.tenant, params.limits.share);
   // An unbounded stream reserves only its window in advance.
   const CacheWindow& window = request->cache_window;

@@ -150,6 +150,9 @@ class Scheduler {
   // Ends a sequence (kCancelled) and releases its blocks. Returns NotFound if the sequence has
   // finished.
   absl::Status Cancel(SequenceId id);
+  // Sequences added from now on find no cached block of earlier ones. Those of earlier ones age
+  // until they are evicted.
+  void ForgetCached() { ++cache_epoch_; }
   // To be called when the sequence's request was cancelled or its sink has room again. Ends a
   // waiting sequence or puts it back in turn. Waiting sequences are checked only here and when
   // their deadline or stall ends. Running sequences are checked at each step.
@@ -236,6 +239,7 @@ class Scheduler {
   std::vector<State*> scratch_;
   std::vector<State*> together_;  // candidates in the order of their turns; the shortest starts
   uint64_t next_order_ = 0;
+  uint64_t cache_epoch_ = 0;        // part of every root key
   int64_t step_ = 0;                // the step planned last
   int64_t num_schedules_ = 0;       // number of calls of Schedule
   int32_t num_places_ = 0;          // places of max_num_seqs that running sequences take

@@ -47,6 +47,19 @@ void Egress::WakeAfter(std::weak_ptr<Outlet> outlet, absl::Duration delay) {
   if (was_empty) work_or_stop_.NotifyOne();
 }
 
+void Egress::Post(std::function<void()> work) {
+  class Posted final : public Outlet {
+   public:
+    explicit Posted(std::function<void()> work) : work_(std::move(work)) {}
+
+   private:
+    void Pump() override { work_(); }
+
+    const std::function<void()> work_;
+  };
+  Wake(std::make_shared<Posted>(std::move(work)));
+}
+
 bool Egress::WaitForWork(std::vector<std::shared_ptr<Outlet>>& work) {
   base::MutexLock lock(mu_);
   while (true) {

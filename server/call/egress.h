@@ -57,6 +57,8 @@ class Egress {
 
   // Pumps `outlet` soon. Thread-safe and cheap. Several calls before the pump count as one.
   void Wake(std::shared_ptr<Outlet> outlet);
+  // Runs `work`, which must not wait, on the egress thread soon. Thread-safe and cheap.
+  void Post(std::function<void()> work);
   // Pumps `outlet` after `delay`, if it still exists. Thread-safe. Every call must have the same
   // delay.
   void WakeAfter(std::weak_ptr<Outlet> outlet, absl::Duration delay);

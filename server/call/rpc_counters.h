@@ -30,11 +30,14 @@ enum class Rpc : uint8_t {
   kGetStats,
   kAbort,
   kDrain,
+  kFlushPrefixCache,
 };
 
-inline constexpr std::array<std::string_view, 12> kRpcNames = {
-    "Generate",   "GenerateStream", "Score",         "Tokenize", "Detokenize", "ApplyChatTemplate",
-    "ListModels", "GetModelInfo",   "GetServerInfo", "GetStats", "Abort",      "Drain"};
+inline constexpr std::array<std::string_view, 13> kRpcNames = {
+    "Generate",        "GenerateStream",    "Score",      "Tokenize",
+    "Detokenize",      "ApplyChatTemplate", "ListModels", "GetModelInfo",
+    "GetServerInfo",   "GetStats",          "Abort",      "Drain",
+    "FlushPrefixCache"};
 
 inline constexpr std::array<std::string_view, 17> kStatusCodeNames = {
     "OK",

@@ -1,9 +1,10 @@
-// ControlService: queries about the server, and the commands Abort and Drain. Every handler answers
-// before it returns.
+// ControlService: queries about the server, and the commands Abort, Drain and FlushPrefixCache.
+// Every handler but that of FlushPrefixCache answers before it returns.
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -21,8 +22,9 @@ using RawQueries = v1::ControlService::WithRawCallbackMethod_ListModels<
     v1::ControlService::WithRawCallbackMethod_GetModelInfo<
         v1::ControlService::WithRawCallbackMethod_GetServerInfo<
             v1::ControlService::WithRawCallbackMethod_GetStats<Base>>>>;
-using RawControlService = RawQueries<v1::ControlService::WithRawCallbackMethod_Abort<
-    v1::ControlService::WithRawCallbackMethod_Drain<v1::ControlService::Service>>>;
+using RawControlService = RawQueries<
+    v1::ControlService::WithRawCallbackMethod_Abort<v1::ControlService::WithRawCallbackMethod_Drain<
+        v1::ControlService::WithRawCallbackMethod_FlushPrefixCache<v1::ControlService::Service>>>>;
 
 class ControlService final : public RawControlService {
  public:
@@ -109,32 +111,76 @@ class ControlService final : public RawControlService {
         });
   }
 
+  // The step thread carries the command out, and the egress thread answers.
+  grpc::ServerUnaryReactor* FlushPrefixCache(grpc::CallbackServerContext* context,
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* response) override {
+    Call call(*context, Rpc::kFlushPrefixCache);
+    v1::FlushPrefixCacheRequest message;
+    absl::Status status = Read(*request, call, message);
+    if (status.ok()) status = CheckOperator(parts_.trusts_place, *call.caller);
+    if (!status.ok()) return End(call, status);
+    parts_.engine.FlushPrefixCache([this, call, response](absl::StatusOr<int64_t> num_freed) {
+      parts_.egress.Post([this, call, response, num_freed = std::move(num_freed)] {
+        if (num_freed.ok()) {
+          v1::FlushPrefixCacheResponse answer;
+          answer.set_num_freed_blocks(static_cast<uint32_t>(*num_freed));
+          SerializeMessage(answer, *response);
+        }
+        End(call, num_freed.status());
+      });
+    });
+    return call.reactor;
+  }
+
  private:
+  struct Call {
+    Call(grpc::CallbackServerContext& of, Rpc which)
+        : context(of), reactor(of.DefaultReactor()), rpc(which) {}
+
+    // Owned by gRPC; live until the call has ended. A second DefaultReactor() would destroy the
+    // first.
+    grpc::CallbackServerContext& context;
+    grpc::ServerUnaryReactor* reactor;
+    Rpc rpc;
+    bool has_message = false;
+    std::string request_id;
+    PrincipalPtr caller;  // null for an unknown caller
+  };
+
+  // Reads a message, and finds the caller and the request id.
+  template <typename Request>
+  absl::Status Read(const grpc::ByteBuffer& in, Call& call, Request& request) {
+    call.has_message = HasMessage(in);
+    ASSIGN_OR_RETURN(call.request_id, TakeRequestId(call.context, ""));
+    ASSIGN_OR_RETURN(call.caller, AuthenticateCaller(call.context, parts_));
+    return ParseMessage(in, request);
+  }
+
+  // Ends the call. Its context must not be used afterwards.
+  grpc::ServerUnaryReactor* End(const Call& call, const absl::Status& status) {
+    if (call.has_message) {
+      NoteEnd(parts_, call.context,
+              {.rpc = call.rpc,
+               .caller = call.caller.get(),
+               .request_id = call.request_id,
+               .code = status.code()});
+    }
+    call.reactor->Finish(ToGrpcStatus(status));
+    return call.reactor;
+  }
+
   // `answer` gets the caller and a Request, fills a Response, and returns a status.
   template <typename Request, typename Response, typename F>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context, Rpc rpc,
                                    const grpc::ByteBuffer& in, grpc::ByteBuffer& out, F answer) {
-    std::string request_id;
-    PrincipalPtr caller;
-    const auto answered = [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(request_id, TakeRequestId(context, ""));
-      ASSIGN_OR_RETURN(caller, AuthenticateCaller(context, parts_));
-      Request request;
-      RETURN_IF_ERROR(ParseMessage(in, request));
-      Response response;
-      RETURN_IF_ERROR(answer(*caller, request, response));
-      SerializeMessage(response, out);
-      return absl::OkStatus();
-    };
-    const absl::Status status = answered();
-    if (HasMessage(in)) {
-      NoteEnd(
-          parts_, context,
-          {.rpc = rpc, .caller = caller.get(), .request_id = request_id, .code = status.code()});
-    }
-    grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
-    reactor->Finish(ToGrpcStatus(status));
-    return reactor;
+    Call call(context, rpc);
+    Request request;
+    Response response;
+    absl::Status status = Read(in, call, request);
+    if (status.ok()) status = answer(*call.caller, request, response);
+    if (status.ok()) SerializeMessage(response, out);
+    return End(call, status);
   }
 
   const ServiceParts parts_;

@@ -35,7 +35,7 @@ def write_wide_model(folder: pathlib.Path, ffn: int) -> int:
     config["intermediate_size"] = make_tiny_model.FFN = ffn
     (folder / "config.json").write_text(json.dumps(config))
     header, end = {}, 0
-    for name, shape, _ in make_tiny_model.tensors(config["vocab_size"]):
+    for name, shape, _ in make_tiny_model.tensors(config["vocab_size"], config["head_dim"]):
         begin, end = end, end + 4 * shape[0] * (shape[1] if len(shape) == 2 else 1)
         header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()

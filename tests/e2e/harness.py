@@ -238,6 +238,11 @@ class Client:
     def drain(self) -> control_service_pb2.DrainResponse:
         return self.control.Drain(control_service_pb2.DrainRequest(), timeout=DEADLINE, metadata=self.metadata)
 
+    def flush(self) -> int:
+        """The number of cached blocks that were freed."""
+        return self.control.FlushPrefixCache(control_service_pb2.FlushPrefixCacheRequest(), timeout=DEADLINE,
+                                             metadata=self.metadata).num_freed_blocks
+
     def health(self, service: str = "", timeout: float = DEADLINE) -> str:
         """The messages of grpc.health.v1 have one string or one enum, both field 1: the same bytes as the wrappers."""
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check",

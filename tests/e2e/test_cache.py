@@ -55,6 +55,17 @@ class CacheTest(harness.TestCase):
         # The last token of the answer was never an input, so it has no K and V yet.
         self.assertEqual(usage.cached_tokens, len(ids) + len(answer) - 1)
 
+    def test_a_flush_forgets_everything(self):
+        ids = prompt(100, first=97)
+        first = self.client.generate(ids, **GREEDY)
+        self.client.wait_until(lambda stats: stats.blocks.cached >= 7, "cached")
+        self.assertGreaterEqual(self.client.flush(), 7)
+        self.assertEqual(self.client.stats().blocks.cached, 0)
+        second = self.client.generate(ids, **GREEDY)
+        self.assertEqual(second.usage.cached_tokens, 0)
+        self.assertEqual(second.completions[0].token_ids, first.completions[0].token_ids)
+        self.assertEqual(self.client.generate(ids, **GREEDY).usage.cached_tokens, 99)
+
     def test_salt_and_tenant_are_walls(self):
         ids = prompt(100, first=93)
         self.client.generate(ids, **GREEDY, salt="one")

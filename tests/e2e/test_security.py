@@ -126,7 +126,7 @@ class SecurityTest(unittest.TestCase):
     def test_a_user_is_no_operator(self):
         with running("--auth_token_file", path("identities")) as (server, nobody):
             user, operator = (self.client(server.address, token=token) for token in (TOKENS[0], OPERATOR))
-            for call in (user.drain, user.stats, user.reflected_services):
+            for call in (user.drain, user.stats, user.flush, user.reflected_services):
                 self.assert_refused(grpc.StatusCode.PERMISSION_DENIED, call)
             self.assert_refused(grpc.StatusCode.UNAUTHENTICATED, nobody.reflected_services)
             self.assertEqual(user.server_info().block_size, 16)
@@ -136,6 +136,7 @@ class SecurityTest(unittest.TestCase):
             operator.abort("anybodys")
             self.assert_refused(grpc.StatusCode.CANCELLED, lambda: list(call))
             self.assertFalse(operator.stats().draining)
+            self.assertGreater(operator.flush(), 0)
             operator.drain()
             self.assert_refused(grpc.StatusCode.UNAVAILABLE, lambda: user.generate(PROMPT, max_tokens=1))
 

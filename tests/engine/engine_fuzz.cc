@@ -46,6 +46,7 @@ class Script {
     for (const Submitted& each : submitted_) {
       QUIRE_CHECK(each.sink->finished() && each.sink->num_after_finish() == 0);
     }
+    QUIRE_CHECK(num_flushes_ == 0);
     const std::string kept = WhatIsKept(engine_->stats());
     QUIRE_CHECK(kept.empty()) << "kept by an idle engine: " << kept;
     AnswerOne();
@@ -93,6 +94,12 @@ class Script {
         if (Rarely())
           model_->fail_at_forward = model_->num_forwards + data_.ConsumeIntegralInRange(0, 3);
         return;
+      case 11:
+        if (Rarely()) {
+          ++num_flushes_;
+          engine_->FlushPrefixCache([this](const absl::StatusOr<int64_t>&) { --num_flushes_; });
+        }
+        [[fallthrough]];
       default:
         engine_->RunFrontend();
         engine_->Step();
@@ -253,6 +260,7 @@ class Script {
   FakeModel* model_ = nullptr;  // owned by the engine
   const std::unique_ptr<engine::SteppedEngine> engine_;
   std::vector<Submitted> submitted_;
+  int num_flushes_ = 0;  // that are not answered yet
 };
 
 }  // namespace

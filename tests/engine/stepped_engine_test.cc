@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "engine/admission/step_channel.h"
 #include "tests/testing/engine_harness.h"
 
 namespace quire::engine {
@@ -191,6 +193,82 @@ TEST(EngineTest, AVictimsStepsCostWhatTheModelAsksNotAMessage) {
     p.prompt = RandomIds(200, 9);
     p.output.prompt_logprobs = 20;
   });
+}
+
+// A flush in the middle of a stream. The stream's tokens go on, one in each step. Nothing that was
+// computed before the flush is found after it, even if it became cached only then.
+TEST(FlushTest, LaterRequestsFindNothingAndStreamsGoOn) {
+  Stepped stepped(
+      {.block_size = 4, .num_blocks = 4096, .max_num_batched_tokens = 2048, .max_model_len = 8192});
+  constexpr int64_t kBlocks = 1100;
+  const std::vector<int32_t> cached = RandomIds(4 * kBlocks, 1);
+  stepped.Submit(GreedyParams(cached, 1));
+  stepped.RunUntilIdle();
+  ASSERT_EQ(stepped.engine->stats().blocks_cached, kBlocks);
+  const std::vector<int32_t> running = RandomIds(40, 2);
+  const auto stream = stepped.Submit(GreedyParams(running, 20));
+  stepped.engine->Step();
+  ASSERT_EQ(stream->sample().token_ids.size(), 1);
+
+  absl::StatusOr<int64_t> answer = absl::UnknownError("no answer yet");
+  stepped.engine->FlushPrefixCache([&](absl::StatusOr<int64_t> result) { answer = result; });
+  const std::vector<int64_t> left = {kBlocks - 512, kBlocks - 1024, 0};
+  for (size_t i = 0; i < left.size(); ++i) {
+    EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnknown);
+    EXPECT_TRUE(stepped.engine->Step());
+    EXPECT_EQ(stepped.engine->stats().blocks_cached, left[i]);
+    EXPECT_EQ(stream->sample().token_ids.size(), 2 + i);
+  }
+  EXPECT_THAT(answer, absl::StatusOr<int64_t>(kBlocks));
+  stepped.RunUntilIdle();
+  EXPECT_TRUE(stream->status().ok());
+  EXPECT_EQ(stepped.engine->stats().blocks_cached, 15) << "the stream's blocks are cached as usual";
+
+  for (const std::vector<int32_t>& prompt : {cached, running}) {
+    const auto again = stepped.Submit(GreedyParams(prompt, 1));
+    stepped.RunUntilIdle();
+    EXPECT_EQ(again->summary().usage.cached_tokens, 0);
+    const auto once_more = stepped.Submit(GreedyParams(prompt, 1));
+    stepped.RunUntilIdle();
+    EXPECT_EQ(once_more->summary().usage.cached_tokens, prompt.size() - 1);
+  }
+}
+
+// A request that was admitted before the flush may still use the cache; one admitted after it in
+// the same step may not.
+TEST(FlushTest, IsOrderedWithRequests) {
+  Stepped stepped({});
+  const std::vector<int32_t> prompt = RandomIds(64, 1);
+  stepped.Submit(GreedyParams(prompt, 1));
+  stepped.RunUntilIdle();
+  std::vector<int64_t> freed;
+  const auto flush = [&] {
+    stepped.engine->FlushPrefixCache([&](absl::StatusOr<int64_t> n) { freed.push_back(*n); });
+  };
+  flush();
+  flush();
+  const auto after = stepped.Submit(GreedyParams(prompt, 1));
+  stepped.RunUntilIdle();
+  EXPECT_EQ(after->summary().usage.cached_tokens, 0);
+  EXPECT_EQ(freed, std::vector<int64_t>({4, 0})) << "one flush after the other";
+}
+
+TEST(FlushTest, AnEngineThatEndsAnswersThemAll) {
+  constexpr int kCalls = 70;
+  int num_answered = 0;
+  int num_refused = 0;
+  {
+    Stepped stepped({});
+    for (int i = 0; i < kCalls; ++i) {
+      stepped.engine->FlushPrefixCache([&](const absl::StatusOr<int64_t>& answer) {
+        ++num_answered;
+        num_refused += absl::IsResourceExhausted(answer.status()) ? 1 : 0;
+      });
+    }
+    EXPECT_EQ(num_answered, kCalls - StepChannel::kMaxCommands);
+  }
+  EXPECT_EQ(num_answered, kCalls);
+  EXPECT_EQ(num_refused, kCalls - StepChannel::kMaxCommands);
 }
 
 }  // namespace

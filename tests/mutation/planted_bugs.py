@@ -148,10 +148,14 @@ drop("s17", "a tenant saves up while it is idle", "tenant.served = std::max(tena
 
 # --- Ways into the step thread.
 
-bug, drop = source("engine/admission/admission_queue.cc", "admission_test")
+bug, drop = source("engine/admission/admission_tickets.cc", "admission_test")
 bug("a01", "the queue takes one more than it may", "if (free <= 0)", "if (free <= (BUG ? -1 : 0))")
-drop("a02", "a request does not wake the step thread", (".ticket = std::move(ticket)});", "work_.NotifyOne();"))
+
+bug, drop = source("engine/admission/step_channel.cc", "admission_test")
+drop("a02", "a request does not wake the step thread", ("void StepChannel::Admit(", "work_.NotifyOne();"))
 drop("a04", "a wake-up is lost", ("woken_ = true;", "work_.NotifyOne();"))
+bug("a08", "a command gives its place back when the step thread takes it", ".place = CommandPlace(this)",
+    ".place = CommandPlace(BUG ? nullptr : this)")
 
 bug, drop = source("engine/admission/running_requests.cc", "admission_test")
 bug("a03", "anybody may abort", "std::vector<std::shared_ptr<const Request>> aborted;",
@@ -185,6 +189,9 @@ bug("b04", "context_lens count what was shifted away", "static_cast<int32_t>(ent
 bug, drop = source("engine/step_loop.cc", "engine_test")
 drop("l04", "output states are kept for ever", "output_.Remove(sequence.id + k);")
 drop("l05", "scores are kept for ever, and found by a later request", "scores_.Remove(*ended.request);", "score_test")
+bug("l23", "a flush frees all blocks in one step", "std::min(flush.num_left, kFlushedPerStep)",
+    "std::min(flush.num_left, kFlushedPerStep * (BUG ? 1000 : 1))")
+drop("l24", "after a flush, what was computed before is still found", "scheduler_.ForgetCached();")
 bug("l06", "prompt log-probabilities come again after a preemption", "if (work.index <= live.prompt_logprobs_sent)",
     "if (!BUG && work.index <= live.prompt_logprobs_sent)", "equality_test")
 bug("l09", "the TTFT that is exported leaves the queue out", "ToDoubleSeconds(now - live.request->arrival)",
@@ -204,7 +211,7 @@ bug("l16", "usage has the recomputed tokens of one sample", "recomputed_tokens +
     "recomputed_tokens = sequence.num_recomputed + (BUG ? 0 : live.summary.usage.recomputed_tokens);", "equality_test")
 drop("l19", "a row that cannot be drawn is our error", ("if (!drawn.ok()) {", "live.status ="))
 drop("l22", "an idle engine's end waits for the step thread's next look",
-     ("void StepLoop::Stop()", "admission_.Wake();"))
+     ("void StepLoop::Stop()", "channel_.Wake();"))
 
 bug, drop = source("engine/runner/runner.cc", "equality_test")
 bug("l01", "every sample goes on with the first one's seed", "static_cast<uint64_t>(work.sample)",

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -67,6 +68,9 @@ class FakeEngine : public engine::Engine {
   const engine::ServerInfo& server_info() const override { return server_info_; }
   engine::Stats stats() const override;
   engine::Liveness liveness() const override;
+  // Answers at once, on the thread of the caller, that kFlushedBlocks were freed.
+  static constexpr int64_t kFlushedBlocks = 7;
+  void FlushPrefixCache(engine::FlushDone done) override { std::move(done)(kFlushedBlocks); }
   void StartDrain() override;
   absl::Status WaitIdle(absl::Duration timeout) override;
 

@@ -161,6 +161,9 @@ Reply<v1::AbortResponse> RpcClient::Abort(const v1::AbortRequest& request,
 Reply<v1::DrainResponse> RpcClient::Drain(const CallOptions& options) {
   return Call(stubs_->control, &v1::ControlService::Stub::Drain, {}, options);
 }
+Reply<v1::FlushPrefixCacheResponse> RpcClient::FlushPrefixCache(const CallOptions& options) {
+  return Call(stubs_->control, &v1::ControlService::Stub::FlushPrefixCache, {}, options);
+}
 
 Health RpcClient::CheckHealth(std::string_view service) {
   grpc::health::v1::HealthCheckRequest request;

@@ -75,6 +75,7 @@ class RpcClient {
   Reply<v1::GetStatsResponse> GetStats(const CallOptions& options = {});
   Reply<v1::AbortResponse> Abort(const v1::AbortRequest& request, const CallOptions& options = {});
   Reply<v1::DrainResponse> Drain(const CallOptions& options = {});
+  Reply<v1::FlushPrefixCacheResponse> FlushPrefixCache(const CallOptions& options = {});
 
   Health CheckHealth(std::string_view service);
   // Returns true if the server serves grpc.reflection. Expects both of its versions or neither.

@@ -199,6 +199,7 @@ TEST(GrpcServerTest, ControlIsNotServedToStrangers) {
   EXPECT_TRUE(client.Generate(Prompt()).status.ok());
   EXPECT_EQ(client.GetStats().status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(client.Drain().status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(client.FlushPrefixCache().status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_FALSE(client.HasReflection());
   EXPECT_EQ(client.CheckHealth(""), Health::kServing);
   EXPECT_EQ(client.CheckHealth("quire.v1.ControlService"), Health::kNoSuchService);
@@ -296,6 +297,7 @@ TEST(AuthTest, WithoutAKnownTokenNothingIsServedButHealth) {
     EXPECT_EQ(client.GetStats(options).status.code(), code);
     EXPECT_EQ(client.Abort({}, options).status.code(), code);
     EXPECT_EQ(client.Drain(options).status.code(), code);
+    EXPECT_EQ(client.FlushPrefixCache(options).status.code(), code);
   }
   EXPECT_FALSE(server.engine.stats().draining);
   EXPECT_EQ(client.CheckHealth(""), Health::kServing);
