@@ -48,43 +48,60 @@ std::string_view PositionsDifference(const engine::ModelConfig& a, const engine:
   if (a.alibi_bias_max.has_value() != b.alibi_bias_max.has_value()) return "alibi";
   if (a.alibi_bias_max && !Same(*a.alibi_bias_max, *b.alibi_bias_max)) return "alibi_bias_max";
   if (a.alibi_is_rounded != b.alibi_is_rounded) return "rounded alibi";
-  if (!engine::HasRope(a)) return "";
-  if (const std::string_view name = RopeDifference(a.rope, b.rope); !name.empty()) return name;
-  if (a.local_rope.has_value() != b.local_rope.has_value()) return "rope of layers with a window";
-  return a.local_rope ? RopeDifference(*a.local_rope, *b.local_rope) : "";
+  if (a.ropes.size() != b.ropes.size()) return "rope of layers with a window";
+  for (size_t i = 0; i < a.ropes.size(); ++i) {
+    const std::string_view name = RopeDifference(a.ropes[i], b.ropes[i]);
+    if (!name.empty()) return name;
+  }
+  return "";
+}
+
+std::string_view LayerDifference(const engine::LayerSpec& a, const engine::LayerSpec& b) {
+  const engine::AttentionSpec &x = a.attention, &y = b.attention;
+  const engine::FeedForwardSpec &f = a.feed_forward, &g = b.feed_forward;
+  const std::pair<bool, std::string_view> fields[] = {
+      {a.residual == b.residual, "residual"},
+      {f.inner_size == g.inner_size, "intermediate_size"},
+      {x.num_heads == y.num_heads, "num_attention_heads"},
+      {x.num_kv_heads == y.num_kv_heads, "num_key_value_heads"},
+      {x.head_dim == y.head_dim, "head_dim"},
+      {x.bias == y.bias, "attention_bias"},
+      {Same(engine::AttentionScale(x), engine::AttentionScale(y)), "attention_scale"},
+      {Same(x.clip, y.clip), "clip_qkv"},
+      {x.window == y.window, "sliding_window"},
+      {x.rope == y.rope, "rope of each layer"},
+      {x.qk_norm == y.qk_norm, "qk_norm"},
+      {f.activation == g.activation, "activation"},
+      {f.bias == g.bias, "mlp_bias"},
+      {f.experts.count == g.experts.count, "num_experts"},
+      {f.experts.per_token == g.experts.per_token, "num_experts_per_tok"},
+      {!a.has_experts() || f.experts.weights_sum_to_1 == g.experts.weights_sum_to_1,
+       "norm_topk_prob"},
+  };
+  for (const auto& [same, name] : fields) {
+    if (!same) return name;
+  }
+  return "";
 }
 
 std::string_view Difference(const engine::ModelConfig& a, const engine::ModelConfig& b) {
   const std::pair<bool, std::string_view> fields[] = {
       {a.vocab_size == b.vocab_size, "vocab_size"},
       {a.hidden_size == b.hidden_size, "hidden_size"},
-      {a.intermediate_size == b.intermediate_size, "intermediate_size"},
-      {a.num_hidden_layers == b.num_hidden_layers, "num_hidden_layers"},
-      {a.num_attention_heads == b.num_attention_heads, "num_attention_heads"},
-      {a.num_key_value_heads == b.num_key_value_heads, "num_key_value_heads"},
-      {a.head_dim == b.head_dim, "head_dim"},
+      {a.num_layers() == b.num_layers(), "num_hidden_layers"},
       {a.max_position_embeddings == b.max_position_embeddings, "max_position_embeddings"},
       {a.norm == b.norm, "kind of norm"},
       {Same(a.norm_eps, b.norm_eps), "norm_eps"},
       {a.norm_bias == b.norm_bias, "norm_bias"},
-      {a.post_norms == b.post_norms, "post_norms"},
       {Same(a.embedding_scale, b.embedding_scale), "embedding_scale"},
       {a.tie_word_embeddings == b.tie_word_embeddings, "tie_word_embeddings"},
-      {a.attention_bias == b.attention_bias, "attention_bias"},
-      {Same(engine::AttentionScale(a), engine::AttentionScale(b)), "attention_scale"},
-      {Same(a.clip_qkv, b.clip_qkv), "clip_qkv"},
-      {a.layer_windows == b.layer_windows, "sliding_window"},
-      {a.qk_norm == b.qk_norm, "qk_norm"},
-      {a.activation == b.activation, "activation"},
-      {a.mlp_bias == b.mlp_bias, "mlp_bias"},
-      {a.num_experts == b.num_experts, "num_experts"},
-      {a.num_experts_per_tok == b.num_experts_per_tok, "num_experts_per_tok"},
-      {a.num_experts == 0 || a.norm_topk_prob == b.norm_topk_prob, "norm_topk_prob"},
-      {a.parallel_residual == b.parallel_residual, "parallel_residual"},
-      {a.shared_norm == b.shared_norm, "shared_norm"},
   };
   for (const auto& [same, name] : fields) {
     if (!same) return name;
+  }
+  for (size_t i = 0; i < a.layers.size(); ++i) {
+    const std::string_view name = LayerDifference(a.layers[i], b.layers[i]);
+    if (!name.empty()) return name;
   }
   return PositionsDifference(a, b);
 }
@@ -103,12 +120,14 @@ absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& 
   keys.Int("vocab_size", config.vocab_size);
   keys.Int("context_length", config.max_position_embeddings);
   keys.Int("embedding_length", config.hidden_size);
-  keys.Int("block_count", config.num_hidden_layers);
-  keys.Int("feed_forward_length", config.intermediate_size);
-  keys.Int("attention.head_count", config.num_attention_heads);
-  keys.Int("attention.head_count_kv", config.num_key_value_heads);
-  keys.Int("attention.key_length", config.head_dim);
-  keys.Int("attention.value_length", config.head_dim);
+  // A model whose layers differ in these is found when the keys are read back (CheckSameModel).
+  const engine::LayerSpec& layer = config.layers[0];
+  keys.Int("block_count", config.num_layers());
+  keys.Int("feed_forward_length", layer.feed_forward.inner_size);
+  keys.Int("attention.head_count", layer.attention.num_heads);
+  keys.Int("attention.head_count_kv", layer.attention.num_kv_heads);
+  keys.Int("attention.key_length", layer.attention.head_dim);
+  keys.Int("attention.value_length", layer.attention.head_dim);
   const bool rms = config.norm == kernels::NormKind::kRmsNorm;
   keys.Float(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
              config.norm_eps);
@@ -118,8 +137,9 @@ absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& 
 }
 
 engine::ModelConfig WithRopeDivisors(engine::ModelConfig config) {
-  engine::RopeConfig& rope = config.rope;
-  if (!engine::HasRope(config) || rope.scaling != engine::RopeScaling::kLlama3) return config;
+  if (config.ropes.empty()) return config;
+  engine::RopeConfig& rope = config.ropes[0];
+  if (rope.scaling != engine::RopeScaling::kLlama3) return config;
   engine::RopeConfig plain = rope;
   plain.scaling = engine::RopeScaling::kNone;
   const std::vector<double> from = engine::RopeFrequencies(plain, 1),

@@ -90,7 +90,9 @@ struct NewFile {
 
   // Returns the content of the tensor rope_freqs.weight, which comes before the tensors of `plan`.
   // Returns an empty span if the file has no such tensor.
-  std::span<const float> divisors() const { return config.rope.frequency_divisors; }
+  std::span<const float> divisors() const {
+    return config.ropes.empty() ? std::span<const float>() : config.ropes[0].frequency_divisors;
+  }
   std::vector<files::GgufTensor> Tensors() const;
 };
 
@@ -115,15 +117,15 @@ absl::StatusOr<NewFile> PlanFile(const engine::ModelConfig& source,
   file.values.Int("general.file_type", type->file_type);
   file.values.Int("general.quantization_version", 2);  // the version of ggml's block formats
   const engine::Architecture& architecture = *engine::FindArchitecture(config.architecture);
-  ASSIGN_OR_RETURN(
-      file.plan,
-      PlanTensors(config, names, weights, architecture.gguf_rope_layout,
-                  architecture.gguf_names(config), [&](engine::ParameterRole role, int64_t cols) {
-                    const bool is_head =
-                        role == engine::ParameterRole::kHead ||
-                        (role == engine::ParameterRole::kEmbedding && config.tie_word_embeddings);
-                    return TypeOf(wanted, is_head, cols);
-                  }));
+  ASSIGN_OR_RETURN(file.plan, PlanTensors(config, names, weights, architecture.gguf_rope_layout,
+                                          architecture.gguf_names(config.layers[0]),
+                                          [&](engine::ParameterRole role, int64_t cols) {
+                                            const bool is_head =
+                                                role == engine::ParameterRole::kHead ||
+                                                (role == engine::ParameterRole::kEmbedding &&
+                                                 config.tie_word_embeddings);
+                                            return TypeOf(wanted, is_head, cols);
+                                          }));
   for (const PlannedTensor& tensor : file.plan) RETURN_IF_ERROR(CheckSources(tensor, weights));
   return file;
 }
@@ -207,7 +209,8 @@ absl::StatusOr<ConvertReport> ConvertToGguf(const files::OpenedModel& model,
         base::ToAbsl(model.format()), " file"));
   }
   ASSIGN_OR_RETURN(const engine::ModelConfig config, engine::ReadModelConfig(model));
-  const engine::TensorNames names = engine::FindArchitecture(config.architecture)->hf_names(config);
+  const engine::TensorNames names =
+      engine::FindArchitecture(config.architecture)->hf_names(config.layers[0]);
   files::GgufValues values;
   values.String("general.name", config.name.empty() ? model.file_name : config.name);
   std::vector<std::string> warnings;

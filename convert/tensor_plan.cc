@@ -30,8 +30,9 @@ std::vector<SourceRows> RowsOf(const engine::StoredParameter& parameter) {
 // and i + n / 2 become rows 2i and 2i + 1. The rows of the values, which follow, keep their order.
 std::vector<SourceRows> Interleaved(const std::vector<SourceRows>& rows,
                                     const engine::ModelConfig& config) {
-  const int64_t dim = config.head_dim, half = config.rope.rope_dim / 2;
-  const int64_t heads = config.num_attention_heads + config.num_key_value_heads;
+  const engine::AttentionSpec& attention = config.layers[0].attention;  // all have such heads
+  const int64_t dim = attention.head_dim, half = config.ropes[0].rope_dim / 2;
+  const int64_t heads = attention.num_heads + attention.num_kv_heads;
   std::vector<SourceRows> turned;
   const auto add = [&](int64_t begin, int64_t count) {
     std::ranges::move(SliceRuns(rows, begin, count), std::back_inserter(turned));
@@ -43,7 +44,7 @@ std::vector<SourceRows> Interleaved(const std::vector<SourceRows>& rows,
     }
     add(head * dim + 2 * half, dim - 2 * half);
   }
-  add(heads * dim, config.num_key_value_heads * dim);
+  add(heads * dim, attention.kv_size());
   return turned;
 }
 
@@ -73,8 +74,8 @@ class Planner {
 };
 
 bool Planner::IsTurned(const engine::StoredParameter& source) const {
-  return source.role == engine::ParameterRole::kQkv && engine::HasRope(config_) &&
-         config_.rope.layout != gguf_layout_;
+  return source.role == engine::ParameterRole::kQkv && !config_.ropes.empty() &&
+         config_.ropes[0].layout != gguf_layout_;
 }
 
 PlannedTensor Planner::Describe(const engine::NamedRows& part,

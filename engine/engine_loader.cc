@@ -152,14 +152,13 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
                                     const ModelConfig& model, kernels::Backend& backend,
                                     int64_t available) {
   ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseKvDtype(config.kv_dtype, model, backend));
-  WarnOfSlowAttention(backend, dtype, model.head_dim, config.block_size);
-  const KvCacheShape shape{.num_kv_heads = model.num_key_value_heads,
-                           .head_dim = model.head_dim,
+  const AttentionSpec& attention = model.layers[0].attention;  // all layers have such heads
+  WarnOfSlowAttention(backend, dtype, attention.head_dim, config.block_size);
+  const KvCacheShape shape{.num_kv_heads = attention.num_kv_heads,
+                           .head_dim = attention.head_dim,
                            .block_size = config.block_size,
                            .dtype = dtype};
-  std::vector<int64_t> windows;
-  for (int64_t i = 0; i < model.num_hidden_layers; ++i) windows.push_back(WindowOf(model, i));
-  std::vector<KvGroup> groups = GroupLayers(windows, limits.max_model_len);
+  std::vector<KvGroup> groups = GroupLayers(LayerWindows(model), limits.max_model_len);
 
   KvBudget budget{.bytes = config.kv_cache_mib << 20,
                   .use_all = config.kv_cache_mib > 0,
@@ -228,6 +227,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                    CreateCache(config, parts.limits, model, *parts.backend, available));
 
   const kernels::BackendInfo backend = parts.backend->info();
+  const AttentionSpec& heads = model.layers[0].attention;  // all layers have such heads
   parts.model_info = {.name = ServedName(config, *files),
                       .architecture = model.architecture,
                       .weight_type = model.weight_type,
@@ -236,10 +236,10 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                       .weight_bytes = parts.model->weight_bytes(),
                       .vocab_size = model.vocab_size,
                       .hidden_size = model.hidden_size,
-                      .num_layers = model.num_hidden_layers,
-                      .num_heads = model.num_attention_heads,
-                      .num_kv_heads = model.num_key_value_heads,
-                      .head_dim = model.head_dim,
+                      .num_layers = model.num_layers(),
+                      .num_heads = heads.num_heads,
+                      .num_kv_heads = heads.num_kv_heads,
+                      .head_dim = heads.head_dim,
                       .max_model_len = parts.limits.max_model_len,
                       .max_position_embeddings = model.max_position_embeddings,
                       .kv_bytes_per_token = parts.cache.bytes_per_token(),

@@ -134,7 +134,8 @@ std::string PositionsText(const engine::ModelConfig& config) {
   if (config.alibi_bias_max) {
     return absl::StrFormat("ALiBi, largest exponent %g", *config.alibi_bias_max);
   }
-  const engine::RopeConfig& rope = config.rope;
+  if (config.ropes.empty()) return "learned";
+  const engine::RopeConfig& rope = config.ropes[0];
   constexpr const char* kScalings[] = {"no", "linear", "dynamic NTK", "llama3", "YaRN"};
   std::string scaling = absl::StrCat(kScalings[static_cast<int>(rope.scaling)], " scaling");
   if (rope.scaling != engine::RopeScaling::kNone)
@@ -145,16 +146,18 @@ std::string PositionsText(const engine::ModelConfig& config) {
 
 void AddModel(const ModelReport& report, Lines& lines) {
   const engine::ModelConfig& config = report.config;
-  lines.Add("layers", absl::StrCat(config.num_hidden_layers));
-  lines.Add("hidden size",
-            absl::StrFormat("%d, feed-forward %d", config.hidden_size, config.intermediate_size));
-  lines.Add("attention", absl::StrFormat("%d heads of %d, %d KV heads", config.num_attention_heads,
-                                         config.head_dim, config.num_key_value_heads));
+  lines.Add("layers", absl::StrCat(config.num_layers()));
+  lines.Add("hidden size", absl::StrFormat("%d, feed-forward %d", config.hidden_size,
+                                           config.layers[0].feed_forward.inner_size));
+  const engine::AttentionSpec& attention = config.layers[0].attention;
+  lines.Add("attention", absl::StrFormat("%d heads of %d, %d KV heads", attention.num_heads,
+                                         attention.head_dim, attention.num_kv_heads));
   lines.Add("positions", PositionsText(config));
+  const std::vector<int64_t> windows = engine::LayerWindows(config);
   for (const int64_t window : engine::DifferentWindows(config)) {
     if (window == 0) continue;
     lines.Add("window", absl::StrFormat("%d tokens, on %d layers", window,
-                                        std::ranges::count(config.layer_windows, window)));
+                                        std::ranges::count(windows, window)));
   }
   lines.Add("vocabulary", absl::StrFormat("%d, %s", config.vocab_size,
                                           config.tie_word_embeddings ? "head tied to the embedding"
@@ -185,11 +188,11 @@ int64_t ModelReport::kv_bytes_per_token() const {
 
 int64_t ModelReport::kv_bytes_per_context() const {
   int64_t layer_tokens = 0;
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const int64_t window = engine::WindowOf(config, i), all = config.max_position_embeddings;
+  for (const int64_t window : engine::LayerWindows(config)) {
+    const int64_t all = config.max_position_embeddings;
     layer_tokens += window > 0 ? std::min(window, all) : all;
   }
-  return layer_tokens == 0 ? 0 : kv_bytes_per_token() * layer_tokens / config.num_hidden_layers;
+  return layer_tokens == 0 ? 0 : kv_bytes_per_token() * layer_tokens / config.num_layers();
 }
 
 int64_t ModelReport::memory_bytes() const { return Total().num_bytes + kv_bytes_per_context(); }
@@ -275,12 +278,13 @@ nlohmann::ordered_json ToJson(const ModelReport& report, bool with_tensors) {
   if (report.supported.ok()) {
     const engine::ModelConfig& config = report.config;
     out["weight_type"] = config.weight_type;
-    out["num_layers"] = config.num_hidden_layers;
+    const engine::AttentionSpec& attention = config.layers[0].attention;
+    out["num_layers"] = config.num_layers();
     out["hidden_size"] = config.hidden_size;
-    out["intermediate_size"] = config.intermediate_size;
-    out["num_heads"] = config.num_attention_heads;
-    out["num_kv_heads"] = config.num_key_value_heads;
-    out["head_dim"] = config.head_dim;
+    out["intermediate_size"] = config.layers[0].feed_forward.inner_size;
+    out["num_heads"] = attention.num_heads;
+    out["num_kv_heads"] = attention.num_kv_heads;
+    out["head_dim"] = attention.head_dim;
     out["max_position_embeddings"] = config.max_position_embeddings;
     out["vocab_size"] = config.vocab_size;
     out["tie_word_embeddings"] = config.tie_word_embeddings;

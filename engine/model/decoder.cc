@@ -22,10 +22,7 @@ struct Activations {
 class Decoder final : public Model {
  public:
   Decoder(const ModelConfig& config, DecoderWeights weights, kernels::Backend& backend)
-      : config_(config),
-        attention_scale_(static_cast<float>(AttentionScale(config))),
-        weights_(std::move(weights)),
-        backend_(backend) {}
+      : config_(config), weights_(std::move(weights)), backend_(backend) {}
 
   // Allocates the memory that a step needs beside the weights.
   absl::Status Reserve(const StepLimits& limits);
@@ -41,7 +38,7 @@ class Decoder final : public Model {
   // equal launch keys, the launches are equal.
   absl::Status EnqueueOps(const ModelInput& input, KvCache& cache, const TensorView& logits);
   // Rotates the cached keys of tokens that moved towards the front to their new positions. Does
-  // nothing without rotary positions, since the keys then hold no position.
+  // nothing in layers without rotary positions, since their keys hold no position.
   absl::Status ShiftKeys(const ModelInput& input, KvCache& cache);
   absl::Status Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
                          int64_t num_tokens);
@@ -51,9 +48,9 @@ class Decoder final : public Model {
   absl::Status MlpDown(const Layer& layer, int64_t num_tokens);
   // Computes a mixture's whole feed-forward network.
   absl::Status Experts(const Layer& layer, int64_t num_tokens);
-  // Multiplies `input` by `weight`, adds `bias`, and adds the result to the residual. With post
-  // norms, writes the norm of the result into act_.branch instead. The next norm of the residual
-  // then adds act_.branch to the residual.
+  // Multiplies `input` by `weight`, adds `bias`, and adds the result to the residual. If there is a
+  // post norm, writes the norm of the result into act_.branch instead. The next norm of the
+  // residual then adds act_.branch to the residual.
   absl::Status AddToHidden(TensorView input, const Weight& weight, const Parameter& bias,
                            const NormParameters& post_norm);
   // Adds act_.branch to the residual if branch_waits_ is set. Returns the norm of the residual.
@@ -63,21 +60,18 @@ class Decoder final : public Model {
   absl::Status Norm(TensorView out, TensorView input, const NormParameters& norm,
                     TensorView residual = {});
 
-  int64_t q_size() const { return config_.num_attention_heads * config_.head_dim; }
-  int64_t kv_size() const { return config_.num_key_value_heads * config_.head_dim; }
   // Returns the first `rows` rows of an activation buffer.
   TensorView View(const kernels::DeviceBuffer& buffer, int64_t rows, int64_t cols) const {
     return TensorView(buffer.data(), backend_.activation_dtype(), {rows, cols});
   }
   TensorView Hidden(int64_t rows) const { return View(act_.hidden, rows, config_.hidden_size); }
-  TensorView RopeTable(const Layer& layer) const {
-    return layer.window != 0 && config_.local_rope ? weights_.local_rope_table.view
-                                                   : weights_.rope_table.view;
+  // Returns an empty view for a layer without rotary positions.
+  TensorView RopeTable(const AttentionSpec& attention) const {
+    return attention.rope < 0 ? TensorView() : weights_.rope_tables[attention.rope].view;
   }
   TensorView Branch(int64_t rows) const { return View(act_.branch, rows, config_.hidden_size); }
 
   const ModelConfig config_;
-  const float attention_scale_;
   const DecoderWeights weights_;
   kernels::Backend& backend_;  // not owned
 
@@ -99,22 +93,33 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
   const int64_t tokens = limits.max_tokens * width, rows = limits.max_logit_rows * width;
   RETURN_IF_ERROR(allocate(act_.hidden, tokens * hidden));
   RETURN_IF_ERROR(allocate(act_.normed, tokens * hidden));
-  RETURN_IF_ERROR(allocate(act_.qkv, tokens * (q_size() + 2 * kv_size())));
-  RETURN_IF_ERROR(allocate(act_.query, tokens * q_size()));
-  RETURN_IF_ERROR(allocate(act_.attention, tokens * q_size()));
-  if (config_.num_experts == 0) {
-    RETURN_IF_ERROR(allocate(act_.mlp, tokens * config_.intermediate_size));
-  }
+  const int64_t q_size =
+      LargestOf(config_, [](const LayerSpec& layer) { return layer.attention.q_size(); });
+  const int64_t qkv_size = LargestOf(config_, [](const LayerSpec& layer) {
+    return layer.attention.q_size() + 2 * layer.attention.kv_size();
+  });
+  const int64_t inner_size = LargestOf(config_, [](const LayerSpec& layer) {
+    return layer.has_experts() ? 0 : layer.feed_forward.inner_size;
+  });
+  const bool post_norms = LargestOf(config_, [](const LayerSpec& layer) {
+    return layer.residual == Residual::kPostNorms ? 1 : 0;
+  });
+  RETURN_IF_ERROR(allocate(act_.qkv, tokens * qkv_size));
+  RETURN_IF_ERROR(allocate(act_.query, tokens * q_size));
+  RETURN_IF_ERROR(allocate(act_.attention, tokens * q_size));
+  if (inner_size != 0) RETURN_IF_ERROR(allocate(act_.mlp, tokens * inner_size));
   RETURN_IF_ERROR(allocate(act_.last, rows * hidden));
-  if (config_.post_norms || config_.learned_positions) {
+  if (post_norms || config_.learned_positions) {
     RETURN_IF_ERROR(allocate(act_.branch, tokens * hidden));
   }
-  if (config_.post_norms) RETURN_IF_ERROR(allocate(act_.last_branch, rows * hidden));
+  if (post_norms) RETURN_IF_ERROR(allocate(act_.last_branch, rows * hidden));
   const int64_t num_logits = limits.max_logit_rows * config_.vocab_size;
   RETURN_IF_ERROR(allocate(act_.logits, num_logits * int64_t{SizeOf(kernels::DType::kF32)}));
-  // Runs the experts without tokens, so that a backend that does not compute mixtures refuses the
-  // model now.
-  if (config_.num_experts != 0) RETURN_IF_ERROR(Experts(weights_.layers.front(), 0));
+  // Runs experts without tokens, so that a backend that does not compute mixtures refuses the model
+  // now.
+  for (const Layer& layer : weights_.layers) {
+    if (layer.spec.has_experts()) RETURN_IF_ERROR(Experts(layer, 0));
+  }
   ASSIGN_OR_RETURN(device_, DeviceInput::Create(backend_, config_, limits));
   return absl::OkStatus();
 }
@@ -159,18 +164,19 @@ absl::Status Decoder::EnqueueOps(const ModelInput& input, KvCache& cache,
   if (!weights_.embedding_norm.weight.view.empty()) {
     RETURN_IF_ERROR(Norm(Hidden(num_tokens), Hidden(num_tokens), weights_.embedding_norm));
   }
-  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
-    if (config_.num_experts != 0) {
-      RETURN_IF_ERROR(Attention(weights_.layers[i], cache.layer(i), cache.group_of(i), num_tokens));
-      RETURN_IF_ERROR(Experts(weights_.layers[i], num_tokens));
-      continue;
-    }
+  for (int64_t i = 0; i < config_.num_layers(); ++i) {
+    const Layer& layer = weights_.layers[i];
     // With a parallel residual, the feed-forward network reads the residual before attention adds
     // to it.
-    if (config_.parallel_residual) RETURN_IF_ERROR(MlpUp(weights_.layers[i], num_tokens));
-    RETURN_IF_ERROR(Attention(weights_.layers[i], cache.layer(i), cache.group_of(i), num_tokens));
-    if (!config_.parallel_residual) RETURN_IF_ERROR(MlpUp(weights_.layers[i], num_tokens));
-    RETURN_IF_ERROR(MlpDown(weights_.layers[i], num_tokens));
+    const bool parallel = layer.spec.is_parallel();
+    if (parallel) RETURN_IF_ERROR(MlpUp(layer, num_tokens));
+    RETURN_IF_ERROR(Attention(layer, cache.layer(i), cache.group_of(i), num_tokens));
+    if (layer.spec.has_experts()) {
+      RETURN_IF_ERROR(Experts(layer, num_tokens));
+      continue;
+    }
+    if (!parallel) RETURN_IF_ERROR(MlpUp(layer, num_tokens));
+    RETURN_IF_ERROR(MlpDown(layer, num_tokens));
   }
 
   const int64_t num_rows = logits.dim(0);
@@ -196,14 +202,14 @@ absl::Status Decoder::EnqueueOps(const ModelInput& input, KvCache& cache,
 }
 
 absl::Status Decoder::ShiftKeys(const ModelInput& input, KvCache& cache) {
-  if (input.shifts.empty() || weights_.rope_table.view.empty()) return absl::OkStatus();
-  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
-    const Layer& layer = weights_.layers[static_cast<size_t>(i)];
-    const bool local = layer.window != 0 && config_.local_rope;
-    const RopeConfig& rope = local ? *config_.local_rope : config_.rope;
+  if (input.shifts.empty()) return absl::OkStatus();
+  for (int64_t i = 0; i < config_.num_layers(); ++i) {
+    const AttentionSpec& attention = config_.layers[i].attention;
+    if (attention.rope < 0) continue;
+    const RopeConfig& rope = config_.ropes[attention.rope];
     RETURN_IF_ERROR(backend_.ShiftKeys({.kv_cache = cache.layer(i),
-                                        .rope_table = RopeTable(layer),
-                                        .rope_layout = config_.rope.layout,
+                                        .rope_table = RopeTable(attention),
+                                        .rope_layout = rope.layout,
                                         .table_scale = static_cast<float>(rope.attention_factor),
                                         .shifts = input.shifts}));
   }
@@ -234,7 +240,7 @@ absl::StatusOr<TensorView> Decoder::NormedHidden(int64_t num_tokens, const NormP
 absl::Status Decoder::AddToHidden(TensorView input, const Weight& weight, const Parameter& bias,
                                   const NormParameters& post_norm) {
   const int64_t num_tokens = input.dim(0);
-  if (!config_.post_norms) {
+  if (post_norm.weight.view.empty()) {
     return backend_.Linear({.out = Hidden(num_tokens),
                             .input = input,
                             .weight = weight.get(),
@@ -250,29 +256,28 @@ absl::Status Decoder::AddToHidden(TensorView input, const Weight& weight, const 
 
 absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
                                 int64_t num_tokens) {
-  const TensorView qkv = View(act_.qkv, num_tokens, q_size() + 2 * kv_size());
-  const std::initializer_list<int64_t> heads = {num_tokens, config_.num_attention_heads,
-                                                config_.head_dim};
+  const AttentionSpec& spec = layer.spec.attention;
+  const TensorView qkv = View(act_.qkv, num_tokens, spec.q_size() + 2 * spec.kv_size());
+  const std::initializer_list<int64_t> heads = {num_tokens, spec.num_heads, spec.head_dim};
   const TensorView query(act_.query.data(), backend_.activation_dtype(), heads);
   const TensorView attention(act_.attention.data(), backend_.activation_dtype(), heads);
 
   ASSIGN_OR_RETURN(const TensorView normed, NormedHidden(num_tokens, layer.attention_norm));
   RETURN_IF_ERROR(backend_.Linear({.out = qkv, .input = normed, .weight = layer.qkv.get()}));
-  RETURN_IF_ERROR(
-      backend_.QkvPost({.query = query,
-                        .kv_cache = kv_cache,
-                        .qkv = qkv,
-                        .positions = device_.positions(),
-                        .slot_mapping = device_.slot_mapping(kv_group),
-                        .rope_table = RopeTable(layer),
-                        .rope_layout = weights_.rope_table.view.empty() ? kernels::RopeLayout::kNone
-                                                                        : config_.rope.layout,
-                        .bias = layer.qkv_bias.view,
-                        .clip = static_cast<float>(config_.clip_qkv),
-                        .qk_norm = {.query_weight = layer.q_norm.view,
-                                    .key_weight = layer.k_norm.view,
-                                    .kind = config_.norm,
-                                    .eps = static_cast<float>(config_.norm_eps)}}));
+  RETURN_IF_ERROR(backend_.QkvPost(
+      {.query = query,
+       .kv_cache = kv_cache,
+       .qkv = qkv,
+       .positions = device_.positions(),
+       .slot_mapping = device_.slot_mapping(kv_group),
+       .rope_table = RopeTable(spec),
+       .rope_layout = spec.rope < 0 ? kernels::RopeLayout::kNone : config_.ropes[spec.rope].layout,
+       .bias = layer.qkv_bias.view,
+       .clip = static_cast<float>(spec.clip),
+       .qk_norm = {.query_weight = layer.q_norm.view,
+                   .key_weight = layer.k_norm.view,
+                   .kind = config_.norm,
+                   .eps = static_cast<float>(config_.norm_eps)}}));
   RETURN_IF_ERROR(backend_.PagedAttention({.out = attention,
                                            .query = query,
                                            .kv_cache = kv_cache,
@@ -281,32 +286,32 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t 
                                            .query_starts = device_.query_starts(),
                                            .alibi_slopes = weights_.alibi_slopes.view,
                                            .alibi_is_rounded = config_.alibi_is_rounded,
-                                           .scale = attention_scale_,
-                                           .window = static_cast<int32_t>(layer.window),
-                                           .plan = device_.plan(layer.window)}));
-  return AddToHidden(View(act_.attention, num_tokens, q_size()), layer.o, layer.o_bias,
+                                           .scale = static_cast<float>(AttentionScale(spec)),
+                                           .window = static_cast<int32_t>(spec.window),
+                                           .plan = device_.plan(spec.window)}));
+  return AddToHidden(View(act_.attention, num_tokens, spec.q_size()), layer.o, layer.o_bias,
                      layer.attention_post_norm);
 }
 
 absl::Status Decoder::MlpUp(const Layer& layer, int64_t num_tokens) {
-  ASSIGN_OR_RETURN(
-      const TensorView normed,
-      NormedHidden(num_tokens, config_.shared_norm ? layer.attention_norm : layer.mlp_norm));
-  return backend_.Linear({.out = View(act_.mlp, num_tokens, config_.intermediate_size),
+  const bool one_norm = layer.spec.residual == Residual::kParallelOneNorm;
+  ASSIGN_OR_RETURN(const TensorView normed,
+                   NormedHidden(num_tokens, one_norm ? layer.attention_norm : layer.mlp_norm));
+  return backend_.Linear({.out = View(act_.mlp, num_tokens, layer.spec.feed_forward.inner_size),
                           .input = normed,
                           .weight = layer.up.get(),
                           .bias = layer.up_bias.view,
-                          .activation = config_.activation});
+                          .activation = layer.spec.feed_forward.activation});
 }
 
 absl::Status Decoder::MlpDown(const Layer& layer, int64_t num_tokens) {
-  return AddToHidden(View(act_.mlp, num_tokens, config_.intermediate_size), layer.down,
+  return AddToHidden(View(act_.mlp, num_tokens, layer.spec.feed_forward.inner_size), layer.down,
                      layer.down_bias, layer.mlp_post_norm);
 }
 
 absl::Status Decoder::Experts(const Layer& layer, int64_t num_tokens) {
   ASSIGN_OR_RETURN(const TensorView normed, NormedHidden(num_tokens, layer.mlp_norm));
-  return RunMixture(backend_, layer.mixture, config_, normed, Hidden(num_tokens));
+  return RunMixture(backend_, layer.mixture, layer.spec.feed_forward, normed, Hidden(num_tokens));
 }
 
 }  // namespace

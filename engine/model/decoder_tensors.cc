@@ -19,6 +19,22 @@ constexpr std::string_view kNotParameters[] = {
     ".rotary_emb.inv_freq", "rope_freqs.weight", ".attn_rot_embd", ".attention.masked_bias",
     ".attention.bias",      ".attn.masked_bias", ".attn.bias"};
 
+// Returns the `rows` rows of one of `num_experts` experts.
+NamedRows OfExpert(const std::string& prefix, const char* name, int64_t num_experts, int64_t expert,
+                   int64_t rows) {
+  const std::string_view pattern = name;
+  const size_t mark = pattern.find('#');
+  if (mark != std::string_view::npos) {
+    return {.name = absl::StrCat(prefix, base::ToAbsl(pattern.substr(0, mark)), expert,
+                                 base::ToAbsl(pattern.substr(mark + 1))),
+            .rows = rows};
+  }
+  return {.name = prefix + name,
+          .rows = rows,
+          .ranges = {{expert * rows, (expert + 1) * rows}},
+          .num_matrices = num_experts};
+}
+
 class Finder {
  public:
   Finder(const ModelConfig& config, const TensorNames& names,
@@ -28,24 +44,20 @@ class Finder {
   DecoderTensors Find() const;
 
  private:
-  LayerTensors Layer(const std::string& prefix) const;
-  void FeedForward(const std::string& prefix, LayerTensors& layer) const;
-  void Mixture(const std::string& prefix, LayerTensors& layer) const;
+  LayerTensors Layer(const std::string& prefix, const LayerSpec& spec) const;
+  void FeedForward(const std::string& prefix, const FeedForwardSpec& spec,
+                   LayerTensors& layer) const;
+  void Mixture(const std::string& prefix, const FeedForwardSpec& spec, LayerTensors& layer) const;
   // Returns the naming whose tensors the file has. If the file has tensors of no naming, returns
   // the first naming. Its tensors are then reported as missing.
   const MixtureNames& WayOfMixture(const std::string& prefix) const;
-  // Returns the `rows` rows of one expert.
-  NamedRows OfExpert(const std::string& prefix, const char* name, int64_t expert,
-                     int64_t rows) const;
   // Returns the rows of the queries, keys and values of a layer, in this order.
-  std::vector<NamedRows> QkvRows(const std::string& prefix, const char* suffix) const;
+  std::vector<NamedRows> QkvRows(const std::string& prefix, const char* suffix,
+                                 const AttentionSpec& spec) const;
   StoredNorm Norm(const std::string& name) const;
   StoredParameter NormWeight(const std::string& name, int64_t size) const;
   // Returns a matrix of a layer, marked as transposed if the file stores it so.
   StoredParameter Matrix(std::vector<NamedRows> parts, int64_t cols) const;
-
-  int64_t q_size() const { return config_.num_attention_heads * config_.head_dim; }
-  int64_t kv_size() const { return config_.num_key_value_heads * config_.head_dim; }
 
   const ModelConfig& config_;
   const TensorNames& names_;
@@ -70,21 +82,23 @@ StoredParameter Finder::Matrix(std::vector<NamedRows> parts, int64_t cols) const
   return {.parts = std::move(parts), .cols = cols};
 }
 
-std::vector<NamedRows> Finder::QkvRows(const std::string& prefix, const char* suffix) const {
+std::vector<NamedRows> Finder::QkvRows(const std::string& prefix, const char* suffix,
+                                       const AttentionSpec& spec) const {
+  const int64_t q_size = spec.q_size(), kv_size = spec.kv_size();
   if (names_.kv != nullptr) {
-    return {{absl::StrCat(prefix, names_.q, suffix), q_size()},
-            {absl::StrCat(prefix, names_.kv, suffix), 2 * kv_size()}};
+    return {{absl::StrCat(prefix, names_.q, suffix), q_size},
+            {absl::StrCat(prefix, names_.kv, suffix), 2 * kv_size}};
   }
   if (names_.qkv == nullptr) {
-    return {{absl::StrCat(prefix, names_.q, suffix), q_size()},
-            {absl::StrCat(prefix, names_.k, suffix), kv_size()},
-            {absl::StrCat(prefix, names_.v, suffix), kv_size()}};
+    return {{absl::StrCat(prefix, names_.q, suffix), q_size},
+            {absl::StrCat(prefix, names_.k, suffix), kv_size},
+            {absl::StrCat(prefix, names_.v, suffix), kv_size}};
   }
-  NamedRows fused = {absl::StrCat(prefix, names_.qkv, suffix), q_size() + 2 * kv_size()};
+  NamedRows fused = {absl::StrCat(prefix, names_.qkv, suffix), q_size + 2 * kv_size};
   if (names_.qkv_layout == QkvLayout::kGrouped) {
-    const int64_t dim = config_.head_dim, queries = q_size() / config_.num_key_value_heads;
+    const int64_t dim = spec.head_dim, queries = q_size / spec.num_kv_heads;
     const auto take = [&](int64_t from, int64_t size) {
-      for (int64_t group = 0; group < config_.num_key_value_heads; ++group) {
+      for (int64_t group = 0; group < spec.num_kv_heads; ++group) {
         const int64_t begin = group * (queries + 2 * dim) + from;
         fused.ranges.push_back({begin, begin + size});
       }
@@ -96,48 +110,34 @@ std::vector<NamedRows> Finder::QkvRows(const std::string& prefix, const char* su
   return {fused};
 }
 
-NamedRows Finder::OfExpert(const std::string& prefix, const char* name, int64_t expert,
-                           int64_t rows) const {
-  const std::string_view pattern = name;
-  const size_t mark = pattern.find('#');
-  if (mark != std::string_view::npos) {
-    return {.name = absl::StrCat(prefix, base::ToAbsl(pattern.substr(0, mark)), expert,
-                                 base::ToAbsl(pattern.substr(mark + 1))),
-            .rows = rows};
-  }
-  return {.name = prefix + name,
-          .rows = rows,
-          .ranges = {{expert * rows, (expert + 1) * rows}},
-          .num_matrices = config_.num_experts};
-}
-
 const MixtureNames& Finder::WayOfMixture(const std::string& prefix) const {
   for (const MixtureNames& way : names_.mixtures) {
-    if (way.down != nullptr && has_(OfExpert(prefix, way.down, 0, 1).name)) return way;
+    if (way.down != nullptr && has_(OfExpert(prefix, way.down, 1, 0, 1).name)) return way;
   }
   return names_.mixtures.front();
 }
 
-void Finder::Mixture(const std::string& prefix, LayerTensors& layer) const {
+void Finder::Mixture(const std::string& prefix, const FeedForwardSpec& spec,
+                     LayerTensors& layer) const {
   const MixtureNames& way = WayOfMixture(prefix);
-  const int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
-  layer.router = {.parts = {{prefix + way.router, config_.num_experts}},
-                  .cols = hidden,
-                  .role = ParameterRole::kRouter};
+  const int64_t hidden = config_.hidden_size, inner = spec.inner_size, num = spec.experts.count;
+  layer.router = {
+      .parts = {{prefix + way.router, num}}, .cols = hidden, .role = ParameterRole::kRouter};
   layer.experts_up.cols = hidden;
   layer.experts_down.cols = inner;
   const bool fused = way.gate == nullptr;
-  for (int64_t expert = 0; expert < config_.num_experts; ++expert) {
+  for (int64_t expert = 0; expert < num; ++expert) {
     std::vector<NamedRows>& up = layer.experts_up.parts;
-    if (!fused) up.push_back(OfExpert(prefix, way.gate, expert, inner));
-    up.push_back(OfExpert(prefix, way.up, expert, fused ? 2 * inner : inner));
-    layer.experts_down.parts.push_back(OfExpert(prefix, way.down, expert, hidden));
+    if (!fused) up.push_back(OfExpert(prefix, way.gate, num, expert, inner));
+    up.push_back(OfExpert(prefix, way.up, num, expert, fused ? 2 * inner : inner));
+    layer.experts_down.parts.push_back(OfExpert(prefix, way.down, num, expert, hidden));
   }
 }
 
-void Finder::FeedForward(const std::string& prefix, LayerTensors& layer) const {
-  const int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
-  const bool gated = IsGated(config_.activation), fused = gated && names_.gate == nullptr;
+void Finder::FeedForward(const std::string& prefix, const FeedForwardSpec& spec,
+                         LayerTensors& layer) const {
+  const int64_t hidden = config_.hidden_size, inner = spec.inner_size;
+  const bool gated = IsGated(spec.activation), fused = gated && names_.gate == nullptr;
   std::vector<NamedRows> weights, biases;
   for (const char* part : {gated ? names_.gate : nullptr, names_.up}) {
     if (part == nullptr) continue;
@@ -146,38 +146,39 @@ void Finder::FeedForward(const std::string& prefix, LayerTensors& layer) const {
   }
   layer.up = Matrix(std::move(weights), hidden);
   layer.down = Matrix({{absl::StrCat(prefix, names_.down, ".weight"), hidden}}, inner);
-  if (!config_.mlp_bias) return;
+  if (!spec.bias) return;
   layer.up_bias.parts = std::move(biases);
   layer.down_bias.parts = {{absl::StrCat(prefix, names_.down, ".bias"), hidden}};
 }
 
-LayerTensors Finder::Layer(const std::string& prefix) const {
+LayerTensors Finder::Layer(const std::string& prefix, const LayerSpec& spec) const {
+  const AttentionSpec& attention = spec.attention;
   const int64_t hidden = config_.hidden_size;
   LayerTensors layer;
   layer.attention_norm = Norm(prefix + names_.attention_norm);
-  if (!config_.shared_norm) layer.mlp_norm = Norm(prefix + names_.mlp_norm);
-  if (config_.post_norms) {
+  if (spec.residual != Residual::kParallelOneNorm) layer.mlp_norm = Norm(prefix + names_.mlp_norm);
+  if (spec.residual == Residual::kPostNorms) {
     layer.attention_post_norm = Norm(prefix + names_.attention_post_norm);
     layer.mlp_post_norm = Norm(prefix + names_.mlp_post_norm);
   }
-  layer.qkv = Matrix(QkvRows(prefix, ".weight"), hidden);
+  layer.qkv = Matrix(QkvRows(prefix, ".weight", attention), hidden);
   layer.qkv.role = layer.qkv_bias.role = ParameterRole::kQkv;
-  layer.o = Matrix({{absl::StrCat(prefix, names_.o, ".weight"), hidden}}, q_size());
-  if (config_.attention_bias) {
-    layer.qkv_bias.parts = QkvRows(prefix, ".bias");
+  layer.o = Matrix({{absl::StrCat(prefix, names_.o, ".weight"), hidden}}, attention.q_size());
+  if (attention.bias) {
+    layer.qkv_bias.parts = QkvRows(prefix, ".bias", attention);
     const std::string o_bias = absl::StrCat(prefix, names_.o, ".bias");
     if (has_(o_bias)) layer.o_bias.parts = {{o_bias, hidden}};
   }
-  if (config_.qk_norm != QkNormScope::kNone) {
-    const bool of_head = config_.qk_norm == QkNormScope::kHead;
-    const int64_t dim = config_.head_dim;
-    layer.q_norm = NormWeight(prefix + names_.q_norm, of_head ? dim : q_size());
-    layer.k_norm = NormWeight(prefix + names_.k_norm, of_head ? dim : kv_size());
+  if (attention.qk_norm != QkNormScope::kNone) {
+    const bool of_head = attention.qk_norm == QkNormScope::kHead;
+    const int64_t dim = attention.head_dim;
+    layer.q_norm = NormWeight(prefix + names_.q_norm, of_head ? dim : attention.q_size());
+    layer.k_norm = NormWeight(prefix + names_.k_norm, of_head ? dim : attention.kv_size());
   }
-  if (config_.num_experts != 0) {
-    Mixture(prefix, layer);
+  if (spec.has_experts()) {
+    Mixture(prefix, spec.feed_forward, layer);
   } else {
-    FeedForward(prefix, layer);
+    FeedForward(prefix, spec.feed_forward, layer);
   }
   return layer;
 }
@@ -205,8 +206,9 @@ DecoderTensors Finder::Find() const {
     if (config_.unit_head_rows) found.head.parts[0].form = NamedRows::Form::kUnitRows;
   }
   found.final_norm = Norm(prefix + names_.final_norm);
-  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
-    found.layers.push_back(Layer(absl::StrCat(prefix, names_.layer_prefix, i, ".")));
+  for (int64_t i = 0; i < config_.num_layers(); ++i) {
+    found.layers.push_back(
+        Layer(absl::StrCat(prefix, names_.layer_prefix, i, "."), config_.layers[i]));
   }
   return found;
 }

@@ -52,7 +52,7 @@ absl::Status LoadPositions(ParameterLoader& loader, const ModelConfig& config,
                      " positions that the model has, got ", positions));
   }
   if (config.alibi_bias_max) {
-    const auto heads = static_cast<int32_t>(config.num_attention_heads);
+    const auto heads = static_cast<int32_t>(config.layers[0].attention.num_heads);
     std::vector<float> slopes = kernels::AlibiSlopes(heads, *config.alibi_bias_max);
     if (config.alibi_is_rounded) {
       for (float& slope : slopes) slope = kernels::Bf16ToF32(kernels::F32ToBf16(slope));
@@ -60,14 +60,13 @@ absl::Status LoadPositions(ParameterLoader& loader, const ModelConfig& config,
     ASSIGN_OR_RETURN(out.alibi_slopes, loader.Upload(slopes));
     return absl::OkStatus();
   }
-  const auto upload = [&](const RopeConfig& rope, Parameter& table) -> absl::Status {
-    ASSIGN_OR_RETURN(table, loader.Upload(MakeRopeTable(rope, positions)));
+  for (const RopeConfig& rope : config.ropes) {
+    ASSIGN_OR_RETURN(Parameter table, loader.Upload(MakeRopeTable(rope, positions)));
     table.view = kernels::TensorView(table.buffer.data(), kernels::DType::kF32,
                                      {positions, rope.rope_dim / 2, 2});
-    return absl::OkStatus();
-  };
-  RETURN_IF_ERROR(upload(config.rope, out.rope_table));
-  return config.local_rope ? upload(*config.local_rope, out.local_rope_table) : absl::OkStatus();
+    out.rope_tables.push_back(std::move(table));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -89,7 +88,7 @@ absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
   RETURN_IF_ERROR(LoadNorm(loader, stored.final_norm, out.final_norm));
   for (const LayerTensors& layer : stored.layers) {
     ASSIGN_OR_RETURN(Layer loaded, LoadLayer(loader, layer));
-    loaded.window = WindowOf(config, std::ssize(out.layers));
+    loaded.spec = config.layers[out.layers.size()];
     out.layers.push_back(std::move(loaded));
   }
   out.num_parameters = loader.num_parameters();

@@ -27,13 +27,13 @@ struct NormParameters {
 };
 
 struct Layer {
+  LayerSpec spec;
   NormParameters attention_norm, mlp_norm;
   NormParameters attention_post_norm, mlp_post_norm;  // empty views without post norms
   Weight qkv, o, up, down;                            // in a gated MLP, `up` begins with the gate
   Parameter qkv_bias, o_bias, up_bias, down_bias;     // empty views without biases
   Parameter q_norm, k_norm;                           // empty views without such norms
-  int64_t window = 0;  // tokens that a query sees, itself included; 0: all
-  Mixture mixture;     // replaces `up` and `down`
+  Mixture mixture;                                    // replaces `up` and `down`
 };
 
 struct DecoderWeights {
@@ -41,8 +41,8 @@ struct DecoderWeights {
   Weight position_embedding;                   // null without learned positions
   std::vector<std::vector<std::byte>> memory;  // rewritten matrices, into which weights point
   NormParameters embedding_norm, final_norm;
-  Parameter rope_table, alibi_slopes;  // at most one is present; the view of the other is empty
-  Parameter local_rope_table;          // for layers with a window; if empty, they use rope_table
+  std::vector<Parameter> rope_tables;  // of ModelConfig::ropes
+  Parameter alibi_slopes;              // an empty view without ALiBi
   std::vector<Layer> layers;
   int64_t num_parameters = 0;
   int64_t bytes = 0;  // the result of Model::weight_bytes

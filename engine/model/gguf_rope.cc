@@ -35,10 +35,11 @@ absl::Status ReadYarn(GgufFields& fields, RopeConfig& rope) {
 
 }  // namespace
 
-absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config) {
-  RopeConfig& rope = config.rope;
+absl::Status ReadGgufRope(GgufFields& fields, ModelDraft& draft) {
+  RopeConfig& rope = draft.ropes[0];
   RETURN_IF_ERROR(fields.Float("rope.freq_base", 10000.0, rope.theta));
-  RETURN_IF_ERROR(fields.Int("rope.dimension_count", config.head_dim, rope.rope_dim));
+  RETURN_IF_ERROR(
+      fields.Int("rope.dimension_count", draft.every.attention.head_dim, rope.rope_dim));
 
   // As in llama.cpp, a factor without a type is linear, and a factor of 0 is no scaling.
   std::string type;
@@ -55,7 +56,7 @@ absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config) {
   RETURN_IF_ERROR(fields.Float("rope.scaling.factor", factor, factor));
   int64_t trained = 0;
   RETURN_IF_ERROR(
-      fields.Int("rope.scaling.original_context_length", config.max_position_embeddings, trained));
+      fields.Int("rope.scaling.original_context_length", draft.max_position_embeddings, trained));
   const bool scaled = factor != 0.0 && factor != 1.0;
   if (type == "linear" && scaled) {
     rope.scaling = RopeScaling::kLinear;
@@ -66,7 +67,7 @@ absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config) {
     RETURN_IF_ERROR(ReadYarn(fields, rope));
   }
   if (!fields.HasTensor("rope_freqs.weight")) return absl::OkStatus();
-  if (rope.rope_dim < 2 || rope.rope_dim > config.head_dim) {
+  if (rope.rope_dim < 2 || rope.rope_dim > draft.every.attention.head_dim) {
     return absl::OkStatus();  // Validate reports the error
   }
   auto divisors = fields.weights().Vector("rope_freqs.weight", rope.rope_dim / 2);
@@ -79,8 +80,8 @@ absl::Status ReadGgufRope(GgufFields& fields, ModelConfig& config) {
 }
 
 void WriteGgufRope(const ModelConfig& config, GgufKeys& keys) {
-  if (!HasRope(config)) return;
-  const RopeConfig& rope = config.rope;
+  if (config.ropes.empty()) return;
+  const RopeConfig& rope = config.ropes[0];
   keys.Int("rope.dimension_count", rope.rope_dim);
   keys.Float("rope.freq_base", rope.theta);
   if (rope.scaling == RopeScaling::kLinear) {

@@ -2,6 +2,7 @@
 
 // The description of a model, in the words of config.json, for every file format.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -46,70 +47,108 @@ struct RopeConfig {
 // of a token.
 enum class QkNormScope { kNone, kHead, kToken };
 
+// The attention of one layer.
+struct AttentionSpec {
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t window = 0;  // the number of tokens that a query sees, itself included; 0: all
+  int rope = 0;        // index in ModelConfig::ropes; -1: queries and keys do not rotate
+  double scale = 0.0;  // factor of q . k; 0: 1 / sqrt(head_dim)
+  double clip = 0.0;   // q, k and v are clamped to [-clip, clip]; 0: no clamp
+  bool bias = false;   // biases on q, k, v (and o where the file has one)
+  QkNormScope qk_norm = QkNormScope::kNone;
+
+  int64_t q_size() const { return num_heads * head_dim; }
+  int64_t kv_size() const { return num_kv_heads * head_dim; }  // of keys, and of values
+  bool operator==(const AttentionSpec&) const = default;
+};
+
+// A mixture of experts. Each expert is a feed-forward network.
+struct ExpertsSpec {
+  int64_t count = 0;             // 0: the layer has one network, and no mixture
+  int64_t per_token = 0;         // experts that compute one token
+  bool weights_sum_to_1 = true;  // the weights of a token's experts are scaled to that sum
+  bool operator==(const ExpertsSpec&) const = default;
+};
+
+// The feed-forward network of one layer, or each expert of its mixture.
+struct FeedForwardSpec {
+  int64_t inner_size = 0;
+  kernels::Activation activation = kernels::Activation::kSiluMul;
+  bool bias = false;
+  ExpertsSpec experts;
+  bool operator==(const FeedForwardSpec&) const = default;
+};
+
+// The way in which a layer adds to the residual x.
+//   kSerial           y = x + attention(norm(x)); y + mlp(norm(y))
+//   kPostNorms        as kSerial, with a norm of each branch before it is added
+//   kParallel         x + attention(norm(x)) + mlp(other_norm(x))
+//   kParallelOneNorm  x + attention(norm(x)) + mlp(norm(x))
+enum class Residual { kSerial, kPostNorms, kParallel, kParallelOneNorm };
+
+struct LayerSpec {
+  AttentionSpec attention;
+  FeedForwardSpec feed_forward;
+  Residual residual = Residual::kSerial;
+
+  bool has_experts() const { return feed_forward.experts.count != 0; }
+  bool is_parallel() const {
+    return residual == Residual::kParallel || residual == Residual::kParallelOneNorm;
+  }
+  bool operator==(const LayerSpec&) const = default;
+};
+
 struct ModelConfig {
   std::string architecture;  // the name in the registry, such as "llama"
   std::string name;          // the name of the model in the file; empty if the file gives none
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  int64_t num_hidden_layers = 0;
-  int64_t num_attention_heads = 0;
-  int64_t num_key_value_heads = 0;
-  int64_t head_dim = 0;
   int64_t max_position_embeddings = 0;  // trained context, in tokens
+  std::vector<LayerSpec> layers;        // at least one
   kernels::NormKind norm = kernels::NormKind::kRmsNorm;
   double norm_eps = 1e-5;
   bool norm_bias = false;
   double norm_weight_offset = 0.0;  // added to the file's norm weights
-  // True if a norm also follows attention, and another norm follows feed-forward. These norms are
-  // before the residual addition.
-  bool post_norms = false;
   // True if a learned row for each position is added to the row of the token. There are
   // max_position_embeddings rows.
   bool learned_positions = false;
   bool unit_head_rows = false;   // each row of the head is divided by its length
   double embedding_scale = 1.0;  // factor of token rows; a tied head uses unscaled rows
   bool tie_word_embeddings = false;
-  bool attention_bias = false;   // biases on q, k, v (and o where the file has one)
-  double attention_scale = 0.0;  // factor of q . k; 0: 1 / sqrt(head_dim)
-  double clip_qkv = 0.0;         // q, k and v are clamped to [-clip, clip]; 0: no clamp
-  // The number of tokens that a query sees in each layer, itself included; 0: all. The size is
-  // num_hidden_layers, or 0 when no layer has a window.
-  std::vector<int64_t> layer_windows;
-  QkNormScope qk_norm = QkNormScope::kNone;
-  kernels::Activation activation = kernels::Activation::kSiluMul;
-  bool mlp_bias = false;
-  // With experts, a layer has a mixture of them instead of one feed-forward network. Each expert is
-  // intermediate_size wide.
-  int64_t num_experts = 0;  // 0: each layer has one network
-  int64_t num_experts_per_tok = 0;
-  bool norm_topk_prob = true;  // the chosen experts' weights are scaled to sum to 1
-  // Attention and feed-forward both read the same input: x + attention(norm(x)) + mlp(norm(x)).
-  bool parallel_residual = false;
-  bool shared_norm = false;  // one norm for attention and feed-forward
   // The largest exponent of the ALiBi slopes, if positions are by ALiBi. If absent, positions are
   // rotary or learned.
   std::optional<double> alibi_bias_max;
   // True if ALiBi is computed as in Falcon's published code. The bias of ALiBi is then added before
   // the scores are scaled, and slopes and products are rounded to bfloat16. See PagedAttentionArgs.
   bool alibi_is_rounded = false;
-  RopeConfig rope;
-  std::optional<RopeConfig> local_rope;  // for layers with a window; absent: `rope`
-  std::string weight_type;               // the type of most weights, such as "Q4_1" or "BF16"
+  // The rotations of queries and keys; AttentionSpec::rope is an index. Empty: positions are by
+  // ALiBi or learned. All have the layout and the rope_dim of the first.
+  std::vector<RopeConfig> ropes;
+  std::string weight_type;  // the type of most weights, such as "Q4_1" or "BF16"
+
+  int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
 };
 
-// Returns true if positions rotate queries and keys.
-bool HasRope(const ModelConfig& config);
 // Returns true if the model can use contexts longer than max_position_embeddings. Such a model has
 // ALiBi, which extrapolates, or stretched rotary positions.
 bool ServesBeyondItsContext(const ModelConfig& config);
 // Returns the factor of cosines and sines under kYarn, for models that do not name a factor.
 double YarnAttentionFactor(double factor, double mscale = 1.0);
 // Returns the factor of q . k.
-double AttentionScale(const ModelConfig& config);
-// Returns the window of one layer; 0: none.
-int64_t WindowOf(const ModelConfig& config, int64_t layer);
+double AttentionScale(const AttentionSpec& attention);
+// Returns the window of each layer; 0: none.
+std::vector<int64_t> LayerWindows(const ModelConfig& config);
 // Returns the distinct windows of all layers, ascending; 0 stands for full attention.
 std::vector<int64_t> DifferentWindows(const ModelConfig& config);
+// Returns the largest value of a function of a layer, over all layers.
+template <typename F>
+int64_t LargestOf(const ModelConfig& config, F&& of_layer) {
+  int64_t largest = 0;
+  for (const LayerSpec& layer : config.layers)
+    largest = std::max<int64_t>(largest, of_layer(layer));
+  return largest;
+}
 
 }  // namespace quire::engine

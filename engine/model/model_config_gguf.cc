@@ -41,67 +41,68 @@ absl::StatusOr<const Architecture*> FindGgufArchitecture(const files::GgufMetada
                                                     files::Printable(*name)));
 }
 
-absl::Status ReadGgufSizes(GgufFields& fields, ModelConfig& config) {
-  RETURN_IF_ERROR(fields.Int("block_count", std::nullopt, config.num_hidden_layers));
-  RETURN_IF_ERROR(fields.Int("embedding_length", std::nullopt, config.hidden_size));
-  RETURN_IF_ERROR(fields.Int("context_length", std::nullopt, config.max_position_embeddings));
-  RETURN_IF_ERROR(
-      fields.IntOfEveryLayer("feed_forward_length", std::nullopt, config.intermediate_size));
-  RETURN_IF_ERROR(
-      fields.IntOfEveryLayer("attention.head_count", std::nullopt, config.num_attention_heads));
-  RETURN_IF_ERROR(fields.IntOfEveryLayer("attention.head_count_kv", config.num_attention_heads,
-                                         config.num_key_value_heads));
-  const int64_t heads = config.num_attention_heads;
-  if (!fields.Has("attention.key_length") && (heads <= 0 || config.hidden_size % heads != 0)) {
-    return fields.Error("attention.head_count",
-                        absl::StrFormat("want a divisor of embedding_length %d, got %d",
-                                        config.hidden_size, heads));
+absl::Status ReadGgufSizes(GgufFields& fields, ModelDraft& draft) {
+  RETURN_IF_ERROR(fields.Int("block_count", std::nullopt, draft.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("embedding_length", std::nullopt, draft.hidden_size));
+  RETURN_IF_ERROR(fields.Int("context_length", std::nullopt, draft.max_position_embeddings));
+  RETURN_IF_ERROR(fields.IntOfEveryLayer("feed_forward_length", std::nullopt,
+                                         draft.every.feed_forward.inner_size));
+  RETURN_IF_ERROR(fields.IntOfEveryLayer("attention.head_count", std::nullopt,
+                                         draft.every.attention.num_heads));
+  RETURN_IF_ERROR(fields.IntOfEveryLayer("attention.head_count_kv", draft.every.attention.num_heads,
+                                         draft.every.attention.num_kv_heads));
+  const int64_t heads = draft.every.attention.num_heads;
+  if (!fields.Has("attention.key_length") && (heads <= 0 || draft.hidden_size % heads != 0)) {
+    return fields.Error(
+        "attention.head_count",
+        absl::StrFormat("want a divisor of embedding_length %d, got %d", draft.hidden_size, heads));
   }
-  RETURN_IF_ERROR(fields.Int("attention.key_length", heads > 0 ? config.hidden_size / heads : 0,
-                             config.head_dim));
+  RETURN_IF_ERROR(fields.Int("attention.key_length", heads > 0 ? draft.hidden_size / heads : 0,
+                             draft.every.attention.head_dim));
   int64_t value_length = 0;
-  RETURN_IF_ERROR(fields.Int("attention.value_length", config.head_dim, value_length));
-  if (value_length == config.head_dim) return absl::OkStatus();
-  return fields.Error(
-      "attention.value_length",
-      absl::StrFormat("want the head size of the keys, %d, got %d", config.head_dim, value_length));
+  RETURN_IF_ERROR(
+      fields.Int("attention.value_length", draft.every.attention.head_dim, value_length));
+  if (value_length == draft.every.attention.head_dim) return absl::OkStatus();
+  return fields.Error("attention.value_length",
+                      absl::StrFormat("want the head size of the keys, %d, got %d",
+                                      draft.every.attention.head_dim, value_length));
 }
 
 // Reads vocab_size from the metadata. Returns InvalidArgument if the embedding has another number
 // of rows.
-absl::Status ReadVocabSize(GgufFields& fields, const TensorNames& names, ModelConfig& config) {
+absl::Status ReadVocabSize(GgufFields& fields, const TensorNames& names, ModelDraft& draft) {
   constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
   const files::GgufValue* tokens = fields.metadata().Find(kTokens);
   if (tokens != nullptr) {
-    config.vocab_size = tokens->count;
+    draft.vocab_size = tokens->count;
   } else {
-    RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
+    RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, draft.vocab_size));
   }
   const std::string name = absl::StrCat(names.embedding, ".weight");
   const files::TensorInfo* embedding = fields.weights().Find(name);
   if (embedding == nullptr || embedding->shape.size() != 2 ||
-      embedding->shape[0] == config.vocab_size) {
+      embedding->shape[0] == draft.vocab_size) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
       absl::StrFormat("%s: %s: want the %d tokens of %s, got %d", fields.metadata().file(),
                       tokens != nullptr ? std::string(kTokens) : "vocab_size", embedding->shape[0],
-                      name, config.vocab_size));
+                      name, draft.vocab_size));
 }
 
 // Fills in the members that no key gives, from the tensors of the file.
-void ReadTensors(const GgufFields& fields, const TensorNames& names, ModelConfig& config) {
+void ReadTensors(const GgufFields& fields, const TensorNames& names, ModelDraft& draft) {
   const auto has = [&](const char* name, const char* suffix) {
     return name != nullptr && fields.HasTensor(OfLayer(names, name) + suffix);
   };
-  config.tie_word_embeddings = !fields.HasTensor(absl::StrCat(names.head, ".weight"));
-  config.norm_bias = fields.HasTensor(absl::StrCat(names.final_norm, ".bias"));
-  config.attention_bias = has(names.q, ".bias") || has(names.qkv, ".bias");
-  config.mlp_bias = has(names.gate, ".bias") || has(names.up, ".bias");
+  draft.tie_word_embeddings = !fields.HasTensor(absl::StrCat(names.head, ".weight"));
+  draft.norm_bias = fields.HasTensor(absl::StrCat(names.final_norm, ".bias"));
+  draft.every.attention.bias = has(names.q, ".bias") || has(names.qkv, ".bias");
+  draft.every.feed_forward.bias = has(names.gate, ".bias") || has(names.up, ".bias");
   if (has(names.q_norm, ".weight")) {
     const files::TensorInfo* norm = fields.weights().Find(OfLayer(names, names.q_norm) + ".weight");
-    const bool of_a_head = norm->shape == std::vector<int64_t>{config.head_dim};
-    config.qk_norm = of_a_head ? QkNormScope::kHead : QkNormScope::kToken;
+    const bool of_a_head = norm->shape == std::vector<int64_t>{draft.every.attention.head_dim};
+    draft.every.attention.qk_norm = of_a_head ? QkNormScope::kHead : QkNormScope::kToken;
   }
 }
 
@@ -181,26 +182,26 @@ absl::Status CheckTensors(const GgufFields& fields, const TensorNames& names,
 absl::StatusOr<ModelConfig> ReadGgufModelConfig(const files::GgufMetadata& metadata,
                                                 const files::WeightMap& weights) {
   ASSIGN_OR_RETURN(const Architecture* architecture, FindGgufArchitecture(metadata));
-  ModelConfig config{.architecture = std::string(architecture->name)};
+  ModelDraft draft;
+  draft.architecture = std::string(architecture->name);
   ASSIGN_OR_RETURN(const std::string_view name, metadata.StringOr("general.name", ""));
-  config.name = std::string(name);
+  draft.name = std::string(name);
   GgufFields fields(metadata, weights, architecture->gguf_name);
-  RETURN_IF_ERROR(ReadGgufSizes(fields, config));
-  config.rope.layout = architecture->gguf_rope_layout;
-  RETURN_IF_ERROR(ReadGgufRope(fields, config));
-  RETURN_IF_ERROR(architecture->read_gguf(fields, config));
-  const bool rms = config.norm == kernels::NormKind::kRmsNorm;
+  RETURN_IF_ERROR(ReadGgufSizes(fields, draft));
+  draft.ropes[0].layout = architecture->gguf_rope_layout;
+  RETURN_IF_ERROR(ReadGgufRope(fields, draft));
+  RETURN_IF_ERROR(architecture->read_gguf(fields, draft));
+  const bool rms = draft.norm == kernels::NormKind::kRmsNorm;
   RETURN_IF_ERROR(
       fields.Float(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
-                   std::nullopt, config.norm_eps));
-  const TensorNames names = architecture->gguf_names(config);
-  RETURN_IF_ERROR(ReadVocabSize(fields, names, config));
-  ReadTensors(fields, names, config);
+                   std::nullopt, draft.norm_eps));
+  const TensorNames names = architecture->gguf_names(draft.every);
+  RETURN_IF_ERROR(ReadVocabSize(fields, names, draft));
+  ReadTensors(fields, names, draft);
   RETURN_IF_ERROR(fields.CheckTheRest());
   RETURN_IF_ERROR(CheckTensors(fields, names, architecture->gguf_name));
-  config.weight_type = DominantWeightType(weights);
-  RETURN_IF_ERROR(Validate(config, metadata.file()));
-  return config;
+  draft.weight_type = DominantWeightType(weights);
+  return std::move(draft).Complete(metadata.file());
 }
 
 }  // namespace quire::engine

@@ -1,6 +1,7 @@
 // Reads a ModelConfig from the config.json of Hugging Face transformers.
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -74,12 +75,14 @@ absl::StatusOr<ModelConfig> ReadHfModelConfig(const json& object, std::string_vi
   ASSIGN_OR_RETURN(const std::string hf_class, ReadClass(fields));
   const Architecture& architecture = *FindArchitectureOfHfClass(hf_class);
   RETURN_IF_ERROR(CheckQuantization(fields));
-  ModelConfig config{.architecture = std::string(architecture.name)};
-  RETURN_IF_ERROR(fields.String("_name_or_path", "", config.name));
-  RETURN_IF_ERROR(architecture.read_hf(fields, hf_class, config));
-  config.weight_type = DominantWeightType(weights);
-  RETURN_IF_ERROR(Validate(config, where));
-  if (HasAnotherHead(architecture.hf_names(config), weights)) config.tie_word_embeddings = false;
+  ModelDraft draft;
+  draft.architecture = std::string(architecture.name);
+  RETURN_IF_ERROR(fields.String("_name_or_path", "", draft.name));
+  RETURN_IF_ERROR(architecture.read_hf(fields, hf_class, draft));
+  draft.weight_type = DominantWeightType(weights);
+  ASSIGN_OR_RETURN(ModelConfig config, std::move(draft).Complete(where));
+  const TensorNames names = architecture.hf_names(config.layers[0]);
+  if (HasAnotherHead(names, weights)) config.tie_word_embeddings = false;
   return config;
 }
 

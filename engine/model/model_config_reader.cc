@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
+#include "engine/model/model_draft.h"
 #include "files/ggml_types.h"
 
 namespace quire::engine {
@@ -50,9 +51,9 @@ class Checker {
   absl::Status status_;
 };
 
-void CheckRope(const RopeConfig& rope, const ModelConfig& config, Checker& check) {
+void CheckRope(const RopeConfig& rope, int64_t head_dim, Checker& check) {
   check.Range("rope theta", rope.theta, 1.0, 1e12);
-  check.Range("rope dimensions", rope.rope_dim, 2, config.head_dim);
+  check.Range("rope dimensions", rope.rope_dim, 2, head_dim);
   if (rope.rope_dim % 2 != 0) {
     check.Fail("rope dimensions", absl::StrFormat("want an even number, got %d", rope.rope_dim));
   }
@@ -87,52 +88,89 @@ void CheckRope(const RopeConfig& rope, const ModelConfig& config, Checker& check
 
 void CheckPositions(const ModelConfig& config, Checker& check) {
   if (config.alibi_bias_max) return check.Range("alibi_bias_max", *config.alibi_bias_max, 0.0, 1e3);
-  if (config.learned_positions) return;
-  CheckRope(config.rope, config, check);
-  if (config.local_rope) CheckRope(*config.local_rope, config, check);
+  for (const RopeConfig& rope : config.ropes) {
+    CheckRope(rope, config.layers[0].attention.head_dim, check);
+  }
+}
+
+void CheckLayer(const LayerSpec& layer, Checker& check) {
+  const AttentionSpec& attention = layer.attention;
+  const FeedForwardSpec& feed_forward = layer.feed_forward;
+  check.Range("intermediate_size", feed_forward.inner_size, 1, kMaxSize);
+  check.Range("num_attention_heads", attention.num_heads, 1, kMaxHeads);
+  check.Range("num_key_value_heads", attention.num_kv_heads, 1, attention.num_heads);
+  check.Range("head_dim", attention.head_dim, kMinHeadDim, kMaxHeadDim);
+  check.Range("sliding_window", attention.window, 0, kMaxContext);
+  check.Range("num_experts", feed_forward.experts.count, 0, kMaxExperts);
+  if (!check.status().ok()) return;
+  if (layer.has_experts()) {
+    check.Range("num_experts_per_tok", feed_forward.experts.per_token, 1,
+                feed_forward.experts.count);
+    // The decoder adds the output of the experts to the residual after attention, without a norm.
+    if (layer.is_parallel()) check.Fail("num_experts", "want 0 with a parallel residual");
+    if (layer.residual == Residual::kPostNorms) {
+      check.Fail("num_experts", "want 0 with norms after each layer");
+    }
+  }
+  if (attention.head_dim % kHeadDimStep != 0) {
+    check.Fail("head_dim",
+               absl::StrFormat("want a multiple of %d, got %d", kHeadDimStep, attention.head_dim));
+  }
+  if (attention.num_heads % attention.num_kv_heads != 0) {
+    check.Fail("num_key_value_heads",
+               absl::StrFormat("want a divisor of num_attention_heads %d, got %d",
+                               attention.num_heads, attention.num_kv_heads));
+  }
+}
+
+// One cache, one table and one plan serve all layers, so the heads must be alike.
+void CheckHeadsAlike(const ModelConfig& config, Checker& check) {
+  const AttentionSpec& first = config.layers[0].attention;
+  for (const LayerSpec& layer : config.layers) {
+    const AttentionSpec& attention = layer.attention;
+    if (attention.num_heads == first.num_heads && attention.num_kv_heads == first.num_kv_heads &&
+        attention.head_dim == first.head_dim) {
+      continue;
+    }
+    return check.Fail("num_attention_heads",
+                      "want heads of one number and size in all layers, got others");
+  }
 }
 
 }  // namespace
+
+absl::StatusOr<ModelConfig> ModelDraft::Complete(std::string_view file) && {
+  if (num_hidden_layers < 1 || num_hidden_layers > kMaxLayers) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: num_hidden_layers: want 1 to %d, got %d",
+                                                      file, kMaxLayers, num_hidden_layers));
+  }
+  if (alibi_bias_max || learned_positions) {
+    ropes.clear();
+    every.attention.rope = -1;
+  }
+  layers.assign(static_cast<size_t>(num_hidden_layers), every);
+  for (const auto& change : changes_) {
+    for (size_t i = 0; i < layers.size(); ++i) change(static_cast<int64_t>(i), layers[i]);
+  }
+  RETURN_IF_ERROR(Validate(*this, file));
+  return static_cast<ModelConfig&&>(*this);
+}
 
 absl::Status Validate(const ModelConfig& config, std::string_view file) {
   Checker check(file);
   check.Range("vocab_size", config.vocab_size, 1, kMaxVocab);
   check.Range("hidden_size", config.hidden_size, 1, kMaxSize);
-  check.Range("intermediate_size", config.intermediate_size, 1, kMaxSize);
-  check.Range("num_hidden_layers", config.num_hidden_layers, 1, kMaxLayers);
-  check.Range("num_attention_heads", config.num_attention_heads, 1, kMaxHeads);
-  check.Range("num_key_value_heads", config.num_key_value_heads, 1, config.num_attention_heads);
-  check.Range("head_dim", config.head_dim, kMinHeadDim, kMaxHeadDim);
+  check.Range("num_hidden_layers", config.num_layers(), 1, kMaxLayers);
   check.Range("max_position_embeddings", config.max_position_embeddings, 1, kMaxContext);
   check.Range("norm_eps", config.norm_eps, 0.0, 0.1);
-  check.Range("num_experts", config.num_experts, 0, kMaxExperts);
-  if (config.num_experts != 0) {
-    check.Range("num_experts_per_tok", config.num_experts_per_tok, 1, config.num_experts);
-    check.Range("num_experts of all layers", config.num_experts * config.num_hidden_layers, 1,
-                kMaxExpertsOfAll);
-    // The decoder adds the output of the experts to the residual after attention, without a norm.
-    if (config.parallel_residual) check.Fail("num_experts", "want 0 with a parallel residual");
-    if (config.post_norms) check.Fail("num_experts", "want 0 with norms after each layer");
+  int64_t num_experts = 0;
+  for (const LayerSpec& layer : config.layers) {
+    CheckLayer(layer, check);
+    num_experts += layer.feed_forward.experts.count;
   }
+  check.Range("num_experts of all layers", num_experts, 0, kMaxExpertsOfAll);
   if (!check.status().ok()) return check.status();
-  if (config.head_dim % kHeadDimStep != 0) {
-    check.Fail("head_dim",
-               absl::StrFormat("want a multiple of %d, got %d", kHeadDimStep, config.head_dim));
-  }
-  if (config.num_attention_heads % config.num_key_value_heads != 0) {
-    check.Fail("num_key_value_heads",
-               absl::StrFormat("want a divisor of num_attention_heads %d, got %d",
-                               config.num_attention_heads, config.num_key_value_heads));
-  }
-  if (!config.layer_windows.empty() &&
-      std::ssize(config.layer_windows) != config.num_hidden_layers) {
-    check.Fail("sliding_window",
-               absl::StrFormat("want one for each of %d layers, got %d", config.num_hidden_layers,
-                               std::ssize(config.layer_windows)));
-  }
-  for (const int64_t window : config.layer_windows) {
-    check.Range("sliding_window", window, 0, kMaxContext);
-  }
+  CheckHeadsAlike(config, check);
   CheckPositions(config, check);
   return check.status();
 }
@@ -153,7 +191,9 @@ std::string DominantWeightType(const files::WeightMap& weights) {
 }
 
 int64_t KvElementsPerToken(const ModelConfig& config) {
-  return config.num_hidden_layers * 2 * config.num_key_value_heads * config.head_dim;
+  int64_t elements = 0;
+  for (const LayerSpec& layer : config.layers) elements += 2 * layer.attention.kv_size();
+  return elements;
 }
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const files::OpenedModel& model) {

@@ -19,7 +19,7 @@ absl::StatusOr<TensorNames> NamesOf(const ModelConfig& config, const files::Open
     return absl::InvalidArgumentError(absl::StrFormat("%s: architecture \"%s\" is not supported",
                                                       files.path, config.architecture));
   }
-  return (files.gguf ? architecture->gguf_names : architecture->hf_names)(config);
+  return (files.gguf ? architecture->gguf_names : architecture->hf_names)(config.layers[0]);
 }
 
 }  // namespace

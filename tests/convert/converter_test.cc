@@ -56,24 +56,15 @@ Logits LogitsOfFile(const std::string& path, const std::vector<int32_t>& ids) {
 // understand it differently.
 const std::map<std::string, std::string>& Refused() {
   static const auto* const refused = new std::map<std::string, std::string>{
-      {"mpt_scale", "attention_scale"},
-      {"falcon_rw", "parallel_residual"},
-      {"falcon_rw_six_heads", "parallel_residual"},
-      {"neox_serial", "activation"},
-      {"rope_yarn_mscale", "rope truncate"},
-      {"rope_dynamic", "rope_scaling"},
-      {"mistral_window", "sliding_window"},
-      {"mixtral_window", "sliding_window"},
-      {"qwen3_moe", "norm_topk_prob"},
-      {"qwen2_windows", "sliding_window"},
-      {"qwen3_windows", "sliding_window"},
-      {"gemma3", "sliding_window"},
-      {"gemma3_pattern", "attention_scale"},
-      {"gemma3_scaled", "sliding_window"},
-      {"gemma3_untied", "sliding_window"},
-      {"gpt2_untied", "activation"},
-      {"baichuan", "block_count"},
-      {"baichuan_rope", "block_count"},
+      {"mpt_scale", "attention_scale"},      {"falcon_rw", "residual"},
+      {"falcon_rw_six_heads", "residual"},   {"neox_serial", "activation"},
+      {"rope_yarn_mscale", "rope truncate"}, {"rope_dynamic", "rope_scaling"},
+      {"mistral_window", "sliding_window"},  {"mixtral_window", "sliding_window"},
+      {"qwen3_moe", "norm_topk_prob"},       {"qwen2_windows", "sliding_window"},
+      {"qwen3_windows", "sliding_window"},   {"gemma3", "sliding_window"},
+      {"gemma3_pattern", "attention_scale"}, {"gemma3_scaled", "sliding_window"},
+      {"gemma3_untied", "sliding_window"},   {"gpt2_untied", "activation"},
+      {"baichuan", "block_count"},           {"baichuan_rope", "block_count"},
   };
   return *refused;
 }
@@ -112,8 +103,12 @@ TEST(ConverterTest, WhereNoProductChangesItsOrderTheBitsAreTheSame) {
     SCOPED_TRACE(golden.name);
     // In llama.cpp's Gemma, every sixth layer has no window and all other layers have one. The test
     // changes the config to match.
-    for (size_t i = 0; i < golden.config.layer_windows.size(); ++i) {
-      golden.config.layer_windows[i] = i % 6 == 5 ? 0 : 32;
+    if (golden.name == "gemma3") {
+      for (size_t i = 0; i < golden.config.layers.size(); ++i) {
+        engine::AttentionSpec& attention = golden.config.layers[i].attention;
+        attention.window = i % 6 == 5 ? 0 : 32;
+        attention.rope = attention.window != 0 ? 1 : 0;
+      }
     }
     ASSERT_TRUE(Convert(golden, path, {.type = WeightType::kF32}).ok());
     EXPECT_EQ(LogitsOfFile(path, golden.ids),
@@ -161,14 +156,10 @@ engine::ModelConfig WideLlamaConfig() {
   return {.architecture = "llama",
           .vocab_size = kWide.vocab_size,
           .hidden_size = kWide.hidden_size,
-          .intermediate_size = kWide.intermediate_size,
-          .num_hidden_layers = kWide.num_hidden_layers,
-          .num_attention_heads = kWide.num_attention_heads,
-          .num_key_value_heads = kWide.num_key_value_heads,
-          .head_dim = kWide.head_dim,
           .max_position_embeddings = 128,
+          .layers = testing::LayersOf(kWide),
           .tie_word_embeddings = kWide.tie_word_embeddings,
-          .rope = {.rope_dim = kWide.head_dim}};
+          .ropes = {{.rope_dim = kWide.head_dim}}};
 }
 absl::StatusOr<ConvertReport> ConvertWide(const testing::InMemoryWeights& weights,
                                           const std::string& path, const ConvertOptions& options) {
@@ -264,7 +255,7 @@ TEST(ConverterTest, SourcesAreCheckedBeforeAnythingIsWritten) {
   const TempDirectory directory;
   const std::string path = directory.path() + "/model.gguf";
   engine::ModelConfig config = WideLlamaConfig();
-  config.num_hidden_layers = 2;
+  config.layers.resize(2, config.layers[0]);
   bool wrote = false;
   const auto report = ConvertWeights(config, testing::ReadGoldenLlamas().front().names, WideLlama(),
                                      files::GgufValues(), path,

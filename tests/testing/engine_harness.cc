@@ -112,20 +112,19 @@ std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options
   InMemoryWeights weights = MakeTinyLlama(shape);
   weights.Scale("model.layers.1.self_attn.v_proj.weight", options.value_gain);
   weights.Scale("model.layers.1.self_attn.o_proj.weight", 1.0f / options.value_gain);
-  auto model = std::make_unique<HookedModel>(
-      *engine::CreateDecoder({.architecture = "llama",
-                              .vocab_size = shape.vocab_size,
-                              .hidden_size = shape.hidden_size,
-                              .intermediate_size = shape.intermediate_size,
-                              .num_hidden_layers = shape.num_hidden_layers,
-                              .num_attention_heads = shape.num_attention_heads,
-                              .num_key_value_heads = shape.num_key_value_heads,
-                              .head_dim = shape.head_dim,
-                              .max_position_embeddings = options.max_model_len,
-                              .layer_windows = options.layer_windows,
-                              .alibi_bias_max = alibi_bias_max,
-                              .rope = {.rope_dim = shape.head_dim}},
-                             weights, engine::kLlama.hf_names({}), *parts.backend, parts.limits));
+  engine::ModelConfig config = {.architecture = "llama",
+                                .vocab_size = shape.vocab_size,
+                                .hidden_size = shape.hidden_size,
+                                .max_position_embeddings = options.max_model_len,
+                                .layers = LayersOf(shape, options.layer_windows),
+                                .alibi_bias_max = alibi_bias_max};
+  if (alibi_bias_max) {
+    for (engine::LayerSpec& layer : config.layers) layer.attention.rope = -1;
+  } else {
+    config.ropes = {{.rope_dim = shape.head_dim}};
+  }
+  auto model = std::make_unique<HookedModel>(*engine::CreateDecoder(
+      config, weights, engine::kLlama.hf_names({}), *parts.backend, parts.limits));
   harness->before_forward_ = &model->before_forward;
   parts.model = std::move(model);
   harness->engine_ = *engine::MakeEngine(std::move(parts), ConfigFor(options));

@@ -11,6 +11,7 @@ FakeModel::FakeModel(int64_t num_ids, int32_t block_size, int64_t num_padding)
     : num_drawable_(num_ids - 2), block_size_(block_size) {
   config_.architecture = "fake";
   config_.vocab_size = num_ids + num_padding;
+  config_.layers.emplace_back();
 }
 
 int32_t FakeModel::NextToken(std::span<const int32_t> context) const {

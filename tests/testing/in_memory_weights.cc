@@ -89,6 +89,19 @@ const files::TensorInfo* InMemoryWeights::Find(std::string_view name) const {
   return nullptr;
 }
 
+std::vector<engine::LayerSpec> LayersOf(const TinyLlamaShape& shape,
+                                        std::span<const int64_t> windows) {
+  const engine::LayerSpec layer = {
+      .attention = {.num_heads = shape.num_attention_heads,
+                    .num_kv_heads = shape.num_key_value_heads,
+                    .head_dim = shape.head_dim,
+                    .bias = shape.attention_bias},
+      .feed_forward = {.inner_size = shape.intermediate_size, .bias = shape.mlp_bias}};
+  std::vector<engine::LayerSpec> layers(static_cast<size_t>(shape.num_hidden_layers), layer);
+  for (size_t i = 0; i < windows.size(); ++i) layers[i].attention.window = windows[i];
+  return layers;
+}
+
 InMemoryWeights MakeTinyLlama(const TinyLlamaShape& shape, bool gguf_naming) {
   InMemoryWeights weights;
   const int64_t hidden = shape.hidden_size;

@@ -4,9 +4,11 @@
 
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/model/model_config.h"
 #include "files/weight_map.h"
 
 namespace quire::testing {
@@ -36,6 +38,9 @@ struct TinyLlamaShape {
   int64_t num_attention_heads, num_key_value_heads, head_dim;
   bool tie_word_embeddings = false, attention_bias = false, mlp_bias = false;
 };
+// Returns the layers of that Llama. `windows` has the window of each layer; empty: none has one.
+std::vector<engine::LayerSpec> LayersOf(const TinyLlamaShape& shape,
+                                        std::span<const int64_t> windows = {});
 // Returns the tensors of a Llama, with values by the rule of InMemoryWeights::AddRandom. The
 // tensors have the names of Hugging Face, or of GGUF if `gguf_naming`. With GGUF names, the rows of
 // Q and K are in interleaved rotary order.

@@ -55,11 +55,11 @@ TEST(InspectCommandTest, ShowsWhatAModelHoldsAndNeeds) {
 }
 
 TEST(ModelReportTest, ALayerWithAWindowKeepsThatMuchOfAContext) {
-  ModelReport report{.config = {.num_hidden_layers = 3,
-                                .num_key_value_heads = 1,
-                                .head_dim = 8,
-                                .max_position_embeddings = 64,
-                                .layer_windows = {10, 0, 100}}};
+  ModelReport report{.config = {.max_position_embeddings = 64}};
+  for (const int64_t window : {10, 0, 100}) {
+    report.config.layers.push_back(
+        {.attention = {.num_kv_heads = 1, .head_dim = 8, .window = window}});
+  }
   EXPECT_EQ(report.kv_bytes_per_context(), (10 + 64 + 64) * 2 * 8 * 2);
 }
 

@@ -12,7 +12,7 @@
 #include "engine/model/gguf_fields.h"
 #include "engine/model/gguf_keys.h"
 #include "engine/model/hf_fields.h"
-#include "engine/model/model_config.h"
+#include "engine/model/model_draft.h"
 #include "engine/model/tensor_names.h"
 
 namespace quire::engine {
@@ -20,21 +20,21 @@ namespace quire::engine {
 struct Architecture {
   std::string_view name;                         // ModelConfig::architecture
   std::span<const std::string_view> hf_classes;  // the values of "architectures" in config.json
-  // Fills in all members of `config` but architecture, name and weight_type. Returns
+  // Fills in all members of the draft but architecture, name and weight_type. Returns
   // InvalidArgument for unsupported features.
   absl::Status (*read_hf)(const HfFields& fields, std::string_view hf_class,
-                          ModelConfig& config) = nullptr;
-  // The tensor names of a Hugging Face directory with this config.
-  TensorNames (*hf_names)(const ModelConfig& config) = nullptr;
+                          ModelDraft& draft) = nullptr;
+  // The tensor names of a Hugging Face directory whose first layer is this one.
+  TensorNames (*hf_names)(const LayerSpec& layer) = nullptr;
   std::string_view gguf_name = name;  // the value of "general.architecture" in GGUF files
   // The order in which llama.cpp's converter stores the rotary rows of each head.
   kernels::RopeLayout gguf_rope_layout = kernels::RopeLayout::kHalfSplit;
   // Does what read_hf does, with the metadata of a GGUF file. Null: the architecture is not read
-  // from GGUF. Sizes and `rope` have been read before. Biases, a norm of queries and keys, and a
+  // from GGUF. Sizes and ropes[0] have been read before. Biases, a norm of queries and keys, and a
   // tied head are found later, by their tensors.
-  absl::Status (*read_gguf)(GgufFields& fields, ModelConfig& config) = nullptr;
-  TensorNames (*gguf_names)(const ModelConfig& config) = nullptr;
-  // Writes the metadata other than sizes, norms and `rope`. Null: no GGUF files are written.
+  absl::Status (*read_gguf)(GgufFields& fields, ModelDraft& draft) = nullptr;
+  TensorNames (*gguf_names)(const LayerSpec& layer) = nullptr;
+  // Writes the metadata other than sizes, norms and ropes[0]. Null: no GGUF files are written.
   void (*write_gguf)(const ModelConfig& config, GgufKeys& keys) = nullptr;
 };
 

@@ -18,19 +18,19 @@ constexpr std::array<std::string_view, 2> kBaichuanClasses = {"BaichuanForCausal
                                                               "BaiChuanForCausalLM"};
 constexpr int64_t kVocabularyOfTheSecond = 125696;
 
-absl::Status ReadBaichuan(const HfFields& fields, std::string_view, ModelConfig& config) {
-  RETURN_IF_ERROR(ReadLlamaLike(fields, {.max_position_embeddings = 4096}, config));
+absl::Status ReadBaichuan(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  RETURN_IF_ERROR(ReadLlamaLike(fields, {.max_position_embeddings = 4096}, draft));
   // Models with ALiBi name their context model_max_length. The context is no limit for them,
   // because ALiBi extrapolates.
   if (fields.Find("max_position_embeddings") == nullptr) {
-    config.alibi_bias_max = 8.0;
-    RETURN_IF_ERROR(fields.Int("model_max_length", 4096, config.max_position_embeddings));
+    draft.alibi_bias_max = 8.0;
+    RETURN_IF_ERROR(fields.Int("model_max_length", 4096, draft.max_position_embeddings));
   }
-  config.unit_head_rows = config.vocab_size == kVocabularyOfTheSecond;
+  draft.unit_head_rows = draft.vocab_size == kVocabularyOfTheSecond;
   return absl::OkStatus();
 }
 
-TensorNames BaichuanNames(const ModelConfig&) {
+TensorNames BaichuanNames(const LayerSpec&) {
   TensorNames names = kLlamaHfNames;
   names.qkv = "self_attn.W_pack";
   return names;
@@ -38,14 +38,14 @@ TensorNames BaichuanNames(const ModelConfig&) {
 
 // llama.cpp tells the 7B and the 13B models apart by their number of layers. In its files, the rows
 // of the head already have unit length.
-absl::Status ReadBaichuanGguf(GgufFields& fields, ModelConfig& config) {
+absl::Status ReadBaichuanGguf(GgufFields& fields, ModelDraft& draft) {
   constexpr int64_t kLayersOf7B = 32, kLayersOf13B = 40;
-  if (config.num_hidden_layers == kLayersOf7B) return absl::OkStatus();
-  config.alibi_bias_max = 8.0;
-  if (config.num_hidden_layers == kLayersOf13B) return absl::OkStatus();
+  if (draft.num_hidden_layers == kLayersOf7B) return absl::OkStatus();
+  draft.alibi_bias_max = 8.0;
+  if (draft.num_hidden_layers == kLayersOf13B) return absl::OkStatus();
   return fields.Error("block_count",
                       absl::StrFormat("want %d, with rotary positions, or %d, with ALiBi, got %d",
-                                      kLayersOf7B, kLayersOf13B, config.num_hidden_layers));
+                                      kLayersOf7B, kLayersOf13B, draft.num_hidden_layers));
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ const Architecture kBaichuan = {
     .hf_names = BaichuanNames,
     .gguf_rope_layout = kernels::RopeLayout::kInterleaved,
     .read_gguf = ReadBaichuanGguf,
-    .gguf_names = [](const ModelConfig&) { return kGgufNames; },
+    .gguf_names = [](const LayerSpec&) { return kGgufNames; },
     .write_gguf = [](const ModelConfig&, GgufKeys&) {},
 };
 

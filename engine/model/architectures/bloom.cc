@@ -20,22 +20,23 @@ absl::Status ReadEither(const HfFields& fields, const char* key, const char* old
   return fields.Int(fields.Find(key) != nullptr ? key : older, std::nullopt, value);
 }
 
-absl::Status ReadBloom(const HfFields& fields, std::string_view, ModelConfig& config) {
-  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
-  RETURN_IF_ERROR(ReadEither(fields, "hidden_size", "n_embed", config.hidden_size));
-  RETURN_IF_ERROR(ReadEither(fields, "n_layer", "num_hidden_layers", config.num_hidden_layers));
-  RETURN_IF_ERROR(ReadEither(fields, "n_head", "num_attention_heads", config.num_attention_heads));
+absl::Status ReadBloom(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, draft.vocab_size));
+  RETURN_IF_ERROR(ReadEither(fields, "hidden_size", "n_embed", draft.hidden_size));
+  RETURN_IF_ERROR(ReadEither(fields, "n_layer", "num_hidden_layers", draft.num_hidden_layers));
+  RETURN_IF_ERROR(
+      ReadEither(fields, "n_head", "num_attention_heads", draft.every.attention.num_heads));
   // This is the context with which the models were trained. The architecture itself has no limit.
-  RETURN_IF_ERROR(fields.Int("seq_length", 2048, config.max_position_embeddings));
-  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "hidden_size", config));
-  config.num_key_value_heads = config.num_attention_heads;
-  config.intermediate_size = 4 * config.hidden_size;
-  config.norm = kernels::NormKind::kLayerNorm;
-  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
-  config.norm_bias = config.attention_bias = config.mlp_bias = true;
-  config.activation = kernels::Activation::kGeluTanh;
-  config.alibi_bias_max = 8.0;
-  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, config.tie_word_embeddings));
+  RETURN_IF_ERROR(fields.Int("seq_length", 2048, draft.max_position_embeddings));
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "hidden_size", draft));
+  draft.every.attention.num_kv_heads = draft.every.attention.num_heads;
+  draft.every.feed_forward.inner_size = 4 * draft.hidden_size;
+  draft.norm = kernels::NormKind::kLayerNorm;
+  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, draft.norm_eps));
+  draft.norm_bias = draft.every.attention.bias = draft.every.feed_forward.bias = true;
+  draft.every.feed_forward.activation = kernels::Activation::kGeluTanh;
+  draft.alibi_bias_max = 8.0;
+  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, draft.tie_word_embeddings));
   return fields.WantFalse({"apply_residual_connection_post_layernorm"});
 }
 
@@ -55,14 +56,14 @@ constexpr TensorNames kBloomNames = {.prefix = "transformer.",
 
 // The fused projection is in another order than in Hugging Face's files: llama.cpp's converter
 // stacks all queries, all keys and all values.
-absl::Status ReadBloomGguf(GgufFields&, ModelConfig& config) {
-  config.norm = kernels::NormKind::kLayerNorm;
-  config.activation = kernels::Activation::kGeluTanh;
-  config.alibi_bias_max = 8.0;
+absl::Status ReadBloomGguf(GgufFields&, ModelDraft& draft) {
+  draft.norm = kernels::NormKind::kLayerNorm;
+  draft.every.feed_forward.activation = kernels::Activation::kGeluTanh;
+  draft.alibi_bias_max = 8.0;
   return absl::OkStatus();
 }
 
-TensorNames BloomGgufNames(const ModelConfig&) {
+TensorNames BloomGgufNames(const LayerSpec&) {
   TensorNames names = FusedGgufNames();
   names.embedding_norm = "token_embd_norm";
   return names;
@@ -74,7 +75,7 @@ const Architecture kBloom = {
     .name = "bloom",
     .hf_classes = kBloomClasses,
     .read_hf = ReadBloom,
-    .hf_names = [](const ModelConfig&) { return kBloomNames; },
+    .hf_names = [](const LayerSpec&) { return kBloomNames; },
     .read_gguf = ReadBloomGguf,
     .gguf_names = BloomGgufNames,
     .write_gguf = [](const ModelConfig&, GgufKeys&) {},

@@ -18,58 +18,62 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kFalconClasses = {"FalconForCausalLM"};
 
-absl::Status ReadHeads(const HfFields& fields, bool grouped, ModelConfig& config) {
-  const int64_t heads = config.num_attention_heads;
-  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "num_attention_heads", "hidden_size", config));
+absl::Status ReadHeads(const HfFields& fields, bool grouped, ModelDraft& draft) {
+  const int64_t heads = draft.every.attention.num_heads;
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "num_attention_heads", "hidden_size", draft));
   bool one = true;
   RETURN_IF_ERROR(fields.Bool("multi_query", true, one));
-  config.num_key_value_heads = one ? 1 : heads;
+  draft.every.attention.num_kv_heads = one ? 1 : heads;
   if (!grouped) return absl::OkStatus();
-  return fields.Int("num_kv_heads", heads, config.num_key_value_heads);
+  return fields.Int("num_kv_heads", heads, draft.every.attention.num_kv_heads);
 }
 
-absl::Status ReadFalconPositions(const HfFields& fields, ModelConfig& config) {
+absl::Status ReadFalconPositions(const HfFields& fields, ModelDraft& draft) {
   bool alibi = false;
   RETURN_IF_ERROR(fields.Bool("alibi", false, alibi));
   if (alibi) {
-    config.alibi_bias_max = 8.0;
-    config.alibi_is_rounded = true;
+    draft.alibi_bias_max = 8.0;
+    draft.alibi_is_rounded = true;
     return absl::OkStatus();
   }
-  config.rope = {.layout = kernels::RopeLayout::kHalfSplit, .rope_dim = config.head_dim};
-  return ReadUnscaledTheta(fields, "rope_theta", config);
+  draft.ropes[0] = {.layout = kernels::RopeLayout::kHalfSplit,
+                    .rope_dim = draft.every.attention.head_dim};
+  return ReadUnscaledTheta(fields, "rope_theta", draft);
 }
 
-absl::Status ReadFalcon(const HfFields& fields, std::string_view, ModelConfig& config) {
-  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
-  RETURN_IF_ERROR(fields.Int("hidden_size", std::nullopt, config.hidden_size));
-  RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, config.num_hidden_layers));
-  RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, config.num_attention_heads));
-  RETURN_IF_ERROR(fields.Int("max_position_embeddings", 2048, config.max_position_embeddings));
-  RETURN_IF_ERROR(fields.Int("ffn_hidden_size", 4 * config.hidden_size, config.intermediate_size));
+absl::Status ReadFalcon(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, draft.vocab_size));
+  RETURN_IF_ERROR(fields.Int("hidden_size", std::nullopt, draft.hidden_size));
+  RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, draft.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, draft.every.attention.num_heads));
+  RETURN_IF_ERROR(fields.Int("max_position_embeddings", 2048, draft.max_position_embeddings));
+  RETURN_IF_ERROR(
+      fields.Int("ffn_hidden_size", 4 * draft.hidden_size, draft.every.feed_forward.inner_size));
   bool grouped = false;
   RETURN_IF_ERROR(fields.Bool("new_decoder_architecture", false, grouped));
-  RETURN_IF_ERROR(ReadHeads(fields, grouped, config));
-  RETURN_IF_ERROR(fields.Bool("parallel_attn", true, config.parallel_residual));
-  if (grouped) config.parallel_residual = true;
+  RETURN_IF_ERROR(ReadHeads(fields, grouped, draft));
+  bool parallel = true;
+  RETURN_IF_ERROR(fields.Bool("parallel_attn", true, parallel));
   int64_t norms = grouped ? 2 : 1;
   RETURN_IF_ERROR(fields.Int("num_ln_in_parallel_attn", norms, norms));
-  config.shared_norm = config.parallel_residual && !(grouped && norms == 2);
-  config.norm = kernels::NormKind::kLayerNorm;
-  config.norm_bias = true;
-  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
+  if (parallel || grouped) {
+    draft.every.residual = grouped && norms == 2 ? Residual::kParallel : Residual::kParallelOneNorm;
+  }
+  draft.norm = kernels::NormKind::kLayerNorm;
+  draft.norm_bias = true;
+  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, draft.norm_eps));
   bool bias = false;
   RETURN_IF_ERROR(fields.Bool("bias", false, bias));
-  config.attention_bias = config.mlp_bias = bias;
+  draft.every.attention.bias = draft.every.feed_forward.bias = bias;
   std::string activation;
   RETURN_IF_ERROR(fields.String("activation", "gelu", activation));
   if (activation != "gelu") return fields.Wrong("activation", "gelu");
-  config.activation = kernels::Activation::kGelu;
-  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, config.tie_word_embeddings));
-  return ReadFalconPositions(fields, config);
+  draft.every.feed_forward.activation = kernels::Activation::kGelu;
+  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, draft.tie_word_embeddings));
+  return ReadFalconPositions(fields, draft);
 }
 
-TensorNames FalconNames(const ModelConfig& config) {
+TensorNames FalconNames(const LayerSpec& layer) {
   TensorNames names = {.prefix = "transformer.",
                        .embedding = "word_embeddings",
                        .final_norm = "ln_f",
@@ -81,9 +85,9 @@ TensorNames FalconNames(const ModelConfig& config) {
                        .o = "self_attention.dense",
                        .up = "mlp.dense_h_to_4h",
                        .down = "mlp.dense_4h_to_h"};
-  if (!config.parallel_residual) {
+  if (layer.residual == Residual::kSerial) {
     names.mlp_norm = "post_attention_layernorm";
-  } else if (!config.shared_norm) {
+  } else if (layer.residual == Residual::kParallel) {
     names.attention_norm = "ln_attn";
     names.mlp_norm = "ln_mlp";
   }
@@ -93,18 +97,18 @@ TensorNames FalconNames(const ModelConfig& config) {
 // The fused projection is in another order than in Hugging Face's files: llama.cpp's converter
 // stacks all queries, all keys and all values. llama.cpp's graph for Falcon has no ALiBi. It
 // computes GELU by tanh, but Falcon was trained with exact GELU.
-absl::Status ReadFalconGguf(GgufFields& fields, ModelConfig& config) {
-  config.norm = kernels::NormKind::kLayerNorm;
-  config.activation = kernels::Activation::kGelu;
-  config.parallel_residual = true;
-  config.shared_norm = !fields.HasTensor("blk.0.attn_norm_2.weight");
+absl::Status ReadFalconGguf(GgufFields& fields, ModelDraft& draft) {
+  draft.norm = kernels::NormKind::kLayerNorm;
+  draft.every.feed_forward.activation = kernels::Activation::kGelu;
+  draft.every.residual = fields.HasTensor("blk.0.attn_norm_2.weight") ? Residual::kParallel
+                                                                      : Residual::kParallelOneNorm;
   return absl::OkStatus();
 }
 
-TensorNames FalconGgufNames(const ModelConfig& config) {
+TensorNames FalconGgufNames(const LayerSpec& layer) {
   TensorNames names = FusedGgufNames();
   names.mlp_norm = nullptr;
-  if (!config.shared_norm) {
+  if (layer.residual != Residual::kParallelOneNorm) {
     names.mlp_norm = names.attention_norm;
     names.attention_norm = "attn_norm_2";
   }

@@ -14,30 +14,31 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kGpt2Classes = {"GPT2LMHeadModel"};
 
-void SetWhatGpt2sHave(ModelConfig& config) {
-  config.norm = kernels::NormKind::kLayerNorm;
-  config.learned_positions = true;
-  config.activation = kernels::Activation::kGeluTanh;
+void SetWhatGpt2sHave(ModelDraft& draft) {
+  draft.norm = kernels::NormKind::kLayerNorm;
+  draft.learned_positions = true;
+  draft.every.feed_forward.activation = kernels::Activation::kGeluTanh;
 }
 
-absl::Status ReadGpt2(const HfFields& fields, std::string_view, ModelConfig& config) {
-  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
-  RETURN_IF_ERROR(fields.Int("n_embd", std::nullopt, config.hidden_size));
-  RETURN_IF_ERROR(fields.Int("n_layer", std::nullopt, config.num_hidden_layers));
-  RETURN_IF_ERROR(fields.Int("n_head", std::nullopt, config.num_attention_heads));
-  RETURN_IF_ERROR(fields.Int("n_positions", 1024, config.max_position_embeddings));
-  RETURN_IF_ERROR(fields.Int("n_inner", 4 * config.hidden_size, config.intermediate_size));
-  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "n_embd", config));
-  config.num_key_value_heads = config.num_attention_heads;
-  SetWhatGpt2sHave(config);
-  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
-  config.norm_bias = config.attention_bias = config.mlp_bias = true;
-  RETURN_IF_ERROR(ReadGelu(fields, "activation_function", "gelu_new", config));
+absl::Status ReadGpt2(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, draft.vocab_size));
+  RETURN_IF_ERROR(fields.Int("n_embd", std::nullopt, draft.hidden_size));
+  RETURN_IF_ERROR(fields.Int("n_layer", std::nullopt, draft.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("n_head", std::nullopt, draft.every.attention.num_heads));
+  RETURN_IF_ERROR(fields.Int("n_positions", 1024, draft.max_position_embeddings));
+  RETURN_IF_ERROR(
+      fields.Int("n_inner", 4 * draft.hidden_size, draft.every.feed_forward.inner_size));
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "n_embd", draft));
+  draft.every.attention.num_kv_heads = draft.every.attention.num_heads;
+  SetWhatGpt2sHave(draft);
+  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, draft.norm_eps));
+  draft.norm_bias = draft.every.attention.bias = draft.every.feed_forward.bias = true;
+  RETURN_IF_ERROR(ReadGelu(fields, "activation_function", "gelu_new", draft));
   RETURN_IF_ERROR(fields.WantFalse({"scale_attn_by_inverse_layer_idx", "add_cross_attention"}));
   bool scaled = true;
   RETURN_IF_ERROR(fields.Bool("scale_attn_weights", true, scaled));
-  if (!scaled) config.attention_scale = 1.0;
-  return fields.Bool("tie_word_embeddings", true, config.tie_word_embeddings);
+  if (!scaled) draft.every.attention.scale = 1.0;
+  return fields.Bool("tie_word_embeddings", true, draft.tie_word_embeddings);
 }
 
 constexpr TensorNames kGpt2Names = {.prefix = "transformer.",
@@ -54,12 +55,12 @@ constexpr TensorNames kGpt2Names = {.prefix = "transformer.",
                                     .up = "mlp.c_fc",
                                     .down = "mlp.c_proj"};
 
-absl::Status ReadGpt2Gguf(GgufFields&, ModelConfig& config) {
-  SetWhatGpt2sHave(config);
+absl::Status ReadGpt2Gguf(GgufFields&, ModelDraft& draft) {
+  SetWhatGpt2sHave(draft);
   return absl::OkStatus();
 }
 
-TensorNames Gpt2GgufNames(const ModelConfig&) {
+TensorNames Gpt2GgufNames(const LayerSpec&) {
   TensorNames names = FusedGgufNames();
   names.position_embedding = "position_embd";
   return names;
@@ -71,7 +72,7 @@ const Architecture kGpt2 = {
     .name = "gpt2",
     .hf_classes = kGpt2Classes,
     .read_hf = ReadGpt2,
-    .hf_names = [](const ModelConfig&) { return kGpt2Names; },
+    .hf_names = [](const LayerSpec&) { return kGpt2Names; },
     .read_gguf = ReadGpt2Gguf,
     .gguf_names = Gpt2GgufNames,
     .write_gguf = [](const ModelConfig&, GgufKeys&) {},

@@ -14,35 +14,39 @@ namespace {
 constexpr std::array<std::string_view, 1> kGptNeoXClasses = {"GPTNeoXForCausalLM"};
 
 // Reads rotary_pct and rotary_emb_base of transformers 4, or rope_parameters of transformers 5.
-absl::Status ReadRotary(const HfFields& fields, ModelConfig& config) {
+absl::Status ReadRotary(const HfFields& fields, ModelDraft& draft) {
   double share = 0.25;
-  config.rope.layout = kernels::RopeLayout::kHalfSplit;
+  draft.ropes[0].layout = kernels::RopeLayout::kHalfSplit;
   RETURN_IF_ERROR(fields.Float("rotary_pct", share, share));
-  RETURN_IF_ERROR(ReadUnscaledTheta(fields, "rotary_emb_base", config));
+  RETURN_IF_ERROR(ReadUnscaledTheta(fields, "rotary_emb_base", draft));
   ASSIGN_OR_RETURN(const std::optional<HfFields> rope, fields.Object("rope_parameters"));
   if (rope) RETURN_IF_ERROR(rope->Float("partial_rotary_factor", share, share));
   if (!(share > 0.0 && share <= 1.0)) return fields.Wrong("rotary_pct", "more than 0, at most 1");
-  config.rope.rope_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * share);
+  draft.ropes[0].rope_dim =
+      static_cast<int64_t>(static_cast<double>(draft.every.attention.head_dim) * share);
   return absl::OkStatus();
 }
 
-absl::Status ReadGptNeoX(const HfFields& fields, std::string_view, ModelConfig& config) {
-  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
-  RETURN_IF_ERROR(fields.Int("hidden_size", std::nullopt, config.hidden_size));
-  RETURN_IF_ERROR(fields.Int("intermediate_size", std::nullopt, config.intermediate_size));
-  RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, config.num_hidden_layers));
-  RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, config.num_attention_heads));
-  RETURN_IF_ERROR(fields.Int("max_position_embeddings", 2048, config.max_position_embeddings));
-  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "num_attention_heads", "hidden_size", config));
-  config.num_key_value_heads = config.num_attention_heads;
-  config.norm = kernels::NormKind::kLayerNorm;
-  RETURN_IF_ERROR(fields.Float("layer_norm_eps", 1e-5, config.norm_eps));
-  config.norm_bias = config.mlp_bias = true;
-  RETURN_IF_ERROR(fields.Bool("attention_bias", true, config.attention_bias));
-  RETURN_IF_ERROR(fields.Bool("use_parallel_residual", true, config.parallel_residual));
-  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", false, config.tie_word_embeddings));
-  RETURN_IF_ERROR(ReadGelu(fields, "hidden_act", "gelu", config));
-  return ReadRotary(fields, config);
+absl::Status ReadGptNeoX(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, draft.vocab_size));
+  RETURN_IF_ERROR(fields.Int("hidden_size", std::nullopt, draft.hidden_size));
+  RETURN_IF_ERROR(
+      fields.Int("intermediate_size", std::nullopt, draft.every.feed_forward.inner_size));
+  RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, draft.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, draft.every.attention.num_heads));
+  RETURN_IF_ERROR(fields.Int("max_position_embeddings", 2048, draft.max_position_embeddings));
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "num_attention_heads", "hidden_size", draft));
+  draft.every.attention.num_kv_heads = draft.every.attention.num_heads;
+  draft.norm = kernels::NormKind::kLayerNorm;
+  RETURN_IF_ERROR(fields.Float("layer_norm_eps", 1e-5, draft.norm_eps));
+  draft.norm_bias = draft.every.feed_forward.bias = true;
+  RETURN_IF_ERROR(fields.Bool("attention_bias", true, draft.every.attention.bias));
+  bool parallel = true;
+  RETURN_IF_ERROR(fields.Bool("use_parallel_residual", true, parallel));
+  if (parallel) draft.every.residual = Residual::kParallel;
+  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", false, draft.tie_word_embeddings));
+  RETURN_IF_ERROR(ReadGelu(fields, "hidden_act", "gelu", draft));
+  return ReadRotary(fields, draft);
 }
 
 constexpr TensorNames kGptNeoXNames = {.prefix = "gpt_neox.",
@@ -60,14 +64,17 @@ constexpr TensorNames kGptNeoXNames = {.prefix = "gpt_neox.",
 
 // llama.cpp's graph computes GELU by tanh, but the models that it converts were trained with exact
 // GELU.
-absl::Status ReadGptNeoXGguf(GgufFields& fields, ModelConfig& config) {
-  config.norm = kernels::NormKind::kLayerNorm;
-  config.activation = kernels::Activation::kGelu;
-  return fields.Bool("use_parallel_residual", true, config.parallel_residual);
+absl::Status ReadGptNeoXGguf(GgufFields& fields, ModelDraft& draft) {
+  draft.norm = kernels::NormKind::kLayerNorm;
+  draft.every.feed_forward.activation = kernels::Activation::kGelu;
+  bool parallel = true;
+  RETURN_IF_ERROR(fields.Bool("use_parallel_residual", true, parallel));
+  if (parallel) draft.every.residual = Residual::kParallel;
+  return absl::OkStatus();
 }
 
 void WriteGptNeoXGguf(const ModelConfig& config, GgufKeys& keys) {
-  keys.Bool("use_parallel_residual", config.parallel_residual);
+  keys.Bool("use_parallel_residual", config.layers[0].is_parallel());
 }
 
 }  // namespace
@@ -76,10 +83,10 @@ const Architecture kGptNeoX = {
     .name = "gpt_neox",
     .hf_classes = kGptNeoXClasses,
     .read_hf = ReadGptNeoX,
-    .hf_names = [](const ModelConfig&) { return kGptNeoXNames; },
+    .hf_names = [](const LayerSpec&) { return kGptNeoXNames; },
     .gguf_name = "gptneox",
     .read_gguf = ReadGptNeoXGguf,
-    .gguf_names = [](const ModelConfig&) { return FusedGgufNames(); },
+    .gguf_names = [](const LayerSpec&) { return FusedGgufNames(); },
     .write_gguf = WriteGptNeoXGguf,
 };
 

@@ -15,10 +15,9 @@ namespace {
 
 // Reads the window. Mistral's class has a window unless sliding_window is null. Qwen's class has no
 // window unless use_sliding_window is true.
-absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults,
-                        ModelConfig& config) {
+absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults, ModelDraft& draft) {
   const bool chosen = defaults.sliding_layers == SlidingLayers::kChosen;
-  const int64_t context = config.max_position_embeddings;
+  const int64_t context = draft.max_position_embeddings;
   int64_t window = fields.Has("sliding_window") ? 0 : defaults.sliding_window;
   RETURN_IF_ERROR(fields.Int("sliding_window", window, window));
   bool used = !chosen;
@@ -37,16 +36,16 @@ absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults,
   int64_t first = 0;
   if (chosen) RETURN_IF_ERROR(fields.Int("max_window_layers", 28, first));
   return ReadLayerWindows(
-      fields, window, [&](int64_t layer) { return layer >= first; }, config);
+      fields, window, [&](int64_t layer) { return layer >= first; }, draft);
 }
 
-absl::Status ReadRope(const HfFields& fields, const LlamaDefaults& defaults, ModelConfig& config) {
-  config.rope.layout = kernels::RopeLayout::kHalfSplit;
-  config.rope.rope_dim = config.head_dim;
-  RETURN_IF_ERROR(fields.Float("rope_theta", defaults.rope_theta, config.rope.theta));
+absl::Status ReadRope(const HfFields& fields, const LlamaDefaults& defaults, ModelDraft& draft) {
+  draft.ropes[0].layout = kernels::RopeLayout::kHalfSplit;
+  draft.ropes[0].rope_dim = draft.every.attention.head_dim;
+  RETURN_IF_ERROR(fields.Float("rope_theta", defaults.rope_theta, draft.ropes[0].theta));
   const char* key = fields.Find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
   ASSIGN_OR_RETURN(const std::optional<HfFields> scaling, fields.Object(key));
-  return scaling ? ReadRopeParameters(*scaling, config, config.rope) : absl::OkStatus();
+  return scaling ? ReadRopeParameters(*scaling, draft, draft.ropes[0]) : absl::OkStatus();
 }
 
 }  // namespace
@@ -68,41 +67,42 @@ absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& def
 }
 
 absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,
-                            ModelConfig& config) {
-  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
-  RETURN_IF_ERROR(fields.Int("hidden_size", std::nullopt, config.hidden_size));
-  RETURN_IF_ERROR(fields.Int("intermediate_size", std::nullopt, config.intermediate_size));
-  RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, config.num_hidden_layers));
-  RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, config.num_attention_heads));
-  const int64_t heads = config.num_attention_heads;
+                            ModelDraft& draft) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, draft.vocab_size));
+  RETURN_IF_ERROR(fields.Int("hidden_size", std::nullopt, draft.hidden_size));
+  RETURN_IF_ERROR(
+      fields.Int("intermediate_size", std::nullopt, draft.every.feed_forward.inner_size));
+  RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, draft.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, draft.every.attention.num_heads));
+  const int64_t heads = draft.every.attention.num_heads;
   const bool written = fields.Has("num_key_value_heads");  // a null means num_attention_heads
   RETURN_IF_ERROR(fields.Int(
       "num_key_value_heads",
       written || defaults.num_key_value_heads == 0 ? heads : defaults.num_key_value_heads,
-      config.num_key_value_heads));
+      draft.every.attention.num_kv_heads));
   if (fields.Find("head_dim") == nullptr && defaults.head_dim == 0 &&
-      (heads <= 0 || config.hidden_size % heads != 0)) {
+      (heads <= 0 || draft.hidden_size % heads != 0)) {
     return fields.Wrong("num_attention_heads",
-                        absl::StrFormat("a divisor of hidden_size %d", config.hidden_size));
+                        absl::StrFormat("a divisor of hidden_size %d", draft.hidden_size));
   }
-  const int64_t even = heads > 0 ? config.hidden_size / heads : 0;
-  RETURN_IF_ERROR(
-      fields.Int("head_dim", defaults.head_dim != 0 ? defaults.head_dim : even, config.head_dim));
+  const int64_t even = heads > 0 ? draft.hidden_size / heads : 0;
+  RETURN_IF_ERROR(fields.Int("head_dim", defaults.head_dim != 0 ? defaults.head_dim : even,
+                             draft.every.attention.head_dim));
   RETURN_IF_ERROR(fields.Int("max_position_embeddings", defaults.max_position_embeddings,
-                             config.max_position_embeddings));
-  return fields.Float("rms_norm_eps", defaults.rms_norm_eps, config.norm_eps);
+                             draft.max_position_embeddings));
+  return fields.Float("rms_norm_eps", defaults.rms_norm_eps, draft.norm_eps);
 }
 
 absl::Status ReadLlamaLike(const HfFields& fields, const LlamaDefaults& defaults,
-                           ModelConfig& config) {
+                           ModelDraft& draft) {
   std::string activation;
   RETURN_IF_ERROR(fields.String("hidden_act", "silu", activation));
   if (activation != "silu" && activation != "swish") return fields.Wrong("hidden_act", "silu");
   RETURN_IF_ERROR(CheckLlamaFeatures(fields, defaults));
-  RETURN_IF_ERROR(ReadLlamaSizes(fields, defaults, config));
-  RETURN_IF_ERROR(ReadWindow(fields, defaults, config));
-  RETURN_IF_ERROR(ReadRope(fields, defaults, config));
-  return fields.Bool("tie_word_embeddings", false, config.tie_word_embeddings);
+  RETURN_IF_ERROR(ReadLlamaSizes(fields, defaults, draft));
+  RETURN_IF_ERROR(ReadWindow(fields, defaults, draft));
+  RETURN_IF_ERROR(ReadRope(fields, defaults, draft));
+  return fields.Bool("tie_word_embeddings", false, draft.tie_word_embeddings);
 }
 
 }  // namespace quire::engine

@@ -3,7 +3,7 @@
 // Llama's config.json and tensor names, which other families use too.
 
 #include "engine/model/hf_fields.h"
-#include "engine/model/model_config.h"
+#include "engine/model/model_draft.h"
 #include "engine/model/tensor_names.h"
 
 namespace quire::engine {
@@ -30,12 +30,12 @@ struct LlamaDefaults {
 // Refuses features that are not supported. A member for such a feature may only turn it off.
 absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& defaults);
 absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,
-                            ModelConfig& config);
+                            ModelDraft& draft);
 
 // Reads everything: sizes, norms, rotary positions, the activation, the window. Refuses features
 // that Llama does not have.
 absl::Status ReadLlamaLike(const HfFields& fields, const LlamaDefaults& defaults,
-                           ModelConfig& config);
+                           ModelDraft& draft);
 
 inline constexpr TensorNames kLlamaHfNames = {.prefix = "model.",
                                               .embedding = "embed_tokens",

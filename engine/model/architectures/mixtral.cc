@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kMixtralClasses = {"MixtralForCausalLM"};
 
-absl::Status ReadMixtral(const HfFields& fields, std::string_view, ModelConfig& config) {
-  RETURN_IF_ERROR(fields.Int("num_local_experts", 8, config.num_experts));
-  RETURN_IF_ERROR(fields.Int("num_experts_per_tok", 2, config.num_experts_per_tok));
+absl::Status ReadMixtral(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  RETURN_IF_ERROR(fields.Int("num_local_experts", 8, draft.every.feed_forward.experts.count));
+  RETURN_IF_ERROR(fields.Int("num_experts_per_tok", 2, draft.every.feed_forward.experts.per_token));
   return ReadLlamaLike(fields,
                        {.num_key_value_heads = 8,
                         .max_position_embeddings = 4096 * 32,
@@ -21,10 +21,10 @@ absl::Status ReadMixtral(const HfFields& fields, std::string_view, ModelConfig& 
                         .rope_theta = 1e6,
                         .mixture = true,
                         .sliding_layers = SlidingLayers::kEvery},
-                       config);
+                       draft);
 }
 
-TensorNames MixtralNames(const ModelConfig&) {
+TensorNames MixtralNames(const LayerSpec&) {
   TensorNames names = kLlamaHfNames;
   names.mixtures = {{{.router = "block_sparse_moe.gate.weight",
                       .gate = "block_sparse_moe.experts.#.w1.weight",
@@ -44,7 +44,7 @@ const Architecture kMixtral = {
     // llama.cpp treats Mixtral as a Llama.
     .gguf_name = "llama",
     .gguf_rope_layout = kernels::RopeLayout::kInterleaved,
-    .gguf_names = [](const ModelConfig& config) { return kLlama.gguf_names(config); },
+    .gguf_names = [](const LayerSpec& layer) { return kLlama.gguf_names(layer); },
     .write_gguf = [](const ModelConfig& config,
                      GgufKeys& keys) { kLlama.write_gguf(config, keys); }};
 

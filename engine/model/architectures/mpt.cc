@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kMptClasses = {"MPTForCausalLM", "MptForCausalLM"};
 
-absl::Status ReadFeedForward(const HfFields& ffn, ModelConfig& config) {
+absl::Status ReadFeedForward(const HfFields& ffn, ModelDraft& draft) {
   std::string type;
   RETURN_IF_ERROR(ffn.String("ffn_type", "mptmlp", type));
   if (type != "mptmlp") return ffn.Wrong("ffn_type", "mptmlp");
@@ -28,23 +28,23 @@ absl::Status ReadFeedForward(const HfFields& ffn, ModelConfig& config) {
   if (name != "gelu") return function->Wrong("name", "gelu");
   RETURN_IF_ERROR(function->String("approximate", "none", approximate));
   if (approximate == "tanh") {
-    config.activation = kernels::Activation::kGeluTanh;
+    draft.every.feed_forward.activation = kernels::Activation::kGeluTanh;
   } else if (approximate != "none") {
     return function->Wrong("approximate", "none or tanh");
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadHeads(const HfFields& attention, ModelConfig& config) {
-  const int64_t heads = config.num_attention_heads;
+absl::Status ReadHeads(const HfFields& attention, ModelDraft& draft) {
+  const int64_t heads = draft.every.attention.num_heads;
   std::string type;
   RETURN_IF_ERROR(attention.String("attn_type", "multihead_attention", type));
   if (type == "multihead_attention") {
-    config.num_key_value_heads = heads;
+    draft.every.attention.num_kv_heads = heads;
   } else if (type == "multiquery_attention") {
-    config.num_key_value_heads = 1;
+    draft.every.attention.num_kv_heads = 1;
   } else if (type == "grouped_query_attention") {
-    RETURN_IF_ERROR(attention.Int("kv_n_heads", std::nullopt, config.num_key_value_heads));
+    RETURN_IF_ERROR(attention.Int("kv_n_heads", std::nullopt, draft.every.attention.num_kv_heads));
   } else {
     return attention.Wrong("attn_type",
                            "multihead_attention, multiquery_attention or grouped_query_attention");
@@ -52,20 +52,20 @@ absl::Status ReadHeads(const HfFields& attention, ModelConfig& config) {
   return absl::OkStatus();
 }
 
-absl::Status ReadAttention(const HfFields& attention, ModelConfig& config) {
-  RETURN_IF_ERROR(ReadHeads(attention, config));
+absl::Status ReadAttention(const HfFields& attention, ModelDraft& draft) {
+  RETURN_IF_ERROR(ReadHeads(attention, draft));
   bool alibi = false, qk_ln = false;
   RETURN_IF_ERROR(attention.Bool("alibi", false, alibi));
   if (!alibi) return attention.Wrong("alibi", "true: learned positions are not supported");
   double bias_max = 8.0;
   RETURN_IF_ERROR(attention.Float("alibi_bias_max", bias_max, bias_max));
-  config.alibi_bias_max = bias_max;
-  RETURN_IF_ERROR(attention.Float("clip_qkv", 0.0, config.clip_qkv));
-  RETURN_IF_ERROR(attention.Float("softmax_scale", 0.0, config.attention_scale));
+  draft.alibi_bias_max = bias_max;
+  RETURN_IF_ERROR(attention.Float("clip_qkv", 0.0, draft.every.attention.clip));
+  RETURN_IF_ERROR(attention.Float("softmax_scale", 0.0, draft.every.attention.scale));
   RETURN_IF_ERROR(attention.Bool("qk_ln", false, qk_ln));
   if (qk_ln) {
-    if (config.attention_bias) return attention.Wrong("qk_ln", "false in a model with biases");
-    config.qk_norm = QkNormScope::kToken;
+    if (draft.every.attention.bias) return attention.Wrong("qk_ln", "false in a model with biases");
+    draft.every.attention.qk_norm = QkNormScope::kToken;
   }
   int64_t window = -1;
   RETURN_IF_ERROR(attention.Int("sliding_window_size", -1, window));
@@ -73,36 +73,36 @@ absl::Status ReadAttention(const HfFields& attention, ModelConfig& config) {
   return attention.WantFalse({"prefix_lm", "qk_gn", "rope", "attn_uses_sequence_id"});
 }
 
-absl::Status ReadMpt(const HfFields& fields, std::string_view, ModelConfig& config) {
-  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
-  RETURN_IF_ERROR(fields.Int("d_model", std::nullopt, config.hidden_size));
-  RETURN_IF_ERROR(fields.Int("n_layers", std::nullopt, config.num_hidden_layers));
-  RETURN_IF_ERROR(fields.Int("n_heads", std::nullopt, config.num_attention_heads));
-  RETURN_IF_ERROR(fields.Int("max_seq_len", 2048, config.max_position_embeddings));
-  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_heads", "d_model", config));
+absl::Status ReadMpt(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, draft.vocab_size));
+  RETURN_IF_ERROR(fields.Int("d_model", std::nullopt, draft.hidden_size));
+  RETURN_IF_ERROR(fields.Int("n_layers", std::nullopt, draft.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("n_heads", std::nullopt, draft.every.attention.num_heads));
+  RETURN_IF_ERROR(fields.Int("max_seq_len", 2048, draft.max_position_embeddings));
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_heads", "d_model", draft));
   int64_t ratio = 0;
   RETURN_IF_ERROR(fields.Int("expansion_ratio", 4, ratio));
   if (ratio < 1 || ratio > 1024) return fields.Wrong("expansion_ratio", "1 to 1024");
-  config.intermediate_size = config.hidden_size * ratio;
+  draft.every.feed_forward.inner_size = draft.hidden_size * ratio;
 
   std::string norm;
   RETURN_IF_ERROR(fields.String("norm_type", "low_precision_layernorm", norm));
   if (norm != "low_precision_layernorm" && norm != "layernorm") {
     return fields.Wrong("norm_type", "layernorm or low_precision_layernorm");
   }
-  config.norm = kernels::NormKind::kLayerNorm;
-  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
+  draft.norm = kernels::NormKind::kLayerNorm;
+  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, draft.norm_eps));
   bool no_bias = true;
   RETURN_IF_ERROR(fields.Bool("no_bias", true, no_bias));
-  config.norm_bias = config.attention_bias = config.mlp_bias = !no_bias;
-  config.activation = kernels::Activation::kGelu;
-  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, config.tie_word_embeddings));
+  draft.norm_bias = draft.every.attention.bias = draft.every.feed_forward.bias = !no_bias;
+  draft.every.feed_forward.activation = kernels::Activation::kGelu;
+  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, draft.tie_word_embeddings));
   RETURN_IF_ERROR(fields.WantNull({"logit_scale"}));
   ASSIGN_OR_RETURN(const std::optional<HfFields> ffn, fields.Object("ffn_config"));
-  if (ffn) RETURN_IF_ERROR(ReadFeedForward(*ffn, config));
+  if (ffn) RETURN_IF_ERROR(ReadFeedForward(*ffn, draft));
   ASSIGN_OR_RETURN(const std::optional<HfFields> attention, fields.Object("attn_config"));
   if (!attention) return fields.Wrong("attn_config", "an object");
-  return ReadAttention(*attention, config);
+  return ReadAttention(*attention, draft);
 }
 
 constexpr TensorNames kMptNames = {.prefix = "transformer.",
@@ -120,25 +120,26 @@ constexpr TensorNames kMptNames = {.prefix = "transformer.",
                                    .down = "ffn.down_proj"};
 
 // llama.cpp's graph computes GELU by tanh, but MPT was trained with exact GELU.
-absl::Status ReadMptGguf(GgufFields& fields, ModelConfig& config) {
-  config.norm = kernels::NormKind::kLayerNorm;
-  config.activation = kernels::Activation::kGelu;
+absl::Status ReadMptGguf(GgufFields& fields, ModelDraft& draft) {
+  draft.norm = kernels::NormKind::kLayerNorm;
+  draft.every.feed_forward.activation = kernels::Activation::kGelu;
   double bias_max = 0.0;
   RETURN_IF_ERROR(fields.Float("attention.max_alibi_bias", 0.0, bias_max));
   if (!(bias_max > 0.0)) {
     return fields.Error("attention.max_alibi_bias",
                         "want more than 0: learned positions are not supported");
   }
-  config.alibi_bias_max = bias_max;
-  return fields.Float("attention.clamp_kqv", 0.0, config.clip_qkv);
+  draft.alibi_bias_max = bias_max;
+  return fields.Float("attention.clamp_kqv", 0.0, draft.every.attention.clip);
 }
 
 void WriteMptGguf(const ModelConfig& config, GgufKeys& keys) {
   if (config.alibi_bias_max) keys.Float("attention.max_alibi_bias", *config.alibi_bias_max);
-  if (config.clip_qkv != 0.0) keys.Float("attention.clamp_kqv", config.clip_qkv);
+  const double clip = config.layers[0].attention.clip;
+  if (clip != 0.0) keys.Float("attention.clamp_kqv", clip);
 }
 
-TensorNames MptGgufNames(const ModelConfig&) {
+TensorNames MptGgufNames(const LayerSpec&) {
   TensorNames names = FusedGgufNames();
   names.q_norm = "attn_q_norm";
   names.k_norm = "attn_k_norm";
@@ -151,7 +152,7 @@ const Architecture kMpt = {
     .name = "mpt",
     .hf_classes = kMptClasses,
     .read_hf = ReadMpt,
-    .hf_names = [](const ModelConfig&) { return kMptNames; },
+    .hf_names = [](const LayerSpec&) { return kMptNames; },
     .read_gguf = ReadMptGguf,
     .gguf_names = MptGgufNames,
     .write_gguf = WriteMptGguf,

@@ -7,19 +7,18 @@
 #include "engine/model/architectures/architecture.h"
 #include "engine/model/architectures/gguf_names.h"
 #include "engine/model/architectures/llama_like.h"
-#include "engine/model/model_config_reader.h"
 
 namespace quire::engine {
 namespace {
 
 constexpr std::array<std::string_view, 1> kPhi3Classes = {"Phi3ForCausalLM"};
 
-absl::Status ReadPhi3(const HfFields& fields, std::string_view, ModelConfig& config) {
+absl::Status ReadPhi3(const HfFields& fields, std::string_view, ModelDraft& draft) {
   return ReadLlamaLike(
-      fields, {.max_position_embeddings = 4096, .sliding_layers = SlidingLayers::kEvery}, config);
+      fields, {.max_position_embeddings = 4096, .sliding_layers = SlidingLayers::kEvery}, draft);
 }
 
-TensorNames Phi3Names(const ModelConfig&) {
+TensorNames Phi3Names(const LayerSpec&) {
   TensorNames names = kLlamaHfNames;
   names.qkv = "self_attn.qkv_proj";
   names.gate = nullptr;
@@ -28,20 +27,16 @@ TensorNames Phi3Names(const ModelConfig&) {
 }
 
 // The window is read because it is part of the model. llama.cpp ignores it, with a warning.
-absl::Status ReadPhi3Gguf(GgufFields& fields, ModelConfig& config) {
+absl::Status ReadPhi3Gguf(GgufFields& fields, ModelDraft& draft) {
   int64_t window = 0;
   RETURN_IF_ERROR(fields.Int("attention.sliding_window", 0, window));
-  const bool slides = window != 0 && window < config.max_position_embeddings;
-  if (slides && config.num_hidden_layers > 0 && config.num_hidden_layers <= kMaxLayers) {
-    config.layer_windows.assign(static_cast<size_t>(config.num_hidden_layers), window);
-  }
+  if (window < draft.max_position_embeddings) draft.every.attention.window = window;
   return absl::OkStatus();
 }
 
 void WritePhi3Gguf(const ModelConfig& config, GgufKeys& keys) {
-  if (!config.layer_windows.empty()) {
-    keys.Int("attention.sliding_window", DifferentWindows(config).back());
-  }
+  const int64_t window = config.layers[0].attention.window;
+  if (window != 0) keys.Int("attention.sliding_window", window);
 }
 
 }  // namespace
@@ -51,7 +46,7 @@ const Architecture kPhi3 = {.name = "phi3",
                             .read_hf = ReadPhi3,
                             .hf_names = Phi3Names,
                             .read_gguf = ReadPhi3Gguf,
-                            .gguf_names = [](const ModelConfig&) { return FusedGgufNames(); },
+                            .gguf_names = [](const LayerSpec&) { return FusedGgufNames(); },
                             .write_gguf = WritePhi3Gguf};
 
 }  // namespace quire::engine

@@ -14,29 +14,29 @@ namespace {
 constexpr std::array<std::string_view, 1> kQwen2Classes = {"Qwen2ForCausalLM"};
 constexpr std::array<std::string_view, 1> kQwen3Classes = {"Qwen3ForCausalLM"};
 
-absl::Status ReadQwen2(const HfFields& fields, std::string_view, ModelConfig& config) {
-  config.attention_bias = true;
+absl::Status ReadQwen2(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  draft.every.attention.bias = true;
   return ReadLlamaLike(fields,
                        {.num_key_value_heads = 32,
                         .max_position_embeddings = 32768,
                         .sliding_window = 4096,
                         .sliding_layers = SlidingLayers::kChosen},
-                       config);
+                       draft);
 }
 
-absl::Status ReadQwen3(const HfFields& fields, std::string_view, ModelConfig& config) {
-  config.qk_norm = QkNormScope::kHead;
-  RETURN_IF_ERROR(fields.Bool("attention_bias", false, config.attention_bias));
+absl::Status ReadQwen3(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  draft.every.attention.qk_norm = QkNormScope::kHead;
+  RETURN_IF_ERROR(fields.Bool("attention_bias", false, draft.every.attention.bias));
   return ReadLlamaLike(fields,
                        {.num_key_value_heads = 32,
                         .head_dim = 128,
                         .max_position_embeddings = 32768,
                         .sliding_window = 4096,
                         .sliding_layers = SlidingLayers::kChosen},
-                       config);
+                       draft);
 }
 
-TensorNames Qwen3Names(const ModelConfig&) {
+TensorNames Qwen3Names(const LayerSpec&) {
   TensorNames names = kLlamaHfNames;
   names.q_norm = "self_attn.q_norm";
   names.k_norm = "self_attn.k_norm";
@@ -45,9 +45,9 @@ TensorNames Qwen3Names(const ModelConfig&) {
 
 // Reads nothing more, because the metadata of a Qwen has only the keys of a Llama. The rotary rows
 // of a Qwen are in the order of Hugging Face's files.
-absl::Status ReadQwenGguf(GgufFields&, ModelConfig&) { return absl::OkStatus(); }
+absl::Status ReadQwenGguf(GgufFields&, ModelDraft&) { return absl::OkStatus(); }
 
-TensorNames Qwen3GgufNames(const ModelConfig&) {
+TensorNames Qwen3GgufNames(const LayerSpec&) {
   TensorNames names = kGgufNames;
   names.q_norm = "attn_q_norm";
   names.k_norm = "attn_k_norm";
@@ -59,9 +59,9 @@ TensorNames Qwen3GgufNames(const ModelConfig&) {
 const Architecture kQwen2 = {.name = "qwen2",
                              .hf_classes = kQwen2Classes,
                              .read_hf = ReadQwen2,
-                             .hf_names = [](const ModelConfig&) { return kLlamaHfNames; },
+                             .hf_names = [](const LayerSpec&) { return kLlamaHfNames; },
                              .read_gguf = ReadQwenGguf,
-                             .gguf_names = [](const ModelConfig&) { return kGgufNames; },
+                             .gguf_names = [](const LayerSpec&) { return kGgufNames; },
                              .write_gguf = [](const ModelConfig&, GgufKeys&) {}};
 
 const Architecture kQwen3 = {.name = "qwen3",

@@ -23,23 +23,25 @@ absl::Status CheckEveryLayerHasExperts(const HfFields& fields) {
   return fields.Wrong("mlp_only_layers", "an empty list: experts in every layer");
 }
 
-absl::Status ReadQwen3Moe(const HfFields& fields, std::string_view, ModelConfig& config) {
+absl::Status ReadQwen3Moe(const HfFields& fields, std::string_view, ModelDraft& draft) {
   RETURN_IF_ERROR(CheckEveryLayerHasExperts(fields));
   // num_local_experts is the name of num_experts in transformers 5.
-  RETURN_IF_ERROR(fields.Int("num_local_experts", 128, config.num_experts));
-  RETURN_IF_ERROR(fields.Int("num_experts", config.num_experts, config.num_experts));
-  RETURN_IF_ERROR(fields.Int("num_experts_per_tok", 8, config.num_experts_per_tok));
-  RETURN_IF_ERROR(fields.Bool("norm_topk_prob", false, config.norm_topk_prob));
-  RETURN_IF_ERROR(fields.Bool("attention_bias", false, config.attention_bias));
-  config.qk_norm = QkNormScope::kHead;
+  RETURN_IF_ERROR(fields.Int("num_local_experts", 128, draft.every.feed_forward.experts.count));
+  RETURN_IF_ERROR(fields.Int("num_experts", draft.every.feed_forward.experts.count,
+                             draft.every.feed_forward.experts.count));
+  RETURN_IF_ERROR(fields.Int("num_experts_per_tok", 8, draft.every.feed_forward.experts.per_token));
+  RETURN_IF_ERROR(
+      fields.Bool("norm_topk_prob", false, draft.every.feed_forward.experts.weights_sum_to_1));
+  RETURN_IF_ERROR(fields.Bool("attention_bias", false, draft.every.attention.bias));
+  draft.every.attention.qk_norm = QkNormScope::kHead;
   RETURN_IF_ERROR(ReadLlamaLike(
       fields, {.num_key_value_heads = 4, .max_position_embeddings = 32768, .mixture = true},
-      config));
+      draft));
   // ReadLlamaLike has read the width of layers without experts, but this model has no such layers.
-  return fields.Int("moe_intermediate_size", 768, config.intermediate_size);
+  return fields.Int("moe_intermediate_size", 768, draft.every.feed_forward.inner_size);
 }
 
-TensorNames Qwen3MoeNames(const ModelConfig&) {
+TensorNames Qwen3MoeNames(const LayerSpec&) {
   TensorNames names = kLlamaHfNames;
   names.q_norm = "self_attn.q_norm";
   names.k_norm = "self_attn.k_norm";
@@ -53,13 +55,15 @@ TensorNames Qwen3MoeNames(const ModelConfig&) {
 
 // llama.cpp's graph scales the weights of the chosen experts to sum to 1. The key
 // feed_forward_length is for layers without experts.
-absl::Status ReadQwen3MoeGguf(GgufFields& fields, ModelConfig& config) {
-  RETURN_IF_ERROR(fields.Int("expert_count", std::nullopt, config.num_experts));
-  RETURN_IF_ERROR(fields.Int("expert_used_count", std::nullopt, config.num_experts_per_tok));
-  return fields.Int("expert_feed_forward_length", std::nullopt, config.intermediate_size);
+absl::Status ReadQwen3MoeGguf(GgufFields& fields, ModelDraft& draft) {
+  RETURN_IF_ERROR(fields.Int("expert_count", std::nullopt, draft.every.feed_forward.experts.count));
+  RETURN_IF_ERROR(
+      fields.Int("expert_used_count", std::nullopt, draft.every.feed_forward.experts.per_token));
+  return fields.Int("expert_feed_forward_length", std::nullopt,
+                    draft.every.feed_forward.inner_size);
 }
 
-TensorNames Qwen3MoeGgufNames(const ModelConfig&) {
+TensorNames Qwen3MoeGgufNames(const LayerSpec&) {
   TensorNames names = kGgufNames;
   names.q_norm = "attn_q_norm";
   names.k_norm = "attn_k_norm";
@@ -68,9 +72,10 @@ TensorNames Qwen3MoeGgufNames(const ModelConfig&) {
 }
 
 void WriteQwen3MoeGguf(const ModelConfig& config, GgufKeys& keys) {
-  keys.Int("expert_count", config.num_experts);
-  keys.Int("expert_used_count", config.num_experts_per_tok);
-  keys.Int("expert_feed_forward_length", config.intermediate_size);
+  const FeedForwardSpec& feed_forward = config.layers[0].feed_forward;
+  keys.Int("expert_count", feed_forward.experts.count);
+  keys.Int("expert_used_count", feed_forward.experts.per_token);
+  keys.Int("expert_feed_forward_length", feed_forward.inner_size);
 }
 
 }  // namespace

@@ -14,26 +14,26 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kRefactClasses = {"GPTRefactForCausalLM"};
 
-absl::Status ReadRefact(const HfFields& fields, std::string_view, ModelConfig& config) {
-  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, config.vocab_size));
-  RETURN_IF_ERROR(fields.Int("n_embd", std::nullopt, config.hidden_size));
-  RETURN_IF_ERROR(fields.Int("n_layer", std::nullopt, config.num_hidden_layers));
-  RETURN_IF_ERROR(fields.Int("n_head", std::nullopt, config.num_attention_heads));
-  RETURN_IF_ERROR(fields.Int("n_positions", 4096, config.max_position_embeddings));
-  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "n_embd", config));
+absl::Status ReadRefact(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, draft.vocab_size));
+  RETURN_IF_ERROR(fields.Int("n_embd", std::nullopt, draft.hidden_size));
+  RETURN_IF_ERROR(fields.Int("n_layer", std::nullopt, draft.num_hidden_layers));
+  RETURN_IF_ERROR(fields.Int("n_head", std::nullopt, draft.every.attention.num_heads));
+  RETURN_IF_ERROR(fields.Int("n_positions", 4096, draft.max_position_embeddings));
+  RETURN_IF_ERROR(ReadEvenHeadDim(fields, "n_head", "n_embd", draft));
   bool multi_query = true;
   RETURN_IF_ERROR(fields.Bool("multi_query", true, multi_query));
   if (!multi_query) return fields.Wrong("multi_query", "true");
-  config.num_key_value_heads = 1;
+  draft.every.attention.num_kv_heads = 1;
   // intermediate_size is two thirds of n_inner, rounded up to a multiple of 256.
   int64_t inner = 0;
-  RETURN_IF_ERROR(fields.Int("n_inner", 4 * config.hidden_size, inner));
+  RETURN_IF_ERROR(fields.Int("n_inner", 4 * draft.hidden_size, inner));
   if (inner < 1 || inner > int64_t{1} << 32) return fields.Wrong("n_inner", "a width");
   constexpr int64_t kStep = 256;
-  config.intermediate_size = base::RoundUp(2 * inner / 3, kStep);
-  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, config.norm_eps));
-  config.alibi_bias_max = 8.0;
-  return fields.Bool("tie_word_embeddings", false, config.tie_word_embeddings);
+  draft.every.feed_forward.inner_size = base::RoundUp(2 * inner / 3, kStep);
+  RETURN_IF_ERROR(fields.Float("layer_norm_epsilon", 1e-5, draft.norm_eps));
+  draft.alibi_bias_max = 8.0;
+  return fields.Bool("tie_word_embeddings", false, draft.tie_word_embeddings);
 }
 
 constexpr TensorNames kRefactNames = {.embedding = "transformer.wte",
@@ -48,8 +48,8 @@ constexpr TensorNames kRefactNames = {.embedding = "transformer.wte",
                                       .up = "mlp.gate_up_proj",
                                       .down = "mlp.c_proj"};
 
-absl::Status ReadRefactGguf(GgufFields&, ModelConfig& config) {
-  config.alibi_bias_max = 8.0;
+absl::Status ReadRefactGguf(GgufFields&, ModelDraft& draft) {
+  draft.alibi_bias_max = 8.0;
   return absl::OkStatus();
 }
 
@@ -59,9 +59,9 @@ const Architecture kRefact = {
     .name = "refact",
     .hf_classes = kRefactClasses,
     .read_hf = ReadRefact,
-    .hf_names = [](const ModelConfig&) { return kRefactNames; },
+    .hf_names = [](const LayerSpec&) { return kRefactNames; },
     .read_gguf = ReadRefactGguf,
-    .gguf_names = [](const ModelConfig&) { return kGgufNames; },
+    .gguf_names = [](const LayerSpec&) { return kGgufNames; },
     .write_gguf = [](const ModelConfig&, GgufKeys&) {},
 };
 

@@ -1,6 +1,5 @@
 #include "engine/model/architectures/shared_fields.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,17 +13,17 @@
 namespace quire::engine {
 
 absl::Status ReadEvenHeadDim(const HfFields& fields, const char* heads_key, const char* width_key,
-                             ModelConfig& config) {
-  const int64_t heads = config.num_attention_heads;
-  if (heads <= 0 || config.hidden_size % heads != 0) {
+                             ModelDraft& draft) {
+  const int64_t heads = draft.every.attention.num_heads;
+  if (heads <= 0 || draft.hidden_size % heads != 0) {
     return fields.Wrong(heads_key, std::string("a divisor of ") + width_key);
   }
-  config.head_dim = config.hidden_size / heads;
+  draft.every.attention.head_dim = draft.hidden_size / heads;
   return absl::OkStatus();
 }
 
-absl::Status ReadUnscaledTheta(const HfFields& fields, const char* theta_key, ModelConfig& config) {
-  double& theta = config.rope.theta;
+absl::Status ReadUnscaledTheta(const HfFields& fields, const char* theta_key, ModelDraft& draft) {
+  double& theta = draft.ropes[0].theta;
   RETURN_IF_ERROR(fields.Float(theta_key, 10000.0, theta));
   RETURN_IF_ERROR(fields.WantNull({"rope_scaling"}));
   ASSIGN_OR_RETURN(const std::optional<HfFields> rope, fields.Object("rope_parameters"));
@@ -36,13 +35,13 @@ absl::Status ReadUnscaledTheta(const HfFields& fields, const char* theta_key, Mo
 }
 
 absl::Status ReadGelu(const HfFields& fields, const char* key, std::string_view fallback,
-                      ModelConfig& config) {
+                      ModelDraft& draft) {
   std::string name;
   RETURN_IF_ERROR(fields.String(key, fallback, name));
   if (name == "gelu") {
-    config.activation = kernels::Activation::kGelu;
+    draft.every.feed_forward.activation = kernels::Activation::kGelu;
   } else if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") {
-    config.activation = kernels::Activation::kGeluTanh;
+    draft.every.feed_forward.activation = kernels::Activation::kGeluTanh;
   } else {
     return fields.Wrong(key, "gelu, gelu_new, gelu_fast or gelu_pytorch_tanh");
   }
@@ -50,15 +49,15 @@ absl::Status ReadGelu(const HfFields& fields, const char* key, std::string_view 
 }
 
 absl::Status ReadLayerWindows(const HfFields& fields, int64_t window,
-                              const std::function<bool(int64_t)>& slides, ModelConfig& config) {
-  const int64_t num_layers = config.num_hidden_layers;
+                              const std::function<bool(int64_t)>& slides, ModelDraft& draft) {
+  const int64_t num_layers = draft.num_hidden_layers;
   const nlohmann::json* types = fields.Find("layer_types");
   // Validate reports a number of layers that is out of range.
   if (num_layers < 1 || num_layers > kMaxLayers) return absl::OkStatus();
   if (types != nullptr && (!types->is_array() || std::ssize(*types) != num_layers)) {
     return fields.Wrong("layer_types", "one for each of num_hidden_layers");
   }
-  std::vector<int64_t> windows(static_cast<size_t>(num_layers), 0);
+  std::vector<bool> slide(static_cast<size_t>(num_layers), false);
   for (int64_t i = 0; i < num_layers; ++i) {
     bool slides_here = window != 0 && slides(i);
     if (types != nullptr) {
@@ -68,9 +67,11 @@ absl::Status ReadLayerWindows(const HfFields& fields, int64_t window,
         return fields.Wrong("layer_types", "full_attention and sliding_attention");
       }
     }
-    if (slides_here) windows[static_cast<size_t>(i)] = window;
+    slide[static_cast<size_t>(i)] = slides_here;
   }
-  if (std::ranges::count(windows, 0) != num_layers) config.layer_windows = std::move(windows);
+  draft.Vary([window, slide = std::move(slide)](int64_t index, LayerSpec& layer) {
+    if (slide[static_cast<size_t>(index)]) layer.attention.window = window;
+  });
   return absl::OkStatus();
 }
 

@@ -91,15 +91,15 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
   if (staging.bytes() > 0) {
     RETURN_IF_ERROR(backend.CopyToDevice(buffer_.data(), host, offset));
   }
+  const AttentionSpec& heads = config.layers[0].attention;  // all layers have as many heads
   for (auto& [window, plan] : plans_) {
-    ASSIGN_OR_RETURN(plan,
-                     backend.Plan({.context_lens = input.context_lens,
-                                   .query_lens = input.query_lens,
-                                   .num_heads = static_cast<int32_t>(config.num_attention_heads),
-                                   .num_kv_heads = static_cast<int32_t>(config.num_key_value_heads),
-                                   .head_dim = static_cast<int32_t>(config.head_dim),
-                                   .window = static_cast<int32_t>(window),
-                                   .fixed_launches = fixed}));
+    ASSIGN_OR_RETURN(plan, backend.Plan({.context_lens = input.context_lens,
+                                         .query_lens = input.query_lens,
+                                         .num_heads = static_cast<int32_t>(heads.num_heads),
+                                         .num_kv_heads = static_cast<int32_t>(heads.num_kv_heads),
+                                         .head_dim = static_cast<int32_t>(heads.head_dim),
+                                         .window = static_cast<int32_t>(window),
+                                         .fixed_launches = fixed}));
   }
   launch_key_.clear();
   if (!fixed) return absl::OkStatus();

@@ -3,7 +3,7 @@
 namespace quire::engine {
 
 absl::Status RunMixture(kernels::Backend& backend, const Mixture& mixture,
-                        const ModelConfig& config, kernels::TensorView normed,
+                        const FeedForwardSpec& spec, kernels::TensorView normed,
                         kernels::TensorView hidden) {
   return backend.Moe({.out = hidden,
                       .input = normed,
@@ -11,9 +11,9 @@ absl::Status RunMixture(kernels::Backend& backend, const Mixture& mixture,
                       .up = mixture.up.get(),
                       .down = mixture.down.get(),
                       .residual = hidden,
-                      .num_experts_per_token = config.num_experts_per_tok,
-                      .softmax_over_chosen = config.norm_topk_prob,
-                      .activation = config.activation});
+                      .num_experts_per_token = spec.experts.per_token,
+                      .softmax_over_chosen = spec.experts.weights_sum_to_1,
+                      .activation = spec.activation});
 }
 
 }  // namespace quire::engine

@@ -19,7 +19,7 @@ struct Mixture {
 
 // Adds the experts' output for `normed` to `hidden`, [num_tokens, hidden_size].
 absl::Status RunMixture(kernels::Backend& backend, const Mixture& mixture,
-                        const ModelConfig& config, kernels::TensorView normed,
+                        const FeedForwardSpec& spec, kernels::TensorView normed,
                         kernels::TensorView hidden);
 
 }  // namespace quire::engine

@@ -42,16 +42,17 @@ TEST(ArchitecturesTest, ReadsAnMpt) {
   const auto config = Read(Mpt());
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->architecture, "mpt");
-  EXPECT_EQ(config->intermediate_size, 192);
-  EXPECT_EQ(config->num_key_value_heads, 2);
-  EXPECT_EQ(config->head_dim, 8);
+  EXPECT_EQ(config->layers[0].feed_forward.inner_size, 192);
+  EXPECT_EQ(config->layers[0].attention.num_kv_heads, 2);
+  EXPECT_EQ(config->layers[0].attention.head_dim, 8);
   EXPECT_EQ(config->alibi_bias_max, 16.0);
-  EXPECT_EQ(config->clip_qkv, 6.0);
-  EXPECT_EQ(config->attention_scale, 0.25);
-  EXPECT_EQ(config->qk_norm, QkNormScope::kToken);
+  EXPECT_EQ(config->layers[0].attention.clip, 6.0);
+  EXPECT_EQ(config->layers[0].attention.scale, 0.25);
+  EXPECT_EQ(config->layers[0].attention.qk_norm, QkNormScope::kToken);
   EXPECT_EQ(config->norm, kernels::NormKind::kLayerNorm);
-  EXPECT_EQ(config->activation, kernels::Activation::kGeluTanh);
-  EXPECT_FALSE(config->norm_bias || config->attention_bias || config->mlp_bias);
+  EXPECT_EQ(config->layers[0].feed_forward.activation, kernels::Activation::kGeluTanh);
+  EXPECT_FALSE(config->norm_bias || config->layers[0].attention.bias ||
+               config->layers[0].feed_forward.bias);
 }
 
 TEST(ArchitecturesTest, AnMptWithoutSettingsIsTransformersDefault) {
@@ -61,10 +62,11 @@ TEST(ArchitecturesTest, AnMptWithoutSettingsIsTransformersDefault) {
   file["no_bias"] = false;
   const auto config = Read(file);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->num_key_value_heads, 8);
+  EXPECT_EQ(config->layers[0].attention.num_kv_heads, 8);
   EXPECT_EQ(config->alibi_bias_max, 8.0);
-  EXPECT_EQ(config->activation, kernels::Activation::kGelu);
-  EXPECT_TRUE(config->norm_bias && config->attention_bias && config->mlp_bias);
+  EXPECT_EQ(config->layers[0].feed_forward.activation, kernels::Activation::kGelu);
+  EXPECT_TRUE(config->norm_bias && config->layers[0].attention.bias &&
+              config->layers[0].feed_forward.bias);
 }
 
 TEST(ArchitecturesTest, ReadsABloom) {
@@ -72,8 +74,8 @@ TEST(ArchitecturesTest, ReadsABloom) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->architecture, "bloom");
   EXPECT_EQ(config->hidden_size, 64);
-  EXPECT_EQ(config->intermediate_size, 256);
-  EXPECT_EQ(config->num_key_value_heads, 8);
+  EXPECT_EQ(config->layers[0].feed_forward.inner_size, 256);
+  EXPECT_EQ(config->layers[0].attention.num_kv_heads, 8);
   EXPECT_EQ(config->alibi_bias_max, 8.0);
   EXPECT_EQ(config->norm_eps, 1e-6);
   EXPECT_TRUE(config->norm_bias && config->tie_word_embeddings);
@@ -94,17 +96,17 @@ TEST(ArchitecturesTest, LayersOfAQwenSlideByTheirTypesOrFromOneOn) {
   json file = json::parse(R"({"architectures": ["Qwen2ForCausalLM"], "vocab_size": 100,
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "sliding_window": 64, "max_window_layers": 1})");
-  EXPECT_THAT(Read(file)->layer_windows, IsEmpty()) << "without use_sliding_window";
+  EXPECT_THAT(LayerWindows(*Read(file)), ::testing::Each(0)) << "without use_sliding_window";
   file["use_sliding_window"] = true;
   const auto config = Read(file);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_THAT(config->layer_windows, ElementsAre(0, 64, 64));
+  EXPECT_THAT(LayerWindows(*config), ElementsAre(0, 64, 64));
   EXPECT_THAT(DifferentWindows(*config), ElementsAre(0, 64));
   file["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
-  EXPECT_THAT(Read(file)->layer_windows, ElementsAre(64, 0, 64));
+  EXPECT_THAT(LayerWindows(*Read(file)), ElementsAre(64, 0, 64));
   file.erase("layer_types");
   file["max_window_layers"] = 3;
-  EXPECT_THAT(Read(file)->layer_windows, IsEmpty());
+  EXPECT_THAT(LayerWindows(*Read(file)), ::testing::Each(0));
   file["num_hidden_layers"] = 1000000000;
   EXPECT_THAT(std::string(Read(file).status().message()), HasSubstr("num_hidden_layers"));
 }
@@ -112,27 +114,30 @@ TEST(ArchitecturesTest, LayersOfAQwenSlideByTheirTypesOrFromOneOn) {
 TEST(ArchitecturesTest, ReadsFalcons) {
   const auto small = Read(Falcon());
   ASSERT_TRUE(small.ok()) << small.status();
-  EXPECT_EQ(small->num_key_value_heads, 1);
-  EXPECT_EQ(small->intermediate_size, 256);
-  EXPECT_EQ(small->rope.rope_dim, 8);
-  EXPECT_TRUE(small->parallel_residual && small->shared_norm && small->tie_word_embeddings);
-  EXPECT_FALSE(small->attention_bias || small->alibi_bias_max.has_value());
+  EXPECT_EQ(small->layers[0].attention.num_kv_heads, 1);
+  EXPECT_EQ(small->layers[0].feed_forward.inner_size, 256);
+  EXPECT_EQ(small->ropes[0].rope_dim, 8);
+  EXPECT_EQ(small->layers[0].residual, Residual::kParallelOneNorm);
+  EXPECT_TRUE(small->tie_word_embeddings && small->layers[0].attention.rope == 0);
+  EXPECT_FALSE(small->layers[0].attention.bias || small->alibi_bias_max.has_value());
 
   json file = Falcon();
   file.update({{"new_decoder_architecture", true}, {"num_kv_heads", 4}});
   const auto large = Read(file);
   ASSERT_TRUE(large.ok()) << large.status();
-  EXPECT_EQ(large->num_key_value_heads, 4);
-  EXPECT_TRUE(large->parallel_residual && !large->shared_norm);
+  EXPECT_EQ(large->layers[0].attention.num_kv_heads, 4);
+  EXPECT_EQ(large->layers[0].residual, Residual::kParallel);
 
   file = Falcon();
   file.update({{"alibi", true}, {"multi_query", false}, {"parallel_attn", false}, {"bias", true}});
   const auto rw = Read(file);
   ASSERT_TRUE(rw.ok()) << rw.status();
-  EXPECT_EQ(rw->num_key_value_heads, 8);
+  EXPECT_EQ(rw->layers[0].attention.num_kv_heads, 8);
   EXPECT_EQ(rw->alibi_bias_max, 8.0);
-  EXPECT_TRUE(rw->alibi_is_rounded && rw->attention_bias && rw->mlp_bias);
-  EXPECT_FALSE(rw->parallel_residual || rw->shared_norm);
+  EXPECT_TRUE(rw->alibi_is_rounded && rw->layers[0].attention.bias &&
+              rw->layers[0].feed_forward.bias);
+  EXPECT_EQ(rw->layers[0].residual, Residual::kSerial);
+  EXPECT_TRUE(rw->ropes.empty() && rw->layers[0].attention.rope == -1);
 }
 
 TEST(ArchitecturesTest, ReadsAGptNeoXInEverySpelling) {
@@ -143,10 +148,11 @@ TEST(ArchitecturesTest, ReadsAGptNeoXInEverySpelling) {
     file.merge_patch(json::parse(edit));
     const auto config = Read(file);
     ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_EQ(config->rope.rope_dim, 8);
-    EXPECT_EQ(config->rope.theta, 5000.0);
-    EXPECT_EQ(config->activation, kernels::Activation::kGelu);
-    EXPECT_TRUE(config->parallel_residual && config->attention_bias && !config->shared_norm);
+    EXPECT_EQ(config->ropes[0].rope_dim, 8);
+    EXPECT_EQ(config->ropes[0].theta, 5000.0);
+    EXPECT_EQ(config->layers[0].feed_forward.activation, kernels::Activation::kGelu);
+    EXPECT_EQ(config->layers[0].residual, Residual::kParallel);
+    EXPECT_TRUE(config->layers[0].attention.bias);
   }
 }
 
@@ -165,29 +171,30 @@ json Qwen3Moe() {
 TEST(ArchitecturesTest, ReadsAMixtral) {
   const auto usual = Read(Mixtral());
   ASSERT_TRUE(usual.ok()) << usual.status();
-  EXPECT_EQ(usual->num_experts, 8);
-  EXPECT_EQ(usual->num_experts_per_tok, 2);
-  EXPECT_TRUE(usual->norm_topk_prob);
-  EXPECT_EQ(usual->num_key_value_heads, 8);
-  EXPECT_EQ(usual->rope.theta, 1e6);
+  EXPECT_EQ(usual->layers[0].feed_forward.experts.count, 8);
+  EXPECT_EQ(usual->layers[0].feed_forward.experts.per_token, 2);
+  EXPECT_TRUE(usual->layers[0].feed_forward.experts.weights_sum_to_1);
+  EXPECT_EQ(usual->layers[0].attention.num_kv_heads, 8);
+  EXPECT_EQ(usual->ropes[0].theta, 1e6);
   EXPECT_EQ(usual->norm_eps, 1e-5);
-  EXPECT_EQ(usual->intermediate_size, 96);
+  EXPECT_EQ(usual->layers[0].feed_forward.inner_size, 96);
 
   json file = Mixtral();
   file.update({{"num_local_experts", 4}, {"num_experts_per_tok", 3}});
   const auto small = Read(file);
   ASSERT_TRUE(small.ok()) << small.status();
-  EXPECT_EQ(small->num_experts, 4);
-  EXPECT_EQ(small->num_experts_per_tok, 3);
+  EXPECT_EQ(small->layers[0].feed_forward.experts.count, 4);
+  EXPECT_EQ(small->layers[0].feed_forward.experts.per_token, 3);
 }
 
 TEST(ArchitecturesTest, ExpertsAreAddedAsTheyAreAfterAttention) {
   auto config = Read(Mixtral());
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_TRUE(Validate(*config, "config.json").ok());
-  for (bool ModelConfig::*flag : {&ModelConfig::parallel_residual, &ModelConfig::post_norms}) {
+  for (const Residual residual :
+       {Residual::kParallel, Residual::kParallelOneNorm, Residual::kPostNorms}) {
     ModelConfig other = *config;
-    other.*flag = true;
+    other.layers.back().residual = residual;
     EXPECT_THAT(Validate(other, "config.json").message(),
                 HasSubstr("config.json: num_experts: want 0"));
   }
@@ -200,11 +207,11 @@ TEST(ArchitecturesTest, ReadsAQwen3MoeInEverySpelling) {
     file[key] = 16;
     const auto config = Read(file);
     ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_EQ(config->num_experts, 16);
-    EXPECT_EQ(config->num_experts_per_tok, 8);
-    EXPECT_FALSE(config->norm_topk_prob);
-    EXPECT_EQ(config->intermediate_size, 32);
-    EXPECT_EQ(config->qk_norm, QkNormScope::kHead);
+    EXPECT_EQ(config->layers[0].feed_forward.experts.count, 16);
+    EXPECT_EQ(config->layers[0].feed_forward.experts.per_token, 8);
+    EXPECT_FALSE(config->layers[0].feed_forward.experts.weights_sum_to_1);
+    EXPECT_EQ(config->layers[0].feed_forward.inner_size, 32);
+    EXPECT_EQ(config->layers[0].attention.qk_norm, QkNormScope::kHead);
   }
 }
 
@@ -227,16 +234,20 @@ TEST(ArchitecturesTest, ReadsAGemma3InBothSpellings) {
   for (const json& file : {older, newer}) {
     const auto config = Read(file);
     ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_THAT(config->layer_windows, ElementsAre(512, 512, 512, 512, 512, 0, 512));
-    EXPECT_EQ(config->rope.theta, 1e6);
-    EXPECT_EQ(config->rope.factor, 8.0);
-    ASSERT_TRUE(config->local_rope.has_value());
-    EXPECT_EQ(config->local_rope->theta, 1e4);
-    EXPECT_EQ(config->local_rope->scaling, RopeScaling::kNone);
-    EXPECT_EQ(config->attention_scale, 0.125);
+    EXPECT_THAT(LayerWindows(*config), ElementsAre(512, 512, 512, 512, 512, 0, 512));
+    EXPECT_EQ(config->ropes[0].theta, 1e6);
+    EXPECT_EQ(config->ropes[0].factor, 8.0);
+    ASSERT_EQ(config->ropes.size(), 2);
+    EXPECT_EQ(config->ropes[1].theta, 1e4);
+    EXPECT_EQ(config->ropes[1].scaling, RopeScaling::kNone);
+    for (const LayerSpec& layer : config->layers) {
+      EXPECT_EQ(layer.attention.rope, layer.attention.window != 0 ? 1 : 0);
+    }
+    EXPECT_EQ(config->layers[0].attention.scale, 0.125);
     EXPECT_EQ(config->embedding_scale, 8.0);
     EXPECT_EQ(config->norm_weight_offset, 1.0);
-    EXPECT_TRUE(config->post_norms && config->tie_word_embeddings);
+    EXPECT_EQ(config->layers[0].residual, Residual::kPostNorms);
+    EXPECT_TRUE(config->tie_word_embeddings);
   }
 }
 
@@ -248,10 +259,10 @@ json Gpt2() {
 TEST(ArchitecturesTest, ReadsAGpt2) {
   const auto config = Read(Gpt2());
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_TRUE(config->learned_positions && config->norm_bias && config->attention_bias);
+  EXPECT_TRUE(config->learned_positions && config->norm_bias && config->layers[0].attention.bias);
   EXPECT_EQ(config->max_position_embeddings, 128);
-  EXPECT_EQ(config->intermediate_size, 256);
-  EXPECT_EQ(config->activation, kernels::Activation::kGeluTanh);
+  EXPECT_EQ(config->layers[0].feed_forward.inner_size, 256);
+  EXPECT_EQ(config->layers[0].feed_forward.activation, kernels::Activation::kGeluTanh);
 }
 
 json Baichuan() {
@@ -284,8 +295,8 @@ json Refact() {
 TEST(ArchitecturesTest, ReadsARefact) {
   const auto config = Read(Refact());
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->num_key_value_heads, 1);
-  EXPECT_EQ(config->intermediate_size, 256);
+  EXPECT_EQ(config->layers[0].attention.num_kv_heads, 1);
+  EXPECT_EQ(config->layers[0].feed_forward.inner_size, 256);
   EXPECT_EQ(config->alibi_bias_max, 8.0);
 }
 

@@ -129,7 +129,7 @@ TEST(DecoderCudaTest, InHalfPrecisionIsAsFarOffAsItsRoundingsAreAndTheSameBeside
       // the weights of linear layers. At the end a norm and the weights of the head are rounded. A
       // rounding is off by at most half the distance of two neighbouring numbers. The root mean
       // square of the error is smaller by a factor of the square root of 3.
-      const double roundings = 14.0 * static_cast<double>(golden.config.num_hidden_layers) + 4.0;
+      const double roundings = 14.0 * static_cast<double>(golden.config.num_layers()) + 4.0;
       const double rounding = dtype == kernels::DType::kF16 ? 0x1p-11 : 0x1p-8;
       const double relative = RelativeError(alone, golden.logits);
       const double bound = rounding * std::sqrt(roundings);

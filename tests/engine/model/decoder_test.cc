@@ -142,7 +142,7 @@ TEST(DecoderTest, NamesTheTensorThatItWouldLeaveOut) {
 
 TEST(DecoderTest, NamesTheTensorThatIsMissing) {
   GoldenModel golden = ReadGoldenModels().front();
-  golden.config.num_hidden_layers += 1;
+  golden.config.layers.push_back(golden.config.layers.back());
   const auto backend = *kernels::CreateBackend({.name = "cpu"});
   const auto model = CreateDecoder(
       golden.config, *golden.weights, golden.names, *backend,

@@ -26,7 +26,7 @@ GoldenModel ReadGolden(const json& entry, InMemoryWeights weights) {
   EXPECT_TRUE(config.ok()) << config.status();
   return {ReadGoldenLogits(entry), name, *config,
           std::make_shared<const InMemoryWeights>(std::move(weights)),
-          engine::FindArchitecture(config->architecture)->hf_names(*config)};
+          engine::FindArchitecture(config->architecture)->hf_names(config->layers[0])};
 }
 
 TinyLlamaShape ShapeOf(const json& config) {
@@ -50,8 +50,8 @@ std::vector<GoldenModel> ReadGoldenLlamas(bool gguf_naming) {
     GoldenModel golden = ReadGolden(entry, MakeTinyLlama(ShapeOf(entry.at("config")), gguf_naming));
     if (gguf_naming) {
       golden.name += "_gguf";
-      golden.names = engine::kLlama.gguf_names(golden.config);
-      golden.config.rope.layout = kernels::RopeLayout::kInterleaved;
+      golden.names = engine::kLlama.gguf_names(golden.config.layers[0]);
+      golden.config.ropes[0].layout = kernels::RopeLayout::kInterleaved;
     }
     goldens.push_back(std::move(golden));
   }

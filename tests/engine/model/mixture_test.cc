@@ -65,22 +65,24 @@ Logits LogitsOf(GoldenModel golden, InMemoryWeights weights) {
 TEST(MixtureTest, FusedExpertsAreTheSameModel) {
   const GoldenModel golden = Mixtral();
   const ModelConfig& config = golden.config;
-  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const int64_t hidden = config.hidden_size, inner = config.layers[0].feed_forward.inner_size;
   InMemoryWeights weights = WithoutMixtures(golden, [](const std::string& name) { return name; });
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+  for (int64_t i = 0; i < config.num_layers(); ++i) {
     const std::string layer = absl::StrCat("model.layers.", i, ".");
     std::vector<float> up, down;
-    for (int64_t e = 0; e < config.num_experts; ++e) {
+    for (int64_t e = 0; e < config.layers[0].feed_forward.experts.count; ++e) {
       for (const char* part : {"w1", "w3", "w2"}) {
         const std::vector<float> values = Expert(*golden.weights, i, e, part);
         std::vector<float>& to = part[1] == '2' ? down : up;
         to.insert(to.end(), values.begin(), values.end());
       }
     }
-    weights.Add(layer + "mlp.gate.weight", {config.num_experts, hidden},
+    weights.Add(layer + "mlp.gate.weight", {config.layers[0].feed_forward.experts.count, hidden},
                 ValuesOf(*golden.weights, layer + "block_sparse_moe.gate.weight"));
-    weights.Add(layer + "mlp.experts.gate_up_proj", {config.num_experts, 2 * inner, hidden}, up);
-    weights.Add(layer + "mlp.experts.down_proj", {config.num_experts, hidden, inner}, down);
+    weights.Add(layer + "mlp.experts.gate_up_proj",
+                {config.layers[0].feed_forward.experts.count, 2 * inner, hidden}, up);
+    weights.Add(layer + "mlp.experts.down_proj",
+                {config.layers[0].feed_forward.experts.count, hidden, inner}, down);
   }
   EXPECT_EQ(LogitsOf(golden, std::move(weights)), LogitsOf(golden, *golden.weights));
 }
@@ -102,14 +104,15 @@ std::string GgufName(std::string name) {
 TEST(MixtureTest, GgufsExpertsMergedAndSplitAreTheSameModel) {
   GoldenModel golden = Mixtral();
   const Logits want = LogitsOf(golden, *golden.weights);
-  golden.names = kLlama.gguf_names(golden.config);
+  golden.names = kLlama.gguf_names(golden.config.layers[0]);
   const ModelConfig& config = golden.config;
-  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const int64_t hidden = config.hidden_size, inner = config.layers[0].feed_forward.inner_size;
   for (const bool merged : {true, false}) {
     InMemoryWeights weights = WithoutMixtures(golden, GgufName);
-    for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    for (int64_t i = 0; i < config.num_layers(); ++i) {
       const std::string layer = absl::StrCat("blk.", i, ".");
-      weights.Add(layer + "ffn_gate_inp.weight", {config.num_experts, hidden},
+      weights.Add(layer + "ffn_gate_inp.weight",
+                  {config.layers[0].feed_forward.experts.count, hidden},
                   ValuesOf(*golden.weights,
                            absl::StrCat("model.layers.", i, ".block_sparse_moe.gate.weight")));
       for (const auto& [part, name] :
@@ -117,15 +120,15 @@ TEST(MixtureTest, GgufsExpertsMergedAndSplitAreTheSameModel) {
         const int64_t rows = part[1] == '2' ? hidden : inner,
                       cols = part[1] == '2' ? inner : hidden;
         std::vector<float> all;
-        for (int64_t e = 0; e < config.num_experts; ++e) {
+        for (int64_t e = 0; e < config.layers[0].feed_forward.experts.count; ++e) {
           const std::vector<float> values = Expert(*golden.weights, i, e, part);
           all.insert(all.end(), values.begin(), values.end());
           if (!merged)
             weights.Add(absl::StrCat(layer, name, ".", e, ".weight"), {rows, cols}, values);
         }
         if (merged) {
-          weights.Add(absl::StrCat(layer, name, "_exps.weight"), {config.num_experts, rows, cols},
-                      all);
+          weights.Add(absl::StrCat(layer, name, "_exps.weight"),
+                      {config.layers[0].feed_forward.experts.count, rows, cols}, all);
         }
       }
     }
@@ -156,7 +159,7 @@ TEST(MixtureTest, NamesTheExpertThatIsMissingOrLeftOver) {
   EXPECT_THAT(std::string(Load(golden, more).message()),
               ::testing::HasSubstr("model.layers.0.block_sparse_moe.experts.4.w1.weight"));
 
-  golden.config.num_experts = 3;
+  golden.config.layers[0].feed_forward.experts.count = 3;
   EXPECT_THAT(std::string(Load(golden, *golden.weights).message()),
               ::testing::HasSubstr("block_sparse_moe.gate.weight: want [3, 64], got [4, 64]"));
 }

@@ -62,20 +62,20 @@ TEST(GgufModelConfigTest, ReadsALlama) {
   EXPECT_EQ(config->name, "tiny");
   EXPECT_EQ(config->vocab_size, 5);
   EXPECT_EQ(config->hidden_size, 16);
-  EXPECT_EQ(config->intermediate_size, 24);
-  EXPECT_EQ(config->num_hidden_layers, 2);
-  EXPECT_EQ(config->num_attention_heads, 2);
-  EXPECT_EQ(config->num_key_value_heads, 1);
-  EXPECT_EQ(config->head_dim, 8);
+  EXPECT_EQ(config->layers[0].feed_forward.inner_size, 24);
+  EXPECT_EQ(config->num_layers(), 2);
+  EXPECT_EQ(config->layers[0].attention.num_heads, 2);
+  EXPECT_EQ(config->layers[0].attention.num_kv_heads, 1);
+  EXPECT_EQ(config->layers[0].attention.head_dim, 8);
   EXPECT_EQ(config->max_position_embeddings, 64);
   EXPECT_FLOAT_EQ(static_cast<float>(config->norm_eps), 1e-5F);
   EXPECT_TRUE(config->tie_word_embeddings);
-  EXPECT_FALSE(config->attention_bias);
-  EXPECT_FALSE(config->mlp_bias);
-  EXPECT_EQ(config->rope.layout, kernels::RopeLayout::kInterleaved);
-  EXPECT_EQ(config->rope.theta, 10000.0);
-  EXPECT_EQ(config->rope.rope_dim, 8);
-  EXPECT_EQ(config->rope.scaling, RopeScaling::kNone);
+  EXPECT_FALSE(config->layers[0].attention.bias);
+  EXPECT_FALSE(config->layers[0].feed_forward.bias);
+  EXPECT_EQ(config->ropes[0].layout, kernels::RopeLayout::kInterleaved);
+  EXPECT_EQ(config->ropes[0].theta, 10000.0);
+  EXPECT_EQ(config->ropes[0].rope_dim, 8);
+  EXPECT_EQ(config->ropes[0].scaling, RopeScaling::kNone);
   EXPECT_EQ(config->weight_type, "F32");
   EXPECT_EQ(KvElementsPerToken(*config), 2 * 2 * 1 * 8);
 }
@@ -91,9 +91,9 @@ TEST(GgufModelConfigTest, TensorsTellWhatMetadataDoesNot) {
   const auto config = ReadGguf(writer);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_FALSE(config->tie_word_embeddings);
-  EXPECT_TRUE(config->attention_bias);
-  EXPECT_TRUE(config->mlp_bias);
-  EXPECT_THAT(config->rope.frequency_divisors, ElementsAre(1, 2, 4, 8));
+  EXPECT_TRUE(config->layers[0].attention.bias);
+  EXPECT_TRUE(config->layers[0].feed_forward.bias);
+  EXPECT_THAT(config->ropes[0].frequency_divisors, ElementsAre(1, 2, 4, 8));
 }
 
 TEST(GgufModelConfigTest, ReadsOptionalKeys) {
@@ -104,11 +104,11 @@ TEST(GgufModelConfigTest, ReadsOptionalKeys) {
     writer.U32("llama.expert_count", 0).U32("llama.attention.sliding_window", 128);
   }));
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->head_dim, 32);
-  EXPECT_EQ(config->rope.rope_dim, 16);
-  EXPECT_EQ(config->rope.theta, 500000.0);
-  EXPECT_EQ(config->rope.scaling, RopeScaling::kLinear);
-  EXPECT_EQ(config->rope.factor, 4.0);
+  EXPECT_EQ(config->layers[0].attention.head_dim, 32);
+  EXPECT_EQ(config->ropes[0].rope_dim, 16);
+  EXPECT_EQ(config->ropes[0].theta, 500000.0);
+  EXPECT_EQ(config->ropes[0].scaling, RopeScaling::kLinear);
+  EXPECT_EQ(config->ropes[0].factor, 4.0);
 }
 
 TEST(GgufModelConfigTest, ReadsAMixtureOfExperts) {
@@ -120,9 +120,9 @@ TEST(GgufModelConfigTest, ReadsAMixtureOfExperts) {
       if (!merged) writer.Zeros("blk.0.ffn_gate.3.weight", {64, 96});
     }));
     ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_EQ(config->num_experts, 4);
-    EXPECT_EQ(config->num_experts_per_tok, 2);
-    EXPECT_TRUE(config->norm_topk_prob);
+    EXPECT_EQ(config->layers[0].feed_forward.experts.count, 4);
+    EXPECT_EQ(config->layers[0].feed_forward.experts.per_token, 2);
+    EXPECT_TRUE(config->layers[0].feed_forward.experts.weights_sum_to_1);
   }
   const auto bad = ReadGguf(Metadata([](GgufWriter& writer) {
     writer.Zeros("blk.0.ffn_gate.x.weight", {64, 96});
@@ -138,23 +138,27 @@ TEST(GgufModelConfigTest, HeadCountsMayBeArraysOfOneNumber) {
         },
         "llama.attention.head_count_kv"));
   };
-  EXPECT_EQ(with_heads({1, 1}).value().num_key_value_heads, 1);
+  EXPECT_EQ(with_heads({1, 1}).value().layers[0].attention.num_kv_heads, 1);
   EXPECT_THAT(std::string(with_heads({1, 2}).status().message()),
               HasSubstr("the same number for every layer"));
   EXPECT_THAT(std::string(with_heads({}).status().message()), HasSubstr("empty array"));
-  EXPECT_EQ(ReadGguf(Metadata({}, "llama.attention.head_count_kv")).value().num_key_value_heads, 4);
+  EXPECT_EQ(ReadGguf(Metadata({}, "llama.attention.head_count_kv"))
+                .value()
+                .layers[0]
+                .attention.num_kv_heads,
+            4);
 }
 
 TEST(GgufModelConfigTest, ScalingOfTypeNoneIsNone) {
   const auto config = ReadGguf(Metadata([](GgufWriter& writer) {
     writer.String("llama.rope.scaling.type", "none").F32("llama.rope.scaling.factor", 4.0F);
   }));
-  EXPECT_EQ(config.value().rope.scaling, RopeScaling::kNone);
+  EXPECT_EQ(config.value().ropes[0].scaling, RopeScaling::kNone);
   // A scaling factor without a type is linear.
   const auto untyped =
       ReadGguf(Metadata([](GgufWriter& writer) { writer.F32("llama.rope.scale_linear", 2.0F); }));
-  EXPECT_EQ(untyped.value().rope.scaling, RopeScaling::kLinear);
-  EXPECT_EQ(untyped.value().rope.factor, 2.0);
+  EXPECT_EQ(untyped.value().ropes[0].scaling, RopeScaling::kLinear);
+  EXPECT_EQ(untyped.value().ropes[0].factor, 2.0);
 }
 
 TEST(GgufModelConfigTest, YarnIsWhatLlamaCppMakesOfIt) {
@@ -166,13 +170,13 @@ TEST(GgufModelConfigTest, YarnIsWhatLlamaCppMakesOfIt) {
   };
   const absl::StatusOr<ModelConfig> usual = read([](GgufWriter&) {});
   ASSERT_TRUE(usual.ok()) << usual.status();
-  EXPECT_EQ(usual->rope.scaling, RopeScaling::kYarn);
-  EXPECT_EQ(usual->rope.factor, 4.0);
-  EXPECT_EQ(usual->rope.original_max_position_embeddings, usual->max_position_embeddings);
-  EXPECT_EQ(usual->rope.beta_fast, 32.0);
-  EXPECT_EQ(usual->rope.beta_slow, 1.0);
-  EXPECT_TRUE(usual->rope.truncate);
-  EXPECT_DOUBLE_EQ(usual->rope.attention_factor, 0.1 * std::log(4.0) + 1.0);
+  EXPECT_EQ(usual->ropes[0].scaling, RopeScaling::kYarn);
+  EXPECT_EQ(usual->ropes[0].factor, 4.0);
+  EXPECT_EQ(usual->ropes[0].original_max_position_embeddings, usual->max_position_embeddings);
+  EXPECT_EQ(usual->ropes[0].beta_fast, 32.0);
+  EXPECT_EQ(usual->ropes[0].beta_slow, 1.0);
+  EXPECT_TRUE(usual->ropes[0].truncate);
+  EXPECT_DOUBLE_EQ(usual->ropes[0].attention_factor, 0.1 * std::log(4.0) + 1.0);
 
   const absl::StatusOr<ModelConfig> told = read([](GgufWriter& writer) {
     writer.U32("llama.rope.scaling.original_context_length", 32)
@@ -183,10 +187,10 @@ TEST(GgufModelConfigTest, YarnIsWhatLlamaCppMakesOfIt) {
         .F32("llama.rope.scaling.yarn_ext_factor", 1.0F);
   });
   ASSERT_TRUE(told.ok()) << told.status();
-  EXPECT_EQ(told->rope.original_max_position_embeddings, 32);
-  EXPECT_EQ(told->rope.beta_fast, 16.0);
-  EXPECT_EQ(told->rope.beta_slow, 2.0);
-  EXPECT_DOUBLE_EQ(told->rope.attention_factor, 0.125 * usual->rope.attention_factor);
+  EXPECT_EQ(told->ropes[0].original_max_position_embeddings, 32);
+  EXPECT_EQ(told->ropes[0].beta_fast, 16.0);
+  EXPECT_EQ(told->ropes[0].beta_slow, 2.0);
+  EXPECT_DOUBLE_EQ(told->ropes[0].attention_factor, 0.125 * usual->ropes[0].attention_factor);
 
   const absl::StatusOr<ModelConfig> other =
       read([](GgufWriter& writer) { writer.F32("llama.rope.scaling.yarn_ext_factor", 0.0F); });
@@ -209,7 +213,7 @@ TEST(GgufModelConfigTest, LayersTellBaichuansApart) {
   const auto small = ReadGguf(MetadataOf("baichuan", 32));
   ASSERT_TRUE(small.ok()) << small.status();
   EXPECT_FALSE(small->alibi_bias_max.has_value());
-  EXPECT_EQ(small->rope.layout, kernels::RopeLayout::kInterleaved);
+  EXPECT_EQ(small->ropes[0].layout, kernels::RopeLayout::kInterleaved);
   EXPECT_EQ(ReadGguf(MetadataOf("baichuan", 40)).value().alibi_bias_max, 8.0);
   EXPECT_THAT(std::string(ReadGguf(MetadataOf("baichuan", 2)).status().message()),
               HasSubstr("baichuan.block_count: want 32"));
@@ -220,16 +224,16 @@ TEST(GgufModelConfigTest, OfSixLayersOfAGemmaFiveSlide) {
   writer.U32("gemma3.attention.sliding_window", 16).F32("gemma3.rope.freq_base", 1e6F);
   const auto config = ReadGguf(writer);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_THAT(config->layer_windows, ElementsAre(16, 16, 16, 16, 16, 0, 16));
-  EXPECT_EQ(config->rope.theta, 1e6);
-  EXPECT_EQ(config->local_rope.value().theta, 1e4);
+  EXPECT_THAT(LayerWindows(*config), ElementsAre(16, 16, 16, 16, 16, 0, 16));
+  EXPECT_EQ(config->ropes[0].theta, 1e6);
+  EXPECT_EQ(config->ropes.at(1).theta, 1e4);
   EXPECT_EQ(config->norm_weight_offset, 0.0) << "llama.cpp's converter has added it";
 }
 
 TEST(GgufModelConfigTest, Phi3SlidesWhereLlamaIsRefused) {
   GgufWriter writer = MetadataOf("phi3", 2);
   writer.U32("phi3.attention.sliding_window", 64);
-  EXPECT_THAT(ReadGguf(writer).value().layer_windows, ElementsAre(64, 64));
+  EXPECT_THAT(LayerWindows(ReadGguf(writer).value()), ElementsAre(64, 64));
 }
 
 struct Refusal {

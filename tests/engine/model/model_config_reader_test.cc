@@ -41,14 +41,14 @@ TEST(HfModelConfigTest, ReadsALlama) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->architecture, "llama");
   EXPECT_EQ(config->vocab_size, 100);
-  EXPECT_EQ(config->num_key_value_heads, 2);
-  EXPECT_EQ(config->head_dim, 16);
+  EXPECT_EQ(config->layers[0].attention.num_kv_heads, 2);
+  EXPECT_EQ(config->layers[0].attention.head_dim, 16);
   EXPECT_EQ(config->norm_eps, 1e-5);
   EXPECT_FALSE(config->tie_word_embeddings);
-  EXPECT_EQ(config->rope.layout, kernels::RopeLayout::kHalfSplit);
-  EXPECT_EQ(config->rope.rope_dim, 16);
-  EXPECT_EQ(config->rope.theta, 10000.0);
-  EXPECT_EQ(config->rope.scaling, RopeScaling::kNone);
+  EXPECT_EQ(config->ropes[0].layout, kernels::RopeLayout::kHalfSplit);
+  EXPECT_EQ(config->ropes[0].rope_dim, 16);
+  EXPECT_EQ(config->ropes[0].theta, 10000.0);
+  EXPECT_EQ(config->ropes[0].scaling, RopeScaling::kNone);
 }
 
 TEST(HfModelConfigTest, ReadsOptionalKeys) {
@@ -57,12 +57,12 @@ TEST(HfModelConfigTest, ReadsOptionalKeys) {
       "attention_bias": true, "mlp_bias": true, "tie_word_embeddings": true, "num_key_value_heads": null,
       "pretraining_tp": 2, "partial_rotary_factor": 1.0, "_name_or_path": "me/mine"})")));
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->head_dim, 32);
-  EXPECT_EQ(config->rope.theta, 500000.0);
-  EXPECT_TRUE(config->attention_bias);
-  EXPECT_TRUE(config->mlp_bias);
+  EXPECT_EQ(config->layers[0].attention.head_dim, 32);
+  EXPECT_EQ(config->ropes[0].theta, 500000.0);
+  EXPECT_TRUE(config->layers[0].attention.bias);
+  EXPECT_TRUE(config->layers[0].feed_forward.bias);
   EXPECT_TRUE(config->tie_word_embeddings);
-  EXPECT_EQ(config->num_key_value_heads, 4);
+  EXPECT_EQ(config->layers[0].attention.num_kv_heads, 4);
   EXPECT_EQ(config->name, "me/mine");
 }
 
@@ -73,34 +73,34 @@ TEST(HfModelConfigTest, ReadsScalingInEverySpelling) {
         R"({"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}})"}) {
     const auto config = ReadHf(Llama(json::parse(edit)));
     ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_EQ(config->rope.scaling, RopeScaling::kLinear);
-    EXPECT_EQ(config->rope.factor, 4.0);
+    EXPECT_EQ(config->ropes[0].scaling, RopeScaling::kLinear);
+    EXPECT_EQ(config->ropes[0].factor, 4.0);
   }
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto config = ReadHf(Llama({{key, json::parse(R"({"rope_type": "llama3", "factor": 32.0,
         "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
         "rope_theta": 500000.0})")}}));
     ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_EQ(config->rope.scaling, RopeScaling::kLlama3);
-    EXPECT_EQ(config->rope.factor, 32.0);
-    EXPECT_EQ(config->rope.low_freq_factor, 1.0);
-    EXPECT_EQ(config->rope.high_freq_factor, 4.0);
-    EXPECT_EQ(config->rope.original_max_position_embeddings, 8192);
-    EXPECT_EQ(config->rope.theta, 500000.0);
+    EXPECT_EQ(config->ropes[0].scaling, RopeScaling::kLlama3);
+    EXPECT_EQ(config->ropes[0].factor, 32.0);
+    EXPECT_EQ(config->ropes[0].low_freq_factor, 1.0);
+    EXPECT_EQ(config->ropes[0].high_freq_factor, 4.0);
+    EXPECT_EQ(config->ropes[0].original_max_position_embeddings, 8192);
+    EXPECT_EQ(config->ropes[0].theta, 500000.0);
   }
   const auto yarn = ReadHf(Llama(json::parse(R"({"rope_scaling": {"rope_type": "yarn",
       "factor": 4.0, "beta_fast": 16, "truncate": false}})")));
   ASSERT_TRUE(yarn.ok()) << yarn.status();
-  EXPECT_EQ(yarn->rope.scaling, RopeScaling::kYarn);
-  EXPECT_EQ(yarn->rope.original_max_position_embeddings, yarn->max_position_embeddings);
-  EXPECT_EQ(yarn->rope.beta_fast, 16.0);
-  EXPECT_FALSE(yarn->rope.truncate);
-  EXPECT_NEAR(yarn->rope.attention_factor, 1.1386294361119891, 1e-15);  // 0.1 ln 4 + 1
+  EXPECT_EQ(yarn->ropes[0].scaling, RopeScaling::kYarn);
+  EXPECT_EQ(yarn->ropes[0].original_max_position_embeddings, yarn->max_position_embeddings);
+  EXPECT_EQ(yarn->ropes[0].beta_fast, 16.0);
+  EXPECT_FALSE(yarn->ropes[0].truncate);
+  EXPECT_NEAR(yarn->ropes[0].attention_factor, 1.1386294361119891, 1e-15);  // 0.1 ln 4 + 1
   const auto plain =
       ReadHf(Llama({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 100000.0}}}}));
   ASSERT_TRUE(plain.ok()) << plain.status();
-  EXPECT_EQ(plain->rope.scaling, RopeScaling::kNone);
-  EXPECT_EQ(plain->rope.theta, 100000.0);
+  EXPECT_EQ(plain->ropes[0].scaling, RopeScaling::kNone);
+  EXPECT_EQ(plain->ropes[0].theta, 100000.0);
 }
 
 // As in transformers 5, the model uses a head whose bytes differ from the embedding, whatever the
@@ -126,21 +126,21 @@ TEST(HfModelConfigTest, AHeadThatDiffersIsNotTied) {
 
 TEST(ModelConfigTest, OnlySomePositionsGoBeyondTheirContext) {
   EXPECT_TRUE(ServesBeyondItsContext({.alibi_bias_max = 8.0}));
-  EXPECT_TRUE(ServesBeyondItsContext({.rope = {.scaling = RopeScaling::kYarn}}));
-  EXPECT_FALSE(ServesBeyondItsContext({.rope = {.rope_dim = 8}}));
+  EXPECT_TRUE(ServesBeyondItsContext({.ropes = {{.scaling = RopeScaling::kYarn}}}));
+  EXPECT_FALSE(ServesBeyondItsContext({.ropes = {{.rope_dim = 8}}}));
   EXPECT_FALSE(ServesBeyondItsContext({.learned_positions = true}));
 }
 
 TEST(HfModelConfigTest, MistralHasAWindowUnlessNull) {
   json mistral =
       Llama({{"architectures", {"MistralForCausalLM"}}, {"max_position_embeddings", 32768}});
-  EXPECT_THAT(ReadHf(mistral)->layer_windows, ElementsAre(4096, 4096));
+  EXPECT_THAT(LayerWindows(*ReadHf(mistral)), ElementsAre(4096, 4096));
   mistral["sliding_window"] = nullptr;
-  EXPECT_THAT(ReadHf(mistral)->layer_windows, IsEmpty());
+  EXPECT_THAT(LayerWindows(*ReadHf(mistral)), ::testing::Each(0));
   mistral["sliding_window"] = 1024;
-  EXPECT_THAT(ReadHf(mistral)->layer_windows, ElementsAre(1024, 1024));
+  EXPECT_THAT(LayerWindows(*ReadHf(mistral)), ElementsAre(1024, 1024));
   mistral["sliding_window"] = 32768;
-  EXPECT_THAT(ReadHf(mistral)->layer_windows, IsEmpty());
+  EXPECT_THAT(LayerWindows(*ReadHf(mistral)), ::testing::Each(0));
 }
 
 struct HfRefusal {
@@ -232,15 +232,15 @@ TEST(ModelConfigReaderTest, TheSameModelReadsAlikeFromEveryFormat) {
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_EQ(config->vocab_size, 512);
     EXPECT_EQ(config->hidden_size, 64);
-    EXPECT_EQ(config->intermediate_size, 172);
-    EXPECT_EQ(config->num_hidden_layers, 5);
-    EXPECT_EQ(config->num_attention_heads, 8);
-    EXPECT_EQ(config->num_key_value_heads, 4);
-    EXPECT_EQ(config->head_dim, 8);
+    EXPECT_EQ(config->layers[0].feed_forward.inner_size, 172);
+    EXPECT_EQ(config->num_layers(), 5);
+    EXPECT_EQ(config->layers[0].attention.num_heads, 8);
+    EXPECT_EQ(config->layers[0].attention.num_kv_heads, 4);
+    EXPECT_EQ(config->layers[0].attention.head_dim, 8);
     EXPECT_EQ(config->max_position_embeddings, 512);
     EXPECT_TRUE(config->tie_word_embeddings);
-    EXPECT_EQ(config->rope.rope_dim, 8);
-    EXPECT_EQ(config->rope.layout,
+    EXPECT_EQ(config->ropes[0].rope_dim, 8);
+    EXPECT_EQ(config->ropes[0].layout,
               model->gguf ? kernels::RopeLayout::kInterleaved : kernels::RopeLayout::kHalfSplit);
   }
 }

@@ -31,12 +31,13 @@ class ModelRunner {
   ModelRunner(std::unique_ptr<engine::Model> model, kernels::Backend& backend)
       : backend_(backend),
         model_(std::move(model)),
-        cache_(*engine::KvCache::Create(backend,
-                                        {.num_kv_heads = model_->config().num_key_value_heads,
-                                         .head_dim = model_->config().head_dim,
-                                         .block_size = kLimits.block_size,
-                                         .dtype = backend.activation_dtype()},
-                                        Groups(model_->config()))) {
+        cache_(*engine::KvCache::Create(
+            backend,
+            {.num_kv_heads = model_->config().layers[0].attention.num_kv_heads,
+             .head_dim = model_->config().layers[0].attention.head_dim,
+             .block_size = kLimits.block_size,
+             .dtype = backend.activation_dtype()},
+            Groups(model_->config()))) {
     // In any dtype, bytes of 0xff are NaN.
     const std::vector<uint8_t> poison(static_cast<size_t>(cache_.bytes()), 0xff);
     for (size_t group = 0; group < cache_.groups().size(); ++group) {
@@ -81,9 +82,8 @@ class ModelRunner {
 
  private:
   static std::vector<engine::KvGroup> Groups(const engine::ModelConfig& config) {
-    std::vector<int64_t> windows;
-    for (int64_t i = 0; i < config.num_hidden_layers; ++i) windows.push_back(WindowOf(config, i));
-    std::vector<engine::KvGroup> groups = engine::GroupLayers(windows, kLimits.max_model_len);
+    std::vector<engine::KvGroup> groups =
+        engine::GroupLayers(LayerWindows(config), kLimits.max_model_len);
     for (engine::KvGroup& group : groups) group.num_blocks = 32;
     return groups;
   }
