@@ -92,6 +92,17 @@ function(quire_test name)
   endif()
 endfunction()
 
+# quire_test_on_the_other_libm(NAME): a second ctest entry of a test, in which glibc takes its
+# functions for processors without FMA. Their last bits differ from the usual ones. Elsewhere than on
+# x86-64 with glibc, the environment variable does nothing.
+function(quire_test_on_the_other_libm name)
+  get_test_property(${name} TIMEOUT timeout)
+  get_test_property(${name} LABELS labels)
+  add_test(NAME ${name}_other_libm COMMAND ${name} --gtest_brief=0 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name}_other_libm PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+                       ENVIRONMENT GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2,-AVX2_Usable)
+endfunction()
+
 # Every fuzz target.
 add_custom_target(fuzzers)
 
