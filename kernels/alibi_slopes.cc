@@ -1,7 +1,8 @@
 #include "kernels/alibi_slopes.h"
 
 #include <bit>
-#include <cmath>
+
+#include "base/reproducible_math.h"
 
 namespace quire::kernels {
 
@@ -12,7 +13,7 @@ std::vector<float> AlibiSlopes(int32_t num_heads, double bias_max) {
   for (int32_t h = 0; h < num_heads; ++h) {
     // The exponent of the slope is -bias_max * rung / (2 * ladder).
     const int32_t rung = h < ladder ? 2 * (h + 1) : 2 * (h - ladder) + 1;
-    slopes.push_back(static_cast<float>(std::exp2(-bias_max * rung / (2.0 * ladder))));
+    slopes.push_back(static_cast<float>(base::Pow(2.0, -bias_max * rung / (2.0 * ladder))));
   }
   return slopes;
 }

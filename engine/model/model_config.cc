@@ -3,6 +3,8 @@
 #include <cmath>
 #include <set>
 
+#include "base/reproducible_math.h"
+
 namespace quire::engine {
 
 bool ServesBeyondItsContext(const ModelConfig& config) {
@@ -11,7 +13,7 @@ bool ServesBeyondItsContext(const ModelConfig& config) {
 }
 
 double YarnAttentionFactor(double factor, double mscale) {
-  return 0.1 * mscale * std::log(std::max(factor, 1.0)) + 1.0;
+  return 0.1 * mscale * base::Log(std::max(factor, 1.0)) + 1.0;
 }
 
 double AttentionScale(const AttentionSpec& attention) {

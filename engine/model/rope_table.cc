@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/reproducible_math.h"
+
 namespace quire::engine {
 namespace {
 
@@ -26,7 +28,7 @@ double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
   const double stretch = static_cast<double>(num_positions) /
                          static_cast<double>(rope.original_max_position_embeddings);
   if (stretch <= 1.0) return rope.theta;
-  return rope.theta * std::pow(rope.factor * stretch - (rope.factor - 1.0), dims / (dims - 2.0));
+  return rope.theta * base::Pow(rope.factor * stretch - (rope.factor - 1.0), dims / (dims - 2.0));
 }
 
 // Returns the part, from 0 to 1, of frequency i that YaRN divides by the factor. It is 0 up to the
@@ -36,7 +38,7 @@ double YarnShare(const RopeConfig& rope, size_t i) {
   const auto dimension_of = [&](double turns) {
     const double positions = static_cast<double>(rope.original_max_position_embeddings);
     return static_cast<double>(rope.rope_dim) *
-           std::log(positions / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(rope.theta));
+           base::Log(positions / (turns * 2.0 * std::numbers::pi)) / (2.0 * base::Log(rope.theta));
   };
   double low = dimension_of(rope.beta_fast), high = dimension_of(rope.beta_slow);
   if (rope.truncate) {
@@ -57,7 +59,7 @@ std::vector<double> RopeFrequencies(const RopeConfig& rope, int64_t num_position
   std::vector<double> frequencies(rope.rope_dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     double frequency =
-        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.rope_dim));
+        base::Pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.rope_dim));
     if (!rope.frequency_divisors.empty()) frequency /= rope.frequency_divisors[i];
     if (rope.scaling == RopeScaling::kLinear) frequency /= rope.factor;
     if (rope.scaling == RopeScaling::kLlama3) frequency = ScaleLlama3(frequency, rope);
@@ -76,9 +78,9 @@ std::vector<float> MakeRopeTable(const RopeConfig& rope, int64_t num_positions) 
   table.reserve(num_positions * frequencies.size() * 2);
   for (int64_t position = 0; position < num_positions; ++position) {
     for (const double frequency : frequencies) {
-      const double angle = static_cast<double>(position) * frequency;
-      table.push_back(static_cast<float>(rope.attention_factor * std::cos(angle)));
-      table.push_back(static_cast<float>(rope.attention_factor * std::sin(angle)));
+      const base::SineCosine angle = base::SinCos(static_cast<double>(position) * frequency);
+      table.push_back(static_cast<float>(rope.attention_factor * angle.cosine));
+      table.push_back(static_cast<float>(rope.attention_factor * angle.sine));
     }
   }
   return table;

@@ -1,7 +1,9 @@
 #include "engine/sampling/gumbel.h"
 
 #include <array>
-#include <cmath>
+#include <cstddef>
+
+#include "base/reproducible_math.h"
 
 namespace quire::engine {
 namespace {
@@ -18,7 +20,7 @@ std::array<uint32_t, kNumSteps> MakeReach() {
   for (int step = 0; step < kNumSteps; ++step) {
     // The slack covers the rounding of the exponentials here and of the compared sums.
     const double gumbel = kMinGumbel + static_cast<double>(step) / kStepsPerUnit - 1e-6;
-    const double bits = std::exp(-std::exp(-gumbel)) * kTwoTo32 - 2.0;
+    const double bits = base::Exp(-base::Exp(-gumbel)) * kTwoTo32 - 2.0;
     reach[static_cast<size_t>(step)] = bits > 0.0 ? static_cast<uint32_t>(bits) : 0;
   }
   return reach;
@@ -28,7 +30,7 @@ std::array<uint32_t, kNumSteps> MakeReach() {
 
 double GumbelFromBits(uint32_t bits) {
   const double u = (static_cast<double>(bits) + 0.5) / kTwoTo32;
-  return -std::log(-std::log(u));
+  return -base::Log(-base::Log(u));
 }
 
 uint32_t BitsThatMayReach(double gumbel) {

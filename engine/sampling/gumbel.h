@@ -9,8 +9,8 @@
 //
 // The argmax over ids of logit / T + Gumbel is a draw from softmax(logit / T) (the Gumbel-max
 // trick). Each id has noise of its own, which depends neither on the other ids that are kept, nor
-// on batch and order. The logarithms are float64 functions of the C library, called in one
-// translation unit. All ISA paths share them, so all give the same bits.
+// on batch and order. The logarithms are those of base/reproducible_math.h, so the noise has the
+// same bits on every machine.
 
 #include <cstdint>
 

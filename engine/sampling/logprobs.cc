@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/reproducible_math.h"
 #include "engine/sampling/kept_set.h"
 #include "engine/sampling/row_passes.h"
 #include "engine/sampling/top_k_top_p.h"
@@ -20,7 +21,7 @@ PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_i
   if (!std::isfinite(*std::max_element(maxima.begin(), maxima.end()))) return result;
   best.Reset(logits, maxima, /*temperature=*/1.0f);
   const double max = best.row_max();
-  const double log_sum = std::log(best.SumOfWeights());
+  const double log_sum = base::Log(best.SumOfWeights());
   const auto logprob = [&](float logit) {
     if (std::isnan(logit)) return kMinusInfinity;
     return static_cast<float>((static_cast<double>(logit) - max) - log_sum);

@@ -1,14 +1,15 @@
 #include "engine/sampling/min_p.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
+
+#include "base/reproducible_math.h"
 
 namespace quire::engine {
 
 void ApplyMinP(float min_p, KeptSet& kept) {
   if (min_p <= 0.0f) return;
-  const double depth = -std::log(static_cast<double>(min_p)) * kept.temperature();
+  const double depth = -base::Log(static_cast<double>(min_p)) * kept.temperature();
   if (kept.is_whole_row()) {
     kept.ListAtLeast(kept.row_max() - depth);
     return;
