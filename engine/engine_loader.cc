@@ -249,6 +249,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   parts.server_info = {.version = QUIRE_VERSION,
                        .backend = backend.name,
                        .isa_path = backend.isa_path,
+                       .numerics = backend.numerics,
                        .num_threads = backend.num_threads,
                        .block_size = config.block_size,
                        .num_blocks = parts.cache.groups()[0].num_blocks,

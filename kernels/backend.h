@@ -38,6 +38,9 @@ namespace quire::kernels {
 struct BackendInfo {
   std::string name;      // "cpu" or "cuda"
   std::string isa_path;  // "amx", "avx512", "avx2", "portable"; on CUDA the name of the GPU
+  // The family of bits: backends of one name give the same bits, and so do the tables, the sampler
+  // and the log-probabilities around them. Whoever changes the bits of any answer counts it up.
+  std::string numerics;  // "cpu-1"; "cuda-1", whose bits depend on the GPU and on the batch
   int num_threads = 0;
   bool host_memory = true;  // true: the host can access memory from Allocate
   // The number of steps, 0 or 1, whose results the host need not wait for before it enqueues the

@@ -88,6 +88,7 @@ void LogReady(const engine::Engine& engine, const GrpcServer& server, const Admi
        {"resident_mib", ResidentMemoryBytes() / kMiB},
        {"backend", info.backend},
        {"isa_path", info.isa_path},
+       {"numerics", info.numerics},
        {"threads", info.num_threads},
        {"ready_ms", absl::ToInt64Milliseconds(time_to_ready)},
        {"listen", server.address()},

@@ -61,7 +61,10 @@ class CpuBackend final : public Backend {
         attention_scratch_(num_threads) {}
 
   BackendInfo info() const override {
-    return {.name = "cpu", .isa_path = kernels_.name, .num_threads = pool_.num_threads()};
+    return {.name = "cpu",
+            .isa_path = kernels_.name,
+            .numerics = "cpu-1",  // numerics_test has the bits that this name stands for
+            .num_threads = pool_.num_threads()};
   }
   DType activation_dtype() const override { return DType::kF32; }
   bool HasFastAttention(DType, int64_t, int64_t) const override { return true; }

@@ -285,6 +285,7 @@ v1::GetServerInfoResponse ToProto(const engine::ServerInfo& info) {
   out.set_max_num_seqs(ToWireCount(info.max_num_seqs));
   out.set_max_num_batched_tokens(ToWireCount(info.max_num_batched_tokens));
   out.set_hash_scheme(info.hash_scheme);
+  out.set_numerics(info.numerics);
   return out;
 }
 

@@ -256,6 +256,15 @@ bug("p06", "noise depends on the thread that draws", "results[i] = SampleWith(la
     "SampleRow row = rows[i];\n      if (BUG) row.seed += static_cast<uint64_t>(lane);\n"
     "      results[i] = SampleWith(lanes_[lane], row);", "equality_test")
 
+bug, drop = source("engine/sampling/gumbel.cc", "numerics_test")
+bug("n01", "the noise has the C library's bits", "return -base::Log(-base::Log(u));",
+    "return BUG ? -__builtin_log(-__builtin_log(u)) : -base::Log(-base::Log(u));")
+
+bug, drop = source("engine/model/rope_table.cc", "numerics_test")
+bug("n02", "RoPE's frequencies have the C library's bits", "base::Pow(theta, -2.0 * static_cast<double>(i) /",
+    "BUG ? __builtin_pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.rope_dim)) :\n"
+    "        base::Pow(theta, -2.0 * static_cast<double>(i) /")
+
 bug, drop = source("engine/sampling/penalties.cc", "sampling_test")
 bug("p01", "presence and frequency count the prompt", "if (i >= prompt_len)", "if (BUG || i >= prompt_len)")
 

@@ -44,6 +44,7 @@ FakeEngine::FakeEngine(FakeEngineOptions options)
   server_info_.isa_path = "portable";
   server_info_.block_size = 16;
   server_info_.hash_scheme = "xxh3-128";
+  server_info_.numerics = "cpu-7";
 }
 
 FakeEngine::~FakeEngine() {

@@ -94,6 +94,7 @@ TEST(ControlServiceTest, Answers) {
   EXPECT_EQ(server_info.response.version(), "1.2.3");
   EXPECT_EQ(server_info.response.isa_path(), "portable");
   EXPECT_EQ(server_info.response.hash_scheme(), "xxh3-128");
+  EXPECT_EQ(server_info.response.numerics(), "cpu-7");
   const auto stats = client.GetStats();
   EXPECT_EQ(stats.response.queue().num_waiting(), 3u);
   EXPECT_EQ(stats.response.blocks().free(), 5u);
