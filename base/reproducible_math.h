@@ -13,7 +13,8 @@
 //              bounds), and a power that is a double is exact
 //   Range      all doubles. Zeros, infinities, NaN and out-of-range results are as Annex F of C
 //              has them, without errno
-//   Device     constexpr, without static data, so that nvcc can compile it for a GPU as it is
+//   Device     constexpr, without static data: nvcc compiles it for a GPU as it is. It contracts
+//              unless -fmad=false forbids it
 //
 // Log, Exp, Pow and the polynomials of Sin and Cos follow fdlibm. (Copyright (C) 1993, 2004 by Sun
 // Microsystems, Inc. All rights reserved. Permission to use, copy, modify, and distribute this
