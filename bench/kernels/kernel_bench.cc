@@ -250,7 +250,8 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
                         {16, 1, 1024},
                         {1, 64, 64},
                         {1, 256, 1024},
-                        {1, 512, 2048}}) {
+                        {1, 512, 2048},
+                        {1, 512, 8192}}) {
     steps.push_back(std::make_unique<Step>());
     Step& step = *steps.back();
     const int32_t blocks = (c.context_len + kBlockSize - 1) / kBlockSize;
