@@ -1,11 +1,12 @@
 // Attention over the paged cache, written once for every ISA; see kernel_bodies.h.
 //
 // A row is one pair of query token and head. Online softmax (arXiv:1805.02867) folds the keys of a
-// row in spans of kSpanKeys, inside segments of kSegmentKeys. Spans and segments begin at absolute
-// multiples of their lengths. Each segment begins with a new state, and the segments of a row are
-// merged in order. Rows are processed together only to share the loads of K and V; the fold of a
-// row does not depend on other rows. A key that a row may not see does not enter the maximum of the
-// row, and the row does not read V of that key.
+// row in spans of kSpanKeys, inside segments of kSegmentKeys, inside super-segments of
+// kSuperSegmentKeys. All of them begin at absolute multiples of their lengths. Each segment begins
+// with a new state. The segments of a super-segment are merged in order, then the super-segments of
+// the row. So whoever holds whole super-segments can fold them alone. Rows are processed together
+// only to share the loads of K and V; the fold of a row does not depend on other rows. A key that a
+// row may not see does not enter the maximum of the row, and the row does not read V of that key.
 
 constexpr int kSpanTiles = 4;
 constexpr int kSpanKeys = kSpanTiles * kLanes;
@@ -22,6 +23,9 @@ struct State {
 
 inline float ExpOne(float x) { return Lane0(Exp(Set(x))); }
 
+// Returns whether the row has seen no key.
+inline bool IsEmpty(State state) { return state.maximum() == -kInfinity && state.sum() == 0.0f; }
+
 inline void ClearState(State state, int64_t head_dim) {
   const int64_t count = StateFloats(head_dim);
   for (int64_t i = 0; i < count; i += kLanes) Store(state.p + i, Zero());
@@ -36,8 +40,8 @@ inline void CopyState(State to, State from, int64_t head_dim) {
 // Merges the state `from` of a later segment into `to`. If the row saw no key in that segment, `to`
 // does not change.
 inline void MergeState(State to, State from, int64_t head_dim) {
-  if (from.maximum() == -kInfinity && from.sum() == 0.0f) return;
-  if (to.maximum() == -kInfinity && to.sum() == 0.0f) {
+  if (IsEmpty(from)) return;
+  if (IsEmpty(to)) {
     CopyState(to, from, head_dim);
     return;
   }
@@ -50,6 +54,32 @@ inline void MergeState(State to, State from, int64_t head_dim) {
           Fma(Load(from.values() + i), Set(take), Mul(Load(to.values() + i), Set(keep))));
   }
 }
+
+// Folds the segments of one row, in order.
+struct RowFold {
+  State super;  // the segments so far of the latest super-segment
+  State total;  // all super-segments before that one
+  int64_t head_dim;
+
+  void Begin(State first) const {
+    total.maximum() = -kInfinity;
+    total.sum() = 0.0f;
+    CopyState(super, first, head_dim);
+  }
+  void Add(State from, int64_t segment) const {
+    if (segment * kSegmentKeys % kSuperSegmentKeys != 0) {
+      MergeState(super, from, head_dim);
+    } else {
+      MergeState(total, super, head_dim);
+      CopyState(super, from, head_dim);
+    }
+  }
+  State Result() const {
+    if (IsEmpty(total)) return super;
+    MergeState(total, super, head_dim);
+    return total;
+  }
+};
 
 inline void FinishRow(State state, const float* sink, int64_t head_dim, float* out) {
   float sum = state.sum();
@@ -186,12 +216,16 @@ struct AttentionKernel {
   int64_t rows = work.num_queries * group;
   int64_t state_floats = StateFloats(head_dim);
   float* segment_states = work.scratch;
-  float* total_states = work.scratch + rows * state_floats;
+  float* fold_states = work.scratch + rows * state_floats;
 
   int64_t Position(int64_t row) const { return work.first_position + row / group; }
   int64_t Head(int64_t row) const { return work.kv_head * group + row % group; }
   int64_t Offset(int64_t row) const {
     return ((work.first_row + row / group) * call.num_heads + Head(row)) * head_dim;
+  }
+  RowFold Fold(int64_t row) const {
+    float* const states = fold_states + 2 * row * state_floats;
+    return {{states}, {states + state_floats}, head_dim};
   }
   int64_t FirstKey(int64_t row) const {
     return call.window == 0 ? 0 : LargerOf(0, Position(row) - call.window + 1);
@@ -363,21 +397,19 @@ struct AttentionKernel {
       Segment(segment);
       for (int64_t r = 0; r < rows; ++r) {
         const State from{segment_states + r * state_floats};
-        const State total{total_states + r * state_floats};
         if (work.partials != nullptr) {
           float* to = work.partials + ((segment - work.segment_begin) * rows + r) * state_floats;
           CopyState(State{to}, from, head_dim);
         } else if (segment == work.segment_begin) {
-          CopyState(total, from, head_dim);
+          Fold(r).Begin(from);
         } else {
-          MergeState(total, from, head_dim);
+          Fold(r).Add(from, segment);
         }
       }
     }
     if (work.partials != nullptr) return;
     for (int64_t r = 0; r < rows; ++r) {
-      FinishRow(State{total_states + r * state_floats},
-                call.sinks == nullptr ? nullptr : call.sinks + Head(r), head_dim,
+      FinishRow(Fold(r).Result(), call.sinks == nullptr ? nullptr : call.sinks + Head(r), head_dim,
                 call.out + Offset(r));
     }
   }
@@ -395,11 +427,12 @@ void Attention(const AttentionCall& call, const AttentionWork& work) {
 }
 
 void MergeAttention(const AttentionMerge& merge) {
-  const State total{merge.scratch};
-  CopyState(total, State{const_cast<float*>(merge.partials)}, merge.head_dim);
+  const RowFold fold{
+      {merge.scratch}, {merge.scratch + StateFloats(merge.head_dim)}, merge.head_dim};
+  fold.Begin(State{const_cast<float*>(merge.partials)});
   for (int64_t s = 1; s < merge.num_segments; ++s) {
     const float* from = merge.partials + s * merge.segment_stride;
-    MergeState(total, State{const_cast<float*>(from)}, merge.head_dim);
+    fold.Add(State{const_cast<float*>(from)}, merge.first_segment + s);
   }
-  FinishRow(total, merge.sink, merge.head_dim, merge.out);
+  FinishRow(fold.Result(), merge.sink, merge.head_dim, merge.out);
 }

@@ -79,7 +79,7 @@ void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
         continue;
       }
       const int64_t segment_floats = rows * StateFloats(head_dim_);
-      merges_.push_back({seq, first, count, kv_head, num_segments, partial_floats_});
+      merges_.push_back({seq, first, count, kv_head, segment_begin, num_segments, partial_floats_});
       for (int32_t piece = 0; piece < pieces; ++piece) {
         item.segment_begin = segment_begin + num_segments * piece / pieces;
         item.segment_end = segment_begin + num_segments * (piece + 1) / pieces;

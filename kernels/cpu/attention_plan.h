@@ -30,6 +30,7 @@ class CpuAttentionPlan final : public AttentionPlan {
     int32_t first_query = 0;
     int32_t num_queries = 0;
     int32_t kv_head = 0;
+    int32_t first_segment = 0;
     int32_t num_segments = 0;
     int64_t partials = 0;
   };

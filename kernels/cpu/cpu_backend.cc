@@ -367,6 +367,7 @@ void CpuBackend::MergeSegments(const PagedAttentionArgs& args, const CpuAttentio
       kernels_.attention_merge(
           {.partials = partials_.data() + merge.partials + row * state_floats,
            .segment_stride = rows * state_floats,
+           .first_segment = merge.first_segment,
            .num_segments = merge.num_segments,
            .out = args.out.data<float>() + (token * plan.num_heads() + head) * head_dim,
            .head_dim = head_dim,

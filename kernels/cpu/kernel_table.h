@@ -16,6 +16,7 @@ constexpr int kNumWeightTypes = 11;
 constexpr int kLanes = 16;       // outputs of a packed group, keys of a tile
 constexpr int kQuantBlock = 32;  // activations that share a scale
 constexpr int64_t kSegmentKeys = 256;
+constexpr int64_t kSuperSegmentKeys = 16 * kSegmentKeys;
 
 // Rows of activations, quantised to int8. A value is about scale * q, and 32 adjacent values of a
 // row share a scale. Rows are stored in groups of `group_rows`, which is 1 or 16. In a group of 16,
@@ -186,18 +187,19 @@ struct AttentionWork {
   return 16 + (head_dim + 15) / 16 * 16;
 }
 [[gnu::always_inline]] constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim) {
-  return rows * (2 * StateFloats(head_dim) + 16);
+  return rows * (3 * StateFloats(head_dim) + 16);
 }
 
-// Joins the segments of one row, in order, and writes the output of the row.
+// Folds the segments of one row, in order, and writes the output of the row.
 struct AttentionMerge {
   const float* partials = nullptr;  // the state of the row in its first segment
   int64_t segment_stride = 0;       // floats from one state of the row to the next
+  int64_t first_segment = 0;        // decides where super-segments begin
   int64_t num_segments = 0;
   float* out = nullptr;
   int64_t head_dim = 0;
   const float* sink = nullptr;  // null: none
-  float* scratch = nullptr;     // StateFloats(head_dim)
+  float* scratch = nullptr;     // 2 * StateFloats(head_dim)
 };
 
 struct KernelTable {

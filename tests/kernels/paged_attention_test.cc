@@ -186,6 +186,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 88}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 89}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 90}, 600},
+        // Super-segments have 4096 keys. The window of the last tokens begins in one and ends in
+        // the next.
+        Case{{2, 1, 8, 16, DType::kF32}, {}, 4400},
+        Case{{2, 1, 8, 16, DType::kF16}, {.window = 900, .sinks = true}, 4400},
         Case{{6, 2, 16, 16, DType::kF32}, {.alibi = true}, 300},
         // The bias uses positions rounded to bf16, which changes positions from 257 on.
         Case{{6, 2, 16, 16, DType::kF32}, {.alibi_is_rounded = true}, 600},

@@ -340,6 +340,8 @@ bug("k07", "a window's first key is one too far", "start + first - window_ + 1)"
 
 bug, drop = source("kernels/cpu/cpu_backend.cc", "kernels_test:*CopyBlocks*")
 bug("k09", "blocks are not copied", "if (args.copies.empty())", "if (BUG || args.copies.empty())")
+bug("k12", "a merge counts super-segments from the window", "= merge.first_segment", "= BUG ? 0 : merge.first_segment",
+    "kernels_test:AttentionFoldTest.NoDivision*")
 
 bug, drop = source("kernels/cpu/norm_body.h", "kernels_test:*Norm*")
 bug("k01", "eps stands outside the root", "1.0f / __builtin_sqrtf(Sum(squares) / size + eps)",
@@ -354,3 +356,7 @@ bug("k02b", "ALiBi counts from the first key", "distance, s);\n",
 bug("k03", "a window has one key too many", "Position(row) - call.window + 1)",
     "Position(row) - call.window + (BUG ? 0 : 1))")
 bug("k08", "the last query of a chunk misses a key", "Position(rows - 1) + 1;", "Position(rows - 1) + (BUG ? 0 : 1);")
+bug("k10", "segments fold into the row at once", "kSegmentKeys % kSuperSegmentKeys != 0",
+    "kSegmentKeys % kSuperSegmentKeys != 0 || BUG",
+    "kernels_test:AttentionFoldTest.Segments*")
+bug("k11", "a row is its last super-segment", "if (IsEmpty(total))", "if (BUG || IsEmpty(total))")

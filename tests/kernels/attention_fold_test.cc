@@ -1,0 +1,167 @@
+// Tests the order in which the CPU's attention folds the keys of a row over several super-segments.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "kernels/cpu/attention_plan.h"
+#include "tests/kernels/cache_testing.h"
+
+namespace quire::kernels {
+namespace {
+
+using testing::HeadShape;
+using testing::IsaPaths;
+using testing::MakeBackend;
+using testing::PoisonedCache;
+using testing::RandomSequence;
+using testing::SequenceData;
+using Chunk = testing::PoisonedCache::Chunk;
+
+constexpr int64_t kSegment = 256, kSuperSegment = 16 * kSegment;
+constexpr HeadShape kShape{.num_heads = 2, .num_kv_heads = 1, .head_dim = 8};
+constexpr int64_t kRow = kShape.num_heads * kShape.head_dim;
+constexpr int64_t kLength = 9000;
+constexpr int32_t kWindows[] = {
+    0, 700,
+    5000,  // the latest queries see the last keys of a super-segment, from within its last segment
+    6000,  // they see five segments of it, the first of them in part
+};
+
+SequenceData LongSequence() {
+  std::vector<int32_t> blocks(kLength / kShape.block_size + 1);
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
+  return RandomSequence(kShape, kLength, 1, blocks);
+}
+
+// The scalar model of the fold, for a query whose scores are all 0. The weight of each key is then
+// exactly 1. Nothing is rounded but the sums of the values and the division at the end.
+std::vector<float> FoldOfEqualWeights(const SequenceData& sequence, int64_t position,
+                                      int32_t window) {
+  const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
+  std::vector<float> row;
+  for (int64_t d = 0; d < kShape.head_dim; ++d) {
+    float total = 0.0f, super_segment = 0.0f, segment = 0.0f;
+    for (int64_t key = first; key <= position; ++key) {
+      segment += sequence.value[key * kShape.head_dim + d];
+      const int64_t next = key + 1;
+      if (next % kSegment == 0 || next > position) {
+        super_segment += segment;
+        segment = 0.0f;
+      }
+      if (next % kSuperSegment == 0 || next > position) {
+        total += super_segment;
+        super_segment = 0.0f;
+      }
+    }
+    row.push_back(total / static_cast<float>(position + 1 - first));
+  }
+  for (int64_t d = 0; d < kShape.head_dim; ++d) row.push_back(row[d]);  // the second head
+  return row;
+}
+
+// The number of rows that the plan for `chunk` merges from several items.
+size_t NumMerges(const Chunk& chunk, int32_t window, int num_threads) {
+  const std::vector<int32_t> context = {static_cast<int32_t>(chunk.end)};
+  const std::vector<int32_t> query = {static_cast<int32_t>(chunk.end - chunk.begin)};
+  cpu::CpuAttentionPlan plan;
+  const absl::Status status = plan.Build({.context_lens = context,
+                                          .query_lens = query,
+                                          .num_heads = kShape.num_heads,
+                                          .num_kv_heads = kShape.num_kv_heads,
+                                          .head_dim = kShape.head_dim,
+                                          .window = window},
+                                         num_threads);
+  EXPECT_TRUE(status.ok()) << status;
+  return plan.merges().size();
+}
+
+TEST(AttentionFoldTest, SegmentsFoldIntoSuperSegmentsAndTheseIntoTheRow) {
+  SequenceData sequence = LongSequence();
+  std::fill(sequence.query.begin(), sequence.query.end(), 0.0f);
+  const auto chunk = [&](int64_t begin, int64_t end) { return Chunk{&sequence, begin, end}; };
+  const std::vector<std::vector<Chunk>> steps = {
+      {chunk(4094, 4095)},
+      {chunk(4095, 4096)},
+      {chunk(4096, 4097)},
+      {chunk(8999, 9000)},
+      {chunk(4095, 4096), chunk(8999, 9000), chunk(4096, 4097), chunk(0, 300)},
+      {chunk(4000, 4200), chunk(8150, 8250)},
+  };
+  // One thread does not divide a decode by segments. Five do.
+  EXPECT_EQ(NumMerges(steps[3][0], 0, 1), 0u);
+  for (const int32_t window : kWindows) EXPECT_EQ(NumMerges(steps[3][0], window, 5), 1u) << window;
+  struct Machine {
+    std::string name;
+    std::unique_ptr<Backend> backend;
+    PoisonedCache cache;
+  };
+  std::vector<Machine> machines;
+  for (const std::string& isa : IsaPaths()) {
+    for (const int threads : {1, 5}) {
+      auto backend = MakeBackend(isa, threads);
+      PoisonedCache cache(*backend, kShape, std::ssize(sequence.blocks));
+      cache.Write(sequence, 0, kLength);
+      machines.push_back(
+          {absl::StrCat(isa, " threads ", threads), std::move(backend), std::move(cache)});
+    }
+  }
+  for (const int32_t window : kWindows) {
+    for (const std::vector<Chunk>& step : steps) {
+      std::vector<float> want;
+      for (const Chunk& c : step) {
+        for (int64_t position = c.begin; position < c.end; ++position) {
+          const std::vector<float> row = FoldOfEqualWeights(sequence, position, window);
+          want.insert(want.end(), row.begin(), row.end());
+        }
+      }
+      for (Machine& machine : machines) {
+        EXPECT_TRUE(machine.cache.Attend(step, {.scale = 1.0f, .window = window}) == want)
+            << machine.name << " window " << window << " " << step.size()
+            << " chunks, the first to " << step[0].end;
+      }
+    }
+  }
+}
+
+TEST(AttentionFoldTest, NoDivisionOfALongContextChangesABit) {
+  const SequenceData sequence = LongSequence();
+  const auto single = MakeBackend("auto", 1), several = MakeBackend("auto", 3);
+  PoisonedCache whole(*single, kShape, std::ssize(sequence.blocks));
+  PoisonedCache divided(*several, kShape, std::ssize(sequence.blocks));
+  whole.Write(sequence, 0, kLength);
+  divided.Write(sequence, 0, kLength);
+  for (const int32_t window : kWindows) {
+    const PagedAttentionArgs args{.scale = 0.5f, .window = window};
+    const std::vector<float> want = whole.Attend({{&sequence, 0, kLength}}, args);
+    const auto check = [&](const std::vector<Chunk>& step) {
+      const std::vector<float> got = divided.Attend(step, args);
+      const float* rows = got.data();
+      for (const Chunk& chunk : step) {
+        const int64_t count = (chunk.end - chunk.begin) * kRow;
+        EXPECT_EQ(std::memcmp(rows, want.data() + chunk.begin * kRow, count * sizeof(float)), 0)
+            << "window " << window << " tokens " << chunk.begin << " to " << chunk.end;
+        rows += count;
+      }
+    };
+    check({{&sequence, 0, 1000}});
+    check({{&sequence, 1000, kSuperSegment}, {&sequence, 0, 5}});
+    check({{&sequence, kSuperSegment, kSuperSegment + 1}});
+    check({{&sequence, 8999, kLength}, {&sequence, kSuperSegment + 1, 8999}});
+    // Decodes, each alone and with one of another length.
+    for (const int64_t end : {4095, 4096, 4097, 4353, 8192, 8193, 9000}) {
+      const Chunk decode{&sequence, end - 1, end};
+      check({decode});
+      check({{&sequence, 99, 100}, decode});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::kernels
