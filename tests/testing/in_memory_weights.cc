@@ -72,7 +72,9 @@ void InMemoryWeights::Add(std::string name, std::vector<int64_t> shape, std::vec
 }
 
 void InMemoryWeights::AddRandom(const std::string& name, const std::vector<int64_t>& shape) {
-  Add(name, shape, Fill(name, shape.size() == 1 ? 1 : shape.front(), shape.back()));
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
+  Add(name, shape, Fill(name, rows, shape.back()));
 }
 
 void InMemoryWeights::Scale(std::string_view name, float factor) {

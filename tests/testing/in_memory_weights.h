@@ -16,8 +16,9 @@ namespace quire::testing {
 class InMemoryWeights final : public files::WeightMap {
  public:
   void Add(std::string name, std::vector<int64_t> shape, std::vector<float> values);
-  // Adds a tensor of shape [size] or [rows, cols]. The random values follow the rule of
-  // tests/engine/model/make_goldens.py. Each value is a function of (name, index) alone.
+  // Adds a tensor of shape [size], [rows, cols] or with more dimensions. The random values follow
+  // the rule of tests/engine/model/make_goldens.py. Each value is a function of (name, index)
+  // alone.
   void AddRandom(const std::string& name, const std::vector<int64_t>& shape);
 
   // Multiplies every value of the tensor `name`, if there is such a tensor, by `factor`.

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes testdata/family_goldens.json: logits of randomly initialised tiny models of the families besides Llama.
 
-    python3 make_family_goldens.py [family ...]       those alone, or all; needs torch, transformers, numpy
+    python3 make_family_goldens.py [family or case ...]    those alone, or all; needs torch, transformers, numpy
 
 Each case is a config.json, the shapes of its tensors, a prompt, and logits in float64. Weights are a function of
 (tensor name, index), as in make_goldens.py, so none are stored. The logits are those of reference_decoder.py; where
 transformers has the feature, its own run, float64 but for the softmax, has to agree with them within the bound.
 A family is a module of families/: its cases, the shapes of their tensors, their description, their oracle.
+Cases that the decoder does not read yet are in testdata/waiting_goldens.json instead.
 """
 
 import base64
@@ -17,29 +18,34 @@ import sys
 import transformers
 
 import reference_decoder as reference
-from families import baichuan, bloom, falcon, gemma3, gpt2, gpt_neox, llama_like, mpt, refact
+from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, gpt_oss, llama_like, mpt, refact
 from make_goldens import NUM_TOKENS, fill, tensor_values
 
 SERVED_CONTEXT = 256  # ModelRunner::kLimits
+WAITING = ("smollm3", "gemma2", "qwen3_moe_dense", "qwen3_moe_step", "gemma3_images", "phi3_longrope", "phi4", "gpt_oss")
 
 
 def main(chosen):
-    path = pathlib.Path(__file__).parent / "testdata" / "family_goldens.json"
-    kept = {case["name"]: case for case in json.loads(path.read_text())["cases"]} if chosen else {}
+    testdata = pathlib.Path(__file__).parent / "testdata"
+    files = [testdata / "family_goldens.json", testdata / "waiting_goldens.json"]
+    kept = {case["name"]: case for path in files for case in json.loads(path.read_text())["cases"]} if chosen else {}
     cases = []
-    for family in (mpt, bloom, falcon, gpt_neox, llama_like, gemma3, gpt2, baichuan, refact):
+    for family in (mpt, bloom, falcon, gpt_neox, llama_like, gemma3, gpt2, baichuan, refact, gemma2, gpt_oss):
         again = not chosen or family.__name__.removeprefix("families.") in chosen
-        cases += [make_case(family, name, config) if again else kept[name] for name, config in family.CASES.items()]
-    lines = ",\n".join(json.dumps(case) for case in cases)
-    path.write_text(f'{{"transformers": "{transformers.__version__}", "cases": [\n{lines}\n]}}\n')
+        cases += [make_case(family, name, config) if again or name in chosen else kept[name]
+                  for name, config in family.CASES.items()]
+    for path, waiting in zip(files, (False, True)):
+        lines = ",\n".join(json.dumps(case) for case in cases if case["name"].startswith(WAITING) == waiting)
+        path.write_text(f'{{"transformers": "{transformers.__version__}", "cases": [\n{lines}\n]}}\n')
 
 
 def make_case(family, name, config):
     shapes = family.shapes(config)
     tensors = {key: fill(key, shape).double() for key, shape in shapes.items()}
     description, weights = family.describe(config, tensors, SERVED_CONTEXT)
+    vocab_size = config.get("text_config", config)["vocab_size"]
     for salt in range(50):  # the first prompt whose margins decide nearly every argmax
-        ids = [int(v) for v in abs(tensor_values(f"ids.{salt}.{name}", NUM_TOKENS)) * config["vocab_size"]]
+        ids = [int(v) for v in abs(tensor_values(f"ids.{salt}.{name}", NUM_TOKENS)) * vocab_size]
         logits = reference.logits(description, weights, ids)
         bound = reference.bound(description, weights, ids)
         top2 = logits.topk(2, dim=-1).values

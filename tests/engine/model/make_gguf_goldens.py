@@ -2,10 +2,10 @@
 """Writes testdata/gguf_*.gguf and testdata/gguf_goldens.json: tiny random models of the families as llama.cpp
 stores them, and their logits in float64.
 
-    python3 make_gguf_goldens.py        needs torch, transformers, gguf, numpy, xllamacpp
+    python3 make_gguf_goldens.py [case ...]     those alone, or all; needs torch, transformers, gguf, numpy, xllamacpp
 
 The files are laid out as llama.cpp's converters lay them out: projections of each head or group stacked, rotary
-rows of Baichuan interleaved, Gemma's norms with their one, GPT-2's matrices turned. llama.cpp itself then runs each
+rows of Baichuan and SmolLM3 interleaved, Gemma's norms with their one, GPT-2's matrices turned. llama.cpp itself then runs each
 file, and has to agree with the reference. It keeps K, V and the softmax in f16 and looks GELU up in a table of f16:
 the bound of its run is reference_decoder's with every op's result moved by one rounding to f16; where a family has the
 exact GELU it takes the other, so its reference does too.
@@ -25,7 +25,7 @@ import numpy
 import torch
 
 import reference_decoder as reference
-from families import baichuan, bloom, falcon, gemma3, gpt2, gpt_neox, llama_like, mpt, refact
+from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, llama_like, mpt, refact
 from make_goldens import NUM_TOKENS, fill, tensor_values
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "bench" / "peers"))
@@ -42,6 +42,12 @@ CASES = {
     "phi3": ("phi3", llama_like, dict(llama_like.PHI3, **SMALL, num_key_value_heads=2, sliding_window=None)),
     "gemma3": ("gemma3", gemma3, dict(gemma3.BASE, vocab_size=32, hidden_size=32, intermediate_size=32,
                                       num_hidden_layers=6, num_attention_heads=2, num_key_value_heads=1)),
+    # llama.cpp's scale of scores follows from the heads' size, not from query_pre_attn_scalar; it has both caps.
+    "gemma2": ("gemma2", gemma2, dict(gemma2.BASE, vocab_size=32, hidden_size=32, intermediate_size=48,
+                                      num_attention_heads=2, num_key_value_heads=1, attn_logit_softcapping=6.0,
+                                      final_logit_softcapping=9.0)),
+    # Every fourth layer is not turned, whatever the file says.
+    "smollm3": ("smollm3", llama_like, dict(llama_like.SMOLLM3, **{**SMALL, "num_hidden_layers": 5})),
     "bloom": ("bloom", bloom, dict(bloom.BASE, vocab_size=32, hidden_size=32)),
     "mpt": ("mpt", mpt, dict(mpt.BASE, vocab_size=32, d_model=32, attn_config=dict(mpt.ATTENTION, clip_qkv=0.75))),
     "falcon": ("falcon", falcon, dict(falcon.CASES["falcon_7b"], vocab_size=32, hidden_size=32)),
@@ -53,6 +59,7 @@ CASES = {
                                             intermediate_size=16, num_hidden_layers=40, model_max_length=256)),
 }
 NOT_KEPT = ("baichuan",)
+INTERLEAVED = ("baichuan", "smollm3")  # the rotary rows of queries and keys
 
 
 class HalfRounded(reference.Rounded):
@@ -63,22 +70,31 @@ class HalfRounded(reference.Rounded):
         return super().__call__(x, terms) * (1 + 2.0**-11 * noise)
 
 
-def main():
-    cases = []
+def main(chosen):
+    path = TESTDATA / "gguf_goldens.json"
+    cases = [case for case in json.loads(path.read_text())["cases"] if chosen and case["name"] not in chosen]
     for name, (architecture, family, config) in CASES.items():
-        tensors = {key: fill(key, shape).double() for key, shape in family.shapes(config).items()}
-        description, weights = family.describe(config, tensors, CONTEXT)
-        ids, logits, bound = choose_prompt(name, description, weights)
-        with tempfile.TemporaryDirectory() as scratch:
-            file = f"gguf_{name}.gguf"
-            path = pathlib.Path(scratch if name in NOT_KEPT else TESTDATA) / file
-            write(path, architecture, config, description, weights)
-            check_llama_cpp(name, path, description, weights, ids)
-        if name not in NOT_KEPT:
-            cases.append({"name": name, "file": file, "ids": ids, "bound": bound,
-                          "logits": base64.b64encode(logits.float().numpy().tobytes()).decode()})
-    lines = ",\n".join(json.dumps(case) for case in cases)
-    (TESTDATA / "gguf_goldens.json").write_text(f'{{"cases": [\n{lines}\n]}}\n')
+        if not chosen or name in chosen:
+            cases += make_case(name, architecture, family, config)
+    order = list(CASES)
+    lines = ",\n".join(json.dumps(case) for case in sorted(cases, key=lambda case: order.index(case["name"])))
+    path.write_text(f'{{"cases": [\n{lines}\n]}}\n')
+
+
+def make_case(name, architecture, family, config):
+    """The case, in a list; an empty one if the file is not kept."""
+    tensors = {key: fill(key, shape).double() for key, shape in family.shapes(config).items()}
+    description, weights = family.describe(config, tensors, CONTEXT)
+    ids, logits, bound = choose_prompt(name, description, weights)
+    with tempfile.TemporaryDirectory() as scratch:
+        file = f"gguf_{name}.gguf"
+        path = pathlib.Path(scratch if name in NOT_KEPT else TESTDATA) / file
+        write(path, architecture, config, description, weights)
+        check_llama_cpp(name, path, description, weights, ids)
+    if name in NOT_KEPT:
+        return []
+    return [{"name": name, "file": file, "ids": ids, "bound": bound,
+             "logits": base64.b64encode(logits.float().numpy().tobytes()).decode()}]
 
 
 def choose_prompt(name, description, weights):
@@ -131,8 +147,12 @@ def write(path, architecture, config, d, weights):
         writer.add_rope_freq_base(config.get("rope_theta", 10000.0))
     elif architecture == "baichuan":
         writer.add_rope_dimension_count(d.head_dim)
-    if architecture == "gemma3":
+    if architecture in ("gemma2", "gemma3"):
         writer.add_sliding_window(config["sliding_window"])
+    if d.soft_cap is not None:
+        writer.add_attn_logit_softcapping(d.soft_cap)
+    if d.logit_soft_cap is not None:
+        writer.add_final_logit_softcapping(d.logit_soft_cap)
     if architecture == "gptneox":
         writer.add_parallel_residual(d.parallel)
     if architecture == "mpt":
@@ -179,7 +199,7 @@ def named_tensors(architecture, d, weights):
         else:
             biases = [None] * 3 if layer.qkv_bias is None else layer.qkv_bias.split(sizes)
             for part, weight, bias in zip("qkv", layer.qkv.split(sizes), biases):
-                if architecture == "baichuan" and part != "v":
+                if architecture in INTERLEAVED and part != "v":
                     weight = interleaved(weight, d.head_dim)
                 add(f"{block}attn_{part}", weight, bias)
         add(block + "attn_output", layer.o, layer.o_bias)
@@ -199,4 +219,4 @@ def interleaved(weight, dim):
 
 
 if __name__ == "__main__":
-    main()
+    main(set(sys.argv[1:]))

@@ -33,7 +33,12 @@ class Description:
     parallel: bool = False         # both halves of a block read the same input
     experts_per_token: int = 0     # of a layer with a router
     norm_topk_prob: bool = True    # the weights of the chosen experts add up to 1
-    activation: str = "gelu"  # or "gelu_tanh"; "silu_mul", "gelu_tanh_mul": gate, then up, in Layer.up
+    # Or "gelu_tanh"; with the gate's rows before up's in Layer.up: "silu_mul", "gelu_tanh_mul", "clamped_silu_mul".
+    activation: str = "gelu"
+    activation_alpha: float = 1.702    # of clamped_silu_mul
+    activation_limit: float = 7.0
+    soft_cap: float | None = None      # of scores, scaled and not yet masked: cap * tanh(score / cap)
+    logit_soft_cap: float | None = None
     embedding_scale: float = 1.0
 
 
@@ -57,7 +62,9 @@ class Layer:
     mlp_post_norm: tuple | None = None
     window: int | None = None  # tokens seen back from a query, itself included
     router: torch.Tensor | None = None  # of a mixture of experts, whose up and down are [experts, rows, cols]
-    rope_frequencies: torch.Tensor | None = None  # where they are others than the description's
+    router_bias: torch.Tensor | None = None
+    rope_frequencies: torch.Tensor | None = None  # where they are others than the description's; none turn if empty
+    sinks: torch.Tensor | None = None  # a logit of each head that takes its part of the softmax and has no value
 
 
 @dataclasses.dataclass
@@ -107,9 +114,20 @@ def linear(x, weight, bias, rounded):
     return rounded(functional.linear(x, weight, bias), weight.shape[1] + 16)
 
 
-def activate(x, kind):
+def soft_capped(x, cap, rounded):
+    """cap * tanh(x / cap), as 1 - 2 / (e^2y + 1): it rounds by the size of the cap, not by that of tanh."""
+    if cap is None:
+        return x
+    return cap * torch.tanh(x / cap) + (rounded(torch.full_like(x, cap), 16) - cap)
+
+
+def activate(d, x):
+    kind = d.activation
     if kind.endswith("_mul"):
         gate, up = x.chunk(2, dim=-1)
+        if kind == "clamped_silu_mul":
+            gate, up = gate.clamp(max=d.activation_limit), up.clamp(-d.activation_limit, d.activation_limit)
+            return gate * torch.sigmoid(d.activation_alpha * gate) * (up + 1)
         return (functional.silu(gate) if kind == "silu_mul" else functional.gelu(gate, approximate="tanh")) * up
     return functional.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
 
@@ -140,6 +158,7 @@ def attention(d, layer, x, rounded):
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
     scale = d.scale or 1 / math.sqrt(d.head_dim)
     scores = rounded(q @ k.transpose(1, 2) * scale, d.head_dim + 16)
+    scores = soft_capped(scores, d.soft_cap, rounded)
     if d.alibi_bias_max is not None:  # the bias and its sum with the score round by their own size
         steps = slopes(d.heads, d.alibi_bias_max)[:, None, None]
         bias = -steps * distance
@@ -148,17 +167,19 @@ def attention(d, layer, x, rounded):
         scores = scores + rounded(bias, 4)
     unseen = (distance < 0) | (distance >= (layer.window or length))
     scores = scores.masked_fill(unseen, -math.inf)
-    mixed = rounded(torch.softmax(scores, dim=-1) @ v, length + 64)
+    if layer.sinks is not None:
+        scores = torch.cat([scores, layer.sinks.view(-1, 1, 1).expand(-1, length, 1)], dim=-1)
+    mixed = rounded(torch.softmax(scores, dim=-1)[..., :length] @ v, length + 64)
     return linear(mixed.transpose(0, 1).reshape(length, -1), layer.o, layer.o_bias, rounded)
 
 
 def feed_forward(d, layer, x, rounded):
     up = linear(x, layer.up, layer.up_bias, rounded)
-    return linear(rounded(activate(up, d.activation), 32), layer.down, layer.down_bias, rounded)
+    return linear(rounded(activate(d, up), 32), layer.down, layer.down_bias, rounded)
 
 
 def mixture(d, layer, x, rounded, router_logits):
-    scores = linear(x, layer.router, None, rounded)
+    scores = linear(x, layer.router, layer.router_bias, rounded)
     router_logits.append(scores)
     top, chosen = scores.topk(d.experts_per_token, dim=-1)
     over = top if d.norm_topk_prob else scores
@@ -168,7 +189,9 @@ def mixture(d, layer, x, rounded, router_logits):
     for rank in range(d.experts_per_token):
         for expert in chosen[:, rank].unique():
             rows = chosen[:, rank] == expert
-            network = dataclasses.replace(layer, up=layer.up[expert], down=layer.down[expert])
+            parts_of = ("up", "down", "up_bias", "down_bias")
+            network = dataclasses.replace(layer, **{name: getattr(layer, name)[expert] for name in parts_of
+                                                    if getattr(layer, name) is not None})
             total[rows] += parts[rows, rank, None] * feed_forward(d, network, x[rows], rounded)
     return rounded(total, d.experts_per_token)
 
@@ -194,7 +217,8 @@ def logits(d: Description, weights: Weights, ids, rounded=Exact(), router_logits
         if layer.mlp_post_norm is not None:
             mlp = norm(d, mlp, layer.mlp_post_norm, rounded)
         x = rounded(after + mlp, 1)
-    return linear(norm(d, x, weights.final_norm, rounded), weights.head, None, rounded)
+    return soft_capped(linear(norm(d, x, weights.final_norm, rounded), weights.head, None, rounded), d.logit_soft_cap,
+                       rounded)
 
 
 def bound(d: Description, weights: Weights, ids) -> float:

@@ -1,6 +1,6 @@
-"""Mixtral and Qwen 3's mixtures of experts, Mistral with its window, Phi-3 (fused projections), Qwen 2 (biases on queries, keys and values), Qwen 3 (each head of queries and keys normed), and Llamas whose rotary
-positions are stretched: transformers has all of it. Its dynamic scaling goes by the length of the prompt in hand, ours
-by the length served at."""
+"""Mixtral and Qwen 3's mixtures of experts, Mistral with its window, Phi-3 (fused projections), Qwen 2 (biases on queries, keys and values), Qwen 3 (each head of queries and keys normed), SmolLM3 (layers whose queries and keys are not turned), and Llamas whose rotary positions are stretched:
+transformers has all of it. Its dynamic scaling and its choice of longrope's factors go by the length of the prompt in
+hand, ours by the length served at. Layers without experts among a mixture's are intermediate_size wide."""
 
 import math
 
@@ -21,6 +21,14 @@ MIXTRAL = dict(BASE, architectures=["MixtralForCausalLM"], hidden_size=64, num_l
                rope_theta=1000000.0)
 QWEN3_MOE = dict(BASE, architectures=["Qwen3MoeForCausalLM"], head_dim=16, num_experts=6, num_experts_per_tok=2,
                  moe_intermediate_size=40)
+# The factors of the pairs of dimensions: up to the trained context, and beyond it. Both serve with the factor of cosines
+# and sines that follows from max_position_embeddings / original_max_position_embeddings.
+LONGROPE = dict(type="longrope", short_factor=[1.0, 1.04, 1.1, 1.3, 1.7, 2.2, 2.6, 3.0],
+                long_factor=[1.08, 1.3, 2.6, 5.5, 11.0, 19.0, 33.5, 61.0])
+PARTIAL = dict(type="longrope", short_factor=[1.0, 1.2, 1.1, 1.0, 1.5, 1.0],
+               long_factor=[1.0, 1.118, 2.25, 8.3, 24.75, 47.7])
+SMOLLM3 = dict(BASE, architectures=["SmolLM3ForCausalLM"], rope_theta=2000000.0, num_hidden_layers=5,
+               tie_word_embeddings=True, pad_token_id=0)
 CASES = {
     "rope_yarn": dict(LLAMA, rope_scaling=dict(YARN, original_max_position_embeddings=32), max_position_embeddings=256),
     "rope_yarn_mscale": dict(LLAMA, rope_scaling=dict(YARN, mscale=1.0, mscale_all_dim=0.5, truncate=False)),
@@ -32,8 +40,22 @@ CASES = {
     "mixtral_one_of_three": dict(MIXTRAL, num_local_experts=3, num_experts_per_tok=1, tie_word_embeddings=True),
     "qwen3_moe": QWEN3_MOE,
     "qwen3_moe_normed": dict(QWEN3_MOE, norm_topk_prob=True, num_experts_per_tok=3, attention_bias=True),
+    "qwen3_moe_dense": dict(QWEN3_MOE, num_hidden_layers=3, intermediate_size=72, mlp_only_layers=[1]),
+    "qwen3_moe_step": dict(QWEN3_MOE, num_hidden_layers=4, intermediate_size=24, decoder_sparse_step=2,
+                           mlp_only_layers=[3], norm_topk_prob=True, tie_word_embeddings=True),
     "phi3": dict(PHI3, num_key_value_heads=4, sliding_window=None),
     "phi3_window": dict(PHI3, sliding_window=33),
+    "phi3_longrope": dict(PHI3, rope_scaling=LONGROPE, original_max_position_embeddings=32, sliding_window=262144),
+    "phi3_longrope_within": dict(PHI3, num_key_value_heads=4, rope_scaling=LONGROPE, max_position_embeddings=1024,
+                                 original_max_position_embeddings=256),
+    "phi4_longrope": dict(PHI3, rope_scaling=PARTIAL, original_max_position_embeddings=64, partial_rotary_factor=0.75,
+                          tie_word_embeddings=True, num_hidden_layers=3),
+    "smollm3": SMOLLM3,
+    "smollm3_windows": dict(SMOLLM3, num_hidden_layers=3, no_rope_layers=[1, 0, 1], use_sliding_window=True,
+                            sliding_window=20, num_key_value_heads=1),
+    "smollm3_biases": dict(SMOLLM3, num_hidden_layers=4, no_rope_layer_interval=2, use_sliding_window=True,
+                           sliding_window=33, attention_bias=True, mlp_bias=True, tie_word_embeddings=False,
+                           layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"]),
     "qwen2": QWEN2,
     "qwen2_tied": dict(QWEN2, tie_word_embeddings=True, use_sliding_window=False, sliding_window=32),
     "qwen2_windows": dict(QWEN2, num_hidden_layers=3, use_sliding_window=True, sliding_window=20, max_window_layers=1),
@@ -54,9 +76,20 @@ def window_of(config, layer):
         return config.get("sliding_window")
     if "layer_types" in config:
         slides = config["layer_types"][layer] == "sliding_attention"
+    elif is_a(config, "SmolLM3"):
+        slides = not turns(config, layer)
     else:
         slides = layer >= config.get("max_window_layers", 28)
     return config["sliding_window"] if config.get("use_sliding_window") and slides else None
+
+
+def turns(config, layer):
+    """Whether the layer has rotary positions."""
+    if not is_a(config, "SmolLM3"):
+        return True
+    if "no_rope_layers" in config:
+        return bool(config["no_rope_layers"][layer])
+    return (layer + 1) % config.get("no_rope_layer_interval", 4) != 0
 
 
 def head_dim_of(config):
@@ -74,11 +107,17 @@ def num_experts_of(config):
     return config.get("num_local_experts", config.get("num_experts", 0))
 
 
-def feed_forward_shapes(config, layer):
+def has_experts(config, layer):
+    step = config.get("decoder_sparse_step", 1)
+    return num_experts_of(config) and layer not in config.get("mlp_only_layers", []) and (layer + 1) % step == 0
+
+
+def feed_forward_shapes(config, i):
+    layer = f"model.layers.{i}."
     width, inner = config["hidden_size"], config["intermediate_size"]
     if is_a(config, "Phi3"):
         names = {"mlp.gate_up_proj": [2 * inner, width], "mlp.down_proj": [width, inner]}
-    elif num_experts_of(config):
+    elif has_experts(config, i):
         inner = config.get("moe_intermediate_size", inner)
         router, gate, up, down = expert_names(config)
         names = {router: [num_experts_of(config), width]}
@@ -86,7 +125,10 @@ def feed_forward_shapes(config, layer):
             names |= {gate.format(i): [inner, width], up.format(i): [inner, width], down.format(i): [width, inner]}
     else:
         names = {"mlp.gate_proj": [inner, width], "mlp.up_proj": [inner, width], "mlp.down_proj": [width, inner]}
-    return {f"{layer}{name}.weight": shape for name, shape in names.items()}
+    found = {f"{layer}{name}.weight": shape for name, shape in names.items()}
+    if config.get("mlp_bias"):
+        found |= {f"{layer}{name}.bias": shape[:1] for name, shape in names.items()}
+    return found
 
 
 def shapes(config):
@@ -98,7 +140,7 @@ def shapes(config):
         found[layer + "input_layernorm.weight"] = [width]
         found[layer + "self_attn.o_proj.weight"] = [width, q]
         found[layer + "post_attention_layernorm.weight"] = [width]
-        found |= feed_forward_shapes(config, layer)
+        found |= feed_forward_shapes(config, i)
         if is_a(config, "Phi3"):
             found[layer + "self_attn.qkv_proj.weight"] = [q + 2 * kv, width]
             continue
@@ -118,13 +160,18 @@ def shapes(config):
 
 def rotary(config, context):
     """Frequencies of the pairs of dimensions, and what multiplies cosines and sines."""
-    dim, theta = head_dim_of(config), config["rope_theta"]
+    dim, theta = int(head_dim_of(config) * config.get("partial_rotary_factor", 1.0)), config["rope_theta"]
     scaling = config.get("rope_scaling", {})
-    trained = scaling.get("original_max_position_embeddings", config["max_position_embeddings"])
+    trained = scaling.get("original_max_position_embeddings",
+                          config.get("original_max_position_embeddings", config["max_position_embeddings"]))
     factor = scaling.get("factor")
     if scaling.get("rope_type") == "dynamic":
         theta *= (factor * max(1.0, context / trained) - (factor - 1)) ** (dim / (dim - 2))
     frequencies = theta ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    if scaling.get("type") == "longrope":  # arXiv:2402.13753
+        stretch = config["max_position_embeddings"] / trained
+        divisors = torch.tensor(scaling["long_factor" if context > trained else "short_factor"], dtype=torch.float64)
+        return frequencies / divisors, math.sqrt(1 + math.log(stretch) / math.log(trained)) if stretch > 1 else 1.0
     if scaling.get("rope_type") != "yarn":
         return frequencies, 1.0
     # arXiv:2309.00071: frequencies of many turns stay, of few are divided, a ramp over dimensions between.
@@ -142,9 +189,11 @@ def rotary(config, context):
     return frequencies * (divided / factor + 1 - divided), scaling.get("attention_factor", usual)
 
 
-def feed_forward(config, named, fused):
-    if not num_experts_of(config):
-        return dict(up=fused("mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj"), down=named("mlp.down_proj.weight"))
+def feed_forward(config, i, named, fused):
+    if not has_experts(config, i):
+        biases = [named(f"mlp.{part}_proj.bias") for part in ("gate", "up", "down")]
+        return dict(up=fused("mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj"), down=named("mlp.down_proj.weight"),
+                    up_bias=None if biases[0] is None else torch.cat(biases[:2]), down_bias=biases[2])
     router, *experts = expert_names(config)
     gate, up, down = (torch.stack([named(f"{name.format(i)}.weight") for i in range(num_experts_of(config))])
                       for name in experts)
@@ -155,10 +204,13 @@ def fused_experts(config, tensors):
     """As transformers has them in memory."""
     if not num_experts_of(config):
         return tensors
-    rest = {key: value for key, value in tensors.items() if "block_sparse_moe" not in key and ".mlp." not in key}
+    rest = {key: value for key, value in tensors.items() if "block_sparse_moe" not in key and ".mlp.gate." not in key
+            and ".experts." not in key}
     for i in range(config["num_hidden_layers"]):
+        if not has_experts(config, i):
+            continue
         layer = f"model.layers.{i}."
-        parts = feed_forward(config, lambda name, layer=layer: tensors[layer + name], None)
+        parts = feed_forward(config, i, lambda name, layer=layer: tensors[layer + name], None)
         rest |= {layer + "mlp.gate.weight": parts["router"], layer + "mlp.experts.gate_up_proj": parts["up"],
                  layer + "mlp.experts.down_proj": parts["down"]}
     return rest
@@ -188,7 +240,8 @@ def describe(config, tensors, context):
             o=named("self_attn.o_proj.weight"), o_bias=named("self_attn.o_proj.bias"),
             window=window_of(config, i),
             q_norm=named("self_attn.q_norm.weight"), k_norm=named("self_attn.k_norm.weight"),
-            **feed_forward(config, named, fused)))
+            rope_frequencies=None if turns(config, i) else torch.empty(0, dtype=torch.float64),
+            **feed_forward(config, i, named, fused)))
     embedding = tensors["model.embed_tokens.weight"]
     return description, reference.Weights(embedding=embedding, layers=layers,
                                           final_norm=(tensors["model.norm.weight"], None),
