@@ -286,12 +286,7 @@ struct AttentionKernel {
   // Applies scale, soft cap and ALiBi to the raw scores of 16 keys from `first_key`.
   VecF Logits(VecF s, int64_t row, int64_t first_key) const {
     s = Mul(s, Set(call.scale));
-    if (call.soft_cap > 0.0f) {
-      // Computes cap * tanh(s / cap), with tanh(x) = 1 - 2 / (e^(2x) + 1).
-      const VecF e = Exp(Mul(s, Set(2.0f / call.soft_cap)));
-      const VecF tanh = Sub(Set(1.0f), Div(Set(2.0f), Add(e, Set(1.0f))));
-      s = Mul(tanh, Set(call.soft_cap));
-    }
+    if (call.soft_cap > 0.0f) s = SoftCap(s, call.soft_cap);
     if (call.slopes != nullptr) {
       static constexpr float kRamp[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
       const int64_t origin = call.alibi_is_rounded ? 0 : Position(row);

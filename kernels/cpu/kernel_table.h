@@ -67,7 +67,7 @@ struct LinearTile {
   int64_t y_stride = 0;
 };
 
-// The epilogue of one row: bias, activation, residual.
+// The epilogue of one row: bias, activation, soft cap, residual.
 struct EpilogueRow {
   const float* y = nullptr;
   const float* up = nullptr;        // the up projection, if the activation is gated
@@ -77,6 +77,8 @@ struct EpilogueRow {
   float* out = nullptr;
   int64_t count = 0;
   Activation activation = Activation::kNone;
+  float activation_limit = 0.0f;
+  float soft_cap = 0.0f;  // 0: no cap
 };
 
 // Chooses the `num_chosen` experts with the largest logits for one token, in descending order of

@@ -147,6 +147,8 @@ void Linear::Run(const LinearArgs& args) {
               .bias = args.bias.data<float>(),
               .residual = args.residual.data<float>(),
               .activation = args.activation,
+              .activation_limit = args.activation_limit,
+              .soft_cap = args.soft_cap,
               .groups = {&all, 1}});
 }
 
@@ -177,12 +179,14 @@ void Linear::RunBlock(const GroupedProduct& product, const Block& block, int thr
     const int64_t at = (block.row_begin + r) * outputs + block.begin;
     kernels_.epilogue({.y = y + r * y_stride,
                        .up = gated ? up + r * y_stride : nullptr,
-                       .bias = bias == nullptr ? nullptr : bias + block.begin,
-                       .up_bias = bias == nullptr ? nullptr : bias + outputs + block.begin,
+                       .bias = bias == nullptr ? nullptr : bias + first,
+                       .up_bias = bias == nullptr ? nullptr : bias + first + outputs,
                        .residual = product.residual == nullptr ? nullptr : product.residual + at,
                        .out = product.out + at,
                        .count = count,
-                       .activation = product.activation});
+                       .activation = product.activation,
+                       .activation_limit = product.activation_limit,
+                       .soft_cap = product.soft_cap});
   }
 }
 

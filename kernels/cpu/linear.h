@@ -27,9 +27,11 @@ struct GroupedProduct {
   // The number of outputs of each group. If the activation is gated, a group has 2 * `outputs`
   // weight rows: first the rows of the gate, then the rows of the up projection.
   int64_t outputs = 0;
-  const float* bias = nullptr;      // the same for all groups; null: none
+  const float* bias = nullptr;      // [rows of the weight]; null: none
   const float* residual = nullptr;  // shape of out; null: none
   Activation activation = Activation::kNone;
+  float activation_limit = 0.0f;     // as in LinearArgs
+  float soft_cap = 0.0f;             // as in LinearArgs
   std::span<const RowGroup> groups;  // cover all rows, in order
 };
 

@@ -251,21 +251,31 @@ inline VecF Activate(Activation activation, VecF y) {
       return GeluTanh(y);
     case Activation::kSiluMul:
       return TimesLogistic(y, y);
+    case Activation::kClampedSiluMul:
+      return TimesLogistic(y, Mul(y, Set(kClampedSiluAlpha)));
   }
   return y;
 }
+
+// Returns y between -limit and limit. NaN stays NaN, because Min and Max then return their second
+// argument.
+inline VecF Clamp(VecF y, float limit) { return Min(Set(limit), Max(Set(-limit), y)); }
 
 void Epilogue(const EpilogueRow& row) {
   for (int64_t i = 0; i < row.count; i += kLanes) {
     const int n = static_cast<int>(SmallerOf(kLanes, row.count - i));
     VecF y = LoadN(row.y + i, n);
     if (row.bias != nullptr) y = Add(y, LoadN(row.bias + i, n));
+    const bool clamped = row.activation == Activation::kClampedSiluMul;
+    if (clamped) y = Min(Set(row.activation_limit), y);
     y = Activate(row.activation, y);
     if (row.up != nullptr) {
       VecF up = LoadN(row.up + i, n);
       if (row.up_bias != nullptr) up = Add(up, LoadN(row.up_bias + i, n));
+      if (clamped) up = Add(Clamp(up, row.activation_limit), Set(1.0f));
       y = Mul(y, up);
     }
+    if (row.soft_cap > 0.0f) y = SoftCap(y, row.soft_cap);
     if (row.residual != nullptr) y = Add(y, LoadN(row.residual + i, n));
     StoreN(row.out + i, y, n);
   }

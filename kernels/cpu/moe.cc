@@ -38,7 +38,8 @@ void Moe::Route(const MoeArgs& args) {
   float* const weights = AtLeast(weights_, num_tokens * chosen);
   linear_.Run({.out = TensorView(logits, DType::kF32, {num_tokens, num_experts}),
                .input = args.input,
-               .weight = args.router});
+               .weight = args.router,
+               .bias = args.router_bias});
   ForEachToken(pool_, num_tokens, [&](int64_t t) {
     kernels_.route({.logits = logits + t * num_experts,
                     .num_experts = num_experts,
@@ -89,12 +90,15 @@ void Moe::Run(const MoeArgs& args) {
                       .input = input,
                       .out = inner,
                       .outputs = IntermediateSize(args),
+                      .bias = args.up_bias.data<float>(),
                       .activation = args.activation,
+                      .activation_limit = args.activation_limit,
                       .groups = up_});
   linear_.RunGrouped({.weight = static_cast<const PackedWeight*>(args.down),
                       .input = inner,
                       .out = y,
                       .outputs = hidden,
+                      .bias = args.down_bias.data<float>(),
                       .groups = down_});
   ForEachToken(pool_, num_tokens, [&](int64_t t) {
     kernels_.combine(

@@ -87,5 +87,12 @@ inline VecF Exp(VecF x) {
   return Select(Less(x, low), Zero(), Select(Less(high, x), Set(kInfinity), value));
 }
 
+// Returns cap * tanh(x / cap), with tanh(y) = 1 - 2 / (e^(2y) + 1).
+inline VecF SoftCap(VecF x, float cap) {
+  const VecF e = Exp(Mul(x, Set(2.0f / cap)));
+  const VecF tanh = Sub(Set(1.0f), Div(Set(2.0f), Add(e, Set(1.0f))));
+  return Mul(tanh, Set(cap));
+}
+
 }  // namespace
 }  // namespace quire::kernels::cpu::QUIRE_ISA_NAMESPACE

@@ -1,7 +1,7 @@
 #pragma once
 
 // A grouped GEMM. Rows are divided into groups, and each group has its own weight matrix:
-//   out[row] = input[row] . weight[group]^T
+//   out[row] = input[row] . weight[group]^T (+ bias[group])
 // Only the device knows which rows belong to which group. The grid is therefore large enough for
 // any division, and a block without a tile returns at once.
 //
@@ -25,12 +25,14 @@ struct GroupedGemmParams {
   const void* input;  // [rows / rows_per_input, depth], or [rows, depth] without `choices`
   // [num_groups, cols, depth]. If gated, [num_groups, 2, cols, depth]: gate, then up.
   const void* weight;
+  const float* bias;      // as long as the weight has rows; null: none
   const int32_t* starts;  // [num_groups + 1]: each group's first row
   // [rows]. The input row of a row is choices[row] / rows_per_input. Null: the input row is `row`.
   const int32_t* choices;
   int32_t num_groups, rows_per_input;
   int64_t cols, depth;
-  Activation activation;  // must be gated; only gated kernels use it
+  Activation activation;   // must be gated; only gated kernels use it
+  float activation_limit;  // of kClampedSiluMul
 };
 
 inline constexpr int kGemmThreads = 128;
@@ -183,11 +185,16 @@ __global__ void __launch_bounds__(kGemmThreads)
         const int64_t col = warp_col + j * 8 + lane % 4 * 2 + i % 2;
         if (row >= tile.end || col >= p.cols) continue;
         const int64_t at = row * p.cols + col;
+        const int64_t weight_row = int64_t{tile.group} * (kGated ? 2 : 1) * p.cols + col;
+        float value = c[r][j][i];
+        if (p.bias != nullptr) value += p.bias[weight_row];
         if constexpr (kGated) {
+          float up = c[r][j + 2][i];
+          if (p.bias != nullptr) up += p.bias[weight_row + p.cols];
           static_cast<T*>(p.out)[at] =
-              FromFloat<T>(Activate(p.activation, c[r][j][i]) * c[r][j + 2][i]);
+              FromFloat<T>(ActivateGated(p.activation, p.activation_limit, value, up));
         } else {
-          static_cast<float*>(p.out)[at] = c[r][j][i];
+          static_cast<float*>(p.out)[at] = value;
         }
       }
     }
@@ -212,11 +219,12 @@ __global__ void __launch_bounds__(kPlainGemmThreads)
     const T* const w = weight + weight_row * p.depth;
     float sum = 0.0f;
     for (int64_t k = 0; k < p.depth; ++k) sum = fmaf(ToFloat(input[k]), ToFloat(w[k]), sum);
-    return sum;
+    return p.bias == nullptr ? sum : sum + p.bias[weight_row];
   };
   if constexpr (kGated) {
     const int64_t gate = int64_t{group} * 2 * p.cols + col;
-    const float value = Activate(p.activation, product(gate)) * product(gate + p.cols);
+    const float value =
+        ActivateGated(p.activation, p.activation_limit, product(gate), product(gate + p.cols));
     static_cast<T*>(p.out)[row * p.cols + col] = FromFloat<T>(value);
   } else {
     static_cast<float*>(p.out)[row * p.cols + col] = product(int64_t{group} * p.cols + col);

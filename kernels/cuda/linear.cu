@@ -35,7 +35,9 @@ absl::Status Epilogue(Device& device, const LinearArgs& args, const float* y, Te
                                            .bias = args.bias.data<float>(),
                                            .residual = residual.raw(),
                                            .cols = cols,
-                                           .activation = args.activation};
+                                           .activation = args.activation,
+                                           .activation_limit = args.activation_limit,
+                                           .soft_cap = args.soft_cap};
       return Launch(device,
                     {.grid = {static_cast<unsigned>(num_tokens),
                               static_cast<unsigned>((cols + kPerBlock - 1) / kPerBlock)},
@@ -66,6 +68,7 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
                    .type = weight.dtype()};
   // True if the GEMM alone suffices. The GEMM can add a residual only if `out` holds the residual.
   const bool plain = args.bias.empty() && args.activation == Activation::kNone &&
+                     args.soft_cap == 0.0f &&
                      (args.residual.empty() || args.residual.raw() == args.out.raw()) &&
                      (args.out.dtype() == weight.dtype() || args.out.dtype() == DType::kF32);
   if (plain) {
@@ -76,6 +79,17 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
     return device.Gemm(gemm);
   }
 
+  // Logits are capped where the GEMM writes them. With the rows of a large vocabulary, few tokens
+  // would fit into the scratch memory, and the weight would be read again for the next ones.
+  if (args.soft_cap > 0.0f && args.out.dtype() == DType::kF32 && !IsGated(args.activation) &&
+      args.residual.empty()) {
+    RETURN_IF_ERROR(CheckEpilogue(args));
+    gemm.d = args.out.raw();
+    gemm.m = num_tokens;
+    gemm.output_type = DType::kF32;
+    RETURN_IF_ERROR(device.Gemm(gemm));
+    return Epilogue(device, args, args.out.data<float>(), args.out, {});
+  }
   const int64_t tokens_at_once = scratch.bytes() / (rows * SizeOf(DType::kF32));
   if (tokens_at_once == 0) {
     return WantGot("weight",

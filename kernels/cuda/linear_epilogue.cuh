@@ -6,12 +6,16 @@
 namespace quire::kernels::cuda {
 
 struct LinearEpilogueParams {
-  void* out;             // [tokens, cols]
-  const float* y;        // [tokens, cols]; if gated [tokens, 2 * cols]: gate, then up
+  void* out;  // [tokens, cols]
+  // [tokens, cols]; if gated [tokens, 2 * cols]: gate, then up. May be `out` if not gated and of
+  // one type.
+  const float* y;
   const float* bias;     // as long as a row of y; null: no bias
   const void* residual;  // [tokens, cols], may be `out`; null: no residual
   int64_t cols;
   Activation activation;
+  float activation_limit;  // of kClampedSiluMul
+  float soft_cap;          // 0: no cap
 };
 
 inline constexpr int kEpilogueThreads = 128;
@@ -30,8 +34,23 @@ __device__ inline float Activate(Activation activation, float y) {
       return TimesLogistic(y, 1.5957691216057308f * fmaf(0.044715f, y * y * y, y));
     case Activation::kSiluMul:
       return TimesLogistic(y, y);
+    case Activation::kClampedSiluMul:
+      return TimesLogistic(y, kClampedSiluAlpha * y);
   }
   return y;
+}
+
+// Returns the larger of a and b. If b is NaN, the result is NaN.
+__device__ inline float AtLeast(float a, float b) { return b < a ? a : b; }
+__device__ inline float AtMost(float a, float b) { return b > a ? a : b; }
+
+// Returns the result of a gated activation.
+__device__ inline float ActivateGated(Activation activation, float limit, float gate, float up) {
+  if (activation == Activation::kClampedSiluMul) {
+    gate = AtMost(limit, gate);
+    up = AtMost(limit, AtLeast(-limit, up)) + 1.0f;
+  }
+  return Activate(activation, gate) * up;
 }
 
 // Grid: [tokens, parts of a row]. Each thread computes kCount elements.
@@ -54,13 +73,20 @@ __global__ void __launch_bounds__(kEpilogueThreads)
 
   float values[kCount];
   load_y(0, values);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) values[i] = Activate(p.activation, values[i]);
   if (IsGated(p.activation)) {
     float up[kCount];
     load_y(1, up);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) values[i] *= up[i];
+    for (int i = 0; i < kCount; ++i) {
+      values[i] = ActivateGated(p.activation, p.activation_limit, values[i], up[i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = Activate(p.activation, values[i]);
+  }
+  if (p.soft_cap > 0.0f) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = p.soft_cap * tanhf(values[i] / p.soft_cap);
   }
   if (p.residual != nullptr) {
     float residual[kCount];

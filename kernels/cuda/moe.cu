@@ -103,17 +103,20 @@ absl::Status Products(Device& device, const MoeArgs& args, const MoeScratch& scr
   GroupedGemmParams params = {.out = scratch.inner,
                               .input = input.raw(),
                               .weight = static_cast<const CudaWeight*>(args.up)->data(),
+                              .bias = args.up_bias.data<float>(),
                               .starts = scratch.starts,
                               .choices = scratch.choices,
                               .num_groups = static_cast<int32_t>(NumExperts(args)),
                               .rows_per_input = static_cast<int32_t>(args.num_experts_per_token),
                               .cols = IntermediateSize(args),
                               .depth = input.dim(1),
-                              .activation = args.activation};
+                              .activation = args.activation,
+                              .activation_limit = args.activation_limit};
   RETURN_IF_ERROR((GroupedGemm<T, true>(device, params, choices)));
   params.out = scratch.y;
   params.input = scratch.inner;
   params.weight = static_cast<const CudaWeight*>(args.down)->data();
+  params.bias = args.down_bias.data<float>();
   params.choices = nullptr;
   std::swap(params.cols, params.depth);
   return GroupedGemm<T, false>(device, params, choices);
@@ -193,6 +196,7 @@ absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory
     RETURN_IF_ERROR(Launch(device, {.grid = {static_cast<unsigned>(tokens)}, .block = {kWarpLanes}},
                            &MoeRouteKernel,
                            {.logits = scratch.logits,
+                            .bias = args.router_bias.data<float>(),
                             .experts = scratch.experts,
                             .weights = scratch.weights,
                             .num_experts = num_experts,

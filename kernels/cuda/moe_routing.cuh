@@ -13,6 +13,7 @@ namespace quire::kernels::cuda {
 
 struct MoeRouteParams {
   const float* logits;  // [tokens, num_experts]
+  const float* bias;    // [num_experts], added to the logits; null: none
   int32_t* experts;     // [choices]
   float* weights;       // [choices]
   int32_t num_experts, num_chosen;
@@ -43,6 +44,9 @@ __global__ void __launch_bounds__(kWarpLanes)
     MoeRouteKernel(const __grid_constant__ MoeRouteParams p) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x);
   const float* const logits = p.logits + int64_t{blockIdx.x} * p.num_experts;
+  const auto logit_of = [&](int32_t expert) {
+    return p.bias == nullptr ? logits[expert] : logits[expert] + p.bias[expert];
+  };
   int32_t* const experts = p.experts + int64_t{blockIdx.x} * p.num_chosen;
   float* const weights = p.weights + int64_t{blockIdx.x} * p.num_chosen;
 
@@ -52,12 +56,12 @@ __global__ void __launch_bounds__(kWarpLanes)
   for (int32_t i = 0; i < p.num_chosen; ++i) {
     uint64_t best = 0;
     for (int32_t e = lane; e < p.num_experts; e += kWarpLanes) {
-      const uint64_t key = RouteKey(logits[e], e);
+      const uint64_t key = RouteKey(logit_of(e), e);
       if (key < last) best = std::max(best, key);
     }
     last = LargestOfWarp(best);
     const int32_t expert = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(last));
-    const float logit = logits[expert];
+    const float logit = logit_of(expert);
     if (i == 0) largest = logit;
     const float power = expf(logit - largest);
     sum += power;
@@ -68,7 +72,7 @@ __global__ void __launch_bounds__(kWarpLanes)
   }
   if (!p.softmax_over_chosen) {
     sum = 0.0f;
-    for (int32_t e = lane; e < p.num_experts; e += kWarpLanes) sum += expf(logits[e] - largest);
+    for (int32_t e = lane; e < p.num_experts; e += kWarpLanes) sum += expf(logit_of(e) - largest);
 #pragma unroll
     for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) {
       sum += __shfl_xor_sync(0xffffffffu, sum, mask);

@@ -12,6 +12,7 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "kernels/activation.h"
 #include "kernels/tensor_view.h"
 
 namespace quire::kernels {
@@ -68,6 +69,12 @@ inline absl::Status CheckSameDType(std::string_view what, const TensorView& tens
                                    const TensorView& as) {
   if (tensor.dtype() == as.dtype()) return absl::OkStatus();
   return WantGot(what, Name(as.dtype()), Name(tensor.dtype()));
+}
+
+// Checks the limit of a clamped activation.
+inline absl::Status CheckActivationLimit(Activation activation, float limit) {
+  if (activation != Activation::kClampedSiluMul || limit > 0.0f) return absl::OkStatus();
+  return WantGot("activation_limit", "more than 0", absl::StrCat(limit));
 }
 
 }  // namespace quire::kernels

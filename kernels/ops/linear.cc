@@ -22,6 +22,10 @@ absl::Status Validate(const LinearArgs& args) {
     RETURN_IF_ERROR(CheckActivations("residual", args.residual, {args.input.dim(0), out_cols}));
     RETURN_IF_ERROR(CheckSameDType("residual", args.residual, args.out));
   }
+  RETURN_IF_ERROR(CheckActivationLimit(args.activation, args.activation_limit));
+  if (!(args.soft_cap >= 0.0f)) {
+    return WantGot("soft_cap", ">= 0", absl::StrCat(args.soft_cap));
+  }
   return absl::OkStatus();
 }
 

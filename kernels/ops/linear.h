@@ -3,6 +3,7 @@
 // Computes a matrix product and its epilogue.
 //   y = input . weight^T (+ bias)
 //   out = activation(y) (+ residual)
+//   With soft_cap c > 0, out = c * tanh(activation(y) / c) (+ residual).
 //
 // Numeric: a row of `out` depends only on the weight, the bias and the same row of `input` and
 //          `residual`. On the CPU the order of sums is fixed by the type and the cols of the
@@ -29,6 +30,8 @@ struct LinearArgs {
   TensorView bias;                         // [rows]  f32; empty: none
   TensorView residual;                     // shape of out, added last; may be `out`; empty: none
   Activation activation = Activation::kNone;
+  float activation_limit = 0.0f;  // more than 0 for kClampedSiluMul; others do not read it
+  float soft_cap = 0.0f;          // 0: no cap
 };
 absl::Status Validate(const LinearArgs& args);
 

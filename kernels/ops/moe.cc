@@ -1,5 +1,7 @@
 #include "kernels/ops/moe.h"
 
+#include <tuple>
+
 #include "base/status_macros.h"
 #include "kernels/ops/check.h"
 
@@ -31,6 +33,13 @@ absl::Status Validate(const MoeArgs& args) {
   RETURN_IF_ERROR(CheckWeight("router", args.router, experts, hidden));
   RETURN_IF_ERROR(CheckWeight("down", args.down, experts * hidden, IntermediateSize(args)));
   RETURN_IF_ERROR(CheckWeight("up", args.up, experts * 2 * IntermediateSize(args), hidden));
+  for (const auto& [what, bias, weight] :
+       {std::tuple("router_bias", &args.router_bias, args.router),
+        std::tuple("up_bias", &args.up_bias, args.up),
+        std::tuple("down_bias", &args.down_bias, args.down)}) {
+    if (bias->empty()) continue;
+    RETURN_IF_ERROR(CheckTensor(what, *bias, {DType::kF32}, {weight->rows()}));
+  }
   if (!args.residual.empty()) {
     RETURN_IF_ERROR(CheckActivations("residual", args.residual, {num_tokens, hidden}));
     RETURN_IF_ERROR(CheckSameDType("residual", args.residual, args.out));
@@ -40,6 +49,7 @@ absl::Status Validate(const MoeArgs& args) {
                    absl::StrCat(args.num_experts_per_token));
   }
   if (!IsGated(args.activation)) return WantGot("activation", "a gated one", "another");
+  RETURN_IF_ERROR(CheckActivationLimit(args.activation, args.activation_limit));
   return absl::OkStatus();
 }
 

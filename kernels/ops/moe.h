@@ -2,10 +2,11 @@
 
 // Computes a mixture of experts. The experts are feed-forward networks. A router chooses a few of
 // them for each token.
-//   logits = input . router^T
+//   logits = input . router^T (+ router_bias)
 //   chosen = the num_experts_per_token largest logits, largest first, ties by lower id
 //   weight_e = softmax(logits)[e] for each chosen e; softmax over the chosen, or over all experts
-//   out = sum of weight_e * (down_e . activation(up_e . input)), largest first (+ residual)
+//   y_e = down_e . activation(up_e . input (+ up_bias_e)) (+ down_bias_e)
+//   out = sum of weight_e * y_e, largest first (+ residual)
 // Experts have no capacity limit: a token gets all the experts that the router chose for it.
 //
 // Numeric: on the CPU, products are computed as the op Linear computes them. Softmax and sum are in
@@ -36,10 +37,14 @@ struct MoeArgs {
   // Contains, for each expert, the rows of the gate projection, then the rows of the up projection.
   const PreparedWeight* up = nullptr;    // [num_experts * 2 * intermediate_size, hidden_size]
   const PreparedWeight* down = nullptr;  // [num_experts * hidden_size, intermediate_size]
+  TensorView router_bias;                // [num_experts]  f32; empty: none
+  TensorView up_bias;                    // [num_experts * 2 * intermediate_size]  f32; empty: none
+  TensorView down_bias;                  // [num_experts * hidden_size]  f32; empty: none
   TensorView residual;                   // shape and dtype of out; may be `out`; empty: none
   int64_t num_experts_per_token = 0;     // 1 to num_experts
   bool softmax_over_chosen = true;       // false: softmax over all experts
   Activation activation = Activation::kSiluMul;  // must be gated
+  float activation_limit = 0.0f;                 // as in LinearArgs
 };
 absl::Status Validate(const MoeArgs& args);
 

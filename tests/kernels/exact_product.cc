@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/activation.h"
+
 namespace quire::testing {
 
 Exact ExactProduct(const TestWeight& weight, int64_t row, std::span<const Exact> a,
@@ -46,6 +48,15 @@ Exact ExactSiluMul(const Exact& gate, const Exact& up) {
   return {
       .value = silu * up.value,
       .bound = silu_bound * (std::abs(up.value) + up.bound) + std::abs(silu) * up.bound + 1e-30};
+}
+
+Exact ExactClampedSiluMul(const Exact& gate, const Exact& up, double limit) {
+  const double g = std::min(gate.value, limit), u = std::clamp(up.value, -limit, limit) + 1.0;
+  const double silu = g / (1.0 + std::exp(-double{kernels::kClampedSiluAlpha} * g));
+  const double silu_bound = 1.1 * gate.bound + std::abs(g) * 8 * kFloatEpsilon;
+  const double up_bound = up.bound + std::abs(u) * kFloatEpsilon;
+  return {.value = silu * u,
+          .bound = silu_bound * (std::abs(u) + up_bound) + std::abs(silu) * up_bound + 1e-30};
 }
 
 }  // namespace quire::testing

@@ -249,6 +249,7 @@ Exact Activated(Activation activation, double y) {
     case Activation::kGeluTanhMul:
       return times_logistic(cubic, 2.5 * kEpsilon * std::abs(cubic));
     case Activation::kSiluMul:
+    case Activation::kClampedSiluMul:  // a test of its own
       return times_logistic(y, 0.0);
   }
   return {};
@@ -280,6 +281,61 @@ TEST(LinearTest, ActivationsAgreeWithDoublesEverywhere) {
       }
       if (first.empty()) first = out;
       EXPECT_EQ(out, first);
+    }
+  }
+}
+
+// Returns cap * tanh(x / cap), and a bound on the error of SoftCap() in kernels/cpu/simd.h. Both
+// roundings of 2x / cap are in the exponent of e^(2x / cap), which has 2 ulp of its own. The sum
+// and the quotient are rounded once each, as are the difference and the product.
+Exact SoftCapped(double x, double cap) {
+  const double v = 2 * x / cap, value = cap * std::tanh(x / cap);
+  const double quotient = 2 / (std::exp(v) + 1), power_share = 1 / (1 + std::exp(-v));
+  const double error = quotient * (power_share * (2 + std::abs(v)) + 1) * cap + std::abs(value);
+  return {value, 1.01 * error * kEpsilon};
+}
+
+TEST(LinearTest, SoftCapsAgreeWithDoublesEverywhere) {
+  std::vector<float> input = {0.0f, -0.0f, 1e-30f, -1e-30f, 1e4f, -1e4f, 1e30f, -1e30f};
+  for (int i = -4000; i <= 4000; ++i) input.push_back(static_cast<float>(i) / 17.0f);
+  const float one = 1.0f;  // the product is the input itself
+  const WeightView view{WeightType::kF32, 1, 1, std::as_bytes(std::span(&one, 1))};
+  for (const float cap : {0.75f, 30.0f, 50.0f}) {
+    std::vector<float> first;
+    for (const std::string& isa : IsaPaths()) {
+      SCOPED_TRACE(isa);
+      const auto backend = MakeBackend(isa);
+      const std::vector<float> out =
+          Multiply(*backend, *Prepare(*backend, {&view, 1}), input, {.soft_cap = cap});
+      for (size_t i = 0; i < input.size(); ++i) {
+        const Exact exact = SoftCapped(input[i], cap);
+        EXPECT_NEAR(out[i], exact.value, exact.bound) << cap << " of " << input[i];
+      }
+      if (first.empty()) first = out;
+      EXPECT_EQ(out, first);
+    }
+  }
+}
+
+TEST(LinearTest, TheSoftCapIsAfterBiasAndActivationAndBeforeTheResidual) {
+  const TestWeight weight = RandomWeight(WeightType::kF32, 21, 64, 9);
+  const std::vector<float> input = Normal(10, 3 * 64);
+  Owned<float> bias = F32({21}, Normal(11, 21));
+  Owned<float> residual = F32({3, 21}, Normal(12, 3 * 21));
+  for (const std::string& isa : IsaPaths()) {
+    const auto backend = MakeBackend(isa);
+    const auto prepared = Prepare(*backend, {&weight.view, 1});
+    const LinearArgs uncapped{.bias = bias.view, .activation = Activation::kGelu};
+    LinearArgs capped = uncapped;
+    capped.soft_cap = 0.5f;
+    const std::vector<float> y = Multiply(*backend, *prepared, input, uncapped);
+    const std::vector<float> out = Multiply(*backend, *prepared, input, capped);
+    capped.residual = residual.view;
+    const std::vector<float> sum = Multiply(*backend, *prepared, input, capped);
+    for (size_t i = 0; i < out.size(); ++i) {
+      const Exact exact = SoftCapped(y[i], 0.5);
+      EXPECT_NEAR(out[i], exact.value, exact.bound) << isa;
+      EXPECT_EQ(sum[i], out[i] + residual.values[i]) << isa;
     }
   }
 }
@@ -321,6 +377,31 @@ TEST(LinearTest, SiluMulTakesGateThenUpOfAnyHeight) {
   }
 }
 
+TEST(LinearTest, ClampedSiluMulAgreesWithDoublesEverywhere) {
+  std::vector<float> input = {0.0f, -0.0f, 1e-30f, 88.0f, -88.0f, 1e30f, -1e30f};
+  for (int i = -4000; i <= 4000; ++i) input.push_back(static_cast<float>(i) / 197.0f);
+  for (const float sign : {1.0f, -1.0f}) {
+    // The gate is the input itself, the up projection the input or its negative.
+    const std::vector<float> weights = {1.0f, sign};
+    const WeightView view{WeightType::kF32, 2, 1, std::as_bytes(std::span(weights))};
+    for (const float limit : {7.0f, 1.25f}) {
+      for (const std::string& isa : IsaPaths()) {
+        SCOPED_TRACE(isa);
+        const auto backend = MakeBackend(isa);
+        const auto prepared = Prepare(*backend, {&view, 1});
+        const LinearArgs args{.activation = Activation::kClampedSiluMul, .activation_limit = limit};
+        const std::vector<float> out = Multiply(*backend, *prepared, input, args);
+        for (size_t i = 0; i < input.size(); ++i) {
+          const Exact want =
+              testing::ExactClampedSiluMul({.value = input[i]}, {.value = sign * input[i]}, limit);
+          EXPECT_NEAR(out[i], want.value, want.bound) << limit << " of " << input[i];
+        }
+        EXPECT_TRUE(std::isnan(Multiply(*backend, *prepared, {std::nanf("")}, args)[0]));
+      }
+    }
+  }
+}
+
 TEST(LinearTest, NonFiniteActivationsReachTheirOwnRowOnly) {
   const TestWeight weight = RandomWeight(WeightType::kQ4_0, 16, 64, 17);
   for (const float bad : {std::nanf(""), INFINITY}) {
@@ -350,6 +431,17 @@ TEST(LinearTest, ErrorsSayWhatWantedGot) {
   LinearArgs args{.out = out.view, .input = in.view, .weight = prepared.get()};
   EXPECT_THAT(std::string(backend->Linear(args).message()),
               HasSubstr("input: want f32|f16|bf16 [*, 10], got f32 [2, 9]"));
+  Owned<float> wide = F32({2, 10}), narrow = F32({2, 3});
+  args.input = wide.view;
+  for (const float cap : {-1.0f, std::nanf("")}) {
+    args.soft_cap = cap;
+    EXPECT_THAT(std::string(backend->Linear(args).message()), HasSubstr("soft_cap: want >= 0"));
+  }
+  args.soft_cap = 0.0f;
+  args.out = narrow.view;
+  args.activation = Activation::kClampedSiluMul;
+  EXPECT_THAT(std::string(backend->Linear(args).message()),
+              HasSubstr("activation_limit: want more than 0, got 0"));
   args.weight = nullptr;
   EXPECT_THAT(std::string(backend->Linear(args).message()), HasSubstr("weight: want"));
 

@@ -79,6 +79,25 @@ TEST_P(MoeTypeTest, AgreesWithDoublesOnEveryPath) {
   }
 }
 
+TEST_P(MoeTypeTest, BiasesAndClampsAgreeWithDoublesOnEveryPath) {
+  const bool blocks = !testing::IsFloat(GetParam());
+  const MixtureShape shape{.num_experts = 5,
+                           .hidden = blocks ? 256 : 44,
+                           .intermediate = blocks ? 256 : 37,
+                           .num_chosen = 2,
+                           .biases = true,
+                           .limit = 0.75f};  // beyond it are many gates and ups, on both sides
+  const TestMixture mixture(GetParam(), shape, 31);
+  const std::vector<float> input = Normal(32, 9 * shape.hidden);
+  const std::vector<float> residual = Normal(33, 9 * shape.hidden);
+  for (const std::string& isa : IsaPaths()) {
+    SCOPED_TRACE(isa);
+    const auto backend = MakeBackend(isa, 2);
+    const auto weights = mixture.Prepare(*backend);
+    ExpectNear(mixture, input, residual, RunMixture(*backend, weights, shape, input, residual));
+  }
+}
+
 TEST_P(MoeTypeTest, BitsDependOnTheTokenAlone) {
   const MixtureShape shape{.num_experts = 6, .hidden = 256, .intermediate = 256, .num_chosen = 3};
   // Some experts get one token, some get a few, and some get more than one work item takes.
@@ -298,6 +317,17 @@ TEST(MoeTest, ErrorsSayWhatWantedGot) {
   args = good;
   args.activation = Activation::kGelu;
   expect(args, "activation: want a gated one");
+  args.activation = Activation::kClampedSiluMul;
+  expect(args, "activation_limit: want more than 0, got 0");
+  args = good;
+  args.router_bias = narrow.view;
+  expect(args, "router_bias: want f32 [5], got f32 [2, 63]");
+  args = good;
+  args.up_bias = narrow.view;
+  expect(args, "up_bias: want f32 [960], got f32 [2, 63]");
+  args = good;
+  args.down_bias = narrow.view;
+  expect(args, "down_bias: want f32 [320], got f32 [2, 63]");
 }
 
 }  // namespace

@@ -26,6 +26,10 @@ TestMixture::TestMixture(WeightType type, const MixtureShape& shape, uint64_t se
     ups_.push_back(RandomWeight(type, shape.intermediate, shape.hidden, of_expert + 2));
     downs_.push_back(RandomWeight(type, shape.hidden, shape.intermediate, of_expert + 3));
   }
+  if (!shape.biases) return;
+  router_bias_ = Normal(seed + 100, shape.num_experts);
+  up_bias_ = Normal(seed + 101, shape.num_experts * 2 * shape.intermediate);
+  down_bias_ = Normal(seed + 102, shape.num_experts * shape.hidden);
 }
 
 void TestMixture::Prefer(int64_t expert) {
@@ -41,6 +45,32 @@ void TestMixture::Prefer(int64_t expert) {
   }
 }
 
+namespace {
+
+// Returns `values` in memory of `backend`; no memory for no values.
+kernels::DeviceBuffer InMemory(kernels::Backend& backend, std::span<const float> values) {
+  if (values.empty()) return {};
+  kernels::DeviceBuffer buffer = *backend.Allocate(std::ssize(values) * 4);
+  EXPECT_TRUE(backend.CopyToDevice(buffer.data(), values.data(), buffer.bytes()).ok());
+  EXPECT_TRUE(backend.Synchronize().ok());
+  return buffer;
+}
+
+kernels::TensorView VectorIn(const kernels::DeviceBuffer& buffer) {
+  if (buffer.bytes() == 0) return {};
+  return kernels::TensorView(buffer.data(), kernels::DType::kF32, {buffer.bytes() / 4});
+}
+
+// Returns `exact` plus element `at` of `bias`, in float arithmetic.
+Exact PlusBias(Exact exact, const std::vector<float>& bias, int64_t at) {
+  if (bias.empty()) return exact;
+  exact.value += double{bias[static_cast<size_t>(at)]};
+  exact.bound += kFloatEpsilon * (std::abs(exact.value) + exact.bound);
+  return exact;
+}
+
+}  // namespace
+
 TestMixture::Prepared TestMixture::Prepare(kernels::Backend& backend) const {
   std::vector<WeightView> up, down;
   for (size_t e = 0; e < gates_.size(); ++e) {
@@ -52,7 +82,10 @@ TestMixture::Prepared TestMixture::Prepare(kernels::Backend& backend) const {
   // std::vector keeps its bytes in place.
   return {.router = *backend.PrepareWeight({&router_.view, 1}),
           .up = *backend.PrepareWeight(up),
-          .down = *backend.PrepareWeight(down)};
+          .down = *backend.PrepareWeight(down),
+          .router_bias = InMemory(backend, router_bias_),
+          .up_bias = InMemory(backend, up_bias_),
+          .down_bias = InMemory(backend, down_bias_)};
 }
 
 std::vector<Exact> TestMixture::Expert(int64_t expert, std::span<const Exact> input,
@@ -60,13 +93,18 @@ std::vector<Exact> TestMixture::Expert(int64_t expert, std::span<const Exact> in
   const auto e = static_cast<size_t>(expert);
   std::vector<Exact> inner, y;
   for (int64_t i = 0; i < shape_.intermediate; ++i) {
-    Exact unit = ExactSiluMul(ExactProduct(gates_[e], i, input, quantized_),
-                              ExactProduct(ups_[e], i, input, quantized_));
+    const int64_t row = expert * 2 * shape_.intermediate + i;
+    const Exact gate = PlusBias(ExactProduct(gates_[e], i, input, quantized_), up_bias_, row);
+    const Exact up =
+        PlusBias(ExactProduct(ups_[e], i, input, quantized_), up_bias_, row + shape_.intermediate);
+    Exact unit =
+        shape_.limit > 0.0f ? ExactClampedSiluMul(gate, up, shape_.limit) : ExactSiluMul(gate, up);
     unit.bound += rounding * (std::abs(unit.value) + unit.bound);
     inner.push_back(unit);
   }
   for (int64_t i = 0; i < shape_.hidden; ++i) {
-    y.push_back(ExactProduct(downs_[e], i, inner, quantized_));
+    y.push_back(PlusBias(ExactProduct(downs_[e], i, inner, quantized_), down_bias_,
+                         expert * shape_.hidden + i));
   }
   return y;
 }
@@ -77,7 +115,7 @@ TestMixture::Answer TestMixture::Naive(std::span<const float> input,
   std::vector<Exact> logits;
   double logit_bound = 0.0;
   for (int64_t e = 0; e < shape_.num_experts; ++e) {
-    logits.push_back(ExactProduct(router_, e, exact_input, false));
+    logits.push_back(PlusBias(ExactProduct(router_, e, exact_input, false), router_bias_, e));
     logit_bound = std::max(logit_bound, logits.back().bound);
   }
   std::vector<int64_t> order(logits.size());
@@ -178,9 +216,15 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
                    .router = weights.router.get(),
                    .up = weights.up.get(),
                    .down = weights.down.get(),
+                   .router_bias = VectorIn(weights.router_bias),
+                   .up_bias = VectorIn(weights.up_bias),
+                   .down_bias = VectorIn(weights.down_bias),
                    .residual = residual.empty() ? kernels::TensorView() : view(out),
                    .num_experts_per_token = shape.num_chosen,
-                   .softmax_over_chosen = shape.softmax_over_chosen});
+                   .softmax_over_chosen = shape.softmax_over_chosen,
+                   .activation = shape.limit > 0.0f ? kernels::Activation::kClampedSiluMul
+                                                    : kernels::Activation::kSiluMul,
+                   .activation_limit = shape.limit});
   EXPECT_TRUE(status.ok()) << status;
   std::vector<std::byte> bytes(input.size() * static_cast<size_t>(SizeOf(dtype)));
   EXPECT_TRUE(backend.CopyToHost(bytes.data(), out.data(), std::ssize(bytes)).ok());
@@ -252,14 +296,8 @@ void ExpectRouterOrder(kernels::Backend& backend) {
     preferring.Prefer(e);
     outputs.push_back(RunMixture(backend, preferring.Prepare(backend), alone, input));
   }
-  const auto in_memory = [&](const std::vector<float>& values) {
-    kernels::DeviceBuffer buffer = *backend.Allocate(std::ssize(values) * 4);
-    EXPECT_TRUE(backend.CopyToDevice(buffer.data(), values.data(), buffer.bytes()).ok());
-    EXPECT_TRUE(backend.Synchronize().ok());
-    return buffer;
-  };
   std::vector<float> logits(static_cast<size_t>(kTokens * shape.num_experts));
-  const kernels::DeviceBuffer in = in_memory(input), out = in_memory(logits);
+  const kernels::DeviceBuffer in = InMemory(backend, input), out = InMemory(backend, logits);
   using kernels::DType;
   EXPECT_TRUE(
       backend

@@ -18,6 +18,9 @@ struct MixtureShape {
   int64_t intermediate = 96;
   int64_t num_chosen = 2;
   bool softmax_over_chosen = true;
+  bool biases = false;  // of the router and of every expert
+  // The limit of kClampedSiluMul; 0: the activation is kSiluMul.
+  float limit = 0.0f;
 };
 
 // The weights of a mixture, as a file stores them. The router's weights are float32 if `type` is
@@ -33,6 +36,7 @@ class TestMixture {
 
   struct Prepared {
     std::unique_ptr<kernels::PreparedWeight> router, up, down;
+    kernels::DeviceBuffer router_bias = {}, up_bias = {}, down_bias = {};  // empty: none
   };
   Prepared Prepare(kernels::Backend& backend) const;
 
@@ -56,6 +60,7 @@ class TestMixture {
   bool quantized_;
   TestWeight router_;
   std::vector<TestWeight> gates_, ups_, downs_;
+  std::vector<float> router_bias_, up_bias_, down_bias_;  // as in MoeArgs; empty: none
 };
 
 // Calls the op Moe once and returns its output. Converts `input` and `residual` to the activation

@@ -343,6 +343,14 @@ bug("k09", "blocks are not copied", "if (args.copies.empty())", "if (BUG || args
 bug("k12", "a merge counts super-segments from the window", "= merge.first_segment", "= BUG ? 0 : merge.first_segment",
     "kernels_test:AttentionFoldTest.NoDivision*")
 
+bug, drop = source("kernels/cpu/linear_body.h", "kernels_test:LinearTest.*")
+bug("k10", "no cap", "if (row.soft_cap > 0.0f) y = SoftCap(y, row.soft_cap);",
+    "if (!BUG && row.soft_cap > 0.0f) y = SoftCap(y, row.soft_cap);")
+bug("k11", "the gate is clamped from below too", "if (clamped) y = Min(Set(row.activation_limit), y);",
+    "if (clamped) y = BUG ? Clamp(y, row.activation_limit) : Min(Set(row.activation_limit), y);")
+bug, drop = source("kernels/cpu/linear.cc", "kernels_moe_test:*BiasesAndClamps*")
+bug("k12", "every expert gets the biases of the first", ": bias + first,", ": bias + (BUG ? block.begin : first),")
+
 bug, drop = source("kernels/cpu/norm_body.h", "kernels_test:*Norm*")
 bug("k01", "eps stands outside the root", "1.0f / __builtin_sqrtf(Sum(squares) / size + eps)",
     "1.0f / (BUG ? __builtin_sqrtf(Sum(squares) / size) + eps : __builtin_sqrtf(Sum(squares) / size + eps))")

@@ -223,7 +223,8 @@ TEST_F(BadArgumentsTest, OfLinear) {
       {"bias: want f32 [8]", Set(&Args::bias, View(kF32, {7}))},
       {"bias: want f32 [8]", Set(&Args::bias, View(kBF16, {8}))},
       {"residual: want f32|f16|bf16 [2, 8]", Set(&Args::residual, View(kF32, {1, 8}))},
-      {"residual: want f32, got f16", Set(&Args::residual, View(kF16, {2, 8}))}};
+      {"residual: want f32, got f16", Set(&Args::residual, View(kF16, {2, 8}))},
+      {"soft_cap: want >= 0, got -1", Set(&Args::soft_cap, -1.0f)}};
   const auto run = [&](const Args& args) { return Linear(*device_, args, scratch); };
   Check<Args>(plain, run, bad);
 

@@ -114,6 +114,11 @@ PLANTED = [
      "slot / p.block_size * 2 * p.num_kv_heads * p.block_size * p.head_dim"),
     ("the slot taken for its place in a block", QKV_POST, "slot % p.block_size;", "slot;"),
     ("the second half not biased", f"{CUDA}/linear_epilogue.cuh", "p.bias + part * p.cols + col", "p.bias + col"),
+    ("a cap without its size", f"{CUDA}/linear_epilogue.cuh", "p.soft_cap * tanhf", "tanhf"),
+    ("one is not added to up", f"{CUDA}/linear_epilogue.cuh", "AtLeast(-limit, up)) + 1.0f", "AtLeast(-limit, up))"),
+    ("the first expert's biases", f"{CUDA}/grouped_gemm.cuh", "value += p.bias[weight_row]", "value += p.bias[col]"),
+    ("up's bias is the gate's", f"{CUDA}/grouped_gemm.cuh", "up += p.bias[weight_row + p.cols]", "up += p.bias[weight_row]"),
+    ("experts ranked without their biases", f"{CUDA}/moe_routing.cuh", "RouteKey(logit_of(e), e)", "RouteKey(logits[e], e)"),
     ("the scale left out", f"{CUDA}/embed.cuh", "values[j] *= scale;", ";"),
     ("the last of equals", f"{CUDA}/argmax.cuh", "b.index < a.index", "b.index > a.index"),
 ]
@@ -141,6 +146,8 @@ EQUIVALENT = [
     (("attn_decode", "Shape::kWarpsForKeys > 1"), "a warp that has its rows for itself, exchanging with itself"),
     (("qkv_post", "'x > p.clip' becomes"), "a number that equals the limit becomes the limit"),
     (("qkv_post", "'x < -p.clip' becomes"), "a number that equals the limit becomes the limit"),
+    (("linear_epilogue", "'b < a' becomes"), "a number that equals the limit becomes the limit"),
+    (("linear_epilogue", "'b > a' becomes"), "a number that equals the limit becomes the limit"),
     (("argmax", "becomes '<='", "b.index < a.index"), "a candidate and itself"),
     (("rows", "struct alignas"), "a stricter alignment of vectors that have it"),
 ]

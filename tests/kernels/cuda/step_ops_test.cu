@@ -239,6 +239,8 @@ TEST_P(StepOpsTest, ArgmaxOfFewDifferentNumbersIsTheFirstOfTheLargest) {
   EXPECT_EQ(out.ToHost(), want);
 }
 
+constexpr float kLimit = 2.0f;  // of kClampedSiluMul
+
 double Activated(Activation activation, double y) {
   const double cubic = 2 * std::sqrt(2 / std::acos(-1.0)) * (y + 0.044715 * y * y * y);
   switch (activation) {
@@ -251,6 +253,9 @@ double Activated(Activation activation, double y) {
       return y / (1 + std::exp(-cubic));
     case Activation::kSiluMul:
       return y / (1 + std::exp(-y));
+    case Activation::kClampedSiluMul:
+      y = std::min(y, double{kLimit});
+      return y / (1 + std::exp(-1.702 * y));
   }
   return NAN;
 }
@@ -258,8 +263,9 @@ double Activated(Activation activation, double y) {
 TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
   constexpr int64_t kTokens = 5, kCols = 24;
   for (const DType dtype : kFloats) {
-    for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kGeluTanh,
-                                        Activation::kSiluMul, Activation::kGeluTanhMul}) {
+    for (const Activation activation :
+         {Activation::kNone, Activation::kGelu, Activation::kGeluTanh, Activation::kSiluMul,
+          Activation::kGeluTanhMul, Activation::kClampedSiluMul}) {
       for (const auto& shape : {std::pair<int64_t, bool>{16, true}, {16, false}, {6, true}}) {
         const int64_t outputs = shape.first;
         const bool with_bias = shape.second;
@@ -279,7 +285,8 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
                             .weight = &weight,
                             .bias = with_bias ? bias.View({rows}) : TensorView(),
                             .residual = view,
-                            .activation = activation},
+                            .activation = activation,
+                            .activation_limit = kLimit},
                            scratch)
                         .ok());
         const std::vector<float> got = out.ToHost();
@@ -305,7 +312,11 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
               bound = 1.13 * error + (8 + y * y) * kEpsilon * std::abs(want);
             }
             if (gated) {
-              const double up = product(outputs + i);
+              double up = product(outputs + i);
+              if (activation == Activation::kClampedSiluMul) {
+                up = std::clamp(up, -double{kLimit}, double{kLimit}) + 1;
+                error += kEpsilon * std::abs(up);
+              }
               bound = bound * std::abs(up) + error * (std::abs(want) + bound) +
                       kEpsilon * std::abs(want * up);
               want *= up;
@@ -315,6 +326,51 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
             bound +=
                 kEpsilon * (std::abs(want) + std::abs(residual)) + Rounding(dtype) * std::abs(want);
             ASSERT_NEAR(got[t * outputs + i], want, 1.01 * bound) << t << " " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The logits of a head are float32. They are capped in place, without scratch memory.
+TEST_P(StepOpsTest, LinearCapsLogits) {
+  constexpr int64_t kTokens = 5, kCols = 24;
+  for (const DType dtype : kFloats) {
+    for (const int64_t rows : {12, 7}) {
+      for (const bool with_residual : {false, true}) {
+        DeviceFloats input(*device_, dtype, Normal(1, kTokens * kCols));
+        DeviceFloats out(*device_, DType::kF32, Normal(3, kTokens * rows));
+        const std::vector<float> w = Decode(dtype, Encode(dtype, Normal(4, rows * kCols)));
+        const CudaWeight weight = MakeWeight(*device_, dtype, rows, kCols, w);
+        const DeviceBuffer scratch = *device_->Allocate(with_residual ? 2 * rows * 4 : 4);
+        const TensorView view = out.View({kTokens, rows});
+        constexpr float kCap = 3.0f;
+        ASSERT_TRUE(Linear(*device_,
+                           {.out = view,
+                            .input = input.View({kTokens, kCols}),
+                            .weight = &weight,
+                            .residual = with_residual ? view : TensorView(),
+                            .soft_cap = kCap},
+                           scratch)
+                        .ok());
+        const std::vector<float> got = out.ToHost();
+        for (int64_t t = 0; t < kTokens; ++t) {
+          for (int64_t i = 0; i < rows; ++i) {
+            double y = 0.0, magnitude = 0.0;
+            for (int64_t k = 0; k < kCols; ++k) {
+              const double term = double{input.values[t * kCols + k]} * w[i * kCols + k];
+              y += term;
+              magnitude += std::abs(term);
+            }
+            const double residual = with_residual ? out.values[t * rows + i] : 0.0;
+            const double capped = kCap * std::tanh(y / kCap);
+            // The slope of tanh is at most 1. Four roundings: the quotient, two ulp of tanhf, the
+            // product; then the sum.
+            const double bound = (kCols + 2) * kEpsilon * magnitude +
+                                 4 * kEpsilon * std::abs(capped) +
+                                 kEpsilon * std::abs(capped + residual);
+            ASSERT_NEAR(got[t * rows + i], capped + residual, bound) << t << " " << i;
           }
         }
       }
