@@ -67,6 +67,7 @@ std::string_view LayerDifference(const engine::LayerSpec& a, const engine::Layer
       {x.head_dim == y.head_dim, "head_dim"},
       {x.bias == y.bias, "attention_bias"},
       {Same(engine::AttentionScale(x), engine::AttentionScale(y)), "attention_scale"},
+      {Same(x.soft_cap, y.soft_cap), "attn_logit_softcapping"},
       {Same(x.clip, y.clip), "clip_qkv"},
       {x.window == y.window, "sliding_window"},
       {x.rope == y.rope, "rope of each layer"},
@@ -95,6 +96,7 @@ std::string_view Difference(const engine::ModelConfig& a, const engine::ModelCon
       {a.norm_bias == b.norm_bias, "norm_bias"},
       {Same(a.embedding_scale, b.embedding_scale), "embedding_scale"},
       {a.tie_word_embeddings == b.tie_word_embeddings, "tie_word_embeddings"},
+      {Same(a.logit_soft_cap, b.logit_soft_cap), "final_logit_softcapping"},
   };
   for (const auto& [same, name] : fields) {
     if (!same) return name;

@@ -193,10 +193,11 @@ absl::Status Decoder::EnqueueOps(const ModelInput& input, KvCache& cache,
     } else {
       RETURN_IF_ERROR(Norm(normed, last, weights_.final_norm));
     }
-    RETURN_IF_ERROR(backend_.Linear(
-        {.out = logits,
-         .input = normed,
-         .weight = weights_.head ? weights_.head.get() : weights_.embedding.get()}));
+    RETURN_IF_ERROR(
+        backend_.Linear({.out = logits,
+                         .input = normed,
+                         .weight = weights_.head ? weights_.head.get() : weights_.embedding.get(),
+                         .soft_cap = static_cast<float>(config_.logit_soft_cap)}));
   }
   return absl::OkStatus();
 }
@@ -287,6 +288,7 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t 
                                            .alibi_slopes = weights_.alibi_slopes.view,
                                            .alibi_is_rounded = config_.alibi_is_rounded,
                                            .scale = static_cast<float>(AttentionScale(spec)),
+                                           .soft_cap = static_cast<float>(spec.soft_cap),
                                            .window = static_cast<int32_t>(spec.window),
                                            .plan = device_.plan(spec.window)}));
   return AddToHidden(View(act_.attention, num_tokens, spec.q_size()), layer.o, layer.o_bias,

@@ -52,11 +52,12 @@ struct AttentionSpec {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t window = 0;  // the number of tokens that a query sees, itself included; 0: all
-  int rope = 0;        // index in ModelConfig::ropes; -1: queries and keys do not rotate
-  double scale = 0.0;  // factor of q . k; 0: 1 / sqrt(head_dim)
-  double clip = 0.0;   // q, k and v are clamped to [-clip, clip]; 0: no clamp
-  bool bias = false;   // biases on q, k, v (and o where the file has one)
+  int64_t window = 0;     // the number of tokens that a query sees, itself included; 0: all
+  int rope = 0;           // index in ModelConfig::ropes; -1: queries and keys do not rotate
+  double scale = 0.0;     // factor of q . k; 0: 1 / sqrt(head_dim)
+  double soft_cap = 0.0;  // a scaled score s becomes cap * tanh(s / cap); 0: no cap
+  double clip = 0.0;      // q, k and v are clamped to [-clip, clip]; 0: no clamp
+  bool bias = false;      // biases on q, k, v (and o where the file has one)
   QkNormScope qk_norm = QkNormScope::kNone;
 
   int64_t q_size() const { return num_heads * head_dim; }
@@ -117,6 +118,7 @@ struct ModelConfig {
   bool unit_head_rows = false;   // each row of the head is divided by its length
   double embedding_scale = 1.0;  // factor of token rows; a tied head uses unscaled rows
   bool tie_word_embeddings = false;
+  double logit_soft_cap = 0.0;  // a logit x becomes cap * tanh(x / cap); 0: no cap
   // The largest exponent of the ALiBi slopes, if positions are by ALiBi. If absent, positions are
   // rotary or learned.
   std::optional<double> alibi_bias_max;

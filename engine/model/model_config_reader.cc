@@ -20,6 +20,7 @@ constexpr int64_t kMaxExpertsOfAll = int64_t{1} << 17;  // experts of all layers
 constexpr int64_t kMaxSize = int64_t{1} << 22;          // hidden, intermediate
 constexpr int64_t kMaxVocab = int64_t{1} << 24;         // token ids are int32
 constexpr int64_t kMaxContext = int64_t{1} << 30;       // positions are int32
+constexpr double kMaxSoftCap = 1e6;
 // The head_dims that the attention and RoPE kernels take.
 constexpr int64_t kMinHeadDim = 8;
 constexpr int64_t kMaxHeadDim = 256;
@@ -101,6 +102,7 @@ void CheckLayer(const LayerSpec& layer, Checker& check) {
   check.Range("num_key_value_heads", attention.num_kv_heads, 1, attention.num_heads);
   check.Range("head_dim", attention.head_dim, kMinHeadDim, kMaxHeadDim);
   check.Range("sliding_window", attention.window, 0, kMaxContext);
+  check.Range("attn_logit_softcapping", attention.soft_cap, 0.0, kMaxSoftCap);
   check.Range("num_experts", feed_forward.experts.count, 0, kMaxExperts);
   if (!check.status().ok()) return;
   if (layer.has_experts()) {
@@ -163,6 +165,7 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
   check.Range("num_hidden_layers", config.num_layers(), 1, kMaxLayers);
   check.Range("max_position_embeddings", config.max_position_embeddings, 1, kMaxContext);
   check.Range("norm_eps", config.norm_eps, 0.0, 0.1);
+  check.Range("final_logit_softcapping", config.logit_soft_cap, 0.0, kMaxSoftCap);
   int64_t num_experts = 0;
   for (const LayerSpec& layer : config.layers) {
     CheckLayer(layer, check);

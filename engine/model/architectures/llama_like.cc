@@ -39,7 +39,10 @@ absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults, M
       fields, window, [&](int64_t layer) { return layer >= first; }, draft);
 }
 
-absl::Status ReadRope(const HfFields& fields, const LlamaDefaults& defaults, ModelDraft& draft) {
+}  // namespace
+
+absl::Status ReadLlamaRope(const HfFields& fields, const LlamaDefaults& defaults,
+                           ModelDraft& draft) {
   draft.ropes[0].layout = kernels::RopeLayout::kHalfSplit;
   draft.ropes[0].rope_dim = draft.every.attention.head_dim;
   RETURN_IF_ERROR(fields.Float("rope_theta", defaults.rope_theta, draft.ropes[0].theta));
@@ -47,8 +50,6 @@ absl::Status ReadRope(const HfFields& fields, const LlamaDefaults& defaults, Mod
   ASSIGN_OR_RETURN(const std::optional<HfFields> scaling, fields.Object(key));
   return scaling ? ReadRopeParameters(*scaling, draft, draft.ropes[0]) : absl::OkStatus();
 }
-
-}  // namespace
 
 absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& defaults) {
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
@@ -63,17 +64,24 @@ absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& def
   RETURN_IF_ERROR(
       fields.WantOne({"partial_rotary_factor", "rope_pct", "logit_scale", "logits_scaling",
                       "embedding_multiplier", "residual_multiplier"}));
-  return fields.WantNull({"attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"});
+  if (!defaults.soft_caps) {
+    RETURN_IF_ERROR(fields.WantNull({"attn_logit_softcapping", "final_logit_softcapping"}));
+  }
+  return fields.WantNull({"clip_qkv"});
 }
 
 absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,
                             ModelDraft& draft) {
-  RETURN_IF_ERROR(fields.Int("vocab_size", std::nullopt, draft.vocab_size));
-  RETURN_IF_ERROR(fields.Int("hidden_size", std::nullopt, draft.hidden_size));
+  const auto size = [&](const char* key, int64_t usual, int64_t& out) {
+    return fields.Int(key, usual == 0 ? std::nullopt : std::optional(usual), out);
+  };
+  RETURN_IF_ERROR(size("vocab_size", defaults.vocab_size, draft.vocab_size));
+  RETURN_IF_ERROR(size("hidden_size", defaults.hidden_size, draft.hidden_size));
   RETURN_IF_ERROR(
-      fields.Int("intermediate_size", std::nullopt, draft.every.feed_forward.inner_size));
-  RETURN_IF_ERROR(fields.Int("num_hidden_layers", std::nullopt, draft.num_hidden_layers));
-  RETURN_IF_ERROR(fields.Int("num_attention_heads", std::nullopt, draft.every.attention.num_heads));
+      size("intermediate_size", defaults.intermediate_size, draft.every.feed_forward.inner_size));
+  RETURN_IF_ERROR(size("num_hidden_layers", defaults.num_hidden_layers, draft.num_hidden_layers));
+  RETURN_IF_ERROR(
+      size("num_attention_heads", defaults.num_attention_heads, draft.every.attention.num_heads));
   const int64_t heads = draft.every.attention.num_heads;
   const bool written = fields.Has("num_key_value_heads");  // a null means num_attention_heads
   RETURN_IF_ERROR(fields.Int(
@@ -100,8 +108,10 @@ absl::Status ReadLlamaLike(const HfFields& fields, const LlamaDefaults& defaults
   if (activation != "silu" && activation != "swish") return fields.Wrong("hidden_act", "silu");
   RETURN_IF_ERROR(CheckLlamaFeatures(fields, defaults));
   RETURN_IF_ERROR(ReadLlamaSizes(fields, defaults, draft));
-  RETURN_IF_ERROR(ReadWindow(fields, defaults, draft));
-  RETURN_IF_ERROR(ReadRope(fields, defaults, draft));
+  if (defaults.sliding_layers != SlidingLayers::kOther) {
+    RETURN_IF_ERROR(ReadWindow(fields, defaults, draft));
+  }
+  RETURN_IF_ERROR(ReadLlamaRope(fields, defaults, draft));
   return fields.Bool("tie_word_embeddings", false, draft.tie_word_embeddings);
 }
 

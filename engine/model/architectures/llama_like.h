@@ -12,17 +12,22 @@ namespace quire::engine {
 enum class SlidingLayers {
   kNone,  // a window is refused
   kEvery,
+  kOther,   // not read here: the reader of the class reads them
   kChosen,  // only with use_sliding_window: layers in layer_types, or from max_window_layers on
 };
 
 // The values that a class of transformers assumes for keys missing from config.json.
 struct LlamaDefaults {
+  // Sizes, each required if 0.
+  int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0;
+  int64_t num_hidden_layers = 0, num_attention_heads = 0;
   int64_t num_key_value_heads = 0;  // 0: num_attention_heads
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
   bool mixture = false;        // false: experts are refused
+  bool soft_caps = false;      // false: soft caps of scores and logits are refused
   int64_t sliding_window = 0;  // 0: none
   SlidingLayers sliding_layers = SlidingLayers::kNone;
 };
@@ -31,6 +36,10 @@ struct LlamaDefaults {
 absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& defaults);
 absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,
                             ModelDraft& draft);
+
+// Reads ropes[0], in either spelling.
+absl::Status ReadLlamaRope(const HfFields& fields, const LlamaDefaults& defaults,
+                           ModelDraft& draft);
 
 // Reads everything: sizes, norms, rotary positions, the activation, the window. Refuses features
 // that Llama does not have.

@@ -215,6 +215,68 @@ TEST(ArchitecturesTest, ReadsAQwen3MoeInEverySpelling) {
   }
 }
 
+json SmolLm3() {
+  return json::parse(R"({"architectures": ["SmolLM3ForCausalLM"], "vocab_size": 100,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 5, "num_attention_heads": 8,
+    "max_window_layers": 28, "sliding_window": null})");
+}
+
+std::vector<int> RopesOf(const ModelConfig& config) {
+  std::vector<int> ropes;
+  for (const LayerSpec& layer : config.layers) ropes.push_back(layer.attention.rope);
+  return ropes;
+}
+
+TEST(ArchitecturesTest, LayersOfASmolLm3RotateByListOrInterval) {
+  json file = SmolLm3();
+  const auto usual = Read(file);
+  ASSERT_TRUE(usual.ok()) << usual.status();
+  EXPECT_THAT(RopesOf(*usual), ElementsAre(0, 0, 0, -1, 0));
+  EXPECT_THAT(LayerWindows(*usual), ::testing::Each(0));
+  EXPECT_EQ(usual->ropes[0].theta, 2e6);
+  EXPECT_EQ(usual->layers[0].attention.num_kv_heads, 4);
+  EXPECT_TRUE(usual->tie_word_embeddings);
+  file["no_rope_layer_interval"] = 2;
+  EXPECT_THAT(RopesOf(*Read(file)), ElementsAre(0, -1, 0, -1, 0));
+  file["no_rope_layers"] = {0, 1, 1, 1, 0, 0};  // one more than there are layers
+  EXPECT_THAT(RopesOf(*Read(file)), ElementsAre(-1, 0, 0, 0, -1));
+  file["sliding_window"] = 64;
+  EXPECT_THAT(LayerWindows(*Read(file)), ::testing::Each(0)) << "without use_sliding_window";
+  file["use_sliding_window"] = true;
+  EXPECT_THAT(LayerWindows(*Read(file)), ElementsAre(64, 0, 0, 0, 64));
+  file["layer_types"] = {"full_attention", "full_attention", "sliding_attention", "full_attention",
+                         "full_attention"};
+  EXPECT_THAT(LayerWindows(*Read(file)), ElementsAre(0, 0, 64, 0, 0));
+  file["num_hidden_layers"] = 1000000000;
+  EXPECT_THAT(std::string(Read(file).status().message()), HasSubstr("num_hidden_layers"));
+}
+
+json Gemma2() {
+  return json::parse(R"({"architectures": ["Gemma2ForCausalLM"], "vocab_size": 100,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "head_dim": 32, "sliding_window": 512, "query_pre_attn_scalar": 64,
+    "hidden_act": "gelu_pytorch_tanh"})");
+}
+
+TEST(ArchitecturesTest, CapsOfAGemma2AreThePublishedOnesUnlessWritten) {
+  json file = Gemma2();
+  const auto usual = Read(file);
+  ASSERT_TRUE(usual.ok()) << usual.status();
+  EXPECT_THAT(LayerWindows(*usual), ElementsAre(512, 0, 512));
+  EXPECT_THAT(RopesOf(*usual), ::testing::Each(0));
+  EXPECT_EQ(usual->ropes.size(), 1);
+  EXPECT_EQ(usual->layers[0].attention.soft_cap, 50.0);
+  EXPECT_EQ(usual->logit_soft_cap, 30.0);
+  EXPECT_EQ(usual->layers[0].attention.qk_norm, QkNormScope::kNone);
+  EXPECT_EQ(usual->layers[0].attention.scale, 0.125);
+  EXPECT_EQ(usual->layers[0].residual, Residual::kPostNorms);
+  EXPECT_EQ(usual->embedding_scale, 8.0);
+  EXPECT_EQ(usual->norm_weight_offset, 1.0);
+  file.update({{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", 7.5}});
+  EXPECT_EQ(Read(file)->layers[0].attention.soft_cap, 0.0);
+  EXPECT_EQ(Read(file)->logit_soft_cap, 7.5);
+}
+
 json Gemma3() {
   return json::parse(R"({"architectures": ["Gemma3ForCausalLM"], "vocab_size": 100,
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 7, "num_attention_heads": 4,
@@ -347,6 +409,12 @@ const ArchitectureRefusal kArchitectureRefusals[] = {
      "got 2"},
     {"GemmaSoftCap", Gemma3(), R"({"final_logit_softcapping": 30.0})", "final_logit_softcapping",
      "null"},
+    {"NegativeCap", Gemma2(), R"({"attn_logit_softcapping": -1})", "attn_logit_softcapping",
+     "got -1"},
+    {"HugeLogitCap", Gemma2(), R"({"final_logit_softcapping": 1e9})", "final_logit_softcapping",
+     "got 1e+09"},
+    {"Gemma2BothWays", Gemma2(), R"({"use_bidirectional_attention": true})",
+     "use_bidirectional_attention", "false"},
     {"GemmaBothWays", Gemma3(), R"({"use_bidirectional_attention": true})",
      "use_bidirectional_attention", "false"},
     {"GemmaActivation", Gemma3(), R"({"hidden_activation": "gelu"})", "hidden_activation",
@@ -356,6 +424,12 @@ const ArchitectureRefusal kArchitectureRefusals[] = {
     {"GemmaWithoutWindow", Gemma3(), R"({"sliding_window": 0})", "sliding_window", "at least 1"},
     {"GemmaLayerTypes", Gemma3(), R"({"layer_types": ["full_attention"]})", "layer_types",
      "one for each"},
+    {"RotatingLayersTooFew", SmolLm3(), R"({"no_rope_layers": [1, 1, 1, 0]})", "no_rope_layers",
+     "for each of num_hidden_layers"},
+    {"RotatesALittle", SmolLm3(), R"({"no_rope_layers": [1, 1, 1, 0.5, 1]})", "no_rope_layers",
+     "0 and 1"},
+    {"NeverRotates", SmolLm3(), R"({"no_rope_layer_interval": 0})", "no_rope_layer_interval",
+     "at least 1"},
     {"Gpt2Scale", Gpt2(), R"({"scale_attn_by_inverse_layer_idx": true})",
      "scale_attn_by_inverse_layer_idx", "false"},
     {"Gpt2Activation", Gpt2(), R"({"activation_function": "relu"})", "activation_function", "relu"},

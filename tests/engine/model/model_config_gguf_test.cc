@@ -276,7 +276,7 @@ const Refusal kGgufRefusals[] = {
     Absent("NoEpsilon", "llama.attention.layer_norm_rms_epsilon"),
     Absent("NoVocabulary", "llama.vocab_size"),
     Text("OtherArchitecture", "general.architecture", "mamba",
-         "qwen3, qwen3moe, refact; got \"mamba\""),
+         "qwen3, qwen3moe, refact, smollm3; got \"mamba\""),
     Text("TextForNumber", "llama.block_count", "2", "want an integer"),
     Text("LongRope", "llama.rope.scaling.type", "longrope", "got \"longrope\": not supported"),
     Number("ZeroLayers", "llama.block_count", 0, "num_hidden_layers", "got 0"),

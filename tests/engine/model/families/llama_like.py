@@ -27,7 +27,7 @@ LONGROPE = dict(type="longrope", short_factor=[1.0, 1.04, 1.1, 1.3, 1.7, 2.2, 2.
                 long_factor=[1.08, 1.3, 2.6, 5.5, 11.0, 19.0, 33.5, 61.0])
 PARTIAL = dict(type="longrope", short_factor=[1.0, 1.2, 1.1, 1.0, 1.5, 1.0],
                long_factor=[1.0, 1.118, 2.25, 8.3, 24.75, 47.7])
-SMOLLM3 = dict(BASE, architectures=["SmolLM3ForCausalLM"], rope_theta=2000000.0, num_hidden_layers=5,
+SMOLLM3 = dict(BASE, architectures=["SmolLM3ForCausalLM"], hidden_size=64, rope_theta=2000000.0, num_hidden_layers=5,
                tie_word_embeddings=True, pad_token_id=0)
 CASES = {
     "rope_yarn": dict(LLAMA, rope_scaling=dict(YARN, original_max_position_embeddings=32), max_position_embeddings=256),

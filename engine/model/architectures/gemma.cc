@@ -1,0 +1,243 @@
+// Gemma 2 (arXiv:2408.00118) and the text models of Gemma 3 (arXiv:2503.19786). They have norms
+// before and after attention and feed-forward, GeGLU, and an embedding that is scaled up. In Gemma
+// 2, every other layer has a window, and scores and logits have soft caps. In Gemma 3, each head of
+// queries and keys has a norm. Five of six layers have a window, and rotary positions of shorter
+// wavelengths.
+
+#include <array>
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "nlohmann/json.hpp"
+
+#include "base/status_macros.h"
+#include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
+#include "engine/model/architectures/llama_like.h"
+#include "engine/model/architectures/rope_fields.h"
+#include "engine/model/architectures/shared_fields.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr std::array<std::string_view, 1> kGemma2Classes = {"Gemma2ForCausalLM"};
+constexpr std::array<std::string_view, 1> kGemma3Classes = {"Gemma3ForCausalLM"};
+constexpr LlamaDefaults kGemma2Defaults = {.vocab_size = 256000,
+                                           .hidden_size = 2304,
+                                           .intermediate_size = 9216,
+                                           .num_hidden_layers = 26,
+                                           .num_attention_heads = 8,
+                                           .num_key_value_heads = 4,
+                                           .head_dim = 256,
+                                           .max_position_embeddings = 8192,
+                                           .soft_caps = true};
+constexpr LlamaDefaults kGemma3Defaults = {.vocab_size = 262208,
+                                           .hidden_size = 2304,
+                                           .intermediate_size = 9216,
+                                           .num_hidden_layers = 26,
+                                           .num_attention_heads = 8,
+                                           .num_key_value_heads = 4,
+                                           .head_dim = 256,
+                                           .max_position_embeddings = 131072};
+// Of so many layers, only the last sees all tokens.
+constexpr int64_t kGemma2Pattern = 2;
+constexpr int64_t kGemma3Pattern = 6;
+constexpr int64_t kWindow = 4096;
+// The caps of the published models. Files may omit them.
+constexpr double kScoreCap = 50.0, kLogitCap = 30.0;
+
+// Sets the members that no file gives. transformers rounds the scale of the embedding to the dtype
+// of the weights. For instance, at a width of 640 the scale is 25.298, and 25.25 in bf16. Here the
+// scale is not rounded, as in llama.cpp and in transformers with float32.
+void SetWhatGemmasHave(ModelDraft& draft) {
+  draft.every.residual = Residual::kPostNorms;
+  draft.every.feed_forward.activation = kernels::Activation::kGeluTanhMul;
+  draft.embedding_scale = std::sqrt(static_cast<double>(draft.hidden_size));
+}
+
+// Gives the window to all layers but every `pattern`-th. GGUF files have no layer_types.
+void SlideByPattern(int64_t window, int64_t pattern, ModelDraft& draft) {
+  draft.Vary([=](int64_t index, LayerSpec& layer) {
+    if ((index + 1) % pattern != 0) layer.attention.window = window;
+  });
+}
+
+// Sets the attention scale of a GGUF file, which has no key for it. The 27B models have a scale of
+// their own. As in llama.cpp, they are recognised by their number of layers.
+void ScaleByLayers(int64_t layers_of_27b, ModelDraft& draft) {
+  if (draft.num_hidden_layers != layers_of_27b) return;
+  draft.every.attention.scale =
+      1.0 / std::sqrt(static_cast<double>(draft.hidden_size) /
+                      static_cast<double>(draft.every.attention.num_heads));
+}
+
+// Reads what both generations have. `pattern` is for files without layer_types.
+absl::Status ReadGemma(const HfFields& fields, const LlamaDefaults& defaults, int64_t pattern,
+                       ModelDraft& draft) {
+  std::string activation;
+  RETURN_IF_ERROR(fields.String("hidden_activation", "gelu_pytorch_tanh", activation));
+  if (activation != "gelu_pytorch_tanh") {
+    return fields.Wrong("hidden_activation", "gelu_pytorch_tanh");
+  }
+  RETURN_IF_ERROR(CheckLlamaFeatures(fields, defaults));
+  RETURN_IF_ERROR(fields.WantFalse({"use_bidirectional_attention"}));
+  RETURN_IF_ERROR(ReadLlamaSizes(fields, defaults, draft));
+  SetWhatGemmasHave(draft);
+  draft.norm_weight_offset = 1.0;  // files hold the norm weights less 1
+  double scalar = 0.0;
+  RETURN_IF_ERROR(fields.Float("query_pre_attn_scalar", 256.0, scalar));
+  if (!(scalar > 0.0)) return fields.Wrong("query_pre_attn_scalar", "more than 0");
+  draft.every.attention.scale = 1.0 / std::sqrt(scalar);
+  int64_t window = 0;
+  RETURN_IF_ERROR(fields.Int("sliding_window", kWindow, window));
+  if (window < 1) return fields.Wrong("sliding_window", "at least 1");
+  RETURN_IF_ERROR(ReadLayerWindows(
+      fields, window, [&](int64_t layer) { return (layer + 1) % pattern != 0; }, draft));
+  RETURN_IF_ERROR(fields.Bool("attention_bias", false, draft.every.attention.bias));
+  return fields.Bool("tie_word_embeddings", true, draft.tie_word_embeddings);
+}
+
+absl::Status ReadGemma2(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  RETURN_IF_ERROR(ReadGemma(fields, kGemma2Defaults, kGemma2Pattern, draft));
+  RETURN_IF_ERROR(ReadLlamaRope(fields, kGemma2Defaults, draft));
+  const auto read_cap = [&](const char* key, double usual, double& cap) {
+    return fields.Float(key, fields.Has(key) ? 0.0 : usual, cap);  // a null means no cap
+  };
+  RETURN_IF_ERROR(read_cap("attn_logit_softcapping", kScoreCap, draft.every.attention.soft_cap));
+  return read_cap("final_logit_softcapping", kLogitCap, draft.logit_soft_cap);
+}
+
+absl::Status ReadGemma2Gguf(GgufFields& fields, ModelDraft& draft) {
+  SetWhatGemmasHave(draft);
+  ScaleByLayers(46, draft);
+  int64_t window = 0;
+  RETURN_IF_ERROR(fields.Int("attention.sliding_window", kWindow, window));
+  SlideByPattern(window, kGemma2Pattern, draft);
+  RETURN_IF_ERROR(
+      fields.Float("attn_logit_softcapping", kScoreCap, draft.every.attention.soft_cap));
+  return fields.Float("final_logit_softcapping", kLogitCap, draft.logit_soft_cap);
+}
+
+// llama.cpp divides by each cap, so a model without one has no file.
+void WriteGemma2Gguf(const ModelConfig& config, GgufKeys& keys) {
+  const double cap = config.layers[0].attention.soft_cap;
+  keys.Int("attention.sliding_window", DifferentWindows(config).back());
+  if (cap != 0.0) keys.Float("attn_logit_softcapping", cap);
+  if (config.logit_soft_cap != 0.0) keys.Float("final_logit_softcapping", config.logit_soft_cap);
+}
+
+// Gives the layers that have a window the second rotation.
+void RotateLocally(ModelDraft& draft) {
+  draft.Vary([](int64_t, LayerSpec& layer) {
+    if (layer.attention.window != 0) layer.attention.rope = 1;
+  });
+}
+
+absl::Status ReadGemma3Ropes(const HfFields& fields, ModelDraft& draft) {
+  RopeConfig& global = draft.ropes[0];
+  global.rope_dim = draft.every.attention.head_dim;
+  RopeConfig local = global;
+  RETURN_IF_ERROR(fields.Float("rope_theta", 1e6, global.theta));
+  RETURN_IF_ERROR(fields.Float("rope_local_base_freq", 1e4, local.theta));
+  ASSIGN_OR_RETURN(const std::optional<HfFields> scaling, fields.Object("rope_scaling"));
+  if (scaling) RETURN_IF_ERROR(ReadRopeParameters(*scaling, draft, global));
+  ASSIGN_OR_RETURN(const std::optional<HfFields> by_type, fields.Object("rope_parameters"));
+  if (by_type) {
+    for (const auto& [layer_type, parameters] : by_type->object().items()) {
+      if (layer_type != "full_attention" && layer_type != "sliding_attention") {
+        return by_type->Wrong(layer_type, "full_attention and sliding_attention alone");
+      }
+    }
+    ASSIGN_OR_RETURN(const std::optional<HfFields> full, by_type->Object("full_attention"));
+    if (full) RETURN_IF_ERROR(ReadRopeParameters(*full, draft, global));
+    ASSIGN_OR_RETURN(const std::optional<HfFields> sliding, by_type->Object("sliding_attention"));
+    if (sliding) RETURN_IF_ERROR(ReadRopeParameters(*sliding, draft, local));
+  }
+  draft.ropes.push_back(local);
+  return absl::OkStatus();
+}
+
+absl::Status ReadGemma3(const HfFields& fields, std::string_view, ModelDraft& draft) {
+  int64_t pattern = 0;
+  RETURN_IF_ERROR(fields.Int("sliding_window_pattern", kGemma3Pattern, pattern));
+  if (pattern < 1) return fields.Wrong("sliding_window_pattern", "at least 1");
+  RETURN_IF_ERROR(ReadGemma(fields, kGemma3Defaults, pattern, draft));
+  draft.every.attention.qk_norm = QkNormScope::kHead;
+  RETURN_IF_ERROR(ReadGemma3Ropes(fields, draft));
+  RotateLocally(draft);
+  return absl::OkStatus();
+}
+
+absl::Status ReadGemma3Gguf(GgufFields& fields, ModelDraft& draft) {
+  SetWhatGemmasHave(draft);
+  draft.every.attention.qk_norm = QkNormScope::kHead;
+  ScaleByLayers(62, draft);
+  RopeConfig local = {.layout = draft.ropes[0].layout, .rope_dim = draft.ropes[0].rope_dim};
+  RETURN_IF_ERROR(fields.Float("rope.freq_base_swa", 10000.0, local.theta));
+  draft.ropes.push_back(local);
+  int64_t window = 0;
+  RETURN_IF_ERROR(fields.Int("attention.sliding_window", std::nullopt, window));
+  SlideByPattern(window, kGemma3Pattern, draft);
+  RotateLocally(draft);
+  return absl::OkStatus();
+}
+
+void WriteGemma3Gguf(const ModelConfig& config, GgufKeys& keys) {
+  const int64_t window = DifferentWindows(config).back();
+  if (window != 0) keys.Int("attention.sliding_window", window);
+  keys.Float("rope.freq_base_swa", config.ropes[1].theta);
+}
+
+constexpr TensorNames GemmaNames() {
+  TensorNames names = kLlamaHfNames;
+  names.attention_post_norm = "post_attention_layernorm";
+  names.mlp_norm = "pre_feedforward_layernorm";
+  names.mlp_post_norm = "post_feedforward_layernorm";
+  return names;
+}
+
+constexpr TensorNames GemmaGgufNames() {
+  TensorNames names = kGgufNames;
+  names.attention_post_norm = "post_attention_norm";
+  names.mlp_post_norm = "post_ffw_norm";
+  return names;
+}
+
+TensorNames Gemma3Names(const LayerSpec&) {
+  TensorNames names = GemmaNames();
+  names.q_norm = "self_attn.q_norm";
+  names.k_norm = "self_attn.k_norm";
+  return names;
+}
+
+TensorNames Gemma3GgufNames(const LayerSpec&) {
+  TensorNames names = GemmaGgufNames();
+  names.q_norm = "attn_q_norm";
+  names.k_norm = "attn_k_norm";
+  return names;
+}
+
+}  // namespace
+
+const Architecture kGemma2 = {
+    .name = "gemma2",
+    .hf_classes = kGemma2Classes,
+    .read_hf = ReadGemma2,
+    .hf_names = [](const LayerSpec&) { return GemmaNames(); },
+    .read_gguf = ReadGemma2Gguf,
+    .gguf_names = [](const LayerSpec&) { return GemmaGgufNames(); },
+    .write_gguf = WriteGemma2Gguf,
+};
+
+const Architecture kGemma3 = {
+    .name = "gemma3",
+    .hf_classes = kGemma3Classes,
+    .read_hf = ReadGemma3,
+    .hf_names = Gemma3Names,
+    .read_gguf = ReadGemma3Gguf,
+    .gguf_names = Gemma3GgufNames,
+    .write_gguf = WriteGemma3Gguf,
+};
+
+}  // namespace quire::engine
