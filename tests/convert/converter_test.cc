@@ -74,6 +74,8 @@ const std::map<std::string, std::string>& Refused() {
       {"gpt2_untied", "activation"},
       {"baichuan", "block_count"},
       {"baichuan_rope", "block_count"},
+      {"qwen3_moe_dense", "norm_topk_prob"},
+      {"qwen3_moe_step", "intermediate_size"},
       {"gemma2", "attention_scale"},
       {"gemma2_low_caps", "attention_scale"},
       {"gemma2_cap_of_scores", "sliding_window"},

@@ -1,6 +1,8 @@
-// Qwen 3 with a mixture of experts in every layer (arXiv:2505.09388).
+// Qwen 3 with mixtures of experts (arXiv:2505.09388), in every layer of the published models.
 
 #include <array>
+#include <cstdint>
+#include <set>
 
 #include "nlohmann/json.hpp"
 
@@ -14,30 +16,44 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kQwen3MoeClasses = {"Qwen3MoeForCausalLM"};
 
-absl::Status CheckEveryLayerHasExperts(const HfFields& fields) {
+// Makes layers dense, with a network of `dense` instead of experts: those in mlp_only_layers, and
+// all but every decoder_sparse_step-th.
+absl::Status ReadDenseLayers(const HfFields& fields, const FeedForwardSpec& dense,
+                             ModelDraft& draft) {
   int64_t step = 1;
   RETURN_IF_ERROR(fields.Int("decoder_sparse_step", 1, step));
-  if (step != 1) return fields.Wrong("decoder_sparse_step", "1: experts in every layer");
-  const nlohmann::json* dense = fields.Find("mlp_only_layers");
-  if (dense == nullptr || (dense->is_array() && dense->empty())) return absl::OkStatus();
-  return fields.Wrong("mlp_only_layers", "an empty list: experts in every layer");
+  if (step < 1) return fields.Wrong("decoder_sparse_step", "at least 1");
+  std::set<int64_t> chosen;
+  if (const nlohmann::json* list = fields.Find("mlp_only_layers")) {
+    if (!list->is_array()) return fields.Wrong("mlp_only_layers", "a list of layers");
+    for (const nlohmann::json& layer : *list) {
+      if (!layer.is_number_integer() || layer < 0 || layer >= draft.num_hidden_layers) {
+        return fields.Wrong("mlp_only_layers", "numbers of layers, from 0 on");
+      }
+      chosen.insert(layer.get<int64_t>());
+    }
+  }
+  draft.Vary([=](int64_t index, LayerSpec& layer) {
+    if (chosen.contains(index) || (index + 1) % step != 0) layer.feed_forward = dense;
+  });
+  return absl::OkStatus();
 }
 
 absl::Status ReadQwen3Moe(const HfFields& fields, std::string_view, ModelDraft& draft) {
-  RETURN_IF_ERROR(CheckEveryLayerHasExperts(fields));
+  ExpertsSpec experts;
   // num_local_experts is the name of num_experts in transformers 5.
-  RETURN_IF_ERROR(fields.Int("num_local_experts", 128, draft.every.feed_forward.experts.count));
-  RETURN_IF_ERROR(fields.Int("num_experts", draft.every.feed_forward.experts.count,
-                             draft.every.feed_forward.experts.count));
-  RETURN_IF_ERROR(fields.Int("num_experts_per_tok", 8, draft.every.feed_forward.experts.per_token));
-  RETURN_IF_ERROR(
-      fields.Bool("norm_topk_prob", false, draft.every.feed_forward.experts.weights_sum_to_1));
+  RETURN_IF_ERROR(fields.Int("num_local_experts", 128, experts.count));
+  RETURN_IF_ERROR(fields.Int("num_experts", experts.count, experts.count));
+  RETURN_IF_ERROR(fields.Int("num_experts_per_tok", 8, experts.per_token));
+  RETURN_IF_ERROR(fields.Bool("norm_topk_prob", false, experts.weights_sum_to_1));
   RETURN_IF_ERROR(fields.Bool("attention_bias", false, draft.every.attention.bias));
   draft.every.attention.qk_norm = QkNormScope::kHead;
   RETURN_IF_ERROR(ReadLlamaLike(
       fields, {.num_key_value_heads = 4, .max_position_embeddings = 32768, .mixture = true},
       draft));
-  // ReadLlamaLike has read the width of layers without experts, but this model has no such layers.
+  // ReadLlamaLike has read intermediate_size, the width of layers without experts.
+  RETURN_IF_ERROR(ReadDenseLayers(fields, draft.every.feed_forward, draft));
+  draft.every.feed_forward.experts = experts;
   return fields.Int("moe_intermediate_size", 768, draft.every.feed_forward.inner_size);
 }
 
@@ -71,8 +87,10 @@ TensorNames Qwen3MoeGgufNames(const LayerSpec&) {
   return names;
 }
 
+// llama.cpp expects experts in every layer. A model with dense layers is refused when the keys are
+// read back, so those of the last layer do.
 void WriteQwen3MoeGguf(const ModelConfig& config, GgufKeys& keys) {
-  const FeedForwardSpec& feed_forward = config.layers[0].feed_forward;
+  const FeedForwardSpec& feed_forward = config.layers.back().feed_forward;
   keys.Int("expert_count", feed_forward.experts.count);
   keys.Int("expert_used_count", feed_forward.experts.per_token);
   keys.Int("expert_feed_forward_length", feed_forward.inner_size);

@@ -215,6 +215,20 @@ TEST(ArchitecturesTest, ReadsAQwen3MoeInEverySpelling) {
   }
 }
 
+TEST(ArchitecturesTest, LayersOfAQwen3MoeAreDenseByListOrStep) {
+  json file = Qwen3Moe();
+  file.update({{"num_hidden_layers", 5}, {"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}});
+  const auto config = Read(file);
+  ASSERT_TRUE(config.ok()) << config.status();
+  std::vector<int64_t> experts, widths;
+  for (const LayerSpec& layer : config->layers) {
+    experts.push_back(layer.feed_forward.experts.count);
+    widths.push_back(layer.feed_forward.inner_size);
+  }
+  EXPECT_THAT(experts, ElementsAre(0, 16, 0, 0, 0));
+  EXPECT_THAT(widths, ElementsAre(96, 32, 96, 96, 96));
+}
+
 json SmolLm3() {
   return json::parse(R"({"architectures": ["SmolLM3ForCausalLM"], "vocab_size": 100,
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 5, "num_attention_heads": 8,
@@ -403,10 +417,10 @@ const ArchitectureRefusal kArchitectureRefusals[] = {
      "want 1 to 8, got 9"},
     {"NoExpertChosen", Mixtral(), R"({"num_experts_per_tok": 0})", "num_experts_per_tok", "got 0"},
     {"TooManyExperts", Mixtral(), R"({"num_local_experts": 1025})", "num_experts", "got 1025"},
-    {"LayersWithoutExperts", Qwen3Moe(), R"({"mlp_only_layers": [1]})", "mlp_only_layers",
-     "experts in every layer"},
-    {"EverySecondLayer", Qwen3Moe(), R"({"decoder_sparse_step": 2})", "decoder_sparse_step",
-     "got 2"},
+    {"DenseLayerThatIsNone", Qwen3Moe(), R"({"mlp_only_layers": [1, 2]})", "mlp_only_layers",
+     "numbers of layers"},
+    {"DenseLayersAreANumber", Qwen3Moe(), R"({"mlp_only_layers": 1})", "mlp_only_layers", "a list"},
+    {"NoStep", Qwen3Moe(), R"({"decoder_sparse_step": 0})", "decoder_sparse_step", "at least 1"},
     {"GemmaSoftCap", Gemma3(), R"({"final_logit_softcapping": 30.0})", "final_logit_softcapping",
      "null"},
     {"NegativeCap", Gemma2(), R"({"attn_logit_softcapping": -1})", "attn_logit_softcapping",
