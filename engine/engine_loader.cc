@@ -208,6 +208,10 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
   const auto files = std::make_shared<files::OpenedModel>(std::move(opened));
   parts.files = files;
   ASSIGN_OR_RETURN(const ModelConfig model, ReadModelConfig(*files));
+  if (model.has_images) {
+    base::Log(base::LogLevel::kInfo, "engine",
+              "the part of the model that reads images is left out", {{"model", files->path}});
+  }
   RETURN_IF_ERROR(LoadText(*files, parts));
 
   ASSIGN_OR_RETURN(parts.backend,

@@ -162,6 +162,7 @@ void AddModel(const ModelReport& report, Lines& lines) {
   lines.Add("vocabulary", absl::StrFormat("%d, %s", config.vocab_size,
                                           config.tie_word_embeddings ? "head tied to the embedding"
                                                                      : "head of its own"));
+  if (config.has_images) lines.Add("images", "left out: text alone is served");
   lines.Add("context", absl::StrFormat("%d tokens", config.max_position_embeddings));
   lines.Add("KV cache", absl::StrFormat("%s a token in f16, %s a full context",
                                         Bytes(report.kv_bytes_per_token()),

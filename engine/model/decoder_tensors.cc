@@ -60,7 +60,7 @@ class Finder {
   StoredParameter Matrix(std::vector<NamedRows> parts, int64_t cols) const;
 
   const ModelConfig& config_;
-  const TensorNames& names_;
+  const TensorNames names_;
   const std::function<bool(std::string_view)>& has_;
 };
 
@@ -185,10 +185,9 @@ LayerTensors Finder::Layer(const std::string& prefix, const LayerSpec& spec) con
 
 DecoderTensors Finder::Find() const {
   const int64_t hidden = config_.hidden_size, vocab = config_.vocab_size;
-  const std::string without_prefix = absl::StrCat(names_.embedding, ".weight");
-  const std::string prefix = has_(without_prefix) ? "" : names_.prefix;
+  const std::string prefix = names_.prefix;
   DecoderTensors found;
-  found.embedding = {.parts = {{prefix + without_prefix, vocab}},
+  found.embedding = {.parts = {{absl::StrCat(prefix, names_.embedding, ".weight"), vocab}},
                      .cols = hidden,
                      .role = ParameterRole::kEmbedding};
   if (config_.learned_positions) {
@@ -227,9 +226,22 @@ std::vector<RowRange> RangesOf(const NamedRows& part) {
   return part.ranges.empty() ? std::vector<RowRange>{{0, rows}} : part.ranges;
 }
 
+TensorNames InSpellingOfFile(const TensorNames& names,
+                             const std::function<bool(std::string_view)>& has) {
+  const std::string embedding = absl::StrCat(names.embedding, ".weight");
+  TensorNames spelled = names;
+  if (has(embedding)) {
+    spelled.prefix = "";
+  } else if (names.other_prefix != nullptr && has(names.other_prefix + embedding)) {
+    spelled.prefix = names.other_prefix;
+    spelled.head = names.other_head;
+  }
+  return spelled;
+}
+
 DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
                            const std::function<bool(std::string_view)>& has) {
-  return Finder(config, names, has).Find();
+  return Finder(config, InSpellingOfFile(names, has), has).Find();
 }
 
 std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors) {
@@ -255,6 +267,9 @@ std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors)
 
 absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture) {
+  const char* head = InSpellingOfFile(names, [&](std::string_view name) {
+                       return weights.Find(name) != nullptr;
+                     }).head;
   std::set<std::string_view> known;
   for (const StoredParameter* parameter : AllParameters(tensors)) {
     for (const NamedRows& part : parameter->parts) {
@@ -264,8 +279,12 @@ absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap&
   }
   for (const files::TensorInfo& tensor : weights.tensors()) {
     const auto is_end = [&](std::string_view end) { return tensor.name.ends_with(end); };
-    const bool tied_head = tensor.name == absl::StrCat(names.head, ".weight");
-    if (known.contains(tensor.name) || tied_head || std::ranges::any_of(kNotParameters, is_end)) {
+    const auto is_begin = [&](const char* begin) {
+      return begin != nullptr && tensor.name.starts_with(begin);
+    };
+    const bool tied_head = tensor.name == absl::StrCat(head, ".weight");
+    if (known.contains(tensor.name) || tied_head || std::ranges::any_of(kNotParameters, is_end) ||
+        std::ranges::any_of(names.for_images, is_begin)) {
       continue;
     }
     return absl::InvalidArgumentError(absl::StrCat(

@@ -75,8 +75,12 @@ struct DecoderTensors {
   std::vector<LayerTensors> layers;
 };
 
+// Returns `names` with the prefix and the head of the spelling that the file has.
+TensorNames InSpellingOfFile(const TensorNames& names,
+                             const std::function<bool(std::string_view)>& has);
+
 // Finds the tensors of all parameters. `has(name)` must be true if the file has the tensor.
-// FindTensors calls `has` where files of one config differ: names with or without names.prefix, the
+// FindTensors calls `has` where files of one config differ: the prefix and its spelling, the
 // bias of the output of attention, the naming of a mixture.
 DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
                            const std::function<bool(std::string_view)>& has);

@@ -128,6 +128,7 @@ struct ModelConfig {
   // The rotations of queries and keys; AttentionSpec::rope is an index. Empty: positions are by
   // ALiBi or learned. All have the layout and the rope_dim of the first.
   std::vector<RopeConfig> ropes;
+  bool has_images = false;  // the file has tensors that read images, which are not served
   std::string weight_type;  // the type of most weights, such as "Q4_1" or "BF16"
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }

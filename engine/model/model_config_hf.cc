@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/decoder_tensors.h"
 #include "engine/model/hf_fields.h"
 #include "engine/model/model_config_reader.h"
 
@@ -52,11 +53,12 @@ absl::Status CheckQuantization(const HfFields& fields) {
 // Returns true if the file has a head that differs from the embedding. transformers uses such a
 // head, whatever tie_word_embeddings is. transformers ties the head to the embedding if the file
 // has no head, or has a head with the same bytes.
-bool HasAnotherHead(const TensorNames& names, const files::WeightMap& weights) {
-  const std::string embedding_name = absl::StrCat(names.embedding, ".weight");
+bool HasAnotherHead(const TensorNames& architecture_names, const files::WeightMap& weights) {
+  const TensorNames names = InSpellingOfFile(
+      architecture_names, [&](std::string_view name) { return weights.Find(name) != nullptr; });
   const files::TensorInfo* head = weights.Find(absl::StrCat(names.head, ".weight"));
-  const files::TensorInfo* embedding = weights.Find(embedding_name);
-  if (embedding == nullptr) embedding = weights.Find(names.prefix + embedding_name);
+  const files::TensorInfo* embedding =
+      weights.Find(absl::StrCat(names.prefix, names.embedding, ".weight"));
   if (head == nullptr || embedding == nullptr) return false;
   return head->type != embedding->type || head->shape != embedding->shape ||
          !std::ranges::equal(head->bytes, embedding->bytes);

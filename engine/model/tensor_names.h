@@ -27,6 +27,10 @@ struct TensorNames {
   // The prefix of all names except the name of the head. A file that was saved without the head
   // omits the prefix.
   const char* prefix = "";
+  // Prefix and head in files of another spelling. Null: there is one spelling.
+  const char *other_prefix = nullptr, *other_head = nullptr;
+  // The first parts of the names of tensors that are not needed, because they read images.
+  std::array<const char*, 4> for_images = {};
   const char* embedding = nullptr;
   const char* embedding_norm = nullptr;
   const char* position_embedding = nullptr;

@@ -71,6 +71,7 @@ const std::map<std::string, std::string>& Refused() {
       {"gemma3_pattern", "attention_scale"},
       {"gemma3_scaled", "sliding_window"},
       {"gemma3_untied", "sliding_window"},
+      {"gemma3_images_new", "sliding_window"},
       {"gpt2_untied", "activation"},
       {"baichuan", "block_count"},
       {"baichuan_rope", "block_count"},

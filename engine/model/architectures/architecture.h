@@ -38,8 +38,8 @@ struct Architecture {
   void (*write_gguf)(const ModelConfig& config, GgufKeys& keys) = nullptr;
 };
 
-extern const Architecture kBaichuan, kBloom, kFalcon, kGemma2, kGemma3, kGpt2, kGptNeoX, kLlama,
-    kMixtral, kMpt, kPhi3, kQwen2, kQwen3, kQwen3Moe, kRefact, kSmolLm3;
+extern const Architecture kBaichuan, kBloom, kFalcon, kGemma2, kGemma3, kGemma3Images, kGpt2,
+    kGptNeoX, kLlama, kMixtral, kMpt, kPhi3, kQwen2, kQwen3, kQwen3Moe, kRefact, kSmolLm3;
 
 std::span<const Architecture* const> Architectures();
 

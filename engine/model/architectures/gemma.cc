@@ -2,7 +2,7 @@
 // before and after attention and feed-forward, GeGLU, and an embedding that is scaled up. In Gemma
 // 2, every other layer has a window, and scores and logits have soft caps. In Gemma 3, each head of
 // queries and keys has a norm. Five of six layers have a window, and rotary positions of shorter
-// wavelengths.
+// wavelengths. Of the models for text and images, the part for text is served.
 
 #include <array>
 #include <cmath>
@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kGemma2Classes = {"Gemma2ForCausalLM"};
 constexpr std::array<std::string_view, 1> kGemma3Classes = {"Gemma3ForCausalLM"};
+constexpr std::array<std::string_view, 1> kGemma3ImageClasses = {"Gemma3ForConditionalGeneration"};
 constexpr LlamaDefaults kGemma2Defaults = {.vocab_size = 256000,
                                            .hidden_size = 2304,
                                            .intermediate_size = 9216,
@@ -169,6 +170,23 @@ absl::Status ReadGemma3(const HfFields& fields, std::string_view, ModelDraft& dr
   return absl::OkStatus();
 }
 
+// The text model has a config.json of its own inside the other. Classes of transformers tie the
+// head by the outer file.
+absl::Status ReadGemma3Images(const HfFields& fields, std::string_view hf_class,
+                              ModelDraft& draft) {
+  draft.has_images = true;
+  ASSIGN_OR_RETURN(const std::optional<HfFields> text, fields.Object("text_config"));
+  if (!text) return fields.Wrong("text_config", "an object");
+  RETURN_IF_ERROR(ReadGemma3(*text, hf_class, draft));
+  const bool inner = draft.tie_word_embeddings;
+  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, draft.tie_word_embeddings));
+  if (!text->Has("tie_word_embeddings") || inner == draft.tie_word_embeddings) {
+    return absl::OkStatus();
+  }
+  return text->Wrong("tie_word_embeddings",
+                     draft.tie_word_embeddings ? "true, as outside" : "false, as outside");
+}
+
 absl::Status ReadGemma3Gguf(GgufFields& fields, ModelDraft& draft) {
   SetWhatGemmasHave(draft);
   draft.every.attention.qk_norm = QkNormScope::kHead;
@@ -211,6 +229,17 @@ TensorNames Gemma3Names(const LayerSpec&) {
   return names;
 }
 
+// transformers 5 moved the text model into `model`, and the head out of it.
+TensorNames Gemma3ImageNames(const LayerSpec& layer) {
+  TensorNames names = Gemma3Names(layer);
+  names.prefix = "model.language_model.";
+  names.other_prefix = "language_model.model.";
+  names.other_head = "language_model.lm_head";
+  names.for_images = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+                      "model.multi_modal_projector."};
+  return names;
+}
+
 TensorNames Gemma3GgufNames(const LayerSpec&) {
   TensorNames names = GemmaGgufNames();
   names.q_norm = "attn_q_norm";
@@ -236,6 +265,17 @@ const Architecture kGemma3 = {
     .read_hf = ReadGemma3,
     .hf_names = Gemma3Names,
     .read_gguf = ReadGemma3Gguf,
+    .gguf_names = Gemma3GgufNames,
+    .write_gguf = WriteGemma3Gguf,
+};
+
+// llama.cpp has the part for images in a file of its own.
+const Architecture kGemma3Images = {
+    .name = "gemma3_images",
+    .hf_classes = kGemma3ImageClasses,
+    .read_hf = ReadGemma3Images,
+    .hf_names = Gemma3ImageNames,
+    .gguf_name = "gemma3",
     .gguf_names = Gemma3GgufNames,
     .write_gguf = WriteGemma3Gguf,
 };

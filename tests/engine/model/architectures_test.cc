@@ -327,6 +327,36 @@ TEST(ArchitecturesTest, ReadsAGemma3InBothSpellings) {
   }
 }
 
+json Gemma3Images() {
+  json text = Gemma3();
+  text.erase("architectures");
+  return {{"architectures", {"Gemma3ForConditionalGeneration"}},
+          {"vision_config", {{"hidden_size", 1152}}},
+          {"text_config", text}};
+}
+
+TEST(ArchitecturesTest, OfAGemma3WithImagesTheTextIsRead) {
+  const auto config = Read(Gemma3Images());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->hidden_size, 64);
+  EXPECT_EQ(config->vocab_size, 100);
+  EXPECT_EQ(config->layers[0].attention.qk_norm, QkNormScope::kHead);
+  EXPECT_TRUE(config->has_images && config->tie_word_embeddings);
+  json sparse = Gemma3Images();  // as published: what the class assumes is not written
+  sparse["text_config"] = {{"hidden_size", 2560},
+                           {"num_hidden_layers", 34},
+                           {"intermediate_size", 10240},
+                           {"sliding_window", 1024}};
+  sparse["tie_word_embeddings"] = false;
+  const auto published = Read(sparse);
+  ASSERT_TRUE(published.ok()) << published.status();
+  EXPECT_EQ(published->vocab_size, 262208);
+  EXPECT_EQ(published->layers[0].attention.num_heads, 8);
+  EXPECT_EQ(published->layers[0].attention.num_kv_heads, 4);
+  EXPECT_EQ(published->layers[0].attention.head_dim, 256);
+  EXPECT_FALSE(published->tie_word_embeddings);
+}
+
 json Gpt2() {
   return json::parse(R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 100, "n_embd": 64,
     "n_layer": 2, "n_head": 4, "n_positions": 128})");
@@ -444,6 +474,12 @@ const ArchitectureRefusal kArchitectureRefusals[] = {
      "0 and 1"},
     {"NeverRotates", SmolLm3(), R"({"no_rope_layer_interval": 0})", "no_rope_layer_interval",
      "at least 1"},
+    {"ImagesWithoutText", Gemma3Images(), R"({"text_config": null})", "text_config", "an object"},
+    {"SoftCapInside", Gemma3Images(), R"({"text_config": {"final_logit_softcapping": 30}})",
+     "text_config: final_logit_softcapping", "null"},
+    {"TiedInsideAlone", Gemma3Images(),
+     R"({"text_config": {"tie_word_embeddings": true}, "tie_word_embeddings": false})",
+     "text_config: tie_word_embeddings", "false, as outside"},
     {"Gpt2Scale", Gpt2(), R"({"scale_attn_by_inverse_layer_idx": true})",
      "scale_attn_by_inverse_layer_idx", "false"},
     {"Gpt2Activation", Gpt2(), R"({"activation_function": "relu"})", "activation_function", "relu"},
