@@ -136,7 +136,7 @@ std::string PositionsText(const engine::ModelConfig& config) {
   }
   if (config.ropes.empty()) return "learned";
   const engine::RopeConfig& rope = config.ropes[0];
-  constexpr const char* kScalings[] = {"no", "linear", "dynamic NTK", "llama3", "YaRN"};
+  constexpr const char* kScalings[] = {"no", "linear", "dynamic NTK", "llama3", "YaRN", "longrope"};
   std::string scaling = absl::StrCat(kScalings[static_cast<int>(rope.scaling)], " scaling");
   if (rope.scaling != engine::RopeScaling::kNone)
     absl::StrAppendFormat(&scaling, " by %g", rope.factor);

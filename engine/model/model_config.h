@@ -22,7 +22,10 @@ namespace quire::engine {
 //   kYarn     Frequencies of long wavelengths are divided, and those of short wavelengths are kept.
 //             Frequencies in between are blended by their turns in the trained context
 //             (arXiv:2309.00071).
-enum class RopeScaling { kNone, kLinear, kDynamic, kLlama3, kYarn };
+//   kLongRope Each frequency is divided by a factor of its own. There are factors for the trained
+//             context, and others for longer ones (arXiv:2402.13753). The served length determines
+//             which are used, as for kDynamic.
+enum class RopeScaling { kNone, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
 
 struct RopeConfig {
   kernels::RopeLayout layout = kernels::RopeLayout::kHalfSplit;
@@ -38,7 +41,9 @@ struct RopeConfig {
   double beta_fast = 32.0;  // in turns within the trained context
   double beta_slow = 1.0;
   bool truncate = true;           // true: the ends of the blend are whole dimensions
-  double attention_factor = 1.0;  // multiplies cosines and sines
+  double attention_factor = 1.0;  // multiplies cosines and sines; for kLongRope too
+  // kLongRope: divisors of the frequencies, [rope_dim / 2], for the trained context and beyond it
+  std::vector<double> short_factors, long_factors;
   // Divisors of the frequencies, [rope_dim / 2], from GGUF's rope_freqs.weight. Empty: all are 1.
   std::vector<float> frequency_divisors;
 };

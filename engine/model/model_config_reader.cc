@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -72,6 +73,17 @@ void CheckRope(const RopeConfig& rope, int64_t head_dim, Checker& check) {
     check.Range("rope beta_fast", rope.beta_fast, 1e-3, 1e6);
     check.Range("rope beta_slow", rope.beta_slow, 1e-3, 1e6);
     check.Range("rope attention_factor", rope.attention_factor, 1e-3, 1e3);
+  }
+  if (rope.scaling == RopeScaling::kLongRope) {
+    check.Range("rope attention_factor", rope.attention_factor, 1e-3, 1e3);
+    for (const auto& [name, factors] : {std::pair("rope short_factor", &rope.short_factors),
+                                        std::pair("rope long_factor", &rope.long_factors)}) {
+      const auto size = static_cast<int64_t>(factors->size());
+      if (size != rope.rope_dim / 2) {
+        check.Fail(name, absl::StrFormat("want %d numbers, got %d", rope.rope_dim / 2, size));
+      }
+      for (const double factor : *factors) check.Range(name, factor, 1e-6, 1e9);
+    }
   }
   if (rope.scaling != RopeScaling::kNone && rope.scaling != RopeScaling::kLinear) {
     check.Range("rope original_max_position_embeddings", rope.original_max_position_embeddings, 1,

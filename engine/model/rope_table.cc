@@ -62,6 +62,10 @@ std::vector<double> RopeFrequencies(const RopeConfig& rope, int64_t num_position
         base::Pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.rope_dim));
     if (!rope.frequency_divisors.empty()) frequency /= rope.frequency_divisors[i];
     if (rope.scaling == RopeScaling::kLinear) frequency /= rope.factor;
+    if (rope.scaling == RopeScaling::kLongRope) {
+      const bool beyond = num_positions > rope.original_max_position_embeddings;
+      frequency /= (beyond ? rope.long_factors : rope.short_factors)[i];
+    }
     if (rope.scaling == RopeScaling::kLlama3) frequency = ScaleLlama3(frequency, rope);
     if (rope.scaling == RopeScaling::kYarn) {
       const double share = YarnShare(rope, i);

@@ -48,7 +48,24 @@ absl::Status ReadLlamaRope(const HfFields& fields, const LlamaDefaults& defaults
   RETURN_IF_ERROR(fields.Float("rope_theta", defaults.rope_theta, draft.ropes[0].theta));
   const char* key = fields.Find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
   ASSIGN_OR_RETURN(const std::optional<HfFields> scaling, fields.Object(key));
-  return scaling ? ReadRopeParameters(*scaling, draft, draft.ropes[0]) : absl::OkStatus();
+  RopeOutside outside = {.partial_rotary = defaults.partial_rotary,
+                         .longrope_context = defaults.longrope_context};
+  if (defaults.partial_rotary) {
+    double part = 1.0;
+    RETURN_IF_ERROR(fields.Float("partial_rotary_factor", 1.0, part));
+    if (scaling) RETURN_IF_ERROR(scaling->Float("partial_rotary_factor", part, part));
+    if (!(part > 0.0 && part <= 1.0)) return fields.Wrong("partial_rotary_factor", "0 to 1");
+    draft.ropes[0].rope_dim =
+        static_cast<int64_t>(static_cast<double>(draft.every.attention.head_dim) * part);
+  }
+  if (defaults.longrope_context != 0) {
+    RETURN_IF_ERROR(fields.Int("original_max_position_embeddings", defaults.longrope_context,
+                               outside.longrope_context));
+    if (outside.longrope_context < 2) {
+      return fields.Wrong("original_max_position_embeddings", "at least 2");
+    }
+  }
+  return scaling ? ReadRopeParameters(*scaling, draft, draft.ropes[0], outside) : absl::OkStatus();
 }
 
 absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& defaults) {
@@ -61,9 +78,9 @@ absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& def
   }
   RETURN_IF_ERROR(fields.WantFalse({"rope_interleaved", "alibi", "use_qk_norm", "qk_norm",
                                     "parallel_attn", "is_encoder_decoder"}));
-  RETURN_IF_ERROR(
-      fields.WantOne({"partial_rotary_factor", "rope_pct", "logit_scale", "logits_scaling",
-                      "embedding_multiplier", "residual_multiplier"}));
+  if (!defaults.partial_rotary) RETURN_IF_ERROR(fields.WantOne({"partial_rotary_factor"}));
+  RETURN_IF_ERROR(fields.WantOne({"rope_pct", "logit_scale", "logits_scaling",
+                                  "embedding_multiplier", "residual_multiplier"}));
   if (!defaults.soft_caps) {
     RETURN_IF_ERROR(fields.WantNull({"attn_logit_softcapping", "final_logit_softcapping"}));
   }

@@ -1,5 +1,6 @@
-// Phi-3 (arXiv:2404.14219): a Llama with fused projections. The models with a short context have a
-// window.
+// Phi-3 and Phi-4-mini (arXiv:2404.14219, 2503.01743): Llamas with fused projections. The models
+// with a short context have a window, those with a long one have longrope. Phi-4-mini rotates a
+// part of each head.
 
 #include <array>
 
@@ -14,8 +15,12 @@ namespace {
 constexpr std::array<std::string_view, 1> kPhi3Classes = {"Phi3ForCausalLM"};
 
 absl::Status ReadPhi3(const HfFields& fields, std::string_view, ModelDraft& draft) {
-  return ReadLlamaLike(
-      fields, {.max_position_embeddings = 4096, .sliding_layers = SlidingLayers::kEvery}, draft);
+  return ReadLlamaLike(fields,
+                       {.max_position_embeddings = 4096,
+                        .partial_rotary = true,
+                        .longrope_context = 4096,
+                        .sliding_layers = SlidingLayers::kEvery},
+                       draft);
 }
 
 TensorNames Phi3Names(const LayerSpec&) {

@@ -1,12 +1,17 @@
 #include "engine/model/architectures/rope_fields.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 
+#include "base/reproducible_math.h"
 #include "base/status_macros.h"
 #include "files/printable.h"
 
@@ -30,20 +35,60 @@ absl::Status ReadYarn(const HfFields& fields, RopeConfig& rope) {
   return fields.Float("attention_factor", usual, rope.attention_factor);
 }
 
+absl::Status ReadFactors(const HfFields& fields, const char* key, std::vector<double>& factors) {
+  const nlohmann::json* list = fields.Find(key);
+  const auto is_number = [](const nlohmann::json& value) { return value.is_number(); };
+  if (list == nullptr || !list->is_array() || !std::ranges::all_of(*list, is_number)) {
+    return fields.Wrong(key, "a list of numbers");
+  }
+  factors = list->get<std::vector<double>>();
+  return absl::OkStatus();
+}
+
+// Both lists of factors go with one factor of cosines and sines. It follows from the stretch.
+absl::Status ReadLongRope(const HfFields& fields, const ModelConfig& config, int64_t trained,
+                          RopeConfig& rope) {
+  rope.scaling = RopeScaling::kLongRope;
+  RETURN_IF_ERROR(ReadFactors(fields, "short_factor", rope.short_factors));
+  RETURN_IF_ERROR(ReadFactors(fields, "long_factor", rope.long_factors));
+  RETURN_IF_ERROR(fields.WantNull({"short_mscale", "long_mscale"}));
+  RETURN_IF_ERROR(fields.Int("original_max_position_embeddings", trained,
+                             rope.original_max_position_embeddings));
+  if (rope.original_max_position_embeddings != trained || trained < 2) {
+    return fields.Error("original_max_position_embeddings",
+                        absl::StrFormat("the %d outside, 2 at least", trained),
+                        absl::StrCat(rope.original_max_position_embeddings));
+  }
+  const auto context = static_cast<double>(trained);
+  RETURN_IF_ERROR(fields.Float(
+      "factor", static_cast<double>(config.max_position_embeddings) / context, rope.factor));
+  rope.factor = std::max(rope.factor, 1.0);
+  return fields.Float("attention_factor",
+                      std::sqrt(1.0 + base::Log(rope.factor) / base::Log(context)),
+                      rope.attention_factor);
+}
+
 }  // namespace
 
-absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& config,
-                                RopeConfig& rope) {
+absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& config, RopeConfig& rope,
+                                const RopeOutside& outside) {
   std::string type;
   RETURN_IF_ERROR(fields.String("type", "default", type));  // the older spelling of rope_type
   RETURN_IF_ERROR(fields.String("rope_type", type, type));
   RETURN_IF_ERROR(fields.Float("rope_theta", rope.theta, rope.theta));
-  RETURN_IF_ERROR(fields.WantOne({"partial_rotary_factor"}));
+  if (!outside.partial_rotary) RETURN_IF_ERROR(fields.WantOne({"partial_rotary_factor"}));
   for (const auto& [layer_type, parameters] : fields.object().items()) {
     if (parameters.is_object())
       return fields.Wrong(layer_type, "the same parameters for all layers");
   }
   if (type == "default") return absl::OkStatus();
+  if (outside.longrope_context != 0) {
+    // The older names of longrope. The class has no other scaling.
+    if (type == "longrope" || type == "su" || type == "yarn") {
+      return ReadLongRope(fields, config, outside.longrope_context, rope);
+    }
+    return fields.Error("rope_type", "default or longrope", files::Printable(type));
+  }
   if (std::ranges::find(kScalings, type) == std::ranges::end(kScalings)) {
     return fields.Error("rope_type", "default, linear, dynamic, llama3 or yarn",
                         files::Printable(type) + ": not supported");

@@ -11,7 +11,12 @@ namespace quire::engine {
 
 // Reads one object: rope_scaling of transformers 4, or rope_parameters of transformers 5, which
 // also holds theta. config.max_position_embeddings must have been read before.
-absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& config,
-                                RopeConfig& rope);
+// What a class of transformers reads outside the object of rotary parameters.
+struct RopeOutside {
+  bool partial_rotary = false;  // partial_rotary_factor was read; else one that is not 1 is refused
+  int64_t longrope_context = 0;  // the trained context of longrope; 0: longrope is refused
+};
+absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& config, RopeConfig& rope,
+                                const RopeOutside& outside = {});
 
 }  // namespace quire::engine

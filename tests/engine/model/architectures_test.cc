@@ -229,6 +229,43 @@ TEST(ArchitecturesTest, LayersOfAQwen3MoeAreDenseByListOrStep) {
   EXPECT_THAT(widths, ElementsAre(96, 32, 96, 96, 96));
 }
 
+json Phi3() {
+  return json::parse(R"({"architectures": ["Phi3ForCausalLM"], "vocab_size": 100,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 16384, "sliding_window": 262144, "partial_rotary_factor": 0.75,
+    "rope_scaling": {"type": "longrope", "short_factor": [1, 1.5, 2, 2.5, 3, 3.5],
+                     "long_factor": [1, 2, 4, 8, 16, 32]}})");
+}
+
+TEST(ArchitecturesTest, APhi3HasLongRopeInEverySpelling) {
+  json newer = Phi3();
+  newer["rope_parameters"] = newer["rope_scaling"];
+  newer["rope_parameters"].update(
+      {{"rope_type", "longrope"}, {"partial_rotary_factor", 0.75}, {"rope_theta", 10000}});
+  newer.erase("rope_scaling");
+  newer.erase("partial_rotary_factor");
+  json oldest = Phi3();  // this class has no other scaling
+  oldest["rope_scaling"]["type"] = "yarn";
+  for (const json& file : {Phi3(), newer, oldest}) {
+    const auto config = Read(file);
+    ASSERT_TRUE(config.ok()) << config.status();
+    const RopeConfig& rope = config->ropes[0];
+    EXPECT_EQ(rope.scaling, RopeScaling::kLongRope);
+    EXPECT_EQ(rope.rope_dim, 12);
+    EXPECT_EQ(rope.original_max_position_embeddings, 4096);
+    EXPECT_EQ(rope.factor, 4.0);
+    EXPECT_NEAR(rope.attention_factor, 1.0801234497346435, 1e-15);  // sqrt(1 + ln 4 / ln 4096)
+    EXPECT_THAT(rope.short_factors, ElementsAre(1.0, 1.5, 2.0, 2.5, 3.0, 3.5));
+    EXPECT_THAT(rope.long_factors, ElementsAre(1.0, 2.0, 4.0, 8.0, 16.0, 32.0));
+    EXPECT_THAT(LayerWindows(*config), ::testing::Each(0));
+  }
+  json file = Phi3();
+  file["original_max_position_embeddings"] = 16384;
+  EXPECT_EQ(Read(file)->ropes[0].attention_factor, 1.0);
+  file["rope_scaling"]["attention_factor"] = 1.25;
+  EXPECT_EQ(Read(file)->ropes[0].attention_factor, 1.25);
+}
+
 json SmolLm3() {
   return json::parse(R"({"architectures": ["SmolLM3ForCausalLM"], "vocab_size": 100,
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 5, "num_attention_heads": 8,
@@ -468,6 +505,20 @@ const ArchitectureRefusal kArchitectureRefusals[] = {
     {"GemmaWithoutWindow", Gemma3(), R"({"sliding_window": 0})", "sliding_window", "at least 1"},
     {"GemmaLayerTypes", Gemma3(), R"({"layer_types": ["full_attention"]})", "layer_types",
      "one for each"},
+    {"LongRopeFactorsTooFew", Phi3(), R"({"rope_scaling": {"long_factor": [1, 2, 4, 8, 16]}})",
+     "rope long_factor", "want 6 numbers, got 5"},
+    {"LongRopeFactorOfNothing", Phi3(), R"({"rope_scaling": {"short_factor": [1, 1, 1, 1, 0, 1]}})",
+     "rope short_factor", "got 0"},
+    {"LongRopeFactorIsText", Phi3(), R"({"rope_scaling": {"short_factor": ["1"]}})", "short_factor",
+     "a list of numbers"},
+    {"LongRopeTwoContexts", Phi3(),
+     R"({"rope_scaling": {"original_max_position_embeddings": 8192}})",
+     "original_max_position_embeddings", "the 4096 outside"},
+    {"LongRopeScales", Phi3(), R"({"rope_scaling": {"short_mscale": 1.2}})", "short_mscale",
+     "null"},
+    {"LinearPhi3", Phi3(), R"({"rope_scaling": {"type": "linear"}})", "rope_type", "longrope"},
+    {"RotatesMoreThanAll", Phi3(), R"({"partial_rotary_factor": 1.5})", "partial_rotary_factor",
+     "0 to 1"},
     {"RotatingLayersTooFew", SmolLm3(), R"({"no_rope_layers": [1, 1, 1, 0]})", "no_rope_layers",
      "for each of num_hidden_layers"},
     {"RotatesALittle", SmolLm3(), R"({"no_rope_layers": [1, 1, 1, 0.5, 1]})", "no_rope_layers",

@@ -161,6 +161,19 @@ TEST(RopeTableTest, UnscaledAnglesAreThePublishedOnes) {
   EXPECT_FLOAT_EQ(table[2 * 4 + 3], std::sin(0.02));
 }
 
+TEST(RopeTableTest, TheServedLengthChoosesTheFactorsOfLongRope) {
+  const RopeConfig rope{.theta = 10000.0,
+                        .rope_dim = 4,
+                        .scaling = RopeScaling::kLongRope,
+                        .original_max_position_embeddings = 32,
+                        .attention_factor = 1.5,
+                        .short_factors = {1.0, 2.0},
+                        .long_factors = {4.0, 8.0}};
+  EXPECT_THAT(RopeFrequencies(rope, 32), ::testing::ElementsAre(1.0, 0.01 / 2.0));
+  EXPECT_THAT(RopeFrequencies(rope, 33), ::testing::ElementsAre(0.25, 0.01 / 8.0));
+  EXPECT_FLOAT_EQ(MakeRopeTable(rope, 1)[0], 1.5f);
+}
+
 TEST(RopeTableTest, DivisorsScaleEachFrequency) {
   const RopeConfig rope{.theta = 10000.0, .rope_dim = 4, .frequency_divisors = {1.0f, 8.0f}};
   EXPECT_THAT(RopeFrequencies(rope, 1), ::testing::ElementsAre(1.0, 0.01 / 8.0));

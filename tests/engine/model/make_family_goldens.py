@@ -11,6 +11,7 @@ Cases that the decoder does not read yet are in testdata/waiting_goldens.json in
 """
 
 import base64
+import copy
 import json
 import pathlib
 import sys
@@ -22,7 +23,7 @@ from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, gp
 from make_goldens import NUM_TOKENS, fill, tensor_values
 
 SERVED_CONTEXT = 256  # ModelRunner::kLimits
-WAITING = ("phi3_longrope", "phi4", "gpt_oss")
+WAITING = ("gpt_oss")
 
 
 def main(chosen):
@@ -54,7 +55,7 @@ def make_case(family, name, config):
             break
     else:
         raise AssertionError(f"{name}: no prompt is certain")
-    theirs = family.oracle(config, tensors, ids)
+    theirs = family.oracle(copy.deepcopy(config), tensors, ids)  # which writes into it
     # transformers serves what it is given.
     ours = reference.logits(*family.describe(config, tensors, len(ids)), ids)
     difference = "no oracle but ours" if theirs is None else f"{(theirs - ours).abs().max().item():.1e}"

@@ -63,7 +63,7 @@ def fill(name: str, shape) -> torch.Tensor:
     if "norm" in name or "_ln" in name:
         values = 1.0 + 0.25 * values
     elif len(shape) > 1 and "embed_tokens" not in name:
-        values = values * numpy.float64(numpy.float32(2.5 / math.sqrt(shape[1])))
+        values = values * numpy.float64(numpy.float32(2.5 / math.sqrt(shape[-1])))
     return torch.from_numpy(values.astype(numpy.float32)).reshape(shape)
 
 

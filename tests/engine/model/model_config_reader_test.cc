@@ -153,7 +153,7 @@ struct HfRefusal {
 };
 
 const HfRefusal kHfRefusals[] = {
-    {"LongRopeOfPhi3",
+    {"LongRopeOfALlama",
      R"({"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [2]}})",
      "rope_scaling: rope_type", "longrope: not supported"},
     {"NoArchitecture", R"({"architectures": null})", "architectures",
