@@ -287,6 +287,7 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t 
                                            .query_starts = device_.query_starts(),
                                            .alibi_slopes = weights_.alibi_slopes.view,
                                            .alibi_is_rounded = config_.alibi_is_rounded,
+                                           .sinks = layer.sinks.view,
                                            .scale = static_cast<float>(AttentionScale(spec)),
                                            .soft_cap = static_cast<float>(spec.soft_cap),
                                            .window = static_cast<int32_t>(spec.window),
@@ -299,11 +300,13 @@ absl::Status Decoder::MlpUp(const Layer& layer, int64_t num_tokens) {
   const bool one_norm = layer.spec.residual == Residual::kParallelOneNorm;
   ASSIGN_OR_RETURN(const TensorView normed,
                    NormedHidden(num_tokens, one_norm ? layer.attention_norm : layer.mlp_norm));
-  return backend_.Linear({.out = View(act_.mlp, num_tokens, layer.spec.feed_forward.inner_size),
-                          .input = normed,
-                          .weight = layer.up.get(),
-                          .bias = layer.up_bias.view,
-                          .activation = layer.spec.feed_forward.activation});
+  return backend_.Linear(
+      {.out = View(act_.mlp, num_tokens, layer.spec.feed_forward.inner_size),
+       .input = normed,
+       .weight = layer.up.get(),
+       .bias = layer.up_bias.view,
+       .activation = layer.spec.feed_forward.activation,
+       .activation_limit = static_cast<float>(layer.spec.feed_forward.activation_limit)});
 }
 
 absl::Status Decoder::MlpDown(const Layer& layer, int64_t num_tokens) {

@@ -121,10 +121,26 @@ void Finder::Mixture(const std::string& prefix, const FeedForwardSpec& spec,
                      LayerTensors& layer) const {
   const MixtureNames& way = WayOfMixture(prefix);
   const int64_t hidden = config_.hidden_size, inner = spec.inner_size, num = spec.experts.count;
+  const auto all = [&](const char* name, int64_t rows, NamedRows::Form form) {
+    return std::vector<NamedRows>{
+        {.name = prefix + name, .rows = rows, .num_matrices = num, .form = form}};
+  };
+  const bool in_turns = way.transposed_in_turns;
+  const auto up_form = in_turns ? NamedRows::Form::kTransposedInTurns : NamedRows::Form::kAsIs;
+  if (spec.experts.router_bias) layer.router_bias.parts = {{prefix + way.router_bias, num}};
+  if (spec.bias) {
+    layer.experts_up_bias.parts = all(way.up_bias, 2 * inner, up_form);
+    layer.experts_down_bias.parts = all(way.down_bias, hidden, NamedRows::Form::kAsIs);
+  }
   layer.router = {
       .parts = {{prefix + way.router, num}}, .cols = hidden, .role = ParameterRole::kRouter};
   layer.experts_up.cols = hidden;
   layer.experts_down.cols = inner;
+  if (in_turns) {
+    layer.experts_up.parts = all(way.up, 2 * inner, up_form);
+    layer.experts_down.parts = all(way.down, hidden, NamedRows::Form::kTransposed);
+    return;
+  }
   const bool fused = way.gate == nullptr;
   for (int64_t expert = 0; expert < num; ++expert) {
     std::vector<NamedRows>& up = layer.experts_up.parts;
@@ -169,6 +185,7 @@ LayerTensors Finder::Layer(const std::string& prefix, const LayerSpec& spec) con
     const std::string o_bias = absl::StrCat(prefix, names_.o, ".bias");
     if (has_(o_bias)) layer.o_bias.parts = {{o_bias, hidden}};
   }
+  if (attention.sinks) layer.sinks.parts = {{prefix + names_.sinks, attention.num_heads}};
   if (attention.qk_norm != QkNormScope::kNone) {
     const bool of_head = attention.qk_norm == QkNormScope::kHead;
     const int64_t dim = attention.head_dim;
@@ -215,10 +232,14 @@ DecoderTensors Finder::Find() const {
 }  // namespace
 
 std::vector<int64_t> ShapeOf(const NamedRows& part, int64_t cols) {
-  if (cols == 0) return {part.rows};
-  if (part.num_matrices != 0) return {part.num_matrices, part.rows, cols};
-  const bool transposed = part.form == NamedRows::Form::kTransposed;
-  return transposed ? std::vector{cols, part.rows} : std::vector{part.rows, cols};
+  std::vector<int64_t> shape;
+  if (part.num_matrices != 0) shape.push_back(part.num_matrices);
+  shape.push_back(part.rows);
+  if (cols == 0) return shape;
+  const bool transposed =
+      part.form == NamedRows::Form::kTransposed || part.form == NamedRows::Form::kTransposedInTurns;
+  shape.insert(transposed ? shape.end() - 1 : shape.end(), cols);
+  return shape;
 }
 
 std::vector<RowRange> RangesOf(const NamedRows& part) {
@@ -253,11 +274,12 @@ std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors)
   for (const LayerTensors& layer : tensors.layers) {
     add_norm(layer.attention_norm);
     all.insert(all.end(), {&layer.qkv, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.o,
-                           &layer.o_bias});
+                           &layer.o_bias, &layer.sinks});
     add_norm(layer.attention_post_norm);
     add_norm(layer.mlp_norm);
     all.insert(all.end(), {&layer.up, &layer.up_bias, &layer.down, &layer.down_bias, &layer.router,
-                           &layer.experts_up, &layer.experts_down});
+                           &layer.experts_up, &layer.experts_down, &layer.router_bias,
+                           &layer.experts_up_bias, &layer.experts_down_bias});
     add_norm(layer.mlp_post_norm);
   }
   add_norm(tensors.final_norm);

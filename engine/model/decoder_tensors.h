@@ -26,9 +26,15 @@ struct NamedRows {
   std::string name;
   int64_t rows = 0;                   // rows of the tensor, or of each of its matrices
   std::vector<RowRange> ranges = {};  // the rows wanted, in this order; empty: all
-  int64_t num_matrices = 0;  // matrices in a tensor [num_matrices, rows, cols]; 0: one matrix
+  // Matrices in a tensor [num_matrices, rows, cols], or vectors in one [num_matrices, rows]. 0: the
+  // tensor is one matrix or vector.
+  int64_t num_matrices = 0;
   // The form of a matrix in the file. All but kAsIs are rewritten when they are loaded.
-  enum class Form { kAsIs, kTransposed, kUnitRows };
+  //   kTransposed         stored as [cols, rows]
+  //   kTransposedInTurns  so too; odd rows, counted from 0, become the second half of the rows. A
+  //                       vector is not transposed.
+  //   kUnitRows           each row is divided by its length
+  enum class Form { kAsIs, kTransposed, kTransposedInTurns, kUnitRows };
   Form form = Form::kAsIs;
 };
 // Returns the shape of the tensor in the file. `cols` is StoredParameter::cols.
@@ -61,11 +67,12 @@ struct StoredNorm {
 
 struct LayerTensors {
   StoredNorm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
-  StoredParameter qkv, qkv_bias, q_norm, k_norm, o, o_bias;
+  StoredParameter qkv, qkv_bias, q_norm, k_norm, o, o_bias, sinks;
   StoredParameter up, up_bias, down, down_bias;  // in a gated MLP, `up` begins with the gate
   // A mixture has these instead of up, up_bias, down and down_bias. In experts_up, the gate of each
   // expert precedes its `up`.
   StoredParameter router, experts_up, experts_down;
+  StoredParameter router_bias, experts_up_bias, experts_down_bias;
 };
 
 struct DecoderTensors {

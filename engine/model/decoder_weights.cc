@@ -30,6 +30,7 @@ absl::StatusOr<Layer> LoadLayer(ParameterLoader& loader, const LayerTensors& sto
   ASSIGN_OR_RETURN(layer.o, loader.Matrix(stored.o));
   ASSIGN_OR_RETURN(layer.qkv_bias, loader.Vector(stored.qkv_bias));
   ASSIGN_OR_RETURN(layer.o_bias, loader.Vector(stored.o_bias));
+  ASSIGN_OR_RETURN(layer.sinks, loader.Vector(stored.sinks));
   ASSIGN_OR_RETURN(layer.q_norm, loader.Vector(stored.q_norm));
   ASSIGN_OR_RETURN(layer.k_norm, loader.Vector(stored.k_norm));
   ASSIGN_OR_RETURN(layer.up, loader.Matrix(stored.up));
@@ -39,6 +40,9 @@ absl::StatusOr<Layer> LoadLayer(ParameterLoader& loader, const LayerTensors& sto
   ASSIGN_OR_RETURN(layer.mixture.router, loader.Matrix(stored.router));
   ASSIGN_OR_RETURN(layer.mixture.up, loader.Matrix(stored.experts_up));
   ASSIGN_OR_RETURN(layer.mixture.down, loader.Matrix(stored.experts_down));
+  ASSIGN_OR_RETURN(layer.mixture.router_bias, loader.Vector(stored.router_bias));
+  ASSIGN_OR_RETURN(layer.mixture.up_bias, loader.Vector(stored.experts_up_bias));
+  ASSIGN_OR_RETURN(layer.mixture.down_bias, loader.Vector(stored.experts_down_bias));
   return layer;
 }
 

@@ -33,6 +33,7 @@ struct Layer {
   Weight qkv, o, up, down;                            // in a gated MLP, `up` begins with the gate
   Parameter qkv_bias, o_bias, up_bias, down_bias;     // empty views without biases
   Parameter q_norm, k_norm;                           // empty views without such norms
+  Parameter sinks;                                    // an empty view without sinks
   Mixture mixture;                                    // replaces `up` and `down`
 };
 

@@ -64,6 +64,7 @@ struct AttentionSpec {
   double clip = 0.0;      // q, k and v are clamped to [-clip, clip]; 0: no clamp
   bool bias = false;      // biases on q, k, v (and o where the file has one)
   QkNormScope qk_norm = QkNormScope::kNone;
+  bool sinks = false;  // each head has a logit that takes part in softmax and has no value
 
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }  // of keys, and of values
@@ -72,8 +73,9 @@ struct AttentionSpec {
 
 // A mixture of experts. Each expert is a feed-forward network.
 struct ExpertsSpec {
-  int64_t count = 0;             // 0: the layer has one network, and no mixture
-  int64_t per_token = 0;         // experts that compute one token
+  int64_t count = 0;      // 0: the layer has one network, and no mixture
+  int64_t per_token = 0;  // experts that compute one token
+  bool router_bias = false;
   bool weights_sum_to_1 = true;  // the weights of a token's experts are scaled to that sum
   bool operator==(const ExpertsSpec&) const = default;
 };
@@ -82,6 +84,7 @@ struct ExpertsSpec {
 struct FeedForwardSpec {
   int64_t inner_size = 0;
   kernels::Activation activation = kernels::Activation::kSiluMul;
+  double activation_limit = 0.0;  // of kClampedSiluMul
   bool bias = false;
   ExpertsSpec experts;
   bool operator==(const FeedForwardSpec&) const = default;

@@ -116,6 +116,9 @@ void CheckLayer(const LayerSpec& layer, Checker& check) {
   check.Range("sliding_window", attention.window, 0, kMaxContext);
   check.Range("attn_logit_softcapping", attention.soft_cap, 0.0, kMaxSoftCap);
   check.Range("num_experts", feed_forward.experts.count, 0, kMaxExperts);
+  if (feed_forward.activation == kernels::Activation::kClampedSiluMul) {
+    check.Range("swiglu_limit", feed_forward.activation_limit, 1e-6, 1e6);
+  }
   if (!check.status().ok()) return;
   if (layer.has_experts()) {
     check.Range("num_experts_per_tok", feed_forward.experts.per_token, 1,

@@ -19,6 +19,9 @@ struct MixtureNames {
   const char* router = nullptr;
   const char* gate = nullptr;  // null: the first rows of `up`
   const char *up = nullptr, *down = nullptr;
+  const char *router_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  // null: none
+  // The matrices of experts are stored as [cols, rows]. In `up`, rows of gate and up take turns.
+  bool transposed_in_turns = false;
 };
 
 // Names of tensors, without the ".weight" or ".bias" at the end. Null: models of the architecture
@@ -45,6 +48,7 @@ struct TensorNames {
   QkvLayout qkv_layout = QkvLayout::kStacked;
   const char *q_norm = nullptr, *k_norm = nullptr;
   const char* o = nullptr;
+  const char* sinks = nullptr;     // without ".weight"
   const char* mlp_norm = nullptr;  // null if feed-forward shares attention_norm
   // Norms after attention and feed-forward, before the residual addition.
   const char *attention_post_norm = nullptr, *mlp_post_norm = nullptr;

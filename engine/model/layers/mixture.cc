@@ -10,10 +10,14 @@ absl::Status RunMixture(kernels::Backend& backend, const Mixture& mixture,
                       .router = mixture.router.get(),
                       .up = mixture.up.get(),
                       .down = mixture.down.get(),
+                      .router_bias = mixture.router_bias.view,
+                      .up_bias = mixture.up_bias.view,
+                      .down_bias = mixture.down_bias.view,
                       .residual = hidden,
                       .num_experts_per_token = spec.experts.per_token,
                       .softmax_over_chosen = spec.experts.weights_sum_to_1,
-                      .activation = spec.activation});
+                      .activation = spec.activation,
+                      .activation_limit = static_cast<float>(spec.activation_limit)});
 }
 
 }  // namespace quire::engine

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 
+#include "engine/model/layers/parameter_loader.h"
 #include "engine/model/model_config.h"
 #include "kernels/backend.h"
 #include "kernels/prepared_weight.h"
@@ -15,6 +16,7 @@ namespace quire::engine {
 
 struct Mixture {
   std::unique_ptr<kernels::PreparedWeight> router, up, down;  // in the layout of MoeArgs
+  Parameter router_bias, up_bias, down_bias;                  // empty views without biases
 };
 
 // Adds the experts' output for `normed` to `hidden`, [num_tokens, hidden_size].

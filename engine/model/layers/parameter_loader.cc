@@ -6,6 +6,7 @@
 
 #include "base/status_macros.h"
 #include "engine/model/layers/rewritten_matrix.h"
+#include "kernels/quant/dequantize.h"
 
 namespace quire::engine {
 absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix(
@@ -41,26 +42,42 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix
 
 absl::StatusOr<kernels::WeightView> ParameterLoader::Whole(
     const NamedRows& part, int64_t cols, std::vector<std::vector<std::byte>>& memory) const {
-  if (part.num_matrices != 0) {
-    return weights_.Matrices(part.name, part.num_matrices, part.rows, cols);
-  }
-  if (part.form == NamedRows::Form::kAsIs) return weights_.Matrix(part.name, part.rows, cols);
-  const bool transposed = part.form == NamedRows::Form::kTransposed;
-  ASSIGN_OR_RETURN(kernels::WeightView view, transposed
-                                                 ? weights_.Matrix(part.name, cols, part.rows)
-                                                 : weights_.Matrix(part.name, part.rows, cols));
+  const bool in_turns = part.form == NamedRows::Form::kTransposedInTurns;
+  const bool transposed = in_turns || part.form == NamedRows::Form::kTransposed;
+  const int64_t num = std::max<int64_t>(1, part.num_matrices);
+  const int64_t rows = transposed ? cols : part.rows, width = transposed ? part.rows : cols;
+  ASSIGN_OR_RETURN(kernels::WeightView view, part.num_matrices != 0
+                                                 ? weights_.Matrices(part.name, num, rows, width)
+                                                 : weights_.Matrix(part.name, rows, width));
+  if (part.form == NamedRows::Form::kAsIs) return view;
   ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
-                   transposed ? Transposed(view) : WithUnitRows(view));
+                   transposed ? Transposed(view, num, in_turns) : WithUnitRows(view));
   weights_.DropPages(view.bytes);
   memory.push_back(std::move(bytes));
-  return kernels::WeightView{view.type, part.rows, cols, memory.back()};
+  return kernels::WeightView{view.type, num * part.rows, cols, memory.back()};
+}
+
+absl::StatusOr<std::vector<float>> ParameterLoader::Piece(const NamedRows& part) const {
+  if (part.num_matrices == 0) return weights_.Vector(part.name, part.rows);
+  ASSIGN_OR_RETURN(const kernels::WeightView view,
+                   weights_.Matrix(part.name, part.num_matrices, part.rows));
+  std::vector<float> values(static_cast<size_t>(view.rows * view.cols));
+  RETURN_IF_ERROR(kernels::Dequantize(view, 0, view.rows, values));
+  if (part.form != NamedRows::Form::kTransposedInTurns) return values;
+  std::vector<float> ordered(values.size());
+  for (int64_t i = 0; i < std::ssize(values); ++i) {
+    const int64_t vector = i / part.rows * part.rows;
+    ordered[static_cast<size_t>(vector + PlaceInTurns(i % part.rows, part.rows))] =
+        values[static_cast<size_t>(i)];
+  }
+  return ordered;
 }
 
 absl::StatusOr<Parameter> ParameterLoader::Vector(const StoredParameter& stored) {
   if (stored.empty()) return Parameter();
   std::vector<float> values;
   for (const NamedRows& part : stored.parts) {
-    ASSIGN_OR_RETURN(const std::vector<float> piece, weights_.Vector(part.name, part.rows));
+    ASSIGN_OR_RETURN(const std::vector<float> piece, Piece(part));
     for (const RowRange& range : RangesOf(part)) {
       values.insert(values.end(), piece.begin() + range.begin, piece.begin() + range.end);
     }

@@ -45,6 +45,8 @@ class ParameterLoader {
   int64_t bytes() const { return bytes_; }
 
  private:
+  // Returns all values of one part of a vector.
+  absl::StatusOr<std::vector<float>> Piece(const NamedRows& part) const;
   // Returns the whole matrix of one part. Its bytes are in the file or in `memory`.
   absl::StatusOr<kernels::WeightView> Whole(const NamedRows& part, int64_t cols,
                                             std::vector<std::vector<std::byte>>& memory) const;

@@ -26,15 +26,18 @@ absl::Status CheckPlain(const kernels::WeightView& matrix) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrix) {
-  RETURN_IF_ERROR(CheckPlain(matrix));
-  const auto width = static_cast<int64_t>(kernels::Traits(matrix.type).block_bytes);
-  std::vector<std::byte> out(matrix.bytes.size());
-  for (int64_t row = 0; row < matrix.rows; ++row) {
-    for (int64_t col = 0; col < matrix.cols; ++col) {
-      std::memcpy(out.data() + (col * matrix.rows + row) * width,
-                  matrix.bytes.data() + (row * matrix.cols + col) * width,
-                  static_cast<size_t>(width));
+absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrices,
+                                                  int64_t num_matrices, bool in_turns) {
+  RETURN_IF_ERROR(CheckPlain(matrices));
+  const auto width = static_cast<int64_t>(kernels::Traits(matrices.type).block_bytes);
+  const int64_t rows = matrices.rows / num_matrices, cols = matrices.cols;
+  std::vector<std::byte> out(matrices.bytes.size());
+  for (int64_t row = 0; row < matrices.rows; ++row) {
+    const int64_t matrix = row / rows * rows * cols;
+    for (int64_t col = 0; col < cols; ++col) {
+      const int64_t place = in_turns ? PlaceInTurns(col, cols) : col;
+      std::memcpy(out.data() + (matrix + place * rows + row % rows) * width,
+                  matrices.bytes.data() + (row * cols + col) * width, static_cast<size_t>(width));
     }
   }
   return out;

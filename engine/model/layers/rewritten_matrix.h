@@ -3,6 +3,7 @@
 // Rewrites a matrix of a file in another form, in new memory.
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,9 +12,16 @@
 
 namespace quire::engine {
 
-// Returns the [cols, rows] transpose of a [rows, cols] matrix. Returns InvalidArgument for a type
-// that is stored in blocks.
-absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrix);
+// Returns the [cols, rows] transpose of a [rows, cols] matrix, or of each of several matrices of
+// equal shape, one below the other. With `in_turns`, the odd rows of a transpose, counted from 0,
+// come after the even ones. Returns InvalidArgument for a type that is stored in blocks.
+absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrices,
+                                                  int64_t num_matrices = 1, bool in_turns = false);
+
+// Returns the place of row `row` of `rows` rows after this order.
+constexpr int64_t PlaceInTurns(int64_t row, int64_t rows) {
+  return row % 2 == 0 ? row / 2 : (rows + 1) / 2 + row / 2;
+}
 
 // Returns the matrix with each row divided by its length. Values are rounded to float32, then to
 // the type of the matrix. Returns InvalidArgument for a type that is stored in blocks.

@@ -266,6 +266,42 @@ TEST(ArchitecturesTest, APhi3HasLongRopeInEverySpelling) {
   EXPECT_EQ(Read(file)->ropes[0].attention_factor, 1.25);
 }
 
+json GptOss() {
+  return json::parse(R"({"architectures": ["GptOssForCausalLM"], "vocab_size": 100,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 8,
+    "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2})");
+}
+
+TEST(ArchitecturesTest, ReadsAGptOss) {
+  json file = GptOss();
+  const auto usual = Read(file);
+  ASSERT_TRUE(usual.ok()) << usual.status();
+  EXPECT_THAT(LayerWindows(*usual), ElementsAre(128, 0, 128));
+  EXPECT_EQ(usual->ropes[0].scaling, RopeScaling::kYarn);
+  EXPECT_EQ(usual->ropes[0].factor, 32.0);
+  EXPECT_EQ(usual->ropes[0].original_max_position_embeddings, 4096);
+  EXPECT_EQ(usual->ropes[0].theta, 150000.0);
+  EXPECT_FALSE(usual->ropes[0].truncate);
+  EXPECT_TRUE(usual->layers[0].attention.bias && usual->layers[0].attention.sinks);
+  const FeedForwardSpec& mlp = usual->layers[0].feed_forward;
+  EXPECT_EQ(mlp.activation, kernels::Activation::kClampedSiluMul);
+  EXPECT_EQ(mlp.activation_limit, 7.0);
+  EXPECT_EQ(mlp.inner_size, 96);
+  EXPECT_EQ(mlp.experts.count, 4);
+  EXPECT_EQ(mlp.experts.per_token, 2);
+  EXPECT_TRUE(mlp.bias && mlp.experts.router_bias && mlp.experts.weights_sum_to_1);
+  file.update({{"attention_bias", false},
+               {"swiglu_limit", 2.5},
+               {"rope_parameters", {{"rope_type", "default"}}},
+               {"sliding_window", nullptr}});
+  const auto other = Read(file);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->layers[0].feed_forward.activation_limit, 2.5);
+  EXPECT_EQ(other->ropes[0].scaling, RopeScaling::kNone);
+  EXPECT_THAT(LayerWindows(*other), ::testing::Each(0));
+  EXPECT_FALSE(other->layers[0].attention.bias);
+}
+
 json SmolLm3() {
   return json::parse(R"({"architectures": ["SmolLM3ForCausalLM"], "vocab_size": 100,
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 5, "num_attention_heads": 8,
@@ -519,6 +555,12 @@ const ArchitectureRefusal kArchitectureRefusals[] = {
     {"LinearPhi3", Phi3(), R"({"rope_scaling": {"type": "linear"}})", "rope_type", "longrope"},
     {"RotatesMoreThanAll", Phi3(), R"({"partial_rotary_factor": 1.5})", "partial_rotary_factor",
      "0 to 1"},
+    {"PackedWeights", GptOss(), R"({"quantization_config": {"quant_method": "mxfp4"}})",
+     "quantization_config", "got mxfp4"},
+    {"OtherSwish", GptOss(), R"({"swiglu_alpha": 1.5})", "swiglu_alpha", "1.702"},
+    {"NothingPassesTheClamp", GptOss(), R"({"swiglu_limit": 0})", "swiglu_limit", "got 0"},
+    {"GptOssWithoutExperts", GptOss(), R"({"num_local_experts": 0})", "num_local_experts",
+     "at least 1"},
     {"RotatingLayersTooFew", SmolLm3(), R"({"no_rope_layers": [1, 1, 1, 0]})", "no_rope_layers",
      "for each of num_hidden_layers"},
     {"RotatesALittle", SmolLm3(), R"({"no_rope_layers": [1, 1, 1, 0.5, 1]})", "no_rope_layers",

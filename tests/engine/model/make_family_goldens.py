@@ -7,7 +7,6 @@ Each case is a config.json, the shapes of its tensors, a prompt, and logits in f
 (tensor name, index), as in make_goldens.py, so none are stored. The logits are those of reference_decoder.py; where
 transformers has the feature, its own run, float64 but for the softmax, has to agree with them within the bound.
 A family is a module of families/: its cases, the shapes of their tensors, their description, their oracle.
-Cases that the decoder does not read yet are in testdata/waiting_goldens.json instead.
 """
 
 import base64
@@ -23,21 +22,18 @@ from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, gp
 from make_goldens import NUM_TOKENS, fill, tensor_values
 
 SERVED_CONTEXT = 256  # ModelRunner::kLimits
-WAITING = ("gpt_oss")
 
 
 def main(chosen):
-    testdata = pathlib.Path(__file__).parent / "testdata"
-    files = [testdata / "family_goldens.json", testdata / "waiting_goldens.json"]
-    kept = {case["name"]: case for path in files for case in json.loads(path.read_text())["cases"]} if chosen else {}
+    path = pathlib.Path(__file__).parent / "testdata" / "family_goldens.json"
+    kept = {case["name"]: case for case in json.loads(path.read_text())["cases"]} if chosen else {}
     cases = []
     for family in (mpt, bloom, falcon, gpt_neox, llama_like, gemma3, gpt2, baichuan, refact, gemma2, gpt_oss):
         again = not chosen or family.__name__.removeprefix("families.") in chosen
         cases += [make_case(family, name, config) if again or name in chosen else kept[name]
                   for name, config in family.CASES.items()]
-    for path, waiting in zip(files, (False, True)):
-        lines = ",\n".join(json.dumps(case) for case in cases if case["name"].startswith(WAITING) == waiting)
-        path.write_text(f'{{"transformers": "{transformers.__version__}", "cases": [\n{lines}\n]}}\n')
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    path.write_text(f'{{"transformers": "{transformers.__version__}", "cases": [\n{lines}\n]}}\n')
 
 
 def make_case(family, name, config):

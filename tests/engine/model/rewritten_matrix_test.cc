@@ -37,6 +37,16 @@ TEST(RewrittenMatrixTest, TransposesEveryWidth) {
               ElementsAre(1, 4, 2, 5, 3, 6));
 }
 
+TEST(RewrittenMatrixTest, TransposesEachOfSeveralAndPartsRowsThatTakeTurns) {
+  // Two matrices [2, 3]; the rows 0 and 2 of a transpose come before row 1.
+  const std::vector<uint16_t> values = {1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16};
+  const WeightView both = View(WeightType::kBF16, 4, 3, values);
+  EXPECT_THAT(As<uint16_t>(*Transposed(both, 2)),
+              ElementsAre(1, 4, 2, 5, 3, 6, 11, 14, 12, 15, 13, 16));
+  EXPECT_THAT(As<uint16_t>(*Transposed(both, 2, true)),
+              ElementsAre(1, 4, 3, 6, 2, 5, 11, 14, 13, 16, 12, 15));
+}
+
 TEST(RewrittenMatrixTest, DividesRowsByTheirLength) {
   const std::vector<float> wide = {3, -4, 0, 0};
   EXPECT_THAT(As<float>(*WithUnitRows(View(WeightType::kF32, 2, 2, wide))),
