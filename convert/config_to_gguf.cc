@@ -40,6 +40,8 @@ std::string_view RopeDifference(const engine::RopeConfig& a, const engine::RopeC
   if (!(std::abs(a.attention_factor - b.attention_factor) <= kRounding * a.attention_factor)) {
     return "rope attention_factor";
   }
+  if (a.short_factors != b.short_factors) return "rope short_factor";
+  if (a.long_factors != b.long_factors) return "rope long_factor";
   return a.frequency_divisors != b.frequency_divisors ? "rope frequencies" : "";
 }
 

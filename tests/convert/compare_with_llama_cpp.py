@@ -23,7 +23,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "engine" / "model"))
 import make_goldens
-from families import baichuan, bloom, falcon, gemma3, gpt2, gpt_neox, llama_like, mpt, refact
+from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, llama_like, mpt, refact
 from make_gguf_goldens import CONTEXT, check_llama_cpp, choose_prompt
 
 # Models that are left out, with the reason: llama.cpp does not do or load what the file says, or a comparison would
@@ -46,7 +46,7 @@ def cases():
         config.pop("mlp_bias", None)  # which llama_like's shapes do not have
         yield name, llama_like, config
     yield "qwen3_moe_plain", llama_like, dict(llama_like.QWEN3_MOE, norm_topk_prob=True)
-    for family in (mpt, bloom, falcon, gpt_neox, llama_like, gemma3, gpt2, baichuan, refact):
+    for family in (mpt, bloom, falcon, gpt_neox, llama_like, gemma2, gemma3, gpt2, baichuan, refact):
         for name, config in family.CASES.items():
             yield name, family, config
 
@@ -55,7 +55,7 @@ def write_directory(directory, config, tensors):
     directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
     save_file({name: tensor.float().contiguous() for name, tensor in tensors.items()}, directory / "model.safetensors")
-    characters = ["\u010a", *(chr(code) for code in range(0x21, 0x7F))][:config["vocab_size"]]
+    characters = ["\u010a", *(chr(code) for code in range(0x21, 0x7F))][:config.get("text_config", config)["vocab_size"]]
     byte_level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
     (directory / "tokenizer.json").write_text(json.dumps(dict(
         version="1.0", added_tokens=[], normalizer=None, pre_tokenizer=byte_level, post_processor=None, decoder=byte_level,

@@ -45,6 +45,18 @@ TEST(CheckSameModelTest, NamesTheFieldInWhichTheModelsDiffer) {
       {"tie_word_embeddings", [](engine::ModelConfig& c) { c.tie_word_embeddings = true; }},
       {"attention_bias", [](engine::ModelConfig& c) { c.layers[0].attention.bias = true; }},
       {"attention_scale", [](engine::ModelConfig& c) { c.layers[0].attention.scale = 0.5; }},
+      {"attn_logit_softcapping",
+       [](engine::ModelConfig& c) { c.layers[0].attention.soft_cap = 50.0; }},
+      {"final_logit_softcapping", [](engine::ModelConfig& c) { c.logit_soft_cap = 30.0; }},
+      {"sinks", [](engine::ModelConfig& c) { c.layers[0].attention.sinks = true; }},
+      {"swiglu_limit",
+       [](engine::ModelConfig& c) { c.layers[0].feed_forward.activation_limit = 7.0; }},
+      {"bias of the router",
+       [](engine::ModelConfig& c) { c.layers[0].feed_forward.experts.router_bias = true; }},
+      {"rope long_factor",
+       [](engine::ModelConfig& c) {
+         c.ropes[0].long_factors = {1, 2, 3, 4};
+       }},
       {"clip_qkv", [](engine::ModelConfig& c) { c.layers[0].attention.clip = 6.0; }},
       {"sliding_window", [](engine::ModelConfig& c) { c.layers[1].attention.window = 32; }},
       {"qk_norm",

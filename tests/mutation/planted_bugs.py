@@ -327,6 +327,20 @@ bug("e13", "a stream's own bound is lifted", ("std::make_shared<StreamSink>", ".
 
 # --- CPU kernels.
 
+GOLDENS = "decoder_test:DecoderTest.LogitsAndArgmaxAgreeWithTheReference"
+bug, drop = source("engine/model/decoder.cc", GOLDENS)
+bug("d01", "scores have no cap", "static_cast<float>(spec.soft_cap)", "(BUG ? 0.0f : static_cast<float>(spec.soft_cap))")
+bug("d02", "logits have no cap", "static_cast<float>(config_.logit_soft_cap)",
+    "(BUG ? 0.0f : static_cast<float>(config_.logit_soft_cap))")
+bug("d03", "sinks take no part", "= layer.sinks.view", "= BUG ? TensorView() : layer.sinks.view")
+bug, drop = source("engine/model/layers/mixture.cc", GOLDENS)
+bug("d04", "the router has no bias", "= mixture.router_bias.view", "= BUG ? kernels::TensorView() : mixture.router_bias.view")
+bug, drop = source("engine/model/layers/parameter_loader.cc", GOLDENS)
+bug("d05", "biases of gate and up take turns", "if (part.form != NamedRows", "if (BUG || part.form != NamedRows")
+bug, drop = source("engine/model/rope_table.cc", GOLDENS)
+bug("d06", "a long context has the factors of a short one", "= num_positions > rope.original",
+    "= !BUG && num_positions > rope.original")
+
 bug, drop = source("kernels/cpu/thread_pool.cc", "kernels_thread_pool_test")
 drop("k04", "a loop returns before its items are done",
      "while ((state_.load(std::memory_order_acquire) & kInside) != 0) Pause();",

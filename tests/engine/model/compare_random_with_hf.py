@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws new tiny models of every served family that transformers has, and compares answers.
 
-    compare_random_with_hf.py ANSWER_LINES [--convert QUIRE_CONVERT] [--seed N] [--models 13] [--keep DIR]
+    compare_random_with_hf.py ANSWER_LINES [--convert QUIRE_CONVERT] [--seed N] [--models 16] [--keep DIR]
 
 Sizes are odd on purpose: numbers of heads that are no powers of two, grouped keys, windows, and more rows in the
 vocabulary than the tokenizer has tokens. Each model is a directory that transformers writes, run by the whole engine
@@ -81,8 +81,34 @@ def qwen3(draw):
 
 
 def qwen3_moe(draw):
-    return transformers.Qwen3MoeConfig(**llama_like(draw, num_experts=draw.choice((5, 7)), num_experts_per_tok=2,
-                                                    moe_intermediate_size=40, norm_topk_prob=draw.random() < 0.5))
+    config = llama_like(draw, num_experts=draw.choice((5, 7)), num_experts_per_tok=2, moe_intermediate_size=40,
+                        norm_topk_prob=draw.random() < 0.5)
+    return transformers.Qwen3MoeConfig(**config, **dense(draw, config["num_hidden_layers"]))
+
+
+def dense(draw, layers):
+    """Which layers of a mixture have one network instead."""
+    return draw.choice((dict(), dict(decoder_sparse_step=2), dict(mlp_only_layers=[draw.randrange(layers)])))
+
+
+def smollm3(draw):
+    config = llama_like(draw, no_rope_layer_interval=draw.choice((2, 4)), use_sliding_window=draw.random() < 0.5,
+                        sliding_window=19, attention_bias=draw.random() < 0.3, pad_token_id=0)
+    config["num_hidden_layers"] = 5
+    return transformers.SmolLM3Config(**config)
+
+
+def gemma2(draw):
+    config = llama_like(draw, sliding_window=draw.choice((17, 40)), query_pre_attn_scalar=draw.choice((16, 31)),
+                        attn_logit_softcapping=draw.choice((None, 6.0, 50.0)), final_logit_softcapping=draw.choice((None, 9.0)))
+    return transformers.Gemma2Config(**config)
+
+
+def gpt_oss(draw):
+    config = llama_like(draw, sliding_window=draw.choice((17, 40)), num_local_experts=draw.choice((5, 7)),
+                        num_experts_per_tok=draw.choice((1, 3)), swiglu_limit=draw.choice((1.5, 7.0)))
+    config["tie_word_embeddings"] = False
+    return transformers.GptOssConfig(**config)
 
 
 def gemma3(draw):
@@ -134,7 +160,8 @@ def gpt2(draw):
     return transformers.GPT2Config(vocab_size=rows, n_embd=heads * dim, n_layer=layers, n_head=heads, n_positions=CONTEXT)
 
 
-FAMILIES = [llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gemma3, phi3, mpt, bloom, falcon, gpt_neox, gpt2]
+FAMILIES = [llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_oss, smollm3, gemma2, gemma3, phi3, mpt, bloom, falcon,
+            gpt_neox, gpt2]
 
 
 def save_tokenizer(folder):
@@ -151,7 +178,8 @@ def make_model(config, seed, folder):
     torch.manual_seed(seed)
     # transformers' eager Falcon adds its ALiBi twice, and its grouped product of experts takes no float64.
     ways = dict(falcon=dict(attn_implementation="sdpa"), mixtral=dict(experts_implementation="eager"),
-                qwen3_moe=dict(experts_implementation="eager")).get(config.model_type, {})
+                qwen3_moe=dict(experts_implementation="eager"), gemma2=dict(attn_implementation="eager"),
+                gpt_oss=dict(attn_implementation="eager", experts_implementation="eager")).get(config.model_type, {})
     model = transformers.AutoModelForCausalLM.from_config(config, **ways).float().eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
