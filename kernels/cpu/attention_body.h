@@ -38,8 +38,8 @@ inline void CopyState(State to, State from, int64_t head_dim) {
 }
 
 // Merges the state `from` of a later segment into `to`. If the row saw no key in that segment, `to`
-// does not change.
-inline void MergeState(State to, State from, int64_t head_dim) {
+// does not change. Not inlined: with its copies in the file, g++ 12 called Exp from Weigh.
+[[gnu::noinline]] void MergeState(State to, State from, int64_t head_dim) {
   if (IsEmpty(from)) return;
   if (IsEmpty(to)) {
     CopyState(to, from, head_dim);
@@ -67,12 +67,9 @@ struct RowFold {
     CopyState(super, first, head_dim);
   }
   void Add(State from, int64_t segment) const {
-    if (segment * kSegmentKeys % kSuperSegmentKeys != 0) {
-      MergeState(super, from, head_dim);
-    } else {
-      MergeState(total, super, head_dim);
-      CopyState(super, from, head_dim);
-    }
+    if (segment * kSegmentKeys % kSuperSegmentKeys != 0) return MergeState(super, from, head_dim);
+    MergeState(total, super, head_dim);
+    CopyState(super, from, head_dim);
   }
   State Result() const {
     if (IsEmpty(total)) return super;
