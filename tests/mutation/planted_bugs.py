@@ -358,12 +358,12 @@ bug("k12", "a merge counts super-segments from the window", "= merge.first_segme
     "kernels_test:AttentionFoldTest.NoDivision*")
 
 bug, drop = source("kernels/cpu/linear_body.h", "kernels_test:LinearTest.*")
-bug("k10", "no cap", "if (row.soft_cap > 0.0f) y = SoftCap(y, row.soft_cap);",
+bug("k13", "logits have no cap", "if (row.soft_cap > 0.0f) y = SoftCap(y, row.soft_cap);",
     "if (!BUG && row.soft_cap > 0.0f) y = SoftCap(y, row.soft_cap);")
-bug("k11", "the gate is clamped from below too", "if (clamped) y = Min(Set(row.activation_limit), y);",
+bug("k14", "the gate is clamped from below too", "if (clamped) y = Min(Set(row.activation_limit), y);",
     "if (clamped) y = BUG ? Clamp(y, row.activation_limit) : Min(Set(row.activation_limit), y);")
 bug, drop = source("kernels/cpu/linear.cc", "kernels_moe_test:*BiasesAndClamps*")
-bug("k12", "every expert gets the biases of the first", ": bias + first,", ": bias + (BUG ? block.begin : first),")
+bug("k15", "every expert gets the biases of the first", ": bias + first,", ": bias + (BUG ? block.begin : first),")
 
 bug, drop = source("kernels/cpu/norm_body.h", "kernels_test:*Norm*")
 bug("k01", "eps stands outside the root", "1.0f / __builtin_sqrtf(Sum(squares) / size + eps)",
