@@ -43,7 +43,6 @@ NOT_COMPARED = {
 def cases():
     for name, changes in make_goldens.CASES.items():
         config = dict(make_goldens.BASE, architectures=["LlamaForCausalLM"]) | changes
-        config.pop("mlp_bias", None)  # which llama_like's shapes do not have
         yield name, llama_like, config
     yield "qwen3_moe_plain", llama_like, dict(llama_like.QWEN3_MOE, norm_topk_prob=True)
     for family in (mpt, bloom, falcon, gpt_neox, llama_like, gemma2, gemma3, gpt2, baichuan, refact):
