@@ -185,12 +185,12 @@ __global__ void __launch_bounds__(kGemmThreads)
         const int64_t col = warp_col + j * 8 + lane % 4 * 2 + i % 2;
         if (row >= tile.end || col >= p.cols) continue;
         const int64_t at = row * p.cols + col;
-        const int64_t weight_row = int64_t{tile.group} * (kGated ? 2 : 1) * p.cols + col;
+        const int64_t bias_at = int64_t{tile.group} * (kGated ? 2 : 1) * p.cols + col;
         float value = c[r][j][i];
-        if (p.bias != nullptr) value += p.bias[weight_row];
+        if (p.bias != nullptr) value += p.bias[bias_at];
         if constexpr (kGated) {
           float up = c[r][j + 2][i];
-          if (p.bias != nullptr) up += p.bias[weight_row + p.cols];
+          if (p.bias != nullptr) up += p.bias[bias_at + p.cols];
           static_cast<T*>(p.out)[at] =
               FromFloat<T>(ActivateGated(p.activation, p.activation_limit, value, up));
         } else {
