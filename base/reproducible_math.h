@@ -3,18 +3,17 @@
 // Log, Exp, Pow and SinCos, with the same bits on every machine.
 //
 // The C library has variants of these functions for different processors, and their last bits
-// differ. Whatever decides an answer (RoPE's tables, ALiBi's slopes, the sampler's noise and cuts,
-// log-probabilities) therefore calls the functions below. They use IEEE operations on doubles and
-// integers only, each of which is exact or rounds once, to nearest even. (The build forbids
-// contraction.)
+// differ. So all code that decides an answer calls the functions below: the tables of RoPE, the
+// slopes of ALiBi, the noise and the cuts of the sampler, the log-probabilities. The functions use
+// only integers and IEEE operations on doubles. Each operation is exact, or rounds once to nearest
+// even. (The build forbids contraction.)
 //
-//   Accuracy   every result is within 1 ulp of the true value (reproducible_math_test.cc derives
-//   the
-//              bounds), and a power that is a double is exact
-//   Range      all doubles. Zeros, infinities, NaN and out-of-range results are as Annex F of C
-//              has them, without errno
-//   Device     constexpr, without static data: nvcc compiles it for a GPU as it is. It contracts
-//              unless -fmad=false forbids it
+//   Accuracy   Every result is within 1 ulp of the true value. reproducible_math_test.cc derives
+//              the bounds. A power that is representable as a double is exact.
+//   Range      All doubles. Zeros, infinities, NaN and out-of-range results are as in Annex F of
+//              C, without errno.
+//   Device     The functions are constexpr and have no static data, so nvcc compiles them for a
+//              GPU unchanged. nvcc contracts operations unless -fmad=false forbids it.
 //
 // Log, Exp, Pow and the polynomials of Sin and Cos follow fdlibm. (Copyright (C) 1993, 2004 by Sun
 // Microsystems, Inc. All rights reserved. Permission to use, copy, modify, and distribute this
@@ -41,7 +40,8 @@ constexpr double TwoTo(int n) { return Double(static_cast<uint64_t>(n + 1023) <<
 // Returns x without the last 32 bits of its significand. A product of two such numbers is exact.
 constexpr double Upper(double x) { return Double(Bits(x) & 0xFFFFFFFF00000000); }
 
-// Returns the integer nearest to x, and the one away from zero if two are. |x| must be below 2^31.
+// Returns the integer nearest to x. If two are equally near, returns the one away from zero. |x|
+// must be below 2^31.
 constexpr int Round(double x) { return static_cast<int>(x < 0.0 ? x - 0.5 : x + 0.5); }
 
 // Returns x * 2^n with one rounding, for x in [1/2, 2] and n in -1100..1100.
@@ -81,7 +81,7 @@ constexpr double ExpR1(double r) {
                             t * (-1.65339022054652515390e-06 + t * 4.13813679705723846039e-08))));
 }
 
-// A sum of two doubles that has more digits than one.
+// A number as the sum of two doubles, which has more digits than one double.
 struct Sum {
   double high, low;
 };
@@ -167,13 +167,13 @@ struct ReducedAngle {
 
 // Reduces x, which must be finite and at least 1/2. The relative error is below 2^-61.
 //
-// x = m * 2^e with an integer m of 53 bits. Of the bits of 2 / pi only a window matters: what
-// stands before it adds multiples of 4 to x * 2 / pi, and what stands behind it less than 2^-137.
-// No double is nearer than 2^-61 to a multiple of pi / 2 other than 0, so at least 64 good bits of
-// the fraction remain.
+// x = m * 2^e with an integer m of 53 bits. Only a window of the bits of 2 / pi matters. The bits
+// before the window add multiples of 4 to x * 2 / pi. The bits after it add less than 2^-137. No
+// double is nearer than 2^-61 to a multiple of pi / 2 other than 0, so at least 64 good bits of the
+// fraction remain.
 constexpr ReducedAngle Reduce(double x) {
   __extension__ using Uint128 = unsigned __int128;
-  // 2 / pi in binary, after 64 zeros before its point.
+  // 64 zero bits, then the bits of 2 / pi after its binary point.
   constexpr uint64_t kTwoOverPi[20] = {
       0x0000000000000000, 0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041,
       0xFE5163ABDEBBC561, 0xB7246E3A424DD2E0, 0x06492EEA09D1921C, 0xFE1DEB1CB129A73E,
@@ -184,14 +184,14 @@ constexpr ReducedAngle Reduce(double x) {
   const int e = static_cast<int>(Bits(x) >> 52) - 1075;
   const uint64_t m = (Bits(x) & ((uint64_t{1} << 52) - 1)) | (uint64_t{1} << 52);
 
-  // The window has 192 bits, and the first of them times m is worth 2.
+  // The window has 192 bits. Multiplied by 2^e, its first bit is worth 2.
   const int start = e + 62;
   const auto word = [&](int i) {
     const uint64_t* const w = kTwoOverPi + start / 64 + i;
     const int shift = start % 64;
     return shift == 0 ? w[0] : w[0] << shift | w[1] >> (64 - shift);
   };
-  // m * window modulo 2^192, less its last 64 bits: x * 2 / pi modulo 4, times 2^126.
+  // m * window modulo 2^192, without the last 64 bits. This is x * 2 / pi modulo 4, times 2^126.
   const Uint128 turns = (Uint128{m * word(0)} << 64) + Uint128{m} * word(1) +
                         static_cast<uint64_t>((Uint128{m} * word(2)) >> 64);
   const auto quadrant = static_cast<uint32_t>((turns + (Uint128{1} << 125)) >> 126);
@@ -205,7 +205,7 @@ constexpr ReducedAngle Reduce(double x) {
   const Uint128 angle = Uint128{static_cast<uint64_t>((fraction << zeros) >> 64)} * kHalfPi;
   const auto first = static_cast<uint64_t>(angle >> 64), second = static_cast<uint64_t>(angle);
   const double unit = negative ? -TwoTo(-61 - zeros) : TwoTo(-61 - zeros);
-  // A double takes the first 53 bits without rounding, another the next 64.
+  // `high` takes the first 53 bits, without rounding. `low` takes the next 64 bits.
   return {.high = static_cast<double>(first & ~uint64_t{0x7FF}) * unit,
           .low = static_cast<double>((first & 0x7FF) << 53 | second >> 11) * (unit * TwoTo(-53)),
           .quadrant = quadrant & 3};
@@ -222,7 +222,7 @@ constexpr double SinOfSmall(double x, double low) {
   return x - ((z * (0.5 * low - cube * r) - low) - cube * -1.66666666666666324348e-01);
 }
 
-// Returns cos(x + low), likewise.
+// Returns cos(x + low), for the same ranges of x and low.
 constexpr double CosOfSmall(double x, double low) {
   const double z = x * x;
   const double w = z * z;
@@ -240,7 +240,7 @@ inline constexpr double kQuarterPi = 0.78539816339744828;  // below pi / 4
 
 }  // namespace reproducible_math
 
-// Returns the natural logarithm: -infinity for 0, NaN below.
+// Returns the natural logarithm of x: -infinity for 0, NaN for numbers below 0.
 //
 // x = 2^k * (1 + f), and log(1 + f) = 2 atanh(s) = f - (f^2/2 - s (f^2/2 + R)), where s is
 // f / (2 + f) and R is a polynomial, within 2^-58 of the rest of atanh's series.
@@ -278,13 +278,13 @@ constexpr double Exp(double x) {
   return Scale(1.0 - ((low - (r * r1) / (2.0 - r1)) - high), k);
 }
 
-// Returns x^y. Below 0, x has powers with integers only; others are NaN.
+// Returns x^y. The result is NaN if x is finite and below 0, and y is not an integer.
 constexpr double Pow(double x, double y) {
   using namespace reproducible_math;
   if (y == 0.0 || x == 1.0) return 1.0;
   if (x != x || y != y) return kNan;
   const double magnitude = Abs(x), size = Abs(y);
-  // All doubles from 2^53 on are even integers, infinity included.
+  // All doubles from 2^53 on are even integers. Infinity counts as an even integer too.
   const bool integer = size >= TwoTo(53) || size == static_cast<double>(static_cast<int64_t>(size));
   const bool odd = integer && size < TwoTo(53) && static_cast<int64_t>(size) % 2 == 1;
   const bool negative = Bits(x) >> 63 != 0;
@@ -304,7 +304,7 @@ struct SineCosine {
   double sine, cosine;
 };
 
-// Returns the sine and the cosine of an angle in radians: NaN for an infinite one.
+// Returns the sine and the cosine of an angle in radians. Both are NaN for an infinite angle.
 constexpr SineCosine SinCos(double x) {
   using namespace reproducible_math;
   const double magnitude = Abs(x);

@@ -127,7 +127,8 @@ absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& 
   keys.Int("vocab_size", config.vocab_size);
   keys.Int("context_length", config.max_position_embeddings);
   keys.Int("embedding_length", config.hidden_size);
-  // A model whose layers differ in these is found when the keys are read back (CheckSameModel).
+  // These keys describe the first layer. If another layer differs, CheckSameModel refuses the model
+  // after the keys are read back.
   const engine::LayerSpec& layer = config.layers[0];
   keys.Int("block_count", config.num_layers());
   keys.Int("feed_forward_length", layer.feed_forward.inner_size);

@@ -30,7 +30,7 @@ std::vector<SourceRows> RowsOf(const engine::StoredParameter& parameter) {
 // and i + n / 2 become rows 2i and 2i + 1. The rows of the values, which follow, keep their order.
 std::vector<SourceRows> Interleaved(const std::vector<SourceRows>& rows,
                                     const engine::ModelConfig& config) {
-  const engine::AttentionSpec& attention = config.layers[0].attention;  // all have such heads
+  const engine::AttentionSpec& attention = config.layers[0].attention;  // alike in all layers
   const int64_t dim = attention.head_dim, half = config.ropes[0].rope_dim / 2;
   const int64_t heads = attention.num_heads + attention.num_kv_heads;
   std::vector<SourceRows> turned;

@@ -83,11 +83,11 @@ class Engine {
   virtual Stats stats() const = 0;
   virtual Liveness liveness() const = 0;
 
-  // Makes the prefix cache forget: requests submitted from now on reuse nothing that was computed
-  // before. Frees the cached blocks over the next steps. Running requests keep theirs. Calls `done`
-  // once, on the step thread or on the caller's, with the number of blocks freed. `done` must not
-  // wait. Its errors are ResourceExhausted (too many commands wait) and Unavailable (the engine
-  // stops).
+  // Makes the prefix cache forget its contents. Requests submitted from now on reuse nothing that
+  // was computed before. Frees the cached blocks over the next steps. Running requests keep their
+  // blocks. Calls `done` once, on the step thread or on the thread of the caller, with the number
+  // of blocks freed or with an error. The error is ResourceExhausted if too many commands wait, and
+  // Unavailable if the engine stops. `done` must not wait.
   virtual void FlushPrefixCache(FlushDone done) = 0;
 
   // Refuses new requests with Unavailable from now on; accepted ones continue.

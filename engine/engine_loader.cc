@@ -152,7 +152,7 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
                                     const ModelConfig& model, kernels::Backend& backend,
                                     int64_t available) {
   ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseKvDtype(config.kv_dtype, model, backend));
-  const AttentionSpec& attention = model.layers[0].attention;  // all layers have such heads
+  const AttentionSpec& attention = model.layers[0].attention;  // heads are alike in all layers
   WarnOfSlowAttention(backend, dtype, attention.head_dim, config.block_size);
   const KvCacheShape shape{.num_kv_heads = attention.num_kv_heads,
                            .head_dim = attention.head_dim,
@@ -231,7 +231,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                    CreateCache(config, parts.limits, model, *parts.backend, available));
 
   const kernels::BackendInfo backend = parts.backend->info();
-  const AttentionSpec& heads = model.layers[0].attention;  // all layers have such heads
+  const AttentionSpec& heads = model.layers[0].attention;  // heads are alike in all layers
   parts.model_info = {.name = ServedName(config, *files),
                       .architecture = model.architecture,
                       .weight_type = model.weight_type,

@@ -163,7 +163,7 @@ void StepLoop::Take(FlushCommand flush, absl::Time) {
   flushes_.push_back({.command = std::move(flush), .num_left = std::max(num_left, int64_t{0})});
 }
 
-// Every step frees a bounded number of blocks, so that streams go on beside a flush.
+// Every step frees a bounded number of blocks, so that streams go on during a flush.
 void StepLoop::FlushSome() {
   if (flushes_.empty()) return;
   Flush& flush = flushes_.front();
@@ -174,7 +174,7 @@ void StepLoop::FlushSome() {
   UpdateMetrics();
   Completion<int64_t> done = std::move(flush.command.done);
   const int64_t total = flush.num_freed;
-  flushes_.pop_front();  // gives the command's place back before its sender hears of it
+  flushes_.pop_front();  // releases the place of the command before its sender gets the answer
   std::move(done)(total);
 }
 

@@ -56,7 +56,7 @@ class StepLoop {
     absl::Status status;  // of Runner::Submit
   };
 
-  // A command to flush the prefix cache, while its blocks are freed.
+  // A flush of the prefix cache that is not complete yet.
   struct Flush {
     FlushCommand command;
     int64_t num_left = 0;  // blocks still to be freed
@@ -110,7 +110,7 @@ class StepLoop {
   OutputProcessor output_;
   ContinuationScores scores_;
   LiveRequests live_;
-  std::deque<Flush> flushes_;  // oldest first; the channel bounds them
+  std::deque<Flush> flushes_;  // oldest first; the channel bounds their number
 
   // Scratch of one step, kept for its capacity.
   std::vector<StepCommand> commands_;

@@ -45,8 +45,8 @@ struct OpenedModel {
 };
 
 // Opens a .gguf file, a .safetensors file, or a Hugging Face directory (config.json beside
-// model.safetensors, or beside model.safetensors.index.json and its shards). Of the files with
-// tensors, only the headers and the tensors that MappedWeights must copy are read. Errors name the
+// model.safetensors, or beside model.safetensors.index.json and its shards). From files with
+// tensors, reads only the headers and the tensors that MappedWeights must copy. Errors name the
 // file and the accepted forms.
 absl::StatusOr<OpenedModel> OpenModelFiles(const std::string& path);
 

@@ -12,7 +12,7 @@ enum class Activation {
   // the rows of the gate projection, then the rows of the up projection.
   kSiluMul,      // y_gate / (1 + e^-y_gate) * y_up  (SwiGLU, arXiv:2002.05202)
   kGeluTanhMul,  // kGeluTanh(y_gate) * y_up  (GeGLU)
-  // g / (1 + e^(-1.702 g)) * (u + 1), with g = min(y_gate, limit) and u = y_up, clamped to
+  // g / (1 + e^(-1.702 g)) * (u + 1), with g = min(y_gate, limit) and u = y_up clamped to
   // [-limit, limit]  (gpt-oss). The limit is an argument of the op.
   kClampedSiluMul,
 };

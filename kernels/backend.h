@@ -38,8 +38,9 @@ namespace quire::kernels {
 struct BackendInfo {
   std::string name;      // "cpu" or "cuda"
   std::string isa_path;  // "amx", "avx512", "avx2", "portable"; on CUDA the name of the GPU
-  // The family of bits: backends of one name give the same bits, and so do the tables, the sampler
-  // and the log-probabilities around them. Whoever changes the bits of any answer counts it up.
+  // The name of the bits that answers have. On the CPU, equal names mean equal bits of the kernels,
+  // the tables, the sampler and the log-probabilities. A change of the bits of any answer needs the
+  // next number.
   std::string numerics;  // "cpu-1"; "cuda-1", whose bits depend on the GPU and on the batch
   int num_threads = 0;
   bool host_memory = true;  // true: the host can access memory from Allocate

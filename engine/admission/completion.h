@@ -10,8 +10,8 @@
 
 namespace quire::engine {
 
-// Calls a function exactly once: with a result, or with Unavailable when the completion is
-// destroyed without one, because the engine stops. Move-only.
+// Calls a function exactly once: with a result, or with Unavailable if the completion is destroyed
+// before it has a result, because the engine stops. Move-only.
 template <typename T>
 class Completion {
  public:

@@ -33,9 +33,9 @@ class RunningRequests {
   void Erase(const Request& request);
 
   // Sets the flag `cancelled` of the request that `owner` runs under `request_id`. Without an
-  // owner, sets the flag of all requests that run under this id, whoever owns them. Returns these
-  // requests. The caller must notify the step thread of them. Returns NotFound when no such request
-  // runs.
+  // owner, sets the flag of all requests that run under this id, whoever owns them. Returns the
+  // requests whose flag was set. The caller must notify the step thread of them. Returns NotFound
+  // when no such request runs.
   absl::StatusOr<std::vector<std::shared_ptr<const Request>>> Abort(
       std::string_view request_id, std::optional<std::string_view> owner);
 

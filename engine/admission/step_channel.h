@@ -20,7 +20,8 @@ namespace quire::engine {
 
 class StepChannel;
 
-// A place among the commands that are not complete yet. Move-only.
+// A place among the commands that are not complete yet. Its destructor releases the place.
+// Move-only.
 class CommandPlace {
  public:
   CommandPlace() = default;
@@ -40,7 +41,7 @@ struct AdmittedRequest {
   AdmissionTicket ticket;
 };
 
-// Makes the prefix cache forget what it holds. The answer is the number of blocks freed.
+// Makes the prefix cache forget its contents. The answer is the number of blocks freed.
 struct FlushCommand {
   Completion<int64_t> done;
   CommandPlace place = {};  // filled in by the channel
@@ -48,10 +49,10 @@ struct FlushCommand {
 
 using StepCommand = std::variant<AdmittedRequest, FlushCommand>;
 
-// Any thread sends commands; the step thread takes them in the order in which they were sent.
-// Tickets bound the number of requests, and max_commands bounds the number of other commands from
-// Send to their completion. A full channel therefore refuses only new commands: neither requests
-// with a ticket nor notices. Must outlive its commands. Thread-safe.
+// Any thread may send commands. The step thread takes them in the order in which they were sent.
+// Tickets bound the number of requests. max_commands bounds the number of other commands that were
+// sent and are not complete. A full channel therefore refuses only such commands. It never refuses
+// a request with a ticket, or a notice. Must outlive its commands. Thread-safe.
 class StepChannel {
  public:
   static constexpr int32_t kMaxCommands = 64;
@@ -84,7 +85,7 @@ class StepChannel {
   friend class CommandPlace;
 
   const int32_t max_commands_;
-  std::atomic<int32_t> num_commands_ = 0;  // not complete, without admissions
+  std::atomic<int32_t> num_commands_ = 0;  // not complete; requests do not count
 
   base::Mutex mu_;
   base::CondVar work_;

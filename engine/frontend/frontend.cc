@@ -20,7 +20,8 @@ constexpr int32_t kMaxContinuations = 64;  // the same as the limit of samples
 // many bytes around role and content.
 constexpr int64_t kMessageBytes = 64;
 
-// The most tokens of an answer that is sent as one message, all samples together.
+// The most tokens, over all samples, of an answer in one message to a request with a cache window.
+// Other answers are bounded by max_model_len.
 constexpr int64_t kMaxAnswerTokens = int64_t{1} << 18;
 
 // Returns a random seed, for a request that names none. The seed is reported to the client.

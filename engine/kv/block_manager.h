@@ -204,8 +204,8 @@ class BlockManager {
   // block and stops at a block that another sequence holds or continues.
   void ReleaseUnlisted(SequenceId id);
 
-  // Frees at most `at_most` blocks that are cached, those first that would be evicted first. Returns
-  // the number of blocks freed.
+  // Frees at most `at_most` cached blocks, in the order of eviction. Returns the number of blocks
+  // freed.
   int64_t FreeCached(int64_t at_most);
 
   bool Holds(SequenceId id) const { return sequences_.contains(id); }

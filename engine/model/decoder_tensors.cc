@@ -19,7 +19,8 @@ constexpr std::string_view kNotParameters[] = {
     ".rotary_emb.inv_freq", "rope_freqs.weight", ".attn_rot_embd", ".attention.masked_bias",
     ".attention.bias",      ".attn.masked_bias", ".attn.bias"};
 
-// Returns the `rows` rows of one of `num_experts` experts.
+// Returns the place of the `rows` rows of one expert. A '#' in `name` stands for the number of the
+// expert. Without '#', one tensor holds the matrices of all `num_experts` experts.
 NamedRows OfExpert(const std::string& prefix, const char* name, int64_t num_experts, int64_t expert,
                    int64_t rows) {
   const std::string_view pattern = name;

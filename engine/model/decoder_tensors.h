@@ -31,8 +31,9 @@ struct NamedRows {
   int64_t num_matrices = 0;
   // The form of a matrix in the file. All but kAsIs are rewritten when they are loaded.
   //   kTransposed         stored as [cols, rows]
-  //   kTransposedInTurns  so too; odd rows, counted from 0, become the second half of the rows. A
-  //                       vector is not transposed.
+  //   kTransposedInTurns  stored as [cols, rows], with the first and the second half of the rows
+  //                       in turns: the odd rows, counted from 0, become the second half. A vector
+  //                       is not transposed.
   //   kUnitRows           each row is divided by its length
   enum class Form { kAsIs, kTransposed, kTransposedInTurns, kUnitRows };
   Form form = Form::kAsIs;
@@ -82,13 +83,13 @@ struct DecoderTensors {
   std::vector<LayerTensors> layers;
 };
 
-// Returns `names` with the prefix and the head of the spelling that the file has.
+// Returns `names` with the prefix and the name of the head that the file uses.
 TensorNames InSpellingOfFile(const TensorNames& names,
                              const std::function<bool(std::string_view)>& has);
 
 // Finds the tensors of all parameters. `has(name)` must be true if the file has the tensor.
-// FindTensors calls `has` where files of one config differ: the prefix and its spelling, the
-// bias of the output of attention, the naming of a mixture.
+// FindTensors calls `has` for the things in which files of one config may differ: the prefix and
+// its spelling, the bias of the output of attention, the naming of a mixture.
 DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
                            const std::function<bool(std::string_view)>& has);
 

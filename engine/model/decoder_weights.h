@@ -42,7 +42,7 @@ struct DecoderWeights {
   Weight position_embedding;                   // null without learned positions
   std::vector<std::vector<std::byte>> memory;  // rewritten matrices, into which weights point
   NormParameters embedding_norm, final_norm;
-  std::vector<Parameter> rope_tables;  // of ModelConfig::ropes
+  std::vector<Parameter> rope_tables;  // one for each of ModelConfig::ropes
   Parameter alibi_slopes;              // an empty view without ALiBi
   std::vector<Layer> layers;
   int64_t num_parameters = 0;

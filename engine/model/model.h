@@ -41,8 +41,9 @@ class Model {
 
   // Enqueues one step: writes K and V of the tokens into `cache`, and reads the context from
   // `cache`. Returns the logits, f32 [num_logit_rows, vocab_size] in the backend's memory. The next
-  // step overwrites them. `input` is not needed after the call. When a step is enqueued, all but
-  // the last must have run. All calls must have the same cache, and the same memory as input.drawn.
+  // step overwrites them. `input` is not needed after the call. When a step is enqueued, only the
+  // step before it may still be running. All calls must pass the same cache, and an input.drawn in
+  // the same memory.
   virtual absl::StatusOr<kernels::TensorView> Forward(const ModelInput& input, KvCache& cache) = 0;
 };
 

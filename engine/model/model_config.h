@@ -41,7 +41,7 @@ struct RopeConfig {
   double beta_fast = 32.0;  // in turns within the trained context
   double beta_slow = 1.0;
   bool truncate = true;           // true: the ends of the blend are whole dimensions
-  double attention_factor = 1.0;  // multiplies cosines and sines; for kLongRope too
+  double attention_factor = 1.0;  // multiplies cosines and sines; also used by kLongRope
   // kLongRope: divisors of the frequencies, [rope_dim / 2], for the trained context and beyond it
   std::vector<double> short_factors, long_factors;
   // Divisors of the frequencies, [rope_dim / 2], from GGUF's rope_freqs.weight. Empty: all are 1.
@@ -153,7 +153,7 @@ double AttentionScale(const AttentionSpec& attention);
 std::vector<int64_t> LayerWindows(const ModelConfig& config);
 // Returns the distinct windows of all layers, ascending; 0 stands for full attention.
 std::vector<int64_t> DifferentWindows(const ModelConfig& config);
-// Returns the largest value of a function of a layer, over all layers.
+// Returns the largest of_layer(layer) of all layers.
 template <typename F>
 int64_t LargestOf(const ModelConfig& config, F&& of_layer) {
   int64_t largest = 0;

@@ -140,7 +140,8 @@ void CheckLayer(const LayerSpec& layer, Checker& check) {
   }
 }
 
-// One cache, one table and one plan serve all layers, so the heads must be alike.
+// The KV cache, the rotary tables and the attention plans serve all layers, so the heads of all
+// layers must be alike.
 void CheckHeadsAlike(const ModelConfig& config, Checker& check) {
   const AttentionSpec& first = config.layers[0].attention;
   for (const LayerSpec& layer : config.layers) {

@@ -15,10 +15,10 @@
 
 namespace quire::engine {
 
-// Files describe one layer and say in what others differ from it. So a reader fills in `every`, a
-// layer, and gives Vary() the differences. Complete() makes the layers. A draft begins with one
-// rotation, ropes[0], which every layer has; Complete() removes it from a model whose positions are
-// by ALiBi or learned.
+// A file describes one layer, and how other layers differ from it. So a reader fills in the layer
+// `every`, and passes the differences to Vary(). Complete() makes the layers. A draft begins with
+// one rotation, ropes[0], which every layer has; Complete() removes it from a model whose positions
+// are by ALiBi or learned.
 struct ModelDraft : ModelConfig {
   ModelDraft() { ropes.emplace_back(); }
 

@@ -20,7 +20,8 @@ struct MixtureNames {
   const char* gate = nullptr;  // null: the first rows of `up`
   const char *up = nullptr, *down = nullptr;
   const char *router_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  // null: none
-  // The matrices of experts are stored as [cols, rows]. In `up`, rows of gate and up take turns.
+  // True if the matrices of experts are stored as [cols, rows], and rows of gate and up take turns
+  // in `up`.
   bool transposed_in_turns = false;
 };
 
@@ -30,9 +31,9 @@ struct TensorNames {
   // The prefix of all names except the name of the head. A file that was saved without the head
   // omits the prefix.
   const char* prefix = "";
-  // Prefix and head in files of another spelling. Null: there is one spelling.
+  // The prefix and the name of the head in files of another spelling. Null: there is one spelling.
   const char *other_prefix = nullptr, *other_head = nullptr;
-  // The first parts of the names of tensors that are not needed, because they read images.
+  // The prefixes of the names of tensors that process images. These tensors are not needed.
   std::array<const char*, 4> for_images = {};
   const char* embedding = nullptr;
   const char* embedding_norm = nullptr;

@@ -36,8 +36,8 @@ class StopPatterns {
 
 // Holds back the end of the text while it could be the beginning of a stop string, and reports when
 // a stop string is complete. Works byte by byte, so that the way in which the text is split changes
-// nothing. The stop string whose last byte comes first stops the text. Of stop strings that end at
-// the same byte, the longest stops the text.
+// nothing. The stop string whose last byte comes first stops the text. If several stop strings end
+// at the same byte, the longest stops the text.
 class StopMatcher {
  public:
   // With `include_stop`, the whole stop string stays in the output; else nothing of it does.

@@ -20,7 +20,7 @@ struct RowWork {
   int32_t entry = 0;   // index in StepPlan::entries
   int32_t row = 0;     // index among the step's rows of logits
   int32_t sample = 0;  // the sample or the continuation of the request
-  // How many of the likeliest tokens to list. Without a value, a draw needs no log-probability.
+  // The number of the likeliest tokens to list. Without a value, a draw needs no log-probability.
   std::optional<int32_t> num_top;
   int32_t token = -1;  // kDraw only: the index of the token in SampledTokens::tokens
   // kPrompt and kScore only.

@@ -14,8 +14,8 @@ struct Candidate {
   float logit = 0.0f;  // after penalties and biases, before the temperature
   int32_t id = 0;
 
-  // The likelier candidate comes first. Of equally likely ones the lower id comes first, so that a
-  // cut through ties is always the same.
+  // The likelier candidate comes first. Among equally likely candidates, the lower id comes first,
+  // so that a cut through ties is always the same.
   friend bool operator<(const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   }

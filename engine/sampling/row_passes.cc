@@ -10,8 +10,8 @@
 namespace quire::engine {
 namespace {
 
-// The best noisy score so far, and its id. Of equal scores the lowest id stays, in whatever order
-// the blocks are visited.
+// The best noisy score so far, and its id. Among equal scores, the lowest id stays, in whatever
+// order the blocks are visited.
 struct Best {
   int32_t id = -1;
   double score = -std::numeric_limits<double>::infinity();

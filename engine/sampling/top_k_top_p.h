@@ -8,15 +8,15 @@
 
 namespace quire::engine {
 
-// Keeps the top_k likeliest ids. Of ids tied at the cut, the lower ones stay, whereas HF
+// Keeps the top_k likeliest ids. Among ids tied at the cut, the lower ones stay, whereas HF
 // transformers and vLLM keep all of them. Does nothing if top_k is 0 or at least the number of ids
 // kept so far.
 void ApplyTopK(int32_t top_k, KeptSet& kept);
 
 // Keeps the fewest ids, the likeliest first, whose probabilities add up to at least top_p. The ids
 // kept so far have probabilities that sum to 1. An id thus stays when the likelier ids have less
-// than top_p together, as in HF transformers and vLLM. Of ids tied at the cut, the lower ones stay.
-// Does nothing if top_p is 1.
+// than top_p together, as in HF transformers and vLLM. Among ids tied at the cut, the lower ones
+// stay. Does nothing if top_p is 1.
 void ApplyTopP(float top_p, KeptSet& kept);
 
 }  // namespace quire::engine

@@ -10,9 +10,9 @@ namespace quire::engine {
 
 // Keeps the ids whose surprise, -log p, is nearest to the entropy of the distribution: the fewest
 // ids, the nearest first, whose probabilities add up to at least typical_p. The ids kept so far
-// have probabilities that sum to 1. Of ids equally near at the cut, the likelier and then the lower
-// ones stay. HF transformers' TypicalLogitsWarper keeps all of these, and is the same otherwise.
-// The likeliest id may be cut. Does nothing if typical_p is 1.
+// have probabilities that sum to 1. Among ids equally near at the cut, the likelier and then the
+// lower ones stay. HF transformers' TypicalLogitsWarper keeps all of these, and is the same
+// otherwise. The likeliest id may be cut. Does nothing if typical_p is 1.
 //
 // Costs one pass over all kept ids, with about the work of a logarithm for each id, so it is best
 // used after top_k.

@@ -100,7 +100,7 @@ inline constexpr int32_t kMostPasses = 8;
 // the tenant's share (least served first, VTC, arXiv:2401.00588), deadline (earliest first) and
 // arrival. A sequence without a deadline counts as having the latest. Exceptions:
 // - Several sequences of one tenant and priority may arrive, and expire, within kTogether of the
-//   next in turn. Of these the one with the fewest tokens to compute starts first, if there are
+//   next in turn. Among these the one with the fewest tokens to compute starts first, if there are
 //   places for its samples. No sequence is passed in this way more than kMostPasses times.
 // - If a tenant has all the places that its limits allow, sequences of other tenants pass its own.
 // - Every starts_per_oldest-th start is that of the oldest sequence. So with k older sequences
@@ -150,8 +150,8 @@ class Scheduler {
   // Ends a sequence (kCancelled) and releases its blocks. Returns NotFound if the sequence has
   // finished.
   absl::Status Cancel(SequenceId id);
-  // Sequences added from now on find no cached block of earlier ones. Those of earlier ones age
-  // until they are evicted.
+  // Sequences added from now on find no cached block of earlier sequences. The blocks of earlier
+  // sequences stay in the cache until they are evicted or freed.
   void ForgetCached() { ++cache_epoch_; }
   // To be called when the sequence's request was cancelled or its sink has room again. Ends a
   // waiting sequence or puts it back in turn. Waiting sequences are checked only here and when

@@ -24,7 +24,7 @@ struct Scheduler::Group {
   int32_t deltas_in_flight = 0;  // deltas that steps in flight will put into the sink
 };
 
-// The record of one sequence, which the comments on members call "it".
+// The record of one sequence. In the comments on members, "it" is this sequence.
 struct Scheduler::State {
   enum class Phase : uint8_t { kWaiting, kRunning, kEnded };
 

@@ -4,9 +4,10 @@
 // row in spans of kSpanKeys, inside segments of kSegmentKeys, inside super-segments of
 // kSuperSegmentKeys. All of them begin at absolute multiples of their lengths. Each segment begins
 // with a new state. The segments of a super-segment are merged in order, then the super-segments of
-// the row. So whoever holds whole super-segments can fold them alone. Rows are processed together
-// only to share the loads of K and V; the fold of a row does not depend on other rows. A key that a
-// row may not see does not enter the maximum of the row, and the row does not read V of that key.
+// the row. So whole super-segments can be folded without the other keys of the row. Rows are
+// processed together only to share the loads of K and V; the fold of a row does not depend on other
+// rows. A key that a row may not see does not enter the maximum of the row, and the row does not
+// read V of that key.
 
 constexpr int kSpanTiles = 4;
 constexpr int kSpanKeys = kSpanTiles * kLanes;
@@ -23,7 +24,7 @@ struct State {
 
 inline float ExpOne(float x) { return Lane0(Exp(Set(x))); }
 
-// Returns whether the row has seen no key.
+// Returns true if the row has seen no key.
 inline bool IsEmpty(State state) { return state.maximum() == -kInfinity && state.sum() == 0.0f; }
 
 inline void ClearState(State state, int64_t head_dim) {
@@ -38,7 +39,8 @@ inline void CopyState(State to, State from, int64_t head_dim) {
 }
 
 // Merges the state `from` of a later segment into `to`. If the row saw no key in that segment, `to`
-// does not change. Not inlined: with its copies in the file, g++ 12 called Exp from Weigh.
+// does not change. The function is not inlined. With inlined copies of it in the file, g++ 12 did
+// not inline Exp in Weigh.
 [[gnu::noinline]] void MergeState(State to, State from, int64_t head_dim) {
   if (IsEmpty(from)) return;
   if (IsEmpty(to)) {

@@ -53,7 +53,8 @@ class ThreadPool {
   alignas(64) std::atomic<int64_t> next_item_{0};
   alignas(64) std::atomic<int> num_parked_{0};
   std::atomic<bool> stopping_{false};
-  // Prevents a wake-up between the last check of a worker and its wait.
+  // A worker holds mu_ from its last check until it waits, and NotifyAll is called under mu_. So no
+  // worker misses a wake-up.
   base::Mutex mu_;
   base::CondVar wake_;
   std::vector<std::thread> workers_;

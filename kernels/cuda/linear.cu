@@ -20,8 +20,8 @@ absl::Status CheckEpilogue(const LinearArgs& args) {
   });
 }
 
-// Enqueues out = act(y + bias) + residual for the tokens of `y`. The shape of `y` is [tokens, rows
-// of the weight].
+// Enqueues out = cap(act(y + bias)) + residual for the tokens of `y`, where cap is the soft cap.
+// The shape of `y` is [tokens, rows of the weight].
 absl::Status Epilogue(Device& device, const LinearArgs& args, const float* y, TensorView out,
                       TensorView residual) {
   const int64_t num_tokens = out.dim(0), cols = out.dim(1);

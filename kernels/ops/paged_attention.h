@@ -15,10 +15,10 @@
 // Numeric: scores and sums are in float32, with one rounding on store. The test of the op derives
 //          the tolerance. The CPU folds keys in spans of 64, these in segments of 256, and these in
 //          super-segments of 4096. The plain CUDA kernel folds keys in tiles of 32, with other
-//          bits. All borders are absolute positions. So on both the bits of a query do not depend
-//          on chunking, batch or threads. On tensor cores the bits depend on the chunk and on the
-//          batch, because both decide how the step is divided. With
-//          CudaBackendOptions::deterministic the bits depend only on the chunk.
+//          bits. All borders are absolute positions. So on the CPU and in the plain CUDA kernel,
+//          the bits of a query do not depend on chunking, batch or threads. On tensor cores the
+//          bits depend on the chunk and on the batch, because both decide how the step is divided.
+//          With CudaBackendOptions::deterministic the bits depend only on the chunk.
 // Cost:    a decode is bound by reading 2 * sum(context_len) * num_kv_heads * head_dim elements.
 // Async:   enqueued; the memory of every view must stay alive until Backend::Synchronize().
 // Errors:  InvalidArgument, before enqueuing, for arguments that are not as listed below. Internal

@@ -102,8 +102,8 @@ AffineFit FitSubBlock(const float* x) {
     }
   };
   // Weights that came from a block of this type are reproduced exactly if the lowest code occurs
-  // among them. Their highest code may be any code. Of equally good fits the first is kept. It has
-  // the smallest scale.
+  // among them. Their highest code may be any code. Among equally good fits, the first is kept. It
+  // has the smallest scale.
   for (int levels = 15; levels > 0; --levels) search(static_cast<float>(levels), 1);
   for (int halves = 24; halves <= 36; ++halves) search(static_cast<float>(halves) / 2.0f, 3);
   return best;

@@ -138,8 +138,8 @@ class ControlService final : public RawControlService {
     Call(grpc::CallbackServerContext& of, Rpc which)
         : context(of), reactor(of.DefaultReactor()), rpc(which) {}
 
-    // Owned by gRPC; live until the call has ended. A second DefaultReactor() would destroy the
-    // first.
+    // Owned by gRPC; live until the call has ended. A second call of DefaultReactor() would
+    // overwrite the first reactor.
     grpc::CallbackServerContext& context;
     grpc::ServerUnaryReactor* reactor;
     Rpc rpc;

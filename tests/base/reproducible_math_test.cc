@@ -82,7 +82,7 @@ TEST(ReproducibleMathTest, HashesOfManyResultsAreTheSameOnEveryMachine) {
   EXPECT_EQ(HashOf([](double u) { return Cos(0x1p200 * u); }), 0x727409EB7152DC0Eu);
 }
 
-// The compiler evaluates the functions with arithmetic of its own.
+// The compiler evaluates constexpr calls, with floating-point arithmetic of its own.
 TEST(ReproducibleMathTest, TheCompilerComputesTheSameBits) {
   constexpr double kLog = Log(0.3), kExp = Exp(-7.7), kPow = Pow(500000.0, -0.28125);
   constexpr double kSin = Sin(1234567.0), kCos = Cos(0x1.9p300);
@@ -149,20 +149,22 @@ double UlpsApart(double got, long double want) {
   return static_cast<double>(std::abs(got - want) / std::ldexp(1.0L, exponent - 52));
 }
 
-// The last operation of each function rounds by at most 1/2 ulp. The rest, in ulps of the result:
-//   Log       A - f with |A| < 0.09 is rounded by 1/4, or by 1/2 where the subtraction from k ln(2)
-//             is exact. The roundings of A itself add at most 0.36, and 0.2 beside 1/4
-//   Exp, Pow  e^r is above 0.7, so an ulp is 2^-53 or more. |r| <= 0.35 and its correction are
-//   added
-//             with a rounding of 1/4. The correction is below 0.06, and four roundings and the
-//             polynomial's 2^-59 add 0.2. Below the normal range, the sum of all this counts half
-//             at most, and the second rounding adds 1/2
-//   Sin       The correction is below 0.081 where the result is 0.7, with an ulp of 2^-53. Three
-//             roundings before its last add 0.24, that one 0.06, the polynomial's 2^-58 0.02
-//   Cos       1 - z / 2 has its rounding added again, but z is rounded, which adds 1/4. The other
-//             terms are below 0.017 and add 0.05
-// So the bound is 1 ulp. The reference is a long double, which has 11 bits more, and its functions
-// are within 2 of its own ulps.
+// The last operation of each function rounds by at most 1/2 ulp. The list gives the other errors,
+// in ulps of the result.
+//   Log       A is the term from which f is subtracted, and |A| < 0.09. A - f rounds by 1/4, or
+//             by 1/2 where the subtraction from k ln(2) is exact. The roundings of A itself add at
+//             most 0.36, or 0.2 where A - f rounds by 1/4.
+//   Exp, Pow  e^r is above 0.7, so an ulp is 2^-53 or more. The sum of r, with |r| <= 0.35, and
+//             its correction rounds by 1/4. The correction is below 0.06. Four roundings and
+//             the 2^-59 of the polynomial add 0.2. Below the normal range, all these errors count
+//             half at most, and the second rounding adds 1/2.
+//   Sin       The correction is below 0.081 where the result is 0.7, with an ulp of 2^-53. Its
+//             last rounding adds 0.06, and the three roundings before that add 0.24. The 2^-58 of
+//             the polynomial adds 0.02.
+//   Cos       The rounding of 1 - z / 2 is added again, so it causes no error. The rounding of z
+//             adds 1/4. The other terms are below 0.017, and add 0.05.
+// So the bound is 1 ulp. The reference is a long double, which has 11 bits more than a double. The
+// functions of long doubles are within 2 ulps of a long double.
 constexpr double kBound = 1.0 + 0x1p-10;
 
 class Arguments {
@@ -281,7 +283,8 @@ uint64_t HashOfLibm() {
   });
 }
 
-// A control: the second run of ctest does have another libm, or its results would mean nothing.
+// Checks that the second run of ctest uses another libm. With the usual libm, its results would
+// mean nothing.
 TEST(LibmTest, DiffersFromTheUsualOneWhereItShould) {
   const std::string path = ::testing::TempDir() + "/usual_libm_hash_" + std::to_string(getpid());
   if (const char* const out = std::getenv("QUIRE_LIBM_HASH_TO")) {

@@ -260,7 +260,7 @@ class Script {
   FakeModel* model_ = nullptr;  // owned by the engine
   const std::unique_ptr<engine::SteppedEngine> engine_;
   std::vector<Submitted> submitted_;
-  int num_flushes_ = 0;  // that are not answered yet
+  int num_flushes_ = 0;  // flushes that are not answered yet
 };
 
 }  // namespace

@@ -95,7 +95,8 @@ std::string LogitsLine(kernels::Backend& backend) {
   return hash.Line("logits of llama_q4_k_m.gguf");
 }
 
-// Returns the tokens of an answer of models/quire-stories, each with its log-probability.
+// Returns the tokens of an answer of models/quire-stories, each with its log-probability, and a
+// hash of the log-probabilities of the likeliest tokens.
 std::string AnswerLine(const std::string& name, Engine& engine, const SamplingParams& sampling) {
   GenerateParams params;
   params.prompt = "Once upon a time there was a small dragon who";

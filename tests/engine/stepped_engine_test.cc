@@ -195,8 +195,9 @@ TEST(EngineTest, AVictimsStepsCostWhatTheModelAsksNotAMessage) {
   });
 }
 
-// A flush in the middle of a stream. The stream's tokens go on, one in each step. Nothing that was
-// computed before the flush is found after it, even if it became cached only then.
+// Flushes the cache in the middle of a stream. The stream still gets one token in each step. Later
+// requests find nothing of what was computed before the flush, not even the blocks of the stream,
+// which become cached after the flush.
 TEST(FlushTest, LaterRequestsFindNothingAndStreamsGoOn) {
   Stepped stepped(
       {.block_size = 4, .num_blocks = 4096, .max_num_batched_tokens = 2048, .max_model_len = 8192});
@@ -234,8 +235,8 @@ TEST(FlushTest, LaterRequestsFindNothingAndStreamsGoOn) {
   }
 }
 
-// A request that was admitted before the flush may still use the cache; one admitted after it in
-// the same step may not.
+// A request that was admitted before the flush may still use the cache. A request that was admitted
+// after it may not, even if one step takes both the flush and the request.
 TEST(FlushTest, IsOrderedWithRequests) {
   Stepped stepped({});
   const std::vector<int32_t> prompt = RandomIds(64, 1);

@@ -30,8 +30,8 @@ constexpr int64_t kRow = kShape.num_heads * kShape.head_dim;
 constexpr int64_t kLength = 9000;
 constexpr int32_t kWindows[] = {
     0, 700,
-    5000,  // the latest queries see the last keys of a super-segment, from within its last segment
-    6000,  // they see five segments of it, the first of them in part
+    5000,  // the window of the last queries begins inside the last segment of a super-segment
+    6000,  // the window begins inside the fifth segment from the end of that super-segment
 };
 
 SequenceData LongSequence() {
@@ -40,8 +40,9 @@ SequenceData LongSequence() {
   return RandomSequence(kShape, kLength, 1, blocks);
 }
 
-// The scalar model of the fold, for a query whose scores are all 0. The weight of each key is then
-// exactly 1. Nothing is rounded but the sums of the values and the division at the end.
+// Returns the output of a query whose scores are all 0, by a scalar model of the fold. The weight
+// of each key is then exactly 1. Nothing is rounded but the sums of the values and the division at
+// the end.
 std::vector<float> FoldOfEqualWeights(const SequenceData& sequence, int64_t position,
                                       int32_t window) {
   const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
@@ -66,7 +67,7 @@ std::vector<float> FoldOfEqualWeights(const SequenceData& sequence, int64_t posi
   return row;
 }
 
-// The number of rows that the plan for `chunk` merges from several items.
+// Returns the number of rows that the plan for `chunk` merges from several items.
 size_t NumMerges(const Chunk& chunk, int32_t window, int num_threads) {
   const std::vector<int32_t> context = {static_cast<int32_t>(chunk.end)};
   const std::vector<int32_t> query = {static_cast<int32_t>(chunk.end - chunk.begin)};

@@ -30,8 +30,8 @@ std::vector<Exact> ExactValues(std::span<const float> values);
 // Returns silu(gate) * up. The bound uses that the slope of silu is at most 1.1. It also counts the
 // roundings of e^x, of the quotient and of the product.
 Exact ExactSiluMul(const Exact& gate, const Exact& up);
-// The same for Activation::kClampedSiluMul, whose slope along the gate is at most 1.1 too. A clamp
-// makes no error larger, and the sum of `up` and 1 rounds once.
+// Returns the result of Activation::kClampedSiluMul. The slope along the gate is at most 1.1 here
+// too. A clamp makes no error larger, and the sum of `up` and 1 rounds once.
 Exact ExactClampedSiluMul(const Exact& gate, const Exact& up, double limit);
 
 }  // namespace quire::testing

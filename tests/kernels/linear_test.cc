@@ -249,7 +249,7 @@ Exact Activated(Activation activation, double y) {
     case Activation::kGeluTanhMul:
       return times_logistic(cubic, 2.5 * kEpsilon * std::abs(cubic));
     case Activation::kSiluMul:
-    case Activation::kClampedSiluMul:  // a test of its own
+    case Activation::kClampedSiluMul:  // has a test of its own
       return times_logistic(y, 0.0);
   }
   return {};
@@ -285,9 +285,9 @@ TEST(LinearTest, ActivationsAgreeWithDoublesEverywhere) {
   }
 }
 
-// Returns cap * tanh(x / cap), and a bound on the error of SoftCap() in kernels/cpu/simd.h. Both
-// roundings of 2x / cap are in the exponent of e^(2x / cap), which has 2 ulp of its own. The sum
-// and the quotient are rounded once each, as are the difference and the product.
+// Returns cap * tanh(x / cap), and a bound on the error of SoftCap() in kernels/cpu/simd.h. The two
+// roundings of 2x / cap change the exponent of e^(2x / cap). Exp adds an error of 2 ulp. The sum,
+// the quotient, the difference and the product are rounded once each.
 Exact SoftCapped(double x, double cap) {
   const double v = 2 * x / cap, value = cap * std::tanh(x / cap);
   const double quotient = 2 / (std::exp(v) + 1), power_share = 1 / (1 + std::exp(-v));
@@ -381,7 +381,7 @@ TEST(LinearTest, ClampedSiluMulAgreesWithDoublesEverywhere) {
   std::vector<float> input = {0.0f, -0.0f, 1e-30f, 88.0f, -88.0f, 1e30f, -1e30f};
   for (int i = -4000; i <= 4000; ++i) input.push_back(static_cast<float>(i) / 197.0f);
   for (const float sign : {1.0f, -1.0f}) {
-    // The gate is the input itself, the up projection the input or its negative.
+    // The gate is the input itself. The up projection is the input or its negative.
     const std::vector<float> weights = {1.0f, sign};
     const WeightView view{WeightType::kF32, 2, 1, std::as_bytes(std::span(weights))};
     for (const float limit : {7.0f, 1.25f}) {

@@ -86,7 +86,7 @@ TEST_P(MoeTypeTest, BiasesAndClampsAgreeWithDoublesOnEveryPath) {
                            .intermediate = blocks ? 256 : 37,
                            .num_chosen = 2,
                            .biases = true,
-                           .limit = 0.75f};  // beyond it are many gates and ups, on both sides
+                           .limit = 0.75f};  // many gates and ups are beyond it, on both sides
   const TestMixture mixture(GetParam(), shape, 31);
   const std::vector<float> input = Normal(32, 9 * shape.hidden);
   const std::vector<float> residual = Normal(33, 9 * shape.hidden);

@@ -18,7 +18,7 @@ struct MixtureShape {
   int64_t intermediate = 96;
   int64_t num_chosen = 2;
   bool softmax_over_chosen = true;
-  bool biases = false;  // of the router and of every expert
+  bool biases = false;  // true: the router and every expert have biases
   // The limit of kClampedSiluMul; 0: the activation is kSiluMul.
   float limit = 0.0f;
 };

@@ -39,7 +39,8 @@ struct TinyLlamaShape {
   int64_t num_attention_heads, num_key_value_heads, head_dim;
   bool tie_word_embeddings = false, attention_bias = false, mlp_bias = false;
 };
-// Returns the layers of that Llama. `windows` has the window of each layer; empty: none has one.
+// Returns the layers of the Llama that `shape` describes. `windows` has the window of each layer;
+// empty: none has one.
 std::vector<engine::LayerSpec> LayersOf(const TinyLlamaShape& shape,
                                         std::span<const int64_t> windows = {});
 // Returns the tensors of a Llama, with values by the rule of InMemoryWeights::AddRandom. The

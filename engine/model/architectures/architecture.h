@@ -24,7 +24,7 @@ struct Architecture {
   // InvalidArgument for unsupported features.
   absl::Status (*read_hf)(const HfFields& fields, std::string_view hf_class,
                           ModelDraft& draft) = nullptr;
-  // The tensor names of a Hugging Face directory whose first layer is this one.
+  // Returns the tensor names of a Hugging Face directory. `layer` is the first layer of the model.
   TensorNames (*hf_names)(const LayerSpec& layer) = nullptr;
   std::string_view gguf_name = name;  // the value of "general.architecture" in GGUF files
   // The order in which llama.cpp's converter stores the rotary rows of each head.

@@ -2,7 +2,7 @@
 // before and after attention and feed-forward, GeGLU, and an embedding that is scaled up. In Gemma
 // 2, every other layer has a window, and scores and logits have soft caps. In Gemma 3, each head of
 // queries and keys has a norm. Five of six layers have a window, and rotary positions of shorter
-// wavelengths. Of the models for text and images, the part for text is served.
+// wavelengths. If a model reads text and images, only the part for text is served.
 
 #include <array>
 #include <cmath>
@@ -41,16 +41,16 @@ constexpr LlamaDefaults kGemma3Defaults = {.vocab_size = 262208,
                                            .num_key_value_heads = 4,
                                            .head_dim = 256,
                                            .max_position_embeddings = 131072};
-// Of so many layers, only the last sees all tokens.
+// In each run of this many layers, only the last layer sees all tokens.
 constexpr int64_t kGemma2Pattern = 2;
 constexpr int64_t kGemma3Pattern = 6;
 constexpr int64_t kWindow = 4096;
 // The caps of the published models. Files may omit them.
 constexpr double kScoreCap = 50.0, kLogitCap = 30.0;
 
-// Sets the members that no file gives. transformers rounds the scale of the embedding to the dtype
-// of the weights. For instance, at a width of 640 the scale is 25.298, and 25.25 in bf16. Here the
-// scale is not rounded, as in llama.cpp and in transformers with float32.
+// Sets the members for which files have no field. transformers rounds the scale of the embedding to
+// the dtype of the weights. For instance, at a width of 640 the scale is 25.298, and 25.25 in bf16.
+// Here the scale is not rounded, as in llama.cpp and in transformers with float32.
 void SetWhatGemmasHave(ModelDraft& draft) {
   draft.every.residual = Residual::kPostNorms;
   draft.every.feed_forward.activation = kernels::Activation::kGeluTanhMul;
@@ -73,7 +73,8 @@ void ScaleByLayers(int64_t layers_of_27b, ModelDraft& draft) {
                       static_cast<double>(draft.every.attention.num_heads));
 }
 
-// Reads what both generations have. `pattern` is for files without layer_types.
+// Reads the fields that Gemma 2 and Gemma 3 have in common. `pattern` is for files without
+// layer_types.
 absl::Status ReadGemma(const HfFields& fields, const LlamaDefaults& defaults, int64_t pattern,
                        ModelDraft& draft) {
   std::string activation;
@@ -120,7 +121,9 @@ absl::Status ReadGemma2Gguf(GgufFields& fields, ModelDraft& draft) {
   return fields.Float("final_logit_softcapping", kLogitCap, draft.logit_soft_cap);
 }
 
-// llama.cpp divides by each cap, so a model without one has no file.
+// llama.cpp divides by each cap, so a model without a cap must not be converted. The key of a
+// missing cap is left out. When the keys are read back, that cap has its usual value, and
+// CheckSameModel refuses the model.
 void WriteGemma2Gguf(const ModelConfig& config, GgufKeys& keys) {
   const double cap = config.layers[0].attention.soft_cap;
   keys.Int("attention.sliding_window", DifferentWindows(config).back());
@@ -170,8 +173,8 @@ absl::Status ReadGemma3(const HfFields& fields, std::string_view, ModelDraft& dr
   return absl::OkStatus();
 }
 
-// The text model has a config.json of its own inside the other. Classes of transformers tie the
-// head by the outer file.
+// The fields of the text model are in text_config, an object inside config.json. transformers reads
+// tie_word_embeddings from the outer object.
 absl::Status ReadGemma3Images(const HfFields& fields, std::string_view hf_class,
                               ModelDraft& draft) {
   draft.has_images = true;
@@ -229,7 +232,8 @@ TensorNames Gemma3Names(const LayerSpec&) {
   return names;
 }
 
-// transformers 5 moved the text model into `model`, and the head out of it.
+// transformers 5 moved the text model from `language_model.model` to `model.language_model`, and
+// its head from `language_model.lm_head` to `lm_head`.
 TensorNames Gemma3ImageNames(const LayerSpec& layer) {
   TensorNames names = Gemma3Names(layer);
   names.prefix = "model.language_model.";

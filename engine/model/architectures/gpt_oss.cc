@@ -81,7 +81,8 @@ TensorNames GptOssNames(const LayerSpec&) {
 
 }  // namespace
 
-// GGUF files of gpt-oss are in MXFP4, which no kernel reads, and have YaRN with whole dimensions.
+// GGUF files of gpt-oss are neither read nor written. Their weights are in MXFP4, which no kernel
+// reads. In addition, RopeConfig::truncate is true for every GGUF file, and false for gpt-oss.
 const Architecture kGptOss = {.name = "gpt_oss",
                               .hf_classes = kGptOssClasses,
                               .read_hf = ReadGptOss,

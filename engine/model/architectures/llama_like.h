@@ -12,13 +12,13 @@ namespace quire::engine {
 enum class SlidingLayers {
   kNone,  // a window is refused
   kEvery,
-  kOther,   // not read here: the reader of the class reads them
+  kOther,   // windows are not read here, but by the reader of the architecture
   kChosen,  // only with use_sliding_window: layers in layer_types, or from max_window_layers on
 };
 
 // The values that a class of transformers assumes for keys missing from config.json.
 struct LlamaDefaults {
-  // Sizes, each required if 0.
+  // Sizes. If a size is 0 here, config.json must have it.
   int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0;
   int64_t num_hidden_layers = 0, num_attention_heads = 0;
   int64_t num_key_value_heads = 0;  // 0: num_attention_heads
@@ -39,7 +39,7 @@ absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& def
 absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,
                             ModelDraft& draft);
 
-// Reads ropes[0], in either spelling.
+// Reads ropes[0], in the spelling of transformers 4 or 5.
 absl::Status ReadLlamaRope(const HfFields& fields, const LlamaDefaults& defaults,
                            ModelDraft& draft);
 

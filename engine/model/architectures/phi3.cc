@@ -1,6 +1,6 @@
 // Phi-3 and Phi-4-mini (arXiv:2404.14219, 2503.01743): Llamas with fused projections. The models
-// with a short context have a window, those with a long one have longrope. Phi-4-mini rotates a
-// part of each head.
+// with a short context have a window. The models with a long context have longrope. Phi-4-mini
+// rotates a part of each head.
 
 #include <array>
 

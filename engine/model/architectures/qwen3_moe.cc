@@ -1,4 +1,5 @@
-// Qwen 3 with mixtures of experts (arXiv:2505.09388), in every layer of the published models.
+// Qwen 3 with mixtures of experts (arXiv:2505.09388). The published models have a mixture in every
+// layer.
 
 #include <array>
 #include <cstdint>
@@ -16,8 +17,8 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kQwen3MoeClasses = {"Qwen3MoeForCausalLM"};
 
-// Makes layers dense, with a network of `dense` instead of experts: those in mlp_only_layers, and
-// all but every decoder_sparse_step-th.
+// Gives the network `dense` to the layers without experts. These are the layers in mlp_only_layers,
+// and all layers but every decoder_sparse_step-th.
 absl::Status ReadDenseLayers(const HfFields& fields, const FeedForwardSpec& dense,
                              ModelDraft& draft) {
   int64_t step = 1;
@@ -87,8 +88,8 @@ TensorNames Qwen3MoeGgufNames(const LayerSpec&) {
   return names;
 }
 
-// llama.cpp expects experts in every layer. A model with dense layers is refused when the keys are
-// read back, so those of the last layer do.
+// llama.cpp expects experts in every layer, so the keys describe the last layer. A model with dense
+// layers is refused when the keys are read back.
 void WriteQwen3MoeGguf(const ModelConfig& config, GgufKeys& keys) {
   const FeedForwardSpec& feed_forward = config.layers.back().feed_forward;
   keys.Int("expert_count", feed_forward.experts.count);

@@ -45,7 +45,7 @@ absl::Status ReadFactors(const HfFields& fields, const char* key, std::vector<do
   return absl::OkStatus();
 }
 
-// Both lists of factors go with one factor of cosines and sines. It follows from the stretch.
+// Both lists of factors have the same attention_factor. Its default follows from `factor`.
 absl::Status ReadLongRope(const HfFields& fields, const ModelConfig& config, int64_t trained,
                           RopeConfig& rope) {
   rope.scaling = RopeScaling::kLongRope;
@@ -83,7 +83,7 @@ absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& confi
   }
   if (type == "default") return absl::OkStatus();
   if (outside.longrope_context != 0) {
-    // The older names of longrope. The class has no other scaling.
+    // "su" and "yarn" are older names of longrope. The classes with longrope have no other scaling.
     if (type == "longrope" || type == "su" || type == "yarn") {
       return ReadLongRope(fields, config, outside.longrope_context, rope);
     }

@@ -9,13 +9,13 @@
 
 namespace quire::engine {
 
-// Reads one object: rope_scaling of transformers 4, or rope_parameters of transformers 5, which
-// also holds theta. config.max_position_embeddings must have been read before.
-// What a class of transformers reads outside the object of rotary parameters.
+// The rotary fields that the caller has read outside the object of rotary parameters.
 struct RopeOutside {
-  bool partial_rotary = false;  // partial_rotary_factor was read; else one that is not 1 is refused
+  bool partial_rotary = false;   // false: a partial_rotary_factor other than 1 is refused
   int64_t longrope_context = 0;  // the trained context of longrope; 0: longrope is refused
 };
+// Reads one object: rope_scaling of transformers 4, or rope_parameters of transformers 5, which
+// also holds theta. config.max_position_embeddings must have been read before.
 absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& config, RopeConfig& rope,
                                 const RopeOutside& outside = {});
 

@@ -52,7 +52,7 @@ absl::Status ReadLayerWindows(const HfFields& fields, int64_t window,
                               const std::function<bool(int64_t)>& slides, ModelDraft& draft) {
   const int64_t num_layers = draft.num_hidden_layers;
   const nlohmann::json* types = fields.Find("layer_types");
-  // Validate reports a number of layers that is out of range.
+  // Complete() reports a number of layers that is out of range.
   if (num_layers < 1 || num_layers > kMaxLayers) return absl::OkStatus();
   if (types != nullptr && (!types->is_array() || std::ssize(*types) != num_layers)) {
     return fields.Wrong("layer_types", "one for each of num_hidden_layers");

@@ -27,9 +27,9 @@ absl::Status ReadUnscaledTheta(const HfFields& fields, const char* theta_key, Mo
 absl::Status ReadGelu(const HfFields& fields, const char* key, std::string_view fallback,
                       ModelDraft& draft);
 
-// Reads layer_windows from layer_types: a layer of "sliding_attention" has `window`, and a layer of
-// "full_attention" sees all tokens. If config.json has no layer_types, `slides(layer)` decides. If
-// `window` is 0, no layer has a window. num_hidden_layers must have been read before.
+// Sets the windows of the layers by layer_types: a layer of "sliding_attention" has `window`, and a
+// layer of "full_attention" sees all tokens. If config.json has no layer_types, `slides(layer)`
+// decides. If `window` is 0, no layer has a window. num_hidden_layers must have been read before.
 absl::Status ReadLayerWindows(const HfFields& fields, int64_t window,
                               const std::function<bool(int64_t)>& slides, ModelDraft& draft);
 

@@ -91,7 +91,7 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
   if (staging.bytes() > 0) {
     RETURN_IF_ERROR(backend.CopyToDevice(buffer_.data(), host, offset));
   }
-  const AttentionSpec& heads = config.layers[0].attention;  // all layers have as many heads
+  const AttentionSpec& heads = config.layers[0].attention;  // alike in all layers
   for (auto& [window, plan] : plans_) {
     ASSIGN_OR_RETURN(plan, backend.Plan({.context_lens = input.context_lens,
                                          .query_lens = input.query_lens,

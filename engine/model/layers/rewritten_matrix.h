@@ -18,7 +18,7 @@ namespace quire::engine {
 absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrices,
                                                   int64_t num_matrices = 1, bool in_turns = false);
 
-// Returns the place of row `row` of `rows` rows after this order.
+// Returns the place that row `row` of `rows` rows gets in this order.
 constexpr int64_t PlaceInTurns(int64_t row, int64_t rows) {
   return row % 2 == 0 ? row / 2 : (rows + 1) / 2 + row / 2;
 }

@@ -244,7 +244,7 @@ TEST(ArchitecturesTest, APhi3HasLongRopeInEverySpelling) {
       {{"rope_type", "longrope"}, {"partial_rotary_factor", 0.75}, {"rope_theta", 10000}});
   newer.erase("rope_scaling");
   newer.erase("partial_rotary_factor");
-  json oldest = Phi3();  // this class has no other scaling
+  json oldest = Phi3();  // this class reads "yarn" as longrope
   oldest["rope_scaling"]["type"] = "yarn";
   for (const json& file : {Phi3(), newer, oldest}) {
     const auto config = Read(file);
@@ -415,7 +415,7 @@ TEST(ArchitecturesTest, OfAGemma3WithImagesTheTextIsRead) {
   EXPECT_EQ(config->vocab_size, 100);
   EXPECT_EQ(config->layers[0].attention.qk_norm, QkNormScope::kHead);
   EXPECT_TRUE(config->has_images && config->tie_word_embeddings);
-  json sparse = Gemma3Images();  // as published: what the class assumes is not written
+  json sparse = Gemma3Images();  // as published: without the fields that have default values
   sparse["text_config"] = {{"hidden_size", 2560},
                            {"num_hidden_layers", 34},
                            {"intermediate_size", 10240},

@@ -47,8 +47,8 @@ struct NaiveStop {
   size_t end = 0;  // the end of the stop string in the text
 };
 
-// Returns the stop string with the earliest end at or after `from`. Of several that end there,
-// returns the longest.
+// Returns the stop string with the earliest end at or after `from`. If several end there, returns
+// the longest.
 NaiveStop FindStop(std::string_view text, const std::vector<std::string>& stops, size_t from = 1) {
   for (size_t end = from; end <= text.size(); ++end) {
     NaiveStop found;

@@ -153,8 +153,8 @@ TEST(PrefillPacerTest, EqualStepsForHoursMakeNoPriceUncertain) {
   PrefillPacer pacer(kTarget, 512);
   WarmUp(pacer, machine);
   for (int i = 0; i < 200000; ++i) pacer.NoteStep(0, 8, machine.Run(0, 8));
-  // The equal steps show the pacer only the sum of the prices of a step and of its decodes. The
-  // pacer must not have forgotten the price of a prompt token.
+  // From equal steps, the pacer learns only one sum: the price of a step plus the prices of its 8
+  // decodes. The pacer must not have forgotten the price of a prompt token.
   EXPECT_LE(machine.Run(RunFull(pacer, machine, 8), 8), kTarget * 12 / 10);
   for (int i = 0; i < 20; ++i) RunFull(pacer, machine, 8);
   EXPECT_NEAR(pacer.limit(8), machine.Calm(kTarget, 8, 512), 3);

@@ -39,13 +39,13 @@ class Wire {
     EXPECT_EQ(FromClient(Frame(FrameType::kSettings, 0, 0)).size(), kFrameHeadBytes);
   }
 
-  // Sends bytes of the client. Returns the bytes that the server gets.
+  // Gives the watch bytes from the client. Returns the bytes that the server gets.
   std::string FromClient(std::string_view bytes) {
     std::string out;
     if (!watch.FromClient(Bytes(bytes), now, out)) out = bytes;
     return out;
   }
-  // Sends bytes of the server. Returns the bytes that the client gets.
+  // Gives the watch bytes from the server. Returns the bytes that the client gets.
   std::string FromServer(std::string_view bytes) {
     std::string out;
     if (!watch.FromServer(Bytes(bytes), now, out)) out = bytes;

@@ -136,8 +136,8 @@ TEST(JinjaGoldenTest, RealTemplatesLoadAndRenderAsInPython) {
   EXPECT_EQ(beyond, 10);
 }
 
-// Renders llama.cpp's cases. The result must equal Python's. It must also equal llama.cpp's where
-// llama.cpp agrees with Python.
+// Renders the test cases of llama.cpp. Each text must equal the text that Jinja2 gives in Python.
+// In the cases in which llama.cpp agrees with Python, it must also equal the text of llama.cpp.
 TEST(JinjaGoldenTest, PublishedCasesRenderAsExpected) {
   QUIRE_TEST_DATA_OR_SKIP(path, "chat-templates/expected/llama.cpp_2025-02.json");
   const Json file = Json::parse(testing::ReadFile(path), nullptr, false);
