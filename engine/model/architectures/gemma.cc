@@ -225,12 +225,7 @@ constexpr TensorNames GemmaGgufNames() {
   return names;
 }
 
-TensorNames Gemma3Names(const LayerSpec&) {
-  TensorNames names = GemmaNames();
-  names.q_norm = "self_attn.q_norm";
-  names.k_norm = "self_attn.k_norm";
-  return names;
-}
+TensorNames Gemma3Names(const LayerSpec&) { return WithHfQkNorms(GemmaNames()); }
 
 // transformers 5 moved the text model from `language_model.model` to `model.language_model`, and
 // its head from `language_model.lm_head` to `lm_head`.
@@ -244,12 +239,7 @@ TensorNames Gemma3ImageNames(const LayerSpec& layer) {
   return names;
 }
 
-TensorNames Gemma3GgufNames(const LayerSpec&) {
-  TensorNames names = GemmaGgufNames();
-  names.q_norm = "attn_q_norm";
-  names.k_norm = "attn_k_norm";
-  return names;
-}
+TensorNames Gemma3GgufNames(const LayerSpec&) { return WithGgufQkNorms(GemmaGgufNames()); }
 
 }  // namespace
 

@@ -37,4 +37,11 @@ constexpr TensorNames FusedGgufNames() {
   return names;
 }
 
+// Adds the names of the norms of queries and keys.
+constexpr TensorNames WithGgufQkNorms(TensorNames names) {
+  names.q_norm = "attn_q_norm";
+  names.k_norm = "attn_k_norm";
+  return names;
+}
+
 }  // namespace quire::engine

@@ -63,6 +63,13 @@ inline constexpr TensorNames kLlamaHfNames = {.prefix = "model.",
                                               .up = "mlp.up_proj",
                                               .down = "mlp.down_proj"};
 
+// Adds the names of the norms of queries and keys.
+constexpr TensorNames WithHfQkNorms(TensorNames names) {
+  names.q_norm = "self_attn.q_norm";
+  names.k_norm = "self_attn.k_norm";
+  return names;
+}
+
 // The names of experts in transformers 5, which are the same for every class.
 inline constexpr MixtureNames kFusedExperts = {
     .router = "mlp.gate.weight", .up = "mlp.experts.gate_up_proj", .down = "mlp.experts.down_proj"};

@@ -139,13 +139,6 @@ void WriteMptGguf(const ModelConfig& config, GgufKeys& keys) {
   if (clip != 0.0) keys.Float("attention.clamp_kqv", clip);
 }
 
-TensorNames MptGgufNames(const LayerSpec&) {
-  TensorNames names = FusedGgufNames();
-  names.q_norm = "attn_q_norm";
-  names.k_norm = "attn_k_norm";
-  return names;
-}
-
 }  // namespace
 
 const Architecture kMpt = {
@@ -154,7 +147,7 @@ const Architecture kMpt = {
     .read_hf = ReadMpt,
     .hf_names = [](const LayerSpec&) { return kMptNames; },
     .read_gguf = ReadMptGguf,
-    .gguf_names = MptGgufNames,
+    .gguf_names = [](const LayerSpec&) { return WithGgufQkNorms(FusedGgufNames()); },
     .write_gguf = WriteMptGguf,
 };
 

@@ -36,23 +36,9 @@ absl::Status ReadQwen3(const HfFields& fields, std::string_view, ModelDraft& dra
                        draft);
 }
 
-TensorNames Qwen3Names(const LayerSpec&) {
-  TensorNames names = kLlamaHfNames;
-  names.q_norm = "self_attn.q_norm";
-  names.k_norm = "self_attn.k_norm";
-  return names;
-}
-
 // Reads nothing more, because the metadata of a Qwen has only the keys of a Llama. The rotary rows
 // of a Qwen are in the order of Hugging Face's files.
 absl::Status ReadQwenGguf(GgufFields&, ModelDraft&) { return absl::OkStatus(); }
-
-TensorNames Qwen3GgufNames(const LayerSpec&) {
-  TensorNames names = kGgufNames;
-  names.q_norm = "attn_q_norm";
-  names.k_norm = "attn_k_norm";
-  return names;
-}
 
 }  // namespace
 
@@ -64,12 +50,13 @@ const Architecture kQwen2 = {.name = "qwen2",
                              .gguf_names = [](const LayerSpec&) { return kGgufNames; },
                              .write_gguf = [](const ModelConfig&, GgufKeys&) {}};
 
-const Architecture kQwen3 = {.name = "qwen3",
-                             .hf_classes = kQwen3Classes,
-                             .read_hf = ReadQwen3,
-                             .hf_names = Qwen3Names,
-                             .read_gguf = ReadQwenGguf,
-                             .gguf_names = Qwen3GgufNames,
-                             .write_gguf = [](const ModelConfig&, GgufKeys&) {}};
+const Architecture kQwen3 = {
+    .name = "qwen3",
+    .hf_classes = kQwen3Classes,
+    .read_hf = ReadQwen3,
+    .hf_names = [](const LayerSpec&) { return WithHfQkNorms(kLlamaHfNames); },
+    .read_gguf = ReadQwenGguf,
+    .gguf_names = [](const LayerSpec&) { return WithGgufQkNorms(kGgufNames); },
+    .write_gguf = [](const ModelConfig&, GgufKeys&) {}};
 
 }  // namespace quire::engine

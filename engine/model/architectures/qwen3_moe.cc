@@ -59,9 +59,7 @@ absl::Status ReadQwen3Moe(const HfFields& fields, std::string_view, ModelDraft& 
 }
 
 TensorNames Qwen3MoeNames(const LayerSpec&) {
-  TensorNames names = kLlamaHfNames;
-  names.q_norm = "self_attn.q_norm";
-  names.k_norm = "self_attn.k_norm";
+  TensorNames names = WithHfQkNorms(kLlamaHfNames);
   names.mixtures = {{{.router = "mlp.gate.weight",
                       .gate = "mlp.experts.#.gate_proj.weight",
                       .up = "mlp.experts.#.up_proj.weight",
@@ -81,9 +79,7 @@ absl::Status ReadQwen3MoeGguf(GgufFields& fields, ModelDraft& draft) {
 }
 
 TensorNames Qwen3MoeGgufNames(const LayerSpec&) {
-  TensorNames names = kGgufNames;
-  names.q_norm = "attn_q_norm";
-  names.k_norm = "attn_k_norm";
+  TensorNames names = WithGgufQkNorms(kGgufNames);
   names.mixtures = {kGgufStackedExperts};
   return names;
 }
