@@ -130,8 +130,8 @@ absl::StatusOr<std::vector<PlannedTensor>> PlanTensors(const engine::ModelConfig
                                                        kernels::RopeLayout gguf_layout,
                                                        const engine::TensorNames& gguf_names,
                                                        const ChooseType& choose) {
-  const engine::DecoderTensors source = engine::FindTensors(
-      config, names, [&](std::string_view name) { return weights.Find(name) != nullptr; });
+  const engine::DecoderTensors source =
+      engine::FindTensors(config, names, engine::HasTensorIn(weights));
   RETURN_IF_ERROR(engine::CheckTensors(source, weights, names, config.architecture));
   const engine::DecoderTensors target =
       engine::FindTensors(config, gguf_names, [](std::string_view) { return true; });

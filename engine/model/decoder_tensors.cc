@@ -38,8 +38,7 @@ NamedRows OfExpert(const std::string& prefix, const char* name, int64_t num_expe
 
 class Finder {
  public:
-  Finder(const ModelConfig& config, const TensorNames& names,
-         const std::function<bool(std::string_view)>& has)
+  Finder(const ModelConfig& config, const TensorNames& names, const HasTensor& has)
       : config_(config), names_(names), has_(has) {}
 
   DecoderTensors Find() const;
@@ -62,7 +61,7 @@ class Finder {
 
   const ModelConfig& config_;
   const TensorNames names_;
-  const std::function<bool(std::string_view)>& has_;
+  const HasTensor& has_;
 };
 
 StoredParameter Finder::NormWeight(const std::string& name, int64_t size) const {
@@ -248,8 +247,11 @@ std::vector<RowRange> RangesOf(const NamedRows& part) {
   return part.ranges.empty() ? std::vector<RowRange>{{0, rows}} : part.ranges;
 }
 
-TensorNames InSpellingOfFile(const TensorNames& names,
-                             const std::function<bool(std::string_view)>& has) {
+HasTensor HasTensorIn(const files::WeightMap& weights) {
+  return [&weights](std::string_view name) { return weights.Find(name) != nullptr; };
+}
+
+TensorNames InSpellingOfFile(const TensorNames& names, const HasTensor& has) {
   const std::string embedding = absl::StrCat(names.embedding, ".weight");
   TensorNames spelled = names;
   if (has(embedding)) {
@@ -262,7 +264,7 @@ TensorNames InSpellingOfFile(const TensorNames& names,
 }
 
 DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
-                           const std::function<bool(std::string_view)>& has) {
+                           const HasTensor& has) {
   return Finder(config, InSpellingOfFile(names, has), has).Find();
 }
 
@@ -290,9 +292,7 @@ std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors)
 
 absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture) {
-  const char* head = InSpellingOfFile(names, [&](std::string_view name) {
-                       return weights.Find(name) != nullptr;
-                     }).head;
+  const char* head = InSpellingOfFile(names, HasTensorIn(weights)).head;
   std::set<std::string_view> known;
   for (const StoredParameter* parameter : AllParameters(tensors)) {
     for (const NamedRows& part : parameter->parts) {

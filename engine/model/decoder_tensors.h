@@ -83,15 +83,19 @@ struct DecoderTensors {
   std::vector<LayerTensors> layers;
 };
 
-// Returns `names` with the prefix and the name of the head that the file uses.
-TensorNames InSpellingOfFile(const TensorNames& names,
-                             const std::function<bool(std::string_view)>& has);
+// Returns true if a file has a tensor of this name.
+using HasTensor = std::function<bool(std::string_view name)>;
+// `weights` must outlive the result.
+HasTensor HasTensorIn(const files::WeightMap& weights);
 
-// Finds the tensors of all parameters. `has(name)` must be true if the file has the tensor.
-// FindTensors calls `has` for the things in which files of one config may differ: the prefix and
-// its spelling, the bias of the output of attention, the naming of a mixture.
+// Returns `names` with the prefix and the name of the head that the file uses.
+TensorNames InSpellingOfFile(const TensorNames& names, const HasTensor& has);
+
+// Finds the tensors of all parameters. FindTensors calls `has` for the things in which files of one
+// config may differ: the prefix and its spelling, the bias of the output of attention, the naming
+// of a mixture.
 DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
-                           const std::function<bool(std::string_view)>& has);
+                           const HasTensor& has);
 
 // Returns pointers into `tensors` to every parameter, including absent ones. Their order is the
 // same for all files of models with the same parts.

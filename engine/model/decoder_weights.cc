@@ -1,6 +1,5 @@
 #include "engine/model/decoder_weights.h"
 
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,8 +79,7 @@ absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
                                                   const TensorNames& names,
                                                   kernels::Backend& backend,
                                                   const StepLimits& limits) {
-  const DecoderTensors stored = FindTensors(
-      config, names, [&](std::string_view name) { return weights.Find(name) != nullptr; });
+  const DecoderTensors stored = FindTensors(config, names, HasTensorIn(weights));
   RETURN_IF_ERROR(CheckTensors(stored, weights, names, config.architecture));
   ParameterLoader loader(weights, backend);
   DecoderWeights out;

@@ -54,8 +54,7 @@ absl::Status CheckQuantization(const HfFields& fields) {
 // head, whatever tie_word_embeddings is. transformers ties the head to the embedding if the file
 // has no head, or has a head with the same bytes.
 bool HasAnotherHead(const TensorNames& architecture_names, const files::WeightMap& weights) {
-  const TensorNames names = InSpellingOfFile(
-      architecture_names, [&](std::string_view name) { return weights.Find(name) != nullptr; });
+  const TensorNames names = InSpellingOfFile(architecture_names, HasTensorIn(weights));
   const files::TensorInfo* head = weights.Find(absl::StrCat(names.head, ".weight"));
   const files::TensorInfo* embedding =
       weights.Find(absl::StrCat(names.prefix, names.embedding, ".weight"));
