@@ -2,8 +2,9 @@
 
 find_program(QUIRE_CCACHE ccache)
 if(QUIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # ccache keeps nothing that used a precompiled header, unless it is told that no header asks for the time.
   set(CMAKE_C_COMPILER_LAUNCHER ${QUIRE_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${QUIRE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${QUIRE_CCACHE})
 endif()
 
 find_program(QUIRE_MOLD mold)
@@ -11,9 +12,12 @@ if(QUIRE_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# Every library is static, a part of executables, and is compiled as they are.
+set(CMAKE_CXX_COMPILE_OPTIONS_PIC ${CMAKE_CXX_COMPILE_OPTIONS_PIE})
+
 add_library(quire_options INTERFACE)
 target_include_directories(quire_options INTERFACE ${PROJECT_SOURCE_DIR})
-set(quire_cxx_options -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
+set(quire_cxx_options -pthread -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
     # The compiler must not make fused multiply-adds (the sources write those that we want):
     # the same bits must come out of every ISA path and compiler.
     -ffp-contract=off)
@@ -34,6 +38,29 @@ if(QUIRE_BUILD_FUZZERS)
   target_compile_options(quire_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# Compiles the headers that most sources include once, and not for each source: a third less to compile. A
+# source names what it uses all the same; the thread-safety preset, which has no such header, holds it to that.
+if(QUIRE_SANITIZE)
+  set(quire_precompile OFF)  # The tests have another optimisation there, and would not take the header.
+else()
+  set(quire_precompile ON)
+endif()
+option(QUIRE_PRECOMPILE "Precompile the headers that most sources include" ${quire_precompile})
+function(quire_precompiled name)
+  if(NOT QUIRE_PRECOMPILE)
+    return()
+  endif()
+  if(TARGET quire_precompiled_headers)
+    target_precompile_headers(${name} REUSE_FROM quire_precompiled_headers)
+  else()
+    target_precompile_headers(${name} PRIVATE
+      <algorithm> <array> <chrono> <functional> <memory> <optional> <span> <string> <string_view> <unordered_map>
+      <utility> <vector> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
+      <absl/strings/str_format.h> <absl/time/time.h>)
+    add_library(quire_precompiled_headers ALIAS ${name})
+  endif()
+endfunction()
+
 # Each of a target's APART sources is compiled by itself, even in the presets that join a target's
 # sources into a few units (sanitizers: CMAKE_UNITY_BUILD), because another source has the same
 # private names.
@@ -50,6 +77,7 @@ function(quire_library name)
     add_library(${name} STATIC ${ARG_SOURCES} ${ARG_APART})
     target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE quire_options ${ARG_PRIVATE_DEPS})
     target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+    quire_precompiled(${name})
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE ${ARG_DEPS})
@@ -62,6 +90,7 @@ function(quire_binary name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS})
+  quire_precompiled(${name})
 endfunction()
 
 # The target that is built under ThreadSanitizer: the tests labelled `threads`.
@@ -77,6 +106,7 @@ function(quire_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES} ${ARG_APART})
   target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  quire_precompiled(${name})
   # A test is compiled about as often as it runs, and only the code under test needs more
   # optimisation.
   set(test_optimization $<$<CONFIG:RelWithDebInfo>:-O1>)
