@@ -3,8 +3,8 @@
 //   QUIRE_CHECK(condition) << "context";
 //
 // Aborts with file, line and context when `condition`, an invariant of our own code, is false. The
-// check is also on in release builds. A server that went on with a broken block table could send
-// one client's text to another client.
+// check is also on in release builds, because a server that continued with a broken block table
+// could send one client's text to another client.
 
 #include <sstream>
 

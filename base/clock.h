@@ -1,8 +1,9 @@
 #pragma once
 
-// Steady time, for durations, timeouts and alarms. It never jumps, unlike the wall clock, which
-// somebody may set. It counts from an arbitrary moment of the machine, so it cannot be compared
-// with a date. A client's deadline, which is a date, is converted to steady time on arrival.
+// Steady time, for durations, timeouts and alarms. Steady time never jumps, whereas wall-clock time
+// jumps when somebody sets the clock. The zero of steady time is arbitrary, so a steady time cannot
+// be compared with a date. A client's deadline is a date, so it is converted to steady time on
+// arrival.
 
 #include "absl/time/time.h"
 
@@ -13,8 +14,8 @@ class Clock {
   virtual ~Clock() = default;
   virtual absl::Time Now() const = 0;
 
-  // Converts `date` of the wall clock to this clock's time. The result holds only if nobody sets
-  // the wall clock meanwhile.
+  // Converts `date`, a time of the wall clock, to this clock's time. The result is valid until
+  // somebody sets the wall clock.
   absl::Time FromDate(absl::Time date) const;
 };
 

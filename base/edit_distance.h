@@ -12,8 +12,9 @@ namespace quire::base {
 // replaced to turn `a` into `b`.
 size_t EditDistance(std::string_view a, std::string_view b);
 
-// Returns the first of the `known` names that have the smallest distance to the mistyped `name`.
-// Returns "" when that distance is above 1 + name.size() / 3, or is not below name.size().
+// Returns the known name with the smallest distance to the mistyped `name`; among equal distances,
+// the first in `known`. Returns "" when this distance is above 1 + name.size() / 3, or is
+// name.size() or more.
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> known);
 
 }  // namespace quire::base

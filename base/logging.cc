@@ -21,7 +21,7 @@ namespace quire::base {
 namespace {
 
 constexpr size_t kMaxQueuedBytes = size_t{1} << 20;  // some thousands of lines
-// The time to write the queued lines before the process ends.
+// The longest wait for queued lines to be written before the process ends.
 constexpr std::chrono::seconds kLastWords(1);
 
 std::atomic<LogLevel> minimum_level{LogLevel::kInfo};
@@ -69,7 +69,7 @@ std::string FormatLine(LogLevel level, std::string_view component, std::string_v
   return line + "}\n";
 }
 
-// Returns false when stderr takes no more bytes. Blocks while the reader of stderr does not read.
+// Writes all of `text`, and blocks while stderr is full. Returns false when a write fails.
 bool WriteToStderr(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -152,8 +152,8 @@ class LogQueue {
   }
 
  private:
-  // Waits for lines to write. The lines of the previous call count as written. Returns false when
-  // the queue is stopping and no line is left.
+  // Waits for queued lines, and moves them to `lines`. A call also reports that the lines of the
+  // previous call were written. Returns false when the queue is stopping and has no more lines.
   bool Take(std::string& lines) {
     MutexLock lock(mu_);
     writing_ = false;

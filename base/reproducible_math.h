@@ -51,7 +51,8 @@ constexpr double Scale(double x, int n) {
   return x * TwoTo(n);
 }
 
-// x = 2^exponent * significand, with a significand from `lowest` up to 2 * lowest.
+// The result of Split(x, lowest): x = 2^exponent * significand, with a significand from `lowest` up
+// to 2 * lowest.
 struct Parts {
   int exponent;
   double significand;
@@ -64,15 +65,16 @@ constexpr Parts Split(double x, double lowest) {
     x *= TwoTo(54);
     exponent = -54;
   }
-  // The addition carries into the exponent where the significand reaches 2 * lowest.
+  // Let x = 2^e * s with 1 <= s < 2. The exponent of `shifted` is e + 1 if s is at least 2 *
+  // lowest, and e otherwise.
   const uint64_t shifted = Bits(x) + (Bits(1.0) - Bits(lowest));
   constexpr uint64_t kFraction = (uint64_t{1} << 52) - 1;
   return {.exponent = exponent + static_cast<int>(shifted >> 52) - 1023,
           .significand = Double((shifted & kFraction) + Bits(lowest))};
 }
 
-// Returns the R1 of e^r = 1 + r + r R1 / (2 - R1), for |r| <= ln(2) / 2. R1 = r - P(r^2), where
-// 2 + P(r^2) is within 2^-59 of r (e^r + 1) / (e^r - 1).
+// Returns R1, where e^r = 1 + r + r * R1 / (2 - R1), for |r| <= ln(2) / 2. R1 is computed as r -
+// P(r^2) with a polynomial P: 2 + P(r^2) is within 2^-59 of r (e^r + 1) / (e^r - 1).
 constexpr double ExpR1(double r) {
   const double t = r * r;
   return r - t * (1.66666666666666019037e-01 +
@@ -81,7 +83,7 @@ constexpr double ExpR1(double r) {
                             t * (-1.65339022054652515390e-06 + t * 4.13813679705723846039e-08))));
 }
 
-// A number as the sum of two doubles, which has more digits than one double.
+// A number with more digits than a double: the sum high + low.
 struct Sum {
   double high, low;
 };
@@ -89,8 +91,9 @@ struct Sum {
 // Returns log2(x) for x above 0 and finite. `high` has at most 21 bits of significand, and the
 // error of the sum is about 2^-68 of the result.
 //
-// x = 2^n * a, with a near c = 1 or c = 3/2, and log2(a) = log2(c) + 2 / ln(2) * atanh(s) with
-// s = (a - c) / (a + c). atanh's series is evaluated as s / 3 * (3 + s^2 + r).
+// x = 2^n * a, with a near c = 1 or c = 3/2, and log2(a) = log2(c) + 2 / ln(2) * atanh(s) with s =
+// (a - c) / (a + c). The series of atanh(s) is evaluated as s / 3 * (3 + s^2 + r), where r is the
+// rest of the series.
 constexpr Sum Log2(double x) {
   constexpr double kThirdHigh = 9.61796700954437255859e-01;  // 2 / (3 ln(2)), its upper half
   constexpr double kThirdLow = -7.02846165095275826516e-09;
@@ -136,7 +139,8 @@ constexpr Sum Log2(double x) {
 // Returns x^y for x above 0 and finite, y finite.
 constexpr double PowOfPositive(double x, double y) {
   if (x == 1.0) return 1.0;
-  // |log2(x)| is at least 2^-53, so the result is far out of range.
+  // As x is not 1, |log2(x)| is at least 2^-53. So |y * log2(x)| is above 2^11, and the power
+  // overflows or underflows.
   if (Abs(y) > TwoTo(64)) return (x > 1.0) == (y > 0.0) ? kInfinity : 0.0;
   const Sum log2_x = Log2(x);
   const double y_high = Upper(y);
@@ -159,7 +163,7 @@ constexpr double PowOfPositive(double x, double y) {
   return Scale(1.0 - (((r * r1) / (r1 - 2.0) - (r_low + r * r_low)) - r), n);
 }
 
-// An angle less a multiple of pi / 2. |high + low| is at most pi / 4.
+// An angle minus a multiple of pi / 2. The result, high + low, is at most pi / 4 in magnitude.
 struct ReducedAngle {
   double high, low;
   uint32_t quadrant;  // the multiple, modulo 4
@@ -167,10 +171,10 @@ struct ReducedAngle {
 
 // Reduces x, which must be finite and at least 1/2. The relative error is below 2^-61.
 //
-// x = m * 2^e with an integer m of 53 bits. Only a window of the bits of 2 / pi matters. The bits
-// before the window add multiples of 4 to x * 2 / pi. The bits after it add less than 2^-137. No
-// double is nearer than 2^-61 to a multiple of pi / 2 other than 0, so at least 64 good bits of the
-// fraction remain.
+// x = m * 2^e with an integer m of 53 bits. Only a window of the bits of 2 / pi matters for x * 2 /
+// pi. The bits before the window only add multiples of 4, which are whole turns. The bits after the
+// window add less than 2^-137. No double is nearer than 2^-61 to a nonzero multiple of pi / 2, so
+// at least 64 good bits of the fraction remain.
 constexpr ReducedAngle Reduce(double x) {
   __extension__ using Uint128 = unsigned __int128;
   // 64 zero bits, then the bits of 2 / pi after its binary point.
@@ -184,7 +188,7 @@ constexpr ReducedAngle Reduce(double x) {
   const int e = static_cast<int>(Bits(x) >> 52) - 1075;
   const uint64_t m = (Bits(x) & ((uint64_t{1} << 52) - 1)) | (uint64_t{1} << 52);
 
-  // The window has 192 bits. Multiplied by 2^e, its first bit is worth 2.
+  // The window has 192 bits. In 2^e * 2 / pi, its first bit has the value 2.
   const int start = e + 62;
   const auto word = [&](int i) {
     const uint64_t* const w = kTwoOverPi + start / 64 + i;

@@ -3,7 +3,8 @@
 namespace quire::base {
 namespace {
 
-// The number of bytes that follow a lead byte, and the range of the first of these bytes.
+// The number of bytes that must follow a lead byte, and the range of values that the first of them
+// may have.
 struct LeadByte {
   int num_following = 0;
   uint8_t low = 0x80;

@@ -1,4 +1,4 @@
-// quire bench: sends a load with a known shape, and reports how it went.
+// quire bench: sends a load of a given shape, and reports latencies, throughput and errors.
 
 #include <algorithm>
 #include <iostream>
@@ -175,8 +175,8 @@ std::vector<RequestRecord> RunLoad(const LoadOptions& options, const WorkloadCon
   return records;
 }
 
-// Sends the load and reports how it went. When the load was stopped early, the report may have no
-// ok requests.
+// Sends the load and returns its report. After an early stop, the report may count no successful
+// request.
 absl::StatusOr<BenchReport> Measure(const BenchFlags& given, const v1::GenerateRequest& request,
                                     const std::vector<Connection*>& connections,
                                     Interrupt& interrupt) {
@@ -200,8 +200,8 @@ absl::StatusOr<BenchReport> Measure(const BenchFlags& given, const v1::GenerateR
     RunLoad(warmup, other, connections, interrupt, &wall);
     if (interrupt.interrupted()) return absl::CancelledError("stopped while warming up");
   }
-  // GetStats fails when the server serves ControlService at another address. The load goes on
-  // without the server's counters.
+  // GetStats fails when the server serves ControlService at another address. The report then lacks
+  // the server's counters.
   v1::GetStatsResponse before, after;
   const bool has_stats = connections[0]->GetStats({}, &before).ok();
   const std::vector<RequestRecord> records =

@@ -70,8 +70,7 @@ absl::Duration Load::Elapsed() const {
   return absl::FromChrono(std::chrono::steady_clock::now() - start_);
 }
 
-// Waits until `planned` may be sent, and returns true. Returns false when no further request may be
-// sent.
+// Returns true once `planned` may be sent. Returns false when no further request may be sent.
 bool Load::WaitForTurn(const PlannedRequest& planned,
                        const std::function<void(const LoadProgress&)>& on_progress) {
   const absl::Duration end = options_.duration.value_or(absl::InfiniteDuration());
@@ -157,8 +156,8 @@ void Load::OnMessage(Live& live, StreamCall& call, const v1::GenerateStreamRespo
 void Load::OnDone(Live& live, const absl::Status& status) {
   live.record.end = Elapsed();
   live.record.code = status.code();
-  // Any other code means that the request was refused, or had ended before the load's cancel took
-  // effect. So the load did not drop the request.
+  // A code other than CANCELLED means that the server refused the request, or that the request
+  // ended before the load's cancel took effect. In both cases the load did not drop the request.
   if (status.code() != absl::StatusCode::kCancelled) live.record.dropped = false;
   base::MutexLock lock(mu_);
   if (!status.ok() && !live.record.dropped) ++num_failed_;

@@ -38,11 +38,12 @@ struct LoadProgress {
   uint64_t num_tokens = 0;
 };
 
-// Streams run on gRPC's threads. Run waits on the thread of its caller. The load may share the
-// machine with the server, so it costs only a few microseconds for each message.
+// Sends the requests of a workload and records the answers. Run blocks its caller, while the
+// callbacks of the streams run on gRPC's threads. A message costs only a few microseconds, because
+// the load may share the machine with the server.
 class Load {
  public:
-  // Spreads the requests in turn over `connections`, which must outlive this.
+  // Distributes the requests round robin over `connections`, which must outlive this object.
   Load(LoadOptions options, Workload workload, std::vector<Connection*> connections);
   ~Load();
 

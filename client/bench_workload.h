@@ -64,8 +64,8 @@ class Workload {
   void AppendTokens(uint32_t count, std::vector<int32_t>& ids);
 
   const WorkloadConfig config_;
-  // The C++ standard fixes the numbers of this generator. It does not fix the results of std's
-  // distributions.
+  // The C++ standard defines the numbers of this generator, but not the results of std's
+  // distributions. So the workload uses no distribution of std.
   std::mt19937_64 random_;
   std::vector<std::vector<int32_t>> shared_prefixes_;
   absl::Duration last_arrival_;

@@ -51,8 +51,8 @@ class Conversation {
   }
   void Reset() { Begin(std::string(system_)); }
 
-  // The part of an answer that arrived before Ctrl-C stays in the conversation. A question that
-  // failed does not stay.
+  // Asks `question` and prints the answer. Adds both to the conversation, unless the call fails.
+  // After Ctrl-C, adds the part of the answer that has arrived.
   absl::Status Ask(const std::string& question) {
     AddMessage(request_.mutable_chat(), "user", question);
     GenerationPrinter printer({.json = given_.common.json,

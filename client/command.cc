@@ -84,8 +84,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
     read = !std::cin.bad();
   } else {
     std::ifstream in(path, std::ios::binary);
-    // An empty file sets failbit on `text`, because nothing is inserted. So only `in` tells an
-    // empty file from a failure.
+    // Inserting an empty file sets failbit on `text`, so read errors are detected by `in` instead.
     if (in) text << in.rdbuf();
     read = in.is_open() && !in.bad();
   }

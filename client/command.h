@@ -47,7 +47,7 @@ void AddCommonFlags(base::FlagSet& flags, CommonFlags* common);
 // returns the exit status.
 std::optional<int> ParseFlags(base::FlagSet& flags, const Args& args);
 
-// Both print `status`. FailUsage returns kExitUsage, and Fail returns kExitFailed.
+// FailUsage and Fail print `status`. FailUsage returns kExitUsage, and Fail returns kExitFailed.
 int FailUsage(const base::FlagSet& flags, const absl::Status& status);
 int Fail(const absl::Status& status);
 

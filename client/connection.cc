@@ -95,9 +95,9 @@ struct Connection::Impl {
   std::set<grpc::ClientContext*> in_flight ABSL_GUARDED_BY(mu);
   int num_streams ABSL_GUARDED_BY(mu) = 0;  // streams whose contexts exist
 
-  // Waits until the context of every stream is destroyed. Otherwise a context that is destroyed on
-  // one of gRPC's threads could have the last reference to the channel. gRPC would then end that
-  // thread from within the thread, and abort.
+  // Waits until the contexts of all streams are destroyed. Otherwise one of gRPC's threads might
+  // destroy a context that has the last reference to the channel. gRPC would then end that thread
+  // from within the thread itself, and abort.
   ~Impl() {
     base::MutexLock lock(mu);
     while (num_streams > 0) ended.WaitFor(mu, std::chrono::seconds(1));
@@ -345,8 +345,8 @@ absl::Status Connection::Stream(const v1::GenerateRequest& request, const OnMess
 }
 
 void Connection::CancelAll() {
-  // While the lock is held, no context of in_flight is destroyed, because a context is removed from
-  // in_flight before it is destroyed.
+  // A context is removed from in_flight under this lock before it is destroyed. So all contexts of
+  // in_flight exist until the loop ends.
   base::MutexLock lock(impl_->mu);
   for (grpc::ClientContext* context : impl_->in_flight) context->TryCancel();
 }

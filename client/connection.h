@@ -55,8 +55,8 @@ class Connection {
   // Waits until gRPC has released every stream. Every stream must have ended or been cancelled.
   ~Connection();
 
-  // The next methods send a request and wait for the answer. Generate and Score have no default
-  // timeout, and the others have kUnaryTimeout.
+  // Each of the following methods sends a request and waits for the answer. Generate and Score have
+  // no default timeout. The default timeout of the other methods is kUnaryTimeout.
   absl::Status Generate(const v1::GenerateRequest& request, v1::GenerateResponse* response);
   absl::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response);
   absl::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response);
@@ -72,11 +72,11 @@ class Connection {
   // Returns "SERVING", "NOT_SERVING" or "UNKNOWN"; NotFound for a service that the server lacks.
   absl::StatusOr<std::string> CheckHealth(std::string_view service);
 
-  // Both callbacks run on gRPC's threads, one at a time. on_done is called once and last, even when
-  // the server cannot be reached.
+  // Starts a stream. Both callbacks run on gRPC's threads, one at a time. on_done is called once
+  // and last, even when the server cannot be reached.
   std::shared_ptr<StreamCall> StartStream(const v1::GenerateRequest& request, OnMessage on_message,
                                           OnDone on_done);
-  // Streams like StartStream, but waits for the end of the stream.
+  // Like StartStream, but returns at the end of the stream.
   absl::Status Stream(const v1::GenerateRequest& request, const OnMessage& on_message);
 
   // Cancels all running calls, including the calls of other threads that wait for an answer. Meant

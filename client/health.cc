@@ -10,7 +10,7 @@
 namespace quire::client {
 namespace {
 
-// Returns the address of the admin port to ask, or "" when the question must be sent by gRPC.
+// Returns the address of the admin port to ask, or "" when gRPC must be used instead.
 std::string AdminAddress(const base::FlagSet& flags, const std::string& admin) {
   if (flags.IsSet("admin")) return admin;
   if (flags.IsSet("server") || flags.IsSet("service")) return "";

@@ -57,8 +57,8 @@ void Interrupt::Watch() {
     if (fds[1].revents != 0) return;
     signalfd_siginfo info;
     if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) continue;
-    // The lock is held while the handler runs, because the objects that the handler refers to may
-    // be destroyed as soon as the next SetHandler has returned.
+    // The lock is held while the handler runs. So SetHandler and ClearHandler wait for the handler,
+    // and their callers may then destroy the objects that it refers to.
     base::MutexLock lock(mu_);
     if (handler_ == nullptr || interrupted_) std::_Exit(kExitInterrupted);
     interrupted_ = true;

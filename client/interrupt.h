@@ -9,9 +9,9 @@
 
 namespace quire::client {
 
-// Make one Interrupt at the start of main, before any other thread. Its constructor blocks both
-// signals for the calling thread and the threads that it starts later. Without a handler, or at the
-// second signal, the process ends with exit status 130.
+// Make one Interrupt at the start of main, before any other thread. Its constructor blocks SIGINT
+// and SIGTERM for the calling thread and the threads that it starts later. At a signal without a
+// handler, or at the second signal, the process ends with exit status 130.
 class Interrupt {
  public:
   Interrupt();
@@ -19,10 +19,10 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  // The next signal calls `handler`, once. When this returns, the previous handler is not running
-  // and will not run.
+  // Makes the next signal call `handler`, once. When SetHandler returns, the previous handler is
+  // not running and will not run.
   void SetHandler(std::function<void()> handler);
-  // From now on a signal ends the process.
+  // Removes the handler. From now on a signal ends the process.
   void ClearHandler();
   // Returns true when the handler that was set last has run.
   bool interrupted() const;

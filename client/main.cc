@@ -41,7 +41,8 @@ std::string Usage() {
   return out;
 }
 
-// Returns the question that ends the error about a mistyped command; empty when none is near.
+// Returns the question that proposes the command nearest to the mistyped `given`; empty when no
+// command is near.
 std::string Proposal(std::string_view given) {
   std::vector<std::string_view> names;
   for (const Command& command : kCommands) names.push_back(command.name);
@@ -72,7 +73,8 @@ int Main(const Args& args) {
 }  // namespace quire::client
 
 int main(int argc, char** argv) {
-  // Debian builds Abseil with lock-order checks on, which slow down gRPC's locks.
+  // Turns off Abseil's lock-order checks. Debian's build of Abseil has them on, and they slow down
+  // gRPC's locks.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   return quire::client::Main(quire::client::Args(argv + 1, argv + argc));
 }

@@ -84,7 +84,7 @@ constexpr FieldFlag kFieldFlags[] = {
      "=false shows special tokens in the text (default true)"},
 };
 
-// Parses `text` as a T and calls `put` with the value. Returns an error when `text` is no T.
+// Parses `text` as a T and calls `put` with the value. Returns an error when `text` is not a T.
 template <typename T, typename Put>
 absl::Status ParseInto(std::string_view text, Put put) {
   T value{};

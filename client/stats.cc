@@ -1,4 +1,4 @@
-// quire stats: shows the server's counters, once or again and again.
+// quire stats: shows the server's counters, once or repeatedly.
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -103,7 +103,7 @@ class Pause {
   bool interrupted_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Prints `count` lines. Without a count, prints until Ctrl-C. Ctrl-C is no error.
+// Prints `count` lines. Without a count, prints until Ctrl-C, which is not an error.
 absl::Status Watch(Connection& connection, const StatsFlags& given, Interrupt& interrupt) {
   Pause pause(interrupt);
   if (!given.common.json) Print(kWatchTitle);

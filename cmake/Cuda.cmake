@@ -11,7 +11,8 @@ endif()
 set(CMAKE_CUDA_COMPILER ${QUIRE_NVCC})
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
-# CMake 3.25 does not know nvcc's C++20. Kernels also use the constexpr functions of std.
+# CMake 3.25 does not know nvcc's option for C++20. --expt-relaxed-constexpr lets kernels call the
+# constexpr functions of std.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} --expt-relaxed-constexpr -Wno-deprecated-gpu-targets")

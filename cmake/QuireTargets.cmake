@@ -2,7 +2,7 @@
 
 find_program(QUIRE_CCACHE ccache)
 if(QUIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # ccache keeps nothing that used a precompiled header, unless it is told that no header asks for the time.
+  # Without these two settings, ccache does not cache a compilation that uses precompiled headers.
   set(CMAKE_C_COMPILER_LAUNCHER ${QUIRE_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${QUIRE_CCACHE})
 endif()
@@ -12,14 +12,16 @@ if(QUIRE_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# Every library is static, a part of executables, and is compiled as they are.
+# All libraries are static, so they are compiled with the option of executables. Precompiled headers
+# fit only sources that are compiled with the same one.
 set(CMAKE_CXX_COMPILE_OPTIONS_PIC ${CMAKE_CXX_COMPILE_OPTIONS_PIE})
 
 add_library(quire_options INTERFACE)
 target_include_directories(quire_options INTERFACE ${PROJECT_SOURCE_DIR})
 set(quire_cxx_options -pthread -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
-    # The compiler must not make fused multiply-adds (the sources write those that we want):
-    # the same bits must come out of every ISA path and compiler.
+    # The compiler must not contract a product and a sum into a fused multiply-add, because every
+    # ISA path and compiler must give the same bits. The sources write the wanted fused
+    # multiply-adds explicitly.
     -ffp-contract=off)
 # nvcc knows none of these options.
 target_compile_options(quire_options INTERFACE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${quire_cxx_options}>")
@@ -31,17 +33,19 @@ if(QUIRE_SANITIZE)
   target_link_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE})
 endif()
 if(QUIRE_SANITIZE MATCHES "address")
-  # An index past a vector's end may lie within its capacity, where AddressSanitizer sees nothing.
+  # These assertions catch an index that is past a vector's end but within its capacity.
+  # AddressSanitizer does not catch it.
   target_compile_definitions(quire_options INTERFACE _GLIBCXX_ASSERTIONS)
 endif()
 if(QUIRE_BUILD_FUZZERS)
   target_compile_options(quire_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Compiles the headers that most sources include once, and not for each source: a third less to compile. A
-# source names what it uses all the same; the thread-safety preset, which has no such header, holds it to that.
+# quire_precompiled(NAME): gives the sources of a target the headers that most sources include, compiled
+# once. That saves a third of the time. A source still includes what it uses. The thread-safety preset
+# has no precompiled headers, so its build fails where an include is missing.
 if(QUIRE_SANITIZE)
-  set(quire_precompile OFF)  # The tests have another optimisation there, and would not take the header.
+  set(quire_precompile OFF)  # There the tests have another optimisation, with which the headers do not fit.
 else()
   set(quire_precompile ON)
 endif()
@@ -61,15 +65,15 @@ function(quire_precompiled name)
   endif()
 endfunction()
 
-# Each of a target's APART sources is compiled by itself, even in the presets that join a target's
-# sources into a few units (sanitizers: CMAKE_UNITY_BUILD), because another source has the same
-# private names.
+# quire_apart(FILES...): keeps the files out of unity builds, which join a target's sources into a
+# few units (CMAKE_UNITY_BUILD, used by the presets for sanitizers). A file needs this if another
+# source of its target has the same private names.
 function(quire_apart)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# quire_library(NAME SOURCES a.cc b.cc [APART c.cc] [DEPS x y] [PRIVATE_DEPS z]) DEPS are needed by
-# its headers, PRIVATE_DEPS only by its sources. Without SOURCES it is header only.
+# quire_library(NAME SOURCES a.cc b.cc [APART c.cc] [DEPS x y] [PRIVATE_DEPS z]): The library's
+# headers need DEPS; only its sources need PRIVATE_DEPS. Without SOURCES the library is header-only.
 function(quire_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;APART;DEPS;PRIVATE_DEPS" ${ARGN})
   quire_apart(${ARG_APART})
@@ -93,7 +97,7 @@ function(quire_binary name)
   quire_precompiled(${name})
 endfunction()
 
-# The target that is built under ThreadSanitizer: the tests labelled `threads`.
+# Builds the tests labelled `threads`, which run under ThreadSanitizer.
 add_custom_target(thread_tests)
 
 # quire_test(NAME SOURCES a.cc [APART b.cc] [DEPS x y] [LABELS l] [TIMEOUT s]): one GoogleTest
@@ -107,8 +111,8 @@ function(quire_test name)
   add_executable(${name} ${ARG_SOURCES} ${ARG_APART})
   target_link_libraries(${name} PRIVATE quire_options ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   quire_precompiled(${name})
-  # A test is compiled about as often as it runs, and only the code under test needs more
-  # optimisation.
+  # Tests get little optimisation, because a test is compiled about as often as it runs. Only the
+  # code under test needs more.
   set(test_optimization $<$<CONFIG:RelWithDebInfo>:-O1>)
   if(QUIRE_SANITIZE)
     set(test_optimization -O0)
@@ -122,9 +126,9 @@ function(quire_test name)
   endif()
 endfunction()
 
-# quire_test_on_the_other_libm(NAME): a second ctest entry of a test, in which glibc takes its
-# functions for processors without FMA. Their last bits differ from the usual ones. Elsewhere than on
-# x86-64 with glibc, the environment variable does nothing.
+# quire_test_on_the_other_libm(NAME): adds a second ctest entry of a test, in which glibc uses its
+# math functions for processors without FMA. The results of these functions differ in their last
+# bits. The environment variable has an effect only on x86-64 with glibc.
 function(quire_test_on_the_other_libm name)
   get_test_property(${name} TIMEOUT timeout)
   get_test_property(${name} LABELS labels)
@@ -166,20 +170,21 @@ function(quire_cuda_sources target)
   endif()
 endfunction()
 
-# quire_cuda_library(NAME SOURCES a.cu b.cc [DEPS x y] [PRIVATE_DEPS z]): kernels and what launches
-# them, for the emulator or, in a QUIRE_CUDA build, for GPUs. A build is for one of the two.
+# quire_cuda_library(NAME SOURCES a.cu b.cc [DEPS x y] [PRIVATE_DEPS z]): kernels and the code that
+# launches them. A QUIRE_CUDA build compiles them for GPUs, any other build for the emulator.
 function(quire_cuda_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   quire_library(${name} SOURCES ${ARG_SOURCES} DEPS quire_cuda_device ${ARG_DEPS} PRIVATE_DEPS ${ARG_PRIVATE_DEPS})
   quire_cuda_sources(${name} ${ARG_SOURCES})
 endfunction()
 
-# The target that a GPU runs: the tests of the CUDA kernels.
+# Builds the tests of the CUDA kernels, which run on a GPU or on the emulator.
 add_custom_target(cuda_tests)
 
 # quire_cuda_test(NAME SOURCES a_test.cu [DEPS x y] [TIMEOUT s] [HOPPER]): one GoogleTest binary
-# whose kernels run on the device for which quire_cuda_library was built. Under ThreadSanitizer each
-# CUDA thread is a thread. HOPPER: it needs features that only sm_90a has.
+# whose kernels run on a GPU in a QUIRE_CUDA build, and otherwise on the emulator. The label
+# `threads` is useful because ThreadSanitizer sees each emulated CUDA thread as a thread. HOPPER
+# means that the test needs features that only sm_90a has.
 function(quire_cuda_test name)
   cmake_parse_arguments(ARG "HOPPER" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   quire_test(${name} SOURCES ${ARG_SOURCES} DEPS quire_cuda_testing ${ARG_DEPS} LABELS threads

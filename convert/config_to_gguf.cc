@@ -34,8 +34,8 @@ std::string_view RopeDifference(const engine::RopeConfig& a, const engine::RopeC
   if (yarn && !Same(a.beta_fast, b.beta_fast)) return "rope beta_fast";
   if (yarn && !Same(a.beta_slow, b.beta_slow)) return "rope beta_slow";
   if (yarn && a.truncate != b.truncate) return "rope truncate";
-  // The attention factor may differ by rounding, because a GGUF file stores only one factor of that
-  // number, as float32.
+  // The attention factor is a product. A GGUF file stores only one of its factors, as float32, so
+  // the attention factor may differ by rounding.
   constexpr double kRounding = 0x1p-23;
   if (!(std::abs(a.attention_factor - b.attention_factor) <= kRounding * a.attention_factor)) {
     return "rope attention_factor";

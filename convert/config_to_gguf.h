@@ -21,9 +21,9 @@ absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& 
 engine::ModelConfig WithRopeDivisors(engine::ModelConfig config);
 
 // Checks that `gguf`, read from the metadata and tensors of the new file, describes the same model
-// as `config`. Returns an InvalidArgument error that names the first field that differs. Two kinds
-// of difference are ignored: rounding to float32, and the form of weights that conversion rewrites
-// (rotary rows, offsets of norms, a head of unit rows).
+// as `config`. Returns an InvalidArgument error that names the first field that differs. Ignores
+// rounding to float32. Also ignores the fields about weights that conversion rewrites: the order of
+// rotary rows, the offset of norms, and head rows divided by their length.
 absl::Status CheckSameModel(const engine::ModelConfig& config, const engine::ModelConfig& gguf);
 
 }  // namespace quire::convert

@@ -142,8 +142,8 @@ text::GgufTokenType TypeOf(const HfVocabulary& vocabulary, const text::Tokenizer
     return unknown ? text::GgufTokenType::kUnknown : text::GgufTokenType::kControl;
   }
   if (added != nullptr) {
-    // An added token such as Gemma's "▁▁" is produced by merges. If it were a user-defined token,
-    // it would stand for the space markers themselves, not for spaces.
+    // Merges produce an added token such as Gemma's "▁▁", so it is written as a normal token. A
+    // user-defined token with this text would stand for the markers themselves, not for spaces.
     const bool merged = !vocabulary.byte_level && in_model &&
                         piece.find(text::kSpaceMarker) != std::string_view::npos;
     return merged ? text::GgufTokenType::kNormal : text::GgufTokenType::kUserDefined;

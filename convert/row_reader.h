@@ -25,8 +25,8 @@ absl::Status CheckSources(const PlannedTensor& tensor, const files::WeightMap& w
 // Reads the rows of one tensor. The weights must outlive it. Read is thread-safe.
 class RowReader {
  public:
-  // Errors are the same as in CheckSources. If a matrix must be rewritten as a whole, the RowReader
-  // keeps the rewritten matrix in memory.
+  // Returns a reader of `tensor`. Errors are the same as in CheckSources. If a matrix must be
+  // rewritten as a whole, the reader keeps the rewritten matrix in memory.
   static absl::StatusOr<RowReader> Create(const PlannedTensor& tensor,
                                           const files::WeightMap& weights);
 

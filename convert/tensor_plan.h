@@ -25,8 +25,8 @@ struct SourceRows {
   int64_t begin = 0, count = 0;
 };
 
-// Returns rows [begin, begin + count) of the stack of all `runs`. A Run is a range of rows with the
-// members `begin` and `count`.
+// Concatenates `runs`, and returns rows [begin, begin + count) of the result. A Run is a range of
+// rows with the members `begin` and `count`.
 template <typename Run>
 std::vector<Run> SliceRuns(const std::vector<Run>& runs, int64_t begin, int64_t count) {
   std::vector<Run> slice;

@@ -113,8 +113,8 @@ absl::Status CompareAround(const text::Tokenizer& directory, const text::Tokeniz
   return absl::OkStatus();
 }
 
-// Returns the reason why `token`, or the text around it, may become other ids. Returns an empty
-// string if there is no known reason.
+// Returns the reason why the tokenizer of the GGUF file may give other ids for `token` or for the
+// text around it. Returns an empty string if no reason is known.
 std::string_view ReasonToDiffer(const text::AddedToken& token, const text::Tokenizer& directory,
                                 const text::Tokenizer& gguf, const HfVocabulary& vocabulary) {
   if (token.strip_left) return "GGUF has no field for lstrip";

@@ -1,7 +1,7 @@
 #pragma once
 
-// Compares the tokenizer of a GGUF file with that of a Hugging Face directory, except in plain
-// text. TokenizerProbe compares the tokens of plain text.
+// Compares the tokenizers of a GGUF file and of a Hugging Face directory in everything except plain
+// text, which TokenizerProbe compares.
 
 #include <string>
 #include <vector>

@@ -33,10 +33,9 @@ std::string Describe(const TokenizerDifference& difference);
 std::vector<int32_t> PlainIds(const text::Tokenizer& tokenizer, std::string_view text,
                               bool parse_special_tokens);
 
-// Compares tokenizers on three groups of texts. The first are hard to split into words. The second
-// are the single tokens of the vocabulary. The third join several tokens, in another order. Special
-// tokens are encoded as plain text.
-// Immutable. Time and memory are linear in the vocabulary.
+// Compares tokenizers on three groups of texts: texts that are hard to split into words, single
+// tokens of the vocabulary, and texts of eight tokens that are far apart in the vocabulary. Special
+// tokens are encoded as plain text. Immutable. Time and memory are linear in the vocabulary.
 class TokenizerProbe {
  public:
   TokenizerProbe(const text::Tokenizer& wanted, const TokenizerProbeOptions& options);

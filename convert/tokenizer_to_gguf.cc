@@ -27,8 +27,8 @@ namespace {
 using base::ToAbsl;
 
 constexpr std::string_view kPreKey = "tokenizer.ggml.pre";
-// An id that no token has. Readers take it as "no token". If the key were absent, readers would
-// take token 1 or 2.
+// An id that no token has. Readers of the file take this id as "no token". Without the key, readers
+// would assume token 1 or 2.
 constexpr int64_t kNoToken = 0xFFFFFFFF;
 
 // The ids of the tokens that are added before and after a text.
@@ -113,8 +113,8 @@ bool AddsSpacePrefix(const text::Tokenizer& directory) {
   for (const int32_t id : PlainIds(directory, "x", /*parse_special_tokens=*/false)) {
     bytes += directory.TokenBytes(id);
   }
-  // If the vocabulary has no token for the space marker, the tokens are those of the marker's
-  // bytes.
+  // If the vocabulary has no token for the space marker, the text begins with byte tokens, which
+  // together give the bytes of the marker.
   return bytes.starts_with(' ') || bytes.starts_with(text::kSpaceMarker);
 }
 
@@ -128,7 +128,7 @@ TokenizerProbeOptions ProbeOptions(const text::Tokenizer& directory,
         vocabulary.token_types[id] != static_cast<int32_t>(text::GgufTokenType::kNormal);
   }
   if (!vocabulary.byte_level) return options;
-  // Marks all bytes that occur in UTF-8, then unmarks those that have a token.
+  // Marks all bytes that occur in UTF-8, then unmarks the bytes that have a token.
   for (size_t byte = 0; byte < 0xF5; ++byte) {
     options.missing_bytes[byte] = byte != 0xC0 && byte != 0xC1;
   }

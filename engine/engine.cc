@@ -25,8 +25,8 @@ std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
   return cache.groups().size() == 1 ? "" : "layers of the model have windows of their own";
 }
 
-// Texts of more bytes than this are tokenized one at a time, so that short texts need not wait for
-// several of them.
+// A text of more bytes than this is long work for the WorkerPool, which runs one piece of long work
+// at a time. So a short text need not wait for several long ones.
 constexpr int64_t kLongText = 64 << 10;
 
 int64_t NumBytes(const std::string& text) { return std::ssize(text); }
@@ -103,8 +103,8 @@ class EngineImpl final : public SteppedEngine {
   std::unique_ptr<WorkerPool> workers_;  // the threads of the pool use everything above
 };
 
-// Holds the request, and the queue by which the step thread is notified. Handles and sinks must not
-// be used after the engine is destroyed. Therefore the server destroys its streams before the
+// A handle holds the request and the channel that notifies the step thread. Handles and sinks must
+// not be used after the engine is destroyed. Therefore the server destroys its streams before the
 // engine.
 class EngineImpl::Handle final : public SubmittedRequest {
  public:
@@ -140,7 +140,8 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineConfig& config)
 EngineImpl::~EngineImpl() {
   tickets_.StartDrain();
   running_.CancelAll();
-  // Ends or pushes each request that is still in the pool. Only then may the step thread end.
+  // Runs the remaining work of the pool. This ends each request of the pool or hands it to the step
+  // thread, so the step thread must end later.
   workers_.reset();
   loop_.Stop();
 }

@@ -19,8 +19,8 @@ struct EngineConfig {
   int32_t threads = 0;             // 0: physical cores within affinity and quota
   std::string weights = "packed";  // packed | mapped; both compute the same bits
   std::string kv_dtype = "auto";   // auto | f32 | f16 | bf16; auto: f32 for F32 weights, else f16
-  // 0: 25 % of the available memory, or less if max_num_seqs contexts of max_model_len tokens need
-  // less
+  // 0: room for max_num_seqs contexts of max_model_len tokens, but at most 25 % of the available
+  // memory
   int64_t kv_cache_mib = 0;
   int32_t block_size = 16;  // tokens
   int32_t max_num_seqs = 64;

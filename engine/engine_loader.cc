@@ -24,15 +24,17 @@
 namespace quire::engine {
 namespace {
 
-// A larger step does not make prefill faster, and a new request waits for the present step to end.
-// A step that also decodes is limited by max_step_time too.
+// The default of max_num_batched_tokens. A larger step does not make prefill faster, but makes a
+// new request wait longer for the present step to end. A step that also decodes is limited by
+// max_step_time too.
 constexpr int32_t kCpuMaxNumBatchedTokens = 256;
 // The most prompt positions whose logits one step may compute. With a vocabulary of 49,152, 64 rows
 // are 12 MiB.
 constexpr int64_t kPromptLogprobRows = 64;
 
-// Returns the dtype of activations for a backend that has a choice. Models with other weights than
-// F32 and F16 take bf16, because values beyond the range of f16 are seen in them.
+// Returns the dtype of activations for a backend that has a choice. Models whose weights are
+// neither F32 nor F16 get bf16, because values beyond the range of f16 have been seen in such
+// models.
 kernels::DType ActivationDtype(const ModelConfig& config) {
   if (config.weight_type == "F32") return kernels::DType::kF32;
   return config.weight_type == "F16" ? kernels::DType::kF16 : kernels::DType::kBF16;
@@ -41,7 +43,8 @@ kernels::DType ActivationDtype(const ModelConfig& config) {
 absl::StatusOr<kernels::DType> ChooseKvDtype(const std::string& name, const ModelConfig& config,
                                              const kernels::Backend& backend) {
   if (name == "auto") {
-    // Attention is fast where queries and cache have one dtype of 16 bits.
+    // Attention is fast if queries and cache have the same 16-bit dtype, so the cache takes the
+    // dtype of 16-bit activations.
     const kernels::DType dtype = backend.activation_dtype();
     if (dtype != kernels::DType::kF32) return dtype;
     // Models with F32 weights are served to compare with references, so their cache is f32. Models
@@ -97,8 +100,8 @@ absl::Status CheckFits(std::string_view who_needs, int64_t needed, int64_t avail
                       who_needs, MiB(needed), MiB(available), cure));
 }
 
-// Checks that memory can hold packed weights. Mapped weights need no check, because they are pages
-// of the file. The operating system can drop such pages.
+// Checks that memory can hold packed weights. Mapped weights need no check, because the operating
+// system can drop the pages of a mapped file.
 absl::Status CheckWeightsFit(const EngineConfig& config, const files::WeightMap& weights,
                              const kernels::Backend& backend) {
   if (config.weights == "mapped") return absl::OkStatus();
@@ -111,9 +114,9 @@ absl::Status CheckWeightsFit(const EngineConfig& config, const files::WeightMap&
                    "take a smaller type of weights (quire-convert --type q4_k)");
 }
 
-// Returns the bytes left for the cache, or 0 when unknown. Buffers of a step in host memory still
-// count as available before the first step touches them, so they are subtracted here. Buffers in
-// device memory are taken when they are allocated.
+// Returns the bytes left for the cache, or 0 when unknown. Host memory counts as available until it
+// is first touched. No step has touched its buffers yet, so their size is subtracted here. Device
+// memory is taken when it is allocated, so nothing is subtracted.
 absl::StatusOr<int64_t> CheckStepsFit(const StepLimits& limits, const Model& model,
                                       const kernels::Backend& backend) {
   const int64_t available = backend.available_bytes();

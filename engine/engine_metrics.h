@@ -24,7 +24,7 @@ struct EngineMetrics {
   base::LatencyHistogram ttft, tpot;
 
   // The step thread's state, for Liveness.
-  base::Heartbeat step;                       // busy from a step's begin to its end
+  base::Heartbeat step;                       // busy from a step's start to its end
   base::Counter step_sequences, step_tokens;  // sizes of the present step, once it is planned
   base::Counter failed_steps;                 // steps that failed since the last one that succeeded
   base::Heartbeat since_failure;              // busy since the last failed step

@@ -40,8 +40,8 @@ class LiveRequests {
   // `metrics` must outlive this.
   explicit LiveRequests(EngineMetrics& metrics) : metrics_(metrics) {}
 
-  // Gives the request ids for its samples: first_id and the n - 1 after it. References to a live
-  // request are valid until Take().
+  // Adds a request and gives its samples the sequence ids first_id .. first_id + n - 1. References
+  // to a live request are valid until Take().
   LiveRequest& Add(AdmittedRequest admitted);
   LiveRequest& Of(const Sequence& sequence) { return live_.at(sequence.request.get()); }
   // Returns nullptr when the request has ended.

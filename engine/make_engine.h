@@ -21,8 +21,8 @@ class SteppedEngine : public Engine {
  public:
   // Runs the next queued work of the frontend. Returns false when no work is queued.
   virtual bool RunFrontend() = 0;
-  // Runs one step. Returns false when another step would do nothing before some event, such as a
-  // new request.
+  // Runs one step. Returns false if another step would do nothing until some event, such as a new
+  // request, happens.
   virtual bool Step() = 0;
 };
 

@@ -20,7 +20,7 @@ constexpr absl::Duration kIdleWait = absl::Seconds(1);
 // The most blocks that a flush frees in one step: about 0.1 ms of work.
 constexpr int64_t kFlushedPerStep = 512;
 
-// The log-probability of a token in a row that is no probability distribution.
+// The log-probability of a token in a row whose logits are no probability distribution.
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 absl::Status EndStatus(EndCause cause) {
@@ -108,7 +108,7 @@ void StepLoop::EndAll() {
   }
 }
 
-// After a new plan, pipeline_depth steps stay in flight. Without one, all steps are completed.
+// Leaves pipeline_depth steps in flight if it submits a plan. Otherwise completes all steps.
 bool StepLoop::Step() {
   const base::Busy busy(metrics_.step);
   metrics_.step_sequences.Set(0);
@@ -188,7 +188,8 @@ void StepLoop::Submit(StepPlan plan, absl::Time now) {
   metrics_.step_sequences.Set(std::ssize(plan.entries));
   metrics_.step_tokens.Set(plan.num_tokens);
   for (const StepPlanEntry& entry : plan.entries) live_.NoteScheduled(*entry.sequence, now);
-  // At depth 0 a step is completed before its requests end, so there is nothing to tell.
+  // At pipeline depth 0 no step is in flight when a request ends, so running_ need not know of
+  // steps.
   if (in_flight_.empty() && parts_.limits.pipeline_depth > 0) running_.SetStepsInFlight(true);
   InFlight& step = in_flight_.emplace_back();
   step.plan = std::move(plan);
@@ -217,7 +218,8 @@ void StepLoop::CompleteOldest() {
 #endif
 }
 
-// If a step was submitted while another ran, the device began it when the other ended.
+// A step that was submitted while another one ran began on the device when the other one ended. Its
+// duration is measured from then.
 void StepLoop::NoteDuration(const InFlight& step, absl::Time now) {
   int32_t decodes = 0;
   for (const StepPlanEntry& entry : step.plan.entries) decodes += entry.num_tokens == 1 ? 1 : 0;
@@ -374,7 +376,8 @@ void StepLoop::UpdateMetrics() {
   const SchedulerStats scheduler = scheduler_.stats();
   const BlockStats blocks = blocks_.stats();
   metrics_.num_running.Set(scheduler.num_running);
-  // A request that has not started waits as one sequence. Its admission ticket is already counted.
+  // A request that has not started waits as one sequence. Stats::num_waiting already counts its
+  // admission ticket, so it is subtracted here.
   metrics_.num_preempted.Set(std::max<int64_t>(0, scheduler.num_waiting - live_.num_unstarted()));
   metrics_.blocks_free.Set(blocks.num_free);
   metrics_.blocks_cached.Set(blocks.num_cached);

@@ -38,8 +38,8 @@ class StepLoop {
   absl::Status WarmUp();
   // Starts the thread, which then calls Step repeatedly. Without the thread, the owner calls Step.
   void Start();
-  // Runs one step. Returns false when another step would do nothing before some event, such as a
-  // new request.
+  // Runs one step. Returns false if another step would do nothing until some event, such as a new
+  // request, happens.
   bool Step();
   // Ends all running requests with CANCELLED, and joins the thread. Nothing may be sent to the
   // channel afterwards.
@@ -63,8 +63,9 @@ class StepLoop {
     int64_t num_freed = 0;
   };
 
-  // The parts of a step. TakeCommands, FlushSome and Submit begin a step. CompleteOldest ends a
-  // step. If that step succeeds, it runs Output, Finish and NoteDuration, in this order.
+  // The parts of a step. TakeCommands, FlushSome and Submit begin a step. CompleteOldest ends the
+  // oldest step in flight. If that step succeeded, CompleteOldest calls Output, Finish and
+  // NoteDuration, in this order.
   void TakeCommands(absl::Time now);
   void Take(AdmittedRequest admitted, absl::Time now);
   void Take(FlushCommand flush, absl::Time now);
@@ -78,13 +79,13 @@ class StepLoop {
   void FailStep(const StepPlan& plan, const absl::Status& status);
   void UpdateMetrics();
 
-  // Handles the rows of one entry of the plan: those of result_.rows from `first` to before `end`.
+  // Handles the rows of one entry of the plan: result_.rows[first, end).
   void OutputEntry(const StepPlan& plan, int32_t index, size_t first, size_t end, absl::Time now);
-  // Sends the log-probabilities of the prompt that these rows begin with. Returns the first row
-  // after them.
+  // Sends the log-probabilities of prompt tokens, which come first among the rows [first, end).
+  // Returns the index of the first row after them.
   size_t OutputPrompt(LiveRequest& live, size_t first, size_t end);
   void OutputDrawn(const Sequence& sequence, size_t row, absl::Time now);
-  // Handles an entry of a scoring request after its rows.
+  // Handles an entry of a scoring request, after the rows of the entry.
   void OutputScores(const StepPlan& plan, int32_t index, absl::Time now);
   // Returns `status`, the error of a plan entry. If it is Internal and the K or V of the entry are
   // not finite, adds that cause to the message.

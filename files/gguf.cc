@@ -22,13 +22,13 @@ constexpr int64_t kMaxAlignment = int64_t{1} << 20;
 constexpr uint64_t kMaxKeyBytes = 65535;  // limits of the format
 constexpr uint64_t kMaxTensorNameBytes = 64;
 constexpr uint32_t kMaxDims = 4;
-// The smallest possible size of one entry in the file. A count of entries is refused if the rest of
-// the file is too small for that number of smallest entries.
+// The smallest possible sizes of one entry in the file. A count of entries is refused if the rest
+// of the file is too small for this many entries of the smallest size.
 constexpr int64_t kMinKeyValueBytes = 8 + 1 + 4 + 1;
 constexpr int64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-// A tensor with the offset of its data from the start of the data section. Placements are used
-// while that start is not yet known.
+// A tensor whose data is located by an offset in the data section, because the position of this
+// section in the file is not known yet.
 struct Placement {
   std::string_view name;
   const GgmlType* type;

@@ -208,7 +208,7 @@ absl::StatusOr<std::vector<double>> GgufMetadata::Floats(std::string_view key) c
 absl::StatusOr<std::vector<std::string_view>> GgufMetadata::Strings(std::string_view key) const {
   constexpr std::string_view kWanted = "an array of strings";
   ASSIGN_OR_RETURN(const GgufValue* value, Require(key, /*array=*/true, kWanted));
-  // An empty array of any element type is accepted, because it has no element of a wrong kind.
+  // An empty array may have any element type, because it has no element of a wrong type.
   if (value->count > 0 && value->element_type != GgufType::kString) {
     return WrongKind(*value, kWanted);
   }

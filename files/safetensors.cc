@@ -234,7 +234,8 @@ absl::StatusOr<SafetensorsContents> Parser::Parse() {
     ASSIGN_OR_RETURN(Placement tensor, ReadTensor(name, entry));
     tensors.push_back(std::move(tensor));
   }
-  // An empty tensor ends where it begins, so it sorts before another tensor that begins there.
+  // An empty tensor must come before the tensor that begins at the same byte, so ties are sorted by
+  // their end.
   std::ranges::sort(tensors, {}, [](const Placement& t) { return std::pair(t.begin, t.end); });
   RETURN_IF_ERROR(CheckTiling(tensors));
 

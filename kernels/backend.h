@@ -38,14 +38,14 @@ namespace quire::kernels {
 struct BackendInfo {
   std::string name;      // "cpu" or "cuda"
   std::string isa_path;  // "amx", "avx512", "avx2", "portable"; on CUDA the name of the GPU
-  // The name of the bits that answers have. On the CPU, equal names mean equal bits of the kernels,
-  // the tables, the sampler and the log-probabilities. A change of the bits of any answer needs the
-  // next number.
+  // The name of the arithmetic. On the CPU, equal names mean equal bits of the kernels, the RoPE
+  // and ALiBi tables, the sampler and the log-probabilities. A change to any bit of any answer must
+  // increase the number in the name.
   std::string numerics;  // "cpu-1"; "cuda-1", whose bits depend on the GPU and on the batch
   int num_threads = 0;
   bool host_memory = true;  // true: the host can access memory from Allocate
-  // The number of steps, 0 or 1, whose results the host need not wait for before it enqueues the
-  // next step.
+  // 1: the host may enqueue a step before the results of the previous step have arrived. 0: it must
+  // wait for them.
   int32_t pipeline_depth = 0;
   bool records = false;  // true: Record and Replay work, and save the host time
 };
@@ -57,35 +57,37 @@ class Backend {
   virtual BackendInfo info() const = 0;
   // The dtype of activations between ops.
   virtual DType activation_dtype() const = 0;
-  // Returns whether attention has a fast kernel for such a KV cache. If not, attention uses a
-  // kernel that is many times slower.
+  // Returns true if attention has a fast kernel for a KV cache with these properties. Otherwise
+  // attention uses a kernel that is many times slower.
   virtual bool HasFastAttention(DType cache_dtype, int64_t head_dim, int64_t block_size) const = 0;
   // Returns how many bytes can still be allocated for the KV cache and weights, or 0 when unknown.
   virtual int64_t available_bytes() const = 0;
 
-  // Returns zero-filled memory, or ResourceExhausted when there is none. Not for the hot path.
+  // Returns zero-filled memory, or ResourceExhausted when no memory is left. Not for the hot path.
   virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
-  // Returns host memory from and to which copies run while the host does other work.
+  // Returns host memory for CopyToDevice and CopyToHost. Copies to and from it run while the host
+  // does other work.
   virtual absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) = 0;
   // CopyToDevice and CopyToHost enqueue a copy. Until Wait() or Synchronize() has waited for the
   // copy, the caller must not change the source and must not touch the destination.
   virtual absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(void* destination, const void* source, int64_t bytes) = 0;
 
-  // Stacks `parts` by rows into one weight, for example Q, K and V, or gate and up. Converts the
-  // weight to the form with which this backend computes. The types of the parts may differ, but
-  // their cols must be equal. After the call the backend no longer needs the bytes of the parts,
-  // unless it keeps them mapped. InvalidArgument names an unsupported type or shape.
+  // Stacks `parts` by rows into one weight, for example Q, K and V, or gate and up, and converts
+  // the weight to the form in which this backend computes. The types of the parts may differ, but
+  // their cols must be equal. The bytes of the parts may be freed after the call, unless this
+  // backend keeps weights mapped. Returns an InvalidArgument error that names an unsupported type
+  // or shape.
   virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) = 0;
 
   // Divides the attention of one step into pieces of work, on the host. All layers that have the
   // window args.window share the plan. The plan can be used until the next Plan call for the same
-  // window. When a step is planned, all steps but the last must have run.
+  // window. During a Plan call, only the previous step may still be running on the device.
   virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
-  // Appends to `key` numbers on which the launches for `plan` depend. Two plans with fixed_launches
-  // and equal numbers have equal launches, so a recording with one of them serves the other. Called
-  // after all Plan calls of the step.
+  // Appends to `key` the numbers that determine the kernel launches for `plan`. Two plans with
+  // fixed_launches and equal numbers have equal launches, so a recording made with one plan can be
+  // replayed for the other. Called after all Plan calls of the step.
   virtual void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const = 0;
 
   virtual absl::Status TakeTokens(const TakeTokensArgs& args) = 0;
@@ -99,21 +101,21 @@ class Backend {
   virtual absl::Status CopyBlocks(const CopyBlocksArgs& args) = 0;
   virtual absl::Status ShiftKeys(const ShiftKeysArgs& args) = 0;
 
-  // Calls work(0) .. work(n - 1) in any order, on the threads of the backend if the backend has
-  // threads, and returns when all calls have returned. HostWork may call it.
+  // Calls work(0) .. work(n - 1) in any order, and returns when all calls have returned. A backend
+  // with threads divides the calls between them. HostWork may call this function.
   virtual void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) = 0;
 
   // Enqueues a call of work.run.
   virtual absl::Status CallHost(HostWork work) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;
-  // Moves the mark of `event` behind the work enqueued so far.
+  // Moves the mark of `event` to the end of the work enqueued so far.
   virtual absl::Status Mark(Event& event) = 0;
-  // Waits for the work before the mark of `event`, which must have one. Returns an error if that
-  // work had a fault.
+  // Waits for the work before the mark of `event`. Mark() must have been called for `event`.
+  // Returns an error if that work had a fault.
   virtual absl::Status Wait(const Event& event) = 0;
   // Records the ops that `enqueue` enqueues, and does not run them. The recording keeps every
-  // argument, but the memory behind the arguments is read at each replay. `enqueue` must neither
-  // allocate, wait, call the host nor plan.
+  // argument, but the memory that the arguments point to is read at each replay. `enqueue` must not
+  // allocate, wait, plan or call CallHost.
   virtual absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) = 0;
   // Enqueues the recorded ops. The recording must live until they have run.

@@ -1,23 +1,24 @@
 #pragma once
 
-// Events, calls of the host, and recordings. A host needs them to enqueue work ahead of a device.
+// Events, calls of host functions, and recordings. The host uses them to enqueue work before the
+// device has finished earlier work.
 
 #include <cstdint>
 #include <functional>
 
 namespace quire::kernels {
 
-// A mark in the enqueued work. A host that waits for the event waits for the work before the mark.
+// A mark in the enqueued work. To wait for an event is to wait for all work before its mark.
 class Event {
  public:
   virtual ~Event() = default;
 };
 
-// A function of the host that is enqueued like other work. It runs after the work enqueued before
-// it and before the work enqueued after it, perhaps on another thread. It must enqueue nothing.
+// A host function that is enqueued like other work. It runs after all work enqueued earlier and
+// before all work enqueued later, possibly on another thread. The function must not enqueue work.
 struct HostWork {
   std::function<void()> run;
-  // The memory that `run` writes and that copies enqueued later read.
+  // The memory that `run` writes for copies that are enqueued later.
   void* output = nullptr;
   int64_t output_bytes = 0;
 };

@@ -4,7 +4,7 @@
 
 namespace quire::kernels {
 
-// A weight matrix in the form with which a backend computes. Backend::PrepareWeight makes it. Only
+// A weight matrix in the form in which a backend computes. Backend::PrepareWeight makes it. Only
 // the ops of that backend read it.
 class PreparedWeight {
  public:

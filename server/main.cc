@@ -96,8 +96,8 @@ void LogReady(const engine::Engine& engine, const GrpcServer& server, const Admi
        {"admin", admin == nullptr ? "" : admin->address()}});
 }
 
-// Announces the drain to load balancers, and goes on serving for --drain_delay. In that time the
-// load balancers notice the drain.
+// Announces the drain, and goes on serving for --drain_delay. During this time load balancers can
+// notice the drain.
 void LeaveService(const ServerConfig& config, std::atomic<bool>& leaving, GrpcServer& server) {
   if (config.drain_delay <= absl::ZeroDuration()) return;
   leaving = true;
@@ -113,7 +113,8 @@ void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const Open
                   HealthWatch& watch, GrpcServer& server) {
   const absl::Time deadline = base::SteadyNow() + config.drain_timeout;
   server.Drain();
-  // The line is logged after the drain has begun. So whoever reads it can rely on the drain.
+  // The line is logged after the drain has begun, so that a reader of the line can rely on the
+  // drain.
   Log(LogLevel::kInfo, "server", "draining",
       {{"open_calls", calls.Get()}, {"timeout", absl::FormatDuration(config.drain_timeout)}});
   const absl::Status idle = engine.WaitIdle(config.drain_timeout);
@@ -219,7 +220,8 @@ absl::Status Serve(const ServerConfig& config, const Credentials& credentials,
   std::atomic<bool> leaving = false;
   std::unique_ptr<AdminServer> admin;
   if (!config.admin_listen.empty()) {
-    // Started before the model is loaded, so that probes see a live process that is not ready.
+    // The admin server starts before the model is loaded, so that probes see a live process that is
+    // not ready.
     ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(config.admin_listen));
     ASSIGN_OR_RETURN(
         admin,
@@ -298,7 +300,8 @@ int Main(int argc, char** argv) {
 }  // namespace quire::server
 
 int main(int argc, char** argv) {
-  // Debian builds Abseil with deadlock detection on, which makes gRPC's locks several times slower.
+  // Turns Abseil's deadlock detection off. Debian builds Abseil with detection on, which makes
+  // gRPC's locks several times slower.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   return quire::server::Main(argc, argv);
 }

@@ -1,8 +1,8 @@
 #pragma once
 
 // Handles signals. The first SIGTERM, SIGINT or SIGQUIT asks the server to drain, and the second
-// one asks it to exit at once. SIGHUP asks the server to read files again. SIGUSR1 and SIGUSR2,
-// which would kill the process, are ignored.
+// asks the server to exit at once. SIGHUP asks the server to read files again. SIGUSR1 and SIGUSR2
+// are ignored, because by default they would kill the process.
 
 #include <functional>
 #include <thread>
@@ -22,14 +22,14 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // From now on the first signal to stop ends Wait. Before this call, that signal ends the process
-  // with status 0, since no request runs yet.
+  // From now on the first stop signal ends Wait. Before this call, a stop signal ends the process
+  // with status 0, because no request runs yet.
   void StartServing();
   // Returns after the first signal to stop.
   void Wait();
 
-  // `reload` is called on the signals' thread at SIGHUP. With null, SIGHUP does nothing. When
-  // OnHangUp returns, the earlier `reload` is not running any more.
+  // Makes SIGHUP call `reload` on the signals' thread. If `reload` is null, SIGHUP does nothing.
+  // When OnHangUp returns, the previous `reload` is no longer running.
   void OnHangUp(std::function<void()> reload);
 
  private:

@@ -28,7 +28,7 @@ struct TensorRow {
   int64_t num_bytes = 0;
 };
 
-// Texts are as in the file, unescaped; -1 stands for "unknown".
+// A report on a model file. Strings are as in the file, unescaped. The number -1 means "unknown".
 struct ModelReport {
   std::string path;
   std::string format;  // "GGUF v3", "safetensors"
@@ -47,11 +47,12 @@ struct ModelReport {
   bool has_chat_template = false;
 
   TypeUse Total() const;
-  // KV cache of one token in f16; 0 when the model is not supported.
+  // Returns the bytes of KV cache that one token takes in f16; 0 when the model is not supported.
   int64_t kv_bytes_per_token() const;
-  // KV cache of one full context in f16. A layer with a window keeps only its window.
+  // Returns the bytes of KV cache that one full context takes in f16. A layer with a window keeps
+  // only the tokens of its window.
   int64_t kv_bytes_per_context() const;
-  // The weights, and the KV cache of one full context.
+  // Returns the bytes of the weights and of the KV cache of one full context.
   int64_t memory_bytes() const;
 };
 

@@ -23,8 +23,8 @@ std::string Underscored(std::string_view name) {
   return out;
 }
 
-// Breaks the lines of `text` into lines of at most kHelpWidth columns. All lines after the first
-// begin with `indent` blanks. A line keeps the blanks that it begins with.
+// Wraps each line of `text` at kHelpWidth columns. All lines of the result except the first are
+// indented by `indent` blanks. The blanks at the start of a line of `text` are kept.
 std::string Wrap(std::string_view text, size_t indent) {
   std::string out;
   for (const absl::string_view line : absl::StrSplit(ToAbsl(text), '\n')) {
@@ -49,7 +49,7 @@ std::string Wrap(std::string_view text, size_t indent) {
   return out;
 }
 
-// Returns one entry of --help: `left`, with `help` beside it.
+// Returns one entry of --help: `left` in the left column, and `help` in the right column.
 std::string Entry(std::string left, std::string_view help) {
   left += left.size() + 1 < kHelpColumn ? std::string(kHelpColumn - left.size(), ' ')
                                         : "\n" + std::string(kHelpColumn, ' ');
@@ -148,8 +148,8 @@ absl::StatusOr<std::vector<Assignment>> FlagSet::Read(const std::vector<std::str
     if (equals != arg.npos) {
       value = arg.substr(equals + 1);
     } else if (!flag->value_name.empty()) {
-      // The next argument is not taken as the value if it is a flag or a mistyped flag. So in
-      // "--prompt --seed 1" the prompt is missing.
+      // The value is missing when the next argument is a flag or a mistyped flag. For example,
+      // "--prompt --seed 1" gives no value to --prompt.
       const auto is_flag = [&](std::string_view next) {
         if (!next.starts_with("--") || next.find(' ') != next.npos) return false;
         const std::string_view next_name = next.substr(2, next.find('=') - 2);
@@ -210,7 +210,8 @@ std::string FlagSet::Help() const {
   for (const Flag& flag : flags_) {
     if (flag.group != group) absl::StrAppend(&out, "\n", flag.group, ":\n");
     group = flag.group;
-    // \x1f keeps Wrap from breaking the default apart.
+    // Wrap breaks lines only at blanks, so \x1f keeps "(default" and the value on one line. The
+    // \x1f becomes a blank below.
     const std::string default_text =
         flag.default_text.empty() ? "" : absl::StrCat(" (default\x1f", flag.default_text, ")");
     std::string entry =

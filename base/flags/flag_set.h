@@ -1,7 +1,7 @@
 #pragma once
 
-// A FlagSet has the flags of a command. Each flag is declared with the variable that it sets.
-// --help is made from the declarations.
+// A FlagSet holds the flags of a command. Each flag is declared with the variable that it sets. The
+// text of --help is generated from these declarations.
 //
 //   FlagSet flags("quire health [flags]", "Asks whether the server takes requests.");
 //   flags.Add("service", "NAME", "which service (default: the whole server)", &service);
@@ -33,7 +33,7 @@ struct Flag {
   bool is_set = false;             // set by FlagSet
 };
 
-// The value that a source gives to a flag.
+// One setting of a flag, and where the setting came from.
 struct Assignment {
   std::string flag;
   std::string value;
@@ -56,21 +56,23 @@ class FlagSet {
   // Adds a switch: --name, --name=true, --name=false.
   void AddSwitch(std::string name, std::string help, bool* value);
   void AddSwitch(std::string name, std::string help, Setter set);
-  // Adds an operand, which is an argument that is no flag. Operands are filled in the order of
-  // these calls. The value of an operand that is not given does not change.
+  // Adds an operand: an argument that is not a flag. The operands on the command line set the
+  // variables in the order of the AddOperand calls. The variable of an absent operand is left
+  // unchanged.
   void AddOperand(std::string name, std::string help, std::string* value);
-  // Adds names that other programs use for the purpose of `flag`. Such a name is refused, and the
-  // error names `flag`.
+  // Adds names that users may type instead of `flag` because other programs use them. Such a name
+  // is refused, and the error names `flag`.
   void AddHabits(std::string flag, std::initializer_list<std::string_view> names);
-  // Sets the flag that the error proposes for an argument that is no flag.
+  // Sets the flag that the error message proposes when an argument is neither a flag nor an
+  // expected operand.
   void SuggestForOperand(std::string flag) { for_operand_ = std::move(flag); }
   // Adds a text below the flags in --help.
   void SetEpilogue(std::string text) { epilogue_ = std::move(text); }
 
-  // Takes "--name value", "--name=value", switches and operands. '-' and '_' are equal within a
+  // Parses "--name value", "--name=value", switches and operands. '-' and '_' are equal within a
   // name. If the set has operands, all arguments after "--" are operands. For any other argument,
-  // returns InvalidArgument. For an unknown flag the message proposes the declared flag with the
-  // nearest name, if there is one. --help and -h are always known and end the reading; see
+  // returns InvalidArgument. For an unknown flag, the error message proposes the declared flag with
+  // the nearest name, if there is one. --help and -h need no declaration, and end the parsing; see
   // help_requested(). Read sets the operands, but only Apply sets flags. Call Read once.
   absl::StatusOr<std::vector<Assignment>> Read(const std::vector<std::string>& args);
   // Sets the flags in order, so that a later assignment overrides an earlier one. The message of an

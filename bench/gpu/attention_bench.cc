@@ -30,9 +30,9 @@ using kernels::cuda::Device;
 
 namespace {
 
-// Keys and values are in (-1, 1) and queries in (-12, 12). The scores then have a standard
-// deviation of 4, so that few keys decide the output, and a key that is missed or read twice
-// changes it.
+// Keys and values are in (-1, 1), and queries in (-12, 12). The scores then have a standard
+// deviation of 4, so a few keys decide the output. A key that the kernel misses or reads twice
+// therefore changes the output.
 constexpr float kCacheAmplitude = 1.0f, kQueryAmplitude = 12.0f;
 
 // The reference kernel is slow, so it computes at most this many of the last sequence's queries.
@@ -80,7 +80,8 @@ class PreparedAttention {
 
   absl::Status Prepare(void* cache);
   absl::Status Plan();
-  // Returns the most by which the two kernels may differ at an element of this size.
+  // Returns the largest allowed difference between the two kernels at an element for which the
+  // reference kernel gives `want`.
   double Bound(double want) const;
 
   Device& device_;
@@ -153,15 +154,15 @@ absl::Status PreparedAttention::Plan() {
 }
 
 // The bound is derived as in the kernel's test (tests/kernels/cuda/attention_testing.cc). Each
-// weight and each output is rounded to bf16 once. Each weight and each sum of weights has the error
-// of the scores and of sums in float32. The magnitudes of the values are below 1, and so is the
-// weighted sum of these magnitudes.
+// weight and each output is rounded to bf16 once. Each weight and each sum of weights also has the
+// float32 errors of the scores and of the sums. The values have magnitudes below 1, so the weighted
+// sum of these magnitudes is below 1, too.
 double PreparedAttention::Bound(double want) const {
   constexpr double kEpsilon = 0x1p-23, kRounding = 0x1p-8;
   const double largest_score =
       c_.head_dim * double{kQueryAmplitude} * kCacheAmplitude * args_.scale;
-  // A key whose ALiBi bias is below -100 has practically no weight, so its score error does not
-  // count.
+  // The bound assumes ALiBi biases of -100 and above. A key with a lower bias has practically no
+  // weight, so the error of its score does not matter.
   const double score_error =
       (c_.head_dim + 2) * kEpsilon * largest_score + 4 * kEpsilon * (largest_score + 100);
   const double sums = (1.1 * c_.context_lens.back() + 64) * kEpsilon;

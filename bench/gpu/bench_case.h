@@ -21,8 +21,8 @@ struct Ceilings {
   double copy = 0.0;  // bytes read plus bytes written
   double gemm = 0.0;  // bf16 FLOPs
 };
-// The ceilings of an H200, for use before any ceilings are measured. They are the figures that
-// others report for copies and for GEMMs of random numbers on an H200.
+// The ceilings of an H200, used until the ceilings are measured. They are published figures for
+// copies and for GEMMs of random numbers on an H200.
 inline constexpr Ceilings kAssumedH200 = {.read = 4.3e12, .copy = 4.3e12, .gemm = 7.8e14};
 
 // The share of the ceilings that a kernel is predicted to reach, and the cost of its launch.
@@ -54,9 +54,8 @@ struct AttentionCase {
 std::string Name(const AttentionCase& c);
 // Returns the fields of the shape, for another program that measures the same case.
 nlohmann::ordered_json ShapeToJson(const AttentionCase& c);
-// Returns the work of a case. The bytes are those of keys and values (once for each sequence),
-// queries and outputs. The FLOPs count only the pairs of a query and a key that the causal mask
-// leaves.
+// Returns the work of a case. The bytes count keys and values (once for each sequence), queries and
+// outputs. The FLOPs count only the pairs of a query and a key that the causal mask keeps.
 Work WorkOf(const AttentionCase& c);
 int64_t NumBlocks(const AttentionCase& c);
 // Returns the number of elements in the cache that holds the case's blocks.

@@ -16,7 +16,8 @@ from source_code import code_key, includes
 
 DOCUMENT = ROOT / "docs/gpu-status.md"
 RENEW = "python3 bench/gpu/report.py renew docs/gpu-status.md"
-# Not counted, because this header declares every op: a change of one op would count as a change of all.
+# Headers that do not count as source of a kernel. ops.h declares every op, so a change of one op would otherwise
+# count as a change of every kernel.
 LEFT_OUT = ("kernels/cuda/ops.h",)
 
 
@@ -60,7 +61,8 @@ def source_hash(name: str) -> str:
 
 
 def last_of(lines: list[dict], types: tuple, *keys: str) -> list[dict]:
-    """The lines of these types. Where several agree in `keys`, only the last of them, at the place of the first."""
+    """Returns the lines of these types. Of several lines that agree in `keys`, keeps only the last, at the place of the
+    first."""
     kept = {}
     for line in lines:
         if line["type"] in types:
@@ -88,7 +90,8 @@ def test_line(name: str, status: int, path: pathlib.Path) -> dict:
         for test in suite["testsuite"]:
             line["tests"] += 1
             line["seconds"] += float(test.get("time", "0s").rstrip("s"))
-            # Without a GPU, GoogleTest reports a test that it never began as completed at the epoch.
+            # Without a GPU, GoogleTest reports a test that it never started as completed, at the start of the Unix
+            # epoch.
             if test.get("result") == "SKIPPED" or test.get("timestamp", "").startswith("1970-"):
                 line["skipped"] += 1
             if failures := test.get("failures"):
@@ -165,7 +168,8 @@ def rows_of(document: str) -> dict[str, tuple[str, str]]:
 
 
 def renewed_rows(old: dict[str, tuple[str, str]], lines: list[dict]) -> list[list[str]]:
-    """A row for each kernel: from the run in `lines`, or else the old row, marked where the kernel has changed."""
+    """Returns a row for each kernel: from the run in `lines` if it ran the kernel, else the old row. An old row is marked
+    if the kernel has changed."""
     seen = seen_rows(lines)
     rows = []
     for name in KERNELS:
@@ -196,7 +200,8 @@ def renew(document: str, lines: list[dict]) -> str:
 
 
 def stale(document: str) -> tuple[list[str], bool]:
-    """A line for each kernel that no GPU has run in its present form, and whether the table shows that, too."""
+    """Returns a line for each kernel that no GPU has run in its present form, and whether the table agrees with these
+    lines."""
     found = rows_of(document)
     said, honest = [], set(found) <= set(KERNELS)
     said += [f"{name}: there is no such kernel" for name in found if name not in KERNELS]

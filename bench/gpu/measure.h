@@ -17,13 +17,13 @@ namespace quire::bench {
 
 struct MeasureOptions {
   int repeats = 50;
-  // Cases that are measured in turn begin no further repeat after this much device time. At least
-  // five repeats always run, unless `repeats` is smaller.
+  // The device time after which no new round begins. A round takes one sample of each of the cases
+  // that are measured in turn. At least five rounds always run, unless `repeats` is smaller.
   double max_seconds = 3.0;
-  // Bytes that are read before each sample, so that no input is left in the L2. They are more than
-  // four times the largest L2 that the benchmark runs on (60 MB). They are read and not written, so
-  // that nothing must be written back while the sample runs. Reading them also takes longer than
-  // the host needs to enqueue the sample.
+  // The number of bytes that are read before each sample, so that no input is left in the L2. It is
+  // more than four times the largest L2 that the benchmark runs on (60 MB). The bytes are only
+  // read, so that the L2 need not write any of them back during the sample. The read also takes
+  // longer than the host needs to enqueue the sample.
   int64_t flush_bytes = int64_t{256} << 20;
 };
 

@@ -1,7 +1,6 @@
 #pragma once
 
-// Runs the merge of split attention alone. In a step, the merge always follows the attention
-// kernel.
+// Runs only the merge of split attention, which in a step always follows the attention kernel.
 
 #include <cstdint>
 #include <memory>

@@ -48,7 +48,7 @@ class Arena {
  public:
   explicit Arena(Device& device) : device_(device) {}
 
-  // Returns a tensor of random numbers. If there is no memory, status() is an error from then on.
+  // Returns a tensor of random numbers. If the allocation fails, status() returns the error.
   TensorView Random(DType dtype, std::initializer_list<int64_t> shape, float amplitude = 1.0f) {
     const TensorView view = Zeroed(dtype, shape);
     if (status_.ok() && view.num_elements() > 0) {

@@ -248,7 +248,7 @@ def environment_with(libraries: str) -> dict:
 
 
 def read_cases(bench: str, text: str, environment: dict) -> list[dict]:
-    """The cases to compare, from the benchmark itself, which needs no GPU for that."""
+    """Returns the cases to compare. The benchmark lists them, and needs no GPU to do so."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "cases.jsonl"
         subprocess.run([bench, "--predict", "--json", str(path)], check=True, stdout=subprocess.DEVNULL,

@@ -25,7 +25,7 @@ import sys
 import ledger
 from ledger import last_of, table
 
-# The aims of the kernels: share of the read ceiling, cost of ALiBi, FLOP/s.
+# The performance targets of the kernels: share of the read ceiling, cost of ALiBi, FLOP/s.
 DECODE_SHARE, DECODE_TOKENS = 0.90, 256 * 1024
 ALIBI_COST = {"decode": 0.02, "ragged": 0.02, "prefill": 0.05}
 PREFILL_FLOPS, PREFILL_TOKENS = 330e12, 8192

@@ -49,7 +49,8 @@ build=$(realpath -m "$build")
 declare -A limit=([machine]=20 [build]=380 [conformance]=60 [correctness]=120 [sanitizer]=160 [kernels]=365 [ncu]=55 [peers]=560)
 
 conformance_tests=(cuda_primitives_test cuda_hopper_primitives_test cuda_tile_product_test cuda_device_test)
-# Small cases; racecheck does not follow TMA, so the Hopper primitives are left out of it.
+# The test cases for compute-sanitizer, which are small. The Hopper primitives have no racecheck, because racecheck
+# does not follow TMA.
 sanitizer_cases=(
   "memcheck cuda_primitives_test *" "racecheck cuda_primitives_test *" "synccheck cuda_primitives_test *"
   "memcheck cuda_hopper_primitives_test *" "synccheck cuda_hopper_primitives_test *"
@@ -59,7 +60,7 @@ sanitizer_cases=(
   "memcheck cuda_attn_merge_test Orders/*/0" "racecheck cuda_attn_merge_test Orders/*/0"
   "memcheck cuda_step_ops_test Orders/*/0" "racecheck cuda_step_ops_test Orders/*/0"
   "memcheck cuda_attention_reference_test Orders/*/0")
-# Kernel, suite, and the case whose first launch of the kernel Nsight Compute examines.
+# Each entry is a kernel, a suite and a case. Nsight Compute examines the kernel's first launch in that case.
 ncu_cases=(
   "AttnKernel decode decode 64x8192 32/8 d128 bs16" "AttnMergeKernel decode decode 1x131072 32/8 d128 bs16"
   "AttnKernel prefill prefill 1x8192@8192 32/8 d128 bs16")
@@ -98,10 +99,12 @@ for root in nvidia.__path__: print(*{f.parent for f in pathlib.Path(root).rglob(
     if [ -e "$folder/libcublasLt.so.13" ]; then libraries+=:$folder; break; fi
   done
 fi
-# Only for our binaries: other programs must not load a bundle's libraries.
+# Runs a command with the libraries of the build. Used only for our own binaries: other programs must not load a
+# bundle's libraries.
 with_libraries() { env LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"; }
 
-# Starts every binary of the build and lists its tests. Without a GPU the first of them names the reason for its skip.
+# Starts every binary of the build, lists its tests, and runs the first test. Without a GPU, that test prints the
+# reason why it is skipped.
 if [ -n "$check" ]; then
   failed=0
   for path in "$build"/tests/cuda_*_test; do
@@ -148,8 +151,8 @@ phase_build() {
   build=$build timeout "$(left)" bash -c compile
 }
 
-# run_test NAME: runs one test binary and writes one line of results. A skipped test failed to find the GPU, except
-# Hopper's tests on an older GPU.
+# run_test NAME: runs one test binary and writes one line of results. A skip counts as a failure, because it means
+# that no GPU was found. Only Hopper's tests may skip, as they do on an older GPU.
 run_test() {
   local json=$scratch/$1.json line
   rm -f "$json"
@@ -180,7 +183,8 @@ skip_phase() {
   printf '{"type": "phase_skipped", "phase": "%s", "reason": "%s"}\n' "$1" "$2" >>"$results"
 }
 
-# The phase fails unless every test runs to its end without a finding: a tool that does not work has found nothing.
+# The phase fails unless every test runs to its end without a finding. An absence of findings is not enough, because
+# a tool that does not work reports none.
 phase_sanitizer() {
   local failed=0 one tool name filter line json=$scratch/sanitizer.json
   command -v compute-sanitizer >/dev/null || { skip_phase sanitizer "no compute-sanitizer on the PATH"; return 0; }
@@ -220,7 +224,8 @@ compare_with() {
     --json "$results" --seconds "$1" --peers "$2"
 }
 
-# flex_attention compiles for seconds at each shape, and must not use up the time of the others.
+# flex_attention runs last, because it compiles for seconds at each shape and would use up the time of the other
+# peers.
 phase_peers() {
   local failed=0
   compare_with "$(($(left) * 6 / 10))" flashinfer,flashinfer_cuda_cores,sdpa_flash,sdpa_cudnn,sdpa_efficient || failed=1

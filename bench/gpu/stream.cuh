@@ -9,8 +9,8 @@ using kernels::cuda::FromFloat;
 using kernels::cuda::LoadReadOnly;
 
 inline constexpr int kStreamThreads = 256;
-// All blocks run at once, so that no multiprocessor waits for a second round. Each thread may use
-// 64 registers.
+// With this number all blocks run at once, so that no multiprocessor waits for a second round of
+// blocks. Each thread may use 64 registers.
 inline constexpr int kStreamBlocksPerSm = 4;
 
 template <typename T>
@@ -46,8 +46,8 @@ struct ReadParams {
   uint32_t* sink;
 };
 
-// The number of reads, of 16 bytes each, that a thread has in flight. A multiprocessor has 128 KiB
-// in flight.
+// The number of 16-byte reads that a thread has in flight. Together, the threads of a
+// multiprocessor have 128 KiB in flight.
 inline constexpr int kReadsInFlight = 8;
 
 __global__ void __launch_bounds__(kStreamThreads, kStreamBlocksPerSm)
@@ -66,7 +66,8 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocksPerSm)
       sum |= words[k].x | words[k].y | words[k].z | words[k].w;
     }
   }
-  // The condition is almost never true. The compiler cannot know that, and must keep the reads.
+  // The compiler must keep the reads, because it cannot know that this condition is almost never
+  // true.
   if (sum == 0x12345678u) *p.sink = sum;
 }
 

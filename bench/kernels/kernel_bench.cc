@@ -49,7 +49,7 @@ std::unique_ptr<PreparedWeight> MakeWeight(Backend& backend, WeightType type, in
   uint32_t state = 1;
   for (std::byte& byte : bytes) {
     state = state * 1664525u + 1013904223u;
-    // Only five bits are random, so that the scales are small numbers.
+    // Only five bits of each byte are random, so that the scales are small numbers.
     byte = static_cast<std::byte>((state >> 16) & 0x1f);
   }
   const WeightView view{.type = type, .rows = rows, .cols = cols, .bytes = bytes};
@@ -124,8 +124,8 @@ void BenchStep(Backend& backend, const Options& options, double bandwidth) {
   }
 }
 
-// Times a product with each weight type at one shape. The runs take turns on copies of the weight.
-// Together, the copies are larger than the private caches.
+// Times a product with each weight type at one shape. Successive runs use different copies of the
+// weight, which together are larger than the private caches.
 void BenchLinear(Backend& backend, const Options& options, double bandwidth) {
   constexpr int64_t kRows = 1536, kCols = 1536;
   Activations act(backend, 512, 3072);
@@ -160,9 +160,9 @@ void BenchLinear(Backend& backend, const Options& options, double bandwidth) {
 }
 
 // Times a mixture of eight experts, two for each token, whose dimensions are a quarter of
-// Mixtral's. Also times a dense network of the size of two experts. Both networks take the same
-// FLOPs. For one token they read the same bytes, except the weights of the router. Both rotate
-// through layers larger than the caches.
+// Mixtral's. Also times a dense network of the size of two experts. Both networks need the same
+// FLOPs. For one token both read the same number of bytes, except for the weights of the router.
+// Successive runs use different layers, which together are larger than the caches.
 void BenchMoe(Backend& backend, const Options& options, double bandwidth) {
   constexpr int64_t kHidden = 1024, kInner = 3584, kExperts = 8, kChosen = 2, kLayers = 2;
   Activations act(backend, 256, 2 * kInner);

@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 class CannotServe(Exception):
-    """A server has ended, and has been waited for, before it was ready."""
+    """A server ended before it was ready. Its process has been waited for."""
 
 
 def free_port() -> int:
@@ -100,7 +100,8 @@ class OpenVino:
         for line in self.process.stdout:
             if line.strip() == "ready":
                 return
-        # Its reason stands in its log, which is not read: run openvino_load.py alone to see it.
+        # The reason is in the process's stderr, which is discarded here. Running openvino_load.py alone shows the
+        # reason.
         raise CannotServe(f"OpenVINO GenAI ended with status {self.process.wait()} before it was ready")
 
     def load(self, shape: dict) -> dict:
@@ -110,7 +111,7 @@ class OpenVino:
 
 
 def start_all(arguments, model, servers: dict):
-    """Fills `servers`, from which those that cannot serve the model are left out in the end."""
+    """Fills `servers` with the running servers, except those that cannot serve the model."""
     for named in arguments.quire:
         name, _, bin_and_flags = named.partition("=")
         servers[name] = Quire(arguments, model, bin_and_flags)

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Installs the peers of bench/peers/compare.py: OpenVINO GenAI in a virtual environment of its own, llama.cpp built for
-# this machine from llama-cpp-python's source package, and SmolLM2-135M-Instruct in each weight type.
+# Installs the peers of bench/peers/compare.py: OpenVINO GenAI in a virtual environment of its own, llama.cpp built
+# for this machine from llama-cpp-python's source package, and SmolLM2-135M-Instruct in each weight type.
 #
-#   bench/peers/setup.sh [DIRECTORY]     default: build/peers; about 10 minutes on two idle cores, then nothing to do
+#   bench/peers/setup.sh [DIRECTORY]     default: build/peers
+#
+# The first run takes about 10 minutes on two idle cores. A later run finds everything installed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 directory=${1:-build/peers}

@@ -20,7 +20,8 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 TOKEN = "the-only-token-0123456789"
 LIMITS = ("--handshake_timeout", "2s", "--message_timeout", "5s", "--stalled_stream_timeout", "2s", "--max_connections",
           "512", "--max_unfinished_mib", "64",
-          # Cache memory that was used once stays resident, and would hide the growth that is looked for.
+          # The KV cache is small, because its memory stays resident once used and would hide the memory growth
+          # under test.
           "--kv_cache_mib", "8")
 PAUSE = 0.2  # seconds between two rounds of one attack
 
@@ -91,7 +92,7 @@ class Storm:
             process.start()
 
     def join(self, seconds: float):
-        """Waits for the processes, each of which ends within its last round. One that does not is stopped."""
+        """Waits for the processes, which end after their last round. Kills a process that does not end in time."""
         deadline = time.monotonic() + seconds
         while len(self.rounds) < len(self.names) and time.monotonic() < deadline:
             try:

@@ -72,7 +72,7 @@ def losses_of(arguments, address: str, text: bytes, flags: list[str]) -> list[fl
 
 
 def measure(arguments, address: str, pieces: list[bytes], flags: list[str]) -> dict:
-    """Losses of the pieces, each of which is a prompt; and the tokens held meanwhile, by tokens computed."""
+    """Sends each piece as a prompt. Returns the losses of the pieces, and pairs of (tokens computed, tokens held)."""
     held, over = [], threading.Event()
     before, _ = stats(arguments, address)
 

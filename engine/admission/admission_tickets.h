@@ -43,9 +43,9 @@ class AdmissionTicket {
 };
 
 // Gives out tickets. max_queue bounds the number of requests that wait for their first step, in the
-// frontend, in the StepChannel and in the scheduler. So a full server is known at submission, and a
-// request that has a ticket is never refused for lack of a place. A tenant's limits bound the
-// number of that tenant's waiting requests. Must outlive the tickets. Thread-safe.
+// frontend, in the StepChannel and in the scheduler. So a full server refuses requests at
+// submission. A request that has a ticket is never refused for lack of a place. A tenant's limits
+// bound the number of that tenant's waiting requests. Must outlive the tickets. Thread-safe.
 class AdmissionTickets {
  public:
   explicit AdmissionTickets(int32_t max_queue);  // at least 1

@@ -10,8 +10,8 @@
 
 namespace quire::engine {
 
-// Calls a function exactly once: with a result, or with Unavailable if the completion is destroyed
-// before it has a result, because the engine stops. Move-only.
+// Calls a function exactly once, with a result. If the completion is destroyed without a result,
+// because the engine stops, the function gets Unavailable. Move-only.
 template <typename T>
 class Completion {
  public:

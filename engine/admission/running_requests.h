@@ -42,12 +42,12 @@ class RunningRequests {
   // Cancels all requests, when the engine ends.
   void CancelAll();
 
-  // Tells whether steps are in flight. Such a step may hold blocks of requests that have ended.
+  // Records whether steps are in flight, for WaitUntilIdle. A step in flight may hold blocks of
+  // requests that have ended.
   void SetStepsInFlight(bool in_flight);
 
   int64_t size() const;
-  // Waits until no request runs and no step is in flight, for at most `timeout`. Returns true if
-  // that is so.
+  // Waits until no request runs and no step is in flight. Returns false if `timeout` passes first.
   bool WaitUntilIdle(absl::Duration timeout) const;
 
  private:

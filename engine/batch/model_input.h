@@ -1,6 +1,7 @@
 #pragma once
 
-// One step as a model sees it: flat tokens, and for each sequence the place of its context.
+// One step as a model sees it: the tokens of all sequences, one after another, and the cache blocks
+// of each sequence's context.
 
 #include <cstdint>
 #include <vector>
@@ -24,8 +25,9 @@ struct GroupInput {
 // Vectors are reused from step to step, so nothing is allocated after warm-up.
 struct ModelInput {
   std::vector<int32_t> token_ids;  // [num_tokens]
-  // [num_tokens], or empty if the host knows every token. For a token that the step before drew and
-  // that only the device knows, its index in `drawn`; -1 for other tokens.
+  // [num_tokens], or empty if the host knows every token. An entry is -1 for a token that the host
+  // knows. Otherwise the previous step drew the token, and the entry is the token's index in
+  // `drawn`.
   std::vector<int32_t> token_sources;
   kernels::TensorView drawn;  // int32 [num_drawn] in the backend's memory; used with token_sources
   std::vector<int32_t> positions;     // [num_tokens], in the cache

@@ -16,12 +16,12 @@ namespace {
 
 constexpr int32_t kMaxContinuations = 64;  // the same as the limit of samples
 
-// The bytes that each message counts in addition to its role and content. A template may write this
-// many bytes around role and content.
+// The bytes counted for each message in addition to its role and content, because a template may
+// write this many bytes around role and content.
 constexpr int64_t kMessageBytes = 64;
 
-// The most tokens, over all samples, of an answer in one message to a request with a cache window.
-// Other answers are bounded by max_model_len.
+// The most tokens, over all samples, that a request with a cache window may get in one message.
+// Without a cache window, max_model_len bounds the answer.
 constexpr int64_t kMaxAnswerTokens = int64_t{1} << 18;
 
 // Returns a random seed, for a request that names none. The seed is reported to the client.

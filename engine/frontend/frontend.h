@@ -48,8 +48,9 @@ class Frontend {
   // wanted.
   //
   // The text of a continuation is tokenized together with the text of the prompt. The tokens of the
-  // prompt are then removed from the front. If the front has other tokens, the continuation is
-  // refused. After a prompt of token ids, the text is tokenized by itself, without special tokens.
+  // prompt are then removed from the front. The continuation is refused if the joint text does not
+  // begin with the tokens of the prompt. After a prompt of token ids, the text is tokenized by
+  // itself, without special tokens.
   absl::Status Prepare(Request& request) const;
 
   // Tokenizes `text`. Returns InvalidArgument if the text is longer than max_prompt_bytes.

@@ -40,7 +40,7 @@ absl::Status WorkerPool::Submit(Lane lane, std::function<void()> work) {
 
 std::deque<std::function<void()>>* WorkerPool::NextQueue() {
   const bool may_be_long = !long_.empty() && !long_runs_;
-  // Short and long work alternate, in case one thread serves both lanes.
+  // Short and long work alternate, so that neither starves when one thread serves both lanes.
   if (may_be_long && (short_.empty() || !last_was_long_)) return &long_;
   return short_.empty() ? nullptr : &short_;
 }

@@ -1,8 +1,7 @@
 #pragma once
 
-// A few threads and a bounded queue of work for them. At most one thread does long work at a time,
-// so that short work never waits for two pieces of long work. A pool of one thread cannot promise
-// this.
+// A few threads and a bounded queue of work for them. At most one thread runs long work at a time.
+// So in a pool of two or more threads, short work never waits for two pieces of long work.
 
 #include <deque>
 #include <functional>

@@ -105,8 +105,8 @@ void BlockManager::Shift(Held& held, TableShift shift) {
   for (const int32_t block : held.table.blocks().subspan(begin)) {
     shifts_.push_back({.block = block, .distance = static_cast<int32_t>(shift.count)});
   }
-  // The step in flight may still be computing tokens before the end of the removed range. So
-  // num_committed - shift.count may be below the begin of the range.
+  // The step in flight may still be computing tokens before the end of the removed range. Then
+  // num_committed - shift.count may be less than shift.first.
   held.num_committed = std::max(shift.first, held.num_committed - shift.count);
   held.access.write = false;
 }

@@ -147,8 +147,8 @@ class BlockManager {
                             std::span<const int32_t> tokens, CacheAccess access,
                             bool allow_copy = true);
 
-  // Makes the table cover tokens [0, num_tokens) and makes the uncommitted ones writable. For that
-  // a shared tail block is copied. Returns false, and changes nothing, when too few blocks or
+  // Makes the table cover tokens [0, num_tokens) and makes the uncommitted ones writable. A shared
+  // tail block is replaced by a copy. Returns false, and changes nothing, when too few blocks or
   // places in the windows are available.
   //
   // A full table may be shifted once per step, if no layer has a window. A shift first removes the
@@ -183,7 +183,7 @@ class BlockManager {
   // Makes the first `num_computed` of `tokens` available to other sequences. Completed steps must
   // have written K and V of these tokens. `tokens` may hold more. Window parts of blocks that have
   // left the sequence's windows are released. num_computed may be lower than in the last call only
-  // after a shift. From then on it counts places in the table.
+  // after a shift. From then on num_computed counts tokens of the shifted table.
   void Commit(SequenceId id, std::span<const int32_t> tokens, int64_t num_computed);
 
   // Creates a child that shares everything the parent committed. No step in flight may be writing
@@ -263,9 +263,10 @@ class BlockManager {
   int64_t WindowDemand(size_t w, int64_t num_tokens) const;
   bool CanReserve(const Held& held, int64_t num_tokens) const;
   bool TryReserve(Held& held, int64_t num_tokens);
-  // Cuts whole blocks off the end of a match until every window has all parts to which it reaches
-  // back from that end. The partially matched block stays only if no whole block is cut off and
-  // every window has a part of the partially matched block.
+  // Removes whole blocks from the end of `match` until a sequence can continue at that end: every
+  // window must have the parts of the blocks to which it reaches back. Keeps the partially matched
+  // block only if no whole block is removed and every window has a part of the partially matched
+  // block.
   void TrimToWindows(PrefixCache::Match& match);
   void LeaveWindows(Held& held);
   void CheckWindows() const;

@@ -11,7 +11,8 @@ namespace quire::engine {
 
 int64_t WindowBlocksPerSequence(int64_t window, const BlockManagerConfig& config) {
   // The first query of a step sees window - 1 earlier tokens. The step adds max_step_tokens. The
-  // tokens of a step in flight count twice, because Commit may find that others computed them too.
+  // tokens of a step in flight count twice: if another sequence has computed them too, Commit
+  // shares that sequence's parts while the step still holds the old ones.
   const int64_t tokens = window - 1 + config.max_step_tokens * (1 + 2 * config.pipeline_depth);
   // Wherever blocks begin, the tokens span at most (tokens + block_size - 2) / block_size + 1
   // blocks. The source of a copy is one more block.
@@ -55,8 +56,8 @@ void BlockManager::LeaveWindows(Held& held) {
 
 void BlockManager::TrimToWindows(PrefixCache::Match& match) {
   const auto has_part = [&](size_t w, int32_t block) { return store_.window(w).Find(block) >= 0; };
-  // continuable_[n] will be true if every window has the parts to which it reaches back after n
-  // whole blocks.
+  // After the loop, continuable_[n] is true if a sequence can continue after n whole blocks: every
+  // window has the parts to which it reaches back from there.
   continuable_.assign(matched_.size() + 1, true);
   bool partial = match.partial_block >= 0;
   const int64_t end = static_cast<int64_t>(matched_.size());

@@ -1,6 +1,6 @@
 #pragma once
 
-// Tracks which blocks are free, and how many holders each of the others has.
+// Tracks which blocks are free, and counts the holders of every other block.
 
 #include <cstdint>
 #include <vector>

@@ -49,20 +49,20 @@ class BlockStore {
   void Hold(int32_t block);
   // True if Drop(block) would free it at once.
   bool FreedByDrop(int32_t block) const;
-  // Drops one table's hold of `block`. `in_flight` says that a step in flight may touch the block
-  // through that table.
+  // Drops one table's hold of `block`. `in_flight`: a step in flight may touch the block through
+  // that table.
   void Drop(int32_t block, bool in_flight = true);
 
   // Drops one table's hold of the part that `block` has in window w. `in_flight`: as in Drop.
   void DropWindow(size_t w, int32_t block, bool in_flight = true);
-  // Gives back blocks that a table reserved in window w. `in_flight`: as in Drop.
+  // Unreserves blocks that a table reserved in window w. `in_flight`: as in Drop.
   void Unreserve(size_t w, int64_t num_blocks, bool in_flight = true);
 
   // Holds `block`, the source of a copy in the step being built, and its parts in windows until
   // that step has completed.
   void HoldSource(int32_t block);
-  // Does the same as HoldSource, but takes over a table's holds of the block and of its parts. The
-  // table no longer uses the block.
+  // Like HoldSource, but turns one table's holds of the block and of its parts into the new holds.
+  // The table must no longer use the block.
   void TurnIntoSource(int32_t block);
   // Undoes HoldSource or TurnIntoSource for a copy that will not run.
   void DropSource(int32_t block);

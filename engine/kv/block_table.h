@@ -66,9 +66,8 @@ class BlockTable {
                 int64_t num_tokens);
 
   // Replaces block i by `block`, which has the same content and is held by others or is in the
-  // cache. Also replaces the part of block i in each window in which this table has one. If another
-  // table holds a part of `block` there, this table shares that part. Otherwise the part of block i
-  // becomes the part of `block`.
+  // cache. In each window in which block i has a part, this table then shares the part of `block`
+  // if another table holds it. Otherwise the part of block i becomes the part of `block`.
   void Replace(BlockStore& store, int64_t i, int32_t block);
 
   // Drops all blocks, from the tail on, because a prefix is useful without its suffix. `in_flight`:

@@ -34,8 +34,8 @@ class Decoder final : public Model {
   absl::StatusOr<TensorView> Forward(const ModelInput& input, KvCache& cache) override;
 
  private:
-  // Enqueues the ops of a step that was uploaded, from the tokens to the logits. In steps with
-  // equal launch keys, the launches are equal.
+  // Enqueues the ops of a step that was uploaded, from the tokens to the logits. Steps with equal
+  // launch keys enqueue equal launches.
   absl::Status EnqueueOps(const ModelInput& input, KvCache& cache, const TensorView& logits);
   // Rotates the cached keys of tokens that moved towards the front to their new positions. Does
   // nothing in layers without rotary positions, since their keys hold no position.

@@ -26,14 +26,14 @@ struct NamedRows {
   std::string name;
   int64_t rows = 0;                   // rows of the tensor, or of each of its matrices
   std::vector<RowRange> ranges = {};  // the rows wanted, in this order; empty: all
-  // Matrices in a tensor [num_matrices, rows, cols], or vectors in one [num_matrices, rows]. 0: the
-  // tensor is one matrix or vector.
+  // The number of matrices in a tensor [num_matrices, rows, cols], or of vectors in a tensor
+  // [num_matrices, rows]. 0: the tensor is one matrix or vector.
   int64_t num_matrices = 0;
   // The form of a matrix in the file. All but kAsIs are rewritten when they are loaded.
   //   kTransposed         stored as [cols, rows]
-  //   kTransposedInTurns  stored as [cols, rows], with the first and the second half of the rows
-  //                       in turns: the odd rows, counted from 0, become the second half. A vector
-  //                       is not transposed.
+  //   kTransposedInTurns  stored as [cols, rows], with the rows of two halves in turns: the even
+  //                       rows, counted from 0, are the first half, and the odd rows the second. A
+  //                       vector is not transposed.
   //   kUnitRows           each row is divided by its length
   enum class Form { kAsIs, kTransposed, kTransposedInTurns, kUnitRows };
   Form form = Form::kAsIs;
@@ -91,9 +91,8 @@ HasTensor HasTensorIn(const files::WeightMap& weights);
 // Returns `names` with the prefix and the name of the head that the file uses.
 TensorNames InSpellingOfFile(const TensorNames& names, const HasTensor& has);
 
-// Finds the tensors of all parameters. FindTensors calls `has` for the things in which files of one
-// config may differ: the prefix and its spelling, the bias of the output of attention, the naming
-// of a mixture.
+// Finds the tensors of all parameters. Calls `has` where files of one config may differ: in the
+// prefix and its spelling, in the bias of the output of attention, and in the naming of a mixture.
 DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
                            const HasTensor& has);
 
@@ -102,8 +101,8 @@ DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
 std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors);
 
 // Checks that `weights` has each of these tensors, with its shape and a type with which kernels
-// compute. Returns InvalidArgument if `weights` has another parameter, because it is an unknown
-// part of the model and would be left out.
+// compute. Returns InvalidArgument if `weights` has any other parameter, because it would belong to
+// an unknown part of the model.
 absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture);
 

@@ -13,8 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// Keys that need not be read, since they change no answer. Two keys hold an epsilon. Each changes
-// nothing in a model with the other kind of norm.
+// Keys that need not be read, since they change no answer. A model uses only the epsilon of its own
+// kind of norm, so the other epsilon may be ignored.
 constexpr std::array kChangeNothing = std::to_array<std::string_view>({
     "vocab_size",
     "tensor_data_layout",
@@ -22,8 +22,8 @@ constexpr std::array kChangeNothing = std::to_array<std::string_view>({
     "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
 });
-// Keys of features that are not supported. With the value `absent`, a model does not have the
-// feature.
+// Keys of features that are not supported. A model whose key has the value `absent` does not have
+// the feature.
 struct AbsentFeature {
   std::string_view key;
   double absent;

@@ -36,7 +36,8 @@ class HfFields {
   // Returns nullopt when the key is absent or null.
   absl::StatusOr<std::optional<HfFields>> Object(const char* key) const;
 
-  // Each of these functions refuses a member whose value does not turn the member's feature off.
+  // Each of these functions refuses a member unless its value turns its feature off: false, 1 or
+  // null.
   absl::Status WantFalse(std::initializer_list<const char*> keys) const;
   absl::Status WantOne(std::initializer_list<const char*> keys) const;
   absl::Status WantNull(std::initializer_list<const char*> keys) const;

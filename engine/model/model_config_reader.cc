@@ -123,7 +123,8 @@ void CheckLayer(const LayerSpec& layer, Checker& check) {
   if (layer.has_experts()) {
     check.Range("num_experts_per_tok", feed_forward.experts.per_token, 1,
                 feed_forward.experts.count);
-    // The decoder adds the output of the experts to the residual after attention, without a norm.
+    // The decoder computes a mixture only after attention, and adds its output to the residual
+    // without a norm.
     if (layer.is_parallel()) check.Fail("num_experts", "want 0 with a parallel residual");
     if (layer.residual == Residual::kPostNorms) {
       check.Fail("num_experts", "want 0 with norms after each layer");

@@ -12,7 +12,7 @@
 
 namespace quire::engine {
 
-// Checks that the tensors of `files` are exactly those of the model, without reading them.
+// Checks that the tensors of `files` are exactly those of the model, without reading their data.
 // CreateModel makes the same check.
 absl::Status CheckModel(const ModelConfig& config, const files::OpenedModel& files);
 

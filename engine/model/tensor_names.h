@@ -20,8 +20,8 @@ struct MixtureNames {
   const char* gate = nullptr;  // null: the first rows of `up`
   const char *up = nullptr, *down = nullptr;
   const char *router_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  // null: none
-  // True if the matrices of experts are stored as [cols, rows], and rows of gate and up take turns
-  // in `up`.
+  // True if the matrices of experts are stored as [cols, rows], and the rows of gate and up
+  // alternate in `up`.
   bool transposed_in_turns = false;
 };
 

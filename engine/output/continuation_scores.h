@@ -17,9 +17,10 @@
 
 namespace quire::engine {
 
-// The result of a step for one continuation. The request gives the token; it is not drawn.
+// The result of a step for one continuation. The token comes from the request; it is not drawn.
 struct ContinuationStep {
-  // The first token of the continuation. With FinishReason::kLength, the last token.
+  // The first token of the continuation while tokens are still to be scored. The last token, with
+  // FinishReason::kLength, when all are scored.
   SampledToken token;
   absl::Status status;              // Internal, with kAbort in `token`: a row had no distribution
   std::optional<TokenDelta> delta;  // the whole continuation, once it has ended
@@ -27,7 +28,7 @@ struct ContinuationStep {
 
 // A continuation of m tokens has m rows of logits. The first is the row of the last token of the
 // prompt. Rows come in the order of positions. Rows that are computed again after a preemption are
-// left out. Not thread-safe; used on the step thread only.
+// ignored. Not thread-safe; used on the step thread only.
 class ContinuationScores {
  public:
   // Adds the score of the token at `index` of a continuation of the request.

@@ -40,7 +40,7 @@ class StopPatterns {
 // at the same byte, the longest stops the text.
 class StopMatcher {
  public:
-  // With `include_stop`, the whole stop string stays in the output; else nothing of it does.
+  // With `include_stop`, the whole stop string stays in the output; otherwise all of it is removed.
   StopMatcher(std::shared_ptr<const StopPatterns> patterns, bool include_stop);
 
   // Takes more text and appends to `released` all text that can no longer be part of a stop string.
@@ -57,7 +57,7 @@ class StopMatcher {
  private:
   std::shared_ptr<const StopPatterns> patterns_;
   const bool include_stop_;
-  // For each stop string, how many of its first bytes are at the end of the text.
+  // For each stop string, the number of its first bytes that the text ends with.
   std::vector<int32_t> matched_;
   std::string held_;  // the end of the text, as long as the largest of matched_
 };

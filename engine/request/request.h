@@ -45,7 +45,7 @@ struct GenerateParams {
 };
 
 // A request after the frontend: valid, tokenized, feasible. The server's reactor and the step
-// thread share it. All members but `cancelled` are constant then.
+// thread share it. From then on all members but `cancelled` are constant.
 struct Request {
   GenerateParams params;
   TokenIds prompt_ids;
@@ -68,7 +68,7 @@ struct Request {
   // True if the tokens of the samples are given, not drawn.
   bool is_scoring() const { return !continuation_ids.empty(); }
 
-  // Any thread may set this flag in any state. The thread that has the request then ends the
+  // Any thread may set this flag at any time. The thread that works on the request then ends the
   // request.
   std::atomic<bool> cancelled = false;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
-// The limits of one tenant's use of the queue, the places and the steps, which all tenants share.
+// The limits on one tenant's use of what all tenants share: the queue, the places of running
+// sequences, and the steps.
 
 #include <cstdint>
 

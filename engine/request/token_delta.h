@@ -23,7 +23,8 @@ struct TokenLogprob {
   float logprob = 0.0f;  // natural log, as the model gave it (temperature 1, no penalties)
 };
 
-// One position: the token there, and the most likely ones, best first.
+// The log-probabilities at one position: of the token there, and of the most likely tokens, best
+// first.
 struct PositionLogprobs {
   TokenLogprob chosen;
   std::vector<TokenLogprob> top;

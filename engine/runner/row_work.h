@@ -1,6 +1,6 @@
 #pragma once
 
-// Tells what becomes of each row of logits of a step.
+// Lists what is computed from each row of a step's logits.
 
 #include <cstdint>
 #include <optional>
@@ -28,9 +28,9 @@ struct RowWork {
   int64_t index = 0;   // its place in the prompt or in the continuation
 };
 
-// Writes the work of all rows into `works`, in the order of the plan's entries. The work of an
-// entry begins with kPrompt. A row may have several works: all samples of a request draw from the
-// last row of the prompt. An entry whose tokens are drawn has kDraw exactly num_samples times.
+// Writes the work of all rows into `works`, in the order of the plan's entries. Within an entry,
+// the kPrompt works come first. A row may have several works: all samples of a request draw from
+// the last row of the prompt. An entry whose tokens are drawn has exactly num_samples kDraw works.
 // Returns the size of the step's SampledTokens::tokens.
 int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works);
 

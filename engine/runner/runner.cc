@@ -169,7 +169,7 @@ void Runner::HandleRows(Slot& slot) {
   for (size_t i = 0; i < slot.result.works.size(); ++i) {
     const RowWork& work = slot.result.works[i];
     const absl::StatusOr<SampledRow>& row = slot.result.rows[i];
-    // A sequence whose token could not be drawn has ended, so any token will do.
+    // A sequence whose token could not be drawn ends, so its token may have any id here.
     if (work.kind != RowWork::Kind::kDraw) continue;
     last_drawn_.resize(work.token + 1);
     last_drawn_[work.token] = row.ok() ? row->id : 0;

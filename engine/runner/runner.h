@@ -34,9 +34,10 @@ struct WarmUpTimes {
   absl::Duration decode;
 };
 
-// A plan is submitted, and its result is collected. At pipeline depth 0 each plan is collected
-// before the next is submitted. At depth 1 the next plan may be submitted first. Then the device
-// has work while the host handles a result. Such a plan may name tokens that only the device knows.
+// Submit enqueues a plan, and Collect waits for its result. At pipeline depth 0 each plan is
+// collected before the next is submitted. At depth 1 the next plan may be submitted before the
+// previous one is collected, so that the device has work while the host handles a result. The next
+// plan may then name tokens that only the device knows.
 //
 // To be used only on the step thread.
 class Runner {
@@ -51,14 +52,14 @@ class Runner {
   // no sequence may own yet.
   absl::StatusOr<WarmUpTimes> WarmUp(const std::vector<int32_t>& tokens, const base::Clock& clock);
 
-  // Enqueues a step. After an error, no result of this plan is to be collected. The sequences of
-  // the plan must live until then.
+  // Enqueues a step. After an error, the plan has no result, and Collect must not be called for it.
+  // Otherwise the sequences of the plan must live until its result is collected.
   absl::Status Submit(const StepPlan& plan);
   // Waits for the oldest step and overwrites `result`. An error means that no row has a result.
   absl::Status Collect(StepResult& result);
 
-  // Describes the K or V values that are not finite, of an entry of the plan whose result was
-  // collected last. Returns an empty string when all are finite.
+  // Describes the K or V values that are not finite, for one entry of the plan that was collected
+  // last. Returns an empty string when all values are finite.
   std::string WhyNotFinite(int32_t entry) const;
 
  private:
@@ -66,7 +67,7 @@ class Runner {
   struct Slot;
 
   absl::Status Enqueue(const StepPlan& plan, Slot& slot);
-  // Returns the logits in memory of the host, where they are once the enqueued work has run.
+  // Returns the logits in host memory. The values are there once the enqueued work has run.
   absl::StatusOr<kernels::TensorView> ToHost(const kernels::TensorView& logits, Slot& slot);
   void AddSampleRows(const StepPlan& plan, const kernels::TensorView& logits, Slot& slot);
   // Handles the rows of a step. Called by enqueued work.

@@ -2,7 +2,7 @@
 
 // Computes e^x for the weights of sampling. The polynomial uses plain float32 operations only, so
 // that a loop over it vectorises, and every ISA path and compiler gives the same bits. (The build
-// forbids contraction.)
+// forbids contraction into fused multiply-adds.)
 
 #include <bit>
 #include <cstdint>

@@ -53,8 +53,8 @@ class KeptSet {
   // `mass`. The set must be a list.
   void KeepMass(double mass);
 
-  // Draws an id: returns the id with the largest logit / temperature + Gumbel, and of equals the
-  // lowest id.
+  // Draws an id: returns the id with the largest logit / temperature + Gumbel. Among equal values
+  // the lowest id wins.
   int32_t Draw(const NoiseKey& key);
 
  private:

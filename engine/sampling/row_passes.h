@@ -24,8 +24,8 @@ constexpr int64_t NumRowBlocks(int64_t num_logits) {
 // Writes the largest logit of each block into `maxima`. NaN counts as -infinity.
 void BlockMaxima(std::span<const float> logits, std::span<float> maxima);
 
-// Returns the id with the largest logit, and of equals the lowest id. Returns -1 when no logit is
-// above -infinity. BlockMaxima computes `maxima`.
+// Returns the id with the largest logit, and the lowest such id if several are equal. Returns -1
+// when no logit is above -infinity. BlockMaxima computes `maxima`.
 int32_t ArgMax(std::span<const float> logits, std::span<const float> maxima);
 
 // Returns the weight of a logit relative to the largest one: e^((logit - max) / temperature),
@@ -38,9 +38,9 @@ double Weight(float logit, float max, float temperature);
 double SumOfWeights(std::span<const float> logits, float max, float temperature,
                     std::span<float> exponentials);
 
-// Returns the id with the largest logit / temperature + Gumbel, and of equals the lowest id.
-// Returns -1 when no logit is above -infinity. Skips blocks and ids that no Gumbel variable could
-// lift to the best score so far, without computing one.
+// Returns the id with the largest logit / temperature + Gumbel, and the lowest such id if several
+// are equal. Returns -1 when no logit is above -infinity. Computes no Gumbel variable for blocks
+// and ids that cannot reach the best score so far.
 int32_t ArgMaxWithNoise(std::span<const float> logits, std::span<const float> maxima,
                         float temperature, const NoiseKey& key);
 

@@ -8,8 +8,8 @@
 // to sum to 1. The token is then the argmax over the kept ids of
 //   logit / temperature + Gumbel(seed, output position, id)        (gumbel.h)
 // At temperature 0 the cuts are ignored. The token is then the id with the largest logit after the
-// stages before temperature, and of equals the lowest id. The token of a row depends on that row
-// alone, not on the batch, on threads or on order.
+// stages before temperature, and the lowest such id if several are equal. The token of a row
+// depends on that row alone, not on the batch, on threads or on order.
 
 #include <cstdint>
 #include <functional>
@@ -26,8 +26,8 @@
 
 namespace quire::engine {
 
-// One token to draw. If a token is given, none is drawn, and `logits` and `num_top` are all that is
-// read.
+// One token to draw, or a given token to rate. For a given token only `logits`, `given` and
+// `num_top` are read.
 struct SampleRow {
   std::span<const float> logits;  // at most vocab_size, as the model gave them; only read
   int32_t given = -1;             // -1: the token is drawn

@@ -17,14 +17,15 @@ struct TokenVerdict {
   std::optional<int32_t> stop_token_id;  // with kStop
 };
 
-// Returns whether token `id` ends its sequence, and why. `num_generated` includes this token. A
-// stop id that also reaches the length ends the sequence with kStop. No id stops the sequence
-// within the first min_tokens tokens, where the sampler draws no such id. Request::max_tokens is
+// Returns whether token `id` ends its sequence, and why. `num_generated` includes this token. The
+// reason is kStop for a stop id that also reaches the maximum length. Within the first min_tokens
+// tokens no id stops the sequence, and the sampler draws no stop id there. Request::max_tokens is
 // already limited by the context.
 TokenVerdict CheckTokenStops(const Request& request, std::span<const int32_t> end_ids, int32_t id,
                              int64_t num_generated);
 
-// Returns true if the token that follows `num_generated` generated ones must not end the sequence.
+// Returns true if min_tokens forbids that the token after `num_generated` generated tokens ends the
+// sequence.
 bool MustGoOn(const StopParams& stop, int64_t num_generated);
 
 }  // namespace quire::engine

@@ -14,9 +14,9 @@ void ApplyTopP(float top_p, KeptSet& kept) {
   if (top_p >= 1.0f) return;
   const double mass = static_cast<double>(top_p) * kept.SumOfWeights();
   if (kept.is_whole_row()) {
-    // As a rule a few ids have the mass, so only the likeliest ids are listed at first. If they do
-    // not have the mass, all ids with weights from e^-25 on are listed. Smaller weights are rounded
-    // to 0.
+    // Usually a few ids hold the mass, so only the ids with weights of at least e^-5 are listed at
+    // first. If they do not hold the mass, all ids with weights of at least e^-25 are listed.
+    // Smaller weights are rounded to 0.
     const auto list_down_to = [&kept](double depth) {
       kept.ListAtLeast(kept.row_max() - depth * kept.temperature());
     };

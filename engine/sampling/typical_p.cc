@@ -9,8 +9,8 @@
 namespace quire::engine {
 namespace {
 
-// Lower depths are raised to this one, so that depths stay finite at any temperature. Long before
-// this depth, the weight is 0.
+// The lowest depth, (logit - max) / temperature. Lower depths are raised to it, so that depths stay
+// finite at any temperature. The weight is 0 long before this depth.
 constexpr double kLowestDepth = -1e9;
 
 }  // namespace

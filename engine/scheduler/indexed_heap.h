@@ -12,7 +12,7 @@
 
 namespace quire::engine {
 
-// The place of an item in one heap. The item stores this place.
+// The index of an item in the array of one heap. The item stores this index.
 using HeapPlace = size_t;
 inline constexpr HeapPlace kNotInHeap = SIZE_MAX;
 
@@ -28,7 +28,8 @@ class IndexedHeap {
   T& top() const { return *items_.front(); }
   bool Contains(const T& item) const { return item.*kPlace != kNotInHeap; }
 
-  // Sets `out` to the first `n` items from the top, in order, in O(n^2) for a heap of any size.
+  // Sets `out` to the first `n` items from the top, in order. Takes O(n^2) for a heap of any
+  // size.
   void First(size_t n, std::vector<T*>& out) {
     out.clear();
     next_.clear();

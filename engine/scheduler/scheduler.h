@@ -27,17 +27,18 @@ struct SchedulerConfig {
   // Returns the most prompt tokens, at least 1, of a step with `num_decodes` decodes. Called for
   // each step that has decodes. If empty, there is no such limit.
   std::function<int32_t(int32_t num_decodes)> prefill_limit;
-  // The most rows of prompts and continuations whose logits one step may ask for. A plan has at
-  // most max_num_seqs other logit rows.
+  // The most logit rows of prompts and continuations in one step. A plan has at most max_num_seqs
+  // other logit rows.
   int32_t max_logit_rows = 0;
   int32_t pipeline_depth = 0;  // 0 or 1: how far Schedule may run ahead of Complete
   absl::Duration stalled_stream_timeout;
   // When a sequence starts, this many blocks stay available for each running sequence. So the
-  // running sequences can run on for a while before one of them is preempted. In a simulation, 1000
-  // requests ran 64 at once on a cache for 8. With 0 blocks 19 % of all tokens were recomputed,
-  // with 1 block 12 %, and with 3 blocks 3 %. The run with 3 blocks took 9 % more steps.
+  // running sequences can run on for a while before one of them is preempted. In a simulation of
+  // 1000 requests, 64 ran at once on a cache with room for 8. With 0 blocks 19 % of all tokens were
+  // recomputed, with 1 block 12 %, and with 3 blocks 3 %. The run with 3 blocks took 9 % more
+  // steps.
   int32_t headroom_blocks = 2;
-  // One of this many successive starts goes to the sequence that has waited longest, whatever the
+  // Every starts_per_oldest-th start goes to the sequence that has waited longest, whatever the
   // priorities and shares.
   int32_t starts_per_oldest = 8;
 };
@@ -52,7 +53,8 @@ enum class EndCause : uint8_t {
 };
 
 struct FinishedSequence {
-  // Plans that still name the sequence share it. Nobody writes to it any more.
+  // A shared pointer, because plans in flight may still name the sequence. The sequence no longer
+  // changes.
   std::shared_ptr<const Sequence> sequence;
   EndCause cause = EndCause::kFinished;
 };
@@ -102,7 +104,8 @@ inline constexpr int32_t kMostPasses = 8;
 // - Several sequences of one tenant and priority may arrive, and expire, within kTogether of the
 //   next in turn. Among these the one with the fewest tokens to compute starts first, if there are
 //   places for its samples. No sequence is passed in this way more than kMostPasses times.
-// - If a tenant has all the places that its limits allow, sequences of other tenants pass its own.
+// - If a tenant has all the places that its limits allow, sequences of other tenants pass those of
+//   this tenant.
 // - Every starts_per_oldest-th start is that of the oldest sequence. So with k older sequences
 //   waiting a sequence starts after at most starts_per_oldest * (k + 1) others.
 // Otherwise the sequence that is next in turn is never passed. If it does not fit, all wait.

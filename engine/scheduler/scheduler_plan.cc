@@ -136,8 +136,8 @@ void Scheduler::PlanPrefills(absl::Time now, Budget& budget, StepPlan& plan) {
   std::ranges::sort(scratch_, {}, [](const State* s) {
     return std::pair(-s->request().params.sched.priority, s->order);
   });
-  // The oldest sequence is planned whatever the priorities of the others. A share of the budget is
-  // kept for it. It also gets all that the sequences before it leave.
+  // The oldest sequence is planned whatever the priorities of the others, so a share of the budget
+  // is kept for it. The oldest sequence also gets all that the sequences before it leave.
   const bool keep = std::ranges::find(scratch_, oldest) != scratch_.end();
   Budget kept{.tokens = keep ? std::max(1, budget.tokens / kOldestShare) : 0,
               .logit_rows = keep ? std::max(1, budget.logit_rows / kOldestShare) : 0};
@@ -198,7 +198,7 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, StepPlan& plan) {
   state.group->deltas_in_flight += num_deltas;
   ++state.in_flight;
   state.unsampled += entry.num_samples;
-  // A single sample need not be awaited: there is nothing to fork.
+  // A request with a single sample counts as forked from here on, because there is nothing to fork.
   state.forked = state.forked || entry.num_samples == 1;
   state.sample_index = num_sampled_;
   num_sampled_ += entry.num_samples;
@@ -225,7 +225,8 @@ bool Scheduler::MakeRoom(State& state, int64_t end) {
   const TableShift shift = state.ShiftDue();
   const int64_t num_tokens = state.PositionOf(end) - shift.count;
   while (!blocks_.TryGrow(id, num_tokens, shift)) {
-    // Blocks of earlier victims become available when the step in flight completes.
+    // Released blocks become available when the step in flight completes, so no other sequence need
+    // be preempted.
     if (blocks_.CouldGrowLater(id, num_tokens, shift)) return false;
     State* victim = PickVictim(state);
     if (victim == nullptr) return false;
@@ -336,9 +337,9 @@ int64_t Scheduler::NumUncached(State& state) {
   return state.num_uncached;
 }
 
-// Returns the first sequence in the order of Waiting that may start. If the sequence is new, its
-// tenant must have places. Its sink must have room. Returns null when there is none, or when the
-// next in turn still has a token in flight.
+// Returns the first sequence in turn that may start: its sink has room and, if it is new, its
+// tenant has places. Returns null when there is none, or when the next sequence in turn still has a
+// token in flight.
 Scheduler::State* Scheduler::FirstInTurn(absl::Time now) {
   while (State* next = waiting_->Next(/*by_age=*/starts_to_oldest_ <= 1)) {
     // The sequence was preempted with a token in flight. It must wait until that token has arrived.
@@ -359,7 +360,8 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   while (true) {
     const bool has_place = num_places_ + state.num_samples() <= config_.max_num_seqs;
     if (has_place && StartBlocks(state, &num_cached)) break;
-    // A stalled sequence is preempted, unless blocks released before will become available later.
+    // Preempts a stalled sequence, unless released blocks will become available when the step in
+    // flight completes.
     State* stalled = has_place && blocks_.AnyQuarantined() ? nullptr : PickStalled();
     if (stalled == nullptr) {
       no_start_until_ = num_schedules_ + kSchedulesToRetryStart;
@@ -372,7 +374,8 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   InsertRunning(state);
 
   Sequence& sequence = *state.sequence;
-  // The sequence saves the cached prompt tokens beyond those that it had computed or saved before.
+  // Cached prompt tokens count as saved only if this sequence had neither computed nor saved them
+  // before.
   const int64_t saved = std::min(num_cached, sequence.prompt_len()) -
                         std::min(state.num_known, sequence.prompt_len());
   if (saved > 0) {
@@ -398,7 +401,7 @@ Scheduler::State* Scheduler::PickStalled() const {
   return nullptr;
 }
 
-// Takes all blocks of the sequence's context, up to its first shift, and starts it in the cache.
+// Starts the sequence in the cache and takes all blocks of its context up to its first shift.
 // Returns false if too few blocks would then be available for running sequences.
 bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
   const CacheParams& cache = state.request().params.cache;
@@ -410,8 +413,9 @@ bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
     tokens = tokens.first(std::min<size_t>(tokens.size(), window.capacity()));
   }
   const int64_t num_tokens = std::ssize(tokens);
-  // Tokens whose rows need logits must be computed, also after a preemption. So StartSequence is
-  // given only the tokens before them and one more, because it never looks up the last token.
+  // Tokens whose rows need logits must be computed, also after a preemption. So StartSequence gets
+  // only the tokens before the first such row and one more, because StartSequence never looks up
+  // the last token.
   std::span<const int32_t> lookup = tokens;
   if (const int64_t end = state.first_row().value_or(lookup.size()) + 1; end < std::ssize(lookup)) {
     lookup = lookup.first(static_cast<size_t>(end));

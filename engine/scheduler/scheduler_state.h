@@ -32,8 +32,8 @@ struct Scheduler::State {
   std::shared_ptr<Group> group;
   uint64_t order = 0;  // the order of arrival; a smaller value is older
   Phase phase = Phase::kWaiting;
-  // True once it has run or was forked. When it waits after that, it is in turn before all
-  // sequences whose `started` is false.
+  // True once the sequence has run or was forked. A started sequence that waits again is in turn
+  // before all sequences that have not started.
   bool started = false;
   bool forked = false;   // it stands for one sample, not for n
   bool is_void = false;  // a row of its logits was no probability distribution
@@ -87,9 +87,10 @@ struct Scheduler::State {
     return !forked || request().is_scoring() ||
            sequence->num_generated() + unsampled >= request().max_tokens;
   }
-  // Returns the index of the first token from which on every row needs logits, if there is one.
-  // Before the fork, the index is 0 if logprobs of the prompt are asked for. After the fork of a
-  // scoring request, the index is the end of the prompt, where the continuation begins.
+  // Returns the index of the first token from which on every token's row needs logits, or nullopt
+  // if there is none. Before the fork, the index is 0 if logprobs of the prompt are wanted. After
+  // the fork of a scoring request, the index is the end of the prompt, where the continuation
+  // begins.
   std::optional<int64_t> first_row() const {
     if (forked && request().is_scoring()) return sequence->prompt_len();
     if (!forked && request().params.output.prompt_logprobs.has_value()) return 0;

@@ -18,8 +18,8 @@ struct StepPlanEntry {
   int64_t first_position = 0;    // the place of that token in the cache; other tokens follow
   int32_t num_tokens = 0;        // query_len
   int32_t num_logit_rows = 0;    // the number of last rows that need logits; may be 0
-  // The number of tokens drawn from the entry's last row: 0 in a middle chunk, 1 as a rule, n where
-  // the prompt of a request with n samples ends.
+  // The number of tokens drawn from the entry's last row: 0 for a chunk that other tokens of the
+  // sequence follow, n at the end of the prompt of a request with n samples, otherwise 1.
   int32_t num_samples = 0;
   // If the entry's only token was sampled by the previous step and is not on the host yet, this is
   // the token's index in SampledTokens::tokens of that step. -1: every token is in
@@ -38,8 +38,8 @@ struct StepPlan {
 
 struct SampledToken {
   int32_t id = 0;
-  // The reason for which the sequence ends with this token. Token stops, lengths and stop strings
-  // decide it.
+  // The reason if the sequence ends with this token. Token stops, lengths and stop strings are all
+  // taken into account.
   FinishReason finish_reason = FinishReason::kNone;
   // True only with kAbort, if the token's row of logits was no probability distribution. Then
   // nothing that the sequence computed may be shared.

@@ -16,9 +16,9 @@
 namespace quire::engine {
 
 // Implements virtual token counters (VTC, arXiv:2401.00588). When an idle tenant returns, its
-// counter is raised to at least the counter of the least served active tenant, so that idling saves
-// nothing up. When there are more than kMaxIdle idle tenants, the counters of the least served idle
-// tenants are forgotten. Not thread-safe.
+// counter is raised to at least the counter of the least served active tenant, so that a tenant
+// gains nothing by idling. When there are more than kMaxIdle idle tenants, the counters of the
+// least served idle tenants are forgotten. Not thread-safe.
 class TenantShares {
  public:
   using TenantId = int32_t;

@@ -1,8 +1,8 @@
 #pragma once
 
 // Holds the waiting sequences, indexed so that a step need not visit all of them. The index finds
-// the next sequence in turn, and the sequences whose time is over. Included only by the scheduler's
-// own .cc files.
+// the next sequence in turn, and the sequences that are past their deadline or have stalled too
+// long. Included only by the scheduler's own .cc files.
 
 #include <cstdint>
 #include <deque>

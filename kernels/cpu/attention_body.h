@@ -13,8 +13,8 @@ constexpr int kSpanTiles = 4;
 constexpr int kSpanKeys = kSpanTiles * kLanes;
 static_assert(kSegmentKeys % kSpanKeys == 0);
 
-// The state of a row. The maximum and the sum are the first two floats, and the weighted sum of V
-// begins at float 16.
+// The online-softmax state of one row. Floats 0 and 1 hold the maximum and the sum of the weights.
+// The weighted sum of V begins at float 16.
 struct State {
   float* p;
   float& maximum() const { return p[0]; }
@@ -39,8 +39,8 @@ inline void CopyState(State to, State from, int64_t head_dim) {
 }
 
 // Merges the state `from` of a later segment into `to`. If the row saw no key in that segment, `to`
-// does not change. The function is not inlined. With inlined copies of it in the file, g++ 12 did
-// not inline Exp in Weigh.
+// does not change. Not inlined, because g++ 12 does not inline Exp in Weigh if this file contains
+// inlined copies of MergeState.
 [[gnu::noinline]] void MergeState(State to, State from, int64_t head_dim) {
   if (IsEmpty(from)) return;
   if (IsEmpty(to)) {
@@ -59,8 +59,8 @@ inline void CopyState(State to, State from, int64_t head_dim) {
 
 // Folds the segments of one row, in order.
 struct RowFold {
-  State super;  // the segments so far of the latest super-segment
-  State total;  // all super-segments before that one
+  State super;  // the current super-segment, as far as it is folded
+  State total;  // all earlier super-segments
   int64_t head_dim;
 
   void Begin(State first) const {
@@ -102,10 +102,10 @@ struct Span {
   const T* v[kSpanTiles];
 };
 
-// The number of adjacent vectors that each of kRows rows accumulates into. All rows together may
-// use 1.5 times as many accumulators as a tile of a matrix product (kTileVectors). The registers
-// suffice, because besides the accumulators only one vector of keys or values and one number per
-// row are live.
+// How many adjacent vectors each row accumulates at once when kRows rows are processed together.
+// All rows together may use 1.5 * kTileVectors accumulators, which is 1.5 times as many as a matrix
+// product uses. The registers suffice, because besides the accumulators only one vector of keys or
+// values and one number per row are live.
 template <int kRows>
 constexpr int kSide = kTileVectors * 3 / 2 / kRows >= 4   ? 4
                       : kTileVectors * 3 / 2 / kRows >= 2 ? 2
@@ -141,7 +141,8 @@ inline void ScoreTiles(const float* const* query, const Span<T>& span, int first
   }
 }
 
-// Computes the scores of the first `count` tiles of a span, and possibly of one more tile.
+// Computes the scores of the first `count` tiles of a span. May also compute the tile after them,
+// because tiles are computed two or four at a time.
 template <class T, int kRows>
 inline void Score(const float* const* query, const Span<T>& span, int count, int64_t head_dim,
                   float* scores) {
@@ -276,7 +277,7 @@ struct AttentionKernel {
     state.sum() += Sum(sum);
   }
 
-  // Returns the lanes of tile t with keys in [begin, end) of the span.
+  // Returns the mask of the lanes of tile t whose keys are in [begin, end) of the span.
   static Mask Seen(int t, int begin, int end) {
     const int64_t low = LargerOf(0, begin - t * kLanes), high = SmallerOf(kLanes, end - t * kLanes);
     return LaneRange(static_cast<int>(low), static_cast<int>(high));
@@ -332,9 +333,8 @@ struct AttentionKernel {
         Weigh<false>(row + r, first_key, begin[r], end[r], state, scores + r * kSpanKeys);
       }
     }
-    // For each row, the values of the keys are added in the order of the keys. First come the keys
-    // before the range that all rows see, then the keys of that common range, then the keys after
-    // it.
+    // Adds the values of each row in the order of the keys. The keys that all rows see are added
+    // for all rows together. The keys before and after this common range are added row by row.
     const bool common = last_begin < first_end;
     for (int r = 0; r < kRows; ++r) {
       AddValues<T, 1>(&values[r], scores + r * kSpanKeys, span, head_dim, begin[r],

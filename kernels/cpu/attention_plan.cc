@@ -11,11 +11,11 @@
 namespace quire::kernels::cpu {
 namespace {
 
-// The number of rows that an item may have. Only an item of one query token may have more. With 32
-// rows, a loaded tile of K and V is reused often, and the states of the rows stay in L1.
+// The most rows in an item, unless a single query token has more rows. With 32 rows, a loaded tile
+// of K and V is reused often, and the states of the rows stay in L1.
 constexpr int64_t kMaxRows = 32;
-// The number of items to aim for per thread. With several items per thread, the last items to
-// finish are small.
+// The target number of items per thread. With several items per thread, the items that finish last
+// are small, so threads idle only briefly at the end.
 constexpr int64_t kItemsPerThread = 4;
 
 }  // namespace

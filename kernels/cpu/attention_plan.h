@@ -24,7 +24,8 @@ class CpuAttentionPlan final : public AttentionPlan {
     int64_t partials = -1;  // offset in floats; -1 if the item covers all segments
     int64_t cost = 0;
   };
-  // Rows whose segments are divided between several items, and must be merged afterwards.
+  // Rows whose segments are divided between several items. The partial results of these items must
+  // be merged.
   struct Merge {
     int32_t seq = 0;
     int32_t first_query = 0;

@@ -23,16 +23,16 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// Returns the number in a file; -1 for "max", an absent file or anything else.
+// Returns the number at the start of a file, or -1 if there is none ("max", an absent file).
 int64_t ReadNumber(const std::string& path) {
   std::istringstream line(FirstLine(path));
   int64_t value = -1;
   return line >> value ? value : -1;
 }
 
-// Returns the bytes of cached files that the kernel would drop when the group needs memory.
-// `prefix` is the start of the names in memory.stat: empty for cgroup v2, "total_" for v1. In v1,
-// the names without "total_" do not include child groups.
+// Returns the bytes of cached files that Linux would drop when the group needs memory. `prefix` is
+// the start of the names in memory.stat: empty for cgroup v2, "total_" for v1. In v1, the names
+// without "total_" do not include child groups.
 int64_t CachedFiles(const std::string& path, const std::string& prefix) {
   std::ifstream file(path + "/memory.stat");
   std::string key;
@@ -43,8 +43,8 @@ int64_t CachedFiles(const std::string& path, const std::string& prefix) {
   return sum;
 }
 
-// Returns the paths under `root` of the group of this process and of all parents of that group,
-// innermost first.
+// Returns the paths, under `root`, of this process's group and of all its parent groups, innermost
+// first.
 std::vector<std::string> GroupPaths(const std::string& root, const std::string& controller) {
   std::ifstream file("/proc/self/cgroup");
   std::string line, path;

@@ -11,8 +11,8 @@ namespace quire::kernels::cpu {
 int CgroupCpuLimit();
 
 // Returns the bytes that are left below the tightest memory limit of this process's groups; 0
-// without a limit. Cached files do not count as used, because the kernel can drop them. `root` is
-// the mount point of the cgroup file system.
+// without a limit. Cached files do not count as used, because Linux can drop them. `root` is the
+// mount point of the cgroup file system.
 int64_t CgroupAvailableMemory(const std::string& root = "/sys/fs/cgroup");
 
 // Returns the number of physical cores within the affinity mask and the CPU quota; at least 1.

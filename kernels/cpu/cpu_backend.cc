@@ -73,7 +73,7 @@ class CpuBackend final : public Backend {
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override { return AllocateHuge(bytes); }
   absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) override { return AllocateHuge(bytes); }
   absl::Status CopyToDevice(void* destination, const void* source, int64_t bytes) override {
-    // A step without logits has no rows to copy, and no memory for them.
+    // A step without logits copies 0 bytes, possibly from null, which memcpy does not allow.
     if (bytes > 0) std::memcpy(destination, source, static_cast<size_t>(bytes));
     return absl::OkStatus();
   }

@@ -30,7 +30,7 @@ bool HasAvx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 
-// True if the processor has tiles and the kernel permits this process to use them.
+// Returns true if the processor has AMX and Linux permits this process to use it.
 bool HasAmx() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!HasAvx512() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;

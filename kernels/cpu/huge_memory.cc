@@ -58,7 +58,7 @@ absl::StatusOr<DeviceBuffer> AllocateHuge(int64_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(base);
   const uintptr_t aligned = RoundUp(begin, kHugePage);
   void* data = reinterpret_cast<void*>(aligned);
-  // If the kernel ignores this advice, the memory works, but is slower.
+  // If Linux ignores this advice, the memory works, but is slower.
   (void)madvise(data, mapped - (aligned - begin), MADV_HUGEPAGE);
   return DeviceBuffer(data, bytes, [base, mapped](void*) { munmap(base, mapped); });
 }

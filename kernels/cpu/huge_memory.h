@@ -1,7 +1,7 @@
 #pragma once
 
-// Allocates anonymous memory, in huge pages if the kernel grants them. Weights and the KV cache are
-// read end to end in each step. With 4 KiB pages one thread would lose a third of the bandwidth.
+// Allocates anonymous memory, in huge pages if Linux grants them. Each step reads the weights and
+// the KV cache from end to end. With 4 KiB pages one thread would lose a third of the bandwidth.
 
 #include <cstdint>
 

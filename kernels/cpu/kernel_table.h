@@ -39,8 +39,8 @@ struct QuantizedRows {
   }
 };
 
-// Quantises blocks [first_block, end_block) of 32 k, for up to `out.group_rows` adjacent rows. The
-// group's places past these rows may be written too.
+// Quantises blocks [first_block, end_block), each of 32 values along k, for up to `out.group_rows`
+// adjacent rows. May also overwrite the unused places of the group.
 struct QuantizeWork {
   const float* input = nullptr;  // [num_rows, cols]
   int64_t num_rows = 0;
@@ -50,16 +50,16 @@ struct QuantizeWork {
   QuantizedRows out;  // begins at the first row, which is the first of a group
 };
 
-// Computes y[row, o] = the dot product of input[row] and weight row o, for all o of whole groups of
-// 16 outputs, and for any number of rows.
+// Computes y[row, o] = dot(input[row], weight row o), for any number of rows and for whole groups
+// of 16 outputs o.
 struct LinearTile {
   const uint8_t* groups = nullptr;  // the first packed group
   int64_t num_groups = 0;
   int64_t group_bytes = 0;
   int64_t cols = 0;
   const float* input = nullptr;  // [num_rows, cols]; for float weights
-  // The input for block-quantised weights. Kernels may read past num_rows, to the end of the last
-  // group of rows.
+  // The input for block-quantised weights. Kernels may read rows past num_rows, up to the end of
+  // the last group of rows.
   QuantizedRows quantized;
   int64_t num_rows = 0;
   uint8_t* scratch = nullptr;  // 16 * cols bytes, aligned to 64

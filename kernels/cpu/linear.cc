@@ -15,9 +15,9 @@ constexpr int64_t kGroup = 16;
 constexpr int64_t kSlack = 16;  // floats before and after a row of y, for the spill of whole groups
 // The most rows of the input in one item.
 constexpr int64_t kMaxRowsPerItem = 64;
-constexpr int64_t kMaxYFloats = 1 << 14;  // in the y of one item; this many stay in L2
+constexpr int64_t kMaxYFloats = 1 << 14;  // the most floats of y in one item, so that y stays in L2
 constexpr int64_t kItemsPerThread = 4;
-constexpr int64_t kValuesPerItem = 8192;  // an item quantises these in some microseconds
+constexpr int64_t kValuesPerItem = 8192;  // quantised by one item, in some microseconds
 
 using base::CeilDiv;
 
@@ -100,7 +100,8 @@ void Linear::QuantizeInput(const GroupedProduct& product) {
     scaled_sum_.resize(num_blocks);
     sums_.resize(2 * num_blocks);
   }
-  // One row, or one group of 16 rows, is divided into `count` items of `blocks` blocks each.
+  // The division of one row, or of one group of 16 rows, into `count` items of `blocks` blocks
+  // each.
   struct Items {
     int64_t blocks, count;
   };

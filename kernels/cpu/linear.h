@@ -19,7 +19,7 @@ struct RowGroup {
   int64_t row_begin = 0, row_end = 0, first_weight_row = 0;
 };
 
-// A product in which each group of input rows has its own part of one weight.
+// A product in which each group of input rows is multiplied by its own rows of one weight.
 struct GroupedProduct {
   const PackedWeight* weight = nullptr;
   const float* input = nullptr;  // [rows, cols]
@@ -39,7 +39,7 @@ class Linear {
  public:
   Linear(const KernelTable& kernels, ThreadPool& pool);  // both must outlive this
 
-  // Allocates the memory that each use of `weight` needs, so that Run need not.
+  // Allocates in advance the scratch memory that products with `weight` need.
   absl::Status Reserve(const PackedWeight& weight);
   // `args` must have been validated, and must hold f32 activations.
   void Run(const LinearArgs& args);
@@ -48,7 +48,7 @@ class Linear {
   void UnpackRow(const PackedWeight& weight, int64_t row, float* out) const;
 
  private:
-  // The division of a group into items. Item numbers continue from the previous group.
+  // How one group of rows is divided into items. Items are numbered through all groups.
   struct GroupPlan {
     int64_t first_item = 0, row_blocks = 0, block_rows = 0, block_outputs = 0;
     int64_t first_quantize_item = 0;

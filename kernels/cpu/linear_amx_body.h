@@ -1,15 +1,16 @@
-// Quantised products on AMX tiles, for the AMX path; see kernel_bodies.h. One tile has the integer
-// dots of a block of 32 k (16 for Q6_K) for 16 rows and 16 outputs. The dots are exact, and they
-// are folded as in linear_body.h, so the bits are the same as on every other path. Except for the
-// tile instructions, this file uses only simd.h. So a machine without AMX can test it with tiles in
-// plain C++.
+// Quantised products on AMX tiles, for the AMX path; see kernel_bodies.h. One tile holds the
+// integer dot products of 16 rows and 16 outputs over one block of 32 values of k (16 for Q6_K).
+// The dot products are exact, and they are folded as in linear_body.h, so the bits are the same as
+// on every other path. Apart from the tile instructions, this file uses only simd.h, so a machine
+// without AMX can test it with tiles in plain C++.
 
-// The largest number of rows that are computed faster without a tile. A tile has 16 rows. Measured
+// The most rows that are computed faster without a tile; a tile always computes 16 rows. Measured
 // by bench/kernels on Sapphire Rapids, for a block of 16 outputs: 17 ns for 8 rows without a tile,
 // 30 ns for a tile.
 constexpr int64_t kMaxRowsWithoutTile = 8;
 
-// Tiles 0 and 1 have the dots of 16 rows, tiles 2 and 3 the activations, tiles 4 and 5 the codes.
+// Tile registers 0 and 1 hold the dot products of 16 rows, 2 and 3 the activations, 4 and 5 the
+// codes.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -59,8 +60,8 @@ inline void UnpackCodes(const LinearTile& tile, const uint8_t* group) {
 constexpr int kTileRows = 16;
 constexpr int kTileInts = kTileRows * kLanes;
 
-// Computes the dots of tiles `first` and first + 1, or of tile `first` twice if it is the last one.
-// A tile is the part of a block that has a scale of its own.
+// Computes the dot products of tiles `first` and first + 1, or of tile `first` twice if it is the
+// last tile. Here, a tile is a part of a block that has a scale of its own.
 template <class Format>
 inline void TwoTileDots(const LinearTile& tile, const QuantizedRows& a, int64_t first, int64_t last,
                         int32_t* dots) {
@@ -106,9 +107,9 @@ inline void AmxTile(const LinearTile& tile, const uint8_t* group, const Quantize
       }
     }
   };
-  // The loads of the fold wait until the store of a tile has reached the cache, because the
-  // processor does not forward such a store to loads. So the next two tiles are stored before the
-  // fold of the present two.
+  // The processor does not forward a tile store to the vector loads of the fold. The loads wait
+  // until the stored tile has reached the cache. So the next two tiles are computed and stored
+  // before the current two tiles are folded.
   alignas(64) int32_t dots[2][2 * kTileInts];
   const int64_t num_tiles = tile.cols / 32 * Format::kParts;
   TwoTileDots<Format>(tile, a, 0, num_tiles - 1, dots[0]);
@@ -128,7 +129,7 @@ inline void AmxTile(const LinearTile& tile, const uint8_t* group, const Quantize
 
 template <class Format>
 inline void AmxLinear(const LinearTile& tile) {
-  // The number of rows after the whole tiles, or 0 if another tile computes these rows.
+  // The number of rows left after the whole tiles, or 0 if one more tile computes these rows.
   const int64_t rest = tile.num_rows % 16 <= kMaxRowsWithoutTile ? tile.num_rows % 16 : 0;
   const int64_t tiled = tile.num_rows - rest;
   if (tiled > 0) {

@@ -7,14 +7,14 @@
 // acc = fma(w[k], a[k], acc) over k. An output does not depend on how many rows or groups are
 // worked on together.
 
-// The number of rows that share one unpacking of the codes. Each of these rows needs one or two
-// registers besides the register of the sum.
+// How many rows are computed together, so that the codes are unpacked once for all of them. Each
+// row needs one or two registers besides the register of its sum.
 constexpr int kQuantRows = kTileVectors == 16 ? 8 : 4;
 
 inline VecF LoadHalfs(const uint8_t* p) { return Load(reinterpret_cast<const Half*>(p)); }
 
 // BlockScale and BlockMinimum return the scales and minimums of 16 outputs in a block. For a
-// K-quant, each scale and each minimum is an exact product.
+// K-quant, each is the exact product of an f16 of the header and an 8-bit integer.
 template <class Format>
 inline VecF BlockScale(const uint8_t* header, const uint8_t* scales, int part) {
   if constexpr (!Format::kSuper) {
@@ -38,10 +38,10 @@ inline VecF BlockMinimum(const uint8_t* header, const uint8_t* scales) {
 template <class Format>
 constexpr int kOffsetLeft = Format::kOffset - DotSum<Format::kMaxCode>::kOffset;
 
-// Computes the initial values of the integer dots of 16 rows of activations: -kOffsetLeft times the
-// sum of a row's codes in the block or part. They remove the part of the weights' offset that
-// DotSum leaves. All outputs of a row use the same initial values. `starts` has the shape
-// [blocks * kParts][16].
+// Computes the initial values of the integer dot products of 16 rows of activations. An initial
+// value is -kOffsetLeft times the sum of the row's int8 values in the block or part. It cancels the
+// part of the codes' offset that DotSum does not subtract. All outputs of a row use the same
+// initial values. `starts` has the shape [blocks * kParts][16].
 template <class Format>
 inline void DotStarts(const LinearTile& tile, const QuantizedRows& a, int32_t* starts) {
   const int64_t num_starts = tile.cols / 32 * Format::kParts;
@@ -54,8 +54,8 @@ inline void DotStarts(const LinearTile& tile, const QuantizedRows& a, int32_t* s
 }
 
 // Computes 16 outputs for each of the first `num_rows` of kRows rows. All kRows rows may be read.
-// `starts` has the results of DotStarts from the first row on. It is used only where rows are
-// stored in groups of 16.
+// `starts` points to the DotStarts results of the first row. It is used only if the rows are stored
+// in groups of 16.
 template <class Format, int kRows, int kGroupRows>
 inline void QuantTile(const LinearTile& tile, const uint8_t* group, const QuantizedRows& a,
                       const int32_t* starts, float* y, int64_t num_rows = kRows) {
@@ -158,8 +158,8 @@ inline void QuantLinear(const LinearTile& tile) {
   }
 }
 
-// Computes kRows rows of kGroups groups side by side. Each output has a chain of fma of its own, so
-// several chains are in flight.
+// Computes kRows rows of kGroups groups together. Each output is its own chain of dependent fmas,
+// so several chains are in flight.
 template <class T, int kRows, int kGroups>
 inline void FloatTile(const LinearTile& tile, const uint8_t* groups, const float* a, float* y) {
   VecF acc[kGroups][kRows];
@@ -217,10 +217,10 @@ inline void FloatLinear(const LinearTile& tile) {
 // Returns y / (1 + e^-x), which is y times the logistic function of x.
 inline VecF TimesLogistic(VecF y, VecF x) { return Div(y, Add(Set(1.0f), Exp(Sub(Zero(), x)))); }
 
-// Returns y times the normal distribution function of y. With t = |y|, the probability beyond t is
-// e^(-t^2 / 2) * u * p(u), where u = 1 / (1 + 0.34 t). This is the form of Hastings (Abramowitz and
-// Stegun 7.1.26). The polynomial p was fitted by least squares until all peaks of the relative
-// error were 2.5e-8 for t up to 13.2. For larger t, Exp gives 0.
+// Returns y times the normal distribution function of y. With t = |y|, the tail probability beyond
+// t is e^(-t^2 / 2) * u * p(u), where u = 1 / (1 + 0.34 t). This is the form of Hastings
+// (Abramowitz and Stegun 7.1.26). The polynomial p was fitted by least squares until all peaks of
+// the relative error were 2.5e-8 for t up to 13.2. For larger t, Exp gives 0.
 inline VecF Gelu(VecF y) {
   constexpr float kP[] = {0.135618612f, 0.136146918f,  0.114933215f, 0.116455756f,  -0.0474335551f,
                           0.206305459f, -0.276894301f, 0.141390994f, -0.0265230667f};

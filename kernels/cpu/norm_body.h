@@ -7,8 +7,8 @@ struct NormScale {
   VecF Apply(VecF x, VecF weight) const { return Mul(Mul(Sub(x, mean), inverse), weight); }
 };
 
-// Returns the scale of `count` elements. load(i, n) returns n elements from i on, followed by
-// zeros.
+// Returns the NormScale of a row of `count` elements. load(i, n) must return elements i .. i + n -
+// 1, followed by zeros.
 template <class LoadAt>
 inline NormScale ScaleOf(LoadAt load, int64_t count, bool layer_norm, float eps) {
   const float size = static_cast<float>(count);

@@ -1,9 +1,10 @@
 // Quantised activations, written once for every ISA; see kernel_bodies.h.
 
-// Quantises up to kRows rows of a group of kPlaces. Sixteen blocks of 32 values are worked on
-// together, so that the reductions inside blocks share their shuffles. Lane i has row i % kRows of
-// block i / kRows. Places past the last row get the values of the last row. Lanes past the last
-// block repeat the last block, and store the same values once more.
+// Quantises up to kRows rows of a group that has places for kPlaces rows. The 16 lanes process one
+// block of 32 values each, so that the reductions inside blocks share their shuffles. Lane i has
+// row i % kRows of block i / kRows. Lanes past the last row write the values of the last row to the
+// unused places. Lanes past the last block repeat the last block, and store the same values once
+// more.
 template <int kRows, int kPlaces>
 void QuantizeRows(const QuantizeWork& work) {
   constexpr int kBlocks = kLanes / kRows;
@@ -20,7 +21,8 @@ void QuantizeRows(const QuantizeWork& work) {
     const auto block_of = [&](int lane) { return first + SmallerOf(lane / kRows, blocks - 1); };
     const auto input_of = [&](int lane) { return rows[lane % kRows] + 32 * block_of(lane); };
 
-    // The largest bit pattern is taken, so that a NaN or an infinity reaches the outputs.
+    // Magnitudes are compared by their bits, as integers, so that a NaN or an infinity is the
+    // largest and reaches the outputs.
     const VecI magnitude = SetI(0x7fffffff);
     VecI largest[kLanes];
     for (int i = 0; i < kLanes; ++i) {
@@ -38,7 +40,8 @@ void QuantizeRows(const QuantizeWork& work) {
       for (int half = 0; half < 2; ++half) {
         const VecF scaled = Mul(Load(x + 16 * half), Set(inverse[i]));
         const VecF clamped = Min(Max(scaled, Set(-127.0f)), Set(127.0f));
-        // The sum with `magic` is rounded to nearest even. The low bits of the sum are the integer.
+        // Adding `magic`, which is 1.5 * 2^23, rounds to nearest even and leaves the integer in the
+        // low bits.
         const VecF magic = Set(12582912.0f);
         codes[half][i] = AddI(Bits(Add(clamped, magic)), SetI(-0x4b400000));
         StoreS8(q + 16 * half, codes[half][i]);

@@ -1,6 +1,6 @@
-// The sixteen-lane vector that every kernel is written against, and the functions that need nothing
-// else. The translation unit of each ISA includes this file once, after it has defined
-// QUIRE_ISA_NAMESPACE and one of QUIRE_SIMD_{PORTABLE,AVX2,AVX512}.
+// The sixteen-lane vector type of all CPU kernels, and the functions that need only this type. The
+// translation unit of each ISA includes this file once, after it has defined QUIRE_ISA_NAMESPACE
+// and one of QUIRE_SIMD_{PORTABLE,AVX2,AVX512}.
 //
 // Every operation is exact or rounds once, to nearest even, so all paths give the same bits:
 //   Fma                 one rounding; the compiler fuses nothing else (-ffp-contract=off)

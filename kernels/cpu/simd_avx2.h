@@ -110,11 +110,12 @@ inline Quad LoadQuad(const int8_t* p) {
 }
 template <int kMaxCode>
 struct DotSum {
-  // 8-bit codes are weight + 128, and vpmaddubsw would saturate on them. So Pairs passes |weight|,
-  // and passes the activations with the weight's sign. This also removes the offset of 128.
+  // An 8-bit code is weight + 128, and with such codes vpmaddubsw would saturate. So Pairs
+  // multiplies |weight| by the activation with the sign of the weight. This also removes the offset
+  // of 128.
   static constexpr int kOffset = kMaxCode > 127 ? 128 : 0;
-  // vpmaddubsw leaves sums of two products in 16 bits. kSteps of these sums can be added up before
-  // the total must be widened.
+  // vpmaddubsw gives 16-bit sums of two products. kSteps such sums can be added in 16 bits before
+  // they must be widened to 32 bits.
   static constexpr int kSteps = 32767 / (2 * 127 * (kMaxCode - kOffset));
   static_assert(kSteps == 1 || kSteps == 2 || kSteps == 4 || kSteps == 8);
 
@@ -211,7 +212,7 @@ inline float Lane0(VecF a) { return _mm256_cvtss_f32(a.lo); }
 template <int kBy>
 inline VecF Down(VecF a) {
   if constexpr (kBy == 8) return {a.hi, a.hi};
-  // Only the lower half is still needed once the upper half was folded in.
+  // The upper half was folded in by Down<8>, so only the lower half is still needed.
   if constexpr (kBy == 4) {
     const __m256 swapped = _mm256_permute2f128_ps(a.lo, a.lo, 1);
     return {swapped, swapped};
@@ -242,7 +243,7 @@ inline VecI FoldEach(const VecI (&v)[16]) {
     const __m256 a = _mm256_castsi256_ps(pairs[0]), b = _mm256_castsi256_ps(pairs[1]);
     const __m256i folded = fold(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)),
                                 _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)));
-    // Until here the lanes belong to vectors 0, 2, 1, 3 and 4, 6, 5, 7.
+    // The lanes of `folded` belong to vectors 0, 2, 1, 3 and 4, 6, 5, 7. The shuffle sorts them.
     return _mm256_shuffle_epi32(folded, 0xd8);
   };
   return {eight(eighths), eight(eighths + 8)};

@@ -1,10 +1,11 @@
 #pragma once
 
-// Threads for parallel loops of microseconds. The caller takes part in a loop. A loop ends when its
-// items are done, not when every worker has arrived. So a worker that the system has descheduled
-// delays only the item that it holds. Workers spin for a while between loops, then park.
+// A pool of threads for parallel loops that take microseconds. The caller takes part in a loop. A
+// loop ends when its items are done, not when every worker has arrived. So a worker that the system
+// has descheduled delays only the item that it holds. Workers spin for a while between loops, then
+// park.
 //
-// ParallelFor may be called by one thread at a time and not from inside a loop.
+// Only one thread at a time may call ParallelFor, and not from inside a loop.
 
 #include <atomic>
 #include <cstdint>
@@ -45,10 +46,11 @@ class ThreadPool {
   bool AwaitJob(uint64_t* epoch);
   void RunItems(int thread);
 
-  // Bits: epoch << 32 | open << 31 | number of workers inside. A worker enters only while the job
-  // is open. So job_ may be written again once the job is closed and no worker is inside.
+  // Bits: epoch << 32 | open << 31 | number of workers that are in the job. A worker enters a job
+  // only while the job is open. So job_ may be overwritten once the job is closed and no worker is
+  // in it.
   std::atomic<uint64_t> state_{0};
-  // Written only while the job is closed and no worker is inside; workers read it inside.
+  // Written only while the job is closed and no worker is in it. Read by the workers in the job.
   Job job_;
   alignas(64) std::atomic<int64_t> next_item_{0};
   alignas(64) std::atomic<int> num_parked_{0};

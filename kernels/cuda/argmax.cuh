@@ -40,8 +40,8 @@ inline constexpr int kArgmaxSharedBytes = kWarpLanes * sizeof(Candidate);
 __global__ void ArgmaxKernel(const __grid_constant__ ArgmaxParams p) {
   Candidate* const shared = DynamicShared<Candidate>();
   const float* const values = p.values + int64_t{blockIdx.x} * p.cols;
-  // `nothing` loses to every value except NaN. -infinity wins by its lower index. A row of only NaN
-  // gives index 0.
+  // `nothing` loses to every value except NaN. It loses to -infinity because its index is higher. A
+  // row of only NaN gives index 0.
   const Candidate nothing = {-std::numeric_limits<float>::infinity(), p.cols};
   Candidate best = nothing;
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.cols;

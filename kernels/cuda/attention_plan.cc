@@ -95,8 +95,8 @@ void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, size_t 
     part.block_starts.resize(static_cast<size_t>(options.grid_size) + 1, part.block_starts.back());
   }
   merges_.resize(num_units);
-  // The number is rounded up, so that few recordings serve all steps. A number above the limit
-  // stays as it is.
+  // Rounds the number of partial rows up to a power of two, so that few recordings serve all steps.
+  // A number above the limit does not change.
   constexpr int32_t kLimit = 1 << 30;
   if (num_partial_rows_ > 0 && num_partial_rows_ <= kLimit) {
     num_partial_rows_ =

@@ -60,10 +60,9 @@ class CudaAttentionPlan final : public AttentionPlan {
   };
 
   // Replaces the content with the plan for `args`. With args.fixed_launches, every part has
-  // options.grid_size blocks, and there is one merge for each unit; those that are not needed are
-  // empty. Returns InvalidArgument when lengths or heads
-  // contradict each other, and ResourceExhausted when the plan needs more partial rows than the
-  // options allow.
+  // options.grid_size blocks, and there is one merge for each unit; unneeded blocks and merges are
+  // empty. Returns InvalidArgument when lengths or heads contradict each other, and
+  // ResourceExhausted when the plan needs more partial rows than the options allow.
   absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
 
   // Checks that `args` belong to the step of this plan, and that the block table is long enough.
@@ -87,8 +86,8 @@ class CudaAttentionPlan final : public AttentionPlan {
  private:
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
   void FixLaunches(const AttentionPlanOptions& options, size_t num_units);
-  // Returns the units of all requests that use `row_tiles`. Each unit is one item with all its
-  // keys.
+  // Returns the units of all sequences whose items have `row_tiles` row tiles. Each unit is
+  // returned as one item with all its keys.
   std::vector<AttentionItem> Units(int32_t row_tiles) const;
   absl::Status CutEqually(const std::vector<AttentionItem>& units,
                           const AttentionPlanOptions& options, Part& part);

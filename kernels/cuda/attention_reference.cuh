@@ -33,8 +33,8 @@ inline constexpr int kReferenceSharedBytes = kReferenceWarps * kMaxHeadDim * siz
 
 // One warp processes one (token, head). It reads the keys in tiles of 32. Tiles start at positions
 // that are multiples of 32, so they do not depend on the chunk or the batch. In each tile, a lane
-// first computes the score of one key. Then it adds the tile's values to some dimensions of the
-// output.
+// first computes the score of one key. Then the lane adds the weighted values of all keys of the
+// tile to its own dimensions of the output.
 template <typename T, typename Cache>
 __global__ void __launch_bounds__(kReferenceThreads)
     AttentionReferenceKernel(const __grid_constant__ AttentionReferenceParams p) {

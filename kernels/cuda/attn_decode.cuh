@@ -65,11 +65,13 @@ struct AttnShape {
 
 inline constexpr int kAttnThreads = 128;
 
-// Returns the position within a row at which a 16-byte chunk is stored. The positions prevent bank
-// conflicts: the eight chunks that ldmatrix reads for one matrix are in different banks.
+// Returns the position within a row at which a 16-byte chunk is stored. The swizzle prevents bank
+// conflicts: ldmatrix reads the same chunk of eight rows at once, and the swizzle puts these eight
+// chunks into different banks.
 //
 // All banks together are 128 bytes wide. Modulo 128 bytes, rows start at only 8 / kPlaces different
-// offsets. So after every 8 / kPlaces rows the xor takes the next of kPlaces values.
+// offsets. Therefore the xor changes after every 8 / kPlaces rows, and takes kPlaces different
+// values.
 template <int kChunks>
 __device__ __forceinline__ int SwizzledChunk(int row, int chunk) {
   constexpr int kPlaces = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
@@ -104,8 +106,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
     const auto load = [&](int step) {
       T* const k_tile = k_stages + step % kStages * Shape::kTileElements;
       T* const v_tile = v_stages + step % kStages * Shape::kTileElements;
-// The loop is unrolled only twice. The addresses of a whole tile would push the output out of the
-// registers.
+// Unrolled only twice: the addresses for a whole tile would push the output out of the registers.
 #pragma unroll 2
       for (int i = 0; i < kKeys * kChunks / kAttnThreads; ++i) {
         const int row = (i * kAttnThreads + thread) / kChunks;
@@ -254,8 +255,8 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
       }
     }
     // After this barrier, the memory of the tiles is reused: first for the exchange between warps,
-    // then for the next item. No load into this memory is in flight, because the group that the
-    // last wait did not wait for is empty.
+    // then for the next item. No load into this memory is in flight, because the copy groups
+    // committed after the last tile are empty.
     __syncthreads();
     GridDependencyLaunch();
 

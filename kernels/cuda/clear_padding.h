@@ -1,8 +1,8 @@
 #pragma once
 
-// Clears the padding of structs that are passed to kernels. Padding contains old bytes of the
-// stack, and these bytes may look like an address. The emulated device searches the parameters of
-// kernels for addresses.
+// Clears the padding of structs that are passed to kernels. The emulated device searches kernel
+// parameters for addresses. Padding contains old bytes of the stack, which may look like an
+// address.
 
 #include <type_traits>
 

@@ -31,8 +31,9 @@ cudaDataType_t TypeOf(DType type) {
 
 }  // namespace
 
-// cuBLASLt is column-major, so in its view our matrices are transposed. It computes d^T = b . a^T.
-// So our b is the first operand of cuBLASLt, which must transpose it, and our a is the second.
+// Our matrices are row-major, and cuBLASLt is column-major, so cuBLASLt sees each matrix
+// transposed. It computes d^T = b . a^T. Its first operand is our b, which it must transpose, and
+// its second operand is our a.
 struct CublasGemm::Plan {
   Plan() = default;
   Plan(const Plan&) = delete;
@@ -135,7 +136,7 @@ absl::Status CublasGemm::Run(const GemmArgs& args) {
   absl::Status multiplied = Multiply(args, *plan);
   if (multiplied.ok() || shape.m == args.m) return multiplied;
   // The plan was made for the m of the bucket. cuBLASLt checks the algorithm when a product is
-  // enqueued, and may refuse it for args.m. Then a plan for args.m is used.
+  // enqueued, and may refuse the algorithm for args.m. Then a plan for exactly args.m is used.
   shape.m = args.m;
   ASSIGN_OR_RETURN(plan, FindPlan(shape));
   return Multiply(args, *plan);

@@ -113,7 +113,7 @@ class CudaBackend final : public Backend {
   // Only the step thread uses these members.
   PagedAttentionOp attention_;
   // Plans for a dtype or head_dim without a tensor core kernel, by window. The plain kernel does
-  // not use the division, but the arguments of attention are checked against the plan.
+  // not use the items of a plan, but its arguments are checked against the plan.
   std::map<int32_t, CudaAttentionPlan> plans_;
 };
 

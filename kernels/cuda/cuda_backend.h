@@ -25,7 +25,7 @@ struct CudaBackendOptions {
   // experts stores its routing and products there. The size limits how many tokens are processed at
   // once.
   int64_t linear_scratch_bytes = int64_t{32} << 20;
-  int32_t pipeline_depth = 1;  // this and the next as in BackendInfo
+  int32_t pipeline_depth = 1;  // pipeline_depth and records: see BackendInfo
   bool records = true;
   // If true, attention is split into pieces whose bounds depend only on the request. So the bits of
   // attention do not depend on the batch (attention_plan.h).

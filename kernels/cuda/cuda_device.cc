@@ -13,7 +13,8 @@ namespace quire::kernels::cuda {
 
 namespace {
 
-// A kernel may use this much shared memory without an attribute that allows more.
+// A kernel that uses more shared memory than this needs
+// cudaFuncAttributeMaxDynamicSharedMemorySize.
 constexpr int64_t kDefaultSharedBytes = 48 << 10;
 constexpr int kOldestCapability = 80;  // the first with cp.async and bf16 matrix products
 

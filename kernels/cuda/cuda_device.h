@@ -2,7 +2,7 @@
 
 // CudaDevice uses a GPU through the CUDA runtime. The runtime keeps a current GPU for each thread.
 // Each function that depends on the current GPU first selects the GPU of this device. So any thread
-// may call, but only one thread at a time.
+// may call a CudaDevice, but only one thread at a time.
 
 #include <cuda_runtime_api.h>
 #include <memory>

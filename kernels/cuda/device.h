@@ -39,8 +39,7 @@ struct KernelLaunch {
   LaunchConfig config;
   const void* kernel = nullptr;
   std::span<const std::byte> params;  // one struct; LaunchKernel copies it
-  // Runs one thread of the kernel. Null unless kernels are compiled as C++ functions, for the
-  // emulator.
+  // Runs one thread of the kernel, on the emulator. Null if nvcc compiles the kernels.
   void (*call)(const void* kernel, const void* params) = nullptr;
 };
 
@@ -85,13 +84,14 @@ class Device {
   // Enqueues the matrix product.
   virtual absl::Status Gemm(const GemmArgs& args) = 0;
   // Enqueues a call of work.run. On a GPU, a thread of the CUDA runtime makes the call. After a
-  // fault of the device, the call may never be made. Not to be recorded.
+  // fault of the device, the call may never be made. Must not be called inside Record().
   virtual absl::Status CallHost(HostWork work) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;
-  // Moves the mark of `event` behind the work enqueued so far.
+  // Moves the mark of `event` to the end of the work enqueued so far.
   virtual absl::Status Mark(Event& event) = 0;
-  // Waits for the work before the mark of `event`, which must have one. Later work may still run.
+  // Waits for the work before the mark of `event`. Mark() must have been called for `event`. Later
+  // work may still run.
   virtual absl::Status Wait(const Event& event) = 0;
 
   // Records the work that `enqueue` enqueues, and does not run the work. On a GPU the recording is

@@ -1,8 +1,8 @@
 #pragma once
 
-// GemmShape is the key by which the algorithm of a matrix product is chosen. The number of tokens
-// differs from step to step. All numbers of tokens in one bucket share an algorithm. So a run
-// chooses few algorithms, and soon no new ones.
+// GemmShape is the key by which the algorithm of a matrix product is chosen. The number of tokens m
+// differs from step to step, so it is rounded up to a bucket. All m in one bucket share an
+// algorithm. So a run chooses few algorithms, and soon no new ones.
 
 #include <cstdint>
 

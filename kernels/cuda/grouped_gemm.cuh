@@ -27,7 +27,8 @@ struct GroupedGemmParams {
   const void* weight;
   const float* bias;      // as long as the weight has rows; null: none
   const int32_t* starts;  // [num_groups + 1]: each group's first row
-  // [rows]. The input row of a row is choices[row] / rows_per_input. Null: the input row is `row`.
+  // [rows]. Row `row` of `out` uses input row choices[row] / rows_per_input. If null, it uses input
+  // row `row`.
   const int32_t* choices;
   int32_t num_groups, rows_per_input;
   int64_t cols, depth;
@@ -114,7 +115,8 @@ __global__ void __launch_bounds__(kGemmThreads)
     const int64_t from = p.choices == nullptr ? row : p.choices[row] / p.rows_per_input;
     input_rows[i] = input + from * p.depth;
   }
-  // Each warp has 32 rows of the weight. If gated, 16 of them are gate rows and 16 are up rows.
+  // Each warp multiplies 32 rows of the weight. If gated, 16 of them are gate rows and 16 are up
+  // rows.
   const auto weight_row = [&](int i) -> const T* {
     const int row = i * kRowStep + load_row;
     const int64_t col = first_col + (kGated ? row / 32 * 16 + row % 16 : row);

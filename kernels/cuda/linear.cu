@@ -79,8 +79,9 @@ absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& 
     return device.Gemm(gemm);
   }
 
-  // Logits are capped where the GEMM writes them. With the rows of a large vocabulary, few tokens
-  // would fit into the scratch memory, and the weight would be read again for the next ones.
+  // The GEMM writes logits to `out`, and the soft cap is applied there, without the scratch memory.
+  // A row of logits is as long as the vocabulary, so few tokens would fit into the scratch memory,
+  // and the weight would be read once for every few tokens.
   if (args.soft_cap > 0.0f && args.out.dtype() == DType::kF32 && !IsGated(args.activation) &&
       args.residual.empty()) {
     RETURN_IF_ERROR(CheckEpilogue(args));

@@ -7,8 +7,8 @@ namespace quire::kernels::cuda {
 
 struct LinearEpilogueParams {
   void* out;  // [tokens, cols]
-  // [tokens, cols]; if gated [tokens, 2 * cols]: gate, then up. May be `out` if not gated and of
-  // one type.
+  // [tokens, cols] or, if gated, [tokens, 2 * cols]: gate, then up. May be `out` if the activation
+  // is not gated and `out` is float32.
   const float* y;
   const float* bias;     // as long as a row of y; null: no bias
   const void* residual;  // [tokens, cols], may be `out`; null: no residual

@@ -48,8 +48,8 @@ __device__ __forceinline__ NormScale ScaleOf(int64_t count, bool layer_norm, flo
   return {mean, 1.0f / sqrtf(BlockSum(squares, shared) / size + eps)};
 }
 
-// One block normalises the row of one token. Each pass reads the row again, because the row is in
-// the cache after the first pass.
+// One block normalises the row of one token. Each pass reads the row again, which is cheap because
+// the row is in the cache after the first pass.
 template <typename T, int kCount>
 __global__ void NormKernel(const __grid_constant__ NormParams p) {
   const int64_t row = int64_t{blockIdx.x} * p.hidden;

@@ -26,7 +26,7 @@
 
 namespace quire::kernels::cuda {
 
-// `args.weight` is a CudaWeight.
+// `weight` of EmbedArgs is a CudaWeight.
 absl::Status TakeTokens(Device& device, const TakeTokensArgs& args);
 absl::Status Embed(Device& device, const EmbedArgs& args);
 absl::Status GatherRows(Device& device, const GatherRowsArgs& args);
@@ -36,14 +36,15 @@ absl::Status QkvPost(Device& device, const QkvPostArgs& args);
 absl::Status ShiftKeys(Device& device, const ShiftKeysArgs& args);
 absl::Status Argmax(Device& device, const ArgmaxArgs& args);
 
-// `scratch` is device memory for the sums before an epilogue, of at least one row in float32. As
-// many tokens as fit there are processed at once. `args.weight` is a CudaWeight with the dtype of
-// the input.
+// `scratch` is device memory for the float32 sums before the epilogue, with room for at least one
+// row. The op processes as many tokens at once as fit into it. `args.weight` is a CudaWeight with
+// the dtype of the input.
 absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch);
 
-// Computes attention in plain CUDA, without tensor cores and without the division of the plan, for
-// any head_dim and block_size that kernels/ops/paged_attention.h allows. It is the reference for
-// tests of the fast kernels on a GPU, and the fallback where these kernels do not run.
+// Computes attention in plain CUDA, without tensor cores and without the plan's division into
+// items, for any head_dim and block_size that kernels/ops/paged_attention.h allows. It is the
+// reference for tests of the fast kernels on a GPU, and the fallback where these kernels do not
+// run.
 absl::Status AttentionReference(Device& device, const PagedAttentionArgs& args);
 
 }  // namespace quire::kernels::cuda

@@ -65,8 +65,8 @@ bool PagedAttentionOp::SupportsCache(DType query_dtype, DType cache_dtype, int64
          std::has_single_bit(static_cast<uint64_t>(block_size));
 }
 
-// Work that has not run may use the old memory, so this function waits for it. Sizes double, so it
-// rarely has to.
+// Enqueued work may still use the old memory, so this function waits for that work before it frees
+// the memory. The size at least doubles, so this is rare.
 absl::Status PagedAttentionOp::Grow(absl::StatusOr<DeviceBuffer> (Device::*allocate)(int64_t),
                                     int64_t bytes, DeviceBuffer& buffer) {
   if (buffer.bytes() >= bytes) return absl::OkStatus();
@@ -99,7 +99,8 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
 
 absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
   const CudaAttentionPlan& plan = uploaded.plan;
-  // With fixed launches the sizes are rounded up, so that few recordings serve all steps.
+  // With fixed launches, array sizes are rounded up to powers of two, so that few recordings serve
+  // all steps.
   const auto padded = [&](const auto& values) {
     const size_t size = plan.fixed_launches() ? std::bit_ceil(values.size()) : values.size();
     return base::RoundUp(static_cast<int64_t>(size * sizeof(values[0])), int64_t{32});
@@ -229,7 +230,8 @@ const PagedAttentionOp::UploadedPlan* PagedAttentionOp::FindPlan(const Attention
   return nullptr;
 }
 
-// The launches follow from the numbers of sequences and heads and from the numbers added here.
+// The numbers appended here, the number of sequences and the number of heads determine the
+// launches. The caller puts the number of sequences in the key.
 void PagedAttentionOp::AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const {
   const UploadedPlan* const uploaded = FindPlan(&plan);
   if (uploaded == nullptr) return;

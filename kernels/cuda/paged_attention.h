@@ -29,13 +29,13 @@ class PagedAttentionOp {
 
   // Returns whether there is a kernel for this head_dim and for a query and cache of this dtype.
   static bool Supports(DType dtype, int64_t head_dim);
-  // Returns whether such a kernel can read the cache. The cache must have the dtype of the query,
-  // and block_size must be 16, 32, 64 or 128.
+  // Returns whether the kernels can read the cache: it must have the dtype of the query, and
+  // block_size must be 16, 32, 64 or 128.
   static bool SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size);
 
   // Implements Backend::Plan. Builds a plan and enqueues its upload.
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args);
-  // Implements Backend::AppendLaunchKey. For a plan of another op, appends nothing.
+  // Implements Backend::AppendLaunchKey. Appends nothing if another object made the plan.
   void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const;
 
   // Enqueues the attention of `args`. `args.plan` must be the last plan for its window.
@@ -45,7 +45,8 @@ class PagedAttentionOp {
   // The last plan of a window and its copy on the device.
   struct UploadedPlan {
     CudaAttentionPlan plan;
-    // Host memory from which the last two plans are copied. The older copy has run.
+    // Two host buffers from which plans are copied to the device, in turns. Before a buffer is used
+    // again, the earlier copy from it has run.
     std::array<DeviceBuffer, 2> staging;
     size_t last_staging = 0;
     DeviceBuffer memory;

@@ -36,8 +36,8 @@ absl::Status WithElementType(DType dtype, F f) {
   }
 }
 
-// Calls f with the number of elements that a thread moves at once, as a constant. The number fills
-// 16 bytes if it divides `cols`. Otherwise it is 1.
+// Calls f with a constant: the number of elements that a thread moves at once. It is the number
+// that fills 16 bytes if `cols` is a multiple of that number, else 1.
 template <typename T, typename F>
 absl::Status WithVectorOf(int64_t cols, F f) {
   constexpr int kVector = 16 / sizeof(T);

@@ -9,8 +9,8 @@
 
 namespace quire::kernels::cuda {
 
-// kCount adjacent elements. Because of the alignment, a thread moves them in 16-byte accesses, or
-// in one access if they have fewer than 16 bytes.
+// kCount adjacent elements, aligned so that a thread moves them in 16-byte accesses, or in one
+// access if they have fewer than 16 bytes.
 template <typename T, int kCount>
 struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Elements {
   T at[kCount];

@@ -1,6 +1,6 @@
 #pragma once
 
-// Normalises each row of the input. With a residual, normalises each row of the sum of both.
+// Normalises each row of the input or, with a residual, each row of input + residual.
 //   RMSNorm:    out = input / sqrt(mean(input^2) + eps) * weight            (arXiv:1910.07467)
 //   LayerNorm:  out = (input - mean) / sqrt(var + eps) * weight + bias      (arXiv:1607.06450)
 //

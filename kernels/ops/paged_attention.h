@@ -44,8 +44,8 @@ struct AttentionPlanArgs {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t window = 0;  // as in PagedAttentionArgs
-  // True: the launches depend on the numbers of Backend::AppendLaunchKey only. Every query_len must
-  // be 1.
+  // If true, the kernel launches depend only on the numbers that Backend::AppendLaunchKey appends,
+  // and every query_len must be 1.
   bool fixed_launches = false;
 };
 

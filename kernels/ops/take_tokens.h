@@ -1,6 +1,6 @@
 #pragma once
 
-// Gives a step the tokens that the step before it drew, without the host:
+// Copies the tokens that the previous step drew into the input of this step, without the host:
 // token_ids[i] = drawn[sources[i]] wherever sources[i] is not -1.
 
 #include "absl/status/status.h"

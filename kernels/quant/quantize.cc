@@ -46,9 +46,10 @@ void QuantizeSymmetric(const float* x, int levels, DecodedBlock* out) {
   const float extreme = Extreme<kSubBlock>(x);
   float scale = 0.0f;
   if (std::abs(extreme) >= kNegligible) {
-    // Tries scales that put the extreme weight at every whole and half code, even at codes beyond
-    // the range. A clipped extreme weight may be worth a better scale for the other weights. If the
-    // weights came from a block of this type, one of the whole codes gives their original scale.
+    // Tries the scales that map the extreme weight to a whole or half code, even to a code beyond
+    // the range, because clipping the extreme weight may allow a better scale for the other
+    // weights. If the weights came from a block of this type, one of the whole codes gives their
+    // original scale.
     float explained = 0.0f;
     for (int halves = 1; halves <= levels * 9 / 4; ++halves) {
       for (const float code :
@@ -61,7 +62,7 @@ void QuantizeSymmetric(const float* x, int levels, DecodedBlock* out) {
       }
     }
   }
-  // Rounding the scale to f16 may change codes, and new codes may change the scale.
+  // Rounding the scale to f16 may change codes, and the best scale for the new codes may differ.
   float least = std::numeric_limits<float>::infinity();
   for (int round = 0; round < 3; ++round) {
     const uint16_t stored = StoredScale(scale);

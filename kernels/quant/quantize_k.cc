@@ -11,9 +11,9 @@ constexpr int kSubBlocks = 8;
 constexpr int kRounds = 2;  // further rounds gain less than 0.1 %
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Returns the d for which the scales s are nearest to multiples of d from 0 to largest_code * d.
-// `importance` weights the squared distances. For scales that come from a block, the result is the
-// d of that block.
+// Returns the d that brings multiples of d, from 0 to largest_code * d, nearest to the scales s.
+// `importance` weights the squared distances. If the scales came from a block, the result is the d
+// of that block.
 template <int N>
 float ScaleOfScales(const float* s, const float* importance, int largest_code) {
   const float largest = *std::max_element(s, s + N);
@@ -36,9 +36,9 @@ float ScaleOfScales(const float* s, const float* importance, int largest_code) {
       const Lanes distance = Load(s + i) - codes[i / kLanes] * d;
       error += Load(importance + i) * distance * distance;
     }
-    // A smaller error counts only if the gain exceeds the rounding error. If all codes are
-    // multiplied by one number, and d is divided by it, the exact error is the same. So a tiny gain
-    // may be mere rounding.
+    // Multiplying all codes by one number and dividing d by it leaves the exact error unchanged, so
+    // a tiny gain may be mere rounding. An error counts as smaller only if the gain exceeds the
+    // rounding error.
     if (code == largest_code) rounding = sums.explained() * (kRounding * kRounding);
     if (Total(error) + rounding < least) {
       least = Total(error);
@@ -101,9 +101,9 @@ AffineFit FitSubBlock(const float* x) {
       if (fit.explained > best.explained + std::abs(best.explained) * kRounding) best = fit;
     }
   };
-  // Weights that came from a block of this type are reproduced exactly if the lowest code occurs
-  // among them. Their highest code may be any code. Among equally good fits, the first is kept. It
-  // has the smallest scale.
+  // Each number of levels assumes another highest code. So weights that came from a block of this
+  // type are reproduced exactly if the lowest code occurs among them. Among equally good fits, the
+  // first is kept, which has the smallest scale.
   for (int levels = 15; levels > 0; --levels) search(static_cast<float>(levels), 1);
   for (int halves = 24; halves <= 36; ++halves) search(static_cast<float>(halves) / 2.0f, 3);
   return best;
@@ -159,9 +159,9 @@ float ChooseSubBlock(const float* x, const AffineFit& fit, DecodedBlock* out) {
 constexpr CodeRange kRange6{-32.0f, 31.0f};
 constexpr int kHalf = kSubBlock / 2;  // weights that share a scale
 
-// Sets the scale of 16 weights that has the least error for the given d, and returns the error.
-// Tries all scales that put the extreme weight near an end of the codes. Tries both signs, because
-// there is one more code below zero than above.
+// Finds the scale of 16 weights that has the least error for the given d, and returns the error.
+// Tries all scales that put the extreme weight near an end of the code range. Tries both signs,
+// because there is one more code below zero than above.
 float ChooseHalf(const float* x, float d, int* scale) {
   const float whole = std::abs(Extreme<kHalf>(x)) / -kRange6.low * Inverse(d);
   const int from = static_cast<int>(std::min(whole, 128.0f) * 0.8f);

@@ -7,7 +7,8 @@
 
 namespace quire::kernels::quantize_internal {
 
-// Quantise 256 weights, of magnitudes that Quantize accepts, into eight sub-blocks of 32.
+// Quantise 256 weights into eight sub-blocks of 32. Quantize has checked the magnitudes of the
+// weights.
 void QuantizeQ4K(const float* x, DecodedBlock* out);
 void QuantizeQ6K(const float* x, DecodedBlock* out);
 

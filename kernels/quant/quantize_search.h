@@ -51,10 +51,10 @@ inline Lanes NearestCodes(Lanes scaled, CodeRange range) {
 
 inline float Inverse(float step) { return step != 0.0f ? 1.0f / step : 0.0f; }
 
-// Returns the f16 to store for `scale`. The result is never infinite. Normally it is the f16
-// nearest to `scale`. Below the normal numbers, f16 is coarse. If the nearest f16 is then smaller
-// in magnitude than `scale`, by more than the rounding of sums, the result is the f16 of the next
-// larger magnitude. With the smaller one, the codes could not reach the extreme weight.
+// Returns the f16 to store for `scale`: the nearest f16, but never infinity. Below the normal
+// numbers, f16 is coarse. If the nearest f16 there is smaller in magnitude than `scale`, by more
+// than the rounding error of sums, the result is the f16 of the next larger magnitude. With the
+// smaller f16, the codes could not reach the extreme weight.
 inline uint16_t StoredScale(float scale) {
   const float magnitude = std::abs(scale);
   uint16_t bits = std::min<uint16_t>(F32ToF16(magnitude), 0x7bff);
@@ -69,7 +69,8 @@ float Extreme(const float* x) {
   return -*low > *high ? *low : *high;
 }
 
-// Sums over the weights x and their codes q. A code is the nearest one to  (x + offset) * inverse.
+// Sums over the weights x and their codes q. A weight has the code nearest to
+// (x + offset) * inverse.
 struct CodeSums {
   float q = 0.0f;
   float qq = 0.0f;

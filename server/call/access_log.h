@@ -1,9 +1,9 @@
 #pragma once
 
-// Writes one log line for each call that has ended. Anyone can make failing calls at no cost. So in
-// each second at most kMaxFailures failed calls of one RPC with one code leave a line. If
-// other calls left no line, a line that counts them comes before the next line of that RPC and
-// code.
+// Writes one log line for each call that has ended. A client can make failing calls at no cost, so
+// the log limits them: in each second it writes at most kMaxFailures lines for failed calls of one
+// RPC with one status code. The next line of that RPC and code is preceded by a line with the
+// number of calls that were not logged.
 
 #include <array>
 #include <cstdint>
@@ -25,8 +25,8 @@ enum class AccessLogMode { kOff, kErrors, kAll };
 // `text` is "off", "errors" or "all".
 AccessLogMode ParseAccessLogMode(std::string_view text);
 
-// The facts of a call that are logged: the caller, the client's address, the RPC, and the result. A
-// prompt is never logged.
+// The facts about a call that the log shows: the caller, the client's address, the RPC, and the
+// result. A prompt is never logged.
 struct EndedCall {
   Rpc rpc = Rpc::kGenerate;
   const Principal* caller = nullptr;  // null: an unknown caller
@@ -44,7 +44,7 @@ class AccessLog {
 
   void Ended(const EndedCall& call, absl::Time now);
 
-  // The largest number of lines in a second for failed calls of one RPC with one code.
+  // The most lines per second for failed calls of one RPC with one status code.
   static constexpr int64_t kMaxFailures = 10;
 
  private:
@@ -54,8 +54,9 @@ class AccessLog {
     int64_t num_silent = 0;  // calls without a line since the last line
   };
 
-  // Counts a failed call. Returns a negative number when the call must leave no line. Otherwise
-  // returns how many failed calls of this RPC and code left no line since the last line.
+  // Counts a failed call. Returns a negative number if the limit is reached and the call must not
+  // be logged. Otherwise returns the number of failed calls of this RPC and code that were not
+  // logged since the last line.
   int64_t CountFailure(Rpc rpc, absl::StatusCode code, absl::Time now);
 
   const AccessLogMode mode_;

@@ -95,8 +95,8 @@ StreamSink::StreamSink(const StreamSinkOptions& options, Egress& egress, StreamW
 
 bool StreamSink::CanTake(int32_t num_deltas) const {
   base::MutexLock lock(mu_);
-  // An empty buffer takes any delta, so that no request is too large to make progress. Deltas for a
-  // reader that has disconnected are dropped.
+  // An empty buffer takes any number of deltas. Otherwise a request that asks for more than
+  // max_deltas at once could never go on. Deltas for a reader that has disconnected are dropped.
   if (waiting_.empty() || reader_gone_) return true;
   const bool full = waiting_.num_deltas() + num_deltas > options_.max_deltas ||
                     waiting_.num_bytes() >= options_.max_bytes;
@@ -156,8 +156,8 @@ void StreamSink::Pump() {
     summary = summary_;
     stuck = write_in_flight_;
     if (reader_gone_) outgoing_.clear();
-    // Holds the message that ends the last sample until Finish, which follows soon. Then the
-    // message can carry the summary.
+    // Holds the last sample's last message back until Finish, which follows soon. The message can
+    // then carry the summary.
     const bool summary_at_hand = num_ended_ == options_.num_samples && !finished_;
     if (!stuck && outgoing_.empty() && !summary_at_hand) {
       std::vector<engine::TokenDelta> taken = waiting_.Take();

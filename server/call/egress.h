@@ -3,7 +3,7 @@
 // Writes the answers of calls. The step thread puts deltas into a sink, and the egress thread
 // writes the deltas to the sink's call.
 //
-// To write a message takes far longer than to add a token to it, and the step thread must not spend
+// Writing a message takes far longer than adding a token to it, and the step thread must not spend
 // that time. So a sink only collects deltas, and the egress thread starts the writes. Each stream
 // has at most one write in flight. Deltas that arrive during a write are sent together in the next
 // write. When a client does not read, the write stays in flight, the sink fills, and the engine
@@ -151,13 +151,14 @@ class StreamSink : public engine::TokenSink,
 class AnswerLinger final : public Egress::Outlet,
                            public std::enable_shared_from_this<AnswerLinger> {
  public:
-  // `egress` must outlive this. `abandon` must only start the cancelling, and not wait for it.
+  // `egress` must outlive this object. `abandon` must start the cancellation and return without
+  // waiting for it.
   AnswerLinger(Egress& egress, absl::Duration linger, std::function<void()> abandon)
       : egress_(egress), linger_(linger), abandon_(std::move(abandon)) {}
 
   // Starts the linger time. Must be called before the answer is handed to gRPC. Thread-safe.
   void Answered() { egress_.WakeAfter(weak_from_this(), linger_); }
-  // Must be called when the call has ended. `abandon` is not called after that.
+  // Must be called when the call has ended. `abandon` is never called after Done.
   void Done();
 
  private:
@@ -175,13 +176,14 @@ class AnswerLinger final : public Egress::Outlet,
 class UnaryWriter {
  public:
   virtual ~UnaryWriter() = default;
-  // Ends the RPC with an answer of whole samples. The writer may be destroyed when Close returns.
+  // Ends the RPC with an answer of complete samples. The writer may be destroyed when Close
+  // returns.
   virtual void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
                      const engine::RequestSummary& summary) = 0;
 };
 
-// Collects samples until they are whole. The memory of the sink is bounded by the output that the
-// request may generate (GenerateParams::answers_at_once).
+// Collects the deltas of each sample until the sample is complete. The memory of the sink is
+// bounded by the output that the request may generate (GenerateParams::answers_at_once).
 class UnarySink : public engine::TokenSink,
                   public Egress::Outlet,
                   public std::enable_shared_from_this<UnarySink> {

@@ -11,8 +11,8 @@ void OpenCalls::Begin() {
 
 void OpenCalls::End() {
   base::MutexLock lock(mu_);
-  // Notifies under the lock, because the thread that waits may destroy this object as soon as the
-  // lock is free.
+  // Notifies while the lock is held, because the waiting thread may destroy this object as soon as
+  // the lock is released.
   if (--num_open_ == 0) none_.NotifyAll();
 }
 

@@ -53,7 +53,8 @@ std::vector<std::string> WarnOfVariables(const base::FlagSet& flags,
     const std::string_view name = variable.substr(0, variable.find('='));
     if (!name.starts_with(kPrefix)) continue;
     if (std::ranges::find(kOfTheClient, name) != std::end(kOfTheClient)) continue;
-    // Kubernetes sets such variables in every pod for a service whose name begins with "quire".
+    // For a service whose name begins with "quire", Kubernetes sets variables such as
+    // QUIRE_SERVICE_HOST and QUIRE_PORT in every pod.
     if (absl::StrContains(base::ToAbsl(name), "_SERVICE_") ||
         absl::StrContains(base::ToAbsl(name), "_PORT")) {
       continue;

@@ -45,8 +45,8 @@ in_port_t& PortField(sockaddr& address) {
                                        : reinterpret_cast<sockaddr_in&>(address).sin_port;
 }
 
-// Returns true when `error` means that the machine does not have the address at all. A host name
-// may have several addresses, and it is enough that the machine has one of them.
+// Returns true when `error` means that this machine does not have the address. A host name may
+// resolve to several addresses, and the machine needs to have only one of them.
 bool IsAbsent(int error) { return error == EADDRNOTAVAIL || error == EAFNOSUPPORT; }
 
 absl::Status CannotListen(const ListenAddress& address, const char* why) {

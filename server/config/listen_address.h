@@ -47,8 +47,8 @@ uint16_t PortOf(int fd);
 // Unavailable, with the cause, when the server cannot listen there now.
 absl::StatusOr<std::vector<base::UniqueFd>> Listen(ListenAddress& address);
 
-// Returns an error when the server cannot listen at `address`. Listens for a moment and stops. A
-// server that takes minutes to load its model calls this before it loads.
+// Listens at `address` for a moment. Returns an error if the server cannot listen there. A server
+// that takes minutes to load its model calls this before it loads.
 absl::Status CheckCanListen(const ListenAddress& address);
 
 }  // namespace quire::server

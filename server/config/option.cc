@@ -19,8 +19,8 @@ const std::vector<std::string>& LogLevels() {  // indexed by base::LogLevel
   return *kNames;
 }
 
-// Sets the setter and the default of `flag`, as the type of `target` requires. A list of choices
-// becomes the flag's value name.
+// Sets `flag.set` and `flag.default_text` as the type of `target` requires. If the option has a
+// list of choices, --help shows the choices as the flag's value.
 void SetTarget(const Option& option, std::string* target, Flag& flag) {
   flag.default_text = *target;
   flag.set =

@@ -373,7 +373,8 @@ absl::Status ValidateAddress(std::string_view flag, const std::string& address) 
       absl::StrCat(base::ToAbsl(flag), ": ", parsed.status().message()));
 }
 
-// Checks the rules that an Option cannot express: rules of one option, and rules between options.
+// Checks the rules that an Option cannot express: rules for one value, such as a power of two, and
+// rules between options.
 absl::Status Validate(const ServerConfig& config) {
   const auto invalid = [](std::string_view text) {
     return absl::InvalidArgumentError(base::ToAbsl(text));
@@ -445,8 +446,8 @@ absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> argume
   if (command.version) return command;
   command.warnings = WarnOfVariables(flags, variables);
   const std::vector<base::Assignment> from_environment = ReadEnvironment(flags, environment);
-  // The environment and the command line are applied now to find the config file. They are applied
-  // again after the file to override the file's values.
+  // The environment and the command line are applied twice: now, to find the path of the config
+  // file, and again after the file, to override the file's values.
   RETURN_IF_ERROR(flags.Apply(from_environment));
   RETURN_IF_ERROR(flags.Apply(given));
   if (!config_file.empty()) {

@@ -55,8 +55,8 @@ struct ServerConfig {
 // Returns true when callers prove their identity by a client certificate or a bearer token.
 bool AuthenticatesClients(const ServerConfig& config);
 
-// Returns true when ControlService and reflection are served on `config.listen`. This is so when
-// they have no address of their own, and unknown callers cannot reach them there.
+// Returns true when ControlService and reflection are served on `config.listen`. They are served
+// there if `config.control_listen` is empty and unknown callers cannot reach `config.listen`.
 bool ServesControlOnListen(const ServerConfig& config);
 
 struct CommandLine {

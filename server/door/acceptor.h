@@ -1,7 +1,7 @@
 #pragma once
 
-// Accepts connections from listening sockets, also after the process ran out of file descriptors.
-// gRPC 1.51 itself never accepts again after EMFILE (CVE-2023-4785).
+// Accepts connections from listening sockets, even after the process has run out of file
+// descriptors. gRPC 1.51 itself never accepts again after EMFILE (CVE-2023-4785).
 
 #include <string>
 

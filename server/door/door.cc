@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kDescriptorsOfTheRest = 64;  // model files, logs, epoll sets, the admin server
 constexpr size_t kDescriptorsEach = 3;        // one for the client, two for the local connection
-// The largest limit of connections by default. A connection with TLS takes about 32 KiB.
+// The default limit of connections never exceeds this. A connection with TLS takes about 32 KiB.
 constexpr size_t kMostConnections = 4096;
 
 size_t DescriptorLimit() {

@@ -17,8 +17,8 @@
 namespace quire::server::door {
 namespace {
 
-// The pause when no file descriptor is free, and between two tries to find a place for the client
-// in the lobby.
+// The pause after file descriptors have run out, and the pause between two tries to find a place
+// for the client in `lobby_`.
 constexpr std::chrono::milliseconds kRest(20);
 constexpr int kLobbyTries = 25;
 constexpr int kAcceptsInTurn = 64;
@@ -35,16 +35,17 @@ bool IsHttp1(std::string_view text) {
       [text](std::string_view method) { return text.starts_with(method); });
 }
 
-// Returns a random prefix of socket names. All processes of the machine share the abstract names,
-// so the names must be hard to guess: another process could otherwise take the next name.
+// Returns a random prefix for the names of local sockets. These abstract names are shared by all
+// processes of the machine. They must be hard to guess, or another process could take the next
+// name.
 std::string RandomPrefix() {
   std::random_device random;
   return absl::StrCat("quire-", absl::Hex(random(), absl::kZeroPad8),
                       absl::Hex(random(), absl::kZeroPad8), "-");
 }
 
-// Returns the two ends of a local connection. Names the first end; gRPC gets the second end and
-// sees `name` as the name of its peer.
+// Returns the two ends of a local connection. Binds the first end to `name`. gRPC gets the second
+// end and sees `name` as the name of its peer.
 std::optional<std::array<base::UniqueFd, 2>> NamedPair(std::string_view name) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -142,7 +143,7 @@ void Greeter::Run() {
 void Greeter::ListenOrRest() {
   const bool rests = Clock::now() < rest_until_;
   for (size_t i = 0; i < listeners_.size(); ++i) {
-    // epoll's data pointer is not const, but the listener is only read through it.
+    // epoll's data pointer is not const. The pointer is only used to read the listener.
     void* const data = const_cast<base::UniqueFd*>(&listeners_[i]);
     epoll_.Arm(listeners_[i].get(), rests ? 0U : uint32_t{EPOLLIN}, listeners_armed_[i], data);
   }
@@ -180,9 +181,9 @@ void Greeter::TryLobby() {
   }
 }
 
-// When the server is full, the addresses that have the most places must make room. LetIn turns away
-// a newcomer that has not sent HTTP/2's first frame. If there is still no place, LetIn ends a
-// connection without a call.
+// When the server is full, LetIn makes room at the cost of the addresses that have the most places.
+// It first turns away a newcomer that has not sent HTTP/2's first frame. If there is still no
+// place, it ends a connection that has no call.
 bool Greeter::LetIn(AcceptedClient& client) {
   Turned why{};
   const bool is_self = self_calls_.Take(client.fd.get());
@@ -196,8 +197,8 @@ bool Greeter::LetIn(AcceptedClient& client) {
     if (of_address(*newcomer) > 0) TurnAway(*newcomer, Turned::kHello);
     place = places_.Take(client.address_key, why);
   }
-  // A client in the lobby waits for the place of a connection that EndIdlest has ended. It goes on
-  // waiting until gRPC has closed that connection.
+  // The client waits in `lobby_` for the place of the connection that EndIdlest ends. The place
+  // becomes free only when gRPC has closed that connection.
   if (!place && why == Turned::kFull && (relay_.num_idle() > 0 || lobby_)) {
     relay_.EndIdlest();
     return false;

@@ -96,7 +96,7 @@ class Greeter {
   std::list<Newcomer> newcomers_;  // ordered by deadline
   std::list<Newcomer> gone_;       // kept until the events of this turn are handled
   // A client that came when the server was full, and the number of tries that are left to find a
-  // place for it. No other client is accepted meanwhile.
+  // place for the client. While a client is here, no other client is accepted.
   std::optional<AcceptedClient> lobby_;
   int lobby_tries_ = 0;
   std::vector<uint32_t> listeners_armed_;

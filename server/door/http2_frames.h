@@ -55,7 +55,7 @@ struct FrameHead {
 
 FrameHead ParseFrameHead(std::span<const uint8_t, kFrameHeadBytes> bytes);
 
-// Cuts one direction of a connection into frames, and tracks the position in the current frame.
+// Splits one direction of a connection into frames, and tracks the position in the current frame.
 class FrameCursor {
  public:
   // Takes bytes of a frame's head from the front of `bytes`. Returns true when the head is whole.
@@ -81,9 +81,9 @@ class FrameCursor {
 std::string ResetStreamFrame(uint32_t stream, Http2Error error);
 // `reason` is sent as debug data.
 std::string GoawayFrame(uint32_t last_stream, Http2Error error, std::string_view reason);
-// Returns a HEADERS frame that is a gRPC answer of trailers only, with `code` and `message`. Its
-// header fields are never indexed, so they leave the client's HPACK table as it is. That table must
-// stay in step with gRPC, which sends the other answers.
+// Returns a HEADERS frame that is a gRPC answer of trailers only, with `code` and `message`. The
+// frame's header fields are never indexed, so they do not change the client's HPACK table. gRPC
+// sends the other answers, and the table must stay in step with gRPC's own.
 std::string TrailersOnlyFrame(uint32_t stream, int code, std::string_view message);
 
 // Returns true when a header block neither changes nor uses HPACK's dynamic table. Such a block has

@@ -21,15 +21,16 @@ struct Http2Limits {
   size_t unread_bytes = 128 << 10;        // the door's own frames that a client does not read
   size_t streams = 128;                   // open at once on one connection
   // Streams open at once on all connections. A connection may always open its first stream. It may
-  // open another stream while it has fewer streams than are free, which is the rule of Places. Each
-  // stream costs gRPC 12 KiB and its headers.
+  // open another stream if the streams that it has are fewer than the free streams. (Places has the
+  // same rule for connections.) Each stream costs gRPC 12 KiB and its headers.
   size_t total_streams = 8192;
   std::chrono::milliseconds message_time{30'000};  // for a message to arrive whole
-  // A normal client stays below these rates, even if it cancels all its streams at once.
+  // A normal client stays below the following rates, even if it cancels all its streams at once.
   Rate resets{.per_second = 100, .burst = 400};  // RST_STREAMs of either side, and refused streams
   Rate pings{.per_second = 10, .burst = 50};     // PINGs that are not answers
   Rate settings{.per_second = 1, .burst = 20};
-  // WINDOW_UPDATE, PRIORITY, DATA that is empty or of closed streams, and unknown types.
+  // Frames without effect: WINDOW_UPDATE, PRIORITY, empty DATA, DATA of closed streams, and frames
+  // of unknown types.
   Rate idle_frames{.per_second = 500, .burst = 5000};
 };
 

@@ -9,7 +9,7 @@ namespace quire::server::door {
 namespace {
 
 constexpr int kMostWindowCredit = 10'000;
-// gRPC decodes HEADERS of an even stream for the HPACK table, but makes no call of them.
+// gRPC decodes the HEADERS of an even stream for the HPACK table, but starts no call for them.
 constexpr uint32_t kIgnoredStream = 0x7ffffffe;
 
 std::string_view Text(std::span<const uint8_t> bytes) {
@@ -20,7 +20,7 @@ std::span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// Copies bytes that pass, and inserts frames between them or replaces frame heads.
+// Copies bytes, and inserts frames between them or replaces the heads of frames.
 class Splice {
  public:
   explicit Splice(std::span<const uint8_t> bytes) : bytes_(bytes) {}
@@ -208,7 +208,7 @@ void Http2Watch::BeginHeaders() {
     headers_frame_ = frame;
     header_bytes_ = 0;
     if (frame.stream <= last_stream_) {
-      // gRPC never saw a hidden stream, so it would take these HEADERS for a new stream.
+      // If the stream was hidden, gRPC never saw it, and would start a call for these HEADERS.
       if (!streams_.Has(frame.stream)) return CutOff(Cut::kProtocol, "HEADERS of a closed stream");
       // These HEADERS are trailers, and gRPC clients send no trailers.
       if (!idle_frames_.Take(now_)) CutOff(Cut::kFrames, "too many HEADERS without a call");
@@ -350,7 +350,8 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
   }
   if (is_headers || is_data) {
     ping_is_free_ = true;
-    // The client may answer with one WINDOW_UPDATE for the stream and one for the connection.
+    // After each HEADERS or DATA frame of the server, the client may send one WINDOW_UPDATE for the
+    // stream and one for the connection.
     window_credit_ = std::min(window_credit_ + 2, kMostWindowCredit);
   }
   const bool wants_ack = frame.type == FrameType::kSettings || frame.type == FrameType::kPing;
@@ -359,7 +360,8 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
     if (!WasRefused(frame.stream)) return false;
     if (frame.type == FrameType::kResetStream) return true;
     if (!is_headers) return false;
-    // After a reset gRPC may still send the answer CANCELLED. The client already has an answer.
+    // After a reset gRPC may still send CANCELLED as its answer. This answer must be hidden,
+    // because the client already has an answer.
     if (out_in_headers_ || !LeavesTableAlone(payload.first(frame.payload_bytes))) {
       CutOff(Cut::kProtocol, "an answer crossed a refusal");
     }
@@ -375,8 +377,8 @@ bool Http2Watch::ServerFrame(std::span<const uint8_t> payload) {
 // Refusing streams.
 
 // Answers the client with `refusal`. The server must still read the stream's headers, because each
-// header block may change the server's HPACK table. So the headers are either hidden on another
-// stream, or followed by a RST_STREAM.
+// header block may change the server's HPACK table. So Refuse either moves the headers to a stream
+// that the server ignores, or sends a RST_STREAM after them.
 void Http2Watch::Refuse(uint32_t stream, const Refusal& refusal) {
   if (!Hide(stream)) for_server_ += ResetStreamFrame(stream, Http2Error::kCancel);
   if (refusal.reason == Refused::kStreams) {

@@ -33,14 +33,15 @@ using Gate = std::function<std::optional<Refusal>(const RequestHead&)>;
 
 class Http2Watch {
  public:
-  // All are borrowed. `counters` also holds the unfinished bytes and streams of all connections.
+  // Borrows `limits` and `counters`. `counters` also holds the unfinished bytes and streams of all
+  // connections.
   Http2Watch(const Http2Limits& limits, Gate gate, DoorCounters& counters);
   Http2Watch(const Http2Watch&) = delete;
   Http2Watch& operator=(const Http2Watch&) = delete;
 
-  // Inspects bytes on their way to the server. Returns true when the bytes were changed or frames
-  // were added. The caller must then send `out`, and otherwise `bytes`. Once there is a verdict,
-  // the caller must send nothing.
+  // Inspects bytes on their way to the server. If FromClient returns true, it has changed the bytes
+  // or added frames, and the caller must send `out`. Otherwise the caller must send `bytes`. Once
+  // there is a verdict, the caller must send nothing.
   bool FromClient(std::span<const uint8_t> bytes, Clock::time_point now, std::string& out);
   // Inspects bytes on their way to the client. The result and `out` are as in FromClient. The watch
   // may keep bytes back until the rest of their frame has arrived.
@@ -52,7 +53,7 @@ class Http2Watch {
 
   // Refuses the streams that have waited for their message for too long.
   void Expire(Clock::time_point now);
-  // Refuses the stream that holds the most bytes, to make room for other connections.
+  // Refuses the connection's stream that holds the most bytes, to make room for other connections.
   void RefuseLargest();
 
   // Returns the reason to cut the connection, or nullopt while the connection may go on.
@@ -89,8 +90,8 @@ class Http2Watch {
   bool ServerFrame(std::span<const uint8_t> payload);
 
   void Refuse(uint32_t stream, const Refusal& refusal);
-  // Hides the HEADERS of `stream` from the server, so that the server makes no call of the stream.
-  // Returns false when a part of the HEADERS may have been sent already.
+  // Hides the HEADERS of `stream` from the server, so that the server starts no call for the
+  // stream. Returns false if a part of the HEADERS may have been sent already.
   bool Hide(uint32_t stream);
   bool WasRefused(uint32_t stream) const;
   void CountReset();
@@ -108,7 +109,7 @@ class Http2Watch {
   FrameHead headers_frame_;  // the HEADERS frame that began the block
   size_t header_bytes_ = 0;
   HeaderBlockReader headers_;
-  // The next three members point into the bytes that the running FromClient got.
+  // The next three members point into the bytes of the FromClient call that is running.
   //
   // The beginning of the current frame; null if the frame began in earlier bytes.
   const uint8_t* head_at_ = nullptr;
@@ -123,18 +124,18 @@ class Http2Watch {
 
   uint32_t last_stream_ = 0;
   RequestStreams streams_;
-  // The last streams that were refused. Answers that the server still sends on these streams must
-  // not reach the client.
+  // The streams that were refused last. The server may still send answers on them, and those
+  // answers must not reach the client.
   static constexpr size_t kRefusedKept = 256;
   std::array<uint32_t, kRefusedKept> refused_{};
   size_t num_refused_ = 0;
 
   TokenBucket resets_, pings_, settings_, idle_frames_;
-  // After an answer, the next PING of the client is not counted. Clients send that PING to measure
-  // the path to the server.
+  // After an answer, the client's next PING is not counted, because clients send that PING to
+  // measure the path to the server.
   bool ping_is_free_ = false;
   int64_t acks_due_ = 0;   // SETTINGS and PINGs of the server that the client has not answered
-  int window_credit_ = 0;  // WINDOW_UPDATEs that answers have earned
+  int window_credit_ = 0;  // WINDOW_UPDATEs that the server's answers allow the client
 
   std::string for_server_;
   std::string for_client_;

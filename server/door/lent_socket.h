@@ -6,8 +6,8 @@
 
 namespace quire::server::door {
 
-// Tells whether the new owner has closed the socket. A shutdown of the socket does not count as a
-// close, although the other end of the connection cannot tell the two apart.
+// Shows whether the new owner has closed the socket. A shutdown of the socket does not count as a
+// close. (The other end of the connection cannot tell a shutdown from a close.)
 class LentSocket {
  public:
   LentSocket() = default;

@@ -36,8 +36,8 @@ struct Relay::Connection {
         place(std::move(taken.place)),
         watch(limits, std::move(taken.gate), counters) {}
 
-  // kLingering: gRPC was told that no more comes, and the client still reads the last bytes.
-  // kLeaving: the client's socket is closed, but gRPC has not closed its end yet.
+  // kLingering: the relay has told gRPC that no more bytes follow, and the client still reads the
+  // last bytes. kLeaving: the client's socket is closed, but gRPC has not closed its end yet.
   enum class Stage { kRelaying, kLingering, kLeaving, kDead };
 
   Stage stage = Stage::kRelaying;
@@ -142,7 +142,7 @@ void Relay::TakeNew() {
   }
 }
 
-// Does only the work that `events` names, because each further try is a system call.
+// Does only the work that `events` calls for. Trying more would cost a system call for each try.
 void Relay::Serve(Connection& c, uint32_t events, bool is_grpc) {
   if (c.stage == Connection::Stage::kDead) return;
   if (is_grpc && c.stage != Connection::Stage::kRelaying) {
@@ -207,7 +207,7 @@ void Relay::PumpToGrpc(Connection& c) {
     const ssize_t sent = ::send(c.grpc.get(), text.data(), text.size(), MSG_NOSIGNAL);
     c.to_grpc = text.substr(static_cast<size_t>(std::max<ssize_t>(sent, 0)));
     MakeRoom();
-    // The read did not fill the buffer, so most likely there are no more bytes.
+    // The read did not fill the buffer, so there are most likely no more bytes to read.
     if (first.empty() && c.client.tls() == nullptr && bytes.size() < kReadBytes) return;
   }
 }
@@ -274,8 +274,8 @@ void Relay::SendToClient(Connection& c, std::string_view bytes) {
 }
 
 // Refuses streams until all connections together hold at most total_bytes. Each turn refuses the
-// largest stream of the connection that holds the most bytes. The bytes of a connection whose
-// client has left count until gRPC has closed its end, because gRPC still holds them.
+// largest stream of the connection that holds the most bytes. A connection that the client has left
+// counts until gRPC has closed its end, because gRPC still holds the connection's bytes.
 void Relay::MakeRoom() {
   while (static_cast<size_t>(counters_.unfinished_bytes.load(std::memory_order_relaxed)) >
          limits_.total_bytes) {
@@ -292,8 +292,8 @@ void Relay::MakeRoom() {
   }
 }
 
-// Goes on reading from the client for a while. To close a socket that has unread bytes would
-// discard the last bytes that were written to it.
+// Keeps reading from the client for a while. Closing a socket that has unread bytes would discard
+// the last bytes that were written to it.
 void Relay::Linger(Connection& c) {
   if (c.stage != Connection::Stage::kRelaying) return;
   c.stage = Connection::Stage::kLingering;
@@ -321,7 +321,8 @@ void Relay::CutOff(Connection& c) {
   counters_.cut.Add(*c.watch.verdict());
   base::Log(base::LogLevel::kWarning, "door", "connection cut",
             {{"peer", c.address}, {"reason", c.watch.why()}});
-  // GOAWAY cannot be sent in the middle of another frame. Then the client sees only the end.
+  // GOAWAY cannot be sent in the middle of another frame. In that case the client only sees the
+  // connection end.
   c.to_client = c.to_client.empty() && c.watch.can_speak() ? c.watch.Goaway() : "";
   Linger(c);
 }
@@ -329,7 +330,7 @@ void Relay::CutOff(Connection& c) {
 void Relay::EndIdlestNow() {
   if (making_room_ != nullptr) return;  // ends one connection at a time
   Connection* ended = nullptr;
-  // The places of the address of `ended`, and the idle time of `ended`.
+  // The number of places that the address of `ended` has, and the time that `ended` has been idle.
   std::pair<size_t, Clock::duration> most;
   const Clock::time_point now = Clock::now();
   for (const auto& [c, owned] : connections_) {
@@ -346,12 +347,12 @@ void Relay::EndIdlestNow() {
   making_room_ = ended;
 }
 
-// Tells gRPC that nothing more comes. The connection keeps its place until gRPC has closed its end.
-// Otherwise clients that come and go faster than gRPC closes connections would make gRPC hold more
-// connections than the door counts.
+// Tells gRPC that no more bytes follow. The connection keeps its place until gRPC has closed its
+// end. Otherwise clients could come and go faster than gRPC closes connections, and gRPC would hold
+// more connections than the door counts.
 void Relay::LeaveGrpc(Connection& c) {
-  // The entry is removed before the shutdown. A call that finds no entry knows that its client has
-  // disconnected.
+  // The entry is removed before the shutdown, so that a call that finds no entry knows that its
+  // client has disconnected.
   peers_.Remove(c.peer_name);
   ::shutdown(c.grpc.get(), SHUT_WR);
   if (c.grpc_ended) CloseGrpc(c);
@@ -384,8 +385,8 @@ void Relay::Close(Connection& c) {
   if (c.stage == Connection::Stage::kLeaving) Arm(c);
 }
 
-// Marks the connection as dead once gRPC has closed its end. A busy gRPC server shuts its end down
-// long before it closes that end, so the shutdown alone does not count.
+// Marks the connection as dead once gRPC has closed its end. A shutdown of that end is not enough,
+// because a busy gRPC server shuts it down long before closing it.
 void Relay::BuryWhenLeft(Connection& c) {
   if (!c.grpc && !c.lent.is_open()) {
     c.stage = Connection::Stage::kDead;

@@ -43,7 +43,7 @@ struct RelayedClient {
 // Thread-safe.
 class Relay {
  public:
-  // All are borrowed.
+  // Borrows its arguments.
   Relay(const Http2Limits& limits, PeerDirectory& peers, DoorCounters& counters);
   ~Relay();  // Stop()
   Relay(const Relay&) = delete;
@@ -55,8 +55,8 @@ class Relay {
   // Ends one connection that has no call. Prefers the address that has the most places, and then
   // the connection that has been idle for longest.
   void EndIdlest();
-  // Must be called after gRPC has closed its ends. Sends the bytes that gRPC has written, for a
-  // second at most, and closes everything.
+  // Must be called after gRPC has closed its ends. Sends the bytes that gRPC has written, for at
+  // most one second, and then closes all connections.
   void Stop();
 
  private:

@@ -8,8 +8,8 @@
 namespace quire::server::door {
 namespace {
 
-// The bytes that a DATA frame costs the server besides its payload: a slice and its place in a
-// buffer.
+// The bytes that a DATA frame costs the server in addition to its payload: a slice and an entry in
+// a buffer.
 constexpr size_t kFrameOverhead = 64;
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
-// The open streams of one connection. Finds gRPC's messages in the DATA of each stream, and counts
-// the bytes that the stream holds in the server while its message is not whole.
+// The open streams of one connection. Finds gRPC's messages in the DATA of each stream. Counts the
+// bytes that the server holds for the stream's unfinished message.
 
 #include <array>
 #include <chrono>
@@ -20,7 +20,8 @@ namespace quire::server::door {
 
 class RequestStreams {
  public:
-  // Both are borrowed. `counters` also holds the bytes and streams of all other connections.
+  // Borrows `limits` and `counters`. `counters` also holds the bytes and streams of all other
+  // connections.
   RequestStreams(const Http2Limits& limits, DoorCounters& counters)
       : limits_(limits), counters_(counters) {}
   ~RequestStreams();
@@ -47,8 +48,8 @@ class RequestStreams {
   bool Has(uint32_t id) const { return streams_.contains(id); }
   bool IsAnswered(uint32_t id) const;
   size_t size() const { return streams_.size(); }
-  // Returns true when the stream that was opened last exceeds the limit of this connection or of
-  // all connections.
+  // Returns true when the stream that was opened last exceeds this connection's limit of streams,
+  // or the limit for all connections.
   bool are_too_many() const;
   size_t unfinished_bytes() const { return unfinished_bytes_; }
   // Returns true when a stream waits for the rest of its message.
@@ -60,13 +61,13 @@ class RequestStreams {
 
  private:
   struct Stream {
-    std::array<uint8_t, 5> prefix{};  // of the message: a flag and four bytes of length
+    std::array<uint8_t, 5> prefix{};  // of the message: one flag byte and four length bytes
     uint8_t prefix_bytes = 0;
     bool answered = false;      // the server has sent HEADERS
-    bool waiting = false;       // for a message or for the rest of a message
+    bool waiting = false;       // waits for a message or for the rest of a message
     bool had_message = false;   // a whole message has arrived
     uint32_t message_left = 0;  // bytes
-    size_t held_bytes = 0;      // of unfinished messages in the server, overhead included
+    size_t held_bytes = 0;      // held in the server for unfinished messages, overhead included
     Clock::time_point since;    // when the wait began
   };
 

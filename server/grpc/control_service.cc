@@ -1,5 +1,5 @@
-// ControlService: queries about the server, and the commands Abort, Drain and FlushPrefixCache.
-// Every handler but that of FlushPrefixCache answers before it returns.
+// ControlService: queries about the server, and the commands Abort, Drain and FlushPrefixCache. All
+// handlers answer before they return, except that of FlushPrefixCache.
 
 #include <memory>
 #include <optional>
@@ -111,7 +111,7 @@ class ControlService final : public RawControlService {
         });
   }
 
-  // The step thread carries the command out, and the egress thread answers.
+  // The step thread runs the command, and the egress thread sends the answer.
   grpc::ServerUnaryReactor* FlushPrefixCache(grpc::CallbackServerContext* context,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response) override {
@@ -138,8 +138,8 @@ class ControlService final : public RawControlService {
     Call(grpc::CallbackServerContext& of, Rpc which)
         : context(of), reactor(of.DefaultReactor()), rpc(which) {}
 
-    // Owned by gRPC; live until the call has ended. A second call of DefaultReactor() would
-    // overwrite the first reactor.
+    // The context and the reactor belong to gRPC, and exist until the call has ended. The reactor
+    // is stored because a second call of DefaultReactor() would overwrite it.
     grpc::CallbackServerContext& context;
     grpc::ServerUnaryReactor* reactor;
     Rpc rpc;

@@ -22,7 +22,8 @@ namespace quire::server {
 namespace {
 
 // The common part of unary and streaming calls. gRPC calls OnCancel only after the handler has
-// returned its reactor, so `submitted_` is set by then, however early the client cancelled.
+// returned its reactor. So Submit has set `submitted_` before OnCancel runs, however early the
+// client cancels.
 class GenerateCall {
  public:
   GenerateCall(const ServiceParts& parts, Rpc rpc, grpc::CallbackServerContext& context)
@@ -33,8 +34,8 @@ class GenerateCall {
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
 
-  // Returns the parameters of the request in `bytes`. Takes the request id before the other checks,
-  // because their errors are logged with it.
+  // Returns the parameters of the request in `bytes`. Reads the request id before the other checks,
+  // because the log shows their errors with the id.
   template <typename Request>
   absl::StatusOr<engine::GenerateParams> Read(const grpc::ByteBuffer& bytes) {
     has_message_ = HasMessage(bytes);

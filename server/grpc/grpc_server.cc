@@ -31,8 +31,8 @@ constexpr char kInferenceService[] = "quire.v1.InferenceService";
 constexpr char kTokenService[] = "quire.v1.TokenService";
 constexpr char kControlService[] = "quire.v1.ControlService";
 
-// Turns reflection v1alpha on or off for one server. gRPC's reflection library turns it on for
-// every server of the process.
+// Turns reflection v1alpha on or off for one server. By default, gRPC's reflection library turns it
+// on for every server of the process.
 class Reflection final : public grpc::ServerBuilderOption {
  public:
   explicit Reflection(bool served) : served_(served) {}
@@ -55,8 +55,9 @@ void SetMilliseconds(grpc::ServerBuilder& builder, const char* argument, absl::D
       argument, static_cast<int>(absl::ToInt64Milliseconds(std::min(value, absl::Hours(24)))));
 }
 
-// Keeps the gRPC library initialized for the rest of the process. Otherwise the last user to
-// release the library would wait for a gRPC thread, and that thread may be polling for 10 seconds.
+// Keeps the gRPC library initialized for the rest of the process. Otherwise the library would shut
+// down with its last user, and that user would wait for a gRPC thread that may be polling for 10
+// seconds.
 void KeepGrpcUp() {
   static const bool up = (::grpc_init(), true);
   static_cast<void>(up);
@@ -71,8 +72,8 @@ void SetBounds(grpc::ServerBuilder& builder, const ServerConfig& config) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
   builder.SetResourceQuota(grpc::ResourceQuota("quire").Resize(kMemoryBackstop));
   // A few bytes of a compressed message may expand to gigabytes. The loop makes gRPC refuse
-  // compressed calls with a status. The argument below it makes sure that gRPC decompresses
-  // nothing.
+  // compressed calls with a status. The channel argument after the loop makes sure that gRPC
+  // decompresses nothing.
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
@@ -83,13 +84,13 @@ void SetKeepalive(grpc::ServerBuilder& builder, const ServerConfig& config) {
   SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIME_MS, config.keepalive_time);
   SetMilliseconds(builder, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, config.keepalive_timeout);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Clients may also send keepalive pings. This is the shortest interval between two of them.
+  // The shortest interval at which clients may send keepalive pings.
   SetMilliseconds(builder, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                   absl::Seconds(10));
 }
 
-// Sets the age at which a connection gets GOAWAY. The client's next connection may then reach a
-// server that was added in the meantime.
+// Sets the age at which the server sends GOAWAY on a connection. The client then opens a new
+// connection, which may reach a server that was added in the meantime.
 void SetConnectionAge(grpc::ServerBuilder& builder, const ServerConfig& config) {
   if (config.max_connection_age > absl::ZeroDuration()) {
     SetMilliseconds(builder, GRPC_ARG_MAX_CONNECTION_AGE_MS, config.max_connection_age);

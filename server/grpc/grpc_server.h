@@ -61,10 +61,10 @@ class GrpcServer {
   void SetHealthy(bool healthy);
   // Sets health to NOT_SERVING; new requests are still taken.
   void AnnounceDrain();
-  // Sets health to NOT_SERVING and refuses new requests; accepted ones run to their end.
+  // Sets health to NOT_SERVING and refuses new requests. Accepted requests run to their end.
   void Drain();
-  // Takes no more calls, lets the running ones finish until `deadline`, cancels the rest, and
-  // returns when the last has ended.
+  // Takes no more calls, lets the running calls finish until `deadline`, and cancels the rest.
+  // Returns when the last call has ended.
   void Stop(absl::Time deadline);
 
  private:

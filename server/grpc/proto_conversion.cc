@@ -14,8 +14,8 @@
 namespace quire::server {
 namespace {
 
-// Converts a count of a message to int32, the type of the engine's counts. Returns InvalidArgument
-// when `value` is too large.
+// Converts a count in a message to int32, the type of the engine's counts. Returns InvalidArgument
+// if `value` is too large.
 absl::StatusOr<int32_t> ToCount(std::string_view field, uint32_t value) {
   constexpr uint32_t kMax = std::numeric_limits<int32_t>::max();
   if (value <= kMax) return static_cast<int32_t>(value);
@@ -45,7 +45,7 @@ absl::StatusOr<engine::SamplingParams> FromProto(const v1::SamplingParams& in) {
   for (const auto& [token_id, bias] : in.logit_bias()) {
     out.logit_bias.push_back({.token_id = token_id, .bias = bias});
   }
-  // A protobuf map has no fixed order. Sorting makes the engine's errors deterministic.
+  // A protobuf map has no fixed order. Sorting the entries makes the engine's errors deterministic.
   std::ranges::sort(out.logit_bias, {}, &engine::LogitBias::token_id);
   out.allowed_token_ids.assign(in.allowed_token_ids().begin(), in.allowed_token_ids().end());
   return out;
@@ -129,8 +129,8 @@ std::optional<v1::StoppedBy> ToStoppedBy(const engine::TokenDelta& delta) {
   return stop;
 }
 
-// Converts a count of the engine to uint32, the type of the counts in messages. A larger value
-// becomes the largest uint32.
+// Converts a count of the engine to uint32, the type of counts in messages. A count that does not
+// fit becomes the largest uint32.
 uint32_t ToWireCount(int64_t value) {
   return static_cast<uint32_t>(std::clamp<int64_t>(value, 0, std::numeric_limits<uint32_t>::max()));
 }

@@ -16,8 +16,9 @@
 
 namespace quire::server {
 
-// Converts all fields but request_id, owner and deadline; the RPC handler sets those. The message
-// of an InvalidArgument begins with the field, as in "prompt: want one of text, token_ids, chat".
+// Converts all fields except request_id, owner and deadline, which the RPC handler sets. The
+// message of an InvalidArgument begins with the field's name, as in "prompt: want one of text,
+// token_ids, chat".
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::GenerateRequest& request);
 absl::StatusOr<engine::GenerateParams> FromProto(const v1::ScoreRequest& request);
 // Returns InvalidArgument when `chat` has no message.
@@ -32,11 +33,11 @@ v1::GetStatsResponse ToProto(const engine::Stats& stats);
 v1::Token ToProto(const engine::Piece& piece);
 
 v1::GenerateStreamResponse ToProto(engine::TokenDelta delta);
-// Each of `samples` is one whole sample. The caller adds request_id and model.
+// Each of `samples` is a complete sample. The caller adds request_id and model.
 v1::GenerateResponse ToProto(std::vector<engine::TokenDelta> samples,
                              const engine::RequestSummary& summary);
 
-// Each of `samples` is one whole continuation. The caller adds request_id and model.
+// Each of `samples` is a complete continuation. The caller adds request_id and model.
 v1::ScoreResponse ToScores(std::vector<engine::TokenDelta> samples,
                            const engine::RequestSummary& summary);
 

@@ -135,8 +135,8 @@ class ReflectionService final : public pb::ServerReflection::CallbackService {
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeReflectionService(std::vector<std::string> names) {
-  // gRPC serves health without the descriptors of the health service. Their use here makes the
-  // linker keep them.
+  // gRPC serves health without its descriptors. Using the descriptors here makes the linker keep
+  // them.
   for (const FileDescriptor* file : {grpc::health::v1::HealthCheckRequest::descriptor()->file(),
                                      pb::ServerReflectionRequest::descriptor()->file()}) {
     names.push_back(file->service(0)->full_name());

@@ -57,21 +57,21 @@ std::unique_ptr<grpc::Service> MakeControlService(const ServiceParts& parts);
 // type, or when a string in it is not UTF-8. Our services parse messages themselves because gRPC
 // would answer a message that it cannot parse with UNIMPLEMENTED and no text.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message);
-// Returns false when the client or the door reset the call before its message came. gRPC calls the
-// handler even then. Such a call is not a request, so handlers neither count nor log it.
+// Returns false if the client or the door reset the call before its message arrived. gRPC calls the
+// handler even for such a call. Handlers neither count nor log it, because it is not a request.
 bool HasMessage(const grpc::ByteBuffer& bytes);
 void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);
 
 using PrincipalPtr = std::shared_ptr<const Principal>;
 
-// Returns the caller, who is known by a bearer token or a client certificate. Returns
-// UNAUTHENTICATED for an unknown caller, and UNAVAILABLE when the client has disconnected.
+// Returns the caller, identified by a bearer token or a client certificate. Returns UNAUTHENTICATED
+// for an unknown caller, and UNAVAILABLE when the client has disconnected.
 absl::StatusOr<PrincipalPtr> AuthenticateCaller(const grpc::ServerContextBase& context,
                                                 const ServiceParts& parts);
 // Returns PERMISSION_DENIED unless `trusts_place` is true or the caller has the operator role.
 absl::Status CheckOperator(bool trusts_place, const Principal& caller);
 
-// Counts a call that has ended, and writes its line of the access log.
+// Counts a call that has ended, and writes the call's line of the access log.
 void NoteEnd(const ServiceParts& parts, const grpc::ServerContextBase& context, EndedCall call);
 
 // Returns the request id: `field`, or else the `x-request-id` metadata, or else a new id. Sends the

@@ -1,5 +1,5 @@
-// TokenService: tokenizer and chat template. The work runs on the frontend pool, so that gRPC's
-// threads stay free.
+// TokenService: tokenizer and chat template. The work runs on the frontend pool, so that it does
+// not block gRPC's threads.
 
 #include <atomic>
 #include <functional>

@@ -18,28 +18,33 @@
 
 namespace quire::server {
 
+// Judges whether the server is live and ready. Thread-safe. No method waits for a thread that it
+// judges.
+//
 // A thread that waits for work is healthy, however long it waits. A thread that has been busy with
 // one piece of work for longer than `watchdog_timeout` hangs, and only a restart helps. The server
-// makes calls to itself to judge its listener. The listener is dead after three calls in a row
-// without an answer. Failing steps make the server unready but not dead. The server goes on, and
-// counts as ready again after a while. Thread-safe. No method waits for a thread that it judges.
+// judges its listener by calling itself: after three calls in a row without an answer, the listener
+// is dead. Failing steps make the server unready but not dead. The server goes on, and counts as
+// ready again after a while.
 class Health {
  public:
-  // With a `watchdog_timeout` of zero, no thread is ever said to hang. `egress` must outlive this.
+  // If `watchdog_timeout` is zero, no thread ever counts as hanging. `egress` must outlive this
+  // object.
   Health(absl::Duration watchdog_timeout, const Egress& egress)
       : watchdog_timeout_(watchdog_timeout), egress_(egress) {}
 
-  // Must be called when the model is loaded and the server takes calls. `engine` must outlive this,
-  // or be replaced by null.
+  // Must be called when the model is loaded and the server takes calls. Must be called again with
+  // null before `engine` is destroyed, unless `engine` outlives this object.
   void SetEngine(const engine::Engine* engine) { engine_ = engine; }
   const engine::Engine* engine() const { return engine_; }
 
-  // Records how the last call of the server to its own listener ended.
+  // Records the result of the server's last call to its own listener.
   void NoteCall(const absl::Status& status);
   // Returns the heartbeat of the thread that makes the calls to the listener.
   base::Heartbeat& watch() { return watch_; }
 
-  // Returns one sentence for each part that hangs or is dead. Empty if the server is live.
+  // Returns one sentence for each part that hangs or is dead. Returns an empty list if the server
+  // is live.
   std::vector<std::string> Hung() const;
   // Returns the reasons why a request would probably fail although the server is live.
   std::vector<std::string> Failing() const;

@@ -18,8 +18,8 @@ using base::LogLevel;
 
 constexpr std::chrono::seconds kInterval(2);
 
-// Logs a change of the state, and stores the new state in `was_well`. The state is well when there
-// are no `reasons`.
+// Logs a change between well and unwell, and stores the new state in `was_well`. The state is well
+// if `reasons` is empty.
 void Tell(const std::vector<std::string>& reasons, const char* worse, const char* cure,
           const char* better, bool& was_well) {
   const bool is_well = reasons.empty();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Calls the server through its own listener every few seconds. When a part of the server begins or
-// ceases to hang or fail, the watch logs the change once and sets gRPC's health.
+// Calls the server through its own listener every few seconds. When a part of the server starts or
+// stops hanging or failing, the watch logs the change once and sets gRPC's health status.
 
 #include <functional>
 #include <thread>
@@ -16,8 +16,8 @@ namespace quire::server {
 
 class HealthWatch {
  public:
-  // `call` calls the listener, and returns within seconds. `set_serving` tells clients whether the
-  // server wants requests. Both are called on the watch's own thread. `health` must outlive this.
+  // `call` calls the listener, and returns within seconds. `set_serving` sets the health status
+  // that clients see. Both are called on the watch's own thread. `health` must outlive this object.
   HealthWatch(Health& health, std::function<absl::Status()> call,
               std::function<void(bool)> set_serving);
   ~HealthWatch() { Stop(); }

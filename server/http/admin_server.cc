@@ -57,8 +57,8 @@ class AdminServer::Loop {
   };
 
   void Run();
-  // Waits until there is something to do. Returns one flag for the listener and then one for each
-  // connection. A flag is true when poll(2) reported an event.
+  // Waits until there is something to do. Returns one flag for the listener, followed by one for
+  // each connection. A flag is true when poll(2) reported an event.
   std::vector<bool> Poll();
   void Advance(Connection& connection);
   void Answer(Connection& connection);
@@ -179,10 +179,11 @@ base::UniqueFd AdminServer::Loop::Accept() {
   };
   base::UniqueFd socket = accept();
   if (socket || errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return socket;
-  // No descriptor is left, or no memory. accept4 reports that even when no connection waits.
+  // The process has no free descriptor or no memory. accept4 reports this error even when no
+  // connection waits.
   pollfd waiting{.fd = listener_.get(), .events = POLLIN, .revents = 0};
   if (::poll(&waiting, 1, 0) <= 0) return socket;
-  // Frees a descriptor, because answers to probes matter most in this state.
+  // Closes a descriptor to make room, because answers to probes matter most in this state.
   if (!DropOldest()) spare_.Reset();
   socket = accept();
   if (!socket) rest_until_ = now_ + kRest;

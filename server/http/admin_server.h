@@ -17,8 +17,8 @@
 namespace quire::server {
 
 // The functions that answer the paths. They are called on the server's own threads, at any time
-// until the server is destroyed. The first two must not wait for anything, because no probe is
-// answered while they run.
+// until the server is destroyed. `why_not_live` and `why_not_ready` must not wait, because no probe
+// is answered while they run.
 struct AdminHandlers {
   std::function<std::string()> why_not_live;   // empty: /livez answers 200; else 503 and this text
   std::function<std::string()> why_not_ready;  // the same for /readyz

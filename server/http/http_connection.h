@@ -38,13 +38,13 @@ class HttpConnection {
   void Answer(int status, std::string_view content_type, std::string_view body, Time now);
 
  private:
-  // kLingering: the answer is written, and the client has not closed its end yet. If we closed our
-  // end first, the bytes that the client has not read would be lost.
+  // kLingering: the answer is written, and the client has not closed its end yet. Closing our end
+  // first would lose the bytes that the client has not read.
   enum class State { kReading, kWaiting, kWriting, kLingering, kDone };
 
   // The time for the request to arrive.
   static constexpr std::chrono::seconds kRequestTime{2};
-  // The limit for making the answer, and also the limit for sending it.
+  // The time for making the answer, and again the time for sending it.
   static constexpr std::chrono::seconds kAnswerTime{5};
 
   // Reads bytes of the request that have arrived. Returns false when the client has disconnected.

@@ -13,8 +13,7 @@ namespace quire::server {
 // Thread-safe. Borrows all its sources.
 class MetricsExporter {
  public:
-  // `certificate_expiry` is the time when the server's certificate expires; InfiniteFuture without
-  // TLS.
+  // `certificate_expiry` is when the server's certificate expires, or InfiniteFuture without TLS.
   MetricsExporter(const engine::Engine& engine, const RpcCounters& counters,
                   const OpenCalls& open_calls, const door::DoorCounters& door,
                   absl::Time certificate_expiry = absl::InfiniteFuture());

@@ -9,12 +9,12 @@
 
 namespace quire::server {
 
-// Returns the bytes of this process that are in RAM, or 0 where /proc does not have the number.
+// Returns the number of this process's bytes that are in RAM, or 0 if /proc does not show it.
 int64_t ResidentMemoryBytes();
 
-// Returns free memory to the system. A thread checks every few seconds, and returns the memory when
-// there is much of it. Without this, the memory that a storm of requests has freed would stay for
-// good in glibc's arenas of the threads that allocated it.
+// Returns free memory to the system. A thread checks every few seconds, and returns the memory if
+// there is much of it. Without this, memory that many requests at once have allocated and freed
+// would stay in the glibc arenas of the threads that allocated it.
 class FreeMemoryReturner {
  public:
   FreeMemoryReturner();

@@ -16,14 +16,14 @@
 
 namespace quire::server {
 
-// Checks the files once each period with stat(2), which follows links. A mounted secret changes
-// when a link is replaced. inotify would not do, because it does not follow links and does not see
+// Checks the files once each period with stat(2). stat(2) follows links, and a mounted secret
+// changes when a link is replaced. inotify is not used, because it does not follow links and misses
 // changes on a network file system. Thread-safe.
 class FileWatcher {
  public:
   // Calls `on_change` on a separate thread after a file of `paths` was replaced, written or
-  // removed. The call comes when no file has changed for one period, so that half a file is not
-  // read. If `paths` is empty, there is no thread.
+  // removed. Waits until no file has changed for one period before the call, so that no
+  // half-written file is read. If `paths` is empty, there is no thread.
   FileWatcher(std::vector<std::string> paths, std::function<void()> on_change,
               absl::Duration period = absl::Seconds(1));
   ~FileWatcher();
@@ -34,15 +34,15 @@ class FileWatcher {
   void Trigger();
 
  private:
-  // Device, inode, size, and the times at which contents and inode changed. All zeros if there is
-  // no file.
+  // Device, inode, size, modification time and status-change time of a file. All are zero if the
+  // file does not exist.
   using Stamp = std::tuple<uint64_t, uint64_t, int64_t, int64_t, int64_t>;
 
   static Stamp StampOf(const std::string& path);
   std::vector<Stamp> Look() const;
   void Run();
-  // Waits for one period or a Trigger, and sets `triggered` to tell which. Returns false when the
-  // thread must end.
+  // Waits for one period or for Trigger. Sets `triggered` to true if Trigger ended the wait.
+  // Returns false when the thread must end.
   bool Rest(bool& triggered);
 
   // Constant after construction.

@@ -6,7 +6,7 @@
 
 namespace quire::server {
 absl::Status Grant(const Principal& caller, engine::GenerateParams& params) {
-  // A priority above kTopPriority is left to the engine, which refuses it.
+  // The engine refuses a priority above kTopPriority, so this check ignores such a priority.
   if (params.sched.priority <= kTopPriority && params.sched.priority > caller.max_priority) {
     return absl::PermissionDeniedError(
         absl::StrFormat("sched.priority: want at most %d, the caller's max_priority, got %d",

@@ -9,10 +9,10 @@
 
 namespace quire::server {
 
-// Sets the owner, limits and tenant of `params` to the caller's. If the request names a tenant,
-// that name is stored in params.cache.part, as a part of the caller's tenant. But if the caller has
-// the role any-tenant, the named tenant replaces the caller's tenant. Returns PermissionDenied for
-// a priority above the caller's largest.
+// Sets the owner and limits of `params` to the caller's. If the caller has the role any-tenant, the
+// request may name any tenant; the default is the caller's tenant. For any other caller, the tenant
+// is the caller's, and a tenant that the request names becomes params.cache.part, a part of the
+// caller's tenant. Returns PermissionDenied for a priority above the caller's max_priority.
 absl::Status Grant(const Principal& caller, engine::GenerateParams& params);
 
 }  // namespace quire::server

@@ -24,8 +24,8 @@ absl::Status Invalid(std::string_view text) {
   return absl::InvalidArgumentError(base::ToAbsl(text));
 }
 
-// Returns true when two lines with the same name agree in tenant and roles. All lines of a name
-// must agree, because tenant and roles belong to the name and not to a line.
+// Returns true if two lines with the same name have the same tenant and roles. They must, because
+// tenant and roles belong to the name and not to a line.
 bool SamePrincipal(const IdentityLine& a, const IdentityLine& b) {
   return a.tenant == b.tenant && a.is_operator == b.is_operator && a.any_tenant == b.any_tenant;
 }
@@ -112,8 +112,8 @@ absl::Status Identities::Add(const std::vector<IdentityLine>& lines) {
 }
 
 // Makes a principal. If there are other tenants (`has_others`), the principal's tenant leaves an
-// eighth of the seats and room in the queue to the other tenants. limits.max_running replaces the
-// rule for seats, and limits.max_waiting replaces the rule for the queue.
+// eighth of max_num_seqs, and room in the queue, to them. If limits.max_running is set, it replaces
+// the rule for max_num_seqs. If limits.max_waiting is set, it replaces the rule for the queue.
 Principal Identities::MakePrincipal(std::string name, std::string tenant,
                                     const TenantFields& limits, bool has_others) const {
   const int32_t places = context_.max_num_seqs;
@@ -133,7 +133,8 @@ Identities::PrincipalPtr Identities::FindToken(std::string_view authorization) c
   }
   const TokenDigest digest = DigestOf(authorization.substr(kScheme.size()));
   PrincipalPtr match;
-  // Compares all tokens, so that the time does not depend on the match.
+  // Compares all tokens. If the loop stopped at a match, its time would reveal the matching token's
+  // position.
   for (const Token& token : by_token_) {
     if (CRYPTO_memcmp(digest.data(), token.digest.data(), digest.size()) == 0) {
       match = token.principal;

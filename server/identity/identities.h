@@ -18,7 +18,7 @@ namespace quire::server {
 
 // The facts about the server that Identities needs.
 struct IdentityContext {
-  int32_t max_num_seqs = 0;   // the seats that the tenants share
+  int32_t max_num_seqs = 0;   // the most sequences that run at once, over all tenants
   bool certificates = false;  // clients present certificates, which the server verifies
 };
 
@@ -37,7 +37,7 @@ class Identities {
   // Returns the caller who sent the header `authorization` (nullopt: none). `certificate_name` is
   // the name in the connection's verified client certificate ("": none). A token takes precedence
   // over the certificate. Returns UNAUTHENTICATED for an unknown caller. The time of the call does
-  // not reveal how near a wrong token was.
+  // not reveal how much of a wrong token was right.
   absl::StatusOr<std::shared_ptr<const Principal>> Authenticate(
       std::optional<std::string_view> authorization, std::string_view certificate_name) const;
 

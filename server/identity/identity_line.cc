@@ -32,14 +32,14 @@ bool IsWord(std::string_view text) {
          std::ranges::all_of(text, [](unsigned char c) { return absl::ascii_isgraph(c); });
 }
 
-// Returns a name for the token: "token-" and the first part of the digest, which is enough to tell
-// tokens apart. The name is the same in every file that has the token.
+// Returns a name for the token: "token-" and the first part of the token's digest, which is enough
+// to tell tokens apart. The same token gets the same name in every file.
 std::string NameOf(const TokenDigest& digest) {
   return absl::StrCat("token-", absl::BytesToHexString(absl::string_view(
                                     reinterpret_cast<const char*>(digest.data()), 6)));
 }
 
-// Cuts the first word and the blanks after it off the front of `rest`, and returns the word.
+// Removes the first word and the blanks after it from the front of `rest`, and returns the word.
 std::string_view TakeWord(std::string_view& rest) {
   const size_t end = std::min(rest.find_first_of(" \t"), rest.size());
   const std::string_view word = rest.substr(0, end);
@@ -108,7 +108,7 @@ absl::Status SetField(std::string_view field, IdentityLine& line) {
   if (key == "max_waiting") return SetNumber(key, value, 1, 1 << 20, line.limits.max_waiting);
   if (key == "max_running") return SetNumber(key, value, 1, 1 << 16, line.limits.max_running);
   if (key == "share") return SetNumber(key, value, 1, 100, line.limits.share);
-  // The message does not quote the field, which could be a misplaced token.
+  // The message does not quote the field, because the field could be a token in the wrong place.
   return Invalid(
       "unknown field; want name, tenant, roles, max_priority, max_waiting, max_running or share");
 }

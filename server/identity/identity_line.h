@@ -23,7 +23,7 @@ struct TenantFields {
   std::optional<int32_t> max_running;   // sequences, 1..2^16
   std::optional<int32_t> share;         // 1..100
 
-  // Copies the fields that are set in `other`. Returns false when a field is set in both to
+  // Copies the fields that are set in `other`. Returns false if both have the same field with
   // different values.
   bool TryMerge(const TenantFields& other);
 };

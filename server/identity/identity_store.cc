@@ -37,7 +37,8 @@ absl::Status IdentityStore::Load() {
     base::MutexLock lock(mu_);
     identities_ = identities;
   }
-  // The line is logged after the change. So whoever reads it can rely on the new identities.
+  // The line is logged after the change, so that a reader of the line can rely on the new
+  // identities.
   if (!path_.empty()) {
     Log(LogLevel::kInfo, "identities", "loaded", {{"file", path_}, {"lines", identities->size()}});
   }

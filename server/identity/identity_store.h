@@ -24,8 +24,8 @@ class IdentityStore {
 
   std::shared_ptr<const Identities> Get() const;
 
-  // Reads the file again, and logs the outcome. A file with an error changes nothing. Running
-  // requests keep the rights with which they began.
+  // Reads the file again, and logs the result. If the file has an error, the old callers stay.
+  // Running requests keep the rights with which they began.
   void Reload();
 
  private:

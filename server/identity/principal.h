@@ -15,7 +15,8 @@ inline constexpr int32_t kTopPriority = 100;
 // Plain data, constant once made.
 struct Principal {
   std::string name;  // appears in logs; identifies a request together with the request id
-  // The callers of one tenant share prefixes, seats and queue. "" is the tenant of all callers.
+  // The callers of one tenant share cached prefixes and limits. If callers are not authenticated,
+  // all of them have the tenant "".
   std::string tenant;
   bool is_operator = false;  // may drain, see statistics, use reflection, abort any request
   // If true, a request's sched.tenant may name any tenant. Otherwise it names a part of `tenant`.

@@ -45,7 +45,7 @@ class StderrPipe {
     ::close(saved_);
   }
 
-  // Restores stderr. This closes the pipe's write end, so that ReadAll ends.
+  // Restores stderr. This closes the write end of the pipe, so that ReadAll reaches the end.
   void Restore() { ::dup2(saved_, STDERR_FILENO); }
   std::string ReadAll() {
     ::fcntl(read_end_, F_SETPIPE_SZ,
@@ -161,7 +161,7 @@ TEST(LogThreadTest, WhatNobodyReadsIsDroppedAndCounted) {
 }
 
 // Each child process must end although nobody reads its log. The first child calls _Exit after its
-// LogThread gave up waiting for a reader. The second child aborts.
+// LogThread has given up waiting for a reader. The second child aborts.
 TEST(LogThreadDeathTest, TheEndOfTheProcessWaitsForNoReader) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto fill = [] {

@@ -82,7 +82,7 @@ TEST(ReproducibleMathTest, HashesOfManyResultsAreTheSameOnEveryMachine) {
   EXPECT_EQ(HashOf([](double u) { return Cos(0x1p200 * u); }), 0x727409EB7152DC0Eu);
 }
 
-// The compiler evaluates constexpr calls, with floating-point arithmetic of its own.
+// The compiler evaluates constexpr calls with its own floating-point arithmetic.
 TEST(ReproducibleMathTest, TheCompilerComputesTheSameBits) {
   constexpr double kLog = Log(0.3), kExp = Exp(-7.7), kPow = Pow(500000.0, -0.28125);
   constexpr double kSin = Sin(1234567.0), kCos = Cos(0x1.9p300);
@@ -107,7 +107,8 @@ TEST(ReproducibleMathTest, HasTheSpecialValuesOfC) {
     ExpectBits(Sin(x), std::sin(x), Text("Sin", x));
     ExpectBits(Cos(x), std::cos(x), Text("Cos", x));
   }
-  // Every pair of these has a result that is exact, out of range or next to a power of two.
+  // For every pair of these numbers, the result of Pow is exact, out of range, or next to a power
+  // of two.
   const double edges[] = {0.0, 1.0, 2.0, 0.5, 0x1p1000, kTiny, kMax, 0x1p53, kInfinity, kNan};
   for (const double a : edges) {
     for (const double b :
@@ -143,7 +144,7 @@ TEST(ReproducibleMathTest, PowersThatAreDoublesAreExact) {
 
 #if __LDBL_MANT_DIG__ >= 64
 
-// Returns the distance of two numbers in units of the last place that a double near `want` has.
+// Returns the distance of two numbers in units in the last place (ulps) of a double near `want`.
 double UlpsApart(double got, long double want) {
   const int exponent = std::max(std::ilogb(want), -1022);
   return static_cast<double>(std::abs(got - want) / std::ldexp(1.0L, exponent - 52));
@@ -283,8 +284,8 @@ uint64_t HashOfLibm() {
   });
 }
 
-// Checks that the second run of ctest uses another libm. With the usual libm, its results would
-// mean nothing.
+// Checks that the second run of ctest really uses another libm. Otherwise that run would show
+// nothing.
 TEST(LibmTest, DiffersFromTheUsualOneWhereItShould) {
   const std::string path = ::testing::TempDir() + "/usual_libm_hash_" + std::to_string(getpid());
   if (const char* const out = std::getenv("QUIRE_LIBM_HASH_TO")) {

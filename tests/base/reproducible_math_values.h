@@ -1,7 +1,7 @@
 #pragma once
 
-// Arguments of base/reproducible_math.h, and the results that they must give on every machine.
-// Each result was compared with mpmath, and is within 1 ulp of the true value.
+// Arguments of the functions in base/reproducible_math.h, and the results that they must give on
+// every machine. Each result was compared with mpmath, and is within 1 ulp of the true value.
 
 namespace quire::base {
 

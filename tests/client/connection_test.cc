@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Connects to a port on which nobody listens. Only root may bind port 1.
+// Connects to port 1, at which nobody listens. (Only root may bind port 1.)
 std::unique_ptr<Connection> ToNobody() { return *Connection::Create({.server = "127.0.0.1:1"}); }
 
 TEST(ConnectionTest, WhereNoServerAnswersTheErrorNamesTheCure) {

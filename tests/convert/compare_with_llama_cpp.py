@@ -26,8 +26,8 @@ import make_goldens
 from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, llama_like, mpt, refact
 from make_gguf_goldens import CONTEXT, check_llama_cpp, choose_prompt
 
-# Models that are left out, with the reason: llama.cpp does not do or load what the file says, or a comparison would
-# show nothing.
+# Models that are left out, with the reason. llama.cpp does not load the file or does not compute what the
+# file says, or a comparison would show nothing.
 NO_BIASES = "llama.cpp has no biases there"
 NOT_COMPARED = {
     "phi3_window": "llama.cpp leaves the window out, with a warning",
@@ -69,7 +69,8 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         for name, family, config in cases():
             tensors = {key: make_goldens.fill(key, shape).double() for key, shape in family.shapes(config).items()}
-            # All models get the same name: llama.cpp expects certain tokens of a model that is called phi3.
+            # All models get the same name, because llama.cpp expects certain tokens of a model that is called
+            # phi3.
             directory, path = pathlib.Path(scratch, "model"), pathlib.Path(scratch, "model.gguf")
             write_directory(directory, config, tensors)
             command = [arguments.bin / "quire-convert", directory, path, "--type", "f32", "--overwrite"]

@@ -107,7 +107,7 @@ TEST(CheckSameModelTest, FactorsCountWhereThereIsAScaling) {
   EXPECT_TRUE(CheckSameModel(linear, other).ok());
   other.ropes[0].factor = 8.0;
   EXPECT_FALSE(CheckSameModel(linear, other).ok());
-  // The rope settings of layers with a window are compared, too.
+  // CheckSameModel also compares the rope settings of layers with a window.
   linear.ropes.push_back(linear.ropes[0]);
   other.ropes = linear.ropes;
   EXPECT_TRUE(CheckSameModel(linear, other).ok());

@@ -51,8 +51,8 @@ Logits LogitsOfFile(const std::string& path, const std::vector<int32_t>& ids) {
   return runner.Prefill(ids);
 }
 
-// Returns the models that must be refused. The key is the name of the model, and the value is a
-// property that the error must name. GGUF cannot express that property, or readers of GGUF would
+// Returns the models that the converter must refuse. The key is the name of a model. The value is a
+// property that the error must name: GGUF cannot express that property, or readers of GGUF would
 // understand it differently.
 const std::map<std::string, std::string>& Refused() {
   static const auto* const refused = new std::map<std::string, std::string>{

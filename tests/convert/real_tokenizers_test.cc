@@ -1,6 +1,7 @@
 // Converts real vocabularies to GGUF values. Compares the tokenizer of the directory with the
-// tokenizer that is read from the GGUF values, on real texts. Only the bundled model's vocabulary
-// is part of the project. The tests of the other vocabularies are skipped if the files are absent.
+// tokenizer that is read from the GGUF values, on real texts. Of these vocabularies, only the
+// bundled model's is part of the project. The tests of the others are skipped if their files are
+// absent.
 
 #include <filesystem>
 #include <string>

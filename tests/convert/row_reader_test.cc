@@ -16,8 +16,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Returns "matrix" of [6, 2] and "stack" of [3, 2, 2] with the values 0, 1, 2, ..., and "vector"
-// with the first six of these values.
+// Returns three tensors. "matrix" of [6, 2] and "stack" of [3, 2, 2] have the values 0, 1, 2, ...
+// "vector" has the first six of these values.
 testing::InMemoryWeights CountingWeights() {
   std::vector<float> values(12);
   std::iota(values.begin(), values.end(), 0.0f);
@@ -43,7 +43,7 @@ TEST(RowReaderTest, RunsFollowOneAnother) {
   const RowReader reader = *RowReader::Create(plan, weights);
   EXPECT_EQ(reader.num_rows(), 6);
   EXPECT_THAT(ReadAll(reader), ElementsAre(8, 9, 10, 11, 2, 3, 4, 5, 6, 7, 0, 1));
-  // These three rows begin inside the first run of rows and end inside the second.
+  // The three rows that are read here begin inside the first run of rows and end inside the second.
   std::vector<float> part(6);
   ASSERT_TRUE(reader.Read(1, 3, part).ok());
   EXPECT_THAT(part, ElementsAre(10, 11, 2, 3, 4, 5));

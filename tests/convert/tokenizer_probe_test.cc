@@ -28,7 +28,7 @@ std::unique_ptr<text::Tokenizer> SplitBy(const text::GgufPreTokenizer& pre) {
   return text::testing::TokenizerFromJson(root.dump());
 }
 
-// The probe leaves out every token of the vocabulary, so only the probe's built-in texts can show a
+// The probe leaves out every token of the vocabulary. So only its built-in texts can show a
 // difference.
 TEST(TokenizerProbeTest, ItsOwnTextsTellEverySplitFromEveryOther) {
   std::vector<std::unique_ptr<text::Tokenizer>> tokenizers;

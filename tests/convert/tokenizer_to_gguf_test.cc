@@ -113,7 +113,8 @@ TEST(TokenizerToGgufTest, SentencePieceIsReadBackTheSame) {
 TEST(TokenizerToGgufTest, WhatHasNoBosSaysSo) {
   const auto converted = Convert(DirectoryOf(SentencePieceJson().dump()));
   ASSERT_TRUE(converted.ok()) << converted.status();
-  // The file must say that there is no BOS. Without the key, readers would take token 1.
+  // The file must say that there is no BOS. If the key for BOS were absent, readers would take
+  // token 1.
   EXPECT_EQ(converted->gguf->bos_id(), -1);
   EXPECT_THAT(converted->gguf->end_ids(), IsEmpty());
 }
@@ -128,9 +129,9 @@ TEST(TokenizerToGgufTest, NoSpaceInFrontWhereTheDirectoryPutsNone) {
   EXPECT_FALSE(converted->gguf->strips_leading_space());
 }
 
-// In Gemma, a run of spaces is an added token, but merges make the same token. The converter writes
-// it as a normal token. A user-defined token would stand for the space markers themselves, not for
-// spaces.
+// In Gemma, a run of spaces is an added token that merges can also make. The converter writes this
+// token as a normal token. A user-defined token would stand for the space markers themselves, not
+// for spaces.
 TEST(TokenizerToGgufTest, ARunOfSpacesIsMergedAndNotAdded) {
   json root = SentencePieceJson();
   root["normalizer"] = root["normalizer"]["normalizers"][1];
@@ -149,8 +150,8 @@ TEST(TokenizerToGgufTest, ARunOfSpacesIsMergedAndNotAdded) {
   ExpectSameIds(*converted, "h  e   h    e");
 }
 
-// For every distinct split that tokenizer.ggml.pre can name, the converter finds the name from the
-// way in which texts are split.
+// For every distinct split that tokenizer.ggml.pre can name, the converter finds the name by
+// comparing how texts are split.
 TEST(TokenizerToGgufTest, FindsThePreTokenizerOfEachSplit) {
   const std::vector<std::string_view> names = text::DistinctGgufPreTokenizers();
   ASSERT_GE(names.size(), 10u);
@@ -167,8 +168,8 @@ TEST(TokenizerToGgufTest, FindsThePreTokenizerOfEachSplit) {
   }
 }
 
-// Here the splits are written as in the files of these model families. llama.cpp writes the same
-// splits differently.
+// Here the splits are written as in the tokenizer.json files of these model families. llama.cpp
+// writes the same splits differently.
 TEST(TokenizerToGgufTest, FindsThePreTokenizerOfAFamily) {
   const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
   const json digits = {{"type", "Digits"}, {"individual_digits", true}};
@@ -196,7 +197,7 @@ TEST(TokenizerToGgufTest, FindsThePreTokenizerOfAFamily) {
     ASSERT_TRUE(converted.ok()) << name << ": " << converted.status();
     EXPECT_EQ(StringAt(converted->values, "tokenizer.ggml.pre"), name);
   }
-  // The file of Falcon also splits digits from a space before them, and the "falcon" of llama.cpp
+  // Falcon's tokenizer.json also splits digits from a space before them, but llama.cpp's "falcon"
   // does not. The tokens of this vocabulary show the difference, so no name fits.
   ExpectRefused("The nearest is ", ByteLevelJson(),
                 [&](json& root) { root["pre_tokenizer"] = falcon; });
@@ -277,8 +278,8 @@ TEST(TokenizerToGgufTest, SaysWhatIsLost) {
               ElementsAre(HasSubstr("begins with a space"), HasSubstr("Metaspace")));
 }
 
-// Phi-3's added tokens strip the white space after them. Readers of GGUF do the same if the model's
-// name is Phi-3's.
+// Phi-3's added tokens strip the white space after them. Readers of GGUF also strip it if the model
+// has the name of Phi-3.
 TEST(TokenizerToGgufTest, TheNameOfPhi3KeepsItsStrippedSpaces) {
   json root = ByteLevelJson();
   for (json& token : root["added_tokens"]) token["rstrip"] = true;

@@ -18,7 +18,7 @@ BINARIES = ("quire-server", "quire", "quire-inspect", "quire-convert")
 DEADLINE = 120  # seconds for what should take one
 
 STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{0}/graph"\nrunroot = "{0}/run"\n'
-# Without systemd; limits that any root may set.
+# Settings for podman without systemd. The limits are small enough for any root user to set them.
 CONTAINERS = """[containers]
 default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
 [engine]
@@ -88,11 +88,12 @@ def inspect(what: str) -> dict:
 class Container:
     """A running container with its gRPC and admin ports on loopback; stopped and removed by close()."""
 
-    # As strict as an orchestrator may be.
+    # The strictest options that an orchestrator may use.
     STRICT = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--pids-limit", "256")
 
     def __init__(self, image: str, *args: str, options: tuple[str, ...] = (), port: int = 8100):
-        # podman's own health checks want systemd; the tests run the command by `podman healthcheck run`.
+        # podman's own health checks need systemd. The tests run the check with `podman healthcheck run`
+        # instead.
         self.id = podman("run", "-d", "--health-interval=disable", "-p", f"127.0.0.1::{port}", *self.STRICT, *options,
                          image, *args).strip()
         self._port = port

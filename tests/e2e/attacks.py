@@ -26,7 +26,7 @@ ATTACKER = "127.0.0.2"  # all of 127/8 is this machine: attackers and victims co
 MIB = 1 << 20
 FLOOD_SECONDS, FLOOD_BYTES = 3, 48 * MIB
 
-# The bounds that tests set for a server under attack.
+# Bounds on the behavior of a server under attack.
 LONGEST_GAP = 5.0  # seconds between two answers of a victim, on a machine with other work
 SLACK = 4  # seconds that a limit of time may be late
 EXTRA_MIB = float(os.environ.get("QUIRE_E2E_EXTRA_MIB", "0"))  # on bounds: a sanitizer keeps what is freed
@@ -93,7 +93,7 @@ def stream_numbers():
     return itertools.count(1, 2)
 
 
-# Floods: endless pieces to send one after the other.
+# Floods. Each flood is an endless sequence of byte strings to send.
 
 def resets(body: bytes = b""):
     for number in stream_numbers():
@@ -283,7 +283,7 @@ def compressed(site: Site, encoding: str | None, mib: int = 64) -> Connection:
     return connection
 
 
-# Answers that the client does not read: the windows stay closed.
+# Answers that the client does not read. The client's flow-control windows stay closed.
 
 SHUT = h2.PREFACE + settings((h2.INITIAL_WINDOW_SIZE, 0))
 
@@ -305,7 +305,8 @@ def unread_streams(site: Site, streams: int, *headers: tuple[str, str]) -> Conne
     return connection
 
 
-# Frames that break a rule of RFC 9113 (its section), after the hello; stream 1 is open where one is needed.
+# Frames that break a rule of RFC 9113. Each name begins with the section of the rule. The frames are sent
+# after the connection's first bytes, and begin with the HEADERS of stream 1 where they need an open stream.
 
 BAD_FRAMES = {
     "4.2 a frame of 16 MiB": frame(h2.DATA, 0, 1, bytes(100), length=(1 << 24) - 1),
@@ -340,7 +341,7 @@ BAD_FRAMES = {
 
 _BASE = header_block(GENERATE)
 
-# Header blocks of streams 1, 3 ...: unusual, though some are legal.
+# Unusual header blocks, sent on the streams 1, 3, ... Some of them are legal.
 HEADER_BLOCKS = {
     "a table of 4 GiB": [b"\x3f" + b"\xe1\xff\xff\xff\x0f" + _BASE],
     "a size update at the end": [_BASE + b"\x20"],
@@ -352,7 +353,7 @@ HEADER_BLOCKS = {
     "a name longer than its block": [_BASE + b"\x00" + integer(1 << 20, 7) + b"a"],
     "Huffman: 12,000 bytes of zeros": [_BASE + b"\x00" + string("a") + integer(12000, 7, 0x80) + bytes(12000)],
     "Huffman: the end symbol": [_BASE + b"\x00" + string("a") + b"\x84\xff\xff\xff\xff"],
-    # One entry that fills the whole table, then one byte for each reference to it: 48 MB in 16 KiB.
+    # One entry fills the whole HPACK table. Each byte after it refers to the entry: 16 KiB decode to 48 MB.
     "one entry 12,000 times": [_BASE + literal("a", "b" * 4000, indexed=True) + b"\xbe" * 12000],
     "the same on 32 streams": [_BASE + literal("a", "b" * 4000, indexed=True)] + [_BASE + b"\xbe" * 12000] * 31,
     "2,000 names": [_BASE + b"".join(literal(f"{i:x}", "") for i in range(2000))],
@@ -425,7 +426,7 @@ def hold(attack, seconds: float):
     return held
 
 
-# All attacks, for callers that run them at once.
+# All attacks, for tests that run them at once.
 EVERY = {
     **{f"flood: {name}": functools.partial(flood, name=name) for name in FLOODS},
     **{f"unread flood: {name}": functools.partial(flood, name=name, polite=False) for name in ("ping", "rapid reset")},

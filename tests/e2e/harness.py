@@ -45,7 +45,7 @@ _scratch = tempfile.TemporaryDirectory(prefix="quire-e2e-")
 SCRATCH = pathlib.Path(_scratch.name)
 
 
-# These two are for the runs on an emulated GPU.
+# Set for the runs on an emulated GPU.
 BACKEND = os.environ.get("QUIRE_E2E_BACKEND", "auto")
 TINY_DTYPE = os.environ.get("QUIRE_E2E_DTYPE", "float32")
 
@@ -272,10 +272,11 @@ class Client:
                                and s.blocks.held == 0, "idle")
 
 
-# A client whose connection takes 64 KiB that it has not read; gRPC would let that grow to megabytes.
+# Options for a client whose connection buffers at most 64 KiB that the client has not read. By default gRPC
+# lets this buffer grow to megabytes.
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16))
 
-# The message of a GenerateRequest that has each option.
+# Maps each option to the field of GenerateRequest whose message has the option.
 _SECTIONS = {
     field.name: section
     for section in ("sampling", "stop", "output", "cache", "sched")

@@ -1,6 +1,6 @@
 """The part of HPACK (RFC 7541) that raw_http2 needs: writes literals, reads everything but Huffman codes."""
 
-# The static table (RFC 7541, appendix A) from index 1: a name, or a name and its value.
+# HPACK's static table (RFC 7541, appendix A), from index 1. Each line has a name, or a name and its value.
 STATIC = [tuple((line + " ").split(" ")[:2]) for line in """:authority
 :method GET
 :method POST

@@ -52,7 +52,7 @@ class CacheTest(harness.TestCase):
         answer = list(self.client.generate(ids, **GREEDY).completions[0].token_ids)
         turn = ids + answer + [70, 71, 72]
         usage = self.client.generate(turn, **GREEDY).usage
-        # The last token of the answer was never an input, so it has no K and V yet.
+        # The last token of the answer was never an input of the model, so it has no K and V yet.
         self.assertEqual(usage.cached_tokens, len(ids) + len(answer) - 1)
 
     def test_a_flush_forgets_everything(self):
@@ -116,7 +116,8 @@ class BatchTest(harness.TestCase):
 
 
 class PreemptionTest(harness.TestCase):
-    # 1 MiB of KV: 128 blocks of 16 tokens (512 bytes a token in f32), for requests that want more.
+    # The KV cache of 1 MiB has 128 blocks of 16 tokens, at 512 bytes per token in f32. The requests need
+    # more.
     flags = ("--kv_cache_mib", "1", "--max_num_seqs", "8", "--max_model_len", "2048")
 
     def test_what_was_preempted_comes_out_the_same(self):

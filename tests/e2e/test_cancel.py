@@ -26,7 +26,7 @@ def wait_until_stalled(client: Client):
 
 
 class CancelTest(harness.TestCase):
-    # A cache for many long requests, two of which run at once.
+    # The KV cache has room for many long requests, but only two requests run at once.
     flags = ("--max_num_seqs", "2", "--stalled_stream_timeout", "300s")
 
     def setUp(self):
@@ -85,7 +85,8 @@ class CancelTest(harness.TestCase):
         slow = Client(self.server.address, options=harness.NARROW)
         call = slow.stream(PROMPT, **LONG, top_logprobs=20)
         first = self.client.wait_until(lambda s: s.queue.num_running == 1 and s.blocks.held > 1, "running")
-        # The stream stalls when the wire's buffers and its own are full. Then no step runs.
+        # The stream stalls when its send buffer and the buffers of the connection are full. Then no step
+        # runs.
         wait_until_stalled(self.client)
         self.assertGreater(self.client.stats().blocks.held, 0)
         call.cancel()
@@ -179,7 +180,7 @@ class StalledReaderTest(harness.TestCase):
             thread.join(harness.DEADLINE)
         self.assertEqual(sorted(answers), list(range(8)))
         self.assertTrue(all(answer.usage.completion_tokens == 500 for answer in answers.values()))
-        # When they read in the end, nothing is missing.
+        # The stalled readers read at last, and no token is missing.
         for seed, call in enumerate(stalled):
             late = Streamed(call)
             self.assertEqual(len(late.ids), 3000)

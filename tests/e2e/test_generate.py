@@ -32,7 +32,8 @@ class GenerateTest(harness.TestCase):
         self.assertEqual(unary.model, self.client.model_info().name)
 
     def test_a_stream_begins_with_the_id_and_ends_with_the_counts(self):
-        # Tokens that wait for the reader are merged. These are too many for one message.
+        # Tokens that wait for the reader are merged into one message. 2,000 tokens are too many for one
+        # message.
         messages = list(self.client.stream(PROMPT, **{**SAMPLED, "max_tokens": 2000}))
         self.assertTrue(messages[0].request_id)
         self.assertGreater(len(messages), 2)
@@ -84,7 +85,7 @@ class GenerateTest(harness.TestCase):
             self.assertEqual(sample.text, alone.completions[0].text)
         self.assertEqual(len({tuple(sample.ids) for sample in stream.samples.values()}), 4)
         self.assertEqual(stream.usage.completion_tokens, 4 * 40)
-        # The prompt ends inside a block, which the samples share until each writes to its own copy.
+        # The prompt ends inside a block. The samples share that block until each writes to its own copy.
         self.assertGreaterEqual(self.client.stats().sequences.block_copies - before, 3)
 
     def test_greedy_is_temperature_zero_whatever_the_seed(self):
@@ -343,7 +344,7 @@ class RefusalTest(harness.TestCase):
         self.assertEqual(Streamed(call).request_id, made)
 
     def test_what_is_refused_is_logged_under_its_id(self):
-        # Only some of the calls that fail alike leave a line each second.
+        # The server logs only some of the calls that fail in the same way within a second.
         deadline = time.monotonic() + harness.DEADLINE
         line = r'rpc: Generate request_id="no-prompt" .*code="INVALID_ARGUMENT"'
         while not re.search(line, self.server.log()) and time.monotonic() < deadline:

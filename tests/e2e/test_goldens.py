@@ -25,7 +25,7 @@ class Goldens:
         self.assertEqual(sum(len(case["ids"]) - len(case["prompt_ids"]) for case in self.cases), 897)
 
     def options(self, case):
-        # The model ends a story with <s>, which the goldens leave out, and never with </s>.
+        # The model ends a story with <s> and never with </s>. The goldens leave the <s> out.
         return dict(max_tokens=len(case["ids"]) - len(case["prompt_ids"]), temperature=0, ignore_eos=True,
                     token_ids=True)
 

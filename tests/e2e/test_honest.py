@@ -64,7 +64,8 @@ class HonestTest(unittest.TestCase):
         while connection.wait(lambda: len(stream.data) > seen or stream.ended) and not stream.ended:
             opened, seen = len(stream.data) - seen, len(stream.data)
             connection.send(h2.window_update(0, opened) + h2.window_update(1, opened))
-            # One under way; gRPC itself wants to have sent data since it answered the last.
+            # Only one PING is in flight at a time. Between two PINGs gRPC must have sent data, because gRPC
+            # limits PINGs without data between them.
             answered = answered + 1 if connection.pongs == pings else 0
             if answered > 1:
                 connection.send(h2.frame(h2.PING, 0, 0, bytes(8)))

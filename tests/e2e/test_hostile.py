@@ -145,7 +145,7 @@ class HostileTest(unittest.TestCase):
 
     def test_floods_are_cut(self):
         for name in attacks.FLOODS:
-            # These gRPC may end by itself, which it does without a word.
+            # gRPC may end the connection of these floods itself, and then it sends no GOAWAY.
             wordless = name in ("trailers", "streams without end")
             with self.subTest(name), self.attack(name, {} if wordless else cut(name)) as site:
                 connection = attacks.flood(site, name)
@@ -153,7 +153,9 @@ class HostileTest(unittest.TestCase):
                 if connection.goaway is None:
                     self.assertTrue(wordless, f"{name}: cut without a word")
                 else:
-                    # Trailers of a stream that has been refused, for want of a token or in time, are an error.
+                    # In the flood "trailers", the server may refuse the stream: at once if it wants a token,
+                    # or when the message timeout has passed. Further HEADERS of this stream are then a
+                    # protocol error.
                     errors = (h2.ENHANCE_YOUR_CALM, *[h2.PROTOCOL_ERROR] * (name == "trailers"))
                     self.assertIn(connection.goaway[0], errors, (name, connection.goaway))
                     self.assertTrue(connection.goaway[1], f"{name}: without a reason")
@@ -216,14 +218,15 @@ class HostileTest(unittest.TestCase):
         self.assertEqual(attacks.ask(connection, number, *self.owner_headers()).status, OK)
 
     def test_calls_without_a_message_are_few(self):
-        # 24 x 128, of which the server may hold OPEN_CALLS, and one of each connection.
+        # Opens 24 x 128 calls. The server may keep OPEN_CALLS of them, plus one call of each connection.
         why = "headers" if self.token else "streams"
         with self.attack("calls without a message", {f"streams_refused/{why}": 24 * 127 - OPEN_CALLS}, peak_mib=28) as site:
             attacks.calls_without_a_message(site, connections=24, streams=128)
             time.sleep(1)  # until the server has read them all
 
     def test_half_messages_are_counted_and_given_up(self):
-        # 96 x 15/16 MiB, of which the server may hold UNFINISHED_MIB, and a connection a quarter.
+        # Sends 96 unfinished messages of 15/16 MiB. The server may hold UNFINISHED_MIB in all, and a quarter
+        # of that for one connection.
         refused = {"streams_refused/headers": 96} if self.token else {"streams_refused/unfinished": 80}
         with self.attack("half messages", refused, peak_mib=3 * UNFINISHED_MIB) as site:
             opened = attacks.half_messages(site, connections=6, streams=16, size=MIB)
@@ -256,7 +259,8 @@ class HostileTest(unittest.TestCase):
                 self.assert_answered(connection, 3)
 
     def test_answers_that_nobody_reads_are_given_up(self):
-        # Eight answers of 4 MB. (One client holds them for as long as LINGER.)
+        # The client asks for eight answers of 4 MB and reads none. It can make the server hold them for
+        # LINGER seconds.
         with self.attack("unread answers", peak_mib=128, seconds=20) as site:
             connection = attacks.unread_answers(site, 262, 1_000_000, 8, *self.owner_headers())
             for number in range(1, 16, 2):

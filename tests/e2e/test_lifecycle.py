@@ -74,7 +74,8 @@ class ReadyTest(harness.TestCase):
 class DrainTest(unittest.TestCase):
     def test_sigterm_lets_what_runs_finish_and_refuses_the_new(self):
         with running() as (server, client):
-            # Far more than the wire's buffers hold, so the stream cannot end before it is read.
+            # The answer is much larger than the connection's buffers, so the stream cannot end before the
+            # client reads it.
             slow = Client(server.address, options=harness.NARROW)
             call = slow.stream(PROMPT, seed=1, max_tokens=5000, ignore_eos=True, top_logprobs=20)
             next(call)

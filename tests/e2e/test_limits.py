@@ -14,7 +14,7 @@ LONG = dict(seed=1, max_tokens=30000, ignore_eos=True)
 
 
 class ManyClientsTest(harness.TestCase):
-    # A cache for eight requests of the 64.
+    # The KV cache has room for eight of the 64 requests.
     flags = ("--kv_cache_mib", "1", "--max_num_seqs", "64", "--max_model_len", "2048")
 
     def test_64_clients_at_once(self):
@@ -120,7 +120,8 @@ class StreamsTest(harness.TestCase):
     def test_a_connection_has_no_more_calls_than_it_may(self):
         call = self.client.stream(PROMPT, **LONG)
         next(call)
-        # gRPC's client holds the second back until the first has ended, which is after its deadline here.
+        # gRPC's client holds the second call back until the first has ended. The second call's deadline
+        # passes before that.
         self.assert_status(grpc.StatusCode.DEADLINE_EXCEEDED,
                            lambda: self.client.generate(PROMPT, timeout=0.5, max_tokens=1))
         other = Client(self.server.address)

@@ -78,7 +78,7 @@ class ScoreTest(harness.TestCase):
             self.assertTrue(raised.exception.details().startswith(field), raised.exception.details())
 
     def test_a_dropped_call_frees_everything(self):
-        # Long, so that it cannot end while this process does not run.
+        # The request is long, so that it cannot end while the operating system does not run this process.
         request = pb.ScoreRequest(continuations=continuations([prompt(6000, first=i) for i in range(40, 60)]))
         request.token_ids.ids.extend(prompt(400, first=99))
         call = self.client.inference.Score.future(request)

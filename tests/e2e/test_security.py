@@ -202,7 +202,7 @@ class SecurityTest(unittest.TestCase):
             server.signal(signal.SIGHUP)
             server.wait_for_log("identities: not loaded")
             second.server_info()
-            # Without a signal, through links that change as a mounted secret's do.
+            # Now no signal is sent. The file is replaced by a link, as when a mounted secret changes.
             (harness.SCRATCH / "next").write_text(TOKENS[0] + "\n")
             (harness.SCRATCH / "link").symlink_to("next")
             (harness.SCRATCH / "link").rename(file)

@@ -1,6 +1,7 @@
 // Tests whole engines on the CUDA backend and the emulated device. Requests run in batches, with
-// shared blocks, windows and preemption. float32 tests the plain attention kernel, and bfloat16
-// tests the attention kernel for tensor cores. The requests are short enough for the emulator.
+// shared blocks, windows and preemption. Engines in float32 test the plain attention kernel, and
+// engines in bfloat16 test the attention kernel for tensor cores. The requests are short enough for
+// the emulator.
 
 #include <algorithm>
 #include <memory>
@@ -31,8 +32,8 @@ using testing::RecordingDevice;
 
 class CudaEngineTest : public ::testing::TestWithParam<DType> {
  protected:
-  // Makes a step large enough for a whole prompt of these tests. Splitting a prompt into chunks
-  // would change the last bits of attention on tensor cores.
+  // Returns options for the test's dtype. A step has room for a whole prompt of these tests,
+  // because splitting a prompt into chunks would change the last bits of attention on tensor cores.
   HarnessOptions Options(HarnessOptions options = {}) {
     const DType dtype = GetParam();
     options.max_num_batched_tokens = std::max(options.max_num_batched_tokens, 256);
@@ -82,7 +83,8 @@ TEST_P(CudaEngineTest, RunsTheKernelThatItsTypesHave) {
   }
 }
 
-// Returns requests of every kind. Some end before the step that follows their last token is done.
+// Returns requests of every kind. Some requests end before the step after their last token is
+// complete.
 std::vector<GenerateParams> RequestsOfEveryKind() {
   std::vector<GenerateParams> all;
   for (uint32_t i = 0; i < 8; ++i) {
@@ -138,7 +140,8 @@ TEST_P(CudaEngineTest, AStepAheadAndReplaysChangeNothing) {
   }
 }
 
-// On tensor cores the attention of long sequences is divided, here in more and more pieces.
+// On tensor cores, the attention of a long sequence is divided into pieces. The sequences of this
+// test grow, so the number of pieces grows too.
 class DividedAttentionTest : public CudaEngineTest {};
 
 TEST_P(DividedAttentionTest, ReplaysChangeNothing) {
@@ -160,8 +163,9 @@ TEST_P(DividedAttentionTest, ReplaysChangeNothing) {
   }
 }
 
-// The plan of eight sequences needs more memory than that of one, so the buffer of the plans is
-// allocated again, at another address. After that, no replay may read a plan at the old address.
+// The plan of eight sequences needs more memory than the plan of one sequence, so the buffer of the
+// plans is reallocated at another address. After that, no replay may read a plan at the old
+// address.
 TEST_P(CudaEngineTest, ReplaysFollowAPlanThatMoves) {
   const GenerateParams params = GreedyParams(RandomIds(20, 1), 60);
   GenerateParams eight = SampledParams(RandomIds(10, 2), 3, 5);

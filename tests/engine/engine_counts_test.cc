@@ -34,7 +34,7 @@ TEST(EngineCountsTest, WhatWaitsCountsOnceAndNoLongerThanItWaits) {
     gate.LetGo();
     ASSERT_TRUE(gate.WaitForStep());
   };
-  // Each of the two prompts has 100 tokens, and a step computes at most 64.
+  // Two prompts of 100 tokens take four steps, because a step computes at most 64 tokens.
   for (int i = 0; i < 4; ++i) step();
   Stats stats = harness->engine().stats();
   EXPECT_EQ(stats.num_running, 2);
@@ -46,7 +46,7 @@ TEST(EngineCountsTest, WhatWaitsCountsOnceAndNoLongerThanItWaits) {
   EXPECT_EQ(stats.num_waiting, 0);
   EXPECT_EQ(stats.finished_by_reason[static_cast<size_t>(FinishReason::kAbort)], 3 * 2);
 
-  // A preempted request waits again. The cancelled requests, which never ran, do not change the
+  // A preempted request counts as waiting again. The cancelled requests, which never ran, no longer
   // count.
   while (harness->engine().stats().preemptions == 0) step();
   EXPECT_EQ(harness->engine().stats().num_waiting, 1);
@@ -131,8 +131,9 @@ TEST(EngineCountsTest, WhatTheRequestItselfForbidsToDrawIsItsOwnError) {
   EXPECT_THAT(std::string(sink->status().message()), HasSubstr("sampling.allowed_token_ids"));
 }
 
-// New work and the end of the engine wake sleeping threads. A thread that nobody wakes would look
-// for work only a second later. On average, an answer and an end must take less than half a second.
+// New work and the end of the engine wake sleeping threads. Without a wake-up, a thread would look
+// for work only a second later. On average, an answer and an end must each take less than half a
+// second.
 TEST(EngineCountsTest, AnIdleEngineWakesForWorkAndForItsEnd) {
   constexpr int kRounds = 3;
   absl::Duration answering, ending;

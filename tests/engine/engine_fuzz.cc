@@ -37,7 +37,7 @@ class Script {
   void Run() {
     for (int op = 0; op < kMaxOps && data_.remaining_bytes() > 0; ++op) DoOne();
     for (Submitted& each : submitted_) {
-      // The reader reads the rest of the answer, cancels the request, or stalls.
+      // The reader of an answer may read the rest, cancel the request, or stall.
       if (data_.ConsumeBool()) each.sink->SetRoom(-1);
       if (data_.ConsumeBool() || each.is_endless) each.handle->Cancel();
     }

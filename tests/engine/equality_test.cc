@@ -50,7 +50,7 @@ TEST_P(EqualityTest, AloneAsAmongThirtyOneOthers) {
   ASSERT_TRUE(others.front()->WaitDeltas(3));
   ExpectSame(harness->Generate(params), alone);
   for (const auto& other : others) ASSERT_TRUE(other->WaitFinished());
-  // 31 * 60 + 40 tokens took far fewer steps, so the requests did run together.
+  // The requests generated 31 * 60 + 40 tokens. Far fewer steps prove that they ran together.
   EXPECT_LT(harness->engine().stats().steps, 31 * 60 / 4);
 }
 
@@ -169,7 +169,7 @@ TEST_P(EqualityTest, SamplesAlsoSurvivePreemption) {
   const auto sinks = harness->SubmitTogether({SampledParams(RandomIds(90, 5), 100, 3), params});
   for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
   for (int32_t k = 0; k < 3; ++k) ExpectSame(sinks[1]->sample(k), calm->sample(k));
-  // The older request is never preempted. All preemptions are of the samples.
+  // The older request is never preempted, so every preemption is of a sample of `params`.
   const Usage usage = sinks[1]->summary().usage;
   const Stats stats = harness->engine().stats();
   EXPECT_GE(usage.num_preemptions, 2);
@@ -208,9 +208,9 @@ TEST_P(EqualityTest, PromptLogprobsOfAPreemptedPromptComeOnce) {
   const auto roomy = Make();
   const auto calm = roomy->Submit(params);
   ASSERT_TRUE(calm->WaitFinished());
-  // There are 18 blocks. An older request grows from 7 blocks until it takes the 8 blocks of this
-  // request. By then, this request has computed a part of its prompt, because each step computes
-  // one token of it.
+  // There are 18 blocks. The older request grows from 7 blocks until it needs the 8 blocks of the
+  // second request and preempts it. By then, the second request has computed only a part of its
+  // prompt, because each step computes one token of it.
   const auto harness = Make({.num_blocks = 18, .max_num_seqs = 2, .max_num_batched_tokens = 2});
   const auto sinks = harness->SubmitTogether({GreedyParams(RandomIds(100, 8), 150), params});
   for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
@@ -251,8 +251,8 @@ INSTANTIATE_TEST_SUITE_P(Models, EqualityTest,
                                            &WindowedFake, &WindowedTinyLlama),
                          ModelName);
 
-// The six contexts have 23 blocks each. All layers have a window, and there are 16 blocks for the
-// windows. These blocks are enough for two sequences.
+// Each of the six contexts has 23 blocks. Both layers have a window, and the windows have only 16
+// blocks, which are enough for two sequences.
 TEST(WindowTest, ContextsFarLongerThanItsMemoryGiveTheSame) {
   HarnessOptions options{.layer_windows = {24, 24}, .window_blocks = 512};
   std::vector<GenerateParams> all;

@@ -21,7 +21,7 @@ void AddTo(std::vector<double>& x, const std::vector<double>& y) {
   for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
 }
 
-// Turns `x` into weights that sum to one. Returns the logarithm of the sum of e^x.
+// Applies softmax to `x` in place. Returns the logarithm of the sum of e^x.
 double Softmax(std::vector<double>& x) {
   const double largest = *std::ranges::max_element(x);
   double sum = 0.0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Computes a stream of tokens with attention sinks in doubles, straight from the definition. It is
-// the oracle for the engine, which keeps the cache in blocks and rotates cached keys.
+// Computes a stream of tokens with attention sinks straight from the definition, in doubles. Tests
+// compare the engine with it, because the engine keeps the cache in blocks and rotates cached keys.
 
 #include <cstdint>
 #include <span>
@@ -11,9 +11,9 @@
 
 namespace quire::testing {
 
-// A Llama whose cache is a list of tokens. The list keeps keys as they are before any rotation. The
-// position of a token is its place in the list. When the list holds sinks + window tokens and
-// another token comes, the `drop` tokens after the first `sinks` tokens are erased.
+// A Llama whose cache is a list of tokens. The list keeps keys without rotation. The position of a
+// token is its index in the list. When the list holds sinks + window tokens and another token
+// comes, the `drop` tokens after the first `sinks` tokens are erased.
 class NaiveStream {
  public:
   struct Options {
@@ -38,7 +38,7 @@ class NaiveStream {
   Vector Times(const std::string& name, const Vector& x) const;
   Vector Norm(const std::string& name, const Vector& x) const;
   Vector Attend(const std::vector<Entry>& cache, const Vector& query) const;
-  // Returns one head of `x`. Without ALiBi, the head is rotated for the place `position` in the
+  // Returns head `head` of `x`. Without ALiBi, rotates the head for `position`, an index in the
   // list.
   Vector Head(const Vector& x, int64_t head, size_t position) const;
 

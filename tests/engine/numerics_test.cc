@@ -1,9 +1,10 @@
-// Tests that the bits of answers are those of the family that GetServerInfo names, on every ISA
-// path of the machine. testdata/numerics_cpu-1.txt has the bits of the family cpu-1, as tokens,
-// log-probabilities and hashes. A change that fails here changes answers. If that is the purpose,
-// CpuBackend gets the next name, and the text that the test writes becomes the file of that name.
+// Tests that answers have exactly the bits of the numerics family that GetServerInfo names, on
+// every ISA path of the machine. testdata/numerics_cpu-1.txt has the bits of the family cpu-1, as
+// tokens, log-probabilities and hashes. A change that fails this test changes answers. If the
+// change is intended, CpuBackend gets the next family name, and the text that the test writes
+// becomes the file of that family.
 //
-// ctest runs the test twice on x86-64: the second time with the variants of libm for processors
+// ctest runs the test twice on x86-64. The second run uses the variants of libm for processors
 // without FMA.
 
 #include <bit>
@@ -95,8 +96,8 @@ std::string LogitsLine(kernels::Backend& backend) {
   return hash.Line("logits of llama_q4_k_m.gguf");
 }
 
-// Returns the tokens of an answer of models/quire-stories, each with its log-probability, and a
-// hash of the log-probabilities of the likeliest tokens.
+// Returns two lines about an answer of models/quire-stories. The first line has the tokens with
+// their log-probabilities. The second has a hash of the log-probabilities of the likeliest tokens.
 std::string AnswerLine(const std::string& name, Engine& engine, const SamplingParams& sampling) {
   GenerateParams params;
   params.prompt = "Once upon a time there was a small dragon who";

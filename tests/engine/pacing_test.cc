@@ -24,9 +24,9 @@ constexpr absl::Duration kTarget = absl::Milliseconds(60);
 constexpr int64_t kPromptLen = 400;
 constexpr int64_t kNumPrompts = 6;
 
-// Advances a clock by 5 ms for each step, 0.5 ms for each decode and 0.4 ms for each prompt token.
-// The step thread calls Run. The test reads the counts while the step thread is held, or after its
-// end.
+// Advances a clock by 5 ms for each step, plus 0.5 ms for each decode and 0.4 ms for each prompt
+// token. The step thread calls Run. The test reads the counts only while the step thread is held or
+// after it has ended.
 class SlowMachine {
  public:
   void Run(const ModelInput& input) {
@@ -70,8 +70,8 @@ class SlowMachine {
   std::counting_semaphore<> go_{0};
 };
 
-// Runs a stream and then prompts beside it. With `hiccup`, the step before the prompts come takes
-// 200 ms longer.
+// Runs a stream and then prompts beside it. With `hiccup`, the last step before the prompts arrive
+// takes 200 ms longer.
 void RunPromptsBesideAStream(bool hiccup) {
   SlowMachine machine;
   machine.HoldAt(12);
@@ -96,8 +96,8 @@ void RunPromptsBesideAStream(bool hiccup) {
   harness->Stop();
 
   EXPECT_LE(machine.longest_mixed(), kTarget * 12 / 10);
-  // A calm step has room for 136 prompt tokens. A few steps have fewer tokens, because they are
-  // planned smaller or a prompt ends in them.
+  // A step of the target length has room for 136 prompt tokens. Some steps have fewer, because they
+  // are planned smaller or because a prompt ends in them.
   EXPECT_GE(machine.num_mixed(), kPromptLen * kNumPrompts / 136);
   EXPECT_LE(machine.num_mixed(), kPromptLen * kNumPrompts / 136 * 3 / 2);
 }

@@ -1,5 +1,5 @@
-// Tests of scoring several continuations of one prompt. The log-probabilities are those of the
-// whole text, the prompt is computed once, and nothing is left in the engine.
+// Tests the scoring of several continuations of one prompt. The log-probabilities are those of the
+// whole text, the prompt is computed once, and the engine keeps nothing afterwards.
 
 #include <chrono>
 #include <cstring>
@@ -28,7 +28,8 @@ GenerateParams ScoreParams(const TokenIds& prompt, const std::vector<TokenIds>& 
   return params;
 }
 
-// Returns continuations of 1, 2, 3, 20 and 90 tokens, from less than a block to more than a step.
+// Returns continuations of 1, 2, 3, 20 and 90 tokens. The shortest has less than a block, and the
+// longest has more than a step.
 std::vector<TokenIds> Continuations(uint32_t seed) {
   std::vector<TokenIds> all;
   for (const int64_t size : {1, 2, 3, 20, 90}) all.push_back(RandomIds(size, seed + size));
@@ -176,8 +177,8 @@ INSTANTIATE_TEST_SUITE_P(Models, ScoreTest,
                          ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama),
                          [](const auto& param) { return param.index == 0 ? "Fake" : "TinyLlama"; });
 
-// The engine finds the scores of a request by the request's address. The next request may get the
-// same address.
+// The engine looks up the scores of a request by the request's address. The next request may get
+// the same address.
 TEST(ScoreCancelTest, ACancelledRequestLeavesNothingToThoseAfterIt) {
   const TokenIds prompt = RandomIds(20, 1);
   testing::FakeModel* model = nullptr;

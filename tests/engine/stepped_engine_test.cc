@@ -101,7 +101,7 @@ TEST(EngineTest, AnIdleStepThreadIsWokenByAReaderAlone) {
 }
 
 TEST(EngineTest, AStalledReaderThatWasPreemptedIsWokenToo) {
-  // There is room for one of the two requests. The stalled request makes way.
+  // Only one of the two requests can run at a time. So the stalled request is preempted.
   Stepped stepped({.num_blocks = 8, .max_num_seqs = 1});
   const GenerateParams params = GreedyParams(RandomIds(40, 1), 20);
   const auto stalled = stepped.Submit(params, /*room=*/2);
@@ -141,7 +141,7 @@ double ThreadCpuSeconds() {
 }
 
 // Runs a victim, which is a request for 20 tokens, beside `other`. Returns the CPU seconds of the
-// steps until the victim ends, as the least of three runs. The engine may refuse `other`.
+// steps until the victim ends, as the minimum of three runs. The engine may refuse `other`.
 double CostBeside(GenerateParams other) {
   Stepped stepped(
       {.num_blocks = 4096, .max_num_seqs = 65, .max_num_batched_tokens = 128, .num_threads = 1});
@@ -159,8 +159,8 @@ double CostBeside(GenerateParams other) {
   return *std::ranges::min_element(costs);
 }
 
-// Each list of the other request is as long as a message can hold. A list that is walked for every
-// token would cost a thousand times as much.
+// Each list in the other request is as long as a message can hold. If the engine walked a list for
+// every token, a step would cost a thousand times as much.
 TEST(EngineTest, AVictimsStepsCostWhatTheModelAsksNotAMessage) {
   constexpr size_t kMany = 1 << 20;
   GenerateParams plain = GreedyParams(RandomIds(100, 9), 300);

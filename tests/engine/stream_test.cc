@@ -1,6 +1,6 @@
-// Tests of streams that go on past their cache window. A stream gives the same answer alone, in a
-// batch, in chunks, and after a cache hit, a fork or a preemption. The answer follows the
-// definition, and the memory of a stream stays bounded.
+// Tests streams that continue past their cache window. A stream gives the same answer alone, in a
+// batch, in chunks, and after a cache hit, a fork or a preemption. The answer agrees with a
+// computation straight from the definition, and the memory of a stream stays bounded.
 
 #include <algorithm>
 #include <cstring>
@@ -26,8 +26,8 @@ using testing::MakeTinyLlama;
 using testing::NaiveStream;
 using testing::RandomIds;
 
-// With blocks of 16 tokens, one block of sinks stays, and the window has 5 blocks after it. A shift
-// removes 2 of these 5.
+// With blocks of 16 tokens, a cache window keeps one block of sinks, followed by up to 5 blocks of
+// the newest tokens. A shift removes 2 of these 5 blocks.
 constexpr int32_t kSinkTokens = 4, kWindowTokens = 70;
 const CacheWindow kWindow = CacheWindow::Of(kSinkTokens, kWindowTokens, 16);
 
@@ -61,8 +61,8 @@ TEST_P(StreamTest, GoesOnPastTheServedContext) {
 
 TEST_P(StreamTest, UpToItsFirstShiftItIsLikeAnyOther) {
   const TokenIds prompt = RandomIds(20, 1);
-  // The first `whole` tokens are drawn from the whole context. The last of them is the first token
-  // after the cache is full.
+  // The first `whole` generated tokens depend on the whole context. The last of these tokens is
+  // drawn when the cache has just become full.
   const auto whole = static_cast<size_t>(kWindow.capacity()) - 20 + 1;
   const CollectingSink::Sample stream = Alone(StreamParams(prompt, 300));
   const CollectingSink::Sample other = Alone(GreedyParams(prompt, 300));
@@ -114,7 +114,7 @@ TEST_P(StreamTest, AfterPreemption) {
     all.push_back(StreamParams(RandomIds(30 + 60 * i, 50 + i), 250, i + 1));
     alone.push_back(Alone(all.back()));
   }
-  // These blocks are enough for both requests, but not also for the copies of a first shift.
+  // 13 blocks are enough for both requests, but not also for the copies that a first shift makes.
   const auto harness = Make({.num_blocks = 13});
   const auto sinks = harness->SubmitTogether(all);
   int64_t recomputed = 0;
@@ -193,7 +193,7 @@ TEST(StreamMemoryTest, HoldsNoMoreThanItsWindowHoweverLongItGoesOn) {
   TokenIds tokens = RandomIds(20, 1);
   const auto total = static_cast<int32_t>(25 * kWindow.capacity());
   const CollectingSink::Sample sample = harness->Generate(StreamParams(tokens, total));
-  // Each token follows from the sinks and from the rest of the window, and from nothing else.
+  // Each token depends on the sinks and on the rest of the window, and on nothing else.
   for (const int32_t id : sample.token_ids) {
     const int64_t last = static_cast<int64_t>(tokens.size()) - 1;
     TokenIds visible(tokens.begin(), tokens.begin() + std::min<int64_t>(last + 1, kWindow.sinks));
@@ -244,8 +244,9 @@ TEST(StreamReferenceTest, AgreesWithACacheThatIsAListOfTokens) {
         const double want = naive.Push(prompt[i])[prompt[i + 1]];
         largest = std::max(largest, std::abs(got[i].chosen.logprob - want));
       }
-      // The bounds of decoder_test for such models are about 3e-4 a logit. A log-probability is the
-      // difference of two such numbers, and a key is rounded up to five times here, not once.
+      // decoder_test bounds the error of a logit of such models by about 3e-4. A log-probability is
+      // the difference of two such numbers, and a key is rounded up to five times here instead of
+      // once.
       EXPECT_LT(largest, 1e-3);
       RecordProperty("largest_error", std::to_string(largest));
     }

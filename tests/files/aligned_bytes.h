@@ -1,7 +1,7 @@
 #pragma once
 
-// Holds a file's bytes in memory, aligned as a mapping is. The allocation has exactly the size of
-// the file, so that AddressSanitizer sees a read past the end.
+// Holds a file's bytes in memory, with the alignment of a mapped file. The allocation has exactly
+// the size of the file, so that AddressSanitizer sees a read past the end.
 
 #include <cstddef>
 #include <memory>

@@ -45,8 +45,8 @@ std::string WholeConfig() {
       "original_max_position_embeddings": 64}, "weight_map": {"a": "b.safetensors"}})";
 }
 
-// Changes one to four of the first `header_bytes` bytes of `file`. One time in four it also cuts
-// off the end.
+// Changes one to four of the first `header_bytes` bytes of `file`. In one case of four, also cuts
+// off the end of the file.
 std::string Damaged(std::string file, size_t header_bytes) {
   const int num_changes = *rc::gen::inRange(1, 5);
   for (int i = 0; i < num_changes; ++i) {

@@ -13,7 +13,7 @@ import struct
 
 HERE = pathlib.Path(__file__).parent
 
-# Texts that were, or might be, too much for a tokenizer.
+# Texts that were, or might be, difficult for a tokenizer.
 TEXTS = {
     "story": "Once upon a time, there was a little fox. It said: \"Hello!\" and ran away.\n",
     "contractions": "it's we'll I'VE don't 'tis o'clock's'",
@@ -224,7 +224,8 @@ def engine_seeds():
     """Bytes that engine_fuzz.cc reads as what to do next; these are drawn."""
     for i in range(24):
         chooser = random.Random(i)
-        # Operations are read from the end: few kinds of bytes make long scripts.
+        # The fuzzer reads operations from the end of the input. Bytes drawn from a few values make long
+        # scripts.
         yield f"drawn_{i}", bytes(chooser.choice((0, 0, 1, 1, 3, 5, 8, 8, 8, chooser.randrange(256))) for _ in range(40 + 20 * i))
 
 

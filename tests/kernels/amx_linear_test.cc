@@ -46,8 +46,8 @@ class AmxLinearTest : public ::testing::TestWithParam<WeightType> {};
 TEST_P(AmxLinearTest, GivesTheBitsOfThePortablePath) {
   const KernelTable amx = amx_in_cpp::MakeKernels("amx in C++");
   const bool k_quant = GetParam() >= WeightType::kQ4_K;
-  // Along k, the smaller size has three tiles, or eight for K-quants (sixteen for Q6_K). The larger
-  // size has more tiles.
+  // Along k, the shorter rows have three tiles. For K-quants they have eight tiles, or sixteen for
+  // Q6_K. The longer rows have more tiles.
   for (const int64_t cols : {k_quant ? 256 : 96, 512}) {
     const TestWeight weight = RandomWeight(GetParam(), 37, cols, 1);
     const auto packed = PackedWeight::Create({&weight.view, 1}, /*pack=*/true);

@@ -40,9 +40,8 @@ SequenceData LongSequence() {
   return RandomSequence(kShape, kLength, 1, blocks);
 }
 
-// Returns the output of a query whose scores are all 0, by a scalar model of the fold. The weight
-// of each key is then exactly 1. Nothing is rounded but the sums of the values and the division at
-// the end.
+// Computes the output of a query whose scores are all 0, by a scalar model of the fold. The weight
+// of each key is then exactly 1. Only the sums of the values and the final division are rounded.
 std::vector<float> FoldOfEqualWeights(const SequenceData& sequence, int64_t position,
                                       int32_t window) {
   const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
@@ -95,7 +94,7 @@ TEST(AttentionFoldTest, SegmentsFoldIntoSuperSegmentsAndTheseIntoTheRow) {
       {chunk(4095, 4096), chunk(8999, 9000), chunk(4096, 4097), chunk(0, 300)},
       {chunk(4000, 4200), chunk(8150, 8250)},
   };
-  // One thread does not divide a decode by segments. Five do.
+  // The plan for one thread does not divide a decode by segments. The plan for five threads does.
   EXPECT_EQ(NumMerges(steps[3][0], 0, 1), 0u);
   for (const int32_t window : kWindows) EXPECT_EQ(NumMerges(steps[3][0], window, 5), 1u) << window;
   struct Machine {
@@ -155,7 +154,7 @@ TEST(AttentionFoldTest, NoDivisionOfALongContextChangesABit) {
     check({{&sequence, 1000, kSuperSegment}, {&sequence, 0, 5}});
     check({{&sequence, kSuperSegment, kSuperSegment + 1}});
     check({{&sequence, 8999, kLength}, {&sequence, kSuperSegment + 1, 8999}});
-    // Decodes, each alone and with one of another length.
+    // Runs each decode alone and beside a decode of another length.
     for (const int64_t end : {4095, 4096, 4097, 4353, 8192, 8193, 9000}) {
       const Chunk decode{&sequence, end - 1, end};
       check({decode});

@@ -27,8 +27,8 @@ Exact ExactProduct(const TestWeight& weight, int64_t row, std::span<const Exact>
       }
       exact.bound += absmax / 254 * 1.001 * weights;
       // The kernels compute the product of a block in two parts: the product with the block's
-      // minimum and the product with its codes. They add the parts. The rounding errors of the
-      // parts remain even where the parts cancel.
+      // minimum and the product with its codes. The sum of the parts keeps the rounding errors of
+      // both parts even if the parts cancel.
       magnitude += absmax * weights;
     }
   }

@@ -18,20 +18,19 @@ struct Exact {
   double bound = 0.0;
 };
 
-// Returns the dot product of row `row` of `weight` and `a`. The bound counts the bounds of the
-// elements of `a`. Every float product and every float sum rounds once, which 4 * cols *
-// kFloatEpsilon times the sum of the magnitudes covers. With `quantized`, each activation is also
-// off by at most half a step of its block of 32. Half a step is the largest magnitude of the block
-// / 254.
+// Returns the dot product of row `row` of `weight` and `a`. The bound includes the bounds of the
+// elements of `a`. Every float product and every float sum rounds once: 4 * cols * kFloatEpsilon
+// times the sum of the magnitudes covers these roundings. With `quantized`, each activation is also
+// off by at most half a step of its block of 32, which is the largest magnitude of the block / 254.
 Exact ExactProduct(const TestWeight& weight, int64_t row, std::span<const Exact> a, bool quantized);
 
 std::vector<Exact> ExactValues(std::span<const float> values);
 
-// Returns silu(gate) * up. The bound uses that the slope of silu is at most 1.1. It also counts the
-// roundings of e^x, of the quotient and of the product.
+// Returns silu(gate) * up. The bound relies on the slope of silu, which is at most 1.1. The bound
+// also counts the roundings of e^x, of the quotient and of the product.
 Exact ExactSiluMul(const Exact& gate, const Exact& up);
-// Returns the result of Activation::kClampedSiluMul. The slope along the gate is at most 1.1 here
-// too. A clamp makes no error larger, and the sum of `up` and 1 rounds once.
+// Returns the result of Activation::kClampedSiluMul. The slope along the gate is at most 1.1, as
+// for silu. A clamp does not increase an error. The sum of `up` and 1 rounds once.
 Exact ExactClampedSiluMul(const Exact& gate, const Exact& up, double limit);
 
 }  // namespace quire::testing

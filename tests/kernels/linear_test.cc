@@ -93,8 +93,9 @@ TEST_P(LinearTypeTest, BitsDependOnTheRowAndTheWeightAlone) {
         const auto backend = MakeBackend(isa, threads, pack);
         const auto prepared = Prepare(*backend, {&weight.view, 1});
         EXPECT_EQ(prepared->bytes() == 0, !pack);
-        // The kernels process 1, 2, 4, 8 or 16 rows at a time. These chunks use each of these
-        // numbers, and some chunks end with a smaller number than they begin with.
+        // The kernels process 1, 2, 4, 8 or 16 rows at a time. Together, these chunk sizes use each
+        // of these numbers. In some chunks, the last rows are processed in a smaller number than
+        // the first rows.
         for (const int64_t chunk : {1, 3, 7, 29, 33, 83}) {
           if (isa == "portable" && chunk != 29) continue;  // the portable path is slow
           std::vector<float> got;
@@ -141,8 +142,8 @@ CodeBytes CodesOf(WeightType type) {
   }
 }
 
-// Every product of a block is as large as possible and of one sign, so that a sum in narrow
-// integers would overflow.
+// Every product of a block has the same sign and the largest possible magnitude, so that a sum in
+// narrow integers would overflow.
 TEST_P(QuantizedLinearTest, TheLargestDotsAreExact) {
   constexpr int64_t kRows = 21;  // the kernels take 16, 4 and 1 at a time
   const CodeBytes codes = CodesOf(GetParam());

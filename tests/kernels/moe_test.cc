@@ -37,7 +37,7 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 // Checks that the outputs of each token are within their bounds. Skips tokens whose choice of
-// experts is not certain. These may be at most a tenth of all tokens.
+// experts is uncertain, and expects that at most a tenth of all tokens are skipped.
 void ExpectNear(const TestMixture& mixture, const std::vector<float>& input,
                 const std::vector<float>& residual, const std::vector<float>& got) {
   const int64_t hidden = mixture.shape().hidden;
@@ -100,7 +100,7 @@ TEST_P(MoeTypeTest, BiasesAndClampsAgreeWithDoublesOnEveryPath) {
 
 TEST_P(MoeTypeTest, BitsDependOnTheTokenAlone) {
   const MixtureShape shape{.num_experts = 6, .hidden = 256, .intermediate = 256, .num_chosen = 3};
-  // Some experts get one token, some get a few, and some get more than one work item takes.
+  // Some experts get one token, some get a few, and some get more than one work item can take.
   constexpr int64_t kTokens = 90;
   TestMixture mixture(GetParam(), shape, 4);
   mixture.Prefer(2);

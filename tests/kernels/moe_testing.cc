@@ -47,7 +47,7 @@ void TestMixture::Prefer(int64_t expert) {
 
 namespace {
 
-// Returns `values` in memory of `backend`; no memory for no values.
+// Copies `values` to memory of `backend`. Returns an empty buffer if there are no values.
 kernels::DeviceBuffer InMemory(kernels::Backend& backend, std::span<const float> values) {
   if (values.empty()) return {};
   kernels::DeviceBuffer buffer = *backend.Allocate(std::ssize(values) * 4);
@@ -61,7 +61,7 @@ kernels::TensorView VectorIn(const kernels::DeviceBuffer& buffer) {
   return kernels::TensorView(buffer.data(), kernels::DType::kF32, {buffer.bytes() / 4});
 }
 
-// Returns `exact` plus element `at` of `bias`, in float arithmetic.
+// Returns `exact` plus element `at` of `bias`. The bound includes the rounding of the float sum.
 Exact PlusBias(Exact exact, const std::vector<float>& bias, int64_t at) {
   if (bias.empty()) return exact;
   exact.value += double{bias[static_cast<size_t>(at)]};
@@ -232,13 +232,13 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
   return Decode(dtype, bytes);
 }
 
-// For every token, the output of expert e is 1 at element e and 0 elsewhere. So element e of the
-// mixture's output is the weight of expert e.
+// Runs a mixture in which the output of expert e is 1 at element e and 0 elsewhere, for every
+// token. So element e of the mixture's output is the weight of expert e.
 std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<float>& logits,
                                   int64_t num_experts, int64_t num_chosen, bool softmax_over_chosen,
                                   float gain) {
-  // The input has one element more than there are experts. This last element is always 1, and each
-  // expert computes its hidden unit from it alone.
+  // The input has one element more than there are experts. This last element is always 1. Each
+  // expert computes its hidden unit from the last element alone.
   const int64_t hidden = num_experts + 1, num_tokens = std::ssize(logits) / num_experts;
   std::vector<float> router(static_cast<size_t>(num_experts * hidden));
   std::vector<float> up(static_cast<size_t>(num_experts * 2 * hidden));
@@ -287,7 +287,8 @@ void ExpectRouterOrder(kernels::Backend& backend) {
   const auto weights = mixture.Prepare(backend);
   const std::vector<float> got = RunMixture(backend, weights, shape, input);
 
-  // If only one expert is chosen, its weight is 1.
+  // If only one expert is chosen, its weight is 1, so the mixture's output is the output of that
+  // expert.
   MixtureShape alone = shape;
   alone.num_chosen = 1;
   std::vector<std::vector<float>> outputs;

@@ -19,7 +19,7 @@ struct MixtureShape {
   int64_t num_chosen = 2;
   bool softmax_over_chosen = true;
   bool biases = false;  // true: the router and every expert have biases
-  // The limit of kClampedSiluMul; 0: the activation is kSiluMul.
+  // The limit of kClampedSiluMul. 0 means that the activation is kSiluMul.
   float limit = 0.0f;
 };
 

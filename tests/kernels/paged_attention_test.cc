@@ -178,16 +178,16 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{4, 2, 16, 16, DType::kF32}, {.window = 1}, 40},
         // Some segments are before the window.
         Case{{4, 2, 16, 16, DType::kF16}, {.window = 100}, 600},
-        // Segments have 256 keys. Around a border of segments, the windows of three sizes begin one
-        // key after the border, at the border, and one key before it. For the decode these are the
-        // windows 87, 88 and 89. For a work item of the second chunk they are the windows 88, 89
+        // Segments have 256 keys. Windows of three sizes begin around a border of segments: one key
+        // after the border, at the border, and one key before it. For the decode, these are the
+        // windows 87, 88 and 89. For a work item of the second chunk, they are the windows 88, 89
         // and 90.
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 87}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 88}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 89}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.window = 90}, 600},
-        // Super-segments have 4096 keys. The window of the last tokens begins in one and ends in
-        // the next.
+        // Super-segments have 4096 keys. The window of the last tokens begins in one super-segment
+        // and ends in the next.
         Case{{2, 1, 8, 16, DType::kF32}, {}, 4400},
         Case{{2, 1, 8, 16, DType::kF16}, {.window = 900, .sinks = true}, 4400},
         Case{{6, 2, 16, 16, DType::kF32}, {.alibi = true}, 300},
@@ -281,7 +281,8 @@ TEST(PagedAttentionTest, AlibiIsAsPreciseAtPosition65535AsNearTheStart) {
   EXPECT_EQ(attend(whole), attend(tail));
 }
 
-// In a model with two window sizes, the layers of a step alternate between two plans.
+// Layers with different window sizes need different plans. In a model with two window sizes, the
+// layers of a step alternate between two plans.
 TEST(PagedAttentionTest, APlanLeavesThoseOfOtherWindowsAlone) {
   const auto backend = MakeBackend("auto");
   const std::vector<int32_t> lens = {2};

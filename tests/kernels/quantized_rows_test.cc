@@ -46,7 +46,7 @@ void ExpectQuantized(const Group& group, int64_t block, int64_t row, const float
   const auto at = static_cast<size_t>(block * group.places + row);
   int32_t sums[2] = {};
   for (int i = 0; i < 32; ++i) {
-    // A value that is not above -127, such as a NaN, becomes -127.
+    // A value that is not greater than -127 becomes -127. This includes NaN.
     const float scaled = x[i] * inverse;
     const int code =
         static_cast<int>(std::nearbyint(scaled > -127.0f ? std::min(scaled, 127.0f) : -127.0f));
@@ -61,7 +61,7 @@ void ExpectQuantized(const Group& group, int64_t block, int64_t row, const float
   }
 }
 
-// Expects that no place of `block` was written. The block is not part of the work.
+// Expects that nothing of `block`, which is not part of the work, was written.
 void ExpectUntouched(const Group& group, int64_t block) {
   for (int64_t i = block * group.places; i < (block + 1) * group.places; ++i) {
     const auto at = static_cast<size_t>(i);
@@ -73,8 +73,8 @@ void ExpectUntouched(const Group& group, int64_t block) {
   }
 }
 
-// Tests rows that fill a group or only a part of it. Tests numbers of blocks that fill the vector
-// lanes or only a part of them.
+// Tests full and partly filled groups of rows. Tests numbers of blocks that fill all vector lanes
+// or only some of them.
 TEST(QuantizedRowsTest, ABlockHasItsBitsBesideAnyOthers) {
   for (const std::string& isa : testing::IsaPaths()) {
     const auto kernels = SelectKernels(isa);

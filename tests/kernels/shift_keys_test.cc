@@ -155,8 +155,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, ShiftKeysTest,
                                            ShiftCase{DType::kBF16, RopeLayout::kInterleaved, 8, 8},
                                            ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 24, 16}));
 
-// A stream that continues past its window relies on this property. A key that is turned back by a
-// distance equals the same key written that many positions earlier, apart from rounding errors.
+// A key that is rotated back by a distance equals the same key written that many positions earlier,
+// apart from rounding errors. A stream that continues past its cache window relies on this
+// property.
 TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
   constexpr int64_t kDistance = 48, kHeadDim = 32;
   const HeadShape shape{.num_heads = 1, .num_kv_heads = 1, .head_dim = kHeadDim, .block_size = 16};
@@ -178,8 +179,8 @@ TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
                   .ok());
   for (int64_t i = 0; i < 16 * kHeadDim; ++i) {
     const float got = moved.view().data<float>()[3 * moved.view().row_stride() + i];
-    // The bound assumes elements of keys of up to 5. It covers the roundings of the rotations and
-    // of the three rows of the table.
+    // The bound assumes that the elements of keys are at most 5 in magnitude. It covers the
+    // roundings of the rotations and of the three rows of the table.
     ASSERT_NEAR(got, written.view().data<float>()[i], 10 * 0x1p-24 * 10 * kShiftTableScale) << i;
   }
 }

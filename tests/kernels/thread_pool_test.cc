@@ -30,7 +30,7 @@ TEST(ThreadPoolTest, EveryItemRunsOnceAndIsSeenByTheCaller) {
 }
 
 TEST(ThreadPoolTest, WorkersTakePart) {
-  // Two items that wait for each other can only end if two threads run them.
+  // Two items that wait for each other can end only if two threads run them.
   ThreadPool pool(2);
   for (int round = 0; round < 20; ++round) {
     std::atomic<int> arrived{0};
@@ -44,7 +44,7 @@ TEST(ThreadPoolTest, WorkersTakePart) {
   }
 }
 
-// A parked worker that nobody wakes checks for work by itself after one second. The bound of half a
+// Without a wake-up, a parked worker checks for work only after one second. The bound of half a
 // second per round would fail a pool that relies on these checks.
 TEST(ThreadPoolTest, ParkedWorkersWake) {
   constexpr int kRounds = 5;

@@ -42,9 +42,9 @@ extern const int planted_bug;
 const int planted_bug = std::getenv("QUIRE_PLANTED_BUG") ? std::atoi(std::getenv("QUIRE_PLANTED_BUG")) : 0;
 }
 """
-# Seconds that a test with a bug may take beside three times what it takes without one.
+# A test with a bug may take three times as long as without the bug, plus this number of seconds.
 TIME_OUT = 10
-# Random tests draw the same worlds at each run.
+# With a fixed seed, RapidCheck draws the same inputs in each run.
 RANDOM = {"RC_PARAMS": "seed=1"}
 
 Place = collections.namedtuple("Place", "begin end bug")
@@ -128,7 +128,8 @@ class PlantedBuild:
     def _compile_unit(self, unit: str):
         words, output = compile_words(self.build, unit)
         words = words[:words.index("-o")] + words[words.index("-o") + 2:words.index("-c")]
-        # The shadows come first on the include path. No warnings, so none stops a bug.
+        # The copies with bugs come first on the include path. Warnings are off, so that no warning rejects a
+        # bug.
         source = self.scratch / "source"
         shadow = source / unit
         self._compile([words[0], f"-I{source}", "-include", "planted_bug.h"] + words[1:] + ["-w", "-O1", "-g0"],

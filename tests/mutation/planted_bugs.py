@@ -6,7 +6,7 @@ that occurs several times is named by what stands before it as well: (before, te
 
 import collections
 
-# tests: `binary` or `binary:filter`, the filter as GoogleTest takes it.
+# `test` is `binary` or `binary:filter`, with a filter of GoogleTest.
 Bug = collections.namedtuple("Bug", "id says path old new test")
 
 BUGS = []
@@ -25,7 +25,7 @@ def source(path: str, test: str):
     return add, drop
 
 
-# --- What the host forgets to wait for.
+# --- Waits that the host leaves out.
 
 bug, drop = source("kernels/cuda/cuda_backend.cc", "cuda_engine_test")
 drop("g01", "a weight's next rows overwrite those that are not copied yet",

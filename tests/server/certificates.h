@@ -1,6 +1,6 @@
 #pragma once
 
-// Makes certificates while a test runs. So the repository holds no keys, and no certificate
+// Makes certificates while a test runs, so that the repository holds no keys and no certificate
 // expires.
 
 #include <string>
@@ -14,7 +14,7 @@ struct Identity {
 
 // Makes a self-signed certificate that may sign other certificates.
 Identity MakeAuthority(const std::string& name);
-// Makes a certificate that `authority` has signed, with `name` as common name and DNS name.
+// Makes a certificate signed by `authority`, with `name` as common name and DNS name.
 Identity MakeIdentity(const std::string& name, const Identity& authority);
 
 }  // namespace quire::testing

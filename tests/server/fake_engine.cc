@@ -228,7 +228,7 @@ void FakeEngine::Run() {
     {
       base::MutexLock lock(mu_);
       if (stopping_ && running_.empty() && work_.empty()) return;
-      // Cancellation and stalled sinks are checked each millisecond.
+      // Checks for cancellation and stalled sinks every millisecond.
       if (work_.empty()) changed_.WaitFor(mu_, std::chrono::milliseconds(1));
       work.swap(work_);
       requests = running_;

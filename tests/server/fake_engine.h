@@ -43,14 +43,14 @@ class FakeEngine : public engine::Engine {
 
   // Lets steps run from now on.
   void Release();
-  // The number of times that a request got nothing in a step because the request's sink was full.
+  // The number of times that a step gave a request nothing because the request's sink was full.
   int64_t num_stalled_steps() const { return num_stalled_steps_; }
   int64_t num_running() const;
   // Sets the result of liveness() from now on.
   void SetLiveness(const engine::Liveness& liveness);
   // Returns the parameters of the request that was submitted last.
   engine::GenerateParams last_params() const;
-  // Checks `condition` after each step, and waits until it holds. Returns false after ten seconds.
+  // Waits until `condition` holds, checking it after each step. Returns false after ten seconds.
   bool WaitFor(const std::function<bool()>& condition) const;
 
   absl::StatusOr<std::shared_ptr<engine::SubmittedRequest>> Submit(

@@ -78,7 +78,8 @@ class RpcClient {
   Reply<v1::FlushPrefixCacheResponse> FlushPrefixCache(const CallOptions& options = {});
 
   Health CheckHealth(std::string_view service);
-  // Returns true if the server serves grpc.reflection. Expects both of its versions or neither.
+  // Returns true if the server serves grpc.reflection. Expects that it serves both versions or
+  // neither.
   bool HasReflection();
   // Makes a reflection call. Both versions of reflection have the same messages on the wire. If the
   // call failed, the result has no response set.

@@ -27,7 +27,7 @@ class CollectingSink final : public engine::TokenSink {
     int64_t num_deltas = 0;
   };
 
-  // The reader takes at most `room` deltas; -1: any number.
+  // The sink takes at most `room` deltas; -1: any number.
   explicit CollectingSink(int64_t room = -1) : room_(room) {}
 
   bool CanTake(int32_t num_deltas) const override {

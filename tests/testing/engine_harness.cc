@@ -140,7 +140,7 @@ std::shared_ptr<CollectingSink> EngineHarness::Submit(engine::GenerateParams par
 }
 
 void EngineHarness::WaitForFrontend() {
-  // The frontend takes its tasks in order. Once these tasks hold all its threads, every earlier
+  // The frontend takes its tasks in order. Once the tasks below hold all its threads, every earlier
   // task is done.
   const int32_t num_threads = engine::EngineConfig().frontend_threads;
   const auto all = std::make_shared<std::barrier<>>(num_threads + 1);

@@ -66,19 +66,20 @@ class EngineHarness {
 
   // Submits a request and expects that the engine accepts it.
   std::shared_ptr<CollectingSink> Submit(engine::GenerateParams params, int64_t room = -1);
-  // Submits all requests while the first step, which runs the first request alone, is held. So the
-  // scheduler gets the requests in the order of `all`, and the speed of the machine does not decide
-  // which sequences meet in the cache.
+  // Submits all requests while the first step, which runs the first request alone, is held back.
+  // The scheduler thus gets the requests in the order of `all`. Which sequences share cached blocks
+  // does not depend on the speed of the machine.
   std::vector<std::shared_ptr<CollectingSink>> SubmitTogether(
       const std::vector<engine::GenerateParams>& all);
   // Waits until every request submitted so far has left the frontend.
   void WaitForFrontend();
   // Submits a request, waits for its end and expects success. Returns sample 0.
   CollectingSink::Sample Generate(engine::GenerateParams params);
-  // Waits until nothing runs. Expects that the engine keeps only cached blocks of its requests.
+  // Waits until nothing runs. Expects that the engine then keeps nothing of its requests except
+  // cached blocks.
   void ExpectIdleIsEmpty();
-  // Destroys the engine, which ends its threads. The counters that a test keeps in its hooks are
-  // final after that.
+  // Destroys the engine, which ends its threads. Counters that a test's hooks update are final
+  // after that.
   void Stop() { engine_.reset(); }
 
   std::vector<std::shared_ptr<engine::SubmittedRequest>> handles;

@@ -35,7 +35,7 @@ class FakeModel final : public engine::Model {
   std::atomic<int64_t> num_copies = 0;
   // The number of tokens of the largest step.
   std::atomic<int64_t> max_step_tokens = 0;
-  // When not -1, the Forward of this number, counted from 0, fails.
+  // If not -1, the Forward with this number, counted from 0, fails.
   std::atomic<int64_t> fail_at_forward = -1;
   // When not -1, the logits in this row are NaN in every step.
   std::atomic<int64_t> nan_row = -1;
@@ -51,7 +51,7 @@ class FakeModel final : public engine::Model {
                                               engine::KvCache& cache) override;
 
  private:
-  // Returns the slot in a KV group that holds a position of sequence `seq` of the step.
+  // Returns the slot in a KV group that holds `position` of sequence number `seq` of the step.
   int64_t Slot(const engine::GroupInput& group, int64_t seq, int32_t position) const;
 
   engine::ModelConfig config_;

@@ -1,7 +1,6 @@
 #pragma once
 
-// A small tokenizer for tests of the parts that use a tokenizer. The test chooses the pieces of the
-// tokenizer.
+// A small tokenizer for tests. A test chooses the tokenizer's pieces.
 
 #include <cstdint>
 #include <string>

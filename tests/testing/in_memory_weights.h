@@ -21,7 +21,8 @@ class InMemoryWeights final : public files::WeightMap {
   // alone.
   void AddRandom(const std::string& name, const std::vector<int64_t>& shape);
 
-  // Multiplies every value of the tensor `name`, if there is such a tensor, by `factor`.
+  // Multiplies every value of the tensor `name` by `factor`. Does nothing if there is no such
+  // tensor.
   void Scale(std::string_view name, float factor);
 
   const std::vector<files::TensorInfo>& tensors() const override { return tensors_; }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Random choices that a RapidCheck property makes as it runs, for operations that depend on earlier
-// operations. The choices shrink towards `low`.
+// Random choices that a RapidCheck property makes while it runs, for operations that depend on
+// earlier operations. When RapidCheck shrinks a case, the choices move towards `low`.
 
 #include <rapidcheck.h>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Holds an engine's model at the start of each step until the test lets it go on.
+// Holds an engine's model at the start of each step until the test lets the step run.
 
 #include <chrono>
 #include <memory>
@@ -11,8 +11,8 @@
 namespace quire::testing {
 
 // Holds each step of an engine at its start until LetGo or Open. Create the gate while the engine
-// is idle. Once the gate is open, steps pass, even after the gate is destroyed. The hook in the
-// engine shares the state of the gate.
+// is idle. An open gate lets all steps pass. The gate may be destroyed before the engine, because
+// the engine's hook shares the gate's state.
 class StepGate {
  public:
   explicit StepGate(EngineHarness& harness) {

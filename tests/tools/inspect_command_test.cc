@@ -106,7 +106,7 @@ TEST(InspectCommandTest, AModelThatIsNotSupportedIsStillShown) {
   EXPECT_EQ(json::parse(RunInspect({path, "--json"}).out)["supported"], false);
 }
 
-// The bundled model with another config.json beside the same weights.
+// Makes a directory with the bundled model's weights and an edited config.json.
 class EditedModelTest : public ::testing::Test {
  protected:
   EditedModelTest() {
@@ -128,8 +128,8 @@ class EditedModelTest : public ::testing::Test {
   json config_;
 };
 
-// quire-inspect must report a model as supported exactly if it loads, and otherwise give the error
-// of loading.
+// quire-inspect must report a model as supported if and only if the model loads. Otherwise it must
+// give the error of loading.
 TEST_F(EditedModelTest, IsSupportedWhenItLoads) {
   for (const std::string_view edit :
        {"{}", R"({"n_layers": 5})", R"({"n_layers": 7})", R"({"vocab_size": 4095})",

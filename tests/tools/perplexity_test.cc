@@ -37,7 +37,8 @@ TEST(PerplexityWindowsTest, TheStridedRuleScoresEveryTokenButTheFirstOnce) {
   EXPECT_THAT(*MakeWindows(20, {.context = 8, .stride = 5}),
               ElementsAre(TextWindow{0, 8, 1}, TextWindow{5, 13, 8}, TextWindow{10, 18, 13},
                           TextWindow{15, 20, 18}));
-  // If windows do not overlap, the first token of each window has nothing before it.
+  // If windows do not overlap, the first token of each window is not scored, because no token comes
+  // before it.
   EXPECT_THAT(*MakeWindows(8, {.context = 4, .stride = 4}),
               ElementsAre(TextWindow{0, 4, 1}, TextWindow{4, 8, 5}));
   EXPECT_THAT(*MakeWindows(5, {.context = 8, .stride = 8}), ElementsAre(TextWindow{0, 5, 1}));
@@ -56,8 +57,8 @@ TEST(PerplexityTest, EqualsTheReferenceInFloat64ByEitherRule) {
     ASSERT_EQ(result.status, 0) << result.err;
     const json report = json::parse(result.out);
     EXPECT_EQ(report.at("num_scored"), golden.at("num_scored"));
-    // If logits are off by at most b, each log-probability is off by at most 2 b, and so is the
-    // mean of log-probabilities.
+    // If each logit is off by at most b, each log-probability is off by at most 2 b, and so is the
+    // mean of the log-probabilities.
     const double error = std::log(report.at("perplexity").get<double>()) -
                          std::log(golden.at("perplexity").get<double>());
     EXPECT_LE(std::abs(error), 2 * golden.at("logit_bound").get<double>()) << golden;
@@ -96,8 +97,8 @@ TEST(PerplexityTest, IsTheSameToTheBitInStepsOfAnySize) {
 }
 
 #if defined(QUIRE_CUDA_EMULATED)
-// The host cannot access the logits of this backend. It rounds activations to bfloat16, and the CPU
-// does not. The mean of the losses must agree to the precision of bfloat16.
+// The host cannot access the logits of the emulated GPU. That backend rounds activations to
+// bfloat16, and the CPU does not. The mean losses must agree to the precision of bfloat16.
 TEST(PerplexityTest, IsNearlyTheSameOnADevice) {
   const std::vector<int32_t> tokens = {501, 17, 260, 902, 44, 1203, 77, 318, 290, 1500, 12, 640};
   std::vector<double> results;

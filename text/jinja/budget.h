@@ -17,8 +17,8 @@ struct Limits {
   int64_t max_steps = 20'000'000;       // a step evaluates one node or copies kBytesPerStep bytes
   int64_t max_output_bytes = 32 << 20;  // also the limit of each string
   int32_t max_depth = 1000;             // nested nodes under evaluation, across all macros
-  // The stack that a rendering may use below the frame of Render(): half of the stack of a small
-  // thread.
+  // The most stack in bytes that a rendering may use below the frame of Render(). It is half of the
+  // stack of a small thread.
   int64_t max_stack_bytes = 1 << 20;
   int32_t max_value_depth = 200;  // nesting of lists and dicts
 };
@@ -54,9 +54,9 @@ class Budget {
   bool CheckValueDepth(int32_t depth) {
     return depth <= limits_.max_value_depth || Fail("values nest too deep");
   }
-  // Enters one level. Each call that returns true needs one Leave(). The size of a level on the
-  // stack depends on the node and on the compiler, so the stack is measured as well. The stack
-  // grows downwards.
+  // Enters one level. Each call that returns true needs one Leave(). A limit of the depth is not
+  // enough, because the stack that a level takes depends on the node and on the compiler. So the
+  // stack, which grows downwards, is limited as well.
   bool Enter() {
     if (depth_ >= limits_.max_depth || stack_base_ - StackPosition() > limits_.max_stack_bytes) {
       return Fail("the template recurses too deep");

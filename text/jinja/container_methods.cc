@@ -102,7 +102,8 @@ absl::StatusOr<Value> LoopChanged(Evaluator& evaluator, const Value& self,
   if (loop.last_changed && Equal(Value::Tuple(*loop.last_changed), now, evaluator.budget())) {
     return Value::Bool(false);
   }
-  // The loop stores `now`, so `now` counts as nested in the loop.
+  // The loop keeps `now` for the next call of changed(), so `now` counts towards the depth of the
+  // loop.
   loop.depth = std::max(loop.depth, now.depth() + 1);
   if (!evaluator.budget().CheckValueDepth(loop.depth)) return evaluator.budget().status();
   loop.last_changed = arguments.positional;

@@ -27,7 +27,8 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 }  // namespace
 
 Evaluator::~Evaluator() {
-  // Clears the namespaces while all objects still exist, because values may point at them.
+  // Values in namespaces may point to macros and cycles, so the namespaces are cleared before any
+  // member is destroyed.
   for (Namespace& name_space : namespaces_) name_space.attributes = Dict();
 }
 

@@ -124,8 +124,8 @@ class Evaluator {
   // The input of a FilterExpr whose `input` is null.
   const Value* block_input_ = nullptr;
   bool error_has_line_ = false;
-  // Values hold only plain pointers to these objects. So objects that refer to each other do not
-  // leak.
+  // The Evaluator owns these objects, and values hold only plain pointers to them. So objects that
+  // refer to each other do not leak.
   std::deque<Namespace> namespaces_;
   std::deque<MacroObject> macros_;
   std::deque<CycleState> cycles_;

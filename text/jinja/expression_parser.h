@@ -12,7 +12,8 @@
 
 namespace quire::jinja {
 
-// Source that nests deeper is an error, so that no recursion over the tree can overflow the stack.
+// The limits of nesting. Source that nests deeper is refused, so that no recursion over the tree
+// can overflow the stack.
 inline constexpr int kMaxParseDepth = 100;
 inline constexpr int kMaxExprDepth = 400;
 
@@ -29,8 +30,8 @@ class ExpressionParser {
   absl::StatusOr<Target> AssignTarget(bool with_namespace);
   absl::StatusOr<std::string> TargetName();
 
-  // The macros whose bodies are being parsed. Each macro records the special names that its body
-  // uses.
+  // The macros whose bodies are being parsed. Each macro records which of the names caller, varargs
+  // and kwargs its body uses.
   std::vector<MacroNode*> open_macros;
 
   // Counts one level of nesting while the object lives.

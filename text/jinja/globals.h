@@ -20,7 +20,8 @@ inline constexpr int64_t kMaxRange = 100'000;
 std::optional<Value> FindGlobal(std::string_view name);
 absl::StatusOr<Value> CallGlobal(Evaluator& evaluator, GlobalFunction function,
                                  const CallArguments& arguments);
-// Calls a joiner, as joiner() does in a template. Returns InvalidArgument for a cycler.
+// Calls the object that joiner() returned. Returns InvalidArgument for the object of a cycler(),
+// which cannot be called.
 absl::StatusOr<Value> CallCycle(CycleState& cycle, const CallArguments& arguments);
 
 }  // namespace quire::jinja

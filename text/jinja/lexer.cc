@@ -71,7 +71,8 @@ class Lexer {
     return at;
   }
 
-  // Reads the text up to the next tag, trims it as the tag asks, and then reads that tag.
+  // Reads the text up to the next tag, trims the text if the tag requires it, and then reads the
+  // tag.
   absl::Status Data() {
     size_t open = at_;
     while (true) {
@@ -289,8 +290,8 @@ class Lexer {
         out->push_back(raw[i++]);
         continue;
       }
-      // raw[i + 1] exists, because the scan for the quote skipped each backslash with the character
-      // after it.
+      // raw[i + 1] exists, because the scan for the closing quote skipped each backslash together
+      // with the character after it.
       const char c = raw[i + 1];
       i += 2;
       static constexpr std::string_view kPlain = "\\'\"abfnrtv";

@@ -93,7 +93,7 @@ absl::StatusOr<Value> Int(Evaluator&, const Value& input, const CallArguments& a
   if (input.is_undefined()) return UndefinedError(input);
   if (input.is_integral()) return Value::Int(input.as_int());
   if (input.is_float()) {
-    // int(inf) raises an exception that Jinja2 does not catch.
+    // Jinja2 does not catch the exception that int(inf) raises, so the default value is not used.
     if (std::isinf(input.as_float()))
       return absl::InvalidArgumentError("cannot convert float infinity to integer");
     return FromFloat(input.as_float(), if_not);

@@ -195,7 +195,7 @@ int CompareNumbers(const Value& left, const Value& right) {
 
 bool IsNan(const Value& value) { return value.is_float() && std::isnan(value.as_float()); }
 
-// True if left < right (or <=), for values that have an order.
+// Returns true if the comparison `op` of `left` and `right` holds. `op` is one of <, <=, >, >=.
 absl::StatusOr<bool> Less(CompareOp op, const Value& left, const Value& right, Budget& budget) {
   if (left.is_undefined()) return UndefinedError(left);
   if (right.is_undefined()) return UndefinedError(right);

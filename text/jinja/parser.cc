@@ -47,8 +47,8 @@ class Parser {
     return body;
   }
 
-  // Parses a block from the '%}' of the opening tag on: the body, and the closing tag without its
-  // '%}'.
+  // Parses the rest of a block: the '%}' of the opening tag, the body, and the closing tag up to
+  // its '%}', which stays unread.
   absl::StatusOr<Body> BodyUntil(std::string_view end) {
     RETURN_IF_ERROR(tokens_.Expect(TokenType::kBlockEnd, "'%}'"));
     ASSIGN_OR_RETURN(Body body, Statements({end}));

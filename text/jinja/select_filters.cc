@@ -89,7 +89,7 @@ absl::StatusOr<Value> Attr(Evaluator& evaluator, const Value& input,
                            const CallArguments& arguments) {
   ASSIGN_OR_RETURN(const auto bound, Bind("attr", arguments, {"name"}, 1));
   ASSIGN_OR_RETURN(const std::string name, StringArgument("attr", bound[0], ""));
-  // Unlike object.name, the filter attr never falls back to a key of a dict.
+  // Unlike the expression object.name, the filter attr never falls back to a key of a dict.
   if (input.is_dict() && !IsKnownMethod(name)) {
     return Value::MakeUndefined(absl::StrFormat("'dict object' has no attribute '%s'", name));
   }

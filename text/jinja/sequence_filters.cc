@@ -30,7 +30,8 @@ absl::StatusOr<Items> SortKeys(Evaluator& evaluator, const Items& items,
   Items keys;
   for (const Value& item : items) {
     if (!attribute || attribute->is_none()) {
-      // The key is a list, as in Jinja2, so that equal items are never compared by `<`.
+      // As in Jinja2, the key is a list. Lists are compared by `<` only at their first unequal
+      // items, so equal items are never compared by `<`.
       keys.push_back(Value::List({SortKey(item, case_sensitive)}));
       continue;
     }
@@ -112,7 +113,8 @@ absl::StatusOr<Value> Reverse(Evaluator& evaluator, const Value& input,
   }
   ASSIGN_OR_RETURN(Items items, Iterate(input, evaluator.budget()));
   std::reverse(items.begin(), items.end());
-  // Python's reversed() refuses a generator, so Jinja2 turns it into a list.
+  // Python's reversed() refuses a generator, so Jinja2 turns a generator into a list and reverses
+  // the list.
   return input.is_sequence(SequenceType::kGenerator) ? Value::List(std::move(items))
                                                      : Generator(std::move(items));
 }

@@ -76,8 +76,8 @@ absl::StatusOr<Value> Slice(const Value& object, const Value& begin, const Value
 
 absl::Status SortByKeys(const std::vector<Value>& keys, bool reverse, std::vector<Value>* values,
                         Budget& budget) {
-  // This is a merge sort, because std::stable_sort needs comparisons that define an order. Here a
-  // comparison may fail, and comparisons with NaN do not define an order.
+  // This is a merge sort of our own, because std::stable_sort needs comparisons that define an
+  // order. Here a comparison may fail, and comparisons with NaN do not define an order.
   std::vector<size_t> order(keys.size()), merged(keys.size());
   std::iota(order.begin(), order.end(), size_t{0});
   for (size_t width = 1; width < order.size(); width *= 2) {

@@ -40,7 +40,7 @@ std::shared_ptr<Scope> Inside(const std::shared_ptr<Scope>& outer) {
 
 absl::StatusOr<std::string> Evaluator::Run(const Body& body, const Dict& variables) {
   for (const auto& [name, value] : variables.entries()) scope_->names[name.str()] = value;
-  // Names that the template sets shadow the variables, so these names have a scope of their own.
+  // The template runs in a scope of its own, so that the names that it sets shadow the variables.
   return Capture(body, Inside(scope_));
 }
 

@@ -43,7 +43,7 @@ std::string ReplaceAll(std::string_view text, std::string_view from, std::string
                        int64_t count);
 std::string EscapeHtml(std::string_view text);
 
-// Return repr() of a float and of a string.
+// FloatRepr and StringRepr return Python's repr() of a float and of a str.
 std::string FloatRepr(double value);
 std::string StringRepr(std::string_view text);
 

@@ -179,9 +179,9 @@ struct BoundMethod {
   std::string name;
 };
 
-// Appends to `out` the bytes by which a Dict finds `value` as a key. Keys that are equal in Python,
-// such as 1, 1.0 and True, give the same bytes. Returns false when the value, such as a list,
-// cannot be hashed.
+// Appends to `out` the hash key of `value`: the bytes by which a Dict finds `value`. Keys that are
+// equal in Python, such as 1, 1.0 and True, have the same bytes. Returns false when the value, such
+// as a list, cannot be hashed.
 bool HashKey(const Value& value, Budget& budget, std::string* out);
 
 // Returns the values that a for loop over `value` visits: the items of a sequence, the code points

@@ -93,7 +93,8 @@ void AddedTokens::Split(std::string_view text, bool parse_special, std::vector<P
     size_t begin = i;
     size_t end = i + token->content.size();
     i = end;
-    // A match that is not taken stays plain text as a whole: it is not searched for shorter tokens.
+    // A match that is rejected below stays plain text as a whole: it is not searched for shorter
+    // tokens.
     if (token->special && !parse_special) continue;
     if (token->single_word && !StandsAlone(text, begin, end)) continue;
     if (token->strip_left) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// A text that normalization may have rewritten. For each byte of the text, the range of input bytes
-// from which the byte comes is known.
+// A text that normalization may have rewritten. Each byte of the text has an origin: the range of
+// input bytes that it comes from.
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,8 @@ struct ByteRange {
   uint32_t end = 0;
 };
 
-// A view of a text. Neither `begin` nor `end` of the origins decreases along the text.
+// A view of a text and the origins of its bytes. From one byte of the text to the next, neither
+// `begin` nor `end` of the origin decreases.
 struct TextPart {
   std::string_view text;
   const ByteRange* origins = nullptr;  // one per byte; null: text[i] is input byte offset + i

@@ -25,8 +25,7 @@ absl::Status InvalidBpe(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("model: ", what));
 }
 
-// Adds the merges to `model`. Returns true if JoinsAcrossSpace is false for every
-// merge.
+// Adds the merges to `model`. Returns true if JoinsAcrossSpace is false for every merge.
 absl::StatusOr<bool> ReadMerges(const json& merges, const PieceIds& ids, BpeModel& model) {
   if (!merges.is_array()) return InvalidBpe("merges: want an array");
   model.ReserveMerges(merges.size());

@@ -37,7 +37,8 @@ int32_t BpeModel::AddCharacter(char32_t code_point, int32_t first_free_id) {
   const int32_t known = CharacterId(code_point);
   if (known >= 0) return known;
   if (first_character_id_ == INT32_MAX) first_character_id_ = first_free_id;
-  // The id is derived from the number of entries, so that ids stay unique.
+  // The new ids of ASCII characters come first, by code point. The new ids of other characters
+  // follow in the order of the calls.
   const auto id =
       first_character_id_ + static_cast<int32_t>(characters_.size() + ascii_characters_.size());
   if (code_point < ascii_characters_.size()) {
@@ -253,7 +254,8 @@ void BpeModel::EncodeWord(std::string_view word, std::vector<WordToken>& out) co
     MergeLong(symbols);
   }
   Emit(word, symbols, out);
-  // The scratch of a huge word must not stay allocated until the thread ends.
+  // The scratch memory of a huge word is freed. It would otherwise stay allocated until the thread
+  // ends.
   if (symbols.capacity() > 64 * 1024) std::vector<WordToken>().swap(symbols);
 }
 

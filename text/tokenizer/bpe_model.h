@@ -28,8 +28,8 @@ struct BpeModelConfig {
   bool fuse_unknown = false;   // neighbouring unknown symbols become one token
   bool byte_fallback = false;  // an unknown character becomes the tokens of its bytes
   bool ignore_merges = false;  // a word that equals a token becomes that token, without merging
-  // Hugging Face drops an unknown symbol before merging, so that the symbols beside it may merge.
-  // llama.cpp drops it after merging.
+  // True: an unknown symbol is dropped before merging, so that its neighbours may merge (Hugging
+  // Face). False: an unknown symbol is dropped after merging (llama.cpp).
   bool drop_unknown_first = false;
 };
 

@@ -7,8 +7,8 @@
 namespace quire::text {
 namespace {
 
-// The character of the first byte that has no printable Latin-1 character. The other bytes without
-// a printable Latin-1 character get the following characters, in order.
+// The character that stands for the first byte that is not a printable Latin-1 character. The other
+// such bytes get the following characters, in order.
 constexpr char32_t kFirstSubstitute = 0x100;
 
 bool IsPrintableLatin1(int byte) {

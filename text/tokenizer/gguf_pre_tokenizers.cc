@@ -24,9 +24,10 @@ struct NamedPreTokenizer {
   GgufPreTokenizer pre_tokenizer;
 };
 
-// Among names that split alike, the best known comes first. A pre-tokenizer that splits digits one
-// by one comes before a similar pre-tokenizer that keeps runs of digits. If the vocabulary has no
-// runs of digits, both give the same tokens.
+// The order matters for conversion, which tries the names in this order. Among names that split
+// alike, the best known comes first. A pre-tokenizer that splits digits one by one comes before a
+// similar pre-tokenizer that keeps runs of digits, because both give the same tokens if the
+// vocabulary has no runs of digits.
 const std::vector<NamedPreTokenizer>& Table() {
   static const auto* const table = [] {
     const GgufPreTokenizer gpt2{.patterns = {kGpt2}};

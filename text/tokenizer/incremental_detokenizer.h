@@ -14,7 +14,7 @@ namespace quire::text {
 // follows a prompt.
 class IncrementalDetokenizer {
  public:
-  // `pending` holds the first bytes of an unfinished character. The ids continue this character.
+  // `pending` holds the first bytes of an unfinished character, which the pushed ids complete.
   IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
                          std::string pending = "");
 

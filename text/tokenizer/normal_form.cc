@@ -22,7 +22,7 @@ bool IsCompatible(NormalForm form) {
   return form == NormalForm::kNfkc || form == NormalForm::kNfkd;
 }
 
-// Returns a bound. `form` does not change characters with a first UTF-8 byte below this bound.
+// Returns a byte b, such that `form` changes no character whose first UTF-8 byte is below b.
 uint8_t FirstChangedByte(NormalForm form) {
   return form == NormalForm::kNfc ? 0xCC : 0x80;  // 0xCC is the first byte of U+0300
 }
@@ -93,7 +93,8 @@ class Writer {
 
  private:
   void AddPart(utf8proc_int32_t code_point, ByteRange origin) {
-    // U+11A7 composes with nothing, but utf8proc 2.8 takes it for a Hangul final and loses it.
+    // U+11A7 composes with nothing, but utf8proc 2.8 takes it for a Hangul final and loses it. So
+    // U+11A7 is kept apart from the characters before it.
     constexpr utf8proc_int32_t kNoFinal = 0x11A7;
     if (!marks_.empty() &&
         (code_point == kNoFinal ||
@@ -106,7 +107,8 @@ class Writer {
   void Flush() {
     if (marks_.empty()) return;
     const ByteRange all{marks_.front().origin.begin, marks_.back().origin.end};
-    // utf8proc's own ordering takes quadratic time on a text that consists only of marks.
+    // The marks are sorted here, because utf8proc's own sorting takes quadratic time on a text that
+    // consists only of marks.
     for (auto begin = marks_.begin(); begin != marks_.end();) {
       begin = std::find_if(begin, marks_.end(), [](const Mark& m) { return m.combining_class; });
       const auto end =

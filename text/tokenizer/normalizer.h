@@ -24,8 +24,8 @@ class Normalizer {
   void AddPrependUnlessThere(std::string prefix, bool only_at_input_start);
   void AddReplace(std::string from, std::string to);
   void AddReplace(Regex from, std::string to);
-  // Any other step: a thread-safe function that returns the new text, or nothing when the text does
-  // not change.
+  // A step of any other kind: a thread-safe function that returns the new text, or nothing when the
+  // text does not change.
   using Step = std::function<std::optional<AlignedText>(const TextPart&)>;
   void Add(Step step, int64_t max_shrink = 0);
 

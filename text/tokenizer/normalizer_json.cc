@@ -21,8 +21,9 @@ using nlohmann::json;
 
 constexpr std::string_view kNormalizer = "normalizer";
 
-// A canonical decomposition has at most three times the bytes of the character, and at least a
-// third of these bytes. So composition and decomposition together shrink a text at most nine times.
+// In bytes, a canonical decomposition is at most three times as long as the character, and at least
+// a third as long. So decomposition shrinks a text at most three times, and the composition after
+// it at most three times more.
 constexpr int64_t kMaxCanonicalShrink = 9;
 
 constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},

@@ -112,7 +112,7 @@ void PreTokenizer::SplitWord(const PatternSplit& split, const TextPart& word,
     }
   }
   for (const Span& span : spans) out.push_back(word.Sub(span.begin, span.end));
-  // The spans of a huge word must not stay allocated until the thread ends.
+  // The spans of a huge word are freed. They would otherwise stay allocated until the thread ends.
   if (spans.capacity() > 64 * 1024) std::vector<Span>().swap(spans);
 }
 

@@ -86,7 +86,8 @@ absl::Status ReadPreTokenizerStep(const json& step, PreTokenizer& out, PreTokeni
     return ReadByteLevel(step, out);
   }
   if (type == "Metaspace") {
-    // A Metaspace after ByteLevel would edit text that patterns see in the byte alphabet.
+    // A Metaspace step after ByteLevel is refused. It would edit the text, but later patterns see
+    // the text in the byte alphabet.
     if (traits.byte_level) return InvalidStep(kPreTokenizer, "Metaspace: want it before ByteLevel");
     return ReadMetaspace(step, out);
   }

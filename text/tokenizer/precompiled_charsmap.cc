@@ -78,7 +78,7 @@ std::optional<std::string_view> PrecompiledCharsmap::Lookup(std::string_view tex
     if (!HasLeaf(unit)) continue;
     if (position >= units_.size()) break;
     const uint32_t at = Value(units_[position]);
-    // An offset past the texts or inside a character is not the start of a text.
+    // In a corrupt map, an offset may be past the texts or inside a character.
     if (at > texts_.size() || (at < texts_.size() && (texts_[at] & 0xC0) == 0x80)) break;
     const std::string_view rest = std::string_view(texts_).substr(at);
     return rest.substr(0, rest.find('\0'));

@@ -17,8 +17,8 @@ using base::ToAbsl;
 
 constexpr size_t kMaxPatternBytes = 64 * 1024;
 
-// The contents of the character classes that replace \s and \w. PCRE2's \s also matches U+180E, and
-// PCRE2's \w does not match marks.
+// The contents of the classes that replace \s, \S and \w. PCRE2's own classes differ: its \s also
+// matches U+180E, and its \w does not match marks.
 constexpr std::string_view kSpaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{"
     "205f}\\x{3000}";
@@ -38,8 +38,8 @@ absl::StatusOr<std::string> Translate(std::string_view pattern) {
   out.reserve(pattern.size() * 2);
   bool in_class = false;
   size_t class_start = 0;
-  // The number of open classes inside the outer class. In Oniguruma, the outer class is the union
-  // of its members and of these inner classes. The result has only the outer brackets.
+  // The number of inner classes that are open inside the outer class. In Oniguruma, the members of
+  // the inner classes belong to the outer class. So the result has only the outer brackets.
   int num_inner = 0;
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
@@ -93,7 +93,8 @@ absl::StatusOr<std::string> Translate(std::string_view pattern) {
         i += close + 2;
         continue;
       }
-      // Refuses an inner class that begins with "[^", "[-" or "[]", which cannot be written flat.
+      // Refuses an inner class that begins with "[^", "[-" or "[]". Without its brackets, such a
+      // class would have another meaning.
       if (rest.empty() || rest[0] == '^' || rest[0] == '-' || rest[0] == ']') {
         return Refuse(pattern, "this character class inside a character class is not supported");
       }
@@ -182,7 +183,8 @@ Regex::Outcome Regex::Find(std::string_view text, size_t from, Match& match) con
   if (code_->has_jit) {
     rc = pcre2_jit_match(code_->code, subject, text.size(), from, 0, data, nullptr);
   }
-  // Tries again with the interpreter. Unlike the JIT, it keeps its frames on the heap.
+  // Without a JIT, or when the JIT's stack is too small, the interpreter is used. The interpreter
+  // keeps its frames on the heap.
   if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
     rc = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                      data, nullptr);
@@ -190,7 +192,7 @@ Regex::Outcome Regex::Find(std::string_view text, size_t from, Match& match) con
   if (rc == PCRE2_ERROR_NOMATCH) return Outcome::kNoMatch;
   if (rc < 0) return Outcome::kGaveUp;
   const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data);
-  // \K in a lookahead can put the start of a match after the end.
+  // Such a match is unusable: \K in a lookahead can put the start of a match after its end.
   if (offsets[0] > offsets[1] || offsets[0] < from) return Outcome::kGaveUp;
   match = {.begin = offsets[0], .end = offsets[1]};
   return Outcome::kMatch;

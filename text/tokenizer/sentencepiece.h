@@ -19,8 +19,8 @@ std::optional<uint8_t> ByteOfPiece(std::string_view piece);
 // Replaces each space marker by a space: "▁word" becomes " word".
 std::string SpacesForMarkers(std::string_view piece);
 
-// Returns true if merging `left` and `right` would put a space marker after a character of another
-// kind.
+// Returns true if merging `left` and `right` would put a space marker after a character that is not
+// a space marker.
 bool JoinsAcrossSpace(std::string_view left, std::string_view right);
 // Adds a split before each run of space markers. The split keeps words short. If JoinsAcrossSpace
 // is false for every merge, the split changes no token.

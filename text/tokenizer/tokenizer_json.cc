@@ -77,8 +77,8 @@ absl::Status ReadAddedTokens(const json& added_tokens, TokenizerParts& parts) {
   return absl::OkStatus();
 }
 
-// Fills in the bytes of each token. For an added token the bytes are already set to the text of the
-// token. If the decoder requires it, space markers in these bytes become spaces.
+// Fills in the bytes of each token. An added token already has its text as bytes. In the bytes of
+// added tokens, space markers become spaces if the decoder requires it.
 void FillBytes(const PieceList& pieces, const DecoderTraits& decoder,
                std::vector<VocabularyEntry>& vocabulary) {
   if (decoder.spaces_for_markers) {

@@ -105,7 +105,8 @@ void UnigramModel::EncodeWord(std::string_view word, std::vector<WordToken>& out
     while (i > 0 && tokens[i - 1].id == config_.unknown_id) --i;
     EmitUnknown(word, begin, tokens[i].end, out);
   }
-  // The scratch of a huge word must not stay allocated until the thread ends.
+  // The scratch memory of a huge word is freed. It would otherwise stay allocated until the thread
+  // ends.
   if (best.capacity() > 64 * 1024) {
     std::vector<Best>().swap(best);
     std::vector<WordToken>().swap(tokens);

@@ -20,10 +20,10 @@ struct UnigramModelConfig {
   bool byte_fallback = false;  // an unknown character becomes the tokens of its bytes, if all exist
 };
 
-// Works as in Hugging Face. Sums are float64. Among splits with equal sums, the split with the
-// longest last token is chosen. The score of an unknown character is 10 below that of the worst
-// token. Neighbouring unknown characters become one token. EncodeWord takes O(bytes of the word
-// times bytes of the longest token).
+// Splits a word as Hugging Face does. Sums are float64. Among splits with equal sums, the split
+// with the longest last token is chosen. The score of an unknown character is 10 below the score of
+// the worst token. Neighbouring unknown characters become one token. EncodeWord takes O(bytes of
+// the word times bytes of the longest token).
 class UnigramModel final : public WordModel {
  public:
   struct Piece {

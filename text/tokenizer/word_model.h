@@ -22,7 +22,7 @@ class WordModel {
   // model are bytes.
   virtual void EncodeWord(std::string_view word, std::vector<WordToken>& out) const = 0;
   // True if the tokens of a word cover all bytes of the word, and no token covers more bytes than
-  // the token's text has.
+  // its own text has.
   virtual bool covers_all() const = 0;
 };
 

@@ -48,7 +48,8 @@ def twin(model: Decoder, max_seq_len: int, alibi_bias_max: int) -> MptForCausalL
     weights = {name: widened(weight, config) if name.endswith("Wqkv.weight") else weight
                for name, weight in model.state_dict().items()}
     theirs.load_state_dict({**weights, "lm_head.weight": weights["transformer.wte.weight"]})
-    # transformers' model does not pass the config's alibi_bias_max to this call, and so always has 8.
+    # transformers' model does not pass the config's alibi_bias_max to this function, so the function would always
+    # use 8.
     theirs.transformer.build_mpt_alibi_tensor = functools.partial(build_mpt_alibi_tensor, alibi_bias_max=alibi_bias_max)
     return theirs.float().eval()
 

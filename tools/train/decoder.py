@@ -145,7 +145,8 @@ class Decoder(nn.Module):
         self.transformer = Transformer(config, dropout)
         self._positions: Positions | None = None
         self.apply(self._initialize)
-        # The residual stream gets 2 * n_layers additions. Scaled like this, they keep its variance (GPT-2).
+        # Each layer adds to the residual stream twice. As in GPT-2, the weights that write to the residual stream
+        # start smaller by a factor of sqrt(2 * n_layers), so that the additions keep the variance of the stream.
         for block in self.transformer.blocks:
             for linear in (block.attn.out_proj, block.ffn.down_proj):
                 nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * config.n_layers))

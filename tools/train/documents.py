@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 END_OF_TEXT = "<|endoftext|>"  # the usual separator, and the token between documents
 
-# Longer texts (a book in one file) are cut at line ends, so that some of them can be held out.
+# Longer texts, such as a book in one file, are cut into documents at line ends. Some of these documents can then be
+# held out.
 MAX_CHARACTERS = 20_000
 
 
@@ -46,8 +47,8 @@ def documents_of(text: str, separator: str) -> list[str]:
 
 
 def without_copies(documents: Iterable[str]) -> list[str]:
-    """The first of each group of documents with the same letters and digits, case aside: a copy in the held-out part
-    would make the validation loss look better than it is."""
+    """Keeps the first of each group of documents that have the same letters and digits, apart from case. A copy in the
+    held-out part would make the validation loss look better than it is."""
     first = {}
     for document in documents:
         first.setdefault(re.sub(r"\W+", "", document.lower()), document)

@@ -12,7 +12,8 @@ class PackedDocuments:
         self._seed = seed
         self._documents = [np.array([end_of_text, *ids], dtype=np.int64) for ids in documents]
         self.num_tokens = sum(len(ids) for ids in self._documents)
-        # A window's last token is only a target. It is also the first of the next window.
+        # Neighbouring windows share one token: the last token of a window is only a target there, and the next
+        # window begins with it.
         self.num_windows = (self.num_tokens - 1) // context
         if self.num_windows < 1:
             raise ValueError(f"data: want more than {context} tokens, got {self.num_tokens}")

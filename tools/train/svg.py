@@ -90,7 +90,7 @@ def render(chart: Chart) -> str:
         color, opacity = COLORS[i % len(COLORS)], ' opacity="0.45"' if line.faint else ""
         points = " ".join(f"{axes.x(x):g},{axes.y(y):g}" for x, y in line.points)
         out.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"{opacity}/>')
-        # The legend is above the plot, because lines may be anywhere in it.
+        # The legend is above the plot, because lines may pass anywhere inside the plot.
         place = LEFT + (i + 0.5) / len(chart.lines) * (WIDTH - LEFT - RIGHT)
         out.append(_text(place, TOP - 12, line.label, more=f' fill="{color}"'))
     return "\n".join([*out, "</svg>"]) + "\n"

@@ -43,8 +43,8 @@ extern const Architecture kBaichuan, kBloom, kFalcon, kGemma2, kGemma3, kGemma3I
 
 std::span<const Architecture* const> Architectures();
 
-// FindArchitecture returns null when no architecture has the name. FindArchitectureOfHfClass
-// returns null when none has the class of Hugging Face's transformers library.
+// FindArchitecture returns null if no architecture has the name. FindArchitectureOfHfClass returns
+// null if no architecture reads this class of Hugging Face's transformers library.
 const Architecture* FindArchitecture(std::string_view name);
 const Architecture* FindArchitectureOfHfClass(std::string_view hf_class);
 

@@ -1,6 +1,6 @@
 // Baichuan (arXiv:2309.10305): a Llama with one fused projection. The 13B models have ALiBi, and
-// the 7B models have rotary positions. The second generation is recognised by the size of its
-// vocabulary. The rows of its head have unit length.
+// the 7B models have rotary positions. Models of the second generation are recognised by the size
+// of their vocabulary; the rows of their head have unit length.
 
 #include <array>
 

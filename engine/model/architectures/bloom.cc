@@ -54,8 +54,8 @@ constexpr TensorNames kBloomNames = {.prefix = "transformer.",
                                      .up = "mlp.dense_h_to_4h",
                                      .down = "mlp.dense_4h_to_h"};
 
-// The fused projection is in another order than in Hugging Face's files: llama.cpp's converter
-// stacks all queries, all keys and all values.
+// In GGUF files the rows of the fused projection are in another order than in Hugging Face's files:
+// llama.cpp's converter stacks all queries, all keys and all values.
 absl::Status ReadBloomGguf(GgufFields&, ModelDraft& draft) {
   draft.norm = kernels::NormKind::kLayerNorm;
   draft.every.feed_forward.activation = kernels::Activation::kGeluTanh;

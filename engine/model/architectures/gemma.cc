@@ -263,7 +263,8 @@ const Architecture kGemma3 = {
     .write_gguf = WriteGemma3Gguf,
 };
 
-// llama.cpp has the part for images in a file of its own.
+// A GGUF file of such a model holds only the text model, which kGemma3 reads. llama.cpp stores the
+// part for images in a separate file.
 const Architecture kGemma3Images = {
     .name = "gemma3_images",
     .hf_classes = kGemma3ImageClasses,

@@ -28,8 +28,8 @@ inline constexpr MixtureNames kGgufStackedExperts = {.router = "ffn_gate_inp.wei
                                                      .up = "ffn_up_exps.weight",
                                                      .down = "ffn_down_exps.weight"};
 
-// Returns the names for one fused projection of queries, keys and values, and no gate in the
-// feed-forward network.
+// Returns the names for models with one fused projection of queries, keys and values, and without a
+// gate in the feed-forward network.
 constexpr TensorNames FusedGgufNames() {
   TensorNames names = kGgufNames;
   names.qkv = "attn_qkv";

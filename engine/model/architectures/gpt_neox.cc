@@ -62,8 +62,7 @@ constexpr TensorNames kGptNeoXNames = {.prefix = "gpt_neox.",
                                        .up = "mlp.dense_h_to_4h",
                                        .down = "mlp.dense_4h_to_h"};
 
-// llama.cpp's graph computes GELU by tanh, but the models that it converts were trained with exact
-// GELU.
+// Sets exact GELU, with which the models were trained. llama.cpp's graph computes GELU by tanh.
 absl::Status ReadGptNeoXGguf(GgufFields& fields, ModelDraft& draft) {
   draft.norm = kernels::NormKind::kLayerNorm;
   draft.every.feed_forward.activation = kernels::Activation::kGelu;

@@ -8,7 +8,7 @@
 
 namespace quire::engine {
 
-// The layers that have the window, if there is one, in a class of transformers.
+// The layers to which a class of transformers gives the sliding window, if the model has one.
 enum class SlidingLayers {
   kNone,  // a window is refused
   kEvery,

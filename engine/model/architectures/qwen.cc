@@ -36,8 +36,9 @@ absl::Status ReadQwen3(const HfFields& fields, std::string_view, ModelDraft& dra
                        draft);
 }
 
-// Reads nothing more, because the metadata of a Qwen has only the keys of a Llama. The rotary rows
-// of a Qwen are in the order of Hugging Face's files.
+// Reads nothing, because the keys that all architectures share describe a Qwen completely. The
+// rotary rows of a Qwen are in the order of Hugging Face's files, so gguf_rope_layout is not set
+// below.
 absl::Status ReadQwenGguf(GgufFields&, ModelDraft&) { return absl::OkStatus(); }
 
 }  // namespace

@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<bool>> ReadRotatingLayers(const HfFields& fields, int
   // Complete() reports a number of layers that is out of range.
   if (num_layers < 1 || num_layers > kMaxLayers) return std::vector<bool>();
   std::vector<bool> rotates(static_cast<size_t>(num_layers));
-  // In spite of the name of the list, a member is 1 for a layer that rotates.
+  // Despite its name, no_rope_layers has a 1 for each layer that rotates.
   const nlohmann::json* list = fields.Find("no_rope_layers");
   if (list != nullptr && (!list->is_array() || std::ssize(*list) < num_layers)) {
     return fields.Wrong("no_rope_layers", "a number for each of num_hidden_layers");

@@ -22,13 +22,13 @@ class DeviceInput {
   static absl::StatusOr<DeviceInput> Create(kernels::Backend& backend, const ModelConfig& config,
                                             const StepLimits& limits);
 
-  // Enqueues one copy of the index vectors of a step to the device. Asks the backend to plan the
-  // attention of the step, once for each window that layers have. When a step is uploaded, all
-  // steps but the last must have run.
+  // Enqueues one copy of the index vectors of a step to the device. Has the backend plan the
+  // attention of the step, once for each window that layers have. When a step is uploaded, only the
+  // step before it may still be running.
   absl::Status Upload(kernels::Backend& backend, const ModelInput& input, const ModelConfig& config,
                       std::span<const KvGroup> groups);
-  // True if the last upload is a decode step on a backend that records. All of a model's ops then
-  // have equal launches in steps with equal launch_key().
+  // True if the last upload is a decode step on a backend that can record and replay launches. A
+  // model's ops have equal launches in all steps with equal launch_key().
   bool can_replay() const { return !launch_key_.empty(); }
   const std::vector<int64_t>& launch_key() const { return launch_key_; }
 

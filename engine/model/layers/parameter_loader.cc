@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix
   ASSIGN_OR_RETURN(std::unique_ptr<kernels::PreparedWeight> prepared,
                    backend_.PrepareWeight(views));
   // If the prepared weight has no bytes of its own, the backend computes on the bytes of `views`.
-  // These bytes must then stay.
+  // Rewritten bytes are then kept in memory_.
   if (prepared->bytes() == 0) {
     std::ranges::move(memory, std::back_inserter(memory_));
   } else if (memory.empty()) {

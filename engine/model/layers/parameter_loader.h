@@ -35,8 +35,8 @@ class ParameterLoader {
   absl::StatusOr<Parameter> Vector(const StoredParameter& stored);
   absl::StatusOr<Parameter> Upload(const std::vector<float>& values);
 
-  // Returns the rewritten matrices into which prepared weights point. They must outlive these
-  // weights.
+  // Returns the memory of the rewritten matrices into which prepared weights point. The memory must
+  // outlive the weights.
   std::vector<std::vector<std::byte>> TakeMemory() { return std::move(memory_); }
 
   int64_t num_parameters() const { return num_parameters_; }

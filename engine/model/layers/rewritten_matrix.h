@@ -13,12 +13,12 @@
 namespace quire::engine {
 
 // Returns the [cols, rows] transpose of a [rows, cols] matrix, or of each of several matrices of
-// equal shape, one below the other. With `in_turns`, the odd rows of a transpose, counted from 0,
-// come after the even ones. Returns InvalidArgument for a type that is stored in blocks.
+// equal shape that are stacked by rows. With `in_turns`, the odd rows of a transpose, counted from
+// 0, come after the even ones. Returns InvalidArgument for a type that is stored in blocks.
 absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrices,
                                                   int64_t num_matrices = 1, bool in_turns = false);
 
-// Returns the place that row `row` of `rows` rows gets in this order.
+// Returns the place of row `row` among `rows` rows when the odd rows come after the even ones.
 constexpr int64_t PlaceInTurns(int64_t row, int64_t rows) {
   return row % 2 == 0 ? row / 2 : (rows + 1) / 2 + row / 2;
 }

@@ -15,8 +15,8 @@
 
 namespace quire::engine {
 
-// A recording saves the host the time to enqueue each op of a step. Keeps the kMostRecordings
-// recordings that were used last.
+// Replaying a recording saves the host the time to enqueue each op of a step. The class keeps the
+// kMostRecordings recordings that were used last.
 class StepRecordings {
  public:
   // Replays the recording of `key`. If there is none, first records what `enqueue` enqueues.

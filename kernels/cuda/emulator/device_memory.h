@@ -23,8 +23,8 @@ struct MemoryRange {
 class DeviceMemory {
  public:
   // Adds a range of device memory. From now on only the device's work may touch the range.
-  // AddressSanitizer reports host code that touches it. A `sparse` range is not guarded in this
-  // way, because it is too large to be touched as a whole.
+  // AddressSanitizer reports host code that touches it. A `sparse` range is too large to be guarded
+  // in this way.
   void Add(void* data, int64_t bytes, bool sparse);
   void Remove(void* data);
 

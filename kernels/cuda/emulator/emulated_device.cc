@@ -154,7 +154,8 @@ class KernelCommand final : public Command {
   }
 
  private:
-  // Has the alignment of TensorMap. No other type of parameter needs a larger one.
+  // A unit of memory for parameters. It has the alignment of TensorMap. No parameter needs a larger
+  // one.
   struct alignas(128) Aligned {
     std::byte bytes[128];
   };

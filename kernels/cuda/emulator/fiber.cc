@@ -122,8 +122,8 @@ Fiber::Fiber(Fiber&& other) noexcept = default;
 Fiber::~Fiber() {
   if (stack_ == nullptr) return;  // moved from
 #if defined(QUIRE_EMULATOR_TSAN)
-  // A fiber may be abandoned midway. Its memory accesses still happen before the next use of its
-  // stack.
+  // Tells ThreadSanitizer that the accesses of this fiber happen before the next use of its stack,
+  // even if the fiber was abandoned midway.
   __tsan_acquire(context_.get());
   __tsan_destroy_fiber(context_->tsan_own);
 #endif

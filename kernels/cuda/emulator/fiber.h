@@ -24,10 +24,10 @@ class Fiber {
   ~Fiber();
   Fiber(Fiber&& other) noexcept;
 
-  // Runs the fiber until it suspends. The first call starts at the entry. Not called by the fiber
-  // itself.
+  // Runs the fiber until it suspends. The first call starts at the entry. The fiber itself must not
+  // call this.
   void Resume();
-  // Returns to the caller of Resume(). Called only by the fiber itself.
+  // Suspends the fiber and returns to the caller of Resume(). Only the fiber itself may call this.
   void Suspend();
 
  private:

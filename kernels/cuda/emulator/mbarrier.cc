@@ -73,8 +73,8 @@ void InitMbarrier(uint64_t* barrier, int arrivals, Where where) {
 }
 
 void ArriveMbarrier(uint64_t* barrier, int expected_bytes, Where where) {
-  // An arrival is atomic, so it counts only as a read. ThreadSanitizer still reports an arrival
-  // that races with the init.
+  // Arrivals are atomic and do not race with each other, so ThreadSanitizer sees an arrival only as
+  // a read. It still reports an arrival that races with the init.
   TsanRead(barrier, sizeof(uint64_t));
   const EmulatorsOwn own;
   State state = Load(barrier, where);

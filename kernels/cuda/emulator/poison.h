@@ -9,9 +9,9 @@
 namespace quire::kernels::cuda::emulator {
 
 enum class Poison : unsigned char {
-  // Is a NaN as float, f16 and bf16. It spoils every sum and loses every maximum.
+  // A NaN as float, f16 and bf16. It makes every sum NaN and loses every maximum.
   kNaN = 0xff,
-  // Is a number as float, f16 and bf16, and larger than any number in use. It wins every maximum.
+  // A number as float, f16 and bf16, and larger than any number in use. It wins every maximum.
   kLarge = 0x7b,
 };
 

@@ -43,17 +43,17 @@ void SyncThreads(Where where);
 void SyncNamed(int id, int num_threads, Where where);
 void SyncWarp(uint32_t mask, Where where);
 
-// Computes out[lane] of all lanes of `mask` from their in[lane]. Both are null for the other lanes.
+// Computes out[lane] of each lane of `mask` from the in[lane] of all these lanes. For other lanes,
+// in[lane] and out[lane] are null.
 using WarpOperation = void (*)(const void* const* in, void* const* out, uint32_t mask, Where where);
 // Waits until all lanes of `mask` have called this function at the same line. The last lane to
-// arrive runs `operation` for all of them. Orders no memory, as on a GPU.
+// arrive runs `operation` for all of them. As on a GPU, this does not order memory accesses.
 void MeetLanes(uint32_t mask, const void* in, void* out, WarpOperation operation, Where where);
 
 uint32_t Ballot(uint32_t mask, bool predicate, Where where);
 
-// A kernel calls this to wait for the launch before it. The emulator runs launches one after
-// another, so it does not wait. It only checks that every block makes this call, in a launch that
-// may overlap the launch before it.
+// GridDependencyWait(). Emulated launches run one after another, so this function does not wait. It
+// only records the call, because every block of a launch with overlaps_previous must make it.
 void WaitForPreviousLaunch();
 
 enum class ShuffleKind { kIndex, kXor, kUp, kDown };

@@ -102,8 +102,8 @@ class EmulatorsOwn {
   EmulatorsOwn(const EmulatorsOwn&) = delete;
   EmulatorsOwn& operator=(const EmulatorsOwn&) = delete;
 
-  // Called inside a scope, before a switch to another fiber. The other fiber has scopes of its own.
-  // Returns the number of scopes that are open in this fiber.
+  // Called while an EmulatorsOwn object exists, before a switch to another fiber. The other fiber
+  // has EmulatorsOwn objects of its own. Returns the number of these objects in this fiber.
   static int Leave() {
     const int depth = depth_;
     depth_ = 0;

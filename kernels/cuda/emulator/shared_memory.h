@@ -1,6 +1,6 @@
 #pragma once
 
-// The shared memory of one block, and the view of it that the asynchronous proxy has.
+// The shared memory of one block, as its threads see it and as the asynchronous proxy sees it.
 //
 // TMA and wgmma do not access shared memory as threads do. They use the asynchronous proxy, which
 // sees a thread's writes only after fence.proxy.async. So the class keeps a second image of the

@@ -111,9 +111,9 @@ bool ThreadBlock::RunReadyThreads() {
                                                 : RunReadyThreadsOf(order_);
 }
 
-// Runs the first warp in warp_order_ that can continue. One call in 64, on average, first draws
-// another order. So one warp runs ahead for about 64 calls, unless it must wait. In 64 calls it
-// does about the work of one tile. Returns false if no warp can continue.
+// Runs the first warp in warp_order_ that can continue. One call in 64, on average, first shuffles
+// warp_order_. So one warp runs ahead for about 64 calls, in which it does about the work of one
+// tile, unless it must wait. Returns false if no warp can continue.
 bool ThreadBlock::RunReadyThreadsOfOneWarp() {
   if (random_() % 64 == 0) std::shuffle(warp_order_.begin(), warp_order_.end(), random_);
   for (const int warp : warp_order_) {
@@ -151,8 +151,8 @@ void ThreadBlock::Suspend() {
   running_->fiber.Suspend();
 }
 
-// The function that each fiber runs. It runs the thread of the same number in one block after
-// another.
+// The function that each fiber runs. A fiber runs the thread with its number in one block of the
+// grid after another.
 void ThreadBlock::ThreadMain() {
   for (;;) {
     ThreadBlock& block = current();
@@ -170,7 +170,7 @@ void ThreadBlock::FinishThread() {
     running_->state = Thread::State::kDone;
     warps_[running_->warp].ended |= 1u << running_->lane;
     --num_live_;
-    // The other threads no longer wait at __syncthreads for the thread that ends.
+    // The thread that ends may be the last one for which the others wait at __syncthreads.
     Barrier& barrier = barriers_[0];
     if (!barrier.arrived.empty() && static_cast<int>(barrier.arrived.size()) == num_live_) {
       OpenBarrier(barrier);
@@ -237,7 +237,7 @@ void ThreadBlock::OpenBarrier(Barrier& barrier) {
 
 void ThreadBlock::Fail(std::string message, Where where) {
   {
-    // Execution never returns to this stack, so no object that stays on it may own memory.
+    // The Suspend() below does not return, so no object that stays on this stack may own memory.
     const std::string text = std::move(message);
     failure_ = absl::InternalError(absl::StrFormat(
         "emulator: %s: block (%u,%u,%u) thread (%u,%u,%u) at %s", text, blockIdx.x, blockIdx.y,

@@ -76,8 +76,9 @@ struct Thread {
 
   CopyQueue copies;
 
-  // The addresses of these members tell ThreadSanitizer about order. They represent "all accesses
-  // of this thread so far" and "all accesses on which this thread may now rely".
+  // ThreadSanitizer synchronizes on the addresses of these members. before_meeting stands for all
+  // accesses of this thread so far. after_meeting stands for all accesses, of any thread, on which
+  // this thread may now rely.
   char before_meeting = 0;
   char after_meeting = 0;
 };
@@ -161,9 +162,9 @@ class ThreadBlock {
   bool waited_for_previous_launch_ = false;
   Thread* running_ = nullptr;
   absl::Status failure_;
-  // ThreadSanitizer learns an order from the addresses of these members. The host's work before the
-  // block happens before the start of each thread (start_). The work of all threads happens before
-  // the end of the block (end_).
+  // ThreadSanitizer synchronizes on the addresses of these members. start_: the host's work before
+  // the block happens before each thread starts. end_: the work of all threads happens before the
+  // block ends.
   char start_ = 0;
   char end_ = 0;
 };

@@ -41,8 +41,8 @@ struct Load {
   }
   int64_t bytes() const { return row_bytes() * num_rows(); }
 
-  // Returns the address of the tensor's row that has row `row` of the box, or null if that row is
-  // outside the tensor.
+  // Returns the address of the tensor row that is loaded as row `row` of the box, or null if the
+  // tensor row is outside the tensor.
   const unsigned char* Row(int64_t row) const {
     int64_t offset = 0;
     for (int i = 1; i < map.rank; ++i) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
-// Faults unless `self` meets at the same line, with the same operation and mask, as `first`. Every
+// Faults unless `self` and `first` meet at the same line, with the same operation and mask. Every
 // lane that arrives is compared with one lane that waits, so all lanes that meet agree.
 void CheckAgainstFirst(const Thread& self, const Thread& first, Where where) {
   if (first.operation != self.operation || !SameLine(first.where, where)) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// The arithmetic of mma.m16n8k16 and wgmma.m64n128k16. The code that runs threads is elsewhere.
+// The arithmetic of mma.m16n8k16 and wgmma.m64n128k16. warp.cc and wgmma.cc let the threads meet
+// and then call it.
 
 #include <cstdint>
 
@@ -24,7 +25,7 @@ float DecodeElement(uint16_t bits, MatrixType type);
 inline constexpr int kWgmmaRows = 64;
 inline constexpr int kWgmmaCols = 128;
 
-// Return the row and the column in the tile that accumulator i of thread t of a warpgroup holds.
+// Return the row and the column of the tile element in accumulator i of thread t of a warpgroup.
 inline int WgmmaRow(int t, int i) { return t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8; }
 inline int WgmmaCol(int t, int i) { return i / 4 * 8 + t % 4 * 2 + i % 2; }
 

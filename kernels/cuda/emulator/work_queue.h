@@ -1,8 +1,8 @@
 #pragma once
 
 // The enqueued work of an emulated device. The work runs as late as CUDA allows: when the host
-// waits for it. Host code may read a result too early, or change or free too early what the work
-// needs. Such code fails in every run here, as it might fail on a GPU.
+// waits for it. Host code that reads a result too early, or that changes or frees too early what
+// the work needs, may or may not fail on a GPU. Here it fails in every run.
 
 #include <cstddef>
 #include <deque>

@@ -1,5 +1,5 @@
-// Tests the GPU benchmark on the device that this build has: its measurements, its report, and that
-// it notices a wrong result.
+// Tests the GPU benchmark on this build's device: its measurements, its report, and that it notices
+// a wrong result.
 
 #include <cmath>
 #include <cstdint>
@@ -82,7 +82,8 @@ TEST(GpuBenchCaseTest, WorkIsWhatTheShapeMakesIt) {
                           .context_lens = std::vector<int32_t>(64, 8192),
                           .query_lens = std::vector<int32_t>(64, 1)};
   EXPECT_EQ(Name(decode), "decode 64x8192 32/8 d128 bs16");
-  // 64 * 8192 tokens * 8 heads * 128 * (K and V) * 2 bytes, and 64 queries and outputs of 32 heads.
+  // K and V: 2 * 64 * 8192 tokens * 8 heads * 128 elements * 2 bytes. Queries and outputs: 2 * 64
+  // tokens * 32 heads * 128 elements * 2 bytes.
   EXPECT_EQ(WorkOf(decode).bytes, 2147483648.0 + 64 * 32 * 128 * 2 * 2);
   EXPECT_EQ(WorkOf(decode).flops, 4.0 * 64 * 8192 * 32 * 128);
   EXPECT_EQ(KvElements(decode), int64_t{64} * 8192 * 2 * 8 * 128);
@@ -156,8 +157,8 @@ TEST_F(GpuBenchTest, MeasuresEverySuiteAndComparesWhatItMeasures) {
     if (!row.more.contains("error_of_bound")) continue;
     EXPECT_LE(row.more["error_of_bound"], 1.0) << row.name;
     EXPECT_GT(row.more["plan_us"], 0.0) << row.name;
-    // The bound is about 0.02. If all outputs were that small, the bound would hold for zeros as
-    // well.
+    // The error bound is about 0.02. If all outputs were that small, an output of zeros would meet
+    // the bound.
     EXPECT_GT(row.more["largest_output"], 0.2) << row.name;
     if (row.suite == "ragged") {
       EXPECT_GT(row.more["merges"], 0);
@@ -252,8 +253,8 @@ TEST_F(GpuBenchTest, RandomNumbersStayWithinTheirAmplitudeAndFollowTheSeed) {
 }
 
 TEST_F(GpuBenchTest, ReadsEveryWord) {
-  // The number of 16-byte vectors is larger than the number of threads in the grid, and not a
-  // multiple of it.
+  // The number of 16-byte vectors exceeds the number of threads in the grid, and is not a multiple
+  // of that number.
   constexpr int64_t kWords = 4 * 150'001;
   constexpr uint32_t kSeen = 0x12345678;  // a word with these bits makes the kernel write `sink`
   const DeviceBuffer data = *device_->Allocate(kWords * 4), sink = *device_->Allocate(4);

@@ -133,7 +133,8 @@ class TableTest(unittest.TestCase):
         self.assertEqual(rows["embed"], (ledger.source_hash("embed"), ledger.NEVER))
         self.assertEqual(ledger.renew(renewed, []), renewed)
         self.assertTrue(renewed.startswith("before\n\n| kernel |") and renewed.endswith("|\n\nafter\n"))
-        # A mark goes when the code is again what was seen, or is seen anew.
+        # A mark is removed when the code is again the code that a GPU ran, or when a GPU has run the new
+        # code.
         back = document(norm=(ledger.source_hash("norm"), SEEN + ledger.CHANGED))
         self.assertEqual(ledger.rows_of(ledger.renew(back, []))["norm"][1], SEEN)
         self.assertEqual(ledger.rows_of(ledger.renew(stale, run_of()))["norm"], (ledger.source_hash("norm"), SEEN))

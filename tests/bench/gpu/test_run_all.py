@@ -25,14 +25,14 @@ echo "$@" >>"$CALLS"
 [ "$2" != racecheck ] || exit 99
 exit 0
 """
-# Starts the benchmark, and writes Nsight Compute's output for one of its kernels.
+# A fake Nsight Compute. It starts the benchmark, and writes Nsight Compute's output for one kernel.
 NCU = """#!/bin/bash
 while [ "$1" != --log-file ]; do shift; done
 "${@:3}" >/dev/null || exit
 echo '"Section Name","Metric Name","Metric Unit","Metric Value"' >"$2"
 echo '"GPU Speed Of Light Throughput","DRAM Throughput","%","93.5"' >>"$2"
 """
-# Writes GoogleTest's output. A test that is called cuda_bad_test fails.
+# A fake test program. It writes GoogleTest's output. The program fails if its name ends in bad_test.
 TEST = """#!/bin/bash
 for argument in "$@"; do case "$argument" in --gtest_output=json:*) json=${argument#*json:} ;; esac; done
 echo '{"testsuites": [{"name": "S", "testsuite": [{"name": "t", "result": "COMPLETED", "time": "0.1s"}]}]}' >"$json"

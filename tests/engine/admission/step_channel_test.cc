@@ -47,7 +47,8 @@ FlushCommand Flush(std::optional<absl::StatusOr<int64_t>>& answer) {
           })};
 }
 
-// Moves the queued commands to `commands`. Returns the living requests that Notice has named.
+// Moves the queued commands to `commands`. Returns the requests that were given to Notice and still
+// exist.
 std::vector<std::shared_ptr<const Request>> Drain(StepChannel& channel,
                                                   std::vector<StepCommand>& commands) {
   std::vector<std::shared_ptr<const Request>> noticed;
@@ -150,8 +151,8 @@ TEST(StepChannelTest, ANoticeWakesAndIsDroppedWithItsRequest) {
   EXPECT_FALSE(channel.WaitForWork(absl::ZeroDuration()));
 }
 
-// A step thread that nobody wakes would find work only when a wait of kWait ends. All rounds
-// together must take less than half of kWait.
+// Without a wake-up, a sleeping step thread finds new work only after kWait. All rounds together
+// must take less than half of kWait.
 TEST(StepChannelTest, WakesASleepingStepThread) {
   constexpr absl::Duration kWait = absl::Seconds(4);
   StepChannel channel;
@@ -183,8 +184,8 @@ TEST(StepChannelTest, WakesASleepingStepThread) {
   step_thread.join();
 }
 
-// Many producers push requests, and one step thread takes them late. No request is lost, and at
-// most max_queue requests wait at any time.
+// Many producers push requests. The step thread starts them in batches, so requests wait for it. No
+// request is lost, and at most max_queue requests wait at any time.
 TEST(StepChannelTest, ManyProducersLoseNothing) {
   constexpr int kProducers = 4;
   constexpr int kEach = 500;

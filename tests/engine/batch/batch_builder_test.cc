@@ -100,7 +100,7 @@ TEST(BatchBuilderTest, ACopyInAWindowIsOfTheWindowsOwnBlocks) {
   std::vector<kernels::BlockCopy> copies;
   std::vector<kernels::KeyShift> shifts;
   int64_t step = 0;
-  // Blocks that leave the window are used again for the tokens that follow. From the tenth block
+  // The KV group with the window reuses the blocks that leave the window. So from the tenth block
   // on, the block numbers of the two groups differ.
   for (int64_t done = 0; done < 58;) {
     blocks.BeginStep(++step);

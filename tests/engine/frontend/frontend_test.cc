@@ -46,9 +46,9 @@ TEST_F(FrontendTest, AChatIsRenderedAndGetsNoSecondBos) {
 }
 
 TEST_F(FrontendTest, EverySampleFitsBesideTheOthers) {
-  // The four samples share one block of the prompt. The other blocks give each sample 3 blocks of
-  // its own, or 2 when there are 12 blocks in all. A sample's own blocks begin with the last 4
-  // tokens of the prompt.
+  // The four samples share the first block of the prompt. Each sample stores the other 4 prompt
+  // tokens in its own blocks. A sample gets 3 blocks of its own if the cache has 13 blocks, and 2
+  // if it has 12.
   for (const auto& [num_blocks, longest] : {std::pair(13, 44), std::pair(12, 28)}) {
     FrontendLimits limits = kLimits;
     limits.cache_tokens = num_blocks * limits.block_size;
@@ -104,7 +104,7 @@ TEST_F(FrontendTest, RefusesWithTheFieldAndTheNumbers) {
   EXPECT_THAT(refused([](auto& p) { p.sampling.top_p = 2; }), HasSubstr("sampling.top_p"));
 }
 
-// Some tokenizers have tokens for which the model has no rows, for example tokens of images.
+// Some tokenizers have more tokens than the model's vocabulary, for example image tokens.
 TEST_F(FrontendTest, ATextThatHasTokensBeyondTheModelsIsRefused) {
   FrontendLimits limits = kLimits;
   limits.vocab_size = 'b';
@@ -133,8 +133,8 @@ TEST_F(FrontendTest, AContinuationIsWhatTheWholeTextHasBehindThePrompt) {
   EXPECT_THAT(request.continuation_ids[2], ElementsAre(258));
   EXPECT_EQ(request.params.sampling.n, 3);
   EXPECT_EQ(request.max_tokens, 2);
-  // A continuation of a chat follows the text of the template. Nothing is put in front of either
-  // text.
+  // The continuation of a chat directly follows the text of the chat template. Neither text gets a
+  // prefix such as a BOS token.
   request.params.prompt = ChatMessages{{"u", "a"}};
   request.params.continuations = {"b"};
   ASSERT_TRUE(frontend.Prepare(request).ok());
@@ -235,7 +235,7 @@ TEST_F(FrontendTest, ATextThatCannotFitIsNeverTokenized) {
               }),
               StartsWith("continuations[0]: want at most 256 "));
   EXPECT_EQ(tokenizer.num_bytes, 2);
-  // A text of this length could fit, so it is tokenized to count its tokens.
+  // A text of this length could have few enough tokens, so the frontend tokenizes it.
   EXPECT_THAT(message([&](auto& p) { p.prompt = std::string(most, 'a'); }),
               StartsWith("prompt: want at most 63 tokens"));
   EXPECT_EQ(tokenizer.num_bytes, 2 + most);

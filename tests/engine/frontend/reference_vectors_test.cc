@@ -1,6 +1,6 @@
-// Tests real vocabularies on real texts, against llama.cpp's vectors and the ids of the reference
-// implementations. The vocabularies and texts are not part of the project. Without them these tests
-// skip.
+// Tests tokenizers with real vocabularies on real texts. The expected ids come from llama.cpp's
+// test vectors and from the reference implementations. The vocabularies and texts are not part of
+// the project. Without them, these tests are skipped.
 
 #include <cstdlib>
 #include <filesystem>
@@ -38,8 +38,8 @@ std::unique_ptr<text::Tokenizer> TokenizerOfModel(const std::string& path) {
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
 
-// Encodes every case of `vectors`.inp. Expects the ids of `vectors`.out, which has one line of ids
-// for each case.
+// Encodes every case in the file `vectors`.inp and expects the ids in `vectors`.out, which has one
+// line of ids for each case.
 void ExpectVectors(const text::Tokenizer& tokenizer, const std::string& vectors) {
   const std::string input = ReadFile(vectors + ".inp");
   const std::string output = ReadFile(vectors + ".out");
@@ -87,8 +87,8 @@ TEST(JsonVectorsTest, AllCasesAreEqual) {
   }
 }
 
-// Encodes the texts of every file that `goldens` names. Expects the number and the hash of the ids
-// that `goldens` has for the file, {name: [count, hash]}.
+// Encodes the texts of every file that is a key of `goldens`. Expects the number and the hash of
+// the ids, which `goldens` lists as {name: [count, hash]}.
 void ExpectHashes(const text::Tokenizer& tokenizer, const json& goldens) {
   ASSERT_GE(goldens.size(), 39u);  // 36 languages, two texts of UTF-8, the naughty strings
   for (const auto& [name, golden] : goldens.items()) {
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, HuggingFaceIdsTest,
                          });
 
 TEST(LlamaCppIdsTest, SmolLm2EqualOnEveryText) {
-  // scripts/get_model.sh puts the model here.
+  // scripts/get_model.sh downloads the model to this path.
   const char* home = std::getenv("HOME");
   const std::string path =
       std::string(home == nullptr ? "" : home) + "/.cache/quire/models/smollm2-135m-instruct.gguf";

@@ -72,8 +72,8 @@ TEST(WorkerPoolTest, LongWorkTakesOneThreadAndShortWorkPassesIt) {
   EXPECT_EQ(most_long, 1);
 }
 
-// A thread that nobody wakes would find work only a second later. On average, a round must take
-// less than half a second.
+// Without a wake-up, a sleeping thread would find work only a second later. On average, a round
+// must take less than half a second.
 TEST(WorkerPoolTest, WorkWakesAThread) {
   constexpr int kRounds = 3;
   std::counting_semaphore<> done{0};

@@ -1,6 +1,6 @@
 // Compares BlockManager with a naive model on random sequences. While nothing is evicted, a hit is
-// the longest common prefix with anything ever committed. The invariants hold after every
-// operation.
+// the longest common prefix with any tokens that were ever committed. The invariants hold after
+// every operation.
 
 #include <algorithm>
 #include <map>
@@ -50,11 +50,11 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
   const int32_t block_size = pick(1, 5);
   BlockManager blocks({.num_blocks = num_blocks, .block_size = block_size});
   std::map<SequenceId, Live> live;
-  // For each root, the tokens that each sequence committed. The cache may hold the tokens of
-  // `may_hold`. While nothing is evicted, the cache must hold the tokens of `must_hold`.
-  // `must_hold` leaves out the sequences that read nothing from the cache. If other sequences
-  // computed the same tokens before, such a sequence keeps its own block, and lists nothing after
-  // that block.
+  // For each root: the tokens that each sequence has committed. A cache hit must not be longer than
+  // the longest common prefix with a sequence in `may_hold`. While nothing is evicted, the hit must
+  // be at least as long as the longest common prefix with a sequence in `must_hold`. `must_hold`
+  // leaves out a sequence that may not read the cache: once it computes a block that the cache
+  // already lists, its later blocks are not listed.
   std::map<std::string, Known> may_hold;
   std::map<std::string, Known> must_hold;
   SequenceId next_id = 1;

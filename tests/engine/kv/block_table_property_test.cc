@@ -31,9 +31,10 @@ struct Totals {
   int64_t replaced = 0;
 };
 
-// Holds block tables over a memory of tokens, while steps are built and in flight. Blocks are
-// shared, forked, copied, replaced and given back. After each operation, each sequence still reads
-// the tokens that it wrote, and no block is free while a step may touch it.
+// Holds the block tables of sequences, and a memory with one token per slot. While steps are built
+// and in flight, blocks are shared, forked, copied, replaced and released. After each operation,
+// each sequence still reads the tokens that it wrote, and no block is free while a step may touch
+// it.
 class World {
  public:
   explicit World(Totals& totals) : totals_(totals) {}
@@ -92,7 +93,7 @@ class World {
     int64_t num_written = 0;      // the number of tokens of completed steps
     bool imitates = false;        // takes the next tokens of a sequence with the same prefix
   };
-  // The part of one sequence in a step. It writes the tokens from `first` on and reads all tokens.
+  // One sequence's part of a step, which writes the tokens from `first` on and reads all tokens.
   struct Run {
     std::vector<int32_t> blocks;
     std::vector<int32_t> tokens;
@@ -119,7 +120,7 @@ class World {
            });
   }
 
-  // Returns whether a copy must still run before all tokens of sequence `id` are in its blocks.
+  // Returns whether a copy into a block of sequence `id` has yet to run.
   bool WaitsForACopy(int id) const {
     return (building_ && building_->copies.contains(id)) ||
            std::ranges::any_of(in_flight_,
@@ -279,7 +280,8 @@ class World {
 
   void End(int id) {
     if (building_) {
-      // BlockManager would first take back the copy of this sequence. Here the sequence stays.
+      // BlockManager would first cancel the planned copy of this sequence. This test keeps the
+      // sequence instead.
       if (building_->copies.contains(id)) return;
       building_->runs.erase(id);
     }

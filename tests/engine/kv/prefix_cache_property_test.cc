@@ -34,8 +34,8 @@ class NaiveCache {
   NaiveCache(int32_t num_blocks, int32_t block_size, int32_t max_compared)
       : block_size_(block_size), max_compared_(max_compared), nodes_(num_blocks) {}
 
-  // PrefixCache::CheckInvariants calls these functions as those of a block pool. A block is held by
-  // one table or by nobody.
+  // The functions of a block pool that PrefixCache::CheckInvariants calls. A block is held by one
+  // table or by nobody.
   int32_t num_blocks() const { return static_cast<int32_t>(nodes_.size()); }
   bool listed(int32_t block) const { return nodes_[block].has_value(); }
   int32_t table_refs(int32_t block) const { return listed(block) && nodes_[block]->held ? 1 : 0; }
@@ -131,7 +131,7 @@ class NaiveCache {
     return node.unheld_since +
            PrefixCache::kEvictionBonusSteps * work / (PrefixCache::kBonusPositions * block_size_);
   }
-  // Notes when nodes become evictable. An operation makes at most one node evictable.
+  // Records when nodes become evictable. An operation makes at most one node evictable.
   void Update() {
     for (const int32_t i : Blocks([](int32_t, const Node&) { return true; })) {
       Node& node = *nodes_[i];

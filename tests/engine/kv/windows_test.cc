@@ -1,6 +1,6 @@
-// Tests of KV groups with a window: the blocks that they hold for each sequence, the blocks that
-// they give back, and the prefixes from which a new sequence can then continue. For tests with
-// random sequences see tests/engine/scheduler/scheduler_property_test.cc.
+// Tests KV groups with a window: which blocks a sequence holds, which blocks it releases, and from
+// which prefixes a new sequence can continue. See tests/engine/scheduler/scheduler_property_test.cc
+// for tests with random sequences.
 
 #include <numeric>
 #include <vector>
@@ -101,7 +101,8 @@ TEST_F(WindowsTest, AHitIsTheLongestThatEveryWindowCanContinue) {
   BlockManager blocks(Config(2));
   Compute(blocks, 1, Iota(30));
   blocks.Release(1);
-  // Sequence 2 takes the parts that sequence 1 left longest ago. These are the parts at the front.
+  // Sequence 2 reuses the window blocks that sequence 1 left longest ago. These blocks hold the
+  // front of sequence 1.
   Compute(blocks, 2, Iota(26, 1000));
   EXPECT_GT(blocks.window_stats(1).num_taken_away, 0);
   blocks.Release(2);

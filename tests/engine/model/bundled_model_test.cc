@@ -1,4 +1,4 @@
-// Tests that models/quire-stories, as the repository has it, gives the tokens of the float64
+// Tests that the model models/quire-stories of the repository gives the tokens of the float64
 // reference.
 
 #include <algorithm>

@@ -32,12 +32,13 @@ NUM_TOKENS = 300  # of the tokenizer
 PROMPT_LENGTHS = (1, 17, 70, 150)
 MAX_TOKENS = 24
 CONTEXT = 256
-# The most that a log probability may be off: ten times the error that was seen over hundreds of float32 runs.
+# The largest allowed error of a log probability: ten times the largest error seen in hundreds of float32
+# runs.
 BOUND = 3e-3
 
 
 def sizes(draw, heads=(3, 5, 6, 7, 9), dims=(8, 16, 24, 40, 48)):
-    """Heads, KV heads that divide them, the head's size, layers, rows of the vocabulary."""
+    """Returns heads, KV heads that divide them, the head size, layers, and vocabulary rows."""
     num_heads = draw.choice(heads)
     kv_heads = draw.choice([n for n in range(1, num_heads + 1) if num_heads % n == 0])
     return num_heads, kv_heads, draw.choice(dims), draw.choice((2, 3)), NUM_TOKENS + draw.choice((0, 3, 87))
@@ -87,7 +88,7 @@ def qwen3_moe(draw):
 
 
 def dense(draw, layers):
-    """Which layers of a mixture have one network instead."""
+    """Chooses which layers of a mixture have one feed-forward network instead of experts."""
     return draw.choice((dict(), dict(decoder_sparse_step=2), dict(mlp_only_layers=[draw.randrange(layers)])))
 
 
@@ -165,7 +166,7 @@ FAMILIES = [llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_oss, smollm3, 
 
 
 def save_tokenizer(folder):
-    """Bytes and made-up words: the comparison is of ids."""
+    """Saves a tokenizer of bytes and made-up words. Only ids are compared."""
     tokens = sorted(pre_tokenizers.ByteLevel.alphabet()) + [f"word{i}" for i in range(NUM_TOKENS - 256)]
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -174,9 +175,10 @@ def save_tokenizer(folder):
 
 
 def make_model(config, seed, folder):
-    """Random weights with a spread of logits that leaves few ties."""
+    """Saves a model of random weights whose logits spread so widely that ties are rare. Returns it in float64."""
     torch.manual_seed(seed)
-    # transformers' eager Falcon adds its ALiBi twice, and its grouped product of experts takes no float64.
+    # Avoids two implementations of transformers: eager attention of Falcon adds ALiBi twice, and the grouped
+    # matrix product of experts does not take float64.
     ways = dict(falcon=dict(attn_implementation="sdpa"), mixtral=dict(experts_implementation="eager"),
                 qwen3_moe=dict(experts_implementation="eager"), gemma2=dict(attn_implementation="eager"),
                 gpt_oss=dict(attn_implementation="eager", experts_implementation="eager")).get(config.model_type, {})
@@ -206,7 +208,8 @@ def run(program, path, prompts):
 
 
 def compare(model, prompts, answers):
-    """The largest difference of a log probability, greedy tokens that are theirs, those that had to be, and their number."""
+    """Returns the largest difference of a log probability, and three numbers of greedy tokens: those equal to
+    transformers' tokens, those that differ although transformers' token is certain, and all."""
     worst, equal, wrong, total = 0.0, 0, 0, 0
     for ids, answer in zip(prompts, answers, strict=True):
         tokens = answer["tokens"]

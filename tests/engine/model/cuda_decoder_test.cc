@@ -1,6 +1,6 @@
-// Tests whole models on the CUDA backend, on the device that the build has. The logits agree with
-// the saved logits within their bound. The tokens are the ones that the CPU backend takes,
-// in any chunks and any batch.
+// Tests whole models on the CUDA backend, on the device of this build. The logits must be within
+// their bound of the saved logits. The generated tokens must be those of the CPU backend, in any
+// chunks and any batch.
 
 #include <algorithm>
 #include <cmath>
@@ -34,7 +34,7 @@ using testing::ThreadOrder;
 
 std::unique_ptr<kernels::Backend> Cuda(ThreadOrder order,
                                        kernels::DType dtype = kernels::DType::kF32) {
-  // The scratch has room for a few tokens, so that a step takes several rounds.
+  // The scratch memory has room for only a few tokens, so a step takes several rounds.
   return *kernels::cuda::CreateCudaBackend(
       testing::MakeDevice(order),
       {.activation_dtype = dtype, .linear_scratch_bytes = 4096, .deterministic = true});
@@ -124,11 +124,11 @@ TEST(DecoderCudaTest, InHalfPrecisionIsAsFarOffAsItsRoundingsAreAndTheSameBeside
       const auto backend = [&] { return Cuda(ThreadOrder::kRandom, dtype); };
       const Logits alone = GoldenRunner(golden, backend())->Prefill(golden.ids);
       ASSERT_EQ(alone.size(), golden.logits.size());
-      // Roundings add up as independent errors do. On the way to a logit, the embedding is rounded.
-      // Each layer has ten roundings of activations (norms, Q, K and V, weights, sums) and four of
-      // the weights of linear layers. At the end a norm and the weights of the head are rounded. A
-      // rounding is off by at most half the distance of two neighbouring numbers. The root mean
-      // square of the error is smaller by a factor of the square root of 3.
+      // Roundings add up as independent errors do. On the way to a logit, the embedding is rounded
+      // once. Each layer has ten roundings of activations (norms, Q, K and V, weights, sums) and
+      // four of the weights of linear layers. At the end, a norm and the weights of the head are
+      // rounded. A rounding is off by at most half the distance between two neighbouring numbers.
+      // The root mean square of this error is smaller by a factor of the square root of 3.
       const double roundings = 14.0 * static_cast<double>(golden.config.num_layers()) + 4.0;
       const double rounding = dtype == kernels::DType::kF16 ? 0x1p-11 : 0x1p-8;
       const double relative = RelativeError(alone, golden.logits);

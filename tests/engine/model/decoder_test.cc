@@ -67,9 +67,10 @@ TEST(DecoderTest, ASequenceAmongOthersGivesTheBitsOfItAlone) {
   }
 }
 
-// The step starts from the blocks that a prefix hit finds. The whole blocks were computed for
-// another prompt, which begins with the same tokens. If the hit ends inside a block, that block of
-// the other prompt is copied. After the hit, the copied block holds other tokens.
+// Computes the rest of a prompt after a prefix hit. The hit's whole blocks were computed for
+// another prompt, which begins with the same tokens. If the hit ends inside a block, the step
+// starts from a copy of that block. After the end of the hit, the copy holds tokens of the other
+// prompt.
 TEST(DecoderTest, AHitAtAnyPlaceGivesTheBitsOfTheWholePrompt) {
   constexpr int64_t kBlockSize = ModelRunner::kLimits.block_size;
   for (const GoldenModel& golden : ReadGoldenModels()) {

@@ -1,5 +1,5 @@
-// Tests whole models from GGUF files that are laid out as llama.cpp lays them out. llama.cpp ran
-// each of the files and agreed with the saved logits (make_gguf_goldens.py).
+// Tests whole models from GGUF files with llama.cpp's layout. llama.cpp ran each of the files and
+// agreed with the saved logits (make_gguf_goldens.py).
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
 
-// The logits that a reference gives for a prompt, and the check that a model's logits agree with
+// Logits of a reference implementation for a prompt, and a check that a model's logits agree with
 // them.
 
 #include <cstdint>
@@ -22,9 +22,10 @@ struct GoldenLogits {
 
 GoldenLogits ReadGoldenLogits(const nlohmann::json& entry);
 
-// Expects that no logit is further off than the bound. Expects the same argmax at every position
-// where the largest golden logit is above the second largest by more than twice the bound. Expects
-// at least 99 % of the positions to be of this kind. Prints the numbers.
+// Expects that no logit differs from the golden one by more than the bound. At every position where
+// the largest golden logit exceeds the second largest by more than twice the bound, expects the
+// same argmax. Expects at least 99 % of the positions to be such positions. Prints the largest
+// error, the bound, the number of such positions, and the smallest margin.
 void ExpectAgreement(std::string_view name, const GoldenLogits& golden, const Logits& logits);
 
 }  // namespace quire::testing

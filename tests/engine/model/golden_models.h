@@ -1,7 +1,7 @@
 #pragma once
 
-// Randomly initialised tiny models and their saved logits. testdata/llama_goldens.json was made by
-// transformers in float64, and testdata/family_goldens.json by make_family_goldens.py.
+// Randomly initialised tiny models and their saved logits. transformers made
+// testdata/llama_goldens.json in float64. make_family_goldens.py made testdata/family_goldens.json.
 
 #include <memory>
 #include <string>
@@ -23,13 +23,14 @@ struct GoldenModel : GoldenLogits {
   engine::TensorNames names;
 };
 
-// Returns the Llamas. Their tensors have Hugging Face names. With `gguf_naming`, the tensors have
-// GGUF names, and Q and K have interleaved rotary positions.
+// Returns the Llamas. Their tensors have Hugging Face names. If `gguf_naming` is true, they have
+// GGUF names instead, and Q and K have interleaved rotary positions.
 std::vector<GoldenModel> ReadGoldenLlamas(bool gguf_naming = false);
 // Returns the models of the other families, such as MPT, BLOOM, Falcon and GPT-NeoX, and Llamas
-// with stretched positions.
+// with RoPE scaling.
 std::vector<GoldenModel> ReadGoldenFamilies();
-// Returns all models, with the Llamas in both namings. Under a sanitizer, returns a part of them.
+// Returns all models, with the Llamas in both namings. Under a sanitizer, returns only some of
+// them.
 std::vector<GoldenModel> ReadGoldenModels();
 
 // A golden model on a backend of its own.

@@ -1,5 +1,5 @@
-// Tests whole models whose weights are K-quants, as llama.cpp packs them. The expected logits come
-// from a float run over the weights that the PyPI package gguf reads from the same files.
+// Tests whole models whose weights are K-quants, in llama.cpp's format. The expected logits come
+// from a float run with the weights that the PyPI package gguf reads from the same files.
 
 #include <set>
 #include <string>

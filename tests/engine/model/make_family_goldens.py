@@ -52,7 +52,8 @@ def make_case(family, name, config):
     else:
         raise AssertionError(f"{name}: no prompt is certain")
     theirs = family.oracle(copy.deepcopy(config), tensors, ids)  # which writes into it
-    # transformers serves what it is given.
+    # Describes the model for the prompt's length, because transformers scales RoPE by the length of its
+    # input.
     ours = reference.logits(*family.describe(config, tensors, len(ids)), ids)
     difference = "no oracle but ours" if theirs is None else f"{(theirs - ours).abs().max().item():.1e}"
     assert theirs is None or (theirs - ours).abs().max() < bound, (name, difference)

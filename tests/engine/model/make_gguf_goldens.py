@@ -34,7 +34,7 @@ import llama_library
 TESTDATA = pathlib.Path(__file__).parent / "testdata"
 CONTEXT = 256
 FUSED = ("bloom", "falcon", "gptneox", "gpt2", "mpt", "phi3")  # queries, keys and values in one tensor
-# By the file's name: its architecture, the family, the config.
+# CASES maps the name of a file to its architecture, its family and its config.
 SMALL = dict(vocab_size=32, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
 CASES = {
     "qwen2": ("qwen2", llama_like, dict(llama_like.QWEN2, **SMALL)),
@@ -42,11 +42,12 @@ CASES = {
     "phi3": ("phi3", llama_like, dict(llama_like.PHI3, **SMALL, num_key_value_heads=2, sliding_window=None)),
     "gemma3": ("gemma3", gemma3, dict(gemma3.BASE, vocab_size=32, hidden_size=32, intermediate_size=32,
                                       num_hidden_layers=6, num_attention_heads=2, num_key_value_heads=1)),
-    # llama.cpp's scale of scores follows from the heads' size, not from query_pre_attn_scalar; it has both caps.
+    # llama.cpp derives the scale of scores from the head size, not from query_pre_attn_scalar. The case has
+    # both soft caps.
     "gemma2": ("gemma2", gemma2, dict(gemma2.BASE, vocab_size=32, hidden_size=32, intermediate_size=48,
                                       num_attention_heads=2, num_key_value_heads=1, attn_logit_softcapping=6.0,
                                       final_logit_softcapping=9.0)),
-    # Every fourth layer is not turned, whatever the file says.
+    # llama.cpp leaves every fourth layer without RoPE, whatever the file says.
     "smollm3": ("smollm3", llama_like, dict(llama_like.SMOLLM3, **{**SMALL, "num_hidden_layers": 5})),
     "bloom": ("bloom", bloom, dict(bloom.BASE, vocab_size=32, hidden_size=32)),
     "mpt": ("mpt", mpt, dict(mpt.BASE, vocab_size=32, d_model=32, attn_config=dict(mpt.ATTENTION, clip_qkv=0.75))),
@@ -63,7 +64,7 @@ INTERLEAVED = ("baichuan", "smollm3")  # the rotary rows of queries and keys
 
 
 class HalfRounded(reference.Rounded):
-    """What one rounding to f16 makes of x, besides float32's."""
+    """Perturbs x by one rounding to f16, in addition to the float32 roundings."""
 
     def __call__(self, x, terms):
         noise = 2 * torch.rand(x.shape, generator=self.generator, dtype=x.dtype) - 1
@@ -82,7 +83,7 @@ def main(chosen):
 
 
 def make_case(name, architecture, family, config):
-    """The case, in a list; an empty one if the file is not kept."""
+    """Returns a list of the case, or an empty list if the file is not kept."""
     tensors = {key: fill(key, shape).double() for key, shape in family.shapes(config).items()}
     description, weights = family.describe(config, tensors, CONTEXT)
     ids, logits, bound = choose_prompt(name, description, weights)

@@ -45,7 +45,7 @@ NUM_TOKENS = 70
 
 
 def tensor_values(name: str, size: int) -> numpy.ndarray:
-    """Uniform in [-1, 1), multiples of 2^-15, from splitmix64 of the name's FNV-1a hash."""
+    """Returns numbers from [-1, 1), multiples of 2^-15, from splitmix64 seeded with the name's FNV-1a hash."""
     hashed = 0xCBF29CE484222325
     for byte in name.encode():
         hashed = ((hashed ^ byte) * 0x100000001B3) % 2**64
@@ -58,7 +58,8 @@ def tensor_values(name: str, size: int) -> numpy.ndarray:
 
 
 def fill(name: str, shape) -> torch.Tensor:
-    """As MakeTinyLlama: norms around 1, matrices of about unit gain, rounded to float32."""
+    """Returns the values that MakeTinyLlama gives a tensor: norms around 1, matrices of about unit gain, rounded
+    to float32."""
     values = tensor_values(name, math.prod(shape))
     if "norm" in name or "_ln" in name:
         values = 1.0 + 0.25 * values
@@ -95,7 +96,7 @@ def rounding_bound(model, ids, logits, config) -> float:
         for name, module in model.named_modules():
             kind = type(module).__name__
             if kind == "Linear":
-                # 4 more roundings for rope or the epilogue that follow a projection.
+                # The 16 is for 4 more roundings, in the RoPE or the epilogue that follows a projection.
                 hooks.append(perturb(module, module.in_features + 16, generator))
             elif kind.endswith("RMSNorm"):
                 hooks.append(perturb(module, config.hidden_size + 16, generator))
@@ -127,7 +128,8 @@ def main():
             with torch.no_grad():
                 logits = model(torch.tensor([ids])).logits[0]
             top2 = logits.topk(2, dim=-1).values
-            # The second term: transformers computes angles in float32, we in float64.
+            # The second term covers the angles of RoPE, which transformers computes in float32 and Quire in
+            # float64.
             bound = rounding_bound(model, ids, logits, config) + frequency_error(model, ids, logits, config)
             if ((top2[:, 0] - top2[:, 1]) > 2 * bound).double().mean() >= 0.99:
                 break
@@ -155,7 +157,7 @@ def main():
 
 
 def frequency_error(model, ids, logits, config) -> float:
-    """How far float32 angles, as transformers computes them, take the logits from float64 angles."""
+    """Returns the largest difference of a logit between float32 RoPE angles, as in transformers, and float64 angles."""
     rotary = model.model.rotary_emb
     forward = rotary.forward
 

@@ -55,14 +55,15 @@ def interleaved(name: str) -> bool:
 
 
 def permute(rows: numpy.ndarray, inverse: bool) -> numpy.ndarray:
-    """Half-split rotary rows (i, i + d/2) of every head to GGUF's interleaved ones (2i, 2i + 1), or back."""
+    """Converts the half-split rotary rows (i, i + d/2) of every head to GGUF's interleaved rows (2i, 2i + 1), or
+    back."""
     half = CONFIG["head_dim"] // 2
     split = (-1, half, 2) if inverse else (-1, 2, half)
     return rows.reshape(*split, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def random_weights(model) -> dict:
-    """Float32, by GGUF name. Rows differ in scale, so that no two blocks have the same."""
+    """Returns float32 weights by GGUF name. Rows differ in scale, so that no two blocks have the same scale."""
     weights = {}
     for key, value in model.state_dict().items():
         name, shape = NAMES[key.removesuffix(".weight")], tuple(value.shape)
@@ -103,7 +104,7 @@ def write_file(path: pathlib.Path, weights: dict, most: str):
 
 
 def read_file(path: pathlib.Path) -> dict:
-    """What the file holds, as transformers' weights."""
+    """Returns the weights of the file under transformers' names."""
     tensors = {tensor.name.removesuffix(".weight"): tensor for tensor in gguf.GGUFReader(path).tensors}
     state = {}
     for key, name in NAMES.items():
@@ -146,7 +147,8 @@ def margins(logits: torch.Tensor) -> torch.Tensor:
 
 
 def choose_ids(models, margin: float) -> list:
-    """Tokens by chance, but such that each position's largest logit stands out by `margin` in every model."""
+    """Chooses random tokens such that, at each position, the largest logit exceeds the others by `margin` in
+    every model."""
     ids = []
     while len(ids) < NUM_TOKENS:
         candidates = RNG.permutation(CONFIG["vocab_size"])
@@ -176,7 +178,8 @@ def main():
                 make_goldens.frequency_error(model, ids, logits, config))
 
     some_ids = [int(token) for token in RNG.integers(0, CONFIG["vocab_size"], NUM_TOKENS)]
-    # A quarter more than the argmax needs, since the bound is another for the tokens that are chosen.
+    # The argmax needs a margin of twice the bound. The margin is a quarter more, because the bound for the
+    # chosen tokens differs from the bound for some_ids.
     ids = choose_ids(models.values(), 2.5 * max(bound_of(model, some_ids) for model in models.values()))
     cases = []
     for file, model in models.items():

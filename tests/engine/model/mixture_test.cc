@@ -61,7 +61,8 @@ Logits LogitsOf(GoldenModel golden, InMemoryWeights weights) {
 }
 
 // In memory, transformers 5 has one tensor with the gates and up projections of all experts, and
-// one with their down projections. The gate of each expert comes above its up projection.
+// one tensor with their down projections. The rows of each expert's gate come before the rows of
+// its up projection.
 TEST(MixtureTest, FusedExpertsAreTheSameModel) {
   const GoldenModel golden = Mixtral();
   const ModelConfig& config = golden.config;

@@ -32,8 +32,8 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufWriter& writer) {
   return ReadModelConfig(*model);
 }
 
-// Returns the metadata of a Llama without any tensor. The key `leave_out` is absent. At the end,
-// `edit` changes the metadata.
+// Returns the metadata of a Llama without tensors. Leaves out the key `leave_out`. Finally, applies
+// `edit`.
 GgufWriter Metadata(const std::function<void(GgufWriter&)>& edit = {},
                     const std::string& leave_out = "") {
   GgufWriter writer;
@@ -197,7 +197,7 @@ TEST(GgufModelConfigTest, YarnIsWhatLlamaCppMakesOfIt) {
   EXPECT_THAT(std::string(other.status().message()), HasSubstr("yarn_ext_factor: want 1, got 0"));
 }
 
-// Returns the metadata of a small model of `architecture`, without any tensor.
+// Returns the metadata of a small model of `architecture`, without tensors.
 GgufWriter MetadataOf(const std::string& architecture, uint32_t num_layers) {
   GgufWriter writer;
   writer.String("general.architecture", architecture);
@@ -246,7 +246,8 @@ struct Refusal {
   friend void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
 };
 
-// Returns a case in which metadata is refused because the number at `key` is replaced by `value`.
+// Returns a case in which the number at `key` is replaced by `value`, so that the metadata is
+// refused.
 Refusal Number(const std::string& name, const std::string& key, uint32_t value,
                const std::string& field, const std::string& problem) {
   return {name, key, [=](GgufWriter& writer) { writer.U32(key, value); }, field, problem};

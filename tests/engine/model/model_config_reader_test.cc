@@ -1,5 +1,5 @@
-// Tests of the ModelConfig that is read from a Llama's config.json, and of the same model read from
-// every format.
+// Tests the ModelConfig that is read from a Llama's config.json, and the same model read from every
+// format.
 
 #include "engine/model/model_config_reader.h"
 
@@ -103,8 +103,8 @@ TEST(HfModelConfigTest, ReadsScalingInEverySpelling) {
   EXPECT_EQ(plain->ropes[0].theta, 100000.0);
 }
 
-// As in transformers 5, the model uses a head whose bytes differ from the embedding, whatever the
-// config says.
+// A head whose bytes differ from the embedding is used as it is, whatever the config says. This is
+// what transformers 5 does.
 TEST(HfModelConfigTest, AHeadThatDiffersIsNotTied) {
   const json file = Llama({{"tie_word_embeddings", true}});
   const auto is_tied = [&](std::vector<float> head) {

@@ -33,7 +33,8 @@ class Description:
     parallel: bool = False         # both halves of a block read the same input
     experts_per_token: int = 0     # of a layer with a router
     norm_topk_prob: bool = True    # the weights of the chosen experts add up to 1
-    # Or "gelu_tanh"; with the gate's rows before up's in Layer.up: "silu_mul", "gelu_tanh_mul", "clamped_silu_mul".
+    # One of "gelu", "gelu_tanh", "silu_mul", "gelu_tanh_mul" and "clamped_silu_mul". For the last three, the
+    # rows of the gate come before the rows of up in Layer.up.
     activation: str = "gelu"
     activation_alpha: float = 1.702    # of clamped_silu_mul
     activation_limit: float = 7.0
@@ -83,7 +84,7 @@ class Exact:
 
 
 class Rounded:
-    """What a sum of `terms` terms in float32 may turn x into."""
+    """Perturbs x by the error that a sum of `terms` terms can have in float32."""
 
     def __init__(self, seed):
         self.generator = torch.Generator().manual_seed(seed)
@@ -94,7 +95,9 @@ class Rounded:
 
 
 def slopes(heads, bias_max):
-    """arXiv:2108.12409: a ladder for the largest power of two, then every second rung of the next one's."""
+    """Returns the slopes of arXiv:2108.12409. Let n be the largest power of two that is at most `heads`. The slopes of
+    the first n heads are a geometric sequence. The other heads take every second element of the sequence for 2 n
+    heads."""
     n = 2 ** math.floor(math.log2(heads))
     ladder = [2.0 ** (-bias_max * (h + 1) / n) for h in range(n)]
     finer = [2.0 ** (-bias_max * (h + 1) / (2 * n)) for h in range(0, 2 * n, 2)]
@@ -115,7 +118,8 @@ def linear(x, weight, bias, rounded):
 
 
 def soft_capped(x, cap, rounded):
-    """cap * tanh(x / cap), as 1 - 2 / (e^2y + 1): it rounds by the size of the cap, not by that of tanh."""
+    """Returns cap * tanh(x / cap), with the rounding error of 1 - 2 / (e^2y + 1): it is relative to the cap, not
+    to tanh."""
     if cap is None:
         return x
     return cap * torch.tanh(x / cap) + (rounded(torch.full_like(x, cap), 16) - cap)
@@ -133,7 +137,8 @@ def activate(d, x):
 
 
 def rotate(d, x, frequencies):
-    """x: [heads, length, head_dim], each pair (i, i + pairs) turned by position * frequency; the rest as it is."""
+    """Rotates each pair (i, i + pairs) of x, [heads, length, head_dim], by position * frequency. Leaves the other
+    dimensions."""
     pairs = len(frequencies)
     angle = torch.arange(x.shape[1])[:, None] * frequencies
     cos, sin = angle.cos() * d.rope_factor, angle.sin() * d.rope_factor
@@ -197,7 +202,8 @@ def mixture(d, layer, x, rounded, router_logits):
 
 
 def logits(d: Description, weights: Weights, ids, rounded=Exact(), router_logits=None):
-    """[len(ids), vocab_size] float64; a list is given each router's logits, [len(ids), experts]."""
+    """Returns logits, [len(ids), vocab_size], in float64. Appends each router's logits, [len(ids), experts], to a
+    given list."""
     router_logits = [] if router_logits is None else router_logits
     x = weights.embedding[torch.tensor(ids)] * d.embedding_scale
     if weights.position_embedding is not None:

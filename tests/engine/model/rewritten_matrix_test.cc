@@ -38,7 +38,7 @@ TEST(RewrittenMatrixTest, TransposesEveryWidth) {
 }
 
 TEST(RewrittenMatrixTest, TransposesEachOfSeveralAndPartsRowsThatTakeTurns) {
-  // Two matrices [2, 3]; the rows 0 and 2 of a transpose come before row 1.
+  // Two matrices of [2, 3]. In the last case, rows 0 and 2 of each transpose come before row 1.
   const std::vector<uint16_t> values = {1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16};
   const WeightView both = View(WeightType::kBF16, 4, 3, values);
   EXPECT_THAT(As<uint16_t>(*Transposed(both, 2)),

@@ -209,7 +209,7 @@ TEST_F(OutputProcessorTest, CutReleasesWhatIsHeld) {
   EXPECT_EQ(cut.delta.finish_reason, FinishReason::kAbort);
 }
 
-// The streamed text is the whole text, cut at the earliest stop string, however tokens split it.
+// However tokens split a text, the streamed text is the whole text cut at the earliest stop string.
 TEST(OutputProcessorPropertyTest, TheSplitIntoTokensChangesNoText) {
   const testing::FakeTokenizer tokenizer(
       {"ab", "ba", "abc", "cab", "aabb", "\xE2\x82", "\xAC", "\xC3", "\xA9", "b\xC3"});
@@ -240,8 +240,8 @@ TEST(OutputProcessorPropertyTest, TheSplitIntoTokensChangesNoText) {
       if (stops) cut = stop.include_stop ? end : end - longest;
     }
 
-    // Pushes the text as random tokens. At each place, the token is the next byte or any piece that
-    // fits.
+    // Pushes the text as random tokens. Each token is the next byte, or a longer piece that matches
+    // the text there.
     OutputProcessor processor(tokenizer);
     processor.Add(1, request);
     std::string streamed;

@@ -13,7 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// Returns random texts. They have only three letters, so that stop strings meet and overlap.
+// Returns random texts of only three different letters, so that stop strings often occur and
+// overlap.
 rc::Gen<std::string> AnyText(int max_size) {
   return rc::gen::exec([max_size] {
     const auto size = *rc::gen::resize(100, rc::gen::inRange(0, max_size + 1));
@@ -90,7 +91,7 @@ TEST(StopMatcherTest, CutsAtTheEarliestStopHoweverTheTextIsSplit) {
       stopped = matcher.Push(piece, true, released);
       seen += piece;
       if (stopped >= 0) break;
-      // All text is released except the end that may become part of a stop string.
+      // All text is released except a suffix that may be the beginning of a stop string.
       RC_ASSERT(std::ssize(released) == std::ssize(seen) - NaiveHeld(seen, stops));
       RC_ASSERT(matcher.num_held() == NaiveHeld(seen, stops));
       RC_ASSERT(std::string_view(text).starts_with(released));

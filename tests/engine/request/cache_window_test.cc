@@ -52,8 +52,8 @@ TEST(CacheWindowTest, PositionsAreThoseOfACacheThatForgetsItsOldest) {
       RC_ASSERT(window.Position(index) == static_cast<int64_t>(cache.size()) - 1);
       RC_ASSERT(window.NextShift(index) > index);
       if (static_cast<int64_t>(cache.size()) <= window.sinks) continue;  // the window is empty
-      // No key is turned more than four times. The oldest token of the window has been turned most
-      // often.
+      // No key is rotated more than four times by shifts. The oldest token of the window has been
+      // rotated most often.
       const int64_t oldest = cache[window.sinks];
       RC_ASSERT(num_shifts - window.NumShifts(oldest) <= 4);
     }

@@ -58,19 +58,19 @@ TEST_F(RowWorkTest, SamplesDrawFromTheLastRowOfTheirEntry) {
 TEST_F(RowWorkTest, ARowOfThePromptGivesTheTokenAfterIt) {
   Sequence sequence = MakeSequence();
   sequence.request->params.output.prompt_logprobs = 2;
-  // Tokens 1 and 2 of the prompt.
+  // The step computes tokens 1 and 2 of the prompt.
   EXPECT_THAT(
       Works({{.sequence = &sequence, .first_index = 1, .num_tokens = 2, .num_logit_rows = 2}}),
       ElementsAre(Given(Kind::kPrompt, 0, 0, 0, 2, 12), Given(Kind::kPrompt, 0, 1, 0, 3, 13)));
   EXPECT_EQ(works_[0].num_top, 2);
-  // Tokens 3 and 4, the last. No token of the prompt follows the last row.
+  // The step computes tokens 3 and 4 of the prompt. No token of the prompt follows the last row.
   EXPECT_THAT(Works({{.sequence = &sequence,
                       .first_index = 3,
                       .num_tokens = 2,
                       .num_logit_rows = 2,
                       .num_samples = 1}}),
               ElementsAre(Given(Kind::kPrompt, 0, 0, 0, 4, 14), Draw(0, 1, 0)));
-  // A token after the prompt.
+  // The step computes a token after the prompt.
   sequence.tokens.push_back(99);
   EXPECT_THAT(Works({{.sequence = &sequence,
                       .first_index = 5,
@@ -91,7 +91,7 @@ TEST_F(RowWorkTest, ContinuationsShareTheLastRowOfThePrompt) {
   second.request = first.request;
   second.sample_index = 1;
   second.tokens.insert(second.tokens.end(), {21, 22, 23});
-  // The row of token 5, which is 21, scores 22.
+  // The step computes token 5, which has id 21. Its row scores the next token, 22.
   EXPECT_THAT(
       Works({{.sequence = &second, .first_index = 5, .num_tokens = 1, .num_logit_rows = 1}}),
       ElementsAre(Given(Kind::kScore, 0, 0, 1, 1, 22)));

@@ -20,8 +20,8 @@ TEST(GumbelTest, StaysBelowItsBound) {
   EXPECT_LT(GumbelFromBits(kLargestBits), kMaxGumbel);
 }
 
-// A draw skips the ids whose noise bits are below BitsThatMayReach(value). So the Gumbel of such
-// bits must never reach the value.
+// A draw skips the ids whose noise bits are below BitsThatMayReach(value). So the Gumbel noise of
+// such bits must be below the value.
 TEST(GumbelTest, BitsThatMayReachNeverPassesAWinnerOver) {
   const auto below_falls_short = [](double gumbel) {
     const uint32_t low = BitsThatMayReach(gumbel);
@@ -37,7 +37,7 @@ TEST(GumbelTest, BitsThatMayReachNeverPassesAWinnerOver) {
 }
 
 TEST(GumbelTest, BitsThatMayReachIsOfUse) {
-  // A Gumbel reaches 15 with a probability of about e^-15. So about 2^32 e^-15 = 1314 of 2^32
+  // Gumbel noise reaches 15 with a probability of about e^-15. So about 2^32 e^-15 = 1314 of 2^32
   // values reach it.
   EXPECT_GT(BitsThatMayReach(15.0), kLargestBits - 1600);
   EXPECT_EQ(BitsThatMayReach(-10.0), 0u);

@@ -20,7 +20,7 @@ inline std::vector<float> NormalLogits(int64_t size, float spread, uint32_t seed
   return logits;
 }
 
-// Returns flat or peaked rows, at times with ties, -infinity and NaN. At least one logit is finite.
+// Returns flat or peaked rows, sometimes with ties, -infinity or NaN. At least one logit is finite.
 inline rc::Gen<std::vector<float>> AnyLogits(int max_size) {
   return rc::gen::exec([max_size] {
     const int size = *rc::gen::inRange(1, max_size + 1);

@@ -86,11 +86,12 @@ TEST_F(SamplerTest, StagesCutInTheirOrder) {
     for (int64_t position = 0; position < 200; ++position) seen.insert(DrawAt(position) - 10);
     return seen;
   };
-  // Top-k keeps the two likeliest ids. Typical-p then keeps the first of the two, which is nearer
-  // to their entropy. In the other order, two of the four ids would be kept.
+  // Top-k keeps the two likeliest ids. Typical-p then keeps the first of the two, because its
+  // -log(p) is nearer to their entropy. In the other order, two of the four ids would be kept.
   EXPECT_EQ(kept({.top_k = 2, .typical_p = 0.45f}), std::set<int32_t>({0}));
-  // Typical-p keeps the ids of .3 and .2. The id of .3 has at least half of their mass, so top-p
-  // keeps it alone. In the other order, typical-p would choose from the ids of .4 and .3.
+  // Typical-p keeps the ids with the probabilities .3 and .2. The first of them has at least half
+  // of their mass, so top-p keeps this id alone. In the other order, typical-p would choose from
+  // the ids with .4 and .3.
   EXPECT_EQ(kept({.typical_p = 0.45f, .top_p = 0.5f}), std::set<int32_t>({1}));
   // Top-p keeps three ids, whose mass is at least .75. Min-p keeps all three, because each has at
   // least .4 of the largest probability. In the other order, min-p would keep the same three ids,
@@ -308,8 +309,9 @@ TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
   EXPECT_EQ(num_threads, 8) << "the parallel path ran";
 }
 
-// The seeds are fixed, so the test is never flaky. A chi-square with d degrees of freedom is at
-// most d + 2 sqrt(d x) + 2 x with probability 1 - e^-x (Laurent and Massart, 2000, lemma 1).
+// A case of a chi-square test of drawn ids. The seeds are fixed, so the test is never flaky. A
+// chi-square variable with d degrees of freedom is at most d + 2 sqrt(d x) + 2 x with a probability
+// of at least 1 - e^-x (Laurent and Massart, 2000, lemma 1).
 struct DistributionCase {
   std::string name;
   SamplingParams params;
@@ -353,8 +355,8 @@ TEST_P(DistributionTest, DrawsWithTheProbabilitiesThatAreLeft) {
     std::map<int32_t, int64_t> counts;
     std::vector<int32_t> tokens;
     for (int64_t i = 0; i < kDraws; ++i) {
-      // Each token moves the position by one. All tokens have the id kNumIds, so the window of the
-      // penalties has no id of the row.
+      // Each token increases the position by one. The id of the tokens, kNumIds, is outside the
+      // row, so no penalty applies.
       if (!over_seeds) tokens.push_back(kNumIds);
       const absl::StatusOr<SampledRow> sampled =
           sampler.Sample({.logits = logits,
@@ -397,8 +399,8 @@ std::vector<DistributionCase> DistributionCases() {
       {"TopK", {.top_k = 3}, cut_at(1.0, below(3))},
       {"TopP", {.top_p = 0.5f}, cut_at(1.0, below(4))},   // 33 < 39 <= 42
       {"MinP", {.min_p = 0.45f}, cut_at(1.0, below(7))},  // 12 * 0.45 = 5.4: 6 stays
-      // The entropy is 2.327. The nearest ids are 4 (2.277), 5 (2.411) and 3 (2.159). Together they
-      // have 24 of 78, which reaches 0.3.
+      // The entropy is 2.327. The ids whose -log(p) is nearest are 4 (2.277), 5 (2.411) and 3
+      // (2.159). Their mass is 24 of 78, which reaches 0.3.
       {"TypicalP", {.typical_p = 0.3f}, cut_at(1.0, [](int32_t id) { return 3 <= id && id <= 5; })},
       {"TopKThenTopP", {.top_k = 4, .top_p = 0.6f}, cut_at(1.0, below(3))},  // 23 < 25.2 <= 33
       {"TopKThenMinP", {.top_k = 8, .min_p = 0.7f}, cut_at(1.0, below(4))},  // 8.4: 9 stays

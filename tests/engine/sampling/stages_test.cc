@@ -1,4 +1,4 @@
-// Compares each cut with its definition in float64, on rows of every kind.
+// Compares each sampling stage with its definition in float64, on rows of every kind.
 
 #include <algorithm>
 #include <cmath>
@@ -24,8 +24,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A mass that is nearer than this to the cut may fall on either side, because the weights of the
-// stages are float32 exponentials.
+// A value that is nearer than this to a cut may fall on either side of the cut, because the weights
+// of the stages are float32 exponentials.
 constexpr double kTooNear = 1e-6;
 
 // Computes the stages the slow way, by their definition. `ambiguous` is true when rounding decides
@@ -110,7 +110,7 @@ class NaiveKeptSet {
     for (const auto& [unused, i] : keyed) sorted.push_back(ids_[i]);
     ids_ = sorted;
   }
-  // Keeps the first ids, in their present order, whose mass reaches `p`.
+  // Keeps the shortest prefix of the ids whose mass reaches `p`.
   void CutAtMass(double p) {
     const double m = max();
     const double total = sum();

@@ -1,5 +1,5 @@
 // Tests that a warm scheduler plans and completes steps without allocating memory. New sequences
-// reuse the memory that others gave back. The operator new of this file counts allocations.
+// reuse the memory that ended sequences released. The operator new in this file counts allocations.
 
 #include <cstdint>
 #include <cstdlib>
@@ -18,7 +18,7 @@ int64_t num_allocations = 0;
 
 }  // namespace
 
-// The operators are never inlined. If they were, g++ would take free() for a mistake.
+// The operators must not be inlined. Otherwise g++ would report the call of free() as a mistake.
 [[gnu::noinline]] void* operator new(size_t size) {
   ++num_allocations;
   if (void* memory = std::malloc(size)) return memory;

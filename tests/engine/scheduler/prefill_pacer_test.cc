@@ -51,7 +51,7 @@ TEST(PrefillPacerTest, StepsEndWithinTheTargetOnAnyMachine) {
       const int32_t tokens = RunFull(pacer, machine, 8);
       EXPECT_LE(machine.Run(tokens, 8), kTarget * 11 / 10) << price_us << " us, step " << i;
     }
-    // The pacer also allows enough tokens. A step takes the whole target time, or has the largest
+    // The limit is not too small either: a step takes the whole target time, or has the largest
     // allowed number of tokens.
     EXPECT_NEAR(pacer.limit(8), machine.Calm(kTarget, 8, 512), 0.02 * pacer.limit(8) + 1)
         << price_us << " us";
@@ -89,8 +89,8 @@ TEST(PrefillPacerTest, OneSlowStepOfDecodesIsForgottenThoughEveryOtherHasPrompts
   }
 }
 
-// Streams and prompts come and go on a random machine. Then one step takes a time that is off by a
-// random factor.
+// Streams and prompts come and go on a random machine. Then the pacer is told a time for one step
+// that is wrong by a random factor.
 TEST(PrefillPacerTest, WhateverOneStepTookTheLimitIsSoonCalmAndNoStepIsPlannedTooLong) {
   std::mt19937 random(1);
   const auto between = [&](double low, double high) {
@@ -154,7 +154,7 @@ TEST(PrefillPacerTest, EqualStepsForHoursMakeNoPriceUncertain) {
   WarmUp(pacer, machine);
   for (int i = 0; i < 200000; ++i) pacer.NoteStep(0, 8, machine.Run(0, 8));
   // From equal steps, the pacer learns only one sum: the price of a step plus the prices of its 8
-  // decodes. The pacer must not have forgotten the price of a prompt token.
+  // decodes. Meanwhile the pacer must not forget the price of a prompt token.
   EXPECT_LE(machine.Run(RunFull(pacer, machine, 8), 8), kTarget * 12 / 10);
   for (int i = 0; i < 20; ++i) RunFull(pacer, machine, 8);
   EXPECT_NEAR(pacer.limit(8), machine.Calm(kTarget, 8, 512), 3);

@@ -130,8 +130,8 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
     totals.taken_away += window.num_taken_away;
   }
   const SchedulerStats stats = simulation.scheduler().stats();
-  // The number of generated tokens that were computed for the first time. This is every generated
-  // token except the last of each sequence.
+  // Counts the generated tokens that steps computed, each token once. The last token of a sequence
+  // is never computed.
   int64_t fed = 0;
 
   for (const auto& [id, spec] : added) {

@@ -67,8 +67,8 @@ TEST(SchedulerTest, LongContinuationsHoldNoDecodeUp) {
                   .max_tokens = 41,
                   .n = 3,
                   .continuations = {Prompt(41, 150), Prompt(41, 250), Prompt(41, 350)}});
-  // The prompt takes 10 / 5 steps. One step then computes one token of each continuation. The other
-  // tokens take 3 * 39 / 5 steps.
+  // The prompt takes 10 / 5 steps. One step then computes the first token of each continuation. The
+  // other tokens take 3 * 39 / 5 steps.
   for (int i = 0; i < 27; ++i) {
     simulation.Step();
     EXPECT_EQ(simulation.planned().front(), decode);
@@ -146,8 +146,8 @@ TEST(SchedulerTest, TheOldestIsPlannedInEveryStep) {
     simulation.Add({.prompt = Prompt(5 + i, 50 * i), .max_tokens = 20, .priority = i});
   }
   while (simulation.Step()) {
-    // Ids grow with arrival. A sequence that holds blocks runs. A planned sequence that holds none
-    // has ended in this step.
+    // Finds the oldest running sequence. Later requests have larger ids. A running sequence holds
+    // blocks, unless it was planned in this step and ended.
     SequenceId oldest = -1;
     for (SequenceId id = 12; id >= 1; --id) {
       if (simulation.blocks().Holds(id) || simulation.Planned(id)) oldest = id;

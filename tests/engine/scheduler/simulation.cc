@@ -16,8 +16,8 @@ uint64_t Mix(uint64_t h, uint64_t value) {
   return h ^ (h >> 31);
 }
 
-// Returns the hash of the tenant and the salt. Every context begins with it, so that no request can
-// read the context of another tenant or salt.
+// Returns the hash of the tenant and the salt. The hash of every context starts from it, so a
+// request that reads the context of another tenant or salt is detected.
 uint64_t RootHash(const RequestSpec& spec) {
   return Mix(std::hash<std::string>()(spec.tenant), std::hash<std::string>()(spec.salt));
 }
@@ -160,11 +160,11 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     num_tokens += entry.num_tokens;
     const bool decode = entry.num_tokens == 1 && entry.first_index >= sequence.prompt_len() &&
                         entry.first_index + 1 >= static_cast<int64_t>(sequence.tokens.size());
-    // A restarted sequence may also have just one token left to compute. So may a sample, if the
-    // first sample of the same request was preempted.
+    // An entry that looks like a decode may be a restart: a preempted sequence may have just one
+    // token left to compute. So may a sample, if the first sample of its request was preempted.
     const bool restart = sequence.num_preemptions > 0 || sequence.sample_index > 0;
     QUIRE_CHECK(!decode || !prefills || restart) << "decodes come first";
-    // The token that opens a continuation is planned with the decodes.
+    // The first token of a continuation is planned with the decodes.
     prefills |= !decode && !(sequence.request->is_scoring() && entry.num_tokens == 1);
     if (entry.num_logit_rows > 1) num_prompt_rows += entry.num_logit_rows;
     QUIRE_CHECK(entry.num_samples == 0 || entry.num_logit_rows > 0);
@@ -223,8 +223,8 @@ void Simulation::CheckCopies(const std::vector<kernels::BlockCopy>& copies) cons
     QUIRE_CHECK(destinations.insert(copy.destination).second) << "two copies into one block";
   }
   for (const int32_t block : sources) {
-    // A source is never a destination. The owner of a source may write to it in this step, after
-    // the copied tokens, because copies run first.
+    // A source must not also be a destination. Copies run first, so the owner of a source may write
+    // to it in this step, after the copied tokens.
     QUIRE_CHECK(!destinations.contains(block)) << "block " << block << " is copied twice over";
   }
 }
@@ -262,8 +262,7 @@ int64_t Simulation::FirstRead(size_t group, int64_t position) const {
 }
 
 bool Simulation::Step() {
-  // The scheduler reconsiders every sequence, because a test may have changed the request or the
-  // sink of any sequence.
+  // A test may have changed any request or sink, so the scheduler reconsiders every sequence.
   for (const auto& [first, spec] : specs_) {
     for (int32_t k = 0; k < spec.n; ++k) scheduler_.Reconsider(first + k, now);
   }
@@ -364,12 +363,13 @@ SampledTokens Simulation::Execute(const Submitted& step) {
     const int64_t end = entry.first_index + entry.num_tokens;
     const CacheWindow window = WindowOf(*row.spec);
     const int64_t num_shifts = window.NumShifts(entry.first_index);
-    // The tokens from the sinks up to `left` have left the window.
+    // The tokens window.sinks to left - 1 have left the window.
     const int64_t left = window.sinks + num_shifts * window.drop;
     uint64_t hash = RootHash(*row.spec);
     for (int64_t j = 0; j < end; ++j) {
       hash = Mix(hash, tokens[i][j]);
-      // Nobody sees the result of an aborted sequence, and the step before it may have failed.
+      // The reads of an aborted sequence are not checked: its result is discarded, and the step
+      // before may have failed.
       if (entry.sequence->finish_reason == FinishReason::kAbort) continue;
       if (j >= window.sinks && j < left) continue;
       const int64_t p = j < window.sinks ? j : j - num_shifts * window.drop;

@@ -87,14 +87,14 @@ class Simulation {
   Scheduler& scheduler() { return scheduler_; }
   BlockManager& blocks() { return blocks_; }
   // The latest plan, and the sequences of its entries in the same order. Some of these sequences
-  // may have ended since.
+  // may have ended since the plan was made.
   const StepPlan& last_plan() const { return last_plan_; }
   const std::vector<SequenceId>& planned() const { return planned_; }
   bool Planned(SequenceId id) const;
   StepPlanEntry Entry(SequenceId id) const;
 
   absl::Time now = absl::UnixEpoch();
-  // The number of computed tokens. A token that is computed again counts again.
+  // The number of computed tokens. A token that is computed twice counts twice.
   int64_t num_token_rows = 0;
   int64_t max_prompt_rows = 0;
   int64_t num_shifted_blocks = 0;
@@ -124,7 +124,8 @@ class Simulation {
   // Returns the first position that a query at `position` reads in a KV group.
   int64_t FirstRead(size_t group, int64_t position) const;
   SampledTokens Execute(const Submitted& step);
-  // Counts the scored rows of a scoring entry. Returns the token of sample k.
+  // Counts the tokens that a scoring entry scores for its k-th sample. Returns the token that the
+  // entry yields for that sample.
   SampledToken Score(const StepPlanEntry& entry, const Row& row, int32_t k);
   void Note(std::vector<FinishedSequence> finished);
   const RequestSpec& SpecOf(const Sequence& sequence) const;

@@ -1,6 +1,5 @@
-// Tests of the order in which requests are served. They cover the choice of the waiting request
-// that starts next, the number of requests that may pass one that does not fit, and the shares of
-// the oldest request and of each tenant.
+// Tests the order in which requests are served: which waiting request starts next, how many
+// requests may pass one that does not fit, and which shares the oldest request and each tenant get.
 
 #include <algorithm>
 #include <cstdint>
@@ -146,15 +145,15 @@ TEST(StartOrderTest, AShorterOnePassesNobodyOfAnotherTimeTenantPriorityOrDeadlin
     stranger.prompt = Prompt(4, 600);
     stranger.tenant = "another";
     simulation.Add(stranger);
-    // Request 1 starts first. The tenant of the stranger, request 4, has then been served least, so
-    // the stranger starts next.
+    // Request 1 starts first. After that, the tenant of request 4 (`stranger`) has been served
+    // least, so request 4 starts next.
     EXPECT_EQ(StartOrder(simulation, 4), (std::vector<SequenceId>{1, 4, 2, 3}));
   }
 }
 
-// Returns how many small requests start before a large one that came earlier. The large request
-// needs 20 of 24 blocks. Another request runs when the large one comes. A small request comes
-// before each later step.
+// Returns how many small requests start before a large request that came earlier than they did. The
+// large request needs 20 of 24 blocks, and arrives while another request runs. After that, a small
+// request arrives before each step, at intervals of `between`.
 int StartsBeforeTheLargeOne(absl::Duration between) {
   Simulation simulation(
       {.num_blocks = 24, .scheduler = {.headroom_blocks = 0, .starts_per_oldest = 1000}});
@@ -219,8 +218,9 @@ TEST(StartOrderTest, TenantsAreServedEquallyByTokensWhateverTheirPromptsLengths)
     for (size_t i = 0; i < simulation.planned().size(); ++i) {
       served[simulation.planned()[i] <= 10] += simulation.last_plan().entries[i].num_tokens;
     }
-    // A generated token counts as two. Here the one token of each request is drawn from the last
-    // row of its prompt.
+    // The test counts computed tokens, although the scheduler charges a decode like two prompt
+    // tokens. There are no decodes here: each request draws its only token from the last row of its
+    // prompt.
     EXPECT_LE(std::abs(served[true] - served[false]), 1000 + 10);
   }
 }

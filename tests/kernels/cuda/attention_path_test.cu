@@ -1,5 +1,5 @@
-// Tests how CudaBackend runs the attention of a step: on a tensor core kernel or on the plain
-// kernel, and with plans whose steps are in flight.
+// Tests how CudaBackend runs the attention of a step: which kernel it chooses (for tensor cores or
+// plain), and how it treats plans of steps in flight.
 
 #include <map>
 #include <memory>
@@ -49,8 +49,8 @@ TEST(AttentionPathTest, IsTensorCoresWhereThereIsAKernel) {
     on_device.args.plan = *backend->Plan(batch.PlanArgs());
     ASSERT_TRUE(backend->PagedAttention(on_device.args).ok());
     ASSERT_FALSE(log.shared_bytes.empty());
-    // The tensor core kernels keep three stages of keys and values in shared memory. The plain
-    // kernel keeps one query per warp there.
+    // The size of the shared memory shows which kernel ran. The tensor core kernels keep three
+    // stages of keys and values in shared memory. The plain kernel keeps one query per warp there.
     EXPECT_EQ(log.shared_bytes.front() > 4 * 256 * 4, path.tensor_cores);
 
     batch.Check(on_device.out.ToHost(), path.tensor_cores ? testing::AttentionWeights::kRounded
@@ -70,7 +70,7 @@ TEST(AttentionPathTest, ALargerPlanLeavesAlonePlansInFlight) {
                                     .dtype = DType::kBF16,
                                     .cache_dtype = DType::kBF16});
   };
-  // Both are cut, and the rows of the second have more partial results.
+  // Both plans cut their sequence into pieces. The rows of `large` have more partial results.
   const testing::AttentionBatch small = batch_of({{600, 1}}), large = batch_of({{600, 200}});
   testing::AttentionOnDevice first(device, small), second(device, large);
   first.args.plan = *backend->Plan(small.PlanArgs());
@@ -80,7 +80,7 @@ TEST(AttentionPathTest, ALargerPlanLeavesAlonePlansInFlight) {
   EXPECT_TRUE(backend->Synchronize().ok()) << backend->Synchronize();
 }
 
-// Keeps the launches and does not run them.
+// Records launches instead of running them.
 class LaunchLog final : public emulator::EmulatedDevice {
  public:
   absl::Status LaunchKernel(const KernelLaunch& launch) override {

@@ -117,8 +117,8 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
                                           .fixed_split = *rc::gen::arbitrary<bool>(),
                                           .fixed_split_keys = *rc::gen::element(64, 256, 1024)})
                   .ok());
-    // Collects the items of each unit, in the order of their keys. Counts how often each partial
-    // row is written. It must be written once.
+    // Collects the items of each unit in the order of their keys. Counts the writers of each
+    // partial row, which must be exactly one.
     using Unit = std::tuple<int32_t, int32_t, int32_t>;  // seq, kv_head, first_row
     std::map<Unit, std::vector<AttentionItem>> units;
     std::vector<int> writers(static_cast<size_t>(plan.num_partial_rows()));
@@ -157,8 +157,8 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
           const std::vector<AttentionItem>& items = found->second;
           const int32_t last_row = row + items.front().num_rows - 1;
           int32_t key = items.front().key_begin;
-          // The items take all keys from the start of the first row's window to the position of the
-          // last row, and no others.
+          // The items cover exactly the keys from the start of the first row's window to the
+          // position of the last row.
           const int32_t window = lengths.shape.window;
           RC_ASSERT(key == (window == 0 ? 0 : std::max(0, start + row / group - window + 1)));
           for (const AttentionItem& item : items) {
@@ -260,8 +260,8 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
   }));
 }
 
-// A fixed split limits the number of pieces and the number of partial rows for a request of any
-// length.
+// A fixed split limits the number of pieces and of partial rows of a request, whatever the
+// request's length.
 TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
   EXPECT_TRUE(rc::check([] {
     Lengths request = AnyLengths();
@@ -360,7 +360,7 @@ TEST(CudaAttentionPlanTest, RangesAreAtLeastTheShortestAndNoLongerThanASequence)
   const CudaAttentionPlan cut = plan_of({5 * 64, 10});
   ASSERT_EQ(cut.merges().size(), 1u);
   EXPECT_EQ(cut.merges()[0].num_items, 2);  // kMinRangeTiles tiles, and the remaining tile
-  // There is one block for each sequence.
+  // There is one thread block for each sequence.
   EXPECT_EQ(plan_of({10, 10, 10}).parts()[0].block_starts.size(), 4u);
 }
 

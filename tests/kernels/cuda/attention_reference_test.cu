@@ -26,8 +26,8 @@ using testing::Normal;
 
 TEST(AttentionReferenceTest, AgreesWithDoublesInEveryThreadOrder) {
   constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
-  // Most cases have head dims or block sizes that the tensor core kernels do not take, float32, or
-  // a mix of dtypes.
+  // The tensor core kernels do not take most of these cases, because of the head dim, the block
+  // size, float32, or a mix of dtypes.
   AttentionCase cases[] = {
       {.num_kv_heads = 2, .dtype = kF32},
       {.num_heads = 6, .head_dim = 8, .block_size = 5, .dtype = kF32},
@@ -54,8 +54,8 @@ TEST(AttentionReferenceTest, AgreesWithDoublesInEveryThreadOrder) {
   };
   double worst = 0.0;
   for (AttentionCase& c : cases) {
-    // A whole prompt, a chunk of a longer prompt, an empty query, and decodes at the edges of a
-    // tile.
+    // The batch has a whole prompt, a chunk of a longer prompt, an empty query, and decodes at the
+    // edges of a tile.
     c.sequences = {{37, 37}, {70, 9}, {5, 0}, {1, 1}, {32, 1}, {33, 1}, {100, 2}};
     SCOPED_TRACE(::testing::Message() << c);
     const AttentionBatch batch(c);

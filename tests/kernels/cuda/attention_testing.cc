@@ -171,8 +171,8 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   double sum = case_.sinks ? std::exp(sink - maximum) : 0.0;
   double score_error = 0.0;
   for (size_t j = 0; j < scores.size(); ++j) {
-    // If a key weighs less than e^-40 of another key, neither its weight nor the error of its score
-    // matters.
+    // If the weight of a key is less than e^-40 of the largest weight, neither the weight nor the
+    // error of its score matters.
     if (scores[j] > maximum - 40.0) score_error = std::max(score_error, errors[j]);
     sum += scores[j] = std::exp(scores[j] - maximum);
   }
@@ -198,14 +198,14 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   double of_weight = 0.0;
   if (weights == AttentionWeights::kRounded) {
     relative += Rounding(cache_dtype_);
-    // A weight below the smallest normal number of f16 is off by up to half of 2^-24. The largest
-    // weight is 1.
+    // Rounding errs by up to half of 2^-24 for a weight below the smallest normal number of f16.
+    // The largest weight is 1.
     if (cache_dtype_ == DType::kF16) of_weight = 0x1p-25;
   }
   double worst = 0.0;
   for (size_t d = 0; d < want.size(); ++d) {
-    // The output is rounded once more when it is stored. The 1e-7 is for an f16 output below the
-    // normal numbers.
+    // The output is rounded once more when it is stored. The 1e-7 covers this rounding for an f16
+    // output below the normal numbers.
     const double bound = relative * magnitude[d] + of_weight * values[d] +
                          Rounding(case_.dtype) * (1.0 + relative) * std::abs(want[d]) + 1e-7;
     const double error = std::abs(got[d] - want[d]) / bound;

@@ -17,8 +17,9 @@ using kernels::cuda::AttentionMerge;
 using kernels::cuda::AttnMergeParams;
 using kernels::cuda::Bf16;
 
-// The batch has two sequences, of 1 and 4 tokens, and 2 KV heads with a group of 3 heads each. The
-// units that are not in `merges` have not been cut, and the kernel must not write their rows.
+// The batch has two sequences, of 1 and 4 tokens, and 2 KV heads with a group of 3 heads each. A
+// unit is a tile of rows with the keys that they see. Units that are not in `merges` have not been
+// cut into pieces, and the kernel must not write their rows.
 constexpr int kHeads = 6, kGroup = 3, kHeadDim = 80;
 
 class AttnMergeTest : public ::testing::TestWithParam<ThreadOrder> {};
@@ -64,8 +65,8 @@ TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
         const int row = merge.first_row + i;
         const int head = merge.kv_head * kGroup + row % kGroup;
         const int token = (merge.seq == 0 ? 0 : 1) + row / kGroup;
-        // The sum of the weights, not divided by the largest weight. A double can hold every weight
-        // here.
+        // The sum of the weights. The weights need not be scaled by the largest, because a double
+        // can hold each of them.
         double sum = with_sinks ? std::exp(double{sinks[static_cast<size_t>(head)]}) : 0.0;
         for (int k = 0; k < merge.num_items; ++k) {
           sum += std::exp2(lse[static_cast<size_t>(merge.partial + k * merge.num_rows + i)]);
@@ -110,7 +111,7 @@ TEST(AttnMergePropertyTest, PiecesMakeTheWhole) {
     const int group = between(1, 5), num_items = between(1, 9), num_rows = between(1, 20);
     const int head_dim = 8 * between(1, 32);
     const bool with_sinks = between(0, 1) == 1;
-    // The deviation of the scores, which are exponents of 2.
+    // The standard deviation of the scores, which are exponents of 2.
     const double spread = between(0, 1) == 0 ? 1.0 : 40.0;
     const int num_tokens = (num_rows + group - 1) / group;
 
@@ -118,8 +119,8 @@ TEST(AttnMergePropertyTest, PiecesMakeTheWhole) {
     for (int h = 0; h < group; ++h) sinks.push_back(static_cast<float>(normal(engine) * spread));
     const auto rows = static_cast<size_t>(num_rows);
     const auto dims = static_cast<size_t>(head_dim);
-    // For each row, these are sums over all keys of all pieces, in doubles: of the weights, of the
-    // weights times the values, and of the weights times the absolute values.
+    // Three sums for each row, over all keys of all pieces, in doubles: the weights, the weights
+    // times the values, and the weights times the absolute values.
     std::vector<double> sums(rows), wanted(rows * dims), magnitudes(rows * dims);
     for (size_t row = 0; row < rows && with_sinks; ++row) {
       sums[row] = std::exp(double{sinks[row % static_cast<size_t>(group)]});

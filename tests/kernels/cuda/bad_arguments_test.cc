@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
 constexpr DType kI32 = DType::kI32, kI64 = DType::kI64;
 
-// A change that makes good arguments bad, and a part of the error message that must follow.
+// A change that makes good arguments bad, and a part of the error message that it must cause.
 template <typename Args>
 struct Bad {
   std::string says;
@@ -49,8 +49,8 @@ class BadArgumentsTest : public ::testing::Test {
     num_enqueued_ = 0;
   }
 
-  // Returns a tensor in device memory that holds zeroes, which are good indices and numbers. All
-  // tensors share that memory.
+  // Returns a tensor in device memory that holds zeros, which are valid indices and numbers. All
+  // tensors share this memory.
   TensorView View(DType dtype, std::initializer_list<int64_t> shape, int64_t offset_bytes = 0) {
     return TensorView(static_cast<char*>(memory_.data()) + offset_bytes, dtype, shape);
   }

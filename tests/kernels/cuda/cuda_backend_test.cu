@@ -1,4 +1,4 @@
-// Tests of the parts of CudaBackend besides its ops: prepared weights, memory, plans, and refusals.
+// Tests the parts of CudaBackend other than its ops: prepared weights, memory, plans, and refusals.
 
 #include <memory>
 #include <string>

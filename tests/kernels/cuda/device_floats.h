@@ -17,7 +17,7 @@ namespace quire::testing {
 inline constexpr kernels::DType kFloats[] = {kernels::DType::kF32, kernels::DType::kF16,
                                              kernels::DType::kBF16};
 
-// Returns the largest relative error of one rounding to `dtype`, which is half the distance between
+// Returns the largest relative error of one rounding to `dtype`: half the relative distance between
 // neighbouring numbers.
 inline double Rounding(kernels::DType dtype) {
   if (dtype == kernels::DType::kF32) return 0x1p-24;

@@ -63,7 +63,8 @@ TEST_F(DeviceTest, AnEventWaitsForTheWorkBeforeItsLastMark) {
   EXPECT_TRUE(device_->Wait(*event).ok()) << "a second wait for one mark";
 }
 
-// The host's work reads what was copied before it and writes what is copied after it.
+// The host function reads the result of the copy before it, and writes the input of the copy after
+// it.
 TEST_F(DeviceTest, CallsTheHostInTheOrderOfTheWork) {
   const kernels::DeviceBuffer in = *device_->AllocateHost(32 * sizeof(float));
   const kernels::DeviceBuffer out = *device_->AllocateHost(32 * sizeof(float));
@@ -145,8 +146,8 @@ void CheckGemm(kernels::cuda::Device& device, int64_t m, int64_t first) {
   }
 }
 
-// 9 and 10 rows share an algorithm (gemm_shape.h). The matrices need not begin where an allocation
-// begins.
+// 9 and 10 rows share a GEMM algorithm (see gemm_shape.h). The matrices may begin anywhere in an
+// allocation.
 TEST_F(DeviceTest, MultipliesAnyNumberOfRowsThatBeginAnywhere) {
   for (const int64_t m : {5, 10, 9}) {
     for (const int64_t first : {0, 8, 2, 1}) {

@@ -38,7 +38,7 @@ class DeviceArray {
     EXPECT_TRUE(device.Synchronize().ok());
   }
   // Makes `size` elements and fills them with bytes 0xff, which are NaN as float, f16 and bf16. So
-  // a test sees on a GPU, too, which elements a kernel does not write. Arrays of 256 MiB or more
+  // a test can see, on a GPU too, which elements a kernel does not write. Arrays of 256 MiB or more
   // stay undefined.
   DeviceArray(kernels::cuda::Device& device, int64_t size) : device_(device), size_(size) {
     auto buffer = device.Allocate(size * static_cast<int64_t>(sizeof(T)));

@@ -17,8 +17,9 @@ kernels::cuda::emulator::ThreadOrder OrderOf(ThreadOrder order) {
   return {};
 }
 
-// The tests need both kinds of poison. A maximum ignores NaN, and a sum of weights may hide a large
-// number. So kReverse uses large numbers as poison, and the other orders use NaN.
+// Poison fills memory that nobody has written. The tests need both kinds of poison: a maximum
+// ignores NaN, and a sum of weights may hide a large number. So kReverse uses large numbers, and
+// the other orders use NaN.
 kernels::cuda::emulator::Poison PoisonOf(ThreadOrder order) {
   return order == ThreadOrder::kReverse ? kernels::cuda::emulator::Poison::kLarge
                                         : kernels::cuda::emulator::Poison::kNaN;

@@ -1,5 +1,5 @@
-// Tests the emulated device, apart from the kernels that it runs: memory, the limits of a chip, and
-// launches one after another.
+// Tests the emulated device itself rather than the kernels on it: memory, the limits of a chip, and
+// the order of launches.
 
 #include <algorithm>
 #include <array>
@@ -62,8 +62,8 @@ TEST(EmulatedDeviceTest, OnlyItsOwnWorkTouchesItsMemory) {
   EXPECT_EQ(emulator::AsanIsPoisoned(bytes), emulator::kAddressSanitizer);
 }
 
-// Writes the larger of 1 and a value that nobody has written. The first value is in shared memory,
-// and the second is the target of a copy in flight.
+// Writes the maximum of 1 and an unwritten value, twice. The first unwritten value is in fresh
+// shared memory, and the second is the target of a copy in flight.
 __global__ void TakesMaximaOfPoison(const __grid_constant__ Params p) {
   float* const shared = DynamicShared<float>();
   p.out[0] = fmaxf(1.0f, shared[0]);
@@ -113,7 +113,7 @@ TEST(EmulatedDeviceTest, SharedMemoryIsTheChips) {
   }
 }
 
-// Each of these kernels uses one thing that came with compute capability 9.0.
+// Each of these kernels uses one feature that was new in compute capability 9.0.
 __global__ void InitsAnMbarrier(const __grid_constant__ Params) {
   if (threadIdx.x == 0) MbarrierInit(DynamicShared<uint64_t>(), 1);
 }
@@ -151,8 +151,8 @@ TEST(EmulatedDeviceTest, WhatAChipCannotDoIsRefusedByName) {
 
 // --- Launches
 
-// In variant 0, no thread waits for the launch before this one. In variant 1, one thread of each
-// block waits. In variant 2, one thread waits, but only in the first of two blocks.
+// No thread waits for the previous launch in variant 0. One thread of each block waits in variant
+// 1. In variant 2, one thread waits, but only in the first of two blocks.
 __global__ void DependsOnAnother(const __grid_constant__ Params p) {
   if (p.variant > 0 && threadIdx.x == 5 && blockIdx.x < 3u - static_cast<unsigned>(p.variant)) {
     GridDependencyWait();
@@ -244,7 +244,8 @@ TEST_F(LateWorkTest, TheTargetOfACopyMustNotChangeUntilThen) {
   }
 }
 
-// Copies to and from the same host memory may follow one another, because they run in order.
+// Copies to and from the same host memory may be enqueued one after another, because they run in
+// order.
 TEST_F(LateWorkTest, ACopyMayDependOnOneBeforeIt) {
   const kernels::DeviceBuffer other = *device_.Allocate(kBytes);
   auto staging = std::make_unique<std::array<unsigned char, kBytes>>();

@@ -1,6 +1,5 @@
-// Tests every kind of misuse that the emulator promises to report, once each. Each kernel is wrong
-// in one way, and a test checks the report about it. A GPU would run most of these kernels without
-// an error.
+// Tests every kind of misuse that the emulator promises to report. Each kernel is wrong in one way,
+// and a test checks the report about it. A GPU would run most of these kernels without an error.
 
 #include <cmath>
 #include <cstdint>
@@ -210,7 +209,7 @@ __global__ void HandsToItsNeighbour(const __grid_constant__ Params p) {
 
 __global__ void LoadsMatrixEarly(const __grid_constant__ Params p) {
   uint32_t* const shared = DynamicShared<uint32_t>();
-  // Each of lanes 0 to 7 fills the matrix row that the next lane gives to LdMatrix.
+  // Each of lanes 0 to 7 fills the matrix row whose address the next lane passes to LdMatrix.
   for (unsigned i = 0; i < 4 && threadIdx.x < 8; ++i) shared[(threadIdx.x * 4 + 4 + i) % 32] = 0;
   if (p.variant == 1) __syncwarp();
   uint32_t r[1];

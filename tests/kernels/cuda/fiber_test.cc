@@ -1,5 +1,5 @@
-// Tests both ways of switching between fibers. This file is built once with fiber.cc as the
-// emulator uses it, and once with fiber.cc built on ucontext.
+// Tests both ways of switching between fibers. This file is built once with fiber.cc as in the
+// emulator, and once with fiber.cc based on ucontext.
 
 #include "kernels/cuda/emulator/fiber.h"
 
@@ -59,7 +59,7 @@ TEST_F(FiberTest, KeepsItsValues) {
 }
 
 // The emulator never resumes the threads of a block that has failed. The fibers of the next block
-// use the stacks of these threads again.
+// reuse the stacks of these threads.
 TEST_F(FiberTest, AStackServesAgainAfterItsFiberWasGivenUp) {
   for (int i = 0; i < 100; ++i) {
     Fiber fiber(&Count);

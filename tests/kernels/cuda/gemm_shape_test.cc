@@ -35,8 +35,8 @@ TEST(GemmShapeTest, AlignmentIsThatOfTheAddress) {
   EXPECT_EQ(at(0x7002), 2u);
 }
 
-// A row has 24 bf16 numbers, which are 48 bytes. So every second row begins between two multiples
-// of 32.
+// A row has 24 bf16 numbers, which are 48 bytes. So the address of every second row is not a
+// multiple of 32.
 TEST(GemmShapeTest, ShapesDifferByAlignment) {
   alignas(256) static char memory[512];
   const GemmArgs args{.d = memory,

@@ -19,12 +19,13 @@ namespace quire::testing {
 struct PrefillWork {
   int sequence;
   int kv_head;
-  // The first of 128 rows, counted in the packed rows of the sequence and KV head.
+  // The first of the block's 128 rows, as an index into the packed rows of the sequence and KV
+  // head.
   int first_row;
 };
 
 struct PrefillParams {
-  // [num_blocks][2][num_kv_heads][block_size][head_dim], innermost last.
+  // [num_blocks][2][num_kv_heads][block_size][head_dim], with the innermost dimension last.
   kernels::cuda::TensorMap kv_cache;
   const kernels::cuda::Bf16* query;  // [num_tokens, num_heads, head_dim]
   kernels::cuda::Bf16* out;
@@ -123,7 +124,7 @@ __device__ inline unsigned char* TileChunk(unsigned char* tile, int row, int chu
   return tile + chunk / 8 * kHalfTileBytes + row * 128 + ((chunk % 8) ^ (row & 7)) * 16;
 }
 
-// Returns the index in `query` and `out` of the first of the head_dim elements of a packed row.
+// Returns the index of a packed row's first element in `query` and `out`.
 template <int kGroup>
 __device__ int64_t RowOffset(const PrefillParams& p, const PrefillTile& tile, int row) {
   return (int64_t{tile.first_token + row / kGroup} * p.num_heads + tile.kv_head * kGroup +
@@ -154,8 +155,8 @@ __device__ void AttendTiles(const PrefillParams& p, const PrefillTile& tile, int
   using namespace kernels::cuda;
   constexpr float kLog2E = 1.44269504f;
   constexpr unsigned kAllLanes = 0xffffffffu;
-  // This thread has the rows row and row + 8 of a 64 x 128 tile, and the columns col and col + 1 of
-  // every 8 columns.
+  // This thread holds the rows `row` and `row` + 8 of a 64 x 128 tile, and the columns `col` and
+  // `col` + 1 of each group of 8 columns.
   const int row = thread / 32 * 16 + thread % 32 / 4, col = thread % 4 * 2;
   int packed_row[2], position[2];
   float slope[2] = {};
@@ -207,7 +208,7 @@ __device__ void AttendTiles(const PrefillParams& p, const PrefillTile& tile, int
       max[h] = new_max[h];
       total[h] *= correction[h];
     }
-    // All weights are packed before the first product takes any. If registers were written between
+    // Packs all weights before the first product reads one. If a thread wrote registers between
     // products that are in flight, the products would run one after another.
     uint32_t weights[8][4];
 #pragma unroll

@@ -20,8 +20,8 @@ class HopperPrefillTest : public ::testing::TestWithParam<ThreadOrder> {
     if (device_->info().compute_capability < 90) GTEST_SKIP() << "needs compute capability 9.0";
   }
 
-  // Runs the kernel on `c`, after giving `c` the shape for which the kernel is instantiated.
-  // Compares the output with float64.
+  // Gives `c` the shape for which the kernel is instantiated, and runs the kernel on it. Compares
+  // the output with float64.
   template <int kGroup, int kBlockSize, bool kAlibi>
   void Check(AttentionCase c) {
     c.num_heads = c.num_kv_heads * kGroup;

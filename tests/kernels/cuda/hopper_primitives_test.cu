@@ -34,8 +34,8 @@ struct HandOverParams {
 
 inline constexpr int kPhases = 5;
 
-// In each of several phases, two warps exchange values. Each warp arrives once at `full` when its
-// values are there. Each thread arrives once at `empty` when it has read a value.
+// Two warps exchange values in each of several phases. Each warp arrives once at `full` when its
+// values are stored. Each thread arrives once at `empty` when it has read a value.
 __global__ void HandOverKernel(const __grid_constant__ HandOverParams p) {
   uint32_t* const values = DynamicShared<uint32_t>();
   uint64_t* const full = reinterpret_cast<uint64_t*>(values + 64);
@@ -107,7 +107,7 @@ struct TmaParams {
   int bytes;
 };
 
-// Loads one box into shared memory. Then copies it to `out` in the layout that it has there.
+// Loads one box into shared memory, then copies the box to `out` without changing its layout.
 template <int kRank>
 __global__ void TmaKernel(const __grid_constant__ TmaParams p) {
   unsigned char* const shared = DynamicShared<unsigned char>();
@@ -178,8 +178,8 @@ void CheckTma(Device& device, const Numbered& tensor, const std::vector<int32_t>
       c.push_back(at[d] + rest % box[d]);
       rest /= box[d];
     }
-    // The 128-byte swizzle moves whole 16-byte chunks. The chunk's place in its row of 128 bytes is
-    // xored with the row's number modulo 8.
+    // The 128-byte swizzle moves whole 16-byte chunks: the index of a chunk in its row of 128 bytes
+    // is xored with the row number modulo 8.
     const int64_t byte = i * static_cast<int64_t>(sizeof(T));
     const int64_t swizzled = byte ^ ((byte >> 7 & 7) << 4);
     EXPECT_EQ(got[static_cast<size_t>(swizzled) / sizeof(T)], static_cast<T>(tensor.At(c)))
@@ -261,9 +261,10 @@ __global__ void WgmmaSharedKernel(const __grid_constant__ WgmmaParams<T> p) {
   for (int i = 0; i < 64; ++i) p.out[OutIndex(i)] = d[i];
 }
 
-// Multiplies the first half of the depth onto d, which starts as the indices, and the second half
-// into e, which starts from nothing. Each half is one group. The kernel waits for the first group
-// and stores d, then waits for the second group and stores e after d.
+// Multiplies over the two halves of the depth, each in one wgmma group. The first product is added
+// to d, whose elements initially are their own indices. The second product is stored in e. The
+// kernel waits for the first group and writes d to `out`, then waits for the second group and
+// writes e after d.
 template <typename T>
 __global__ void WgmmaGroupsKernel(const __grid_constant__ WgmmaParams<T> p) {
   T* const a = DynamicShared<T>();

@@ -1,6 +1,6 @@
-// Tests caches and tables of more than 2^31 elements. A kernel that cuts an index to 32 bits would
-// read or write near the beginning. Most of the memory is never touched, so the emulator needs no
-// real memory for it.
+// Tests caches and tables of more than 2^31 elements. A kernel that truncates an index to 32 bits
+// would read or write near the beginning of the memory. Most of the memory is never touched, so the
+// emulator needs no real memory for it.
 
 #include <cstdint>
 #include <memory>
@@ -25,7 +25,7 @@ constexpr int64_t kFarRow = (int64_t{1} << 32) / kRow;  // this row begins at el
 constexpr int32_t kFar = static_cast<int32_t>(kFarRow);
 constexpr uint16_t kNothing = 0xffff, kOne = 0x3f80, kThree = 0x4040;  // NaN, 1 and 3 in bf16
 
-// Makes a tensor [kFarRow + 1, kRow] of bf16. A row is one block of a cache with one KV head, or
+// Holds a tensor [kFarRow + 1, kRow] of bf16. A row is one block of a cache with one KV head, or
 // one row of a table.
 class LargeTensorTest : public ::testing::Test {
  protected:

@@ -55,17 +55,17 @@ struct Case {
 
 TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
   const Case cases[] = {
-      // With 16-bit dtypes, these cases use tiles of 16 rows. No tile is full. In some products,
-      // the last stage along the depth is not full.
+      // With 16-bit dtypes, these two cases use tiles of 16 rows. No tile is full. In some
+      // products, the last stage along the depth is not full either.
       {{.num_experts = 5, .hidden = 64, .intermediate = 96, .num_chosen = 2}, 9},
       {{.num_experts = 40, .hidden = 136, .intermediate = 72, .num_chosen = 3}, 12},
-      // With 16-bit dtypes, these cases use tiles of 64 rows. In the first of them, one expert has
-      // several tiles. In both, a product has several columns of thread blocks.
+      // With 16-bit dtypes, these two cases use tiles of 64 rows. In the first case, one expert has
+      // several tiles. In both cases, a product has several columns of thread blocks.
       {{.num_experts = 2, .hidden = 264, .intermediate = 24, .num_chosen = 1}, 70, 1},
       {{.num_experts = 3, .hidden = 16, .intermediate = 200, .num_chosen = 3}, 30},
       // The sizes are not multiples of 8 elements.
       {{.num_experts = 3, .hidden = 44, .intermediate = 37, .num_chosen = 2}, 5},
-      // Biases and clamps, on tensor cores and off them.
+      // Biases and clamps, with and without tensor cores.
       {{.num_experts = 5,
         .hidden = 64,
         .intermediate = 96,
@@ -123,8 +123,7 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
         }
       }
       EXPECT_GE(certain * 10, c.num_tokens * 9);
-      // With little scratch memory, the backend processes only as many tokens at a time as fit
-      // there.
+      // A backend with little scratch memory processes only as many tokens at a time as fit there.
       const int64_t one =
           4096 + 8 * (shape.num_experts + shape.num_chosen * (shape.hidden + shape.intermediate));
       const auto small = MakeBackend(dtype, one);

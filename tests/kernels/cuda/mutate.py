@@ -33,7 +33,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/mutation"))
 from relink import compile_words, link_line  # noqa: E402
 ATTENTION_UNIT = f"{CUDA}/paged_attention.cu"
-# Kernel source -> what to compile anew and the test that is to see its bugs, one pair after another.
+# Maps a kernel source to pairs: the source to compile anew, and the test that should see the kernel's bugs.
 KERNELS = {
     f"{HERE}/tile_product.cuh": [(f"{HERE}/tile_product_test.cu", "cuda_tile_product_test")],
     f"{HERE}/hopper_prefill.cuh": [(f"{HERE}/hopper_prefill_test.cu", "cuda_hopper_prefill_test")],
@@ -50,8 +50,8 @@ for step_op, unit in (("argmax", "argmax"), ("copy_blocks", "copy_blocks"), ("em
                       ("gather_rows", "gather_rows"), ("linear_epilogue", "linear"), ("norm", "norm"),
                       ("qkv_post", "qkv_post"), ("shift_keys", "shift_keys")):
     KERNELS[f"{CUDA}/{step_op}.cuh"] = [(f"{CUDA}/{unit}.cu", "cuda_step_ops_test")]
-# The head_dims whose attention kernels are the mutant's. The others stay as the library has them: compiling 40
-# kernels takes minutes, and a bug that only one of the others has is in none of the mutants.
+# Attention kernels of these head_dims are compiled with the mutant. The other kernels come from the library,
+# because compiling all 40 takes minutes. So no mutant has a bug that concerns only another head_dim.
 MUTATED_HEAD_DIMS = ("64", "128")
 
 
@@ -61,7 +61,7 @@ class Mutant(collections.namedtuple("Mutant", "name path text")):
 
 
 def reason_of(mutant: Mutant):
-    """Why the mutant is no bug; None when it is one."""
+    """Returns why the mutant is not a bug, or None if it is one."""
     text = f"{mutant.path} {mutant.name}"
     return next((why for texts, why in EQUIVALENT if all(part in text for part in texts)), None)
 
@@ -71,13 +71,15 @@ DROPPED = re.compile(
     r"FenceMbarrierInit|MbarrierInit|MbarrierWait|MbarrierArrive|MbarrierArriveExpect|WgmmaFence|WgmmaCommit|"
     r"WgmmaWait<[^<>]+>|GridDependencyWait)\(.*\);", re.MULTILINE)
 LAXER = re.compile(r"\b(CpAsyncWait|WgmmaWait)<([^<>]+)>")
-# Comparisons that decide which elements are read, written or masked; loops and preprocessor lines are not among them.
+# Comparisons that decide which elements are read, written or masked. generated() leaves out loop conditions
+# and preprocessor lines.
 COMPARISON = re.compile(r" (<|<=|>|>=) ")
 BOUND = re.compile(r"std::(min|max)(?:<(\w+)>)?\(")
 
 
 def two_arguments(text: str, begin: int):
-    """The two arguments of a call whose first argument begins at `begin`, and where the call ends."""
+    """Returns the two arguments of a call whose first argument begins at `begin`, and the position where the call
+    ends."""
     depth, comma = 0, None
     for i in range(begin, len(text)):
         if text[i] in "([{":
@@ -92,14 +94,14 @@ def two_arguments(text: str, begin: int):
 
 
 def generated(path: str, text: str):
-    """Mutants of one kernel by rule."""
+    """Yields the mutants of one kernel that the rules make."""
     def line_of(position):
         number = text.count("\n", 0, position) + 1
         return number, text.splitlines()[number - 1].strip()
 
     for match in DROPPED.finditer(text):
         name = match.group(1)
-        # An empty statement in its place: what it depended on stays.
+        # Replaces the call with an empty statement, so that an `if` before it stays.
         begin = match.start(1)
         yield Mutant(f"{name} dropped, line {line_of(begin)[0]}", path, text[:begin] + ";" + text[match.end():])
     for match in LAXER.finditer(text):
@@ -117,7 +119,8 @@ def generated(path: str, text: str):
         compared = f"{left}{match.group(0)}{right}"
         yield Mutant(f"'{compared}' becomes '{other}', line {number}: {line}", path,
                      text[:match.start(1)] + other + text[match.end(1):])
-        # The whole comparison true: || binds weaker than any operand of it, so only inside && or alone.
+        # Makes the whole condition true. || binds weaker than comparisons and &&, so this works where the
+        # comparison stands alone or inside &&.
         yield Mutant(f"'{compared}' always true, line {number}: {line}", path,
                      text[:match.start(1)] + f"{match.group(1)} 0 || true || 0 {match.group(1)}"
                      + text[match.end(1):])
@@ -133,7 +136,7 @@ def generated(path: str, text: str):
 
 
 def mutants():
-    """All of them, each once."""
+    """Returns all mutants, each once."""
     found = {}
     for name, path, old, new in PLANTED:
         text = (ROOT / path).read_text()
@@ -150,7 +153,7 @@ def mutants():
 
 @functools.lru_cache(maxsize=None)
 def time_limit(build: pathlib.Path, target: str) -> float:
-    """A test's time limit in seconds: many times as long as it takes without a mutant."""
+    """Returns a test's time limit in seconds: 20 s plus ten times its time without a mutant."""
     begin = time.monotonic()
     run = subprocess.run([build / "tests" / target, "--gtest_brief=1"], capture_output=True, text=True)
     if run.returncode != 0:
@@ -159,7 +162,7 @@ def time_limit(build: pathlib.Path, target: str) -> float:
 
 
 def with_few_instances(text: str) -> str:
-    """The attention's unit, whose kernels of most head_dims come from the library instead."""
+    """Changes the attention's unit so that the library provides the kernels of most head_dims."""
     shapes = re.findall(r"kInstance<T, (\d+), (\d+)>", text)
     others = [(dim, tiles) for dim, tiles in shapes if dim not in MUTATED_HEAD_DIMS]
     if not others or len(others) == len(shapes):
@@ -170,18 +173,20 @@ def with_few_instances(text: str) -> str:
 
 
 def run_test(build: pathlib.Path, mutant: Mutant, unit: str, target: str, scratch: pathlib.Path) -> str:
-    """The complaint of one test in `build` about the mutant; '' when the test passes."""
+    """Returns the complaint of one test in `build` about the mutant, or '' if the test passes."""
     shadow = scratch / mutant.path
     shadow.parent.mkdir(parents=True, exist_ok=True)
     shadow.write_text(mutant.text)
     words, output = compile_words(build, unit)
-    # The shadow comes first on the include path; the unit itself is a copy, so that it looks there.
+    # The mutant's folder comes first on the include path. The unit is compiled from a copy, so that it
+    # includes the mutant.
     source = shadow
     if unit != mutant.path:
         text = (ROOT / unit).read_text()
         source = scratch / pathlib.Path(unit).name
         source.write_text(with_few_instances(text) if unit == ATTENTION_UNIT else text)
-    # No warnings, so none stops a mutant. A sanitizer's -O0 stays: at any other level it takes minutes.
+    # -w: a warning must not stop a mutant. A sanitizer build keeps its -O0, because any other level takes
+    # minutes.
     words = [words[0], f"-I{scratch}"] + words[1:] + ["-w"] + ([] if "-O0" in words else ["-O1"])
     words[words.index("-o") + 1] = str(scratch / "unit.o")
     words[words.index("-c") + 1] = str(source)
@@ -190,7 +195,7 @@ def run_test(build: pathlib.Path, mutant: Mutant, unit: str, target: str, scratc
     compiled = subprocess.run(words, cwd=build, capture_output=True, text=True)
     if compiled.returncode != 0:
         return "not C++"
-    # A test's own object is left out. The mutant comes first, so the linker takes from it what a library has too.
+    # Leaves out the test's own object. The mutant comes first, so that the linker prefers it to the library.
     line = link_line(build, f"tests/{target}").replace(f" {output} ", " ")
     line = re.sub(rf"-o tests/{target}\b", f"-Wl,-z,muldefs {scratch}/unit.o -o {scratch}/test", line)
     subprocess.run(line, cwd=build, shell=True, capture_output=True, check=True)
@@ -211,7 +216,7 @@ def run_test(build: pathlib.Path, mutant: Mutant, unit: str, target: str, scratc
 
 
 def verdict(builds, mutant: Mutant):
-    """The first build that sees the mutant, and its complaint; ('', '') when none does."""
+    """Returns the first build that sees the mutant, and its complaint, or ('', '') if none does."""
     for build in builds:
         for unit, target in KERNELS[mutant.path]:
             with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +227,7 @@ def verdict(builds, mutant: Mutant):
 
 
 def report(mutant: Mutant, build: str, said: str):
-    """Which column of the table it belongs to, and the line about it."""
+    """Returns the column of the table to which the mutant belongs, and the line about it."""
     why = reason_of(mutant)
     if said == "not C++":
         return "not C++", said

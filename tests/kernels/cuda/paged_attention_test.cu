@@ -54,7 +54,8 @@ Answer Attend(Device& device, const AttentionCase& c, const AttentionBatch& batc
 }
 
 // Runs a case in every thread order. Checks that the bits are the same each time, and compares the
-// output with float64. If `worst` is given, raises it to the largest error as a share of its bound.
+// output with float64. If `worst` is given, raises it to the largest ratio of an error to its
+// bound.
 Answer CheckInEveryOrder(const AttentionCase& c, uint64_t seed = 1, double* worst = nullptr) {
   const AttentionBatch batch(c);
   Answer first;
@@ -83,7 +84,7 @@ constexpr DType kF16 = DType::kF16;
 INSTANTIATE_TEST_SUITE_P(
     Cases, CudaPagedAttentionTest,
     ::testing::Values(
-        // The lengths differ, and the long sequence is cut.
+        // The lengths differ, and the long sequence is cut into pieces.
         AttentionCase{.sequences = {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}}},
         AttentionCase{.sequences = {{200, 1}, {3, 1}},
                       .num_heads = 8,
@@ -168,7 +169,8 @@ RandomCase MakeRandomCase(uint64_t seed) {
   c.num_kv_heads = between(1, 2);
   c.num_heads = c.num_kv_heads * group;
   if (often()) c.fixed_split_keys = Pick(engine, {64, 128});
-  // With a fixed split, the window has more keys than a piece, so that the test sees cuts.
+  // With a fixed split, a window has more keys than a piece, so that the keys of a window are cut,
+  // too.
   if (often()) c.window = c.fixed_split_keys > 0 ? between(130, 200) : between(1, 120);
   if (often()) c.soft_cap = Pick(engine, {2.0f, 30.0f});
   if (often()) c.scale = Pick(engine, {1.0f / static_cast<float>(c.head_dim), 0.05f, 0.3f});
@@ -208,7 +210,7 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
     }
     shapes_seen.insert({c.dtype, c.head_dim, c.block_size});
     if (c.fixed_split_keys > 0) {
-      // The pinned sequence alone must have the same bits as among the others.
+      // The pinned sequence must have the same bits alone as among the other sequences.
       ++num_fixed;
       AttentionCase alone = c;
       alone.sequences = {c.sequences[pinned]};

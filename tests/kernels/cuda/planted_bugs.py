@@ -1,4 +1,4 @@
-"""The bugs that mutate.py plants by name, and the mutants of its rules that are no bugs."""
+"""The bugs that mutate.py plants by name, and the mutants of its rules that are not bugs."""
 
 HERE = "tests/kernels/cuda"
 CUDA = "kernels/cuda"
@@ -10,7 +10,8 @@ NORM = f"{CUDA}/norm.cuh"
 QKV_POST = f"{CUDA}/qkv_post.cuh"
 PREFILL = f"{HERE}/hopper_prefill.cuh"
 
-# (name, file, what to replace, with what). Where a rule makes the same mutant it goes by this name.
+# Each bug is (name, file, text to replace, replacement). If a rule of mutate.py makes the same mutant, the
+# mutant has this name.
 PLANTED = [
     ("keys released before wgmma has read them", PREFILL,
      "    WgmmaWait<0>();\n    if (thread == 0) MbarrierArrive(&shared.keys_empty[stage]);",
@@ -123,7 +124,8 @@ PLANTED = [
     ("the last of equals", f"{CUDA}/argmax.cuh", "b.index < a.index", "b.index > a.index"),
 ]
 
-# Survivors that are no bugs, or that no test can reach: texts that the file and the mutant's name all hold, and why.
+# Survivors that are not bugs, or that no test can reach. Each entry is (texts that the file and name of the
+# mutant must all contain, reason).
 EQUIVALENT = [
     (("FenceMbarrierInit",), "the emulator's mbarriers need no fence between their init and TMA; ptxas and a GPU "
                              "are the judges"),

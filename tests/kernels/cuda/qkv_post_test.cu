@@ -57,7 +57,7 @@ struct Bounded {
   double value = 0.0, error = 0.0;
 };
 
-// Norms `x` and multiplies it by `weight`, which is repeated if it is shorter than `x`. See
+// Normalizes `x` and multiplies it by `weight`, which is repeated if it is shorter than `x`. See
 // StepOpsTest.NormAgreesWithDoubles for the bound.
 void NormSection(std::span<Bounded> x, std::span<const float> weight, NormKind kind, double eps) {
   const auto size = static_cast<double>(x.size());
@@ -68,8 +68,8 @@ void NormSection(std::span<Bounded> x, std::span<const float> weight, NormKind k
   }
   for (const Bounded& b : x) squares += (b.value - mean) * (b.value - mean);
   const double inverse = 1.0 / std::sqrt(squares / size + eps);
-  // Compared with StepOpsTest.NormAgreesWithDoubles, there is one more rounding, when the bias is
-  // added. The error of this rounding is relative to the largest element.
+  // This bound has one rounding more than StepOpsTest.NormAgreesWithDoubles, for adding the bias.
+  // The error of this rounding is relative to the largest element.
   const double relative = (size / 32 + 25) * kOneOperation;
   for (size_t i = 0; i < x.size(); ++i) {
     const double w = weight[i % weight.size()];

@@ -37,12 +37,13 @@ TABLE = ROOT / "kernels/cuda/resources.tsv"
 CACHE = ROOT / "build/cuda_resources"
 RENEW = "python3 tests/kernels/cuda/resources.py --update"
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a")
-# Of the tests, the one whose kernels have wgmma and TMA.
+# The test whose kernels use wgmma and TMA.
 HOPPER_TEST = "tests/kernels/cuda/hopper_prefill_test.cu"
-# As cmake/Cuda.cmake and CMAKE_BUILD_TYPE RelWithDebInfo have them.
+# The flags of cmake/Cuda.cmake and of CMAKE_BUILD_TYPE RelWithDebInfo.
 FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "--expt-relaxed-constexpr", "-Wno-deprecated-gpu-targets")
-# Shared memory that a launch asks for is unknown to ptxas: kernel -> header, and the bytes in C++, with the
-# kernel's template arguments in braces. No other kernel takes any.
+# ptxas does not know how much shared memory a launch requests. This maps a kernel to its header and to the
+# number of bytes as a C++ expression, with the kernel's template arguments in braces. No other kernel uses
+# such memory.
 DYNAMIC_SHARED = {
     "ArgmaxKernel": ("kernels/cuda/argmax.cuh", "kArgmaxSharedBytes"),
     "AttentionReferenceKernel": ("kernels/cuda/attention_reference.cuh", "kReferenceSharedBytes"),
@@ -59,7 +60,7 @@ Row = tuple[str, str, str]  # source, kernel, target
 
 
 class Skip(Exception):
-    """The check cannot be made here, and why."""
+    """Says why the check cannot be made here."""
 
 
 class Table:
@@ -90,13 +91,13 @@ class Table:
 
 
 def order(row: Row):
-    """Rows by source and kernel, numbers in names by value."""
+    """Returns a sort key: by source and kernel, with numbers in names compared by value."""
     source, kernel, target = row
     return source, [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", kernel)], target
 
 
 def sources() -> dict[str, tuple[str, ...]]:
-    """Every file with kernels, and the targets it is compiled for."""
+    """Returns every file with kernels, and the targets for which it is compiled."""
     found = {path.relative_to(ROOT).as_posix(): TARGETS for path in sorted((ROOT / "kernels/cuda").glob("*.cu"))}
     return found | {HOPPER_TEST: ("sm_90a",)}
 
@@ -106,7 +107,7 @@ def key_of(source: str, targets: tuple[str, ...], root: pathlib.Path = ROOT) -> 
 
 
 def parse_log(log: str, target: str) -> dict[str, Resources]:
-    """The kernels, by mangled name, of what `ptxas -v` printed; dynamic shared memory left at 0."""
+    """Returns the kernels in the output of `ptxas -v` by mangled name. Their dynamic shared memory is 0."""
     entries, notes, used, spilled = [], collections.defaultdict(collections.Counter), {}, {}
     name = None
     for line in log.splitlines():
@@ -123,7 +124,7 @@ def parse_log(log: str, target: str) -> dict[str, Resources]:
             shared = re.search(r"(\d+) bytes smem", match.group(2))
             used[name] = match.group(1), shared.group(1) if shared else "0"
         elif match := re.search(r"^ptxas (?:warning|info)\s*: \((C\d+)\)|^ptxas (warning)", line):
-            # It may come before any kernel, and names its own.
+            # This line may come before any kernel, and names its own kernel.
             of = re.search(r"function '?(\w+)'?", line)
             notes[of.group(1) if of else name][match.group(1) or match.group(2)] += 1
     unknown = (set(notes) | set(spilled) | set(used)) - set(entries)
@@ -135,7 +136,7 @@ def parse_log(log: str, target: str) -> dict[str, Resources]:
 
 
 def short_name(demangled: str) -> str:
-    """`AttnKernel<Bf16, 128, 4>` of a function's whole signature."""
+    """Returns a name such as `AttnKernel<Bf16, 128, 4>` from a function's whole signature."""
     depth, end = 0, len(demangled)
     for i, char in enumerate(demangled):
         depth += {"<": 1, ">": -1}.get(char, 0)
@@ -151,7 +152,7 @@ def demangle(names: list[str]) -> dict[str, str]:
 
 
 def dynamic_shared(kernels: list[str]) -> dict[str, str]:
-    """Bytes of each kernel, by its short name: a program that includes its header tells."""
+    """Returns each kernel's bytes by its short name, from a program that includes the kernels' headers."""
     lines = []
     for kernel in kernels:
         base, _, arguments = kernel.partition("<")
@@ -163,7 +164,7 @@ def dynamic_shared(kernels: list[str]) -> dict[str, str]:
                       "using namespace quire::kernels::cuda;", "int main() {", *lines, "}"])
     with tempfile.TemporaryDirectory() as folder:
         probe = pathlib.Path(folder) / "probe"
-        # The kernels themselves are dropped: without the emulator they would not link.
+        # The linker drops the kernels themselves, which would not link without the emulator.
         run(["g++", "-std=c++20", f"-I{ROOT}", "-x", "c++", "-", "-ffunction-sections", "-Wl,--gc-sections", "-o",
              str(probe)], input=text)
         return dict(zip(kernels, run([str(probe)]).split()))
@@ -177,7 +178,7 @@ def run(command: list[str], **options) -> str:
 
 
 class Compiler:
-    """nvcc, where cmake/Cuda.cmake looks for it, and the ptxas beside it."""
+    """Finds nvcc where cmake/Cuda.cmake looks for it, and the ptxas beside it."""
 
     def __init__(self, jobs: int, afresh: bool = False):
         self.jobs, self.afresh = jobs, afresh
@@ -190,20 +191,20 @@ class Compiler:
             self.ptxas = re.search(r"\bV(\d+\.\d+\.\d+)", said).group(1)
 
     def log(self, source: str, target: str, key: str) -> str:
-        """What ptxas says of `source`."""
+        """Returns what ptxas prints about `source`."""
         kept = CACHE / f"{pathlib.Path(source).stem}-{target}-{key}-{self.ptxas}.log"
         if self.afresh or not kept.exists():
             said = run([self.nvcc, *FLAGS, f"-I{ROOT}", "-cubin", f"-arch={target}", "-Xptxas", "-v", "-o", os.devnull,
                         source])
             CACHE.mkdir(parents=True, exist_ok=True)
-            # In one step: a test may be killed while it writes.
+            # Renames the complete file into place, because a test may be killed while it writes.
             partial = kept.with_suffix(f".{os.getpid()}")
             partial.write_text(said)
             partial.rename(kept)
         return kept.read_text()
 
     def rows(self, keys: dict[str, str]) -> dict[Row, Resources]:
-        """Every kernel of these sources."""
+        """Returns the resources of every kernel of these sources."""
         wanted = [(source, target) for source in keys for target in sources()[source]]
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             logs = list(pool.map(lambda of: self.log(*of, keys[of[0]]), wanted))
@@ -215,7 +216,7 @@ class Compiler:
 
 
 def differences(old: dict[Row, Resources], new: dict[Row, Resources]) -> list[str]:
-    """A line for each kernel whose resources are not those of the table."""
+    """Returns a line for each kernel whose resources differ from the table."""
     lines = []
     for row in sorted(old.keys() | new.keys(), key=order):
         before, after = old.get(row), new.get(row)
@@ -230,7 +231,8 @@ def differences(old: dict[Row, Resources], new: dict[Row, Resources]) -> list[st
 
 
 def check(compiler: Compiler, everything: bool = False) -> tuple[list[str], str]:
-    """The differences from the table, and a line on what was compared. Raises Skip where the first cannot be told."""
+    """Returns the differences from the table, and a line about what was compared. Raises Skip if the differences
+    cannot be found."""
     table = Table.parse(TABLE.read_text())
     keys = {source: key_of(source, targets) for source, targets in sources().items()}
     changed = {source: key for source, key in keys.items() if everything or table.keys.get(source) != key}

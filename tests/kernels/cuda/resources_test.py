@@ -1,4 +1,4 @@
-"""resources.py itself, the rules for what its table may hold, and the table against the sources."""
+"""Tests resources.py, the rules for the contents of its table, and that the table matches the sources."""
 
 import os
 import pathlib
@@ -112,7 +112,7 @@ class TableFormTest(unittest.TestCase):
 
 
 class CheckTest(unittest.TestCase):
-    """check() over a table of its own, with a compiler that finds what the test says."""
+    """Tests check() with a table of its own and a fake compiler, whose results each test sets."""
 
     class Compiler:
         def __init__(self, rows, nvcc="nvcc", ptxas="13.0.88"):
@@ -177,7 +177,7 @@ class SourcesTest(unittest.TestCase):
         text = (resources.ROOT / "cmake/Cuda.cmake").read_text()
         flags = re.search(r'set\(CMAKE_CUDA_FLAGS "\$\{CMAKE_CUDA_FLAGS\} (.*)"\)', text).group(1).split()
         standard = re.search(r"set\(CMAKE_CUDA20_STANDARD_COMPILE_OPTION (\S+)\)", text).group(1)
-        # Of CMAKE_CUDA_FLAGS_RELWITHDEBINFO, -g is the host's.
+        # CMAKE_CUDA_FLAGS_RELWITHDEBINFO also has -g, which concerns host code only.
         self.assertEqual({*flags, standard, "-O2", "-DNDEBUG"}, set(resources.FLAGS))
 
     def test_dynamic_shared_memory_of_every_launch_is_known(self):
@@ -187,14 +187,14 @@ class SourcesTest(unittest.TestCase):
             launches |= dict(reversed(launch) for launch in
                              re.findall(r"\.shared_bytes = (\w+)\},\s*&(\w+)", text))
         self.assertGreaterEqual(len(launches), 4)
-        # AttnKernel's launch takes kernel and bytes from kInstances.
+        # Leaves out AttnKernel, whose launch takes the kernel and the bytes from kInstances.
         known = {kernel: expression.removeprefix("quire::testing::")
                  for kernel, (_, expression) in resources.DYNAMIC_SHARED.items() if kernel != "AttnKernel"}
         self.assertEqual(launches, known)
 
 
 class ResourcesTest(unittest.TestCase):
-    """What the checked-in table may hold."""
+    """Tests the rules for the contents of the checked-in table."""
 
     @classmethod
     def setUpClass(cls):
@@ -214,8 +214,8 @@ class ResourcesTest(unittest.TestCase):
             self.assertLessEqual(len(instances), 64)
 
     def test_nothing_spills_but_what_is_known_to(self):
-        # At head_dim 256 the output and the query alone are 192 registers of 255. ptxas keeps the merge of two
-        # partial results within the 40 registers that fill an sm_86 with threads.
+        # At head_dim 256, the output and the query alone take 192 of AttnKernel's 255 registers. ptxas keeps
+        # AttnMergeKernel within 40 registers, so that threads can fill an sm_86.
         known = re.compile(r"AttnKernel<\w+, 256, \d> sm_\w+|AttnMergeKernel<\w+> sm_8[69]")
         spilling = {f"{kernel} {target}" for (_, kernel, target), r in self.rows.items()
                     if (r.stack, r.spill_stores, r.spill_loads) != ("0", "0", "0")}
@@ -225,9 +225,9 @@ class ResourcesTest(unittest.TestCase):
         self.assertEqual([row for row, r in self.rows.items() if r.notes != "-"], [])
 
     def test_blocks_of_attention_fit_in_a_multiprocessor(self):
-        # By registers, of which there are 64 K, two blocks fit: AttnKernel's __launch_bounds__ asks for it. By shared
-        # memory, two fit on sm_90a and one elsewhere. `shared` has the KiB of a multiprocessor and the blocks that must
-        # fit; the system takes one KiB for each block.
+        # There are 64 K registers, enough for two blocks, as AttnKernel's __launch_bounds__ requires. The
+        # shared memory is enough for two blocks on sm_90a and for one elsewhere. `shared` has the KiB of a
+        # multiprocessor and the number of blocks that must fit. The system takes one KiB for each block.
         shared = {"sm_80": (164, 1), "sm_86": (100, 1), "sm_89": (100, 1), "sm_90a": (228, 2)}
         attention = {row: r for row, r in self.rows.items() if row[1].startswith("AttnKernel<")}
         self.assertGreater(len(attention), 0)

@@ -36,7 +36,7 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksAndNothingElse) {
     int32_t num_shifts;
   };
   // The first case has more shifts than one launch takes. In the second case, only a part of each
-  // head is rotated. The third case has a cache block with more keys than one thread block turns.
+  // head is rotated. The third case has a cache block with more keys than one thread block rotates.
   for (const Case& c : {Case{8, 8, 4, 300}, Case{24, 16, 4, 2}, Case{128, 128, 16, 1}}) {
     for (const RopeLayout layout : {RopeLayout::kInterleaved, RopeLayout::kHalfSplit}) {
       for (const DType dtype : kFloats) {

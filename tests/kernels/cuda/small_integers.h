@@ -1,6 +1,6 @@
 #pragma once
 
-// Inputs whose sums are exact in float32, in whatever order they are added.
+// Inputs whose sums are exact in float32, in any order of addition.
 
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,4 @@
-"""The code of a source and of its includes, which tells whether the source has changed."""
+"""Hashes the code of a source and of its includes, to tell whether the source has changed."""
 
 import hashlib
 import pathlib
@@ -8,15 +8,15 @@ EMULATOR = "kernels/cuda/emulator/"
 
 
 def without_comments(text: str) -> str:
-    """The code alone, a line each, so that words about it change no key."""
+    """Returns the code without comments, one line each, so that a changed comment changes no key."""
     pattern = r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/'
     text = re.sub(pattern, lambda match: match.group(1) or " ", text, flags=re.DOTALL)
     return "\n".join(line for line in (" ".join(line.split()) for line in text.splitlines()) if line)
 
 
 def includes(sources: list[str], root: pathlib.Path, left_out: tuple[str, ...] = ()) -> set[str]:
-    """`sources` and what they include from `root`, by whatever way; not the emulator, which nvcc never sees, nor
-    what is left out."""
+    """Returns `sources` and all files of `root` that they include, directly or not. Leaves out the emulator,
+    which nvcc never compiles, and the files in `left_out`."""
     seen, waiting = set(), list(sources)
     while waiting:
         path = waiting.pop()
@@ -28,7 +28,7 @@ def includes(sources: list[str], root: pathlib.Path, left_out: tuple[str, ...] =
 
 
 def code_key(sources: list[str], root: pathlib.Path, more: tuple[str, ...] = (), left_out: tuple[str, ...] = ()) -> str:
-    """A SHA-256 over the code of `sources` and of what they include, and `more`."""
+    """Returns a SHA-256 of the code of `sources`, of the code that they include, and of `more`."""
     said = list(more)
     for path in sorted(includes(sources, root, left_out)):
         said += [path, without_comments((root / path).read_text())]

@@ -154,7 +154,7 @@ TEST_P(StepOpsTest, NormAgreesWithDoubles) {
                       .kind = kind};
         ASSERT_TRUE(Norm(*device_, args).ok());
         const std::vector<float> got = out.ToHost();
-        // `part` and `rest` are two numbers whose sum is the input. The kernel adds them.
+        // The kernel adds `part` and `rest`, whose sum is the input.
         std::vector<float> part(input.values.size()), rest(part.size());
         for (size_t i = 0; i < part.size(); ++i) {
           // A negative input is the sum of two halves. Any other input x is 2 x - x. So both parts
@@ -186,7 +186,7 @@ TEST_P(StepOpsTest, NormAgreesWithDoubles) {
           const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(size) + 1e-5);
           // A thread adds at most size / 32 + 8 elements one after another. Two trees of 5 levels
           // add the sums of all threads. The error of the mean is relative to the largest element.
-          // Storing rounds once more.
+          // Storing the output rounds once more.
           const double relative = (static_cast<double>(size) / 32 + 24) * kEpsilon;
           for (int64_t i = 0; i < size; ++i) {
             const double want = (x[i] - mean) * inverse * weight.values[i] + bias.values[i];
@@ -292,7 +292,7 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
         const std::vector<float> got = out.ToHost();
         for (int64_t t = 0; t < kTokens; ++t) {
           for (int64_t i = 0; i < outputs; ++i) {
-            // The largest error bound of the products that the element depends on.
+            // The largest error bound of the products from which the output element is computed.
             double error = 0.0;
             const auto product = [&](int64_t row) {
               double sum = with_bias ? bias.values[row] : 0.0, magnitude = std::abs(sum);
@@ -307,8 +307,8 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
             const double y = product(i);
             double want = Activated(activation, y), bound = error;
             if (activation != Activation::kNone) {
-              // The slope of an activation is below 1.13. The second term is for e^x or erfc of an
-              // inexact argument.
+              // The slope of an activation is below 1.13. The second term covers the error of e^x
+              // or erfc, whose argument is inexact.
               bound = 1.13 * error + (8 + y * y) * kEpsilon * std::abs(want);
             }
             if (gated) {
@@ -365,8 +365,8 @@ TEST_P(StepOpsTest, LinearCapsLogits) {
             }
             const double residual = with_residual ? out.values[t * rows + i] : 0.0;
             const double capped = kCap * std::tanh(y / kCap);
-            // The slope of tanh is at most 1. Four roundings: the quotient, two ulp of tanhf, the
-            // product; then the sum.
+            // The slope of tanh is at most 1. The second term counts four roundings: the quotient,
+            // two ulp of tanhf, and the product. The last term counts the rounding of the sum.
             const double bound = (kCols + 2) * kEpsilon * magnitude +
                                  4 * kEpsilon * std::abs(capped) +
                                  kEpsilon * std::abs(capped + residual);

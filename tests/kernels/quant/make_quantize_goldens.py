@@ -17,21 +17,21 @@ MASK = 2**64 - 1
 
 
 def mix(state):
-    """SplitMix64's output for a state (Steele, Lea and Flood, OOPSLA 2014)."""
+    """Returns SplitMix64's output for a state (Steele, Lea and Flood, OOPSLA 2014)."""
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & MASK
     return state ^ (state >> 31)
 
 
 def bells(seed):
-    """Integers of a bell curve: sums of four 16-bit numbers."""
+    """Returns integers with a bell-shaped distribution: sums of four 16-bit numbers."""
     numbers = (mix((seed + i * 0x9E3779B97F4A7C15) & MASK) for i in range(1, ROWS * COLS + 1))
     sums = [sum((n >> shift) & 0xFFFF for shift in (0, 16, 32, 48)) - 2 * 0xFFFF for n in numbers]
     return np.array(sums, dtype=np.float64).reshape(ROWS, COLS)
 
 
 def fnv(data):
-    """FNV-1a of 64 bits."""
+    """Returns the 64-bit FNV-1a hash."""
     value = 0xCBF29CE484222325
     for byte in data.tobytes():
         value = ((value ^ byte) * 0x100000001B3) & MASK

@@ -71,8 +71,8 @@ float Largest(std::span<const float> x) {
   return largest;
 }
 
-// Returns random rows that resemble rows of weights. They have any deviation. Some rows have one
-// weight far beyond the deviation, and some have weights of one sign only.
+// Returns random rows that resemble rows of weights, with a random standard deviation. Some rows
+// have one weight far beyond the deviation, and some have weights of one sign only.
 std::vector<float> AnyRows(int64_t rows) {
   std::vector<float> x = Normal(*rc::gen::arbitrary<uint64_t>(), rows * kCols);
   const float deviation = std::ldexp(1.0f, *rc::gen::inRange(-40, 5));
@@ -112,8 +112,8 @@ TEST(QuantizeTest, FloatsRoundToNearestEven) {
   }
 }
 
-// If every weight of a block is the same scale times a code, quantizing finds that scale again.
-// This is so for any codes.
+// If every weight of a block is the same scale times a code, quantizing finds that scale again,
+// whatever the codes are.
 TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
   EXPECT_TRUE(rc::check([] {
     const auto seed = *rc::gen::arbitrary<uint64_t>();
@@ -159,9 +159,9 @@ TEST(QuantizeTest, WeightsOfABlockOfTwoLevelsComeBackExactly) {
   }));
 }
 
-// A weight is off by at most half a step, plus the effect of rounding the scale to f16. This
-// rounding errs by 2^-11 of the scale for each of up to 127 steps. A scale below the normal numbers
-// of f16 is instead rounded up, by at most 2^-24.
+// A weight is off by at most half a step, plus the effect of rounding the scale to f16. Rounding
+// changes the scale by at most 2^-11 of its value, which counts for each of up to 127 steps. A
+// scale below the normal numbers of f16 is instead rounded up, by at most 2^-24.
 TEST(QuantizeTest, AWeightOfQ8IsWithinHalfAStep) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<float> x = AnyRows(2);
@@ -218,11 +218,11 @@ TEST(QuantizeTest, ASearchedScaleIsNoWorseThanTheExtremesOwn) {
   }));
 }
 
-// A step is the largest scale. For Q4_K this is the range of the widest sub-block, with 0, divided
-// by 15. For Q6_K it is the largest weight divided by 32. A weight is off by at most half a step,
-// plus the error of its scale times its code, plus, for Q4_K, the error of its minimum. Scales and
-// minima are multiples of 1/63 of the largest one, and scales of Q6_K of 1/127. So each is off by
-// at most half of that.
+// A step is the largest scale. For Q4_K, it is the range of the widest sub-block, with 0, divided
+// by 15. For Q6_K, it is the largest weight divided by 32. A weight is off by at most half a step,
+// plus the error of its scale times its code. For Q4_K, the error of its minimum is added. A scale
+// or minimum of Q4_K is rounded to a multiple of 1/63 of the largest one, and a scale of Q6_K to a
+// multiple of 1/127. So each is off by at most half of that fraction.
 TEST(QuantizeTest, TheErrorOfAKQuantIsWithinItsWidestSubBlocks) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<float> x = AnyRows(1);

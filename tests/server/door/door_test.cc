@@ -71,7 +71,8 @@ class Echoes {
 
  private:
   std::atomic<int> num_ = 0;
-  // The greeter's thread adds these threads. They are joined after the greeter's thread has ended.
+  // Needs no lock: the greeter's thread adds these threads, and they are joined after the greeter's
+  // thread has ended.
   std::vector<std::thread> threads_;
 };
 
@@ -363,7 +364,7 @@ TEST_F(DoorTest, AcceptsAgainAfterDescriptorsRanOut) {
   rlimit few = before;
   few.rlim_cur = static_cast<rlim_t>(next.get()) + 40;
   {
-    // The sockets of the clients belong to this process too, and take half of the descriptors.
+    // The clients' sockets belong to this process too, and take half of the descriptors.
     std::vector<Client> clients;
     ::setrlimit(RLIMIT_NOFILE, &few);
     clients.reserve(60);

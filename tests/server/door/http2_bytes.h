@@ -22,7 +22,7 @@ inline std::string Frame(server::door::FrameType type, uint8_t flags, uint32_t s
 }
 
 // Returns an HPACK field that is not indexed, with a literal name and a literal value. `name` and
-// `value` must be below 127 bytes.
+// `value` must have less than 127 bytes each.
 inline std::string Literal(std::string_view name, std::string_view value) {
   std::string field(1, '\0');
   for (const std::string_view part : {name, value}) {

@@ -28,7 +28,7 @@ std::span<const uint8_t> Bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// A watch between a client and a server. The test plays the client and the server.
+// A watch between a client and a server. The test plays both.
 class Wire {
  public:
   explicit Wire(const Http2Limits& limits = {}, Gate gate = nullptr)
@@ -161,8 +161,8 @@ TEST(Http2WatchTest, TheGateIsAskedBeforeTheBody) {
   const std::string known = Headers(1, Literal("authorization", "Bearer known"));
   EXPECT_EQ(wire.FromClient(known), known);
   const std::vector<SeenFrame> seen = FramesOf(wire.FromClient(Headers(3)));
-  // The server gets the headers for its HPACK table, but on an even stream, where they make no
-  // call.
+  // The server gets the headers to update its HPACK table, but on an even stream, where they start
+  // no call.
   ASSERT_EQ(seen.size(), 1u);
   EXPECT_EQ(seen[0].head.stream % 2, 0u);
   EXPECT_EQ(seen[0].payload, FramesOf(Headers(3))[0].payload);
@@ -192,7 +192,8 @@ TEST(Http2WatchTest, AStreamResetAtOnceIsNoCall) {
   EXPECT_EQ(seen[3].head.type, FrameType::kResetStream);
   EXPECT_EQ(seen[4].head.stream, 5u);
   EXPECT_EQ(wire.watch.num_streams(), 2u);
-  // The HEADERS of stream 5 were passed on before, so the server has the call and needs the reset.
+  // The HEADERS of stream 5 were passed on before. So the server has started the call and needs the
+  // reset.
   const std::string late = ResetStreamFrame(5, Http2Error::kCancel);
   EXPECT_EQ(wire.FromClient(late), late);
 }
@@ -263,7 +264,7 @@ TEST(Http2WatchTest, StreamsBeyondTheLimitMayTryAgain) {
 }
 
 TEST(Http2WatchTest, ADecodedListIsBounded) {
-  // The headers name one entry of the dynamic table again and again. Each byte expands to 4,000
+  // The headers refer to one entry of the dynamic table again and again. Each byte expands to 4,000
   // bytes.
   Wire wire({.header_list_bytes = 64 << 10});
   std::string entry = "\x40\x01";

@@ -105,8 +105,8 @@ TEST(GenerateTest, TheRequestIdIsTakenAndEchoed) {
   const auto reply = client.Generate(request, with_metadata);
   EXPECT_EQ(echoed(reply), "from-field");
   EXPECT_EQ(reply.response.request_id(), "from-field");
-  // The other requests have no field for the id. The server also takes the id from their metadata
-  // and echoes it.
+  // Requests such as TokenizeRequest have no field for their own id. The server takes the id from
+  // their metadata and returns it.
   EXPECT_EQ(echoed(client.Tokenize({}, with_metadata)), "from-metadata");
   EXPECT_EQ(echoed(client.GetStats(with_metadata)), "from-metadata");
   EXPECT_THAT(echoed(client.GetStats()), ::testing::StartsWith("req-"));
@@ -154,7 +154,7 @@ TEST(GenerateTest, ErrorsNameTheCure) {
     EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInvalidArgument);
     ASSERT_TRUE(HasDetails(outcome, bad_request));
     EXPECT_EQ(bad_request.field_violations(0).field(), "sampling.top_p");
-    // The place of a refused request is free a moment after the answer.
+    // A refused request counts as running until a moment after its answer.
     ASSERT_TRUE(server.engine.WaitFor([&] { return server.engine.num_running() == 0; }));
   };
   expect_refused(client.Generate(request));
@@ -208,7 +208,7 @@ TEST(GenerateTest, AUnaryCallStopsAtItsDeadline) {
 }
 
 TEST(GenerateTest, AReaderThatNeverReadsStallsItselfAlone) {
-  // A few steps with such large tokens fill every buffer between the engine and a reader.
+  // Tokens this large fill every buffer between the engine and a reader within a few steps.
   const auto large = [](int32_t, int32_t) { return std::string(64 << 10, 'x'); };
   TestServer server({.default_max_tokens = 1 << 30, .token_text = large});
   RpcClient client(server.grpc->address());

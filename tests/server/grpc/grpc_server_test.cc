@@ -1,5 +1,5 @@
-// Tests TokenService, ControlService and reflection over real gRPC on loopback, and the services
-// that the server offers to each caller.
+// Tests TokenService, ControlService and reflection over real gRPC on loopback. Also tests which
+// services the server offers to which callers.
 
 #include <string>
 #include <vector>

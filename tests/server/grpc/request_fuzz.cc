@@ -83,8 +83,7 @@ std::vector<v1::GenerateRequest> ParseRequests() {
   return requests;
 }
 
-// Checks that `message` can be parsed. Text that is not UTF-8 would make an answer that no client
-// can read.
+// Checks that a client can parse `message`. It could not if a string in it were not UTF-8.
 template <class Message>
 void CheckReadable(const Message& message) {
   QUIRE_CHECK(Message().ParseFromString(message.SerializeAsString())) << message.DebugString();
@@ -127,8 +126,8 @@ void CheckDrawn(const Request& request, const engine::SampledRow& drawn) {
   if (wanted) QUIRE_CHECK(std::ssize(drawn.logprobs->top) == *wanted);
 }
 
-// Checks that no stop string is in `text`. `text` is the whole text of a sample that ended by
-// itself, without the prompt.
+// Checks that no stop string is in `text`, which is the whole text of a sample that ended by
+// itself, without an echoed prompt.
 void CheckAnswer(const Request& request, std::string_view text) {
   const engine::StopParams& stop = request.params.stop;
   if (stop.include_stop || stop.min_tokens > 0) return;
@@ -219,7 +218,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto* const requests = new auto(quire::ParseRequests());
   static auto* const path = new quire::RequestPath();
   // Protobuf logs a line for each string that is not UTF-8, and many inputs have such strings. The
-  // silencer keeps the messages of aborts.
+  // silencer suppresses these lines, but not the messages of aborts.
   static const google::protobuf::LogSilencer silencer;
   if (size == 0) return 0;
   quire::v1::GenerateRequest wire = (*requests)[data[0] % requests->size()];

@@ -112,8 +112,8 @@ TEST_F(ServerHealthTest, AnEgressThreadThatHangsIsSeen) {
   EXPECT_TRUE(engine_.WaitFor([&] { return impatient.WhyNotLive() == ""; }));
 }
 
-// The first turn of a watch comes at once, and the next turn comes seconds later. So each watch in
-// these tests lives for one turn.
+// A watch takes its first turn at once, and its next turn seconds later. So each watch in these
+// tests lives for one turn.
 class HealthWatchTest : public ServerHealthTest {
  protected:
   // Returns the values that a watch gives to `set_serving` in its first turn.

@@ -1,5 +1,5 @@
-// Tests the admin server: its answers, and the clients that get an answer while other clients hold
-// all the connections that they can.
+// Tests the admin server: its answers, and that a client gets an answer while other clients hold as
+// many connections as they can.
 
 #include "server/http/admin_server.h"
 
@@ -203,8 +203,8 @@ class AllDescriptors {
   ~AllDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
 
  private:
-  // Returns the largest open descriptor. The limit is set just above that descriptor, because
-  // closing a descriptor beyond the limit would not make room for a new one.
+  // Returns the largest open descriptor number. The limit is set just above that number. With a
+  // lower limit, closing a descriptor beyond the limit would not make room for a new one.
   static rlim_t NumberOfTheLast() {
     rlim_t last = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {

@@ -1,5 +1,5 @@
-// Parses any bytes, as they may arrive at the admin port. The parser must not crash. A client that
-// sends its bytes in parts must get the same answer as if they had come at once.
+// Parses any bytes, as they may arrive at the admin port. The parser must not crash. Its answer
+// must not depend on whether a client sends the bytes in parts or at once.
 
 #include <cstddef>
 #include <cstdint>

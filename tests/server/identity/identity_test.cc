@@ -83,8 +83,8 @@ TEST(IdentitiesTest, ABareTokenIsAUserAndATenantOfItsOwn) {
   EXPECT_FALSE(principal->is_operator || principal->any_tenant || both->has_operator());
   EXPECT_EQ(principal->max_priority, 0);
   EXPECT_THAT(principal->name, Not(HasSubstr("second")));
-  // The name does not depend on the token's line. Otherwise a different token on the same line
-  // could read prefixes that the old token has cached.
+  // The name does not depend on the number of the token's line. Otherwise a new token on the same
+  // line could read prefixes that the old token has cached.
   EXPECT_EQ(ByToken(*Load(absl::StrCat(kSecond, "\n")), kSecond)->name, principal->name);
 }
 
@@ -117,7 +117,7 @@ TEST(IdentitiesTest, OneTenantOfSeveralLeavesSomethingToTheOthers) {
   const auto one = ByToken(*Load(absl::StrCat(kFirst, "\n", kSecond, "\n")), kFirst)->limits;
   EXPECT_EQ(one.max_running, 56);
   EXPECT_TRUE(one.leaves_room);
-  // A caller with any-tenant is a gateway that asks for many tenants.
+  // A caller with any-tenant is a gateway that sends requests for many tenants.
   EXPECT_EQ(ByToken(*Load(Line(kFirst, "roles=any-tenant")), kFirst)->limits.max_running, 56);
 }
 
@@ -255,7 +255,7 @@ TEST(FileWatcherTest, SeesContentsReplacementsAndLinks) {
       {link}, [&] { calls.Note(); }, absl::Milliseconds(5));
   std::ofstream(target) << "longer";
   EXPECT_TRUE(calls.WaitFor(1));
-  // A mounted secret changes in this way: another link takes the name of the link.
+  // A mounted secret changes in this way: a new link is renamed to the name of the old link.
   std::filesystem::create_symlink(other, link + ".next");
   std::filesystem::rename(link + ".next", link);
   EXPECT_TRUE(calls.WaitFor(2));

@@ -22,8 +22,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns NOW of make_goldens.py as a local time, so that strftime_now prints the same in every
-// time zone.
+// Returns the time NOW of make_goldens.py. It is a local time, so that strftime_now prints the same
+// in every time zone.
 absl::Time Now() {
   return absl::FromCivil(absl::CivilSecond(2024, 7, 26, 12, 0, 0), absl::LocalTimeZone());
 }
@@ -115,8 +115,7 @@ TEST(JinjaGoldenTest, RealTemplatesLoadAndRenderAsInPython) {
     for (size_t i = 0; i < contexts.size(); ++i) {
       const auto expected = golden["outcomes"][i].get<std::string>();
       const absl::StatusOr<std::string> text = parsed->Render(contexts[i].second, Now());
-      // llama.cpp has the filter from_json, and some templates use it. Python fails on such
-      // templates.
+      // Some templates use llama.cpp's filter from_json. Python has no such filter and fails.
       if (text.ok() && expected == "error" && source.find("| from_json") != std::string::npos) {
         ++beyond;
         continue;
@@ -136,8 +135,8 @@ TEST(JinjaGoldenTest, RealTemplatesLoadAndRenderAsInPython) {
   EXPECT_EQ(beyond, 10);
 }
 
-// Renders the test cases of llama.cpp. Each text must equal the text that Jinja2 gives in Python.
-// In the cases in which llama.cpp agrees with Python, it must also equal the text of llama.cpp.
+// Renders the test cases of llama.cpp. Each text must equal that of Jinja2 in Python. Where
+// llama.cpp agrees with Python, the text must also equal that of llama.cpp.
 TEST(JinjaGoldenTest, PublishedCasesRenderAsExpected) {
   QUIRE_TEST_DATA_OR_SKIP(path, "chat-templates/expected/llama.cpp_2025-02.json");
   const Json file = Json::parse(testing::ReadFile(path), nullptr, false);
@@ -158,8 +157,8 @@ TEST(JinjaGoldenTest, PublishedCasesRenderAsExpected) {
     }
     ASSERT_TRUE(text.ok()) << text.status();
     EXPECT_EQ(*text, python["output"].get<std::string>());
-    // In these cases llama.cpp gives another text, because it merges the system message into the
-    // first user message, or trims text.
+    // Here llama.cpp gives another text, because it merges the system message into the first user
+    // message, or trims text.
     if (!test_case["agrees_with_python_jinja2"].get<bool>()) {
       ++differ;
       continue;

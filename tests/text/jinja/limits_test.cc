@@ -1,4 +1,4 @@
-// Tests that a hostile template or context can cost only a limited amount of steps, text and stack.
+// Tests the limits on the steps, the text and the stack that a hostile template or context can use.
 
 #include <string>
 

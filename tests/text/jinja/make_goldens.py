@@ -21,7 +21,7 @@ from contexts import contexts
 from snippets import SNIPPETS
 
 HERE = pathlib.Path(__file__).parent
-# The conversation with which each template in testdata/ is rendered, once with and once without its last message.
+# The conversation that each template in testdata/ renders, once with and once without its last message.
 CONVERSATION = [
     {"role": "system", "content": "You answer <briefly>."},
     {"role": "user", "content": "Hello, wörld! 你好 🎉"},
@@ -114,7 +114,7 @@ def same_as_transformers(source, context, result):
         return False
     try:
         template = _compile_jinja_template(source)
-        # The time is ours; what asks for it then agrees too.
+        # Uses our fixed time, so that templates that print the time agree too.
         template.globals["strftime_now"] = lambda format: NOW.strftime(format)
         return template.render(**context) == result.get("output")
     except Exception:  # noqa: BLE001: every error counts

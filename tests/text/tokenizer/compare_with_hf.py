@@ -56,12 +56,14 @@ def suspects(vocabulary, utf8proc):
     """reason -> whether a character may be one. Python's Unicode is that of our regex library (14)."""
     made, steps = {}, vocabulary.steps()
     if vocabulary.missing_bytes:
-        # Hugging Face leaves the byte out before merging, so that its neighbours may merge over it; llama.cpp behind.
+        # Hugging Face drops a byte without a token before merging, so that the bytes around it may merge.
+        # llama.cpp drops the byte after merging.
         made["a byte without a token"] = lambda c: bool(vocabulary.missing_bytes & set(c.encode()))
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
         if re.search(rf"\b{form}\b", steps):
             theirs, ours = getattr(normalizers, form)().normalize_str, utf8proc.form(form)
-            # Between marks of the highest and the lowest class, so that any class of its own is seen too.
+            # The character stands between marks of the highest and the lowest combining class, so that a
+            # combining class of its own changes the result too.
             made["a character newer than their normalizer's tables"] = (
                 lambda c, theirs=theirs, ours=ours: c != "\0" and theirs(f"a\u0345{c}\u0334") != ours(f"a\u0345{c}\u0334"))
     if "StripAccents" in steps:
@@ -126,8 +128,9 @@ def compare(program, vocabulary, utf8proc, texts):
     why = reasons_of(program, vocabulary, utf8proc, list(dict.fromkeys(text for _, text, _, _ in different)))
     for kind, text, a, b in different:
         if kind == "text" and "\ufffd" in b:
-            # If byte tokens in a row are not UTF-8 together, Hugging Face turns each of them into one U+FFFD, even those of
-            # whole characters. We keep the characters, as SentencePiece and llama.cpp do: a stream could not take them back.
+            # If a run of byte tokens is not valid UTF-8, Hugging Face turns each byte into one U+FFFD, even
+            # the bytes of whole characters. We keep whole characters, as SentencePiece and llama.cpp do,
+            # because a stream cannot take back characters that it has sent.
             explained[kind, "byte tokens that are no text"].append(text)
         elif why[text]:
             explained[kind, why[text]].append(text)

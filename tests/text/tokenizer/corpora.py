@@ -22,8 +22,9 @@ ATOMS = {
     "vocabulary's": ["\u2581", "\u2581\u2581", "<0x0A>", "<0xE4>", "<unk>", "<s>", "</s>", "<pad>", "\u0120", "\u010a", "\ufffd", "\x00", "\x01", "\x7f", "<",
                      "|", ">", "<|", "|>", "[INST]"],
 }
-# Letters of these, alone: Latin, its extensions, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Bengali, Tamil, Thai, Tibetan,
-# Georgian, Hangul jamo, Ethiopic, kana, ideographs, Hangul, mathematical letters, emoji.
+# Ranges of code points. A random piece takes its characters from one range. The ranges are Latin, its
+# extensions, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Bengali, Tamil, Thai, Tibetan, Georgian, Hangul
+# jamo, Ethiopic, kana, ideographs, Hangul, mathematical letters, emoji.
 RANGES = [(0x20, 0x7f), (0xa0, 0x250), (0x370, 0x400), (0x400, 0x530), (0x590, 0x600), (0x600, 0x700), (0x900, 0x980), (0x980, 0xa00),
           (0xb80, 0xc00), (0xe00, 0xe80), (0xf00, 0x1000), (0x10a0, 0x1100), (0x1100, 0x1200), (0x1200, 0x1380), (0x3040, 0x3100),
           (0x4e00, 0xa000), (0xac00, 0xd7a4), (0x1d400, 0x1d800), (0x1f300, 0x1f700)]

@@ -1,6 +1,6 @@
-// Encodes texts for compare_with_hf.py. Reads one JSON string a line and writes one JSON object a
-// line with three members. "ids" has special tokens added and recognised. "plain_ids" has neither.
-// "text" is the text that "ids" decode to.
+// Encodes texts for compare_with_hf.py. Reads one JSON string per line, and writes one JSON object
+// per line. "ids" are the ids with special tokens added and recognised. "plain_ids" are the ids
+// with neither. "text" is the text to which "ids" decode.
 //
 // usage: encode_lines MODEL < LINES; MODEL is a tokenizer.json, a GGUF file or a directory
 

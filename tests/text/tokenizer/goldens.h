@@ -1,7 +1,7 @@
 #pragma once
 
 // Functions that the tokenizer tests share. They read the files that make_goldens.py writes to
-// testdata/, and make tokenizers of these files.
+// testdata/, and make tokenizers from these files.
 
 #include <cstdint>
 #include <memory>
@@ -30,8 +30,8 @@ std::vector<int32_t> IdsOf(const std::vector<EncodedToken>& tokens);
 // Returns the ids with spaces between them, such as "1 2 3".
 std::string Joined(const std::vector<EncodedToken>& tokens);
 
-// Returns FNV-1a over the ids as little-endian 32-bit words, in hex. make_goldens.py has the same
-// function.
+// Returns the FNV-1a hash of the ids as little-endian 32-bit words, in hex. make_goldens.py has the
+// same function.
 std::string HashOf(const std::vector<int32_t>& ids);
 
 }  // namespace quire::text::testing

@@ -106,7 +106,8 @@ def tiny_tokenizers():
                                                pre_tokenizers.Digits(individual_digits=False),
                                                pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated")])
     t.decoder = decoders.ByteLevel()
-    # Not every byte: what is missing is left out, and its neighbours may merge.
+    # The alphabet lacks some bytes. The tokenizer leaves such a byte out of a text, and the bytes around it
+    # may merge.
     made["punctuation_nfc"] = train(t, 380, initial_alphabet=[c for c in byte_alphabet if c not in "Ģ¥Ć"], special_tokens=["<s>"])
     t.add_tokens([AddedToken("e\u0301e", normalized=True)])
 
@@ -182,7 +183,7 @@ def tiny():
         cases["plain_ids"][name] = [" ".join(map(str, tokenizer.encode(t, add_special_tokens=False).ids)) for t in cases["texts"]]
     write("tiny_cases.json", cases, indent=0)
 
-    # The same SentencePiece vocabulary as a GGUF file would carry it.
+    # The same SentencePiece vocabulary, as a GGUF file would hold it.
     vocab = made["sentencepiece"].get_vocab(with_added_tokens=False)
     tokens = sorted(vocab, key=vocab.get)
     scores = [0.0 if i < 259 else -float((i - 259) // 2) for i in range(len(tokens))]  # some equal

@@ -49,8 +49,8 @@ TEST(NormalFormTest, EqualsPythonsUnicodedata) {
   EXPECT_GT(changed, 150);
 }
 
-// The normal form is computed grapheme by grapheme. If a composite's parts were in two graphemes,
-// composing its decomposition would not restore it.
+// The normal form is computed grapheme by grapheme. So the parts of a composite character must be
+// in one grapheme. Otherwise composing its decomposition would not restore it.
 TEST(NormalFormTest, EveryCharacterComesBackFromItsDecomposition) {
   int composed = 0;
   for (char32_t c = 1; c < 0x110000; ++c) {

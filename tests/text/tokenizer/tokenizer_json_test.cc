@@ -148,9 +148,8 @@ TEST(TokenizerJsonTest, TakesEndAndBosFromTheFilesBeside) {
   EXPECT_THAT((*tokenizer)->end_ids(), ElementsAre(1, 2, 3));
   EXPECT_EQ((*tokenizer)->bos_id(), 2);
 
-  // The template of the post-processor adds <s> in front and </s> at the end. A
-  // tokenizer_config.json overrules the template only if it names a Llama class as the tokenizer
-  // class.
+  // The post-processor's template adds <s> in front and </s> at the end. A tokenizer_config.json
+  // overrides the template only if it names a Llama class as the tokenizer class.
   EXPECT_THAT(IdsOf((*tokenizer)->Encode("", {})), ElementsAre(0, 1));
   const json llama = {{"tokenizer_class", "LlamaTokenizer"},
                       {"add_bos_token", true},

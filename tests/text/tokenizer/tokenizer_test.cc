@@ -76,7 +76,7 @@ TEST_P(TokenizerTest, IncrementalEqualsWholeDecode) {
       streamed += delta;
     }
     streamed += detokenizer.Flush();
-    // The stream is decoded as a continuation, so a leading space stays.
+    // A stream is decoded as a continuation of a text, so a leading space stays.
     std::string bytes;
     for (const int32_t id : ids) {
       if (!skip || !tokenizer_->IsSpecial(id)) bytes += tokenizer_->TokenBytes(id);
@@ -164,7 +164,8 @@ TEST(MaxTokenBytesTest, IsKnownWhereEveryByteIsInSomeToken) {
 }
 
 TEST(ByteLevelTokenizerTest, RangesCoverTheTextAndSpellIt) {
-  // The vocabulary has a token for every byte, and there is no normalizer.
+  // The vocabulary has a token for every byte, and there is no normalizer. So the tokens spell the
+  // text.
   const auto tokenizer = TinyTokenizer("byte_level");
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_TRUE(rc::check("ranges join up", [&tokenizer] {
@@ -173,8 +174,8 @@ TEST(ByteLevelTokenizerTest, RangesCoverTheTextAndSpellIt) {
     std::string spelt;
     for (const EncodedToken& token : tokenizer->Encode(text, {})) {
       RC_ASSERT(token.begin == at ||
-                // If bytes that are not UTF-8 were replaced, the tokens of the replacement share
-                // one range.
+                // Bytes that are not UTF-8 are replaced, and all tokens of one replacement have the
+                // same range.
                 !base::IsValidUtf8(text));
       at = token.end;
       spelt += tokenizer->TokenBytes(token.id);

@@ -25,7 +25,8 @@ class DecoderTest(unittest.TestCase):
 
     @staticmethod
     def model(**changes):
-        # Weights of the usual size leave scores near zero, where positions hardly matter; larger ones do not.
+        # With weights of the usual size, attention scores are near zero and positions hardly matter. So the
+        # weights are made larger.
         model = Decoder(config(**changes)).eval()
         with torch.no_grad():
             for weight in model.parameters():
@@ -67,7 +68,7 @@ class DecoderTest(unittest.TestCase):
                 weights = (query[i] @ key[: i + 1].T / 8**0.5 - slope * distances).softmax(-1)
                 out[i, 8 * head : 8 * head + 8] = weights @ value[: i + 1]
         wanted = out @ attention.out_proj.weight.double().T
-        # Two matrix products of up to 32 terms and a softmax in float32.
+        # Bounds the rounding of two matrix products of up to 32 terms and a softmax, in float32.
         bound = 32 * 2.0**-24 * 8 * wanted.abs().max().item()
         self.assertLess((attention(x, positions)[0].double() - wanted).abs().max().item(), bound)
 

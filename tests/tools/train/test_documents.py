@@ -55,7 +55,7 @@ class HeldOutTest(unittest.TestCase):
     def test_the_share_is_about_what_was_asked(self):
         split = self.split(self.write("a", many(3000)))
         self.assertEqual(len(split.training) + len(split.validation), 3000)
-        # Binomial: five standard deviations.
+        # The number is binomial. The bound is five standard deviations.
         self.assertLess(abs(len(split.validation) - 300), 5 * (3000 * 0.1 * 0.9) ** 0.5)
 
     def test_nothing_is_on_both_sides(self):

@@ -33,7 +33,7 @@ class PackedDocumentsTest(unittest.TestCase):
         whole = {" ".join(map(str, document)) for document in self.documents}
         self.assertLessEqual(set(found[:-1]), whole)
         self.assertEqual(len(set(found)), len(found))
-        # All but what the last window could not hold.
+        # Only tokens for which the last window had no room are missing.
         self.assertGreaterEqual(len(stream), self.packed.num_tokens - 8)
 
     def test_epochs_differ_and_can_be_made_again_in_any_order(self):

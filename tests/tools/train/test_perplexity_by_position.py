@@ -15,7 +15,8 @@ if not MISSING:
 @unittest.skipIf(MISSING, MISSING)
 class PerplexityTest(unittest.TestCase):
     def test_a_position_counts_the_token_after_it(self):
-        # Says the next token is as likely as 1/2, 1/4, 1/8 ... of what is left, by position; the rest is shared by others.
+        # The model gives the right next token the probability 1/2, 1/4, 1/8 or 1/16, by its position. The
+        # nine other tokens share the rest equally.
         chances = [0.5, 0.25, 0.125, 0.0625]
 
         def model(ids):

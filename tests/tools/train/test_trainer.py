@@ -128,7 +128,8 @@ class MuonTest(unittest.TestCase):
         for shape in ((16, 64), (64, 16), (32, 32)):
             gradient = torch.randn(shape)
             values = torch.linalg.svdvals(muon.orthogonalize(gradient))
-            # The iteration's coefficients trade exactness for speed: 0.7 to 1.2 where the input's were not tiny.
+            # The iteration's coefficients trade exactness for speed. A singular value that was not tiny in
+            # the input ends between 0.7 and 1.2.
             start = torch.linalg.svdvals(gradient / gradient.norm())
             self.assertTrue((values[start > 0.01] > 0.65).all() and (values < 1.25).all(), (shape, values))
             self.assertEqual(muon.orthogonalize(gradient).shape, torch.Size(shape))

@@ -1,5 +1,8 @@
-"""Baichuan: its code lies beside its weights, not in transformers. With rotary positions it is a Llama with one fused
-projection, which transformers' Llama is held against; with ALiBi it has no oracle but the reference."""
+"""Baichuan, whose code is published with its weights and not in transformers.
+
+With rotary positions, it is a Llama with one fused projection, so its logits are compared with those of transformers'
+Llama. With ALiBi, only the reference computes its logits.
+"""
 
 from families import llama_like
 

@@ -1,4 +1,4 @@
-"""BLOOM: transformers has all of it."""
+"""BLOOM. transformers computes logits for all cases."""
 
 import torch
 import transformers

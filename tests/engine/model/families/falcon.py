@@ -1,4 +1,4 @@
-"""Falcon. transformers' eager attention adds the bias of ALiBi twice, so it runs the other one."""
+"""Falcon. transformers' eager attention adds the ALiBi bias twice, so transformers runs with its other attention."""
 
 import torch
 import transformers

@@ -1,5 +1,6 @@
-"""The parts that BLOOM, Falcon and GPT-NeoX share: blocks of LayerNorms and four linear layers, of which the first
-holds, for each KV head, its queries, its keys and its values."""
+"""The parts that BLOOM, Falcon and GPT-NeoX share: blocks of LayerNorms and four linear layers. The first linear
+layer holds the queries, the keys and the values of each KV head.
+"""
 
 import torch
 
@@ -22,14 +23,14 @@ def shapes(prefix, names, layers, width, inner, heads, kv_heads, biases):
 
 
 def stacked(tensor, heads, kv_heads):
-    """The rows of all queries, then of all keys, then of all values."""
+    """Reorders the rows: first all queries, then all keys, then all values."""
     dim = len(tensor) // (heads + 2 * kv_heads)
     rows = tensor.view(kv_heads, heads // kv_heads + 2, dim, *tensor.shape[1:])
     return torch.cat([part.reshape(-1, *tensor.shape[1:]) for part in (rows[:, :-2], rows[:, -2], rows[:, -1])])
 
 
 def layer(tensors, prefix, names, heads, kv_heads):
-    """One reference.Layer; without a norm of its own, the feed-forward network takes attention's."""
+    """Returns one reference.Layer. A feed-forward network without a norm of its own uses the norm of attention."""
     parts = {}
     for part, name in names.items():
         weight, bias = tensors[f"{prefix}{name}.weight"], tensors.get(f"{prefix}{name}.bias")

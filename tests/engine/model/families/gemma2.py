@@ -1,8 +1,8 @@
-"""Gemma 2: transformers has all of it; its softmax is float32's.
+"""Gemma 2. transformers computes logits for all cases, with the softmax in float32.
 
-Scores are scaled, capped, then masked; logits are capped after the head. Norm weights are 1 + what the file holds, the
-product is in float32. The embedding is scaled by sqrt(hidden_size), which transformers rounds to the weights' dtype.
-Without layer_types, even layers have the window, and all layers have the same rotary positions.
+Scores are scaled, then capped, then masked. Logits are capped after the head. Norm weights are 1 plus the values of the
+file, and the product is in float32. The embedding is scaled by sqrt(hidden_size), which transformers rounds to the
+dtype of the weights. Without layer_types, even layers have the window. All layers have the same rotary positions.
 """
 
 import math

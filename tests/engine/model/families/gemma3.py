@@ -1,8 +1,9 @@
-"""Gemma 3: transformers has all of it; its softmax is float32's.
+"""Gemma 3. transformers computes logits for all cases, with the softmax in float32.
 
-Of the models for text and images, the half for text: its config is nested in text_config, and its names have one more
-part. Files of both spellings are served, "language_model.model." of transformers 4 and "model.language_model." of
-transformers 5. The tensors of images are in the file and have no part in the logits of text.
+Of the models for text and images, only the text model is tested. Its config is nested in text_config, and its tensor
+names have one more part. Files with either spelling are served: "language_model.model." of transformers 4 and
+"model.language_model." of transformers 5. The file also has the tensors for images, which do not affect the logits of
+text.
 """
 
 import math
@@ -27,7 +28,7 @@ CASES = {
 }
 TEXT = {key: value for key, value in BASE.items() if key not in ("architectures", "pad_token_id", "bos_token_id",
                                                                  "eos_token_id")}
-# As google/gemma-3-4b-it has it: what the classes assume is not written.
+# The form of google/gemma-3-4b-it's config, which leaves out the values that transformers' classes assume.
 MULTIMODAL = dict(architectures=["Gemma3ForConditionalGeneration"], model_type="gemma3", boi_token_index=60,
                   eoi_token_index=61, image_token_index=62, mm_tokens_per_image=4, eos_token_id=[1, 3])
 VISION = dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=24, num_hidden_layers=1,
@@ -49,7 +50,7 @@ NORMS = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layerno
 
 
 def prefixes(config):
-    """Before the names of the text model, of its head, and of the tensors of images."""
+    """Returns the prefixes of three kinds of names: the text model, its head, and the tensors for images."""
     if "text_config" not in config:
         return "", "", ""
     return ("model.language_model.", "", "model.") if "dtype" in config else ("language_model.model.", "language_model.", "")
@@ -80,7 +81,7 @@ def shapes(config):
 
 
 def text_half(config, tensors):
-    """The same model as a Gemma3ForCausalLM."""
+    """Returns the text model as a Gemma3ForCausalLM."""
     if "text_config" not in config:
         return config, tensors
     prefix = prefixes(config)[0]
@@ -134,7 +135,7 @@ def describe(config, tensors, _):
 
 
 def model_for_images(config, tensors):
-    """transformers' whole model; its images' half is its own, and unused."""
+    """Returns transformers' whole model. Its part for images has transformers' own weights and is unused."""
     parts = {name: value for name, value in config.items() if name not in ("text_config", "vision_config")}
     model_config = transformers.Gemma3Config(
         text_config=transformers.Gemma3TextConfig(**config["text_config"]), **parts,

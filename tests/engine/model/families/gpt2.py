@@ -1,4 +1,4 @@
-"""GPT-2: transformers has all of it. Its matrices are transposed."""
+"""GPT-2, whose matrices are transposed. transformers computes logits for all cases."""
 
 import torch
 import transformers

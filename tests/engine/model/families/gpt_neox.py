@@ -1,4 +1,4 @@
-"""GPT-NeoX: transformers has all of it."""
+"""GPT-NeoX. transformers computes logits for all cases."""
 
 import torch
 import transformers

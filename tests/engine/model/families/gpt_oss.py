@@ -1,9 +1,10 @@
-"""gpt-oss with unpacked weights: transformers has all of it.
+"""gpt-oss with unpacked weights. transformers computes logits for all cases.
 
-A query's sink joins the softmax as one more key without a value, after mask and scale. The router has a bias, and the
-softmax is over the chosen. An expert's gate and up are every second column of one matrix, [in, out] like the down
-projection: gate is clamped from above, up from both sides, and (up + 1) * gate * sigmoid(alpha * gate) goes down. YaRN
-without whole dimensions stretches the rotary positions of all layers; even layers have the window.
+A query's sink is one more logit of the softmax, without a value, added after mask and scale. The router has a bias, and
+the softmax is over the chosen experts. An expert's gate and up projection alternate as columns of one matrix, [in, out]
+like the down projection. The gate is clamped from above, and up from both sides. The input of the down projection is
+(up + 1) * gate * sigmoid(alpha * gate). YaRN without rounding to whole dimensions scales the rotary positions of all
+layers. Even layers have the window.
 """
 
 import torch
@@ -22,7 +23,7 @@ BASE = dict(architectures=["GptOssForCausalLM"], model_type="gpt_oss", vocab_siz
             tie_word_embeddings=False, hidden_act="silu")
 CASES = {
     "gpt_oss": BASE,
-    # As the published: heads of 64, four experts a token.
+    # As in the published models: heads of 64 dimensions, four experts per token.
     "gpt_oss_wide_heads": dict(BASE, hidden_size=40, intermediate_size=24, num_hidden_layers=2, head_dim=64,
                                num_attention_heads=6, num_key_value_heads=2, num_local_experts=8, num_experts_per_tok=4),
     "gpt_oss_clamped": dict(BASE, swiglu_limit=1.5, layer_types=[FULL, SLIDING, FULL], attention_bias=False,
@@ -52,7 +53,7 @@ def shapes(config):
 
 
 def split(gate_up):
-    """Of the last dimension, all of the gate, then all of up."""
+    """Reorders the last dimension: first all of the gate, then all of up."""
     return torch.cat([gate_up[..., ::2], gate_up[..., 1::2]], dim=-1)
 
 

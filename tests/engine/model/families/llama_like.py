@@ -1,6 +1,17 @@
-"""Mixtral and Qwen 3's mixtures of experts, Mistral with its window, Phi-3 (fused projections), Qwen 2 (biases on queries, keys and values), Qwen 3 (each head of queries and keys normed), SmolLM3 (layers whose queries and keys are not turned), and Llamas whose rotary positions are stretched:
-transformers has all of it. Its dynamic scaling and its choice of longrope's factors go by the length of the prompt in
-hand, ours by the length served at. Layers without experts among a mixture's are intermediate_size wide."""
+"""The families that resemble Llama:
+
+- Mixtral and Qwen 3's mixtures of experts
+- Mistral with its window
+- Phi-3 (fused projections)
+- Qwen 2 (biases on queries, keys and values)
+- Qwen 3 (each head of queries and keys is normalized)
+- SmolLM3 (some layers do not rotate queries and keys)
+- Llamas with RoPE scaling
+
+transformers computes logits for all of them. Its dynamic scaling and its choice of LongRoPE factors depend on the length
+of the current prompt. Quire's depend on the served context length. The layers of a mixture that have no experts are
+intermediate_size wide.
+"""
 
 import math
 
@@ -21,8 +32,9 @@ MIXTRAL = dict(BASE, architectures=["MixtralForCausalLM"], hidden_size=64, num_l
                rope_theta=1000000.0)
 QWEN3_MOE = dict(BASE, architectures=["Qwen3MoeForCausalLM"], head_dim=16, num_experts=6, num_experts_per_tok=2,
                  moe_intermediate_size=40)
-# The factors of the pairs of dimensions: up to the trained context, and beyond it. Both serve with the factor of cosines
-# and sines that follows from max_position_embeddings / original_max_position_embeddings.
+# LongRoPE divides the frequency of each pair of dimensions by a factor: short_factor up to the trained
+# context, long_factor beyond it. Both come with the same multiplier of cosines and sines, which follows from
+# max_position_embeddings / original_max_position_embeddings.
 LONGROPE = dict(type="longrope", short_factor=[1.0, 1.04, 1.1, 1.3, 1.7, 2.2, 2.6, 3.0],
                 long_factor=[1.08, 1.3, 2.6, 5.5, 11.0, 19.0, 33.5, 61.0])
 PARTIAL = dict(type="longrope", short_factor=[1.0, 1.2, 1.1, 1.0, 1.5, 1.0],
@@ -84,7 +96,7 @@ def window_of(config, layer):
 
 
 def turns(config, layer):
-    """Whether the layer has rotary positions."""
+    """Returns whether the layer has rotary positions."""
     if not is_a(config, "SmolLM3"):
         return True
     if "no_rope_layers" in config:
@@ -97,7 +109,7 @@ def head_dim_of(config):
 
 
 def expert_names(config):
-    """The router; then gate, up and down projection of an expert."""
+    """Returns the names of the router, and of the gate, up and down projections of an expert."""
     if is_a(config, "Mixtral"):
         return "block_sparse_moe.gate", *(f"block_sparse_moe.experts.{{}}.{w}" for w in ("w1", "w3", "w2"))
     return "mlp.gate", *(f"mlp.experts.{{}}.{part}_proj" for part in ("gate", "up", "down"))
@@ -159,7 +171,7 @@ def shapes(config):
 
 
 def rotary(config, context):
-    """Frequencies of the pairs of dimensions, and what multiplies cosines and sines."""
+    """Returns the frequencies of the pairs of dimensions, and the factor of cosines and sines."""
     dim, theta = int(head_dim_of(config) * config.get("partial_rotary_factor", 1.0)), config["rope_theta"]
     scaling = config.get("rope_scaling", {})
     trained = scaling.get("original_max_position_embeddings",
@@ -174,7 +186,8 @@ def rotary(config, context):
         return frequencies / divisors, math.sqrt(1 + math.log(stretch) / math.log(trained)) if stretch > 1 else 1.0
     if scaling.get("rope_type") != "yarn":
         return frequencies, 1.0
-    # arXiv:2309.00071: frequencies of many turns stay, of few are divided, a ramp over dimensions between.
+    # YaRN (arXiv:2309.00071): frequencies of many turns stay, and those of few turns are divided by `factor`.
+    # Between them, a linear ramp over the dimensions blends the two.
     ends = [dim * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(theta))
             for turns in (scaling.get("beta_fast", 32.0), scaling.get("beta_slow", 1.0))]
     if scaling.get("truncate", True):
@@ -201,7 +214,7 @@ def feed_forward(config, i, named, fused):
 
 
 def fused_experts(config, tensors):
-    """As transformers has them in memory."""
+    """Returns the experts as transformers stores them in memory."""
     if not num_experts_of(config):
         return tensors
     rest = {key: value for key, value in tensors.items() if "block_sparse_moe" not in key and ".mlp.gate." not in key

@@ -1,5 +1,8 @@
-"""MPT. transformers has no grouped keys, so its model gets the K and V rows repeated; it ignores alibi_bias_max, so it
-is held against the cases with 8 alone; it has no qk_ln, no biases, and always an expansion of 4."""
+"""MPT.
+
+transformers has no grouped keys, so its model gets repeated K and V rows. It ignores alibi_bias_max, so only the cases
+with 8 are compared with it. It has no qk_ln and no biases, and its expansion is always 4.
+"""
 
 import torch
 import transformers
@@ -83,7 +86,7 @@ def describe(config, tensors, _):
 
 
 def oracle(config, tensors, ids):
-    """transformers' logits in float64; None for what it does not have."""
+    """Returns transformers' logits in float64, or None for features that it does not have."""
     attention = config["attn_config"]
     if attention.get("qk_ln") or attention["alibi_bias_max"] != 8 or not config["no_bias"] \
             or config["expansion_ratio"] != 4:

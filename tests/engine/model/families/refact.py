@@ -1,4 +1,4 @@
-"""Refact: its code is published with its weights, not in transformers. Only the reference computes its logits."""
+"""Refact, whose code is published with its weights and not in transformers. Only the reference computes its logits."""
 
 import torch
 
