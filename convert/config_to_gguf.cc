@@ -71,7 +71,7 @@ std::string_view LayerDifference(const engine::LayerSpec& a, const engine::Layer
       {Same(engine::AttentionScale(x), engine::AttentionScale(y)), "attention_scale"},
       {Same(x.soft_cap, y.soft_cap), "attn_logit_softcapping"},
       {Same(x.clip, y.clip), "clip_qkv"},
-      {x.window == y.window, "sliding_window"},
+      {x.pattern == y.pattern, "sliding_window"},
       {x.rope == y.rope, "rope of each layer"},
       {x.qk_norm == y.qk_norm, "qk_norm"},
       {x.sinks == y.sinks, "sinks"},

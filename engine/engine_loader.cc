@@ -161,7 +161,7 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
                            .head_dim = attention.head_dim,
                            .block_size = config.block_size,
                            .dtype = dtype};
-  std::vector<KvGroup> groups = GroupLayers(LayerWindows(model), limits.max_model_len);
+  std::vector<KvGroup> groups = GroupLayers(LayerPatterns(model), limits.max_model_len);
 
   KvBudget budget{.bytes = config.kv_cache_mib << 20,
                   .use_all = config.kv_cache_mib > 0,

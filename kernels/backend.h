@@ -81,9 +81,9 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) = 0;
 
-  // Divides the attention of one step into pieces of work, on the host. All layers that have the
-  // window args.window share the plan. The plan can be used until the next Plan call for the same
-  // window. During a Plan call, only the previous step may still be running on the device.
+  // Divides the attention of one step into pieces of work, on the host. All layers with
+  // args.pattern share the plan. The plan can be used until the next Plan call for the same
+  // pattern. During a Plan call, only the previous step may still be running on the device.
   virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
   // Appends to `key` the numbers that determine the kernel launches for `plan`. Two plans with
   // fixed_launches and equal numbers have equal launches, so a recording made with one plan can be

@@ -153,11 +153,11 @@ void AddModel(const ModelReport& report, Lines& lines) {
   lines.Add("attention", absl::StrFormat("%d heads of %d, %d KV heads", attention.num_heads,
                                          attention.head_dim, attention.num_kv_heads));
   lines.Add("positions", PositionsText(config));
-  const std::vector<int64_t> windows = engine::LayerWindows(config);
-  for (const int64_t window : engine::DifferentWindows(config)) {
-    if (window == 0) continue;
-    lines.Add("window", absl::StrFormat("%d tokens, on %d layers", window,
-                                        std::ranges::count(windows, window)));
+  const std::vector<kernels::AttentionPattern> patterns = engine::LayerPatterns(config);
+  for (const kernels::AttentionPattern& pattern : engine::DifferentPatterns(config)) {
+    if (pattern.sees_all()) continue;
+    lines.Add("window", absl::StrFormat("%d tokens, on %d layers", pattern.tokens,
+                                        std::ranges::count(patterns, pattern)));
   }
   lines.Add("vocabulary", absl::StrFormat("%d, %s", config.vocab_size,
                                           config.tie_word_embeddings ? "head tied to the embedding"
@@ -189,9 +189,8 @@ int64_t ModelReport::kv_bytes_per_token() const {
 
 int64_t ModelReport::kv_bytes_per_context() const {
   int64_t layer_tokens = 0;
-  for (const int64_t window : engine::LayerWindows(config)) {
-    const int64_t all = config.max_position_embeddings;
-    layer_tokens += window > 0 ? std::min(window, all) : all;
+  for (const kernels::AttentionPattern& pattern : engine::LayerPatterns(config)) {
+    layer_tokens += pattern.MostKeys(config.max_position_embeddings);
   }
   return layer_tokens == 0 ? 0 : kv_bytes_per_token() * layer_tokens / config.num_layers();
 }

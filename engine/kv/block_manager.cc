@@ -40,9 +40,9 @@ BlockManager::BlockManager(const BlockManagerConfig& config)
       block_size_(config.block_size),
       store_(config.num_blocks, config.block_size, WindowSizes(config)) {
   for (const KvWindow& window : config.windows) {
-    QUIRE_CHECK(window.window > 0 && config.max_step_tokens > 0 &&
-                window.num_blocks >= WindowBlocksPerSequence(window.window, config))
-        << "window of " << window.window << " tokens: " << window.num_blocks << " blocks";
+    QUIRE_CHECK(!window.pattern.sees_all() && config.max_step_tokens > 0 &&
+                window.num_blocks >= WindowBlocksPerSequence(window.pattern, config))
+        << "window of " << window.pattern.tokens << " tokens: " << window.num_blocks << " blocks";
   }
   begins_.resize(config.windows.size());
 }

@@ -13,14 +13,16 @@
 #include "engine/kv/block_store.h"
 #include "engine/kv/block_table.h"
 #include "engine/request/sequence.h"
+#include "kernels/ops/attention_pattern.h"
 #include "kernels/ops/copy_blocks.h"
 #include "kernels/ops/shift_keys.h"
 
 namespace quire::engine {
 
-// One KV group: the layers that attend to the last `window` tokens.
+// One KV group of layers whose queries do not see all keys. The window of a query is the run of
+// keys that it sees.
 struct KvWindow {
-  int64_t window = 0;      // tokens, including the query's own
+  kernels::AttentionPattern pattern;
   int32_t num_blocks = 0;  // at least WindowBlocksPerSequence
 };
 
@@ -35,7 +37,8 @@ struct BlockManagerConfig {
 };
 
 // Returns the most blocks of a window that one sequence can need at once.
-int64_t WindowBlocksPerSequence(int64_t window, const BlockManagerConfig& config);
+int64_t WindowBlocksPerSequence(const kernels::AttentionPattern& pattern,
+                                const BlockManagerConfig& config);
 
 struct CacheAccess {
   bool read = true;   // the sequence may start from blocks that others computed

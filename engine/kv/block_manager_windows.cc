@@ -2,6 +2,7 @@
 // reserves, reaches back to and leaves.
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "base/check.h"
@@ -9,24 +10,26 @@
 
 namespace quire::engine {
 
-int64_t WindowBlocksPerSequence(int64_t window, const BlockManagerConfig& config) {
-  // The first query of a step sees window - 1 earlier tokens. The step adds max_step_tokens. The
-  // tokens of a step in flight count twice: if another sequence has computed them too, Commit
-  // shares that sequence's parts while the step still holds the old ones.
-  const int64_t tokens = window - 1 + config.max_step_tokens * (1 + 2 * config.pipeline_depth);
+int64_t WindowBlocksPerSequence(const kernels::AttentionPattern& pattern,
+                                const BlockManagerConfig& config) {
+  // The first query of a step sees at most `earlier` tokens before its own. The step adds
+  // max_step_tokens. The tokens of a step in flight count twice: if another sequence has computed
+  // them too, Commit shares that sequence's parts while the step still holds the old ones.
+  const int64_t earlier = pattern.MostKeys(std::numeric_limits<int64_t>::max()) - 1;
+  const int64_t tokens = earlier + config.max_step_tokens * (1 + 2 * config.pipeline_depth);
   // Wherever blocks begin, the tokens span at most (tokens + block_size - 2) / block_size + 1
   // blocks. The source of a copy is one more block.
   return (tokens + config.block_size - 2) / config.block_size + 2;
 }
 
 int64_t BlockManager::WindowBegin(size_t w, int64_t position) const {
-  return std::max(int64_t{0}, position - config_.windows[w].window + 1) / block_size_;
+  return config_.windows[w].pattern.FirstKey(position) / block_size_;
 }
 
 int64_t BlockManager::WindowDemand(size_t w, int64_t num_tokens) const {
   if (num_tokens == 0) return 0;
   const int64_t all = NumBlocksFor(num_tokens) * (1 + config_.pipeline_depth) + 1;
-  return std::min(all, WindowBlocksPerSequence(config_.windows[w].window, config_));
+  return std::min(all, WindowBlocksPerSequence(config_.windows[w].pattern, config_));
 }
 
 bool BlockManager::CanReserve(const Held& held, int64_t num_tokens) const {

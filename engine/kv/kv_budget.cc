@@ -25,7 +25,7 @@ BlockManagerConfig BlockConfigFor(std::span<const KvGroup> groups, int32_t block
                             .pipeline_depth = pipeline_depth};
   for (const KvGroup& group : groups.subspan(1)) {
     config.windows.push_back(
-        {.window = group.window, .num_blocks = static_cast<int32_t>(group.num_blocks)});
+        {.pattern = group.pattern, .num_blocks = static_cast<int32_t>(group.num_blocks)});
   }
   return config;
 }
@@ -39,14 +39,14 @@ absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
   };
   // Returns the most blocks of a group that one sequence needs.
   const auto most = [&](const KvGroup& group) {
-    return WindowBlocksPerSequence(group.window, config);
+    return WindowBlocksPerSequence(group.pattern, config);
   };
   // Sets num_blocks for contexts of `length` blocks and returns the bytes of all groups.
   const auto divide = [&](int64_t length) {
     int64_t bytes = 0;
     for (KvGroup& group : groups) {
       group.num_blocks = budget.max_seqs * length;
-      if (group.window > 0) {
+      if (!group.pattern.sees_all()) {
         group.num_blocks =
             std::max(most(group), budget.max_seqs * std::min(length + 1, most(group)));
       }
@@ -77,7 +77,7 @@ absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
   }
   int64_t needed = 2 * block_bytes(all);
   for (const KvGroup& group : groups) {
-    if (group.window > 0) needed += most(group) * block_bytes(group);
+    if (!group.pattern.sees_all()) needed += most(group) * block_bytes(group);
   }
   if (all.num_blocks < 2 || needed > budget.bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(

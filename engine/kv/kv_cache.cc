@@ -8,15 +8,17 @@
 
 namespace quire::engine {
 
-std::vector<KvGroup> GroupLayers(std::span<const int64_t> layer_windows, int64_t max_model_len) {
-  std::map<int64_t, std::vector<int64_t>> by_window = {{0, {}}};
-  for (size_t i = 0; i < layer_windows.size(); ++i) {
-    const int64_t window = layer_windows[i] < max_model_len ? layer_windows[i] : 0;
-    by_window[window].push_back(static_cast<int64_t>(i));
+std::vector<KvGroup> GroupLayers(std::span<const kernels::AttentionPattern> layer_patterns,
+                                 int64_t max_model_len) {
+  constexpr kernels::AttentionPattern kAll;
+  std::map<kernels::AttentionPattern, std::vector<int64_t>> by_pattern = {{kAll, {}}};
+  for (size_t i = 0; i < layer_patterns.size(); ++i) {
+    const bool sees_all = layer_patterns[i].MostKeys(max_model_len) == max_model_len;
+    by_pattern[sees_all ? kAll : layer_patterns[i]].push_back(static_cast<int64_t>(i));
   }
   std::vector<KvGroup> groups;
-  for (auto& [window, layers] : by_window) {
-    groups.push_back({.window = window, .layers = std::move(layers)});
+  for (auto& [pattern, layers] : by_pattern) {
+    groups.push_back({.pattern = pattern, .layers = std::move(layers)});
   }
   return groups;
 }

@@ -10,6 +10,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/device_buffer.h"
+#include "kernels/ops/attention_pattern.h"
 #include "kernels/tensor_view.h"
 
 namespace quire::engine {
@@ -27,15 +28,16 @@ struct KvCacheShape {
 
 // A KV group: layers that keep the K and V of the same tokens.
 struct KvGroup {
-  int64_t window = 0;           // tokens that a query sees, its own included; 0: all
-  std::vector<int64_t> layers;  // ascending
+  kernels::AttentionPattern pattern;  // the keys that a query sees
+  std::vector<int64_t> layers;        // ascending
   int64_t num_blocks = 0;
 };
 
-// Returns the KV groups of the layers. Group 0 holds the full-attention layers and may be empty.
-// Each distinct window size is one more group, in ascending order. A window of at least
-// max_model_len tokens counts as full attention. num_blocks is 0 in every group.
-std::vector<KvGroup> GroupLayers(std::span<const int64_t> layer_windows, int64_t max_model_len);
+// Returns the KV groups of the layers. Group 0 holds the layers whose queries see all keys, and
+// may be empty. Each other pattern is one more group, in ascending order. A pattern by which every
+// query below max_model_len sees all keys counts as one of group 0. num_blocks is 0 in every group.
+std::vector<KvGroup> GroupLayers(std::span<const kernels::AttentionPattern> layer_patterns,
+                                 int64_t max_model_len);
 
 // The layout of a group is [num_blocks, layers of the group, 2, num_kv_heads, block_size,
 // head_dim], with K before V (PagedAttention, arXiv:2309.06180). One block of all layers is

@@ -290,8 +290,8 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t 
                                            .sinks = layer.sinks.view,
                                            .scale = static_cast<float>(AttentionScale(spec)),
                                            .soft_cap = static_cast<float>(spec.soft_cap),
-                                           .window = static_cast<int32_t>(spec.window),
-                                           .plan = device_.plan(spec.window)}));
+                                           .pattern = spec.pattern,
+                                           .plan = device_.plan(spec.pattern)}));
   return AddToHidden(View(act_.attention, num_tokens, spec.q_size()), layer.o, layer.o_bias,
                      layer.attention_post_norm);
 }

@@ -21,15 +21,15 @@ double AttentionScale(const AttentionSpec& attention) {
                                 : 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
 }
 
-std::vector<int64_t> LayerWindows(const ModelConfig& config) {
-  std::vector<int64_t> windows;
-  for (const LayerSpec& layer : config.layers) windows.push_back(layer.attention.window);
-  return windows;
+std::vector<kernels::AttentionPattern> LayerPatterns(const ModelConfig& config) {
+  std::vector<kernels::AttentionPattern> patterns;
+  for (const LayerSpec& layer : config.layers) patterns.push_back(layer.attention.pattern);
+  return patterns;
 }
 
-std::vector<int64_t> DifferentWindows(const ModelConfig& config) {
-  const std::vector<int64_t> windows = LayerWindows(config);
-  const std::set<int64_t> different(windows.begin(), windows.end());
+std::vector<kernels::AttentionPattern> DifferentPatterns(const ModelConfig& config) {
+  const std::vector<kernels::AttentionPattern> patterns = LayerPatterns(config);
+  const std::set<kernels::AttentionPattern> different(patterns.begin(), patterns.end());
   return {different.begin(), different.end()};
 }
 

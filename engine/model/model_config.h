@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/activation.h"
+#include "kernels/ops/attention_pattern.h"
 #include "kernels/ops/qkv_post.h"
 
 namespace quire::engine {
@@ -57,7 +58,7 @@ struct AttentionSpec {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t window = 0;     // the number of tokens that a query sees, itself included; 0: all
+  kernels::AttentionPattern pattern;  // the keys that a query sees
   int rope = 0;           // index in ModelConfig::ropes; -1: queries and keys do not rotate
   double scale = 0.0;     // factor of q . k; 0: 1 / sqrt(head_dim)
   double soft_cap = 0.0;  // a scaled score s becomes cap * tanh(s / cap); 0: no cap
@@ -149,10 +150,10 @@ bool ServesBeyondItsContext(const ModelConfig& config);
 double YarnAttentionFactor(double factor, double mscale = 1.0);
 // Returns the factor of q . k.
 double AttentionScale(const AttentionSpec& attention);
-// Returns the window of each layer; 0: none.
-std::vector<int64_t> LayerWindows(const ModelConfig& config);
-// Returns the distinct windows of all layers, ascending; 0 stands for full attention.
-std::vector<int64_t> DifferentWindows(const ModelConfig& config);
+// Returns the pattern of each layer.
+std::vector<kernels::AttentionPattern> LayerPatterns(const ModelConfig& config);
+// Returns the distinct patterns of all layers, ascending: first the one that sees all keys.
+std::vector<kernels::AttentionPattern> DifferentPatterns(const ModelConfig& config);
 // Returns the largest of_layer(layer) of all layers.
 template <typename F>
 int64_t LargestOf(const ModelConfig& config, F&& of_layer) {

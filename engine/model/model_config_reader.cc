@@ -113,7 +113,7 @@ void CheckLayer(const LayerSpec& layer, Checker& check) {
   check.Range("num_attention_heads", attention.num_heads, 1, kMaxHeads);
   check.Range("num_key_value_heads", attention.num_kv_heads, 1, attention.num_heads);
   check.Range("head_dim", attention.head_dim, kMinHeadDim, kMaxHeadDim);
-  check.Range("sliding_window", attention.window, 0, kMaxContext);
+  check.Range("sliding_window", attention.pattern.tokens, 0, kMaxContext);
   check.Range("attn_logit_softcapping", attention.soft_cap, 0.0, kMaxSoftCap);
   check.Range("num_experts", feed_forward.experts.count, 0, kMaxExperts);
   if (feed_forward.activation == kernels::Activation::kClampedSiluMul) {

@@ -227,9 +227,7 @@ struct AttentionKernel {
     float* const states = fold_states + 2 * row * state_floats;
     return {{states}, {states + state_floats}, head_dim};
   }
-  int64_t FirstKey(int64_t row) const {
-    return call.window == 0 ? 0 : LargerOf(0, Position(row) - call.window + 1);
-  }
+  int64_t FirstKey(int64_t row) const { return call.pattern.FirstKey(Position(row)); }
 
   // Turns the raw scores of keys [begin, end) of a span into weights, and sets the weights of all
   // other keys of the span to 0. Rescales the state of the row to the new maximum, and adds the

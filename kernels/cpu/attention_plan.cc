@@ -29,13 +29,12 @@ absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_thre
   num_heads_ = args.num_heads;
   num_kv_heads_ = args.num_kv_heads;
   head_dim_ = args.head_dim;
-  window_ = args.window;
+  pattern_ = args.pattern;
   query_lens_.assign(args.query_lens.begin(), args.query_lens.end());
   context_lens_.assign(args.context_lens.begin(), args.context_lens.end());
   int64_t total = 0;
   for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
-    const int64_t keys = window_ > 0 ? std::min(context_lens_[seq], window_) : context_lens_[seq];
-    total += keys * query_lens_[seq] * num_heads_;
+    total += pattern_.MostKeys(context_lens_[seq]) * query_lens_[seq] * num_heads_;
   }
   const int64_t target = total / (num_threads * kItemsPerThread) + 1;
   for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
@@ -57,7 +56,7 @@ void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
   for (int32_t first = 0; first < query_lens_[seq]; first += queries_per_item) {
     const int32_t count = std::min(queries_per_item, query_lens_[seq] - first);
     const int64_t rows = count * group;
-    const int64_t first_key = window_ == 0 ? 0 : std::max(0, start + first - window_ + 1);
+    const int64_t first_key = pattern_.FirstKey(start + first);
     const int64_t end_key = start + first + count;
     const auto segment_begin = static_cast<int32_t>(first_key / kSegmentKeys);
     const auto segment_end = static_cast<int32_t>(base::CeilDiv(end_key, kSegmentKeys));

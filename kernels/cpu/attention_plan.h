@@ -50,7 +50,7 @@ class CpuAttentionPlan final : public AttentionPlan {
   int32_t num_heads() const { return num_heads_; }
   int32_t num_kv_heads() const { return num_kv_heads_; }
   int32_t head_dim() const { return head_dim_; }
-  int32_t window() const { return window_; }
+  const AttentionPattern& pattern() const { return pattern_; }
 
  private:
   void AddItems(int32_t seq, int64_t target_cost);
@@ -60,7 +60,8 @@ class CpuAttentionPlan final : public AttentionPlan {
   std::vector<int32_t> query_lens_, context_lens_;
   int64_t partial_floats_ = 0;
   int64_t max_rows_ = 0;
-  int32_t num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0, window_ = 0;
+  int32_t num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0;
+  AttentionPattern pattern_;
 };
 
 }  // namespace quire::kernels::cpu

@@ -136,7 +136,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   class Linear linear_;
   class Moe moe_;
-  std::map<int32_t, CpuAttentionPlan> plans_;          // by window
+  std::map<AttentionPattern, CpuAttentionPlan> plans_;
   std::vector<std::vector<float>> attention_scratch_;  // one per thread
   std::vector<float> partials_;
 };
@@ -157,7 +157,7 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CpuBackend::PrepareWeight(
 }
 
 absl::StatusOr<const AttentionPlan*> CpuBackend::Plan(const AttentionPlanArgs& args) {
-  CpuAttentionPlan& plan = plans_[args.window];
+  CpuAttentionPlan& plan = plans_[args.pattern];
   RETURN_IF_ERROR(plan.Build(args, pool_.num_threads()));
   return &plan;
 }
@@ -281,15 +281,15 @@ absl::Status CpuBackend::QkvPost(const QkvPostArgs& args) {
 absl::Status CpuBackend::CheckPlan(const PagedAttentionArgs& args,
                                    const CpuAttentionPlan& plan) const {
   if (plan.num_heads() != args.query.dim(1) || plan.num_kv_heads() != args.kv_cache.dim(2) ||
-      plan.head_dim() != args.query.dim(2) || plan.window() != args.window ||
+      plan.head_dim() != args.query.dim(2) || plan.pattern() != args.pattern ||
       plan.num_seqs() != args.block_table.dim(0)) {
     return WantGot("plan",
                    absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
                                 args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(),
-                                ", window ", args.window),
+                                ", ", ToString(args.pattern)),
                    absl::StrCat(plan.num_seqs(), " sequences, ", plan.num_heads(), " heads, ",
-                                plan.num_kv_heads(), " kv heads, head_dim ", plan.head_dim(),
-                                ", window ", plan.window()));
+                                plan.num_kv_heads(), " kv heads, head_dim ", plan.head_dim(), ", ",
+                                ToString(plan.pattern())));
   }
   const int32_t* starts = args.query_starts.data<int32_t>();
   const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.dim(3);
@@ -323,7 +323,7 @@ absl::Status CpuBackend::PagedAttention(const PagedAttentionArgs& args) {
                            .num_heads = args.query.dim(1),
                            .scale = args.scale,
                            .soft_cap = args.soft_cap,
-                           .window = args.window};
+                           .pattern = args.pattern};
   const int64_t head_dim = call.cache.head_dim;
   const auto scratch_floats =
       static_cast<size_t>(AttentionScratchFloats(plan.max_rows(), head_dim));

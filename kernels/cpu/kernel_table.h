@@ -8,6 +8,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/dtype.h"
+#include "kernels/ops/attention_pattern.h"
 #include "kernels/quant/weight_view.h"
 
 namespace quire::kernels::cpu {
@@ -164,7 +165,7 @@ struct AttentionCall {
   int64_t num_heads = 0;
   float scale = 0.0f;
   float soft_cap = 0.0f;
-  int64_t window = 0;
+  AttentionPattern pattern;
 };
 
 // Computes attention for query tokens [first_row, first_row + num_queries) of one sequence and the

@@ -71,7 +71,7 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   num_heads_ = args.num_heads;
   num_kv_heads_ = args.num_kv_heads;
   head_dim_ = args.head_dim;
-  window_ = args.window;
+  pattern_ = args.pattern;
   query_lens_.assign(args.query_lens.begin(), args.query_lens.end());
   context_lens_.assign(args.context_lens.begin(), args.context_lens.end());
   for (const int32_t query_len : query_lens_) num_tokens_ += query_len;
@@ -127,9 +127,8 @@ std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) const {
                            .first_row = first_row,
                            .num_rows = std::min(16 * row_tiles, num_rows - first_row),
                            .first_position = first_position};
-        if (window_ > 0) {
-          unit.key_begin = std::max(0, first_position + first_row / group - window_ + 1);
-        }
+        unit.key_begin =
+            static_cast<int32_t>(pattern_.FirstKey(first_position + first_row / group));
         unit.key_end = first_position + (first_row + unit.num_rows - 1) / group + 1;
         units.push_back(unit);
       }
@@ -237,15 +236,15 @@ absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>&
 
 absl::Status CudaAttentionPlan::CheckMatches(const PagedAttentionArgs& args) const {
   if (num_heads_ != args.query.dim(1) || num_kv_heads_ != args.kv_cache.dim(2) ||
-      head_dim_ != args.query.dim(2) || window_ != args.window ||
+      head_dim_ != args.query.dim(2) || pattern_ != args.pattern ||
       num_seqs() != args.block_table.dim(0) || num_tokens_ != args.query.dim(0)) {
     return WantGot(
         "plan",
         absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
-                     args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(), ", window ",
-                     args.window),
+                     args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(), ", ",
+                     ToString(args.pattern)),
         absl::StrCat(num_seqs(), " sequences of ", num_tokens_, " tokens, heads ", num_heads_, "/",
-                     num_kv_heads_, " of ", head_dim_, ", window ", window_));
+                     num_kv_heads_, " of ", head_dim_, ", ", ToString(pattern_)));
   }
   const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.dim(3);
   for (int64_t seq = 0; seq < num_seqs(); ++seq) {

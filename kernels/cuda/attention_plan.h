@@ -81,7 +81,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   int32_t num_heads() const { return num_heads_; }
   int32_t num_kv_heads() const { return num_kv_heads_; }
   int32_t head_dim() const { return head_dim_; }
-  int32_t window() const { return window_; }
+  const AttentionPattern& pattern() const { return pattern_; }
 
  private:
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
@@ -104,7 +104,8 @@ class CudaAttentionPlan final : public AttentionPlan {
   int64_t num_tokens_ = 0;
   int32_t num_partial_rows_ = 0;
   bool fixed_launches_ = false;
-  int32_t num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0, window_ = 0;
+  int32_t num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0;
+  AttentionPattern pattern_;
 };
 
 }  // namespace quire::kernels::cuda

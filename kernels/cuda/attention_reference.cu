@@ -35,7 +35,7 @@ absl::Status AttentionReference(Device& device, const PagedAttentionArgs& args) 
                                            .block_size = static_cast<int>(cache.dim(3)),
                                            .scale = args.scale,
                                            .soft_cap = args.soft_cap,
-                                           .window = args.window,
+                                           .pattern = args.pattern,
                                            .alibi_is_rounded = args.alibi_is_rounded};
   const int64_t num_blocks = (num_tokens * num_heads + kReferenceWarps - 1) / kReferenceWarps;
   return WithElementType(args.query.dtype(), [&](auto element) {

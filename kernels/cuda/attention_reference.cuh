@@ -1,8 +1,7 @@
 #pragma once
 
-#include <algorithm>
-
 #include "kernels/cuda/rows.cuh"
+#include "kernels/ops/attention_pattern.h"
 
 namespace quire::kernels::cuda {
 
@@ -19,7 +18,7 @@ struct AttentionReferenceParams {
   int64_t block_stride;  // elements
   int num_seqs, num_heads, num_kv_heads, head_dim, block_size;
   float scale, soft_cap;
-  int window;
+  AttentionPattern pattern;
   bool alibi_is_rounded;
 };
 
@@ -58,7 +57,7 @@ __global__ void __launch_bounds__(kReferenceThreads)
   const int64_t start = p.query_starts[seq], query_end = p.query_starts[seq + 1];
   if (token < start || token >= query_end) return;
   const int64_t position = p.context_lens[seq] - (query_end - token);
-  const int64_t first_key = p.window == 0 ? 0 : std::max<int64_t>(0, position - p.window + 1);
+  const int64_t first_key = p.pattern.FirstKey(position);
   const int32_t* const table = p.block_table + seq * p.max_blocks;
 
   float* const query = DynamicShared<float>() + warp * kMaxHeadDim;

@@ -21,6 +21,7 @@
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/attn_merge.cuh"
 #include "kernels/cuda/primitives.cuh"
+#include "kernels/ops/attention_pattern.h"
 
 namespace quire::kernels::cuda {
 
@@ -39,7 +40,7 @@ struct AttnParams {
   float* partial_lse;
   int64_t block_stride, value_offset, head_stride;  // elements
   int num_heads, group, log2_block_size, max_blocks;
-  int window;      // INT_MAX: no window
+  AttentionPattern pattern;
   float scale;     // the op's scale times log2(e); with a soft cap, the op's scale / soft_cap
   float soft_cap;  // 0: no soft cap
 };
@@ -135,6 +136,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
     const int64_t first_token = p.query_starts[item.seq];
     const T* row_query[2];
     int position[2];
+    int first_key[2];  // the first key that the row sees
     float slope[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -144,6 +146,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
       const int64_t head = item.kv_head * p.group + (row - query * p.group);
       row_query[h] = p.query + ((first_token + query) * p.num_heads + head) * kHeadDim;
       position[h] = item.first_position + query;
+      first_key[h] = static_cast<int>(p.pattern.FirstKey(position[h]));
       slope[h] = p.slopes != nullptr ? p.slopes[head] * kLog2E : 0.0f;
     }
     uint32_t q[kDepthSteps][4];
@@ -154,9 +157,12 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         q[k][i] = LoadReadOnly<uint32_t>(row_query[i % 2] + k * 16 + lane_col + i / 2 * 8);
       }
     }
-    // The positions of the first and the last query of the item. They tell which tiles need a mask.
-    const int first_position = item.first_position + item.first_row / p.group;
+    // Every row sees the keys [common_begin, common_end). Only tiles with other keys need a mask.
+    // The mask also hides the keys of a tile that are not the item's, because an item begins and
+    // ends with a tile, or with the first key of its first row and the last key of its last row.
     const int last_position = item.first_position + (end_row - 1) / p.group;
+    const int common_begin = static_cast<int>(p.pattern.FirstKey(last_position));
+    const int common_end = item.first_position + item.first_row / p.group + 1;
 
     float o[kColumnTiles][4] = {};
     float maximum[2] = {-INFINITY, -INFINITY};
@@ -184,9 +190,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
       }
 
       const int tile_begin = (newest_tile - step) * kKeys;
-      const bool masked = tile_begin < item.key_begin || tile_begin + kKeys > item.key_end ||
-                          tile_begin + kKeys - 1 > first_position ||
-                          last_position - tile_begin >= p.window;
+      const bool masked = tile_begin < common_begin || tile_begin + kKeys > common_end;
       const int lane_key = tile_begin + first_warp_key + lane_col;
       float tile_maximum[2] = {-INFINITY, -INFINITY};
 #pragma unroll
@@ -203,8 +207,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
           x += slope[i / 2] * static_cast<float>(distance);
           if (masked) {
             const int key = lane_key + n * 8 + i % 2;
-            const bool seen = distance <= 0 && distance > -p.window && key >= item.key_begin &&
-                              key < item.key_end;
+            const bool seen = distance <= 0 && key >= first_key[i / 2];
             x = seen ? x : -INFINITY;
           }
           s[n][i] = x;

@@ -112,9 +112,9 @@ class CudaBackend final : public Backend {
 
   // Only the step thread uses these members.
   PagedAttentionOp attention_;
-  // Plans for a dtype or head_dim without a tensor core kernel, by window. The plain kernel does
-  // not use the items of a plan, but its arguments are checked against the plan.
-  std::map<int32_t, CudaAttentionPlan> plans_;
+  // Plans for a dtype or head_dim without a tensor core kernel. The plain kernel does not use the
+  // items of a plan, but its arguments are checked against the plan.
+  std::map<AttentionPattern, CudaAttentionPlan> plans_;
 };
 
 absl::StatusOr<DeviceBuffer> CudaBackend::Allocate(int64_t bytes) {
@@ -167,7 +167,7 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::PrepareWeight(
 
 absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& args) {
   if (PagedAttentionOp::Supports(activation_dtype_, args.head_dim)) return attention_.Plan(args);
-  CudaAttentionPlan& plan = plans_[args.window];
+  CudaAttentionPlan& plan = plans_[args.pattern];
   RETURN_IF_ERROR(plan.Build(args, {}));
   return &plan;
 }

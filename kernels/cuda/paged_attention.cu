@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <string_view>
 
 #include "base/math.h"
@@ -86,7 +85,7 @@ absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanA
   const DeviceInfo& info = device_.info();
   const int64_t blocks_per_sm =
       std::clamp<int64_t>(info.shared_bytes_per_sm / (instance->shared_bytes + 1024), 1, 2);
-  UploadedPlan& uploaded = plans_[args.window];
+  UploadedPlan& uploaded = plans_[args.pattern];
   AttentionPlanOptions options = options_;
   options.grid_size = static_cast<int32_t>(info.num_sms * blocks_per_sm);
   RETURN_IF_ERROR(uploaded.plan.Build(args, options));
@@ -159,7 +158,7 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
     return WantGot("kv_cache", "blocks a multiple of 16 bytes apart",
                    absl::StrCat(args.kv_cache.row_stride(), " elements"));
   }
-  if (uploaded == nullptr) return WantGot("plan", "the last of Plan for its window", "another");
+  if (uploaded == nullptr) return WantGot("plan", "the last of Plan for its pattern", "another");
   return uploaded->plan.CheckMatches(args);
 }
 
@@ -190,7 +189,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .group = group,
       .log2_block_size = std::countr_zero(static_cast<uint64_t>(block_size)),
       .max_blocks = static_cast<int>(args.block_table.dim(1)),
-      .window = args.window > 0 ? args.window : std::numeric_limits<int>::max(),
+      .pattern = args.pattern,
       .scale = args.soft_cap > 0.0f ? args.scale / args.soft_cap : args.scale * kLog2E,
       .soft_cap = args.soft_cap};
   for (size_t i = 0; i < plan.parts().size(); ++i) {
@@ -224,7 +223,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
 }
 
 const PagedAttentionOp::UploadedPlan* PagedAttentionOp::FindPlan(const AttentionPlan* plan) const {
-  for (const auto& [window, uploaded] : plans_) {
+  for (const auto& [pattern, uploaded] : plans_) {
     if (&uploaded.plan == plan) return &uploaded;
   }
   return nullptr;

@@ -38,11 +38,11 @@ class PagedAttentionOp {
   // Implements Backend::AppendLaunchKey. Appends nothing if another object made the plan.
   void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const;
 
-  // Enqueues the attention of `args`. `args.plan` must be the last plan for its window.
+  // Enqueues the attention of `args`. `args.plan` must be the last plan for its pattern.
   absl::Status Run(const PagedAttentionArgs& args);
 
  private:
-  // The last plan of a window and its copy on the device.
+  // The last plan of a pattern and its copy on the device.
   struct UploadedPlan {
     CudaAttentionPlan plan;
     // Two host buffers from which plans are copied to the device, in turns. Before a buffer is used
@@ -69,8 +69,8 @@ class PagedAttentionOp {
 
   Device& device_;
   const AttentionPlanOptions options_;
-  std::map<int32_t, UploadedPlan> plans_;  // by window
-  int64_t num_allocations_ = 0;            // an allocation changes the addresses of launches
+  std::map<AttentionPattern, UploadedPlan> plans_;
+  int64_t num_allocations_ = 0;  // an allocation changes the addresses of launches
   // The partial results of one Run call. Calls can share this memory, because the stream runs them
   // one after another.
   DeviceBuffer partials_;

@@ -6,16 +6,27 @@
 #include "kernels/ops/check.h"
 
 namespace quire::kernels {
+namespace {
+
+absl::Status Validate(const AttentionPattern& pattern) {
+  if (pattern.sees_all() ? pattern.tokens == 0 : pattern.tokens > 0) return absl::OkStatus();
+  return WantGot("pattern", pattern.sees_all() ? "no tokens where all keys are seen" : "tokens > 0",
+                 absl::StrCat(pattern.tokens));
+}
+
+}  // namespace
+
+std::string ToString(const AttentionPattern& pattern) {
+  return pattern.sees_all() ? "all keys" : absl::StrCat("a window of ", pattern.tokens);
+}
 
 absl::Status Validate(const AttentionPlanArgs& args) {
   if (args.num_kv_heads <= 0 || args.num_heads <= 0 || args.num_heads % args.num_kv_heads != 0) {
     return WantGot("plan", "num_heads a positive multiple of num_kv_heads",
                    absl::StrCat(args.num_heads, " and ", args.num_kv_heads));
   }
-  if (args.head_dim <= 0 || args.window < 0) {
-    return WantGot("plan", "head_dim > 0 and window >= 0",
-                   absl::StrCat(args.head_dim, " and ", args.window));
-  }
+  if (args.head_dim <= 0) return WantGot("plan", "head_dim > 0", absl::StrCat(args.head_dim));
+  RETURN_IF_ERROR(Validate(args.pattern));
   if (args.context_lens.size() != args.query_lens.size()) {
     return WantGot("plan", absl::StrCat(args.context_lens.size(), " query_lens"),
                    absl::StrCat(args.query_lens.size()));
@@ -60,7 +71,7 @@ absl::Status Validate(const PagedAttentionArgs& args) {
   if (!std::isfinite(args.soft_cap) || args.soft_cap < 0.0f) {
     return WantGot("soft_cap", "finite and >= 0", absl::StrCat(args.soft_cap));
   }
-  if (args.window < 0) return WantGot("window", ">= 0", absl::StrCat(args.window));
+  RETURN_IF_ERROR(Validate(args.pattern));
   if (args.plan == nullptr) return WantGot("plan", "one from Backend::Plan", "none");
   return absl::OkStatus();
 }

@@ -3,7 +3,8 @@
 // Computes the attention of the query tokens of one step over the paged KV cache. The op covers
 // prefill, chunked prefill and decode.
 //   out[t, h] = softmax(scale * query[t, h] . K^T) . V, from kv head h / (num_heads / num_kv_heads)
-//   Causal: query token i of a sequence sees positions 0 .. context_len - query_len + i, inclusive.
+//   Query token i of a sequence has position p = context_len - query_len + i. It sees the keys at
+//   pattern.FirstKey(p) .. p, inclusive.
 //
 //   ALiBi adds slope * (key - query) to a score, where key and query are positions in the sequence.
 //   With alibi_is_rounded it adds scale * bf16(slope * bf16(key)), as Falcon's published code does.
@@ -29,12 +30,17 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 
+#include "kernels/ops/attention_pattern.h"
 #include "kernels/tensor_view.h"
 
 namespace quire::kernels {
+
+// Returns the pattern in words: "all keys", "a window of 128".
+std::string ToString(const AttentionPattern& pattern);
 
 // The input of Backend::Plan for one step. All of it is on the host.
 struct AttentionPlanArgs {
@@ -43,7 +49,7 @@ struct AttentionPlanArgs {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t window = 0;  // as in PagedAttentionArgs
+  AttentionPattern pattern;  // as in PagedAttentionArgs
   // If true, the kernel launches depend only on the numbers that Backend::AppendLaunchKey appends,
   // and every query_len must be 1.
   bool fixed_launches = false;
@@ -72,11 +78,11 @@ struct PagedAttentionArgs {
   TensorView query_starts;  // [num_seqs + 1]  int32, the first row of each sequence in query
   TensorView alibi_slopes;  // [num_heads]  f32; empty: no ALiBi
   bool alibi_is_rounded = false;
-  TensorView sinks;       // [num_heads]  f32 logits; empty: no sinks
-  float scale = 0.0f;     // usually 1 / sqrt(head_dim)
-  float soft_cap = 0.0f;  // score = cap * tanh(score / cap), before ALiBi; 0: no cap
-  int32_t window = 0;     // the number of latest tokens that a query sees, itself included; 0: all
-  const AttentionPlan* plan = nullptr;  // from Backend::Plan, for this step and window
+  TensorView sinks;                     // [num_heads]  f32 logits; empty: no sinks
+  float scale = 0.0f;                   // usually 1 / sqrt(head_dim)
+  float soft_cap = 0.0f;                // score = cap * tanh(score / cap), before ALiBi; 0: no cap
+  AttentionPattern pattern;             // the keys that a query sees
+  const AttentionPlan* plan = nullptr;  // from Backend::Plan, for this step and pattern
 };
 absl::Status Validate(const PagedAttentionArgs& args);
 

@@ -58,7 +58,10 @@ TEST(CheckSameModelTest, NamesTheFieldInWhichTheModelsDiffer) {
          c.ropes[0].long_factors = {1, 2, 3, 4};
        }},
       {"clip_qkv", [](engine::ModelConfig& c) { c.layers[0].attention.clip = 6.0; }},
-      {"sliding_window", [](engine::ModelConfig& c) { c.layers[1].attention.window = 32; }},
+      {"sliding_window",
+       [](engine::ModelConfig& c) {
+         c.layers[1].attention.pattern = kernels::AttentionPattern::Window(32);
+       }},
       {"qk_norm",
        [](engine::ModelConfig& c) { c.layers[0].attention.qk_norm = engine::QkNormScope::kHead; }},
       {"activation",

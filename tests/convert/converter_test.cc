@@ -132,8 +132,8 @@ TEST(ConverterTest, WhereNoProductChangesItsOrderTheBitsAreTheSame) {
     if (golden.name == "gemma3") {
       for (size_t i = 0; i < golden.config.layers.size(); ++i) {
         engine::AttentionSpec& attention = golden.config.layers[i].attention;
-        attention.window = i % 6 == 5 ? 0 : 32;
-        attention.rope = attention.window != 0 ? 1 : 0;
+        attention.pattern = kernels::AttentionPattern::Window(i % 6 == 5 ? 0 : 32);
+        attention.rope = attention.pattern.sees_all() ? 0 : 1;
       }
     }
     ASSERT_TRUE(Convert(golden, path, {.type = WeightType::kF32}).ok());

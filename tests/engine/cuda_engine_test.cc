@@ -242,7 +242,8 @@ TEST_P(CudaEngineTest, PreemptionChangesNothing) {
 
 // Only the first layer has a window, so that layer has its own blocks.
 TEST_P(CudaEngineTest, ALayerWithAWindowGivesTheSameAmongOthers) {
-  HarnessOptions options{.layer_windows = {24, 0}, .window_blocks = 64};
+  HarnessOptions options{.layer_patterns = {kernels::AttentionPattern::Window(24), {}},
+                         .window_blocks = 64};
   const GenerateParams params = SampledParams(RandomIds(40, 1), 10, 42);
   const CollectingSink::Sample alone = Make(options)->Generate(params);
   const auto harness = Make(options);

@@ -228,7 +228,7 @@ TEST_P(EqualityTest, PromptLogprobsOfAPreemptedPromptComeOnce) {
 // Returns `options` with a window in one layer. The window is far shorter than the contexts of
 // these tests, and it adds a KV group.
 HarnessOptions WithWindow(HarnessOptions options) {
-  options.layer_windows = {24, 0};
+  options.layer_patterns = {kernels::AttentionPattern::Window(24), {}};
   options.window_blocks = 512;
   return options;
 }
@@ -254,7 +254,9 @@ INSTANTIATE_TEST_SUITE_P(Models, EqualityTest,
 // Each of the six contexts has 23 blocks. Both layers have a window, and the windows have only 16
 // blocks, which are enough for two sequences.
 TEST(WindowTest, ContextsFarLongerThanItsMemoryGiveTheSame) {
-  HarnessOptions options{.layer_windows = {24, 24}, .window_blocks = 512};
+  HarnessOptions options{.layer_patterns = {kernels::AttentionPattern::Window(24),
+                                            kernels::AttentionPattern::Window(24)},
+                         .window_blocks = 512};
   std::vector<GenerateParams> all;
   std::vector<CollectingSink::Sample> alone;
   for (uint32_t i = 0; i < 6; ++i) {

@@ -272,7 +272,8 @@ TEST(StreamRefusalTest, SaysWhatAWindowMustBe) {
   EXPECT_THAT(
       refused([](auto& p) { p.stop.max_tokens = 1 << 24; }),
       HasSubstr("stop.max_tokens: want at most 16777196 tokens (a stream's limit 16777216"));
-  const auto sliding = EngineHarness::Fake({.layer_windows = {0, 64}, .window_blocks = 512});
+  const auto sliding = EngineHarness::Fake(
+      {.layer_patterns = {{}, kernels::AttentionPattern::Window(64)}, .window_blocks = 512});
   const auto sink = sliding->Submit(StreamParams(RandomIds(20, 1), 10));
   ASSERT_TRUE(sink->WaitFinished());
   EXPECT_EQ(std::string(sink->status().message()),

@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/attention_plan.h"
 #include "tests/kernels/cache_testing.h"
+#include "tests/testing/seen_keys.h"
 
 namespace quire::kernels {
 namespace {
@@ -28,10 +29,13 @@ constexpr int64_t kSegment = 256, kSuperSegment = 16 * kSegment;
 constexpr HeadShape kShape{.num_heads = 2, .num_kv_heads = 1, .head_dim = 8};
 constexpr int64_t kRow = kShape.num_heads * kShape.head_dim;
 constexpr int64_t kLength = 9000;
-constexpr int32_t kWindows[] = {
-    0, 700,
-    5000,  // the window of the last queries begins inside the last segment of a super-segment
-    6000,  // the window begins inside the fifth segment from the end of that super-segment
+constexpr AttentionPattern kPatterns[] = {
+    {},
+    AttentionPattern::Window(700),
+    // The window of the last queries begins inside the last segment of a super-segment.
+    AttentionPattern::Window(5000),
+    // The window begins inside the fifth segment from the end of that super-segment.
+    AttentionPattern::Window(6000),
 };
 
 SequenceData LongSequence() {
@@ -43,8 +47,8 @@ SequenceData LongSequence() {
 // Computes the output of a query whose scores are all 0, by a scalar model of the fold. The weight
 // of each key is then exactly 1. Only the sums of the values and the final division are rounded.
 std::vector<float> FoldOfEqualWeights(const SequenceData& sequence, int64_t position,
-                                      int32_t window) {
-  const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
+                                      const AttentionPattern& pattern) {
+  const int64_t first = testing::FirstSeenKey(pattern, position);
   std::vector<float> row;
   for (int64_t d = 0; d < kShape.head_dim; ++d) {
     float total = 0.0f, super_segment = 0.0f, segment = 0.0f;
@@ -67,7 +71,7 @@ std::vector<float> FoldOfEqualWeights(const SequenceData& sequence, int64_t posi
 }
 
 // Returns the number of rows that the plan for `chunk` merges from several items.
-size_t NumMerges(const Chunk& chunk, int32_t window, int num_threads) {
+size_t NumMerges(const Chunk& chunk, const AttentionPattern& pattern, int num_threads) {
   const std::vector<int32_t> context = {static_cast<int32_t>(chunk.end)};
   const std::vector<int32_t> query = {static_cast<int32_t>(chunk.end - chunk.begin)};
   cpu::CpuAttentionPlan plan;
@@ -76,7 +80,7 @@ size_t NumMerges(const Chunk& chunk, int32_t window, int num_threads) {
                                           .num_heads = kShape.num_heads,
                                           .num_kv_heads = kShape.num_kv_heads,
                                           .head_dim = kShape.head_dim,
-                                          .window = window},
+                                          .pattern = pattern},
                                          num_threads);
   EXPECT_TRUE(status.ok()) << status;
   return plan.merges().size();
@@ -95,8 +99,10 @@ TEST(AttentionFoldTest, SegmentsFoldIntoSuperSegmentsAndTheseIntoTheRow) {
       {chunk(4000, 4200), chunk(8150, 8250)},
   };
   // The plan for one thread does not divide a decode by segments. The plan for five threads does.
-  EXPECT_EQ(NumMerges(steps[3][0], 0, 1), 0u);
-  for (const int32_t window : kWindows) EXPECT_EQ(NumMerges(steps[3][0], window, 5), 1u) << window;
+  EXPECT_EQ(NumMerges(steps[3][0], {}, 1), 0u);
+  for (const AttentionPattern& pattern : kPatterns) {
+    EXPECT_EQ(NumMerges(steps[3][0], pattern, 5), 1u) << ToString(pattern);
+  }
   struct Machine {
     std::string name;
     std::unique_ptr<Backend> backend;
@@ -112,18 +118,18 @@ TEST(AttentionFoldTest, SegmentsFoldIntoSuperSegmentsAndTheseIntoTheRow) {
           {absl::StrCat(isa, " threads ", threads), std::move(backend), std::move(cache)});
     }
   }
-  for (const int32_t window : kWindows) {
+  for (const AttentionPattern& pattern : kPatterns) {
     for (const std::vector<Chunk>& step : steps) {
       std::vector<float> want;
       for (const Chunk& c : step) {
         for (int64_t position = c.begin; position < c.end; ++position) {
-          const std::vector<float> row = FoldOfEqualWeights(sequence, position, window);
+          const std::vector<float> row = FoldOfEqualWeights(sequence, position, pattern);
           want.insert(want.end(), row.begin(), row.end());
         }
       }
       for (Machine& machine : machines) {
-        EXPECT_TRUE(machine.cache.Attend(step, {.scale = 1.0f, .window = window}) == want)
-            << machine.name << " window " << window << " " << step.size()
+        EXPECT_TRUE(machine.cache.Attend(step, {.scale = 1.0f, .pattern = pattern}) == want)
+            << machine.name << " " << ToString(pattern) << " " << step.size()
             << " chunks, the first to " << step[0].end;
       }
     }
@@ -137,8 +143,8 @@ TEST(AttentionFoldTest, NoDivisionOfALongContextChangesABit) {
   PoisonedCache divided(*several, kShape, std::ssize(sequence.blocks));
   whole.Write(sequence, 0, kLength);
   divided.Write(sequence, 0, kLength);
-  for (const int32_t window : kWindows) {
-    const PagedAttentionArgs args{.scale = 0.5f, .window = window};
+  for (const AttentionPattern& pattern : kPatterns) {
+    const PagedAttentionArgs args{.scale = 0.5f, .pattern = pattern};
     const std::vector<float> want = whole.Attend({{&sequence, 0, kLength}}, args);
     const auto check = [&](const std::vector<Chunk>& step) {
       const std::vector<float> got = divided.Attend(step, args);
@@ -146,7 +152,7 @@ TEST(AttentionFoldTest, NoDivisionOfALongContextChangesABit) {
       for (const Chunk& chunk : step) {
         const int64_t count = (chunk.end - chunk.begin) * kRow;
         EXPECT_EQ(std::memcmp(rows, want.data() + chunk.begin * kRow, count * sizeof(float)), 0)
-            << "window " << window << " tokens " << chunk.begin << " to " << chunk.end;
+            << ToString(pattern) << " tokens " << chunk.begin << " to " << chunk.end;
         rows += count;
       }
     };

@@ -138,7 +138,7 @@ class PoisonedCache {
                                      .num_heads = static_cast<int32_t>(shape_.num_heads),
                                      .num_kv_heads = static_cast<int32_t>(shape_.num_kv_heads),
                                      .head_dim = static_cast<int32_t>(shape_.head_dim),
-                                     .window = args.window});
+                                     .pattern = args.pattern});
     EXPECT_TRUE(plan.ok()) << plan.status();
     Owned<int32_t> context_lens = I32({num_seqs}, contexts),
                    query_starts = I32({num_seqs + 1}, starts);

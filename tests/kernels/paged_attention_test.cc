@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/kernels/cache_testing.h"
+#include "tests/testing/seen_keys.h"
 
 namespace quire::kernels {
 namespace {
@@ -37,7 +38,7 @@ std::vector<int32_t> Blocks(int64_t length, int64_t block_size, int32_t first, i
 
 struct Features {
   float soft_cap = 0.0f;
-  int32_t window = 0;
+  AttentionPattern pattern;
   bool alibi = false;
   bool alibi_is_rounded = false;
   bool sinks = false;
@@ -49,8 +50,7 @@ void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t toke
               const std::vector<float>& sinks, const float* got) {
   const int64_t kv_head = head / (shape.num_heads / shape.num_kv_heads);
   const float* q = sequence.query.data() + (token * shape.num_heads + head) * shape.head_dim;
-  const int64_t first =
-      features.window == 0 ? 0 : std::max<int64_t>(0, token - features.window + 1);
+  const int64_t first = testing::FirstSeenKey(features.pattern, token);
   std::vector<double> scores;
   double score_bound = 0.0;
   for (int64_t j = first; j <= token; ++j) {
@@ -128,7 +128,8 @@ TEST_P(AttentionCaseTest, AgreesWithDoublesToTheSameBitsOnEveryPath) {
     sinks.values[h] = static_cast<float>(h) - 1.0f;
   }
   const float scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
-  PagedAttentionArgs args{.scale = scale, .soft_cap = features.soft_cap, .window = features.window};
+  PagedAttentionArgs args{
+      .scale = scale, .soft_cap = features.soft_cap, .pattern = features.pattern};
   if (features.alibi || features.alibi_is_rounded) args.alibi_slopes = slopes.view;
   args.alibi_is_rounded = features.alibi_is_rounded;
   if (features.sinks) args.sinks = sinks.view;
@@ -175,28 +176,33 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{2, 1, 256, 16, DType::kF16}, {}, 40},   // the widest head
         Case{{7, 1, 40, 16, DType::kF32}, {}, 70},    // an odd group
         Case{{40, 1, 16, 16, DType::kF32}, {}, 20},   // more heads than a work item has rows
-        Case{{4, 2, 16, 16, DType::kF32}, {.window = 1}, 40},
+        Case{{4, 2, 16, 16, DType::kF32}, {.pattern = AttentionPattern::Window(1)}, 40},
         // Some segments are before the window.
-        Case{{4, 2, 16, 16, DType::kF16}, {.window = 100}, 600},
+        Case{{4, 2, 16, 16, DType::kF16}, {.pattern = AttentionPattern::Window(100)}, 600},
         // Segments have 256 keys. Windows of three sizes begin around a border of segments: one key
         // after the border, at the border, and one key before it. For the decode, these are the
         // windows 87, 88 and 89. For a work item of the second chunk, they are the windows 88, 89
         // and 90.
-        Case{{2, 1, 8, 16, DType::kF32}, {.window = 87}, 600},
-        Case{{2, 1, 8, 16, DType::kF32}, {.window = 88}, 600},
-        Case{{2, 1, 8, 16, DType::kF32}, {.window = 89}, 600},
-        Case{{2, 1, 8, 16, DType::kF32}, {.window = 90}, 600},
+        Case{{2, 1, 8, 16, DType::kF32}, {.pattern = AttentionPattern::Window(87)}, 600},
+        Case{{2, 1, 8, 16, DType::kF32}, {.pattern = AttentionPattern::Window(88)}, 600},
+        Case{{2, 1, 8, 16, DType::kF32}, {.pattern = AttentionPattern::Window(89)}, 600},
+        Case{{2, 1, 8, 16, DType::kF32}, {.pattern = AttentionPattern::Window(90)}, 600},
         // Super-segments have 4096 keys. The window of the last tokens begins in one super-segment
         // and ends in the next.
         Case{{2, 1, 8, 16, DType::kF32}, {}, 4400},
-        Case{{2, 1, 8, 16, DType::kF16}, {.window = 900, .sinks = true}, 4400},
+        Case{{2, 1, 8, 16, DType::kF16},
+             {.pattern = AttentionPattern::Window(900), .sinks = true},
+             4400},
         Case{{6, 2, 16, 16, DType::kF32}, {.alibi = true}, 300},
         // The bias uses positions rounded to bf16, which changes positions from 257 on.
         Case{{6, 2, 16, 16, DType::kF32}, {.alibi_is_rounded = true}, 600},
         Case{{4, 2, 16, 32, DType::kF32}, {.sinks = true}, 300},
         Case{{4, 2, 16, 16, DType::kF32}, {.soft_cap = 2.0f}, 70},
         Case{{4, 2, 32, 16, DType::kBF16},
-             {.soft_cap = 30.0f, .window = 37, .alibi = true, .sinks = true},
+             {.soft_cap = 30.0f,
+              .pattern = AttentionPattern::Window(37),
+              .alibi = true,
+              .sinks = true},
              330}));
 
 TEST(PagedAttentionTest, AnyChunksOfAnyBatchGiveTheBitsOfOneByOne) {
@@ -292,7 +298,7 @@ TEST(PagedAttentionTest, APlanLeavesThoseOfOtherWindowsAlone) {
                            .num_heads = 1,
                            .num_kv_heads = 1,
                            .head_dim = 8,
-                           .window = window});
+                           .pattern = AttentionPattern::Window(window)});
   };
   const AttentionPlan* const whole = plan(0);
   EXPECT_NE(plan(5), whole);
@@ -335,9 +341,9 @@ TEST(PagedAttentionTest, ErrorsSayWhatWantedGot) {
   EXPECT_THAT(message(), HasSubstr("plan: want one from Backend::Plan, got none"));
   args.plan = *backend->Plan(plan_args);
   EXPECT_THAT(message(), HasSubstr("block_table: want blocks for 17 tokens, got 16"));
-  args.window = 5;
+  args.pattern = AttentionPattern::Window(5);
   EXPECT_THAT(message(), HasSubstr("plan: want one for"));
-  args.window = 0;
+  args.pattern = {};
   args.kv_cache = TensorView(cache.values.data(), DType::kF32, {2, 2, 2, 8, 16});
   EXPECT_THAT(message(), HasSubstr("block_size that is a multiple of 16"));
   args.query = TensorView(query.values.data(), DType::kF32, {1, 4, 12});

@@ -349,8 +349,8 @@ drop("k05", "parked workers are not woken", ("if (num_parked_.load() > 0)", "wak
      "kernels_thread_pool_test:*ParkedWorkersWake")
 
 bug, drop = source("kernels/cpu/attention_plan.cc", "kernels_test:*AttentionCaseTest*")
-bug("k07", "a window's first key is one too far", "start + first - window_ + 1)",
-    "start + first - window_ + 1 + (BUG ? 1 : 0))")
+bug("k07", "a work item begins a key late", "pattern_.FirstKey(start + first)",
+    "pattern_.FirstKey(start + first + (BUG ? 1 : 0))")
 
 bug, drop = source("kernels/cpu/cpu_backend.cc", "kernels_test:*CopyBlocks*")
 bug("k09", "blocks are not copied", "if (args.copies.empty())", "if (BUG || args.copies.empty())")
@@ -375,8 +375,8 @@ bug("k02", "ALiBi counts from the work item", ("call.slopes != nullptr", "Positi
 bug("k02b", "ALiBi counts from the first key", "distance, s);\n",
     "distance, s);\n      if (BUG) s = Add(s, Set(call.slopes[Head(row)] * static_cast<float>(Position(row))));\n",
     "kernels_test:PagedAttentionTest.Alibi*")
-bug("k03", "a window has one key too many", "Position(row) - call.window + 1)",
-    "Position(row) - call.window + (BUG ? 0 : 1))")
+bug("k03", "a window has one key too many", "call.pattern.FirstKey(Position(row))",
+    "call.pattern.FirstKey(Position(row) - (BUG ? 1 : 0))")
 bug("k08", "the last query of a chunk misses a key", "Position(rows - 1) + 1;", "Position(rows - 1) + (BUG ? 0 : 1);")
 bug("k10", "segments fold into the row at once", "kSegmentKeys % kSuperSegmentKeys != 0",
     "kSegmentKeys % kSuperSegmentKeys != 0 || BUG",

@@ -46,9 +46,9 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
                   .block_size = options.block_size,
                   .pipeline_depth = parts.backend->info().pipeline_depth};
   std::vector<engine::KvGroup> groups =
-      engine::GroupLayers(options.layer_windows, options.max_model_len);
+      engine::GroupLayers(options.layer_patterns, options.max_model_len);
   for (engine::KvGroup& group : groups) {
-    group.num_blocks = group.window == 0 ? options.num_blocks : options.window_blocks;
+    group.num_blocks = group.pattern.sees_all() ? options.num_blocks : options.window_blocks;
   }
   parts.cache = *engine::KvCache::Create(*parts.backend, shape, std::move(groups));
   parts.model_info.name = "tiny";
@@ -116,7 +116,7 @@ std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options
                                 .vocab_size = shape.vocab_size,
                                 .hidden_size = shape.hidden_size,
                                 .max_position_embeddings = options.max_model_len,
-                                .layers = LayersOf(shape, options.layer_windows),
+                                .layers = LayersOf(shape, options.layer_patterns),
                                 .alibi_bias_max = alibi_bias_max};
   if (alibi_bias_max) {
     for (engine::LayerSpec& layer : config.layers) layer.attention.rope = -1;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/make_engine.h"
+#include "kernels/ops/attention_pattern.h"
 #include "tests/testing/collecting_sink.h"
 #include "tests/testing/fake_model.h"
 #include "tests/testing/in_memory_weights.h"
@@ -24,8 +25,8 @@ struct HarnessOptions {
   int32_t max_num_seqs = 32;
   int32_t max_num_batched_tokens = 64;
   int64_t max_model_len = 512;
-  // The attention window of each of the model's two layers, in tokens; 0: the whole context.
-  std::vector<int64_t> layer_windows = {0, 0};
+  // The keys that queries see in each of the model's two layers.
+  std::vector<kernels::AttentionPattern> layer_patterns = {{}, {}};
   int64_t window_blocks = 0;  // of each KV group that has a window
   int32_t max_queue = 1024;
   int32_t num_threads = 2;  // threads of the CPU backend

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "tests/testing/seen_keys.h"
 
 namespace quire::testing {
 
@@ -62,7 +63,7 @@ absl::StatusOr<kernels::TensorView> FakeModel::Forward(const engine::ModelInput&
       const int32_t held = slots_[0][Slot(input.groups[0], seq, position)];
       QUIRE_CHECK(held >= 0) << "position " << position << " reads a slot that was never written";
       for (size_t g = 1; g < slots_.size(); ++g) {
-        if (position <= input.positions[token] - cache.groups()[g].window) continue;
+        if (!Sees(cache.groups()[g].pattern, input.positions[token], position)) continue;
         QUIRE_CHECK(slots_[g][Slot(input.groups[g], seq, position)] == held)
             << "position " << position << " in KV group " << g;
       }

@@ -92,7 +92,7 @@ const files::TensorInfo* InMemoryWeights::Find(std::string_view name) const {
 }
 
 std::vector<engine::LayerSpec> LayersOf(const TinyLlamaShape& shape,
-                                        std::span<const int64_t> windows) {
+                                        std::span<const kernels::AttentionPattern> patterns) {
   const engine::LayerSpec layer = {
       .attention = {.num_heads = shape.num_attention_heads,
                     .num_kv_heads = shape.num_key_value_heads,
@@ -100,7 +100,7 @@ std::vector<engine::LayerSpec> LayersOf(const TinyLlamaShape& shape,
                     .bias = shape.attention_bias},
       .feed_forward = {.inner_size = shape.intermediate_size, .bias = shape.mlp_bias}};
   std::vector<engine::LayerSpec> layers(static_cast<size_t>(shape.num_hidden_layers), layer);
-  for (size_t i = 0; i < windows.size(); ++i) layers[i].attention.window = windows[i];
+  for (size_t i = 0; i < patterns.size(); ++i) layers[i].attention.pattern = patterns[i];
   return layers;
 }
 

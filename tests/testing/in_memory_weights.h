@@ -10,6 +10,7 @@
 
 #include "engine/model/model_config.h"
 #include "files/weight_map.h"
+#include "kernels/ops/attention_pattern.h"
 
 namespace quire::testing {
 
@@ -43,7 +44,7 @@ struct TinyLlamaShape {
 // Returns the layers of the Llama that `shape` describes. `windows` has the window of each layer;
 // empty: none has one.
 std::vector<engine::LayerSpec> LayersOf(const TinyLlamaShape& shape,
-                                        std::span<const int64_t> windows = {});
+                                        std::span<const kernels::AttentionPattern> patterns = {});
 // Returns the tensors of a Llama, with values by the rule of InMemoryWeights::AddRandom. The
 // tensors have the names of Hugging Face, or of GGUF if `gguf_naming`. With GGUF names, the rows of
 // Q and K are in interleaved rotary order.

@@ -58,7 +58,9 @@ TEST(ModelReportTest, ALayerWithAWindowKeepsThatMuchOfAContext) {
   ModelReport report{.config = {.max_position_embeddings = 64}};
   for (const int64_t window : {10, 0, 100}) {
     report.config.layers.push_back(
-        {.attention = {.num_kv_heads = 1, .head_dim = 8, .window = window}});
+        {.attention = {.num_kv_heads = 1,
+                       .head_dim = 8,
+                       .pattern = kernels::AttentionPattern::Window(window)}});
   }
   EXPECT_EQ(report.kv_bytes_per_context(), (10 + 64 + 64) * 2 * 8 * 2);
 }

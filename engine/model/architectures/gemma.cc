@@ -60,7 +60,9 @@ void SetWhatGemmasHave(ModelDraft& draft) {
 // Gives the window to all layers but every `pattern`-th. GGUF files have no layer_types.
 void SlideByPattern(int64_t window, int64_t pattern, ModelDraft& draft) {
   draft.Vary([=](int64_t index, LayerSpec& layer) {
-    if ((index + 1) % pattern != 0) layer.attention.window = window;
+    if ((index + 1) % pattern != 0) {
+      layer.attention.pattern = kernels::AttentionPattern::Window(window);
+    }
   });
 }
 
@@ -126,7 +128,7 @@ absl::Status ReadGemma2Gguf(GgufFields& fields, ModelDraft& draft) {
 // CheckSameModel refuses the model.
 void WriteGemma2Gguf(const ModelConfig& config, GgufKeys& keys) {
   const double cap = config.layers[0].attention.soft_cap;
-  keys.Int("attention.sliding_window", DifferentWindows(config).back());
+  keys.Int("attention.sliding_window", DifferentPatterns(config).back().tokens);
   if (cap != 0.0) keys.Float("attn_logit_softcapping", cap);
   if (config.logit_soft_cap != 0.0) keys.Float("final_logit_softcapping", config.logit_soft_cap);
 }
@@ -134,7 +136,7 @@ void WriteGemma2Gguf(const ModelConfig& config, GgufKeys& keys) {
 // Gives the layers that have a window the second rotation.
 void RotateLocally(ModelDraft& draft) {
   draft.Vary([](int64_t, LayerSpec& layer) {
-    if (layer.attention.window != 0) layer.attention.rope = 1;
+    if (!layer.attention.pattern.sees_all()) layer.attention.rope = 1;
   });
 }
 
@@ -205,7 +207,7 @@ absl::Status ReadGemma3Gguf(GgufFields& fields, ModelDraft& draft) {
 }
 
 void WriteGemma3Gguf(const ModelConfig& config, GgufKeys& keys) {
-  const int64_t window = DifferentWindows(config).back();
+  const int64_t window = DifferentPatterns(config).back().tokens;
   if (window != 0) keys.Int("attention.sliding_window", window);
   keys.Float("rope.freq_base_swa", config.ropes[1].theta);
 }

@@ -35,12 +35,14 @@ TensorNames Phi3Names(const LayerSpec&) {
 absl::Status ReadPhi3Gguf(GgufFields& fields, ModelDraft& draft) {
   int64_t window = 0;
   RETURN_IF_ERROR(fields.Int("attention.sliding_window", 0, window));
-  if (window < draft.max_position_embeddings) draft.every.attention.window = window;
+  if (window < draft.max_position_embeddings) {
+    draft.every.attention.pattern = kernels::AttentionPattern::Window(window);
+  }
   return absl::OkStatus();
 }
 
 void WritePhi3Gguf(const ModelConfig& config, GgufKeys& keys) {
-  const int64_t window = config.layers[0].attention.window;
+  const int64_t window = config.layers[0].attention.pattern.tokens;
   if (window != 0) keys.Int("attention.sliding_window", window);
 }
 

@@ -70,7 +70,9 @@ absl::Status ReadLayerWindows(const HfFields& fields, int64_t window,
     slide[static_cast<size_t>(i)] = slides_here;
   }
   draft.Vary([window, slide = std::move(slide)](int64_t index, LayerSpec& layer) {
-    if (slide[static_cast<size_t>(index)]) layer.attention.window = window;
+    if (slide[static_cast<size_t>(index)]) {
+      layer.attention.pattern = kernels::AttentionPattern::Window(window);
+    }
   });
   return absl::OkStatus();
 }

@@ -26,7 +26,9 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
   input.max_blocks_ = max_blocks;
   const kernels::BackendInfo info = backend.info();
   input.records_ = info.records;
-  for (const int64_t window : DifferentWindows(config)) input.plans_[window] = nullptr;
+  for (const kernels::AttentionPattern& pattern : DifferentPatterns(config)) {
+    input.plans_[pattern] = nullptr;
+  }
   const int64_t bytes_per_group =
       Align(limits.max_tokens * 8) + Align(limits.max_seqs * max_blocks * 4);
   input.capacity_bytes_ = 3 * Align(limits.max_tokens * 4) + Align((limits.max_seqs + 1) * 4) +
@@ -92,13 +94,13 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
     RETURN_IF_ERROR(backend.CopyToDevice(buffer_.data(), host, offset));
   }
   const AttentionSpec& heads = config.layers[0].attention;  // alike in all layers
-  for (auto& [window, plan] : plans_) {
+  for (auto& [pattern, plan] : plans_) {
     ASSIGN_OR_RETURN(plan, backend.Plan({.context_lens = input.context_lens,
                                          .query_lens = input.query_lens,
                                          .num_heads = static_cast<int32_t>(heads.num_heads),
                                          .num_kv_heads = static_cast<int32_t>(heads.num_kv_heads),
                                          .head_dim = static_cast<int32_t>(heads.head_dim),
-                                         .window = static_cast<int32_t>(window),
+                                         .pattern = pattern,
                                          .fixed_launches = fixed}));
   }
   launch_key_.clear();
@@ -107,7 +109,7 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
   for (size_t g = 0; g < groups.size(); ++g) {
     if (!groups[g].layers.empty()) launch_key_.push_back(groups_[g].block_table.dim(1));
   }
-  for (const auto& [window, plan] : plans_) backend.AppendLaunchKey(*plan, launch_key_);
+  for (const auto& [pattern, plan] : plans_) backend.AppendLaunchKey(*plan, launch_key_);
   return absl::OkStatus();
 }
 

@@ -23,8 +23,8 @@ class DeviceInput {
                                             const StepLimits& limits);
 
   // Enqueues one copy of the index vectors of a step to the device. Has the backend plan the
-  // attention of the step, once for each window that layers have. When a step is uploaded, only the
-  // step before it may still be running.
+  // attention of the step, once for each pattern that layers have. When a step is uploaded, only
+  // the step before it may still be running.
   absl::Status Upload(kernels::Backend& backend, const ModelInput& input, const ModelConfig& config,
                       std::span<const KvGroup> groups);
   // True if the last upload is a decode step on a backend that can record and replay launches. A
@@ -42,7 +42,9 @@ class DeviceInput {
   // The next two functions need a KV group that has layers.
   kernels::TensorView slot_mapping(size_t group) const { return groups_[group].slot_mapping; }
   kernels::TensorView block_table(size_t group) const { return groups_[group].block_table; }
-  const kernels::AttentionPlan* plan(int64_t window) const { return plans_.at(window); }
+  const kernels::AttentionPlan* plan(const kernels::AttentionPattern& pattern) const {
+    return plans_.at(pattern);
+  }
 
  private:
   struct Group {
@@ -58,9 +60,10 @@ class DeviceInput {
   kernels::TensorView token_ids_, token_sources_, positions_, query_starts_, context_lens_;
   kernels::TensorView logit_rows_;
   std::vector<Group> groups_;
-  std::vector<int32_t> table_;                              // kept for its capacity
-  std::map<int64_t, const kernels::AttentionPlan*> plans_;  // by window; Create makes the keys
-  std::vector<int64_t> launch_key_;                         // empty: the step cannot be replayed
+  std::vector<int32_t> table_;  // kept for its capacity
+  // Create makes the keys.
+  std::map<kernels::AttentionPattern, const kernels::AttentionPlan*> plans_;
+  std::vector<int64_t> launch_key_;  // empty: the step cannot be replayed
 };
 
 }  // namespace quire::engine

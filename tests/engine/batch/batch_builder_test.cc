@@ -92,7 +92,7 @@ TEST(BatchBuilderTest, ATokenThatOnlyTheDeviceKnowsIsNamedByItsSource) {
 
 TEST(BatchBuilderTest, ACopyInAWindowIsOfTheWindowsOwnBlocks) {
   BlockManagerConfig config{.num_blocks = 40, .block_size = 4, .max_step_tokens = 8};
-  config.windows = {{.window = 6, .num_blocks = 10}};
+  config.windows = {{.pattern = kernels::AttentionPattern::Window(6), .num_blocks = 10}};
   BlockManager blocks(config);
   Sequence parent{.id = 1}, child{.id = 2};
   for (int i = 0; i < 59; ++i) parent.tokens.push_back(100 + i);

@@ -34,7 +34,8 @@ TEST(LoneInputTest, ALaterChunkReadsTheBlocksBeforeIt) {
 }
 
 TEST(LoneInputTest, AWindowsBlocksComeRoundAgain) {
-  const KvCache cache = CacheOf({{.num_blocks = 4}, {.window = 8, .num_blocks = 2}});
+  const KvCache cache = CacheOf(
+      {{.num_blocks = 4}, {.pattern = kernels::AttentionPattern::Window(8), .num_blocks = 2}});
   const std::vector<int32_t> tokens = {7, 8};
   const ModelInput input = MakeLoneInput(tokens, 47, 1, cache);
   ASSERT_EQ(input.groups.size(), 2);

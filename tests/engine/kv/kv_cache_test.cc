@@ -1,9 +1,12 @@
 #include "engine/kv/kv_cache.h"
 
+#include <initializer_list>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "kernels/backend_registry.h"
+#include "kernels/ops/attention_pattern.h"
 
 namespace quire::engine {
 namespace {
@@ -11,27 +14,33 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
+std::vector<kernels::AttentionPattern> Windows(std::initializer_list<int64_t> tokens) {
+  std::vector<kernels::AttentionPattern> patterns;
+  for (const int64_t n : tokens) patterns.push_back(kernels::AttentionPattern::Window(n));
+  return patterns;
+}
+
 TEST(GroupLayersTest, EachWindowIsAGroupAndTheFirstSeesAll) {
-  const std::vector<KvGroup> groups = GroupLayers(std::vector<int64_t>{64, 0, 16, 64, 0}, 1000);
+  const std::vector<KvGroup> groups = GroupLayers(Windows({64, 0, 16, 64, 0}), 1000);
   ASSERT_EQ(groups.size(), 3);
-  EXPECT_EQ(groups[0].window, 0);
+  EXPECT_TRUE(groups[0].pattern.sees_all());
   EXPECT_THAT(groups[0].layers, ElementsAre(1, 4));
-  EXPECT_EQ(groups[1].window, 16);
+  EXPECT_EQ(groups[1].pattern.tokens, 16);
   EXPECT_THAT(groups[1].layers, ElementsAre(2));
-  EXPECT_EQ(groups[2].window, 64);
+  EXPECT_EQ(groups[2].pattern.tokens, 64);
   EXPECT_THAT(groups[2].layers, ElementsAre(0, 3));
 }
 
 TEST(GroupLayersTest, AWindowThatNoContextOutgrowsIsNone) {
-  ASSERT_EQ(GroupLayers(std::vector<int64_t>{64, 0}, 64).size(), 1);
-  const std::vector<KvGroup> groups = GroupLayers(std::vector<int64_t>{64, 64}, 65);
+  ASSERT_EQ(GroupLayers(Windows({64, 0}), 64).size(), 1);
+  const std::vector<KvGroup> groups = GroupLayers(Windows({64, 64}), 65);
   ASSERT_EQ(groups.size(), 2);
   EXPECT_THAT(groups[0].layers, IsEmpty());
 }
 
 TEST(KvCacheTest, LayersLieSideBySideInTheirGroupsBlocks) {
   const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 1});
-  std::vector<KvGroup> groups = GroupLayers(std::vector<int64_t>{8, 0, 8}, 100);
+  std::vector<KvGroup> groups = GroupLayers(Windows({8, 0, 8}), 100);
   groups[0].num_blocks = 5;
   groups[1].num_blocks = 3;
   const KvCacheShape shape = {

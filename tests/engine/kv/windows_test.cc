@@ -8,12 +8,13 @@
 #include "gtest/gtest.h"
 
 #include "engine/kv/block_manager.h"
+#include "kernels/ops/attention_pattern.h"
 
 namespace quire::engine {
 namespace {
 
 constexpr int32_t kBlockSize = 4;
-constexpr int64_t kWindow = 6;
+constexpr auto kWindow = kernels::AttentionPattern::Window(6);
 
 class WindowsTest : public ::testing::Test {
  protected:
@@ -22,7 +23,7 @@ class WindowsTest : public ::testing::Test {
 
   static BlockManagerConfig Config(int64_t num_sequences) {
     BlockManagerConfig config = kLimits;
-    config.windows = {{.window = kWindow,
+    config.windows = {{.pattern = kWindow,
                        .num_blocks = static_cast<int32_t>(
                            num_sequences * WindowBlocksPerSequence(kWindow, kLimits))}};
     return config;

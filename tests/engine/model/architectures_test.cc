@@ -8,6 +8,7 @@
 #include "nlohmann/json.hpp"
 
 #include "engine/model/model_config_reader.h"
+#include "tests/engine/model/layer_windows.h"
 #include "tests/testing/in_memory_weights.h"
 
 namespace quire::engine {
@@ -101,7 +102,8 @@ TEST(ArchitecturesTest, LayersOfAQwenSlideByTheirTypesOrFromOneOn) {
   const auto config = Read(file);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(LayerWindows(*config), ElementsAre(0, 64, 64));
-  EXPECT_THAT(DifferentWindows(*config), ElementsAre(0, 64));
+  EXPECT_THAT(DifferentPatterns(*config),
+              ElementsAre(kernels::AttentionPattern(), kernels::AttentionPattern::Window(64)));
   file["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
   EXPECT_THAT(LayerWindows(*Read(file)), ElementsAre(64, 0, 64));
   file.erase("layer_types");
@@ -390,7 +392,7 @@ TEST(ArchitecturesTest, ReadsAGemma3InBothSpellings) {
     EXPECT_EQ(config->ropes[1].theta, 1e4);
     EXPECT_EQ(config->ropes[1].scaling, RopeScaling::kNone);
     for (const LayerSpec& layer : config->layers) {
-      EXPECT_EQ(layer.attention.rope, layer.attention.window != 0 ? 1 : 0);
+      EXPECT_EQ(layer.attention.rope, layer.attention.pattern.sees_all() ? 0 : 1);
     }
     EXPECT_EQ(config->layers[0].attention.scale, 0.125);
     EXPECT_EQ(config->embedding_scale, 8.0);

@@ -12,6 +12,7 @@
 
 #include "engine/model/model_config_reader.h"
 #include "files/gguf.h"
+#include "tests/engine/model/layer_windows.h"
 #include "tests/files/aligned_bytes.h"
 #include "tests/files/gguf_writer.h"
 #include "tests/testing/temp_directory.h"

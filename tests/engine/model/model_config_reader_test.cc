@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "tests/engine/model/layer_windows.h"
 #include "tests/testing/in_memory_weights.h"
 #include "tests/testing/test_data.h"
 

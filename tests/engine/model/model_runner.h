@@ -83,7 +83,7 @@ class ModelRunner {
  private:
   static std::vector<engine::KvGroup> Groups(const engine::ModelConfig& config) {
     std::vector<engine::KvGroup> groups =
-        engine::GroupLayers(LayerWindows(config), kLimits.max_model_len);
+        engine::GroupLayers(LayerPatterns(config), kLimits.max_model_len);
     for (engine::KvGroup& group : groups) group.num_blocks = 32;
     return groups;
   }

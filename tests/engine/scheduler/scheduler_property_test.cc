@@ -46,7 +46,9 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
   if (const int limit = pick(0, 1) * pick(1, 9); limit > 0) {
     config.scheduler.prefill_limit = [limit](int32_t) { return limit; };
   }
-  for (int i = pick(0, 2); i > 0; --i) config.windows.push_back(pick(1, 12));
+  for (int i = pick(0, 2); i > 0; --i) {
+    config.patterns.push_back(kernels::AttentionPattern::Window(pick(1, 12)));
+  }
   config.spare_window_blocks = pick(0, 1) * pick(0, 30);
   Simulation simulation(config);
   std::vector<std::vector<int32_t>> prompts;
@@ -64,7 +66,7 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
         spec.prompt.assign(other.begin(), other.begin() + pick(0, static_cast<int>(other.size())));
       }
       for (int i = pick(1, 12); i > 0; --i) spec.prompt.push_back(pick(0, 2));
-      const bool stream = config.windows.empty() && pick(0, 1) == 0;
+      const bool stream = config.patterns.empty() && pick(0, 1) == 0;
       if (stream) {
         spec.window_tokens = pick(config.block_size + 1, 4 * config.block_size);
         spec.sink_tokens = pick(0, 2 * config.block_size);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tests/testing/seen_keys.h"
 
 namespace quire::engine {
 namespace {
@@ -53,10 +54,11 @@ BlockManagerConfig BlocksOf(const SimulationConfig& config) {
                                .windows = {},
                                .max_step_tokens = config.scheduler.max_num_batched_tokens,
                                .pipeline_depth = config.scheduler.pipeline_depth};
-  for (const int64_t window : config.windows) {
-    const int64_t least = WindowBlocksPerSequence(window, blocks);
+  for (const kernels::AttentionPattern& pattern : config.patterns) {
+    const int64_t least = WindowBlocksPerSequence(pattern, blocks);
     blocks.windows.push_back(
-        {.window = window, .num_blocks = static_cast<int32_t>(least) + config.spare_window_blocks});
+        {.pattern = pattern,
+         .num_blocks = static_cast<int32_t>(least) + config.spare_window_blocks});
   }
   return blocks;
 }
@@ -258,7 +260,7 @@ Simulation::Submitted Simulation::Submit(StepPlan plan) const {
 }
 
 int64_t Simulation::FirstRead(size_t group, int64_t position) const {
-  return group == 0 ? 0 : std::max(int64_t{0}, position - config_.windows[group - 1] + 1);
+  return group == 0 ? 0 : testing::FirstSeenKey(config_.patterns[group - 1], position);
 }
 
 bool Simulation::Step() {

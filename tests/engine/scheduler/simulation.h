@@ -18,6 +18,7 @@
 
 #include "engine/kv/block_manager.h"
 #include "engine/scheduler/scheduler.h"
+#include "kernels/ops/attention_pattern.h"
 
 namespace quire::engine {
 
@@ -56,7 +57,7 @@ struct RequestSpec {
 struct SimulationConfig {
   int32_t num_blocks = 64;
   int32_t block_size = 4;
-  std::vector<int64_t> windows;     // the length of each window in tokens
+  std::vector<kernels::AttentionPattern> patterns;  // of the KV groups after group 0
   int32_t spare_window_blocks = 0;  // blocks of each window, beyond the need of one sequence
   SchedulerConfig scheduler;        // the simulation replaces zeros by defaults
 };

@@ -13,6 +13,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tests/testing/seen_keys.h"
+
 namespace quire::kernels::cuda {
 namespace {
 
@@ -40,7 +42,7 @@ Lengths AnyLengths() {
   lengths.shape.num_kv_heads = *rc::gen::inRange(1, 4);
   lengths.shape.num_heads = lengths.shape.num_kv_heads * *rc::gen::element(1, 3, 4, 8, 32, 71);
   lengths.shape.head_dim = *rc::gen::element(64, 128, 256);
-  lengths.shape.window = *rc::gen::element(0, 0, 1, 100, 2000);
+  lengths.shape.pattern = AttentionPattern::Window(*rc::gen::element(0, 0, 1, 100, 2000));
   return lengths;
 }
 
@@ -157,10 +159,9 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
           const std::vector<AttentionItem>& items = found->second;
           const int32_t last_row = row + items.front().num_rows - 1;
           int32_t key = items.front().key_begin;
-          // The items cover exactly the keys from the start of the first row's window to the
+          // The items cover exactly the keys from the first key that the first row sees to the
           // position of the last row.
-          const int32_t window = lengths.shape.window;
-          RC_ASSERT(key == (window == 0 ? 0 : std::max(0, start + row / group - window + 1)));
+          RC_ASSERT(key == testing::FirstSeenKey(lengths.shape.pattern, start + row / group));
           for (const AttentionItem& item : items) {
             RC_ASSERT(item.key_begin == key && item.key_end > key);
             RC_ASSERT(item.first_position == start);
@@ -390,10 +391,10 @@ TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
   EXPECT_EQ(message(bad), "plan: want num_heads a positive multiple of num_kv_heads, got 0 and 2");
   bad = args;
   bad.head_dim = 0;
-  EXPECT_EQ(message(bad), "plan: want head_dim > 0 and window >= 0, got 0 and 0");
+  EXPECT_EQ(message(bad), "plan: want head_dim > 0, got 0");
   bad = args;
-  bad.window = -1;
-  EXPECT_EQ(message(bad), "plan: want head_dim > 0 and window >= 0, got 64 and -1");
+  bad.pattern = AttentionPattern::Window(-1);
+  EXPECT_EQ(message(bad), "pattern: want tokens > 0, got -1");
   bad = args;
   bad.query_lens = longer;
   EXPECT_EQ(message(bad), "plan: want a query_len in [0, 4], got 5");

@@ -10,6 +10,7 @@
 #include "kernels/alibi_slopes.h"
 #include "kernels/quant/float16.h"
 #include "tests/kernels/kernel_testing.h"
+#include "tests/testing/seen_keys.h"
 
 namespace quire::testing {
 
@@ -34,8 +35,8 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   }
   return out << ", heads " << c.num_heads << "/" << c.num_kv_heads << " of " << c.head_dim
              << ", block_size " << c.block_size << ", " << Name(c.dtype) << ", cache "
-             << Name(c.cache_dtype.value_or(c.dtype)) << ", window " << c.window << ", soft_cap "
-             << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi
+             << Name(c.cache_dtype.value_or(c.dtype)) << ", " << ToString(c.pattern)
+             << ", soft_cap " << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi
              << (c.alibi_is_rounded ? " rounded" : "") << ", sinks " << c.sinks << ", second_half "
              << c.second_half << ", fixed_split_keys " << c.fixed_split_keys;
 }
@@ -69,9 +70,9 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
     const int64_t row = int64_t{2} * c.num_kv_heads * c.head_dim;
     const std::vector<float> rows = Normal(2 * seed + 1, sequence.context_len * row);
     const int32_t first_position = sequence.context_len - sequence.query_len;
-    const int32_t first_seen = sequence.query_len == 0 ? sequence.context_len
-                               : c.window == 0         ? 0
-                                                       : std::max(0, first_position - c.window + 1);
+    const int64_t first_seen = sequence.query_len == 0
+                                   ? sequence.context_len
+                                   : testing::FirstSeenKey(c.pattern, first_position);
     for (int64_t key = 0; key < sequence.context_len; ++key) {
       const int64_t block = key / c.block_size;
       block_table_[static_cast<size_t>(seq * max_blocks_ + block)] =
@@ -96,7 +97,7 @@ kernels::AttentionPlanArgs AttentionBatch::PlanArgs() const {
           .num_heads = case_.num_heads,
           .num_kv_heads = case_.num_kv_heads,
           .head_dim = case_.head_dim,
-          .window = case_.window};
+          .pattern = case_.pattern};
 }
 
 std::vector<float> AttentionBatch::RowsOf(size_t seq, const std::vector<float>& out) const {
@@ -136,7 +137,7 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
   const int64_t head_dim = case_.head_dim;
   const int64_t position = context_lens_[seq] - query_lens_[seq] + i;
-  const int64_t first = case_.window == 0 ? 0 : std::max<int64_t>(0, position - case_.window + 1);
+  const int64_t first = testing::FirstSeenKey(case_.pattern, position);
   const int64_t kv_head = head / (case_.num_heads / case_.num_kv_heads);
   const float* const query =
       query_.data() + ((query_starts_[seq] + i) * case_.num_heads + head) * head_dim;
@@ -238,7 +239,7 @@ AttentionOnDevice::AttentionOnDevice(kernels::cuda::Device& device, const Attent
   if (c.sinks) args.sinks = sinks.View({c.num_heads});
   args.scale = batch.scale_;
   args.soft_cap = c.soft_cap;
-  args.window = c.window;
+  args.pattern = c.pattern;
 }
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {

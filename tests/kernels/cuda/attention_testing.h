@@ -29,7 +29,7 @@ struct AttentionCase {
   int32_t num_heads = 4, num_kv_heads = 1, head_dim = 64, block_size = 16;
   kernels::DType dtype = kernels::DType::kBF16;
   std::optional<kernels::DType> cache_dtype;  // absent: the same as dtype
-  int32_t window = 0;
+  kernels::AttentionPattern pattern;
   float soft_cap = 0.0f;
   float scale = 0.0f;  // 0: 1 / sqrt(head_dim)
   bool alibi = false, sinks = false;

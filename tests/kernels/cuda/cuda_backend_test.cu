@@ -91,7 +91,7 @@ TEST(CudaBackendTest, HoldsAStepToItsPlan) {
                           .plan = *backend->Plan(step)};
   EXPECT_THAT(std::string(backend->PagedAttention(args).message()),
               HasSubstr("block_table: want blocks for 20 tokens of sequence 0, got 16"));
-  args.window = 4;
+  args.pattern = AttentionPattern::Window(4);
   EXPECT_THAT(std::string(backend->PagedAttention(args).message()),
               HasSubstr("plan: want one for 1 sequences"));
   step.num_kv_heads = 3;

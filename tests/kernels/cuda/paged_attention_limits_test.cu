@@ -18,6 +18,7 @@
 namespace quire::testing {
 namespace {
 
+using kernels::AttentionPattern;
 using kernels::DType;
 using kernels::PagedAttentionArgs;
 using kernels::TensorView;
@@ -124,10 +125,10 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   ExpectError(bad, "num_heads a multiple of num_kv_heads = 3, got 4");
   bad = args_;
   bad.kv_cache = View(DType::kBF16, {8, 2, 1, 16, 64});
-  ExpectError(bad, "got 1 sequences of 1 tokens, heads 4/2 of 64, window 0");
+  ExpectError(bad, "got 1 sequences of 1 tokens, heads 4/2 of 64, all keys");
   bad = args_;
-  bad.window = 5;
-  ExpectError(bad, "window 5");
+  bad.pattern = AttentionPattern::Window(5);
+  ExpectError(bad, "a window of 5");
   bad = args_;
   bad.kv_cache = args_.kv_cache.WithRowStride(4100);
   ExpectError(bad, "kv_cache: want blocks a multiple of 16 bytes apart, got 4100 elements");

@@ -17,6 +17,7 @@
 namespace quire::testing {
 namespace {
 
+using kernels::AttentionPattern;
 using kernels::DType;
 using kernels::cuda::CudaAttentionPlan;
 using kernels::cuda::Device;
@@ -100,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         AttentionCase{.sequences = {{90, 1}}, .num_heads = 32},  // two row tiles
         AttentionCase{
             .sequences = {{300, 1}, {20, 1}}, .num_heads = 8, .head_dim = 128, .alibi = true},
-        AttentionCase{.sequences = {{400, 1}, {65, 1}}, .window = 100},
+        AttentionCase{.sequences = {{400, 1}, {65, 1}}, .pattern = AttentionPattern::Window(100)},
         AttentionCase{.sequences = {{300, 1}, {1, 1}}, .dtype = kF16, .sinks = true},
         AttentionCase{.sequences = {{80, 1}}, .soft_cap = 2.0f},
         // One step has a whole prompt, a chunk of a longer prompt, and a decode.
@@ -110,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
                       .num_heads = 4,
                       .num_kv_heads = 2,
                       .head_dim = 128,
-                      .window = 37,
+                      .pattern = AttentionPattern::Window(37),
                       .soft_cap = 30.0f,
                       .alibi = true,
                       .sinks = true},
@@ -130,9 +131,9 @@ INSTANTIATE_TEST_SUITE_P(
         AttentionCase{.sequences = {{40, 0}, {70, 70}, {20, 0}, {33, 1}, {50, 0}},
                       .num_heads = 4,
                       .num_kv_heads = 2,
-                      .window = 30},
+                      .pattern = AttentionPattern::Window(30)},
         // In one tile of keys, only the oldest key is before the window of the second query.
-        AttentionCase{.sequences = {{129, 2}}, .window = 64}));
+        AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Window(64)}));
 
 template <typename T>
 T Pick(std::mt19937_64& engine, std::initializer_list<T> values) {
@@ -171,7 +172,10 @@ RandomCase MakeRandomCase(uint64_t seed) {
   if (often()) c.fixed_split_keys = Pick(engine, {64, 128});
   // With a fixed split, a window has more keys than a piece, so that the keys of a window are cut,
   // too.
-  if (often()) c.window = c.fixed_split_keys > 0 ? between(130, 200) : between(1, 120);
+  if (often()) {
+    c.pattern =
+        AttentionPattern::Window(c.fixed_split_keys > 0 ? between(130, 200) : between(1, 120));
+  }
   if (often()) c.soft_cap = Pick(engine, {2.0f, 30.0f});
   if (often()) c.scale = Pick(engine, {1.0f / static_cast<float>(c.head_dim), 0.05f, 0.3f});
   c.alibi = often() || often();

@@ -97,8 +97,8 @@ PLANTED = [
     ("a block's room not renewed", PLAN, "        room = range;\n", ""),
     ("pieces write to the same partial rows", PLAN, "first_partial + i * unit.num_rows", "first_partial"),
     ("the first piece alone merged", PLAN, ".num_items = num_items}", ".num_items = 1}"),
-    ("keys from the last row's window on", PLAN, "first_position + first_row / group - window_ + 1",
-     "first_position + (first_row + unit.num_rows - 1) / group - window_ + 1"),
+    ("keys from the last row's window on", PLAN, "FirstKey(first_position + first_row / group)",
+     "FirstKey(first_position + (first_row + unit.num_rows - 1) / group)"),
     ("a block's room counted in pieces", PLAN, "room -= take;", "--room;"),
     ("a block for each fixed piece", PLAN, "part.block_starts.size()) * range", "part.block_starts.size())"),
 
@@ -140,10 +140,6 @@ EQUIVALENT = [
     (("attention_reference", "becomes '>'", "token < start || token >= query_end"),
      "where the last sequence ends, so do the tokens"),
     (("attn_decode", "const bool masked ="), "a mask where none is needed"),
-    (("attn_decode", "tile_begin + kKeys - 1 > first_position"), "a mask where none is needed"),
-    (("attn_decode", "always true", "last_position - tile_begin >= p.window"), "a mask where none is needed"),
-    (("attn_decode", "becomes '<='", ": key < item.key_end;"), "the key at the end of the last piece comes "
-                                                                   "after every row; other pieces end with a tile"),
     (("attn_decode", "p.partial_lse[partial_row] = sum[h] > 0.0f ?"), "the maximum is -INFINITY already"),
     (("attn_decode", "Shape::kWarpsForKeys > 1"), "a warp that has its rows for itself, exchanging with itself"),
     (("qkv_post", "'x > p.clip' becomes"), "a number that equals the limit becomes the limit"),

@@ -1,0 +1,46 @@
+#pragma once
+
+// Defines which keys a query of attention sees.
+
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+
+namespace quire::kernels {
+
+// The rule by which a query sees keys. A query at position p sees the keys FirstKey(p) to p. The
+// position alone decides, so chunking, sharing and preemption do not change what a query sees.
+// FirstKey(p) never falls as p grows. So a key that one query no longer sees is hidden from all
+// later queries, too, and the KV cache may drop the key.
+//
+// A new rule is added here. The KV cache, the attention plans and the kernels only call the
+// functions of this struct.
+struct AttentionPattern {
+  enum class Rule : uint8_t {
+    kAll,     // every key
+    kWindow,  // the last `tokens` keys, the query's own included
+  };
+  Rule rule = Rule::kAll;
+  int64_t tokens = 0;  // at least 1; with kAll 0
+
+  // Returns the pattern of a sliding window. 0 tokens mean no window: every key is seen.
+  static constexpr AttentionPattern Window(int64_t tokens) {
+    return {.rule = tokens == 0 ? Rule::kAll : Rule::kWindow, .tokens = tokens};
+  }
+
+  constexpr bool sees_all() const { return rule == Rule::kAll; }
+  // Returns the first key that the query at `position` sees. Always inlined, because the CPU
+  // kernels are compiled once for each instruction set, and the linker would keep only one copy of
+  // a function that is not inlined.
+  [[gnu::always_inline]] constexpr int64_t FirstKey(int64_t position) const {
+    return rule == Rule::kAll || position < tokens ? 0 : position - tokens + 1;
+  }
+  // Returns the most keys that one query of a sequence of `num_tokens` sees.
+  constexpr int64_t MostKeys(int64_t num_tokens) const {
+    return rule == Rule::kAll ? num_tokens : std::min(tokens, num_tokens);
+  }
+
+  friend constexpr auto operator<=>(const AttentionPattern&, const AttentionPattern&) = default;
+};
+
+}  // namespace quire::kernels

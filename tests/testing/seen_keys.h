@@ -1,0 +1,28 @@
+#pragma once
+
+// The keys that a query sees, from the definition of each rule of AttentionPattern.
+
+#include <cstdint>
+
+#include "kernels/ops/attention_pattern.h"
+
+namespace quire::testing {
+
+inline bool Sees(const kernels::AttentionPattern& pattern, int64_t query, int64_t key) {
+  if (key > query) return false;
+  switch (pattern.rule) {
+    case kernels::AttentionPattern::Rule::kAll:
+      return true;
+    case kernels::AttentionPattern::Rule::kWindow:
+      return query - key < pattern.tokens;
+  }
+  return false;
+}
+
+inline int64_t FirstSeenKey(const kernels::AttentionPattern& pattern, int64_t query) {
+  int64_t key = 0;
+  while (key < query && !Sees(pattern, query, key)) ++key;
+  return key;
+}
+
+}  // namespace quire::testing
