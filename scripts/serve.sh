@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 source scripts/packages.sh
 
 quire_install "${QUIRE_BUILD_PACKAGES[@]}"
-[ -f build/release/build.ninja ] || cmake --preset release -DQUIRE_BUILD_TESTS=OFF >/dev/null
+# A unity build compiles everything in half the time, and one changed file in more.
+[ -f build/release/build.ninja ] || cmake --preset release -DQUIRE_BUILD_TESTS=OFF -DCMAKE_UNITY_BUILD=ON >/dev/null
 echo "building..." >&2
 cmake --build build/release --target quire-server quire quire-inspect quire-convert
 
