@@ -79,7 +79,7 @@ void StepLoop::Stop() {
   EndAll();
 }
 
-// The first step times that the pacer learns are those of the warm-up.
+// Runs the warm-up steps. Their times are the first that the pacer learns.
 absl::Status StepLoop::WarmUp() {
   const auto chunk =
       static_cast<int32_t>(std::min<int64_t>(parts_.limits.max_tokens, parts_.limits.block_size));
@@ -376,8 +376,8 @@ void StepLoop::UpdateMetrics() {
   const SchedulerStats scheduler = scheduler_.stats();
   const BlockStats blocks = blocks_.stats();
   metrics_.num_running.Set(scheduler.num_running);
-  // A request that has not started waits as one sequence. Stats::num_waiting already counts its
-  // admission ticket, so it is subtracted here.
+  // scheduler.num_waiting counts a request that has not started as one sequence. These requests
+  // are subtracted, because Stats::num_waiting counts them already, by their admission tickets.
   metrics_.num_preempted.Set(std::max<int64_t>(0, scheduler.num_waiting - live_.num_unstarted()));
   metrics_.blocks_free.Set(blocks.num_free);
   metrics_.blocks_cached.Set(blocks.num_cached);

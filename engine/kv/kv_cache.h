@@ -33,9 +33,10 @@ struct KvGroup {
   int64_t num_blocks = 0;
 };
 
-// Returns the KV groups of the layers. Group 0 holds the layers whose queries see all keys, and
-// may be empty. Each other pattern is one more group, in ascending order. A pattern by which every
-// query below max_model_len sees all keys counts as one of group 0. num_blocks is 0 in every group.
+// Returns the KV groups of the layers, with num_blocks = 0. Group 0 holds the layers whose queries
+// see all keys, and may be empty. The layers of each other pattern form one further group. These
+// groups are in ascending order of their patterns. A pattern that hides no key from any sequence of
+// at most max_model_len tokens counts as the pattern of group 0.
 std::vector<KvGroup> GroupLayers(std::span<const kernels::AttentionPattern> layer_patterns,
                                  int64_t max_model_len);
 

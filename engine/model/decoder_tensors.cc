@@ -48,8 +48,8 @@ class Finder {
   void FeedForward(const std::string& prefix, const FeedForwardSpec& spec,
                    LayerTensors& layer) const;
   void Mixture(const std::string& prefix, const FeedForwardSpec& spec, LayerTensors& layer) const;
-  // Returns the naming whose tensors the file has. If the file has tensors of no naming, returns
-  // the first naming. Its tensors are then reported as missing.
+  // Returns the naming that the file uses for the mixture's tensors. If the file fits none of the
+  // namings, returns the first one, so that the tensors of these names are reported as missing.
   const MixtureNames& WayOfMixture(const std::string& prefix) const;
   // Returns the rows of the queries, keys and values of a layer, in this order.
   std::vector<NamedRows> QkvRows(const std::string& prefix, const char* suffix,

@@ -91,13 +91,15 @@ HasTensor HasTensorIn(const files::WeightMap& weights);
 // Returns `names` with the prefix and the name of the head that the file uses.
 TensorNames InSpellingOfFile(const TensorNames& names, const HasTensor& has);
 
-// Finds the tensors of all parameters. Calls `has` where files of one config may differ: in the
-// prefix and its spelling, in the bias of the output of attention, and in the naming of a mixture.
+// Finds the tensors of all parameters. Files with the same config may differ in three ways: in the
+// prefix of the names (and with it in the name of the head), in whether the attention output has a
+// bias, and in the names of a mixture's tensors. `has` is called to find out what the file has.
 DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
                            const HasTensor& has);
 
-// Returns pointers into `tensors` to every parameter, including absent ones. Their order is the
-// same for all files of models with the same parts.
+// Returns a pointer to every StoredParameter in `tensors`. Parameters that the model does not have
+// are included; they are empty(). The order of the pointers does not depend on the file, so the
+// lists of two files of one model can be paired.
 std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors);
 
 // Checks that `weights` has each of these tensors, with its shape and a type with which kernels

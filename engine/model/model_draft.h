@@ -25,7 +25,8 @@ struct ModelDraft : ModelConfig {
   LayerSpec every;
   int64_t num_hidden_layers = 0;
 
-  // Calls `change` for each layer, in Complete(), after the changes of earlier calls.
+  // Registers `change`, which Complete() calls once for each layer. Changes are applied in the order
+  // in which they were registered.
   void Vary(std::function<void(int64_t index, LayerSpec& layer)> change) {
     changes_.push_back(std::move(change));
   }

@@ -31,9 +31,10 @@ double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
   return rope.theta * base::Pow(rope.factor * stretch - (rope.factor - 1.0), dims / (dims - 2.0));
 }
 
-// Returns the share, from 0 to 1, of frequency i that YaRN divides by the factor. The share is 0 up
-// to the index whose pair of dimensions turns beta_fast times in the trained context. The share is
-// 1 from the index whose pair turns beta_slow times, and grows linearly in between.
+// YaRN divides a part of frequency i by the factor. Returns this part, from 0 to 1. A pair of
+// dimensions rotates by some number of full turns over the trained context. The part is 0 up to the
+// index whose pair makes beta_fast turns, and 1 from the index whose pair makes beta_slow turns.
+// Between the two indices, the part grows linearly.
 double YarnShare(const RopeConfig& rope, size_t i) {
   const auto dimension_of = [&](double turns) {
     const double positions = static_cast<double>(rope.original_max_position_embeddings);

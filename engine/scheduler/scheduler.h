@@ -33,10 +33,10 @@ struct SchedulerConfig {
   int32_t pipeline_depth = 0;  // 0 or 1: how far Schedule may run ahead of Complete
   absl::Duration stalled_stream_timeout;
   // When a sequence starts, this many blocks stay available for each running sequence. So the
-  // running sequences can run on for a while before one of them is preempted. In a simulation of
-  // 1000 requests, 64 ran at once on a cache with room for 8. With 0 blocks 19 % of all tokens were
-  // recomputed, with 1 block 12 %, and with 3 blocks 3 %. The run with 3 blocks took 9 % more
-  // steps.
+  // running sequences can continue for a while before one of them is preempted. Measured in a
+  // simulation of 1000 requests, at most 64 at a time, on a cache with room for 8 whole sequences:
+  // 19 % of all tokens were computed again with 0 blocks, 12 % with 1, and 3 % with 3. The run with
+  // 3 blocks took 9 % more steps.
   int32_t headroom_blocks = 2;
   // Every starts_per_oldest-th start goes to the sequence that has waited longest, whatever the
   // priorities and shares.

@@ -48,8 +48,8 @@ double TenantShares::LeastServed() const {
   return least == std::numeric_limits<double>::infinity() ? last_served_ : least;
 }
 
-// Forgets the half of the idle tenants with the lowest counters, because a returning tenant's low
-// counter is raised anyway.
+// Forgets half of the idle tenants: those with the lowest counters. Little is lost, because Enter()
+// raises a low counter anyway when the tenant returns.
 void TenantShares::Forget() {
   std::vector<TenantId> idle;
   for (const auto& [name, id] : by_name_) {

@@ -30,8 +30,9 @@ class Moe {
   const KernelTable& kernels_;
   ThreadPool& pool_;
   Linear& linear_;
-  // A choice is a pair of a token and an expert that was chosen for it. Vectors "by choice" are
-  // [num_tokens, num_experts_per_token]. The vectors grow to the largest step.
+  // A choice is a pair of a token and an expert that was chosen for it. A vector "by choice" has the
+  // shape [num_tokens, num_experts_per_token]. No vector shrinks, so each becomes as large as the
+  // largest step needs.
   std::vector<int32_t> experts_;          // by choice: the expert
   std::vector<float> weights_;            // by choice: the weight of the expert in the sum
   std::vector<int32_t> rows_;             // by choice: the row in input_, inner_ and y_

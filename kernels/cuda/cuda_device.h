@@ -60,7 +60,7 @@ class CudaDevice : public Device {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;  // SecondsOf reads the time between them
   std::unique_ptr<CublasGemm> gemm_;
-  // The kernels that may already use more shared memory than the default.
+  // The kernels whose limit on shared memory has been raised above the default.
   std::unordered_set<const void*> with_large_shared_memory_;
 };
 

@@ -31,8 +31,8 @@ void DequantizeRow(WeightType type, const uint8_t* row, int64_t cols, float* out
     DecodeBlock(type, row, b, &block);
     for (int i = 0; i < kSubBlock; ++i) {
       const float code = static_cast<float>(block.codes[i] - block.offset);
-      // scale * code is exact, so only the addition rounds. Therefore ggml's code gives the same
-      // bits, whatever its order of operations.
+      // scale * code is exact, so only the addition rounds. Therefore the result has the same bits
+      // as ggml's, although ggml may order the operations differently.
       out[b * kSubBlock + i] = block.scale(i / 16) * code + block.minimum();
     }
   }

@@ -59,7 +59,7 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
       {.name = "cpu_isa",
        .group = "Compute",
        .help = "Instruction set of the CPU kernels; auto: the best that the machine has. Answers "
-               "are equal to the bit within one of them.",
+               "have the same bits with each of them.",
        .target = &engine.cpu_isa,
        .choices = {"auto", "portable", "avx2", "avx512", "amx"}},
       {.name = "threads",

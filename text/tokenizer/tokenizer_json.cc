@@ -122,8 +122,9 @@ std::vector<int32_t> ReadIds(const json& value, size_t vocab_size) {
   return ids;
 }
 
-// Returns true for the tokenizer classes of transformers for which tokenizer_config.json overrides
-// the template in tokenizer.json.
+// Returns true if add_bos_token and add_eos_token of tokenizer_config.json decide which special
+// tokens surround a text, instead of the post-processor in tokenizer.json. The transformers library
+// does so for some of its tokenizer classes.
 bool ConfigRulesTemplate(const json& tokenizer_config) {
   const json& name = JsonMember(tokenizer_config, "tokenizer_class");
   if (!name.is_string()) return false;

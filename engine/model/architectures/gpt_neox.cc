@@ -62,9 +62,9 @@ constexpr TensorNames kGptNeoXNames = {.prefix = "gpt_neox.",
                                        .up = "mlp.dense_h_to_4h",
                                        .down = "mlp.dense_4h_to_h"};
 
-// Sets exact GELU, with which the models were trained. llama.cpp's graph computes GELU by tanh.
 absl::Status ReadGptNeoXGguf(GgufFields& fields, ModelDraft& draft) {
   draft.norm = kernels::NormKind::kLayerNorm;
+  // The models were trained with exact GELU. llama.cpp uses the tanh approximation here.
   draft.every.feed_forward.activation = kernels::Activation::kGelu;
   bool parallel = true;
   RETURN_IF_ERROR(fields.Bool("use_parallel_residual", true, parallel));

@@ -16,7 +16,8 @@ enum class SlidingLayers {
   kChosen,  // only with use_sliding_window: layers in layer_types, or from max_window_layers on
 };
 
-// The values that a class of transformers assumes for keys missing from config.json.
+// The values that the config class of an architecture, in Hugging Face's transformers library,
+// assumes for keys missing from config.json.
 struct LlamaDefaults {
   // Sizes. If a size is 0 here, config.json must have it.
   int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0;
@@ -34,7 +35,9 @@ struct LlamaDefaults {
   SlidingLayers sliding_layers = SlidingLayers::kNone;
 };
 
-// Refuses features that are not supported. A member for such a feature may only turn it off.
+// Returns an error if config.json turns on a feature that is not supported. Keys of such features
+// may be present, but only with the value that turns the feature off (false, 1 or null; for
+// experts, 0).
 absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& defaults);
 absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& defaults,
                             ModelDraft& draft);

@@ -17,9 +17,10 @@ using kernels::cuda::AttentionMerge;
 using kernels::cuda::AttnMergeParams;
 using kernels::cuda::Bf16;
 
-// The batch has two sequences, of 1 and 4 tokens, and 2 KV heads with a group of 3 heads each. A
-// unit is a tile of rows with the keys that they see. Units that are not in `merges` have not been
-// cut into pieces, and the kernel must not write their rows.
+// The batch has two sequences, of 1 and 4 tokens. Each of its 2 KV heads serves 3 query heads. A
+// unit is a tile of rows together with the keys that these rows see. Attention may cut a unit into
+// pieces, which the kernel merges. A unit that is not in `merges` was not cut, so the kernel must
+// not write its rows.
 constexpr int kHeads = 6, kGroup = 3, kHeadDim = 80;
 
 class AttnMergeTest : public ::testing::TestWithParam<ThreadOrder> {};

@@ -39,13 +39,13 @@ class Wire {
     EXPECT_EQ(FromClient(Frame(FrameType::kSettings, 0, 0)).size(), kFrameHeadBytes);
   }
 
-  // Gives the watch bytes from the client. Returns the bytes that the server gets.
+  // Passes `bytes` to the watch as if the client had sent them. Returns what the server gets.
   std::string FromClient(std::string_view bytes) {
     std::string out;
     if (!watch.FromClient(Bytes(bytes), now, out)) out = bytes;
     return out;
   }
-  // Gives the watch bytes from the server. Returns the bytes that the client gets.
+  // Passes `bytes` to the watch as if the server had sent them. Returns what the client gets.
   std::string FromServer(std::string_view bytes) {
     std::string out;
     if (!watch.FromServer(Bytes(bytes), now, out)) out = bytes;
