@@ -1,6 +1,7 @@
 #include "engine/model/model_config_reader.h"
 
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -103,6 +104,9 @@ void CheckPositions(const ModelConfig& config, Checker& check) {
   if (config.alibi_bias_max) return check.Range("alibi_bias_max", *config.alibi_bias_max, 0.0, 1e3);
   for (const RopeConfig& rope : config.ropes) {
     CheckRope(rope, config.layers[0].attention.head_dim, check);
+  }
+  for (const LayerSpec& layer : config.layers) {
+    check.Range("rope of a layer", layer.attention.rope, -1, std::ssize(config.ropes) - 1);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ostream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -199,6 +200,20 @@ TEST(ArchitecturesTest, ExpertsAreAddedAsTheyAreAfterAttention) {
     other.layers.back().residual = residual;
     EXPECT_THAT(Validate(other, "config.json").message(),
                 HasSubstr("config.json: num_experts: want 0"));
+  }
+}
+
+TEST(ArchitecturesTest, ALayerHasARopeOfTheModelOrNone) {
+  auto config = Read(Mixtral());
+  ASSERT_TRUE(config.ok()) << config.status();
+  for (const int rope : {-1, 0}) {
+    config->layers.back().attention.rope = rope;
+    EXPECT_TRUE(Validate(*config, "config.json").ok()) << rope;
+  }
+  for (const int rope : {-2, 1}) {
+    config->layers.back().attention.rope = rope;
+    EXPECT_EQ(Validate(*config, "config.json").message(),
+              absl::StrCat("config.json: rope of a layer: want -1 to 0, got ", rope));
   }
 }
 
