@@ -26,18 +26,13 @@ absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_thre
   merges_.clear();
   partial_floats_ = 0;
   max_rows_ = 0;
-  num_heads_ = args.num_heads;
-  num_kv_heads_ = args.num_kv_heads;
-  head_dim_ = args.head_dim;
-  pattern_ = args.pattern;
-  query_lens_.assign(args.query_lens.begin(), args.query_lens.end());
-  context_lens_.assign(args.context_lens.begin(), args.context_lens.end());
+  SetStep(args);
   int64_t total = 0;
-  for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
-    total += pattern_.MostKeys(context_lens_[seq]) * query_lens_[seq] * num_heads_;
+  for (int64_t seq = 0; seq < num_seqs(); ++seq) {
+    total += pattern().MostKeys(context_len(seq)) * query_len(seq) * num_heads();
   }
   const int64_t target = total / (num_threads * kItemsPerThread) + 1;
-  for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
+  for (int64_t seq = 0; seq < num_seqs(); ++seq) {
     AddItems(static_cast<int32_t>(seq), num_threads == 1 ? total + 1 : target);
   }
   // The most costly items come first. Items of equal cost are ordered by their place in the step,
@@ -50,13 +45,12 @@ absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_thre
 }
 
 void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
-  const int64_t group = num_heads_ / num_kv_heads_;
-  const auto queries_per_item = static_cast<int32_t>(std::max<int64_t>(1, kMaxRows / group));
-  const int32_t start = context_lens_[seq] - query_lens_[seq];
-  for (int32_t first = 0; first < query_lens_[seq]; first += queries_per_item) {
-    const int32_t count = std::min(queries_per_item, query_lens_[seq] - first);
-    const int64_t rows = count * group;
-    const int64_t first_key = pattern_.FirstKey(start + first);
+  const auto queries_per_item = static_cast<int32_t>(std::max<int64_t>(1, kMaxRows / group()));
+  const int32_t start = context_len(seq) - query_len(seq);
+  for (int32_t first = 0; first < query_len(seq); first += queries_per_item) {
+    const int32_t count = std::min(queries_per_item, query_len(seq) - first);
+    const int64_t rows = int64_t{count} * group();
+    const int64_t first_key = pattern().FirstKey(start + first);
     const int64_t end_key = start + first + count;
     const auto segment_begin = static_cast<int32_t>(first_key / kSegmentKeys);
     const auto segment_end = static_cast<int32_t>(base::CeilDiv(end_key, kSegmentKeys));
@@ -65,7 +59,7 @@ void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
     const auto pieces = static_cast<int32_t>(
         std::clamp<int64_t>(base::CeilDiv(cost, target_cost), 1, num_segments));
     max_rows_ = std::max(max_rows_, rows);
-    for (int32_t kv_head = 0; kv_head < num_kv_heads_; ++kv_head) {
+    for (int32_t kv_head = 0; kv_head < num_kv_heads(); ++kv_head) {
       Item item{.seq = seq,
                 .first_query = first,
                 .num_queries = count,
@@ -77,7 +71,7 @@ void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
         items_.push_back(item);
         continue;
       }
-      const int64_t segment_floats = rows * StateFloats(head_dim_);
+      const int64_t segment_floats = rows * StateFloats(head_dim());
       merges_.push_back({seq, first, count, kv_head, segment_begin, num_segments, partial_floats_});
       for (int32_t piece = 0; piece < pieces; ++piece) {
         item.segment_begin = segment_begin + num_segments * piece / pieces;

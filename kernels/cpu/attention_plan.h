@@ -44,24 +44,14 @@ class CpuAttentionPlan final : public AttentionPlan {
   const std::vector<Merge>& merges() const { return merges_; }
   int64_t partial_floats() const { return partial_floats_; }
   int64_t max_rows() const { return max_rows_; }  // the most rows of any item
-  int64_t num_seqs() const { return static_cast<int64_t>(query_lens_.size()); }
-  int32_t query_len(int32_t seq) const { return query_lens_[seq]; }
-  int32_t context_len(int32_t seq) const { return context_lens_[seq]; }
-  int32_t num_heads() const { return num_heads_; }
-  int32_t num_kv_heads() const { return num_kv_heads_; }
-  int32_t head_dim() const { return head_dim_; }
-  const AttentionPattern& pattern() const { return pattern_; }
 
  private:
   void AddItems(int32_t seq, int64_t target_cost);
 
   std::vector<Item> items_;
   std::vector<Merge> merges_;
-  std::vector<int32_t> query_lens_, context_lens_;
   int64_t partial_floats_ = 0;
   int64_t max_rows_ = 0;
-  int32_t num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0;
-  AttentionPattern pattern_;
 };
 
 }  // namespace quire::kernels::cpu

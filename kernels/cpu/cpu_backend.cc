@@ -280,29 +280,14 @@ absl::Status CpuBackend::QkvPost(const QkvPostArgs& args) {
 
 absl::Status CpuBackend::CheckPlan(const PagedAttentionArgs& args,
                                    const CpuAttentionPlan& plan) const {
-  if (plan.num_heads() != args.query.dim(1) || plan.num_kv_heads() != args.kv_cache.dim(2) ||
-      plan.head_dim() != args.query.dim(2) || plan.pattern() != args.pattern ||
-      plan.num_seqs() != args.block_table.dim(0)) {
-    return WantGot("plan",
-                   absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
-                                args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(),
-                                ", ", ToString(args.pattern)),
-                   absl::StrCat(plan.num_seqs(), " sequences, ", plan.num_heads(), " heads, ",
-                                plan.num_kv_heads(), " kv heads, head_dim ", plan.head_dim(), ", ",
-                                ToString(plan.pattern())));
-  }
+  RETURN_IF_ERROR(plan.CheckMatches(args));
   const int32_t* starts = args.query_starts.data<int32_t>();
-  const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.dim(3);
-  for (int32_t seq = 0; seq < plan.num_seqs(); ++seq) {
+  for (int64_t seq = 0; seq < plan.num_seqs(); ++seq) {
     if (starts[seq] < 0 || starts[seq] + plan.query_len(seq) > args.query.dim(0)) {
       return WantGot(
           "query_starts",
           absl::StrCat("rows of ", plan.query_len(seq), " tokens within ", args.query.dim(0)),
           absl::StrCat(starts[seq]));
-    }
-    if (plan.context_len(seq) > table_keys) {
-      return WantGot("block_table", absl::StrCat("blocks for ", plan.context_len(seq), " tokens"),
-                     absl::StrCat(table_keys));
     }
   }
   return absl::OkStatus();
@@ -354,7 +339,7 @@ absl::Status CpuBackend::PagedAttention(const PagedAttentionArgs& args) {
 
 void CpuBackend::MergeSegments(const PagedAttentionArgs& args, const CpuAttentionPlan& plan) {
   const int64_t head_dim = plan.head_dim();
-  const int64_t group = plan.num_heads() / plan.num_kv_heads();
+  const int64_t group = plan.group();
   const auto& merges = plan.merges();
   pool_.ParallelFor(static_cast<int64_t>(merges.size()), [&](int64_t i, int thread) {
     const CpuAttentionPlan::Merge& merge = merges[i];

@@ -67,14 +67,7 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   parts_.clear();
   merges_.clear();
   num_partial_rows_ = 0;
-  num_tokens_ = 0;
-  num_heads_ = args.num_heads;
-  num_kv_heads_ = args.num_kv_heads;
-  head_dim_ = args.head_dim;
-  pattern_ = args.pattern;
-  query_lens_.assign(args.query_lens.begin(), args.query_lens.end());
-  context_lens_.assign(args.context_lens.begin(), args.context_lens.end());
-  for (const int32_t query_len : query_lens_) num_tokens_ += query_len;
+  SetStep(args);
   size_t num_units = 0;
   for (const int32_t row_tiles : kAttentionRowTiles) {
     const std::vector<AttentionItem> units = Units(row_tiles);
@@ -107,7 +100,7 @@ void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, size_t 
 int32_t CudaAttentionPlan::most_merge_rows() const {
   int32_t rows = 0;
   if (fixed_launches_) {  // every unit has the heads of one query token, up to a whole tile
-    return std::min(num_heads_ / num_kv_heads_, 16 * parts_.back().row_tiles);
+    return std::min(group(), 16 * parts_.back().row_tiles);
   }
   for (const AttentionMerge& merge : merges_) rows = std::max(rows, merge.num_rows);
   return rows;
@@ -115,21 +108,21 @@ int32_t CudaAttentionPlan::most_merge_rows() const {
 
 std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) const {
   std::vector<AttentionItem> units;
-  const int32_t group = num_heads_ / num_kv_heads_;
-  for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
-    const int32_t num_rows = query_lens_[seq] * group;
-    if (num_rows == 0 || RowTiles(num_rows, head_dim_) != row_tiles) continue;
-    const int32_t first_position = context_lens_[seq] - query_lens_[seq];
-    for (int32_t kv_head = 0; kv_head < num_kv_heads_; ++kv_head) {
+  for (int64_t seq = 0; seq < num_seqs(); ++seq) {
+    const int32_t num_rows = query_len(seq) * group();
+    if (num_rows == 0 || RowTiles(num_rows, head_dim()) != row_tiles) continue;
+    const int32_t first_position = context_len(seq) - query_len(seq);
+    for (int32_t kv_head = 0; kv_head < num_kv_heads(); ++kv_head) {
       for (int32_t first_row = 0; first_row < num_rows; first_row += 16 * row_tiles) {
         AttentionItem unit{.seq = static_cast<int32_t>(seq),
                            .kv_head = kv_head,
                            .first_row = first_row,
                            .num_rows = std::min(16 * row_tiles, num_rows - first_row),
                            .first_position = first_position};
+        const int32_t last_row = first_row + unit.num_rows - 1;
         unit.key_begin =
-            static_cast<int32_t>(pattern_.FirstKey(first_position + first_row / group));
-        unit.key_end = first_position + (first_row + unit.num_rows - 1) / group + 1;
+            static_cast<int32_t>(pattern().FirstKey(first_position + first_row / group()));
+        unit.key_end = first_position + last_row / group() + 1;
         units.push_back(unit);
       }
     }
@@ -140,7 +133,7 @@ std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) const {
 absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
                                           const std::vector<int32_t>& cuts,
                                           const AttentionPlanOptions& options, Part& part) {
-  const int32_t tile_keys = AttentionTileKeys(head_dim_);
+  const int32_t tile_keys = AttentionTileKeys(head_dim());
   const auto num_items = static_cast<int32_t>(cuts.size()) - 1;
   const int32_t first_partial = num_partial_rows_;
   if (num_items > 1) {
@@ -170,7 +163,7 @@ absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
 
 absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& units,
                                            const AttentionPlanOptions& options, Part& part) {
-  const int32_t tile_keys = AttentionTileKeys(head_dim_);
+  const int32_t tile_keys = AttentionTileKeys(head_dim());
   int64_t total = 0;
   int32_t longest = 0;
   for (const AttentionItem& unit : units) {
@@ -201,12 +194,11 @@ absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& uni
 
 absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>& units,
                                                const AttentionPlanOptions& options, Part& part) {
-  const int32_t tile_keys = AttentionTileKeys(head_dim_);
-  const int64_t group = num_heads_ / num_kv_heads_;
+  const int32_t tile_keys = AttentionTileKeys(head_dim());
   int64_t total = 0;
   for (const AttentionItem& unit : units) {
     const int64_t units_of_request =
-        num_kv_heads_ * CeilDiv(query_len(unit.seq) * group, 16 * part.row_tiles);
+        num_kv_heads() * CeilDiv(int64_t{query_len(unit.seq)} * group(), 16 * part.row_tiles);
     const int64_t most_pieces = std::max<int64_t>(1, kFixedSplitPieces / units_of_request);
     const int64_t num_tiles = NumTiles(unit, tile_keys);
     const int64_t piece_tiles =
@@ -231,29 +223,6 @@ absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>&
     done += NumTiles(part.items[i], tile_keys);
   }
   part.block_starts.push_back(static_cast<int32_t>(part.items.size()));
-  return absl::OkStatus();
-}
-
-absl::Status CudaAttentionPlan::CheckMatches(const PagedAttentionArgs& args) const {
-  if (num_heads_ != args.query.dim(1) || num_kv_heads_ != args.kv_cache.dim(2) ||
-      head_dim_ != args.query.dim(2) || pattern_ != args.pattern ||
-      num_seqs() != args.block_table.dim(0) || num_tokens_ != args.query.dim(0)) {
-    return WantGot(
-        "plan",
-        absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
-                     args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(), ", ",
-                     ToString(args.pattern)),
-        absl::StrCat(num_seqs(), " sequences of ", num_tokens_, " tokens, heads ", num_heads_, "/",
-                     num_kv_heads_, " of ", head_dim_, ", ", ToString(pattern_)));
-  }
-  const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.dim(3);
-  for (int64_t seq = 0; seq < num_seqs(); ++seq) {
-    if (query_len(seq) > 0 && context_len(seq) > table_keys) {
-      return WantGot("block_table",
-                     absl::StrCat("blocks for ", context_len(seq), " tokens of sequence ", seq),
-                     absl::StrCat(table_keys));
-    }
-  }
   return absl::OkStatus();
 }
 

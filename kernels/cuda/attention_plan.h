@@ -65,23 +65,11 @@ class CudaAttentionPlan final : public AttentionPlan {
   // ResourceExhausted when the plan needs more partial rows than the options allow.
   absl::Status Build(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
 
-  // Checks that `args` belong to the step of this plan, and that the block table is long enough.
-  // The caller has already validated `args`. An InvalidArgument error names the difference.
-  absl::Status CheckMatches(const PagedAttentionArgs& args) const;
-
   const std::vector<Part>& parts() const { return parts_; }  // only parts with items
   const std::vector<AttentionMerge>& merges() const { return merges_; }
   int32_t num_partial_rows() const { return num_partial_rows_; }
   int32_t most_merge_rows() const;  // the grid of the merge has room for this many rows
   bool fixed_launches() const { return fixed_launches_; }
-  int64_t num_seqs() const { return static_cast<int64_t>(query_lens_.size()); }
-  int64_t num_tokens() const { return num_tokens_; }
-  int32_t query_len(int64_t seq) const { return query_lens_[static_cast<size_t>(seq)]; }
-  int32_t context_len(int64_t seq) const { return context_lens_[static_cast<size_t>(seq)]; }
-  int32_t num_heads() const { return num_heads_; }
-  int32_t num_kv_heads() const { return num_kv_heads_; }
-  int32_t head_dim() const { return head_dim_; }
-  const AttentionPattern& pattern() const { return pattern_; }
 
  private:
   absl::Status Check(const AttentionPlanArgs& args, const AttentionPlanOptions& options);
@@ -100,12 +88,8 @@ class CudaAttentionPlan final : public AttentionPlan {
 
   std::vector<Part> parts_;
   std::vector<AttentionMerge> merges_;
-  std::vector<int32_t> query_lens_, context_lens_;
-  int64_t num_tokens_ = 0;
   int32_t num_partial_rows_ = 0;
   bool fixed_launches_ = false;
-  int32_t num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0;
-  AttentionPattern pattern_;
 };
 
 }  // namespace quire::kernels::cuda

@@ -167,7 +167,6 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
                                          const UploadedPlan& uploaded) {
   const CudaAttentionPlan& plan = uploaded.plan;
   const int64_t block_size = args.kv_cache.dim(3), head_dim = plan.head_dim();
-  const int32_t group = plan.num_heads() / plan.num_kv_heads();
   float* const partial_out = static_cast<float*>(partials_.data());
   float* const partial_lse = partial_out + plan.num_partial_rows() * head_dim;
   AttnParams<T> params = {
@@ -186,7 +185,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .value_offset = plan.num_kv_heads() * block_size * head_dim,
       .head_stride = block_size * head_dim,
       .num_heads = plan.num_heads(),
-      .group = group,
+      .group = plan.group(),
       .log2_block_size = std::countr_zero(static_cast<uint64_t>(block_size)),
       .max_blocks = static_cast<int>(args.block_table.dim(1)),
       .pattern = args.pattern,
@@ -218,7 +217,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
                  .query_starts = params.query_starts,
                  .sinks = params.sinks,
                  .num_heads = params.num_heads,
-                 .group = group,
+                 .group = plan.group(),
                  .head_dim = plan.head_dim()});
 }
 

@@ -76,4 +76,38 @@ absl::Status Validate(const PagedAttentionArgs& args) {
   return absl::OkStatus();
 }
 
+void AttentionPlan::SetStep(const AttentionPlanArgs& args) {
+  query_lens_.assign(args.query_lens.begin(), args.query_lens.end());
+  context_lens_.assign(args.context_lens.begin(), args.context_lens.end());
+  num_tokens_ = 0;
+  for (const int32_t query_len : query_lens_) num_tokens_ += query_len;
+  num_heads_ = args.num_heads;
+  num_kv_heads_ = args.num_kv_heads;
+  head_dim_ = args.head_dim;
+  pattern_ = args.pattern;
+}
+
+absl::Status AttentionPlan::CheckMatches(const PagedAttentionArgs& args) const {
+  if (num_heads_ != args.query.dim(1) || num_kv_heads_ != args.kv_cache.dim(2) ||
+      head_dim_ != args.query.dim(2) || pattern_ != args.pattern ||
+      num_seqs() != args.block_table.dim(0) || num_tokens_ != args.query.dim(0)) {
+    return WantGot(
+        "plan",
+        absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
+                     args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(), ", ",
+                     ToString(args.pattern)),
+        absl::StrCat(num_seqs(), " sequences of ", num_tokens_, " tokens, heads ", num_heads_, "/",
+                     num_kv_heads_, " of ", head_dim_, ", ", ToString(pattern_)));
+  }
+  const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.dim(3);
+  for (int64_t seq = 0; seq < num_seqs(); ++seq) {
+    if (query_len(seq) > 0 && context_len(seq) > table_keys) {
+      return WantGot("block_table",
+                     absl::StrCat("blocks for ", context_len(seq), " tokens of sequence ", seq),
+                     absl::StrCat(table_keys));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace quire::kernels

@@ -31,6 +31,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -59,12 +60,7 @@ struct AttentionPlanArgs {
 // most its context_len.
 absl::Status Validate(const AttentionPlanArgs& args);
 
-// The division of the attention of one step into work. Each backend defines a subclass, and
-// Backend::Plan makes the plans.
-class AttentionPlan {
- public:
-  virtual ~AttentionPlan() = default;
-};
+class AttentionPlan;
 
 struct PagedAttentionArgs {
   TensorView out;    // [num_tokens, num_heads, head_dim]  f32|f16|bf16, written
@@ -85,5 +81,36 @@ struct PagedAttentionArgs {
   const AttentionPlan* plan = nullptr;  // from Backend::Plan, for this step and pattern
 };
 absl::Status Validate(const PagedAttentionArgs& args);
+
+// The division of the attention of one step into work. Each backend defines a subclass, and
+// Backend::Plan makes the plans.
+class AttentionPlan {
+ public:
+  virtual ~AttentionPlan() = default;
+
+  // Checks that `args` belong to the step of this plan, and that the block table is long enough.
+  // The caller has already validated `args`. An InvalidArgument error names the difference.
+  absl::Status CheckMatches(const PagedAttentionArgs& args) const;
+
+  int64_t num_seqs() const { return static_cast<int64_t>(query_lens_.size()); }
+  int64_t num_tokens() const { return num_tokens_; }
+  int32_t query_len(int64_t seq) const { return query_lens_[static_cast<size_t>(seq)]; }
+  int32_t context_len(int64_t seq) const { return context_lens_[static_cast<size_t>(seq)]; }
+  int32_t num_heads() const { return num_heads_; }
+  int32_t num_kv_heads() const { return num_kv_heads_; }
+  int32_t group() const { return num_heads_ / num_kv_heads_; }  // query heads of a KV head
+  int32_t head_dim() const { return head_dim_; }
+  const AttentionPattern& pattern() const { return pattern_; }
+
+ protected:
+  // Copies `args`, which must be valid.
+  void SetStep(const AttentionPlanArgs& args);
+
+ private:
+  std::vector<int32_t> query_lens_, context_lens_;
+  int64_t num_tokens_ = 0;
+  int32_t num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0;
+  AttentionPattern pattern_;
+};
 
 }  // namespace quire::kernels

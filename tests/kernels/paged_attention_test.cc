@@ -340,7 +340,7 @@ TEST(PagedAttentionTest, ErrorsSayWhatWantedGot) {
   args.soft_cap = 0.0f;
   EXPECT_THAT(message(), HasSubstr("plan: want one from Backend::Plan, got none"));
   args.plan = *backend->Plan(plan_args);
-  EXPECT_THAT(message(), HasSubstr("block_table: want blocks for 17 tokens, got 16"));
+  EXPECT_THAT(message(), HasSubstr("block_table: want blocks for 17 tokens of sequence 0, got 16"));
   args.pattern = AttentionPattern::Window(5);
   EXPECT_THAT(message(), HasSubstr("plan: want one for"));
   args.pattern = {};

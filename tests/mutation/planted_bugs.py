@@ -349,8 +349,8 @@ drop("k05", "parked workers are not woken", ("if (num_parked_.load() > 0)", "wak
      "kernels_thread_pool_test:*ParkedWorkersWake")
 
 bug, drop = source("kernels/cpu/attention_plan.cc", "kernels_test:*AttentionCaseTest*")
-bug("k07", "a work item begins a key late", "pattern_.FirstKey(start + first)",
-    "pattern_.FirstKey(start + first + (BUG ? 1 : 0))")
+bug("k07", "a work item begins a key late", "pattern().FirstKey(start + first)",
+    "pattern().FirstKey(start + first + (BUG ? 1 : 0))")
 
 bug, drop = source("kernels/cpu/cpu_backend.cc", "kernels_test:*CopyBlocks*")
 bug("k09", "blocks are not copied", "if (args.copies.empty())", "if (BUG || args.copies.empty())")

@@ -97,8 +97,8 @@ PLANTED = [
     ("a block's room not renewed", PLAN, "        room = range;\n", ""),
     ("pieces write to the same partial rows", PLAN, "first_partial + i * unit.num_rows", "first_partial"),
     ("the first piece alone merged", PLAN, ".num_items = num_items}", ".num_items = 1}"),
-    ("keys from the last row's window on", PLAN, "FirstKey(first_position + first_row / group)",
-     "FirstKey(first_position + (first_row + unit.num_rows - 1) / group)"),
+    ("keys from the last row's window on", PLAN, "FirstKey(first_position + first_row / group())",
+     "FirstKey(first_position + last_row / group())"),
     ("a block's room counted in pieces", PLAN, "room -= take;", "--room;"),
     ("a block for each fixed piece", PLAN, "part.block_starts.size()) * range", "part.block_starts.size())"),
 
