@@ -132,7 +132,7 @@ class PlantedBuild:
         # bug.
         source = self.scratch / "source"
         shadow = source / unit
-        self._compile([words[0], f"-I{source}", "-include", "planted_bug.h"] + words[1:] + ["-w", "-O1", "-g0"],
+        self._compile([words[0], f"-I{source}", "-include", "planted_bug.h"] + words[1:] + ["-w", "-O2", "-g0"],
                       shadow if shadow.exists() else ROOT / unit, output)
 
     def _compile(self, words, file: pathlib.Path, output: str):
