@@ -2,7 +2,7 @@
 
 find_program(QUIRE_CCACHE ccache)
 if(QUIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Without these two settings, ccache does not cache a compilation that uses precompiled headers.
+  # pch_defines and time_macros let ccache cache compilations that use precompiled headers. ccache needs both.
   set(CMAKE_C_COMPILER_LAUNCHER ${QUIRE_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${QUIRE_CCACHE})
 endif()

@@ -85,7 +85,8 @@ class StepLoop {
   // Returns the index of the first row after them.
   size_t OutputPrompt(LiveRequest& live, size_t first, size_t end);
   void OutputDrawn(const Sequence& sequence, size_t row, absl::Time now);
-  // Handles an entry of a scoring request, after the rows of the entry.
+  // Takes the scores of an entry of a scoring request from scores_, and queues the continuations
+  // that have ended. Called once all rows of the entry are in scores_.
   void OutputScores(const StepPlan& plan, int32_t index, absl::Time now);
   // Returns `status`, the error of a plan entry. If it is Internal and the K or V of the entry are
   // not finite, adds that cause to the message.

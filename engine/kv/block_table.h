@@ -11,9 +11,11 @@
 
 namespace quire::engine {
 
-// Block i holds tokens [i * block_size, (i + 1) * block_size). The store counts one hold of a block
-// for each table that contains it. Clear() drops the table's holds. In each window a run of
-// consecutive blocks has parts. The table holds these parts in the same way. Not thread-safe.
+// Block i holds tokens [i * block_size, (i + 1) * block_size). A block may have a part in a window:
+// K and V of its tokens for the layers of the window (see WindowBlocks). The table holds all its
+// blocks. In each window, the table holds the parts of a run of consecutive blocks. The store
+// counts one hold of a block or part for each table that holds it. Clear() drops the table's holds.
+// Not thread-safe.
 class BlockTable {
  public:
   std::span<const int32_t> blocks() const { return blocks_; }

@@ -1,6 +1,7 @@
 #pragma once
 
-// The namespaces of the prefix cache: every tree of blocks grows from one root.
+// The roots of the prefix cache. The blocks of the cache form trees, and each tree grows from one
+// root. A root is a namespace: sequences with different roots share no blocks.
 
 #include <cstdint>
 #include <functional>

@@ -13,10 +13,10 @@
 namespace quire::engine {
 
 // Reads and validates a config. Returns InvalidArgument when a value is missing or out of range, or
-// when the model uses an unsupported feature: another architecture, an unknown rotary scaling, soft
-// caps in a class without them, a quantisation of Hugging Face. The error names the file, the
-// field, the wanted value and the value found. Nothing that changes the answers of a model is
-// ignored.
+// when the model uses an unsupported feature. Such a feature is an unknown architecture or rotary
+// scaling, a soft cap in an architecture that has none, or a quantization_config in config.json.
+// The error names the file, the field, the wanted value and the value found. Nothing that changes
+// the answers of a model is ignored.
 absl::StatusOr<ModelConfig> ReadModelConfig(const files::OpenedModel& model);
 
 // Each of the next two functions reads one format. The tensors in `weights` show facts that the

@@ -21,8 +21,8 @@ double ScaleLlama3(double frequency, const RopeConfig& rope) {
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// Returns the theta for num_positions positions. With a factor of 1, this theta stretches the
-// longest wavelength by as much as the context.
+// Returns the theta for num_positions positions. Beyond the original context, a factor of 1 makes
+// the longest wavelength grow by the same ratio as the context.
 double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
   const double dims = static_cast<double>(rope.rope_dim);
   const double stretch = static_cast<double>(num_positions) /

@@ -169,9 +169,10 @@ void Runner::HandleRows(Slot& slot) {
   for (size_t i = 0; i < slot.result.works.size(); ++i) {
     const RowWork& work = slot.result.works[i];
     const absl::StatusOr<SampledRow>& row = slot.result.rows[i];
-    // A sequence whose token could not be drawn ends, so its token may have any id here.
     if (work.kind != RowWork::Kind::kDraw) continue;
     last_drawn_.resize(work.token + 1);
+    // When a draw fails, the sequence ends. The next step may be in flight already and read this
+    // id, but its results for the sequence are discarded. So any valid id will do.
     last_drawn_[work.token] = row.ok() ? row->id : 0;
   }
   std::ranges::copy(last_drawn_, static_cast<int32_t*>(slot.drawn.data()));

@@ -13,8 +13,9 @@
 namespace quire::engine {
 namespace {
 
-// A sequence that did not fit is tried again after this many calls of Schedule, even if no more
-// blocks are available, because others may have computed part of its prompt.
+// A sequence that did not fit is tried again after this many calls of Schedule, even if no blocks
+// have become available since. Other sequences may have computed part of its prompt in the
+// meantime. The sequence then needs fewer new blocks.
 constexpr int64_t kSchedulesToRetryStart = 8;
 
 // FindTogether looks at only this many of a tenant's sequences: those that are first in turn.

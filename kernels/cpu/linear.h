@@ -66,9 +66,9 @@ class Linear {
   Block BlockOf(const GroupedProduct& product, int64_t item) const;
   void QuantizeInput(const GroupedProduct& product);
   void RunBlock(const GroupedProduct& product, const Block& block, int thread);
-  // Computes y[row, i] = output first + i of the stacked weight, for i in [0, count). May also
-  // overwrite up to 15 floats before each row of y, and up to 15 floats after the `count` floats of
-  // the row.
+  // Computes the outputs [first, first + count) of the stacked weight for the rows of `block`, and
+  // writes them to y[row, 0] .. y[row, count - 1]. May also overwrite up to 15 floats before each
+  // row of y, and up to 15 floats after the `count` floats of the row.
   void Multiply(const GroupedProduct& product, const Block& block, int64_t first, int64_t count,
                 float* y, int64_t y_stride, int thread);
 

@@ -143,7 +143,8 @@ inline VecI FoldEach(const VecI (&v)[16]) {
     const __m512i a = halves[i].v, b = halves[i + 4].v;
     quarters[i] = kFold({_mm512_shuffle_i64x2(a, b, 0x88)}, {_mm512_shuffle_i64x2(a, b, 0xdd)});
   }
-  // Folds within quarters: first to two lanes for each vector, then to one lane.
+  // Folds the four lanes of each vector to two lanes, then to one lane. The lanes of a vector stay
+  // in their quarter.
   VecI pairs[2];
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {

@@ -42,8 +42,8 @@ class ScoreTest : public ::testing::TestWithParam<MakeHarness> {
     return GetParam()(options);
   }
 
-  // Returns the log-probabilities of the continuation's tokens from a request whose prompt is the
-  // whole text.
+  // Runs a request whose prompt is `prompt` followed by `continuation`. Returns the
+  // log-probabilities of the tokens of `continuation`.
   std::vector<PositionLogprobs> Reference(TokenIds prompt, const TokenIds& continuation) {
     prompt.insert(prompt.end(), continuation.begin(), continuation.end());
     GenerateParams params = GreedyParams(prompt, 1);

@@ -28,8 +28,8 @@ absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults, M
                         absl::StrFormat("null, or the context of %d at least", context),
                         absl::StrFormat("%d: windows are not supported here", window));
   }
-  // Classes of transformers that give every layer a window ignore layer_types. Other programs may
-  // read the field, and would then give other answers. So a file with the field is refused.
+  // A transformers class with a window in every layer ignores layer_types. Other programs may read
+  // layer_types, and would then give other answers. So a file with layer_types is refused.
   if (defaults.sliding_layers == SlidingLayers::kEvery) {
     RETURN_IF_ERROR(fields.WantNull({"layer_types"}));
   }

@@ -102,8 +102,9 @@ class EmulatorsOwn {
   EmulatorsOwn(const EmulatorsOwn&) = delete;
   EmulatorsOwn& operator=(const EmulatorsOwn&) = delete;
 
-  // Called while an EmulatorsOwn object exists, before a switch to another fiber. The other fiber
-  // has EmulatorsOwn objects of its own. Returns the number of these objects in this fiber.
+  // Leave sets the number of EmulatorsOwn objects to 0, and returns the previous number. Called
+  // before code runs whose EmulatorsOwn objects count separately: another fiber, or code under a
+  // KernelsOwn object. Afterwards, Return restores the number.
   static int Leave() {
     const int depth = depth_;
     depth_ = 0;

@@ -144,7 +144,8 @@ constexpr int32_t kHeadDims[] = {32, 64, 80, 96, 112, 128, 256};
 
 struct RandomCase {
   AttentionCase attention;
-  // The index of the sequence for which the row tile and the fixed split are chosen.
+  // The index of a sequence with chosen lengths. Its query length is chosen for the row tile of
+  // the seed. With a fixed split, its context is long enough to be cut into pieces.
   size_t pinned = 0;
 };
 
