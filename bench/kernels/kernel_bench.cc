@@ -54,9 +54,11 @@ std::unique_ptr<PreparedWeight> MakeWeight(Backend& backend, WeightType type, in
   }
   // The last byte of a float has its exponent. The weights become about +-0.01. With smaller ones
   // the sums would be subnormal, and Intel's processors are slow with subnormal numbers.
-  const size_t float_bytes = type == WeightType::kBF16 ? 2 : type == WeightType::kF32 ? 4 : 0;
-  for (size_t i = float_bytes - 1; float_bytes > 0 && i < bytes.size(); i += float_bytes) {
-    bytes[i] = std::byte{0x3c} | (bytes[i] & std::byte{1}) << 7;
+  if (type == WeightType::kBF16 || type == WeightType::kF32) {
+    const auto size = static_cast<size_t>(traits.block_bytes);  // of one float
+    for (size_t i = size - 1; i < bytes.size(); i += size) {
+      bytes[i] = std::byte{0x3c} | (bytes[i] & std::byte{1}) << 7;
+    }
   }
   const WeightView view{.type = type, .rows = rows, .cols = cols, .bytes = bytes};
   return *backend.PrepareWeight({&view, 1});
