@@ -18,8 +18,8 @@ inline constexpr int kMaxJsonDepth = 128;
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view what,
                                          int max_depth = kMaxJsonDepth);
 
-// Like ParseJson, but also returns InvalidArgument when the outermost object has a key twice. JSON
-// leaves that case to the reader, and ParseJson takes the last value.
+// Like ParseJson, but also returns InvalidArgument when the outermost object has a key twice. The
+// JSON standard (RFC 8259) does not forbid a repeated key; ParseJson keeps the last value.
 absl::StatusOr<nlohmann::json> ParseJsonOfUniqueKeys(std::string_view text, std::string_view what);
 
 // Returns `text` as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD.

@@ -1,7 +1,8 @@
 #pragma once
 
-// std::mutex with clang's thread-safety annotations. absl::Mutex is not used: Debian builds it with
-// deadlock detection on, which makes an uncontended lock ten times slower, and TSan cannot see it.
+// std::mutex with clang's thread-safety annotations. absl::Mutex is not used, because Debian builds
+// Abseil with deadlock detection, which makes an uncontended lock ten times slower, and without
+// TSan, which then does not see the locks.
 
 #include <chrono>
 #include <condition_variable>

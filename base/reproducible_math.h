@@ -188,7 +188,7 @@ constexpr ReducedAngle Reduce(double x) {
   const int e = static_cast<int>(Bits(x) >> 52) - 1075;
   const uint64_t m = (Bits(x) & ((uint64_t{1} << 52) - 1)) | (uint64_t{1} << 52);
 
-  // The window has 192 bits. In 2^e * 2 / pi, its first bit has the value 2.
+  // The window has the 192 bits of 2^e * 2 / pi from the bit of value 2 downwards.
   const int start = e + 62;
   const auto word = [&](int i) {
     const uint64_t* const w = kTwoOverPi + start / 64 + i;

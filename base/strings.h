@@ -1,8 +1,8 @@
 #pragma once
 
 // Conversions between std and Abseil strings, and a hash of strings. Debian builds Abseil with its
-// own string_view, which does not convert to or from std::string_view. Our interfaces use std, so
-// only this file knows both.
+// own string_view, which does not convert to or from std::string_view. Our interfaces use
+// std::string_view, which these functions convert for calls to Abseil.
 
 #include <functional>
 #include <string_view>

@@ -1,7 +1,7 @@
 #pragma once
 
-// UTF-8 decoding that never fails: each maximal invalid part becomes one U+FFFD (Unicode 3.9,
-// "substitution of maximal subparts"), as in Rust's from_utf8_lossy.
+// UTF-8 decoding that never fails. Invalid bytes become U+FFFD by the rule "substitution of maximal
+// subparts" (section 3.9 of the Unicode Standard), as in Rust's from_utf8_lossy.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 
-// Sends a workload to a server. In an open loop each request is sent at its planned time, however
-// many are unanswered. In a closed loop a fixed number of requests is always running.
+// Sends a workload to a server. In an open loop each request is sent at its planned time, even when
+// earlier requests are unanswered. In a closed loop a fixed number of requests is always running.
 
 #include <atomic>
 #include <chrono>
@@ -39,8 +39,8 @@ struct LoadProgress {
 };
 
 // Sends the requests of a workload and records the answers. Run blocks its caller, while the
-// callbacks of the streams run on gRPC's threads. A message costs only a few microseconds, because
-// the load may share the machine with the server.
+// callbacks of the streams run on gRPC's threads. The callbacks do little work, because the load
+// may share the machine with the server.
 class Load {
  public:
   // Distributes the requests round robin over `connections`, which must outlive this object.

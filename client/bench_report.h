@@ -16,8 +16,10 @@ namespace quire::client {
 // One request, as its client saw it. Times are since the start of the load.
 struct RequestRecord {
   absl::StatusCode code = absl::StatusCode::kUnknown;
-  bool dropped = false;    // cancelled by the load itself
-  absl::Duration arrival;  // planned time of sending; a client that sends late thus hides no wait
+  bool dropped = false;  // cancelled by the load itself
+  // The time at which the request was to be sent. Latencies count from this time, so they include
+  // the delay of a client that sends late.
+  absl::Duration arrival;
   absl::Duration first_token;
   absl::Duration last_token;
   absl::Duration end;

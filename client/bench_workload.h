@@ -1,8 +1,8 @@
 #pragma once
 
-// Plans a load: when requests arrive, how long prompts and answers are, which prompts share a
-// prefix, and which requests are cancelled half way. The same seed gives the same load on every
-// machine.
+// Plans a load: the arrival times of requests, the lengths of prompts and answers, the prefixes
+// that prompts share, and the requests that are cancelled while they run. The same seed gives the
+// same load on every machine.
 
 #include <cstdint>
 #include <optional>

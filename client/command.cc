@@ -84,7 +84,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
     read = !std::cin.bad();
   } else {
     std::ifstream in(path, std::ios::binary);
-    // Inserting an empty file sets failbit on `text`, so read errors are detected by `in` instead.
+    // An empty file sets failbit on `text`, so the state of `text` is not checked.
     if (in) text << in.rdbuf();
     read = in.is_open() && !in.bad();
   }

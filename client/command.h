@@ -51,7 +51,7 @@ std::optional<int> ParseFlags(base::FlagSet& flags, const Args& args);
 int FailUsage(const base::FlagSet& flags, const absl::Status& status);
 int Fail(const absl::Status& status);
 
-// Returns a connection whose calls Ctrl-C cancels. Call interrupt.ClearHandler() before the
+// Creates a connection, and makes Ctrl-C cancel its calls. Call interrupt.ClearHandler() before the
 // connection is destroyed.
 absl::StatusOr<std::unique_ptr<Connection>> Connect(const CommonFlags& common,
                                                     Interrupt& interrupt);

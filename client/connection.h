@@ -49,8 +49,8 @@ class Connection {
   using OnMessage = std::function<void(StreamCall& call, const v1::GenerateStreamResponse&)>;
   using OnDone = std::function<void(const absl::Status&)>;
 
-  // Reads the files that `options` name. The first call connects to the server. Returns
-  // InvalidArgument when a file cannot be read.
+  // Reads the token and PEM files that `options` names. Does not connect; the first call does.
+  // Returns InvalidArgument when a file cannot be read.
   static absl::StatusOr<std::unique_ptr<Connection>> Create(const ConnectionOptions& options);
   // Waits until gRPC has released every stream. Every stream must have ended or been cancelled.
   ~Connection();

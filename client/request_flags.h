@@ -13,7 +13,7 @@ namespace quire::client {
 
 // Declares a flag for every field that `request` has, except the prompt, the continuations, and the
 // fields whose flags are named in `without`. A field whose flag is not given stays absent, so the
-// server's default holds. `request` must outlive flags.Parse.
+// server's default applies. `request` must outlive flags.Parse.
 void AddRequestFlags(base::FlagSet& flags, google::protobuf::Message* request,
                      std::initializer_list<std::string_view> without = {});
 

@@ -20,7 +20,7 @@ class BatchQuantizer {
  public:
   explicit BatchQuantizer(int num_threads);
 
-  // Returns the number of rows for one batch: some megabytes of float32 for each thread.
+  // Returns the number of rows for one batch: about 4 MiB of float32 for each thread.
   int64_t RowsOfBatch(int64_t cols) const;
   // Quantises rows [begin, begin + count) into `out`. Errors are the same as in kernels::Quantize.
   absl::Status Run(const RowReader& rows, kernels::WeightType type, int64_t begin, int64_t count,

@@ -22,8 +22,8 @@ engine::ModelConfig WithRopeDivisors(engine::ModelConfig config);
 
 // Checks that `gguf`, read from the metadata and tensors of the new file, describes the same model
 // as `config`. Returns an InvalidArgument error that names the first field that differs. Ignores
-// rounding to float32. Also ignores the fields about weights that conversion rewrites: the order of
-// rotary rows, the offset of norms, and head rows divided by their length.
+// rounding to float32. Also ignores RopeConfig::layout, norm_weight_offset and unit_head_rows,
+// because the converter rewrites the weights that these fields describe.
 absl::Status CheckSameModel(const engine::ModelConfig& config, const engine::ModelConfig& gguf);
 
 }  // namespace quire::convert

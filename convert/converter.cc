@@ -130,7 +130,7 @@ absl::StatusOr<NewFile> PlanFile(const engine::ModelConfig& source,
   return file;
 }
 
-// Checks that a reader of `file` will see the same model as the one from which `file` is made.
+// Checks that Quire's reader would read the model of file.config from `file`.
 absl::Status CheckReadBack(const NewFile& file, const std::string& path) {
   std::vector<files::TensorInfo> infos;
   for (const files::GgufTensor& tensor : file.Tensors()) {

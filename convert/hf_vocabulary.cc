@@ -142,8 +142,9 @@ text::GgufTokenType TypeOf(const HfVocabulary& vocabulary, const text::Tokenizer
     return unknown ? text::GgufTokenType::kUnknown : text::GgufTokenType::kControl;
   }
   if (added != nullptr) {
-    // Merges produce an added token such as Gemma's "▁▁", so it is written as a normal token. A
-    // user-defined token with this text would stand for the markers themselves, not for spaces.
+    // An added token such as Gemma's "▁▁" means two spaces, and merges can produce it. So it is
+    // written as a normal token, in which "▁" means a space. The text of a user-defined token is
+    // literal.
     const bool merged = !vocabulary.byte_level && in_model &&
                         piece.find(text::kSpaceMarker) != std::string_view::npos;
     return merged ? text::GgufTokenType::kNormal : text::GgufTokenType::kUserDefined;

@@ -27,8 +27,8 @@ namespace {
 using base::ToAbsl;
 
 constexpr std::string_view kPreKey = "tokenizer.ggml.pre";
-// An id that no token has. Readers of the file take this id as "no token". Without the key, readers
-// would assume token 1 or 2.
+// An id that no token has. Readers of the file take this id as "no token". Without the keys of BOS
+// and EOS, readers of a "llama" tokenizer would assume tokens 1 and 2.
 constexpr int64_t kNoToken = 0xFFFFFFFF;
 
 // The ids of the tokens that are added before and after a text.

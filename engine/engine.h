@@ -36,7 +36,7 @@ class SubmittedRequest {
   virtual ~SubmittedRequest() = default;
   virtual const std::string& request_id() const = 0;
   // Cancels the request. May be called in any state and from any thread. The sink of an unfinished
-  // request gets at most one more token, then Finish(CANCELLED).
+  // request gets at most one more token of each sample, then Finish(CANCELLED).
   virtual void Cancel() = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The data that an engine is configured with and reports: its model, its sizes, its counts.
+// The configuration of an engine, and the data that an engine reports: model, sizes and counts.
 
 #include <array>
 #include <cstdint>
@@ -18,13 +18,15 @@ struct EngineConfig {
   std::string cpu_isa = "auto";    // auto | portable | avx2 | avx512 | amx
   int32_t threads = 0;             // 0: physical cores within affinity and quota
   std::string weights = "packed";  // packed | mapped; both compute the same bits
-  std::string kv_dtype = "auto";   // auto | f32 | f16 | bf16; auto: f32 for F32 weights, else f16
+  // auto | f32 | f16 | bf16. auto: the dtype of the backend's activations if that has 16 bits;
+  // otherwise f32 for F32 weights, and f16 for all other weights.
+  std::string kv_dtype = "auto";
   // 0: room for max_num_seqs contexts of max_model_len tokens, but at most 25 % of the available
   // memory
   int64_t kv_cache_mib = 0;
   int32_t block_size = 16;  // tokens
   int32_t max_num_seqs = 64;
-  int32_t max_num_batched_tokens = 0;  // raised to max_num_seqs if below; 0: the backend's default
+  int32_t max_num_batched_tokens = 0;  // raised to max_num_seqs if below; 0: a default of 256
   absl::Duration max_step_time;        // limits a step with decodes and prompts; zero: no limit
   int64_t max_model_len = 0;           // 0: the trained context
   int32_t max_queue = 1024;            // the most requests that may wait
@@ -59,7 +61,7 @@ struct ServerInfo {
   std::string version;
   std::string backend;   // such as "cpu"
   std::string isa_path;  // such as "amx"
-  std::string numerics;  // the name of the bits, such as "cpu-1"; see control_service.proto
+  std::string numerics;  // names the exact arithmetic, such as "cpu-1"; see control_service.proto
   int32_t num_threads = 0;
   int32_t block_size = 0;
   int64_t num_blocks = 0;

@@ -47,8 +47,8 @@ absl::StatusOr<kernels::DType> ChooseKvDtype(const std::string& name, const Mode
     // dtype of 16-bit activations.
     const kernels::DType dtype = backend.activation_dtype();
     if (dtype != kernels::DType::kF32) return dtype;
-    // Models with F32 weights are served to compare with references, so their cache is f32. Models
-    // with other weights lose nothing with an f16 cache.
+    // Models with F32 weights are served to compare with references, so their cache is f32. All
+    // other models get an f16 cache, which takes half the memory.
     return config.weight_type == "F32" ? kernels::DType::kF32 : kernels::DType::kF16;
   }
   for (const kernels::DType dtype :

@@ -1,7 +1,7 @@
 #pragma once
 
-// The parts of an engine. LoadEngineParts loads them from a model file. Tests put a fake model into
-// them.
+// The parts of an engine. LoadEngineParts loads the parts from a model file. Tests make parts with
+// a fake model instead.
 
 #include <memory>
 

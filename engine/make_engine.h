@@ -15,8 +15,8 @@ namespace quire::engine {
 // Computes a warm-up token and starts the threads.
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(EngineParts parts, const EngineConfig& config);
 
-// An engine without threads. The owner runs the work of the frontend and of the step thread, in any
-// order, so that a run can be repeated exactly.
+// An engine without threads. The owner runs the work of the frontend and of the step thread. The
+// owner chooses the order, so a run can be repeated exactly.
 class SteppedEngine : public Engine {
  public:
   // Runs the next queued work of the frontend. Returns false when no work is queued.

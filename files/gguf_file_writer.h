@@ -38,8 +38,8 @@ class GgufFileWriter {
   GgufFileWriter(const GgufFileWriter&) = delete;
   GgufFileWriter& operator=(const GgufFileWriter&) = delete;
 
-  // Appends data of the tensors, in the order in which Create got the tensors. One call may append
-  // data of one tensor only.
+  // Appends data of the tensors, in the order of the `tensors` that were passed to Create. One call
+  // may append data of one tensor only.
   absl::Status Append(std::span<const std::byte> bytes);
   // Syncs the file to disk, then renames it to `path`, replacing any file of that name. Must be
   // called after all data has been appended.

@@ -151,8 +151,8 @@ absl::StatusOr<std::vector<int64_t>> Parser::ReadShape(const std::string& field,
 }
 
 absl::Status Parser::CheckSize(const std::string& field, const Placement& tensor) const {
-  // Sizes are counted in bits, because some types are smaller than a byte. The product does not
-  // overflow, because no file system holds a file of 2^60 bytes.
+  // Sizes are counted in bits, because some types are smaller than a byte. `most` does not
+  // overflow, because no mapped file has 2^60 bytes.
   const int64_t most = static_cast<int64_t>(data_.size()) * 8;
   int64_t bits = tensor.type->bits;
   const bool empty = std::ranges::find(tensor.shape, 0) != tensor.shape.end();

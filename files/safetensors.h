@@ -36,7 +36,7 @@ struct SafetensorsIndex {
 };
 
 // Reads the text of an index. Returns InvalidArgument when the JSON does not have the form of an
-// index, or when a shard is not named as a .safetensors file beside the index.
+// index, or when the name of a shard is not a plain file name that ends in ".safetensors".
 absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json,
                                                        std::string_view file);
 

@@ -52,7 +52,8 @@ class WeightMap {
   // the same as in Matrix.
   absl::StatusOr<kernels::WeightView> Matrices(std::string_view name, int64_t count, int64_t rows,
                                                int64_t cols) const;
-  // Returns a small tensor, such as a norm or a bias, as float32. Errors are the same as in Matrix.
+  // Returns the tensor `name`, such as a norm or a bias, as float32. The tensor must have the shape
+  // [size]. Errors are the same as in Matrix.
   absl::StatusOr<std::vector<float>> Vector(std::string_view name, int64_t size) const;
 
   // Returns the tensor `name`, which must have the shape `shape`. Errors are the same as in Matrix.

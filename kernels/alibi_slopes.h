@@ -6,8 +6,8 @@
 // Let n be the largest power of two that is at most num_heads.
 //   h < n:   slopes[h] = 2^(-bias_max * (h + 1) / n)
 //   h >= n:  slopes[h] = 2^(-bias_max * (2 * (h - n) + 1) / (2 * n))
-// So the slopes are not monotone in h. The result covers all heads of a layer. A tensor-parallel
-// rank takes the slice of its own heads.
+// If num_heads is not a power of two, the slopes are therefore not monotone in h. The result covers
+// all heads of a layer. A tensor-parallel rank takes the slice of its own heads.
 
 #include <cstdint>
 #include <vector>

@@ -38,9 +38,9 @@ namespace quire::kernels {
 struct BackendInfo {
   std::string name;      // "cpu" or "cuda"
   std::string isa_path;  // "amx", "avx512", "avx2", "portable"; on CUDA the name of the GPU
-  // The name of the arithmetic. On the CPU, equal names mean equal bits of the kernels, the RoPE
-  // and ALiBi tables, the sampler and the log-probabilities. A change to any bit of any answer must
-  // increase the number in the name.
+  // Identifies the arithmetic. Two CPU backends with the same name compute the same bits: in the
+  // kernels, the RoPE and ALiBi tables, the sampler and the log-probabilities. The number in the
+  // name must increase whenever a bit of any answer changes.
   std::string numerics;  // "cpu-1"; "cuda-1", whose bits depend on the GPU and on the batch
   int num_threads = 0;
   bool host_memory = true;  // true: the host can access memory from Allocate
@@ -65,8 +65,8 @@ class Backend {
 
   // Returns zero-filled memory, or ResourceExhausted when no memory is left. Not for the hot path.
   virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
-  // Returns host memory for CopyToDevice and CopyToHost. Copies to and from it run while the host
-  // does other work.
+  // Returns host memory for CopyToDevice and CopyToHost. Copies to and from this memory run while
+  // the host does other work.
   virtual absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) = 0;
   // CopyToDevice and CopyToHost enqueue a copy. Until Wait() or Synchronize() has waited for the
   // copy, the caller must not change the source and must not touch the destination.
@@ -85,9 +85,10 @@ class Backend {
   // args.pattern share the plan. The plan can be used until the next Plan call for the same
   // pattern. During a Plan call, only the previous step may still be running on the device.
   virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
-  // Appends to `key` the numbers that determine the kernel launches for `plan`. Two plans with
-  // fixed_launches and equal numbers have equal launches, so a recording made with one plan can be
-  // replayed for the other. Called after all Plan calls of the step.
+  // Appends to `key` the backend's own numbers on which the kernel launches for `plan` depend. The
+  // caller adds the other numbers, such as the number of sequences. If two plans with
+  // fixed_launches have equal keys, a recording made with one can be replayed for the other. Called
+  // after all Plan calls of the step.
   virtual void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const = 0;
 
   virtual absl::Status TakeTokens(const TakeTokensArgs& args) = 0;

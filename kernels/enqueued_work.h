@@ -1,7 +1,6 @@
 #pragma once
 
-// Events, calls of host functions, and recordings. The host uses them to enqueue work before the
-// device has finished earlier work.
+// Kinds of enqueued work other than ops: events, calls of host functions, and recordings.
 
 #include <cstdint>
 #include <functional>
@@ -18,7 +17,7 @@ class Event {
 // before all work enqueued later, possibly on another thread. The function must not enqueue work.
 struct HostWork {
   std::function<void()> run;
-  // The memory that `run` writes for copies that are enqueued later.
+  // The host memory that `run` writes and that copies enqueued later read; null if there is none.
   void* output = nullptr;
   int64_t output_bytes = 0;
 };

@@ -4,8 +4,8 @@
 
 namespace quire::kernels {
 
-// A weight matrix in the form in which a backend computes. Backend::PrepareWeight makes it. Only
-// the ops of that backend read it.
+// A weight matrix in the layout that the ops of one backend read. Backend::PrepareWeight makes it.
+// Only the ops of that backend read it.
 class PreparedWeight {
  public:
   virtual ~PreparedWeight() = default;

@@ -1,4 +1,4 @@
-// quire-inspect: shows the contents and the needs of a model file.
+// quire-inspect: shows the contents of a model file and the memory that serving it takes.
 
 #include <iostream>
 #include <string>

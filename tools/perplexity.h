@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<TextWindow>> MakeWindows(int64_t num_tokens,
 
 struct Perplexity {
   double perplexity = 0.0;
-  double error = 0.0;  // standard error; like llama.cpp, takes the tokens as independent
+  double error = 0.0;  // standard error, as if tokens were independent (as in llama.cpp)
   int64_t num_scored = 0;
   int64_t num_windows = 0;
 };

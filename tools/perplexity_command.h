@@ -23,9 +23,8 @@ struct PerplexityCommand {
   bool json = false;
 };
 
-// Returns one line of `name=value` pairs, or with `json` one object and a newline. Lines of
-// progress are written to `err`. The message of an InvalidArgument names the flag or the file to
-// change.
+// Returns one line: `name=value` pairs, or a JSON object if command.json is set. Lines of progress
+// are written to `err`. The message of an InvalidArgument names the flag or the file to change.
 absl::StatusOr<std::string> RunPerplexity(const files::OpenedModel& model,
                                           const PerplexityCommand& command, std::ostream& err);
 

@@ -12,8 +12,8 @@ namespace quire::tools {
 // A Progress measures time from its construction.
 class Progress {
  public:
-  // Returns true when a line should be written: at least two seconds after the previous line was
-  // due.
+  // Returns true when a line should be written: at least two seconds after the construction and
+  // after the last call that returned true.
   bool IsDue() {
     const absl::Time now = absl::Now();
     if (now - last_ < absl::Seconds(2)) return false;

@@ -23,7 +23,8 @@ class AttentionBench {
   ~AttentionBench();
 
   // Measures the cases in turn and returns a row for each. First it checks the output of each case:
-  // no element may be NaN, and the last queries must agree with the reference kernel's.
+  // no element may be NaN, and the outputs of the last queries must agree with those of the
+  // reference kernel.
   std::vector<Row> Run(const AttentionGroup& group);
   // Measures only the merge of a case. The row has the status FailedPrecondition if the case's plan
   // has no merges.

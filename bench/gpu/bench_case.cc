@@ -21,8 +21,8 @@ AttentionCase Uniform(std::string suite, int32_t num_seqs, int32_t query_len, in
           .num_kv_heads = heads.num_kv_heads};
 }
 
-// Returns a case of many short contexts and a long one. If the work were divided by sequence, all
-// thread blocks would wait for the one with the long context.
+// Returns a case of many short contexts and one long context. If each sequence were the work of one
+// thread block, the block with the long context would still run when all others have ended.
 AttentionCase Ragged(int32_t num_short, int32_t short_len, int32_t long_len, Heads heads) {
   AttentionCase c = Uniform("ragged", num_short + 1, 1, short_len, heads);
   c.context_lens.back() = long_len;

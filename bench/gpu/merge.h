@@ -1,6 +1,7 @@
 #pragma once
 
-// Runs only the merge of split attention, which in a step always follows the attention kernel.
+// Runs the merge of split attention by itself. In a step, the merge runs only after the attention
+// kernel.
 
 #include <cstdint>
 #include <memory>

@@ -29,8 +29,8 @@ struct ModelShape {
   int64_t hidden, num_heads, num_kv_heads, head_dim, intermediate, vocab;
   std::vector<int64_t> tokens;       // tokens in a step
   std::vector<int64_t> logits_rows;  // rows of logits in a step
-  // The number of blocks that one copy-on-write copies, and the number of elements that a block has
-  // in all layers together.
+  // The most blocks that one call of CopyBlocks copies here, and the number of elements that a
+  // block has in all layers together.
   int64_t copied_blocks, block_elements;
   static constexpr int64_t kBlockSize = 16;
 

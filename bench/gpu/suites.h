@@ -1,6 +1,7 @@
 #pragma once
 
-// The whole benchmark: the suites that run on a device, their order, and their time.
+// The whole benchmark: the suites that run on a device, their order, and the limit on their total
+// time.
 
 #include <functional>
 #include <iosfwd>

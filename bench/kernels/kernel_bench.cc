@@ -52,8 +52,9 @@ std::unique_ptr<PreparedWeight> MakeWeight(Backend& backend, WeightType type, in
     // Only five bits of each byte are random, so that the scales are small numbers.
     byte = static_cast<std::byte>((state >> 16) & 0x1f);
   }
-  // The last byte of a float has its exponent. The weights become about +-0.01. With smaller ones
-  // the sums would be subnormal, and Intel's processors are slow with subnormal numbers.
+  // The last byte of a float holds the sign and most of the exponent. The byte set here makes the
+  // weights about +-0.01. With smaller weights the sums would be subnormal, and Intel's processors
+  // are slow with subnormal numbers.
   if (type == WeightType::kBF16 || type == WeightType::kF32) {
     const auto size = static_cast<size_t>(traits.block_bytes);  // of one float
     for (size_t i = size - 1; i < bytes.size(); i += size) {

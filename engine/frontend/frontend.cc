@@ -16,8 +16,8 @@ namespace {
 
 constexpr int32_t kMaxContinuations = 64;  // the same as the limit of samples
 
-// The bytes counted for each message in addition to its role and content, because a template may
-// write this many bytes around role and content.
+// The bytes counted for each message after the first, in addition to role and content. A template
+// may write about this many bytes around role and content.
 constexpr int64_t kMessageBytes = 64;
 
 // The most tokens, over all samples, that a request with a cache window may get in one message.

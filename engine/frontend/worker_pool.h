@@ -1,7 +1,7 @@
 #pragma once
 
 // A few threads and a bounded queue of work for them. At most one thread runs long work at a time.
-// So in a pool of two or more threads, short work never waits for two pieces of long work.
+// So in a pool of two or more threads, some thread is always left for short work.
 
 #include <deque>
 #include <functional>

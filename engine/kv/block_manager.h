@@ -77,7 +77,8 @@ struct WindowStats {
 };
 
 // Returns the key of a cache root. Sequences share blocks only if all five arguments are equal. The
-// key is unambiguous, because each argument is written after its length.
+// key contains the length of each argument before the argument itself, so different arguments give
+// different keys.
 std::string CacheRootKey(std::string_view model, std::string_view adapter, std::string_view tenant,
                          std::string_view part, std::string_view salt);
 
@@ -183,10 +184,10 @@ class BlockManager {
   // Releases the blocks, and places in windows, that were quarantined until this step.
   void CompleteStep(int64_t step);
 
-  // Makes the first `num_computed` of `tokens` available to other sequences. Completed steps must
-  // have written K and V of these tokens. `tokens` may hold more. Window parts of blocks that have
-  // left the sequence's windows are released. num_computed may be lower than in the last call only
-  // after a shift. From then on num_computed counts tokens of the shifted table.
+  // Makes the first `num_computed` tokens of `tokens`, which may be longer, available to other
+  // sequences. Completed steps must have written K and V of these tokens. Also releases the window
+  // parts of blocks that have left the sequence's windows. num_computed may be lower than in the
+  // last call only after a shift. From then on num_computed counts tokens of the shifted table.
   void Commit(SequenceId id, std::span<const int32_t> tokens, int64_t num_computed);
 
   // Creates a child that shares everything the parent committed. No step in flight may be writing
@@ -196,8 +197,8 @@ class BlockManager {
 
   // --- At any time.
 
-  // Returns the number of leading tokens that the prefix cache knows. StartSequence may use fewer
-  // tokens, because a window may lack parts of the blocks.
+  // Returns the number of leading tokens that the prefix cache has, at most tokens.size() - 1.
+  // StartSequence may use fewer tokens, because a window may lack parts of the blocks.
   int64_t NumCached(std::string_view root_key, std::span<const int32_t> tokens);
   // Releases everything that the sequence holds. Listed blocks stay cached. The copies and shifts
   // of the sequence in the step being built are taken back.
@@ -222,8 +223,9 @@ class BlockManager {
   int32_t BlockIn(int32_t kv_group, int32_t block) const {
     return kv_group == 0 ? block : store_.window(kv_group - 1).Find(block);
   }
-  // Counts the blocks that only one sequence holds, and the committed tokens in these blocks. When
-  // the sequence is released, its work in these blocks could be lost.
+  // The blocks that only one sequence holds, and the committed tokens in these blocks. When the
+  // sequence is released, each of these blocks is freed or becomes evictable, so its tokens may
+  // have to be computed again.
   struct Exclusive {
     int64_t num_blocks = 0;
     int64_t num_tokens = 0;
@@ -235,7 +237,7 @@ class BlockManager {
   // Recounts everything from the tables, the tree and the holds. Aborts on a difference. Checks
   // that free + cached + held == total, that each reference count equals the number of tables and
   // handles that hold the block, and that every cached block can be evicted. Checks the blocks of
-  // windows in the same way. Also checks that every sequence has the parts that it reaches back to.
+  // windows in the same way. Also checks that every block in a window of a sequence has a part.
   void CheckInvariants() const;
 
  private:
@@ -254,8 +256,8 @@ class BlockManager {
   Held& Find(SequenceId id);
   const Held& Find(SequenceId id) const;
   Held& Insert(SequenceId id);
-  // A step runs copies and shifts before it writes K and V. TakeBackCopies removes the copies and
-  // shifts of one sequence from the step being built.
+  // These functions record the copies and shifts that the step being built will run before it
+  // writes K and V. TakeBackCopies removes those of one sequence.
   void BeginCopies(Held& held);
   void AddCopy(Held& held, int32_t source, int32_t destination);
   void Shift(Held& held, TableShift shift);
@@ -266,10 +268,10 @@ class BlockManager {
   int64_t WindowDemand(size_t w, int64_t num_tokens) const;
   bool CanReserve(const Held& held, int64_t num_tokens) const;
   bool TryReserve(Held& held, int64_t num_tokens);
-  // Removes whole blocks from the end of `match` until a sequence can continue at that end: every
-  // window must have the parts of the blocks to which it reaches back. Keeps the partially matched
-  // block only if no whole block is removed and every window has a part of the partially matched
-  // block.
+  // Removes whole blocks from the end of `match` until a sequence can continue after the last one:
+  // each window must have parts of all earlier blocks that the next query sees. Keeps the partially
+  // matched block only if no whole block is removed and every window has a part of the partially
+  // matched block.
   void TrimToWindows(PrefixCache::Match& match);
   void LeaveWindows(Held& held);
   void CheckWindows() const;

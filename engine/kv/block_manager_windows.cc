@@ -1,5 +1,6 @@
-// The functions of BlockManager for windows. They handle the window blocks that a sequence
-// reserves, reaches back to and leaves.
+// The functions of BlockManager for windows. They reserve window blocks for a sequence, check that
+// a cached prefix still has the parts that a sequence needs, and release the parts of blocks that
+// have left a window.
 
 #include <algorithm>
 #include <limits>
@@ -59,13 +60,13 @@ void BlockManager::LeaveWindows(Held& held) {
 
 void BlockManager::TrimToWindows(PrefixCache::Match& match) {
   const auto has_part = [&](size_t w, int32_t block) { return store_.window(w).Find(block) >= 0; };
-  // After the loop, continuable_[n] is true if a sequence can continue after n whole blocks: every
-  // window has the parts to which it reaches back from there.
+  // After the loop, continuable_[n] is true if a sequence can continue after n whole blocks: each
+  // window has parts of all blocks that a query at position n * block_size_ sees.
   continuable_.assign(matched_.size() + 1, true);
   bool partial = match.partial_block >= 0;
   const int64_t end = static_cast<int64_t>(matched_.size());
   for (size_t w = 0; w < store_.num_windows(); ++w) {
-    int64_t run = 0;  // the number of blocks right before block n that have parts without a gap
+    int64_t run = 0;  // the length of the run of blocks with parts that ends with block n - 1
     for (int64_t n = 0; n <= end; ++n) {
       if (n > 0) run = has_part(w, matched_[n - 1]) ? run + 1 : 0;
       if (run < n - WindowBegin(w, n * block_size_)) continuable_[n] = false;

@@ -10,7 +10,7 @@ namespace quire::engine {
 // The pool has blocks 0 .. num_blocks - 1. A block is
 //   free     on the free list;
 //   held     by the tables of sequences, or by handles. A handle only keeps the block alive for a
-//            copy or a step in flight (in future also for a named prefix);
+//            copy or a step in flight;
 //   cached   held by nobody, but listed in the prefix cache. It may be held again, or evicted.
 // Every operation is O(1); nothing is allocated after construction. Not thread-safe.
 class BlockPool {

@@ -41,7 +41,8 @@ class BlockStore {
     return holds_[0].windows[w].num_reserved + holds_[1].windows[w].num_reserved;
   }
 
-  // Returns a block for one table: a free block, or else an evicted block; -1 when neither exists.
+  // Returns a block that one table now holds: a free block or, if none is free, a cached block,
+  // which is evicted. Returns -1 when no block is free or cached.
   int32_t Take();
   // Evicts and frees the next cached block. Returns false when there is none.
   bool FreeCached();
@@ -71,7 +72,8 @@ class BlockStore {
   void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);
   void Unlist(int32_t block);
 
-  // Step numbers increase by one. One step may be built at a time, while one more is in flight.
+  // The number of a step is one more than that of the last submitted step. One step may be built
+  // while one more is in flight.
   void BeginStep(int64_t step);
   void EndStep(bool submitted);
   void CompleteStep(int64_t step);

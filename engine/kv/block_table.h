@@ -31,11 +31,11 @@ class BlockTable {
   void StartWindows(std::span<const int64_t> begins);
   // Extends the run of every window to block `end` by attaching parts. The parts must be reserved.
   void ExtendWindows(BlockStore& store, int64_t end);
-  // Drops the parts that blocks before `begin` have in window w, because the blocks have left it.
+  // Drops the parts that blocks before `begin` have in window w. These blocks have left the window.
   void LeaveWindow(BlockStore& store, size_t w, int64_t begin);
 
-  // Appends a block that others hold or the cache lists, and its parts in the windows whose runs
-  // have begun.
+  // Appends a block that others hold or the cache lists. Also holds the block's part in each window
+  // whose run begins at this block or before.
   void AppendShared(BlockStore& store, int32_t block);
   // Appends a new block and returns it. Returns -1, and changes nothing, when none is available.
   int32_t AppendOwn(BlockStore& store);
@@ -69,7 +69,7 @@ class BlockTable {
 
   // Replaces block i by `block`, which has the same content and is held by others or is in the
   // cache. In each window in which block i has a part, this table then shares the part of `block`
-  // if another table holds it. Otherwise the part of block i becomes the part of `block`.
+  // if that part is held. Otherwise the part of block i becomes the part of `block`.
   void Replace(BlockStore& store, int64_t i, int32_t block);
 
   // Drops all blocks, from the tail on, because a prefix is useful without its suffix. `in_flight`:

@@ -9,8 +9,8 @@
 namespace quire::engine {
 namespace {
 
-// When every layer has a window, group 0 has no K/V memory, but each of its blocks still costs a
-// node in the prefix tree.
+// The most blocks of group 0 when every layer has a window. Group 0 then has no K/V memory, but
+// each of its blocks still costs a node in the prefix tree.
 constexpr int64_t kMaxBlocksWithoutMemory = 1 << 18;
 
 int64_t BlocksOf(int64_t tokens, int32_t block_size) { return base::CeilDiv(tokens, block_size); }

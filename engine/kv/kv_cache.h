@@ -42,9 +42,9 @@ std::vector<KvGroup> GroupLayers(std::span<const kernels::AttentionPattern> laye
 
 // The layout of a group is [num_blocks, layers of the group, 2, num_kv_heads, block_size,
 // head_dim], with K before V (PagedAttention, arXiv:2309.06180). One block of all layers is
-// contiguous, so that one copy moves the block. The layout also spreads out the work of the
-// operating system, which clears each page of memory at the first touch. As a sequence grows, its
-// layers do not all enter new pages in the same step.
+// contiguous, so that one copy moves the block. The operating system clears a page of memory when
+// the page is first touched. With one array for each layer, a growing sequence would touch a new
+// page of every array in the same step. This layout spreads the clearing over several steps.
 class KvCache {
  public:
   // Returns ResourceExhausted, with the number of bytes, when the backend has too little memory.

@@ -38,8 +38,8 @@ class PrefixCache {
   static constexpr int64_t kBonusPositions = 8192;
   static constexpr int32_t kMaxCompared = 8;
 
-  // To find the best partial match, Find compares at most `max_compared` nodes with one (parent,
-  // first token), the most recently used ones first.
+  // To find the best partial match, Find looks at nodes with the right parent and first token. It
+  // compares the tokens of at most `max_compared` of these, the most recently used ones first.
   PrefixCache(int32_t num_blocks, int32_t block_size, int32_t max_compared = kMaxCompared);
 
   CacheRoots& roots() { return roots_; }
@@ -57,8 +57,8 @@ class PrefixCache {
   // Returns the whole block with these tokens under `parent` (-1: the root itself), or -1.
   int32_t FindWhole(RootId root, int32_t parent, std::span<const int32_t> tokens) const;
 
-  // Makes `block`, which must be held, a node. If `tokens` fill the block, FindWhole() must not
-  // know another block with these tokens.
+  // Makes `block` a node under `parent` (-1: under the root). The block must be held. If `tokens`
+  // fill the block, FindWhole() must not find another block with these tokens under `parent`.
   void List(int32_t block, RootId root, int32_t parent, std::span<const int32_t> tokens);
   // Adds tokens to a node that is not full. If they fill the node, the condition of List applies.
   void Append(int32_t block, std::span<const int32_t> tokens);

@@ -37,8 +37,8 @@ class Decoder final : public Model {
   // Enqueues the ops of a step that was uploaded, from the tokens to the logits. Steps with equal
   // launch keys enqueue equal launches.
   absl::Status EnqueueOps(const ModelInput& input, KvCache& cache, const TensorView& logits);
-  // Rotates the cached keys of tokens that moved towards the front to their new positions. Does
-  // nothing in layers without rotary positions, since their keys hold no position.
+  // Rotates the cached keys of the blocks in input.shifts to their new positions. Skips layers
+  // without rotary positions, whose keys do not depend on the position.
   absl::Status ShiftKeys(const ModelInput& input, KvCache& cache);
   absl::Status Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
                          int64_t num_tokens);

@@ -31,7 +31,7 @@ struct NamedRows {
   int64_t num_matrices = 0;
   // The form of a matrix in the file. All but kAsIs are rewritten when they are loaded.
   //   kTransposed         stored as [cols, rows]
-  //   kTransposedInTurns  stored as [cols, rows], with the rows of two halves in turns: the even
+  //   kTransposedInTurns  stored as [cols, rows], with the rows of two halves interleaved: the even
   //                       rows, counted from 0, are the first half, and the odd rows the second. A
   //                       vector is not transposed.
   //   kUnitRows           each row is divided by its length
@@ -102,9 +102,9 @@ DecoderTensors FindTensors(const ModelConfig& config, const TensorNames& names,
 // lists of two files of one model can be paired.
 std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors);
 
-// Checks that `weights` has each of these tensors, with its shape and a type with which kernels
-// compute. Returns InvalidArgument if `weights` has any other parameter, because it would belong to
-// an unknown part of the model.
+// Checks that `weights` has each of these tensors, in the right shape and in a type that kernels
+// support. Returns InvalidArgument if `weights` has any other parameter, because such a parameter
+// would belong to an unknown part of the model.
 absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap& weights,
                           const TensorNames& names, std::string_view architecture);
 

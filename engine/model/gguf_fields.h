@@ -30,7 +30,7 @@ class GgufFields {
   bool Has(std::string_view name) const { return metadata_.Has(Key(name)); }
   absl::Status Error(std::string_view name, std::string_view wanted_and_got) const;
 
-  // CheckTheRest accepts every key that one of these functions has read.
+  // CheckTheRest accepts every key that one of the following functions has read.
   absl::Status Int(std::string_view name, std::optional<int64_t> fallback, int64_t& out);
   // Reads a number, or an array with the same number for every layer.
   absl::Status IntOfEveryLayer(std::string_view name, std::optional<int64_t> fallback,

@@ -13,9 +13,9 @@
 namespace quire::engine {
 namespace {
 
-// Reads YaRN as llama.cpp does. llama.cpp multiplies cosines and sines by attn_factor,
-// yarn_attn_factor and the factor of YaRN itself. It rounds the ends of the ramp of YaRN to whole
-// dimensions.
+// Reads YaRN as llama.cpp does. The factor of cosines and sines is attn_factor * yarn_attn_factor *
+// YarnAttentionFactor(rope.factor). RopeConfig::truncate stays true, because llama.cpp rounds the
+// ends of the blend to whole dimensions.
 absl::Status ReadYarn(GgufFields& fields, RopeConfig& rope) {
   rope.scaling = RopeScaling::kYarn;
   RETURN_IF_ERROR(fields.Float("rope.scaling.yarn_beta_fast", rope.beta_fast, rope.beta_fast));

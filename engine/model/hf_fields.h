@@ -36,8 +36,8 @@ class HfFields {
   // Returns nullopt when the key is absent or null.
   absl::StatusOr<std::optional<HfFields>> Object(const char* key) const;
 
-  // Each of these functions refuses a member unless its value turns its feature off: false, 1 or
-  // null.
+  // Return an error if the value of a key is not false, 1 or null, respectively: the value that
+  // turns the feature of the key off. Absent keys are accepted.
   absl::Status WantFalse(std::initializer_list<const char*> keys) const;
   absl::Status WantOne(std::initializer_list<const char*> keys) const;
   absl::Status WantNull(std::initializer_list<const char*> keys) const;

@@ -42,8 +42,8 @@ class Model {
   // Enqueues one step: writes K and V of the tokens into `cache`, and reads the context from
   // `cache`. Returns the logits, f32 [num_logit_rows, vocab_size] in the backend's memory. The next
   // step overwrites them. `input` is not needed after the call. When a step is enqueued, only the
-  // step before it may still be running. All calls must pass the same cache, and an input.drawn in
-  // the same memory.
+  // step before it may still be running. All calls must pass the same cache and an input.drawn in
+  // the same memory, because a recorded step is replayed with the addresses of both.
   virtual absl::StatusOr<kernels::TensorView> Forward(const ModelInput& input, KvCache& cache) = 0;
 };
 

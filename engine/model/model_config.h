@@ -1,6 +1,6 @@
 #pragma once
 
-// The description of a model, in the words of config.json, for every file format.
+// The description of a model, for every file format. Most fields are named as in config.json.
 
 #include <algorithm>
 #include <cstdint>
@@ -49,8 +49,8 @@ struct RopeConfig {
   std::vector<float> frequency_divisors;
 };
 
-// The elements over which one norm of queries or keys is computed: no norm, one head, or all heads
-// of a token.
+// The scope of the norm of queries and of keys: no norm, one norm for each head, or one norm for
+// all heads of a token.
 enum class QkNormScope { kNone, kHead, kToken };
 
 // The attention of one layer.
@@ -128,8 +128,8 @@ struct ModelConfig {
   double embedding_scale = 1.0;  // factor of token rows; a tied head uses unscaled rows
   bool tie_word_embeddings = false;
   double logit_soft_cap = 0.0;  // a logit x becomes cap * tanh(x / cap); 0: no cap
-  // The largest exponent of the ALiBi slopes, if positions are by ALiBi. If absent, positions are
-  // rotary or learned.
+  // The smallest slope of ALiBi is 2^-alibi_bias_max (see kernels/alibi_slopes.h). Absent: the
+  // model has no ALiBi, and positions are rotary or learned.
   std::optional<double> alibi_bias_max;
   // True if ALiBi is computed as in Falcon's published code. The bias of ALiBi is then added before
   // the scores are scaled, and slopes and products are rounded to bfloat16. See PagedAttentionArgs.
@@ -152,7 +152,8 @@ double YarnAttentionFactor(double factor, double mscale = 1.0);
 double AttentionScale(const AttentionSpec& attention);
 // Returns the pattern of each layer.
 std::vector<kernels::AttentionPattern> LayerPatterns(const ModelConfig& config);
-// Returns the distinct patterns of all layers, ascending: first the one that sees all keys.
+// Returns the distinct patterns of all layers, in ascending order. A pattern that sees all keys
+// comes first.
 std::vector<kernels::AttentionPattern> DifferentPatterns(const ModelConfig& config);
 // Returns the largest of_layer(layer) of all layers.
 template <typename F>

@@ -68,8 +68,8 @@ absl::Status ReadGgufSizes(GgufFields& fields, ModelDraft& draft) {
                                       draft.every.attention.head_dim, value_length));
 }
 
-// Reads vocab_size from the metadata. Returns InvalidArgument if the embedding has another number
-// of rows.
+// Sets vocab_size to the number of tokens in the file, or to the key vocab_size if the file has no
+// tokens. Returns InvalidArgument if the embedding has another number of rows.
 absl::Status ReadVocabSize(GgufFields& fields, const TensorNames& names, ModelDraft& draft) {
   constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
   const files::GgufValue* tokens = fields.metadata().Find(kTokens);
@@ -119,8 +119,8 @@ bool Matches(std::string_view name, std::string_view pattern) {
   return name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Refuses a tensor that the architecture does not have, since such a tensor stands for an
-// unsupported feature.
+// Refuses a tensor that the architecture does not have, since such a tensor may belong to an
+// unsupported feature. Also refuses a tensor of a type that no kernel reads.
 absl::Status CheckTensors(const GgufFields& fields, const TensorNames& names,
                           std::string_view architecture) {
   const char* const top[] = {names.embedding,  names.embedding_norm, names.position_embedding,

@@ -51,8 +51,7 @@ absl::Status CheckQuantization(const HfFields& fields) {
 }
 
 // Returns true if the file has a head that differs from the embedding. transformers uses such a
-// head, whatever tie_word_embeddings is. transformers ties the head to the embedding if the file
-// has no head, or has a head with the same bytes.
+// head even if tie_word_embeddings is true.
 bool HasAnotherHead(const TensorNames& architecture_names, const files::WeightMap& weights) {
   const TensorNames names = InSpellingOfFile(architecture_names, HasTensorIn(weights));
   const files::TensorInfo* head = weights.Find(absl::StrCat(names.head, ".weight"));

@@ -26,15 +26,15 @@ absl::StatusOr<ModelConfig> ReadGgufModelConfig(const files::GgufMetadata& metad
 absl::StatusOr<ModelConfig> ReadHfModelConfig(const nlohmann::json& config, std::string_view file,
                                               const files::WeightMap& weights);
 
-// The most layers of a model, far more than any existing model has. So a reader may allocate
-// vectors with an entry for each layer.
+// The largest number of layers that is accepted, far more than any existing model has. After a
+// reader has checked this limit, it may allocate vectors with an entry for each layer.
 inline constexpr int64_t kMaxLayers = 4096;
 
 // Checks ranges and consistency of a config that a reader filled in. The error begins with `file`.
 absl::Status Validate(const ModelConfig& config, std::string_view file);
 
 // Returns the type that most elements of the weights have, such as "Q4_1". Returns an empty string
-// without tensors.
+// if there are no tensors.
 std::string DominantWeightType(const files::WeightMap& weights);
 
 // Returns the elements of K and V that one token keeps in the cache, in all layers together.

@@ -32,7 +32,7 @@ struct GenerateParams {
   std::variant<std::string, TokenIds, ChatMessages> prompt;
   // If not empty, no tokens are drawn: sample k is the k-th continuation. The result of a sample is
   // its token ids and, for each id, the log-probability and the likeliest token. `sampling`, `stop`
-  // and `output` are ignored. The frontend decides which tokens a text becomes.
+  // and `output` are ignored. Frontend::Prepare tokenizes the texts.
   std::vector<std::variant<std::string, TokenIds>> continuations;
   SamplingParams sampling;
   StopParams stop;
@@ -45,13 +45,13 @@ struct GenerateParams {
 };
 
 // A request after the frontend: valid, tokenized, feasible. The server's reactor and the step
-// thread share it. From then on all members but `cancelled` are constant.
+// thread share it, so the frontend is the last to change any member but `cancelled`.
 struct Request {
   GenerateParams params;
   TokenIds prompt_ids;
   std::string prompt_text;  // for echo
-  // The bytes of an unfinished character at the end of the prompt's text. Output may complete the
-  // character.
+  // The bytes of an unfinished character at the end of an echoed prompt of token ids. The output
+  // may complete the character.
   std::string prompt_rest;
   std::vector<TokenIds> continuation_ids;  // tokens of params.continuations; none is empty
   TokenSet allowed_ids;                    // the set of sampling.allowed_token_ids; empty: all

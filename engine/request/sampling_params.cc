@@ -35,7 +35,8 @@ absl::Status TokenInVocabulary(const char* field, int32_t id, int32_t vocab_size
   return Invalid("%s: want token ids 0..%d, got %d", field, vocab_size - 1, id);
 }
 
-// A list may contain repeats. The length of the list is checked before its ids.
+// Checks that the list is no longer than the vocabulary and that each id is in the vocabulary. The
+// list may contain repeats.
 absl::Status AreTokens(const char* field, const std::vector<int32_t>& ids, int32_t vocab_size) {
   if (std::ssize(ids) > vocab_size) {
     return Invalid("%s: want at most %d ids (the vocabulary), got %d", field, vocab_size,

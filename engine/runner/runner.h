@@ -47,9 +47,9 @@ class Runner {
          const BlockManager& blocks, Sampler sampler);
   ~Runner();
 
-  // Allocates memory, runs every kernel once and reads every page of the weights. Called before all
-  // other functions. Computes `tokens` as a chunk of a prompt, in the blocks from block 0 on, which
-  // no sequence may own yet.
+  // Allocates memory, runs a few steps and returns the times of two of them. Called before all
+  // other functions. The steps compute `tokens` as a chunk of a prompt, and tokens[0] as a decode.
+  // They overwrite cache blocks from block 0 on, so no sequence may hold blocks yet.
   absl::StatusOr<WarmUpTimes> WarmUp(const std::vector<int32_t>& tokens, const base::Clock& clock);
 
   // Enqueues a step. After an error, the plan has no result, and Collect must not be called for it.

@@ -10,8 +10,8 @@
 namespace quire::engine {
 
 // Returns e^x for x <= 0, within 2 units in the last place. Returns 0 for NaN and for x <= -87,
-// where e^x is near the end of the normal range of float32. Uses Cody-Waite reduction and the
-// minimax polynomial of Cephes' expf.
+// where e^x is close to the smallest normal float32. Uses Cody-Waite reduction and the minimax
+// polynomial of Cephes' expf.
 __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
   const float clamped = x > -87.0f ? x : -87.0f;
   // Adding and subtracting 1.5 * 2^23 rounds to an integer.

@@ -18,7 +18,8 @@ constexpr int kNumSteps = static_cast<int>((kMaxGumbel - kMinGumbel) * kStepsPer
 std::array<uint32_t, kNumSteps> MakeReach() {
   std::array<uint32_t, kNumSteps> reach;
   for (int step = 0; step < kNumSteps; ++step) {
-    // The slack covers the rounding of the exponentials here and of the compared sums.
+    // The terms 1e-6 and 2.0 lower the bound. They cover the rounding errors of the exponentials
+    // here and of the scores that callers compare.
     const double gumbel = kMinGumbel + static_cast<double>(step) / kStepsPerUnit - 1e-6;
     const double bits = base::Exp(-base::Exp(-gumbel)) * kTwoTo32 - 2.0;
     reach[static_cast<size_t>(step)] = bits > 0.0 ? static_cast<uint32_t>(bits) : 0;

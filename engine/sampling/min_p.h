@@ -6,7 +6,7 @@
 
 namespace quire::engine {
 
-// Keeps the ids whose probability is at least min_p times the largest probability that is kept:
+// Keeps the ids whose probability is at least min_p times the largest probability in `kept`:
 // logit >= max + temperature * log(min_p), in float64. Tied ids stay together. Does nothing if
 // min_p is 0.
 void ApplyMinP(float min_p, KeptSet& kept);

@@ -2,7 +2,7 @@
 
 // Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random
 // numbers: as easy as 1, 2, 3" (SC 2011). It is a keyed bijection of 128-bit counters. It has no
-// state, so a draw is a pure function of its position, whatever else runs.
+// state: the output depends only on the key and the counter.
 
 #include <array>
 #include <cstdint>

@@ -1,8 +1,7 @@
 #pragma once
 
 // The inner loops of row_passes.h, compiled once for each ISA. All ISAs give the same bits, because
-// every floating-point operation is rounded by itself and every ISA adds the lanes in the same
-// order.
+// the build forbids fused multiply-adds, and every ISA adds the lanes in the same order.
 
 #include <cstdint>
 #include <span>

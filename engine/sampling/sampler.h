@@ -26,8 +26,8 @@
 
 namespace quire::engine {
 
-// One token to draw, or a given token to rate. For a given token only `logits`, `given` and
-// `num_top` are read.
+// The work on one row of logits: to draw a token, or to compute the log-probability of a given
+// token. For a given token only `logits`, `given` and `num_top` are read.
 struct SampleRow {
   std::span<const float> logits;  // at most vocab_size, as the model gave them; only read
   int32_t given = -1;             // -1: the token is drawn
@@ -56,19 +56,19 @@ class Sampler {
  public:
   // `vocab_size` is that of the model, and `end_ids` are those of the tokenizer. `num_lanes` is the
   // most rows processed at once. `without_piece` lists, ascending, the ids without a piece. These
-  // ids are never drawn, but have their share of the log-probabilities.
+  // ids are never drawn, but the softmax behind the log-probabilities includes them.
   Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_lanes = 1,
           std::vector<int32_t> without_piece = {});
   Sampler(Sampler&& other) noexcept;
   ~Sampler();
 
-  // Handles one row. Returns Internal if no logit of the row is above -infinity or a
-  // logit is +infinity, by a fault of the model or the device. Returns InvalidArgument if the
-  // allowed and banned ids of the request leave no id to draw. Either error ends only that request.
+  // Handles one row. Returns Internal if the largest logit of the row is not finite, which is a
+  // fault of the model or the device. Returns InvalidArgument if the allowed and banned ids of the
+  // request leave no id to draw. Each of these errors ends only that request.
   absl::StatusOr<SampledRow> Sample(const SampleRow& row);
 
-  // Handles all rows; results[i] belongs to rows[i]. Without `parallel_for`, runs on
-  // the thread of the caller, with the same results.
+  // Handles all rows; results[i] belongs to rows[i]. Without `parallel_for`, runs on the thread of
+  // the caller, with the same results.
   void Sample(std::span<const SampleRow> rows, const ParallelFor& parallel_for,
               std::vector<absl::StatusOr<SampledRow>>& results);
 

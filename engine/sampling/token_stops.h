@@ -24,8 +24,8 @@ struct TokenVerdict {
 TokenVerdict CheckTokenStops(const Request& request, std::span<const int32_t> end_ids, int32_t id,
                              int64_t num_generated);
 
-// Returns true if min_tokens forbids that the token after `num_generated` generated tokens ends the
-// sequence.
+// Returns true if min_tokens forbids that the next token ends the sequence. `num_generated` does
+// not include the next token.
 bool MustGoOn(const StopParams& stop, int64_t num_generated);
 
 }  // namespace quire::engine

@@ -14,9 +14,9 @@ void ApplyTopP(float top_p, KeptSet& kept) {
   if (top_p >= 1.0f) return;
   const double mass = static_cast<double>(top_p) * kept.SumOfWeights();
   if (kept.is_whole_row()) {
-    // Usually a few ids hold the mass, so only the ids with weights of at least e^-5 are listed at
-    // first. If they do not hold the mass, all ids with weights of at least e^-25 are listed.
-    // Smaller weights are rounded to 0.
+    // Usually the weights of a few ids add up to `mass`, so only the ids with weights of at least
+    // e^-5 are listed at first. If their sum is below `mass`, all ids with weights of at least
+    // e^-25 are listed. Smaller weights are rounded to 0.
     const auto list_down_to = [&kept](double depth) {
       kept.ListAtLeast(kept.row_max() - depth * kept.temperature());
     };

@@ -24,8 +24,8 @@ void TypicalP::Apply(float typical_p, KeptSet& kept) {
   std::vector<Candidate>& list = kept.list();
 
   // Let d, the depth, be (logit - max) / temperature, and w = e^d. The surprise is log(sum w) - d.
-  // The entropy, which is the mean surprise, is log(sum w) - sum(w d) / sum w. The logarithms
-  // cancel in the distance of surprise and entropy.
+  // The entropy, which is the mean surprise, is log(sum w) - sum(w d) / sum w. So the distance
+  // between surprise and entropy is |sum(w d) / sum w - d|.
   const auto depth = [&kept](const Candidate& candidate) {
     const double d = (static_cast<double>(candidate.logit) - kept.row_max()) / kept.temperature();
     return std::max(d, kLowestDepth);

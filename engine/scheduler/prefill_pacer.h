@@ -32,8 +32,8 @@ class PrefillPacer {
   // `elapsed`.
   void NoteStep(int32_t prompt_tokens, int32_t decodes, absl::Duration elapsed);
 
-  // Returns the most prompt tokens that a step may have beside `decodes` decodes to end within the
-  // target.
+  // Returns the most prompt tokens that a step with `decodes` decodes may have if it is to end
+  // within the target, but at least kMinTokens.
   int32_t limit(int32_t decodes) const;
 
  private:

@@ -43,7 +43,7 @@ struct SchedulerConfig {
   int32_t starts_per_oldest = 8;
 };
 
-// The cause for which a sequence left the scheduler. All but kFinished have FinishReason::kAbort.
+// Tells why a sequence left the scheduler. All causes but kFinished have FinishReason::kAbort.
 enum class EndCause : uint8_t {
   kFinished,   // a token, a length or a stop string ended it
   kCancelled,  // Request::cancelled, or Cancel()
@@ -59,9 +59,9 @@ struct FinishedSequence {
   EndCause cause = EndCause::kFinished;
 };
 
-// num_waiting, num_running, num_stalled and num_tenants are present numbers. The others are totals
+// num_waiting, num_running, num_stalled and num_tenants are current values. The others are totals
 // since the start. A prompt that was started and computed to its end adds exactly its length to
-// prompt_tokens_cached + prompt_tokens_computed. Recomputed tokens count in neither.
+// prompt_tokens_cached + prompt_tokens_computed. Recomputed tokens are not part of this sum.
 struct SchedulerStats {
   int64_t num_waiting = 0;  // sequences that wait now, preempted ones included
   int64_t num_running = 0;
@@ -157,8 +157,9 @@ class Scheduler {
   // sequences stay in the cache until they are evicted or freed.
   void ForgetCached() { ++cache_epoch_; }
   // To be called when the sequence's request was cancelled or its sink has room again. Ends a
-  // waiting sequence or puts it back in turn. Waiting sequences are checked only here and when
-  // their deadline or stall ends. Running sequences are checked at each step.
+  // waiting sequence or puts it back in turn. Otherwise a waiting sequence is checked only when its
+  // deadline passes or when it has been stalled for stalled_stream_timeout. A running sequence is
+  // checked at each step.
   void Reconsider(SequenceId id, absl::Time now);
   // Returns the sequences that Schedule(), Cancel() and Reconsider() ended since the last call.
   std::vector<FinishedSequence> TakeDropped();
@@ -167,9 +168,9 @@ class Scheduler {
   void Recycle(StepPlan plan);
 
   bool HasWork() const { return !states_.empty() || !in_flight_.empty(); }
-  // Returns the time of the earliest deadline or end of a stall. A step thread with nothing to run
-  // sleeps until then, because Schedule() would find nothing to do. Events (a request, a
-  // cancellation, a sink with room again) wake the thread.
+  // Returns the earliest time at which a deadline passes or a sequence has been stalled for
+  // stalled_stream_timeout. A step thread with nothing to run may sleep until this time. Events (a
+  // request, a cancellation, a sink with room again) must wake the thread earlier.
   absl::Time NextWakeup() const;
 
   SchedulerStats stats() const;

@@ -98,9 +98,10 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
     if (budget.tokens <= kept) return;
     // An older sequence may have preempted this one in this loop.
     if (state->phase != State::Phase::kRunning || state->AwaitsToken()) continue;
-    // After the fork a continuation takes all its blocks here, in the order of age. Its first token
-    // is planned at once, because a copy of a block must run in a step that includes the copy's
-    // sequence. The other tokens are planned among the prefills.
+    // After the fork a continuation takes all its blocks here, in the order of age. This may add a
+    // block copy to the step, and a step must include every sequence for which it copies a block.
+    // So the first token of the continuation is planned at once. The other tokens are planned among
+    // the prefills.
     const bool opens = IsToOpen(*state);
     if (!opens && !state->IsDecode()) continue;
     if (!SinkCanTake(*state, 1, now)) continue;
@@ -226,8 +227,8 @@ bool Scheduler::MakeRoom(State& state, int64_t end) {
   const TableShift shift = state.ShiftDue();
   const int64_t num_tokens = state.PositionOf(end) - shift.count;
   while (!blocks_.TryGrow(id, num_tokens, shift)) {
-    // Released blocks become available when the step in flight completes, so no other sequence need
-    // be preempted.
+    // With the blocks that become available when the step in flight completes, the table can grow.
+    // So no other sequence need be preempted.
     if (blocks_.CouldGrowLater(id, num_tokens, shift)) return false;
     State* victim = PickVictim(state);
     if (victim == nullptr) return false;
@@ -361,8 +362,8 @@ bool Scheduler::TryStart(State& state, absl::Time now) {
   while (true) {
     const bool has_place = num_places_ + state.num_samples() <= config_.max_num_seqs;
     if (has_place && StartBlocks(state, &num_cached)) break;
-    // Preempts a stalled sequence, unless released blocks will become available when the step in
-    // flight completes.
+    // Preempts a stalled sequence. But if only blocks are lacking, and released blocks will become
+    // available when the step in flight completes, no sequence is preempted.
     State* stalled = has_place && blocks_.AnyQuarantined() ? nullptr : PickStalled();
     if (stalled == nullptr) {
       no_start_until_ = num_schedules_ + kSchedulesToRetryStart;

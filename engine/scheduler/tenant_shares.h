@@ -22,8 +22,7 @@ namespace quire::engine {
 class TenantShares {
  public:
   using TenantId = int32_t;
-  // A generated token costs about as much as two tokens of a prompt. These are the weights of the
-  // paper.
+  // The costs of a token of a prompt and of a generated token. The values are those of the paper.
   static constexpr int64_t kPrefillCost = 1;
   static constexpr int64_t kDecodeCost = 2;
   static constexpr size_t kMaxIdle = 1024;

@@ -16,8 +16,8 @@
 
 namespace quire::engine {
 
-// Each waiting sequence is either in turn or stalled. A stalled sequence is left out until its sink
-// has room. Most calls are O(log waiting); FirstOf is O(n^2).
+// Only sequences in turn can start. A waiting sequence is in turn, unless it is stalled, or it is
+// new and its tenant is held (see Hold). Most calls are O(log waiting); FirstOf is O(n^2).
 class Scheduler::Waiting {
  public:
   // `shares` must outlive this.
@@ -45,8 +45,8 @@ class Scheduler::Waiting {
   State* Next(bool by_age);
   // Sets `out` to the first `n` new sequences of a tenant, in the order of their turns.
   void FirstOf(TenantShares::TenantId tenant, size_t n, std::vector<State*>& out);
-  // Returns a sequence whose deadline has come by `now`, or which has been stalled for
-  // stalled_stream_timeout by then; null when there is none.
+  // Returns a sequence that, at `now`, is past its deadline or has been stalled for
+  // stalled_stream_timeout; null when there is none.
   State* Due(absl::Time now) const;
   absl::Time next_due() const;
 

@@ -102,10 +102,10 @@ struct Span {
   const T* v[kSpanTiles];
 };
 
-// How many adjacent vectors each row accumulates at once when kRows rows are processed together.
-// All rows together may use 1.5 * kTileVectors accumulators, which is 1.5 times as many as a matrix
-// product uses. The registers suffice, because besides the accumulators only one vector of keys or
-// values and one number per row are live.
+// The number of adjacent vectors that each row accumulates at once when kRows rows are processed
+// together. All rows together may use 1.5 * kTileVectors accumulators, which is 1.5 times as many
+// as a matrix product uses. The registers suffice, because all rows share the vectors of keys or
+// values.
 template <int kRows>
 constexpr int kSide = kTileVectors * 3 / 2 / kRows >= 4   ? 4
                       : kTileVectors * 3 / 2 / kRows >= 2 ? 2

@@ -2,7 +2,7 @@
 
 // CpuAttentionPlan divides the attention of one step into items of a few query tokens and one kv
 // head. An item normally covers all keys of its queries. If that would leave threads without work,
-// an item covers only some whole segments of the keys.
+// the keys are divided too, and an item covers a range of whole segments.
 
 #include <vector>
 

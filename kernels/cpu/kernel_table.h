@@ -220,7 +220,7 @@ struct KernelTable {
 };
 
 const KernelTable& PortableKernels();
-// Each of these returns null if the build does not have that path.
+// These three functions are defined only in a build for x86-64.
 const KernelTable* Avx2Kernels();
 const KernelTable* Avx512Kernels();
 const KernelTable* AmxKernels();

@@ -12,7 +12,7 @@ namespace quire::kernels::cpu {
 namespace {
 
 constexpr int64_t kGroup = 16;
-constexpr int64_t kSlack = 16;  // floats before and after a row of y, for the spill of whole groups
+constexpr int64_t kSlack = 16;  // spare floats around each row of y; whole groups are written
 // The most rows of the input in one item.
 constexpr int64_t kMaxRowsPerItem = 64;
 constexpr int64_t kMaxYFloats = 1 << 14;  // the most floats of y in one item, so that y stays in L2

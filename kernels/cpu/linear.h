@@ -48,7 +48,7 @@ class Linear {
   void UnpackRow(const PackedWeight& weight, int64_t row, float* out) const;
 
  private:
-  // How one group of rows is divided into items. Items are numbered through all groups.
+  // How one group of rows is divided into items. Item numbers continue from one group to the next.
   struct GroupPlan {
     int64_t first_item = 0, row_blocks = 0, block_rows = 0, block_outputs = 0;
     int64_t first_quantize_item = 0;

@@ -61,7 +61,7 @@ constexpr int kTileRows = 16;
 constexpr int kTileInts = kTileRows * kLanes;
 
 // Computes the dot products of tiles `first` and first + 1, or of tile `first` twice if it is the
-// last tile. Here, a tile is a part of a block that has a scale of its own.
+// last tile. Here, a tile covers the values of k that share a scale: a block of 32, or 16 for Q6_K.
 template <class Format>
 inline void TwoTileDots(const LinearTile& tile, const QuantizedRows& a, int64_t first, int64_t last,
                         int32_t* dots) {

@@ -7,8 +7,8 @@
 // acc = fma(w[k], a[k], acc) over k. An output does not depend on how many rows or groups are
 // worked on together.
 
-// How many rows are computed together, so that the codes are unpacked once for all of them. Each
-// row needs one or two registers besides the register of its sum.
+// The number of rows that are computed together, so that the codes are unpacked once for all of
+// them. The registers limit the number: besides its sum, each row needs one or two registers.
 constexpr int kQuantRows = kTileVectors == 16 ? 8 : 4;
 
 inline VecF LoadHalfs(const uint8_t* p) { return Load(reinterpret_cast<const Half*>(p)); }

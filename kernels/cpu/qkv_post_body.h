@@ -9,9 +9,9 @@ inline VecF Biased(const QkvPostRow& row, int64_t at, int n) {
   return x;
 }
 
-// Calls visit(head, x) for `num_heads` heads from element `first` of the row. x has the elements of
-// the head after bias, clipping and QK-norm. `norm` has the weights of QK-norm; null if these heads
-// have no QK-norm.
+// Calls visit(h, x) for each head h of the `num_heads` heads that begin at element `first` of the
+// row. x points to the elements of the head after bias, clipping and QK-norm. `norm` points to the
+// weights of QK-norm; null if these heads have no QK-norm.
 template <class Visit>
 inline void ForEachHead(const QkvPostRow& row, int64_t first, int64_t num_heads, const float* norm,
                         Visit visit) {

@@ -111,8 +111,7 @@ inline Quad LoadQuad(const int8_t* p) {
 template <int kMaxCode>
 struct DotSum {
   // An 8-bit code is weight + 128, and with such codes vpmaddubsw would saturate. So Pairs
-  // multiplies |weight| by the activation with the sign of the weight. This also removes the offset
-  // of 128.
+  // multiplies |weight| by sign(weight) * activation. This also removes the offset of 128.
   static constexpr int kOffset = kMaxCode > 127 ? 128 : 0;
   // vpmaddubsw gives 16-bit sums of two products. kSteps such sums can be added in 16 bits before
   // they must be widened to 32 bits.

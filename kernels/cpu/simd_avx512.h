@@ -130,8 +130,8 @@ inline VecF Down(VecF a) {
 // Lane i of the result is the fold of all lanes of v[i].
 template <VecI (*kFold)(VecI, VecI)>
 inline VecI FoldEach(const VecI (&v)[16]) {
-  // Folds each of the vectors i, i + 8, i + 4 and i + 12 to four lanes, which are the four quarters
-  // of quarters[i], in this order.
+  // Folds each vector to four lanes. The vectors i, i + 8, i + 4 and i + 12 become the four
+  // quarters of quarters[i], in this order.
   VecI quarters[4], halves[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {

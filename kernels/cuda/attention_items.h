@@ -17,7 +17,8 @@ struct AttentionItem {
   int32_t key_end = 0;
   // The position of the first query that the sequence has in this step.
   int32_t first_position = 0;
-  // The first row of this item's partial results, or -1 if its unit has no other item.
+  // The first row of this item's partial results, or -1 if the item is a whole unit
+  // (attention_plan.h).
   int32_t partial = -1;
 };
 struct AttentionMerge {
@@ -32,8 +33,8 @@ struct AttentionMerge {
 // Returns the number of keys in a tile, which a thread block loads at once. Wide heads have fewer
 // keys per tile, so that all pipeline stages fit into shared memory.
 constexpr int32_t AttentionTileKeys(int32_t head_dim) { return head_dim > 128 ? 32 : 64; }
-// The possible numbers of row tiles in an item. A row tile has up to 16 rows. The number depends
-// only on the request to which the item belongs.
+// The possible numbers of row tiles in an item. A row tile has up to 16 rows. All items of a
+// request have the same number in a step, and the number does not depend on other requests.
 inline constexpr int32_t kAttentionRowTiles[] = {1, 2, 4};
 
 }  // namespace quire::kernels::cuda

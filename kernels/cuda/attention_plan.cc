@@ -12,8 +12,9 @@ namespace quire::kernels::cuda {
 namespace {
 
 // Returns the smallest element of kAttentionRowTiles whose tiles of 16 rows hold `rows` rows, or
-// the largest element if none does. Heads wider than 128 need at least two row tiles: with one, the
-// four warps of a block would share too few keys (AttnShape).
+// the largest element if none does. Heads wider than 128 need at least two row tiles: with one,
+// each of the four warps of a block would get only 8 of the 32 keys of a tile, and a warp needs 16
+// (AttnShape).
 int32_t RowTiles(int64_t rows, int32_t head_dim) {
   for (const int32_t row_tiles : kAttentionRowTiles) {
     if (16 * row_tiles >= rows && (head_dim <= 128 || row_tiles > 1)) return row_tiles;
@@ -99,7 +100,7 @@ void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, size_t 
 
 int32_t CudaAttentionPlan::most_merge_rows() const {
   int32_t rows = 0;
-  if (fixed_launches_) {  // every unit has the heads of one query token, up to a whole tile
+  if (fixed_launches_) {  // a sequence has group() rows, a unit at most 16 * row_tiles
     return std::min(group(), 16 * parts_.back().row_tiles);
   }
   for (const AttentionMerge& merge : merges_) rows = std::max(rows, merge.num_rows);

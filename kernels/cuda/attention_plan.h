@@ -82,7 +82,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   absl::Status CutAtFixedKeys(const std::vector<AttentionItem>& units,
                               const AttentionPlanOptions& options, Part& part);
   // Cuts `unit` at the tiles `cuts` and adds the items to `part`. `cuts` starts with the first tile
-  // of the unit and ends with its end tile.
+  // of the unit and ends with the tile after its last one.
   absl::Status AddPieces(const AttentionItem& unit, const std::vector<int32_t>& cuts,
                          const AttentionPlanOptions& options, Part& part);
 

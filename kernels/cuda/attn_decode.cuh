@@ -157,9 +157,9 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         q[k][i] = LoadReadOnly<uint32_t>(row_query[i % 2] + k * 16 + lane_col + i / 2 * 8);
       }
     }
-    // Every row sees the keys [common_begin, common_end). Only tiles with other keys need a mask.
-    // The mask also hides the keys of a tile that are not the item's, because an item begins and
-    // ends with a tile, or with the first key of its first row and the last key of its last row.
+    // Every row sees the keys [common_begin, common_end), so only tiles with other keys need a
+    // mask. A tile may also contain keys outside [key_begin, key_end) of the item. No row of the
+    // item sees these keys, so the mask hides them too.
     const int last_position = item.first_position + (end_row - 1) / p.group;
     const int common_begin = static_cast<int>(p.pattern.FirstKey(last_position));
     const int common_end = item.first_position + item.first_row / p.group + 1;

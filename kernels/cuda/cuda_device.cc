@@ -13,8 +13,8 @@ namespace quire::kernels::cuda {
 
 namespace {
 
-// A kernel that uses more shared memory than this needs
-// cudaFuncAttributeMaxDynamicSharedMemorySize.
+// A kernel needs cudaFuncAttributeMaxDynamicSharedMemorySize if it uses more dynamic shared memory
+// than this.
 constexpr int64_t kDefaultSharedBytes = 48 << 10;
 constexpr int kOldestCapability = 80;  // the first with cp.async and bf16 matrix products
 

@@ -114,8 +114,8 @@ class Device {
   virtual absl::Status Synchronize() = 0;
 };
 
-// Returns InvalidArgument if a part of the launch shape is empty or exceeds `info`. The error names
-// the part. Every device calls this function first.
+// Returns InvalidArgument if a part of the launch shape is empty or exceeds a limit of CUDA or of
+// `info`. The error names the part. LaunchKernel of every device calls this function first.
 absl::Status Validate(const LaunchConfig& config, const DeviceInfo& info);
 absl::Status Validate(const GemmArgs& args);
 

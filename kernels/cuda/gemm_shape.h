@@ -1,8 +1,8 @@
 #pragma once
 
 // GemmShape is the key by which the algorithm of a matrix product is chosen. The number of tokens m
-// differs from step to step, so it is rounded up to a bucket. All m in one bucket share an
-// algorithm. So a run chooses few algorithms, and soon no new ones.
+// differs from step to step. All m in one bucket share an algorithm, so the caller rounds m up to
+// the bucket. This keeps the number of algorithms small.
 
 #include <cstdint>
 
@@ -10,8 +10,8 @@
 
 namespace quire::kernels::cuda {
 
-// Rounds `m` up to 1 .. 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: four buckets for each power of
-// two.
+// Rounds `m` up to 1 .. 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: above 4, there are four buckets
+// between a power of two and the next.
 int64_t RowBucket(int64_t m);
 
 // Returns the alignment on which an algorithm may rely. It is 256 bytes if the address is a

@@ -15,8 +15,8 @@ struct LaunchConfig {
   Dim3 grid;
   Dim3 block;
   int64_t shared_bytes = 0;  // dynamic; kernels have no static shared memory (launch.h)
-  // With programmatic dependent launch, the kernel may start while the previous kernel ends. It
-  // must call GridDependencyWait() before it reads the results of the previous kernel.
+  // With programmatic dependent launch, the kernel may start before the previous kernel has ended.
+  // It must call GridDependencyWait() before it reads the results of the previous kernel.
   bool overlaps_previous = false;
 };
 

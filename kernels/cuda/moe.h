@@ -7,10 +7,9 @@
 
 namespace quire::kernels::cuda {
 
-// Computes a mixture of experts, under the rules of ops.h. Only the device knows which experts,
-// rows and tiles there are, so a graph can record the op. Kernels of this project
-// (grouped_gemm.cuh) compute the products of the experts. Device::Gemm computes the logits of the
-// router.
+// Computes a mixture of experts, under the rules of ops.h. The launches do not depend on the
+// choices of the router, so a graph can record the op. Kernels of this project (grouped_gemm.cuh)
+// compute the products of the experts. Device::Gemm computes the logits of the router.
 //
 // `scratch` is device memory for the routing and the products of at least one token. As many tokens
 // as fit there are processed at once. The weights are CudaWeights with the dtype of the input.

@@ -228,8 +228,8 @@ const PagedAttentionOp::UploadedPlan* PagedAttentionOp::FindPlan(const Attention
   return nullptr;
 }
 
-// The numbers appended here, the number of sequences and the number of heads determine the
-// launches. The caller puts the number of sequences in the key.
+// Besides the numbers appended here, the launches depend on the number of sequences and on the
+// width of the block table, which the caller puts in the key, and on the heads of the model.
 void PagedAttentionOp::AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const {
   const UploadedPlan* const uploaded = FindPlan(&plan);
   if (uploaded == nullptr) return;

@@ -45,8 +45,9 @@ class PagedAttentionOp {
   // The last plan of a pattern and its copy on the device.
   struct UploadedPlan {
     CudaAttentionPlan plan;
-    // Two host buffers from which plans are copied to the device, in turns. Before a buffer is used
-    // again, the earlier copy from it has run.
+    // Two host buffers from which plans are copied to the device, in turns. During a Plan call only
+    // the previous step may still run (Backend::Plan), so the last copy from the older buffer has
+    // run.
     std::array<DeviceBuffer, 2> staging;
     size_t last_staging = 0;
     DeviceBuffer memory;

@@ -29,8 +29,9 @@ struct QkvPostParams {
 };
 
 // Grid: [tokens, sections]. A section is a range of heads. With QK-norm, a section is the heads
-// that are normalised together. A thread processes one pair of elements at a time. Before rope_dim,
-// a pair is two elements that rotate together. After rope_dim, a pair is two neighbours.
+// that are normalised together. A thread processes one pair of elements at a time. In the first
+// rope_dim elements of a head, a pair is two elements that rotate together. In the rest of the
+// head, a pair is two neighbours.
 template <typename T, typename Cache>
 __global__ void __launch_bounds__(kMaxRowThreads)
     QkvPostKernel(const __grid_constant__ QkvPostParams p) {

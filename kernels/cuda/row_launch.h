@@ -57,8 +57,8 @@ inline absl::Status CheckAligned(
   return absl::OkStatus();
 }
 
-// Returns the number of threads for one row, in whole warps. Only the length of the row determines
-// the number of threads, and thus also the order in which a kernel sums the row.
+// Returns the number of threads for one row, in whole warps. The number decides the order in which
+// a kernel sums the row. It depends only on the length and the element type of the row.
 inline unsigned RowThreads(int64_t cols, int elements_per_thread) {
   const int64_t threads = (cols / elements_per_thread + 31) / 32 * 32;
   return static_cast<unsigned>(std::clamp<int64_t>(threads, 32, kMaxRowThreads));

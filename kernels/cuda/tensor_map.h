@@ -10,7 +10,8 @@
 
 namespace quire::kernels::cuda {
 
-// Has the size of CUtensorMap and at least the same alignment. Only the driver knows the content.
+// Has the size of CUtensorMap and at least the same alignment. Only the driver, or the emulator,
+// knows the content.
 struct alignas(128) TensorMap {
   unsigned char opaque[128] = {};
 };
@@ -29,8 +30,8 @@ struct TensorMapSpec {
   std::array<int32_t, kMaxRank> box{};      // elements; box[0] at most 128 bytes
 };
 
-// Returns InvalidArgument for a tensor that TMA cannot load. Every device calls this function
-// first.
+// Returns InvalidArgument for a tensor that TMA cannot load. MakeTensorMap of every device calls
+// this function first.
 absl::Status Validate(const TensorMapSpec& spec);
 
 }  // namespace quire::kernels::cuda

@@ -30,8 +30,9 @@ struct AttentionPattern {
 
   constexpr bool sees_all() const { return rule == Rule::kAll; }
   // Returns the first key that the query at `position` sees. Always inlined, because the CPU
-  // kernels are compiled once for each instruction set, and the linker would keep only one copy of
-  // a function that is not inlined.
+  // kernels are compiled once for each instruction set. If the function were not inlined, the
+  // linker would keep only one of the copies, which might use instructions that the processor does
+  // not have.
   [[gnu::always_inline]] constexpr int64_t FirstKey(int64_t position) const {
     return rule == Rule::kAll || position < tokens ? 0 : position - tokens + 1;
   }

@@ -51,13 +51,13 @@ struct AttentionPlanArgs {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   AttentionPattern pattern;  // as in PagedAttentionArgs
-  // If true, the kernel launches depend only on the numbers that Backend::AppendLaunchKey appends,
+  // If true, plans with equal launch keys (Backend::AppendLaunchKey) have equal kernel launches,
   // and every query_len must be 1.
   bool fixed_launches = false;
 };
 
-// Returns InvalidArgument unless num_heads is a multiple of num_kv_heads and each query_len is at
-// most its context_len.
+// Returns InvalidArgument if num_heads is not a multiple of num_kv_heads, if a query_len exceeds
+// its context_len, or if another argument is out of range.
 absl::Status Validate(const AttentionPlanArgs& args);
 
 class AttentionPlan;
@@ -82,7 +82,7 @@ struct PagedAttentionArgs {
 };
 absl::Status Validate(const PagedAttentionArgs& args);
 
-// The division of the attention of one step into work. Each backend defines a subclass, and
+// The attention of one step, divided into pieces of work. Each backend defines a subclass, and
 // Backend::Plan makes the plans.
 class AttentionPlan {
  public:

@@ -1,8 +1,8 @@
 #pragma once
 
-// Converts block-quantised weights to float32, exactly as ggml defines each format. This code
-// defines every format in a slow but readable way. It is the oracle of the fast kernels, and
-// inspection tools use it.
+// Converts block-quantised weights to float32, exactly as ggml defines each format. This code is
+// slow but readable. Conversion, inspection and the loading of weights use it. The tests of the
+// fast kernels take its results as the correct ones.
 
 #include <span>
 

@@ -11,9 +11,9 @@ constexpr int kSubBlocks = 8;
 constexpr int kRounds = 2;  // further rounds gain less than 0.1 %
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Returns the d that brings multiples of d, from 0 to largest_code * d, nearest to the scales s.
-// `importance` weights the squared distances. If the scales came from a block, the result is the d
-// of that block.
+// Returns the d with which the numbers code * d, for integer codes in [0, largest_code], come
+// nearest to the scales s. `importance` weights the squared distances. If the scales came from a
+// block, the result is the d of that block.
 template <int N>
 float ScaleOfScales(const float* s, const float* importance, int largest_code) {
   const float largest = *std::max_element(s, s + N);
@@ -101,9 +101,9 @@ AffineFit FitSubBlock(const float* x) {
       if (fit.explained > best.explained + std::abs(best.explained) * kRounding) best = fit;
     }
   };
-  // Each number of levels assumes another highest code. So weights that came from a block of this
-  // type are reproduced exactly if the lowest code occurs among them. Among equally good fits, the
-  // first is kept, which has the smallest scale.
+  // Each number of levels assumes a different highest code. So weights that came from a block of
+  // this type are reproduced exactly if the lowest code occurs among them. Among equally good fits,
+  // the first is kept, which has the smallest scale.
   for (int levels = 15; levels > 0; --levels) search(static_cast<float>(levels), 1);
   for (int halves = 24; halves <= 36; ++halves) search(static_cast<float>(halves) / 2.0f, 3);
   return best;

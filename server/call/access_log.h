@@ -1,9 +1,9 @@
 #pragma once
 
 // Writes one log line for each call that has ended. A client can make failing calls at no cost, so
-// the log limits them: in each second it writes at most kMaxFailures lines for failed calls of one
-// RPC with one status code. The next line of that RPC and code is preceded by a line with the
-// number of calls that were not logged.
+// their lines are limited: in each second, the log has at most kMaxFailures lines for failed calls
+// of one RPC with one status code. If further calls fail in that second, the next line of that RPC
+// and code is preceded by a line with the number of calls that were not logged.
 
 #include <array>
 #include <cstdint>

@@ -1,7 +1,6 @@
 #pragma once
 
-// Collects the deltas of a stream that are not written yet. Merges the deltas of each sample into
-// one.
+// Collects the deltas of a call until they are written. Merges the deltas of each sample into one.
 
 #include <cstdint>
 #include <vector>

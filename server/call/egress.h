@@ -182,8 +182,8 @@ class UnaryWriter {
                      const engine::RequestSummary& summary) = 0;
 };
 
-// Collects the deltas of each sample until the sample is complete. The memory of the sink is
-// bounded by the output that the request may generate (GenerateParams::answers_at_once).
+// Collects the deltas of all samples until the request has ended. The memory of the sink is
+// bounded, because the engine limits the output of a request with GenerateParams::answers_at_once.
 class UnarySink : public engine::TokenSink,
                   public Egress::Outlet,
                   public std::enable_shared_from_this<UnarySink> {

@@ -21,8 +21,9 @@ using Environment = std::function<const char*(const char* name)>;
 std::vector<base::Assignment> ReadEnvironment(const base::FlagSet& flags,
                                               const Environment& environment);
 
-// Returns a warning for each of `variables` ("NAME=value") whose name looks like that of a flag but
-// belongs to no flag. Such a variable may be mistyped, or meant for another program.
+// Returns a warning for each of `variables` ("NAME=value") whose name begins with QUIRE_ but
+// belongs to no flag. Such a variable may be mistyped. Variables of the client cause no warning,
+// nor do those that Kubernetes sets for a service.
 std::vector<std::string> WarnOfVariables(const base::FlagSet& flags,
                                          std::span<const char* const> variables);
 

@@ -23,7 +23,7 @@ struct Option {
   using Target = std::variant<std::string*, int32_t*, int64_t*, absl::Duration*, base::LogLevel*>;
 
   std::string_view name;         // "kv_cache_mib"
-  std::string_view group;        // heading in --help; the table keeps a group's options together
+  std::string_view group;        // heading in --help; options of one group are adjacent
   std::string_view placeholder;  // "MIB"; empty: the choices are shown
   std::string_view help;
   Target target;

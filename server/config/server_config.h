@@ -68,8 +68,8 @@ struct CommandLine {
 
 // Parses the command line. Flags override environment variables, which override the --config file.
 // An error is one line that names the flag, the variable, or the line of the file. `variables`
-// ("NAME=value") is the whole environment. It is used only to warn of variables whose names look
-// like that of a flag but belong to no flag.
+// ("NAME=value") is the whole environment. It is used only to warn of variables whose names begin
+// with QUIRE_ but belong to no flag.
 absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> arguments,
                                              const Environment& environment,
                                              std::span<const char* const> variables = {});

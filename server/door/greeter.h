@@ -95,8 +95,8 @@ class Greeter {
   // Used by the thread only.
   std::list<Newcomer> newcomers_;  // ordered by deadline
   std::list<Newcomer> gone_;       // kept until the events of this turn are handled
-  // A client that came when the server was full, and the number of tries that are left to find a
-  // place for the client. While a client is here, no other client is accepted.
+  // A client that connected when the server was full, and the number of tries that are left to find
+  // a place for the client. While `lobby_` has a client, no other client is accepted.
   std::optional<AcceptedClient> lobby_;
   int lobby_tries_ = 0;
   std::vector<uint32_t> listeners_armed_;

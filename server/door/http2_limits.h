@@ -21,8 +21,9 @@ struct Http2Limits {
   size_t unread_bytes = 128 << 10;        // the door's own frames that a client does not read
   size_t streams = 128;                   // open at once on one connection
   // Streams open at once on all connections. A connection may always open its first stream. It may
-  // open another stream if the streams that it has are fewer than the free streams. (Places has the
-  // same rule for connections.) Each stream costs gRPC 12 KiB and its headers.
+  // open another stream if it has fewer open streams than there are free streams. (Places limits
+  // the connections of an address in a similar way.) Each stream takes 12 KiB in gRPC, plus its
+  // headers.
   size_t total_streams = 8192;
   std::chrono::milliseconds message_time{30'000};  // for a message to arrive whole
   // A normal client stays below the following rates, even if it cancels all its streams at once.

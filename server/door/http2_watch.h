@@ -33,8 +33,8 @@ using Gate = std::function<std::optional<Refusal>(const RequestHead&)>;
 
 class Http2Watch {
  public:
-  // Borrows `limits` and `counters`. `counters` also holds the unfinished bytes and streams of all
-  // connections.
+  // Borrows `limits` and `counters`. `counters` has the totals of unfinished bytes and of streams
+  // over all connections.
   Http2Watch(const Http2Limits& limits, Gate gate, DoorCounters& counters);
   Http2Watch(const Http2Watch&) = delete;
   Http2Watch& operator=(const Http2Watch&) = delete;

@@ -273,9 +273,10 @@ void Relay::SendToClient(Connection& c, std::string_view bytes) {
   if (!c.to_client.empty()) FlushToClient(c);
 }
 
-// Refuses streams until all connections together hold at most total_bytes. Each turn refuses the
-// largest stream of the connection that holds the most bytes. A connection that the client has left
-// counts until gRPC has closed its end, because gRPC still holds the connection's bytes.
+// Refuses streams until the unfinished messages of all connections have at most total_bytes. Each
+// round takes the connection with the most unfinished bytes and refuses its largest stream. The
+// bytes of a client that has disconnected count until gRPC has closed its end, because gRPC still
+// has these bytes in memory.
 void Relay::MakeRoom() {
   while (static_cast<size_t>(counters_.unfinished_bytes.load(std::memory_order_relaxed)) >
          limits_.total_bytes) {

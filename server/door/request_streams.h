@@ -20,8 +20,8 @@ namespace quire::server::door {
 
 class RequestStreams {
  public:
-  // Borrows `limits` and `counters`. `counters` also holds the bytes and streams of all other
-  // connections.
+  // Borrows `limits` and `counters`. `counters` has the totals of unfinished bytes and of streams
+  // over all connections.
   RequestStreams(const Http2Limits& limits, DoorCounters& counters)
       : limits_(limits), counters_(counters) {}
   ~RequestStreams();

@@ -21,9 +21,9 @@
 namespace quire::server {
 namespace {
 
-// The common part of unary and streaming calls. gRPC calls OnCancel only after the handler has
-// returned its reactor. So Submit has set `submitted_` before OnCancel runs, however early the
-// client cancels.
+// The common part of unary and streaming calls. The handler calls Submit, and gRPC calls OnCancel
+// only after the handler has returned its reactor. So `submitted_` is set before OnCancel runs,
+// however early the client cancels.
 class GenerateCall {
  public:
   GenerateCall(const ServiceParts& parts, Rpc rpc, grpc::CallbackServerContext& context)

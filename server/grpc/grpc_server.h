@@ -32,13 +32,13 @@ struct GrpcServerParts {
   const IdentityStore& identities;
 };
 
-// One or two gRPC servers. InferenceService, TokenService and health are served at `listen`.
-// ControlService and reflection are served at `control_listen`. If `control_listen` is not set,
-// they are served at `listen` where that is safe. Thread-safe.
+// One or two gRPC servers. InferenceService and TokenService are served at `listen`. ControlService
+// and reflection are served at `control_listen`, or at `listen` if `control_listen` is not set and
+// unknown callers cannot reach `listen`. Health is served at both addresses. Thread-safe.
 class GrpcServer {
  public:
-  // Starts to serve, and sets health to SERVING, since the engine is ready. Returns Unavailable
-  // when the server cannot listen.
+  // Starts to serve, and sets health to SERVING. The engine must be ready. Returns Unavailable when
+  // the server cannot listen.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const ServerConfig& config,
                                                            const TlsFiles& tls,
                                                            const GrpcServerParts& parts);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Decides whether the server is live and ready, and gives the reasons that probes are told.
+// Decides whether the server is live and ready, and makes the answers to probes.
 
 #include <atomic>
 #include <cstdint>

@@ -1,7 +1,8 @@
 #pragma once
 
-// Calls the server through its own listener every few seconds. When a part of the server starts or
-// stops hanging or failing, the watch logs the change once and sets gRPC's health status.
+// Calls the server through its own listener every few seconds. When the server starts or stops
+// hanging, or when its steps start or stop failing, the watch logs the change once and sets gRPC's
+// health status.
 
 #include <functional>
 #include <thread>

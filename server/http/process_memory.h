@@ -9,11 +9,11 @@
 
 namespace quire::server {
 
-// Returns the number of this process's bytes that are in RAM, or 0 if /proc does not show it.
+// Returns this process's resident memory in bytes, or 0 if /proc does not show it.
 int64_t ResidentMemoryBytes();
 
-// Returns free memory to the system. A thread checks every few seconds, and returns the memory if
-// there is much of it. Without this, memory that many requests at once have allocated and freed
+// Returns free heap memory to the system. A thread checks every few seconds, and calls malloc_trim
+// when more than 16 MiB are free. Without this, the memory that is freed after a burst of requests
 // would stay in the glibc arenas of the threads that allocated it.
 class FreeMemoryReturner {
  public:

@@ -6,7 +6,7 @@
 
 namespace quire::server {
 absl::Status Grant(const Principal& caller, engine::GenerateParams& params) {
-  // The engine refuses a priority above kTopPriority, so this check ignores such a priority.
+  // A priority above kTopPriority is left to the engine, which refuses it as an invalid argument.
   if (params.sched.priority <= kTopPriority && params.sched.priority > caller.max_priority) {
     return absl::PermissionDeniedError(
         absl::StrFormat("sched.priority: want at most %d, the caller's max_priority, got %d",

@@ -107,8 +107,8 @@ TEST(ReproducibleMathTest, HasTheSpecialValuesOfC) {
     ExpectBits(Sin(x), std::sin(x), Text("Sin", x));
     ExpectBits(Cos(x), std::cos(x), Text("Cos", x));
   }
-  // For every pair of these numbers, the result of Pow is exact, out of range, or next to a power
-  // of two.
+  // For every pair of these numbers, the result of Pow is NaN, exact, out of range, or next to a
+  // power of two. So std::pow must give the same bits.
   const double edges[] = {0.0, 1.0, 2.0, 0.5, 0x1p1000, kTiny, kMax, 0x1p53, kInfinity, kNan};
   for (const double a : edges) {
     for (const double b :
@@ -144,7 +144,8 @@ TEST(ReproducibleMathTest, PowersThatAreDoublesAreExact) {
 
 #if __LDBL_MANT_DIG__ >= 64
 
-// Returns the distance of two numbers in units in the last place (ulps) of a double near `want`.
+// Returns the difference between `got` and `want` in ulps (units in the last place) of a double
+// near `want`.
 double UlpsApart(double got, long double want) {
   const int exponent = std::max(std::ilogb(want), -1022);
   return static_cast<double>(std::abs(got - want) / std::ldexp(1.0L, exponent - 52));

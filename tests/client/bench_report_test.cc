@@ -75,7 +75,7 @@ TEST(BenchReportTest, CountsEndsApart) {
   EXPECT_THAT(report.failures, ElementsAre(Pair("RESOURCE_EXHAUSTED", 2u)));
   EXPECT_EQ(report.output_tokens, 7u);
   EXPECT_EQ(report.ttft.count, 3u);  // a refused request has no first token
-  // A request with one token has no gap between tokens, and a dropped request has no steady rate.
+  // The latency counts requests that ended with OK. TPOT counts those with at least two tokens.
   EXPECT_EQ(report.tpot.count, 1u);
   EXPECT_EQ(report.latency.count, 2u);
 }

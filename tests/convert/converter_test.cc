@@ -127,8 +127,8 @@ TEST(ConverterTest, WhereNoProductChangesItsOrderTheBitsAreTheSame) {
   for (GoldenModel& golden : testing::ReadGoldenFamilies()) {
     if (!names.contains(golden.name)) continue;
     SCOPED_TRACE(golden.name);
-    // In llama.cpp's Gemma, every sixth layer has no window and all other layers have one. The test
-    // changes the config to match.
+    // In llama.cpp's Gemma 3, every sixth layer has no window and all other layers have one. The
+    // test changes the config to match.
     if (golden.name == "gemma3") {
       for (size_t i = 0; i < golden.config.layers.size(); ++i) {
         engine::AttentionSpec& attention = golden.config.layers[i].attention;

@@ -9,9 +9,9 @@
 
 namespace quire::convert::testing {
 
-// Returns a byte-level tokenizer.json. Its tokens are the bytes, every pair of characters that
-// pre-tokenizers treat differently, runs of three equal characters for some characters, "stab", and
-// two added tokens at the end. No merge makes "stab".
+// Returns a byte-level tokenizer.json. Its tokens are the bytes, all pairs from a set of letters,
+// digits, punctuation and white space, runs of three equal characters, "stab", and two added tokens
+// at the end. No merge makes "stab".
 nlohmann::json ByteLevelJson();
 
 // Returns a pre_tokenizer that splits by each pattern in turn, then maps to bytes.

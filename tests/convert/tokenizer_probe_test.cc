@@ -28,8 +28,8 @@ std::unique_ptr<text::Tokenizer> SplitBy(const text::GgufPreTokenizer& pre) {
   return text::testing::TokenizerFromJson(root.dump());
 }
 
-// The probe leaves out every token of the vocabulary. So only its built-in texts can show a
-// difference.
+// A probe also makes texts of the vocabulary's tokens. Here it leaves out all tokens, so only its
+// built-in texts can show a difference.
 TEST(TokenizerProbeTest, ItsOwnTextsTellEverySplitFromEveryOther) {
   std::vector<std::unique_ptr<text::Tokenizer>> tokenizers;
   const std::vector<std::string_view> names = text::DistinctGgufPreTokenizers();

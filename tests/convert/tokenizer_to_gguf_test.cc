@@ -114,7 +114,7 @@ TEST(TokenizerToGgufTest, WhatHasNoBosSaysSo) {
   const auto converted = Convert(DirectoryOf(SentencePieceJson().dump()));
   ASSERT_TRUE(converted.ok()) << converted.status();
   // The file must say that there is no BOS. If the key for BOS were absent, readers would take
-  // token 1.
+  // token 1 as BOS.
   EXPECT_EQ(converted->gguf->bos_id(), -1);
   EXPECT_THAT(converted->gguf->end_ids(), IsEmpty());
 }
@@ -278,8 +278,8 @@ TEST(TokenizerToGgufTest, SaysWhatIsLost) {
               ElementsAre(HasSubstr("begins with a space"), HasSubstr("Metaspace")));
 }
 
-// Phi-3's added tokens strip the white space after them. Readers of GGUF also strip it if the model
-// has the name of Phi-3.
+// Phi-3's added tokens strip the white space after them. Readers of GGUF also strip this white
+// space if general.name contains "phi-3", in upper or lower case.
 TEST(TokenizerToGgufTest, TheNameOfPhi3KeepsItsStrippedSpaces) {
   json root = ByteLevelJson();
   for (json& token : root["added_tokens"]) token["rstrip"] = true;

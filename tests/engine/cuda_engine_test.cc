@@ -83,8 +83,8 @@ TEST_P(CudaEngineTest, RunsTheKernelThatItsTypesHave) {
   }
 }
 
-// Returns requests of every kind. Some requests end before the step after their last token is
-// complete.
+// Returns requests of every kind. Some end by a stop string or a stop token. With a pipeline depth
+// of 1, such a request ends while its next step is still in flight.
 std::vector<GenerateParams> RequestsOfEveryKind() {
   std::vector<GenerateParams> all;
   for (uint32_t i = 0; i < 8; ++i) {

@@ -131,9 +131,8 @@ TEST(EngineCountsTest, WhatTheRequestItselfForbidsToDrawIsItsOwnError) {
   EXPECT_THAT(std::string(sink->status().message()), HasSubstr("sampling.allowed_token_ids"));
 }
 
-// New work and the end of the engine wake sleeping threads. Without a wake-up, a thread would look
-// for work only a second later. On average, an answer and an end must each take less than half a
-// second.
+// A new request and Stop wake sleeping threads. Without a wake-up, a thread would look for work
+// only a second later. On average, the request and Stop must each take less than half a second.
 TEST(EngineCountsTest, AnIdleEngineWakesForWorkAndForItsEnd) {
   constexpr int kRounds = 3;
   absl::Duration answering, ending;

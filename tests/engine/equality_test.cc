@@ -188,8 +188,8 @@ TEST_P(EqualityTest, PromptLogprobsComeInChunksAndAreThoseOfDecoding) {
   ASSERT_EQ(got.size(), 149);
   EXPECT_GT(sink->num_prompt_chunks(), 1);
   EXPECT_EQ(sink->summary().usage.cached_tokens, 0);
-  // The distribution for position p of this prompt equals the distribution from which a prompt of p
-  // tokens draws its first generated token.
+  // The distribution for position p of this prompt must equal the distribution of the first
+  // generated token after a prompt of only tokens 0 to p - 1.
   for (const int64_t p : {1, 16, 63, 64, 65, 149}) {
     const CollectingSink::Sample next =
         Alone(GreedyParams(TokenIds(prompt.begin(), prompt.begin() + p), 1));
@@ -208,9 +208,9 @@ TEST_P(EqualityTest, PromptLogprobsOfAPreemptedPromptComeOnce) {
   const auto roomy = Make();
   const auto calm = roomy->Submit(params);
   ASSERT_TRUE(calm->WaitFinished());
-  // There are 18 blocks. The older request grows from 7 blocks until it needs the 8 blocks of the
-  // second request and preempts it. By then, the second request has computed only a part of its
-  // prompt, because each step computes one token of it.
+  // The cache has 18 blocks. The second request holds 8 of them for its prompt. The older request
+  // starts with 7 blocks, and preempts the second request when no block is free. By then, only a
+  // part of the second prompt is computed, because a step computes two tokens in all.
   const auto harness = Make({.num_blocks = 18, .max_num_seqs = 2, .max_num_batched_tokens = 2});
   const auto sinks = harness->SubmitTogether({GreedyParams(RandomIds(100, 8), 150), params});
   for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
@@ -251,8 +251,8 @@ INSTANTIATE_TEST_SUITE_P(Models, EqualityTest,
                                            &WindowedFake, &WindowedTinyLlama),
                          ModelName);
 
-// Each of the six contexts has 23 blocks. Both layers have a window, and the windows have only 16
-// blocks, which are enough for two sequences.
+// Each of the six contexts fills 23 blocks, and both layers have a window. The engine that runs all
+// six requests has only 16 window blocks, which are enough for two sequences.
 TEST(WindowTest, ContextsFarLongerThanItsMemoryGiveTheSame) {
   HarnessOptions options{.layer_patterns = {kernels::AttentionPattern::Window(24),
                                             kernels::AttentionPattern::Window(24)},

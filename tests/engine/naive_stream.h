@@ -1,7 +1,7 @@
 #pragma once
 
-// Computes a stream of tokens with attention sinks straight from the definition, in doubles. Tests
-// compare the engine with it, because the engine keeps the cache in blocks and rotates cached keys.
+// Computes a stream of tokens with attention sinks straight from the definition, in doubles. This
+// is the reference for the engine, which keeps the cache in blocks and rotates cached keys.
 
 #include <cstdint>
 #include <span>

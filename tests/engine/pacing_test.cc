@@ -1,4 +1,4 @@
-// Runs prompts beside a stream on a simulated machine, whose clock sets how long each step takes.
+// Runs prompts beside a stream on a simulated machine. Its steps advance a fake clock.
 
 #include <algorithm>
 #include <atomic>
@@ -96,8 +96,8 @@ void RunPromptsBesideAStream(bool hiccup) {
   harness->Stop();
 
   EXPECT_LE(machine.longest_mixed(), kTarget * 12 / 10);
-  // A step of the target length has room for 136 prompt tokens. Some steps have fewer, because they
-  // are planned smaller or because a prompt ends in them.
+  // A step of the target length has room for (60 - 5 - 0.5) ms / 0.4 ms = 136 prompt tokens. Some
+  // steps have fewer, because they are planned smaller or because a prompt ends in them.
   EXPECT_GE(machine.num_mixed(), kPromptLen * kNumPrompts / 136);
   EXPECT_LE(machine.num_mixed(), kPromptLen * kNumPrompts / 136 * 3 / 2);
 }

@@ -28,8 +28,8 @@ GenerateParams ScoreParams(const TokenIds& prompt, const std::vector<TokenIds>& 
   return params;
 }
 
-// Returns continuations of 1, 2, 3, 20 and 90 tokens. The shortest has less than a block, and the
-// longest has more than a step.
+// Returns continuations of 1, 2, 3, 20 and 90 tokens. The shortest does not fill a block, and the
+// longest does not fit into one step.
 std::vector<TokenIds> Continuations(uint32_t seed) {
   std::vector<TokenIds> all;
   for (const int64_t size : {1, 2, 3, 20, 90}) all.push_back(RandomIds(size, seed + size));

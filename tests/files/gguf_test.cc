@@ -117,8 +117,8 @@ TEST(GgufTest, ReadsTensorsWithTheirShapeReversed) {
   EXPECT_EQ(contents->unusable_tensors[0].type_name, "Q2_K");
 }
 
-// Tests that a GGUF file can hold tensors of all 11 weight types, with the kernels' names and block
-// sizes.
+// Tests that a GGUF file can hold tensors of all 11 weight types, and that the kernels have the
+// same names and block sizes.
 TEST(GgufTest, OpensEveryWeightType) {
   GgufWriter writer;
   int num_types = 0;

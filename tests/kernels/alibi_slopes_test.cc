@@ -42,9 +42,9 @@ TEST(AlibiSlopesTest, IsThePublishedRuleFor1To128Heads) {
   }
 }
 
-// Checks the rule of the MPT models. If the number of heads is not a power of two, the rule uses
-// the sequence for the next power of two: first its elements at odd indices, then those at even
-// indices, counted from 0.
+// Checks the rule of the MPT models. If the number of heads is not a power of two, the rule takes
+// the sequence for the next power of two. The heads get the elements at odd indices, counted from
+// 0, and after these the elements at even indices, until each head has one.
 TEST(AlibiSlopesTest, IsTheRuleOfMptForAnyBiasMax) {
   for (const double bias_max : {4.0, 8.0, 16.0}) {
     for (const int32_t num_heads : {1, 2, 5, 12, 24, 32, 40, 71, 112}) {

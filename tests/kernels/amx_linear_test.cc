@@ -46,14 +46,15 @@ class AmxLinearTest : public ::testing::TestWithParam<WeightType> {};
 TEST_P(AmxLinearTest, GivesTheBitsOfThePortablePath) {
   const KernelTable amx = amx_in_cpp::MakeKernels("amx in C++");
   const bool k_quant = GetParam() >= WeightType::kQ4_K;
-  // Along k, the shorter rows have three tiles. For K-quants they have eight tiles, or sixteen for
-  // Q6_K. The longer rows have more tiles.
+  // A tile covers 32 columns of the input, or 16 for Q6_K. So 96 columns are 3 tiles, 256 columns
+  // are 8 tiles (16 for Q6_K), and 512 columns are 16 tiles (32 for Q6_K).
   for (const int64_t cols : {k_quant ? 256 : 96, 512}) {
     const TestWeight weight = RandomWeight(GetParam(), 37, cols, 1);
     const auto packed = PackedWeight::Create({&weight.view, 1}, /*pack=*/true);
     ASSERT_TRUE(packed.ok());
-    // 8 rows use no tile, 9 rows a part of one tile, and 16 rows one tile. 19 rows use one tile,
-    // and 3 rows are left without a tile. 44 rows use two tiles and a part of a third.
+    // A tile holds 16 rows. If at most 8 rows are left, they are computed without a tile. So 8 rows
+    // use no tile, 9 rows use a part of one, and 16 rows use one. 19 rows use one and leave 3 rows.
+    // 44 rows use two and a part of a third.
     for (const int64_t rows : {8, 9, 16, 19, 44}) {
       const std::vector<float> input = Normal(2, rows * cols);
       const std::vector<float> want = Multiply(PortableKernels(), **packed, input);

@@ -1,4 +1,5 @@
-// Tests the order in which the CPU's attention folds the keys of a row over several super-segments.
+// Tests the order in which the CPU's attention folds the keys of a row: keys into segments of 256
+// keys, segments into super-segments of 16 segments, and super-segments into the row.
 
 #include <algorithm>
 #include <cstring>
@@ -32,9 +33,11 @@ constexpr int64_t kLength = 9000;
 constexpr AttentionPattern kPatterns[] = {
     {},
     AttentionPattern::Window(700),
-    // The window of the last queries begins inside the last segment of a super-segment.
+    // For the last query, at position 8999, the window begins at key 4000. This key is in the last
+    // segment of the first super-segment.
     AttentionPattern::Window(5000),
-    // The window begins inside the fifth segment from the end of that super-segment.
+    // For the last query, the window begins at key 3000, in the fifth segment from the end of the
+    // first super-segment.
     AttentionPattern::Window(6000),
 };
 
@@ -70,7 +73,8 @@ std::vector<float> FoldOfEqualWeights(const SequenceData& sequence, int64_t posi
   return row;
 }
 
-// Returns the number of rows that the plan for `chunk` merges from several items.
+// Returns the number of merges in the plan for `chunk`. A merge combines the partial results of
+// rows whose segments are divided between several items.
 size_t NumMerges(const Chunk& chunk, const AttentionPattern& pattern, int num_threads) {
   const std::vector<int32_t> context = {static_cast<int32_t>(chunk.end)};
   const std::vector<int32_t> query = {static_cast<int32_t>(chunk.end - chunk.begin)};

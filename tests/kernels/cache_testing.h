@@ -1,7 +1,7 @@
 #pragma once
 
-// Helpers of the attention tests on the CPU: random sequences, and a paged cache of one layer that
-// the tests fill with them.
+// Helpers of the CPU tests of attention, QkvPost and ShiftKeys: random sequences, and a paged cache
+// of one layer that stores their keys and values.
 
 #include <algorithm>
 #include <cmath>
@@ -52,8 +52,8 @@ inline SequenceData RandomSequence(const HeadShape& shape, int64_t length, uint6
           .length = length};
 }
 
-// A cache on one backend in which every unwritten element is NaN. There are gaps between the
-// blocks, as between the blocks of one layer in the cache of a model.
+// A paged cache of one layer on one backend. Every unwritten element is NaN. There are gaps between
+// the blocks. In the cache of a model, these gaps hold the blocks of other layers.
 class PoisonedCache {
  public:
   PoisonedCache(kernels::Backend& backend, const HeadShape& shape, int64_t num_blocks)

@@ -20,8 +20,9 @@ struct Exact {
 
 // Returns the dot product of row `row` of `weight` and `a`. The bound includes the bounds of the
 // elements of `a`. Every float product and every float sum rounds once: 4 * cols * kFloatEpsilon
-// times the sum of the magnitudes covers these roundings. With `quantized`, each activation is also
-// off by at most half a step of its block of 32, which is the largest magnitude of the block / 254.
+// times the sum of the magnitudes covers these roundings. With `quantized`, rounding to codes
+// changes each element of `a` by at most half a step. A step is 1/127 of the largest magnitude in a
+// block of 32 elements.
 Exact ExactProduct(const TestWeight& weight, int64_t row, std::span<const Exact> a, bool quantized);
 
 std::vector<Exact> ExactValues(std::span<const float> values);

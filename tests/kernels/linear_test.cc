@@ -93,9 +93,9 @@ TEST_P(LinearTypeTest, BitsDependOnTheRowAndTheWeightAlone) {
         const auto backend = MakeBackend(isa, threads, pack);
         const auto prepared = Prepare(*backend, {&weight.view, 1});
         EXPECT_EQ(prepared->bytes() == 0, !pack);
-        // The kernels process 1, 2, 4, 8 or 16 rows at a time. Together, these chunk sizes use each
-        // of these numbers. In some chunks, the last rows are processed in a smaller number than
-        // the first rows.
+        // The kernels process 1, 2, 4, 8 or 16 rows at a time. Together, these chunk sizes test all
+        // five numbers. Some chunks also need two of them: a large one first, and a smaller one for
+        // the last rows.
         for (const int64_t chunk : {1, 3, 7, 29, 33, 83}) {
           if (isa == "portable" && chunk != 29) continue;  // the portable path is slow
           std::vector<float> got;
@@ -142,10 +142,10 @@ CodeBytes CodesOf(WeightType type) {
   }
 }
 
-// Every product of a block has the same sign and the largest possible magnitude, so that a sum in
-// narrow integers would overflow.
+// All products of a block have the same sign. One of the codes 0xff, 0x80 and 0x00 gives them the
+// largest possible magnitude, so a sum in too narrow integers would overflow.
 TEST_P(QuantizedLinearTest, TheLargestDotsAreExact) {
-  constexpr int64_t kRows = 21;  // the kernels take 16, 4 and 1 at a time
+  constexpr int64_t kRows = 21;  // rows are stored in groups of 16; the second group is not full
   const CodeBytes codes = CodesOf(GetParam());
   const auto portable = MakeBackend("portable");
   for (const int code : {0xff, 0x80, 0x00}) {
@@ -237,11 +237,11 @@ Exact Activated(Activation activation, double y) {
     case Activation::kNone:
       return {y, 0.0};
     case Activation::kGelu: {
-      // Gelu() in kernels/cpu/linear_body.h computes `beyond` as e^(-t^2 / 2) times a polynomial in
-      // u. The factor 17 counts the nine roundings of the polynomial, whose terms cancel to no less
-      // than 1 / 2.3 of their magnitudes. It also counts 2.35 times the two roundings of u, the
-      // roundings of e^x and of the products, and the error of the fit. The term t * t / 4 counts
-      // the rounding of t^2 in the exponent.
+      // Gelu() in kernels/cpu/linear_body.h computes `beyond` as e^(-t^2 / 2) * u * p(u), where p
+      // is a polynomial and u = 1 / (1 + 0.34 t). The term t * t / 4 counts the rounding of t^2 in
+      // the exponent. The factor 17 counts all other errors: the nine roundings of p, multiplied by
+      // up to 2.3 because the terms of p cancel; the two roundings of u, multiplied by up to 2.35
+      // in u * p(u); the roundings of e^x and of the products; and the error of the fit.
       const double error = beyond * (17 + t * t / 4) * kEpsilon;
       if (y < 0) return {y * beyond, t * error};
       return {y * (1 - beyond), t * (error + kEpsilon)};

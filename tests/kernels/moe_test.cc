@@ -100,7 +100,8 @@ TEST_P(MoeTypeTest, BiasesAndClampsAgreeWithDoublesOnEveryPath) {
 
 TEST_P(MoeTypeTest, BitsDependOnTheTokenAlone) {
   const MixtureShape shape{.num_experts = 6, .hidden = 256, .intermediate = 256, .num_chosen = 3};
-  // Some experts get one token, some get a few, and some get more than one work item can take.
+  // Some experts get one token, and some get a few. Expert 2 gets more tokens than one work item
+  // can take.
   constexpr int64_t kTokens = 90;
   TestMixture mixture(GetParam(), shape, 4);
   mixture.Prefer(2);
@@ -188,8 +189,9 @@ TEST(MoeRoutingTest, ManyExpertsAgreeWithASortInDouble) {
         for (int64_t e = 0; e < kExperts; ++e) {
           const float logit = logits[static_cast<size_t>(t * kExperts + e)];
           const double want = logit >= sorted[kChosen - 1] ? std::exp(double{logit}) / sum : 0.0;
-          // The kernel rounds the difference of two logits, which is up to 20. This error is in the
-          // exponent of e^x.
+          // The bound counts the roundings of a sum over up to 130 experts. It also counts the
+          // rounding of the difference of two logits. The difference is up to 20, and its error is
+          // in the exponent of e^x.
           EXPECT_NEAR(got[static_cast<size_t>(t * kExperts + e)], want,
                       want * 160 * testing::kFloatEpsilon);
         }

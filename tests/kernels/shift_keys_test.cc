@@ -180,7 +180,8 @@ TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
   for (int64_t i = 0; i < 16 * kHeadDim; ++i) {
     const float got = moved.view().data<float>()[3 * moved.view().row_stride() + i];
     // The bound assumes that the elements of keys are at most 5 in magnitude. It covers the
-    // roundings of the rotations and of the three rows of the table.
+    // roundings of the rotations and of the rows of the table for three positions: the original
+    // one, the distance, and the earlier one.
     ASSERT_NEAR(got, written.view().data<float>()[i], 10 * 0x1p-24 * 10 * kShiftTableScale) << i;
   }
 }

@@ -68,8 +68,8 @@ class FakeEngine : public engine::Engine {
   const engine::ServerInfo& server_info() const override { return server_info_; }
   engine::Stats stats() const override;
   engine::Liveness liveness() const override;
-  // Answers at once, on the thread of the caller, that kFlushedBlocks were freed.
   static constexpr int64_t kFlushedBlocks = 7;
+  // Answers at once, on the thread of the caller, that kFlushedBlocks blocks were freed.
   void FlushPrefixCache(engine::FlushDone done) override { std::move(done)(kFlushedBlocks); }
   void StartDrain() override;
   absl::Status WaitIdle(absl::Duration timeout) override;

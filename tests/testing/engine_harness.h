@@ -67,9 +67,9 @@ class EngineHarness {
 
   // Submits a request and expects that the engine accepts it.
   std::shared_ptr<CollectingSink> Submit(engine::GenerateParams params, int64_t room = -1);
-  // Submits all requests while the first step, which runs the first request alone, is held back.
-  // The scheduler thus gets the requests in the order of `all`. Which sequences share cached blocks
-  // does not depend on the speed of the machine.
+  // Submits all requests while the first step, which runs the first request alone, is held back. So
+  // the scheduler gets the requests in the order of `all`. In every run, the same sequences share
+  // cached blocks, however fast the machine is.
   std::vector<std::shared_ptr<CollectingSink>> SubmitTogether(
       const std::vector<engine::GenerateParams>& all);
   // Waits until every request submitted so far has left the frontend.
@@ -104,8 +104,8 @@ using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
 // for bit.
 void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want);
 
-// Expects that sample k of `sink`, whose request had `params` with n samples, is the answer that
-// `alone` returns for one sample with seed + k.
+// `sink` has the samples of one request, which had `params` with n samples. Expects that sample k
+// equals the answer of `alone` for the same parameters with n = 1 and seed + k.
 void ExpectSamplesAreSingleRequests(
     CollectingSink& sink, engine::GenerateParams params,
     const std::function<CollectingSink::Sample(const engine::GenerateParams&)>& alone);

@@ -48,8 +48,8 @@ std::vector<float> Fill(std::string_view name, int64_t rows, int64_t cols) {
   return filled;
 }
 
-// Returns the rows with the rotary pairs of each head reordered from half-split rows (i, i + d/2)
-// to interleaved rows (2i, 2i + 1).
+// Returns `values` with the rows of each head in another order. Rows i and i + head_dim / 2, which
+// form a rotary pair, become rows 2i and 2i + 1.
 std::vector<float> InterleaveRows(const std::vector<float>& values, int64_t rows, int64_t cols,
                                   int64_t head_dim) {
   std::vector<float> out(values.size());

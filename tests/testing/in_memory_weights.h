@@ -18,8 +18,8 @@ class InMemoryWeights final : public files::WeightMap {
  public:
   void Add(std::string name, std::vector<int64_t> shape, std::vector<float> values);
   // Adds a tensor of shape [size], [rows, cols] or with more dimensions. The random values follow
-  // the rule of tests/engine/model/make_goldens.py. Each value is a function of (name, index)
-  // alone.
+  // the rule of tests/engine/model/make_goldens.py. A value depends only on the name and the shape
+  // of the tensor and on the index of the value.
   void AddRandom(const std::string& name, const std::vector<int64_t>& shape);
 
   // Multiplies every value of the tensor `name` by `factor`. Does nothing if there is no such
@@ -41,8 +41,8 @@ struct TinyLlamaShape {
   int64_t num_attention_heads, num_key_value_heads, head_dim;
   bool tie_word_embeddings = false, attention_bias = false, mlp_bias = false;
 };
-// Returns the layers of the Llama that `shape` describes. `windows` has the window of each layer;
-// empty: none has one.
+// Returns the layers of the Llama that `shape` describes. `patterns` has the attention pattern of
+// each layer; if empty, every query sees all keys up to its own.
 std::vector<engine::LayerSpec> LayersOf(const TinyLlamaShape& shape,
                                         std::span<const kernels::AttentionPattern> patterns = {});
 // Returns the tensors of a Llama, with values by the rule of InMemoryWeights::AddRandom. The

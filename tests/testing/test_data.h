@@ -1,7 +1,8 @@
 #pragma once
 
 // Optional test material: real models, tokenizers and hostile input that are not part of the
-// project. Tests look for it in $QUIRE_TEST_DATA, then in ../shared/data beside the checkout.
+// project. Tests look for it in $QUIRE_TEST_DATA or, if that is not set, in ../shared/data beside
+// the checkout.
 
 #include <optional>
 #include <string>

@@ -173,8 +173,8 @@ struct MacroNode {
   std::string name;
   std::vector<Parameter> parameters;
   Body body;
-  // True if the body mentions the name caller, varargs or kwargs. A call of the macro may then
-  // give a value for that name.
+  // True if the body uses the name caller, varargs or kwargs. A call of the macro may then pass
+  // caller=, extra positional arguments (varargs), or extra keyword arguments (kwargs).
   bool uses_caller = false;
   bool uses_varargs = false;
   bool uses_kwargs = false;

@@ -17,8 +17,8 @@ struct Limits {
   int64_t max_steps = 20'000'000;       // a step evaluates one node or copies kBytesPerStep bytes
   int64_t max_output_bytes = 32 << 20;  // also the limit of each string
   int32_t max_depth = 1000;             // nested nodes under evaluation, across all macros
-  // The most stack in bytes that a rendering may use below the frame of Render(). It is half of the
-  // stack of a small thread.
+  // The most stack in bytes that a rendering may use below the frame of Render(). 1 MiB is safe on
+  // a thread with a stack of 2 MiB or more.
   int64_t max_stack_bytes = 1 << 20;
   int32_t max_value_depth = 200;  // nesting of lists and dicts
 };

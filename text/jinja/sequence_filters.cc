@@ -30,8 +30,8 @@ absl::StatusOr<Items> SortKeys(Evaluator& evaluator, const Items& items,
   Items keys;
   for (const Value& item : items) {
     if (!attribute || attribute->is_none()) {
-      // As in Jinja2, the key is a list. Lists are compared by `<` only at their first unequal
-      // items, so equal items are never compared by `<`.
+      // As in Jinja2, the key is a list of one item. Lists are compared by `<` only at their first
+      // unequal items. So equal items of a type without `<`, such as none, do not fail.
       keys.push_back(Value::List({SortKey(item, case_sensitive)}));
       continue;
     }

@@ -5,7 +5,7 @@
 // without autoescape.
 //
 // Not supported: inheritance, import and include, {% block %}, recursive loops, autoescape.
-// Integers beyond 64 bits are errors, and a generator or a function cannot be printed.
+// Integers beyond 64 bits are errors, and a range, generator or function cannot be printed.
 
 #include <memory>
 #include <string>

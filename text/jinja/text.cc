@@ -17,8 +17,8 @@ bool IsContinuation(std::string_view text, size_t at) {
   return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
 }
 
-// Decodes one code point and returns it with its size. A byte that is not UTF-8 gives U+FFFD and
-// size 1.
+// Decodes one code point and returns it with its size. Returns U+FFFD and 1 for a byte that is not
+// UTF-8.
 std::pair<char32_t, size_t> Decode(std::string_view text, size_t at) {
   const base::Utf8Char c = base::DecodeUtf8(text, at);
   return {c.code_point, c.valid ? c.length : 1};

@@ -185,8 +185,8 @@ struct BoundMethod {
 bool HashKey(const Value& value, Budget& budget, std::string* out);
 
 // Returns the values that a for loop over `value` visits: the items of a sequence, the code points
-// of a text, the keys of a dict, nothing for undefined. If `value` is a generator, it is then used
-// up. The error for another type has Python's message: "'int' object is not iterable".
+// of a text, the keys of a dict, nothing for undefined. The call uses up a generator. The error for
+// another type has Python's message: "'int' object is not iterable".
 absl::StatusOr<std::vector<Value>> Iterate(const Value& value, Budget& budget);
 
 // Returns len(value), or nothing when the value has no length.

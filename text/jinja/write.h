@@ -11,8 +11,8 @@
 
 namespace quire::jinja {
 
-// Returns the text that {{ value }} prints. Returns InvalidArgument for a function or a generator,
-// because Python would print an address.
+// Returns the text that {{ value }} prints. Returns InvalidArgument for a range, and for a
+// generator or a function, for which Python would print an address.
 absl::StatusOr<std::string> ToText(const Value& value, Budget& budget);
 absl::StatusOr<std::string> ToRepr(const Value& value, Budget& budget);
 

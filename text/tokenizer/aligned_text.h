@@ -41,7 +41,7 @@ struct TextPart {
   }
 };
 
-// A rewritten text and the origins of its bytes. TextPart is a view of an AlignedText.
+// A rewritten text and the origins of its bytes. Part() returns a view of both.
 struct AlignedText {
   std::string text;
   std::vector<ByteRange> origins;

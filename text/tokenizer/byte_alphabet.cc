@@ -7,8 +7,8 @@
 namespace quire::text {
 namespace {
 
-// The character that stands for the first byte that is not a printable Latin-1 character. The other
-// such bytes get the following characters, in order.
+// Bytes that are not printable Latin-1 characters become the characters from U+0100 on, in order:
+// byte 0 becomes U+0100.
 constexpr char32_t kFirstSubstitute = 0x100;
 
 bool IsPrintableLatin1(int byte) {

@@ -13,8 +13,8 @@ namespace quire::text {
 // Immutable; thread-safe. A node takes 12 bytes. The children of a node are adjacent and sorted.
 class ByteTrie {
  public:
-  // If several entries have the same key, the last entry gives the value. Keys must not be empty,
-  // and values must not be negative.
+  // If several entries have the same key, the value of the last entry is kept. Keys must not be
+  // empty, and values must not be negative.
   explicit ByteTrie(std::vector<std::pair<std::string_view, int32_t>> entries);
 
   static constexpr uint32_t kRoot = 0;

@@ -24,10 +24,11 @@ struct NamedPreTokenizer {
   GgufPreTokenizer pre_tokenizer;
 };
 
-// The order matters for conversion, which tries the names in this order. Among names that split
-// alike, the best known comes first. A pre-tokenizer that splits digits one by one comes before a
-// similar pre-tokenizer that keeps runs of digits, because both give the same tokens if the
-// vocabulary has no runs of digits.
+// Conversion tries the names in this order and takes the first that produces the right tokens.
+// Among names that split alike, the best known comes first. qwen2 splits off each digit, and
+// llama-bpe keeps runs of digits. If a vocabulary has no runs of digits, both can produce the right
+// tokens. qwen2 comes first, so that conversion takes qwen2. In the same way, viking comes before
+// bloom.
 const std::vector<NamedPreTokenizer>& Table() {
   static const auto* const table = [] {
     const GgufPreTokenizer gpt2{.patterns = {kGpt2}};

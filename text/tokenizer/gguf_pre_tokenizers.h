@@ -13,7 +13,8 @@ struct GgufPreTokenizer {
   bool ignore_merges = false;              // a word that equals a token becomes that token
   bool add_bos = false;                    // the default for files without add_bos_token
 
-  // Returns true if both pre-tokenizers give the same words, and the words give the same tokens.
+  // Returns true if both pre-tokenizers split every text into the same words, and every word into
+  // the same tokens.
   bool SplitsAs(const GgufPreTokenizer& other) const {
     return patterns == other.patterns && ignore_merges == other.ignore_merges;
   }

@@ -219,8 +219,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateByteLevel(const GgufVocabulary&
   return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 
-// Returns the rank of each token; the best score has rank 0. Equal scores give equal ranks, so that
-// the leftmost of several merges with the same score comes first.
+// Returns the rank of each token; the best score has rank 0. Tokens with equal scores have equal
+// ranks, so that among merges with the same score the leftmost comes first.
 absl::StatusOr<std::vector<uint32_t>> RanksOfScores(const GgufVocabulary& vocabulary) {
   if (vocabulary.scores.size() != vocabulary.tokens.size()) {
     return Invalid("scores", absl::StrCat("want one of each of the ", vocabulary.tokens.size(),
@@ -253,8 +253,8 @@ bool AddMergesOfPieces(const GgufVocabulary& vocabulary, const PieceIds& ids,
     const GgufTokenType type = TypeOf(vocabulary, id);
     return !IsSpecialType(type) && type != GgufTokenType::kByte;
   };
-  // Returns the id of the token `text`, or of the character `text` if only longer pieces contain
-  // it; else -1.
+  // If `text` is a token that merges may use, returns the token's id. If `text` is another single
+  // character, returns the id from AddCharacter. Otherwise returns -1.
   const auto symbol = [&](std::string_view text) -> int32_t {
     const auto it = ids.find(text);
     if (it != ids.end() && mergeable(static_cast<size_t>(it->second))) return it->second;

@@ -15,8 +15,8 @@ IncrementalDetokenizer::IncrementalDetokenizer(const Tokenizer& tokenizer, bool 
 std::string IncrementalDetokenizer::Push(int32_t id) {
   if (skip_special_tokens_ && tokenizer_.IsSpecial(id)) return "";
   pending_.append(tokenizer_.TokenBytes(id));
-  // All bytes are certain, except those of an unfinished character at the end, which has at most
-  // three bytes.
+  // Later tokens can change only the bytes of an unfinished character at the end, which has at most
+  // three bytes. All bytes before it are certain.
   size_t certain = pending_.size();
   for (size_t i = pending_.size() > 3 ? pending_.size() - 3 : 0; i < pending_.size(); ++i) {
     const base::Utf8Char c = base::DecodeUtf8(pending_, i);

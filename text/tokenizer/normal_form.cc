@@ -32,9 +32,9 @@ utf8proc_option_t DecompositionOf(NormalForm form) {
                                         (IsCompatible(form) ? UTF8PROC_COMPAT : 0));
 }
 
-// Returns true if normalization may change a text that contains `c`. Returns false for most
-// characters, which neither decompose nor combine with the character before them. A combining mark
-// gives true.
+// Returns true if normalization may change a text that contains `c`, for example if `c` is a
+// combining mark. Returns false for most characters, since they neither decompose nor combine with
+// the character before them.
 bool MayChange(NormalForm form, char32_t c) {
   const auto code_point = static_cast<utf8proc_int32_t>(c);
   const int bound_class = utf8proc_get_property(code_point)->boundclass;
@@ -67,9 +67,9 @@ struct Mark {
   ByteRange origin;
 };
 
-// Writes a text grapheme by grapheme and records the origin of each grapheme. A character that
-// reorders or composes with earlier characters is always in the same grapheme as these characters,
-// because UAX #29 keeps canonical equivalents whole.
+// Normalizes a text grapheme by grapheme and records the origin of each grapheme. Characters that
+// normalization reorders or composes with each other are always in the same grapheme, because
+// grapheme boundaries (UAX #29) respect canonical equivalence.
 class Writer {
  public:
   explicit Writer(NormalForm form) : form_(form) {}

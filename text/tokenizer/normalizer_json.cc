@@ -22,8 +22,8 @@ using nlohmann::json;
 constexpr std::string_view kNormalizer = "normalizer";
 
 // In bytes, a canonical decomposition is at most three times as long as the character, and at least
-// a third as long. So decomposition shrinks a text at most three times, and the composition after
-// it at most three times more.
+// a third as long. So decomposition shrinks a text by a factor of at most 3, and the composition
+// after it shrinks the result by a factor of at most 3.
 constexpr int64_t kMaxCanonicalShrink = 9;
 
 constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},

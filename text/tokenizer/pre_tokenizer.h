@@ -39,8 +39,8 @@ class PreTokenizer {
   bool keeps_all() const;
 
   // Splits `part` into words, which are in order and never empty. If no step is a kRemoved split or
-  // an edit, the words cover the whole text, even if a pattern gives up. `part` must be valid
-  // UTF-8.
+  // an edit, the words cover the whole text, even if Regex::Find returns kGaveUp. `part` must be
+  // valid UTF-8.
   void Split(const TextPart& part, SplitText& out) const;
 
  private:

@@ -192,7 +192,7 @@ Regex::Outcome Regex::Find(std::string_view text, size_t from, Match& match) con
   if (rc == PCRE2_ERROR_NOMATCH) return Outcome::kNoMatch;
   if (rc < 0) return Outcome::kGaveUp;
   const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data);
-  // Such a match is unusable: \K in a lookahead can put the start of a match after its end.
+  // \K in a lookahead can put the start of a match after its end. Such a match is unusable.
   if (offsets[0] > offsets[1] || offsets[0] < from) return Outcome::kGaveUp;
   match = {.begin = offsets[0], .end = offsets[1]};
   return Outcome::kMatch;

@@ -12,10 +12,10 @@
 namespace quire::text {
 
 // Patterns are written for Oniguruma (Hugging Face) or for llama.cpp. A construct that PCRE2 reads
-// differently (\s, \w, ^ and $, a class inside a class) is rewritten to keep its meaning. A
+// differently (\s, \w, ^ and $, a class inside a class) is translated to keep its meaning. A
 // construct without an equivalent, such as set intersection "[a&&b]", is refused.
 //
-// Immutable; thread-safe. Find makes one pass over the text. PCRE2's match limits apply.
+// Immutable; thread-safe. PCRE2's match limits apply.
 class Regex {
  public:
   // Compiles `pattern`. If this fails, returns an InvalidArgument error that names the pattern and

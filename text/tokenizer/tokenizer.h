@@ -14,7 +14,7 @@
 namespace quire::text {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;    // adds BOS and EOS, as far as the tokenizer is set to add them
+  bool add_special_tokens = true;    // adds BOS and EOS if the tokenizer is configured to add them
   bool parse_special_tokens = true;  // true: "<|im_end|>" becomes that token; false: plain text
 };
 

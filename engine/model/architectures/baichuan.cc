@@ -20,8 +20,7 @@ constexpr int64_t kVocabularyOfTheSecond = 125696;
 
 absl::Status ReadBaichuan(const HfFields& fields, std::string_view, ModelDraft& draft) {
   RETURN_IF_ERROR(ReadLlamaLike(fields, {.max_position_embeddings = 4096}, draft));
-  // Models with ALiBi name their context model_max_length. The context is no limit for them,
-  // because ALiBi extrapolates.
+  // The configs of models with ALiBi have model_max_length in place of max_position_embeddings.
   if (fields.Find("max_position_embeddings") == nullptr) {
     draft.alibi_bias_max = 8.0;
     RETURN_IF_ERROR(fields.Int("model_max_length", 4096, draft.max_position_embeddings));

@@ -1,5 +1,6 @@
-// BLOOM (arXiv:2211.05100). It has LayerNorm, ALiBi, GELU by tanh, and biases everywhere. The
-// embedding has a norm, too. The fused projection holds queries, keys and values head by head.
+// BLOOM (arXiv:2211.05100). It has LayerNorm, ALiBi, the tanh approximation of GELU, and biases
+// everywhere. The embedding has a norm, too. The fused projection holds queries, keys and values
+// head by head.
 
 #include <array>
 

@@ -96,8 +96,8 @@ TensorNames FalconNames(const LayerSpec& layer) {
 
 // In GGUF files the rows of the fused projection are in another order than in Hugging Face's files:
 // llama.cpp's converter stacks all queries, all keys and all values. llama.cpp's graph for Falcon
-// has no ALiBi. The graph computes GELU by tanh, but Falcon was trained with exact GELU, which is
-// set here.
+// has no ALiBi, so none is set here. The graph approximates GELU with tanh, but Falcon was trained
+// with exact GELU, which is set here.
 absl::Status ReadFalconGguf(GgufFields& fields, ModelDraft& draft) {
   draft.norm = kernels::NormKind::kLayerNorm;
   draft.every.feed_forward.activation = kernels::Activation::kGelu;

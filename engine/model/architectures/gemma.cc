@@ -57,7 +57,8 @@ void SetWhatGemmasHave(ModelDraft& draft) {
   draft.embedding_scale = std::sqrt(static_cast<double>(draft.hidden_size));
 }
 
-// Gives the window to all layers but every `pattern`-th. GGUF files have no layer_types.
+// Gives the window to all layers but every `pattern`-th. Used for GGUF files, because they have no
+// layer_types.
 void SlideByPattern(int64_t window, int64_t pattern, ModelDraft& draft) {
   draft.Vary([=](int64_t index, LayerSpec& layer) {
     if ((index + 1) % pattern != 0) {
@@ -66,8 +67,9 @@ void SlideByPattern(int64_t window, int64_t pattern, ModelDraft& draft) {
   });
 }
 
-// Sets the attention scale of a GGUF file, which has no key for it. The 27B models have a scale of
-// their own. As in llama.cpp, they are recognised by their number of layers.
+// Sets the attention scale of a model in a GGUF file, which has no key for the scale. Only the 27B
+// models do not have the usual scale, 1 / sqrt(head_dim). As in llama.cpp, the 27B models are
+// recognised by their number of layers.
 void ScaleByLayers(int64_t layers_of_27b, ModelDraft& draft) {
   if (draft.num_hidden_layers != layers_of_27b) return;
   draft.every.attention.scale =
@@ -133,7 +135,7 @@ void WriteGemma2Gguf(const ModelConfig& config, GgufKeys& keys) {
   if (config.logit_soft_cap != 0.0) keys.Float("final_logit_softcapping", config.logit_soft_cap);
 }
 
-// Gives the layers that have a window the second rotation.
+// Assigns ropes[1] to the layers that have a window.
 void RotateLocally(ModelDraft& draft) {
   draft.Vary([](int64_t, LayerSpec& layer) {
     if (!layer.attention.pattern.sees_all()) layer.attention.rope = 1;

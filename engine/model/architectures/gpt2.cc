@@ -1,6 +1,6 @@
 // GPT-2 (Radford et al., 2019). It has LayerNorm, learned positions (a row for each position is
-// added to the row of the token), GELU by tanh, and biases everywhere. Hugging Face's files hold
-// the matrices transposed.
+// added to the row of the token), the tanh approximation of GELU, and biases everywhere. Hugging
+// Face's files hold the matrices transposed.
 
 #include <array>
 

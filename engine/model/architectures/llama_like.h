@@ -8,7 +8,7 @@
 
 namespace quire::engine {
 
-// The layers to which a class of transformers gives the sliding window, if the model has one.
+// The layers that use the sliding window in a model class of Hugging Face's transformers library.
 enum class SlidingLayers {
   kNone,  // a window is refused
   kEvery,

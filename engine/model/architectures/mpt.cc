@@ -119,7 +119,7 @@ constexpr TensorNames kMptNames = {.prefix = "transformer.",
                                    .up = "ffn.up_proj",
                                    .down = "ffn.down_proj"};
 
-// Sets exact GELU, with which MPT was trained. llama.cpp's graph computes GELU by tanh.
+// Sets exact GELU, with which MPT was trained. llama.cpp's graph approximates GELU with tanh.
 absl::Status ReadMptGguf(GgufFields& fields, ModelDraft& draft) {
   draft.norm = kernels::NormKind::kLayerNorm;
   draft.every.feed_forward.activation = kernels::Activation::kGelu;

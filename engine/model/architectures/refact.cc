@@ -25,7 +25,7 @@ absl::Status ReadRefact(const HfFields& fields, std::string_view, ModelDraft& dr
   RETURN_IF_ERROR(fields.Bool("multi_query", true, multi_query));
   if (!multi_query) return fields.Wrong("multi_query", "true");
   draft.every.attention.num_kv_heads = 1;
-  // intermediate_size is two thirds of n_inner, rounded up to a multiple of 256.
+  // The inner size is two thirds of n_inner, rounded up to a multiple of 256.
   int64_t inner = 0;
   RETURN_IF_ERROR(fields.Int("n_inner", 4 * draft.hidden_size, inner));
   if (inner < 1 || inner > int64_t{1} << 32) return fields.Wrong("n_inner", "a width");

@@ -45,7 +45,8 @@ absl::Status ReadFactors(const HfFields& fields, const char* key, std::vector<do
   return absl::OkStatus();
 }
 
-// Both lists of factors have the same attention_factor. Its default follows from `factor`.
+// Reads longrope. One attention_factor applies to both lists of factors. The default of
+// attention_factor is computed from `factor` and the trained context.
 absl::Status ReadLongRope(const HfFields& fields, const ModelConfig& config, int64_t trained,
                           RopeConfig& rope) {
   rope.scaling = RopeScaling::kLongRope;

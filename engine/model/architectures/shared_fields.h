@@ -22,8 +22,8 @@ absl::Status ReadEvenHeadDim(const HfFields& fields, const char* heads_key, cons
 // rope_parameters of transformers 5.
 absl::Status ReadUnscaledTheta(const HfFields& fields, const char* theta_key, ModelDraft& draft);
 
-// Reads the activation of a feed-forward network without a gate. `key` holds the name of the
-// activation in transformers. The activation must be GELU, exact or by tanh.
+// Reads the activation of a feed-forward network without a gate. The value of `key` is the name of
+// the activation in transformers. The activation must be exact GELU or its tanh approximation.
 absl::Status ReadGelu(const HfFields& fields, const char* key, std::string_view fallback,
                       ModelDraft& draft);
 

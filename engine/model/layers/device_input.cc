@@ -80,8 +80,8 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
       place(groups_[g].block_table, from.block_table, kI32, {num_seqs, blocks});
       continue;
     }
-    // The width is rounded up, so that few recordings serve all steps. Attention never reads the
-    // rest of a row.
+    // The width of the table is rounded up to a power of two, so that few recordings serve all
+    // steps. Attention never reads the padding of a row.
     const int64_t width =
         std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks)), max_blocks_);
     table_.assign(static_cast<size_t>(num_seqs * width), 0);

@@ -16,7 +16,7 @@
 namespace quire::engine {
 
 // Replaying a recording saves the host the time to enqueue each op of a step. The class keeps the
-// kMostRecordings recordings that were used last.
+// kMostRecordings most recently used recordings.
 class StepRecordings {
  public:
   // Replays the recording of `key`. If there is none, first records what `enqueue` enqueues.
@@ -30,7 +30,7 @@ class StepRecordings {
     std::vector<int64_t> key;
     std::unique_ptr<kernels::Recording> recording;
   };
-  std::list<Entry> entries_;  // used last first
+  std::list<Entry> entries_;  // most recently used first
   std::map<std::vector<int64_t>, std::list<Entry>::iterator> by_key_;
 };
 

@@ -154,8 +154,8 @@ class KernelCommand final : public Command {
   }
 
  private:
-  // A unit of memory for parameters. It has the alignment of TensorMap. No parameter needs a larger
-  // one.
+  // A unit of the memory for parameters. Its alignment is that of TensorMap, and no parameter needs
+  // a larger alignment.
   struct alignas(128) Aligned {
     std::byte bytes[128];
   };

@@ -31,8 +31,8 @@ class EmulatedDevice : public Device {
 
   // Returns memory filled with poison, because no caller may rely on its content. An allocation of
   // 256 MiB or more is not filled, and the system provides memory only for the pages that are used.
-  // So a cache of more than 2^31 elements can be tested. For smaller allocations, AddressSanitizer
-  // reports every access by host code except enqueued copies.
+  // So a cache of more than 2^31 elements can be tested. In smaller allocations, AddressSanitizer
+  // reports every access by host code. Only enqueued work may access them.
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
   absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) override;
 
@@ -53,7 +53,7 @@ class EmulatedDevice : public Device {
   absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) override;
   absl::Status Replay(const Recording& recording) override;
-  // Returns the seconds that the host needs for the work. A GPU would need another time.
+  // Returns the seconds that the host takes to run the work. The time says nothing about a GPU.
   absl::StatusOr<double> SecondsOf(absl::FunctionRef<absl::Status()> enqueue) override;
 
   absl::StatusOr<TensorMap> MakeTensorMap(const TensorMapSpec& spec) override;

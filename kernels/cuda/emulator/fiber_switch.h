@@ -1,7 +1,8 @@
 #pragma once
 
-// StackPointer is the only machine-dependent part of a fiber. It leaves the current stack and
-// continues on another. The assembly is in fiber.cc.
+// StackPointer is the only machine-dependent part of a fiber. It holds the position at which
+// suspended code continues. Switch() leaves the current stack and continues on another. The
+// assembly is in fiber.cc.
 
 #include <cstddef>
 

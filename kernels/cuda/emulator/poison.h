@@ -1,7 +1,7 @@
 #pragma once
 
-// Poison is the content of memory that was not written yet or not validly written. All its bytes
-// have the same value.
+// Poison fills memory whose content a kernel must not use: memory that was not written yet, and the
+// target of an asynchronous write that is not complete. All its bytes have the same value.
 
 #include <bit>
 #include <cstdint>

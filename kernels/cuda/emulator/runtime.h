@@ -1,8 +1,8 @@
 #pragma once
 
-// The functions of the running block that the emulated primitives call. The header is narrow
-// because every kernel includes it. Emulated threads call these functions. A misuse ends the launch
-// with an error that names `where`.
+// The functions that the emulated primitives call. They act on the running block, and only emulated
+// threads call them. A misuse ends the launch with an error that names `where`. Every kernel
+// includes this header, so it contains no more than the primitives need.
 
 #include <cstdint>
 #include <cstring>
@@ -43,8 +43,8 @@ void SyncThreads(Where where);
 void SyncNamed(int id, int num_threads, Where where);
 void SyncWarp(uint32_t mask, Where where);
 
-// Computes out[lane] of each lane of `mask` from the in[lane] of all these lanes. For other lanes,
-// in[lane] and out[lane] are null.
+// A WarpOperation computes out[lane] for each lane of `mask`, from the inputs in[] of all lanes of
+// `mask`. For other lanes, in[lane] and out[lane] are null.
 using WarpOperation = void (*)(const void* const* in, void* const* out, uint32_t mask, Where where);
 // Waits until all lanes of `mask` have called this function at the same line. The last lane to
 // arrive runs `operation` for all of them. As on a GPU, this does not order memory accesses.

@@ -102,9 +102,9 @@ class EmulatorsOwn {
   EmulatorsOwn(const EmulatorsOwn&) = delete;
   EmulatorsOwn& operator=(const EmulatorsOwn&) = delete;
 
-  // Leave sets the number of EmulatorsOwn objects to 0, and returns the previous number. Called
-  // before code runs whose EmulatorsOwn objects count separately: another fiber, or code under a
-  // KernelsOwn object. Afterwards, Return restores the number.
+  // Leave returns the number of EmulatorsOwn objects and sets the number to 0. Return restores it.
+  // A caller encloses with Leave and Return code whose EmulatorsOwn objects count separately:
+  // another fiber, or the scope of a KernelsOwn object.
   static int Leave() {
     const int depth = depth_;
     depth_ = 0;

@@ -112,8 +112,8 @@ bool ThreadBlock::RunReadyThreads() {
 }
 
 // Runs the first warp in warp_order_ that can continue. One call in 64, on average, first shuffles
-// warp_order_. So one warp runs ahead for about 64 calls, in which it does about the work of one
-// tile, unless it must wait. Returns false if no warp can continue.
+// warp_order_. So, unless it must wait, one warp runs ahead of the others for about 64 calls.
+// Returns false if no warp can continue.
 bool ThreadBlock::RunReadyThreadsOfOneWarp() {
   if (random_() % 64 == 0) std::shuffle(warp_order_.begin(), warp_order_.end(), random_);
   for (const int warp : warp_order_) {
@@ -151,8 +151,8 @@ void ThreadBlock::Suspend() {
   running_->fiber.Suspend();
 }
 
-// The function that each fiber runs. A fiber runs the thread with its number in one block of the
-// grid after another.
+// The function that each fiber runs. A fiber runs one thread of each block of the grid, block after
+// block. All these threads have the same number.
 void ThreadBlock::ThreadMain() {
   for (;;) {
     ThreadBlock& block = current();

@@ -31,8 +31,8 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// The order in which ready threads run. kForward runs them by number, and kReverse by number from
-// the last. kRandom runs one random warp alone for a while, so that some warps get far ahead and
+// The order in which ready threads run: by number for kForward, and by descending number for
+// kReverse. kRandom runs one random warp alone for a while, so that some warps get far ahead and
 // others fall behind.
 enum class ThreadOrder { kForward, kReverse, kRandom };
 
@@ -76,9 +76,9 @@ struct Thread {
 
   CopyQueue copies;
 
-  // ThreadSanitizer synchronizes on the addresses of these members. before_meeting stands for all
-  // accesses of this thread so far. after_meeting stands for all accesses, of any thread, on which
-  // this thread may now rely.
+  // ThreadSanitizer synchronizes on the addresses of these members. before_meeting: the accesses of
+  // this thread before it meets others. after_meeting: the accesses of all threads that met, which
+  // happen before this thread continues.
   char before_meeting = 0;
   char after_meeting = 0;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// The arithmetic of mma.m16n8k16 and wgmma.m64n128k16. warp.cc and wgmma.cc let the threads meet
-// and then call it.
+// The arithmetic of mma.m16n8k16 and wgmma.m64n128k16. The callers in warp.cc and wgmma.cc first
+// wait until all threads have arrived.
 
 #include <cstdint>
 

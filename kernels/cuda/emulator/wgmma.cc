@@ -86,8 +86,9 @@ void CheckDescriptor(uint64_t descriptor, Where where) {
 
 struct Product {
   std::array<WgmmaProduct, kWarpgroupSize> thread;
-  // The values of the accumulators when this product was issued. From then on the accumulators hold
-  // poison. Empty if an earlier product in flight has the same accumulators.
+  // The values of the accumulators when this product was issued; the issue then fills the
+  // accumulators with poison. Empty if an earlier product in flight has the same accumulators. Then
+  // the accumulators hold the result of the earlier product when this product runs.
   std::vector<std::array<float, kWgmmaAccumulators>> initial;
   Where where;
 };
@@ -207,8 +208,8 @@ void CommitWgmma(Where where) {
   MeetWarpgroup(nullptr, &CommitOperation, /*orders_memory=*/false, where);
 }
 
-// The products that are done have read shared memory. So everything that the threads do next
-// happens after these reads.
+// Products that are complete have read shared memory. So orders_memory is true: everything that the
+// threads do next happens after these reads.
 void WaitWgmma(int groups_in_flight, Where where) {
   MeetWarpgroup(&groups_in_flight, &WaitOperation, /*orders_memory=*/true, where);
 }

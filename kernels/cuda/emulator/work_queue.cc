@@ -45,7 +45,8 @@ void WorkQueue::Push(Entry entry) {
   }
   if (!source_will_change) entry.source.assign(source.data, source.end());
   if (!target_is_needed && target.bytes > 0) {
-    // An earlier command with the same target may have guarded it by AsanPoison.
+    // An earlier command with the same target may have made the target inaccessible with
+    // AsanPoison.
     AsanUnpoison(target.data, static_cast<size_t>(target.bytes));
     std::memset(const_cast<char*>(target.data), static_cast<int>(poison_),
                 static_cast<size_t>(target.bytes));

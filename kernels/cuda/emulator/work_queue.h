@@ -1,8 +1,8 @@
 #pragma once
 
 // The enqueued work of an emulated device. The work runs as late as CUDA allows: when the host
-// waits for it. Host code that reads a result too early, or that changes or frees too early what
-// the work needs, may or may not fail on a GPU. Here it fails in every run.
+// waits for it. Host code may read a result too early, or may change or free memory that the work
+// still needs. On a GPU such an error may stay unnoticed. Here it fails in every run.
 
 #include <cstddef>
 #include <deque>
@@ -16,7 +16,7 @@
 
 namespace quire::kernels::cuda::emulator {
 
-// A copy, a fill, a kernel, a GEMM, a call of the host or a mark, with all its parameters.
+// A copy, a fill, a kernel, a GEMM, a call of a host function or a mark, with all its parameters.
 class Command {
  public:
   virtual ~Command() = default;
@@ -58,8 +58,9 @@ class WorkQueue {
     std::weak_ptr<const CommandList> recording;
     bool is_recorded = false;
     // The content of the host source and of the host target when the command was enqueued. It must
-    // be the same when the command runs. `source` is empty if an earlier command writes the source.
-    // `target` is empty if an earlier command reads the target, or has written it since.
+    // be the same when the command runs; an empty vector is not compared. `source` is empty if an
+    // earlier command writes the source. `target` is empty if an earlier command reads the target,
+    // or has written to the target since.
     std::vector<char> source, target;
   };
 

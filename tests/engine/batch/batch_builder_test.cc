@@ -100,8 +100,8 @@ TEST(BatchBuilderTest, ACopyInAWindowIsOfTheWindowsOwnBlocks) {
   std::vector<kernels::BlockCopy> copies;
   std::vector<kernels::KeyShift> shifts;
   int64_t step = 0;
-  // The KV group with the window reuses the blocks that leave the window. So from the tenth block
-  // on, the block numbers of the two groups differ.
+  // The KV group with the window has only 10 blocks, and reuses those that leave the window. So the
+  // last of the sequence's 15 blocks has a different number in each group.
   for (int64_t done = 0; done < 58;) {
     blocks.BeginStep(++step);
     if (done == 0) {

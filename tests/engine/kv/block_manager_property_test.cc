@@ -1,6 +1,6 @@
 // Compares BlockManager with a naive model on random sequences. While nothing is evicted, a hit is
-// the longest common prefix with any tokens that were ever committed. The invariants hold after
-// every operation.
+// as long as the longest prefix shared with a committed sequence. The invariants hold after every
+// operation.
 
 #include <algorithm>
 #include <map>
@@ -89,8 +89,8 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
       RC_ASSERT(cached <= longest(known));
       if (!tiny && blocks.stats().num_evictions == 0) {
         const int64_t wanted = longest(must_hold[sequence.root]);
-        // The cache compares at most kMaxCompared blocks. So the tokens of the last block are found
-        // for certain only if at most kMaxCompared sequences share the first token of that block.
+        // After the whole blocks, the cache compares at most kMaxCompared of the blocks that begin
+        // with the next token. So the longest match is certain only if no more than that exist.
         const int64_t whole = wanted / block_size * block_size;
         const auto compared = std::ranges::count_if(known, [&](const auto& other) {
           return CommonPrefix(sequence.tokens, other.second) > whole;

@@ -102,8 +102,8 @@ TEST_F(WindowsTest, AHitIsTheLongestThatEveryWindowCanContinue) {
   BlockManager blocks(Config(2));
   Compute(blocks, 1, Iota(30));
   blocks.Release(1);
-  // Sequence 2 reuses the window blocks that sequence 1 left longest ago. These blocks hold the
-  // front of sequence 1.
+  // Sequence 2 takes the window blocks that sequence 1 released first. These blocks held the first
+  // tokens of sequence 1.
   Compute(blocks, 2, Iota(26, 1000));
   EXPECT_GT(blocks.window_stats(1).num_taken_away, 0);
   blocks.Release(2);

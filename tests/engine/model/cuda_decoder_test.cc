@@ -34,7 +34,8 @@ using testing::ThreadOrder;
 
 std::unique_ptr<kernels::Backend> Cuda(ThreadOrder order,
                                        kernels::DType dtype = kernels::DType::kF32) {
-  // The scratch memory has room for only a few tokens, so a step takes several rounds.
+  // The scratch memory has room for only a few tokens, so the backend processes the tokens of a
+  // step in several parts.
   return *kernels::cuda::CreateCudaBackend(
       testing::MakeDevice(order),
       {.activation_dtype = dtype, .linear_scratch_bytes = 4096, .deterministic = true});

@@ -104,8 +104,8 @@ TEST(HfModelConfigTest, ReadsScalingInEverySpelling) {
   EXPECT_EQ(plain->ropes[0].theta, 100000.0);
 }
 
-// A head whose bytes differ from the embedding is used as it is, whatever the config says. This is
-// what transformers 5 does.
+// An output head (lm_head) whose bytes differ from the embedding is used as it is, whatever the
+// config says. This is what transformers 5 does.
 TEST(HfModelConfigTest, AHeadThatDiffersIsNotTied) {
   const json file = Llama({{"tie_word_embeddings", true}});
   const auto is_tied = [&](std::vector<float> head) {

@@ -20,8 +20,8 @@ TEST(GumbelTest, StaysBelowItsBound) {
   EXPECT_LT(GumbelFromBits(kLargestBits), kMaxGumbel);
 }
 
-// A draw skips the ids whose noise bits are below BitsThatMayReach(value). So the Gumbel noise of
-// such bits must be below the value.
+// A draw skips an id whose noise bits are below BitsThatMayReach(value), where `value` is the
+// Gumbel noise that the id needs to win. So the noise of such bits must be below `value`.
 TEST(GumbelTest, BitsThatMayReachNeverPassesAWinnerOver) {
   const auto below_falls_short = [](double gumbel) {
     const uint32_t low = BitsThatMayReach(gumbel);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr absl::Duration kTarget = absl::Milliseconds(60);
 
-// A machine with fixed prices for a step, a decode and a prompt token.
+// A machine with a fixed price (a time) for each step, each decode and each prompt token.
 struct Machine {
   absl::Duration step = absl::Milliseconds(5);
   absl::Duration per_decode = absl::Microseconds(500);
@@ -20,7 +20,7 @@ struct Machine {
   absl::Duration Run(int32_t prompt_tokens, int32_t decodes) const {
     return step + decodes * per_decode + prompt_tokens * per_prompt_token;
   }
-  // Returns the prompt tokens that a pacer would allow if it knew the prices.
+  // Returns the number of prompt tokens that a pacer would allow if it knew the prices.
   double Calm(absl::Duration target, int32_t decodes, int32_t max_tokens) const {
     const double tokens =
         absl::FDivDuration(target - step - decodes * per_decode, per_prompt_token);

@@ -67,8 +67,9 @@ TEST(SchedulerTest, LongContinuationsHoldNoDecodeUp) {
                   .max_tokens = 41,
                   .n = 3,
                   .continuations = {Prompt(41, 150), Prompt(41, 250), Prompt(41, 350)}});
-  // The prompt takes 10 / 5 steps. One step then computes the first token of each continuation. The
-  // other tokens take 3 * 39 / 5 steps.
+  // Beside the decode, a step computes at most 5 prefill tokens. The prompt of 10 tokens takes 2
+  // steps. One step then computes the first token of each continuation. The next 3 * 39 tokens take
+  // 24 steps. The last token of a continuation is not computed.
   for (int i = 0; i < 27; ++i) {
     simulation.Step();
     EXPECT_EQ(simulation.planned().front(), decode);

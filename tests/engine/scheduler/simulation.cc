@@ -162,8 +162,8 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     num_tokens += entry.num_tokens;
     const bool decode = entry.num_tokens == 1 && entry.first_index >= sequence.prompt_len() &&
                         entry.first_index + 1 >= static_cast<int64_t>(sequence.tokens.size());
-    // An entry that looks like a decode may be a restart: a preempted sequence may have just one
-    // token left to compute. So may a sample, if the first sample of its request was preempted.
+    // An entry that looks like a decode may restart a sequence that has just one token left to
+    // compute: a preempted sequence, or a sample whose request's first sample was preempted.
     const bool restart = sequence.num_preemptions > 0 || sequence.sample_index > 0;
     QUIRE_CHECK(!decode || !prefills || restart) << "decodes come first";
     // The first token of a continuation is planned with the decodes.
@@ -225,8 +225,8 @@ void Simulation::CheckCopies(const std::vector<kernels::BlockCopy>& copies) cons
     QUIRE_CHECK(destinations.insert(copy.destination).second) << "two copies into one block";
   }
   for (const int32_t block : sources) {
-    // A source must not also be a destination. Copies run first, so the owner of a source may write
-    // to it in this step, after the copied tokens.
+    // No copy may overwrite the source of another copy. The step's rows may write to a source,
+    // because all copies run before the rows.
     QUIRE_CHECK(!destinations.contains(block)) << "block " << block << " is copied twice over";
   }
 }

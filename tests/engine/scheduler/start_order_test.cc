@@ -1,5 +1,6 @@
 // Tests the order in which requests are served: which waiting request starts next, how many
-// requests may pass one that does not fit, and which shares the oldest request and each tenant get.
+// requests may pass one that does not fit, and how many tokens the oldest request and each tenant
+// get.
 
 #include <algorithm>
 #include <cstdint>

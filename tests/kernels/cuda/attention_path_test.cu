@@ -70,7 +70,8 @@ TEST(AttentionPathTest, ALargerPlanLeavesAlonePlansInFlight) {
                                     .dtype = DType::kBF16,
                                     .cache_dtype = DType::kBF16});
   };
-  // Both plans cut their sequence into pieces. The rows of `large` have more partial results.
+  // Both plans cut their sequence into pieces. `large` has more rows, so its plan needs more memory
+  // for partial results.
   const testing::AttentionBatch small = batch_of({{600, 1}}), large = batch_of({{600, 200}});
   testing::AttentionOnDevice first(device, small), second(device, large);
   first.args.plan = *backend->Plan(small.PlanArgs());

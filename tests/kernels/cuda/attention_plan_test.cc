@@ -119,8 +119,8 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
                                           .fixed_split = *rc::gen::arbitrary<bool>(),
                                           .fixed_split_keys = *rc::gen::element(64, 256, 1024)})
                   .ok());
-    // Collects the items of each unit in the order of their keys. Counts the writers of each
-    // partial row, which must be exactly one.
+    // Collects the items of each unit, in the order of the plan. Counts the items that write each
+    // partial row. Each count must be 1.
     using Unit = std::tuple<int32_t, int32_t, int32_t>;  // seq, kv_head, first_row
     std::map<Unit, std::vector<AttentionItem>> units;
     std::vector<int> writers(static_cast<size_t>(plan.num_partial_rows()));
@@ -261,8 +261,9 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
   }));
 }
 
-// A fixed split limits the number of pieces and of partial rows of a request, whatever the
-// request's length.
+// A fixed split limits the partial rows of a request, whatever the lengths of the request. It also
+// limits the pieces to kFixedSplitPieces, or to one for each unit if there are more units than
+// that.
 TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
   EXPECT_TRUE(rc::check([] {
     Lengths request = AnyLengths();

@@ -19,7 +19,7 @@ using kernels::TensorView;
 
 namespace {
 
-// The block number in unused places of the block table. A kernel must never read the cache there.
+// Fills the unused entries of the block table. A kernel must never read the block with this number.
 constexpr int32_t kNoBlock = 1 << 28;
 
 std::vector<float> Rounded(DType dtype, const std::vector<float>& values) {
@@ -199,8 +199,9 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   double of_weight = 0.0;
   if (weights == AttentionWeights::kRounded) {
     relative += Rounding(cache_dtype_);
-    // Rounding errs by up to half of 2^-24 for a weight below the smallest normal number of f16.
-    // The largest weight is 1.
+    // Rounding a weight below the normal numbers of f16 errs by up to 2^-25. The output is divided
+    // by the sum of the weights. The sum is at least 1, because the largest weight is 1, so the
+    // division does not increase the error.
     if (cache_dtype_ == DType::kF16) of_weight = 0x1p-25;
   }
   double worst = 0.0;

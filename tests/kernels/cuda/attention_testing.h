@@ -19,8 +19,8 @@ namespace quire::testing {
 struct AttentionSequence {
   int32_t context_len = 0;
   int32_t query_len = 0;
-  // The seed of the sequence's random numbers. So these numbers do not depend on the rest of the
-  // batch. 0 means the index of the sequence in the batch, plus 1.
+  // The seed of the sequence's random numbers. 0 means 1 plus the index of the sequence in the
+  // batch. With any other seed, the numbers do not depend on the rest of the batch.
   uint64_t seed = 0;
 };
 

@@ -17,10 +17,10 @@ using kernels::cuda::AttentionMerge;
 using kernels::cuda::AttnMergeParams;
 using kernels::cuda::Bf16;
 
-// The batch has two sequences, of 1 and 4 tokens. Each of its 2 KV heads serves 3 query heads. A
-// unit is a tile of rows together with the keys that these rows see. Attention may cut a unit into
-// pieces, which the kernel merges. A unit that is not in `merges` was not cut, so the kernel must
-// not write its rows.
+// The batch of the first test has two sequences, of 1 and 4 tokens. It has 2 KV heads, each with 3
+// query heads. A unit is a tile of rows together with the keys that these rows see. Attention may
+// cut a unit into pieces, and the kernel merges the results of the pieces. It must write only the
+// rows of the units in `merges`, because no other unit was cut.
 constexpr int kHeads = 6, kGroup = 3, kHeadDim = 80;
 
 class AttnMergeTest : public ::testing::TestWithParam<ThreadOrder> {};
@@ -81,8 +81,9 @@ TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
             want += x;
             magnitude += std::abs(x);
           }
-          // The output is rounded once to bf16. The rest is float32 arithmetic. The arguments of
-          // exp2 are at most 300 in magnitude, which multiplies their rounding error by up to 300.
+          // The output is rounded once to bf16. The rest is float32 arithmetic. An argument of exp2
+          // has a magnitude of up to 300. Its rounding error grows with this magnitude and becomes
+          // a relative error of the result.
           const double bound = std::abs(want) * 0x1p-8 + magnitude * 300 * 0x1p-22;
           ASSERT_NEAR(
               kernels::Bf16ToF32(got[static_cast<size_t>((token * kHeads + head) * kHeadDim + d)]),
@@ -181,9 +182,9 @@ TEST(AttnMergePropertyTest, PiecesMakeTheWhole) {
         const size_t at = row * dims + d;
         const double inverse = sums[row] > 0.0 ? 1.0 / sums[row] : 0.0;
         const double want = wanted[at] * inverse;
-        // The output is rounded once to bf16. The log-sum-exp of a piece, up to 200, is rounded to
-        // float32, and so is the difference of two of them. The weight of a piece has a relative
-        // error of ln(2) times these errors.
+        // The output is rounded once to bf16. The log-sum-exp of a piece has a magnitude of up to
+        // 200. It is rounded to float32, and so is its difference from another log-sum-exp.
+        // Together, these errors times ln(2) are the relative error of the weight of a piece.
         const double bound = std::abs(want) * 0x1p-8 +
                              magnitudes[at] * inverse * (3 * 200 + num_items + 8) * 0x1p-23;
         ASSERT_NEAR(kernels::Bf16ToF32(got[at]), want, bound) << "row " << row << " d " << d;

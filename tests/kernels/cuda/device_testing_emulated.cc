@@ -17,9 +17,9 @@ kernels::cuda::emulator::ThreadOrder OrderOf(ThreadOrder order) {
   return {};
 }
 
-// Poison fills memory that nobody has written. The tests need both kinds of poison: a maximum
-// ignores NaN, and a sum of weights may hide a large number. So kReverse uses large numbers, and
-// the other orders use NaN.
+// Poison fills memory that nobody has written. The tests need both kinds of poison. NaN has no
+// effect on a maximum, and a large number may cancel when a sum is divided by the sum of its
+// weights. So kReverse uses large numbers, and the other orders use NaN.
 kernels::cuda::emulator::Poison PoisonOf(ThreadOrder order) {
   return order == ThreadOrder::kReverse ? kernels::cuda::emulator::Poison::kLarge
                                         : kernels::cuda::emulator::Poison::kNaN;

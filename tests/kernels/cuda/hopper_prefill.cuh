@@ -155,8 +155,8 @@ __device__ void AttendTiles(const PrefillParams& p, const PrefillTile& tile, int
   using namespace kernels::cuda;
   constexpr float kLog2E = 1.44269504f;
   constexpr unsigned kAllLanes = 0xffffffffu;
-  // This thread holds the rows `row` and `row` + 8 of a 64 x 128 tile, and the columns `col` and
-  // `col` + 1 of each group of 8 columns.
+  // In a 64 x 128 tile, this thread holds the elements whose row is `row` or `row` + 8 and whose
+  // column is `col` or `col` + 1 of any group of 8 columns.
   const int row = thread / 32 * 16 + thread % 32 / 4, col = thread % 4 * 2;
   int packed_row[2], position[2];
   float slope[2] = {};

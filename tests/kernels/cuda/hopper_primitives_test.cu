@@ -219,8 +219,8 @@ struct WgmmaParams {
 
 inline constexpr int kDepth = 64;  // four products of 16
 
-// Returns the place of element (row, col) in a swizzled tile. The tile stores columns in halves of
-// 64, one half after the other, each with `rows` rows of 128 bytes.
+// Returns the index of element (row, col) in a swizzled tile. The tile stores columns 0 to 63
+// first, in `rows` rows of 128 bytes, and then columns 64 to 127 in the same way.
 __device__ inline int SwizzledIndex(int row, int col, int rows) {
   const int byte = col / 64 * rows * 128 + row * 128 + col % 64 * 2;
   return (byte ^ ((byte >> 7 & 7) << 4)) / 2;

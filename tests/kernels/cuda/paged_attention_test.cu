@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
                       .sinks = true},
         AttentionCase{.sequences = {{80, 1}, {90, 30}}, .scale = 1.0f / 64},
         AttentionCase{.sequences = {{80, 1}, {90, 30}}, .soft_cap = 2.0f, .scale = 0.3f},
-        // Sequences without a query stand before, between and after others.
+        // Sequences without a query come before, between and after the others.
         AttentionCase{.sequences = {{40, 0}, {70, 70}, {20, 0}, {33, 1}, {50, 0}},
                       .num_heads = 4,
                       .num_kv_heads = 2,
@@ -144,14 +144,15 @@ constexpr int32_t kHeadDims[] = {32, 64, 80, 96, 112, 128, 256};
 
 struct RandomCase {
   AttentionCase attention;
-  // The index of a sequence with chosen lengths. Its query length is chosen for the row tile of
-  // the seed. With a fixed split, its context is long enough to be cut into pieces.
+  // The index of the sequence whose query length needs the row tile that the seed selects. With a
+  // fixed split, the context of this sequence is long enough to be cut into pieces.
   size_t pinned = 0;
 };
 
-// Chooses features by remainders of `seed`, with divisors that have no common factor. So the seeds
-// 0 to 55 give every combination of head_dim, block_size and dtype. The seeds 0 to 83 give every
-// combination of head_dim, row tile and dtype.
+// Chooses head_dim, block_size and row tile by `seed` modulo 7, 4 and 3. The dtype alternates from
+// seed to seed, in the opposite order in every second run of 28 seeds. So the seeds 0 to 55 give
+// every combination of head_dim, block_size and dtype. The seeds 0 to 83 give every combination of
+// head_dim, row tile and dtype.
 RandomCase MakeRandomCase(uint64_t seed) {
   std::mt19937_64 engine(seed);
   const auto between = [&](int32_t low, int32_t high) {

@@ -203,7 +203,7 @@ TEST_F(PrimitivesTest, VectorsMoveWhole) {
 }
 
 // Each lane copies kBytes in each of two groups, and odd lanes get zeros. The kernel waits for the
-// first group and reads it before it waits for the second.
+// first group, reads what the group copied, and only then waits for the second group.
 template <int kBytes>
 __global__ void CopyKernel(const __grid_constant__ Arrays<uint32_t, uint32_t> p) {
   constexpr int kWords = kBytes / 4;

@@ -112,8 +112,8 @@ TEST(QuantizeTest, FloatsRoundToNearestEven) {
   }
 }
 
-// If every weight of a block is the same scale times a code, quantizing finds that scale again,
-// whatever the codes are.
+// If every weight of a block is the same scale times a code, quantizing finds that scale again. For
+// Q4_0 and Q5_0, this holds whatever the codes are.
 TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
   EXPECT_TRUE(rc::check([] {
     const auto seed = *rc::gen::arbitrary<uint64_t>();
@@ -121,7 +121,8 @@ TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
       const testing::TestWeight weight = testing::RandomWeight(type, 2, kCols, seed);
       RC_ASSERT(RoundTrip(type, weight.values) == weight.values);
     }
-    // For Q8_0, each block needs a code of -127 and must not contain the code -128.
+    // The scale of Q8_0 is the largest magnitude in the block divided by 127. So each block needs a
+    // code of -127 and must not contain the code -128.
     testing::TestWeight weight = testing::RandomWeight(WeightType::kQ8_0, 2, kCols, seed);
     for (size_t i = 0; i < weight.bytes.size(); ++i) {
       if (weight.bytes[i] == std::byte{0x80} && i % 34 >= 2) weight.bytes[i] = std::byte{0};
@@ -132,8 +133,9 @@ TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
   }));
 }
 
-// Quantizing to a K-quant finds the scales of a block again if each sub-block contains code 0, and
-// if one scale and one minimum of the block are the largest of the format.
+// Quantizing to a K-quant finds the scales of a block again under two conditions: each sub-block
+// contains code 0, and one scale of the block is 63 (Q4_K) or -127 (Q6_K). For Q4_K, one minimum
+// must be 63, too.
 TEST(QuantizeTest, WeightsOfABlockOfTwoLevelsComeBackExactly) {
   EXPECT_TRUE(rc::check([] {
     std::mt19937_64 random(*rc::gen::arbitrary<uint64_t>());

@@ -218,8 +218,8 @@ TEST(ProtoConversionTest, AUnaryAnswerHasItsSamplesInOrder) {
   EXPECT_DOUBLE_EQ(out.timings().decode_seconds(), 0.004);
 }
 
-// Checks rules for our proto files: a scalar option is `optional`, and an enum begins with
-// _UNSPECIFIED.
+// Checks rules for our proto files: a scalar option is `optional`, and the value 0 of an enum (here
+// FinishReason) is _UNSPECIFIED.
 TEST(ProtoFilesTest, EveryOptionIsOptional) {
   for (const google::protobuf::Descriptor* message :
        {v1::SamplingParams::descriptor(), v1::StopParams::descriptor(),

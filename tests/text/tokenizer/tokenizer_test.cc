@@ -144,9 +144,9 @@ TEST_P(TokenizerTest, StopsSoonWhenNobodyWaits) {
 INSTANTIATE_TEST_SUITE_P(Tiny, TokenizerTest, ::testing::ValuesIn(testing::kTinyNames),
                          [](const auto& test) { return test.param; });
 
-// Normalization turns U+FDFA into four words, which have 18 characters in all. Each word gets a
-// prefix. The expected origins are those of PyPI's tokenizers. Every token comes from U+FDFA, and
-// the last token also comes from the quote.
+// Normalization turns U+FDFA into four words with spaces between them, 18 characters in all. Each
+// word gets a prefix. As in PyPI's tokenizers, the origin of every token is U+FDFA, and the last
+// token also has the quote as an origin.
 TEST(UnigramTokenizerTest, WhatOneCharacterBecameComesFromItInOrder) {
   const auto tokenizer = TinyTokenizer("unigram");
   const auto tokens = tokenizer->Encode("\uFDFA\"", {.add_special_tokens = false});
