@@ -22,7 +22,8 @@ namespace {
 
 std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
   if (model.learned_positions) return "the model's tokens hold the positions they came with";
-  return cache.groups().size() == 1 ? "" : "layers of the model have windows of their own";
+  return cache.groups().size() == 1 ? ""
+                                    : "some layers of the model see only a part of the context";
 }
 
 // A text of more bytes than this is long work for the WorkerPool, which runs one piece of long work

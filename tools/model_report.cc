@@ -156,8 +156,10 @@ void AddModel(const ModelReport& report, Lines& lines) {
   const std::vector<kernels::AttentionPattern> patterns = engine::LayerPatterns(config);
   for (const kernels::AttentionPattern& pattern : engine::DifferentPatterns(config)) {
     if (pattern.sees_all()) continue;
-    lines.Add("window", absl::StrFormat("%d tokens, on %d layers", pattern.tokens,
-                                        std::ranges::count(patterns, pattern)));
+    const bool chunks = pattern.rule == kernels::AttentionPattern::Rule::kChunk;
+    lines.Add(chunks ? "chunks" : "window",
+              absl::StrFormat("%d tokens, on %d layers", pattern.tokens,
+                              std::ranges::count(patterns, pattern)));
   }
   lines.Add("vocabulary", absl::StrFormat("%d, %s", config.vocab_size,
                                           config.tie_word_embeddings ? "head tied to the embedding"

@@ -19,6 +19,8 @@ struct AttentionPattern {
   enum class Rule : uint8_t {
     kAll,     // every key
     kWindow,  // the last `tokens` keys, the query's own included
+    kChunk,  // the keys of the query's chunk; chunk i is positions i * tokens to (i + 1) * tokens -
+             // 1
   };
   Rule rule = Rule::kAll;
   int64_t tokens = 0;  // at least 1; with kAll 0
@@ -27,14 +29,21 @@ struct AttentionPattern {
   static constexpr AttentionPattern Window(int64_t tokens) {
     return {.rule = tokens == 0 ? Rule::kAll : Rule::kWindow, .tokens = tokens};
   }
+  // Returns the pattern of attention within chunks (Llama 4). 0 tokens mean no chunks.
+  static constexpr AttentionPattern Chunk(int64_t tokens) {
+    return {.rule = tokens == 0 ? Rule::kAll : Rule::kChunk, .tokens = tokens};
+  }
 
   constexpr bool sees_all() const { return rule == Rule::kAll; }
-  // Returns the first key that the query at `position` sees. Always inlined, because the CPU
-  // kernels are compiled once for each instruction set. If the function were not inlined, the
+  // Returns the first key that the query at `position`, an int32, sees. Always inlined, because the
+  // CPU kernels are compiled once for each instruction set. If the function were not inlined, the
   // linker would keep only one of the copies, which might use instructions that the processor does
   // not have.
   [[gnu::always_inline]] constexpr int64_t FirstKey(int64_t position) const {
-    return rule == Rule::kAll || position < tokens ? 0 : position - tokens + 1;
+    if (rule == Rule::kAll || position < tokens) return 0;
+    if (rule == Rule::kWindow) return position - tokens + 1;
+    // Here `tokens` is an int32, too. A GPU divides 32 bits several times as fast as 64.
+    return position - static_cast<uint32_t>(position) % static_cast<uint32_t>(tokens);
   }
   // Returns the most keys that one query of a sequence of `num_tokens` sees.
   constexpr int64_t MostKeys(int64_t num_tokens) const {

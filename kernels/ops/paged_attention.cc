@@ -17,7 +17,15 @@ absl::Status Validate(const AttentionPattern& pattern) {
 }  // namespace
 
 std::string ToString(const AttentionPattern& pattern) {
-  return pattern.sees_all() ? "all keys" : absl::StrCat("a window of ", pattern.tokens);
+  switch (pattern.rule) {
+    case AttentionPattern::Rule::kAll:
+      return "all keys";
+    case AttentionPattern::Rule::kWindow:
+      return absl::StrCat("a window of ", pattern.tokens);
+    case AttentionPattern::Rule::kChunk:
+      return absl::StrCat("chunks of ", pattern.tokens);
+  }
+  return "an unknown rule";
 }
 
 absl::Status Validate(const AttentionPlanArgs& args) {

@@ -240,9 +240,10 @@ TEST_P(CudaEngineTest, PreemptionChangesNothing) {
   harness->ExpectIdleIsEmpty();
 }
 
-// Only the first layer has a window, so that layer has its own blocks.
-TEST_P(CudaEngineTest, ALayerWithAWindowGivesTheSameAmongOthers) {
-  HarnessOptions options{.layer_patterns = {kernels::AttentionPattern::Window(24), {}},
+// Each layer has a pattern of its own, so each has its own blocks.
+TEST_P(CudaEngineTest, LayersWithAWindowAndWithChunksGiveTheSameAmongOthers) {
+  HarnessOptions options{.layer_patterns = {kernels::AttentionPattern::Window(24),
+                                            kernels::AttentionPattern::Chunk(20)},
                          .window_blocks = 64};
   const GenerateParams params = SampledParams(RandomIds(40, 1), 10, 42);
   const CollectingSink::Sample alone = Make(options)->Generate(params);

@@ -233,6 +233,13 @@ HarnessOptions WithWindow(HarnessOptions options) {
   return options;
 }
 
+// Returns `options` with one layer whose queries see only their own chunk.
+HarnessOptions WithChunks(HarnessOptions options) {
+  options.layer_patterns = {kernels::AttentionPattern::Chunk(24), {}};
+  options.window_blocks = 512;
+  return options;
+}
+
 std::unique_ptr<EngineHarness> WindowedFake(const HarnessOptions& options) {
   return EngineHarness::Fake(WithWindow(options));
 }
@@ -241,22 +248,27 @@ std::unique_ptr<EngineHarness> WindowedTinyLlama(const HarnessOptions& options) 
   return EngineHarness::TinyLlama(WithWindow(options));
 }
 
+std::unique_ptr<EngineHarness> ChunkedTinyLlama(const HarnessOptions& options) {
+  return EngineHarness::TinyLlama(WithChunks(options));
+}
+
 std::string ModelName(const ::testing::TestParamInfo<MakeHarness>& param) {
-  constexpr const char* kNames[] = {"Fake", "TinyLlama", "WindowedFake", "WindowedTinyLlama"};
+  constexpr const char* kNames[] = {"Fake", "TinyLlama", "WindowedFake", "WindowedTinyLlama",
+                                    "ChunkedTinyLlama"};
   return kNames[param.index];
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EqualityTest,
                          ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama,
-                                           &WindowedFake, &WindowedTinyLlama),
+                                           &WindowedFake, &WindowedTinyLlama, &ChunkedTinyLlama),
                          ModelName);
 
-// Each of the six contexts fills 23 blocks, and both layers have a window. The engine that runs all
-// six requests has only 16 window blocks, which are enough for two sequences.
-TEST(WindowTest, ContextsFarLongerThanItsMemoryGiveTheSame) {
-  HarnessOptions options{.layer_patterns = {kernels::AttentionPattern::Window(24),
-                                            kernels::AttentionPattern::Window(24)},
-                         .window_blocks = 512};
+class WindowTest : public ::testing::TestWithParam<kernels::AttentionPattern> {};
+
+// Each of the six contexts fills 23 blocks, and both layers have the pattern. The engine that runs
+// all six requests has only 16 window blocks, which are enough for two sequences.
+TEST_P(WindowTest, ContextsFarLongerThanItsMemoryGiveTheSame) {
+  HarnessOptions options{.layer_patterns = {GetParam(), GetParam()}, .window_blocks = 512};
   std::vector<GenerateParams> all;
   std::vector<CollectingSink::Sample> alone;
   for (uint32_t i = 0; i < 6; ++i) {
@@ -274,6 +286,10 @@ TEST(WindowTest, ContextsFarLongerThanItsMemoryGiveTheSame) {
   }
   EXPECT_GE(harness->engine().stats().steps, 6 * 300 / 2);  // at most two run at once
 }
+
+INSTANTIATE_TEST_SUITE_P(Patterns, WindowTest,
+                         ::testing::Values(kernels::AttentionPattern::Window(24),
+                                           kernels::AttentionPattern::Chunk(24)));
 
 }  // namespace
 }  // namespace quire::engine

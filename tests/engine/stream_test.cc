@@ -276,8 +276,9 @@ TEST(StreamRefusalTest, SaysWhatAWindowMustBe) {
       {.layer_patterns = {{}, kernels::AttentionPattern::Window(64)}, .window_blocks = 512});
   const auto sink = sliding->Submit(StreamParams(RandomIds(20, 1), 10));
   ASSERT_TRUE(sink->WaitFinished());
-  EXPECT_EQ(std::string(sink->status().message()),
-            "cache.window_tokens: want 0, since layers of the model have windows of their own");
+  EXPECT_EQ(
+      std::string(sink->status().message()),
+      "cache.window_tokens: want 0, since some layers of the model see only a part of the context");
 }
 
 }  // namespace

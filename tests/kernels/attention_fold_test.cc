@@ -39,6 +39,9 @@ constexpr AttentionPattern kPatterns[] = {
     // For the last query, the window begins at key 3000, in the fifth segment from the end of the
     // first super-segment.
     AttentionPattern::Window(6000),
+    // The last chunks begin at 8400, inside a segment, and at 6000, inside a super-segment.
+    AttentionPattern::Chunk(700),
+    AttentionPattern::Chunk(3000),
 };
 
 SequenceData LongSequence() {

@@ -15,7 +15,8 @@ using testing::Sees;
 TEST(AttentionPatternTest, EveryAnswerFollowsFromTheDefinitionOfTheRule) {
   for (const AttentionPattern& pattern :
        {AttentionPattern(), AttentionPattern::Window(1), AttentionPattern::Window(2),
-        AttentionPattern::Window(7), AttentionPattern::Window(64)}) {
+        AttentionPattern::Window(7), AttentionPattern::Window(64), AttentionPattern::Chunk(1),
+        AttentionPattern::Chunk(2), AttentionPattern::Chunk(7), AttentionPattern::Chunk(64)}) {
     int64_t most = 0;
     for (int64_t query = 0; query < 200; ++query) {
       const int64_t first = pattern.FirstKey(query);
@@ -30,9 +31,11 @@ TEST(AttentionPatternTest, EveryAnswerFollowsFromTheDefinitionOfTheRule) {
   }
 }
 
-TEST(AttentionPatternTest, AWindowOfNoTokensIsNone) {
+TEST(AttentionPatternTest, AWindowOrChunkOfNoTokensIsNone) {
   EXPECT_TRUE(AttentionPattern::Window(0).sees_all());
   EXPECT_EQ(AttentionPattern::Window(0), AttentionPattern());
+  EXPECT_TRUE(AttentionPattern::Chunk(0).sees_all());
+  EXPECT_EQ(AttentionPattern::Chunk(0), AttentionPattern());
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ inline bool Sees(const kernels::AttentionPattern& pattern, int64_t query, int64_
       return true;
     case kernels::AttentionPattern::Rule::kWindow:
       return query - key < pattern.tokens;
+    case kernels::AttentionPattern::Rule::kChunk:
+      return key / pattern.tokens == query / pattern.tokens;
   }
   return false;
 }

@@ -41,7 +41,8 @@ TEST(KvBudgetTest, LongContextsGetMoreThanTheirWindows) {
   const KvBudget budget = {
       .bytes = 1 << 22, .max_seqs = 4, .max_model_len = 1 << 20, .max_step_tokens = 32};
   ASSERT_TRUE(DivideKvMemory(kShape, budget, groups).ok());
-  const int64_t most = WindowBlocksPerSequence(groups[1].pattern, BlockConfigFor(groups, 16, 32, 0));
+  const int64_t most =
+      WindowBlocksPerSequence(groups[1].pattern, BlockConfigFor(groups, 16, 32, 0));
   EXPECT_EQ(groups[1].num_blocks, 4 * most);
   EXPECT_GT(groups[0].num_blocks, 20 * groups[1].num_blocks);
 }
@@ -65,7 +66,10 @@ TEST(KvBudgetTest, NeverMoreThanTheBudgetAndAlwaysASequence) {
                              .max_step_tokens = *rc::gen::inRange(1, 200)};
     std::vector<KvGroup> groups = {{.layers = std::vector<int64_t>(*rc::gen::inRange(0, 3))}};
     for (int i = *rc::gen::inRange(groups[0].layers.empty() ? 1 : 0, 3); i > 0; --i) {
-      groups.push_back({.pattern = kernels::AttentionPattern::Window(*rc::gen::inRange(1, 500)),
+      const int64_t tokens = *rc::gen::inRange(1, 500);
+      groups.push_back({.pattern = *rc::gen::arbitrary<bool>()
+                                       ? kernels::AttentionPattern::Window(tokens)
+                                       : kernels::AttentionPattern::Chunk(tokens),
                         .layers = std::vector<int64_t>(*rc::gen::inRange(1, 4))});
     }
     if (!DivideKvMemory(kShape, budget, groups).ok()) {

@@ -21,11 +21,12 @@ class WindowsTest : public ::testing::Test {
   static constexpr BlockManagerConfig kLimits = {
       .num_blocks = 40, .block_size = kBlockSize, .max_step_tokens = 8};
 
-  static BlockManagerConfig Config(int64_t num_sequences) {
+  static BlockManagerConfig Config(int64_t num_sequences,
+                                   const kernels::AttentionPattern& pattern = kWindow) {
     BlockManagerConfig config = kLimits;
-    config.windows = {{.pattern = kWindow,
+    config.windows = {{.pattern = pattern,
                        .num_blocks = static_cast<int32_t>(
-                           num_sequences * WindowBlocksPerSequence(kWindow, kLimits))}};
+                           num_sequences * WindowBlocksPerSequence(pattern, kLimits))}};
     return config;
   }
   static std::vector<int32_t> Iota(int32_t n, int32_t first = 0) {
@@ -110,6 +111,31 @@ TEST_F(WindowsTest, AHitIsTheLongestThatEveryWindowCanContinue) {
   EXPECT_EQ(Compute(blocks, 3, Iota(30)), 29) << "the last window's are there";
   blocks.Release(3);
   EXPECT_EQ(Compute(blocks, 4, Iota(8)), 0) << "its own parts are gone";
+}
+
+TEST_F(WindowsTest, AChunkIsHeldUntilItEnds) {
+  BlockManager blocks(Config(4, kernels::AttentionPattern::Chunk(8)));
+  Compute(blocks, 1, Iota(30));
+  // The query at position 30 sees positions 24 .. 30.
+  EXPECT_EQ(blocks.RunIn(1, 1).begin, 24 / kBlockSize);
+  EXPECT_EQ(blocks.RunIn(1, 1).end, 8);
+  Compute(blocks, 2, Iota(32, 1000));
+  EXPECT_EQ(blocks.RunIn(1, 2).begin, blocks.RunIn(1, 2).end) << "the next query sees only itself";
+  EXPECT_EQ(blocks.window_stats(1).num_held, 2);
+  EXPECT_EQ(blocks.stats().num_held, 16);
+}
+
+TEST_F(WindowsTest, AHitThatEndsWithAChunkNeedsNoPart) {
+  BlockManager blocks(Config(2, kernels::AttentionPattern::Chunk(8)));
+  Compute(blocks, 1, Iota(40));
+  blocks.Release(1);
+  const int64_t taken_away = blocks.window_stats(1).num_taken_away;
+  Compute(blocks, 2, Iota(60, 1000));
+  EXPECT_GT(blocks.window_stats(1).num_taken_away, taken_away);
+  blocks.Release(2);
+  EXPECT_EQ(Compute(blocks, 3, Iota(31)), 24) << "the parts of the fourth chunk are gone";
+  blocks.Release(3);
+  EXPECT_EQ(Compute(blocks, 4, Iota(41)), 40);
 }
 
 TEST_F(WindowsTest, APlaceIsReservedBeforeItIsTaken) {

@@ -47,7 +47,9 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
     config.scheduler.prefill_limit = [limit](int32_t) { return limit; };
   }
   for (int i = pick(0, 2); i > 0; --i) {
-    config.patterns.push_back(kernels::AttentionPattern::Window(pick(1, 12)));
+    const int tokens = pick(1, 12);
+    config.patterns.push_back(pick(0, 1) == 0 ? kernels::AttentionPattern::Window(tokens)
+                                              : kernels::AttentionPattern::Chunk(tokens));
   }
   config.spare_window_blocks = pick(0, 1) * pick(0, 30);
   Simulation simulation(config);

@@ -42,7 +42,9 @@ Lengths AnyLengths() {
   lengths.shape.num_kv_heads = *rc::gen::inRange(1, 4);
   lengths.shape.num_heads = lengths.shape.num_kv_heads * *rc::gen::element(1, 3, 4, 8, 32, 71);
   lengths.shape.head_dim = *rc::gen::element(64, 128, 256);
-  lengths.shape.pattern = AttentionPattern::Window(*rc::gen::element(0, 0, 1, 100, 2000));
+  const int64_t tokens = *rc::gen::element(0, 0, 1, 100, 2000);
+  lengths.shape.pattern = *rc::gen::arbitrary<bool>() ? AttentionPattern::Window(tokens)
+                                                      : AttentionPattern::Chunk(tokens);
   return lengths;
 }
 

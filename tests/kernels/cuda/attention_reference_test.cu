@@ -37,6 +37,7 @@ TEST(AttentionReferenceTest, AgreesWithDoublesInEveryThreadOrder) {
       {.num_kv_heads = 2, .alibi = true, .second_half = true},
       {.num_heads = 6, .head_dim = 16, .dtype = kF32, .alibi_is_rounded = true},
       {.num_kv_heads = 2, .dtype = kF16, .pattern = AttentionPattern::Window(20), .soft_cap = 5.0f},
+      {.num_kv_heads = 2, .dtype = kF16, .pattern = AttentionPattern::Chunk(20)},
       {.num_kv_heads = 2,
        .cache_dtype = kF32,
        .pattern = AttentionPattern::Window(33),

@@ -102,6 +102,13 @@ INSTANTIATE_TEST_SUITE_P(
         AttentionCase{
             .sequences = {{300, 1}, {20, 1}}, .num_heads = 8, .head_dim = 128, .alibi = true},
         AttentionCase{.sequences = {{400, 1}, {65, 1}}, .pattern = AttentionPattern::Window(100)},
+        AttentionCase{.sequences = {{400, 1}, {65, 1}}, .pattern = AttentionPattern::Chunk(100)},
+        // Rows of one tile are in up to three chunks.
+        AttentionCase{.sequences = {{70, 70}, {140, 40}, {33, 1}},
+                      .num_heads = 4,
+                      .num_kv_heads = 2,
+                      .pattern = AttentionPattern::Chunk(32),
+                      .alibi = true},
         AttentionCase{.sequences = {{300, 1}, {1, 1}}, .dtype = kF16, .sinks = true},
         AttentionCase{.sequences = {{80, 1}}, .soft_cap = 2.0f},
         // One step has a whole prompt, a chunk of a longer prompt, and a decode.
@@ -133,7 +140,9 @@ INSTANTIATE_TEST_SUITE_P(
                       .num_kv_heads = 2,
                       .pattern = AttentionPattern::Window(30)},
         // In one tile of keys, only the oldest key is before the window of the second query.
-        AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Window(64)}));
+        AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Window(64)},
+        // The first query is the last of its chunk, and the second begins the next one.
+        AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Chunk(64)}));
 
 template <typename T>
 T Pick(std::mt19937_64& engine, std::initializer_list<T> values) {
@@ -173,10 +182,11 @@ RandomCase MakeRandomCase(uint64_t seed) {
   c.num_heads = c.num_kv_heads * group;
   if (often()) c.fixed_split_keys = Pick(engine, {64, 128});
   // With a fixed split, a window has more keys than a piece, so that the keys of a window are cut,
-  // too.
+  // too. A chunk may have just begun, so a fixed split has none.
   if (often()) {
-    c.pattern =
-        AttentionPattern::Window(c.fixed_split_keys > 0 ? between(130, 200) : between(1, 120));
+    c.pattern = c.fixed_split_keys > 0 ? AttentionPattern::Window(between(130, 200))
+                : seed % 2 == 0        ? AttentionPattern::Window(between(1, 120))
+                                       : AttentionPattern::Chunk(between(1, 120));
   }
   if (often()) c.soft_cap = Pick(engine, {2.0f, 30.0f});
   if (often()) c.scale = Pick(engine, {1.0f / static_cast<float>(c.head_dim), 0.05f, 0.3f});
