@@ -74,6 +74,7 @@ std::string_view LayerDifference(const engine::LayerSpec& a, const engine::Layer
       {x.pattern == y.pattern, "sliding_window"},
       {x.rope == y.rope, "rope of each layer"},
       {x.qk_norm == y.qk_norm, "qk_norm"},
+      {x.query_growth == y.query_growth, "scales of queries by position"},
       {x.sinks == y.sinks, "sinks"},
       {f.activation == g.activation, "activation"},
       {Same(f.activation_limit, g.activation_limit), "swiglu_limit"},
@@ -81,8 +82,9 @@ std::string_view LayerDifference(const engine::LayerSpec& a, const engine::Layer
       {f.experts.router_bias == g.experts.router_bias, "bias of the router"},
       {f.experts.count == g.experts.count, "num_experts"},
       {f.experts.per_token == g.experts.per_token, "num_experts_per_tok"},
-      {!a.has_experts() || f.experts.weights_sum_to_1 == g.experts.weights_sum_to_1,
-       "norm_topk_prob"},
+      {!a.has_experts() || f.experts.weights == g.experts.weights, "norm_topk_prob"},
+      {f.experts.weights_scale_input == g.experts.weights_scale_input, "weights of the experts"},
+      {f.experts.shared_inner_size == g.experts.shared_inner_size, "shared expert"},
   };
   for (const auto& [same, name] : fields) {
     if (!same) return name;

@@ -42,11 +42,13 @@ class Decoder final : public Model {
   absl::Status ShiftKeys(const ModelInput& input, KvCache& cache);
   absl::Status Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
                          int64_t num_tokens);
-  // MlpUp computes the hidden units of the feed-forward network. MlpDown computes the network's
-  // output from them and adds it to the residual.
-  absl::Status MlpUp(const Layer& layer, int64_t num_tokens);
+  // MlpUp computes the hidden units of the feed-forward network for `normed`. MlpDown computes the
+  // network's output from them and adds it to the residual.
+  absl::Status MlpUp(const Layer& layer, TensorView normed);
   absl::Status MlpDown(const Layer& layer, int64_t num_tokens);
-  // Computes a mixture's whole feed-forward network.
+  // Normalises the residual and calls MlpUp.
+  absl::Status NormAndMlpUp(const Layer& layer, int64_t num_tokens);
+  // Computes a mixture, and the network that it shares, and adds both to the residual.
   absl::Status Experts(const Layer& layer, int64_t num_tokens);
   // Multiplies `input` by `weight`, adds `bias`, and adds the result to the residual. If there is a
   // post norm, writes the norm of the result into act_.branch instead. The next norm of the
@@ -98,9 +100,8 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
   const int64_t qkv_size = LargestOf(config_, [](const LayerSpec& layer) {
     return layer.attention.q_size() + 2 * layer.attention.kv_size();
   });
-  const int64_t inner_size = LargestOf(config_, [](const LayerSpec& layer) {
-    return layer.has_experts() ? 0 : layer.feed_forward.inner_size;
-  });
+  const int64_t inner_size = LargestOf(
+      config_, [](const LayerSpec& layer) { return layer.feed_forward.dense_inner_size(); });
   const bool post_norms = LargestOf(config_, [](const LayerSpec& layer) {
     return layer.residual == Residual::kPostNorms ? 1 : 0;
   });
@@ -169,13 +170,13 @@ absl::Status Decoder::EnqueueOps(const ModelInput& input, KvCache& cache,
     // With a parallel residual, the feed-forward network reads the residual before attention adds
     // to it.
     const bool parallel = layer.spec.is_parallel();
-    if (parallel) RETURN_IF_ERROR(MlpUp(layer, num_tokens));
+    if (parallel) RETURN_IF_ERROR(NormAndMlpUp(layer, num_tokens));
     RETURN_IF_ERROR(Attention(layer, cache.layer(i), cache.group_of(i), num_tokens));
     if (layer.spec.has_experts()) {
       RETURN_IF_ERROR(Experts(layer, num_tokens));
       continue;
     }
-    if (!parallel) RETURN_IF_ERROR(MlpUp(layer, num_tokens));
+    if (!parallel) RETURN_IF_ERROR(NormAndMlpUp(layer, num_tokens));
     RETURN_IF_ERROR(MlpDown(layer, num_tokens));
   }
 
@@ -273,6 +274,7 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t 
        .slot_mapping = device_.slot_mapping(kv_group),
        .rope_table = RopeTable(spec),
        .rope_layout = spec.rope < 0 ? kernels::RopeLayout::kNone : config_.ropes[spec.rope].layout,
+       .query_scales = weights_.query_scales.at(spec.query_growth).view,
        .bias = layer.qkv_bias.view,
        .clip = static_cast<float>(spec.clip),
        .qk_norm = {.query_weight = layer.q_norm.view,
@@ -296,12 +298,16 @@ absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t 
                      layer.attention_post_norm);
 }
 
-absl::Status Decoder::MlpUp(const Layer& layer, int64_t num_tokens) {
+absl::Status Decoder::NormAndMlpUp(const Layer& layer, int64_t num_tokens) {
   const bool one_norm = layer.spec.residual == Residual::kParallelOneNorm;
   ASSIGN_OR_RETURN(const TensorView normed,
                    NormedHidden(num_tokens, one_norm ? layer.attention_norm : layer.mlp_norm));
+  return MlpUp(layer, normed);
+}
+
+absl::Status Decoder::MlpUp(const Layer& layer, TensorView normed) {
   return backend_.Linear(
-      {.out = View(act_.mlp, num_tokens, layer.spec.feed_forward.inner_size),
+      {.out = View(act_.mlp, normed.dim(0), layer.spec.feed_forward.dense_inner_size()),
        .input = normed,
        .weight = layer.up.get(),
        .bias = layer.up_bias.view,
@@ -310,12 +316,16 @@ absl::Status Decoder::MlpUp(const Layer& layer, int64_t num_tokens) {
 }
 
 absl::Status Decoder::MlpDown(const Layer& layer, int64_t num_tokens) {
-  return AddToHidden(View(act_.mlp, num_tokens, layer.spec.feed_forward.inner_size), layer.down,
-                     layer.down_bias, layer.mlp_post_norm);
+  return AddToHidden(View(act_.mlp, num_tokens, layer.spec.feed_forward.dense_inner_size()),
+                     layer.down, layer.down_bias, layer.mlp_post_norm);
 }
 
 absl::Status Decoder::Experts(const Layer& layer, int64_t num_tokens) {
   ASSIGN_OR_RETURN(const TensorView normed, NormedHidden(num_tokens, layer.mlp_norm));
+  if (layer.up != nullptr) {
+    RETURN_IF_ERROR(MlpUp(layer, normed));
+    RETURN_IF_ERROR(MlpDown(layer, num_tokens));
+  }
   return RunMixture(backend_, layer.mixture, layer.spec.feed_forward, normed, Hidden(num_tokens));
 }
 

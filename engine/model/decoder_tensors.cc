@@ -45,8 +45,12 @@ class Finder {
 
  private:
   LayerTensors Layer(const std::string& prefix, const LayerSpec& spec) const;
+  // The names of the three projections of a network; see TensorNames.
+  struct NetworkNames {
+    const char *gate, *up, *down;
+  };
   void FeedForward(const std::string& prefix, const FeedForwardSpec& spec,
-                   LayerTensors& layer) const;
+                   const NetworkNames& names, LayerTensors& layer) const;
   void Mixture(const std::string& prefix, const FeedForwardSpec& spec, LayerTensors& layer) const;
   // Returns the naming that the file uses for the mixture's tensors. If the file fits none of the
   // namings, returns the first one, so that the tensors of these names are reported as missing.
@@ -125,8 +129,9 @@ void Finder::Mixture(const std::string& prefix, const FeedForwardSpec& spec,
     return std::vector<NamedRows>{
         {.name = prefix + name, .rows = rows, .num_matrices = num, .form = form}};
   };
-  const bool in_turns = way.transposed_in_turns;
-  const auto up_form = in_turns ? NamedRows::Form::kTransposedInTurns : NamedRows::Form::kAsIs;
+  const auto up_form = way.in_turns     ? NamedRows::Form::kTransposedInTurns
+                       : way.transposed ? NamedRows::Form::kTransposed
+                                        : NamedRows::Form::kAsIs;
   if (spec.experts.router_bias) layer.router_bias.parts = {{prefix + way.router_bias, num}};
   if (spec.bias) {
     layer.experts_up_bias.parts = all(way.up_bias, 2 * inner, up_form);
@@ -136,7 +141,7 @@ void Finder::Mixture(const std::string& prefix, const FeedForwardSpec& spec,
       .parts = {{prefix + way.router, num}}, .cols = hidden, .role = ParameterRole::kRouter};
   layer.experts_up.cols = hidden;
   layer.experts_down.cols = inner;
-  if (in_turns) {
+  if (way.transposed) {
     layer.experts_up.parts = all(way.up, 2 * inner, up_form);
     layer.experts_down.parts = all(way.down, hidden, NamedRows::Form::kTransposed);
     return;
@@ -151,20 +156,20 @@ void Finder::Mixture(const std::string& prefix, const FeedForwardSpec& spec,
 }
 
 void Finder::FeedForward(const std::string& prefix, const FeedForwardSpec& spec,
-                         LayerTensors& layer) const {
-  const int64_t hidden = config_.hidden_size, inner = spec.inner_size;
-  const bool gated = IsGated(spec.activation), fused = gated && names_.gate == nullptr;
+                         const NetworkNames& names, LayerTensors& layer) const {
+  const int64_t hidden = config_.hidden_size, inner = spec.dense_inner_size();
+  const bool gated = IsGated(spec.activation), fused = gated && names.gate == nullptr;
   std::vector<NamedRows> weights, biases;
-  for (const char* part : {gated ? names_.gate : nullptr, names_.up}) {
+  for (const char* part : {gated ? names.gate : nullptr, names.up}) {
     if (part == nullptr) continue;
     weights.push_back({absl::StrCat(prefix, part, ".weight"), fused ? 2 * inner : inner});
     biases.push_back({absl::StrCat(prefix, part, ".bias"), fused ? 2 * inner : inner});
   }
   layer.up = Matrix(std::move(weights), hidden);
-  layer.down = Matrix({{absl::StrCat(prefix, names_.down, ".weight"), hidden}}, inner);
+  layer.down = Matrix({{absl::StrCat(prefix, names.down, ".weight"), hidden}}, inner);
   if (!spec.bias) return;
   layer.up_bias.parts = std::move(biases);
-  layer.down_bias.parts = {{absl::StrCat(prefix, names_.down, ".bias"), hidden}};
+  layer.down_bias.parts = {{absl::StrCat(prefix, names.down, ".bias"), hidden}};
 }
 
 LayerTensors Finder::Layer(const std::string& prefix, const LayerSpec& spec) const {
@@ -186,16 +191,19 @@ LayerTensors Finder::Layer(const std::string& prefix, const LayerSpec& spec) con
     if (has_(o_bias)) layer.o_bias.parts = {{o_bias, hidden}};
   }
   if (attention.sinks) layer.sinks.parts = {{prefix + names_.sinks, attention.num_heads}};
-  if (attention.qk_norm != QkNormScope::kNone) {
-    const bool of_head = attention.qk_norm == QkNormScope::kHead;
+  const bool of_head = attention.qk_norm == QkNormScope::kHead;
+  if (of_head || attention.qk_norm == QkNormScope::kToken) {
     const int64_t dim = attention.head_dim;
     layer.q_norm = NormWeight(prefix + names_.q_norm, of_head ? dim : attention.q_size());
     layer.k_norm = NormWeight(prefix + names_.k_norm, of_head ? dim : attention.kv_size());
   }
   if (spec.has_experts()) {
     Mixture(prefix, spec.feed_forward, layer);
+    if (spec.feed_forward.experts.shared_inner_size == 0) return layer;
+    const NetworkNames shared = {names_.shared_gate, names_.shared_up, names_.shared_down};
+    FeedForward(prefix, spec.feed_forward, shared, layer);
   } else {
-    FeedForward(prefix, spec.feed_forward, layer);
+    FeedForward(prefix, spec.feed_forward, {names_.gate, names_.up, names_.down}, layer);
   }
   return layer;
 }

@@ -69,8 +69,10 @@ struct StoredNorm {
 struct LayerTensors {
   StoredNorm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
   StoredParameter qkv, qkv_bias, q_norm, k_norm, o, o_bias, sinks;
-  StoredParameter up, up_bias, down, down_bias;  // in a gated MLP, `up` begins with the gate
-  // A mixture has these instead of up, up_bias, down and down_bias. In experts_up, the gate of each
+  // The network that computes every token. A mixture may have none. In a gated network, `up` begins
+  // with the gate.
+  StoredParameter up, up_bias, down, down_bias;
+  // The parameters of a mixture. In experts_up, the gate of each
   // expert precedes its `up`.
   StoredParameter router, experts_up, experts_down;
   StoredParameter router_bias, experts_up_bias, experts_down_bias;

@@ -1,11 +1,13 @@
 #include "engine/model/decoder_weights.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "base/status_macros.h"
 #include "engine/model/decoder_tensors.h"
+#include "engine/model/query_scales.h"
 #include "engine/model/rope_table.h"
 #include "kernels/alibi_slopes.h"
 #include "kernels/quant/float16.h"
@@ -30,8 +32,6 @@ absl::StatusOr<Layer> LoadLayer(ParameterLoader& loader, const LayerTensors& sto
   ASSIGN_OR_RETURN(layer.qkv_bias, loader.Vector(stored.qkv_bias));
   ASSIGN_OR_RETURN(layer.o_bias, loader.Vector(stored.o_bias));
   ASSIGN_OR_RETURN(layer.sinks, loader.Vector(stored.sinks));
-  ASSIGN_OR_RETURN(layer.q_norm, loader.Vector(stored.q_norm));
-  ASSIGN_OR_RETURN(layer.k_norm, loader.Vector(stored.k_norm));
   ASSIGN_OR_RETURN(layer.up, loader.Matrix(stored.up));
   ASSIGN_OR_RETURN(layer.down, loader.Matrix(stored.down));
   ASSIGN_OR_RETURN(layer.up_bias, loader.Vector(stored.up_bias));
@@ -72,6 +72,31 @@ absl::Status LoadPositions(ParameterLoader& loader, const ModelConfig& config,
   return absl::OkStatus();
 }
 
+absl::Status LoadQueryScales(ParameterLoader& loader, const ModelConfig& config,
+                             const StepLimits& limits, DecoderWeights& out) {
+  for (const LayerSpec& layer : config.layers) {
+    const QueryGrowth& growth = layer.attention.query_growth;
+    Parameter& scales = out.query_scales[growth];
+    if (growth.interval == 0 || !scales.view.empty()) continue;
+    ASSIGN_OR_RETURN(scales, loader.Upload(MakeQueryScales(growth, limits.max_model_len)));
+  }
+  return absl::OkStatus();
+}
+
+// Gives heads that are normalised without weights a weight of 1 for each dimension.
+absl::Status LoadQkNorms(ParameterLoader& loader, const LayerTensors& stored,
+                         const AttentionSpec& spec, Layer& layer) {
+  if (spec.qk_norm == QkNormScope::kHeadUnweighted) {
+    const std::vector<float> ones(static_cast<size_t>(spec.head_dim), 1.0f);
+    ASSIGN_OR_RETURN(layer.q_norm, loader.Upload(ones));
+    ASSIGN_OR_RETURN(layer.k_norm, loader.Upload(ones));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(layer.q_norm, loader.Vector(stored.q_norm));
+  ASSIGN_OR_RETURN(layer.k_norm, loader.Vector(stored.k_norm));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
@@ -91,11 +116,13 @@ absl::StatusOr<DecoderWeights> LoadDecoderWeights(const ModelConfig& config,
   for (const LayerTensors& layer : stored.layers) {
     ASSIGN_OR_RETURN(Layer loaded, LoadLayer(loader, layer));
     loaded.spec = config.layers[out.layers.size()];
+    RETURN_IF_ERROR(LoadQkNorms(loader, layer, loaded.spec.attention, loaded));
     out.layers.push_back(std::move(loaded));
   }
   out.num_parameters = loader.num_parameters();
   out.memory = loader.TakeMemory();
   RETURN_IF_ERROR(LoadPositions(loader, config, limits, out));
+  RETURN_IF_ERROR(LoadQueryScales(loader, config, limits, out));
   out.bytes = loader.bytes();
   return out;
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct Layer {
   Parameter qkv_bias, o_bias, up_bias, down_bias;     // empty views without biases
   Parameter q_norm, k_norm;                           // empty views without such norms
   Parameter sinks;                                    // an empty view without sinks
-  Mixture mixture;                                    // replaces `up` and `down`
+  Mixture mixture;  // empty without experts; `up` and `down` are then its shared network, or null
 };
 
 struct DecoderWeights {
@@ -44,6 +45,9 @@ struct DecoderWeights {
   NormParameters embedding_norm, final_norm;
   std::vector<Parameter> rope_tables;  // one for each of ModelConfig::ropes
   Parameter alibi_slopes;              // an empty view without ALiBi
+  // The factors of queries by position, f32 [max_model_len], for each growth that a layer has. An
+  // empty view for queries that do not grow.
+  std::map<QueryGrowth, Parameter> query_scales;
   std::vector<Layer> layers;
   int64_t num_parameters = 0;
   int64_t bytes = 0;  // the result of Model::weight_bytes

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/activation.h"
+#include "kernels/expert_weights.h"
 #include "kernels/ops/attention_pattern.h"
 #include "kernels/ops/qkv_post.h"
 
@@ -49,9 +50,20 @@ struct RopeConfig {
   std::vector<float> frequency_divisors;
 };
 
-// The scope of the norm of queries and of keys: no norm, one norm for each head, or one norm for
-// all heads of a token.
-enum class QkNormScope { kNone, kHead, kToken };
+// The norm of queries and of keys.
+//   kNone            no norm
+//   kHead            each head by itself
+//   kHeadUnweighted  each head by itself, by a norm without weights
+//   kToken           all heads of a token as one vector
+enum class QkNormScope { kNone, kHead, kHeadUnweighted, kToken };
+
+// The growth of queries with their position (arXiv:2501.19399). The query at position p is
+// multiplied by 1 + rate * log(1 + floor((p + 1) / interval)).
+struct QueryGrowth {
+  int64_t interval = 0;  // in tokens; 0: queries do not grow
+  double rate = 0.0;
+  auto operator<=>(const QueryGrowth&) const = default;
+};
 
 // The attention of one layer.
 struct AttentionSpec {
@@ -65,6 +77,7 @@ struct AttentionSpec {
   double clip = 0.0;      // q, k and v are clamped to [-clip, clip]; 0: no clamp
   bool bias = false;      // biases on q, k, v (and o where the file has one)
   QkNormScope qk_norm = QkNormScope::kNone;
+  QueryGrowth query_growth;
   bool sinks = false;  // each head has a logit that takes part in softmax and has no value
 
   int64_t q_size() const { return num_heads * head_dim; }
@@ -77,7 +90,11 @@ struct ExpertsSpec {
   int64_t count = 0;      // 0: the layer has one network, and no mixture
   int64_t per_token = 0;  // experts that compute one token
   bool router_bias = false;
-  bool weights_sum_to_1 = true;  // the weights of a token's experts are scaled to that sum
+  kernels::ExpertWeights weights = kernels::ExpertWeights::kSoftmaxOfChosen;
+  bool weights_scale_input = false;  // as in kernels::MoeArgs
+  // The inner size of a network that computes every token, and whose output is added to that of the
+  // mixture. 0: there is no such network.
+  int64_t shared_inner_size = 0;
   bool operator==(const ExpertsSpec&) const = default;
 };
 
@@ -88,6 +105,11 @@ struct FeedForwardSpec {
   double activation_limit = 0.0;  // of kClampedSiluMul
   bool bias = false;
   ExpertsSpec experts;
+
+  // Returns the inner size of the network that computes every token, or 0 if there is none.
+  int64_t dense_inner_size() const {
+    return experts.count == 0 ? inner_size : experts.shared_inner_size;
+  }
   bool operator==(const FeedForwardSpec&) const = default;
 };
 

@@ -117,7 +117,12 @@ void CheckLayer(const LayerSpec& layer, Checker& check) {
   check.Range("num_attention_heads", attention.num_heads, 1, kMaxHeads);
   check.Range("num_key_value_heads", attention.num_kv_heads, 1, attention.num_heads);
   check.Range("head_dim", attention.head_dim, kMinHeadDim, kMaxHeadDim);
-  check.Range("sliding_window", attention.pattern.tokens, 0, kMaxContext);
+  check.Range(attention.pattern.rule == kernels::AttentionPattern::Rule::kChunk
+                  ? "attention_chunk_size"
+                  : "sliding_window",
+              attention.pattern.tokens, 0, kMaxContext);
+  check.Range("interval of query growth", attention.query_growth.interval, 0, kMaxContext);
+  check.Range("rate of query growth", attention.query_growth.rate, 0.0, 1e3);
   check.Range("attn_logit_softcapping", attention.soft_cap, 0.0, kMaxSoftCap);
   check.Range("num_experts", feed_forward.experts.count, 0, kMaxExperts);
   if (feed_forward.activation == kernels::Activation::kClampedSiluMul) {
@@ -127,6 +132,8 @@ void CheckLayer(const LayerSpec& layer, Checker& check) {
   if (layer.has_experts()) {
     check.Range("num_experts_per_tok", feed_forward.experts.per_token, 1,
                 feed_forward.experts.count);
+    check.Range("inner size of the shared expert", feed_forward.experts.shared_inner_size, 0,
+                kMaxSize);
     // The decoder computes a mixture only after attention, and adds its output to the residual
     // without a norm.
     if (layer.is_parallel()) check.Fail("num_experts", "want 0 with a parallel residual");

@@ -20,9 +20,8 @@ struct MixtureNames {
   const char* gate = nullptr;  // null: the first rows of `up`
   const char *up = nullptr, *down = nullptr;
   const char *router_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  // null: none
-  // True if the matrices of experts are stored as [cols, rows], and the rows of gate and up
-  // alternate in `up`.
-  bool transposed_in_turns = false;
+  bool transposed = false;  // the matrices of experts are stored as [cols, rows]
+  bool in_turns = false;    // the rows of gate and up alternate in `up`; only if transposed
 };
 
 // Names of tensors, without the ".weight" or ".bias" at the end. Null: models of the architecture
@@ -55,6 +54,8 @@ struct TensorNames {
   const char *attention_post_norm = nullptr, *mlp_post_norm = nullptr;
   // If a gated network has no name for the gate, the gate is the first rows of `up`.
   const char *gate = nullptr, *up = nullptr, *down = nullptr;
+  // The network of a mixture that computes every token.
+  const char *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;
   // The names of a mixture, which replaces gate, up and down. A file has one of these namings.
   std::array<MixtureNames, 2> mixtures;
 };

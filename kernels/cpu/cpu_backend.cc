@@ -240,16 +240,17 @@ absl::Status CpuBackend::QkvPost(const QkvPostArgs& args) {
   const bool rope = args.rope_layout != RopeLayout::kNone;
   const int64_t half = rope ? args.rope_table.dim(1) : 0;
   const int64_t num_slots = args.kv_cache.dim(0) * cache.block_size;
+  const int64_t num_positions = NumPositions(args);
   for (int64_t i = 0; i < args.query.dim(0); ++i) {
     const int64_t slot = args.slot_mapping.data<int64_t>()[i];
     if (slot < 0 || slot >= num_slots) {
       return WantGot("slot_mapping", absl::StrCat("slots in [0, ", num_slots, ")"),
                      absl::StrCat(slot));
     }
-    if (!rope) continue;
+    if (!rope && args.query_scales.empty()) continue;
     const int32_t position = args.positions.data<int32_t>()[i];
-    if (position < 0 || position >= args.rope_table.dim(0)) {
-      return WantGot("positions", absl::StrCat("positions in [0, ", args.rope_table.dim(0), ")"),
+    if (position < 0 || position >= num_positions) {
+      return WantGot("positions", absl::StrCat("positions in [0, ", num_positions, ")"),
                      absl::StrCat(position));
     }
   }
@@ -263,6 +264,9 @@ absl::Status CpuBackend::QkvPost(const QkvPostArgs& args) {
          .cos_sin =
              rope ? args.rope_table.data<float>() + args.positions.data<int32_t>()[i] * half * 2
                   : nullptr,
+         .query_scale = args.query_scales.empty()
+                            ? 1.0f
+                            : args.query_scales.data<float>()[args.positions.data<int32_t>()[i]],
          .slot = args.slot_mapping.data<int64_t>()[i],
          .num_heads = num_heads,
          .rope_dim = 2 * half,

@@ -8,6 +8,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/dtype.h"
+#include "kernels/expert_weights.h"
 #include "kernels/ops/attention_pattern.h"
 #include "kernels/quant/weight_view.h"
 
@@ -88,7 +89,7 @@ struct RouteRow {
   const float* logits = nullptr;
   int64_t num_experts = 0;
   int64_t num_chosen = 0;
-  bool softmax_over_chosen = true;
+  ExpertWeights kind = ExpertWeights::kSoftmaxOfChosen;
   int32_t* experts = nullptr;  // [num_chosen]
   float* weights = nullptr;    // [num_chosen]
 };
@@ -131,6 +132,7 @@ struct QkvPostRow {
   const float* qkv = nullptr;
   float* query = nullptr;
   const float* cos_sin = nullptr;  // [rope_dim / 2, 2] of this position; null: no rope
+  float query_scale = 1.0f;        // factor of the queries
   int64_t slot = 0;
   int64_t num_heads = 0;
   int64_t rope_dim = 0;

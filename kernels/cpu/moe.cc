@@ -1,6 +1,7 @@
 #include "kernels/cpu/moe.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/math.h"
 
@@ -44,7 +45,7 @@ void Moe::Route(const MoeArgs& args) {
     kernels_.route({.logits = logits + t * num_experts,
                     .num_experts = num_experts,
                     .num_chosen = chosen,
-                    .softmax_over_chosen = args.softmax_over_chosen,
+                    .kind = args.weights,
                     .experts = experts + t * chosen,
                     .weights = weights + t * chosen});
   });
@@ -83,7 +84,10 @@ void Moe::Run(const MoeArgs& args) {
   ForEachToken(pool_, num_tokens, [&](int64_t t) {
     const float* row = args.input.data<float>() + t * hidden;
     for (int64_t i = t * chosen; i < (t + 1) * chosen; ++i) {
-      std::copy_n(row, hidden, input + rows_[i] * hidden);
+      // After the input was scaled, the outputs are added up unscaled.
+      const float weight = args.weights_scale_input ? std::exchange(weights_[i], 1.0f) : 1.0f;
+      std::transform(row, row + hidden, input + rows_[i] * hidden,
+                     [weight](float x) { return weight * x; });
     }
   });
   linear_.RunGrouped({.weight = static_cast<const PackedWeight*>(args.up),

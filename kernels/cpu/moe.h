@@ -30,11 +30,11 @@ class Moe {
   const KernelTable& kernels_;
   ThreadPool& pool_;
   Linear& linear_;
-  // A choice is a pair of a token and an expert that was chosen for it. A vector "by choice" has the
-  // shape [num_tokens, num_experts_per_token]. No vector shrinks, so each becomes as large as the
-  // largest step needs.
+  // A choice is a pair of a token and an expert that was chosen for it. A vector "by choice" has
+  // the shape [num_tokens, num_experts_per_token]. No vector shrinks, so each becomes as large as
+  // the largest step needs.
   std::vector<int32_t> experts_;          // by choice: the expert
-  std::vector<float> weights_;            // by choice: the weight of the expert in the sum
+  std::vector<float> weights_;            // by choice: the weight of the expert
   std::vector<int32_t> rows_;             // by choice: the row in input_, inner_ and y_
   std::vector<int32_t> ends_;             // by expert: the end of the expert's rows
   std::vector<RowGroup> up_, down_;       // one for each chosen expert

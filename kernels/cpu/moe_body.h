@@ -18,8 +18,16 @@ void Route(const RouteRow& row) {
   }
   for (int64_t i = 0; i < kept; ++i) row.weights[i] = row.logits[row.experts[i]];
 
+  if (row.kind == ExpertWeights::kLogistic) {
+    for (int64_t i = 0; i < kept; i += kLanes) {
+      const int n = static_cast<int>(SmallerOf(kLanes, kept - i));
+      const VecF logit = LoadN(row.weights + i, n);
+      StoreN(row.weights + i, TimesLogistic(Set(1.0f), logit), n);
+    }
+    return;
+  }
   const VecF largest = Set(row.weights[0]);
-  const bool over_chosen = row.softmax_over_chosen;
+  const bool over_chosen = row.kind == ExpertWeights::kSoftmaxOfChosen;
   const float* summed = over_chosen ? row.weights : row.logits;
   const int64_t num_summed = over_chosen ? kept : row.num_experts;
   float sum = 0.0f;

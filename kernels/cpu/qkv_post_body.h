@@ -97,7 +97,13 @@ inline void WriteCache(const QkvPostRow& row) {
 void QkvPost(const QkvPostRow& row) {
   const int64_t head_dim = row.cache.head_dim;
   ForEachHead(row, 0, row.num_heads, row.query_norm, [&](int64_t h, const float* x) {
-    RotateHead(x, row, head_dim, row.query + h * head_dim);
+    float* const query = row.query + h * head_dim;
+    RotateHead(x, row, head_dim, query);
+    if (row.query_scale == 1.0f) return;
+    for (int64_t i = 0; i < head_dim; i += kLanes) {
+      const int n = static_cast<int>(SmallerOf(kLanes, head_dim - i));
+      StoreN(query + i, Mul(LoadN(query + i, n), Set(row.query_scale)), n);
+    }
   });
   switch (row.cache.dtype) {
     case DType::kF16:

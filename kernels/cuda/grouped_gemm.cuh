@@ -5,6 +5,9 @@
 // Only the device knows which rows belong to which group. The grid is therefore large enough for
 // any division, and a block without a tile returns at once.
 //
+// With input weights, input[row] is multiplied by a factor. The kernels multiply the products
+// instead of the input, before the bias is added, so that the input is not rounded again.
+//
 // GroupedGemmKernel uses mma.sync (sm_80 and up). A block of four warps multiplies a tile of 16 or
 // 64 rows by 128 rows of the weight. cp.async loads both through three stages of shared memory.
 // GroupedGemmPlainKernel is for float32, and for rows that are not a multiple of 16 bytes or not
@@ -30,6 +33,9 @@ struct GroupedGemmParams {
   // [rows]. Row `row` of `out` uses input row choices[row] / rows_per_input. If null, it uses input
   // row `row`.
   const int32_t* choices;
+  // [rows], by choice: a factor of the input for this row. Null: none. Used only by gated kernels,
+  // and only with `choices`.
+  const float* input_weights;
   int32_t num_groups, rows_per_input;
   int64_t cols, depth;
   Activation activation;   // must be gated; only gated kernels use it
@@ -83,6 +89,11 @@ __device__ __forceinline__ GroupTile FindGroupTile(const int32_t* starts, int32_
     before = __shfl_sync(kAll, after, 31);
   }
   return {-1, 0, 0};
+}
+
+// Returns the factor of the input of `row`.
+__device__ __forceinline__ float InputWeight(const GroupedGemmParams& p, int32_t row) {
+  return p.input_weights == nullptr ? 1.0f : p.input_weights[p.choices[row]];
 }
 
 // Grid: [blocks of columns, tiles of rows].
@@ -189,9 +200,10 @@ __global__ void __launch_bounds__(kGemmThreads)
         const int64_t at = row * p.cols + col;
         const int64_t bias_at = int64_t{tile.group} * (kGated ? 2 : 1) * p.cols + col;
         float value = c[r][j][i];
+        if constexpr (kGated) value *= InputWeight(p, row);
         if (p.bias != nullptr) value += p.bias[bias_at];
         if constexpr (kGated) {
-          float up = c[r][j + 2][i];
+          float up = c[r][j + 2][i] * InputWeight(p, row);
           if (p.bias != nullptr) up += p.bias[bias_at + p.cols];
           static_cast<T*>(p.out)[at] =
               FromFloat<T>(ActivateGated(p.activation, p.activation_limit, value, up));
@@ -221,6 +233,7 @@ __global__ void __launch_bounds__(kPlainGemmThreads)
     const T* const w = weight + weight_row * p.depth;
     float sum = 0.0f;
     for (int64_t k = 0; k < p.depth; ++k) sum = fmaf(ToFloat(input[k]), ToFloat(w[k]), sum);
+    if constexpr (kGated) sum *= InputWeight(p, row);
     return p.bias == nullptr ? sum : sum + p.bias[weight_row];
   };
   if constexpr (kGated) {

@@ -107,6 +107,7 @@ absl::Status Products(Device& device, const MoeArgs& args, const MoeScratch& scr
                               .bias = args.up_bias.data<float>(),
                               .starts = scratch.starts,
                               .choices = scratch.choices,
+                              .input_weights = args.weights_scale_input ? scratch.weights : nullptr,
                               .num_groups = static_cast<int32_t>(NumExperts(args)),
                               .rows_per_input = static_cast<int32_t>(args.num_experts_per_token),
                               .cols = IntermediateSize(args),
@@ -119,6 +120,7 @@ absl::Status Products(Device& device, const MoeArgs& args, const MoeScratch& scr
   params.weight = static_cast<const CudaWeight*>(args.down)->data();
   params.bias = args.down_bias.data<float>();
   params.choices = nullptr;
+  params.input_weights = nullptr;
   std::swap(params.cols, params.depth);
   return GroupedGemm<T, false>(device, params, choices);
 }
@@ -130,7 +132,7 @@ absl::Status Combine(Device& device, const MoeArgs& args, const MoeScratch& scra
                                    .residual = residual.raw(),
                                    .y = scratch.y,
                                    .rows = scratch.rows,
-                                   .weights = scratch.weights,
+                                   .weights = args.weights_scale_input ? nullptr : scratch.weights,
                                    .num_chosen = static_cast<int32_t>(args.num_experts_per_token),
                                    .hidden = hidden};
   return WithElementType(out.dtype(), [&](auto element) {
@@ -202,7 +204,7 @@ absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory
                             .weights = scratch.weights,
                             .num_experts = num_experts,
                             .num_chosen = num_chosen,
-                            .softmax_over_chosen = args.softmax_over_chosen}));
+                            .kind = args.weights}));
     RETURN_IF_ERROR(Launch(device,
                            {.grid = {static_cast<unsigned>(num_experts)},
                             .block = {kGroupThreads},

@@ -8,6 +8,7 @@
 #include <bit>
 
 #include "kernels/cuda/rows.cuh"
+#include "kernels/expert_weights.h"
 
 namespace quire::kernels::cuda {
 
@@ -17,7 +18,7 @@ struct MoeRouteParams {
   int32_t* experts;     // [choices]
   float* weights;       // [choices]
   int32_t num_experts, num_chosen;
-  bool softmax_over_chosen;
+  ExpertWeights kind;
 };
 
 // Returns a key by which experts are ranked; the largest key is chosen first. The expert with the
@@ -67,10 +68,11 @@ __global__ void __launch_bounds__(kWarpLanes)
     sum += power;
     if (lane == 0) {
       experts[i] = expert;
-      weights[i] = power;
+      weights[i] = p.kind == ExpertWeights::kLogistic ? 1.0f / (1.0f + expf(-logit)) : power;
     }
   }
-  if (!p.softmax_over_chosen) {
+  if (p.kind == ExpertWeights::kLogistic) return;
+  if (p.kind == ExpertWeights::kSoftmaxOfAll) {
     sum = 0.0f;
     for (int32_t e = lane; e < p.num_experts; e += kWarpLanes) sum += expf(logit_of(e) - largest);
 #pragma unroll
@@ -136,7 +138,7 @@ struct MoeCombineParams {
   const void* residual;  // [tokens, hidden], may be `out`; null: no residual
   const float* y;        // [rows, hidden]
   const int32_t* rows;   // [choices]
-  const float* weights;  // [choices]
+  const float* weights;  // [choices]; null: all are 1
   int32_t num_chosen;
   int64_t hidden;
 };
@@ -147,14 +149,15 @@ template <typename T, int kCount>
 __global__ void MoeCombineKernel(const __grid_constant__ MoeCombineParams p) {
   const int64_t token = int64_t{blockIdx.x} * p.hidden;
   const int32_t* const rows = p.rows + int64_t{blockIdx.x} * p.num_chosen;
-  const float* const weights = p.weights + int64_t{blockIdx.x} * p.num_chosen;
   ForEachVector<kCount>(p.hidden, [&](int64_t i) {
     float sum[kCount] = {};
     for (int32_t j = 0; j < p.num_chosen; ++j) {
+      const int64_t choice = int64_t{blockIdx.x} * p.num_chosen + j;
+      const float weight = p.weights == nullptr ? 1.0f : p.weights[choice];
       float y[kCount];
       LoadElements(p.y + rows[j] * p.hidden + i, y);
 #pragma unroll
-      for (int k = 0; k < kCount; ++k) sum[k] = fmaf(weights[j], y[k], sum[k]);
+      for (int k = 0; k < kCount; ++k) sum[k] = fmaf(weight, y[k], sum[k]);
     }
     if (p.residual != nullptr) {
       float residual[kCount];

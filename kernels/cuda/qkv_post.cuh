@@ -14,11 +14,12 @@ struct QkvPostParams {
   const void* qkv;              // [tokens, (num_heads + 2 * num_kv_heads) * head_dim]
   const int32_t* positions;     // [tokens]
   const int64_t* slot_mapping;  // [tokens]
-  const float* rope_table;      // [max_positions, rope_half, 2]
+  const float* rope_table;      // [num_positions, rope_half, 2]
+  const float* query_scales;    // [num_positions]; null: all are 1
   const float* bias;            // as long as a row of qkv; null: no bias
   const float* query_norm;      // weights of one head or of all heads; null: no QK-norm
   const float* key_norm;
-  int64_t num_slots, max_positions;
+  int64_t num_slots, num_positions;
   int64_t block_stride;  // elements
   int num_heads, num_kv_heads, head_dim, block_size;
   int rope_half;          // rope_dim / 2; 0: no rotation
@@ -71,6 +72,13 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     return (x - scale.mean) * scale.inverse * weight[at];
   };
 
+  const int64_t position = p.num_positions > 0 ? p.positions[token] : 0;
+  float query_scale = 1.0f;
+  if (p.query_scales != nullptr) {
+    query_scale = position >= 0 && position < p.num_positions
+                      ? p.query_scales[position]
+                      : std::numeric_limits<float>::quiet_NaN();
+  }
   const int64_t slot = p.slot_mapping[token];
   const int pairs_per_head = p.head_dim / 2;
   const int num_pairs = (end_head - first_head) * pairs_per_head;
@@ -84,9 +92,8 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     const float a = value(head, first), b = value(head, second);
     float x = a, y = b;
     if (rotates) {
-      const int64_t position = p.positions[token];
       float cos = std::numeric_limits<float>::quiet_NaN(), sin = cos;
-      if (position >= 0 && position < p.max_positions) {
+      if (position >= 0 && position < p.num_positions) {
         const float* const angle = p.rope_table + (position * p.rope_half + i) * 2;
         cos = angle[0];
         sin = angle[1];
@@ -97,8 +104,8 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 
     if (head < p.num_heads) {
       T* const out = static_cast<T*>(p.query) + (token * p.num_heads + head) * p.head_dim;
-      out[first] = FromFloat<T>(x);
-      out[second] = FromFloat<T>(y);
+      out[first] = FromFloat<T>(query_scale * x);
+      out[second] = FromFloat<T>(query_scale * y);
       continue;
     }
     if (slot < 0 || slot >= p.num_slots) continue;

@@ -4,27 +4,32 @@
 // them for each token.
 //   logits = input . router^T (+ router_bias)
 //   chosen = the num_experts_per_token largest logits, largest first, ties by lower id
-//   weight_e = softmax(logits)[e] for each chosen e; softmax over the chosen, or over all experts
+//   weight_e = the weight of each chosen e, from the logits (see ExpertWeights)
 //   y_e = down_e . activation(up_e . input (+ up_bias_e)) (+ down_bias_e)
 //   out = sum of weight_e * y_e, largest first (+ residual)
+// With weights_scale_input, the weights scale the inputs of the experts instead of their outputs:
+//   y_e = down_e . activation(up_e . (weight_e * input) (+ up_bias_e)) (+ down_bias_e)
+//   out = sum of y_e, largest first (+ residual)
 // Experts have no capacity limit: a token gets all the experts that the router chose for it.
 //
-// Numeric: on the CPU, products are computed as the op Linear computes them. Softmax and sum are in
+// Numeric: on the CPU, products are computed as the op Linear computes them. Weights and sum are in
 //          float32. A row of `out` depends only on the weights and the same row of `input` and
 //          `residual`. The row is summed in the order in which the router chose its experts. NaN
-//          counts as the largest logit. If the largest logit of a row is not finite, that row of
-//          `out` is NaN, and the other rows are not affected.
+//          counts as the largest logit. If the largest logit of a row is NaN, or infinite under a
+//          softmax, that row of `out` is NaN, and the other rows are not affected.
 // Cost:    decode is bound by reading the weights of the chosen experts, each once. Prefill is
 //          bound by 6 * num_tokens * num_experts_per_token * intermediate_size * hidden_size FLOPs.
 // Errors:  InvalidArgument before anything is computed.
 // Sources: sparsely gated experts arXiv:1701.06538, softmax over the chosen arXiv:2401.04088
-//          (Mixtral), tokens grouped by expert without dropping any arXiv:2211.15841 (MegaBlocks).
+//          (Mixtral), tokens grouped by expert without dropping any arXiv:2211.15841 (MegaBlocks),
+//          weights of inputs: Llama 4 in Hugging Face's transformers.
 
 #include <cstdint>
 
 #include "absl/status/status.h"
 
 #include "kernels/activation.h"
+#include "kernels/expert_weights.h"
 #include "kernels/prepared_weight.h"
 #include "kernels/tensor_view.h"
 
@@ -42,7 +47,8 @@ struct MoeArgs {
   TensorView down_bias;                  // [num_experts * hidden_size]  f32; empty: none
   TensorView residual;                   // shape and dtype of out; may be `out`; empty: none
   int64_t num_experts_per_token = 0;     // 1 to num_experts
-  bool softmax_over_chosen = true;       // false: softmax over all experts
+  ExpertWeights weights = ExpertWeights::kSoftmaxOfChosen;
+  bool weights_scale_input = false;              // true: a weight scales the input of its expert
   Activation activation = Activation::kSiluMul;  // must be gated
   float activation_limit = 0.0f;                 // as in LinearArgs
 };

@@ -40,14 +40,26 @@ absl::Status Validate(const QkvPostArgs& args) {
   }
   if (!(args.clip >= 0.0f)) return WantGot("clip", ">= 0", absl::StrCat(args.clip));
   RETURN_IF_ERROR(ValidateQkNorm(args.qk_norm, num_heads, num_kv_heads, head_dim));
-  if (args.rope_layout == RopeLayout::kNone) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckTensor("positions", args.positions, {DType::kI32}, {num_tokens}));
-  RETURN_IF_ERROR(CheckTensor("rope_table", args.rope_table, {DType::kF32}, {kAnyDim, kAnyDim, 2}));
-  if (2 * args.rope_table.dim(1) > head_dim) {
-    return WantGot("rope_table", absl::StrCat("rope_dim / 2 at most ", head_dim / 2),
-                   args.rope_table.ToString());
+  const bool rope = args.rope_layout != RopeLayout::kNone;
+  if (rope) {
+    RETURN_IF_ERROR(
+        CheckTensor("rope_table", args.rope_table, {DType::kF32}, {kAnyDim, kAnyDim, 2}));
+    if (2 * args.rope_table.dim(1) > head_dim) {
+      return WantGot("rope_table", absl::StrCat("rope_dim / 2 at most ", head_dim / 2),
+                     args.rope_table.ToString());
+    }
   }
-  return absl::OkStatus();
+  if (!args.query_scales.empty()) {
+    RETURN_IF_ERROR(CheckTensor("query_scales", args.query_scales, {DType::kF32},
+                                {rope ? args.rope_table.dim(0) : kAnyDim}));
+  }
+  if (!rope && args.query_scales.empty()) return absl::OkStatus();
+  return CheckTensor("positions", args.positions, {DType::kI32}, {num_tokens});
+}
+
+int64_t NumPositions(const QkvPostArgs& args) {
+  if (args.rope_layout != RopeLayout::kNone) return args.rope_table.dim(0);
+  return args.query_scales.empty() ? 0 : args.query_scales.dim(0);
 }
 
 }  // namespace quire::kernels

@@ -62,11 +62,12 @@ class MoeTypeTest : public ::testing::TestWithParam<WeightType> {};
 TEST_P(MoeTypeTest, AgreesWithDoublesOnEveryPath) {
   // Quantised rows must be whole blocks. Rows of floats may have any length.
   const bool blocks = !testing::IsFloat(GetParam());
-  const MixtureShape shape{.num_experts = 5,
-                           .hidden = blocks ? 256 : 44,
-                           .intermediate = blocks ? 256 : 37,
-                           .num_chosen = 2,
-                           .softmax_over_chosen = blocks};
+  const MixtureShape shape{
+      .num_experts = 5,
+      .hidden = blocks ? 256 : 44,
+      .intermediate = blocks ? 256 : 37,
+      .num_chosen = 2,
+      .weights = blocks ? ExpertWeights::kSoftmaxOfChosen : ExpertWeights::kSoftmaxOfAll};
   const TestMixture mixture(GetParam(), shape, 1);
   const std::vector<float> input = Normal(2, 9 * shape.hidden);
   const std::vector<float> residual = Normal(3, 9 * shape.hidden);
@@ -95,6 +96,28 @@ TEST_P(MoeTypeTest, BiasesAndClampsAgreeWithDoublesOnEveryPath) {
     const auto backend = MakeBackend(isa, 2);
     const auto weights = mixture.Prepare(*backend);
     ExpectNear(mixture, input, residual, RunMixture(*backend, weights, shape, input, residual));
+  }
+}
+
+TEST_P(MoeTypeTest, ScaledInputsAgreeWithDoublesOnEveryPath) {
+  const bool blocks = !testing::IsFloat(GetParam());
+  for (const ExpertWeights kind : {ExpertWeights::kLogistic, ExpertWeights::kSoftmaxOfAll}) {
+    const MixtureShape shape{.num_experts = 5,
+                             .hidden = blocks ? 256 : 44,
+                             .intermediate = blocks ? 256 : 37,
+                             .num_chosen = 2,
+                             .weights = kind,
+                             .weights_scale_input = true,
+                             .biases = true};
+    const TestMixture mixture(GetParam(), shape, 51);
+    const std::vector<float> input = Normal(52, 9 * shape.hidden);
+    const std::vector<float> residual = Normal(53, 9 * shape.hidden);
+    for (const std::string& isa : IsaPaths()) {
+      SCOPED_TRACE(isa);
+      const auto backend = MakeBackend(isa, 2);
+      const auto weights = mixture.Prepare(*backend);
+      ExpectNear(mixture, input, residual, RunMixture(*backend, weights, shape, input, residual));
+    }
   }
 }
 
@@ -158,11 +181,31 @@ TEST(MoeRoutingTest, OneExpertOrAllOfThem) {
     EXPECT_THAT(all, ::testing::ElementsAre(::testing::FloatNear(e1 / sum, 1e-6),
                                             ::testing::FloatNear(e3 / sum, 1e-6),
                                             ::testing::FloatNear(1 / sum, 1e-6)));
-    // By default, the softmax is over the chosen experts alone. With the last argument false, it is
-    // over all experts.
+    // By default, the softmax is over the chosen experts alone.
     EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2)[2], 1 / (1 + e1), 1e-6);
-    EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2, false)[2], 1 / sum, 1e-6);
-    EXPECT_EQ(RoutingWeights(*backend, {3, 1, 4}, 3, 2, false)[1], 0.0f);
+    EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2, ExpertWeights::kSoftmaxOfAll)[2], 1 / sum,
+                1e-6);
+    EXPECT_EQ(RoutingWeights(*backend, {3, 1, 4}, 3, 2, ExpertWeights::kSoftmaxOfAll)[1], 0.0f);
+  }
+}
+
+TEST(MoeRoutingTest, LogisticWeightsDoNotDependOnOtherExperts) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const std::string& isa : IsaPaths()) {
+    SCOPED_TRACE(isa);
+    const auto backend = MakeBackend(isa);
+    const auto weights = [&](const std::vector<float>& logits, int64_t num_chosen) {
+      return RoutingWeights(*backend, logits, 3, num_chosen, ExpertWeights::kLogistic, 2.0f);
+    };
+    const std::vector<float> two = weights({1.5f, 0.5f, -2.0f}, 2);
+    EXPECT_NEAR(two[0], 1 / (1 + std::exp(-3.0)), 1e-6);
+    EXPECT_NEAR(two[1], 1 / (1 + std::exp(-1.0)), 1e-6);
+    EXPECT_EQ(two[2], 0.0f);
+    EXPECT_EQ(weights({1.5f, 0.5f, -2.0f}, 1)[0], two[0]);
+    EXPECT_NEAR(weights({1.5f, 0.5f, -2.0f}, 3)[2], 1 / (1 + std::exp(4.0)), 1e-6);
+    // The gain makes the first logit infinite. Its expert has the weight 1.
+    EXPECT_EQ(weights({3e38f, 0.5f, 0.0f}, 1), (std::vector<float>{1, 0, 0}));
+    EXPECT_LT(weights({3e38f, 0.5f, 0.0f}, 2)[1], infinity);
   }
 }
 
@@ -177,8 +220,9 @@ TEST(MoeRoutingTest, ManyExpertsAgreeWithASortInDouble) {
   for (const std::string& isa : IsaPaths()) {
     const auto backend = MakeBackend(isa);
     for (const bool over_chosen : {false, true}) {
-      const std::vector<float> got =
-          RoutingWeights(*backend, logits, kExperts, kChosen, over_chosen);
+      const std::vector<float> got = RoutingWeights(
+          *backend, logits, kExperts, kChosen,
+          over_chosen ? ExpertWeights::kSoftmaxOfChosen : ExpertWeights::kSoftmaxOfAll);
       for (int64_t t = 0; t < kTokens; ++t) {
         std::vector<float> sorted = RowsOf(logits, t, 1, kExperts);
         std::ranges::sort(sorted, std::greater<>());
@@ -215,7 +259,7 @@ TEST(MoeRoutingTest, WhatIsNotANumberStaysInItsOwnRow) {
     constexpr float kLarge = 3e38f;
     const std::vector<float> weights = RoutingWeights(
         *backend, {1, -kLarge, 2, 0, 1, kLarge, 0, 0, -kLarge, -kLarge, -kLarge, -kLarge}, 4, 2,
-        true, 2.0f);
+        ExpertWeights::kSoftmaxOfChosen, 2.0f);
     EXPECT_NEAR(weights[2], 1 / (1 + std::exp(-2.0)), 1e-6);
     EXPECT_EQ(weights[1], 0.0f);
     EXPECT_TRUE(std::isnan(weights[4 + 1]) && std::isnan(weights[8]));
@@ -249,7 +293,8 @@ TEST(MoePropertyTest, ATokenAmongAnyOthersGivesTheBitsOfItAlone) {
     MixtureShape shape{.num_experts = Pick(1, 9), .hidden = 32 * Pick(1, 3)};
     shape.intermediate = 32 * Pick(1, 4);
     shape.num_chosen = Pick(1, static_cast<int>(shape.num_experts));
-    shape.softmax_over_chosen = Pick(0, 1) == 1;
+    shape.weights = static_cast<ExpertWeights>(Pick(0, 2));
+    shape.weights_scale_input = Pick(0, 1) == 1;
     TestMixture mixture(kTypes[Pick(0, 3)], shape, static_cast<uint64_t>(Pick(1, 1000)));
     const int64_t preferred = Pick(-1, static_cast<int>(shape.num_experts) - 1);
     if (preferred >= 0) mixture.Prefer(preferred);

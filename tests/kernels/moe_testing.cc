@@ -130,20 +130,34 @@ TestMixture::Answer TestMixture::Naive(std::span<const float> input,
   if (chosen < order.size()) {
     answer.margin = logit(chosen - 1) - logit(chosen) - 2 * logit_bound;
   }
+  const bool logistic = shape_.weights == kernels::ExpertWeights::kLogistic;
+  const bool over_chosen = shape_.weights == kernels::ExpertWeights::kSoftmaxOfChosen;
   double sum = 0.0;
-  for (size_t i = 0; i < (shape_.softmax_over_chosen ? chosen : order.size()); ++i) {
+  for (size_t i = 0; i < (over_chosen ? chosen : order.size()); ++i) {
     sum += std::exp(logit(i) - logit(0));
   }
   answer.out = residual.empty() ? std::vector<Exact>(input.size()) : ExactValues(residual);
   double magnitude = 0.0;
   for (size_t i = 0; i < chosen; ++i) {
     answer.chosen.push_back(order[i]);
-    const double weight = std::exp(logit(i) - logit(0)) / sum;
-    // A weight is e^(logit - largest logit) / sum. The exponents in the numerator and in the sum
-    // each have the errors of two logits. e^x, the sum and the quotient are rounded, too.
-    const double relative =
+    const double expert_weight =
+        logistic ? 1 / (1 + std::exp(-logit(i))) : std::exp(logit(i) - logit(0)) / sum;
+    // A weight of a softmax is e^(logit - largest logit) / sum. The exponents in the numerator and
+    // in the sum each have the errors of two logits. e^x, the sum and the quotient are rounded,
+    // too. The relative error of a logistic weight is at most that of e^-logit.
+    const double weight_error =
         4 * logit_bound * 1.01 + (static_cast<double>(order.size()) + 8) * kFloatEpsilon;
-    const std::vector<Exact> y = Expert(order[i], exact_input, rounding);
+    std::vector<Exact> expert_input = exact_input;
+    double weight = expert_weight, relative = weight_error;
+    if (shape_.weights_scale_input) {
+      for (Exact& x : expert_input) {
+        x.value *= expert_weight;
+        x.bound += std::abs(x.value) * (weight_error + kFloatEpsilon);
+      }
+      weight = 1.0;
+      relative = 0.0;
+    }
+    const std::vector<Exact> y = Expert(order[i], expert_input, rounding);
     for (size_t n = 0; n < y.size(); ++n) {
       Exact& out = answer.out[n];
       out.bound += weight * (y[n].bound +
@@ -221,7 +235,8 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
                    .down_bias = VectorIn(weights.down_bias),
                    .residual = residual.empty() ? kernels::TensorView() : view(out),
                    .num_experts_per_token = shape.num_chosen,
-                   .softmax_over_chosen = shape.softmax_over_chosen,
+                   .weights = shape.weights,
+                   .weights_scale_input = shape.weights_scale_input,
                    .activation = shape.limit > 0.0f ? kernels::Activation::kClampedSiluMul
                                                     : kernels::Activation::kSiluMul,
                    .activation_limit = shape.limit});
@@ -235,8 +250,8 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
 // Runs a mixture in which the output of expert e is 1 at element e and 0 elsewhere, for every
 // token. So element e of the mixture's output is the weight of expert e.
 std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<float>& logits,
-                                  int64_t num_experts, int64_t num_chosen, bool softmax_over_chosen,
-                                  float gain) {
+                                  int64_t num_experts, int64_t num_chosen,
+                                  kernels::ExpertWeights kind, float gain) {
   // The input has one element more than there are experts. This last element is always 1. Each
   // expert computes its hidden unit from the last element alone.
   const int64_t hidden = num_experts + 1, num_tokens = std::ssize(logits) / num_experts;
@@ -263,10 +278,7 @@ std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<f
   const std::vector<float> out = RunMixture(
       backend,
       {.router = prepare(router, hidden), .up = prepare(up, hidden), .down = prepare(down, 1)},
-      {.num_experts = num_experts,
-       .hidden = hidden,
-       .num_chosen = num_chosen,
-       .softmax_over_chosen = softmax_over_chosen},
+      {.num_experts = num_experts, .hidden = hidden, .num_chosen = num_chosen, .weights = kind},
       input);
   std::vector<float> weights;
   for (int64_t t = 0; t < num_tokens; ++t) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/expert_weights.h"
 #include "tests/kernels/exact_product.h"
 #include "tests/kernels/kernel_testing.h"
 
@@ -17,7 +18,8 @@ struct MixtureShape {
   int64_t hidden = 64;
   int64_t intermediate = 96;
   int64_t num_chosen = 2;
-  bool softmax_over_chosen = true;
+  kernels::ExpertWeights weights = kernels::ExpertWeights::kSoftmaxOfChosen;
+  bool weights_scale_input = false;
   bool biases = false;  // true: the router and every expert have biases
   // The limit of kClampedSiluMul. 0 means that the activation is kSiluMul.
   float limit = 0.0f;
@@ -72,9 +74,10 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
 // Returns the weights that a router gives to the experts, [num_tokens, num_experts]. The logits of
 // a token are its row of `logits`, [num_tokens, num_experts], times `gain`. An expert that was not
 // chosen has weight 0.
-std::vector<float> RoutingWeights(kernels::Backend& backend, const std::vector<float>& logits,
-                                  int64_t num_experts, int64_t num_chosen,
-                                  bool softmax_over_chosen = true, float gain = 1.0f);
+std::vector<float> RoutingWeights(
+    kernels::Backend& backend, const std::vector<float>& logits, int64_t num_experts,
+    int64_t num_chosen, kernels::ExpertWeights kind = kernels::ExpertWeights::kSoftmaxOfChosen,
+    float gain = 1.0f);
 
 // Checks that `backend` adds the outputs of the experts in the router's order, largest logit first.
 // The function computes the sums again from the output and the weight of each expert, and expects

@@ -210,6 +210,33 @@ TEST(QkvPostPreparationTest, EqualsTheOpsOneAfterAnother) {
   }
 }
 
+TEST(QkvPostPreparationTest, QueriesAreScaledByPositionAndKeysAreNot) {
+  const HeadShape shape{
+      .num_heads = 6, .num_kv_heads = 2, .head_dim = 24, .block_size = 16, .dtype = DType::kF32};
+  const SequenceData sequence = RandomSequence(shape, kTokens, 1, {4, 0, 2});
+  Owned<float> table = F32({kTokens, 12, 2}, RopeTable(kTokens, 24));
+  Owned<float> scales = F32({kTokens});
+  for (int64_t p = 0; p < kTokens; ++p) {
+    scales.values[p] = 1.0f + 0.37f * static_cast<float>(p / 5);
+  }
+  for (const RopeLayout layout : {RopeLayout::kNone, RopeLayout::kInterleaved}) {
+    const QkvPostArgs plain{.rope_table = table.view, .rope_layout = layout};
+    QkvPostArgs args = plain;
+    args.query_scales = scales.view;
+    for (const std::string& isa : IsaPaths()) {
+      SCOPED_TRACE(isa);
+      const auto backend = MakeBackend(isa, 2);
+      PoisonedCache reference(*backend, shape, 5), cache(*backend, shape, 5);
+      std::vector<float> want = reference.Write(sequence, 0, kTokens, plain);
+      for (size_t i = 0; i < want.size(); ++i) want[i] *= scales.values[i / (6 * 24)];
+      EXPECT_EQ(cache.Write(sequence, 0, kTokens, args), want);
+      EXPECT_EQ(std::memcmp(cache.view().raw(), reference.view().raw(),
+                            static_cast<size_t>(cache.bytes())),
+                0);
+    }
+  }
+}
+
 TEST(QkvPostPreparationTest, ClippingKeepsNan) {
   const HeadShape shape{.num_heads = 1, .num_kv_heads = 1, .head_dim = 16, .block_size = 16};
   SequenceData sequence = RandomSequence(shape, 1, 1, {0});
@@ -242,6 +269,17 @@ TEST(QkvPostErrorTest, ErrorsSayWhatWantedGot) {
   EXPECT_THAT(message(), HasSubstr("rope_table: want rope_dim / 2 at most 8"));
   args.rope_table = TensorView(table.values.data(), DType::kF32, {4, 8, 2});
   EXPECT_THAT(message(), HasSubstr("positions: want positions in [0, 4), got 4"));
+  Owned<float> scales = F32({4}), more_scales = F32({5});
+  args.query_scales = more_scales.view;
+  EXPECT_THAT(message(), HasSubstr("query_scales: want f32 [4], got f32 [5]"));
+  args.rope_layout = RopeLayout::kNone;
+  args.query_scales = scales.view;
+  EXPECT_THAT(message(), HasSubstr("positions: want positions in [0, 4), got 4"));
+  args.positions = {};
+  EXPECT_THAT(message(), HasSubstr("positions: want int32 [2]"));
+  args.positions = positions.view;
+  args.query_scales = {};
+  args.rope_layout = RopeLayout::kHalfSplit;
   Owned<float> weights = F32({128});
   const auto vector = [&](int64_t size) {
     return TensorView(weights.values.data(), DType::kF32, {size});

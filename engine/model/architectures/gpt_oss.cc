@@ -60,8 +60,9 @@ absl::Status ReadGptOss(const HfFields& fields, std::string_view, ModelDraft& dr
   int64_t window = 0;
   RETURN_IF_ERROR(fields.Int("sliding_window", fields.Has("sliding_window") ? 0 : 128, window));
   if (window < 0) return fields.Wrong("sliding_window", "at least 0");
-  RETURN_IF_ERROR(ReadLayerWindows(
-      fields, window, [](int64_t layer) { return layer % 2 == 0; }, draft));
+  RETURN_IF_ERROR(ReadLayerPatterns(
+      fields, kernels::AttentionPattern::Window(window),
+      [](int64_t layer) { return layer % 2 == 0; }, draft));
   draft.every.attention.sinks = true;
   return fields.Bool("attention_bias", true, draft.every.attention.bias);
 }
@@ -75,7 +76,8 @@ TensorNames GptOssNames(const LayerSpec&) {
                        .router_bias = "mlp.router.bias",
                        .up_bias = "mlp.experts.gate_up_proj_bias",
                        .down_bias = "mlp.experts.down_proj_bias",
-                       .transposed_in_turns = true};
+                       .transposed = true,
+                       .in_turns = true};
   return names;
 }
 

@@ -46,7 +46,9 @@ absl::Status ReadQwen3Moe(const HfFields& fields, std::string_view, ModelDraft& 
   RETURN_IF_ERROR(fields.Int("num_local_experts", 128, experts.count));
   RETURN_IF_ERROR(fields.Int("num_experts", experts.count, experts.count));
   RETURN_IF_ERROR(fields.Int("num_experts_per_tok", 8, experts.per_token));
-  RETURN_IF_ERROR(fields.Bool("norm_topk_prob", false, experts.weights_sum_to_1));
+  bool sum_to_1 = false;
+  RETURN_IF_ERROR(fields.Bool("norm_topk_prob", false, sum_to_1));
+  if (!sum_to_1) experts.weights = kernels::ExpertWeights::kSoftmaxOfAll;
   RETURN_IF_ERROR(fields.Bool("attention_bias", false, draft.every.attention.bias));
   draft.every.attention.qk_norm = QkNormScope::kHead;
   RETURN_IF_ERROR(ReadLlamaLike(

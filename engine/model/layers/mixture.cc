@@ -15,7 +15,8 @@ absl::Status RunMixture(kernels::Backend& backend, const Mixture& mixture,
                       .down_bias = mixture.down_bias.view,
                       .residual = hidden,
                       .num_experts_per_token = spec.experts.per_token,
-                      .softmax_over_chosen = spec.experts.weights_sum_to_1,
+                      .weights = spec.experts.weights,
+                      .weights_scale_input = spec.experts.weights_scale_input,
                       .activation = spec.activation,
                       .activation_limit = static_cast<float>(spec.activation_limit)});
 }

@@ -176,7 +176,8 @@ TEST(ArchitecturesTest, ReadsAMixtral) {
   ASSERT_TRUE(usual.ok()) << usual.status();
   EXPECT_EQ(usual->layers[0].feed_forward.experts.count, 8);
   EXPECT_EQ(usual->layers[0].feed_forward.experts.per_token, 2);
-  EXPECT_TRUE(usual->layers[0].feed_forward.experts.weights_sum_to_1);
+  EXPECT_EQ(usual->layers[0].feed_forward.experts.weights,
+            kernels::ExpertWeights::kSoftmaxOfChosen);
   EXPECT_EQ(usual->layers[0].attention.num_kv_heads, 8);
   EXPECT_EQ(usual->ropes[0].theta, 1e6);
   EXPECT_EQ(usual->norm_eps, 1e-5);
@@ -226,7 +227,8 @@ TEST(ArchitecturesTest, ReadsAQwen3MoeInEverySpelling) {
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_EQ(config->layers[0].feed_forward.experts.count, 16);
     EXPECT_EQ(config->layers[0].feed_forward.experts.per_token, 8);
-    EXPECT_FALSE(config->layers[0].feed_forward.experts.weights_sum_to_1);
+    EXPECT_EQ(config->layers[0].feed_forward.experts.weights,
+              kernels::ExpertWeights::kSoftmaxOfAll);
     EXPECT_EQ(config->layers[0].feed_forward.inner_size, 32);
     EXPECT_EQ(config->layers[0].attention.qk_norm, QkNormScope::kHead);
   }
@@ -306,7 +308,8 @@ TEST(ArchitecturesTest, ReadsAGptOss) {
   EXPECT_EQ(mlp.inner_size, 96);
   EXPECT_EQ(mlp.experts.count, 4);
   EXPECT_EQ(mlp.experts.per_token, 2);
-  EXPECT_TRUE(mlp.bias && mlp.experts.router_bias && mlp.experts.weights_sum_to_1);
+  EXPECT_TRUE(mlp.bias && mlp.experts.router_bias);
+  EXPECT_EQ(mlp.experts.weights, kernels::ExpertWeights::kSoftmaxOfChosen);
   file.update({{"attention_bias", false},
                {"swiglu_limit", 2.5},
                {"rope_parameters", {{"rope_type", "default"}}},

@@ -123,7 +123,8 @@ TEST(GgufModelConfigTest, ReadsAMixtureOfExperts) {
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_EQ(config->layers[0].feed_forward.experts.count, 4);
     EXPECT_EQ(config->layers[0].feed_forward.experts.per_token, 2);
-    EXPECT_TRUE(config->layers[0].feed_forward.experts.weights_sum_to_1);
+    EXPECT_EQ(config->layers[0].feed_forward.experts.weights,
+              kernels::ExpertWeights::kSoftmaxOfChosen);
   }
   const auto bad = ReadGguf(Metadata([](GgufWriter& writer) {
     writer.Zeros("blk.0.ffn_gate.x.weight", {64, 96});

@@ -321,6 +321,7 @@ TEST_F(BadArgumentsTest, OfQkvPost) {
        {"qk_norm.eps: want >= 0", [](Args& a) { a.qk_norm.eps = -1.0f; }},
        {"positions: want int32 [2]", Set(&Args::positions, View(kI64, {2}))},
        {"positions: want int32 [2]", Set(&Args::positions, {})},
+       {"query_scales: want f32 [5]", Set(&Args::query_scales, View(kF32, {4}))},
        {"rope_table: want f32 [*, *, 2]", Set(&Args::rope_table, View(kF32, {5, 8}))},
        {"rope_table: want rope_dim / 2 at most 4", Set(&Args::rope_table, View(kF32, {5, 5, 2}))}});
 }

@@ -77,7 +77,7 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
         .hidden = 44,
         .intermediate = 37,
         .num_chosen = 2,
-        .softmax_over_chosen = false,
+        .weights = ExpertWeights::kSoftmaxOfAll,
         .biases = true,
         .limit = 0.75f},
        5},
@@ -85,8 +85,24 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
         .hidden = 64,
         .intermediate = 32,
         .num_chosen = 2,
-        .softmax_over_chosen = false},
+        .weights = ExpertWeights::kSoftmaxOfAll},
        1},
+      // Scaled inputs, with and without tensor cores.
+      {{.num_experts = 5,
+        .hidden = 64,
+        .intermediate = 96,
+        .num_chosen = 2,
+        .weights = ExpertWeights::kLogistic,
+        .weights_scale_input = true,
+        .biases = true},
+       9},
+      {{.num_experts = 3,
+        .hidden = 44,
+        .intermediate = 37,
+        .num_chosen = 1,
+        .weights = ExpertWeights::kLogistic,
+        .weights_scale_input = true},
+       5},
   };
   double worst = 0.0;
   for (const Case& c : cases) {
@@ -142,15 +158,23 @@ TEST_P(CudaMoeTest, RoutesByLogitThenById) {
             (std::vector<float>{0, 0.5, 0, 0.5, 0}));
   EXPECT_EQ(RoutingWeights(*backend, {-3, -2, -4}, 3, 1), (std::vector<float>{0, 1, 0}));
   const double e1 = std::exp(-1.0), e3 = std::exp(-3.0);
-  EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2, false)[2], 1 / (1 + e1 + e3), 1e-6);
+  EXPECT_NEAR(RoutingWeights(*backend, {3, 1, 4}, 3, 2, ExpertWeights::kSoftmaxOfAll)[2],
+              1 / (1 + e1 + e3), 1e-6);
 
   constexpr float kLarge = 3e38f;
   const std::vector<float> weights = RoutingWeights(
-      *backend, {1, -kLarge, 2, 0, 1, kLarge, 0, 0, -kLarge, -kLarge, -kLarge, -kLarge}, 4, 2, true,
-      2.0f);
+      *backend, {1, -kLarge, 2, 0, 1, kLarge, 0, 0, -kLarge, -kLarge, -kLarge, -kLarge}, 4, 2,
+      ExpertWeights::kSoftmaxOfChosen, 2.0f);
   EXPECT_NEAR(weights[2], 1 / (1 + std::exp(-2.0)), 1e-6);
   EXPECT_EQ(weights[1], 0.0f);
   EXPECT_TRUE(std::isnan(weights[4 + 1]) && std::isnan(weights[8]));
+
+  const std::vector<float> logistic =
+      RoutingWeights(*backend, {3, 1, -4, kLarge, 0, 0}, 3, 2, ExpertWeights::kLogistic, 2.0f);
+  EXPECT_NEAR(logistic[0], 1 / (1 + std::exp(-6.0)), 1e-6);
+  EXPECT_NEAR(logistic[1], 1 / (1 + std::exp(-2.0)), 1e-6);
+  EXPECT_EQ(logistic[2], 0.0f);
+  EXPECT_EQ(logistic[3], 1.0f);
 }
 
 TEST_P(CudaMoeTest, ExpertsAreAddedInTheRoutersOrder) {
@@ -164,7 +188,9 @@ TEST_P(CudaMoeTest, ManyExpertsAgreeWithASortInDouble) {
   std::sort(sorted.begin(), sorted.end(), std::greater<>());
   const auto backend = MakeBackend(DType::kF32);
   for (const bool over_chosen : {false, true}) {
-    const std::vector<float> got = RoutingWeights(*backend, logits, kExperts, kChosen, over_chosen);
+    const std::vector<float> got = RoutingWeights(
+        *backend, logits, kExperts, kChosen,
+        over_chosen ? ExpertWeights::kSoftmaxOfChosen : ExpertWeights::kSoftmaxOfAll);
     double sum = 0.0;
     for (int64_t i = 0; i < (over_chosen ? kChosen : kExperts); ++i) {
       sum += std::exp(double{sorted[static_cast<size_t>(i)]});

@@ -42,6 +42,7 @@ struct Preparation {
   bool bias = false, norms = false, by_head = false;
   float clip = 0.0f;
   NormKind kind = NormKind::kRmsNorm;
+  bool scaled = false;  // queries are scaled by their position
 };
 constexpr Preparation kPreparations[] = {
     {.name = "plain"},
@@ -51,7 +52,8 @@ constexpr Preparation kPreparations[] = {
      .bias = true,
      .norms = true,
      .clip = 1.25f,
-     .kind = NormKind::kLayerNorm}};
+     .kind = NormKind::kLayerNorm},
+    {.name = "queries scaled", .norms = true, .by_head = true, .scaled = true}};
 
 struct Bounded {
   double value = 0.0, error = 0.0;
@@ -118,6 +120,7 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
           const int64_t key_weights = preparation.by_head ? head_dim : kKvHeads * head_dim;
           DeviceFloats qkv(*device_, dtype, Normal(1, kTokens * row));
           DeviceFloats table(*device_, DType::kF32, Normal(2, 6 * rope_dim));
+          DeviceFloats scales(*device_, DType::kF32, Normal(6, 6));
           DeviceFloats bias(*device_, DType::kF32, Normal(3, row));
           DeviceFloats query_weight(*device_, DType::kF32, Normal(4, query_weights));
           DeviceFloats key_weight(*device_, DType::kF32, Normal(5, key_weights));
@@ -136,6 +139,7 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
               .rope_layout = layout,
               .clip = preparation.clip};
           if (preparation.bias) args.bias = bias.View({row});
+          if (preparation.scaled) args.query_scales = scales.View({6});
           if (preparation.norms) {
             args.qk_norm = {.query_weight = query_weight.View({query_weights}),
                             .key_weight = key_weight.View({key_weights}),
@@ -172,6 +176,11 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
                 Rotate(heads(h, 1), layout,
                        std::span(table.values).subspan(positions[t] * rope_dim, rope_dim));
               }
+              for (Bounded& x : heads(h, preparation.scaled && h < kHeads ? 1 : 0)) {
+                const double scale = scales.values[static_cast<size_t>(positions[t])];
+                x.value *= scale;
+                x.error = x.error * std::abs(scale) + kOneOperation * std::abs(x.value);
+              }
               if (h >= kHeads && slots[t] < 0) continue;
               const int64_t kv_head = h - kHeads;  // the KV heads of K, then those of V
               const int64_t at =
@@ -207,18 +216,19 @@ TEST_P(QkvPostTest, GivesNanForUnknownPositionsAndWritesNoUnknownSlot) {
   const std::vector<int64_t> slots = {0, 1, 8, 7};
   DeviceFloats qkv(*device_, DType::kF32, Normal(1, kTokens * 3 * kHeadDim));
   DeviceFloats table(*device_, DType::kF32, Normal(2, 8 * kHeadDim));
+  DeviceFloats scales(*device_, DType::kF32, {1, 1, 1, 1, 1, 1});
   DeviceFloats query(*device_, DType::kF32, kTokens * kHeadDim);
   DeviceFloats cache(*device_, DType::kF32, (kBlocks + 1) * kBlock);
   DeviceArray<int32_t> position(*device_, positions);
   DeviceArray<int64_t> slot(*device_, slots);
-  ASSERT_TRUE(QkvPost(*device_, {.query = query.View({kTokens, 1, kHeadDim}),
-                                 .kv_cache = cache.View({kBlocks, 2, 1, kBlockSize, kHeadDim}),
-                                 .qkv = qkv.View({kTokens, 3 * kHeadDim}),
-                                 .positions = TensorView(position.data(), DType::kI32, {kTokens}),
-                                 .slot_mapping = TensorView(slot.data(), DType::kI64, {kTokens}),
-                                 .rope_table = table.View({6, kHeadDim / 2, 2}),
-                                 .rope_layout = RopeLayout::kHalfSplit})
-                  .ok());
+  QkvPostArgs args = {.query = query.View({kTokens, 1, kHeadDim}),
+                      .kv_cache = cache.View({kBlocks, 2, 1, kBlockSize, kHeadDim}),
+                      .qkv = qkv.View({kTokens, 3 * kHeadDim}),
+                      .positions = TensorView(position.data(), DType::kI32, {kTokens}),
+                      .slot_mapping = TensorView(slot.data(), DType::kI64, {kTokens}),
+                      .rope_table = table.View({6, kHeadDim / 2, 2}),
+                      .rope_layout = RopeLayout::kHalfSplit};
+  ASSERT_TRUE(QkvPost(*device_, args).ok());
   const std::vector<float> got_query = query.ToHost(), got_cache = cache.ToHost();
   for (int64_t t = 0; t < kTokens; ++t) {
     for (int64_t d = 0; d < kHeadDim; ++d) {
@@ -231,6 +241,14 @@ TEST_P(QkvPostTest, GivesNanForUnknownPositionsAndWritesNoUnknownSlot) {
     // For an unknown position, the key is NaN, but the value is not.
     const bool known = at == 7 || (value && at < 2);
     EXPECT_EQ(std::isnan(got_cache[i]), !known) << i;
+  }
+
+  args.rope_layout = RopeLayout::kNone;
+  args.query_scales = scales.View({6});
+  ASSERT_TRUE(QkvPost(*device_, args).ok());
+  const std::vector<float> scaled = query.ToHost();
+  for (int64_t i = 0; i < kTokens * kHeadDim; ++i) {
+    EXPECT_EQ(std::isnan(scaled[i]), i / kHeadDim < 2) << i;
   }
 }
 

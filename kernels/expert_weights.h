@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+
+namespace quire::kernels {
+
+// How the logits of a router become the weights of the chosen experts.
+//   kSoftmaxOfChosen  softmax over the logits of the chosen experts (Mixtral, arXiv:2401.04088)
+//   kSoftmaxOfAll     softmax over the logits of all experts (Qwen 3, arXiv:2505.09388)
+//   kLogistic         1 / (1 + e^-logit) (Llama 4)
+enum class ExpertWeights : uint8_t { kSoftmaxOfChosen, kSoftmaxOfAll, kLogistic };
+
+}  // namespace quire::kernels
