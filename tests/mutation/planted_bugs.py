@@ -337,6 +337,10 @@ bug, drop = source("engine/model/layers/mixture.cc", GOLDENS)
 bug("d04", "the router has no bias", "= mixture.router_bias.view", "= BUG ? kernels::TensorView() : mixture.router_bias.view")
 bug, drop = source("engine/model/layers/parameter_loader.cc", GOLDENS)
 bug("d05", "biases of gate and up take turns", "if (part.form != NamedRows", "if (BUG || part.form != NamedRows")
+bug, drop = source("engine/model/decoder.cc", GOLDENS)
+bug("d11", "a mixture's shared network is left out", "if (layer.up != nullptr)", "if (!BUG && layer.up != nullptr)")
+bug, drop = source("engine/model/query_scales.cc", GOLDENS)
+bug("d12", "queries grow one token late", "(position + 1) / growth", "(position + (BUG ? 0 : 1)) / growth")
 bug, drop = source("engine/model/rope_table.cc", GOLDENS)
 bug("d06", "a long context has the factors of a short one", "= num_positions > rope.original",
     "= !BUG && num_positions > rope.original")
@@ -364,6 +368,16 @@ bug("k14", "the gate is clamped from below too", "if (clamped) y = Min(Set(row.a
     "if (clamped) y = BUG ? Clamp(y, row.activation_limit) : Min(Set(row.activation_limit), y);")
 bug, drop = source("kernels/cpu/linear.cc", "kernels_moe_test:*BiasesAndClamps*")
 bug("k15", "every expert gets the biases of the first", ": bias + first,", ": bias + (BUG ? block.begin : first),")
+
+bug, drop = source("kernels/cpu/moe.cc", "kernels_moe_test:*ScaledInputs*")
+bug("k16", "an expert's input and output are both weighted", "std::exchange(weights_[i], 1.0f)",
+    "std::exchange(weights_[i], BUG ? weights_[i] : 1.0f)")
+bug, drop = source("kernels/cpu/moe_body.h", "kernels_moe_test:*Logistic*")
+bug("k17", "a logistic weight falls with its logit", "TimesLogistic(Set(1.0f), logit)",
+    "TimesLogistic(Set(1.0f), BUG ? Sub(Zero(), logit) : logit)")
+bug, drop = source("kernels/cpu/qkv_post_body.h", "kernels_test:*QueriesAreScaled*")
+bug("k18", "queries are not scaled", "if (row.query_scale == 1.0f) return;",
+    "if (BUG || row.query_scale == 1.0f) return;")
 
 bug, drop = source("kernels/cpu/norm_body.h", "kernels_test:*Norm*")
 bug("k01", "eps stands outside the root", "1.0f / __builtin_sqrtf(Sum(squares) / size + eps)",

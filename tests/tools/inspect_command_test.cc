@@ -24,6 +24,7 @@ using nlohmann::json;
 using ::quire::testing::GgufWriter;
 using ::quire::testing::TempDirectory;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -63,6 +64,18 @@ TEST(ModelReportTest, ALayerWithAWindowKeepsThatMuchOfAContext) {
                        .pattern = kernels::AttentionPattern::Window(window)}});
   }
   EXPECT_EQ(report.kv_bytes_per_context(), (10 + 64 + 64) * 2 * 8 * 2);
+}
+
+TEST(ModelReportTest, PatternsAreNamedWithTheirLayers) {
+  ModelReport report{.config = {.max_position_embeddings = 64}};
+  for (const auto& pattern :
+       {kernels::AttentionPattern::Window(10), kernels::AttentionPattern::Chunk(20),
+        kernels::AttentionPattern::Chunk(20), kernels::AttentionPattern()}) {
+    report.config.layers.push_back({.attention = {.pattern = pattern}});
+  }
+  const std::string text = ToText(report, false);
+  EXPECT_THAT(text, ContainsRegex("window +10 tokens, on 1 layers"));
+  EXPECT_THAT(text, ContainsRegex("chunks +20 tokens, on 2 layers"));
 }
 
 TEST(InspectCommandTest, JsonHoldsTheSameNumbers) {

@@ -6,10 +6,10 @@
 namespace quire::engine {
 
 std::span<const Architecture* const> Architectures() {
-  static constexpr std::array kAll = {&kBaichuan,     &kBloom,  &kFalcon,  &kGemma2, &kGemma3,
-                                      &kGemma3Images, &kGpt2,   &kGptNeoX, &kGptOss, &kLlama,
-                                      &kMixtral,      &kMpt,    &kPhi3,    &kQwen2,  &kQwen3,
-                                      &kQwen3Moe,     &kRefact, &kSmolLm3};
+  static constexpr std::array kAll = {
+      &kBaichuan, &kBloom,  &kFalcon, &kGemma2,   &kGemma3,       &kGemma3Images, &kGpt2,
+      &kGptNeoX,  &kGptOss, &kLlama,  &kLlama4,   &kLlama4Images, &kMixtral,      &kMpt,
+      &kPhi3,     &kQwen2,  &kQwen3,  &kQwen3Moe, &kRefact,       &kSmolLm3};
   return kAll;
 }
 

@@ -98,8 +98,9 @@ absl::Status ReadGemma(const HfFields& fields, const LlamaDefaults& defaults, in
   int64_t window = 0;
   RETURN_IF_ERROR(fields.Int("sliding_window", kWindow, window));
   if (window < 1) return fields.Wrong("sliding_window", "at least 1");
-  RETURN_IF_ERROR(ReadLayerWindows(
-      fields, window, [&](int64_t layer) { return (layer + 1) % pattern != 0; }, draft));
+  RETURN_IF_ERROR(ReadLayerPatterns(
+      fields, kernels::AttentionPattern::Window(window),
+      [&](int64_t layer) { return (layer + 1) % pattern != 0; }, draft));
   RETURN_IF_ERROR(fields.Bool("attention_bias", false, draft.every.attention.bias));
   return fields.Bool("tie_word_embeddings", true, draft.tie_word_embeddings);
 }
@@ -177,21 +178,10 @@ absl::Status ReadGemma3(const HfFields& fields, std::string_view, ModelDraft& dr
   return absl::OkStatus();
 }
 
-// The fields of the text model are in text_config, an object inside config.json. transformers reads
-// tie_word_embeddings from the outer object.
 absl::Status ReadGemma3Images(const HfFields& fields, std::string_view hf_class,
                               ModelDraft& draft) {
-  draft.has_images = true;
-  ASSIGN_OR_RETURN(const std::optional<HfFields> text, fields.Object("text_config"));
-  if (!text) return fields.Wrong("text_config", "an object");
-  RETURN_IF_ERROR(ReadGemma3(*text, hf_class, draft));
-  const bool inner = draft.tie_word_embeddings;
-  RETURN_IF_ERROR(fields.Bool("tie_word_embeddings", true, draft.tie_word_embeddings));
-  if (!text->Has("tie_word_embeddings") || inner == draft.tie_word_embeddings) {
-    return absl::OkStatus();
-  }
-  return text->Wrong("tie_word_embeddings",
-                     draft.tie_word_embeddings ? "true, as outside" : "false, as outside");
+  return ReadTextOfImageModel(
+      fields, true, [&](const HfFields& text) { return ReadGemma3(text, hf_class, draft); }, draft);
 }
 
 absl::Status ReadGemma3Gguf(GgufFields& fields, ModelDraft& draft) {

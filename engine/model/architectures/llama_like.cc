@@ -35,8 +35,9 @@ absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults, M
   }
   int64_t first = 0;
   if (chosen) RETURN_IF_ERROR(fields.Int("max_window_layers", 28, first));
-  return ReadLayerWindows(
-      fields, window, [&](int64_t layer) { return layer >= first; }, draft);
+  return ReadLayerPatterns(
+      fields, kernels::AttentionPattern::Window(window),
+      [&](int64_t layer) { return layer >= first; }, draft);
 }
 
 }  // namespace
@@ -76,8 +77,9 @@ absl::Status CheckLlamaFeatures(const HfFields& fields, const LlamaDefaults& def
       return fields.Wrong(key, "0: a mixture of experts is not supported");
     }
   }
-  RETURN_IF_ERROR(fields.WantFalse({"rope_interleaved", "alibi", "use_qk_norm", "qk_norm",
-                                    "parallel_attn", "is_encoder_decoder"}));
+  RETURN_IF_ERROR(fields.WantFalse(
+      {"rope_interleaved", "alibi", "qk_norm", "parallel_attn", "is_encoder_decoder"}));
+  if (!defaults.unweighted_qk_norm) RETURN_IF_ERROR(fields.WantFalse({"use_qk_norm"}));
   if (!defaults.partial_rotary) RETURN_IF_ERROR(fields.WantOne({"partial_rotary_factor"}));
   RETURN_IF_ERROR(fields.WantOne({"rope_pct", "logit_scale", "logits_scaling",
                                   "embedding_multiplier", "residual_multiplier"}));

@@ -27,11 +27,12 @@ struct LlamaDefaults {
   int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
-  bool mixture = false;          // false: experts are refused
-  bool partial_rotary = false;   // false: a partial_rotary_factor other than 1 is refused
-  int64_t longrope_context = 0;  // trained context of longrope; 0: longrope is refused
-  bool soft_caps = false;        // false: soft caps of scores and logits are refused
-  int64_t sliding_window = 0;    // 0: none
+  bool mixture = false;             // false: experts are refused
+  bool partial_rotary = false;      // false: a partial_rotary_factor other than 1 is refused
+  int64_t longrope_context = 0;     // trained context of longrope; 0: longrope is refused
+  bool soft_caps = false;           // false: soft caps of scores and logits are refused
+  bool unweighted_qk_norm = false;  // false: use_qk_norm is refused
+  int64_t sliding_window = 0;       // 0: none
   SlidingLayers sliding_layers = SlidingLayers::kNone;
 };
 

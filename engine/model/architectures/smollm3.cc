@@ -18,31 +18,6 @@ namespace quire::engine {
 namespace {
 
 constexpr std::array<std::string_view, 1> kSmolLm3Classes = {"SmolLM3ForCausalLM"};
-// llama.cpp has this interval for every file.
-constexpr int64_t kUsualInterval = 4;
-
-// Returns for each layer whether it rotates queries and keys.
-absl::StatusOr<std::vector<bool>> ReadRotatingLayers(const HfFields& fields, int64_t num_layers) {
-  int64_t interval = 0;
-  RETURN_IF_ERROR(fields.Int("no_rope_layer_interval", kUsualInterval, interval));
-  if (interval < 1) return fields.Wrong("no_rope_layer_interval", "at least 1");
-  // Complete() reports a number of layers that is out of range.
-  if (num_layers < 1 || num_layers > kMaxLayers) return std::vector<bool>();
-  std::vector<bool> rotates(static_cast<size_t>(num_layers));
-  // Despite its name, no_rope_layers has a 1 for each layer that rotates.
-  const nlohmann::json* list = fields.Find("no_rope_layers");
-  if (list != nullptr && (!list->is_array() || std::ssize(*list) < num_layers)) {
-    return fields.Wrong("no_rope_layers", "a number for each of num_hidden_layers");
-  }
-  for (size_t i = 0; i < rotates.size(); ++i) {
-    rotates[i] = (static_cast<int64_t>(i) + 1) % interval != 0;
-    if (list == nullptr) continue;
-    if ((*list)[i] != 0 && (*list)[i] != 1) return fields.Wrong("no_rope_layers", "0 and 1 alone");
-    rotates[i] = (*list)[i] == 1;
-  }
-  return rotates;
-}
-
 // Without layer_types, the layers that do not rotate have the window, if there is one.
 absl::Status ReadWindows(const HfFields& fields, const std::vector<bool>& rotates,
                          ModelDraft& draft) {
@@ -51,8 +26,8 @@ absl::Status ReadWindows(const HfFields& fields, const std::vector<bool>& rotate
   RETURN_IF_ERROR(fields.Int("sliding_window", 0, window));
   RETURN_IF_ERROR(fields.Bool("use_sliding_window", false, used));
   if (window < 0) return fields.Wrong("sliding_window", "at least 0");
-  return ReadLayerWindows(
-      fields, used ? window : 0,
+  return ReadLayerPatterns(
+      fields, kernels::AttentionPattern::Window(used ? window : 0),
       [&](int64_t layer) { return !rotates[static_cast<size_t>(layer)]; }, draft);
 }
 
@@ -63,7 +38,7 @@ absl::Status ReadSmolLm3(const HfFields& fields, std::string_view, ModelDraft& d
                                  .rope_theta = 2e6,
                                  .sliding_layers = SlidingLayers::kOther},
                                 draft));
-  ASSIGN_OR_RETURN(std::vector<bool> rotates, ReadRotatingLayers(fields, draft.num_hidden_layers));
+  ASSIGN_OR_RETURN(std::vector<bool> rotates, ReadRotatingLayers(fields, false, draft));
   RETURN_IF_ERROR(ReadWindows(fields, rotates, draft));
   draft.Vary([rotates = std::move(rotates)](int64_t index, LayerSpec& layer) {
     if (!rotates[static_cast<size_t>(index)]) layer.attention.rope = -1;
@@ -73,9 +48,10 @@ absl::Status ReadSmolLm3(const HfFields& fields, std::string_view, ModelDraft& d
   return fields.Bool("tie_word_embeddings", true, draft.tie_word_embeddings);
 }
 
+// llama.cpp has the usual interval for every file.
 absl::Status ReadSmolLm3Gguf(GgufFields&, ModelDraft& draft) {
   draft.Vary([](int64_t index, LayerSpec& layer) {
-    if ((index + 1) % kUsualInterval == 0) layer.attention.rope = -1;
+    if ((index + 1) % kNoRopeInterval == 0) layer.attention.rope = -1;
   });
   return absl::OkStatus();
 }

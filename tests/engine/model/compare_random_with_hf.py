@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws new tiny models of every served family that transformers has, and compares answers.
 
-    compare_random_with_hf.py ANSWER_LINES [--convert QUIRE_CONVERT] [--seed N] [--models 16] [--keep DIR]
+    compare_random_with_hf.py ANSWER_LINES [--convert QUIRE_CONVERT] [--seed N] [--models 17] [--keep DIR]
 
 Sizes are odd on purpose: numbers of heads that are no powers of two, grouped keys, windows, and more rows in the
 vocabulary than the tokenizer has tokens. Each model is a directory that transformers writes, run by the whole engine
@@ -112,6 +112,16 @@ def gpt_oss(draw):
     return transformers.GptOssConfig(**config)
 
 
+def llama4(draw):
+    config = llama_like(draw, attention_chunk_size=draw.choice((1, 17, 64)), num_local_experts=draw.choice((5, 7)),
+                        num_experts_per_tok=draw.choice((1, 2)), intermediate_size_mlp=draw.choice((40, 96)),
+                        interleave_moe_layer_step=draw.choice((1, 2)), use_qk_norm=draw.random() < 0.5,
+                        attn_temperature_tuning=draw.random() < 0.7, floor_scale=draw.choice((5, 32)), attn_scale=0.4,
+                        no_rope_layer_interval=draw.choice((2, 4)), attention_bias=draw.random() < 0.3)
+    config.update(num_hidden_layers=5, tie_word_embeddings=False)
+    return transformers.Llama4TextConfig(**config)
+
+
 def gemma3(draw):
     config = llama_like(draw, sliding_window=draw.choice((17, 40)), query_pre_attn_scalar=draw.choice((16, 31)))
     config["num_hidden_layers"] = 7
@@ -161,8 +171,8 @@ def gpt2(draw):
     return transformers.GPT2Config(vocab_size=rows, n_embd=heads * dim, n_layer=layers, n_head=heads, n_positions=CONTEXT)
 
 
-FAMILIES = [llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_oss, smollm3, gemma2, gemma3, phi3, mpt, bloom, falcon,
-            gpt_neox, gpt2]
+FAMILIES = [llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_oss, llama4, smollm3, gemma2, gemma3, phi3, mpt,
+            bloom, falcon, gpt_neox, gpt2]
 
 
 def save_tokenizer(folder):
@@ -181,6 +191,7 @@ def make_model(config, seed, folder):
     # matrix product of experts does not take float64.
     ways = dict(falcon=dict(attn_implementation="sdpa"), mixtral=dict(experts_implementation="eager"),
                 qwen3_moe=dict(experts_implementation="eager"), gemma2=dict(attn_implementation="eager"),
+                llama4_text=dict(attn_implementation="eager"),
                 gpt_oss=dict(attn_implementation="eager", experts_implementation="eager")).get(config.model_type, {})
     model = transformers.AutoModelForCausalLM.from_config(config, **ways).float().eval()
     with torch.no_grad():

@@ -158,7 +158,7 @@ const HfRefusal kHfRefusals[] = {
      R"({"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [2]}})",
      "rope_scaling: rope_type", "longrope: not supported"},
     {"NoArchitecture", R"({"architectures": null})", "architectures",
-     "LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, MPTForCausalLM"},
+     "Llama4ForConditionalGeneration, MixtralForCausalLM, MPTForCausalLM"},
     {"OtherArchitecture", R"({"architectures": ["OPTForCausalLM"]})", "architectures",
      "OPTForCausalLM"},
     {"ArchitectureIsANumber", R"({"architectures": [3]})", "architectures", "got [3]"},

@@ -26,6 +26,7 @@ class Description:
     alibi_bias_max: float | None = None
     rope_frequencies: torch.Tensor | None = None  # [pairs], half-split, of a head's leading dimensions
     rope_factor: float = 1.0                      # of cosines and sines
+    rope_interleaved: bool = False  # dimensions 2i and 2i + 1 are a pair, instead of i and i + pairs
     rms_norm: bool = False
     clip: float | None = None
     scale: float | None = None
@@ -33,6 +34,8 @@ class Description:
     parallel: bool = False         # both halves of a block read the same input
     experts_per_token: int = 0     # of a layer with a router
     norm_topk_prob: bool = True    # the weights of the chosen experts add up to 1
+    # Llama 4's: the weight of an expert is the logistic function of its logit, and scales the expert's input.
+    logistic_inputs: bool = False
     # One of "gelu", "gelu_tanh", "silu_mul", "gelu_tanh_mul" and "clamped_silu_mul". For the last three, the
     # rows of the gate come before the rows of up in Layer.up.
     activation: str = "gelu"
@@ -62,8 +65,11 @@ class Layer:
     attention_post_norm: tuple | None = None  # of what is added to the residual
     mlp_post_norm: tuple | None = None
     window: int | None = None  # tokens seen back from a query, itself included
+    chunk: int | None = None   # only the keys of the query's chunk of so many positions are seen
+    query_growth: tuple | None = None  # (interval, rate): of queries, by the logarithm of their position
     router: torch.Tensor | None = None  # of a mixture of experts, whose up and down are [experts, rows, cols]
     router_bias: torch.Tensor | None = None
+    shared: tuple | None = None  # up and down of a network that is added to a mixture
     rope_frequencies: torch.Tensor | None = None  # where they are others than the description's; none turn if empty
     sinks: torch.Tensor | None = None  # a logit of each head that takes its part of the softmax and has no value
 
@@ -137,11 +143,15 @@ def activate(d, x):
 
 
 def rotate(d, x, frequencies):
-    """Rotates each pair (i, i + pairs) of x, [heads, length, head_dim], by position * frequency. Leaves the other
-    dimensions."""
+    """Rotates each pair of dimensions of x, [heads, length, head_dim], by position * frequency. Leaves the dimensions
+    after the pairs."""
     pairs = len(frequencies)
     angle = torch.arange(x.shape[1])[:, None] * frequencies
     cos, sin = angle.cos() * d.rope_factor, angle.sin() * d.rope_factor
+    if d.rope_interleaved:
+        first, second = x[..., : 2 * pairs : 2], x[..., 1 : 2 * pairs : 2]
+        turned = torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
+        return torch.cat([turned, x[..., 2 * pairs :]], dim=-1)
     first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
     return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
 
@@ -159,6 +169,9 @@ def attention(d, layer, x, rounded):
     frequencies = d.rope_frequencies if layer.rope_frequencies is None else layer.rope_frequencies
     if frequencies is not None:
         q, k = rounded(rotate(d, q, frequencies), 4), rounded(rotate(d, k, frequencies), 4)
+    if layer.query_growth is not None:
+        interval, rate = layer.query_growth
+        q = q * (1 + rate * torch.log1p((torch.arange(length) + 1) // interval))[:, None]
     k, v = (t.repeat_interleave(d.heads // d.kv_heads, dim=0) for t in (k, v))
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
     scale = d.scale or 1 / math.sqrt(d.head_dim)
@@ -171,6 +184,9 @@ def attention(d, layer, x, rounded):
             bias = (steps.bfloat16() * torch.arange(length).bfloat16()).double() * scale
         scores = scores + rounded(bias, 4)
     unseen = (distance < 0) | (distance >= (layer.window or length))
+    if layer.chunk is not None:
+        chunks = torch.arange(length) // layer.chunk
+        unseen |= chunks[:, None] != chunks[None, :]
     scores = scores.masked_fill(unseen, -math.inf)
     if layer.sinks is not None:
         scores = torch.cat([scores, layer.sinks.view(-1, 1, 1).expand(-1, length, 1)], dim=-1)
@@ -188,16 +204,26 @@ def mixture(d, layer, x, rounded, router_logits):
     router_logits.append(scores)
     top, chosen = scores.topk(d.experts_per_token, dim=-1)
     over = top if d.norm_topk_prob else scores
-    parts = (top - top[:, :1]).exp() / (over - top[:, :1]).exp().sum(dim=-1, keepdim=True)
+    if d.logistic_inputs:
+        parts = top.sigmoid()
+    else:
+        parts = (top - top[:, :1]).exp() / (over - top[:, :1]).exp().sum(dim=-1, keepdim=True)
     parts = rounded(parts, scores.shape[-1] + 16)
     total = torch.zeros_like(x)
+    if layer.shared is not None:
+        up, down = layer.shared
+        total = feed_forward(d, dataclasses.replace(layer, up=up, down=down), x, rounded)
     for rank in range(d.experts_per_token):
         for expert in chosen[:, rank].unique():
             rows = chosen[:, rank] == expert
             parts_of = ("up", "down", "up_bias", "down_bias")
             network = dataclasses.replace(layer, **{name: getattr(layer, name)[expert] for name in parts_of
                                                     if getattr(layer, name) is not None})
-            total[rows] += parts[rows, rank, None] * feed_forward(d, network, x[rows], rounded)
+            part = parts[rows, rank, None]
+            if d.logistic_inputs:
+                total[rows] += feed_forward(d, network, rounded(part * x[rows], 1), rounded)
+            else:
+                total[rows] += part * feed_forward(d, network, x[rows], rounded)
     return rounded(total, d.experts_per_token)
 
 

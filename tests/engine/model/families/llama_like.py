@@ -180,6 +180,11 @@ def rotary(config, context):
     if scaling.get("rope_type") == "dynamic":
         theta *= (factor * max(1.0, context / trained) - (factor - 1)) ** (dim / (dim - 2))
     frequencies = theta ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    if scaling.get("rope_type") == "llama3":  # arXiv:2407.21783
+        turns_in_context = trained * frequencies / (2 * math.pi)
+        low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+        kept = ((turns_in_context - low) / (high - low)).clamp(0, 1)
+        return frequencies * (kept + (1 - kept) / factor), 1.0
     if scaling.get("type") == "longrope":  # arXiv:2402.13753
         stretch = config["max_position_embeddings"] / trained
         divisors = torch.tensor(scaling["long_factor" if context > trained else "short_factor"], dtype=torch.float64)

@@ -1,0 +1,151 @@
+// Tests how the config.json of Llama 4 is read.
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "engine/model/model_config_reader.h"
+#include "tests/engine/model/layer_windows.h"
+#include "tests/testing/in_memory_weights.h"
+
+namespace quire::engine {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Pattern = kernels::AttentionPattern;
+
+absl::StatusOr<ModelConfig> Read(const json& file) {
+  return ReadHfModelConfig(file, "config.json", testing::InMemoryWeights());
+}
+
+std::string Refusal(const json& file) { return std::string(Read(file).status().message()); }
+
+json Llama4() {
+  return json::parse(R"({"architectures": ["Llama4ForCausalLM"], "vocab_size": 100,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 5, "num_attention_heads": 8,
+    "head_dim": 16})");
+}
+
+template <typename F>
+auto ByLayer(const ModelConfig& config, F of_layer) {
+  std::vector<decltype(of_layer(config.layers[0]))> all;
+  for (const LayerSpec& layer : config.layers) all.push_back(of_layer(layer));
+  return all;
+}
+
+TEST(Llama4ConfigTest, WhatIsNotWrittenIsAsInThePublishedClass) {
+  const auto config = Read(Llama4());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->ropes[0].layout, kernels::RopeLayout::kInterleaved);
+  EXPECT_EQ(config->ropes[0].theta, 500000.0);
+  EXPECT_EQ(config->max_position_embeddings, 131072);
+  EXPECT_FALSE(config->tie_word_embeddings);
+  const auto patterns = ByLayer(*config, [](const LayerSpec& l) { return l.attention.pattern; });
+  const auto chunks = Pattern::Chunk(8192);
+  EXPECT_THAT(patterns, ElementsAre(chunks, chunks, chunks, Pattern(), chunks));
+  EXPECT_THAT(ByLayer(*config, [](const LayerSpec& l) { return l.attention.rope; }),
+              ElementsAre(0, 0, 0, -1, 0));
+  const AttentionSpec &rotated = config->layers[0].attention, &other = config->layers[3].attention;
+  EXPECT_EQ(rotated.qk_norm, QkNormScope::kHeadUnweighted);
+  EXPECT_EQ(rotated.query_growth.interval, 0);
+  EXPECT_EQ(other.qk_norm, QkNormScope::kNone);
+  EXPECT_EQ(other.query_growth, (QueryGrowth{.interval = 8192, .rate = 0.1}));
+  EXPECT_FALSE(rotated.bias);
+  EXPECT_EQ(rotated.num_kv_heads, 8);
+  const FeedForwardSpec& mixture = config->layers[0].feed_forward;
+  EXPECT_EQ(mixture.inner_size, 96);
+  EXPECT_EQ(mixture.experts, (ExpertsSpec{.count = 16,
+                                          .per_token = 1,
+                                          .weights = kernels::ExpertWeights::kLogistic,
+                                          .weights_scale_input = true,
+                                          .shared_inner_size = 96}));
+  EXPECT_THAT(ByLayer(*config, [](const LayerSpec& l) { return l.has_experts(); }), Each(true));
+}
+
+TEST(Llama4ConfigTest, LayersFollowListsAndSteps) {
+  json file = Llama4();
+  file.update({{"interleave_moe_layer_step", 2}, {"intermediate_size_mlp", 80}});
+  const auto inner = [](const LayerSpec& l) { return l.feed_forward.dense_inner_size(); };
+  EXPECT_THAT(ByLayer(*Read(file), inner), ElementsAre(80, 96, 80, 96, 80));
+  file["moe_layers"] = {4, 0};
+  EXPECT_THAT(ByLayer(*Read(file), inner), ElementsAre(96, 80, 80, 80, 96));
+  file["moe_layers"] = json::array();
+  EXPECT_THAT(ByLayer(*Read(file), [](const LayerSpec& l) { return l.has_experts(); }),
+              Each(false));
+
+  const auto ropes = [](const LayerSpec& l) { return l.attention.rope; };
+  file.update({{"no_rope_layers", json::array()}, {"no_rope_layer_interval", 2}});
+  EXPECT_THAT(ByLayer(*Read(file), ropes), ElementsAre(0, -1, 0, -1, 0)) << "an empty list is none";
+  file.update({{"no_rope_layers", {0, 1, 1, 1, 0}}, {"attention_chunk_size", 64}});
+  EXPECT_THAT(ByLayer(*Read(file), ropes), ElementsAre(-1, 0, 0, 0, -1));
+  EXPECT_THAT(LayerWindows(*Read(file)), ElementsAre(0, 64, 64, 64, 0));
+  file["layer_types"] = {"chunked_attention", "full_attention", "full_attention", "full_attention",
+                         "chunked_attention"};
+  EXPECT_THAT(LayerWindows(*Read(file)), ElementsAre(64, 0, 0, 0, 64));
+
+  file.update({{"use_qk_norm", false}, {"attn_temperature_tuning", false}});
+  const auto plain = Read(file);
+  EXPECT_THAT(ByLayer(*plain, [](const LayerSpec& l) { return l.attention.qk_norm; }),
+              Each(QkNormScope::kNone));
+  EXPECT_THAT(ByLayer(*plain, [](const LayerSpec& l) { return l.attention.query_growth.interval; }),
+              Each(0));
+  file["num_hidden_layers"] = 1000000000;
+  EXPECT_THAT(Refusal(file), HasSubstr("num_hidden_layers"));
+}
+
+TEST(Llama4ConfigTest, TheTextModelOfAModelWithImagesIsRead) {
+  json text = Llama4();
+  text.erase("architectures");
+  json file = {{"architectures", {"Llama4ForConditionalGeneration"}}, {"text_config", text}};
+  const auto config = Read(file);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->has_images);
+  EXPECT_EQ(config->layers, Read(Llama4())->layers);
+  file["text_config"]["tie_word_embeddings"] = true;
+  EXPECT_THAT(Refusal(file), HasSubstr("text_config: tie_word_embeddings"));
+}
+
+TEST(Llama4ConfigTest, RefusalsNameTheField) {
+  struct Refused {
+    const char *edit, *field, *problem;
+  };
+  const Refused cases[] = {
+      {R"({"attention_chunk_size": 0})", "attention_chunk_size", "at least 1"},
+      {R"({"attention_chunk_size": 2147483648})", "attention_chunk_size", "got 2147483648"},
+      {R"({"floor_scale": 0})", "floor_scale", "at least 1"},
+      {R"({"attn_scale": -0.1})", "rate of query growth", "got -0.1"},
+      {R"({"num_local_experts": 0})", "num_local_experts", "at least 1"},
+      {R"({"num_experts_per_tok": 17})", "num_experts_per_tok", "got 17"},
+      {R"({"interleave_moe_layer_step": 0})", "interleave_moe_layer_step", "at least 1"},
+      {R"({"moe_layers": [5]})", "moe_layers", "numbers of layers"},
+      {R"({"moe_layers": 2})", "moe_layers", "a list"},
+      {R"({"no_rope_layers": [1, 0]})", "no_rope_layers", "for each of num_hidden_layers"},
+      {R"({"layer_types": ["sliding_attention", "full_attention", "full_attention",
+                           "full_attention", "full_attention"]})",
+       "layer_types", "full_attention and chunked_attention"},
+      {R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}})", "rope_scaling", "llama3"},
+      {R"({"hidden_act": "gelu"})", "hidden_act", "silu"},
+      {R"({"intermediate_size_mlp": 0, "moe_layers": [0]})", "intermediate_size", "got 0"},
+  };
+  for (const Refused& refused : cases) {
+    json file = Llama4();
+    file.merge_patch(json::parse(refused.edit));
+    EXPECT_EQ(Read(file).status().code(), absl::StatusCode::kInvalidArgument) << refused.edit;
+    EXPECT_THAT(Refusal(file), AllOf(HasSubstr("config.json: "), HasSubstr(refused.field),
+                                     HasSubstr(refused.problem)))
+        << refused.edit;
+  }
+  json file = Llama4();
+  file["attention_chunk_size"] = nullptr;
+  EXPECT_THAT(Refusal(file), HasSubstr("attention_chunk_size"));
+}
+
+}  // namespace
+}  // namespace quire::engine
