@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -77,22 +76,20 @@ int Finish(const absl::Status& status, Interrupt& interrupt) {
 }
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
-  std::ostringstream text;
-  bool read = false;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    read = !std::cin.bad();
-  } else {
-    std::ifstream in(path, std::ios::binary);
-    // An empty file sets failbit on `text`, so the state of `text` is not checked.
-    if (in) text << in.rdbuf();
-    read = in.is_open() && !in.bad();
+  std::ifstream file;
+  if (path != "-") file.open(path, std::ios::binary);
+  std::istream& in = path == "-" ? std::cin : file;
+  std::string text;
+  char buffer[1 << 12];
+  while (in.read(buffer, sizeof(buffer)) || in.gcount() > 0) {
+    text.append(buffer, static_cast<size_t>(in.gcount()));
   }
-  if (!read) return absl::InvalidArgumentError(absl::StrFormat("cannot read %s", path));
-  if (!base::IsValidUtf8(text.str())) {
+  // The end of the file sets eofbit. A file that cannot be opened, and a directory, do not.
+  if (!in.eof()) return absl::InvalidArgumentError(absl::StrFormat("cannot read %s", path));
+  if (!base::IsValidUtf8(text)) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: want text in UTF-8", path));
   }
-  return text.str();
+  return text;
 }
 
 std::string ToJsonLine(const google::protobuf::Message& message) {

@@ -1,9 +1,8 @@
 #include "client/connection.h"
 
 #include <cstdlib>
-#include <fstream>
 #include <set>
-#include <sstream>
+#include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +13,7 @@
 #include "grpcpp/grpcpp.h"
 
 #include "base/mutex.h"
+#include "base/small_file.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "quire/v1/control_service.grpc.pb.h"
@@ -24,13 +24,13 @@ namespace quire::client {
 namespace {
 
 absl::StatusOr<std::string> ReadFile(const char* flag, const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in || !text) {
-    return absl::InvalidArgumentError(absl::StrFormat("--%s: cannot read %s", flag, path));
-  }
-  return text.str();
+  const auto because = [&](std::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", base::ToAbsl(why)));
+  };
+  absl::StatusOr<std::string> text = base::ReadSmallFile(path);
+  if (!text.ok()) return because(base::ToStd(text.status().message()));
+  if (text->empty()) return because(path + ": want a file with content, got an empty one");
+  return text;
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(

@@ -47,7 +47,6 @@ class RowReader {
   };
 
   int64_t num_rows_ = 0, cols_ = 0;
-  float offset_ = 0.0f;
   std::vector<Run> runs_;                                 // in the order of the rows
   std::vector<float> vector_;                             // values of a vector, which has no runs
   std::map<std::string, std::vector<std::byte>> memory_;  // the rewritten matrices, by name

@@ -77,7 +77,7 @@ struct Activations {
       : in(*backend.Allocate(rows * cols * 4)), out(*backend.Allocate(rows * cols * 4)) {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
-    for (int64_t i = 0; i < rows * 3072; ++i) static_cast<float*>(in.data())[i] = normal(random);
+    for (int64_t i = 0; i < rows * cols; ++i) static_cast<float*>(in.data())[i] = normal(random);
   }
 };
 

@@ -71,6 +71,7 @@ void CheckRope(const RopeConfig& rope, int64_t head_dim, Checker& check) {
     }
   }
   if (rope.scaling == RopeScaling::kYarn) {
+    if (rope.theta == 1.0) check.Fail("rope theta", "want more than 1 with YaRN, got 1");
     check.Range("rope beta_fast", rope.beta_fast, 1e-3, 1e6);
     check.Range("rope beta_slow", rope.beta_slow, 1e-3, 1e6);
     check.Range("rope attention_factor", rope.attention_factor, 1e-3, 1e3);

@@ -101,7 +101,7 @@ void CudaAttentionPlan::FixLaunches(const AttentionPlanOptions& options, size_t 
 int32_t CudaAttentionPlan::most_merge_rows() const {
   int32_t rows = 0;
   if (fixed_launches_) {  // a sequence has group() rows, a unit at most 16 * row_tiles
-    return std::min(group(), 16 * parts_.back().row_tiles);
+    return parts_.empty() ? 0 : std::min(group(), 16 * parts_.back().row_tiles);
   }
   for (const AttentionMerge& merge : merges_) rows = std::max(rows, merge.num_rows);
   return rows;

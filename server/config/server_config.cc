@@ -52,9 +52,8 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
 
       {.name = "backend",
        .group = "Compute",
-       .placeholder = "auto|cpu|cuda",
-       .help = "Backend that computes; auto: a GPU when this build and machine have one, else the "
-               "CPU.",
+       .placeholder = "auto|cpu",
+       .help = "Backend that computes; auto: the CPU, which is the only one yet.",
        .target = &engine.backend},
       {.name = "cpu_isa",
        .group = "Compute",

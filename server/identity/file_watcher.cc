@@ -1,10 +1,11 @@
 #include "server/identity/file_watcher.h"
 
+#include <chrono>
 #include <utility>
 
 #include <sys/stat.h>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace quire::server {
 
@@ -44,12 +45,13 @@ std::vector<FileWatcher::Stamp> FileWatcher::Look() const {
 }
 
 bool FileWatcher::Rest(bool& triggered) {
-  const absl::Time until = absl::Now() + period_;
+  // The steady clock, because the time of day may be set back.
+  const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(period_);
   base::MutexLock lock(mu_);
   while (!ended_ && !triggered_) {
-    const absl::Duration left = until - absl::Now();
-    if (left <= absl::ZeroDuration()) break;
-    changed_.WaitFor(mu_, absl::ToChronoNanoseconds(left));
+    const std::chrono::nanoseconds left = until - std::chrono::steady_clock::now();
+    if (left <= std::chrono::nanoseconds::zero()) break;
+    changed_.WaitFor(mu_, left);
   }
   triggered = std::exchange(triggered_, false);
   return !ended_;

@@ -221,6 +221,7 @@ class UsageTest(unittest.TestCase):
                            (("generate", "--token_ids", "1,x"), "1,2,3"),
                            (("generate", "--prompt_file", "/nowhere"), "/nowhere"),
                            (("generate", "--prompt_file", str(latin1)), "UTF-8"),
+                           (("generate", "--prompt_file", "/"), "cannot read /"),
                            (("health", "--tls_ca", "/nowhere"), "/nowhere"),
                            (("health", "--tls_cert", "/nowhere"), "--tls_key"),
                            (("bench", "--rate", "1", "--concurrency", "1"), "--rate"),

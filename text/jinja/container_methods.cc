@@ -106,6 +106,7 @@ absl::StatusOr<Value> LoopChanged(Evaluator& evaluator, const Value& self,
   // loop.
   loop.depth = std::max(loop.depth, now.depth() + 1);
   if (!evaluator.budget().CheckValueDepth(loop.depth)) return evaluator.budget().status();
+  if (!loop.last_changed) evaluator.ForgetAtEnd(*self.get<std::shared_ptr<LoopState>>());
   loop.last_changed = arguments.positional;
   return Value::Bool(true);
 }

@@ -67,6 +67,9 @@ class Evaluator {
   absl::Status Raise(const std::string& message);
   Value NewNamespace(Dict attributes);
   Value NewCycle(CycleState state);
+  // Makes `loop` forget its last_changed when the rendering ends. These values may hold `loop`
+  // itself, which would then never be freed.
+  void ForgetAtEnd(const std::shared_ptr<LoopState>& loop) { remembering_loops_.push_back(loop); }
   // Returns `value`, or InvalidArgument when it nests too deep. Called for every new list and dict.
   absl::StatusOr<Value> Checked(Value value);
 
@@ -129,6 +132,7 @@ class Evaluator {
   std::deque<Namespace> namespaces_;
   std::deque<MacroObject> macros_;
   std::deque<CycleState> cycles_;
+  std::vector<std::weak_ptr<LoopState>> remembering_loops_;
 };
 
 }  // namespace quire::jinja

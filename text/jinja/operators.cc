@@ -320,10 +320,14 @@ bool Equal(const Value& left, const Value& right, Budget& budget) {
     }
     return true;
   }
+  // Objects are equal only to themselves.
   if (left.is_namespace() && right.is_namespace()) return &left.name_space() == &right.name_space();
-  const auto* left_macro = left.get<MacroObject*>();
-  const auto* right_macro = right.get<MacroObject*>();
-  return left_macro != nullptr && right_macro != nullptr && *left_macro == *right_macro;
+  const auto is_same = [&]<typename Object>() {
+    const Object *a = left.get<Object>(), *b = right.get<Object>();
+    return a != nullptr && b != nullptr && *a == *b;
+  };
+  return is_same.operator()<MacroObject*>() || is_same.operator()<CycleState*>() ||
+         is_same.operator()<std::shared_ptr<LoopState>>();
 }
 
 absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget& budget) {

@@ -103,7 +103,7 @@ bool HashKey(const Value& value, Budget& budget, std::string* out) {
     absl::StrAppend(out, "i", value.as_int(), ";");
   } else if (value.is_float()) {
     const double d = value.as_float();
-    if (d == std::floor(d) && std::fabs(d) < 9.2e18) {
+    if (d == std::floor(d) && d >= -0x1p63 && d < 0x1p63) {
       absl::StrAppend(out, "i", static_cast<int64_t>(d), ";");
     } else {
       absl::StrAppendFormat(out, "f%a;", d);

@@ -199,6 +199,8 @@ const HfRefusal kHfRefusals[] = {
     {"FlagIsANumber", R"({"attention_bias": 1})", "attention_bias", "true or false"},
     {"SlidingWindow", R"({"sliding_window": 64})", "sliding_window", "got 64"},
     {"ThetaNegative", R"({"rope_theta": -1})", "rope theta", "got -1"},
+    {"YarnWithoutWaves", R"({"rope_theta": 1, "rope_scaling": {"rope_type": "yarn", "factor": 4}})",
+     "rope theta", "more than 1 with YaRN"},
 };
 
 class HfRefusalTest : public ::testing::TestWithParam<HfRefusal> {};

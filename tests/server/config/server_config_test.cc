@@ -211,7 +211,7 @@ TEST(ServerConfigTest, HelpNamesEveryFlagOfTheCommandTable) {
                            "--listen ",
                            "--control_listen ",
                            "--admin_listen ",
-                           "--backend auto|cpu|cuda",
+                           "--backend auto|cpu",
                            "--cpu_isa ",
                            "--threads ",
                            "--kv_cache_mib ",

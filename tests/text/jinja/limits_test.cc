@@ -131,6 +131,17 @@ TEST(JinjaLimitsTest, ANamespaceMayHoldItself) {
               HasSubstr("too deep"));
 }
 
+// Without care, the loop would hold itself and never be freed, which LeakSanitizer reports.
+TEST(JinjaLimitsTest, ALoopMayRememberItself) {
+  const auto parsed = Template::Create("{% for i in [1, 2] %}{{ loop.changed(loop) }}{% endfor %}");
+  EXPECT_EQ(parsed->Render(Json::object(), absl::UnixEpoch()).value(), "TrueFalse");
+}
+
+TEST(JinjaLimitsTest, TheLargestWholeFloatFindsTheKeyOfItsInteger) {
+  const auto parsed = Template::Create("{{ {9223372036854774784: 'a'}[9223372036854774784.0] }}");
+  EXPECT_EQ(parsed->Render(Json::object(), absl::UnixEpoch()).value(), "a");
+}
+
 TEST(JinjaLimitsTest, DeepSourceIsAnErrorNotAnOverflow) {
   const int n = 20'000;
   for (const std::string& source : {
