@@ -7,7 +7,6 @@
 // ctest runs the test twice on x86-64. The second run uses the variants of libm for processors
 // without FMA.
 
-#include <bit>
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -26,32 +25,21 @@
 #include "kernels/alibi_slopes.h"
 #include "kernels/backend_registry.h"
 #include "tests/engine/model/model_runner.h"
+#include "tests/testing/bit_hash.h"
 #include "tests/testing/collecting_sink.h"
 #include "tests/testing/test_data.h"
 
 namespace quire::engine {
 namespace {
 
-// FNV-1a over the bits of numbers.
-class Hash {
- public:
-  void Add(float x) { AddBits(std::bit_cast<uint32_t>(x)); }
-  void Add(double x) { AddBits(std::bit_cast<uint64_t>(x)); }
-  std::string Line(const std::string& name) const {
-    return absl::StrFormat("%s %016x\n", name, hash_);
-  }
-
- private:
-  void AddBits(uint64_t bits) { hash_ = (hash_ ^ bits) * 0x100000001B3; }
-  uint64_t hash_ = 0xCBF29CE484222325;
-};
+using testing::BitHash;
 
 std::string TableLines() {
-  Hash noise;
+  BitHash noise;
   for (uint32_t i = 0; i < 1 << 20; ++i) noise.Add(GumbelFromBits(i * 2654435761));
   std::string lines = noise.Line("noise");
 
-  Hash slopes;
+  BitHash slopes;
   for (int32_t num_heads = 1; num_heads <= 128; ++num_heads) {
     for (const float slope : kernels::AlibiSlopes(num_heads)) slopes.Add(slope);
   }
@@ -59,7 +47,7 @@ std::string TableLines() {
 
   const RopeConfig plain = {.theta = 10000.0, .rope_dim = 32};
   const auto add = [&lines](const std::string& name, RopeConfig rope, int64_t num_positions) {
-    Hash hash;
+    BitHash hash;
     for (const double frequency : RopeFrequencies(rope, num_positions)) hash.Add(frequency);
     for (const float x : MakeRopeTable(rope, num_positions)) hash.Add(x);
     lines += hash.Line("rope " + name);
@@ -91,7 +79,7 @@ std::string LogitsLine(kernels::Backend& backend) {
                               backend);
   std::vector<int32_t> ids(70);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * i % 32);
-  Hash hash;
+  BitHash hash;
   for (const float logit : runner.Prefill(ids)) hash.Add(logit);
   return hash.Line("logits of llama_q4_k_m.gguf");
 }
@@ -112,7 +100,7 @@ std::string AnswerLine(const std::string& name, Engine& engine, const SamplingPa
   EXPECT_TRUE(sink->WaitFinished());
   EXPECT_TRUE(sink->status().ok()) << sink->status();
   std::string line = name + ":";
-  Hash others;
+  BitHash others;
   const auto sample = sink->sample();
   for (const PositionLogprobs& position : sample.logprobs) {
     absl::StrAppendFormat(&line, " %d(%a)", position.chosen.token_id, position.chosen.logprob);

@@ -44,11 +44,26 @@ Owned<int32_t> I32(std::initializer_list<int64_t> shape, std::vector<int32_t> va
   return Owned<int32_t>(std::move(values), DType::kI32, shape);
 }
 
+namespace {
+
+// Returns a number that is nearly normally distributed: the sum of 12 uniform ones, less their
+// mean. std::normal_distribution would have other bits with another libm or standard library.
+float NearlyNormal(std::mt19937_64& random) {
+  int64_t sum = 0;
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t bits = random();
+    for (int shift = 0; shift < 64; shift += 16)
+      sum += static_cast<int64_t>(bits >> shift & 0xffff);
+  }
+  return static_cast<float>(sum - 12 * 0x7fff) * 0x1p-16f;
+}
+
+}  // namespace
+
 std::vector<float> Normal(uint64_t seed, int64_t count, float deviation) {
   std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(0.0f, deviation);
   std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = normal(random);
+  for (float& value : values) value = deviation * NearlyNormal(random);
   return values;
 }
 
@@ -73,14 +88,14 @@ std::vector<int> ScaleOffsets(WeightType type) {
 
 TestWeight RandomWeight(WeightType type, int64_t rows, int64_t cols, uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(0.0f, 0.1f);
+  const auto normal = [&random] { return 0.1f * NearlyNormal(random); };
   const kernels::WeightTypeTraits& traits = kernels::Traits(type);
   const int64_t blocks = rows * (cols / traits.block_elements);
   TestWeight weight;
   weight.bytes.resize(static_cast<size_t>(blocks * traits.block_bytes));
   for (int64_t b = 0; b < blocks; ++b) {
     std::byte* block = weight.bytes.data() + b * traits.block_bytes;
-    const float value = normal(random);
+    const float value = normal();
     if (type == WeightType::kF32) {
       std::memcpy(block, &value, 4);
       continue;
@@ -93,7 +108,7 @@ TestWeight RandomWeight(WeightType type, int64_t rows, int64_t cols, uint64_t se
     }
     for (int i = 0; i < traits.block_bytes; ++i) block[i] = static_cast<std::byte>(random());
     for (const int offset : ScaleOffsets(type)) {
-      const uint16_t bits = kernels::F32ToF16(normal(random) * 0.1f);
+      const uint16_t bits = kernels::F32ToF16(normal() * 0.1f);
       std::memcpy(block + offset, &bits, 2);
     }
   }

@@ -35,11 +35,12 @@ Owned<float> F32(std::initializer_list<int64_t> shape, std::vector<float> values
 Owned<float> F32(std::initializer_list<int64_t> shape, float fill = 0.0f);
 Owned<int32_t> I32(std::initializer_list<int64_t> shape, std::vector<int32_t> values);
 
-// Returns normally distributed random numbers that depend only on the arguments.
+// Returns nearly normally distributed random numbers. They depend only on the arguments, and have
+// the same bits on every machine.
 std::vector<float> Normal(uint64_t seed, int64_t count, float deviation = 1.0f);
 
-// A random weight and its float32 values. The elements of a float type are normally distributed. A
-// block type has random bits, except that its scales are small random f16 numbers.
+// A random weight and its float32 values. The elements of a float type are nearly normally
+// distributed. A block type has random bits, except that its scales are small random f16 numbers.
 struct TestWeight {
   std::vector<std::byte> bytes;
   kernels::WeightView view;
