@@ -36,7 +36,7 @@ class Heartbeat {
   std::atomic<int64_t> busy_since_ = kIdle;
 };
 
-// Marks one piece of work, from its construction to its destruction.
+// Keeps a heartbeat busy while this object lives, which is the time of one piece of work.
 class Busy {
  public:
   explicit Busy(Heartbeat& heartbeat) : heartbeat_(heartbeat) { heartbeat_.Begin(); }

@@ -76,8 +76,9 @@ struct Variant {
   Row row;  // everything except the times
   std::function<absl::Status()> enqueue;
 };
-// Runs each variant once, records it, measures all in turn, and returns their rows. A row whose
-// status is not OK is left as it is.
+// Runs each variant once, makes a Recording of it, measures all recordings in turn (see
+// Stopwatch::Measure), and returns the rows. A variant whose row already has an error is skipped.
+// If a variant fails, its row gets the error.
 std::vector<Row> MeasureInTurn(kernels::cuda::Device& device, Stopwatch& stopwatch,
                                std::vector<Variant> variants);
 

@@ -21,7 +21,8 @@ struct Variant {
 // Makes later measurements count the CPU time of all threads instead of the wall time.
 void CountCpuTime();
 
-// Runs each variant once to warm up, then all of them in rounds of one repeat each.
+// Runs each variant once to warm up. Then runs `repeats` rounds, each of which times every variant
+// once.
 void Measure(std::vector<Variant>& variants, int repeats);
 
 // Prints a table of the results. `bandwidth` is the read bandwidth in bytes a second.

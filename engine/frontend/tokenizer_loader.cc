@@ -33,8 +33,8 @@ absl::StatusOr<std::optional<bool>> OptionalBool(const files::GgufMetadata& gguf
 
 constexpr std::string_view kPre = "tokenizer.ggml.pre";
 
-// Returns the name (a value of kPre) of the pre-tokenizer that all models of the architecture
-// share. Returns an empty name for architectures whose models differ.
+// Returns the name (a possible value of the key kPre) of the pre-tokenizer that all models of the
+// architecture share. Returns an empty name for architectures whose models differ.
 std::string_view OnlyPreTokenizerOf(const files::GgufMetadata& gguf) {
   constexpr std::pair<std::string_view, std::string_view> kOnly[] = {{"gptneox", "gpt-2"},
                                                                      {"mpt", "mpt"},

@@ -17,16 +17,16 @@ namespace quire::engine {
 
 // A file describes one layer, and how other layers differ from it. So a reader fills in the layer
 // `every`, and passes the differences to Vary(). Complete() makes the layers. A draft begins with
-// one rotation, ropes[0], which every layer has; Complete() removes it from a model whose positions
-// are by ALiBi or learned.
+// one rotation, ropes[0], which every layer has; Complete() removes it if the model uses
+// ALiBi or learned positions.
 struct ModelDraft : ModelConfig {
   ModelDraft() { ropes.emplace_back(); }
 
   LayerSpec every;
   int64_t num_hidden_layers = 0;
 
-  // Registers `change`, which Complete() calls once for each layer. Changes are applied in the order
-  // in which they were registered.
+  // Registers `change`, which Complete() calls once for each layer. Changes are applied in the
+  // order in which they were registered.
   void Vary(std::function<void(int64_t index, LayerSpec& layer)> change) {
     changes_.push_back(std::move(change));
   }

@@ -156,10 +156,11 @@ class Scheduler {
   // Sequences added from now on find no cached block of earlier sequences. The blocks of earlier
   // sequences stay in the cache until they are evicted or freed.
   void ForgetCached() { ++cache_epoch_; }
-  // To be called when the sequence's request was cancelled or its sink has room again. Ends a
-  // waiting sequence or puts it back in turn. Otherwise a waiting sequence is checked only when its
-  // deadline passes or when it has been stalled for stalled_stream_timeout. A running sequence is
-  // checked at each step.
+  // To be called when the request of the sequence was cancelled, or when its sink has room again.
+  // If the request was cancelled, ends a waiting sequence. If the sink has room, lets a stalled
+  // waiting sequence take its turn again. Without this call, the scheduler would notice either
+  // event only at the sequence's deadline, or when it has been stalled for stalled_stream_timeout.
+  // Does nothing to a running sequence, which each step checks.
   void Reconsider(SequenceId id, absl::Time now);
   // Returns the sequences that Schedule(), Cancel() and Reconsider() ended since the last call.
   std::vector<FinishedSequence> TakeDropped();

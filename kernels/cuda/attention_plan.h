@@ -14,13 +14,13 @@
 // results.
 //
 // Such cuts depend on the whole batch, and so do the last bits of a result. With `fixed_split`, the
-// cuts of a request depend only on its heads and on its lengths in this step. A unit is cut into
-// pieces of fixed_split_keys keys. All units of a request together get at most kFixedSplitPieces
+// cuts of a sequence depend only on its heads and on its lengths in this step. A unit is cut into
+// pieces of fixed_split_keys keys. All units of a sequence together get at most kFixedSplitPieces
 // pieces, in equal shares, unless there are more units than that. If the share of a unit is too
 // small for pieces of fixed_split_keys, the pieces of the unit are longer. kFixedSplitPieces pieces
 // fill any grid, and more pieces would only cost memory. A long chunk of a prompt has enough units
-// to fill the grid, so none of them is cut. The partial results of a request take at most
-// kFixedSplitPieces * 64 rows, for any length of the request.
+// to fill the grid, so none of them is cut. The partial results of a sequence take at most
+// kFixedSplitPieces * 64 rows, for any length of the sequence.
 
 #include <cstdint>
 #include <limits>
@@ -41,7 +41,7 @@ struct AttentionPlanOptions {
   int64_t max_partial_rows = std::numeric_limits<int32_t>::max();
 };
 
-// The most pieces into which a fixed split cuts the units of one request. On an H200 the grid has
+// The most pieces into which a fixed split cuts the units of one sequence. On an H200 the grid has
 // 264 blocks, so each block gets about four pieces. With fewer pieces, some blocks would take
 // noticeably longer than others, because they take one piece more.
 inline constexpr int32_t kFixedSplitPieces = 1024;

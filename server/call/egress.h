@@ -71,7 +71,7 @@ class Egress {
 
   void Run();
   // Waits for outlets that must be pumped now, and moves them to `work`. Returns false when the
-  // egress stops and no outlet is left.
+  // egress stops and no woken outlet is left. Alarms that are not due yet are then ignored.
   bool WaitForWork(std::vector<std::shared_ptr<Outlet>>& work);
 
   base::Mutex mu_;
@@ -176,8 +176,8 @@ class AnswerLinger final : public Egress::Outlet,
 class UnaryWriter {
  public:
   virtual ~UnaryWriter() = default;
-  // Ends the RPC with an answer of complete samples. The writer may be destroyed when Close
-  // returns.
+  // Ends the RPC with `status` and an answer of complete samples. The writer may be destroyed when
+  // Close returns.
   virtual void Close(std::vector<engine::TokenDelta> samples, const absl::Status& status,
                      const engine::RequestSummary& summary) = 0;
 };

@@ -64,8 +64,8 @@ class Greeter {
   void Run();
   void ListenOrRest();
   void Accept(int listener);
-  // Gives the client a place or turns it away. Returns false when the client must wait until
-  // another client makes room.
+  // Gives the client a place, turns it away, or leaves it to wait until another client makes room.
+  // Returns false if the client must wait.
   bool LetIn(AcceptedClient& client);
   void TryLobby();
   void Greet(Newcomer& newcomer);

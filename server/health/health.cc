@@ -10,7 +10,8 @@ namespace {
 constexpr int64_t kUnansweredCalls = 3;  // after this many in a row the listener is dead
 constexpr int64_t kFailedSteps = 3;      // after this many in a row the backend is lost
 // An unready server gets no requests, and without requests it runs no steps. But only a step can
-// show that steps succeed again. So the server counts as ready again after this time.
+// show that steps succeed again. So the server counts as ready again this long after the last
+// failed step.
 constexpr absl::Duration kAnotherChance = absl::Seconds(30);
 
 }  // namespace
