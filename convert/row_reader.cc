@@ -23,24 +23,12 @@ absl::StatusOr<std::vector<float>> ReadVector(const PlannedTensor& tensor,
   return values;
 }
 
-// Returns the matrix as it is in the file, before any rewriting.
-absl::StatusOr<kernels::WeightView> Find(const engine::NamedRows& source, int64_t cols,
-                                         const files::WeightMap& weights) {
-  if (source.num_matrices != 0) {
-    return weights.Matrices(source.name, source.num_matrices, source.rows, cols);
-  }
-  if (source.form == engine::NamedRows::Form::kTransposed) {
-    return weights.Matrix(source.name, cols, source.rows);
-  }
-  return weights.Matrix(source.name, source.rows, cols);
-}
-
 }  // namespace
 
 absl::Status CheckSources(const PlannedTensor& tensor, const files::WeightMap& weights) {
   if (tensor.cols == 0) return ReadVector(tensor, weights).status();
   for (const SourceRows& run : tensor.rows) {
-    RETURN_IF_ERROR(Find(run.source, tensor.cols, weights).status());
+    RETURN_IF_ERROR(engine::MatrixInFile(run.source, tensor.cols, weights).status());
   }
   return absl::OkStatus();
 }
@@ -56,14 +44,14 @@ absl::StatusOr<RowReader> RowReader::Create(const PlannedTensor& tensor,
   }
   reader.cols_ = tensor.cols;
   for (const SourceRows& run : tensor.rows) {
-    ASSIGN_OR_RETURN(kernels::WeightView view, Find(run.source, tensor.cols, weights));
+    ASSIGN_OR_RETURN(kernels::WeightView view,
+                     engine::MatrixInFile(run.source, tensor.cols, weights));
     if (run.source.form != engine::NamedRows::Form::kAsIs) {
       std::vector<std::byte>& bytes = reader.memory_[run.source.name];
-      const bool transposed = run.source.form == engine::NamedRows::Form::kTransposed;
       if (bytes.empty()) {
-        ASSIGN_OR_RETURN(bytes, transposed ? engine::Transposed(view) : engine::WithUnitRows(view));
+        ASSIGN_OR_RETURN(bytes, engine::Rewritten(run.source, view));
       }
-      view = {view.type, run.source.rows, tensor.cols, bytes};
+      view = {view.type, view.rows * view.cols / tensor.cols, tensor.cols, bytes};
     }
     reader.runs_.push_back({view, run.begin, run.count});
     reader.num_rows_ += run.count;

@@ -18,7 +18,7 @@ struct BackendOptions {
   std::string cpu_isa = "auto";  // auto | portable | avx2 | avx512 | amx
   int num_threads = 0;           // 0: all physical cores that affinity and cgroup quota allow
   // true: weights are copied to the layout of the kernels. false: weights stay mapped in the layout
-  // of the file. Both give the same bits.
+  // of the file. Both give results with the same bits.
   bool pack_weights = true;
   DType activation_dtype = DType::kF32;  // f32 | f16 | bf16; the CPU backend always uses f32
 };

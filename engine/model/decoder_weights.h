@@ -35,7 +35,9 @@ struct Layer {
   Parameter qkv_bias, o_bias, up_bias, down_bias;     // empty views without biases
   Parameter q_norm, k_norm;                           // empty views without such norms
   Parameter sinks;                                    // an empty view without sinks
-  Mixture mixture;  // empty without experts; `up` and `down` are then its shared network, or null
+  // Empty without experts. With experts, `up` and `down` above are the layer's shared network, or
+  // null if the layer has no shared network.
+  Mixture mixture;
 };
 
 struct DecoderWeights {

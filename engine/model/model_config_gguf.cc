@@ -138,7 +138,10 @@ absl::Status CheckTensors(const GgufFields& fields, const TensorNames& names,
                                   names.mlp_post_norm,
                                   names.k_norm,
                                   names.gate,
-                                  names.down};
+                                  names.down,
+                                  names.shared_gate,
+                                  names.shared_up,
+                                  names.shared_down};
   const auto is_one_of = [](std::string_view name, const auto& known) {
     return std::ranges::any_of(known, [&](const char* part) {
       return part != nullptr &&

@@ -42,7 +42,8 @@ struct AttentionPattern {
   [[gnu::always_inline]] constexpr int64_t FirstKey(int64_t position) const {
     if (rule == Rule::kAll || position < tokens) return 0;
     if (rule == Rule::kWindow) return position - tokens + 1;
-    // Here `tokens` is an int32, too. A GPU divides 32 bits several times as fast as 64.
+    // Here `tokens` is at most `position`, so both fit in 32 bits. A GPU divides 32-bit integers
+    // several times as fast as 64-bit integers.
     return position - static_cast<uint32_t>(position) % static_cast<uint32_t>(tokens);
   }
   // Returns the most keys that one query of a sequence of `num_tokens` sees.

@@ -101,9 +101,9 @@ AffineFit FitSubBlock(const float* x) {
       if (fit.explained > best.explained + std::abs(best.explained) * kRounding) best = fit;
     }
   };
-  // Each number of levels assumes a different highest code. So weights that came from a block of
-  // this type are reproduced exactly if the lowest code occurs among them. Among equally good fits,
-  // the first is kept, which has the smallest scale.
+  // Tries each number from 1 to 15 as the highest code, and 0 as the lowest. If the weights came
+  // from a block of this type and one of them had the code 0, one of these tries gives the exact
+  // weights. Among equally good fits, the first is kept, which has the smallest scale.
   for (int levels = 15; levels > 0; --levels) search(static_cast<float>(levels), 1);
   for (int halves = 24; halves <= 36; ++halves) search(static_cast<float>(halves) / 2.0f, 3);
   return best;

@@ -131,8 +131,8 @@ class Http2Watch {
   size_t num_refused_ = 0;
 
   TokenBucket resets_, pings_, settings_, idle_frames_;
-  // After an answer, the client's next PING is not counted, because clients send that PING to
-  // measure the path to the server.
+  // Set by each HEADERS or DATA frame of the server. The client's next PING is then not counted,
+  // because clients send a PING after such a frame to measure the path to the server.
   bool ping_is_free_ = false;
   int64_t acks_due_ = 0;   // SETTINGS and PINGs of the server that the client has not answered
   int window_credit_ = 0;  // WINDOW_UPDATEs that the server's answers allow the client

@@ -23,7 +23,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "engine" / "model"))
 import make_goldens
-from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, llama_like, mpt, refact
+from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, llama4, llama_like, mpt, refact
 from make_gguf_goldens import CONTEXT, check_llama_cpp, choose_prompt
 
 # Models that are left out, with the reason. llama.cpp does not load the file or does not compute what the
@@ -45,7 +45,7 @@ def cases():
         config = dict(make_goldens.BASE, architectures=["LlamaForCausalLM"]) | changes
         yield name, llama_like, config
     yield "qwen3_moe_plain", llama_like, dict(llama_like.QWEN3_MOE, norm_topk_prob=True)
-    for family in (mpt, bloom, falcon, gpt_neox, llama_like, gemma2, gemma3, gpt2, baichuan, refact):
+    for family in (mpt, bloom, falcon, gpt_neox, llama_like, gemma2, gemma3, gpt2, baichuan, refact, llama4):
         for name, config in family.CASES.items():
             yield name, family, config
 

@@ -92,8 +92,8 @@ TEST(DamagedFilesTest, Json) {
   }));
 }
 
-// Parses files that others made to break parsers. Text that is not valid JSON is parsed as the
-// header of a safetensors file.
+// Parses files that others made to break parsers. The files n_*.json hold text that is not valid
+// JSON. Each is parsed as the header of a safetensors file.
 TEST(DamagedFilesTest, HostileMaterialIsRefusedInOneShortLine) {
   QUIRE_TEST_DATA_OR_SKIP(material, "bad-input");
   int64_t refused = 0;

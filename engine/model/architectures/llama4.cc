@@ -11,10 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "engine/model/architectures/architecture.h"
+#include "engine/model/architectures/gguf_names.h"
 #include "engine/model/architectures/llama_like.h"
 #include "engine/model/architectures/shared_fields.h"
 #include "engine/model/model_config_reader.h"
@@ -37,23 +41,37 @@ constexpr LlamaDefaults kLlama4Defaults = {.vocab_size = 202048,
                                            .mixture = true,
                                            .unweighted_qk_norm = true,
                                            .sliding_layers = SlidingLayers::kOther};
+// The values of the published models. GGUF files do not hold them, and llama.cpp assumes them.
+constexpr int64_t kChunk = 8192;
+constexpr QueryGrowth kGrowth = {.interval = 8192, .rate = 0.1};
+// llama.cpp recognises Maverick, which has no norm of queries and keys, by this number of experts.
+constexpr int64_t kExpertsOfMaverick = 128;
 
-// transformers normalises queries and keys after it rotates them. The decoder does so before. Both
-// are the same as long as a rotation keeps lengths.
-absl::Status CheckRotationKeepsLengths(const HfFields& fields, const RopeConfig& rope) {
-  if (rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLongRope) {
-    return absl::OkStatus();
-  }
-  const bool spelled_new = fields.Find("rope_parameters") != nullptr;
-  return fields.Wrong(spelled_new ? "rope_parameters" : "rope_scaling",
-                      "the type default, linear, dynamic or llama3");
+// Queries and keys are normalised after they are rotated. The decoder does so before. Both are the
+// same as long as a rotation keeps lengths.
+bool KeepsLengths(const RopeConfig& rope) {
+  return rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLongRope;
+}
+constexpr std::string_view kScalings = "the type default, linear, dynamic or llama3";
+
+// Gives the layers that rotate the norm, if `normed`, and the others the growth of queries.
+void VaryAttention(std::vector<bool> rotates, bool normed, const QueryGrowth& growth,
+                   ModelDraft& draft) {
+  draft.Vary([=, rotates = std::move(rotates)](int64_t index, LayerSpec& layer) {
+    if (rotates[static_cast<size_t>(index)]) {
+      if (normed) layer.attention.qk_norm = QkNormScope::kHeadUnweighted;
+    } else {
+      layer.attention.rope = -1;
+      layer.attention.query_growth = growth;
+    }
+  });
 }
 
 absl::Status ReadAttention(const HfFields& fields, ModelDraft& draft) {
   // transformers refuses a null, too.
   int64_t chunk = 0;
   RETURN_IF_ERROR(
-      fields.Int("attention_chunk_size", fields.Has("attention_chunk_size") ? 0 : 8192, chunk));
+      fields.Int("attention_chunk_size", fields.Has("attention_chunk_size") ? 0 : kChunk, chunk));
   if (chunk < 1) return fields.Wrong("attention_chunk_size", "at least 1");
   ASSIGN_OR_RETURN(std::vector<bool> rotates, ReadRotatingLayers(fields, true, draft));
   RETURN_IF_ERROR(ReadLayerPatterns(
@@ -64,18 +82,14 @@ absl::Status ReadAttention(const HfFields& fields, ModelDraft& draft) {
   QueryGrowth growth;
   RETURN_IF_ERROR(fields.Bool("use_qk_norm", true, normed));
   RETURN_IF_ERROR(fields.Bool("attn_temperature_tuning", true, grows));
-  RETURN_IF_ERROR(fields.Int("floor_scale", 8192, growth.interval));
-  RETURN_IF_ERROR(fields.Float("attn_scale", 0.1, growth.rate));
+  RETURN_IF_ERROR(fields.Int("floor_scale", kGrowth.interval, growth.interval));
+  RETURN_IF_ERROR(fields.Float("attn_scale", kGrowth.rate, growth.rate));
   if (growth.interval < 1) return fields.Wrong("floor_scale", "at least 1");
-  if (normed) RETURN_IF_ERROR(CheckRotationKeepsLengths(fields, draft.ropes[0]));
-  draft.Vary([=, rotates = std::move(rotates)](int64_t index, LayerSpec& layer) {
-    if (rotates[static_cast<size_t>(index)]) {
-      if (normed) layer.attention.qk_norm = QkNormScope::kHeadUnweighted;
-      return;
-    }
-    layer.attention.rope = -1;
-    if (grows) layer.attention.query_growth = growth;
-  });
+  if (normed && !KeepsLengths(draft.ropes[0])) {
+    const bool spelled_new = fields.Find("rope_parameters") != nullptr;
+    return fields.Wrong(spelled_new ? "rope_parameters" : "rope_scaling", kScalings);
+  }
+  VaryAttention(std::move(rotates), normed, grows ? growth : QueryGrowth(), draft);
   return fields.Bool("attention_bias", false, draft.every.attention.bias);
 }
 
@@ -103,13 +117,18 @@ absl::StatusOr<std::vector<bool>> ReadMixtureLayers(const HfFields& fields,
   return mixtures;
 }
 
+// Sets the members for which files have no field. The shared network is as wide as an expert.
+void SetWhatMixturesHave(FeedForwardSpec& mixture) {
+  mixture.experts.weights = kernels::ExpertWeights::kLogistic;
+  mixture.experts.weights_scale_input = true;
+  mixture.experts.shared_inner_size = mixture.inner_size;
+}
+
 absl::Status ReadMixtures(const HfFields& fields, ModelDraft& draft) {
   FeedForwardSpec& mixture = draft.every.feed_forward;
   FeedForwardSpec dense = mixture;
   RETURN_IF_ERROR(fields.Int("intermediate_size_mlp", 16384, dense.inner_size));
-  mixture.experts.weights = kernels::ExpertWeights::kLogistic;
-  mixture.experts.weights_scale_input = true;
-  mixture.experts.shared_inner_size = mixture.inner_size;
+  SetWhatMixturesHave(mixture);
   RETURN_IF_ERROR(fields.Int("num_local_experts", 16, mixture.experts.count));
   if (mixture.experts.count == 0) return fields.Wrong("num_local_experts", "at least 1");
   RETURN_IF_ERROR(fields.Int("num_experts_per_tok", 1, mixture.experts.per_token));
@@ -132,6 +151,63 @@ absl::Status ReadLlama4Images(const HfFields& fields, std::string_view hf_class,
   return ReadTextOfImageModel(
       fields, false, [&](const HfFields& text) { return ReadLlama4(text, hf_class, draft); },
       draft);
+}
+
+// llama.cpp lets every fourth layer see all keys without rotation, and divides the positions of the
+// others into chunks of 8,192, whatever the file says.
+absl::Status ReadLlama4Gguf(GgufFields& fields, ModelDraft& draft) {
+  int64_t chunk = 0, period = 0;
+  RETURN_IF_ERROR(fields.Int("attention.sliding_window", kChunk, chunk));
+  RETURN_IF_ERROR(fields.Int("attention.sliding_window_pattern", kNoRopeInterval, period));
+  if (chunk != kChunk) {
+    return fields.Error("attention.sliding_window",
+                        absl::StrFormat("want %d or none, got %d", kChunk, chunk));
+  }
+  if (period != kNoRopeInterval) {
+    return fields.Error("attention.sliding_window_pattern",
+                        absl::StrFormat("want %d, got %d", kNoRopeInterval, period));
+  }
+  RETURN_IF_ERROR(fields.Float("rope.freq_base_swa", draft.ropes[0].theta, draft.ropes[0].theta));
+  FeedForwardSpec& mixture = draft.every.feed_forward;
+  const FeedForwardSpec dense = mixture;
+  int64_t step = 0;
+  RETURN_IF_ERROR(fields.Int("expert_count", std::nullopt, mixture.experts.count));
+  RETURN_IF_ERROR(fields.Int("expert_used_count", std::nullopt, mixture.experts.per_token));
+  RETURN_IF_ERROR(fields.Int("expert_feed_forward_length", std::nullopt, mixture.inner_size));
+  RETURN_IF_ERROR(fields.Int("interleave_moe_layer_step", std::nullopt, step));
+  if (mixture.experts.count == 0) return fields.Error("expert_count", "want at least 1, got 0");
+  if (step < 1) {
+    return fields.Error("interleave_moe_layer_step",
+                        absl::StrFormat("want at least 1, got %d", step));
+  }
+  SetWhatMixturesHave(mixture);
+  const bool normed = mixture.experts.count != kExpertsOfMaverick;
+  if (normed && !KeepsLengths(draft.ropes[0])) {
+    return fields.Error("rope.scaling.type", absl::StrCat("want ", base::ToAbsl(kScalings)));
+  }
+  const int64_t num_layers = std::clamp<int64_t>(draft.num_hidden_layers, 0, kMaxLayers);
+  std::vector<bool> rotates(static_cast<size_t>(num_layers));
+  for (int64_t i = 0; i < num_layers; ++i) {
+    rotates[static_cast<size_t>(i)] = (i + 1) % kNoRopeInterval != 0;
+  }
+  draft.Vary([=](int64_t index, LayerSpec& layer) {
+    if ((index + 1) % step != 0) layer.feed_forward = dense;
+    if (rotates[static_cast<size_t>(index)]) {
+      layer.attention.pattern = kernels::AttentionPattern::Chunk(kChunk);
+    }
+  });
+  VaryAttention(rotates, normed, kGrowth, draft);
+  return absl::OkStatus();
+}
+
+// A model that llama.cpp would run otherwise is refused when the keys are read back.
+void WriteLlama4Gguf(const ModelConfig& config, GgufKeys& keys) {
+  const auto first = std::ranges::find_if(config.layers, &LayerSpec::has_experts);
+  if (first == config.layers.end()) return;
+  keys.Int("expert_count", first->feed_forward.experts.count);
+  keys.Int("expert_used_count", first->feed_forward.experts.per_token);
+  keys.Int("expert_feed_forward_length", first->feed_forward.inner_size);
+  keys.Int("interleave_moe_layer_step", first - config.layers.begin() + 1);
 }
 
 constexpr TensorNames Llama4Names() {
@@ -157,18 +233,33 @@ TensorNames Llama4ImageNames(const LayerSpec&) {
   return names;
 }
 
+TensorNames Llama4GgufNames(const LayerSpec&) {
+  TensorNames names = kGgufNames;
+  names.shared_gate = "ffn_gate_shexp";
+  names.shared_up = "ffn_up_shexp";
+  names.shared_down = "ffn_down_shexp";
+  names.mixtures = {kGgufStackedExperts};
+  return names;
+}
+
 }  // namespace
 
-// GGUF files of Llama 4 are neither read nor written: they do not hold the size of the chunks, nor
-// how queries are scaled.
 const Architecture kLlama4 = {.name = "llama4",
                               .hf_classes = kLlama4Classes,
                               .read_hf = ReadLlama4,
-                              .hf_names = [](const LayerSpec&) { return Llama4Names(); }};
+                              .hf_names = [](const LayerSpec&) { return Llama4Names(); },
+                              .gguf_rope_layout = kernels::RopeLayout::kInterleaved,
+                              .read_gguf = ReadLlama4Gguf,
+                              .gguf_names = Llama4GgufNames,
+                              .write_gguf = WriteLlama4Gguf};
 
 const Architecture kLlama4Images = {.name = "llama4_images",
                                     .hf_classes = kLlama4ImageClasses,
                                     .read_hf = ReadLlama4Images,
-                                    .hf_names = Llama4ImageNames};
+                                    .hf_names = Llama4ImageNames,
+                                    .gguf_name = "llama4",
+                                    .gguf_rope_layout = kernels::RopeLayout::kInterleaved,
+                                    .gguf_names = Llama4GgufNames,
+                                    .write_gguf = WriteLlama4Gguf};
 
 }  // namespace quire::engine

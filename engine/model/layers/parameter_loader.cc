@@ -42,19 +42,12 @@ absl::StatusOr<std::unique_ptr<kernels::PreparedWeight>> ParameterLoader::Matrix
 
 absl::StatusOr<kernels::WeightView> ParameterLoader::Whole(
     const NamedRows& part, int64_t cols, std::vector<std::vector<std::byte>>& memory) const {
-  const bool in_turns = part.form == NamedRows::Form::kTransposedInTurns;
-  const bool transposed = in_turns || part.form == NamedRows::Form::kTransposed;
-  const int64_t num = std::max<int64_t>(1, part.num_matrices);
-  const int64_t rows = transposed ? cols : part.rows, width = transposed ? part.rows : cols;
-  ASSIGN_OR_RETURN(kernels::WeightView view, part.num_matrices != 0
-                                                 ? weights_.Matrices(part.name, num, rows, width)
-                                                 : weights_.Matrix(part.name, rows, width));
+  ASSIGN_OR_RETURN(const kernels::WeightView view, MatrixInFile(part, cols, weights_));
   if (part.form == NamedRows::Form::kAsIs) return view;
-  ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
-                   transposed ? Transposed(view, num, in_turns) : WithUnitRows(view));
+  ASSIGN_OR_RETURN(std::vector<std::byte> bytes, Rewritten(part, view));
   weights_.DropPages(view.bytes);
   memory.push_back(std::move(bytes));
-  return kernels::WeightView{view.type, num * part.rows, cols, memory.back()};
+  return kernels::WeightView{view.type, view.rows * view.cols / cols, cols, memory.back()};
 }
 
 absl::StatusOr<std::vector<float>> ParameterLoader::Piece(const NamedRows& part) const {

@@ -70,4 +70,20 @@ absl::StatusOr<std::vector<std::byte>> WithUnitRows(const kernels::WeightView& m
   return out;
 }
 
+absl::StatusOr<kernels::WeightView> MatrixInFile(const NamedRows& part, int64_t cols,
+                                                 const files::WeightMap& weights) {
+  const bool transposed =
+      part.form == NamedRows::Form::kTransposed || part.form == NamedRows::Form::kTransposedInTurns;
+  const int64_t rows = transposed ? cols : part.rows, width = transposed ? part.rows : cols;
+  return part.num_matrices != 0 ? weights.Matrices(part.name, part.num_matrices, rows, width)
+                                : weights.Matrix(part.name, rows, width);
+}
+
+absl::StatusOr<std::vector<std::byte>> Rewritten(const NamedRows& part,
+                                                 const kernels::WeightView& in_file) {
+  if (part.form == NamedRows::Form::kUnitRows) return WithUnitRows(in_file);
+  return Transposed(in_file, std::max<int64_t>(1, part.num_matrices),
+                    part.form == NamedRows::Form::kTransposedInTurns);
+}
+
 }  // namespace quire::engine

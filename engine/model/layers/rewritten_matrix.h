@@ -1,6 +1,6 @@
 #pragma once
 
-// Rewrites a matrix of a file in another form, in new memory.
+// Finds a matrix in a file, and rewrites it in the form in which kernels take it.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +8,8 @@
 
 #include "absl/status/statusor.h"
 
+#include "engine/model/decoder_tensors.h"
+#include "files/weight_map.h"
 #include "kernels/quant/weight_view.h"
 
 namespace quire::engine {
@@ -22,6 +24,14 @@ absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& mat
 constexpr int64_t PlaceInTurns(int64_t row, int64_t rows) {
   return row % 2 == 0 ? row / 2 : (rows + 1) / 2 + row / 2;
 }
+
+// Returns the matrix of `part`, or its matrices stacked by rows, as they are in the file.
+absl::StatusOr<kernels::WeightView> MatrixInFile(const NamedRows& part, int64_t cols,
+                                                 const files::WeightMap& weights);
+// Returns the rows of `part`, in the order in which kernels take them. `in_file` is the result of
+// MatrixInFile. The form of the part must not be kAsIs.
+absl::StatusOr<std::vector<std::byte>> Rewritten(const NamedRows& part,
+                                                 const kernels::WeightView& in_file);
 
 // Returns the matrix with each row divided by its length. Values are rounded to float32, then to
 // the type of the matrix. Returns InvalidArgument for a type that is stored in blocks.

@@ -1,5 +1,6 @@
-// Tests how the config.json of Llama 4 is read.
+// Tests how the config.json and the GGUF metadata of Llama 4 are read.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,9 @@
 
 #include "engine/model/model_config_reader.h"
 #include "tests/engine/model/layer_windows.h"
+#include "tests/files/gguf_writer.h"
 #include "tests/testing/in_memory_weights.h"
+#include "tests/testing/temp_directory.h"
 
 namespace quire::engine {
 namespace {
@@ -145,6 +148,77 @@ TEST(Llama4ConfigTest, RefusalsNameTheField) {
   json file = Llama4();
   file["attention_chunk_size"] = nullptr;
   EXPECT_THAT(Refusal(file), HasSubstr("attention_chunk_size"));
+}
+
+// Reads a GGUF file that has the keys of Llama 4, and no tensors, after `edit`.
+absl::StatusOr<ModelConfig> ReadGguf(const std::function<void(testing::GgufWriter&)>& edit = {},
+                                     uint32_t num_experts = 16) {
+  testing::GgufWriter writer;
+  writer.String("general.architecture", "llama4");
+  writer.U32("llama4.block_count", 5).U32("llama4.embedding_length", 64);
+  writer.U32("llama4.feed_forward_length", 96).U32("llama4.attention.head_count", 4);
+  writer.U32("llama4.attention.head_count_kv", 2).U32("llama4.context_length", 128);
+  writer.U32("llama4.vocab_size", 100).F32("llama4.attention.layer_norm_rms_epsilon", 1e-5F);
+  writer.U32("llama4.expert_count", num_experts).U32("llama4.expert_used_count", 1);
+  writer.U32("llama4.expert_feed_forward_length", 40);
+  if (edit) {
+    edit(writer);
+  } else {
+    writer.U32("llama4.interleave_moe_layer_step", 2);
+  }
+  const testing::TempDirectory directory;
+  const auto model = files::OpenModelFiles(directory.Write("m.gguf", writer.Build()));
+  if (!model.ok()) return model.status();
+  return ReadModelConfig(*model);
+}
+
+TEST(Llama4ConfigTest, AGgufFileIsAPublishedModel) {
+  const auto config = ReadGguf();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->ropes[0].layout, kernels::RopeLayout::kInterleaved);
+  EXPECT_THAT(LayerWindows(*config), ElementsAre(8192, 8192, 8192, 0, 8192));
+  EXPECT_EQ(config->layers[0].attention.pattern, Pattern::Chunk(8192));
+  EXPECT_THAT(ByLayer(*config, [](const LayerSpec& l) { return l.attention.rope; }),
+              ElementsAre(0, 0, 0, -1, 0));
+  EXPECT_EQ(config->layers[0].attention.qk_norm, QkNormScope::kHeadUnweighted);
+  EXPECT_EQ(config->layers[3].attention.query_growth, (QueryGrowth{.interval = 8192, .rate = 0.1}));
+  EXPECT_THAT(
+      ByLayer(*config, [](const LayerSpec& l) { return l.feed_forward.dense_inner_size(); }),
+      ElementsAre(96, 40, 96, 40, 96));
+  EXPECT_EQ(config->layers[1].feed_forward.experts,
+            (ExpertsSpec{.count = 16,
+                         .per_token = 1,
+                         .weights = kernels::ExpertWeights::kLogistic,
+                         .weights_scale_input = true,
+                         .shared_inner_size = 40}));
+  const auto maverick = ReadGguf({}, 128);
+  EXPECT_EQ(maverick->layers[0].attention.qk_norm, QkNormScope::kNone);
+}
+
+TEST(Llama4ConfigTest, OtherGgufFilesAreRefusedByTheirKeys) {
+  const auto refusal = [](const char* key, uint32_t value, uint32_t num_experts = 16) {
+    const auto config = ReadGguf(
+        [&](testing::GgufWriter& writer) {
+          if (std::string(key) != "llama4.interleave_moe_layer_step") {
+            writer.U32("llama4.interleave_moe_layer_step", 1);
+          }
+          writer.U32(key, value);
+        },
+        num_experts);
+    return std::string(config.status().message());
+  };
+  EXPECT_THAT(refusal("llama4.attention.sliding_window", 0),
+              HasSubstr("sliding_window: want 8192 or none, got 0"));
+  EXPECT_EQ(refusal("llama4.attention.sliding_window", 8192), "");
+  EXPECT_THAT(refusal("llama4.attention.sliding_window_pattern", 3), HasSubstr("want 4, got 3"));
+  EXPECT_THAT(refusal("llama4.interleave_moe_layer_step", 0), HasSubstr("at least 1, got 0"));
+  EXPECT_THAT(refusal("llama4.attention.sliding_window_pattern", 4, 0),
+              HasSubstr("expert_count: want at least 1"));
+  const auto stretched = ReadGguf([](testing::GgufWriter& writer) {
+    writer.U32("llama4.interleave_moe_layer_step", 1);
+    writer.String("llama4.rope.scaling.type", "yarn").F32("llama4.rope.scaling.factor", 4.0F);
+  });
+  EXPECT_THAT(std::string(stretched.status().message()), HasSubstr("rope.scaling.type: want"));
 }
 
 }  // namespace

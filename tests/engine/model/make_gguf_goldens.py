@@ -25,7 +25,7 @@ import numpy
 import torch
 
 import reference_decoder as reference
-from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, llama_like, mpt, refact
+from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, llama4, llama_like, mpt, refact
 from make_goldens import NUM_TOKENS, fill, tensor_values
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "bench" / "peers"))
@@ -49,6 +49,11 @@ CASES = {
                                       final_logit_softcapping=9.0)),
     # llama.cpp leaves every fourth layer without RoPE, whatever the file says.
     "smollm3": ("smollm3", llama_like, dict(llama_like.SMOLLM3, **{**SMALL, "num_hidden_layers": 5})),
+    # llama.cpp has the chunks and the scales of queries of the published models for every file. Every token goes to
+    # all experts, so that no rounding to f16 changes its choice.
+    "llama4": ("llama4", llama4, dict(llama4.CASES["llama4_published"], vocab_size=32, hidden_size=32, intermediate_size=32,
+                                      intermediate_size_mlp=48, num_attention_heads=2, num_key_value_heads=1,
+                                      num_local_experts=3, num_experts_per_tok=3)),
     "bloom": ("bloom", bloom, dict(bloom.BASE, vocab_size=32, hidden_size=32)),
     "mpt": ("mpt", mpt, dict(mpt.BASE, vocab_size=32, d_model=32, attn_config=dict(mpt.ATTENTION, clip_qkv=0.75))),
     "falcon": ("falcon", falcon, dict(falcon.CASES["falcon_7b"], vocab_size=32, hidden_size=32)),
@@ -136,7 +141,7 @@ def write(path, architecture, config, d, weights):
     writer.add_block_count(len(weights.layers))
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(width)
-    writer.add_feed_forward_length(weights.layers[0].up.shape[0] // (2 if gated else 1))
+    writer.add_feed_forward_length(weights.layers[0].up.shape[-2] // (2 if gated else 1))
     writer.add_head_count(d.heads)
     writer.add_head_count_kv(d.kv_heads)
     if d.head_dim * d.heads != width:
@@ -154,6 +159,11 @@ def write(path, architecture, config, d, weights):
         writer.add_attn_logit_softcapping(d.soft_cap)
     if d.logit_soft_cap is not None:
         writer.add_final_logit_softcapping(d.logit_soft_cap)
+    if architecture == "llama4":
+        writer.add_expert_count(config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+        writer.add_interleave_moe_layer_step(config["interleave_moe_layer_step"])
     if architecture == "gptneox":
         writer.add_parallel_residual(d.parallel)
     if architecture == "mpt":
@@ -193,8 +203,9 @@ def named_tensors(architecture, d, weights):
                 del norms["attn_norm_2"]
         for name, norm in norms.items():
             add(block + name, *(norm or (None, None)))
-        add(block + "attn_q_norm", layer.q_norm)
-        add(block + "attn_k_norm", layer.k_norm)
+        if architecture != "llama4":  # whose norms have no weights
+            add(block + "attn_q_norm", layer.q_norm)
+            add(block + "attn_k_norm", layer.k_norm)
         if architecture in FUSED:
             add(block + "attn_qkv", layer.qkv, layer.qkv_bias)
         else:
@@ -204,6 +215,13 @@ def named_tensors(architecture, d, weights):
                     weight = interleaved(weight, d.head_dim)
                 add(f"{block}attn_{part}", weight, bias)
         add(block + "attn_output", layer.o, layer.o_bias)
+        if layer.router is not None:
+            add(block + "ffn_gate_inp", layer.router)
+            for suffix, up, down in (("_exps", layer.up, layer.down), ("_shexp", *layer.shared)):
+                gate, up = up.chunk(2, dim=-2)
+                for part, weight in (("gate", gate), ("up", up), ("down", down)):
+                    add(f"{block}ffn_{part}{suffix}", weight)
+            continue
         if d.activation.endswith("_mul") and architecture not in FUSED:
             gate, up = layer.up.chunk(2)
             add(block + "ffn_gate", gate)

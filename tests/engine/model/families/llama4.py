@@ -38,6 +38,13 @@ CASES = {
                            num_attention_heads=2, image_size=8, patch_size=4, vision_output_dim=16,
                            projector_input_dim=16, projector_output_dim=16)),
 }
+# The chunks, the growth of queries and the interval of the published models, which a GGUF file cannot hold.
+PUBLISHED = dict(attention_chunk_size=8192, floor_scale=8192, attn_scale=0.1)
+CASES |= {
+    "llama4_published": dict(BASE, **PUBLISHED, num_hidden_layers=4, interleave_moe_layer_step=2),
+    "llama4_published_images": dict(CASES["llama4_images"], text_config=dict(CASES["llama4_images"]["text_config"],
+                                                                             **PUBLISHED)),
+}
 IMAGE_TENSORS = {"vision_model.class_embedding": [16], "vision_model.layernorm_pre.weight": [16],
                  "multi_modal_projector.linear_1.weight": [48, 16]}
 TEXT_PREFIX = "language_model."
