@@ -64,9 +64,9 @@ void CheckRope(const RopeConfig& rope, int64_t head_dim, Checker& check) {
   if (rope.scaling == RopeScaling::kLlama3) {
     check.Range("rope low_freq_factor", rope.low_freq_factor, 1e-3, 1e6);
     check.Range("rope high_freq_factor", rope.high_freq_factor, 1e-3, 1e6);
-    if (rope.high_freq_factor <= rope.low_freq_factor) {
+    if (rope.high_freq_factor < rope.low_freq_factor) {
       check.Fail("rope high_freq_factor",
-                 absl::StrFormat("want more than low_freq_factor %g, got %g", rope.low_freq_factor,
+                 absl::StrFormat("want at least low_freq_factor %g, got %g", rope.low_freq_factor,
                                  rope.high_freq_factor));
     }
   }

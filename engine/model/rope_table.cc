@@ -15,7 +15,8 @@ double ScaleLlama3(double frequency, const RopeConfig& rope) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double context = static_cast<double>(rope.original_max_position_embeddings);
   if (wavelength < context / rope.high_freq_factor) return frequency;
-  if (wavelength > context / rope.low_freq_factor) return frequency / rope.factor;
+  // The two factors may be equal, as in Llama 4. Then no frequency is in between.
+  if (wavelength >= context / rope.low_freq_factor) return frequency / rope.factor;
   const double smooth = (context / wavelength - rope.low_freq_factor) /
                         (rope.high_freq_factor - rope.low_freq_factor);
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;

@@ -192,7 +192,7 @@ const HfRefusal kHfRefusals[] = {
      "original_max_position_embeddings", "got nothing"},
     {"Llama3FactorsSwapped",
      R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 64}})",
-     "high_freq_factor", "want more than"},
+     "high_freq_factor", "want at least"},
     {"ScalingIsText", R"({"rope_scaling": "linear"})", "rope_scaling", "want an object or null"},
     {"ScalingByLayer", R"({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}})",
      "rope_parameters: full_attention", "all layers"},

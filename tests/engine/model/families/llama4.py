@@ -42,8 +42,11 @@ CASES = {
 PUBLISHED = dict(attention_chunk_size=8192, floor_scale=8192, attn_scale=0.1)
 CASES |= {
     "llama4_published": dict(BASE, **PUBLISHED, num_hidden_layers=4, interleave_moe_layer_step=2),
-    "llama4_published_images": dict(CASES["llama4_images"], text_config=dict(CASES["llama4_images"]["text_config"],
-                                                                             **PUBLISHED)),
+    # Scout's llama3 scaling blends no frequencies: its two factors are equal.
+    "llama4_published_images": dict(CASES["llama4_images"], text_config=dict(
+        CASES["llama4_images"]["text_config"], **PUBLISHED,
+        rope_scaling=dict(rope_type="llama3", factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0,
+                          original_max_position_embeddings=32))),
 }
 IMAGE_TENSORS = {"vision_model.class_embedding": [16], "vision_model.layernorm_pre.weight": [16],
                  "multi_modal_projector.linear_1.weight": [48, 16]}
