@@ -16,6 +16,9 @@ constexpr std::string_view kBloom = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964
 // The pattern of Mistral's Tekken, which splits a word where the case changes.
 constexpr std::string_view kTekken =
     R"([^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+|[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+((?=[\p{L}])([^A-Z]))*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// The pattern of GPT-4o (o200k), in llama.cpp's form. A word may end with an English contraction.
+constexpr std::string_view kGpt4o =
+    R"([^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+((?=[\p{L}])([^A-Z]))*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kDigit = R"(\p{N})";
 constexpr std::string_view kThreeDigits = "[0-9][0-9][0-9]";
 
@@ -60,6 +63,8 @@ const std::vector<NamedPreTokenizer>& Table() {
         rows->end(),
         {{"falcon", {.patterns = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, kThreeDigits}}},
          {"tekken", {.patterns = {kTekken}, .ignore_merges = true, .add_bos = true}},
+         {"gpt-4o", {.patterns = {kGpt4o}}},
+         {"llama4", {.patterns = {kGpt4o}}},
          {"dbrx", {.patterns = {kLlama3}}},
          {"smaug-bpe", {.patterns = {kLlama3}}},
          {"default", {.patterns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", kThreeDigits}}}});

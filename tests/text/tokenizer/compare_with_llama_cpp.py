@@ -28,7 +28,7 @@ import corpora
 import vocabularies
 
 NAMES = ["default", "gpt-2", "mpt", "falcon", "llama-bpe", "qwen2", "smollm", "refact", "starcoder", "bloom", "poro-chat", "gpt3-finnish",
-         "viking", "tekken"]
+         "viking", "tekken", "gpt-4o", "llama4"]
 HIDDEN = 32
 BUNDLED = os.path.join(os.path.dirname(__file__), "../../../models")
 

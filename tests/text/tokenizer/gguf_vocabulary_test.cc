@@ -198,6 +198,7 @@ TEST(GgufVocabularyTest, NamedSplits) {
   EXPECT_EQ(words("bloom"), "bloom:|He'LL| say:| camelCase| 2048|,\u00a0\n\n| ok");
   EXPECT_EQ(words("viking"), "viking:|He'LL| say:| camelCase| |2|0|4|8|,\u00a0\n\n| ok");
   EXPECT_EQ(words("tekken"), "tekken:|He|'LL| say|:| camel|Case| |2|0|4|8|,|\u00a0\n\n| ok");
+  EXPECT_EQ(words("llama4"), "llama4:|He'LL| say|:| camel|Case| |204|8|,|\u00a0\n\n| ok");
   EXPECT_EQ(words("falcon"), "falcon:|He|'|LL| say|:| camelCase| |204|8|,|\u00a0\n\n| ok");
   EXPECT_EQ(words("default"), "default:|He|'|LL| say|:| camelCase| |204|8|,|\u00a0\n\n| ok");
   const std::vector<std::string> names = absl::StrSplit(GgufPreTokenizerNames(), ", ");
