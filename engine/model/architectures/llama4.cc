@@ -67,7 +67,7 @@ void VaryAttention(std::vector<bool> rotates, bool normed, const QueryGrowth& gr
   });
 }
 
-absl::Status ReadAttention(const HfFields& fields, ModelDraft& draft) {
+absl::Status ReadLlama4Attention(const HfFields& fields, ModelDraft& draft) {
   // transformers refuses a null, too.
   int64_t chunk = 0;
   RETURN_IF_ERROR(
@@ -124,7 +124,7 @@ void SetWhatMixturesHave(FeedForwardSpec& mixture) {
   mixture.experts.shared_inner_size = mixture.inner_size;
 }
 
-absl::Status ReadMixtures(const HfFields& fields, ModelDraft& draft) {
+absl::Status ReadLlama4Mixtures(const HfFields& fields, ModelDraft& draft) {
   FeedForwardSpec& mixture = draft.every.feed_forward;
   FeedForwardSpec dense = mixture;
   RETURN_IF_ERROR(fields.Int("intermediate_size_mlp", 16384, dense.inner_size));
@@ -142,8 +142,8 @@ absl::Status ReadMixtures(const HfFields& fields, ModelDraft& draft) {
 absl::Status ReadLlama4(const HfFields& fields, std::string_view, ModelDraft& draft) {
   RETURN_IF_ERROR(ReadLlamaLike(fields, kLlama4Defaults, draft));
   draft.ropes[0].layout = kernels::RopeLayout::kInterleaved;
-  RETURN_IF_ERROR(ReadAttention(fields, draft));
-  return ReadMixtures(fields, draft);
+  RETURN_IF_ERROR(ReadLlama4Attention(fields, draft));
+  return ReadLlama4Mixtures(fields, draft);
 }
 
 absl::Status ReadLlama4Images(const HfFields& fields, std::string_view hf_class,
