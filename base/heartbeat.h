@@ -36,7 +36,8 @@ class Heartbeat {
   std::atomic<int64_t> busy_since_ = kIdle;
 };
 
-// Keeps a heartbeat busy while this object lives, which is the time of one piece of work.
+// Marks the thread of a heartbeat as busy while this object lives. One object covers one piece of
+// work.
 class Busy {
  public:
   explicit Busy(Heartbeat& heartbeat) : heartbeat_(heartbeat) { heartbeat_.Begin(); }

@@ -13,8 +13,9 @@ namespace quire::base {
 
 namespace {
 
-// Returns true when lists and objects in `text` are nested deeper than `max_depth`. For a
-// tokenizer.json this separate scan is twice as fast as nlohmann's callback for each value.
+// Returns true when lists and objects in `text` are nested deeper than `max_depth`. nlohmann's
+// parser could check the depth in a callback for each value. On a tokenizer.json, this separate
+// scan was measured to be twice as fast as that callback.
 bool NestsDeeperThan(std::string_view text, int max_depth) {
   int depth = 0;
   bool in_string = false;

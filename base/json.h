@@ -1,6 +1,7 @@
 #pragma once
 
-// Parses JSON from files and clients. nlohmann::json throws, and only this file catches.
+// Parses JSON from files and clients. nlohmann::json throws an exception for invalid text.
+// ParseJson turns the exception into an InvalidArgument, and no other code catches exceptions.
 
 #include <string>
 #include <string_view>

@@ -85,9 +85,9 @@ bool WriteToStderr(std::string_view text) {
   return true;
 }
 
-// Returns the size of the first lines of `lines` that together have at most PIPE_BUF bytes. A
-// write(2) of at most PIPE_BUF bytes to a pipe is never split. If the first line is longer, returns
-// the size of that line.
+// Returns how many bytes of `lines` to write next: as many whole lines as fit in PIPE_BUF bytes,
+// because a write(2) of at most PIPE_BUF bytes to a pipe is never split. If the first line alone
+// does not fit, returns the size of that line.
 size_t WholeLines(std::string_view lines) {
   if (lines.size() <= PIPE_BUF) return lines.size();
   const size_t end = lines.rfind('\n', PIPE_BUF - 1);
@@ -152,8 +152,9 @@ class LogQueue {
   }
 
  private:
-  // Waits for queued lines, and moves them to `lines`. A call also reports that the lines of the
-  // previous call were written. Returns false when the queue is stopping and has no more lines.
+  // Waits for queued lines, and moves them to `lines`. Also tells the threads in WaitUntilWritten
+  // that the lines of the previous call were written. Returns false when the queue is stopping and
+  // has no more lines.
   bool Take(std::string& lines) {
     MutexLock lock(mu_);
     writing_ = false;

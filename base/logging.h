@@ -47,10 +47,10 @@ struct LogField {
 void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields = {});
 
-// While a LogThread exists, Log only queues lines and a thread writes them, so that no other thread
-// waits for a slow reader of stderr. The queue is bounded. When the queue is full, new lines are
-// dropped and counted. When there is room again, a line with the number of dropped lines follows.
-// At most one LogThread may exist at a time.
+// While a LogThread exists, Log only queues lines, and the thread of the LogThread writes them. So
+// no other thread waits for a slow reader of stderr. The queue is bounded. When the queue is full,
+// new lines are dropped and counted. When there is room again, a line with the number of dropped
+// lines follows. At most one LogThread may exist at a time.
 class LogThread {
  public:
   LogThread();

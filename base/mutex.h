@@ -1,8 +1,9 @@
 #pragma once
 
-// std::mutex with clang's thread-safety annotations. absl::Mutex is not used, because Debian builds
-// Abseil with deadlock detection, which makes an uncontended lock ten times slower, and without
-// TSan, which then does not see the locks.
+// std::mutex with clang's thread-safety annotations. absl::Mutex is not used, for two reasons.
+// Debian builds Abseil with deadlock detection, which makes an uncontended lock ten times slower.
+// Debian also builds Abseil without TSan's instrumentation, so TSan does not see the locks of an
+// absl::Mutex.
 
 #include <chrono>
 #include <condition_variable>
@@ -33,7 +34,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mu_;
 };
 
-// Every wait has a deadline. Callers loop on their own condition.
+// A condition variable. Every wait has a timeout. A wait may return before the caller's condition
+// is true, so the caller checks the condition in a loop.
 class CondVar {
  public:
   void NotifyOne() { cv_.notify_one(); }

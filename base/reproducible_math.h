@@ -73,8 +73,8 @@ constexpr Parts Split(double x, double lowest) {
           .significand = Double((shifted & kFraction) + Bits(lowest))};
 }
 
-// Returns R1, where e^r = 1 + r + r * R1 / (2 - R1), for |r| <= ln(2) / 2. R1 is computed as r -
-// P(r^2) with a polynomial P: 2 + P(r^2) is within 2^-59 of r (e^r + 1) / (e^r - 1).
+// Returns R1, where e^r = 1 + r + r * R1 / (2 - R1), for |r| <= ln(2) / 2. R1 is r - P(r^2). The
+// polynomial P(r^2) approximates r (e^r + 1) / (e^r - 1) - 2 with an error below 2^-59.
 constexpr double ExpR1(double r) {
   const double t = r * r;
   return r - t * (1.66666666666666019037e-01 +
@@ -246,8 +246,9 @@ inline constexpr double kQuarterPi = 0.78539816339744828;  // below pi / 4
 
 // Returns the natural logarithm of x: -infinity for 0, NaN for numbers below 0.
 //
-// x = 2^k * (1 + f), and log(1 + f) = 2 atanh(s) = f - (f^2/2 - s (f^2/2 + R)), where s is
-// f / (2 + f) and R is a polynomial, within 2^-58 of the rest of atanh's series.
+// x = 2^k * (1 + f). With s = f / (2 + f),
+//   log(1 + f) = 2 atanh(s) = 2 s + s R = f - (f^2/2 - s (f^2/2 + R)).
+// R is a polynomial that approximates 2/3 s^2 + 2/5 s^4 + ... with an error below 2^-58.
 constexpr double Log(double x) {
   using namespace reproducible_math;
   if (x != x || x == kInfinity) return x;

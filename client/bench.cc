@@ -175,8 +175,9 @@ std::vector<RequestRecord> RunLoad(const LoadOptions& options, const WorkloadCon
   return records;
 }
 
-// Sends the load and returns its report. After an early stop, the report may count no successful
-// request.
+// Sends the load and returns its report. If Ctrl-C stops the load, the report covers the requests
+// sent until then, and may count no successful request. Returns CANCELLED after Ctrl-C during the
+// warm-up.
 absl::StatusOr<BenchReport> Measure(const BenchFlags& given, const v1::GenerateRequest& request,
                                     const std::vector<Connection*>& connections,
                                     Interrupt& interrupt) {

@@ -55,7 +55,7 @@ struct BenchReport {
   Distribution gap;      // seconds between two messages of one stream
   Distribution latency;  // seconds from arrival to the end; ok requests
   std::map<std::string, int64_t>
-      server;  // growth of the server's counters; empty when they were not asked for
+      server;  // growth of the server's counters; empty when GetStats failed
 };
 
 BenchReport MakeReport(const std::vector<RequestRecord>& records, absl::Duration wall);

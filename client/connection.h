@@ -43,7 +43,8 @@ class StreamCall {
   virtual void Cancel() = 0;
 };
 
-// Thread-safe. The message of an error ends with advice for the user.
+// Thread-safe. Where the user can do something about an error, its message ends with advice, such
+// as "; retry after 2s".
 class Connection {
  public:
   using OnMessage = std::function<void(StreamCall& call, const v1::GenerateStreamResponse&)>;

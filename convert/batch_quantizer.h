@@ -14,8 +14,8 @@
 
 namespace quire::convert {
 
-// Quantises rows and adds up the quantisation error: the difference between the rows and the values
-// that kernels::Dequantize reads back. Only one caller at a time may use it.
+// Quantises rows and adds up the squares of the errors. The error of a weight is the difference
+// between the weight and the value that kernels::Dequantize returns for it. Not thread-safe.
 class BatchQuantizer {
  public:
   explicit BatchQuantizer(int num_threads);

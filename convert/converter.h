@@ -29,7 +29,8 @@ struct ConvertProgress {
 struct ConvertOptions {
   // The type of the matrices. In a four-bit file, the head has the type Q6_K instead. If the rows
   // of a matrix are not a whole number of blocks, the matrix gets Q5_0 instead of Q4_K, or Q8_0
-  // instead of Q6_K. If the length of a row is not a multiple of 32, the matrix gets F16.
+  // instead of Q6_K. If the length of a row is not a multiple of 32, the matrix gets F16 instead of
+  // a quantised type.
   kernels::WeightType type = kernels::WeightType::kQ8_0;
   int num_threads = 1;
   std::function<void(const ConvertProgress&)> progress = [](const ConvertProgress&) {};

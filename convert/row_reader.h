@@ -22,7 +22,7 @@ namespace quire::convert {
 // or with a type that no kernel reads.
 absl::Status CheckSources(const PlannedTensor& tensor, const files::WeightMap& weights);
 
-// Reads the rows of one tensor. The weights must outlive it. Read is thread-safe.
+// Reads the rows of one tensor. The weights must outlive the reader. Read is thread-safe.
 class RowReader {
  public:
   // Returns a reader of `tensor`. Errors are the same as in CheckSources. If a matrix must be

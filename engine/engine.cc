@@ -40,7 +40,7 @@ int64_t NumBytes(const ChatMessages& messages) {
   return bytes;
 }
 
-// Returns the frontend's work for a request, in bytes of text.
+// Returns the frontend's work for a request, in bytes of text. A token id counts as one byte.
 int64_t FrontendBytes(const GenerateParams& params) {
   const auto size = [](const auto& given) { return NumBytes(given); };
   const int64_t prompt = std::visit(size, params.prompt);

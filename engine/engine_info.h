@@ -90,7 +90,7 @@ struct Kept {
 };
 
 struct Stats {
-  int64_t num_waiting = 0;  // requests that have not run yet, and sequences that were preempted
+  int64_t num_waiting = 0;  // requests that have not run yet, and preempted sequences
   int64_t num_running = 0;
   int64_t blocks_total = 0;
   int64_t blocks_free = 0;
@@ -110,7 +110,7 @@ struct Stats {
   HistogramSnapshot ttft;
   HistogramSnapshot tpot;
   bool draining = false;
-  // Roots of the prefix cache that are in use, at most one for each sequence and each cached block.
+  // Roots of the prefix cache that sequences or cached blocks use; see engine/kv/cache_roots.h.
   int64_t cache_roots = 0;
   Kept kept;
 };
@@ -120,7 +120,7 @@ struct Liveness {
   absl::Duration step_busy;    // time since the present step began; zero: the step thread is idle
   int64_t step_sequences = 0;  // sequences in the present step; zero until the step is planned
   int64_t step_tokens = 0;     // tokens in the present step; zero until the step is planned
-  // The longest time that a frontend thread has spent on its present text.
+  // The longest time that any frontend thread has spent on its present piece of work.
   absl::Duration frontend_busy;
   int64_t failed_steps = 0;      // steps that failed since the last one that succeeded
   absl::Duration since_failure;  // time since the last failed step; zero if none has failed

@@ -20,7 +20,7 @@ constexpr absl::Duration kIdleWait = absl::Seconds(1);
 // The most blocks that a flush frees in one step: about 0.1 ms of work.
 constexpr int64_t kFlushedPerStep = 512;
 
-// The log-probability of a token in a row whose logits are no probability distribution.
+// The log-probability of a prompt token in a row whose largest logit is not finite.
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 absl::Status EndStatus(EndCause cause) {
@@ -108,7 +108,8 @@ void StepLoop::EndAll() {
   }
 }
 
-// Leaves pipeline_depth steps in flight if it submits a plan. Otherwise completes all steps.
+// If this submits a plan, leaves at most pipeline_depth steps in flight. Otherwise completes all
+// steps.
 bool StepLoop::Step() {
   const base::Busy busy(metrics_.step);
   metrics_.step_sequences.Set(0);
@@ -188,8 +189,8 @@ void StepLoop::Submit(StepPlan plan, absl::Time now) {
   metrics_.step_sequences.Set(std::ssize(plan.entries));
   metrics_.step_tokens.Set(plan.num_tokens);
   for (const StepPlanEntry& entry : plan.entries) live_.NoteScheduled(*entry.sequence, now);
-  // At pipeline depth 0 no step is in flight when a request ends, so running_ need not know of
-  // steps.
+  // WaitUntilIdle of running_ also waits for steps in flight. At pipeline depth 0 no step is in
+  // flight when a request ends, so running_ is not told.
   if (in_flight_.empty() && parts_.limits.pipeline_depth > 0) running_.SetStepsInFlight(true);
   InFlight& step = in_flight_.emplace_back();
   step.plan = std::move(plan);
@@ -218,8 +219,8 @@ void StepLoop::CompleteOldest() {
 #endif
 }
 
-// A step that was submitted while another one ran began on the device when the other one ended. Its
-// duration is measured from then.
+// Tells the pacer the duration of `step`. If the step was submitted while the previous step ran, it
+// began on the device when the previous step ended, so its duration is measured from there.
 void StepLoop::NoteDuration(const InFlight& step, absl::Time now) {
   int32_t decodes = 0;
   for (const StepPlanEntry& entry : step.plan.entries) decodes += entry.num_tokens == 1 ? 1 : 0;

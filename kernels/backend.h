@@ -38,9 +38,9 @@ namespace quire::kernels {
 struct BackendInfo {
   std::string name;      // "cpu" or "cuda"
   std::string isa_path;  // "amx", "avx512", "avx2", "portable"; on CUDA the name of the GPU
-  // Identifies the arithmetic. Two CPU backends with the same name compute the same bits: in the
-  // kernels, the RoPE and ALiBi tables, the sampler and the log-probabilities. The number in the
-  // name must increase whenever a bit of any answer changes.
+  // Identifies the arithmetic. Two CPU backends with equal `numerics` compute the same bits in the
+  // kernels, the RoPE and ALiBi tables, the sampler and the log-probabilities. The number in
+  // `numerics` must increase whenever a bit of any answer changes.
   std::string numerics;  // "cpu-1"; "cuda-1", whose bits depend on the GPU and on the batch
   int num_threads = 0;
   bool host_memory = true;  // true: the host can access memory from Allocate

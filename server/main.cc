@@ -113,8 +113,7 @@ void DrainAndStop(const ServerConfig& config, engine::Engine& engine, const Open
                   HealthWatch& watch, GrpcServer& server) {
   const absl::Time deadline = base::SteadyNow() + config.drain_timeout;
   server.Drain();
-  // The line is logged after the drain has begun, so that a reader of the line can rely on the
-  // drain.
+  // Logs after Drain, so that new requests are refused when the message appears.
   Log(LogLevel::kInfo, "server", "draining",
       {{"open_calls", calls.Get()}, {"timeout", absl::FormatDuration(config.drain_timeout)}});
   const absl::Status idle = engine.WaitIdle(config.drain_timeout);

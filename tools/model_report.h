@@ -1,6 +1,7 @@
 #pragma once
 
-// The contents of a model file and the memory that serving it takes, read without a server.
+// Reports the contents of a model file, and the memory that a server needs for the model. Needs no
+// running server.
 
 #include <cstdint>
 #include <map>

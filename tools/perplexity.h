@@ -30,7 +30,7 @@ struct PerplexityOptions {
 };
 
 // Tokens [begin, end) of the text. Tokens [first_scored, end) are scored. The last token is not fed
-// to the model, because no token follows it.
+// to the model, because no token of the window follows it.
 struct TextWindow {
   int64_t begin = 0;
   int64_t end = 0;
@@ -39,8 +39,8 @@ struct TextWindow {
   bool operator==(const TextWindow&) const = default;
 };
 
-// Returns InvalidArgument when the text has too few tokens: fewer than `context` with stride 0, and
-// otherwise fewer than 2.
+// Returns the windows of a text of `num_tokens` tokens. Returns InvalidArgument when the text has
+// too few tokens: fewer than `context` with stride 0, and otherwise fewer than 2.
 absl::StatusOr<std::vector<TextWindow>> MakeWindows(int64_t num_tokens,
                                                     const PerplexityOptions& options);
 
@@ -53,8 +53,8 @@ struct Perplexity {
 
 // Computes the perplexity of `tokens` on `parts`, whose limits must allow options.context. The
 // cache of `parts` is overwritten from block 0. A bos_id that is not negative replaces each
-// window's first token. The result has the same bits whatever limits.max_tokens is. `on_window` is
-// called after each window with the result so far.
+// window's first token. On the CPU, the bits of the result do not depend on limits.max_tokens.
+// `on_window` is called after each window with the result so far.
 absl::StatusOr<Perplexity> ComputePerplexity(
     engine::EngineParts& parts, std::span<const int32_t> tokens, const PerplexityOptions& options,
     int32_t bos_id, const std::function<void(const Perplexity& so_far)>& on_window);

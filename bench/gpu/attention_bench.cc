@@ -80,8 +80,8 @@ class PreparedAttention {
 
   absl::Status Prepare(void* cache);
   absl::Status Plan();
-  // Returns the largest allowed difference between the two kernels at an element for which the
-  // reference kernel gives `want`.
+  // Returns the largest allowed difference between an element of the output and the element `want`
+  // of the reference kernel.
   double Bound(double want) const;
 
   Device& device_;
@@ -154,9 +154,9 @@ absl::Status PreparedAttention::Plan() {
 }
 
 // The bound is derived as in the kernel's test (tests/kernels/cuda/attention_testing.cc). Each
-// weight and each output is rounded to bf16 once. Each weight and each sum of weights also has the
-// float32 errors of the scores and of the sums. The values have magnitudes below 1, so the weighted
-// sum of these magnitudes is below 1, too.
+// weight and each output is rounded to bf16 once. Float32 errors in the scores and in the sums also
+// change the weights and their sum. All values are in (-1, 1), so the weighted average of their
+// magnitudes is below 1.
 double PreparedAttention::Bound(double want) const {
   constexpr double kEpsilon = 0x1p-23, kRounding = 0x1p-8;
   const double largest_score =

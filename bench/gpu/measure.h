@@ -37,8 +37,8 @@ struct Row {
   std::vector<double> seconds;
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // the suite's own fields
 };
-// Returns true if `status` says that a case had no memory, no time or nothing to measure. Any other
-// error is a failure.
+// Returns true if `status` means that a case was skipped: there was too little memory or time, or
+// there was nothing to measure. Any other error is a failure.
 bool LeftOut(const absl::Status& status);
 nlohmann::ordered_json ToJson(const Row& row);
 std::string TableHeader();

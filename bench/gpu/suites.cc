@@ -49,10 +49,10 @@ std::vector<AttentionGroup> ChosenGroups(const BenchOptions& options) {
   return chosen;
 }
 
-// Returns the cases whose merge is measured: the first case of each decode or ragged group that has
-// the same numbers of heads as the first group. One case of a group is enough, because the merge
-// depends on neither the block size nor ALiBi. If the plan of a case has no merges, its row states
-// that.
+// Returns the cases whose merge is measured: the first case of each decode or ragged group, if it
+// passes the filter and has the same numbers of heads as the first group. One case of a group is
+// enough, because the merge depends on neither the block size nor ALiBi. If the plan of a case has
+// no merges, its row states that.
 std::vector<AttentionCase> MergeCases(const BenchOptions& options) {
   std::vector<AttentionCase> cases;
   if (!Contains(options.suites, "merge")) return cases;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Measures variants in turn, one repeat each, so that a slow phase of a shared machine affects all
-// variants.
+// Measures variants in rounds. Each round runs every variant once, so that a slow phase of a shared
+// machine affects all variants.
 
 #include <cstdint>
 #include <functional>

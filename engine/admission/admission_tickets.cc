@@ -57,7 +57,8 @@ absl::Status AdmissionTickets::CheckRoom(int64_t waiting_of_tenant,
 
 absl::StatusOr<AdmissionTicket> AdmissionTickets::Reserve(std::string_view tenant,
                                                           const TenantLimits& limits) {
-  // The lock is held throughout, so that no ticket is given out after StartDrain() has returned.
+  // One lock covers the check of draining_ and the reservation. So no ticket is given out after
+  // StartDrain() has returned.
   base::MutexLock lock(mu_);
   if (draining_) return absl::UnavailableError("the server is draining: try another one");
   auto it = waiting_by_tenant_.find(tenant);

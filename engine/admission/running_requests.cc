@@ -24,8 +24,8 @@ absl::Status RunningRequests::Insert(std::shared_ptr<Request> request) {
 }
 
 void RunningRequests::Erase(const Request& request) {
-  // `last` is declared before `lock`, so the request is destroyed after the lock is released. This
-  // may run the destructor of the sink, which is foreign code.
+  // `last` is declared before `lock`, so the request is destroyed after the lock is released.
+  // Destroying the request may run the destructor of the sink, which is foreign code.
   std::shared_ptr<Request> last;
   base::MutexLock lock(mu_);
   const auto it = requests_.find(KeyOf(request));

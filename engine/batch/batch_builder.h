@@ -14,9 +14,9 @@ class BatchBuilder {
   // `blocks` must outlive this.
   explicit BatchBuilder(const BlockManager& blocks) : blocks_(blocks) {}
 
-  // Overwrites all members of `input` but `drawn`. Rows are in the order of the plan's entries. The
-  // logit rows of an entry are its last num_logit_rows tokens. A token that only the device knows
-  // gets the id 0.
+  // Overwrites all members of `input` but `drawn`. Sequences are in the order of the plan's
+  // entries. The logit rows of an entry are its last num_logit_rows tokens. A token that only the
+  // device knows gets the id 0.
   void Build(const StepPlan& plan, ModelInput& input) const;
 
  private:

@@ -13,13 +13,13 @@ namespace quire::engine {
 
 int64_t WindowBlocksPerSequence(const kernels::AttentionPattern& pattern,
                                 const BlockManagerConfig& config) {
-  // The first query of a step sees at most `earlier` tokens before its own. The step adds
-  // max_step_tokens. The tokens of a step in flight count twice: if another sequence has computed
-  // them too, Commit shares that sequence's parts while the step still holds the old ones.
+  // The first query of a step sees at most `earlier` tokens before its own. The step writes at most
+  // max_step_tokens. The tokens of a step in flight count twice: Commit may replace their parts by
+  // equal parts of another sequence, while the next step still reads the replaced parts.
   const int64_t earlier = pattern.MostKeys(std::numeric_limits<int64_t>::max()) - 1;
   const int64_t tokens = earlier + config.max_step_tokens * (1 + 2 * config.pipeline_depth);
-  // Wherever blocks begin, the tokens span at most (tokens + block_size - 2) / block_size + 1
-  // blocks. The source of a copy is one more block.
+  // Wherever the first token is in its block, the tokens are in at most
+  // (tokens + block_size - 2) / block_size + 1 blocks. The source of a copy is one more block.
   return (tokens + config.block_size - 2) / config.block_size + 2;
 }
 

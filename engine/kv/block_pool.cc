@@ -6,7 +6,7 @@ namespace quire::engine {
 
 BlockPool::BlockPool(int32_t num_blocks) : blocks_(num_blocks), num_free_(num_blocks) {
   QUIRE_CHECK(num_blocks > 0) << "num_blocks " << num_blocks;
-  // Take returns the lowest ids first, so that a small load touches little memory.
+  // The free list starts in ascending order of ids, so that a small load touches little memory.
   for (int32_t i = 0; i < num_blocks; ++i) blocks_[i].next_free = i + 1 < num_blocks ? i + 1 : -1;
   first_free_ = 0;
 }

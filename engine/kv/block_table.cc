@@ -111,8 +111,9 @@ void BlockTable::Shift(BlockStore& store, int64_t begin, int64_t end,
     copies->push_back({.source = source, .destination = blocks_[i]});
     turn_into_source(source);
   }
-  // A block dropped above is not listed, even if it has been taken again since. So only removed
-  // blocks that are still held become sources.
+  // The first loop dropped the removed blocks that are not listed. Take() may have returned some of
+  // these again, but a block that was just taken is not listed either. So `listed` is true exactly
+  // for the removed blocks that this table still holds.
   for (int64_t i = end; i-- > begin;) {
     if (listed(i)) turn_into_source(blocks_[i]);
   }

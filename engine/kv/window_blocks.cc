@@ -6,7 +6,7 @@ namespace quire::engine {
 
 WindowBlocks::WindowBlocks(int32_t num_blocks, int32_t num_owners)
     : blocks_(num_blocks), block_of_(num_owners, -1) {
-  // Attach takes the lowest ids first, so that a small load touches little memory.
+  // The free list starts in ascending order of ids, so that a small load touches little memory.
   for (int32_t i = num_blocks; i-- > 0;) Free(i);
 }
 

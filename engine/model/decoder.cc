@@ -48,7 +48,7 @@ class Decoder final : public Model {
   absl::Status MlpDown(const Layer& layer, int64_t num_tokens);
   // Normalises the residual and calls MlpUp.
   absl::Status NormAndMlpUp(const Layer& layer, int64_t num_tokens);
-  // Computes a mixture, and the network that it shares, and adds both to the residual.
+  // Adds the outputs of the layer's mixture and of its shared network, if any, to the residual.
   absl::Status Experts(const Layer& layer, int64_t num_tokens);
   // Multiplies `input` by `weight`, adds `bias`, and adds the result to the residual. If there is a
   // post norm, writes the norm of the result into act_.branch instead. The next norm of the

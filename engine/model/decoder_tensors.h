@@ -31,9 +31,9 @@ struct NamedRows {
   int64_t num_matrices = 0;
   // The form of a matrix in the file. All but kAsIs are rewritten when they are loaded.
   //   kTransposed         stored as [cols, rows]
-  //   kTransposedInTurns  stored as [cols, rows], with the rows of two halves interleaved: the even
-  //                       rows, counted from 0, are the first half, and the odd rows the second. A
-  //                       vector is not transposed.
+  //   kTransposedInTurns  stored as [cols, rows]: the transpose of a matrix in which the rows of
+  //                       two halves alternate. Rows 0, 2, ... are the first half, and rows 1, 3,
+  //                       ... the second. The elements of a vector alternate in the same way.
   //   kUnitRows           each row is divided by its length
   enum class Form { kAsIs, kTransposed, kTransposedInTurns, kUnitRows };
   Form form = Form::kAsIs;

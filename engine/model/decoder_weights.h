@@ -47,8 +47,8 @@ struct DecoderWeights {
   NormParameters embedding_norm, final_norm;
   std::vector<Parameter> rope_tables;  // one for each of ModelConfig::ropes
   Parameter alibi_slopes;              // an empty view without ALiBi
-  // The factors of queries by position, f32 [max_model_len], for each growth that a layer has. An
-  // empty view for queries that do not grow.
+  // For the query_growth of each layer: the factors of queries by position, f32 [max_model_len].
+  // The view is empty if the queries do not grow.
   std::map<QueryGrowth, Parameter> query_scales;
   std::vector<Layer> layers;
   int64_t num_parameters = 0;

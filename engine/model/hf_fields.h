@@ -36,8 +36,8 @@ class HfFields {
   // Returns nullopt when the key is absent or null.
   absl::StatusOr<std::optional<HfFields>> Object(const char* key) const;
 
-  // Return an error if the value of a key is not false, 1 or null, respectively: the value that
-  // turns the feature of the key off. Absent keys are accepted.
+  // WantFalse accepts a key with the value false, WantOne with 1, and WantNull with null: the value
+  // that turns the feature of the key off. Any other value is an error. Absent keys are accepted.
   absl::Status WantFalse(std::initializer_list<const char*> keys) const;
   absl::Status WantOne(std::initializer_list<const char*> keys) const;
   absl::Status WantNull(std::initializer_list<const char*> keys) const;

@@ -78,7 +78,7 @@ struct AttentionSpec {
   bool bias = false;      // biases on q, k, v (and o where the file has one)
   QkNormScope qk_norm = QkNormScope::kNone;
   QueryGrowth query_growth;
-  bool sinks = false;  // each head has a logit that takes part in softmax and has no value
+  bool sinks = false;  // each head has a learned logit, without key or value, in its softmax
 
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }  // of keys, and of values
@@ -156,8 +156,8 @@ struct ModelConfig {
   // True if ALiBi is computed as in Falcon's published code. The bias of ALiBi is then added before
   // the scores are scaled, and slopes and products are rounded to bfloat16. See PagedAttentionArgs.
   bool alibi_is_rounded = false;
-  // The rotations of queries and keys; AttentionSpec::rope is an index. Empty: positions are by
-  // ALiBi or learned. All have the layout and the rope_dim of the first.
+  // The rotations of queries and keys, indexed by AttentionSpec::rope. All have the same layout and
+  // the same rope_dim. Empty: the model has ALiBi or learned positions.
   std::vector<RopeConfig> ropes;
   bool has_images = false;  // the file has tensors that read images, which are not served
   std::string weight_type;  // the type of most weights, such as "Q4_1" or "BF16"
@@ -168,7 +168,7 @@ struct ModelConfig {
 // Returns true if the model can use contexts longer than max_position_embeddings. Such a model has
 // ALiBi, which extrapolates, or stretched rotary positions.
 bool ServesBeyondItsContext(const ModelConfig& config);
-// Returns the factor of cosines and sines under kYarn, for models that do not name a factor.
+// Returns YaRN's factor of cosines and sines: 1 + 0.1 * mscale * log(factor), and 1 if factor < 1.
 double YarnAttentionFactor(double factor, double mscale = 1.0);
 // Returns the factor of q . k.
 double AttentionScale(const AttentionSpec& attention);

@@ -13,14 +13,14 @@
 namespace quire::engine {
 
 // Reads and validates a config. Returns InvalidArgument when a value is missing or out of range, or
-// when the model uses an unsupported feature. Such a feature is an unknown architecture or rotary
-// scaling, a soft cap in an architecture that has none, or a quantization_config in config.json.
+// when the model uses an unsupported feature. Examples are an unknown architecture or rotary
+// scaling, a soft cap in an architecture that has none, and a quantization_config in config.json.
 // The error names the file, the field, the wanted value and the value found. Nothing that changes
 // the answers of a model is ignored.
 absl::StatusOr<ModelConfig> ReadModelConfig(const files::OpenedModel& model);
 
 // Each of the next two functions reads one format. The tensors in `weights` show facts that the
-// metadata lacks: a tied head, biases, the number of rows of the vocabulary.
+// metadata lacks: the type of most weights, a tied head and, in a GGUF file, biases.
 absl::StatusOr<ModelConfig> ReadGgufModelConfig(const files::GgufMetadata& metadata,
                                                 const files::WeightMap& weights);
 absl::StatusOr<ModelConfig> ReadHfModelConfig(const nlohmann::json& config, std::string_view file,
@@ -37,7 +37,7 @@ absl::Status Validate(const ModelConfig& config, std::string_view file);
 // if there are no tensors.
 std::string DominantWeightType(const files::WeightMap& weights);
 
-// Returns the elements of K and V that one token keeps in the cache, in all layers together.
+// Returns the number of elements of K and V that the cache holds for one token in all layers.
 int64_t KvElementsPerToken(const ModelConfig& config);
 
 }  // namespace quire::engine

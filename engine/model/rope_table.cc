@@ -15,15 +15,16 @@ double ScaleLlama3(double frequency, const RopeConfig& rope) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double context = static_cast<double>(rope.original_max_position_embeddings);
   if (wavelength < context / rope.high_freq_factor) return frequency;
-  // The two factors may be equal, as in Llama 4. Then no frequency is in between.
+  // low_freq_factor and high_freq_factor may be equal, as in Llama 4. One of the two conditions is
+  // then true, so the division by their difference below is not reached.
   if (wavelength >= context / rope.low_freq_factor) return frequency / rope.factor;
   const double smooth = (context / wavelength - rope.low_freq_factor) /
                         (rope.high_freq_factor - rope.low_freq_factor);
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// Returns the theta for num_positions positions. Beyond the original context, a factor of 1 makes
-// the longest wavelength grow by the same ratio as the context.
+// Returns the theta for num_positions positions, which grows beyond the original context. If the
+// factor is 1, the longest wavelength grows by the same ratio as the context.
 double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
   const double dims = static_cast<double>(rope.rope_dim);
   const double stretch = static_cast<double>(num_positions) /
@@ -32,10 +33,11 @@ double DynamicTheta(const RopeConfig& rope, int64_t num_positions) {
   return rope.theta * base::Pow(rope.factor * stretch - (rope.factor - 1.0), dims / (dims - 2.0));
 }
 
-// YaRN divides a part of frequency i by the factor. Returns this part, from 0 to 1. A pair of
-// dimensions rotates by some number of full turns over the trained context. The part is 0 up to the
-// index whose pair makes beta_fast turns, and 1 from the index whose pair makes beta_slow turns.
-// Between the two indices, the part grows linearly.
+// Returns the share s of frequency i that YaRN divides by the factor, from 0 to 1: the scaled
+// frequency is s * frequency / factor + (1 - s) * frequency. s depends on the number of full turns
+// that a pair of dimensions makes over the trained context. s is 0 up to the index whose pair makes
+// beta_fast turns, and 1 from the index whose pair makes beta_slow turns. Between the two indices,
+// s grows linearly.
 double YarnShare(const RopeConfig& rope, size_t i) {
   const auto dimension_of = [&](double turns) {
     const double positions = static_cast<double>(rope.original_max_position_embeddings);

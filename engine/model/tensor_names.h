@@ -56,7 +56,7 @@ struct TensorNames {
   const char *gate = nullptr, *up = nullptr, *down = nullptr;
   // The network of a mixture that computes every token.
   const char *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;
-  // The names of a mixture, which replaces gate, up and down. A file has one of these namings.
+  // The names for a mixture, which replace gate, up and down. A file uses one of the entries.
   std::array<MixtureNames, 2> mixtures;
 };
 

@@ -19,8 +19,8 @@ namespace quire::engine {
 
 // The result of a step for one continuation. The token comes from the request; it is not drawn.
 struct ContinuationStep {
-  // The first token of the continuation while tokens are still to be scored. The last token, with
-  // FinishReason::kLength, when all are scored.
+  // While tokens are still to be scored, this is the first token of the continuation. When all are
+  // scored, this is the last token, with FinishReason::kLength.
   SampledToken token;
   absl::Status status;              // Internal, with kAbort in `token`: a row had no distribution
   std::optional<TokenDelta> delta;  // the whole continuation, once it has ended

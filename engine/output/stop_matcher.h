@@ -57,7 +57,7 @@ class StopMatcher {
  private:
   std::shared_ptr<const StopPatterns> patterns_;
   const bool include_stop_;
-  // For each stop string, the number of its first bytes that the text ends with.
+  // matched_[i] is the number of leading bytes of string i that the end of the text matches.
   std::vector<int32_t> matched_;
   std::string held_;  // the end of the text, as long as the largest of matched_
 };

@@ -40,8 +40,8 @@ struct CacheWindow {
   int64_t Position(int64_t index) const { return index - NumShifts(index) * drop; }
   // Returns the first index after `index` that needs another shift. To be called only if on().
   int64_t NextShift(int64_t index) const { return capacity() + NumShifts(index) * drop; }
-  // Returns the most tokens, in whole blocks, that one sequence may hold. During a shift the tokens
-  // that stay may exist twice, because shared blocks are copied and not overwritten.
+  // Returns the most tokens, in whole blocks, for which one sequence may need room. A shift copies
+  // shared blocks instead of overwriting them, so the tokens of the window may exist twice.
   int64_t MostHeld() const { return capacity() + window; }
 };
 

@@ -31,8 +31,9 @@ struct GenerateParams {
   std::string owner;       // the caller that owns the id and may abort the request; "": all callers
   std::variant<std::string, TokenIds, ChatMessages> prompt;
   // If not empty, no tokens are drawn: sample k is the k-th continuation. The result of a sample is
-  // its token ids and, for each id, the log-probability and the likeliest token. `sampling`, `stop`
-  // and `output` are ignored. Frontend::Prepare tokenizes the texts.
+  // its token ids and, for each id, the log-probability and the likeliest token. `sampling` and
+  // `stop` have no effect. In `output`, only prompt_logprobs and usage_per_chunk have an effect.
+  // Frontend::Prepare tokenizes the texts.
   std::vector<std::variant<std::string, TokenIds>> continuations;
   SamplingParams sampling;
   StopParams stop;

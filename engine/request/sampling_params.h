@@ -68,7 +68,7 @@ struct CacheParams {
 
 struct SchedParams {
   int32_t priority = 0;  // -100..100; larger is served first
-  std::string tenant;    // requests of one tenant share prefixes, places and queue room
+  std::string tenant;    // each tenant has its own cached prefixes and TenantLimits
 };
 
 // Returns InvalidArgument if a value is not allowed. The message begins with the field's name, as

@@ -76,7 +76,8 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const std::vector<int32_t>& tokens,
 
   const ModelInput prompt = MakeLoneInput(tokens, 0, 1, cache_);
   const ModelInput decode = MakeLoneInput(std::span(tokens).first(1), 0, 1, cache_);
-  // The first forward pass is not timed, because it reads every page of the weights.
+  // The first forward pass is not timed: the weights may not be in memory yet, so this pass may be
+  // much slower than later ones.
   ASSIGN_OR_RETURN(TensorView logits, model_.Forward(decode, cache_));
   ASSIGN_OR_RETURN(logits, ToHost(logits, *slots_[0]));
   RETURN_IF_ERROR(backend_.Synchronize());

@@ -21,10 +21,9 @@ struct Candidate {
   }
 };
 
-// The set starts as the whole row, which costs nothing. The first stage that cuts turns it into a
-// list. The set is never empty, since every stage keeps at least one id. Ids whose logit is NaN or
-// -infinity are never drawn. A KeptSet is used again for the next row, and allocates only for a row
-// larger than all before.
+// The set starts as the whole row, which costs nothing. The first stage that cuts turns the set
+// into a list. The set is never empty, since every stage keeps at least one id. Ids whose logit is
+// NaN or -infinity are never drawn. Reset starts the next row and keeps the memory of the buffers.
 class KeptSet {
  public:
   // Starts a new row. `logits` and `maxima` must stay valid until the next Reset. BlockMaxima

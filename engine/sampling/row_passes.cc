@@ -60,7 +60,7 @@ int32_t ArgMaxWithNoise(std::span<const float> logits, std::span<const float> ma
   const auto visit = [&](int64_t block) {
     const int64_t first = block * kRowBlock;
     // The noise with which the largest logit of the block would reach the best score. Every other
-    // id of the block needs at least as much.
+    // id of the block needs at least this noise.
     const double to_reach = best.score - (static_cast<double>(maxima[block]) - max) / temperature;
     if (to_reach > kMaxGumbel) return;
     const uint32_t low = BitsThatMayReach(to_reach);

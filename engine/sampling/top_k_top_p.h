@@ -13,10 +13,10 @@ namespace quire::engine {
 // kept so far.
 void ApplyTopK(int32_t top_k, KeptSet& kept);
 
-// Keeps the fewest ids, the likeliest first, whose probabilities add up to at least top_p. The ids
-// kept so far have probabilities that sum to 1. An id thus stays when the likelier ids have less
-// than top_p together, as in HF transformers and vLLM. Among ids tied at the cut, the lower ones
-// stay. Does nothing if top_p is 1.
+// Keeps the fewest ids, the likeliest first, whose probabilities add up to at least top_p.
+// Probabilities are normalised over the ids kept so far. An id thus stays when the likelier ids
+// have less than top_p together, as in HF transformers and vLLM. Among ids tied at the cut, the
+// lower ones stay. Does nothing if top_p is 1.
 void ApplyTopP(float top_p, KeptSet& kept);
 
 }  // namespace quire::engine

@@ -6,7 +6,8 @@
 namespace quire::engine {
 namespace {
 
-// These constants are in units of the natural logarithm. A change of 0.1 is about a tenth.
+// These constants apply to the natural logarithms of prices and times. If a logarithm grows by 0.1,
+// the price or time grows by about 10 %.
 constexpr double kDrift = 0.05;       // the drift of a price from one step to the next
 constexpr double kUncertainty = 1.0;  // the variance of a price at first, and its upper bound
 constexpr double kNoise = 0.1;        // the noise in the time of a step

@@ -24,7 +24,8 @@ namespace quire::engine {
 // tokens and is forgotten within some steps. A wrong clock lengthens no step by more than a ninth.
 class PrefillPacer {
  public:
-  // A zero `target` sets no limit. `max_tokens` limits a whole step.
+  // `target` is the time in which a step should end. If `target` is zero, limit() always returns
+  // `max_tokens`, the most tokens of a whole step.
   PrefillPacer(absl::Duration target, int32_t max_tokens)
       : target_(absl::ToDoubleSeconds(target)), max_tokens_(max_tokens) {}
 

@@ -108,7 +108,8 @@ EndCause Scheduler::CauseOf(State& state, absl::Time now) {
   const Request& request = state.request();
   if (request.cancelled.load(std::memory_order_acquire)) return EndCause::kCancelled;
   if (request.deadline <= now) return EndCause::kDeadline;
-  // The sink needs room for all samples: with room for only some the sequence would wait for ever.
+  // A sink that has room for only some of the samples counts as stalled, too. Otherwise the
+  // sequence could wait for ever.
   if (state.stalled() && now - state.sequence->stalled_since >= config_.stalled_stream_timeout &&
       !SinkCanTake(state, state.num_samples(), now)) {
     return EndCause::kStalled;
@@ -280,8 +281,8 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
     tokens.push_back(token.id);
     ++stats_.generated_tokens;
   } else if (token.finish_reason == FinishReason::kNone) {
-    // All tokens of the continuation but the last are fed at once. The row of the last token is not
-    // needed.
+    // All tokens of the continuation but the last can now be computed. The last token need not be
+    // computed, because its row of logits is not used.
     tokens.insert(tokens.end(), continuation->begin(), continuation->end() - 1);
   } else {
     tokens.push_back(token.id);

@@ -98,10 +98,10 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
     if (budget.tokens <= kept) return;
     // An older sequence may have preempted this one in this loop.
     if (state->phase != State::Phase::kRunning || state->AwaitsToken()) continue;
-    // After the fork a continuation takes all its blocks here, in the order of age. This may add a
-    // block copy to the step, and a step must include every sequence for which it copies a block.
-    // So the first token of the continuation is planned at once. The other tokens are planned among
-    // the prefills.
+    // After the fork, a continuation takes all its blocks here, the oldest sequence first. MakeRoom
+    // may then add a block copy to the step, and a step must include every sequence for which it
+    // copies a block. So the first token of the continuation is planned at once. The other tokens
+    // are planned among the prefills.
     const bool opens = IsToOpen(*state);
     if (!opens && !state->IsDecode()) continue;
     if (!SinkCanTake(*state, 1, now)) continue;
@@ -309,8 +309,8 @@ Scheduler::State* Scheduler::PickNext(absl::Time now) {
   return next;
 }
 
-// Fills together_ with `first` and the sequences of the same tenant and priority that arrived, and
-// expire, within kTogether of `first`.
+// Fills together_ with `first` and the sequences of the same tenant and priority whose arrivals and
+// deadlines are within kTogether of those of `first`.
 void Scheduler::FindTogether(const State& first) {
   const Request& request = first.request();
   const auto close = [](absl::Time a, absl::Time b) {
@@ -415,9 +415,9 @@ bool Scheduler::StartBlocks(State& state, int64_t* num_cached) {
     tokens = tokens.first(std::min<size_t>(tokens.size(), window.capacity()));
   }
   const int64_t num_tokens = std::ssize(tokens);
-  // Tokens whose rows need logits must be computed, also after a preemption. So StartSequence gets
-  // only the tokens before the first such row and one more, because StartSequence never looks up
-  // the last token.
+  // Tokens whose rows need logits must be computed, also after a preemption, so only the tokens
+  // before first_row() may come from the cache. StartSequence gets one token more, because
+  // StartSequence does not look up the last token.
   std::span<const int32_t> lookup = tokens;
   if (const int64_t end = state.first_row().value_or(lookup.size()) + 1; end < std::ssize(lookup)) {
     lookup = lookup.first(static_cast<size_t>(end));

@@ -41,7 +41,7 @@ struct Scheduler::State {
   // and V.
   int32_t num_holds = 0;
   int32_t in_flight = 0;        // entries in steps in flight
-  int32_t unsampled = 0;        // tokens that these entries will draw: 0 or 1; before the fork, n
+  int32_t unsampled = 0;        // tokens that steps in flight will draw; before the fork, 0 or n
   int32_t sample_index = 0;     // index of its token in SampledTokens of last_step
   int64_t num_planned = 0;      // leading tokens with K and V: computed, or in flight
   int64_t num_known = 0;        // leading tokens that were ever computed or cached

@@ -1,7 +1,7 @@
 #pragma once
 
 // Counts how much each tenant has been served, so that the tenant served least starts first. Also
-// counts the places of each tenant.
+// counts the places of max_num_seqs that each tenant's running sequences take.
 
 #include <cstddef>
 #include <cstdint>

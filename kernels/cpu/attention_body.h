@@ -103,8 +103,8 @@ struct Span {
 };
 
 // The number of adjacent vectors that each row accumulates at once when kRows rows are processed
-// together. All rows together may use 1.5 * kTileVectors accumulators, which is 1.5 times as many
-// as a matrix product uses. The registers suffice, because all rows share the vectors of keys or
+// together. All rows together have at most 1.5 * kTileVectors accumulators. The registers suffice
+// for more than kTileVectors accumulators, because all rows share the loaded vectors of keys or
 // values.
 template <int kRows>
 constexpr int kSide = kTileVectors * 3 / 2 / kRows >= 4   ? 4

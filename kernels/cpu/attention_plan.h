@@ -36,8 +36,8 @@ class CpuAttentionPlan final : public AttentionPlan {
     int64_t partials = 0;
   };
 
-  // Plans the attention of one step for `num_threads` threads. Returns InvalidArgument if the
-  // lengths in `args` contradict each other.
+  // Plans the attention of one step for `num_threads` threads. Returns InvalidArgument if Validate
+  // refuses `args`.
   absl::Status Build(const AttentionPlanArgs& args, int num_threads);
 
   const std::vector<Item>& items() const { return items_; }

@@ -41,8 +41,9 @@ struct QuantizedRows {
   }
 };
 
-// Quantises blocks [first_block, end_block), each of 32 values along k, for up to `out.group_rows`
-// adjacent rows. May also overwrite the unused places of the group.
+// The arguments of KernelTable::quantize. The kernel quantises blocks [first_block, end_block),
+// each of 32 values along k, of up to `out.group_rows` adjacent rows. It may also overwrite the
+// unused places of the group.
 struct QuantizeWork {
   const float* input = nullptr;  // [num_rows, cols]
   int64_t num_rows = 0;
@@ -52,8 +53,8 @@ struct QuantizeWork {
   QuantizedRows out;  // begins at the first row, which is the first of a group
 };
 
-// Computes y[row, o] = dot(input[row], weight row o), for any number of rows and for whole groups
-// of 16 outputs o.
+// The arguments of KernelTable::linear. The kernel computes y[row, o] = dot(input[row], weight row
+// o), for any number of rows and for whole groups of 16 outputs o.
 struct LinearTile {
   const uint8_t* groups = nullptr;  // the first packed group
   int64_t num_groups = 0;
@@ -83,8 +84,9 @@ struct EpilogueRow {
   float soft_cap = 0.0f;  // 0: no cap
 };
 
-// Chooses the `num_chosen` experts with the largest logits for one token, in descending order of
-// the logits. Among equal logits the lower id comes first. NaN counts as the largest.
+// The arguments of KernelTable::route. The kernel chooses the `num_chosen` experts with the largest
+// logits for one token, in descending order of the logits. Among equal logits the lower id comes
+// first. NaN counts as the largest.
 struct RouteRow {
   const float* logits = nullptr;
   int64_t num_experts = 0;
@@ -94,7 +96,8 @@ struct RouteRow {
   float* weights = nullptr;    // [num_chosen]
 };
 
-// Computes out = the sum of weights[i] * y[rows[i]], in the order of i. The residual is added last.
+// The arguments of KernelTable::combine. The kernel computes out = the sum of
+// weights[i] * y[rows[i]], in the order of i, and adds the residual last.
 struct CombineRow {
   const float* y = nullptr;       // [.., count]
   const int32_t* rows = nullptr;  // [num_rows]
@@ -170,8 +173,9 @@ struct AttentionCall {
   AttentionPattern pattern;
 };
 
-// Computes attention for query tokens [first_row, first_row + num_queries) of one sequence and the
-// heads of one kv head, over segments [segment_begin, segment_end) of the keys of the sequence.
+// The work of one call of KernelTable::attention. The call computes the attention of query tokens
+// [first_row, first_row + num_queries) of one sequence, for the query heads of one kv head, over
+// segments [segment_begin, segment_end) of the sequence's keys.
 struct AttentionWork {
   const int32_t* block_table = nullptr;
   int64_t first_row = 0;
@@ -195,7 +199,8 @@ struct AttentionWork {
   return rows * (3 * StateFloats(head_dim) + 16);
 }
 
-// Folds the segments of one row, in order, and writes the output of the row.
+// The arguments of KernelTable::attention_merge. The kernel folds the segments of one row, in
+// order, and writes the output of the row.
 struct AttentionMerge {
   const float* partials = nullptr;  // the state of the row in its first segment
   int64_t segment_stride = 0;       // floats from one state of the row to the next

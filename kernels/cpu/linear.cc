@@ -199,8 +199,8 @@ void Linear::Multiply(const GroupedProduct& product, const Block& block, int64_t
     const int64_t begin = std::max<int64_t>(0, first - part.first_row);
     const int64_t end = std::min(part.view.rows, first + count - part.first_row);
     if (begin >= end) continue;
-    // The padding of a part may spill into the floats of the next part. The next part is computed
-    // later, and overwrites the spill.
+    // A part is computed in whole groups of 16 outputs. So its last group may also write up to 15
+    // floats of the next part, which is computed later and overwrites these floats.
     const int64_t group_begin = begin / kGroup, group_end = CeilDiv(end, kGroup);
     LinearTile tile{.num_groups = group_end - group_begin,
                     .group_bytes = part.group_bytes,

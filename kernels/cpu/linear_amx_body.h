@@ -4,13 +4,13 @@
 // on every other path. Apart from the tile instructions, this file uses only simd.h, so a machine
 // without AMX can test it with tiles in plain C++.
 
-// The most rows that are computed faster without a tile; a tile always computes 16 rows. Measured
-// by bench/kernels on Sapphire Rapids, for a block of 16 outputs: 17 ns for 8 rows without a tile,
-// 30 ns for a tile.
+// The most rows for which a product without tiles is faster; a tile always computes 16 rows.
+// Measured by bench/kernels on Sapphire Rapids, for a block of 16 outputs: 8 rows take 17 ns
+// without a tile, and a tile takes 30 ns.
 constexpr int64_t kMaxRowsWithoutTile = 8;
 
-// Tile registers 0 and 1 hold the dot products of 16 rows, 2 and 3 the activations, 4 and 5 the
-// codes.
+// The 64 bytes that _tile_loadconfig reads. Tile registers 0 and 1 are for the dot products of 16
+// rows, registers 2 and 3 for the activations, and registers 4 and 5 for the codes.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;

@@ -84,7 +84,8 @@ void Moe::Run(const MoeArgs& args) {
   ForEachToken(pool_, num_tokens, [&](int64_t t) {
     const float* row = args.input.data<float>() + t * hidden;
     for (int64_t i = t * chosen; i < (t + 1) * chosen; ++i) {
-      // After the input was scaled, the outputs are added up unscaled.
+      // If weights_scale_input is set, weights_[i] becomes 1 here, so that `combine` does not scale
+      // the output by the weight again.
       const float weight = args.weights_scale_input ? std::exchange(weights_[i], 1.0f) : 1.0f;
       std::transform(row, row + hidden, input + rows_[i] * hidden,
                      [weight](float x) { return weight * x; });

@@ -211,7 +211,8 @@ inline float Lane0(VecF a) { return _mm256_cvtss_f32(a.lo); }
 template <int kBy>
 inline VecF Down(VecF a) {
   if constexpr (kBy == 8) return {a.hi, a.hi};
-  // The upper half was folded in by Down<8>, so only the lower half is still needed.
+  // The callers begin with Down<8> and fold the upper half into the lower half. So the later calls
+  // need to move only the lower half.
   if constexpr (kBy == 4) {
     const __m256 swapped = _mm256_permute2f128_ps(a.lo, a.lo, 1);
     return {swapped, swapped};

@@ -33,8 +33,9 @@ struct AttentionMerge {
 // Returns the number of keys in a tile, which a thread block loads at once. Wide heads have fewer
 // keys per tile, so that all pipeline stages fit into shared memory.
 constexpr int32_t AttentionTileKeys(int32_t head_dim) { return head_dim > 128 ? 32 : 64; }
-// The possible numbers of row tiles in an item. A row tile has up to 16 rows. In a step,
-// all items of a sequence have the same number of row tiles. It does not depend on other sequences.
+// The possible numbers of row tiles in an item. A row tile has up to 16 rows. In a step, all items
+// of a sequence have the same number of row tiles. This number does not depend on the other
+// sequences of the batch.
 inline constexpr int32_t kAttentionRowTiles[] = {1, 2, 4};
 
 }  // namespace quire::kernels::cuda

@@ -42,8 +42,8 @@ struct AttentionPlanOptions {
 };
 
 // The most pieces into which a fixed split cuts the units of one sequence. On an H200 the grid has
-// 264 blocks, so each block gets about four pieces. With fewer pieces, some blocks would take
-// noticeably longer than others, because they take one piece more.
+// 264 blocks, so a block gets three or four of 1024 pieces. With fewer pieces, the difference of
+// one piece would be a larger part of a block's time.
 inline constexpr int32_t kFixedSplitPieces = 1024;
 // The fewest tiles in the range of a block, unless all units are shorter. Shorter ranges would keep
 // more blocks busy, but the merge would cost more than they save (FlashAttention-3 has the same

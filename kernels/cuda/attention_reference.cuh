@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(kReferenceThreads)
 
   const int64_t head_elements = int64_t{p.block_size} * p.head_dim;
   const int64_t kv_head = head / (p.num_heads / p.num_kv_heads);
-  // Returns the address of a key. The value of the key is stored num_kv_heads heads later.
+  // Returns the address of a key. The value of the key is num_kv_heads * head_elements elements
+  // after the key.
   const auto row_of = [&](int64_t key) {
     const int64_t block = table[key / p.block_size];
     return static_cast<const Cache*>(p.kv_cache) + block * p.block_stride +

@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
     const auto load = [&](int step) {
       T* const k_tile = k_stages + step % kStages * Shape::kTileElements;
       T* const v_tile = v_stages + step % kStages * Shape::kTileElements;
-// Unrolled only twice: the addresses for a whole tile would push the output out of the registers.
+// Unrolled only twice: fully unrolled, the addresses would need so many registers that the output
+// would spill.
 #pragma unroll 2
       for (int i = 0; i < kKeys * kChunks / kAttnThreads; ++i) {
         const int row = (i * kAttnThreads + thread) / kChunks;

@@ -5,7 +5,8 @@
 
 namespace quire::kernels::cuda {
 
-// The parameters of a launch hold the copies themselves, so that the list needs no device memory.
+// The most copies in one launch. The list of copies is part of the kernel's parameters, so that it
+// needs no device memory.
 inline constexpr int kMaxCopiesPerLaunch = 256;
 
 struct CopyBlocksParams {

@@ -33,8 +33,8 @@ struct GroupedGemmParams {
   // [rows]. Row `row` of `out` uses input row choices[row] / rows_per_input. If null, it uses input
   // row `row`.
   const int32_t* choices;
-  // [rows], by choice: a factor of the input for this row. Null: none. Used only by gated kernels,
-  // and only with `choices`.
+  // [rows], or null. input_weights[choices[row]] is the factor of the input of row `row`. Used only
+  // by gated kernels, and only with `choices`.
   const float* input_weights;
   int32_t num_groups, rows_per_input;
   int64_t cols, depth;

@@ -49,8 +49,8 @@ int64_t Divide(const MoeArgs& args, int64_t tokens, char* base, MoeScratch* scra
 }
 
 // Returns the most tokens that one round can process. Two limits apply: the arrays of these tokens
-// must fit into the scratch memory, and the grid of the products has up to one row of blocks for
-// each choice, so there may be at most 65535 choices.
+// must fit into the scratch memory, and the grid of the products must not exceed CUDA's limit of
+// 65535 in y. The grid has up to one block in y for each choice.
 int64_t TokensAtOnce(const MoeArgs& args, int64_t scratch_bytes) {
   constexpr int64_t kMostBlocks = 65535;
   int64_t least = 0, most = std::min(args.input.dim(0), kMostBlocks / args.num_experts_per_token);

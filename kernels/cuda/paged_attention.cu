@@ -228,8 +228,8 @@ const PagedAttentionOp::UploadedPlan* PagedAttentionOp::FindPlan(const Attention
   return nullptr;
 }
 
-// Besides the numbers appended here, the launches depend on the number of sequences and on the
-// width of the block table, which the caller puts in the key, and on the heads of the model.
+// The launches also depend on numbers that are not appended here. The caller puts the number of
+// sequences and the width of the block table into the key. The heads of the model never change.
 void PagedAttentionOp::AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const {
   const UploadedPlan* const uploaded = FindPlan(&plan);
   if (uploaded == nullptr) return;

@@ -29,10 +29,10 @@ struct QkvPostParams {
   bool interleaved, layer_norm, norm_by_head;
 };
 
-// Grid: [tokens, sections]. A section is a range of heads. With QK-norm, a section is the heads
-// that are normalised together. A thread processes one pair of elements at a time. In the first
-// rope_dim elements of a head, a pair is two elements that rotate together. In the rest of the
-// head, a pair is two neighbours.
+// Grid: [tokens, sections]. A section is a range of heads. With QK-norm over single heads, a
+// section is one head. With QK-norm over all heads together, the sections are Q, K and V. A thread
+// processes one pair of elements at a time. In the first rope_dim elements of a head, a pair is two
+// elements that rotate together. In the rest of the head, a pair is two neighbours.
 template <typename T, typename Cache>
 __global__ void __launch_bounds__(kMaxRowThreads)
     QkvPostKernel(const __grid_constant__ QkvPostParams p) {

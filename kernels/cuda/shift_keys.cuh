@@ -5,7 +5,8 @@
 
 namespace quire::kernels::cuda {
 
-// The parameters of a launch hold the shifts themselves, so that the list needs no device memory.
+// The most shifts in one launch. The list of shifts is part of the kernel's parameters, so that it
+// needs no device memory.
 inline constexpr int kMaxShiftsPerLaunch = 256;
 
 struct ShiftKeysParams {

@@ -13,7 +13,8 @@ struct TakeTokensParams {
 
 inline constexpr int kTakeTokensThreads = 128;
 
-// Each thread handles one token. A source out of range gives the id -1, which Embed turns into NaN.
+// Each thread handles one token. A source of -1 leaves the id of the token unchanged. Any other
+// source out of range sets the id to -1, which Embed turns into NaN.
 __global__ void __launch_bounds__(kTakeTokensThreads)
     TakeTokensKernel(const __grid_constant__ TakeTokensParams p) {
   const int64_t i = int64_t{blockIdx.x} * kTakeTokensThreads + threadIdx.x;

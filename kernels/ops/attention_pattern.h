@@ -19,8 +19,7 @@ struct AttentionPattern {
   enum class Rule : uint8_t {
     kAll,     // every key
     kWindow,  // the last `tokens` keys, the query's own included
-    kChunk,  // the keys of the query's chunk; chunk i is positions i * tokens to (i + 1) * tokens -
-             // 1
+    kChunk,   // the keys of the query's chunk; chunk i: positions [i * tokens, (i + 1) * tokens)
   };
   Rule rule = Rule::kAll;
   int64_t tokens = 0;  // at least 1; with kAll 0
@@ -35,10 +34,10 @@ struct AttentionPattern {
   }
 
   constexpr bool sees_all() const { return rule == Rule::kAll; }
-  // Returns the first key that the query at `position`, an int32, sees. Always inlined, because the
-  // CPU kernels are compiled once for each instruction set. If the function were not inlined, the
-  // linker would keep only one of the copies, which might use instructions that the processor does
-  // not have.
+  // Returns the first key that the query at `position` sees. `position` must fit in 32 bits. Always
+  // inlined, because the CPU kernels are compiled once for each instruction set. If the function
+  // were not inlined, the linker would keep only one of the copies, which might use instructions
+  // that the processor does not have.
   [[gnu::always_inline]] constexpr int64_t FirstKey(int64_t position) const {
     if (rule == Rule::kAll || position < tokens) return 0;
     if (rule == Rule::kWindow) return position - tokens + 1;

@@ -38,7 +38,7 @@ struct QkvPostArgs {
   TensorView qkv;           // [num_tokens, (num_heads + 2 * num_kv_heads) * head_dim]: Q, K, V
   TensorView positions;     // [num_tokens]  int32
   TensorView slot_mapping;  // [num_tokens]  int64, block_id * block_size + offset
-  TensorView rope_table;    // [num_positions, rope_dim / 2, 2]  f32: cos, sin; already scaled
+  TensorView rope_table;    // [num_positions, rope_dim / 2, 2]  f32: (cos, sin) * attention_factor
   RopeLayout rope_layout = RopeLayout::kNone;
   TensorView query_scales;  // [num_positions]  f32: factors of queries; empty: all are 1
   TensorView bias;          // as long as a row of qkv, f32; empty: none

@@ -34,7 +34,7 @@ struct ShiftKeysArgs {
   TensorView kv_cache;    // [num_blocks, 2, num_kv_heads, block_size, head_dim]  keys written
   TensorView rope_table;  // as in QkvPostArgs; needs a row for every distance
   RopeLayout rope_layout = RopeLayout::kHalfSplit;
-  float table_scale = 1.0f;          // the factor that the cosines and sines contain (YaRN)
+  float table_scale = 1.0f;          // the attention_factor in rope_table
   std::span<const KeyShift> shifts;  // on the host; each block occurs at most once
 };
 absl::Status Validate(const ShiftKeysArgs& args);

@@ -13,7 +13,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Returns the d with which the numbers code * d, for integer codes in [0, largest_code], come
 // nearest to the scales s. `importance` weights the squared distances. If the scales came from a
-// block, the result is the d of that block.
+// block, the numbers code * d equal them, up to rounding.
 template <int N>
 float ScaleOfScales(const float* s, const float* importance, int largest_code) {
   const float largest = *std::max_element(s, s + N);
@@ -103,7 +103,8 @@ AffineFit FitSubBlock(const float* x) {
   };
   // Tries each number from 1 to 15 as the highest code, and 0 as the lowest. If the weights came
   // from a block of this type and one of them had the code 0, one of these tries gives the exact
-  // weights. Among equally good fits, the first is kept, which has the smallest scale.
+  // weights. Among equally good fits, the first is kept, which has the smallest scale. The second
+  // loop starts from 12 to 18 steps, in half steps, with three rounds each.
   for (int levels = 15; levels > 0; --levels) search(static_cast<float>(levels), 1);
   for (int halves = 24; halves <= 36; ++halves) search(static_cast<float>(halves) / 2.0f, 3);
   return best;

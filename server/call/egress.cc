@@ -95,8 +95,9 @@ StreamSink::StreamSink(const StreamSinkOptions& options, Egress& egress, StreamW
 
 bool StreamSink::CanTake(int32_t num_deltas) const {
   base::MutexLock lock(mu_);
-  // An empty buffer takes any number of deltas. Otherwise a request that asks for more than
-  // max_deltas at once could never go on. Deltas for a reader that has disconnected are dropped.
+  // An empty buffer takes any number of deltas, even more than max_deltas. If it refused, a request
+  // that adds more than max_deltas in one step would wait for ever. If the reader has disconnected,
+  // CanTake returns true, because Put drops the deltas.
   if (waiting_.empty() || reader_gone_) return true;
   const bool full = waiting_.num_deltas() + num_deltas > options_.max_deltas ||
                     waiting_.num_bytes() >= options_.max_bytes;

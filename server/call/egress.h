@@ -59,8 +59,8 @@ class Egress {
   void Wake(std::shared_ptr<Outlet> outlet);
   // Runs `work`, which must not wait, on the egress thread soon. Thread-safe and cheap.
   void Post(std::function<void()> work);
-  // Pumps `outlet` after `delay`, if it still exists. Thread-safe. Every call must have the same
-  // delay.
+  // Pumps `outlet` after `delay`, if `outlet` still exists. Thread-safe. Every call must have the
+  // same delay, because the alarms are kept in the order of the calls.
   void WakeAfter(std::weak_ptr<Outlet> outlet, absl::Duration delay);
 
  private:
@@ -110,7 +110,7 @@ class StreamSink : public engine::TokenSink,
                    public Egress::Outlet,
                    public std::enable_shared_from_this<StreamSink> {
  public:
-  // `egress` must outlive the RPC; `writer` lives until its Close.
+  // `egress` must outlive the RPC. `writer` must live until the sink calls its Close.
   StreamSink(const StreamSinkOptions& options, Egress& egress, StreamWriter& writer);
 
   bool CanTake(int32_t num_deltas) const override;
@@ -182,14 +182,15 @@ class UnaryWriter {
                      const engine::RequestSummary& summary) = 0;
 };
 
-// Collects the deltas of all samples until the request has ended. The memory of the sink is
-// bounded, because the engine limits the output of a request with GenerateParams::answers_at_once.
+// Collects the deltas of all samples until the request has ended. The caller must set
+// GenerateParams::answers_at_once. The engine then limits the output, which the sink must keep in
+// memory.
 class UnarySink : public engine::TokenSink,
                   public Egress::Outlet,
                   public std::enable_shared_from_this<UnarySink> {
  public:
-  // `egress` must outlive the call; `writer` lives until its Close. If `token_ids`, the sink keeps
-  // the token ids of the answer.
+  // `egress` must outlive the call. `writer` must live until the sink calls its Close. If
+  // `token_ids` is true, the answer has token ids.
   UnarySink(bool token_ids, Egress& egress, UnaryWriter& writer);
 
   bool CanTake(int32_t) const override { return true; }

@@ -37,10 +37,10 @@ struct DoorOptions {
 
 class Door {
  public:
-  // Opens a door that listens and serves at once. Borrows `peers` and `counters`, which several
-  // doors may share. Doors that share `counters` share Http2Limits::total_bytes too. Returns
-  // Unavailable when the door cannot listen, and InvalidArgument when OpenSSL does not accept the
-  // TLS files.
+  // Opens a door, which accepts clients from now on. Borrows `peers` and `counters`, which several
+  // doors may share. Doors that share `counters` also share the limits Http2Limits::total_bytes and
+  // total_streams. Returns Unavailable when the door cannot listen, and InvalidArgument when
+  // OpenSSL does not accept the TLS files.
   static absl::StatusOr<std::unique_ptr<Door>> Open(ListenAddress address, const TlsFiles& tls,
                                                     const DoorOptions& options, PeerGate gate,
                                                     HandOver hand_over, PeerDirectory& peers,

@@ -28,7 +28,7 @@ enum class Cut : uint8_t {
   kResets,    // too many streams ended before their answers
   kPings,
   kSettings,
-  kFrames,  // too many useless frames: empty DATA, PRIORITY, WINDOW_UPDATE, unknown types
+  kFrames,  // too many frames of Http2Limits::idle_frames, or a control frame was too large
   kUnread,  // the client does not read the door's own frames
   kIdle,    // idle, and closed to make room for another when the server was full
 };
@@ -37,10 +37,10 @@ inline constexpr std::array<std::string_view, 8> kCutNames = {
 
 // The reason why a stream was refused while its connection stayed open.
 enum class Refused : uint8_t {
-  kGate,         // the gate refused the headers: an unknown caller, compression, reflection
-  kStreams,      // too many streams are open on the connection or in all
+  kGate,         // the gate refused the headers, for example because the caller is unknown
+  kStreams,      // too many streams are open on the connection or on all connections
   kMessageSize,  // a message is larger than --max_message_bytes
-  kUnfinished,   // too many bytes of unfinished messages, on the connection or in all
+  kUnfinished,   // too many bytes of unfinished messages on the connection or on all connections
   kTimeout,      // the message did not arrive within --message_timeout
   kCompressed,   // the message's flag marks it as compressed
 };

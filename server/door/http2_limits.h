@@ -30,9 +30,9 @@ struct Http2Limits {
   Rate resets{.per_second = 100, .burst = 400};  // RST_STREAMs of either side, and refused streams
   Rate pings{.per_second = 10, .burst = 50};     // PINGs that are not answers
   Rate settings{.per_second = 1, .burst = 20};
-  // Frames that are of little use: PRIORITY, empty DATA, DATA of closed streams, trailers, ACKs of
-  // nothing, frames of unknown types, and WINDOW_UPDATEs beyond two for each HEADERS or DATA frame
-  // of the server.
+  // Frames that a normal client seldom sends: PRIORITY, trailers, DATA of closed streams, empty
+  // DATA without END_STREAM, ACKs for which the server sent no SETTINGS or PING, GOAWAY, frames of
+  // unknown types, and more than two WINDOW_UPDATEs for each HEADERS or DATA frame of the server.
   Rate idle_frames{.per_second = 500, .burst = 5000};
 };
 

@@ -210,7 +210,8 @@ void Http2Watch::BeginHeaders() {
     if (frame.stream <= last_stream_) {
       // If the stream was hidden, gRPC never saw it, and would start a call for these HEADERS.
       if (!streams_.Has(frame.stream)) return CutOff(Cut::kProtocol, "HEADERS of a closed stream");
-      // These HEADERS are trailers. gRPC clients send no trailers, so they count as useless frames.
+      // These HEADERS are trailers. gRPC clients send no trailers, so trailers count against
+      // Http2Limits::idle_frames.
       if (!idle_frames_.Take(now_)) CutOff(Cut::kFrames, "too many HEADERS without a call");
     }
   } else if (frame.stream != headers_frame_.stream) {

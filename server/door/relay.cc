@@ -352,8 +352,8 @@ void Relay::EndIdlestNow() {
 // end. Otherwise clients could come and go faster than gRPC closes connections, and gRPC would hold
 // more connections than the door counts.
 void Relay::LeaveGrpc(Connection& c) {
-  // The entry is removed before the shutdown, so that a call that finds no entry knows that its
-  // client has disconnected.
+  // The client is removed from the PeerDirectory before gRPC sees the end of the connection. If a
+  // call does not find its client there, the client has disconnected.
   peers_.Remove(c.peer_name);
   ::shutdown(c.grpc.get(), SHUT_WR);
   if (c.grpc_ended) CloseGrpc(c);

@@ -16,8 +16,8 @@ class SelfCalls {
  public:
   // Announces one connection from local port `port`.
   void Expect(uint16_t port);
-  // Returns true when the socket `accepted` was announced and comes from this machine. Each
-  // announcement is used once.
+  // Returns true when the client of the socket `accepted` is on this machine and has a local port
+  // that was announced. Each announcement is used once.
   bool Take(int accepted);
 
  private:

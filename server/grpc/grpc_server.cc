@@ -113,8 +113,9 @@ door::DoorOptions DoorOptionsOf(const ServerConfig& config) {
   options.http2.header_block_bytes = static_cast<size_t>(config.max_header_bytes);
   options.http2.header_list_bytes = 4 * options.http2.header_block_bytes;
   options.http2.message_bytes = message_bytes;
-  // A connection always has room for one message of the largest size, even when `total_bytes` is
-  // small and the message comes in small frames.
+  // A connection has room for one message of the largest size, even when `total_bytes` is small.
+  // The added quarter is for the overhead of 64 bytes for each DATA frame. It suffices for frames
+  // of 256 bytes or more.
   options.http2.connection_bytes = std::max(total_bytes / 4, message_bytes + message_bytes / 4);
   options.http2.total_bytes = total_bytes;
   options.http2.streams = static_cast<size_t>(config.max_concurrent_streams);

@@ -22,7 +22,7 @@
 namespace quire::server {
 
 // The parts of a GrpcServer. All are borrowed and must outlive the server. The threads of `engine`
-// call the sinks, so `egress` must also outlive `engine`.
+// call the sinks of requests, and the sinks use `egress`. So `egress` must also outlive `engine`.
 struct GrpcServerParts {
   engine::Engine& engine;
   Egress& egress;

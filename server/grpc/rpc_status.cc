@@ -33,7 +33,7 @@ std::string_view LeadingField(std::string_view message) {
 
 // Returns `message` in a form that fits into gRPC's trailers. A message may quote a client's input,
 // which may be long and may contain any bytes. Control characters are escaped. The middle of a long
-// message is cut out: its beginning names the field, and its end has the advice.
+// message is cut out, because the beginning names the field and the end has the advice.
 std::string ForTrailers(std::string_view message) {
   constexpr size_t kHead = 300;
   constexpr size_t kTail = 200;

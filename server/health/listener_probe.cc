@@ -170,8 +170,8 @@ std::string Frame(char type, char flags, char stream, std::string_view payload) 
   return frame.append(payload);
 }
 
-// Returns an HPACK header field as a literal without indexing. `name` holds all bytes before the
-// value's length.
+// Returns a header field in HPACK, as a literal without indexing. `name` is the encoded name: an
+// index into HPACK's static table, or 0 and the name's length and characters.
 std::string Field(std::string_view name, std::string_view value) {
   std::string field(name);
   field.push_back(static_cast<char>(value.size()));

@@ -44,7 +44,7 @@ class HttpConnection {
 
   // The time for the request to arrive.
   static constexpr std::chrono::seconds kRequestTime{2};
-  // The time for making the answer, and again the time for sending it.
+  // The time limit for making the answer. The same limit applies to sending the answer.
   static constexpr std::chrono::seconds kAnswerTime{5};
 
   // Reads bytes of the request that have arrived. Returns false when the client has disconnected.

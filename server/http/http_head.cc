@@ -22,8 +22,8 @@ bool IsToken(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, IsTokenChar);
 }
 
-// Returns true when `bytes` have no control characters except tabs and whole line ends. TLS and
-// other protocols are recognised by their control characters.
+// Returns true when `bytes` have no control characters except tabs and line ends (CR LF; at the end
+// of `bytes`, CR alone). TLS and other binary protocols fail this test.
 bool IsText(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size(); ++i) {
     const char c = bytes[i];

@@ -111,9 +111,10 @@ absl::Status Identities::Add(const std::vector<IdentityLine>& lines) {
   return absl::OkStatus();
 }
 
-// Makes a principal. If there are other tenants (`has_others`), the principal's tenant leaves an
-// eighth of max_num_seqs, and room in the queue, to them. If limits.max_running is set, it replaces
-// the rule for max_num_seqs. If limits.max_waiting is set, it replaces the rule for the queue.
+// Makes a principal. If there are other tenants (`has_others`), the principal's tenant may run at
+// most 7/8 of max_num_seqs sequences, and must leave room in the queue. If limits.max_running is
+// set, it is the limit of running sequences instead. If limits.max_waiting is set, it is the limit
+// of the queue instead.
 Principal Identities::MakePrincipal(std::string name, std::string tenant,
                                     const TenantFields& limits, bool has_others) const {
   const int32_t places = context_.max_num_seqs;

@@ -37,8 +37,7 @@ absl::Status IdentityStore::Load() {
     base::MutexLock lock(mu_);
     identities_ = identities;
   }
-  // The line is logged after the change, so that a reader of the line can rely on the new
-  // identities.
+  // Logs after the change, so that the new identities are in use when the message appears.
   if (!path_.empty()) {
     Log(LogLevel::kInfo, "identities", "loaded", {{"file", path_}, {"lines", identities->size()}});
   }

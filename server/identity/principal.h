@@ -18,7 +18,9 @@ struct Principal {
   // The callers of one tenant share cached prefixes and limits. If callers are not authenticated,
   // all of them have the tenant "".
   std::string tenant;
-  bool is_operator = false;  // may drain, see statistics, use reflection, abort any request
+  // If true, the caller may drain the server, flush the prefix cache, see statistics, use
+  // reflection and abort any request.
+  bool is_operator = false;
   // If true, a request's sched.tenant may name any tenant. Otherwise it names a part of `tenant`.
   bool any_tenant = false;
   int32_t max_priority = 0;  // largest sched.priority

@@ -75,7 +75,8 @@ TEST(BenchReportTest, CountsEndsApart) {
   EXPECT_THAT(report.failures, ElementsAre(Pair("RESOURCE_EXHAUSTED", 2u)));
   EXPECT_EQ(report.output_tokens, 7u);
   EXPECT_EQ(report.ttft.count, 3u);  // a refused request has no first token
-  // The latency counts requests that ended with OK. TPOT counts those with at least two tokens.
+  // `latency` counts the requests that ended with OK. `tpot` counts only the ones among them that
+  // have at least two tokens.
   EXPECT_EQ(report.tpot.count, 1u);
   EXPECT_EQ(report.latency.count, 2u);
 }

@@ -55,9 +55,9 @@ TEST(WorkloadTest, TheSameSeedGivesTheSameLoadAndAnotherDoesNot) {
   EXPECT_TRUE(differs);
 }
 
-// The mean of n exponential gaps has the relative standard error 1 / sqrt(n). The variance of the
-// gaps is the square of the mean, with the relative standard error sqrt(8 / n). Both tolerances are
-// five standard errors.
+// The gaps between arrivals must be exponential: their variance is the square of their mean. For n
+// gaps, the relative standard error is 1 / sqrt(n) for the mean and sqrt(8 / n) for the variance.
+// Both tolerances are five standard errors.
 TEST(WorkloadTest, ArrivalsArePoisson) {
   constexpr int kRequests = 20000;
   WorkloadConfig config = SmallConfig();

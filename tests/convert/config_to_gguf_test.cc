@@ -110,7 +110,7 @@ TEST(CheckSameModelTest, FactorsCountWhereThereIsAScaling) {
   EXPECT_TRUE(CheckSameModel(linear, other).ok());
   other.ropes[0].factor = 8.0;
   EXPECT_FALSE(CheckSameModel(linear, other).ok());
-  // CheckSameModel also compares the rope settings of layers with a window.
+  // CheckSameModel compares every entry of `ropes`, not only the first.
   linear.ropes.push_back(linear.ropes[0]);
   other.ropes = linear.ropes;
   EXPECT_TRUE(CheckSameModel(linear, other).ok());

@@ -130,8 +130,8 @@ TEST(TokenizerToGgufTest, NoSpaceInFrontWhereTheDirectoryPutsNone) {
 }
 
 // In Gemma, a run of spaces is an added token that merges can also make. The converter writes this
-// token as a normal token. A user-defined token would stand for the space markers themselves, not
-// for spaces.
+// token as a normal token. Readers of GGUF would match a user-defined token against the characters
+// "▁▁" of a text, not against spaces.
 TEST(TokenizerToGgufTest, ARunOfSpacesIsMergedAndNotAdded) {
   json root = SentencePieceJson();
   root["normalizer"] = root["normalizer"]["normalizers"][1];

@@ -240,7 +240,8 @@ TEST_P(CudaEngineTest, PreemptionChangesNothing) {
   harness->ExpectIdleIsEmpty();
 }
 
-// Each layer has a pattern of its own, so each has its own blocks.
+// The two layers have different attention patterns, so they are in different KV groups, each with
+// its own blocks.
 TEST_P(CudaEngineTest, LayersWithAWindowAndWithChunksGiveTheSameAmongOthers) {
   HarnessOptions options{.layer_patterns = {kernels::AttentionPattern::Window(24),
                                             kernels::AttentionPattern::Chunk(20)},
@@ -253,8 +254,8 @@ TEST_P(CudaEngineTest, LayersWithAWindowAndWithChunksGiveTheSameAmongOthers) {
   ExpectSame(sinks[1]->sample(), alone);
 }
 
-// The cache of this stream keeps the first tokens and the newest tokens. Keys move within the
-// cache.
+// The cache of this stream keeps the first tokens and the newest tokens. A shift drops the oldest
+// tokens between the two, and rotates the keys of the newest tokens to their new positions.
 TEST_P(CudaEngineTest, AStreamOutlivesItsCacheWindow) {
   GenerateParams params = GreedyParams(RandomIds(30, 5), 90);
   params.cache.sink_tokens = 4;

@@ -265,8 +265,8 @@ INSTANTIATE_TEST_SUITE_P(Models, EqualityTest,
 
 class WindowTest : public ::testing::TestWithParam<kernels::AttentionPattern> {};
 
-// Each of the six contexts fills 23 blocks, and both layers have the pattern. The engine that runs
-// all six requests has only 16 window blocks, which are enough for two sequences.
+// Both layers have the tested pattern. Each of the six contexts fills 23 blocks. The engine that
+// runs all six requests has only 16 window blocks, which are enough for two sequences.
 TEST_P(WindowTest, ContextsFarLongerThanItsMemoryGiveTheSame) {
   HarnessOptions options{.layer_patterns = {GetParam(), GetParam()}, .window_blocks = 512};
   std::vector<GenerateParams> all;

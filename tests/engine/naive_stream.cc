@@ -76,8 +76,8 @@ NaiveStream::Vector NaiveStream::Attend(const std::vector<Entry>& cache,
   for (int64_t h = 0; h < heads; ++h) {
     const int64_t kv_head = h / (heads / shape_.num_key_value_heads);
     const Vector q = Head(query, h, last);
-    // If the number of heads H is a power of two, the slope of head h is 2^(-8 h / H). Here h is
-    // counted from 1.
+    // If the number of heads H is a power of two, the ALiBi slope of head h (counted from 0) is
+    // 2^(-8 (h + 1) / H).
     const double slope =
         options_.alibi ? std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(heads))
                        : 0.0;

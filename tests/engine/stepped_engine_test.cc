@@ -159,8 +159,9 @@ double CostBeside(GenerateParams other) {
   return *std::ranges::min_element(costs);
 }
 
-// The other request has one long list at a time, such as 2^20 allowed ids. If the engine walked
-// these ids for every token, a step would cost far more than the 8-fold that the test allows.
+// Each case gives the other request one expensive option, such as a list of 2^20 allowed ids. The
+// test allows eight times the usual cost. If the engine walked such a list for every token, a step
+// would cost far more.
 TEST(EngineTest, AVictimsStepsCostWhatTheModelAsksNotAMessage) {
   constexpr size_t kMany = 1 << 20;
   GenerateParams plain = GreedyParams(RandomIds(100, 9), 300);

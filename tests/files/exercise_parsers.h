@@ -64,7 +64,7 @@ inline bool ExerciseSafetensors(std::span<const std::byte> file) {
   return true;
 }
 
-// Reads `text` as each JSON file of a Hugging Face directory: the shard index and config.json.
+// Reads `text` as the shard index of a Hugging Face directory, and then as its config.json.
 inline void ExerciseJson(std::string_view text) {
   (void)files::ParseSafetensorsIndex(text, "fuzz.index.json");
   const auto config = base::ParseJson(text, "fuzz.json");

@@ -36,8 +36,8 @@ struct GgufTensorSpec {
 
 class GgufWriter {
  public:
-  // Values that Build() writes into the header, and the alignment of the tensors' data. An absent
-  // count stands for the true count.
+  // Values that Build() writes into the header, and the alignment of the tensors' data. For an
+  // absent count, Build() writes the true count.
   std::string magic = "GGUF";
   uint32_t version = 3;
   std::optional<uint64_t> tensor_count;

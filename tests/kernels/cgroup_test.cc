@@ -1,5 +1,5 @@
-// Tests CgroupAvailableMemory(), which returns the memory that the limit of a container leaves. The
-// tests write the cgroup files in the format of the Linux kernel.
+// Tests CgroupAvailableMemory(), which returns the memory that a process may still use under the
+// limit of its container. The tests write the cgroup files in the format of the Linux kernel.
 
 #include "kernels/cpu/cgroup.h"
 

@@ -123,8 +123,8 @@ TEST_P(MoeTypeTest, ScaledInputsAgreeWithDoublesOnEveryPath) {
 
 TEST_P(MoeTypeTest, BitsDependOnTheTokenAlone) {
   const MixtureShape shape{.num_experts = 6, .hidden = 256, .intermediate = 256, .num_chosen = 3};
-  // Some experts get one token, and some get a few. Expert 2 gets more tokens than one work item
-  // can take.
+  // The first 80 tokens choose expert 2, which in the largest batch gets more tokens than one work
+  // item can take. In small batches, an expert gets one token or a few.
   constexpr int64_t kTokens = 90;
   TestMixture mixture(GetParam(), shape, 4);
   mixture.Prefer(2);

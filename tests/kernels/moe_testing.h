@@ -66,7 +66,7 @@ class TestMixture {
 };
 
 // Calls the op Moe once and returns its output. Converts `input` and `residual` to the activation
-// dtype of `backend`, which should hold their values exactly.
+// dtype of `backend`, which should represent their values exactly.
 std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prepared& weights,
                               const MixtureShape& shape, const std::vector<float>& input,
                               const std::vector<float>& residual = {});

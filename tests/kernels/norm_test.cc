@@ -58,8 +58,8 @@ TEST(NormTest, AgreesWithDoublesToTheSameBitsOnEveryPath) {
           largest = std::max(largest, std::abs(double{x[i]}));
         }
         const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(size) + 1e-5);
-        // The relative error of a sum is below size / 16 + 8 roundings. The error of the mean is
-        // relative to the largest element.
+        // The relative error counts size / 16 + 8 roundings for a sum, and 8 for the other
+        // operations. The error of the mean is relative to the largest element.
         const double relative =
             (static_cast<double>(size) / 16 + 16) * std::numeric_limits<float>::epsilon();
         for (int64_t i = 0; i < size; ++i) {

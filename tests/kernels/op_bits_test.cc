@@ -140,13 +140,14 @@ std::string NormLines(Backend& backend) {
   return lines;
 }
 
-// Adds the bits of all keys and values of a float32 cache, or of the halves of another.
+// Adds the memory of the cache to `hash` in 16-bit words: elements of f16 or bf16, or halves of
+// float32 elements.
 void AddCache(const PoisonedCache& cache, BitHash& hash) {
   const auto* words = static_cast<const uint16_t*>(cache.view().raw());
   for (int64_t i = 0; i < cache.bytes() / 2; ++i) hash.AddBits(words[i]);
 }
 
-// QkvPost with all of its options, and ShiftKeys. The angles are random numbers.
+// Runs QkvPost with and without its options, then ShiftKeys. The RoPE table has random numbers.
 std::string QkvLines(Backend& backend) {
   constexpr int64_t kTokens = 37;
   std::string lines;
@@ -191,7 +192,8 @@ std::string QkvLines(Backend& backend) {
   return lines;
 }
 
-// Attention of the first and last tokens of 331: chunks of prompts, then decodes.
+// Attention for some tokens of a sequence of 331: first chunks of the prompt, then decodes of the
+// last three tokens.
 std::string AttentionLines(Backend& backend) {
   constexpr int64_t kTokens = 331;
   std::string lines;

@@ -179,10 +179,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{4, 2, 16, 16, DType::kF32}, {.pattern = AttentionPattern::Window(1)}, 40},
         // Some segments are before the window.
         Case{{4, 2, 16, 16, DType::kF16}, {.pattern = AttentionPattern::Window(100)}, 600},
-        // Segments have 256 keys. Windows of three sizes begin around a border of segments: one key
-        // after the border, at the border, and one key before it. For the decode, these are the
-        // windows 87, 88 and 89. For a work item of the second chunk, they are the windows 88, 89
-        // and 90.
+        // Segments have 256 keys. Windows begin one key after a border of segments, at the border,
+        // and one key before it. For the decode at position 599 and the border 512, these are the
+        // windows 87, 88 and 89. For a work item that begins at position 344 and the border 256,
+        // they are 88, 89 and 90.
         Case{{2, 1, 8, 16, DType::kF32}, {.pattern = AttentionPattern::Window(87)}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.pattern = AttentionPattern::Window(88)}, 600},
         Case{{2, 1, 8, 16, DType::kF32}, {.pattern = AttentionPattern::Window(89)}, 600},
@@ -210,8 +210,7 @@ INSTANTIATE_TEST_SUITE_P(
               .alibi = true,
               .sinks = true},
              330},
-        // Super-segments have 4096 keys. The window of the last tokens begins in one super-segment
-        // and ends in the next.
+        // Super-segments have 4096 keys. The last tokens see keys of two super-segments.
         Case{{2, 1, 8, 16, DType::kF32}, {}, 4400},
         Case{{2, 1, 8, 16, DType::kF16},
              {.pattern = AttentionPattern::Window(900), .sinks = true},

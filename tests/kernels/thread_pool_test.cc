@@ -44,8 +44,8 @@ TEST(ThreadPoolTest, WorkersTakePart) {
   }
 }
 
-// Without a wake-up, a parked worker checks for work only after one second. The bound of half a
-// second per round would fail a pool that relies on these checks.
+// Without a wake-up, a parked worker checks for work only after one second. A pool that relied on
+// these checks would take longer than the bound of half a second per round.
 TEST(ThreadPoolTest, ParkedWorkersWake) {
   constexpr int kRounds = 5;
   ThreadPool pool(3);

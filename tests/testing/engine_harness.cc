@@ -140,8 +140,8 @@ std::shared_ptr<CollectingSink> EngineHarness::Submit(engine::GenerateParams par
 }
 
 void EngineHarness::WaitForFrontend() {
-  // The frontend takes its tasks in order. Once the tasks below hold all its threads, every earlier
-  // task is done.
+  // The frontend's threads take tasks in order. Once each thread waits in one of the tasks below,
+  // every earlier task is done.
   const int32_t num_threads = engine::EngineConfig().frontend_threads;
   const auto all = std::make_shared<std::barrier<>>(num_threads + 1);
   for (int32_t i = 0; i < num_threads; ++i) {

@@ -55,7 +55,7 @@ class EngineHarness {
                                                         FakeModel** model);
   // Returns a harness on a randomly initialised two-layer Llama in float32 on the CPU backend.
   static std::unique_ptr<EngineHarness> TinyLlama(const HarnessOptions& options = {});
-  // Returns a harness on the weights of TinyLlama, with ALiBi for positions.
+  // Returns a harness like TinyLlama()'s, but the model uses ALiBi instead of RoPE.
   static std::unique_ptr<EngineHarness> TinyAlibi(const HarnessOptions& options = {});
   static const TinyLlamaShape kTinyShape;
 
@@ -94,8 +94,9 @@ class EngineHarness {
   std::unique_ptr<engine::Engine> engine_;
 };
 
-// Returns a list of the things that an idle engine should have forgotten and of the blocks that it
-// has lost. Returns an empty string if all is well.
+// Returns a list of everything that an idle engine should not keep, such as sequences and held
+// blocks, and of blocks that are neither free nor cached. Returns an empty string if there is
+// nothing to list.
 std::string WhatIsKept(const engine::Stats& stats);
 
 using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
@@ -104,8 +105,8 @@ using MakeHarness = std::unique_ptr<EngineHarness> (*)(const HarnessOptions&);
 // for bit.
 void ExpectSame(const CollectingSink::Sample& got, const CollectingSink::Sample& want);
 
-// `sink` has the samples of one request, which had `params` with n samples. Expects that sample k
-// equals the answer of `alone` for the same parameters with n = 1 and seed + k.
+// `sink` has the n samples of one request with `params`. Expects that sample k equals the answer of
+// `alone` for the same parameters with n = 1 and seed + k.
 void ExpectSamplesAreSingleRequests(
     CollectingSink& sink, engine::GenerateParams params,
     const std::function<CollectingSink::Sample(const engine::GenerateParams&)>& alone);

@@ -1,8 +1,8 @@
 #pragma once
 
 // Optional test material: real models, tokenizers and hostile input that are not part of the
-// project. Tests look for it in $QUIRE_TEST_DATA or, if that is not set, in ../shared/data beside
-// the checkout.
+// project. Tests look for it in $QUIRE_TEST_DATA. If this variable is not set, they look in
+// ../shared/data, relative to the root of the checkout, where the tests run.
 
 #include <optional>
 #include <string>

@@ -27,8 +27,8 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 }  // namespace
 
 Evaluator::~Evaluator() {
-  // Values in namespaces may point to macros and cycles, so the namespaces are cleared before any
-  // member is destroyed.
+  // Values in namespaces may point to objects in macros_ and cycles_, so the namespaces are cleared
+  // before any member is destroyed.
   for (Namespace& name_space : namespaces_) name_space.attributes = Dict();
   for (const std::weak_ptr<LoopState>& remembering : remembering_loops_) {
     if (const std::shared_ptr<LoopState> loop = remembering.lock()) loop->last_changed.reset();

@@ -67,8 +67,8 @@ class Evaluator {
   absl::Status Raise(const std::string& message);
   Value NewNamespace(Dict attributes);
   Value NewCycle(CycleState state);
-  // Makes `loop` forget its last_changed when the rendering ends. These values may hold `loop`
-  // itself, which would then never be freed.
+  // Clears loop->last_changed when the rendering ends. A value in last_changed may hold `loop`
+  // itself. Such a loop would otherwise never be freed.
   void ForgetAtEnd(const std::shared_ptr<LoopState>& loop) { remembering_loops_.push_back(loop); }
   // Returns `value`, or InvalidArgument when it nests too deep. Called for every new list and dict.
   absl::StatusOr<Value> Checked(Value value);

@@ -169,7 +169,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::ExecFor(const ForNode& node) {
   ASSIGN_OR_RETURN(loop->items, LoopItems(node));
   for (const Value& item : loop->items) loop->depth = std::max(loop->depth, item.depth() + 1);
   if (!budget_.CheckValueDepth(loop->depth)) return budget_.status();
-  bool completed = false;  // as in Jinja2, {% else %} runs unless a pass ran the whole body
+  bool completed = false;  // as in Jinja2, {% else %} runs unless an iteration ran the whole body
   for (size_t i = 0; i < loop->items.size(); ++i) {
     if (!budget_.Spend(1)) return budget_.status();
     loop->index0 = static_cast<int64_t>(i);

@@ -155,8 +155,10 @@ void BpeModel::MergeLong(std::vector<WordToken>& symbols) const {
   struct Candidate {
     uint32_t rank;
     uint32_t left;  // index of the left symbol
+    // The ids of the two symbols when the candidate is added. The candidate is skipped if an
+    // earlier merge has changed one of them.
     int32_t left_id;
-    int32_t right_id;  // if an id has changed since, an earlier merge has replaced this pair
+    int32_t right_id;
     int32_t merged;
     bool operator>(const Candidate& other) const {
       return std::tie(rank, left) > std::tie(other.rank, other.left);

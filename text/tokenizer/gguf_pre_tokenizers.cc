@@ -28,10 +28,9 @@ struct NamedPreTokenizer {
 };
 
 // Conversion tries the names in this order and takes the first that produces the right tokens.
-// Among names that split alike, the best known comes first. qwen2 splits off each digit, and
-// llama-bpe keeps runs of digits. If a vocabulary has no runs of digits, both can produce the right
-// tokens. qwen2 comes first, so that conversion takes qwen2. In the same way, viking comes before
-// bloom.
+// Among names that split alike, the best known comes first. A pre-tokenizer that splits off each
+// digit comes before one that keeps digits together: qwen2 before llama-bpe, viking before bloom.
+// If no token of a vocabulary has two digits, both can produce the right tokens.
 const std::vector<NamedPreTokenizer>& Table() {
   static const auto* const table = [] {
     const GgufPreTokenizer gpt2{.patterns = {kGpt2}};

@@ -42,9 +42,9 @@ absl::Status Invalid(std::string_view key, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.", ToAbsl(key), ": ", what));
 }
 
-// True if a token with the text `piece` ends a turn. A token of this kind that is user-defined in
-// the file counts as a control token, as in llama.cpp. Otherwise Phi-3's "</s>" would also be found
-// in plain text that quotes it.
+// True if a token with the text `piece` ends a turn. If the file calls such a token user-defined,
+// TypeOf makes it a control token, as in llama.cpp. As a user-defined token, Phi-3's "</s>" would
+// be found even without EncodeOptions::parse_special_tokens.
 bool EndsTurn(std::string_view piece) { return piece == "</s>" || EndsTurnByText(piece); }
 
 GgufTokenType TypeOf(const GgufVocabulary& vocabulary, size_t id) {

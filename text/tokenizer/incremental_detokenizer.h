@@ -18,8 +18,7 @@ class IncrementalDetokenizer {
   IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
                          std::string pending = "");
 
-  // Adds a token. Returns the text up to the last complete character that was not returned before;
-  // this may be empty.
+  // Adds a token. Returns the new text up to its last complete character. The result may be empty.
   std::string Push(int32_t id);
   // Returns the rest of the text: U+FFFD if a character is incomplete, else nothing.
   std::string Flush();

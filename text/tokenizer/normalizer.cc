@@ -43,8 +43,9 @@ std::optional<AlignedText> ReplaceRegex(const TextPart& part, const Regex& from,
 
 // Puts `prefix` before `part`. Usually the origin of the prefix is the empty range at the start of
 // the part. But if the first byte of the part comes from several input bytes, the part may begin
-// inside the replacement of a character. The empty range would then end before the origin of the
-// preceding text ends, so the prefix gets the origin of the first byte instead.
+// inside the replacement of a character. The byte before the part then has the same origin as the
+// first byte. Ends of origins must not decrease (TextPart), and the empty range would end earlier.
+// So the prefix gets the origin of the first byte.
 AlignedText Prepend(const TextPart& part, std::string_view prefix) {
   const ByteRange first = part.Origin(0, 1);
   const bool rewritten = first.end - first.begin > 1;

@@ -14,8 +14,7 @@
 
 namespace quire::text {
 
-// A list of steps, applied in order. Immutable once filled; thread-safe. Apply() takes time linear
-// in the length of the text.
+// A list of steps, applied in order. Immutable once filled; thread-safe.
 class Normalizer {
  public:
   void AddPrepend(std::string prefix);

@@ -20,13 +20,13 @@ struct EncodeOptions {
 
 struct EncodedToken {
   int32_t id = 0;
-  // The range of input bytes that the token covers, half open; empty for an added BOS.
+  // The range of input bytes that the token covers, half open; empty for an added BOS or EOS.
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-// Immutable after creation; thread-safe. Encode replaces each maximal invalid part of UTF-8 by
-// U+FFFD, as the reference implementation of the vocabulary does.
+// Immutable after creation; thread-safe. Encode replaces each maximal subpart of invalid UTF-8 by
+// U+FFFD, as the Unicode standard recommends (section 3.9).
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;

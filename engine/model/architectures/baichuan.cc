@@ -35,8 +35,8 @@ TensorNames BaichuanNames(const LayerSpec&) {
   return names;
 }
 
-// llama.cpp tells the 7B and the 13B models apart by their number of layers. In its files, the rows
-// of the head already have unit length.
+// Tells the 7B and the 13B models apart by their number of layers, as llama.cpp does. In a GGUF
+// file, the rows of the head already have unit length.
 absl::Status ReadBaichuanGguf(GgufFields& fields, ModelDraft& draft) {
   constexpr int64_t kLayersOf7B = 32, kLayersOf13B = 40;
   if (draft.num_hidden_layers == kLayersOf7B) return absl::OkStatus();

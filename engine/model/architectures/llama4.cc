@@ -47,14 +47,15 @@ constexpr QueryGrowth kGrowth = {.interval = 8192, .rate = 0.1};
 // llama.cpp recognises Maverick, which has no norm of queries and keys, by this number of experts.
 constexpr int64_t kExpertsOfMaverick = 128;
 
-// Queries and keys are normalised after they are rotated. The decoder does so before. Both are the
-// same as long as a rotation keeps lengths.
+// Llama 4 rotates queries and keys, then normalises them. The decoder normalises first. Both orders
+// have the same result if the rotation keeps the length of a vector.
 bool KeepsLengths(const RopeConfig& rope) {
   return rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLongRope;
 }
 constexpr std::string_view kScalings = "the type default, linear, dynamic or llama3";
 
-// Gives the layers that rotate the norm, if `normed`, and the others the growth of queries.
+// Layers that rotate queries and keys get a norm of queries and keys if `normed` is true. The other
+// layers get the growth of queries.
 void VaryAttention(std::vector<bool> rotates, bool normed, const QueryGrowth& growth,
                    ModelDraft& draft) {
   draft.Vary([=, rotates = std::move(rotates)](int64_t index, LayerSpec& layer) {
@@ -200,7 +201,8 @@ absl::Status ReadLlama4Gguf(GgufFields& fields, ModelDraft& draft) {
   return absl::OkStatus();
 }
 
-// A model that llama.cpp would run otherwise is refused when the keys are read back.
+// Writes no key for values that llama.cpp assumes, such as the chunk size. CheckSameModel refuses a
+// model with other values when the keys are read back.
 void WriteLlama4Gguf(const ModelConfig& config, GgufKeys& keys) {
   const auto first = std::ranges::find_if(config.layers, &LayerSpec::has_experts);
   if (first == config.layers.end()) return;

@@ -29,24 +29,25 @@ absl::Status ReadUnscaledTheta(const HfFields& fields, const char* theta_key, Mo
 absl::Status ReadGelu(const HfFields& fields, const char* key, std::string_view fallback,
                       ModelDraft& draft);
 
-// Sets the patterns of the layers by layer_types: a layer of "full_attention" sees all tokens, and
-// a layer of "sliding_attention" or, if `pattern` has chunks, of "chunked_attention" has `pattern`.
-// If config.json has no layer_types, the layers for which `has_pattern(layer)` is true have it.
-// num_hidden_layers must have been read before.
+// Assigns `pattern` to the layers whose entry in layer_types is "sliding_attention", or
+// "chunked_attention" if `pattern` is a chunk. The other layers must have the entry
+// "full_attention". If config.json has no layer_types, assigns `pattern` to the layers for which
+// has_pattern(layer) is true. num_hidden_layers must have been read before.
 absl::Status ReadLayerPatterns(const HfFields& fields, const kernels::AttentionPattern& pattern,
                                const std::function<bool(int64_t)>& has_pattern, ModelDraft& draft);
 
-// Returns for each layer whether it rotates queries and keys, from no_rope_layers or from
-// no_rope_layer_interval. An empty list counts as no list if `empty_is_none`. num_hidden_layers
-// must have been read before; if it is out of range, which Complete() reports, the result is empty.
+// Element i of the result is true if layer i rotates queries and keys. The values come from
+// no_rope_layers or, if that list is absent, from no_rope_layer_interval. If `empty_is_none`, an
+// empty list counts as absent. num_hidden_layers must have been read before. If num_hidden_layers
+// is out of range, the result is empty, and Complete() later returns the error.
 absl::StatusOr<std::vector<bool>> ReadRotatingLayers(const HfFields& fields, bool empty_is_none,
                                                      const ModelDraft& draft);
 // The default of no_rope_layer_interval: every fourth layer does not rotate.
 inline constexpr int64_t kNoRopeInterval = 4;
 
-// Reads the text model of a class that reads images, too. The fields of the text model are in
-// text_config, an object inside config.json, from which `read` reads. transformers reads
-// tie_word_embeddings from the outer object, where it is `tied` by default.
+// Reads the text model of a class that reads images, too. Calls `read` with the fields of
+// text_config, the object inside config.json that describes the text model. tie_word_embeddings is
+// read from config.json itself, as in transformers; if absent there, its value is `tied`.
 absl::Status ReadTextOfImageModel(const HfFields& fields, bool tied,
                                   const std::function<absl::Status(const HfFields&)>& read,
                                   ModelDraft& draft);

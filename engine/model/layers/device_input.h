@@ -16,7 +16,8 @@
 
 namespace quire::engine {
 
-// The buffers are allocated once, for the largest step. Upload then only copies.
+// Holds the index vectors of one step. Create allocates the device memory for the largest step, so
+// Upload need not allocate any for them.
 class DeviceInput {
  public:
   static absl::StatusOr<DeviceInput> Create(kernels::Backend& backend, const ModelConfig& config,

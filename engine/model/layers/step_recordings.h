@@ -15,8 +15,8 @@
 
 namespace quire::engine {
 
-// Replaying a recording saves the host the time to enqueue each op of a step. The class keeps the
-// kMostRecordings most recently used recordings.
+// Records the ops of steps and replays them, which saves the host the time to enqueue each op.
+// Keeps the kMostRecordings most recently used recordings.
 class StepRecordings {
  public:
   // Replays the recording of `key`. If there is none, first records what `enqueue` enqueues.

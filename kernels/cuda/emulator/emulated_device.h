@@ -29,10 +29,11 @@ class EmulatedDevice : public Device {
   const DeviceInfo& info() const override { return info_; }
   int64_t available_bytes() const override { return info_.memory_bytes; }
 
-  // Returns memory filled with poison, because no caller may rely on its content. An allocation of
-  // 256 MiB or more is not filled, and the system provides memory only for the pages that are used.
-  // So a cache of more than 2^31 elements can be tested. In smaller allocations, AddressSanitizer
-  // reports every access by host code. Only enqueued work may access them.
+  // Returns memory filled with poison, because no caller may rely on its content. Only enqueued
+  // work may access the memory. AddressSanitizer reports every access by host code.
+  //
+  // An allocation of 256 MiB or more is neither filled nor guarded by AddressSanitizer. The system
+  // provides memory only for its used pages, so a cache of more than 2^31 elements can be tested.
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override;
   absl::StatusOr<DeviceBuffer> AllocateHost(int64_t bytes) override;
 

@@ -102,8 +102,8 @@ class EmulatorsOwn {
   EmulatorsOwn(const EmulatorsOwn&) = delete;
   EmulatorsOwn& operator=(const EmulatorsOwn&) = delete;
 
-  // Leave returns the number of EmulatorsOwn objects and sets the number to 0. Return restores it.
-  // A caller encloses with Leave and Return code whose EmulatorsOwn objects count separately:
+  // Leave() sets the number of EmulatorsOwn objects to 0 and returns the old number. Return()
+  // restores the old number. So code between the two calls has a number of its own. This code is
   // another fiber, or the scope of a KernelsOwn object.
   static int Leave() {
     const int depth = depth_;

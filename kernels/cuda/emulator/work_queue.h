@@ -57,10 +57,10 @@ class WorkQueue {
     std::shared_ptr<const Command> command;
     std::weak_ptr<const CommandList> recording;
     bool is_recorded = false;
-    // The content of the host source and of the host target when the command was enqueued. It must
-    // be the same when the command runs; an empty vector is not compared. `source` is empty if an
-    // earlier command writes the source. `target` is empty if an earlier command reads the target,
-    // or has written to the target since.
+    // Copies of the host source and of the host target from when the command was enqueued. Source
+    // and target must still equal the copies when the command runs; an empty copy is not compared.
+    // `source` is empty if an earlier command writes the source. `target` is empty if an earlier
+    // command reads the target, and becomes empty when an earlier command writes the target.
     std::vector<char> source, target;
   };
 

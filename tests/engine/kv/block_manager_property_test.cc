@@ -1,6 +1,6 @@
-// Compares BlockManager with a naive model on random sequences. While nothing is evicted, a hit is
-// as long as the longest prefix shared with a committed sequence. The invariants hold after every
-// operation.
+// Compares BlockManager with a naive model on random sequences. A cache hit is never longer than
+// the longest prefix shared with a committed sequence. While nothing is evicted, RunWorld also
+// checks that the hit is not too short. The invariants hold after every operation.
 
 #include <algorithm>
 #include <map>
@@ -89,8 +89,9 @@ void RunWorld(uint32_t seed, int32_t num_blocks, bool tiny, Totals& totals) {
       RC_ASSERT(cached <= longest(known));
       if (!tiny && blocks.stats().num_evictions == 0) {
         const int64_t wanted = longest(must_hold[sequence.root]);
-        // After the whole blocks, the cache compares at most kMaxCompared of the blocks that begin
-        // with the next token. So the longest match is certain only if no more than that exist.
+        // After the last whole block of the match, the cache looks for the block that continues the
+        // match furthest. It compares at most kMaxCompared of the blocks that begin with the next
+        // token. If there are more, it may miss the best block.
         const int64_t whole = wanted / block_size * block_size;
         const auto compared = std::ranges::count_if(known, [&](const auto& other) {
           return CommonPrefix(sequence.tokens, other.second) > whole;

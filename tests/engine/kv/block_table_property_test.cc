@@ -93,7 +93,7 @@ class World {
     int64_t num_written = 0;      // the number of tokens of completed steps
     bool imitates = false;        // takes the next tokens of a sequence with the same prefix
   };
-  // One sequence's part of a step, which writes the tokens from `first` on and reads all tokens.
+  // The part of a step for one sequence. It writes the tokens from `first` on and reads all tokens.
   struct Run {
     std::vector<int32_t> blocks;
     std::vector<int32_t> tokens;
@@ -172,8 +172,8 @@ class World {
     store_.CompleteStep(planned.step);
   }
 
-  // Starts a sequence. The new sequence may begin with tokens that sequence `other` has written. It
-  // then shares the whole blocks of these tokens and copies the rest.
+  // Starts a sequence. At random, the sequence begins with the first tokens of sequence `other`. It
+  // shares the whole blocks of these tokens, and copies the block that they fill only in part.
   void Start(int other) {
     const int id = next_id_++;
     Sequence& sequence = sequences_[id];

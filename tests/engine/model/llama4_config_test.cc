@@ -179,7 +179,8 @@ TEST(Llama4ConfigTest, RefusalsNameTheField) {
   EXPECT_THAT(Refusal(file), HasSubstr("attention_chunk_size"));
 }
 
-// Reads a GGUF file that has the keys of Llama 4, and no tensors, after `edit`.
+// Reads a GGUF file that has the keys of Llama 4 and no tensors. `edit` may add further keys. If it
+// is empty, every second layer is a mixture of experts.
 absl::StatusOr<ModelConfig> ReadGguf(const std::function<void(testing::GgufWriter&)>& edit = {},
                                      uint32_t num_experts = 16) {
   testing::GgufWriter writer;

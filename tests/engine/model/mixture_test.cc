@@ -43,7 +43,8 @@ std::vector<float> Expert(const InMemoryWeights& weights, int64_t layer, int64_t
       weights, absl::StrCat("model.layers.", layer, ".", kExperts, expert, ".", part, ".weight"));
 }
 
-// Returns all tensors except those of the mixtures, renamed by `rename`.
+// Returns all tensors except those of the mixtures of experts. `rename` maps an old name to a new
+// one.
 template <typename Rename>
 InMemoryWeights WithoutMixtures(const GoldenModel& golden, Rename rename) {
   InMemoryWeights rest;

@@ -165,7 +165,7 @@ TEST(SchedulerTest, AYoungerDecodeDoesNotPreemptAnOlderPrefill) {
        .scheduler = {
            .max_num_batched_tokens = 8, .prefill_limit = Fixed(1), .headroom_blocks = 0}});
   const SequenceId older = simulation.Add({.prompt = Prompt(24, 0), .max_tokens = 4});
-  // The younger request starts beside the older one because of its priority.
+  // The younger request starts beside the older one, because it has a higher priority.
   const SequenceId younger =
       simulation.Add({.prompt = Prompt(4, 50), .max_tokens = 16, .priority = 1});
   simulation.Run();

@@ -162,8 +162,9 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     num_tokens += entry.num_tokens;
     const bool decode = entry.num_tokens == 1 && entry.first_index >= sequence.prompt_len() &&
                         entry.first_index + 1 >= static_cast<int64_t>(sequence.tokens.size());
-    // An entry that looks like a decode may restart a sequence that has just one token left to
-    // compute: a preempted sequence, or a sample whose request's first sample was preempted.
+    // An entry that looks like a decode may be a restart with just one token left to compute. A
+    // sequence restarts after a preemption. A later sample may also start in this way, if the first
+    // sample of its request was preempted.
     const bool restart = sequence.num_preemptions > 0 || sequence.sample_index > 0;
     QUIRE_CHECK(!decode || !prefills || restart) << "decodes come first";
     // The first token of a continuation is planned with the decodes.

@@ -68,9 +68,9 @@ class Simulation {
 
   // Adds a request. Returns the id of its first sequence.
   SequenceId Add(const RequestSpec& spec);
-  // Schedules a step. Completes the oldest step in flight if there are more than pipeline_depth, or
-  // if nothing was planned. Returns whether anything was planned or completed. Checks everything
-  // that must hold for the plan and after it.
+  // Schedules a step. Then completes the oldest step in flight, if more than pipeline_depth steps
+  // are in flight or if nothing was planned. Returns whether anything was planned or completed.
+  // Checks the plan, and checks the scheduler's invariants after planning and after completing.
   bool Step();
   // Runs steps until nothing is left to do.
   void Run(int max_steps = 100000);

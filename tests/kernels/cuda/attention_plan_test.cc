@@ -142,8 +142,8 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
     }
     RC_ASSERT(std::all_of(writers.begin(), writers.end(), [](int n) { return n == 1; }));
     const int32_t group = lengths.shape.num_heads / lengths.shape.num_kv_heads;
-    // The kernel of a request depends on that request alone. It is the kernel of the smallest row
-    // tile that holds all rows of the request, or of the largest row tile if none holds them.
+    // The row tile of a request does not depend on the other requests. It is the smallest row tile
+    // that holds all rows of the request, or the largest row tile if none holds all of them.
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
       for (const AttentionItem& item : part.items) {
         const int32_t rows = lengths.query[static_cast<size_t>(item.seq)] * group;
@@ -264,8 +264,7 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
 }
 
 // A fixed split limits the partial rows of a request, whatever the lengths of the request. It also
-// limits the pieces to kFixedSplitPieces, or to one for each unit if there are more units than
-// that.
+// limits the number of pieces to kFixedSplitPieces or to the number of units, whichever is larger.
 TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
   EXPECT_TRUE(rc::check([] {
     Lengths request = AnyLengths();

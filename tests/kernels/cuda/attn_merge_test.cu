@@ -66,8 +66,8 @@ TEST_P(AttnMergeTest, WeighsPiecesByTheirLogSumExp) {
         const int row = merge.first_row + i;
         const int head = merge.kv_head * kGroup + row % kGroup;
         const int token = (merge.seq == 0 ? 0 : 1) + row / kGroup;
-        // The sum of the weights. The weights need not be scaled by the largest, because a double
-        // can hold each of them.
+        // The sum of the weights. The maximum need not be subtracted from the exponents first,
+        // because a double can represent even the smallest weight, e^-200.
         double sum = with_sinks ? std::exp(double{sinks[static_cast<size_t>(head)]}) : 0.0;
         for (int k = 0; k < merge.num_items; ++k) {
           sum += std::exp2(lse[static_cast<size_t>(merge.partial + k * merge.num_rows + i)]);

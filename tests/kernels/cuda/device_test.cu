@@ -63,8 +63,8 @@ TEST_F(DeviceTest, AnEventWaitsForTheWorkBeforeItsLastMark) {
   EXPECT_TRUE(device_->Wait(*event).ok()) << "a second wait for one mark";
 }
 
-// The host function reads the result of the copy before it, and writes the input of the copy after
-// it.
+// A host function runs between two copies. It reads the result of the first copy and writes the
+// input of the second.
 TEST_F(DeviceTest, CallsTheHostInTheOrderOfTheWork) {
   const kernels::DeviceBuffer in = *device_->AllocateHost(32 * sizeof(float));
   const kernels::DeviceBuffer out = *device_->AllocateHost(32 * sizeof(float));

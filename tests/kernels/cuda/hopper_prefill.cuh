@@ -107,7 +107,7 @@ __device__ void FetchTiles(const PrefillParams& p, const PrefillTile& tile, Pref
       MbarrierWait(empty, parity);
       MbarrierArriveExpect(full, kTileBytes);
       for (int b = 0; b < kPrefillKeys / kBlockSize; ++b) {
-        // Block -1 is outside the pool, so TMA fills its part of the tile with zeros.
+        // Block -1 is outside the pool, so TMA fills the block's part of the tile with zeros.
         const int block = first_block + b < num_blocks ? blocks[first_block + b] : -1;
         for (int half = 0; half < 2; ++half) {
           TmaLoad(target + half * kHalfTileBytes + b * kBlockSize * 128, p.kv_cache, full,
@@ -208,8 +208,8 @@ __device__ void AttendTiles(const PrefillParams& p, const PrefillTile& tile, int
       max[h] = new_max[h];
       total[h] *= correction[h];
     }
-    // Packs all weights before the first product reads one. If a thread wrote registers between
-    // products that are in flight, the products would run one after another.
+    // Packs all weights before the first wgmma. If a thread wrote the operands of a wgmma while
+    // another is in flight, the compiler would run the wgmmas one after another.
     uint32_t weights[8][4];
 #pragma unroll
     for (int j = 0; j < 64; ++j) {

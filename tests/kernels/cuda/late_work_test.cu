@@ -1,5 +1,5 @@
-// Tests that work of the emulated device runs late: at the wait or the event that needs it. So host
-// code that waits too little, or frees or overwrites memory too early, has a fault.
+// Tests that work of the emulated device runs late: at the wait or the event that needs it. So
+// tests of host code find a missing wait, and memory that is freed or overwritten too early.
 
 #include <array>
 #include <cstdint>

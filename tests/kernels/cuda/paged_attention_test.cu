@@ -139,7 +139,8 @@ INSTANTIATE_TEST_SUITE_P(
                       .num_heads = 4,
                       .num_kv_heads = 2,
                       .pattern = AttentionPattern::Window(30)},
-        // In one tile of keys, only the oldest key is before the window of the second query.
+        // The query at position 127 sees the keys from 64 on, and the query at 128 the keys from 65
+        // on. So key 64 is the only key of its tile that the second query must not see.
         AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Window(64)},
         // The first query is the last of its chunk, and the second begins the next one.
         AttentionCase{.sequences = {{129, 2}}, .pattern = AttentionPattern::Chunk(64)}));
@@ -153,8 +154,8 @@ constexpr int32_t kHeadDims[] = {32, 64, 80, 96, 112, 128, 256};
 
 struct RandomCase {
   AttentionCase attention;
-  // The index of the sequence whose query length needs the row tile that the seed selects. With a
-  // fixed split, the context of this sequence is long enough to be cut into pieces.
+  // The index of one sequence. Its query length needs the row tile that the seed selects. With a
+  // fixed split, its context is long enough to be cut into pieces.
   size_t pinned = 0;
 };
 
@@ -181,8 +182,9 @@ RandomCase MakeRandomCase(uint64_t seed) {
   c.num_kv_heads = between(1, 2);
   c.num_heads = c.num_kv_heads * group;
   if (often()) c.fixed_split_keys = Pick(engine, {64, 128});
-  // With a fixed split, a window has more keys than a piece, so that the keys of a window are cut,
-  // too. A chunk may have just begun, so a fixed split has none.
+  // With a fixed split, a window has at least 130 keys and a piece at most 128, so the window is
+  // cut into pieces. A fixed split is not tested with chunks: a query near the start of its chunk
+  // sees too few keys to be cut.
   if (often()) {
     c.pattern = c.fixed_split_keys > 0 ? AttentionPattern::Window(between(130, 200))
                 : seed % 2 == 0        ? AttentionPattern::Window(between(1, 120))

@@ -80,8 +80,8 @@ std::vector<uint16_t> All16BitNumbers() {
   return bits;
 }
 
-// Returns numbers near every border of rounding to f16 and bf16: near halves of the last place,
-// near the largest numbers, and near the smallest.
+// Returns numbers near every border of rounding to f16 and bf16: near the midpoints between
+// neighbouring numbers, near the largest numbers, and near the smallest.
 std::vector<float> NumbersToRound() {
   std::vector<float> numbers = {0.0f,
                                 -0.0f,

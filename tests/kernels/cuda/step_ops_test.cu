@@ -333,7 +333,8 @@ TEST_P(StepOpsTest, LinearAddsBiasActivationAndResidualToTheProduct) {
   }
 }
 
-// The logits of a head are float32. They are capped in place, without scratch memory.
+// The logits of a head are float32. Without a residual, they are capped in place and need no
+// scratch memory.
 TEST_P(StepOpsTest, LinearCapsLogits) {
   constexpr int64_t kTokens = 5, kCols = 24;
   for (const DType dtype : kFloats) {

@@ -71,8 +71,8 @@ float Largest(std::span<const float> x) {
   return largest;
 }
 
-// Returns random rows that resemble rows of weights, with a random standard deviation. Some rows
-// have one weight far beyond the deviation, and some have weights of one sign only.
+// Returns random rows that resemble rows of weights, with a random standard deviation. The weights
+// may also be cubed, of one sign or rounded, and one weight may be 100 times as large.
 std::vector<float> AnyRows(int64_t rows) {
   std::vector<float> x = Normal(*rc::gen::arbitrary<uint64_t>(), rows * kCols);
   const float deviation = std::ldexp(1.0f, *rc::gen::inRange(-40, 5));
@@ -112,8 +112,8 @@ TEST(QuantizeTest, FloatsRoundToNearestEven) {
   }
 }
 
-// If every weight of a block is the same scale times a code, quantizing finds that scale again. For
-// Q4_0 and Q5_0, this holds whatever the codes are.
+// If each weight of a block is a code times the scale of the block, quantizing reproduces the
+// weights exactly. The blocks of Q4_0 and Q5_0 have random codes.
 TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
   EXPECT_TRUE(rc::check([] {
     const auto seed = *rc::gen::arbitrary<uint64_t>();
@@ -121,8 +121,8 @@ TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
       const testing::TestWeight weight = testing::RandomWeight(type, 2, kCols, seed);
       RC_ASSERT(RoundTrip(type, weight.values) == weight.values);
     }
-    // The scale of Q8_0 is the largest magnitude in the block divided by 127. So each block needs a
-    // code of -127 and must not contain the code -128.
+    // Quantizing to Q8_0 computes the scale as the largest magnitude in the block divided by 127.
+    // So each block gets a code of -127 and no code of -128.
     testing::TestWeight weight = testing::RandomWeight(WeightType::kQ8_0, 2, kCols, seed);
     for (size_t i = 0; i < weight.bytes.size(); ++i) {
       if (weight.bytes[i] == std::byte{0x80} && i % 34 >= 2) weight.bytes[i] = std::byte{0};
@@ -133,9 +133,9 @@ TEST(QuantizeTest, WeightsOfABlockOfOneScaleComeBackExactly) {
   }));
 }
 
-// Quantizing to a K-quant finds the scales of a block again under two conditions: each sub-block
-// contains code 0, and one scale of the block is 63 (Q4_K) or -127 (Q6_K). For Q4_K, one minimum
-// must be 63, too.
+// Quantizing to a K-quant reproduces the weights of a block exactly under two conditions: each
+// sub-block contains code 0, and one scale of the block is 63 (Q4_K) or -127 (Q6_K). For Q4_K, one
+// minimum must be 63, too.
 TEST(QuantizeTest, WeightsOfABlockOfTwoLevelsComeBackExactly) {
   EXPECT_TRUE(rc::check([] {
     std::mt19937_64 random(*rc::gen::arbitrary<uint64_t>());
@@ -333,8 +333,8 @@ TEST(QuantizeTest, ErrorsSayWhatWantedGot) {
   }
 }
 
-// Returns the weights that make_quantize_goldens.py makes: sums of four 16-bit numbers of
-// SplitMix64, raised to a power.
+// Returns the weights that make_quantize_goldens.py makes. A weight is the sum of the four 16-bit
+// parts of a SplitMix64 number, less the mean of such sums, raised to `power` (1 or 3) and scaled.
 std::vector<float> GoldenWeights(uint64_t seed, int power) {
   std::vector<float> weights(64 * kCols);
   for (float& weight : weights) {
@@ -352,14 +352,13 @@ std::vector<float> GoldenWeights(uint64_t seed, int power) {
 TEST(QuantizeTest, ErrorsAreSmallerThanLlamaCpps) {
   const std::string path = testing::TestSourcePath("kernels/quant/testdata/quantize_goldens.json");
   const nlohmann::json goldens = *base::ParseJson(testing::ReadFile(path), path);
-  // The largest allowed ratio of our error to the error of llama.cpp. The measured ratios for
-  // bell-shaped and heavy-tailed weights are, in the order of the map: 0.944 and 0.963; 0.935 and
-  // 0.964; 1 for both; 0.975 and 0.953; 0.951 and 0.966.
-  const std::map<WeightType, double> most = {{WeightType::kQ4_0, 0.98},
-                                             {WeightType::kQ5_0, 0.98},
-                                             {WeightType::kQ8_0, 1.0 + 1e-5},
-                                             {WeightType::kQ4_K, 0.98},
-                                             {WeightType::kQ6_K, 0.98}};
+  // The largest allowed ratio of our error to the error of llama.cpp. The trailing comments are the
+  // measured ratios for bell-shaped and for heavy-tailed weights.
+  const std::map<WeightType, double> most = {{WeightType::kQ4_0, 0.98},        // 0.944 and 0.963
+                                             {WeightType::kQ5_0, 0.98},        // 0.935 and 0.964
+                                             {WeightType::kQ8_0, 1.0 + 1e-5},  // 1 for both
+                                             {WeightType::kQ4_K, 0.98},        // 0.975 and 0.953
+                                             {WeightType::kQ6_K, 0.98}};       // 0.951 and 0.966
   for (const auto& [kind, seed, power] :
        {std::tuple("bell", 1u, 1), std::tuple("heavy-tailed", 2u, 3)}) {
     const std::vector<float> weights = GoldenWeights(seed, power);

@@ -126,8 +126,8 @@ void CheckDrawn(const Request& request, const engine::SampledRow& drawn) {
   if (wanted) QUIRE_CHECK(std::ssize(drawn.logprobs->top) == *wanted);
 }
 
-// Checks that no stop string is in `text`, which is the whole text of a sample that ended by
-// itself, without an echoed prompt.
+// Checks that `text` contains no stop string, unless the request allows one. `text` is the whole
+// output of a sample that ended by itself. It does not include an echoed prompt.
 void CheckAnswer(const Request& request, std::string_view text) {
   const engine::StopParams& stop = request.params.stop;
   if (stop.include_stop || stop.min_tokens > 0) return;

@@ -131,7 +131,8 @@ TEST(JinjaLimitsTest, ANamespaceMayHoldItself) {
               HasSubstr("too deep"));
 }
 
-// Without care, the loop would hold itself and never be freed, which LeakSanitizer reports.
+// loop.changed stores its argument. Without care, the loop object would own itself and never be
+// freed. LeakSanitizer would report the leak.
 TEST(JinjaLimitsTest, ALoopMayRememberItself) {
   const auto parsed = Template::Create("{% for i in [1, 2] %}{{ loop.changed(loop) }}{% endfor %}");
   EXPECT_EQ(parsed->Render(Json::object(), absl::UnixEpoch()).value(), "TrueFalse");

@@ -40,7 +40,7 @@ TEST(RegexTest, AnchorsAreOfLines) {
 }
 
 TEST(RegexTest, ClassesInsideAClassAreItsUnion) {
-  // This is BLOOM's pattern. The parentheses and the bar are members of the class.
+  // This is a short form of BLOOM's pattern. The parentheses and the bar are members of the class.
   EXPECT_EQ(FirstMatch(" ?[^(\\s|[.,!?\u2026])]+", "(|) ab\u2026"), " ab");
   EXPECT_EQ(FirstMatch("[a[b[cd]]e]+", "xedcbay"), "edcba");
   EXPECT_EQ(FirstMatch("[[:digit:][xy]]+", "a1x2z"), "1x2");
