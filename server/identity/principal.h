@@ -21,7 +21,8 @@ struct Principal {
   // If true, the caller may drain the server, flush the prefix cache, see statistics, use
   // reflection and abort any request.
   bool is_operator = false;
-  // If true, a request's sched.tenant may name any tenant. Otherwise it names a part of `tenant`.
+  // If true, a request's sched.tenant may name any tenant. Otherwise it names a subdivision of the
+  // caller's own tenant. Each subdivision has its own cached prefixes.
   bool any_tenant = false;
   int32_t max_priority = 0;  // largest sched.priority
   engine::TenantLimits limits;

@@ -127,11 +127,12 @@ class Evaluator {
   // The input of a FilterExpr whose `input` is null.
   const Value* block_input_ = nullptr;
   bool error_has_line_ = false;
-  // The Evaluator owns these objects, and values hold only plain pointers to them. So objects that
-  // refer to each other do not leak.
+  // The Evaluator owns the objects in these three deques, and values hold only plain pointers to
+  // them. So objects that refer to each other do not leak.
   std::deque<Namespace> namespaces_;
   std::deque<MacroObject> macros_;
   std::deque<CycleState> cycles_;
+  // The loops passed to ForgetAtEnd. The destructor clears their last_changed.
   std::vector<std::weak_ptr<LoopState>> remembering_loops_;
 };
 

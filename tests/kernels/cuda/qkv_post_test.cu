@@ -70,8 +70,8 @@ void NormSection(std::span<Bounded> x, std::span<const float> weight, NormKind k
   }
   for (const Bounded& b : x) squares += (b.value - mean) * (b.value - mean);
   const double inverse = 1.0 / std::sqrt(squares / size + eps);
-  // This bound has one rounding more than StepOpsTest.NormAgreesWithDoubles, for adding the bias.
-  // The error of this rounding is relative to the largest element.
+  // StepOpsTest.NormAgreesWithDoubles has 24 here. The caller may have added a bias to `x` before
+  // the norm, which is one rounding more. Its error is relative to the largest element.
   const double relative = (size / 32 + 25) * kOneOperation;
   for (size_t i = 0; i < x.size(); ++i) {
     const double w = weight[i % weight.size()];
