@@ -62,9 +62,10 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, StepChannel& 
                  blocks_),
       pacer_(config.max_step_time, static_cast<int32_t>(parts.limits.max_tokens)),
       runner_(*parts.backend, *parts.model, parts.cache, parts.limits, blocks_,
-              Sampler(static_cast<int32_t>(parts.model->config().vocab_size),
-                      parts.tokenizer->end_ids(), std::max(1, parts.backend->info().num_threads),
-                      parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size))),
+              kernels::sampling::Sampler(
+                  static_cast<int32_t>(parts.model->config().vocab_size),
+                  parts.tokenizer->end_ids(), std::max(1, parts.backend->info().num_threads),
+                  parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size))),
       output_(*parts.tokenizer),
       live_(metrics) {}
 
@@ -267,7 +268,7 @@ size_t StepLoop::OutputPrompt(LiveRequest& live, size_t first, size_t end) {
     const RowWork& work = result_.works[row];
     if (work.index <= live.prompt_logprobs_sent) continue;  // computed again after a preemption
     live.prompt_logprobs_sent = work.index;
-    absl::StatusOr<SampledRow>& result = result_.rows[row];
+    absl::StatusOr<kernels::SampledRow>& result = result_.rows[row];
     delta.prompt_logprobs.push_back(result.ok() ? *std::move(result->logprobs)
                                                 : PositionLogprobs{.chosen = {work.given, kNever}});
   }
@@ -280,7 +281,7 @@ size_t StepLoop::OutputPrompt(LiveRequest& live, size_t first, size_t end) {
 
 void StepLoop::OutputDrawn(const Sequence& sequence, size_t row, absl::Time now) {
   const RowWork& work = result_.works[row];
-  absl::StatusOr<SampledRow>& drawn = result_.rows[row];
+  absl::StatusOr<kernels::SampledRow>& drawn = result_.rows[row];
   LiveRequest& live = live_.Of(sequence);
   if (!drawn.ok()) {
     live.status = WithCause(drawn.status(), work.entry);

@@ -7,7 +7,7 @@
 
 #include "base/status_macros.h"
 #include "engine/batch/lone_input.h"
-#include "engine/sampling/logprobs.h"
+#include "kernels/sampling/logprobs.h"
 
 namespace quire::tools {
 namespace {
@@ -44,7 +44,8 @@ void Losses(kernels::Backend& backend, const TensorView& logits, std::span<const
   backend.RunOnHost(std::ssize(targets), [&](int64_t i) {
     const std::span<const float> row(logits.data<const float>() + i * logits.dim(1),
                                      static_cast<size_t>(logits.dim(1)));
-    losses[i] = -static_cast<double>(engine::ComputeLogprobs(row, targets[i], 0).chosen.logprob);
+    losses[i] =
+        -static_cast<double>(kernels::sampling::ComputeLogprobs(row, targets[i], 0).chosen.logprob);
   });
 }
 

@@ -63,8 +63,8 @@ absl::Status Frontend::Prepare(Request& request) const {
         most < limits_.max_num_seqs ? "what the tenant may run at once" : "max_num_seqs", most,
         params.sampling.n));
   }
-  request.allowed_ids = TokenSet(params.sampling.allowed_token_ids, limits_.vocab_size);
-  request.stop_ids = TokenSet(params.stop.stop_token_ids, limits_.vocab_size);
+  request.allowed_ids = kernels::TokenSet(params.sampling.allowed_token_ids, limits_.vocab_size);
+  request.stop_ids = kernels::TokenSet(params.stop.stop_token_ids, limits_.vocab_size);
   ASSIGN_OR_RETURN(const std::optional<PromptText> prompt, FillPrompt(request));
   RETURN_IF_ERROR(FillContinuations(request, prompt));
   RETURN_IF_ERROR(ResolveCacheWindow(request));

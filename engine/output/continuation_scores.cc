@@ -13,7 +13,7 @@ ContinuationScores::Scores& ContinuationScores::Find(const Request& request, int
 }
 
 void ContinuationScores::Add(const Request& request, int32_t continuation, int64_t index,
-                             absl::StatusOr<SampledRow> row) {
+                             absl::StatusOr<kernels::SampledRow> row) {
   Scores& scores = Find(request, continuation);
   if (index < std::ssize(scores.tokens)) return;  // computed again after a preemption
   scores.status.Update(row.status());

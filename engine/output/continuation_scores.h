@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 
 #include "engine/request/request.h"
-#include "engine/sampling/sampler.h"
 #include "engine/scheduler/step_plan.h"
+#include "kernels/ops/sample.h"
 
 namespace quire::engine {
 
@@ -33,7 +33,7 @@ class ContinuationScores {
  public:
   // Adds the score of the token at `index` of a continuation of the request.
   void Add(const Request& request, int32_t continuation, int64_t index,
-           absl::StatusOr<SampledRow> row);
+           absl::StatusOr<kernels::SampledRow> row);
   // Returns the result of sample k, 0 .. num_samples - 1, of the entry. Called after Add of all
   // rows of the entry.
   ContinuationStep Take(const StepPlanEntry& entry, int32_t k);

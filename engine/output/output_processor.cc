@@ -56,7 +56,8 @@ TokenDelta OutputProcessor::NewDelta(State& state) const {
   return delta;
 }
 
-Output OutputProcessor::Push(SequenceId id, SampledRow drawn, const TokenVerdict& verdict) {
+Output OutputProcessor::Push(SequenceId id, kernels::SampledRow drawn,
+                             const TokenVerdict& verdict) {
   State& state = Find(id);
   const StopParams& stop = state.params().stop;
   const OutputOptions& options = state.params().output;
@@ -64,7 +65,7 @@ Output OutputProcessor::Push(SequenceId id, SampledRow drawn, const TokenVerdict
   delta.finish_reason = verdict.finish_reason;
   delta.stop_token_id = verdict.stop_token_id;
 
-  const bool may_stop = !MustGoOn(stop, state.num_tokens);
+  const bool may_stop = !stop.must_go_on(state.num_tokens);
   ++state.num_tokens;
   if (options.text || !stop.stop.empty()) {
     std::string released;

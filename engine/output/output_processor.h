@@ -7,10 +7,10 @@
 #include <optional>
 #include <unordered_map>
 
+#include "engine/output/token_stops.h"
 #include "engine/request/request.h"
 #include "engine/request/sequence.h"
-#include "engine/sampling/sampler.h"
-#include "engine/sampling/token_stops.h"
+#include "kernels/ops/sample.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace quire::engine {
@@ -50,7 +50,7 @@ class OutputProcessor {
 
   // Takes the next token of a sequence, and the verdict of CheckTokenStops on it. Not called again
   // after a finish reason.
-  Output Push(SequenceId id, SampledRow drawn, const TokenVerdict& verdict);
+  Output Push(SequenceId id, kernels::SampledRow drawn, const TokenVerdict& verdict);
   // Ends a sequence that gets no further token (kAbort). Returns the last delta of the sequence,
   // which has the text that was held back.
   Output Cut(SequenceId id, FinishReason reason);

@@ -15,8 +15,8 @@
 #include "engine/request/cache_window.h"
 #include "engine/request/sampling_params.h"
 #include "engine/request/tenant_limits.h"
-#include "engine/request/token_set.h"
 #include "engine/request/token_sink.h"
+#include "kernels/token_set.h"
 #include "text/chat_message.h"
 
 namespace quire::engine {
@@ -55,8 +55,8 @@ struct Request {
   // may complete the character.
   std::string prompt_rest;
   std::vector<TokenIds> continuation_ids;  // tokens of params.continuations; none is empty
-  TokenSet allowed_ids;                    // the set of sampling.allowed_token_ids; empty: all
-  TokenSet stop_ids;                       // the set of stop.stop_token_ids
+  kernels::TokenSet allowed_ids;           // the set of sampling.allowed_token_ids; empty: all
+  kernels::TokenSet stop_ids;              // the set of stop.stop_token_ids
   int32_t max_tokens = 0;                  // resolved: limited by the context
   CacheWindow cache_window;                // resolved
   uint64_t seed = 0;                       // resolved

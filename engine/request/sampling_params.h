@@ -9,28 +9,18 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/ops/sample.h"
+
 namespace quire::engine {
 
-struct LogitBias {
-  int32_t token_id = 0;
-  float bias = 0.0f;  // added to the logit, -100..100
-};
+using kernels::LogitBias;
 
-// Stages run in this order: penalties, bias and allowed ids, temperature, top_k, typical_p, top_p,
-// min_p; then token = argmax over the kept ids of logit / T + Gumbel(Philox(seed, position, id)).
-struct SamplingParams {
-  float temperature = 1.0f;           // 0: greedy; at most 100
-  int32_t top_k = 0;                  // 0: all
-  float typical_p = 1.0f;             // (0, 1]; 1: off (arXiv:2202.00666)
-  float top_p = 1.0f;                 // (0, 1]; 1: off
-  float min_p = 0.0f;                 // [0, 1]; 0: off
-  float presence_penalty = 0.0f;      // -2..2, once per token that occurs in the output
-  float frequency_penalty = 0.0f;     // -2..2, per occurrence in the output
-  float repetition_penalty = 1.0f;    // (0, 10]; 1: off; counts the prompt too (arXiv:1909.05858)
-  int32_t penalty_last_n = -1;        // how many last tokens penalties count; -1: all, 0: none
-  std::optional<uint64_t> seed;       // absent: drawn at admission and reported
-  int32_t n = 1;                      // samples of one prompt, 1..64; sample k uses seed + k
-  std::vector<LogitBias> logit_bias;  // at most 1024
+// The temperature is at most 100, the repetition penalty at most 10, and the other two penalties
+// and the biases are -2..2 and -100..100.
+struct SamplingParams : kernels::DrawParams {
+  std::optional<uint64_t> seed;            // absent: drawn at admission and reported
+  int32_t n = 1;                           // samples of one prompt, 1..64; sample k uses seed + k
+  std::vector<LogitBias> logit_bias;       // at most 1024
   std::vector<int32_t> allowed_token_ids;  // empty: all; at most as many as the vocabulary has
 };
 
@@ -41,6 +31,10 @@ struct StopParams {
   std::vector<int32_t> stop_token_ids;  // at most as many as the vocabulary has
   bool include_stop = false;            // keep the stop string or token in the output
   bool ignore_eos = false;              // do not stop at the model's own end tokens
+
+  // Returns true if min_tokens forbids that the next token ends the sequence. `num_generated` does
+  // not include the next token.
+  bool must_go_on(int64_t num_generated) const { return num_generated < min_tokens; }
 };
 
 struct OutputOptions {

@@ -9,6 +9,8 @@
 
 #include "absl/time/time.h"
 
+#include "kernels/ops/sample.h"
+
 namespace quire::engine {
 
 enum class FinishReason : uint8_t {
@@ -18,17 +20,8 @@ enum class FinishReason : uint8_t {
   kAbort,   // cancelled, aborted, past its deadline, stalled or failed
 };
 
-struct TokenLogprob {
-  int32_t token_id = 0;
-  float logprob = 0.0f;  // natural log, as the model gave it (temperature 1, no penalties)
-};
-
-// The log-probabilities at one position: of the token there, and of the most likely tokens, best
-// first.
-struct PositionLogprobs {
-  TokenLogprob chosen;
-  std::vector<TokenLogprob> top;
-};
+using kernels::PositionLogprobs;
+using kernels::TokenLogprob;
 
 struct Usage {
   int64_t prompt_tokens = 0;

@@ -76,4 +76,24 @@ int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
   return num_tokens;
 }
 
+kernels::SampleRow MakeSampleRow(const RowWork& work, const Request& request,
+                                 std::span<const int32_t> tokens, int64_t num_generated) {
+  if (work.kind != RowWork::Kind::kDraw) {
+    return {.row = work.row, .given = work.given, .num_top = work.num_top};
+  }
+  const StopParams& stop = request.params.stop;
+  const bool must_go_on = stop.must_go_on(num_generated);
+  return {.row = work.row,
+          .num_top = work.num_top,
+          .params = request.params.sampling,
+          .seed = request.seed + static_cast<uint64_t>(work.sample),
+          .position = num_generated,
+          .biases = request.params.sampling.logit_bias,
+          .allowed = &request.allowed_ids,
+          .banned = must_go_on ? &request.stop_ids : nullptr,
+          .bans_end_ids = must_go_on && !stop.ignore_eos,
+          .tokens = tokens,
+          .prompt_len = std::ssize(request.prompt_ids)};
+}
+
 }  // namespace quire::engine

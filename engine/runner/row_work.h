@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/scheduler/step_plan.h"
+#include "kernels/ops/sample.h"
 
 namespace quire::engine {
 
@@ -33,5 +35,10 @@ struct RowWork {
 // the last row of the prompt. An entry whose tokens are drawn has exactly num_samples kDraw works.
 // Returns the size of the step's SampledTokens::tokens.
 int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works);
+
+// Returns what the op Sample needs to know about a work. The result refers to the request and to
+// `tokens`, which are all tokens of the sequence, `num_generated` of them generated.
+kernels::SampleRow MakeSampleRow(const RowWork& work, const Request& request,
+                                 std::span<const int32_t> tokens, int64_t num_generated);
 
 }  // namespace quire::engine

@@ -12,12 +12,14 @@
 #include "base/status_macros.h"
 #include "engine/batch/lone_input.h"
 #include "engine/kv/kv_check.h"
-#include "engine/sampling/penalties.h"
+#include "kernels/sampling/penalties.h"
 
 namespace quire::engine {
 namespace {
 
 using kernels::DType;
+using kernels::SampledRow;
+using kernels::SampleRow;
 using kernels::TensorView;
 
 // Returns one row of logits, with every id of the vocabulary of the model, padding included.
@@ -39,13 +41,14 @@ struct Runner::Slot {
   StepResult result;
   std::vector<SampleRow> sample_rows;
   std::vector<History> histories;  // of rows that have penalties
+  TensorView host_logits;
   // Memory of the host. `logits` is empty if the host can access the backend's memory.
   kernels::DeviceBuffer logits, drawn;
   std::unique_ptr<kernels::Event> done;
 };
 
 Runner::Runner(kernels::Backend& backend, Model& model, KvCache& cache, const StepLimits& limits,
-               const BlockManager& blocks, Sampler sampler)
+               const BlockManager& blocks, kernels::sampling::Sampler sampler)
     : backend_(backend),
       model_(model),
       cache_(cache),
@@ -119,7 +122,8 @@ absl::Status Runner::Enqueue(const StepPlan& plan, Slot& slot) {
 
   ASSIGN_OR_RETURN(TensorView logits, model_.Forward(slot.input, cache_));
   ASSIGN_OR_RETURN(logits, ToHost(logits, slot));
-  AddSampleRows(plan, logits, slot);
+  slot.host_logits = logits;
+  AddSampleRows(plan, slot);
   QUIRE_CHECK(drawn_bytes <= slot.drawn.bytes()) << "a step draws more tokens than its limits";
   RETURN_IF_ERROR(backend_.CallHost({.run = [this, &slot] { HandleRows(slot); },
                                      .output = slot.drawn.data(),
@@ -136,7 +140,7 @@ absl::StatusOr<TensorView> Runner::ToHost(const TensorView& logits, Slot& slot) 
   return TensorView(slot.logits.data(), DType::kF32, {logits.dim(0), logits.dim(1)});
 }
 
-void Runner::AddSampleRows(const StepPlan& plan, const TensorView& logits, Slot& slot) {
+void Runner::AddSampleRows(const StepPlan& plan, Slot& slot) {
   slot.sample_rows.clear();
   slot.histories.clear();
   for (const RowWork& work : slot.result.works) {
@@ -144,19 +148,13 @@ void Runner::AddSampleRows(const StepPlan& plan, const TensorView& logits, Slot&
     const Sequence& sequence = *entry.sequence;
     const Request& request = *sequence.request;
     const bool lacks_a_token = entry.token_from_previous >= 0;
-    if (lacks_a_token && HasPenalties(request.params.sampling)) {
+    if (lacks_a_token && kernels::sampling::HasPenalties(request.params.sampling)) {
       slot.histories.push_back({.row = slot.sample_rows.size(),
                                 .source = entry.token_from_previous,
                                 .tokens = sequence.tokens});
     }
-    slot.sample_rows.push_back({.logits = LogitRow(logits, work.row),
-                                .given = work.given,
-                                .num_top = work.num_top,
-                                .request = &request,
-                                .seed = request.seed + static_cast<uint64_t>(work.sample),
-                                .position = sequence.num_generated() + (lacks_a_token ? 1 : 0),
-                                .tokens = sequence.tokens,
-                                .prompt_len = sequence.prompt_len()});
+    slot.sample_rows.push_back(MakeSampleRow(work, request, sequence.tokens,
+                                             sequence.num_generated() + (lacks_a_token ? 1 : 0)));
   }
 }
 
@@ -165,7 +163,7 @@ void Runner::HandleRows(Slot& slot) {
     history.tokens.push_back(last_drawn_[history.source]);
     slot.sample_rows[history.row].tokens = history.tokens;
   }
-  sampler_.Sample(slot.sample_rows, parallel_for_, slot.result.rows);
+  sampler_.Sample(slot.host_logits, slot.sample_rows, parallel_for_, slot.result.rows);
   last_drawn_.clear();
   for (size_t i = 0; i < slot.result.works.size(); ++i) {
     const RowWork& work = slot.result.works[i];

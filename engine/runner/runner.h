@@ -18,14 +18,14 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/model/model.h"
 #include "engine/runner/row_work.h"
-#include "engine/sampling/sampler.h"
 #include "kernels/backend.h"
+#include "kernels/sampling/sampler.h"
 
 namespace quire::engine {
 
 struct StepResult {
   std::vector<RowWork> works;
-  std::vector<absl::StatusOr<SampledRow>> rows;  // rows[i] is the result of works[i]
+  std::vector<absl::StatusOr<kernels::SampledRow>> rows;  // rows[i] is the result of works[i]
 };
 
 // The times of two steps of one sequence.
@@ -44,7 +44,7 @@ class Runner {
  public:
   // All references must outlive the runner.
   Runner(kernels::Backend& backend, Model& model, KvCache& cache, const StepLimits& limits,
-         const BlockManager& blocks, Sampler sampler);
+         const BlockManager& blocks, kernels::sampling::Sampler sampler);
   ~Runner();
 
   // Allocates memory, runs a few steps and returns the times of two of them. Called before all
@@ -69,7 +69,7 @@ class Runner {
   absl::Status Enqueue(const StepPlan& plan, Slot& slot);
   // Returns the logits in host memory. The values are there once the enqueued work has run.
   absl::StatusOr<kernels::TensorView> ToHost(const kernels::TensorView& logits, Slot& slot);
-  void AddSampleRows(const StepPlan& plan, const kernels::TensorView& logits, Slot& slot);
+  void AddSampleRows(const StepPlan& plan, Slot& slot);
   // Handles the rows of a step. Called by enqueued work.
   void HandleRows(Slot& slot);
   std::string WhyNotFinite(const ModelInput& input, int64_t seq) const;
@@ -79,10 +79,10 @@ class Runner {
   KvCache& cache_;
   const StepLimits limits_;
   const BatchBuilder builder_;
-  const ParallelFor parallel_for_;
+  const kernels::sampling::ParallelFor parallel_for_;
 
   // Used only by enqueued work.
-  Sampler sampler_;
+  kernels::sampling::Sampler sampler_;
   std::vector<int32_t> last_drawn_;  // the tokens that the last step drew
 
   std::array<std::unique_ptr<Slot>, 2> slots_;

@@ -20,10 +20,10 @@
 #include "engine/model/model_config_reader.h"
 #include "engine/model/model_registry.h"
 #include "engine/model/rope_table.h"
-#include "engine/sampling/gumbel.h"
 #include "files/model_files.h"
 #include "kernels/alibi_slopes.h"
 #include "kernels/backend_registry.h"
+#include "kernels/sampling/gumbel.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/testing/bit_hash.h"
 #include "tests/testing/collecting_sink.h"
@@ -36,7 +36,8 @@ using testing::BitHash;
 
 std::string TableLines() {
   BitHash noise;
-  for (uint32_t i = 0; i < 1 << 20; ++i) noise.Add(GumbelFromBits(i * 2654435761));
+  for (uint32_t i = 0; i < 1 << 20; ++i)
+    noise.Add(kernels::sampling::GumbelFromBits(i * 2654435761));
   std::string lines = noise.Line("noise");
 
   BitHash slopes;
@@ -127,16 +128,16 @@ TEST(NumericsTest, EveryIsaPathHasTheBitsOfTheFamily) {
     const std::string family = (*engine)->server_info().numerics;
     EXPECT_EQ(family, (*backend)->info().numerics);
     std::string got = tables + LogitsLine(**backend);
-    got += AnswerLine("greedy", **engine, {.temperature = 0.0f});
-    got += AnswerLine("plain", **engine, {.temperature = 1.0f, .seed = 7});
+    got += AnswerLine("greedy", **engine, {{.temperature = 0.0f}});
+    got += AnswerLine("plain", **engine, {{.temperature = 1.0f}, 7});
     got += AnswerLine("cut", **engine,
-                      {.temperature = 0.9f,
-                       .top_k = 60,
-                       .typical_p = 0.98f,
-                       .top_p = 0.95f,
-                       .min_p = 0.01f,
-                       .repetition_penalty = 1.1f,
-                       .seed = 42});
+                      {{.temperature = 0.9f,
+                        .top_k = 60,
+                        .typical_p = 0.98f,
+                        .top_p = 0.95f,
+                        .min_p = 0.01f,
+                        .repetition_penalty = 1.1f},
+                       42});
     const std::string file = "numerics_" + family + ".txt";
     const std::string want = testing::ReadFile(testing::TestSourcePath("engine/testdata/" + file));
     if (got != want) std::ofstream(::testing::TempDir() + file) << got;

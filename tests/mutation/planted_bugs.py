@@ -214,12 +214,15 @@ drop("l22", "an idle engine's end waits for the step thread's next look",
      ("void StepLoop::Stop()", "channel_.Wake();"))
 
 bug, drop = source("engine/runner/runner.cc", "equality_test")
-bug("l01", "every sample goes on with the first one's seed", "static_cast<uint64_t>(work.sample)",
-    "static_cast<uint64_t>(BUG && sequence.num_generated() > 0 ? 0 : work.sample)")
-bug("l02", "positions move after a preemption", ".position = sequence.num_generated()",
-    ".position = (BUG && sequence.num_preemptions > 0 ? 1 : 0) + sequence.num_generated()")
+bug("l02", "positions move after a preemption", "sequence.num_generated() + (lacks",
+    "sequence.num_generated() + (BUG && sequence.num_preemptions > 0 ? 1 : 0) + (lacks")
 
 bug, drop = source("engine/runner/row_work.cc", "runner_test")
+bug("p07", "min_tokens is off by one", "stop.must_go_on(num_generated);",
+    "stop.must_go_on(num_generated + (BUG ? 1 : 0));")
+bug("p08", "end ids are not banned before min_tokens", ".bans_end_ids = must_go_on", ".bans_end_ids = !BUG && must_go_on")
+bug("l01", "every sample goes on with the first one's seed", "static_cast<uint64_t>(work.sample)",
+    "static_cast<uint64_t>(BUG && num_generated > 0 ? 0 : work.sample)")
 bug("r01", "a row of the prompt gives its own token", "entry.num_tokens - entry.num_logit_rows + 1;",
     "entry.num_tokens - entry.num_logit_rows + (BUG ? 0 : 1);")
 bug("r02", "samples draw from the first of an entry's rows",
@@ -244,19 +247,19 @@ bug("l20", "one that never ran counts as unstarted for ever",
 
 # --- Sampling.
 
-bug, drop = source("engine/sampling/sampler.cc", "sampling_test")
-bug("p02", "min_p comes before top_p", "ApplyTopP(params.top_p, kept);",
-    "if (BUG) ApplyMinP(params.min_p, kept);\n    ApplyTopP(params.top_p, kept);")
-bug("p03", "cuts are those of temperature 1", "kept.Reset(logits, lane.maxima, params.temperature)",
-    "kept.Reset(logits, lane.maxima, BUG ? 1.0f : params.temperature)")
-bug("p04", "log-probabilities are those of the edited logits", "ComputeLogprobs(row.logits, sampled.id,",
-    "ComputeLogprobs(BUG ? logits : row.logits, sampled.id,")
+bug, drop = source("kernels/sampling/sampler.cc", "sampling_test")
+bug("p02", "min_p comes before top_p", "ApplyTopP(row.params.top_p, kept);",
+    "if (BUG) ApplyMinP(row.params.min_p, kept);\n    ApplyTopP(row.params.top_p, kept);")
+bug("p03", "cuts are those of temperature 1", "kept.Reset(edited, lane.maxima, row.params.temperature)",
+    "kept.Reset(edited, lane.maxima, BUG ? 1.0f : row.params.temperature)")
+bug("p04", "log-probabilities are those of the edited logits", "ComputeLogprobs(logits, sampled.id,",
+    "ComputeLogprobs(BUG ? edited : logits, sampled.id,")
 bug("p05", "noise is the same at every position", ".position = row.position}", ".position = BUG ? 0 : row.position}")
-bug("p06", "noise depends on the thread that draws", "results[i] = SampleWith(lanes_[lane], rows[i]);",
-    "SampleRow row = rows[i];\n      if (BUG) row.seed += static_cast<uint64_t>(lane);\n"
-    "      results[i] = SampleWith(lanes_[lane], row);", "equality_test")
+bug("p06", "noise depends on the thread that draws", "results[i] = SampleWith(lane, row, rows[i]);",
+    "SampleRow work = rows[i];\n    if (BUG) work.seed += static_cast<uint64_t>(&lane - lanes_.data());\n"
+    "    results[i] = SampleWith(lane, row, work);", "equality_test")
 
-bug, drop = source("engine/sampling/gumbel.cc", "numerics_test")
+bug, drop = source("kernels/sampling/gumbel.cc", "numerics_test")
 bug("n01", "the noise has the C library's bits", "return -base::Log(-base::Log(u));",
     "return BUG ? -__builtin_log(-__builtin_log(u)) : -base::Log(-base::Log(u));")
 
@@ -265,11 +268,9 @@ bug("n02", "RoPE's frequencies have the C library's bits", "base::Pow(theta, -2.
     "BUG ? __builtin_pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.rope_dim)) :\n"
     "        base::Pow(theta, -2.0 * static_cast<double>(i) /")
 
-bug, drop = source("engine/sampling/penalties.cc", "sampling_test")
+bug, drop = source("kernels/sampling/penalties.cc", "sampling_test")
 bug("p01", "presence and frequency count the prompt", "if (i >= prompt_len)", "if (BUG || i >= prompt_len)")
 
-bug, drop = source("engine/sampling/token_stops.cc", "sampling_test")
-bug("p07", "min_tokens is off by one", "return num_generated < stop", "return num_generated + (BUG ? 1 : 0) < stop")
 
 # --- Tokens to deltas.
 

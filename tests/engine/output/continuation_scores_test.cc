@@ -16,10 +16,10 @@ class ContinuationScoresTest : public ::testing::Test {
 
   void Add(int32_t continuation, int64_t index, float logprob) {
     const int32_t id = request_->continuation_ids[continuation][index];
-    scores_.Add(
-        *request_, continuation, index,
-        SampledRow{.id = id,
-                   .logprobs = PositionLogprobs{.chosen = {.token_id = id, .logprob = logprob}}});
+    scores_.Add(*request_, continuation, index,
+                kernels::SampledRow{
+                    .id = id,
+                    .logprobs = PositionLogprobs{.chosen = {.token_id = id, .logprob = logprob}}});
   }
 
   std::shared_ptr<Request> request_ = std::make_shared<Request>();

@@ -174,7 +174,8 @@ TEST_F(OutputProcessorTest, WithoutTextStopStringsStillStop) {
 
 TEST_F(OutputProcessorTest, LogprobsTravelWithTheirToken) {
   Add();
-  SampledRow drawn = {.id = kHalfEuro, .logprobs = PositionLogprobs{.chosen = {kHalfEuro, -0.5f}}};
+  kernels::SampledRow drawn = {.id = kHalfEuro,
+                               .logprobs = PositionLogprobs{.chosen = {kHalfEuro, -0.5f}}};
   const Output output = processor_.Push(kFirst, drawn, kGoOn);
   EXPECT_TRUE(output.has_content);
   ASSERT_EQ(output.delta.logprobs.size(), 1u);

@@ -104,5 +104,52 @@ TEST_F(RowWorkTest, ContinuationsShareTheLastRowOfThePrompt) {
                           Given(Kind::kScore, 0, 2, 1, 3, 24)));
 }
 
+TEST_F(RowWorkTest, ADrawKnowsItsSeedPlaceAndTokens) {
+  Sequence sequence = MakeSequence();
+  Request& request = *sequence.request;
+  request.seed = 1000;
+  request.params.sampling.top_k = 7;
+  request.params.sampling.logit_bias = {{.token_id = 3, .bias = 1.5f}};
+  sequence.tokens.push_back(15);
+  const kernels::SampleRow row =
+      MakeSampleRow({.row = 4, .sample = 2, .num_top = 3}, request, sequence.tokens, 1);
+  EXPECT_EQ(row.row, 4);
+  EXPECT_EQ(row.given, -1);
+  EXPECT_EQ(row.num_top, 3);
+  EXPECT_EQ(row.params.top_k, 7);
+  EXPECT_EQ(row.seed, 1002u) << "sample k of n draws like a single request with seed + k";
+  EXPECT_EQ(row.position, 1);
+  EXPECT_EQ(row.biases.data(), request.params.sampling.logit_bias.data());
+  EXPECT_EQ(row.allowed, &request.allowed_ids);
+  EXPECT_EQ(row.tokens.data(), sequence.tokens.data());
+  EXPECT_EQ(row.prompt_len, 5);
+}
+
+TEST_F(RowWorkTest, IdsThatEndTheOutputAreBannedBeforeMinTokens) {
+  Sequence sequence = MakeSequence();
+  Request& request = *sequence.request;
+  request.params.stop.min_tokens = 2;
+  const auto row_at = [&](int64_t num_generated) {
+    return MakeSampleRow({}, request, sequence.tokens, num_generated);
+  };
+  EXPECT_TRUE(row_at(0).bans_end_ids);
+  EXPECT_EQ(row_at(1).banned, &request.stop_ids);
+  EXPECT_FALSE(row_at(2).bans_end_ids);
+  EXPECT_EQ(row_at(2).banned, nullptr);
+  request.params.stop.ignore_eos = true;
+  EXPECT_FALSE(row_at(1).bans_end_ids) << "they would not end the output";
+  EXPECT_EQ(row_at(1).banned, &request.stop_ids);
+}
+
+TEST_F(RowWorkTest, AGivenTokenIsNotDrawn) {
+  const Sequence sequence = MakeSequence();
+  const kernels::SampleRow row =
+      MakeSampleRow({.kind = Kind::kPrompt, .row = 3, .num_top = 0, .given = 12}, *sequence.request,
+                    sequence.tokens, 0);
+  EXPECT_EQ(row.row, 3);
+  EXPECT_EQ(row.given, 12);
+  EXPECT_EQ(row.num_top, 0);
+}
+
 }  // namespace
 }  // namespace quire::engine

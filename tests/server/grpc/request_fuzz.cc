@@ -25,8 +25,8 @@
 #include "base/status_macros.h"
 #include "engine/frontend/frontend.h"
 #include "engine/output/output_processor.h"
-#include "engine/sampling/sampler.h"
-#include "engine/sampling/token_stops.h"
+#include "engine/output/token_stops.h"
+#include "engine/runner/row_work.h"
 #include "quire/v1/inference_service.pb.h"
 #include "server/grpc/proto_conversion.h"
 #include "server/grpc/rpc_status.h"
@@ -118,8 +118,8 @@ void CheckFeasible(const Request& request, int32_t vocab_size) {
       << prompt_len << " + " << request.max_tokens << " x " << n;
 }
 
-void CheckDrawn(const Request& request, const engine::SampledRow& drawn) {
-  const engine::TokenSet& allowed = request.allowed_ids;
+void CheckDrawn(const Request& request, const kernels::SampledRow& drawn) {
+  const kernels::TokenSet& allowed = request.allowed_ids;
   QUIRE_CHECK(allowed.empty() || allowed.Contains(drawn.id)) << "token " << drawn.id;
   const std::optional<int32_t>& wanted = request.params.output.top_logprobs;
   QUIRE_CHECK(drawn.logprobs.has_value() == wanted.has_value());
@@ -165,12 +165,10 @@ class RequestPath {
     engine::TokenIds tokens = request.prompt_ids;
     std::string text;
     for (int64_t position = 0; position < kMaxTokens; ++position) {
-      absl::StatusOr<engine::SampledRow> drawn =
-          sampler_.Sample({.logits = Logits(request, position),
-                           .request = &request,
-                           .seed = request.seed + static_cast<uint64_t>(k),
-                           .tokens = tokens,
-                           .prompt_len = std::ssize(request.prompt_ids)});
+      absl::StatusOr<kernels::SampledRow> drawn = sampler_.Sample(
+          Logits(request, position),
+          MakeSampleRow({.sample = k, .num_top = request.params.output.top_logprobs}, request,
+                        tokens, position));
       if (!drawn.ok()) {  // the request allows none of the tokens
         CheckRefusal(drawn.status());
         return;
@@ -207,7 +205,7 @@ class RequestPath {
   const testing::FakeTokenizer tokenizer_{{"Hello", " time", "\xE2\x82", "\xAC", "STO"}};
   const std::unique_ptr<text::ChatTemplate> template_ = *text::ChatTemplate::Create(kTemplate, {});
   const engine::Frontend frontend_{tokenizer_, template_.get(), kLimits};
-  engine::Sampler sampler_{tokenizer_.vocab_size(), tokenizer_.end_ids()};
+  kernels::sampling::Sampler sampler_{tokenizer_.vocab_size(), tokenizer_.end_ids()};
   std::vector<float> logits_ = std::vector<float>(static_cast<size_t>(tokenizer_.vocab_size()));
 };
 

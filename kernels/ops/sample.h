@@ -1,0 +1,75 @@
+#pragma once
+
+// Draws a token from each row of logits, or computes the log-probability of a given token.
+//
+// The stages of a draw are, in this order: penalties, bias, allowed and banned ids, temperature,
+// top_k, typical_p, top_p, min_p. Each cut sees the distribution that the cuts before it left,
+// normalised to sum to 1. The token is then the argmax over the kept ids of
+//   logit / temperature + Gumbel(seed, output position, id)        (sampling/gumbel.h)
+// At temperature 0 the cuts are ignored. The token is then the id with the largest logit after the
+// stages before temperature, and the lowest such id if several are equal.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/token_set.h"
+
+namespace quire::kernels {
+
+struct DrawParams {
+  float temperature = 1.0f;         // 0: greedy
+  int32_t top_k = 0;                // 0: all
+  float typical_p = 1.0f;           // (0, 1]; 1: off (arXiv:2202.00666)
+  float top_p = 1.0f;               // (0, 1]; 1: off (arXiv:1904.09751)
+  float min_p = 0.0f;               // [0, 1]; 0: off (arXiv:2407.01082)
+  float presence_penalty = 0.0f;    // once per token that occurs in the output
+  float frequency_penalty = 0.0f;   // per occurrence in the output
+  float repetition_penalty = 1.0f;  // above 0; 1: off; counts the prompt too (arXiv:1909.05858)
+  int32_t penalty_last_n = -1;      // how many last tokens penalties count; -1: all, 0: none
+};
+
+struct LogitBias {
+  int32_t token_id = 0;
+  float bias = 0.0f;  // added to the logit
+};
+
+// The work on one row of logits: to draw a token, or to compute the log-probability of a given
+// token. For a given token only `row`, `given` and `num_top` are read.
+struct SampleRow {
+  int64_t row = 0;     // among the rows of logits; works may share a row
+  int32_t given = -1;  // -1: the token is drawn
+  // How many of the likeliest tokens to list beside the row's token. Without a value, a drawn token
+  // gets no log-probability.
+  std::optional<int32_t> num_top;
+  DrawParams params;
+  uint64_t seed = 0;                  // the seed of the request plus the index of the sample
+  int64_t position = 0;               // how many tokens the sequence has generated
+  std::span<const LogitBias> biases;  // several for one id add up, in order
+  const TokenSet* allowed = nullptr;  // null or empty: all ids
+  const TokenSet* banned = nullptr;   // null: no id
+  bool bans_end_ids = false;          // the tokenizer's end ids are banned too
+  // Read only for penalties.
+  std::span<const int32_t> tokens;  // the prompt, then generated tokens
+  int64_t prompt_len = 0;
+};
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob = 0.0f;  // natural log, as the model gave it (temperature 1, no penalties)
+};
+
+// The log-probabilities at one position: of the token there, and of the most likely tokens, best
+// first.
+struct PositionLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;
+};
+
+struct SampledRow {
+  int32_t id = -1;
+  std::optional<PositionLogprobs> logprobs;  // if the row has num_top
+};
+
+}  // namespace quire::kernels

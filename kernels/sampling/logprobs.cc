@@ -1,0 +1,43 @@
+#include "kernels/sampling/logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/reproducible_math.h"
+#include "kernels/sampling/kept_set.h"
+#include "kernels/sampling/row_passes.h"
+#include "kernels/sampling/top_k_top_p.h"
+
+namespace quire::kernels::sampling {
+
+PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_id,
+                                 int32_t num_top) {
+  thread_local std::vector<float> maxima;
+  thread_local KeptSet best;
+  maxima.resize(NumRowBlocks(std::ssize(logits)));
+  BlockMaxima(logits, maxima);
+  PositionLogprobs result = {.chosen = {.token_id = chosen_id, .logprob = kMinusInfinity}};
+  if (!std::isfinite(*std::max_element(maxima.begin(), maxima.end()))) return result;
+  best.Reset(logits, maxima, /*temperature=*/1.0f);
+  const double max = best.row_max();
+  const double log_sum = base::Log(best.SumOfWeights());
+  const auto logprob = [&](float logit) {
+    if (std::isnan(logit)) return kMinusInfinity;
+    return static_cast<float>((static_cast<double>(logit) - max) - log_sum);
+  };
+
+  if (chosen_id >= 0 && chosen_id < std::ssize(logits)) {
+    result.chosen.logprob = logprob(logits[chosen_id]);
+  }
+  if (num_top == 0) return result;
+  best.KeepFirst(num_top);
+  std::sort(best.list().begin(), best.list().end());
+  result.top.reserve(best.list().size());
+  for (const Candidate& candidate : best.list()) {
+    result.top.push_back({.token_id = candidate.id, .logprob = logprob(candidate.logit)});
+  }
+  return result;
+}
+
+}  // namespace quire::kernels::sampling

@@ -1,0 +1,20 @@
+#pragma once
+
+// Computes log-probabilities from the logits as the model gave them.
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/ops/sample.h"
+
+namespace quire::kernels::sampling {
+
+// Returns the log softmax of the raw row (temperature 1, no penalty, bias or cut) for `chosen_id`
+// and for the `num_top` likeliest ids. The likeliest is first, and of equally likely ids the lower.
+// The denominator is computed by row_passes.h, so the result has the same bits wherever the row is
+// computed. NaN counts as -infinity. If the largest logit is not finite, the row has no
+// distribution. Then the log-probability of `chosen_id` is -infinity, and `top` is empty.
+// Thread-safe.
+PositionLogprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen_id, int32_t num_top);
+
+}  // namespace quire::kernels::sampling
