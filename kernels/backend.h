@@ -7,7 +7,6 @@
 // Not thread-safe: only one thread, the step thread, calls a Backend.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +27,7 @@
 #include "kernels/ops/norm.h"
 #include "kernels/ops/paged_attention.h"
 #include "kernels/ops/qkv_post.h"
+#include "kernels/ops/sample.h"
 #include "kernels/ops/shift_keys.h"
 #include "kernels/ops/take_tokens.h"
 #include "kernels/prepared_weight.h"
@@ -80,6 +80,8 @@ class Backend {
   // or shape.
   virtual absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) = 0;
+  virtual absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(
+      const SamplerSpec& spec) = 0;
 
   // Divides the attention of one step into pieces of work, on the host. All layers with
   // args.pattern share the plan. The plan can be used until the next Plan call for the same
@@ -101,13 +103,9 @@ class Backend {
   virtual absl::Status GatherRows(const GatherRowsArgs& args) = 0;
   virtual absl::Status CopyBlocks(const CopyBlocksArgs& args) = 0;
   virtual absl::Status ShiftKeys(const ShiftKeysArgs& args) = 0;
+  // Cannot be recorded.
+  virtual absl::Status Sample(const SampleArgs& args) = 0;
 
-  // Calls work(0) .. work(n - 1) in any order, and returns when all calls have returned. A backend
-  // with threads divides the calls between them. HostWork may call this function.
-  virtual void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) = 0;
-
-  // Enqueues a call of work.run.
-  virtual absl::Status CallHost(HostWork work) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;
   // Moves the mark of `event` to the end of the work enqueued so far.
   virtual absl::Status Mark(Event& event) = 0;
@@ -116,7 +114,7 @@ class Backend {
   virtual absl::Status Wait(const Event& event) = 0;
   // Records the ops that `enqueue` enqueues, and does not run them. The recording keeps every
   // argument, but the memory that the arguments point to is read at each replay. `enqueue` must not
-  // allocate, wait, plan or call CallHost.
+  // allocate, wait, plan or sample.
   virtual absl::StatusOr<std::unique_ptr<Recording>> Record(
       absl::FunctionRef<absl::Status()> enqueue) = 0;
   // Enqueues the recorded ops. The recording must live until they have run.

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "absl/strings/str_format.h"
 
 #include "base/status_macros.h"
 #include "engine/batch/lone_input.h"
-#include "kernels/sampling/logprobs.h"
 
 namespace quire::tools {
 namespace {
@@ -38,54 +38,63 @@ class Sums {
   int64_t count_ = 0;
 };
 
-// Sets losses[i] to the negative log-likelihood of targets[i], which row i of `logits` predicts.
-void Losses(kernels::Backend& backend, const TensorView& logits, std::span<const int32_t> targets,
-            std::span<double> losses) {
-  backend.RunOnHost(std::ssize(targets), [&](int64_t i) {
-    const std::span<const float> row(logits.data<const float>() + i * logits.dim(1),
-                                     static_cast<size_t>(logits.dim(1)));
-    losses[i] =
-        -static_cast<double>(kernels::sampling::ComputeLogprobs(row, targets[i], 0).chosen.logprob);
-  });
-}
-
-// Waits for the logits, and copies them to `memory` if the host cannot access them. Returns the
-// logits in memory of the host.
-absl::StatusOr<TensorView> OnHost(kernels::Backend& backend, const TensorView& logits,
-                                  std::vector<float>& memory) {
-  if (backend.info().host_memory) {
-    RETURN_IF_ERROR(backend.Synchronize());
-    return logits;
+// Adds the negative log-likelihoods of `targets`. Row i of the logits predicts targets[i].
+class Scorer {
+ public:
+  static absl::StatusOr<Scorer> Create(kernels::Backend& backend, int64_t vocab_size,
+                                       int64_t max_rows) {
+    Scorer scorer(backend);
+    ASSIGN_OR_RETURN(scorer.drawn_, backend.Allocate(SizeOf(kernels::DType::kI32)));
+    ASSIGN_OR_RETURN(scorer.sampler_,
+                     backend.PrepareSampler({.vocab_size = static_cast<int32_t>(vocab_size),
+                                             .max_rows = max_rows,
+                                             .max_draws = 1}));
+    return scorer;
   }
-  memory.resize(static_cast<size_t>(logits.num_elements()));
-  RETURN_IF_ERROR(backend.CopyToHost(memory.data(), logits.raw(), logits.num_bytes()));
-  RETURN_IF_ERROR(backend.Synchronize());
-  return TensorView(memory.data(), logits.dtype(), {logits.dim(0), logits.dim(1)});
-}
+  absl::Status Add(const TensorView& logits, std::span<const int32_t> targets, Sums& sums) {
+    rows_.clear();
+    for (const int32_t target : targets) {
+      rows_.push_back({.row = std::ssize(rows_), .given = target, .num_top = 0});
+    }
+    RETURN_IF_ERROR(backend_.Sample({.logits = logits,
+                                     .rows = rows_,
+                                     .drawn = TensorView(drawn_.data(), kernels::DType::kI32, {1}),
+                                     .sampler = sampler_.get(),
+                                     .results = &results_}));
+    RETURN_IF_ERROR(backend_.Synchronize());
+    for (const absl::StatusOr<kernels::SampledRow>& result : results_) {
+      RETURN_IF_ERROR(result.status());
+      sums.Add(-static_cast<double>(result->logprobs->chosen.logprob));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  explicit Scorer(kernels::Backend& backend) : backend_(backend) {}
+
+  kernels::Backend& backend_;
+  kernels::DeviceBuffer drawn_;  // no token is drawn, but the op wants the memory
+  std::unique_ptr<kernels::PreparedSampler> sampler_;
+  std::vector<kernels::SampleRow> rows_;
+  std::vector<absl::StatusOr<kernels::SampledRow>> results_;
+};
 
 // Feeds one window, without its last token, to the model. Adds to `sums` the losses of the tokens
 // from window[first_scored] on.
 absl::Status ScoreWindow(engine::EngineParts& parts, std::span<const int32_t> window,
-                         int64_t first_scored, Sums& sums) {
+                         int64_t first_scored, Scorer& scorer, Sums& sums) {
   const int64_t fed = std::ssize(window) - 1;  // the last token predicts nothing, so it is not fed
   const int64_t first_row = first_scored - 1;
-  std::vector<double> losses;
-  std::vector<float> memory;
   for (int64_t begin = 0; begin < fed;) {
     const bool scored = begin >= first_row;
     const int64_t limit = scored ? std::min(parts.limits.max_tokens, parts.limits.max_logit_rows)
                                  : parts.limits.max_tokens;
     const int64_t count = std::min(limit, (scored ? fed : first_row) - begin);
-    ASSIGN_OR_RETURN(TensorView logits,
+    ASSIGN_OR_RETURN(const TensorView logits,
                      parts.model->Forward(engine::MakeLoneInput(window.subspan(begin, count), begin,
                                                                 scored ? count : 0, parts.cache),
                                           parts.cache));
-    ASSIGN_OR_RETURN(logits, OnHost(*parts.backend, logits, memory));
-    if (scored) {
-      losses.resize(count);
-      Losses(*parts.backend, logits, window.subspan(begin + 1, count), losses);
-      for (const double loss : losses) sums.Add(loss);
-    }
+    if (scored) RETURN_IF_ERROR(scorer.Add(logits, window.subspan(begin + 1, count), sums));
     begin += count;
   }
   return absl::OkStatus();
@@ -126,12 +135,14 @@ absl::StatusOr<Perplexity> ComputePerplexity(
     engine::EngineParts& parts, std::span<const int32_t> tokens, const PerplexityOptions& options,
     int32_t bos_id, const std::function<void(const Perplexity& so_far)>& on_window) {
   ASSIGN_OR_RETURN(const std::vector<TextWindow> windows, MakeWindows(std::ssize(tokens), options));
+  ASSIGN_OR_RETURN(Scorer scorer, Scorer::Create(*parts.backend, parts.model->config().vocab_size,
+                                                 parts.limits.max_logit_rows));
   Sums sums;
   for (size_t i = 0; i < windows.size(); ++i) {
     const TextWindow& window = windows[i];
     std::vector<int32_t> fed(tokens.begin() + window.begin, tokens.begin() + window.end);
     if (bos_id >= 0) fed[0] = bos_id;
-    RETURN_IF_ERROR(ScoreWindow(parts, fed, window.first_scored - window.begin, sums));
+    RETURN_IF_ERROR(ScoreWindow(parts, fed, window.first_scored - window.begin, scorer, sums));
     on_window(sums.Result(static_cast<int64_t>(i) + 1));
   }
   return sums.Result(std::ssize(windows));

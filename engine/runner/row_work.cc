@@ -84,6 +84,7 @@ kernels::SampleRow MakeSampleRow(const RowWork& work, const Request& request,
   const StopParams& stop = request.params.stop;
   const bool must_go_on = stop.must_go_on(num_generated);
   return {.row = work.row,
+          .draw = work.token,
           .num_top = work.num_top,
           .params = request.params.sampling,
           .seed = request.seed + static_cast<uint64_t>(work.sample),

@@ -19,7 +19,7 @@
 #include "engine/model/model.h"
 #include "engine/runner/row_work.h"
 #include "kernels/backend.h"
-#include "kernels/sampling/sampler.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace quire::engine {
 
@@ -44,13 +44,15 @@ class Runner {
  public:
   // All references must outlive the runner.
   Runner(kernels::Backend& backend, Model& model, KvCache& cache, const StepLimits& limits,
-         const BlockManager& blocks, kernels::sampling::Sampler sampler);
+         const BlockManager& blocks);
   ~Runner();
 
   // Allocates memory, runs a few steps and returns the times of two of them. Called before all
   // other functions. The steps compute `tokens` as a chunk of a prompt, and tokens[0] as a decode.
-  // They overwrite cache blocks from block 0 on, so no sequence may hold blocks yet.
-  absl::StatusOr<WarmUpTimes> WarmUp(const std::vector<int32_t>& tokens, const base::Clock& clock);
+  // They overwrite cache blocks from block 0 on, so no sequence may hold blocks yet. The end ids
+  // and the ids without a piece are those of `tokenizer`.
+  absl::StatusOr<WarmUpTimes> WarmUp(const text::Tokenizer& tokenizer,
+                                     const std::vector<int32_t>& tokens, const base::Clock& clock);
 
   // Enqueues a step. After an error, the plan has no result, and Collect must not be called for it.
   // Otherwise the sequences of the plan must live until its result is collected.
@@ -67,11 +69,9 @@ class Runner {
   struct Slot;
 
   absl::Status Enqueue(const StepPlan& plan, Slot& slot);
-  // Returns the logits in host memory. The values are there once the enqueued work has run.
-  absl::StatusOr<kernels::TensorView> ToHost(const kernels::TensorView& logits, Slot& slot);
   void AddSampleRows(const StepPlan& plan, Slot& slot);
-  // Handles the rows of a step. Called by enqueued work.
-  void HandleRows(Slot& slot);
+  // Enqueues the work of slot.sample_rows.
+  absl::Status Sample(const kernels::TensorView& logits, Slot& slot);
   std::string WhyNotFinite(const ModelInput& input, int64_t seq) const;
 
   kernels::Backend& backend_;
@@ -79,17 +79,13 @@ class Runner {
   KvCache& cache_;
   const StepLimits limits_;
   const BatchBuilder builder_;
-  const kernels::sampling::ParallelFor parallel_for_;
-
-  // Used only by enqueued work.
-  kernels::sampling::Sampler sampler_;
-  std::vector<int32_t> last_drawn_;  // the tokens that the last step drew
 
   std::array<std::unique_ptr<Slot>, 2> slots_;
   int64_t num_submitted_ = 0, num_collected_ = 0;
-  // The tokens that the last step drew, int32 [limits.max_seqs] in the backend's memory. Empty at
-  // depth 0.
-  kernels::DeviceBuffer drawn_;
+  std::unique_ptr<kernels::PreparedSampler> sampler_;
+  // The tokens that the last step drew, int32 [limits.max_seqs] in the backend's memory.
+  kernels::DeviceBuffer drawn_memory_;
+  kernels::TensorView drawn_;
 };
 
 }  // namespace quire::engine

@@ -20,6 +20,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/ops/check.h"
 #include "kernels/quant/dequantize.h"
+#include "kernels/sampling/sampler.h"
 
 namespace quire::kernels::cpu {
 namespace {
@@ -83,6 +84,10 @@ class CpuBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) override;
+  absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(
+      const SamplerSpec& spec) override {
+    return std::make_unique<sampling::Sampler>(spec, pool_.num_threads());
+  }
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
   void AppendLaunchKey(const AttentionPlan&, std::vector<int64_t>&) const override {}
   absl::Status TakeTokens(const TakeTokensArgs& args) override;
@@ -95,13 +100,7 @@ class CpuBackend final : public Backend {
   absl::Status GatherRows(const GatherRowsArgs& args) override;
   absl::Status CopyBlocks(const CopyBlocksArgs& args) override;
   absl::Status ShiftKeys(const ShiftKeysArgs& args) override;
-  void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) override {
-    pool_.ParallelFor(n, [&](int64_t item, int) { work(item); });
-  }
-  absl::Status CallHost(HostWork work) override {
-    work.run();
-    return absl::OkStatus();
-  }
+  absl::Status Sample(const SampleArgs& args) override;
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
     return std::make_unique<Event>();
   }
@@ -409,6 +408,13 @@ absl::Status CpuBackend::ShiftKeys(const ShiftKeysArgs& args) {
                          .rope_dim = 2 * half,
                          .interleaved = args.rope_layout == RopeLayout::kInterleaved});
   });
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::Sample(const SampleArgs& args) {
+  RETURN_IF_ERROR(Validate(args));
+  static_cast<sampling::Sampler*>(args.sampler)
+      ->Run(args, [this](int64_t n, ThreadPool::Loop loop) { pool_.ParallelFor(n, loop); });
   return absl::OkStatus();
 }
 

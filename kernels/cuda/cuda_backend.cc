@@ -10,6 +10,7 @@
 
 #include "base/status_macros.h"
 #include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/host_sampler.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_attention.h"
@@ -60,6 +61,10 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<PreparedWeight>> PrepareWeight(
       std::span<const WeightView> parts) override;
+  absl::StatusOr<std::unique_ptr<PreparedSampler>> PrepareSampler(
+      const SamplerSpec& spec) override {
+    return HostSampler::Create(*device_, spec);
+  }
   absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) override;
   void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const override {
     attention_.AppendLaunchKey(plan, key);
@@ -87,10 +92,7 @@ class CudaBackend final : public Backend {
   absl::Status ShiftKeys(const ShiftKeysArgs& args) override {
     return cuda::ShiftKeys(*device_, args);
   }
-  void RunOnHost(int64_t n, const std::function<void(int64_t)>& work) override {
-    for (int64_t i = 0; i < n; ++i) work(i);
-  }
-  absl::Status CallHost(HostWork work) override { return device_->CallHost(std::move(work)); }
+  absl::Status Sample(const SampleArgs& args) override { return HostSampler::Enqueue(args); }
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return device_->CreateEvent(); }
   absl::Status Mark(Event& event) override { return device_->Mark(event); }
   absl::Status Wait(const Event& event) override { return device_->Wait(event); }

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -54,6 +55,15 @@ struct GemmArgs {
   DType type = DType::kBF16;          // of a and b
   DType output_type = DType::kBF16;   // of d: the type of a, or f32
   bool accumulate = false;            // true: the product is added to the content of d
+};
+
+// A host function that is enqueued like other work. It runs after all work enqueued earlier and
+// before all work enqueued later, possibly on another thread. The function must not enqueue work.
+struct HostWork {
+  std::function<void()> run;
+  // The host memory that `run` writes and that copies enqueued later read; null if there is none.
+  void* output = nullptr;
+  int64_t output_bytes = 0;
 };
 
 class Device {

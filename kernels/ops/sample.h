@@ -14,6 +14,10 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/tensor_view.h"
 #include "kernels/token_set.h"
 
 namespace quire::kernels {
@@ -28,6 +32,12 @@ struct DrawParams {
   float frequency_penalty = 0.0f;   // per occurrence in the output
   float repetition_penalty = 1.0f;  // above 0; 1: off; counts the prompt too (arXiv:1909.05858)
   int32_t penalty_last_n = -1;      // how many last tokens penalties count; -1: all, 0: none
+
+  // Returns true if any penalty would change a logit.
+  bool has_penalties() const {
+    return penalty_last_n != 0 &&
+           (repetition_penalty != 1.0f || frequency_penalty != 0.0f || presence_penalty != 0.0f);
+  }
 };
 
 struct LogitBias {
@@ -38,8 +48,9 @@ struct LogitBias {
 // The work on one row of logits: to draw a token, or to compute the log-probability of a given
 // token. For a given token only `row`, `given` and `num_top` are read.
 struct SampleRow {
-  int64_t row = 0;     // among the rows of logits; works may share a row
+  int64_t row = 0;     // a row of SampleArgs::logits; works may share a row
   int32_t given = -1;  // -1: the token is drawn
+  int32_t draw = -1;   // the element of SampleArgs::drawn that becomes the drawn id
   // How many of the likeliest tokens to list beside the row's token. Without a value, a drawn token
   // gets no log-probability.
   std::optional<int32_t> num_top;
@@ -53,6 +64,9 @@ struct SampleRow {
   // Read only for penalties.
   std::span<const int32_t> tokens;  // the prompt, then generated tokens
   int64_t prompt_len = 0;
+  // The element of SampleArgs::drawn that is the last generated token, which `tokens` then lacks;
+  // or -1.
+  int32_t previous = -1;
 };
 
 struct TokenLogprob {
@@ -71,5 +85,37 @@ struct SampledRow {
   int32_t id = -1;
   std::optional<PositionLogprobs> logprobs;  // if the row has num_top
 };
+
+struct SamplerSpec {
+  int32_t vocab_size = 0;        // of the model
+  std::vector<int32_t> end_ids;  // of the tokenizer
+  // The ids without a piece, ascending. They are never drawn, but the softmax behind the
+  // log-probabilities includes them.
+  std::vector<int32_t> without_piece;
+  int64_t max_rows = 0;   // the most rows of logits in a call
+  int64_t max_draws = 0;  // the elements of SampleArgs::drawn
+};
+
+// The vocabulary and the memory for sampling on one backend. Backend::PrepareSampler makes it. Only
+// the op of that backend reads it.
+class PreparedSampler {
+ public:
+  virtual ~PreparedSampler() = default;
+};
+
+// `rows`, and what they refer to, must live until the op has run, and `results` too.
+struct SampleArgs {
+  TensorView logits;                // [num_rows, num_ids]  f32, num_ids at most vocab_size
+  std::span<const SampleRow> rows;  // in memory of the host
+  // [max_draws]  int32. The op reads the tokens of the call before and writes those of this call. A
+  // draw that fails writes 0.
+  TensorView drawn;
+  PreparedSampler* sampler = nullptr;
+  // Overwritten when the op runs: (*results)[i] is the result of rows[i]. The result is Internal if
+  // the largest logit of the row is not finite, which is a fault of the model or the device. It is
+  // InvalidArgument if no id is left to draw.
+  std::vector<absl::StatusOr<SampledRow>>* results = nullptr;
+};
+absl::Status Validate(const SampleArgs& args);
 
 }  // namespace quire::kernels

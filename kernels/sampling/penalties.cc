@@ -6,12 +6,6 @@
 
 namespace quire::kernels::sampling {
 
-bool HasPenalties(const DrawParams& params) {
-  return params.penalty_last_n != 0 &&
-         (params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
-          params.presence_penalty != 0.0f);
-}
-
 void Penalties::Apply(const DrawParams& params, std::span<const int32_t> tokens, int64_t prompt_len,
                       std::span<float> logits) {
   const auto size = static_cast<int64_t>(tokens.size());

@@ -10,9 +10,6 @@
 
 namespace quire::kernels::sampling {
 
-// Returns true if any penalty would change a logit.
-bool HasPenalties(const DrawParams& params);
-
 // Applies three penalties to each id that occurs in the window, in this order (as in vLLM):
 //   repetition  once for an id of the prompt or the output: logit > 0 ? logit / r : logit * r
 //               (CTRL, arXiv:1909.05858; HF transformers' RepetitionPenaltyLogitsProcessor)

@@ -1,19 +1,20 @@
 #include "kernels/sampling/sampler.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "absl/strings/str_format.h"
 
 #include "base/check.h"
+#include "kernels/sampling/kept_set.h"
 #include "kernels/sampling/logit_edits.h"
 #include "kernels/sampling/logprobs.h"
 #include "kernels/sampling/min_p.h"
+#include "kernels/sampling/penalties.h"
 #include "kernels/sampling/row_passes.h"
 #include "kernels/sampling/top_k_top_p.h"
+#include "kernels/sampling/typical_p.h"
 
 namespace quire::kernels::sampling {
 
@@ -21,68 +22,65 @@ struct Sampler::Lane {
   explicit Lane(int32_t vocab_size) : penalties(vocab_size) {}
 
   std::vector<float> maxima;
-  std::vector<float> edited;  // a copy of the row, when its logits are changed
+  std::vector<float> edited;    // a copy of the row, when its logits are changed
+  std::vector<int32_t> tokens;  // a copy of the tokens, when the last one was unknown
   Penalties penalties;
   KeptSet kept;
   TypicalP typical_p;
 };
 
-Sampler::Sampler(int32_t vocab_size, std::vector<int32_t> end_ids, int32_t num_lanes,
-                 std::vector<int32_t> without_piece)
-    : vocab_size_(vocab_size),
-      num_drawable_(vocab_size),
-      holes_(std::move(without_piece)),
-      end_ids_(std::move(end_ids)) {
+Sampler::Sampler(const SamplerSpec& spec, int num_lanes)
+    : vocab_size_(spec.vocab_size),
+      num_drawable_(spec.vocab_size),
+      holes_(spec.without_piece),
+      end_ids_(spec.end_ids) {
   // Ids without a piece at the end of the vocabulary, the padding of many models, only shorten the
   // row. Any other id without a piece is a hole and costs a copy of the row.
   for (; !holes_.empty() && holes_.back() == num_drawable_ - 1; holes_.pop_back()) --num_drawable_;
   lanes_.reserve(num_lanes);
-  for (int32_t i = 0; i < num_lanes; ++i) lanes_.emplace_back(vocab_size);
+  for (int i = 0; i < num_lanes; ++i) lanes_.emplace_back(vocab_size_);
 }
 
-Sampler::Sampler(Sampler&& other) noexcept = default;
 Sampler::~Sampler() = default;
 
-absl::StatusOr<SampledRow> Sampler::Sample(std::span<const float> logits, const SampleRow& row) {
-  return SampleWith(lanes_.front(), logits, row);
-}
-
-void Sampler::Sample(const TensorView& logits, std::span<const SampleRow> rows,
-                     const ParallelFor& parallel_for,
-                     std::vector<absl::StatusOr<SampledRow>>& results) {
-  results.assign(rows.size(), SampledRow());
-  const auto num_rows = static_cast<int64_t>(rows.size());
-  const auto sample = [&](Lane& lane, int64_t i) {
-    const std::span<const float> row(logits.data<const float>() + rows[i].row * logits.dim(1),
-                                     static_cast<size_t>(logits.dim(1)));
-    results[i] = SampleWith(lane, row, rows[i]);
-  };
-  const int64_t num_lanes = std::min<int64_t>(std::ssize(lanes_), num_rows);
-  if (!parallel_for || num_lanes <= 1) {
-    for (int64_t i = 0; i < num_rows; ++i) sample(lanes_.front(), i);
-    return;
-  }
-  // Rows differ in cost, so each lane takes the next row when it is free.
-  std::atomic<int64_t> next = 0;
-  parallel_for(num_lanes, [&](int64_t lane) {
-    for (int64_t i = next++; i < num_rows; i = next++) sample(lanes_[lane], i);
+void Sampler::Run(const SampleArgs& args, ParallelFor parallel_for) {
+  const auto num_ids = static_cast<size_t>(args.logits.dim(1));
+  const std::span<int32_t> drawn(args.drawn.data<int32_t>(),
+                                 static_cast<size_t>(args.drawn.dim(0)));
+  std::vector<absl::StatusOr<SampledRow>>& results = *args.results;
+  results.assign(args.rows.size(), SampledRow());
+  parallel_for(std::ssize(args.rows), [&](int64_t i, int lane) {
+    const SampleRow& row = args.rows[i];
+    const std::span<const float> logits(args.logits.data<const float>() + row.row * num_ids,
+                                        num_ids);
+    results[i] = Sample(logits, row, row.previous < 0 ? -1 : drawn[row.previous], lane);
   });
+  for (size_t i = 0; i < args.rows.size(); ++i) {
+    if (args.rows[i].given < 0) drawn[args.rows[i].draw] = results[i].ok() ? results[i]->id : 0;
+  }
 }
 
 // Returns the row itself, without its padding, when no logit changes.
 std::span<const float> Sampler::EditLogits(Lane& lane, std::span<const float> logits,
-                                           const SampleRow& row) const {
+                                           const SampleRow& row, int32_t previous_id) const {
   const std::span<const float> drawable =
       logits.first(static_cast<size_t>(std::min<int64_t>(num_drawable_, std::ssize(logits))));
   const bool restricts = row.allowed != nullptr && !row.allowed->empty();
-  if (!HasPenalties(row.params) && row.biases.empty() && !restricts && row.banned == nullptr &&
+  const bool has_penalties = row.params.has_penalties();
+  if (!has_penalties && row.biases.empty() && !restricts && row.banned == nullptr &&
       !row.bans_end_ids && holes_.empty()) {
     return drawable;
   }
   lane.edited.assign(drawable.begin(), drawable.end());
-  if (HasPenalties(row.params)) {
-    QUIRE_CHECK(std::ssize(row.tokens) == row.prompt_len + row.position) << "tokens are missing";
-    lane.penalties.Apply(row.params, row.tokens, row.prompt_len, lane.edited);
+  if (has_penalties) {
+    std::span<const int32_t> tokens = row.tokens;
+    if (previous_id >= 0) {
+      lane.tokens.assign(tokens.begin(), tokens.end());
+      lane.tokens.push_back(previous_id);
+      tokens = lane.tokens;
+    }
+    QUIRE_CHECK(std::ssize(tokens) == row.prompt_len + row.position) << "tokens are missing";
+    lane.penalties.Apply(row.params, tokens, row.prompt_len, lane.edited);
   }
   ApplyLogitBias(row.biases, lane.edited);
   if (restricts) ApplyAllowedIds(*row.allowed, lane.edited);
@@ -92,8 +90,9 @@ std::span<const float> Sampler::EditLogits(Lane& lane, std::span<const float> lo
   return lane.edited;
 }
 
-absl::StatusOr<SampledRow> Sampler::SampleWith(Lane& lane, std::span<const float> logits,
-                                               const SampleRow& row) const {
+absl::StatusOr<SampledRow> Sampler::Sample(std::span<const float> logits, const SampleRow& row,
+                                           int32_t previous_id, int lane_index) {
+  Lane& lane = lanes_[lane_index];
   QUIRE_CHECK(std::ssize(logits) <= vocab_size_) << "logits: got " << logits.size();
   lane.maxima.resize(NumRowBlocks(std::ssize(logits)));
   BlockMaxima(logits, lane.maxima);
@@ -105,7 +104,7 @@ absl::StatusOr<SampledRow> Sampler::SampleWith(Lane& lane, std::span<const float
     return SampledRow{.id = row.given,
                       .logprobs = ComputeLogprobs(logits, row.given, row.num_top.value_or(0))};
   }
-  const std::span<const float> edited = EditLogits(lane, logits, row);
+  const std::span<const float> edited = EditLogits(lane, logits, row, previous_id);
   lane.maxima.resize(NumRowBlocks(std::ssize(edited)));
   if (edited.data() != logits.data() || edited.size() != logits.size()) {
     BlockMaxima(edited, lane.maxima);

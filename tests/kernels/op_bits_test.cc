@@ -25,6 +25,7 @@
 #include "tests/kernels/cache_testing.h"
 #include "tests/kernels/kernel_testing.h"
 #include "tests/kernels/moe_testing.h"
+#include "tests/kernels/sample_testing.h"
 #include "tests/testing/bit_hash.h"
 #include "tests/testing/test_data.h"
 
@@ -236,12 +237,21 @@ std::string AttentionLines(Backend& backend) {
   return lines;
 }
 
+// Draws and log-probabilities of rows whose length is no multiple of a block.
+std::string SampleLines(Backend& backend) {
+  BitHash hash;
+  for (const int64_t num_ids : {90, 301, 1037}) {
+    for (const char c : ToText(testing::SampleTwice(backend, num_ids))) hash.AddBits(c);
+  }
+  return hash.Line("sample");
+}
+
 TEST(OpBitsTest, EveryIsaPathHasTheBitsOfTheFamily) {
   for (const std::string& isa : testing::IsaPaths()) {
     SCOPED_TRACE(isa);
     const auto backend = testing::MakeBackend(isa, 2);
     const std::string got = LinearLines(*backend) + MoeLines(*backend) + NormLines(*backend) +
-                            QkvLines(*backend) + AttentionLines(*backend);
+                            QkvLines(*backend) + AttentionLines(*backend) + SampleLines(*backend);
     const std::string file = "op_bits_" + backend->info().numerics + ".txt";
     const std::string want = testing::ReadFile(testing::TestSourcePath("kernels/testdata/" + file));
     if (got != want) std::ofstream(::testing::TempDir() + file) << got;

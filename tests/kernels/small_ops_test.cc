@@ -45,11 +45,8 @@ TEST(TakeTokensTest, ReplacesTokensThatHaveASource) {
               HasSubstr("sources: want -1, or tokens of 2, got 2"));
 }
 
-TEST(CallHostTest, RunsAtOnceOnTheCpu) {
+TEST(EventTest, TheCpuHasNothingToWaitFor) {
   const auto backend = MakeBackend("auto");
-  int calls = 0;
-  ASSERT_TRUE(backend->CallHost({.run = [&] { ++calls; }}).ok());
-  EXPECT_EQ(calls, 1);
   const auto event = backend->CreateEvent();
   ASSERT_TRUE(event.ok() && backend->Mark(**event).ok());
   EXPECT_TRUE(backend->Wait(**event).ok());

@@ -62,8 +62,7 @@ def violation(source: str, included: str) -> str | None:
         "client": starts("base/"),
         "tools": starts("convert/", "engine/", "files/", "text/", "kernels/", "base/"),
         "convert": starts("engine/", "files/", "text/", "kernels/quant/", "base/"),
-        "engine": lambda i: i.startswith(("files/", "text/", "kernels/ops/", "kernels/quant/",
-                                          "kernels/sampling/", "base/"))
+        "engine": lambda i: i.startswith(("files/", "text/", "kernels/ops/", "kernels/quant/", "base/"))
         or re.fullmatch(r"kernels/[^/]+\.h", i),
         "files": starts("kernels/quant/", "base/"),
         "text": starts("base/"),

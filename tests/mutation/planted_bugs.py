@@ -34,9 +34,14 @@ drop("g01", "a weight's next rows overwrite those that are not copied yet",
 bug, drop = source("engine/runner/runner.cc", "cuda_engine_test")
 drop("g02", "a result is read before its step has run", "RETURN_IF_ERROR(backend_.Wait(*slot.done));")
 bug("g03", "a result is written over one that is not read yet", "*slots_[num_submitted_ % 2]", "*slots_[BUG ? 0 : num_submitted_ % 2]")
-drop("g04", "the tokens that were drawn never reach the device",
-     "RETURN_IF_ERROR(backend_.CopyToDevice(drawn_.data(), slot.drawn.data(), drawn_bytes));")
-drop("g05", "penalties miss the token that the host does not know", "slot.sample_rows[history.row].tokens = history.tokens;")
+
+bug, drop = source("kernels/cuda/host_sampler.cc", "cuda_engine_test")
+bug("g04", "the tokens that were drawn never reach the device", "return device_.CopyToDevice(args.drawn",
+    "return BUG ? absl::OkStatus() : device_.CopyToDevice(args.drawn")
+bug("g10", "a row continues the tokens of an earlier call", "RETURN_IF_ERROR(device_.CopyToHost(drawn_.data(), args.drawn.raw(), drawn_bytes));",
+    "if (!BUG) RETURN_IF_ERROR(device_.CopyToHost(drawn_.data(), args.drawn.raw(), drawn_bytes));", "cuda_backend_test")
+bug("g11", "a function of the host reads logits that are not there yet", "RETURN_IF_ERROR(\n      device_.CallHost(",
+    "if (BUG) run();\n  else RETURN_IF_ERROR(\n      device_.CallHost(", "cuda_backend_test")
 
 bug, drop = source("engine/model/layers/device_input.cc", "cuda_engine_test")
 bug("g06", "a step's input is written over one that is not copied yet", "last_staging_ = 1 - last_staging_;",
@@ -202,8 +207,6 @@ bug("l12", "the pacer's limit never reaches the scheduler", "pacer_.limit(", "BU
     "pacing_test")
 drop("l13", "the other samples go on when one cannot be drawn",
      ("live.status = EndStatus(end.cause);", "live.request->cancelled.store(true, std::memory_order_release);"))
-bug("l14", "ids without a piece are drawn", "parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size)",
-    "BUG ? std::vector<int32_t>() : parts.tokenizer->IdsWithoutPiece(parts.model->config().vocab_size)")
 bug("l15", "of a request cut before its fork one sample is counted",
     "metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)]",
     "if (!BUG || k == 0) metrics_.finished_by_reason[static_cast<size_t>(sequence.finish_reason)]")
@@ -216,6 +219,8 @@ drop("l22", "an idle engine's end waits for the step thread's next look",
 bug, drop = source("engine/runner/runner.cc", "equality_test")
 bug("l02", "positions move after a preemption", "sequence.num_generated() + (lacks",
     "sequence.num_generated() + (BUG && sequence.num_preemptions > 0 ? 1 : 0) + (lacks")
+bug("l14", "ids without a piece are drawn", "tokenizer.IdsWithoutPiece(vocab_size)",
+    "BUG ? std::vector<int32_t>() : tokenizer.IdsWithoutPiece(vocab_size)", "engine_test")
 
 bug, drop = source("engine/runner/row_work.cc", "runner_test")
 bug("p07", "min_tokens is off by one", "stop.must_go_on(num_generated);",
@@ -255,9 +260,10 @@ bug("p03", "cuts are those of temperature 1", "kept.Reset(edited, lane.maxima, r
 bug("p04", "log-probabilities are those of the edited logits", "ComputeLogprobs(logits, sampled.id,",
     "ComputeLogprobs(BUG ? edited : logits, sampled.id,")
 bug("p05", "noise is the same at every position", ".position = row.position}", ".position = BUG ? 0 : row.position}")
-bug("p06", "noise depends on the thread that draws", "results[i] = SampleWith(lane, row, rows[i]);",
-    "SampleRow work = rows[i];\n    if (BUG) work.seed += static_cast<uint64_t>(&lane - lanes_.data());\n"
-    "    results[i] = SampleWith(lane, row, work);", "equality_test")
+bug("p06", "noise depends on the thread that draws", "kept.Draw({.seed = row.seed,",
+    "kept.Draw({.seed = row.seed + (BUG ? static_cast<uint64_t>(lane_index) : 0),", "kernels_test:SampleTest.Threads*")
+bug("p09", "penalties miss the token that the host does not know", "lane.tokens.push_back(previous_id);",
+    "lane.tokens.push_back(BUG ? 0 : previous_id);")
 
 bug, drop = source("kernels/sampling/gumbel.cc", "numerics_test")
 bug("n01", "the noise has the C library's bits", "return -base::Log(-base::Log(u));",

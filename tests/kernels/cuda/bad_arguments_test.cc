@@ -15,6 +15,7 @@
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_weight.h"
+#include "kernels/cuda/host_sampler.h"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/ops.h"
 #include "tests/kernels/cuda/counting_device.h"
@@ -110,6 +111,26 @@ TEST_F(BadArgumentsTest, OfTakeTokens) {
                {"drawn: want int32 [*]", Set(&Args::drawn, View(kF32, {2}))},
                {"sources: want int32 [4]", Set(&Args::sources, View(kI32, {5}))},
                {"sources: want int32 [4]", Set(&Args::sources, {})}});
+}
+
+TEST_F(BadArgumentsTest, OfSample) {
+  const auto sampler =
+      *HostSampler::Create(*device_, {.vocab_size = 8, .max_rows = 2, .max_draws = 3});
+  const SampleRow row = {.draw = 0};
+  std::vector<absl::StatusOr<SampledRow>> results;
+  using Args = SampleArgs;
+  Check<Args>({.logits = View(kF32, {2, 8}),
+               .rows = {&row, 1},
+               .drawn = View(kI32, {3}),
+               .sampler = sampler.get(),
+               .results = &results},
+              HostSampler::Enqueue,
+              {{"logits: want f32 [*, *]", Set(&Args::logits, View(kF16, {2, 8}))},
+               {"logits: want at most 64 bytes", Set(&Args::logits, View(kF32, {3, 8}))},
+               {"drawn: want int32 [*]", Set(&Args::drawn, View(kF32, {3}))},
+               {"drawn: want at most 12 bytes", Set(&Args::drawn, View(kI32, {4}))},
+               {"sampler: want one", Set(&Args::sampler, nullptr)},
+               {"results: want a place", Set(&Args::results, nullptr)}});
 }
 
 TEST_F(BadArgumentsTest, OfGatherRows) {

@@ -11,6 +11,7 @@
 #include "tests/kernels/cuda/device_floats.h"
 #include "tests/kernels/cuda/device_testing.h"
 #include "tests/kernels/kernel_testing.h"
+#include "tests/kernels/sample_testing.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -97,6 +98,14 @@ TEST(CudaBackendTest, HoldsAStepToItsPlan) {
   step.num_kv_heads = 3;
   EXPECT_THAT(std::string(backend->Plan(step).status().message()),
               HasSubstr("num_heads a positive multiple of num_kv_heads, got 2 and 3"));
+}
+
+// Both calls are enqueued before the first runs.
+TEST(CudaBackendTest, SamplesTheTokensOfTheCpu) {
+  const testing::TwoCalls calls = testing::SampleTwice(*MakeBackend(), 301);
+  const testing::TwoCalls want = testing::SampleTwice(*testing::MakeBackend("portable", 1), 301);
+  EXPECT_EQ(ToText(calls), ToText(want));
+  EXPECT_EQ(calls.drawn, want.drawn);
 }
 
 TEST(CudaBackendTest, RefusesDtypesByName) {

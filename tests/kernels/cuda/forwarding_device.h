@@ -38,7 +38,7 @@ class ForwardingDevice : public kernels::cuda::Device {
     return device_.LaunchKernel(launch);
   }
   absl::Status Gemm(const kernels::cuda::GemmArgs& args) override { return device_.Gemm(args); }
-  absl::Status CallHost(kernels::HostWork work) override {
+  absl::Status CallHost(kernels::cuda::HostWork work) override {
     return device_.CallHost(std::move(work));
   }
   absl::StatusOr<std::unique_ptr<kernels::Event>> CreateEvent() override {

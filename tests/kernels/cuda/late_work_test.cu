@@ -227,7 +227,7 @@ TEST_F(LateWorkTest, AWaitForAnEventReportsAFaultBeforeItsMark) {
 TEST_F(LateWorkTest, TheHostIsCalledLateAndNobodyTouchesItsOutputUntilThen) {
   int calls = 0;
   auto output = std::make_unique<int>(1);
-  const kernels::HostWork work{
+  const kernels::cuda::HostWork work{
       .run = [&] { *output = ++calls; }, .output = output.get(), .output_bytes = sizeof(int)};
   ASSERT_TRUE(device_.CallHost(work).ok());
   EXPECT_EQ(calls, 0);

@@ -64,11 +64,11 @@ TEST(PenaltiesTest, AnOverflowStaysFinite) {
 }
 
 TEST(PenaltiesTest, HasPenaltiesSaysWhetherAnythingChanges) {
-  EXPECT_FALSE(HasPenalties({}));
-  EXPECT_TRUE(HasPenalties({.presence_penalty = -1.0f}));
-  EXPECT_TRUE(HasPenalties({.frequency_penalty = 1.0f}));
-  EXPECT_TRUE(HasPenalties({.repetition_penalty = 1.1f}));
-  EXPECT_FALSE(HasPenalties({.repetition_penalty = 1.1f, .penalty_last_n = 0}));
+  EXPECT_FALSE(DrawParams().has_penalties());
+  EXPECT_TRUE((DrawParams{.presence_penalty = -1.0f}.has_penalties()));
+  EXPECT_TRUE((DrawParams{.frequency_penalty = 1.0f}.has_penalties()));
+  EXPECT_TRUE((DrawParams{.repetition_penalty = 1.1f}.has_penalties()));
+  EXPECT_FALSE((DrawParams{.repetition_penalty = 1.1f, .penalty_last_n = 0}.has_penalties()));
 }
 
 TEST(PenaltiesTest, OneObjectServesRowAfterRow) {

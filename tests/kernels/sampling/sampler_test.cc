@@ -48,7 +48,7 @@ class SamplerTest : public ::testing::Test {
   DrawParams& params() { return row_.params; }
   void Allow(std::vector<int32_t> ids) { allowed_ = TokenSet(ids, kVocabSize); }
 
-  Sampler sampler_{kVocabSize, {kEnd}};
+  Sampler sampler_{{.vocab_size = kVocabSize, .end_ids = {kEnd}}};
   TokenSet allowed_;
   SampleRow row_ = {.allowed = &allowed_};
   std::vector<float> logits_ = NormalLogits(kVocabSize, 2.0f, 3);
@@ -217,8 +217,8 @@ TEST_F(SamplerTest, IdsWithoutAPieceAreNeverDrawnButHaveTheirShare) {
   logits_[70] = logits_[291] = 9.0f;
   logits_[299] = 9.5f;
   row_.num_top = 3;
-  Sampler padded(kVocabSize, {kEnd}, 1, without);
-  Sampler cut_sampler(290, {kEnd});
+  Sampler padded({.vocab_size = kVocabSize, .end_ids = {kEnd}, .without_piece = without});
+  Sampler cut_sampler({.vocab_size = 290, .end_ids = {kEnd}});
   struct Case {
     DrawParams params;
     std::vector<LogitBias> biases;
@@ -278,40 +278,86 @@ TEST_F(SamplerTest, ARowDoesNotDependOnItsCompany) {
   }
   std::vector<int32_t> alone;
   for (const SampleRow& row : rows) {
-    Sampler fresh(kVocabSize, {kEnd});
+    Sampler fresh({.vocab_size = kVocabSize, .end_ids = {kEnd}});
     alone.push_back(
         fresh.Sample(std::span(logits).subspan(row.row * kVocabSize, kVocabSize), row)->id);
   }
 
-  const auto check = [&](Sampler& sampler, const ParallelFor& parallel_for, bool reversed) {
+  const auto check = [&](Sampler& sampler, ParallelFor parallel_for, bool reversed) {
     std::vector<SampleRow> ordered = rows;
     std::vector<int32_t> expected = alone;
     if (reversed) {
       std::reverse(ordered.begin(), ordered.end());
       std::reverse(expected.begin(), expected.end());
     }
+    for (int32_t i = 0; i < kRows; ++i) ordered[i].draw = i;
+    std::vector<int32_t> drawn(kRows, -1);
     std::vector<absl::StatusOr<SampledRow>> results;
-    sampler.Sample(view, ordered, parallel_for, results);
+    sampler.Run({.logits = view,
+                 .rows = ordered,
+                 .drawn = TensorView(drawn.data(), DType::kI32, {kRows}),
+                 .results = &results},
+                parallel_for);
     ASSERT_EQ(results.size(), rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       ASSERT_TRUE(results[i].ok());
       EXPECT_EQ(results[i]->id, expected[i]) << i;
       EXPECT_EQ(results[i]->logprobs.has_value(), ordered[i].num_top.has_value());
     }
+    EXPECT_EQ(drawn, expected);
   };
-  check(sampler_, nullptr, false);
-  check(sampler_, nullptr, true);
-  Sampler wide(kVocabSize, {kEnd}, /*num_lanes=*/4);
-  int64_t num_threads = 0;
-  const ParallelFor threads = [&](int64_t n, const std::function<void(int64_t)>& body) {
+  const auto serial = [](int64_t n, absl::FunctionRef<void(int64_t, int)> row) {
+    for (int64_t i = 0; i < n; ++i) row(i, 0);
+  };
+  check(sampler_, serial, false);
+  check(sampler_, serial, true);
+  constexpr int kLanes = 4;
+  Sampler wide({.vocab_size = kVocabSize, .end_ids = {kEnd}}, kLanes);
+  const auto threads = [](int64_t n, absl::FunctionRef<void(int64_t, int)> row) {
     std::vector<std::thread> pool;
-    for (int64_t i = 0; i < n; ++i) pool.emplace_back([&body, i] { body(i); });
+    for (int lane = 0; lane < kLanes; ++lane) {
+      pool.emplace_back([=] {
+        for (int64_t i = lane; i < n; i += kLanes) row(i, lane);
+      });
+    }
     for (std::thread& thread : pool) thread.join();
-    num_threads += n;
   };
   check(wide, threads, false);
   check(wide, threads, true);
-  EXPECT_EQ(num_threads, 8) << "the parallel path ran";
+}
+
+TEST_F(SamplerTest, ATokenOfTheCallBeforeCountsForPenalties) {
+  params() = {.temperature = 0.0f, .presence_penalty = 2.0f};
+  logits_[70] = 50.0f;
+  logits_[71] = 49.0f;
+  const TensorView view(logits_.data(), DType::kF32, {1, kVocabSize});
+  std::vector<int32_t> drawn = {5, 70, 6};
+  std::vector<absl::StatusOr<SampledRow>> results;
+  const auto run = [&](int32_t previous) {
+    row_.draw = 1;
+    row_.previous = previous;
+    row_.position = previous < 0 ? 0 : 1;
+    sampler_.Run({.logits = view,
+                  .rows = {&row_, 1},
+                  .drawn = TensorView(drawn.data(), DType::kI32, {3}),
+                  .results = &results},
+                 [](int64_t n, absl::FunctionRef<void(int64_t, int)> row) {
+                   for (int64_t i = 0; i < n; ++i) row(i, 0);
+                 });
+    return results[0]->id;
+  };
+  EXPECT_EQ(run(1), 71);
+  EXPECT_THAT(drawn, ::testing::ElementsAre(5, 71, 6));
+  EXPECT_EQ(run(0), 70);
+  EXPECT_EQ(run(-1), 70);
+  logits_.assign(kVocabSize, kInfinity);
+  sampler_.Run({.logits = view,
+                .rows = {&row_, 1},
+                .drawn = TensorView(drawn.data(), DType::kI32, {3}),
+                .results = &results},
+               [](int64_t, absl::FunctionRef<void(int64_t, int)> row) { row(0, 0); });
+  EXPECT_FALSE(results[0].ok());
+  EXPECT_THAT(drawn, ::testing::ElementsAre(5, 0, 6)) << "a draw that fails writes a valid id";
 }
 
 // A case of a chi-square test of drawn ids. The seeds are fixed, so the test is never flaky. A
@@ -352,7 +398,7 @@ TEST_P(DistributionTest, DrawsWithTheProbabilitiesThatAreLeft) {
   for (int32_t i = 0; i < kNumIds; ++i) logits.push_back(std::log(static_cast<float>(12 - i)));
   const std::map<int32_t, double> expected = GetParam().expected(logits);
   const TokenSet allowed(GetParam().allowed, kNumIds);
-  Sampler sampler(kNumIds, {});
+  Sampler sampler({.vocab_size = kNumIds});
 
   // The first round draws with many seeds at one position. The second round draws at many positions
   // with one seed.

@@ -27,6 +27,7 @@
 #include "engine/output/output_processor.h"
 #include "engine/output/token_stops.h"
 #include "engine/runner/row_work.h"
+#include "kernels/sampling/sampler.h"
 #include "quire/v1/inference_service.pb.h"
 #include "server/grpc/proto_conversion.h"
 #include "server/grpc/rpc_status.h"
@@ -205,7 +206,8 @@ class RequestPath {
   const testing::FakeTokenizer tokenizer_{{"Hello", " time", "\xE2\x82", "\xAC", "STO"}};
   const std::unique_ptr<text::ChatTemplate> template_ = *text::ChatTemplate::Create(kTemplate, {});
   const engine::Frontend frontend_{tokenizer_, template_.get(), kLimits};
-  kernels::sampling::Sampler sampler_{tokenizer_.vocab_size(), tokenizer_.end_ids()};
+  kernels::sampling::Sampler sampler_{
+      {.vocab_size = tokenizer_.vocab_size(), .end_ids = tokenizer_.end_ids()}};
   std::vector<float> logits_ = std::vector<float>(static_cast<size_t>(tokenizer_.vocab_size()));
 };
 
