@@ -128,16 +128,20 @@ TEST(NumericsTest, EveryIsaPathHasTheBitsOfTheFamily) {
     const std::string family = (*engine)->server_info().numerics;
     EXPECT_EQ(family, (*backend)->info().numerics);
     std::string got = tables + LogitsLine(**backend);
-    got += AnswerLine("greedy", **engine, {{.temperature = 0.0f}});
-    got += AnswerLine("plain", **engine, {{.temperature = 1.0f}, 7});
-    got += AnswerLine("cut", **engine,
-                      {{.temperature = 0.9f,
-                        .top_k = 60,
-                        .typical_p = 0.98f,
-                        .top_p = 0.95f,
-                        .min_p = 0.01f,
-                        .repetition_penalty = 1.1f},
-                       42});
+    SamplingParams sampling;
+    sampling.temperature = 0.0f;
+    got += AnswerLine("greedy", **engine, sampling);
+    sampling.temperature = 1.0f;
+    sampling.seed = 7;
+    got += AnswerLine("plain", **engine, sampling);
+    sampling.temperature = 0.9f;
+    sampling.top_k = 60;
+    sampling.typical_p = 0.98f;
+    sampling.top_p = 0.95f;
+    sampling.min_p = 0.01f;
+    sampling.repetition_penalty = 1.1f;
+    sampling.seed = 42;
+    got += AnswerLine("cut", **engine, sampling);
     const std::string file = "numerics_" + family + ".txt";
     const std::string want = testing::ReadFile(testing::TestSourcePath("engine/testdata/" + file));
     if (got != want) std::ofstream(::testing::TempDir() + file) << got;
