@@ -43,11 +43,7 @@ absl::Status HostSampler::EnqueueHere(const SampleArgs& args) {
   on_host.logits =
       TensorView(logits_.data(), DType::kF32, {args.logits.dim(0), args.logits.dim(1)});
   on_host.drawn = TensorView(drawn_.data(), DType::kI32, {args.drawn.dim(0)});
-  const auto run = [this, on_host] {
-    sampler_.Run(on_host, [](int64_t n, absl::FunctionRef<void(int64_t, int)> row) {
-      for (int64_t i = 0; i < n; ++i) row(i, 0);
-    });
-  };
+  const auto run = [this, on_host] { sampler_.Run(on_host, sampling::RunInOrder); };
   RETURN_IF_ERROR(
       device_.CallHost({.run = run, .output = drawn_.data(), .output_bytes = drawn_bytes}));
   return device_.CopyToDevice(args.drawn.raw(), drawn_.data(), drawn_bytes);

@@ -18,6 +18,10 @@
 
 namespace quire::kernels::sampling {
 
+void RunInOrder(int64_t n, absl::FunctionRef<void(int64_t item, int lane)> body) {
+  for (int64_t item = 0; item < n; ++item) body(item, 0);
+}
+
 struct Sampler::Lane {
   explicit Lane(int32_t vocab_size) : penalties(vocab_size) {}
 

@@ -19,6 +19,9 @@ namespace quire::kernels::sampling {
 using ParallelFor =
     absl::FunctionRef<void(int64_t n, absl::FunctionRef<void(int64_t item, int lane)>)>;
 
+// The ParallelFor without threads. All calls have lane 0.
+void RunInOrder(int64_t n, absl::FunctionRef<void(int64_t item, int lane)> body);
+
 // Not thread-safe. Allocates nothing per row after warm-up, except for log-probabilities.
 class Sampler final : public PreparedSampler {
  public:
