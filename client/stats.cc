@@ -35,6 +35,10 @@ std::string Describe(const v1::GetServerInfoResponse& info, const v1::GetStatsRe
       &out, "tokens     %d of prompts computed, %d cached; %d generated; %d recomputed\n",
       stats.tokens().prompt_computed(), stats.tokens().prompt_cached(), stats.tokens().generated(),
       stats.tokens().recomputed());
+  if (info.max_draft_tokens() > 0) {
+    absl::StrAppendFormat(&out, "drafts     %d tokens guessed, %d of them right\n",
+                          stats.tokens().drafted(), stats.tokens().accepted());
+  }
   absl::StrAppendFormat(&out, "sequences  %d ended by a stop, %d by length, %d cut short\n",
                         stats.sequences().finished_stop(), stats.sequences().finished_length(),
                         stats.sequences().finished_abort());

@@ -246,6 +246,8 @@ Stats EngineImpl::stats() const {
               .generated_tokens = metrics_.generated_tokens.value(),
               .scored_tokens = metrics_.scored_tokens.value(),
               .recomputed_tokens = metrics_.recomputed_tokens.value(),
+              .drafted_tokens = metrics_.drafted_tokens.value(),
+              .accepted_tokens = metrics_.accepted_tokens.value(),
               .block_copies = metrics_.block_copies.value(),
               .preemptions = metrics_.preemptions.value(),
               .steps = metrics_.steps.value(),

@@ -11,6 +11,9 @@
 
 namespace quire::engine {
 
+// The largest EngineConfig::max_draft_tokens.
+inline constexpr int32_t kMostDraftTokens = 32;
+
 struct EngineConfig {
   std::string model_path;          // a GGUF file or a Hugging Face directory
   std::string served_model_name;   // empty: the last part of model_path, without a file's extension
@@ -28,6 +31,7 @@ struct EngineConfig {
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 0;  // raised to max_num_seqs if below; 0: a default of 256
   absl::Duration max_step_time;        // limits a step with decodes and prompts; zero: no limit
+  int32_t max_draft_tokens = -1;       // of a sequence in a step; 0: none; -1: a default of 4 or 0
   int64_t max_model_len = 0;           // 0: the trained context
   int32_t max_queue = 1024;            // the most requests that may wait
   int64_t max_prompt_bytes = 4 << 20;
@@ -68,6 +72,7 @@ struct ServerInfo {
   int64_t kv_cache_bytes = 0;
   int32_t max_num_seqs = 0;
   int32_t max_num_batched_tokens = 0;
+  int32_t max_draft_tokens = 0;
   std::string hash_scheme;  // the hash scheme of the prefix cache
 };
 
@@ -101,6 +106,8 @@ struct Stats {
   int64_t generated_tokens = 0;
   int64_t scored_tokens = 0;  // tokens of continuations
   int64_t recomputed_tokens = 0;
+  int64_t drafted_tokens = 0;   // computed to find out whether they are right
+  int64_t accepted_tokens = 0;  // drafted tokens that were right
   int64_t block_copies = 0;
   int64_t preemptions = 0;
   int64_t steps = 0;

@@ -28,6 +28,8 @@ namespace {
 // new request wait longer for the present step to end. A step that also decodes is limited by
 // max_step_time too.
 constexpr int32_t kCpuMaxNumBatchedTokens = 256;
+// The default of max_draft_tokens.
+constexpr int32_t kCpuMaxDraftTokens = 4;
 // The most prompt positions whose logits one step may compute. With a vocabulary of 49,152, 64 rows
 // are 12 MiB.
 constexpr int64_t kPromptLogprobRows = 64;
@@ -84,6 +86,21 @@ absl::StatusOr<StepLimits> ChooseLimits(const EngineConfig& config, const ModelC
         absl::StrFormat("block_size: want a multiple of 16 in 16..256, got %d", limits.block_size));
   }
   return limits;
+}
+
+absl::StatusOr<int32_t> ChooseMaxDraftTokens(int32_t max_draft_tokens, int32_t pipeline_depth) {
+  if (max_draft_tokens < -1 || max_draft_tokens > kMostDraftTokens) {
+    return absl::InvalidArgumentError(absl::StrFormat("max_draft_tokens: want -1..%d, got %d",
+                                                      kMostDraftTokens, max_draft_tokens));
+  }
+  if (pipeline_depth == 0) return max_draft_tokens == -1 ? kCpuMaxDraftTokens : max_draft_tokens;
+  if (max_draft_tokens > 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "max_draft_tokens: want 0 on a backend that builds a step before it has the tokens of the "
+        "step before, got %d",
+        max_draft_tokens));
+  }
+  return 0;
 }
 
 int64_t MiB(int64_t bytes) { return bytes >> 20; }
@@ -225,6 +242,8 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                                            .activation_dtype = ActivationDtype(model)}));
   ASSIGN_OR_RETURN(parts.limits, ChooseLimits(config, model));
   parts.limits.pipeline_depth = parts.backend->info().pipeline_depth;
+  ASSIGN_OR_RETURN(parts.limits.max_draft_tokens,
+                   ChooseMaxDraftTokens(config.max_draft_tokens, parts.limits.pipeline_depth));
   RETURN_IF_ERROR(CheckWeightsFit(config, *files->weights, *parts.backend));
   ASSIGN_OR_RETURN(parts.model, CreateModel(model, *files, *parts.backend, parts.limits));
 
@@ -263,6 +282,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                        .kv_cache_bytes = parts.cache.bytes(),
                        .max_num_seqs = static_cast<int32_t>(parts.limits.max_seqs),
                        .max_num_batched_tokens = static_cast<int32_t>(parts.limits.max_tokens),
+                       .max_draft_tokens = parts.limits.max_draft_tokens,
                        .hash_scheme = std::string(kHashScheme)};
   return parts;
 }

@@ -18,6 +18,7 @@ struct EngineMetrics {
   base::Counter kept_requests, kept_sequences, kept_outputs, kept_scores, kept_tenants;
   base::Counter prompt_tokens_computed, prompt_tokens_cached;
   base::Counter generated_tokens, scored_tokens, recomputed_tokens;
+  base::Counter drafted_tokens, accepted_tokens;
   base::Counter block_copies, preemptions, steps, steps_failed;
   base::Counter requests_rejected;
   std::array<base::Counter, 4> finished_by_reason;

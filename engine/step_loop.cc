@@ -23,6 +23,11 @@ constexpr int64_t kFlushedPerStep = 512;
 // The log-probability of a prompt token in a row whose largest logit is not finite.
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
+// Returns true if `drawn` is the drafted token, and the sequence goes on after it.
+bool IsConfirmed(const RowWork& work, const SampledToken& drawn) {
+  return drawn.finish_reason == FinishReason::kNone && drawn.id == work.given;
+}
+
 absl::Status EndStatus(EndCause cause) {
   switch (cause) {
     case EndCause::kFinished:
@@ -57,6 +62,7 @@ StepLoop::StepLoop(EngineParts& parts, const EngineConfig& config, StepChannel& 
                   .prefill_limit = [this](int32_t decodes) { return pacer_.limit(decodes); },
                   .max_logit_rows =
                       static_cast<int32_t>(parts.limits.max_logit_rows - parts.limits.max_seqs),
+                  .max_draft_tokens = parts.limits.max_draft_tokens,
                   .pipeline_depth = parts.limits.pipeline_depth,
                   .stalled_stream_timeout = config.stalled_stream_timeout},
                  blocks_),
@@ -221,7 +227,9 @@ void StepLoop::CompleteOldest() {
 // began on the device when the previous step ended, so its duration is measured from there.
 void StepLoop::NoteDuration(const InFlight& step, absl::Time now) {
   int32_t decodes = 0;
-  for (const StepPlanEntry& entry : step.plan.entries) decodes += entry.num_tokens == 1 ? 1 : 0;
+  for (const StepPlanEntry& entry : step.plan.entries) {
+    decodes += entry.num_tokens - entry.num_drafts == 1 ? 1 : 0;  // a draft costs as a prompt does
+  }
   pacer_.NoteStep(static_cast<int32_t>(step.plan.num_tokens) - decodes, decodes,
                   now - std::max(step.begin, last_completed_));
   last_completed_ = now;
@@ -242,17 +250,23 @@ void StepLoop::OutputEntry(const StepPlan& plan, int32_t index, size_t first, si
   const StepPlanEntry& entry = plan.entries[index];
   const Sequence& sequence = *entry.sequence;
   if (sequence.finish_reason != FinishReason::kNone) {  // it ended while the step was in flight
-    sampled_.tokens.resize(sampled_.tokens.size() + entry.num_samples);
+    sampled_.tokens.resize(sampled_.tokens.size() + entry.num_draws());
     return;
   }
   LiveRequest& live = live_.Of(sequence);
   live.forked = live.forked || entry.num_samples > 0;
   for (size_t row = OutputPrompt(live, first, end); row < end; ++row) {
     const RowWork& work = result_.works[row];
-    if (work.kind == RowWork::Kind::kDraw) {
-      OutputDrawn(sequence, row, now);
-    } else {
+    if (!work.draws()) {
       scores_.Add(*live.request, work.sample, work.index, std::move(result_.rows[row]));
+      continue;
+    }
+    OutputDrawn(sequence, row, now);
+    if (work.kind == RowWork::Kind::kVerify && !IsConfirmed(work, sampled_.tokens.back())) {
+      // The rows after this one follow a token that the sequence does not have.
+      sampled_.tokens.resize(sampled_.tokens.size() + end - row - 1,
+                             {.id = SampledToken::kNotDrawn});
+      break;
     }
   }
   if (live.request->is_scoring()) OutputScores(plan, index, now);
@@ -287,8 +301,9 @@ void StepLoop::OutputDrawn(const Sequence& sequence, size_t row, absl::Time now)
                                .is_void = absl::IsInternal(drawn.status())});
     return;
   }
-  const TokenVerdict verdict = CheckTokenStops(*live.request, parts_.tokenizer->end_ids(),
-                                               drawn->id, sequence.num_generated() + 1);
+  const TokenVerdict verdict =
+      CheckTokenStops(*live.request, parts_.tokenizer->end_ids(), drawn->id,
+                      sequence.num_generated() + work.index + 1);
   const int32_t id = drawn->id;
   engine::Output output = output_.Push(live.first_id + work.sample, *std::move(drawn), verdict);
   sampled_.tokens.push_back({.id = id, .finish_reason = output.delta.finish_reason});
@@ -391,6 +406,8 @@ void StepLoop::UpdateMetrics() {
   metrics_.prompt_tokens_cached.Set(scheduler.prompt_tokens_cached);
   metrics_.scored_tokens.Set(scheduler.scored_tokens);
   metrics_.recomputed_tokens.Set(scheduler.recomputed_tokens);
+  metrics_.drafted_tokens.Set(scheduler.drafted_tokens);
+  metrics_.accepted_tokens.Set(scheduler.accepted_tokens);
   metrics_.block_copies.Set(blocks.num_copies);
   metrics_.preemptions.Set(scheduler.num_preemptions);
   metrics_.steps.Set(scheduler.num_steps);

@@ -22,7 +22,8 @@ struct StepLimits {
   int64_t max_logit_rows = 0;
   int64_t max_model_len = 0;  // positions, in tokens
   int32_t block_size = 0;
-  int32_t pipeline_depth = 0;  // see BackendInfo
+  int32_t max_draft_tokens = 0;  // of one sequence in one step
+  int32_t pipeline_depth = 0;    // see BackendInfo
 };
 
 // Used on the step thread only.

@@ -43,13 +43,20 @@ void ListScores(const RowWork& first, const StepPlanEntry& entry, std::vector<Ro
   }
 }
 
-void ListDraws(const RowWork& first, int32_t first_token, const StepPlanEntry& entry,
-               std::vector<RowWork>& works) {
+void ListDraws(const RowWork& first, int32_t first_token, const StepPlan& plan,
+               const StepPlanEntry& entry, std::vector<RowWork>& works) {
   RowWork work = first;
-  work.row = first.row + entry.num_logit_rows - 1;
+  work.row = first.row + entry.num_logit_rows - 1 - entry.num_drafts;
   work.token = first_token;
   work.sample = entry.sequence->sample_index;
   work.num_top = entry.sequence->request->params.output.top_logprobs;
+  work.kind = RowWork::Kind::kVerify;
+  for (; work.index < entry.num_drafts; ++work.index, ++work.row, ++work.token) {
+    work.given = plan.drafts[entry.first_draft + work.index];
+    works.push_back(work);
+  }
+  work.kind = RowWork::Kind::kDraw;
+  work.given = -1;
   for (int32_t k = 0; k < entry.num_samples; ++k, ++work.sample, ++work.token) {
     works.push_back(work);
   }
@@ -67,9 +74,9 @@ int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
     if (request.is_scoring()) {
       ListScores(first, entry, works);
     } else {
-      ListDraws(first, num_tokens, entry, works);
+      ListDraws(first, num_tokens, plan, entry, works);
     }
-    num_tokens += entry.num_samples;
+    num_tokens += entry.num_draws();
     first.row += entry.num_logit_rows;
     ++first.entry;
   }
@@ -78,7 +85,7 @@ int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works) {
 
 kernels::SampleRow MakeSampleRow(const RowWork& work, const Request& request,
                                  std::span<const int32_t> tokens, int64_t num_generated) {
-  if (work.kind != RowWork::Kind::kDraw) {
+  if (!work.draws()) {
     return {.row = work.row, .given = work.given, .num_top = work.num_top};
   }
   const StopParams& stop = request.params.stop;

@@ -15,6 +15,7 @@ namespace quire::engine {
 struct RowWork {
   enum class Kind : uint8_t {
     kDraw,    // a token is drawn
+    kVerify,  // a token is drawn, and the drafted token `given` is right if it is the same
     kPrompt,  // the log-probability of a token of the prompt is computed
     kScore,   // the log-probability of a token of a continuation is computed
   };
@@ -24,20 +25,24 @@ struct RowWork {
   int32_t sample = 0;  // the sample or the continuation of the request
   // The number of the likeliest tokens to list. Without a value, a draw needs no log-probability.
   std::optional<int32_t> num_top;
-  int32_t token = -1;  // kDraw only: the index of the token in SampledTokens::tokens
-  // kPrompt and kScore only.
-  int32_t given = -1;  // the token
-  int64_t index = 0;   // its place in the prompt or in the continuation
+  int32_t token = -1;  // kDraw and kVerify: the index of the token in SampledTokens::tokens
+  int32_t given = -1;  // kVerify, kPrompt and kScore: the token
+  // kPrompt and kScore: the place of the token in the prompt or in the continuation. kDraw and
+  // kVerify: the number of drafted tokens before the drawn one.
+  int64_t index = 0;
+
+  bool draws() const { return kind == Kind::kDraw || kind == Kind::kVerify; }
 };
 
 // Writes the work of all rows into `works`, in the order of the plan's entries. Within an entry,
 // the kPrompt works come first. A row may have several works: all samples of a request draw from
-// the last row of the prompt. An entry whose tokens are drawn has exactly num_samples kDraw works.
+// the last row of the prompt. An entry whose tokens are drawn has a kVerify work for each drafted
+// token, and then exactly num_samples kDraw works.
 // Returns the size of the step's SampledTokens::tokens.
 int32_t ListRowWork(const StepPlan& plan, std::vector<RowWork>& works);
 
 // Returns what the op Sample needs to know about a work. The result refers to the request and to
-// `tokens`, which are all tokens of the sequence, `num_generated` of them generated.
+// `tokens`, which are all tokens before the row's own, `num_generated` of them generated.
 kernels::SampleRow MakeSampleRow(const RowWork& work, const Request& request,
                                  std::span<const int32_t> tokens, int64_t num_generated);
 

@@ -24,7 +24,8 @@ struct Runner::Slot {
   ModelInput input;
   StepResult result;
   std::vector<kernels::SampleRow> sample_rows;
-  // Copies of the tokens of sequences that get a token while the step is in flight.
+  // Copies of the tokens of sequences that get a token while the step is in flight, and of those
+  // with drafts, which the copies include.
   std::deque<std::vector<int32_t>> histories;
   std::unique_ptr<kernels::Event> done;
 };
@@ -43,15 +44,15 @@ absl::StatusOr<WarmUpTimes> Runner::WarmUp(const text::Tokenizer& tokenizer,
     slot = std::make_unique<Slot>();
     ASSIGN_OR_RETURN(slot->done, backend_.CreateEvent());
   }
-  ASSIGN_OR_RETURN(drawn_memory_, backend_.Allocate(limits_.max_seqs * SizeOf(DType::kI32)));
-  drawn_ = TensorView(drawn_memory_.data(), DType::kI32, {limits_.max_seqs});
+  ASSIGN_OR_RETURN(drawn_memory_, backend_.Allocate(limits_.max_logit_rows * SizeOf(DType::kI32)));
+  drawn_ = TensorView(drawn_memory_.data(), DType::kI32, {limits_.max_logit_rows});
   const auto vocab_size = static_cast<int32_t>(model_.config().vocab_size);
   ASSIGN_OR_RETURN(sampler_,
                    backend_.PrepareSampler({.vocab_size = vocab_size,
                                             .end_ids = tokenizer.end_ids(),
                                             .without_piece = tokenizer.IdsWithoutPiece(vocab_size),
                                             .max_rows = limits_.max_logit_rows,
-                                            .max_draws = limits_.max_seqs}));
+                                            .max_draws = limits_.max_logit_rows}));
 
   const ModelInput prompt = MakeLoneInput(tokens, 0, 1, cache_);
   const ModelInput decode = MakeLoneInput(std::span(tokens).first(1), 0, 1, cache_);
@@ -96,7 +97,7 @@ absl::Status Runner::Enqueue(const StepPlan& plan, Slot& slot) {
   builder_.Build(plan, slot.input);
   slot.input.drawn = drawn_;
   const int32_t num_drawn = ListRowWork(plan, slot.result.works);
-  QUIRE_CHECK(num_drawn <= limits_.max_seqs) << "a step draws more tokens than its limits";
+  QUIRE_CHECK(num_drawn <= limits_.max_logit_rows) << "a step draws more tokens than its limits";
   slot.result.rows.clear();
 
   ASSIGN_OR_RETURN(const TensorView logits, model_.Forward(slot.input, cache_));
@@ -112,12 +113,20 @@ void Runner::AddSampleRows(const StepPlan& plan, Slot& slot) {
     const StepPlanEntry& entry = plan.entries[work.entry];
     const Sequence& sequence = *entry.sequence;
     const bool lacks_a_token = entry.token_from_previous >= 0;
+    const int64_t num_drafts = work.draws() ? work.index : 0;
     std::span<const int32_t> tokens = sequence.tokens;
-    if (lacks_a_token && sequence.request->params.sampling.has_penalties()) {
-      tokens = slot.histories.emplace_back(sequence.tokens);
+    if ((lacks_a_token || num_drafts > 0) && sequence.request->params.sampling.has_penalties()) {
+      // The works of an entry follow each other, in the order of its drafts.
+      if (num_drafts <= 1) {
+        std::vector<int32_t>& history = slot.histories.emplace_back(sequence.tokens);
+        const auto drafts = plan.drafts.begin() + entry.first_draft;
+        history.insert(history.end(), drafts, drafts + entry.num_drafts);
+      }
+      tokens = std::span(slot.histories.back()).first(sequence.tokens.size() + num_drafts);
     }
-    slot.sample_rows.push_back(MakeSampleRow(work, *sequence.request, tokens,
-                                             sequence.num_generated() + (lacks_a_token ? 1 : 0)));
+    slot.sample_rows.push_back(
+        MakeSampleRow(work, *sequence.request, tokens,
+                      sequence.num_generated() + (lacks_a_token ? 1 : 0) + num_drafts));
     slot.sample_rows.back().previous = entry.token_from_previous;
   }
 }

@@ -83,7 +83,7 @@ class Runner {
   std::array<std::unique_ptr<Slot>, 2> slots_;
   int64_t num_submitted_ = 0, num_collected_ = 0;
   std::unique_ptr<kernels::PreparedSampler> sampler_;
-  // The tokens that the last step drew, int32 [limits.max_seqs] in the backend's memory.
+  // The tokens that the last step drew, int32 [limits.max_logit_rows] in the backend's memory.
   kernels::DeviceBuffer drawn_memory_;
   kernels::TensorView drawn_;
 };

@@ -21,6 +21,8 @@ Scheduler::Scheduler(const SchedulerConfig& config, BlockManager& blocks)
               config.stalled_stream_timeout > absl::ZeroDuration());
   QUIRE_CHECK(config.pipeline_depth == 0 || config.pipeline_depth == 1)
       << "pipeline_depth " << config.pipeline_depth;
+  QUIRE_CHECK(config.max_draft_tokens == 0 || config.pipeline_depth == 0)
+      << "drafts at pipeline depth " << config.pipeline_depth;
   running_.reserve(config.max_num_seqs);
   scratch_.reserve(config.max_num_seqs);
 }
@@ -189,14 +191,14 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
     const StepPlanEntry& entry = plan.entries[i];
     const InFlight::Item& item = step.items[i];
     State& state = *item.state;
-    QUIRE_CHECK(first_token + entry.num_samples <= sampled.tokens.size())
-        << sampled.tokens.size() << " tokens, for " << first_token + entry.num_samples;
-    const std::span<const SampledToken> tokens =
-        std::span(sampled.tokens).subspan(first_token, entry.num_samples);
-    first_token += entry.num_samples;
+    QUIRE_CHECK(first_token + entry.num_draws() <= sampled.tokens.size())
+        << sampled.tokens.size() << " tokens, for " << first_token + entry.num_draws();
+    std::span<const SampledToken> tokens =
+        std::span(sampled.tokens).subspan(first_token, entry.num_draws());
+    first_token += entry.num_draws();
 
     --state.in_flight;
-    state.unsampled -= entry.num_samples;
+    state.unsampled -= entry.num_draws();
     state.group->deltas_in_flight -= item.num_deltas;
     if (state.phase == State::Phase::kEnded) {
       stats_.num_overrun += entry.num_tokens;
@@ -204,8 +206,13 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
     }
     Sequence& sequence = *state.sequence;
     const bool lost = item.num_holds != state.num_holds;  // preempted meanwhile
+    int32_t num_refused = 0;
+    if (entry.num_drafts > 0) {
+      while (tokens.back().id == SampledToken::kNotDrawn) tokens = tokens.first(tokens.size() - 1);
+      num_refused = TakeDrafts(state, entry, tokens);
+    }
     if (!lost) {
-      sequence.num_computed += entry.num_tokens;
+      sequence.num_computed += entry.num_tokens - num_refused;
       state.is_void = std::ranges::any_of(tokens, &SampledToken::is_void);
       if (!state.is_void) {
         blocks_.Commit(sequence.id, sequence.tokens, state.PositionOf(sequence.num_computed));
@@ -215,7 +222,7 @@ std::vector<FinishedSequence> Scheduler::Complete(const StepPlan& plan,
     if (!state.forked) {
       ForkSamples(state, tokens, lost, finished);
     } else {
-      TakeToken(state, tokens[0], finished);
+      TakeToken(state, tokens.back(), finished);
     }
   }
   QUIRE_CHECK(first_token == sampled.tokens.size())
@@ -231,13 +238,31 @@ std::vector<FinishedSequence> Scheduler::Fail(const StepPlan& plan) {
   for (size_t i = 0; i < plan.entries.size(); ++i) {
     State& state = *step.items[i].state;
     --state.in_flight;
-    state.unsampled -= plan.entries[i].num_samples;
+    state.unsampled -= plan.entries[i].num_draws();
     state.group->deltas_in_flight -= step.items[i].num_deltas;
     if (state.phase == State::Phase::kEnded) continue;
     finished.push_back(End(state, FinishReason::kAbort, EndCause::kFailed));
   }
   EndOldestInFlight();
   return finished;
+}
+
+int32_t Scheduler::TakeDrafts(State& state, const StepPlanEntry& entry,
+                              std::span<const SampledToken> tokens) {
+  // Each token but the last is a draft that was right. The last is what really follows.
+  const auto num_accepted = static_cast<int32_t>(tokens.size()) - 1;
+  const int32_t num_refused = entry.num_drafts - num_accepted;
+  for (const SampledToken& token : tokens.first(tokens.size() - 1)) {
+    state.sequence->tokens.push_back(token.id);
+  }
+  stats_.generated_tokens += num_accepted;
+  stats_.accepted_tokens += num_accepted;
+  // The next step writes over the K and V of the refused drafts.
+  state.num_planned -= num_refused;
+  state.num_known = std::max(state.num_known, state.num_planned);
+  state.draft_len = num_refused > 0 ? std::max(1, num_accepted)
+                                    : std::min(2 * state.draft_len, config_.max_draft_tokens);
+  return num_refused;
 }
 
 void Scheduler::ForkSamples(State& first, std::span<const SampledToken> sampled, bool lost,
@@ -295,6 +320,7 @@ void Scheduler::TakeToken(State& state, const SampledToken& token,
 
 void Scheduler::Recycle(StepPlan plan) {
   plan.entries.clear();
+  plan.drafts.clear();
   plan.copies.clear();
   plan.shifts.clear();
   if (spare_plans_.size() < 2) spare_plans_.push_back(std::move(plan));

@@ -27,9 +27,16 @@ struct SchedulerConfig {
   // Returns the most prompt tokens, at least 1, of a step with `num_decodes` decodes. Called for
   // each step that has decodes. If empty, there is no such limit.
   std::function<int32_t(int32_t num_decodes)> prefill_limit;
-  // The most logit rows of prompts and continuations in one step. A plan has at most max_num_seqs
-  // other logit rows.
+  // The most logit rows of prompts, continuations and drafts in one step. A plan has at most
+  // max_num_seqs other logit rows.
   int32_t max_logit_rows = 0;
+  // The most drafted tokens of one sequence in one step. Must be 0 at pipeline depth 1, because the
+  // tokens before a draft must be on the host.
+  int32_t max_draft_tokens = 0;
+  // A step whose decodes and drafts are more tokens than this has no drafts. The weights are read
+  // once for all tokens of a step, so a few more tokens cost little, and many cost their
+  // arithmetic.
+  int32_t max_tokens_with_drafts = 16;
   int32_t pipeline_depth = 0;  // 0 or 1: how far Schedule may run ahead of Complete
   absl::Duration stalled_stream_timeout;
   // When a sequence starts, this many blocks stay available for each running sequence. So the
@@ -72,7 +79,9 @@ struct SchedulerStats {
   int64_t prompt_tokens_cached = 0;
   int64_t recomputed_tokens = 0;
   int64_t generated_tokens = 0;
-  int64_t scored_tokens = 0;  // in continuations that were scored to their end
+  int64_t scored_tokens = 0;    // in continuations that were scored to their end
+  int64_t drafted_tokens = 0;   // computed to find out whether they are right
+  int64_t accepted_tokens = 0;  // drafted tokens that were right
   int64_t num_preemptions = 0;
   int64_t num_overrun = 0;  // tokens planned for a sequence that had already ended
   int64_t num_tenants = 0;  // tenants that have sequences now
@@ -123,6 +132,12 @@ inline constexpr int32_t kMostPasses = 8;
 // tokens of its continuation but the last. The tokens are computed like a prompt, with logits for
 // every row. The sequence takes all its blocks at once, with its first token after the fork.
 //
+// With max_draft_tokens, a decode may have drafted tokens (PromptLookup), whose rows of logits tell
+// the tokens that really follow. A draft takes only what is left over: it preempts nothing, leaves
+// a block for each running sequence, and is not made while a running sequence has prompt tokens to
+// compute. A sequence's drafts get shorter after a wrong token and longer after drafts that were
+// right to the end. The tokens of a sequence are those that it would have without drafts.
+//
 // Uses no tensors and no device; the time is an argument. Not thread-safe; lives on the step
 // thread.
 class Scheduler {
@@ -140,7 +155,7 @@ class Scheduler {
   // (or failed), in order. Up to pipeline_depth plans may be outstanding when the next is made.
   StepPlan Schedule(absl::Time now);
 
-  // Completes a step and returns the sequences that finished. `sampled` holds the num_samples
+  // Completes a step and returns the sequences that finished. `sampled` holds the num_draws()
   // tokens of each plan entry, in order. A token with a finish reason ends its sequence and is kept
   // in the sequence. With kAbort the token is dropped. If SampledToken::is_void is set, the tokens
   // that the sequence computed in this step are not listed for others either. A sequence of the
@@ -197,9 +212,14 @@ class Scheduler {
   void StartWaiting(absl::Time now, Budget& budget, StepPlan& plan);
   int32_t ChunkLimit(const State& state, const Budget& budget) const;
   bool TryPlanPrefill(State& state, absl::Time now, Budget& budget, StepPlan& plan);
-  void PlanChunk(State& state, int32_t num_tokens, StepPlan& plan);
-  // Returns true if the sequence's sink has room for `num_deltas` more. Also records since when the
-  // sequence has been stalled.
+  // Drafts at most `most` tokens for a decode that has its blocks, and takes blocks for them.
+  // Returns the number of tokens, which are the last of plan.drafts.
+  int32_t Draft(State& state, int32_t most, StepPlan& plan);
+  // Plans the next `num_tokens` tokens of the sequence, and the last `num_drafts` of plan.drafts.
+  void PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, StepPlan& plan);
+  // Returns true if the sequence's sink has room for `num_deltas` more.
+  static bool SinkHasRoom(const State& state, int32_t num_deltas);
+  // Returns SinkHasRoom(). Also records since when the sequence has been stalled.
   bool SinkCanTake(State& state, int32_t num_deltas, absl::Time now);
 
   // Blocks and places.
@@ -222,6 +242,10 @@ class Scheduler {
   InFlight& OldestInFlight(const StepPlan& plan);
   void EndOldestInFlight();
   void ForgetEnded();
+  // Appends the accepted drafts of an entry to its sequence, and forgets the others. `tokens` are
+  // the tokens that the entry drew. Returns the number of drafts that were refused.
+  int32_t TakeDrafts(State& state, const StepPlanEntry& entry,
+                     std::span<const SampledToken> tokens);
   void ForkSamples(State& first, std::span<const SampledToken> sampled, bool lost,
                    std::vector<FinishedSequence>& finished);
   void TakeToken(State& state, const SampledToken& token, std::vector<FinishedSequence>& finished);

@@ -53,8 +53,10 @@ StepPlan Scheduler::Schedule(absl::Time now) {
   Budget budget{.tokens = config_.max_num_batched_tokens, .logit_rows = config_.max_logit_rows};
   PlanDecodes(now, budget, plan);
   if (!plan.empty() && config_.prefill_limit) {
-    const auto num_decodes = static_cast<int32_t>(plan.num_tokens);
-    budget.tokens = std::min(budget.tokens, config_.prefill_limit(num_decodes));
+    const auto num_decodes = static_cast<int32_t>(plan.entries.size());
+    const auto num_drafts = static_cast<int32_t>(plan.drafts.size());
+    budget.tokens =
+        std::min(budget.tokens, std::max(1, config_.prefill_limit(num_decodes) - num_drafts));
   }
   PlanPrefills(now, budget, plan);
   StartWaiting(now, budget, plan);
@@ -71,9 +73,13 @@ StepPlan Scheduler::Schedule(absl::Time now) {
   return plan;
 }
 
+bool Scheduler::SinkHasRoom(const State& state, int32_t num_deltas) {
+  return state.request().sink->CanTake(state.group->deltas_in_flight + num_deltas);
+}
+
 bool Scheduler::SinkCanTake(State& state, int32_t num_deltas, absl::Time now) {
   absl::Time& since = state.sequence->stalled_since;
-  if (state.request().sink->CanTake(state.group->deltas_in_flight + num_deltas)) {
+  if (SinkHasRoom(state, num_deltas)) {
     since = absl::InfiniteFuture();
     return true;
   }
@@ -94,6 +100,10 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
   });
   const int32_t kept = any_prefill ? 1 : 0;
   scratch_ = running_;
+  // Each sequence may need a token besides the drafts.
+  const auto num_running = static_cast<int32_t>(running_.size());
+  int32_t drafts = std::min(config_.max_tokens_with_drafts, budget.tokens) - num_running;
+  drafts = any_prefill ? 0 : std::min(drafts, budget.logit_rows);
   for (State* state : scratch_) {
     if (budget.tokens <= kept) return;
     // An older sequence may have preempted this one in this loop.
@@ -109,9 +119,34 @@ void Scheduler::PlanDecodes(absl::Time now, Budget& budget, StepPlan& plan) {
       blocks_waited_for_ = true;
       continue;
     }
-    PlanChunk(*state, 1, plan);
-    --budget.tokens;
+    const int32_t num_drafts = opens ? 0 : Draft(*state, drafts, plan);
+    PlanChunk(*state, 1, num_drafts, plan);
+    drafts -= num_drafts;
+    budget.tokens -= 1 + num_drafts;
+    budget.logit_rows -= num_drafts;
   }
+}
+
+int32_t Scheduler::Draft(State& state, int32_t most, StepPlan& plan) {
+  if (state.request().is_scoring()) return 0;
+  if (state.draft_len == 0) state.draft_len = config_.max_draft_tokens;
+  most = std::min(most, state.draft_len);
+  // The step draws one token more than it drafts.
+  const int64_t left = state.request().max_tokens - state.sequence->num_generated() - 1;
+  most = static_cast<int32_t>(std::min<int64_t>(most, left));
+  if (const CacheWindow& window = state.window(); window.on()) {
+    const int64_t to_shift = window.NextShift(state.num_planned) - state.num_planned - 1;
+    most = static_cast<int32_t>(std::min<int64_t>(most, to_shift));
+  }
+  if (most <= 0 || !SinkHasRoom(state, 1 + most)) return 0;
+  const int64_t num_tokens = state.PositionOf(state.num_planned + 1 + most);
+  const auto spare = static_cast<int64_t>(running_.size());
+  if (!blocks_.CanGrow(state.sequence->id, num_tokens, spare)) return 0;
+  const int32_t num_drafts = state.lookup.Draft(state.sequence->tokens, most, plan.drafts);
+  if (num_drafts == 0) return 0;
+  QUIRE_CHECK(blocks_.TryGrow(state.sequence->id, num_tokens));
+  stats_.drafted_tokens += num_drafts;
+  return num_drafts;
 }
 
 int32_t Scheduler::ChunkLimit(const State& state, const Budget& budget) const {
@@ -171,43 +206,46 @@ bool Scheduler::TryPlanPrefill(State& state, absl::Time now, Budget& budget, Ste
     blocks_waited_for_ = true;
     return false;
   }
-  PlanChunk(state, chunk, plan);
+  PlanChunk(state, chunk, 0, plan);
   budget.tokens -= chunk;
   budget.logit_rows -= rows;
   return true;
 }
 
-void Scheduler::PlanChunk(State& state, int32_t num_tokens, StepPlan& plan) {
+void Scheduler::PlanChunk(State& state, int32_t num_tokens, int32_t num_drafts, StepPlan& plan) {
   Sequence& sequence = *state.sequence;
   const int64_t begin = state.num_planned;
-  const int64_t end = begin + num_tokens;
+  const int64_t end = begin + num_tokens;  // without the drafts
   const bool decode = state.IsDecode();
-  blocks_.PrepareWrite(sequence.id, state.PositionOf(end));
+  blocks_.PrepareWrite(sequence.id, state.PositionOf(end + num_drafts));
   StepPlanEntry entry{.sequence = &sequence,
                       .first_index = begin,
                       .first_position = state.PositionOf(begin),
-                      .num_tokens = num_tokens};
+                      .num_tokens = num_tokens + num_drafts,
+                      .num_drafts = num_drafts,
+                      .first_draft = static_cast<int32_t>(plan.drafts.size()) - num_drafts};
   if (end == state.num_tokens() + state.unsampled) {
     entry.num_samples = state.num_samples();
-    entry.num_logit_rows = 1;
+    entry.num_logit_rows = 1 + num_drafts;
   }
   entry.num_logit_rows = std::max(entry.num_logit_rows, state.NumRows(num_tokens));
   if (begin == state.num_tokens()) entry.token_from_previous = state.sample_index;
 
-  const int32_t num_deltas = std::max(entry.num_samples, entry.num_logit_rows > 0 ? 1 : 0);
+  const int32_t num_deltas = std::max(entry.num_draws(), entry.num_logit_rows > 0 ? 1 : 0);
   in_flight_.back().items.push_back(
       {.state = &state, .num_holds = state.num_holds, .num_deltas = num_deltas});
   state.group->deltas_in_flight += num_deltas;
   ++state.in_flight;
-  state.unsampled += entry.num_samples;
+  state.unsampled += entry.num_draws();
   // A request with a single sample counts as forked from here on, because there is nothing to fork.
   state.forked = state.forked || entry.num_samples == 1;
   state.sample_index = num_sampled_;
-  num_sampled_ += entry.num_samples;
-  state.num_planned = end;
+  num_sampled_ += entry.num_draws();
+  state.num_planned = end + num_drafts;
   state.last_step = plan.step;
   shares_.Charge(state.group->tenant,
-                 num_tokens * (decode ? TenantShares::kDecodeCost : TenantShares::kPrefillCost));
+                 num_tokens * (decode ? TenantShares::kDecodeCost : TenantShares::kPrefillCost) +
+                     num_drafts * TenantShares::kPrefillCost);
   waiting_->NoteCharged(state.group->tenant);
 
   const int64_t again = std::clamp(state.num_known - begin, int64_t{0}, int64_t{num_tokens});
@@ -218,7 +256,7 @@ void Scheduler::PlanChunk(State& state, int32_t num_tokens, StepPlan& plan) {
       std::max(int64_t{0}, std::min(end, sequence.prompt_len()) - prompt_begin);
   state.num_known = std::max(state.num_known, end);
 
-  plan.num_tokens += num_tokens;
+  plan.num_tokens += entry.num_tokens;
   plan.entries.push_back(entry);
 }
 

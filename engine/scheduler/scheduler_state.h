@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/scheduler/indexed_heap.h"
+#include "engine/scheduler/prompt_lookup.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace quire::engine {
@@ -40,16 +41,19 @@ struct Scheduler::State {
   // The number of preemptions so far. Entries planned before the last preemption have lost their K
   // and V.
   int32_t num_holds = 0;
-  int32_t in_flight = 0;        // entries in steps in flight
-  int32_t unsampled = 0;        // tokens that steps in flight will draw; before the fork, 0 or n
+  int32_t in_flight = 0;  // entries in steps in flight
+  // The most tokens that steps in flight will draw; before the fork, 0 or n.
+  int32_t unsampled = 0;
   int32_t sample_index = 0;     // index of its token in SampledTokens of last_step
   int64_t num_planned = 0;      // leading tokens with K and V: computed, or in flight
-  int64_t num_known = 0;        // leading tokens that were ever computed or cached
+  int64_t num_known = 0;        // leading tokens that were ever computed or cached; not drafts
   int64_t num_shifts = 0;       // shifts of its table since it started
   int64_t last_step = -1;       // the last step that planned it
   int32_t times_passed = 0;     // times that a shorter sequence started before it out of turn
   int64_t num_uncached = 0;     // number of its uncached tokens when last counted
   int64_t num_uncached_in = 0;  // the call of Schedule that counted num_uncached; 0: none
+  PromptLookup lookup;          // of its tokens, when it first drafts
+  int32_t draft_len = 0;        // the most tokens of its next draft; 0: it has not drafted yet
 
   // Used by Waiting.
   bool is_out_of_turn = false;
@@ -118,7 +122,7 @@ struct Scheduler::InFlight {
 // The part of a step's limits that is not planned yet.
 struct Scheduler::Budget {
   int32_t tokens = 0;
-  int32_t logit_rows = 0;  // of prompts and continuations
+  int32_t logit_rows = 0;  // of prompts, continuations and drafts
 };
 
 }  // namespace quire::engine

@@ -123,6 +123,17 @@ std::vector<Option> OptionTable(ServerConfig& config, std::string& config_file) 
                "its next token. With a longer time, the first tokens of new prompts come sooner; "
                "0: no limit.",
        .target = &engine.max_step_time},
+      {.name = "max_draft_tokens",
+       .group = "Scheduling",
+       .placeholder = "TOKENS",
+       .help =
+           "Most tokens that one stream guesses in one step, from what followed the same three "
+           "tokens earlier in its prompt or answer. The step checks them all at once, so text "
+           "that repeats itself comes faster, with the same tokens; 0: no guesses; -1: 4 on the "
+           "CPU.",
+       .target = &engine.max_draft_tokens,
+       .min = -1,
+       .max = engine::kMostDraftTokens},
       {.name = "max_queue",
        .group = "Scheduling",
        .placeholder = "N",
@@ -355,6 +366,8 @@ FlagSet Flags(CommandLine& command, std::string& config_file) {
   flags.AddHabits("kv_cache_mib", {"kv_cache_memory", "kv_cache_memory_bytes", "cache_ram"});
   flags.AddHabits("max_num_seqs", {"parallel", "np", "max_batch_size"});
   flags.AddHabits("max_num_batched_tokens", {"batch_size", "b", "ubatch_size", "ub"});
+  flags.AddHabits("max_draft_tokens", {"draft", "draft_max", "draft_n", "num_speculative_tokens",
+                                       "speculative_config", "speculative_num_draft_tokens"});
   flags.AddHabits("listen", {"port", "host", "p", "grpc_port", "address"});
   flags.AddHabits("admin_listen", {"metrics_port", "http_port", "metrics"});
   flags.AddHabits("tls_cert", {"ssl_certfile", "ssl_cert_file", "cert"});

@@ -284,6 +284,7 @@ v1::GetServerInfoResponse ToProto(const engine::ServerInfo& info) {
   out.set_kv_cache_bytes(ToWireTotal(info.kv_cache_bytes));
   out.set_max_num_seqs(ToWireCount(info.max_num_seqs));
   out.set_max_num_batched_tokens(ToWireCount(info.max_num_batched_tokens));
+  out.set_max_draft_tokens(ToWireCount(info.max_draft_tokens));
   out.set_hash_scheme(info.hash_scheme);
   out.set_numerics(info.numerics);
   return out;
@@ -307,6 +308,8 @@ v1::GetStatsResponse ToProto(const engine::Stats& stats) {
   tokens.set_generated(ToWireTotal(stats.generated_tokens));
   tokens.set_recomputed(ToWireTotal(stats.recomputed_tokens));
   tokens.set_scored(ToWireTotal(stats.scored_tokens));
+  tokens.set_drafted(ToWireTotal(stats.drafted_tokens));
+  tokens.set_accepted(ToWireTotal(stats.accepted_tokens));
   v1::SequenceStats& sequences = *out.mutable_sequences();
   sequences.set_finished_stop(finished(engine::FinishReason::kStop));
   sequences.set_finished_length(finished(engine::FinishReason::kLength));

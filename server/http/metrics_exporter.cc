@@ -88,6 +88,9 @@ void AddEngine(const engine::Stats& stats, std::vector<MetricFamily>& families) 
   counter("quire_scored_tokens_total", "Continuation tokens scored.", stats.scored_tokens);
   counter("quire_recomputed_tokens_total", "Tokens computed again after preemptions.",
           stats.recomputed_tokens);
+  counter("quire_drafted_tokens_total", "Tokens guessed, and computed to check them.",
+          stats.drafted_tokens);
+  counter("quire_accepted_tokens_total", "Guessed tokens that were right.", stats.accepted_tokens);
   counter("quire_preemptions_total", "Times that a sequence was preempted and lost its blocks.",
           stats.preemptions);
   counter("quire_kv_block_copies_total", "KV blocks copied before a write.", stats.block_copies);

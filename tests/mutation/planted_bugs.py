@@ -231,10 +231,52 @@ bug("l01", "every sample goes on with the first one's seed", "static_cast<uint64
 bug("r01", "a row of the prompt gives its own token", "entry.num_tokens - entry.num_logit_rows + 1;",
     "entry.num_tokens - entry.num_logit_rows + (BUG ? 0 : 1);")
 bug("r02", "samples draw from the first of an entry's rows",
-    "work.row = first.row + entry.num_logit_rows - 1;\n  work.token",
-    "work.row = first.row + (BUG ? 0 : entry.num_logit_rows - 1);\n  work.token")
+    "work.row = first.row + entry.num_logit_rows - 1 - entry.num_drafts;",
+    "work.row = first.row + (BUG ? 0 : entry.num_logit_rows - 1) - entry.num_drafts;")
 bug("r03", "an entry without rows moves the rows after it", "first.row += entry.num_logit_rows;",
     "first.row += BUG ? 1 : entry.num_logit_rows;")
+
+# --- Drafted tokens.
+
+bug, drop = source("engine/scheduler/scheduler.cc", "scheduler_test")
+bug("z01", "the K and V of refused drafts count as those of the tokens after them",
+    "sequence.num_computed += entry.num_tokens - num_refused;",
+    "sequence.num_computed += entry.num_tokens - (BUG ? 0 : num_refused);")
+bug("z02", "a wrong draft leaves the next as long as it was", "std::max(1, num_accepted)",
+    "(BUG ? state.draft_len : std::max(1, num_accepted))")
+
+bug, drop = source("engine/scheduler/scheduler_plan.cc", "scheduler_test")
+bug("z03", "a draft leaves no room for the token drawn after it", "state.sequence->num_generated() - 1;",
+    "state.sequence->num_generated() - (BUG ? 0 : 1);")
+bug("z04", "a draft crosses a shift", "std::min<int64_t>(most, to_shift)", "std::min<int64_t>(most, BUG ? most : to_shift)")
+bug("z05", "a draft takes blocks that other sequences need", "CanGrow(state.sequence->id, num_tokens, spare)",
+    "CanGrow(state.sequence->id, num_tokens, BUG ? 0 : spare)")
+bug("z06", "drafts overfill the sink", "!SinkHasRoom(state, 1 + most)", "!SinkHasRoom(state, BUG ? 1 : 1 + most)")
+bug("z07", "prompts get nothing of a step's tokens besides drafts", "drafts = any_prefill ? 0 :", "drafts = any_prefill && !BUG ? 0 :")
+
+bug, drop = source("engine/scheduler/prompt_lookup.cc", "scheduler_test")
+bug("z08", "other tokens with the same hash count as the same", "if (std::ranges::equal(key, other)) break;",
+    "if (BUG || std::ranges::equal(key, other)) break;")
+bug("z09", "the first occurrence counts", "table_[PlaceOf(tokens, indexed_)] = static_cast<int32_t>(indexed_);",
+    "if (int32_t& at = table_[PlaceOf(tokens, indexed_)]; !BUG || at == 0) at = static_cast<int32_t>(indexed_);")
+
+bug, drop = source("engine/batch/batch_builder.cc", "batch_builder_test")
+bug("z10", "a sequence computes the drafts of another", "plan.drafts[entry.first_draft + i - num_known]",
+    "plan.drafts[(BUG ? 0 : entry.first_draft) + i - num_known]")
+
+bug, drop = source("engine/runner/runner.cc", "drafts_test")
+bug("z11", "every draft's row draws at the place of the first", " + num_drafts));",
+    " + (BUG ? 0 : num_drafts)));")
+bug("z12", "penalties do not count the drafts before a row", "first(sequence.tokens.size() + num_drafts)",
+    "first(sequence.tokens.size() + (BUG ? 0 : num_drafts))")
+
+bug, drop = source("engine/step_loop.cc", "drafts_test")
+bug("z13", "tokens after a wrong draft are shown", "!IsConfirmed(work, sampled_.tokens.back())",
+    "!BUG && !IsConfirmed(work, sampled_.tokens.back())")
+bug("z14", "lengths do not count the drafts before a token", "sequence.num_generated() + work.index + 1",
+    "sequence.num_generated() + (BUG ? 0 : work.index) + 1")
+bug("z15", "a sequence goes on after a draft that ended it", "drawn.finish_reason == FinishReason::kNone &&",
+    "(BUG || drawn.finish_reason == FinishReason::kNone) &&")
 
 bug, drop = source("engine/live_requests.cc", "engine_test")
 bug("l03", "of n samples one is counted", "completion_tokens += num_tokens;",

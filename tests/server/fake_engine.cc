@@ -183,6 +183,8 @@ engine::Stats FakeEngine::stats() const {
   stats.generated_tokens = num_generated_;
   stats.recomputed_tokens = 14;
   stats.scored_tokens = 13;
+  stats.drafted_tokens = 25;
+  stats.accepted_tokens = 24;
   stats.block_copies = 15;
   stats.preemptions = 16;
   stats.steps = 17;

@@ -44,6 +44,7 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
                   .max_logit_rows = options.max_num_seqs + 64,
                   .max_model_len = options.max_model_len,
                   .block_size = options.block_size,
+                  .max_draft_tokens = options.max_draft_tokens,
                   .pipeline_depth = parts.backend->info().pipeline_depth};
   std::vector<engine::KvGroup> groups =
       engine::GroupLayers(options.layer_patterns, options.max_model_len);

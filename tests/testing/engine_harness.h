@@ -39,6 +39,7 @@ struct HarnessOptions {
   kernels::DType kv_dtype = kernels::DType::kF16;  // of the tiny models' KV cache
   absl::Duration stalled_stream_timeout = absl::Seconds(30);
   absl::Duration max_step_time;
+  int32_t max_draft_tokens = 0;
   const base::Clock* clock = &base::SteadyClock();
   // Called in each Forward of the fake model, including the warm-up's.
   std::function<void(const engine::ModelInput&)> on_forward;

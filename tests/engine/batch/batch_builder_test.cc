@@ -56,6 +56,34 @@ TEST(BatchBuilderTest, APlanOfADecodeAndAShiftedChunkBecomesFlatRows) {
   EXPECT_EQ(group.copies[0].destination, 6);
 }
 
+TEST(BatchBuilderTest, DraftsFollowTheTokensOfTheirSequence) {
+  BlockManager blocks({.num_blocks = 8, .block_size = 16});
+  Sequence sequence{.id = 1};
+  for (int i = 0; i < 15; ++i) sequence.tokens.push_back(100 + i);
+  blocks.BeginStep(1);
+  blocks.StartSequence(1, "root", sequence.tokens, {});
+  ASSERT_TRUE(blocks.TryGrow(1, 17));
+  StepPlan plan{.step = 1, .drafts = {7, 8, 9}, .num_tokens = 3};
+  blocks.EndStep(true, &plan.copies, &plan.shifts);
+  plan.entries = {{.sequence = &sequence,
+                   .first_index = 14,
+                   .first_position = 14,
+                   .num_tokens = 3,
+                   .num_logit_rows = 3,
+                   .num_samples = 1,
+                   .num_drafts = 2,
+                   .first_draft = 1}};
+  ModelInput input;
+  BatchBuilder(blocks).Build(plan, input);
+  const auto table = blocks.Table(1);
+  EXPECT_THAT(input.token_ids, ElementsAre(114, 8, 9));
+  EXPECT_THAT(input.positions, ElementsAre(14, 15, 16));
+  EXPECT_THAT(input.logit_rows, ElementsAre(0, 1, 2));
+  EXPECT_THAT(input.groups[0].slot_mapping,
+              ElementsAre(table[0] * 16 + 14, table[0] * 16 + 15, table[1] * 16));
+  EXPECT_TRUE(input.token_sources.empty());
+}
+
 TEST(BatchBuilderTest, ATokenThatOnlyTheDeviceKnowsIsNamedByItsSource) {
   BlockManager blocks({.num_blocks = 8, .block_size = 16});
   Sequence known{.id = 1}, unknown{.id = 2};

@@ -55,6 +55,41 @@ TEST_F(RowWorkTest, SamplesDrawFromTheLastRowOfTheirEntry) {
   EXPECT_FALSE(works_[1].num_top.has_value());
 }
 
+TEST_F(RowWorkTest, ADraftIsVerifiedByTheRowBeforeIt) {
+  Sequence first = MakeSequence(), second = MakeSequence();
+  second.sample_index = 2;
+  second.request->params.output.top_logprobs = 3;
+  const StepPlan plan = {.entries = {{.sequence = &first,
+                                      .first_index = 4,
+                                      .num_tokens = 3,
+                                      .num_logit_rows = 3,
+                                      .num_samples = 1,
+                                      .num_drafts = 2,
+                                      .first_draft = 0},
+                                     {.sequence = &second,
+                                      .first_index = 4,
+                                      .num_tokens = 2,
+                                      .num_logit_rows = 2,
+                                      .num_samples = 1,
+                                      .num_drafts = 1,
+                                      .first_draft = 2}},
+                         .drafts = {20, 21, 22}};
+  EXPECT_EQ(ListRowWork(plan, works_), 5);
+  const auto last = [](int32_t entry, int32_t row, int32_t sample, int64_t index) {
+    return AllOf(Draw(entry, row, sample), Field(&RowWork::index, index));
+  };
+  EXPECT_THAT(works_, ElementsAre(Given(Kind::kVerify, 0, 0, 0, 0, 20),
+                                  Given(Kind::kVerify, 0, 1, 0, 1, 21), last(0, 2, 0, 2),
+                                  Given(Kind::kVerify, 1, 3, 2, 0, 22), last(1, 4, 2, 1)));
+  for (int32_t i = 0; i < 5; ++i) EXPECT_EQ(works_[i].token, i);
+  EXPECT_EQ(works_[3].num_top, 3);
+  // The token is drawn, whatever the draft is.
+  const kernels::SampleRow row = MakeSampleRow(works_[1], *first.request, first.tokens, 1);
+  EXPECT_EQ(row.given, -1);
+  EXPECT_EQ(row.draw, 1);
+  EXPECT_EQ(row.position, 1);
+}
+
 TEST_F(RowWorkTest, ARowOfThePromptGivesTheTokenAfterIt) {
   Sequence sequence = MakeSequence();
   sequence.request->params.output.prompt_logprobs = 2;

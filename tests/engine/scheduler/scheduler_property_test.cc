@@ -27,6 +27,8 @@ struct Totals {
   int64_t taken_away = 0;  // blocks of windows that were taken away
   int64_t shifted = 0;     // blocks that were shifted
   int64_t scored = 0;
+  int64_t accepted = 0;  // drafted tokens that were right
+  int64_t refused = 0;   // drafted tokens that were wrong
 };
 
 // Runs one world. `seed` decides all random choices in it.
@@ -40,6 +42,8 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
   config.scheduler = {.max_num_seqs = max_num_seqs,
                       .max_num_batched_tokens = max_num_seqs + pick(0, 16),
                       .max_logit_rows = pick(1, 6),
+                      .max_draft_tokens = depth == 0 ? pick(0, 1) * pick(1, 6) : 0,
+                      .max_tokens_with_drafts = pick(1, 14),
                       .pipeline_depth = depth,
                       .headroom_blocks = pick(0, 2),
                       .starts_per_oldest = pick(1, 8)};
@@ -168,11 +172,14 @@ void RunWorld(uint32_t seed, int32_t depth, bool disturb, Totals& totals) {
     for (const auto& [id, spec] : added) prompt_tokens += static_cast<int64_t>(spec.prompt.size());
     EXPECT_EQ(stats.prompt_tokens_cached + stats.prompt_tokens_computed, prompt_tokens)
         << "seed " << seed;
-    EXPECT_EQ(stats.scheduled_tokens,
-              stats.prompt_tokens_computed + stats.recomputed_tokens + fed + stats.num_overrun)
+    EXPECT_EQ(stats.scheduled_tokens, stats.prompt_tokens_computed + stats.recomputed_tokens + fed +
+                                          stats.num_overrun + stats.drafted_tokens -
+                                          stats.accepted_tokens)
         << "seed " << seed;
   }
   totals.scored += stats.scored_tokens;
+  totals.accepted += stats.accepted_tokens;
+  totals.refused += stats.drafted_tokens - stats.accepted_tokens;
   totals.preemptions += stats.num_preemptions;
   totals.recomputed += stats.recomputed_tokens;
   totals.cached += stats.prompt_tokens_cached;
@@ -201,6 +208,8 @@ void RunWorlds(int32_t depth, bool disturb) {
   EXPECT_GT(totals.taken_away, 0);
   EXPECT_GT(totals.shifted, 0);
   EXPECT_GT(totals.scored, 0);
+  EXPECT_EQ(totals.accepted > 0, depth == 0);
+  EXPECT_EQ(totals.refused > 0, depth == 0);
   EXPECT_EQ(totals.overrun > 0, depth > 0);
   EXPECT_EQ(totals.dropped > 0, disturb);
 }

@@ -151,6 +151,7 @@ void Simulation::CheckPlan(const StepPlan& plan) {
   const SchedulerConfig& limits = config_.scheduler;
   int64_t num_tokens = 0;
   int64_t num_prompt_rows = 0;
+  int64_t num_tokens_with_drafts = 0;
   bool prefills = false;
   std::set<SequenceId> ids;
   std::set<int32_t> written;
@@ -160,8 +161,18 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     QUIRE_CHECK(sequence.finish_reason == FinishReason::kNone) << "planned after its end";
     QUIRE_CHECK(entry.num_tokens > 0);
     num_tokens += entry.num_tokens;
-    const bool decode = entry.num_tokens == 1 && entry.first_index >= sequence.prompt_len() &&
+    const int32_t num_known = entry.num_tokens - entry.num_drafts;
+    const bool decode = num_known == 1 && entry.first_index >= sequence.prompt_len() &&
                         entry.first_index + 1 >= static_cast<int64_t>(sequence.tokens.size());
+    QUIRE_CHECK(entry.num_drafts <= limits.max_draft_tokens);
+    // Only a decode of all known tokens has drafts, and each draft has a row.
+    QUIRE_CHECK(entry.num_drafts == 0 ||
+                (num_known == 1 && entry.num_samples == 1 &&
+                 entry.first_index + 1 == static_cast<int64_t>(sequence.tokens.size()) &&
+                 entry.num_logit_rows == 1 + entry.num_drafts));
+    QUIRE_CHECK(entry.num_drafts == 0 ||
+                sequence.num_generated() + 1 + entry.num_drafts <= sequence.request->max_tokens)
+        << "drafts beyond the end";
     // An entry that looks like a decode may be a restart with just one token left to compute. A
     // sequence restarts after a preemption. A later sample may also start in this way, if the first
     // sample of its request was preempted.
@@ -169,7 +180,12 @@ void Simulation::CheckPlan(const StepPlan& plan) {
     QUIRE_CHECK(!decode || !prefills || restart) << "decodes come first";
     // The first token of a continuation is planned with the decodes.
     prefills |= !decode && !(sequence.request->is_scoring() && entry.num_tokens == 1);
-    if (entry.num_logit_rows > 1) num_prompt_rows += entry.num_logit_rows;
+    if (entry.num_drafts > 0) {
+      num_prompt_rows += entry.num_drafts;
+      num_tokens_with_drafts += entry.num_tokens;
+    } else if (entry.num_logit_rows > 1) {
+      num_prompt_rows += entry.num_logit_rows;
+    }
     QUIRE_CHECK(entry.num_samples == 0 || entry.num_logit_rows > 0);
     QUIRE_CHECK(entry.num_logit_rows <= entry.num_tokens);
 
@@ -190,6 +206,7 @@ void Simulation::CheckPlan(const StepPlan& plan) {
   QUIRE_CHECK(num_tokens == plan.num_tokens && num_tokens <= limits.max_num_batched_tokens);
   QUIRE_CHECK(static_cast<int32_t>(plan.entries.size()) <= limits.max_num_seqs);
   QUIRE_CHECK(num_prompt_rows <= limits.max_logit_rows);
+  QUIRE_CHECK(num_tokens_with_drafts <= limits.max_tokens_with_drafts);
   max_prompt_rows = std::max(max_prompt_rows, num_prompt_rows);
   std::set<int32_t> shifted;
   for (const kernels::KeyShift& shift : plan.shifts) {
@@ -203,7 +220,7 @@ void Simulation::CheckPlan(const StepPlan& plan) {
 void Simulation::CheckSinks(const StepPlan& plan) const {
   const auto add = [](const StepPlan& step, std::map<const Request*, int32_t>& deltas) {
     for (const StepPlanEntry& entry : step.entries) {
-      const int32_t n = std::max(entry.num_samples, entry.num_logit_rows > 0 ? 1 : 0);
+      const int32_t n = std::max(entry.num_draws(), entry.num_logit_rows > 0 ? 1 : 0);
       if (n > 0) deltas[entry.sequence->request.get()] += n;
     }
   };
@@ -289,7 +306,7 @@ bool Simulation::Step() {
     if (std::exchange(fail_next, false)) {
       previous_.tokens.clear();
       for (const StepPlanEntry& entry : step.plan.entries) {
-        previous_.tokens.resize(previous_.tokens.size() + entry.num_samples);
+        previous_.tokens.resize(previous_.tokens.size() + entry.num_draws());
       }
       Note(scheduler_.Fail(step.plan));
     } else {
@@ -321,6 +338,21 @@ SampledToken Simulation::Score(const StepPlanEntry& entry, const Row& row, int32
   return {.id = tokens.back(), .finish_reason = FinishReason::kLength};
 }
 
+void Simulation::Verify(const StepPlan& plan, const StepPlanEntry& entry, const Row& row,
+                        const std::vector<uint64_t>& contexts, SampledTokens& sampled) {
+  const auto num_generated = static_cast<int64_t>(row.tokens.size() - row.spec->prompt.size());
+  bool goes_on = true;
+  for (int32_t i = 0; i <= entry.num_drafts; ++i) {
+    if (!goes_on) {
+      sampled.tokens.push_back({.id = SampledToken::kNotDrawn});
+      continue;
+    }
+    sampled.tokens.push_back(Draw(*row.spec, row.sample_index, contexts[i], num_generated + i));
+    goes_on = sampled.tokens.back().finish_reason == FinishReason::kNone && i < entry.num_drafts &&
+              sampled.tokens.back().id == plan.drafts[entry.first_draft + i];
+  }
+}
+
 SampledTokens Simulation::Execute(const Submitted& step) {
   const int32_t size = config_.block_size;
   for (size_t group = 0; group < kv_.size(); ++group) {
@@ -345,6 +377,8 @@ SampledTokens Simulation::Execute(const Submitted& step) {
       QUIRE_CHECK(entry.num_tokens == 1 && entry.first_index == row.num_known);
       tokens.back().push_back(previous_.tokens.at(entry.token_from_previous).id);
     }
+    const auto drafts = step.plan.drafts.begin() + entry.first_draft;
+    tokens.back().insert(tokens.back().end(), drafts, drafts + entry.num_drafts);
     uint64_t hash = RootHash(*row.spec);
     const int64_t end = entry.first_index + entry.num_tokens;
     QUIRE_CHECK(end <= static_cast<int64_t>(tokens.back().size())) << "a token nobody knows yet";
@@ -369,8 +403,10 @@ SampledTokens Simulation::Execute(const Submitted& step) {
     // The tokens window.sinks to left - 1 have left the window.
     const int64_t left = window.sinks + num_shifts * window.drop;
     uint64_t hash = RootHash(*row.spec);
+    std::vector<uint64_t> contexts;  // the hash of the tokens up to each of the entry's own
     for (int64_t j = 0; j < end; ++j) {
       hash = Mix(hash, tokens[i][j]);
+      if (j >= entry.first_index) contexts.push_back(hash);
       // The reads of an aborted sequence are not checked: its result is discarded, and the step
       // before may have failed.
       if (entry.sequence->finish_reason == FinishReason::kAbort) continue;
@@ -393,6 +429,10 @@ SampledTokens Simulation::Execute(const Submitted& step) {
       for (int32_t k = 0; k < entry.num_samples; ++k) {
         sampled.tokens.push_back(Score(entry, row, k));
       }
+      continue;
+    }
+    if (entry.num_drafts > 0) {
+      Verify(step.plan, entry, row, contexts, sampled);
       continue;
     }
     const auto num_generated = static_cast<int64_t>(tokens[i].size() - row.spec->prompt.size());

@@ -128,6 +128,10 @@ class Simulation {
   // Counts the tokens that a scoring entry scores for its k-th sample. Returns the token that the
   // entry yields for that sample.
   SampledToken Score(const StepPlanEntry& entry, const Row& row, int32_t k);
+  // Draws the tokens of an entry with drafts up to the first that is not the drafted one.
+  // contexts[i] is the hash of all tokens up to the i-th of the entry.
+  static void Verify(const StepPlan& plan, const StepPlanEntry& entry, const Row& row,
+                     const std::vector<uint64_t>& contexts, SampledTokens& sampled);
   void Note(std::vector<FinishedSequence> finished);
   const RequestSpec& SpecOf(const Sequence& sequence) const;
   CacheWindow WindowOf(const RequestSpec& spec) const;

@@ -85,6 +85,8 @@ TEST(MetricsExporterTest, SaysWhatTheEngineCounts) {
       {"quire_generated_tokens_total", 0},
       {"quire_recomputed_tokens_total", 14},
       {"quire_scored_tokens_total", 13},
+      {"quire_drafted_tokens_total", 25},
+      {"quire_accepted_tokens_total", 24},
       {"quire_kv_block_copies_total", 15},
       {"quire_preemptions_total", 16},
       {"quire_steps_total", 17},

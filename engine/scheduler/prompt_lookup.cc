@@ -1,0 +1,56 @@
+#include "engine/scheduler/prompt_lookup.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace quire::engine {
+namespace {
+
+constexpr size_t kLeastPlaces = 256;
+
+}  // namespace
+
+size_t PromptLookup::PlaceOf(std::span<const int32_t> tokens, int64_t end) const {
+  const auto key = tokens.subspan(static_cast<size_t>(end - kMatched), kMatched);
+  uint64_t hash = 0;
+  for (const int32_t token : key) {
+    hash = (hash ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 29;
+  }
+  const size_t mask = table_.size() - 1;
+  size_t place = hash & mask;
+  while (table_[place] != 0) {
+    const auto other = tokens.subspan(static_cast<size_t>(table_[place] - kMatched), kMatched);
+    if (std::ranges::equal(key, other)) break;
+    place = (place + 1) & mask;
+  }
+  return place;
+}
+
+void PromptLookup::Index(std::span<const int32_t> tokens, int64_t end) {
+  if (const auto least = static_cast<size_t>(2 * end); table_.size() < least) {
+    table_.assign(std::bit_ceil(std::max(least, kLeastPlaces)), 0);
+    indexed_ = kMatched - 1;
+  }
+  while (indexed_ < end) {
+    ++indexed_;
+    table_[PlaceOf(tokens, indexed_)] = static_cast<int32_t>(indexed_);
+  }
+}
+
+int32_t PromptLookup::Draft(std::span<const int32_t> tokens, int32_t most,
+                            std::vector<int32_t>& drafts) {
+  const int64_t end = std::ssize(tokens);
+  if (end <= kMatched) return 0;
+  Index(tokens, end - 1);  // without the last tokens themselves
+  const int64_t found = table_[PlaceOf(tokens, end)];
+  if (found == 0) return 0;
+  const auto first = std::ssize(drafts);
+  for (int64_t i = found; i < found + most; ++i) {
+    drafts.push_back(i < end ? tokens[static_cast<size_t>(i)]
+                             : drafts[static_cast<size_t>(first + i - end)]);
+  }
+  return most;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,37 @@
+#pragma once
+
+// Guesses the next tokens of a sequence from its own earlier tokens.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace quire::engine {
+
+// Implements prompt lookup, a form of speculative decoding (arXiv:2211.17192) without a second
+// model (arXiv:2304.04487). Text that repeats itself, such as an answer that quotes its prompt, is
+// likely to go on as it did before.
+class PromptLookup {
+ public:
+  // The number of last tokens that must have occurred before.
+  static constexpr int64_t kMatched = 3;
+
+  // Finds the latest earlier occurrence of the last kMatched tokens and appends to `drafts` the
+  // tokens that followed it, at most `most`. If the occurrence is so late that fewer tokens follow
+  // it, the drafted tokens follow themselves, so a loop goes on as a loop. Returns the number of
+  // tokens appended: `most`, or 0 if there is no occurrence. `tokens` must be those of the last
+  // call, or more.
+  int32_t Draft(std::span<const int32_t> tokens, int32_t most, std::vector<int32_t>& drafts);
+
+ private:
+  void Index(std::span<const int32_t> tokens, int64_t end);
+  // Returns the place in table_ of the kMatched tokens before `end`, or the free place for them.
+  size_t PlaceOf(std::span<const int32_t> tokens, int64_t end) const;
+
+  // A hash table by the values of kMatched tokens: the index after their latest occurrence, or 0.
+  // At most half of the places are used, so that a search soon ends.
+  std::vector<int32_t> table_;
+  int64_t indexed_ = kMatched - 1;  // the tokens before each index up to this one are in table_
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,78 @@
+#include "engine/scheduler/prompt_lookup.h"
+
+#include <random>
+#include <rapidcheck.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire::engine {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Tokens = std::vector<int32_t>;
+
+Tokens Draft(const Tokens& tokens, int32_t most) {
+  PromptLookup lookup;
+  Tokens drafts;
+  const int32_t num_drafts = lookup.Draft(tokens, most, drafts);
+  EXPECT_EQ(num_drafts, std::ssize(drafts));
+  return drafts;
+}
+
+TEST(PromptLookupTest, DraftsWhatFollowedTheSameThreeTokens) {
+  EXPECT_THAT(Draft({1, 2, 3, 4, 5, 6, 1, 2, 3}, 2), ElementsAre(4, 5));
+  EXPECT_THAT(Draft({9, 2, 3, 4, 5, 6, 1, 2, 3}, 2), IsEmpty());  // only two tokens are the same
+  EXPECT_THAT(Draft({1, 2, 3}, 2), IsEmpty());
+  EXPECT_THAT(Draft({}, 2), IsEmpty());
+}
+
+TEST(PromptLookupTest, TheLatestOccurrenceCounts) {
+  EXPECT_THAT(Draft({1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3}, 1), ElementsAre(5));
+}
+
+TEST(PromptLookupTest, ALoopGoesOn) {
+  EXPECT_THAT(Draft({7, 7, 7, 7}, 5), ElementsAre(7, 7, 7, 7, 7));
+  EXPECT_THAT(Draft({1, 2, 1, 2, 1}, 4), ElementsAre(2, 1, 2, 1));
+}
+
+TEST(PromptLookupTest, AppendsToTheDraftsOfOthers) {
+  PromptLookup lookup;
+  Tokens drafts = {50, 51};
+  EXPECT_EQ(lookup.Draft(Tokens{7, 7, 7, 7}, 2, drafts), 2);
+  EXPECT_THAT(drafts, ElementsAre(50, 51, 7, 7));
+}
+
+// A sequence grows by several tokens between calls, past several sizes of the table.
+TEST(PromptLookupTest, EqualsASearchFromTheEnd) {
+  EXPECT_TRUE(rc::check([] {
+    std::mt19937 random(*rc::gen::arbitrary<uint32_t>());
+    const int num_ids = 2 + static_cast<int>(random() % 6);
+    PromptLookup lookup;
+    Tokens tokens;
+    while (tokens.size() < 1200) {
+      for (unsigned i = 1 + random() % 9; i > 0; --i) {
+        tokens.push_back(static_cast<int32_t>(random() % num_ids));
+      }
+      const int32_t most = 1 + static_cast<int32_t>(random() % 6);
+      Tokens want;
+      const int64_t size = std::ssize(tokens);
+      for (int64_t end = size - 1; end >= PromptLookup::kMatched && want.empty(); --end) {
+        if (!std::equal(tokens.end() - PromptLookup::kMatched, tokens.end(),
+                        tokens.begin() + end - PromptLookup::kMatched)) {
+          continue;
+        }
+        Tokens all = tokens;
+        for (int32_t i = 0; i < most; ++i) all.push_back(all[static_cast<size_t>(end + i)]);
+        want.assign(all.begin() + size, all.end());
+      }
+      Tokens drafts;
+      RC_ASSERT(lookup.Draft(tokens, most, drafts) == static_cast<int32_t>(want.size()));
+      RC_ASSERT(drafts == want);
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace quire::engine
