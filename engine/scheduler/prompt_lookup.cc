@@ -8,26 +8,37 @@ namespace {
 
 constexpr size_t kLeastPlaces = 256;
 
+// The most places that a search looks at. Without a limit, a prompt of tokens that were chosen for
+// their hash would hold up the step thread.
+constexpr int kMostProbes = 8;
+
+using Tokens = std::span<const int32_t>;
+
+// Returns the tokens that the lookup compares, which end before index `end`.
+Tokens KeyOf(Tokens tokens, int64_t end) {
+  return tokens.subspan(static_cast<size_t>(end - PromptLookup::kMatched), PromptLookup::kMatched);
+}
+
 }  // namespace
 
-size_t PromptLookup::PlaceOf(std::span<const int32_t> tokens, int64_t end) const {
-  const auto key = tokens.subspan(static_cast<size_t>(end - kMatched), kMatched);
+size_t PromptLookup::PlaceOf(Tokens tokens, int64_t end) const {
   uint64_t hash = 0;
-  for (const int32_t token : key) {
+  for (const int32_t token : KeyOf(tokens, end)) {
     hash = (hash ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 29;
   }
   const size_t mask = table_.size() - 1;
-  size_t place = hash & mask;
-  while (table_[place] != 0) {
-    const auto other = tokens.subspan(static_cast<size_t>(table_[place] - kMatched), kMatched);
-    if (std::ranges::equal(key, other)) break;
-    place = (place + 1) & mask;
+  for (size_t probe = 0; probe < kMostProbes; ++probe) {
+    const size_t place = (hash + probe) & mask;
+    if (table_[place] == 0 ||
+        std::ranges::equal(KeyOf(tokens, table_[place]), KeyOf(tokens, end))) {
+      return place;
+    }
   }
-  return place;
+  return hash & mask;
 }
 
-void PromptLookup::Index(std::span<const int32_t> tokens, int64_t end) {
+void PromptLookup::Index(Tokens tokens, int64_t end) {
   if (const auto least = static_cast<size_t>(2 * end); table_.size() < least) {
     table_.assign(std::bit_ceil(std::max(least, kLeastPlaces)), 0);
     indexed_ = kMatched - 1;
@@ -38,13 +49,12 @@ void PromptLookup::Index(std::span<const int32_t> tokens, int64_t end) {
   }
 }
 
-int32_t PromptLookup::Draft(std::span<const int32_t> tokens, int32_t most,
-                            std::vector<int32_t>& drafts) {
+int32_t PromptLookup::Draft(Tokens tokens, int32_t most, std::vector<int32_t>& drafts) {
   const int64_t end = std::ssize(tokens);
   if (end <= kMatched) return 0;
   Index(tokens, end - 1);  // without the last tokens themselves
   const int64_t found = table_[PlaceOf(tokens, end)];
-  if (found == 0) return 0;
+  if (found == 0 || !std::ranges::equal(KeyOf(tokens, found), KeyOf(tokens, end))) return 0;
   const auto first = std::ssize(drafts);
   for (int64_t i = found; i < found + most; ++i) {
     drafts.push_back(i < end ? tokens[static_cast<size_t>(i)]

@@ -25,11 +25,13 @@ class PromptLookup {
 
  private:
   void Index(std::span<const int32_t> tokens, int64_t end);
-  // Returns the place in table_ of the kMatched tokens before `end`, or the free place for them.
+  // Returns the place in table_ of the kMatched tokens before `end`. If they have none, returns the
+  // place for them, which is free or belongs to other tokens.
   size_t PlaceOf(std::span<const int32_t> tokens, int64_t end) const;
 
   // A hash table by the values of kMatched tokens: the index after their latest occurrence, or 0.
-  // At most half of the places are used, so that a search soon ends.
+  // At most half of the places are used, so that a search soon ends. Tokens that find no free place
+  // nearby take that of others, which are then forgotten.
   std::vector<int32_t> table_;
   int64_t indexed_ = kMatched - 1;  // the tokens before each index up to this one are in table_
 };

@@ -44,9 +44,11 @@ TEST(PromptLookupTest, AppendsToTheDraftsOfOthers) {
   EXPECT_THAT(drafts, ElementsAre(50, 51, 7, 7));
 }
 
-// A sequence grows by several tokens between calls, past several sizes of the table.
+// A sequence grows by several tokens between calls, past several sizes of the table. A full table
+// may forget tokens, but it never gives older ones than the search.
 TEST(PromptLookupTest, EqualsASearchFromTheEnd) {
-  EXPECT_TRUE(rc::check([] {
+  int num_found = 0, num_forgotten = 0;
+  EXPECT_TRUE(rc::check([&] {
     std::mt19937 random(*rc::gen::arbitrary<uint32_t>());
     const int num_ids = 2 + static_cast<int>(random() % 6);
     PromptLookup lookup;
@@ -68,10 +70,14 @@ TEST(PromptLookupTest, EqualsASearchFromTheEnd) {
         want.assign(all.begin() + size, all.end());
       }
       Tokens drafts;
-      RC_ASSERT(lookup.Draft(tokens, most, drafts) == static_cast<int32_t>(want.size()));
-      RC_ASSERT(drafts == want);
+      const int32_t num_drafts = lookup.Draft(tokens, most, drafts);
+      RC_ASSERT(num_drafts == std::ssize(drafts));
+      RC_ASSERT(drafts.empty() || drafts == want);
+      num_found += drafts.empty() ? 0 : 1;
+      num_forgotten += drafts.empty() && !want.empty() ? 1 : 0;
     }
   }));
+  EXPECT_LT(1000 * num_forgotten, num_found);
 }
 
 }  // namespace
