@@ -156,7 +156,9 @@ void WarnOfAShortCache(const StepLimits& limits, const KvGroup& group) {
 
 void WarnOfSlowAttention(const kernels::Backend& backend, kernels::DType kv_dtype, int64_t head_dim,
                          int32_t block_size) {
-  if (backend.HasFastAttention(kv_dtype, head_dim, block_size)) return;
+  const auto dim = static_cast<int32_t>(head_dim);
+  const kernels::AttentionHeads heads{.key_dim = dim, .value_dim = dim};
+  if (backend.HasFastAttention(kv_dtype, heads, block_size)) return;
   base::Log(base::LogLevel::kWarning, "engine",
             "attention runs on a plain kernel, many times slower: the fast ones want activations "
             "and KV cache of one dtype, f16 or bf16, and a usual head_dim",

@@ -59,7 +59,8 @@ class Backend {
   virtual DType activation_dtype() const = 0;
   // Returns true if attention has a fast kernel for a KV cache with these properties. Otherwise
   // attention uses a kernel that is many times slower.
-  virtual bool HasFastAttention(DType cache_dtype, int64_t head_dim, int64_t block_size) const = 0;
+  virtual bool HasFastAttention(DType cache_dtype, const AttentionHeads& heads,
+                                int64_t block_size) const = 0;
   // Returns how many bytes can still be allocated for the KV cache and weights, or 0 when unknown.
   virtual int64_t available_bytes() const = 0;
 
@@ -84,8 +85,8 @@ class Backend {
       const SamplerSpec& spec) = 0;
 
   // Divides the attention of one step into pieces of work, on the host. All layers with
-  // args.pattern share the plan. The plan can be used until the next Plan call for the same
-  // pattern. During a Plan call, only the previous step may still be running on the device.
+  // args.key() share the plan. The plan can be used until the next Plan call for the same
+  // key. During a Plan call, only the previous step may still be running on the device.
   virtual absl::StatusOr<const AttentionPlan*> Plan(const AttentionPlanArgs& args) = 0;
   // Appends to `key` the backend's own numbers on which the kernel launches for `plan` depend. The
   // caller adds the other numbers, such as the number of sequences. If two plans with

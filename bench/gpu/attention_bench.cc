@@ -141,11 +141,10 @@ absl::Status PreparedAttention::Plan() {
   std::vector<double> seconds;
   for (int i = 0; i < kRepeats; ++i) {
     const double begin = Now();
-    ASSIGN_OR_RETURN(args_.plan, op_.Plan({.context_lens = c_.context_lens,
-                                           .query_lens = c_.query_lens,
-                                           .num_heads = c_.num_heads,
-                                           .num_kv_heads = c_.num_kv_heads,
-                                           .head_dim = c_.head_dim}));
+    ASSIGN_OR_RETURN(
+        args_.plan, op_.Plan({.context_lens = c_.context_lens,
+                              .query_lens = c_.query_lens,
+                              .heads = {c_.num_heads, c_.num_kv_heads, c_.head_dim, c_.head_dim}}));
     seconds.push_back(Now() - begin);
     RETURN_IF_ERROR(device_.Synchronize());  // the next Plan() reuses the upload buffer
   }

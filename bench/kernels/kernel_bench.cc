@@ -281,9 +281,7 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
            const int64_t tokens = int64_t{c.seqs} * c.query_len;
            const auto plan = backend.Plan({.context_lens = step.contexts,
                                            .query_lens = step.queries,
-                                           .num_heads = kHeads,
-                                           .num_kv_heads = kKvHeads,
-                                           .head_dim = kHeadDim});
+                                           .heads = {kHeads, kKvHeads, kHeadDim, kHeadDim}});
            QUIRE_CHECK(plan.ok()) << plan.status();
            const absl::Status status = backend.PagedAttention(
                {.out = TensorView(act.out.data(), DType::kF32, {tokens, kHeads, kHeadDim}),

@@ -52,7 +52,7 @@ int64_t KvCache::bytes_per_token() const {
   return static_cast<int64_t>(places_.size()) * shape_.bytes_per_token();
 }
 
-kernels::TensorView KvCache::layer(int64_t i) const {
+kernels::CacheView KvCache::layer(int64_t i) const {
   const Place place = places_[i];
   return kernels::TensorView(static_cast<char*>(buffers_[place.group].data()) +
                                  place.index * shape_.bytes_per_block(),

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "kernels/backend.h"
+#include "kernels/cache_view.h"
 #include "kernels/device_buffer.h"
 #include "kernels/ops/attention_pattern.h"
 #include "kernels/tensor_view.h"
@@ -58,8 +59,7 @@ class KvCache {
   int64_t bytes_per_token() const;
 
   size_t group_of(int64_t layer) const { return places_[layer].group; }
-  // Returns [num_blocks, 2, num_kv_heads, block_size, head_dim] of one layer, with strided blocks.
-  kernels::TensorView layer(int64_t i) const;
+  kernels::CacheView layer(int64_t i) const;
   // Returns [num_blocks, elements of a block] of a group, which must have layers.
   kernels::TensorView blocks(size_t group) const;
 

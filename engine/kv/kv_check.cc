@@ -46,9 +46,9 @@ absl::StatusOr<std::string> DescribeNonFiniteKv(kernels::Backend& backend, const
   const DType dtype = cache.shape().dtype;
   std::vector<std::byte> bytes(static_cast<size_t>(cache.shape().bytes_per_block()));
   for (int64_t layer = 0; layer < num_layers; ++layer) {
-    const kernels::TensorView view = cache.layer(layer);
-    const auto* data = static_cast<const std::byte*>(view.raw());
-    const int64_t stride = view.row_stride() * kernels::SizeOf(dtype);
+    const kernels::CacheView view = cache.layer(layer);
+    const auto* data = static_cast<const std::byte*>(view.keys.raw());
+    const int64_t stride = view.block_stride() * kernels::SizeOf(dtype);
     for (const int32_t block : blocks[cache.group_of(layer)]) {
       RETURN_IF_ERROR(backend.CopyToHost(bytes.data(), data + block * stride, std::ssize(bytes)));
       RETURN_IF_ERROR(backend.Synchronize());

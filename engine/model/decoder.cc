@@ -40,7 +40,7 @@ class Decoder final : public Model {
   // Rotates the cached keys of the blocks in input.shifts to their new positions. Skips layers
   // without rotary positions, whose keys do not depend on the position.
   absl::Status ShiftKeys(const ModelInput& input, KvCache& cache);
-  absl::Status Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
+  absl::Status Attention(const Layer& layer, const kernels::CacheView& kv_cache, size_t kv_group,
                          int64_t num_tokens);
   // MlpUp computes the hidden units of the feed-forward network for `normed`. MlpDown computes the
   // network's output from them and adds it to the residual.
@@ -256,8 +256,8 @@ absl::Status Decoder::AddToHidden(TensorView input, const Weight& weight, const 
   return Norm(branch, branch, post_norm);
 }
 
-absl::Status Decoder::Attention(const Layer& layer, TensorView kv_cache, size_t kv_group,
-                                int64_t num_tokens) {
+absl::Status Decoder::Attention(const Layer& layer, const kernels::CacheView& kv_cache,
+                                size_t kv_group, int64_t num_tokens) {
   const AttentionSpec& spec = layer.spec.attention;
   const TensorView qkv = View(act_.qkv, num_tokens, spec.q_size() + 2 * spec.kv_size());
   const std::initializer_list<int64_t> heads = {num_tokens, spec.num_heads, spec.head_dim};

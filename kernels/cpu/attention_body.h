@@ -27,31 +27,31 @@ inline float ExpOne(float x) { return Lane0(Exp(Set(x))); }
 // Returns true if the row has seen no key.
 inline bool IsEmpty(State state) { return state.maximum() == -kInfinity && state.sum() == 0.0f; }
 
-inline void ClearState(State state, int64_t head_dim) {
-  const int64_t count = StateFloats(head_dim);
+inline void ClearState(State state, int64_t value_dim) {
+  const int64_t count = StateFloats(value_dim);
   for (int64_t i = 0; i < count; i += kLanes) Store(state.p + i, Zero());
   state.maximum() = -kInfinity;
 }
 
-inline void CopyState(State to, State from, int64_t head_dim) {
-  const int64_t count = StateFloats(head_dim);
+inline void CopyState(State to, State from, int64_t value_dim) {
+  const int64_t count = StateFloats(value_dim);
   for (int64_t i = 0; i < count; i += kLanes) Store(to.p + i, Load(from.p + i));
 }
 
 // Merges the state `from` of a later segment into `to`. If the row saw no key in that segment, `to`
 // does not change. Not inlined, because g++ 12 does not inline Exp in Weigh if this file contains
 // inlined copies of MergeState.
-[[gnu::noinline]] void MergeState(State to, State from, int64_t head_dim) {
+[[gnu::noinline]] void MergeState(State to, State from, int64_t value_dim) {
   if (IsEmpty(from)) return;
   if (IsEmpty(to)) {
-    CopyState(to, from, head_dim);
+    CopyState(to, from, value_dim);
     return;
   }
   const float maximum = to.maximum() > from.maximum() ? to.maximum() : from.maximum();
   const float keep = ExpOne(to.maximum() - maximum), take = ExpOne(from.maximum() - maximum);
   to.maximum() = maximum;
   to.sum() = __builtin_fmaf(from.sum(), take, to.sum() * keep);
-  for (int64_t i = 0; i < head_dim; i += kLanes) {
+  for (int64_t i = 0; i < value_dim; i += kLanes) {
     Store(to.values() + i,
           Fma(Load(from.values() + i), Set(take), Mul(Load(to.values() + i), Set(keep))));
   }
@@ -61,26 +61,26 @@ inline void CopyState(State to, State from, int64_t head_dim) {
 struct RowFold {
   State super;  // the current super-segment, as far as it is folded
   State total;  // all earlier super-segments
-  int64_t head_dim;
+  int64_t value_dim;
 
   void Begin(State first) const {
     total.maximum() = -kInfinity;
     total.sum() = 0.0f;
-    CopyState(super, first, head_dim);
+    CopyState(super, first, value_dim);
   }
   void Add(State from, int64_t segment) const {
-    if (segment * kSegmentKeys % kSuperSegmentKeys != 0) return MergeState(super, from, head_dim);
-    MergeState(total, super, head_dim);
-    CopyState(super, from, head_dim);
+    if (segment * kSegmentKeys % kSuperSegmentKeys != 0) return MergeState(super, from, value_dim);
+    MergeState(total, super, value_dim);
+    CopyState(super, from, value_dim);
   }
   State Result() const {
     if (IsEmpty(total)) return super;
-    MergeState(total, super, head_dim);
+    MergeState(total, super, value_dim);
     return total;
   }
 };
 
-inline void FinishRow(State state, const float* sink, int64_t head_dim, float* out) {
+inline void FinishRow(State state, const float* sink, int64_t value_dim, float* out) {
   float sum = state.sum();
   float keep = 1.0f;
   if (sink != nullptr) {
@@ -89,9 +89,9 @@ inline void FinishRow(State state, const float* sink, int64_t head_dim, float* o
     sum = __builtin_fmaf(sum, keep, ExpOne(*sink - maximum));
   }
   const VecF factor = Set(keep), total = Set(sum);
-  for (int64_t i = 0; i < head_dim; i += kLanes) {
+  for (int64_t i = 0; i < value_dim; i += kLanes) {
     const VecF value = Div(Mul(Load(state.values() + i), factor), total);
-    StoreN(out + i, value, static_cast<int>(SmallerOf(kLanes, head_dim - i)));
+    StoreN(out + i, value, static_cast<int>(SmallerOf(kLanes, value_dim - i)));
   }
 }
 
@@ -114,7 +114,7 @@ constexpr int kSide = kTileVectors * 3 / 2 / kRows >= 4   ? 4
 // Computes the scores of kTiles tiles, from tile `first` on, for kRows rows. The score of a key is
 // the chain acc = fma(query[d], K[d], acc) over d.
 template <class T, int kRows, int kTiles>
-inline void ScoreTiles(const float* const* query, const Span<T>& span, int first, int64_t head_dim,
+inline void ScoreTiles(const float* const* query, const Span<T>& span, int first, int64_t key_dim,
                        float* scores) {
   VecF acc[kRows][kTiles];
 #pragma GCC unroll 4
@@ -122,7 +122,7 @@ inline void ScoreTiles(const float* const* query, const Span<T>& span, int first
 #pragma GCC unroll 4
     for (int t = 0; t < kTiles; ++t) acc[r][t] = Zero();
   }
-  for (int64_t d = 0; d < head_dim; ++d) {
+  for (int64_t d = 0; d < key_dim; ++d) {
     VecF keys[kTiles];
 #pragma GCC unroll 4
     for (int t = 0; t < kTiles; ++t) keys[t] = Load(span.k[first + t] + d * kLanes);
@@ -144,27 +144,27 @@ inline void ScoreTiles(const float* const* query, const Span<T>& span, int first
 // Computes the scores of the first `count` tiles of a span. May also compute the tile after them,
 // because tiles are computed two or four at a time.
 template <class T, int kRows>
-inline void Score(const float* const* query, const Span<T>& span, int count, int64_t head_dim,
+inline void Score(const float* const* query, const Span<T>& span, int count, int64_t key_dim,
                   float* scores) {
   int first = 0;
   if constexpr (kSide<kRows> == 4) {
     for (; first + 2 < count; first += 4) {
-      ScoreTiles<T, kRows, 4>(query, span, first, head_dim, scores);
+      ScoreTiles<T, kRows, 4>(query, span, first, key_dim, scores);
     }
   }
   if constexpr (kSide<kRows> >= 2) {
     for (; first + 1 < count; first += 2) {
-      ScoreTiles<T, kRows, 2>(query, span, first, head_dim, scores);
+      ScoreTiles<T, kRows, 2>(query, span, first, key_dim, scores);
     }
   }
-  for (; first < count; ++first) ScoreTiles<T, kRows, 1>(query, span, first, head_dim, scores);
+  for (; first < count; ++first) ScoreTiles<T, kRows, 1>(query, span, first, key_dim, scores);
 }
 
 // For each row, adds weights[key] * V[key] to `values` for each key in [begin, end), one key after
 // another. Computes only kVectors vectors of the head, from element i on.
 template <class T, int kRows, int kVectors>
 inline void AddVectors(float* const* values, const float* weights, const Span<T>& span,
-                       int64_t head_dim, int64_t i, int begin, int end) {
+                       int64_t value_dim, int64_t i, int begin, int end) {
   VecF acc[kRows][kVectors];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
@@ -172,13 +172,14 @@ inline void AddVectors(float* const* values, const float* weights, const Span<T>
     for (int n = 0; n < kVectors; ++n) acc[r][n] = Load(values[r] + i + n * kLanes);
   }
   for (int key = begin; key < end; ++key) {
-    const T* v = span.v[key / kLanes] + key % kLanes * head_dim + i;
+    const T* v = span.v[key / kLanes] + key % kLanes * value_dim + i;
     VecF value[kVectors];
 #pragma GCC unroll 4
     for (int n = 0; n < kVectors; ++n) {
       // If the head ends inside a vector, kVectors is 1.
-      value[n] = kVectors > 1 || head_dim - i >= kLanes ? Load(v + n * kLanes)
-                                                        : LoadN(v, static_cast<int>(head_dim - i));
+      value[n] = kVectors > 1 || value_dim - i >= kLanes
+                     ? Load(v + n * kLanes)
+                     : LoadN(v, static_cast<int>(value_dim - i));
     }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
@@ -196,14 +197,14 @@ inline void AddVectors(float* const* values, const float* weights, const Span<T>
 
 template <class T, int kRows>
 inline void AddValues(float* const* values, const float* weights, const Span<T>& span,
-                      int64_t head_dim, int begin, int end) {
+                      int64_t value_dim, int begin, int end) {
   if (begin >= end) return;
   int64_t i = 0;
-  for (; i + kSide<kRows> * kLanes <= head_dim; i += kSide<kRows> * kLanes) {
-    AddVectors<T, kRows, kSide<kRows>>(values, weights, span, head_dim, i, begin, end);
+  for (; i + kSide<kRows> * kLanes <= value_dim; i += kSide<kRows> * kLanes) {
+    AddVectors<T, kRows, kSide<kRows>>(values, weights, span, value_dim, i, begin, end);
   }
-  for (; i < head_dim; i += kLanes) {
-    AddVectors<T, kRows, 1>(values, weights, span, head_dim, i, begin, end);
+  for (; i < value_dim; i += kLanes) {
+    AddVectors<T, kRows, 1>(values, weights, span, value_dim, i, begin, end);
   }
 }
 
@@ -211,21 +212,23 @@ template <class T>
 struct AttentionKernel {
   const AttentionCall& call;
   const AttentionWork& work;
-  int64_t head_dim = call.cache.head_dim;
+  int64_t key_dim = call.cache.key_dim;
+  int64_t value_dim = call.cache.value_dim;
   int64_t group = call.num_heads / call.cache.num_kv_heads;
   int64_t rows = work.num_queries * group;
-  int64_t state_floats = StateFloats(head_dim);
+  int64_t state_floats = StateFloats(value_dim);
   float* segment_states = work.scratch;
   float* fold_states = work.scratch + rows * state_floats;
 
   int64_t Position(int64_t row) const { return work.first_position + row / group; }
   int64_t Head(int64_t row) const { return work.kv_head * group + row % group; }
-  int64_t Offset(int64_t row) const {
-    return ((work.first_row + row / group) * call.num_heads + Head(row)) * head_dim;
+  // Returns the place of the row among all rows of the step.
+  int64_t Place(int64_t row) const {
+    return (work.first_row + row / group) * call.num_heads + Head(row);
   }
   RowFold Fold(int64_t row) const {
     float* const states = fold_states + 2 * row * state_floats;
-    return {{states}, {states + state_floats}, head_dim};
+    return {{states}, {states + state_floats}, value_dim};
   }
   int64_t FirstKey(int64_t row) const { return call.pattern.FirstKey(Position(row)); }
 
@@ -255,7 +258,7 @@ struct AttentionKernel {
     if (state.sum() != 0.0f && state.maximum() != maximum) {
       const VecF shrink = Exp(Set(state.maximum() - maximum));
       state.sum() *= Lane0(shrink);
-      for (int64_t i = 0; i < head_dim; i += kLanes) {
+      for (int64_t i = 0; i < value_dim; i += kLanes) {
         Store(state.values() + i, Mul(Load(state.values() + i), shrink));
       }
     }
@@ -317,12 +320,12 @@ struct AttentionKernel {
       last_begin = begin[r] > last_begin ? begin[r] : last_begin;
       first_end = end[r] < first_end ? end[r] : first_end;
       last_end = end[r] > last_end ? end[r] : last_end;
-      query[r] = call.query + Offset(row + r);
+      query[r] = call.query + Place(row + r) * key_dim;
       values[r] = State{segment_states + (row + r) * state_floats}.values();
     }
     if (last_end == 0) return;
     alignas(64) float scores[kRows * kSpanKeys];
-    Score<T, kRows>(query, span, (last_end + kLanes - 1) / kLanes, head_dim, scores);
+    Score<T, kRows>(query, span, (last_end + kLanes - 1) / kLanes, key_dim, scores);
     for (int r = 0; r < kRows; ++r) {
       const State state{segment_states + (row + r) * state_floats};
       if (begin[r] == 0 && end[r] == kSpanKeys) {
@@ -335,13 +338,13 @@ struct AttentionKernel {
     // for all rows together. The keys before and after this common range are added row by row.
     const bool common = last_begin < first_end;
     for (int r = 0; r < kRows; ++r) {
-      AddValues<T, 1>(&values[r], scores + r * kSpanKeys, span, head_dim, begin[r],
+      AddValues<T, 1>(&values[r], scores + r * kSpanKeys, span, value_dim, begin[r],
                       common ? last_begin : end[r]);
     }
     if (!common) return;
-    AddValues<T, kRows>(values, scores, span, head_dim, last_begin, first_end);
+    AddValues<T, kRows>(values, scores, span, value_dim, last_begin, first_end);
     for (int r = 0; r < kRows; ++r) {
-      AddValues<T, 1>(&values[r], scores + r * kSpanKeys, span, head_dim, first_end, end[r]);
+      AddValues<T, 1>(&values[r], scores + r * kSpanKeys, span, value_dim, first_end, end[r]);
     }
   }
 
@@ -362,13 +365,13 @@ struct AttentionKernel {
 
   void Segment(int64_t segment) const {
     for (int64_t r = 0; r < rows; ++r) {
-      ClearState(State{segment_states + r * state_floats}, head_dim);
+      ClearState(State{segment_states + r * state_floats}, value_dim);
     }
     const int64_t context_end = Position(rows - 1) + 1;
     const int64_t begin = LargerOf(segment * kSegmentKeys, FirstKey(0) / kSpanKeys * kSpanKeys);
     const int64_t end = SmallerOf((segment + 1) * kSegmentKeys, context_end);
     const CacheLayout& cache = call.cache;
-    const int64_t head_elements = cache.block_size * head_dim;
+    const int64_t first_row = work.kv_head * cache.block_size;
     for (int64_t first_key = begin; first_key < end; first_key += kSpanKeys) {
       // Tiles past the end of the context repeat the last tile. The scores of these repeats are
       // masked.
@@ -376,9 +379,11 @@ struct AttentionKernel {
       for (int t = 0; t < kSpanTiles; ++t) {
         const int64_t key = SmallerOf(first_key + t * kLanes, (end - 1) / kLanes * kLanes);
         const int64_t block = work.block_table[key / cache.block_size];
-        span.k[t] = reinterpret_cast<const T*>(cache.data) + block * cache.block_stride +
-                    work.kv_head * head_elements + key % cache.block_size * head_dim;
-        span.v[t] = span.k[t] + cache.num_kv_heads * head_elements;
+        const int64_t row = first_row + key % cache.block_size;
+        span.k[t] =
+            reinterpret_cast<const T*>(cache.keys) + block * cache.block_stride + row * key_dim;
+        span.v[t] =
+            reinterpret_cast<const T*>(cache.values) + block * cache.block_stride + row * value_dim;
       }
       AllRows(first_key, span);
     }
@@ -391,7 +396,7 @@ struct AttentionKernel {
         const State from{segment_states + r * state_floats};
         if (work.partials != nullptr) {
           float* to = work.partials + ((segment - work.segment_begin) * rows + r) * state_floats;
-          CopyState(State{to}, from, head_dim);
+          CopyState(State{to}, from, value_dim);
         } else if (segment == work.segment_begin) {
           Fold(r).Begin(from);
         } else {
@@ -401,8 +406,8 @@ struct AttentionKernel {
     }
     if (work.partials != nullptr) return;
     for (int64_t r = 0; r < rows; ++r) {
-      FinishRow(Fold(r).Result(), call.sinks == nullptr ? nullptr : call.sinks + Head(r), head_dim,
-                call.out + Offset(r));
+      FinishRow(Fold(r).Result(), call.sinks == nullptr ? nullptr : call.sinks + Head(r), value_dim,
+                call.out + Place(r) * value_dim);
     }
   }
 };
@@ -420,11 +425,11 @@ void Attention(const AttentionCall& call, const AttentionWork& work) {
 
 void MergeAttention(const AttentionMerge& merge) {
   const RowFold fold{
-      {merge.scratch}, {merge.scratch + StateFloats(merge.head_dim)}, merge.head_dim};
+      {merge.scratch}, {merge.scratch + StateFloats(merge.value_dim)}, merge.value_dim};
   fold.Begin(State{const_cast<float*>(merge.partials)});
   for (int64_t s = 1; s < merge.num_segments; ++s) {
     const float* from = merge.partials + s * merge.segment_stride;
     fold.Add(State{const_cast<float*>(from)}, merge.first_segment + s);
   }
-  FinishRow(fold.Result(), merge.sink, merge.head_dim, merge.out);
+  FinishRow(fold.Result(), merge.sink, merge.value_dim, merge.out);
 }

@@ -71,7 +71,7 @@ void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
         items_.push_back(item);
         continue;
       }
-      const int64_t segment_floats = rows * StateFloats(head_dim());
+      const int64_t segment_floats = rows * StateFloats(value_dim());
       merges_.push_back({seq, first, count, kv_head, segment_begin, num_segments, partial_floats_});
       for (int32_t piece = 0; piece < pieces; ++piece) {
         item.segment_begin = segment_begin + num_segments * piece / pieces;

@@ -35,20 +35,22 @@ absl::Status WantF32(std::string_view what, const TensorView& tensor) {
   return WantGot(what, "f32 activations on the CPU", Name(tensor.dtype()));
 }
 
-absl::Status CheckCache(const TensorView& kv_cache) {
-  const int64_t block_size = kv_cache.dim(3);
+absl::Status CheckCache(const CacheView& kv_cache) {
+  const int64_t block_size = kv_cache.block_size();
   if (block_size > 0 && block_size % kLanes == 0) return absl::OkStatus();
   return WantGot("kv_cache", "a block_size that is a multiple of 16 on the CPU",
                  kv_cache.ToString());
 }
 
-CacheLayout LayoutOf(const TensorView& kv_cache) {
-  return {.data = kv_cache.data<uint8_t>(),
+CacheLayout LayoutOf(const CacheView& kv_cache) {
+  return {.keys = kv_cache.keys.data<uint8_t>(),
+          .values = kv_cache.values.data<uint8_t>(),
           .dtype = kv_cache.dtype(),
-          .block_stride = kv_cache.row_stride(),
-          .num_kv_heads = kv_cache.dim(2),
-          .block_size = kv_cache.dim(3),
-          .head_dim = kv_cache.dim(4)};
+          .block_stride = kv_cache.block_stride(),
+          .num_kv_heads = kv_cache.num_kv_heads(),
+          .block_size = kv_cache.block_size(),
+          .key_dim = kv_cache.key_dim(),
+          .value_dim = kv_cache.value_dim()};
 }
 
 class CpuBackend final : public Backend {
@@ -68,7 +70,7 @@ class CpuBackend final : public Backend {
             .num_threads = pool_.num_threads()};
   }
   DType activation_dtype() const override { return DType::kF32; }
-  bool HasFastAttention(DType, int64_t, int64_t) const override { return true; }
+  bool HasFastAttention(DType, const AttentionHeads&, int64_t) const override { return true; }
   int64_t available_bytes() const override { return AvailableMemory(); }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override { return AllocateHuge(bytes); }
@@ -135,7 +137,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   class Linear linear_;
   class Moe moe_;
-  std::map<AttentionPattern, CpuAttentionPlan> plans_;
+  std::map<AttentionPlanKey, CpuAttentionPlan> plans_;
   std::vector<std::vector<float>> attention_scratch_;  // one per thread
   std::vector<float> partials_;
 };
@@ -156,7 +158,7 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CpuBackend::PrepareWeight(
 }
 
 absl::StatusOr<const AttentionPlan*> CpuBackend::Plan(const AttentionPlanArgs& args) {
-  CpuAttentionPlan& plan = plans_[args.pattern];
+  CpuAttentionPlan& plan = plans_[args.key()];
   RETURN_IF_ERROR(plan.Build(args, pool_.num_threads()));
   return &plan;
 }
@@ -233,12 +235,12 @@ absl::Status CpuBackend::QkvPost(const QkvPostArgs& args) {
   RETURN_IF_ERROR(WantF32("query", args.query));
   RETURN_IF_ERROR(CheckCache(args.kv_cache));
   const CacheLayout cache = LayoutOf(args.kv_cache);
-  if (cache.head_dim > 256) {
-    return WantGot("kv_cache", "head_dim at most 256", args.kv_cache.ToString());
+  if (std::max(cache.key_dim, cache.value_dim) > 256) {
+    return WantGot("kv_cache", "keys and values of at most 256", args.kv_cache.ToString());
   }
   const bool rope = args.rope_layout != RopeLayout::kNone;
   const int64_t half = rope ? args.rope_table.dim(1) : 0;
-  const int64_t num_slots = args.kv_cache.dim(0) * cache.block_size;
+  const int64_t num_slots = args.kv_cache.num_blocks() * cache.block_size;
   const int64_t num_positions = NumPositions(args);
   for (int64_t i = 0; i < args.query.dim(0); ++i) {
     const int64_t slot = args.slot_mapping.data<int64_t>()[i];
@@ -259,7 +261,7 @@ absl::Status CpuBackend::QkvPost(const QkvPostArgs& args) {
     kernels_.qkv_post(
         {.cache = cache,
          .qkv = args.qkv.data<float>() + i * args.qkv.dim(1),
-         .query = args.query.data<float>() + i * num_heads * cache.head_dim,
+         .query = args.query.data<float>() + i * num_heads * cache.key_dim,
          .cos_sin =
              rope ? args.rope_table.data<float>() + args.positions.data<int32_t>()[i] * half * 2
                   : nullptr,
@@ -274,7 +276,7 @@ absl::Status CpuBackend::QkvPost(const QkvPostArgs& args) {
          .clip = args.clip,
          .query_norm = norm.query_weight.data<float>(),
          .key_norm = norm.key_weight.data<float>(),
-         .norm_by_head = !norm.query_weight.empty() && norm.query_weight.dim(0) == cache.head_dim,
+         .norm_by_head = !norm.query_weight.empty() && norm.query_weight.dim(0) == cache.key_dim,
          .layer_norm = norm.kind == NormKind::kLayerNorm,
          .norm_eps = norm.eps});
   });
@@ -312,9 +314,8 @@ absl::Status CpuBackend::PagedAttention(const PagedAttentionArgs& args) {
                            .scale = args.scale,
                            .soft_cap = args.soft_cap,
                            .pattern = args.pattern};
-  const int64_t head_dim = call.cache.head_dim;
   const auto scratch_floats =
-      static_cast<size_t>(AttentionScratchFloats(plan.max_rows(), head_dim));
+      static_cast<size_t>(AttentionScratchFloats(plan.max_rows(), call.cache.value_dim));
   for (std::vector<float>& scratch : attention_scratch_) {
     if (scratch.size() < scratch_floats) scratch.resize(scratch_floats);
   }
@@ -341,13 +342,13 @@ absl::Status CpuBackend::PagedAttention(const PagedAttentionArgs& args) {
 }
 
 void CpuBackend::MergeSegments(const PagedAttentionArgs& args, const CpuAttentionPlan& plan) {
-  const int64_t head_dim = plan.head_dim();
+  const int64_t value_dim = plan.value_dim();
   const int64_t group = plan.group();
   const auto& merges = plan.merges();
   pool_.ParallelFor(static_cast<int64_t>(merges.size()), [&](int64_t i, int thread) {
     const CpuAttentionPlan::Merge& merge = merges[i];
     const int64_t rows = merge.num_queries * group;
-    const int64_t state_floats = StateFloats(head_dim);
+    const int64_t state_floats = StateFloats(value_dim);
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t token =
           args.query_starts.data<int32_t>()[merge.seq] + merge.first_query + row / group;
@@ -357,8 +358,8 @@ void CpuBackend::MergeSegments(const PagedAttentionArgs& args, const CpuAttentio
            .segment_stride = rows * state_floats,
            .first_segment = merge.first_segment,
            .num_segments = merge.num_segments,
-           .out = args.out.data<float>() + (token * plan.num_heads() + head) * head_dim,
-           .head_dim = head_dim,
+           .out = args.out.data<float>() + (token * plan.num_heads() + head) * value_dim,
+           .value_dim = value_dim,
            .sink = args.sinks.empty() ? nullptr : args.sinks.data<float>() + head,
            .scratch = attention_scratch_[thread].data()});
     }

@@ -120,14 +120,16 @@ struct NormRow {
 };
 
 // The cache of one layer. Its blocks are block_stride elements apart. For each head, a block has K
-// in tiles of 16 tokens, each tile as [head_dim][16], and V as [block_size][head_dim].
+// in tiles of 16 tokens, each tile as [key_dim][16], and V as [block_size][value_dim].
 struct CacheLayout {
-  uint8_t* data = nullptr;
+  uint8_t* keys = nullptr;
+  uint8_t* values = nullptr;
   DType dtype = DType::kF32;
   int64_t block_stride = 0;
   int64_t num_kv_heads = 0;
   int64_t block_size = 0;
-  int64_t head_dim = 0;
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
 };
 
 struct QkvPostRow {
@@ -162,8 +164,8 @@ struct KeyShiftWork {
 
 struct AttentionCall {
   CacheLayout cache;
-  const float* query = nullptr;  // [num_tokens, num_heads, head_dim]
-  float* out = nullptr;
+  const float* query = nullptr;   // [num_tokens, num_heads, key_dim]
+  float* out = nullptr;           // [num_tokens, num_heads, value_dim]
   const float* slopes = nullptr;  // [num_heads] or null
   bool alibi_is_rounded = false;
   const float* sinks = nullptr;  // [num_heads] or null
@@ -185,18 +187,18 @@ struct AttentionWork {
   int64_t segment_begin = 0;
   int64_t segment_end = 0;
   // If null, the work covers every segment and writes `out`. Otherwise the state of row r in
-  // segment s is written to partials + ((s - segment_begin) * rows + r) * StateFloats(head_dim).
+  // segment s is written to partials + ((s - segment_begin) * rows + r) * StateFloats(value_dim).
   float* partials = nullptr;
-  float* scratch = nullptr;  // AttentionScratchFloats(rows, head_dim) floats
+  float* scratch = nullptr;  // AttentionScratchFloats(rows, value_dim) floats
 };
 
 // Returns the number of floats in a row's softmax state. Sixteen floats hold the maximum and the
 // sum. The weighted sum of V follows, rounded up to a multiple of 16 floats.
-[[gnu::always_inline]] constexpr int64_t StateFloats(int64_t head_dim) {
-  return 16 + (head_dim + 15) / 16 * 16;
+[[gnu::always_inline]] constexpr int64_t StateFloats(int64_t value_dim) {
+  return 16 + (value_dim + 15) / 16 * 16;
 }
-[[gnu::always_inline]] constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim) {
-  return rows * (3 * StateFloats(head_dim) + 16);
+[[gnu::always_inline]] constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t value_dim) {
+  return rows * (3 * StateFloats(value_dim) + 16);
 }
 
 // The arguments of KernelTable::attention_merge. The kernel folds the segments of one row, in
@@ -207,9 +209,9 @@ struct AttentionMerge {
   int64_t first_segment = 0;        // decides where super-segments begin
   int64_t num_segments = 0;
   float* out = nullptr;
-  int64_t head_dim = 0;
+  int64_t value_dim = 0;
   const float* sink = nullptr;  // null: none
-  float* scratch = nullptr;     // 2 * StateFloats(head_dim)
+  float* scratch = nullptr;     // 2 * StateFloats(value_dim)
 };
 
 struct KernelTable {

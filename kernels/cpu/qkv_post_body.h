@@ -9,13 +9,12 @@ inline VecF Biased(const QkvPostRow& row, int64_t at, int n) {
   return x;
 }
 
-// Calls visit(h, x) for each head h of the `num_heads` heads that begin at element `first` of the
-// row. x points to the elements of the head after bias, clipping and QK-norm. `norm` points to the
-// weights of QK-norm; null if these heads have no QK-norm.
+// Calls visit(h, x) for each head h of the `num_heads` heads of `head_dim` elements that begin at
+// element `first` of the row. x points to the elements of the head after bias, clipping and
+// QK-norm. `norm` points to the weights of QK-norm; null if these heads have no QK-norm.
 template <class Visit>
-inline void ForEachHead(const QkvPostRow& row, int64_t first, int64_t num_heads, const float* norm,
-                        Visit visit) {
-  const int64_t head_dim = row.cache.head_dim;
+inline void ForEachHead(const QkvPostRow& row, int64_t first, int64_t num_heads, int64_t head_dim,
+                        const float* norm, Visit visit) {
   const bool plain = row.bias == nullptr && row.clip == 0.0f && norm == nullptr;
   const auto scale_of = [&row](int64_t at, int64_t count) {
     return ScaleOf([&row, at](int64_t i, int n) { return Biased(row, at + i, n); }, count,
@@ -44,7 +43,7 @@ inline void ForEachHead(const QkvPostRow& row, int64_t first, int64_t num_heads,
   }
 }
 
-inline void RotateHead(const float* x, const QkvPostRow& row, int64_t head_dim, float* out) {
+inline void RotateHead(const float* x, const QkvPostRow& row, float* out) {
   const int64_t half = row.rope_dim / 2;
   for (int64_t i = 0; i < half; ++i) {
     const float cos = row.cos_sin[2 * i], sin = row.cos_sin[2 * i + 1];
@@ -54,54 +53,56 @@ inline void RotateHead(const float* x, const QkvPostRow& row, int64_t head_dim, 
     out[first] = __builtin_fmaf(a, cos, -(b * sin));
     out[second] = __builtin_fmaf(a, sin, b * cos);
   }
-  for (int64_t i = row.rope_dim; i < head_dim; ++i) out[i] = x[i];
+  for (int64_t i = row.rope_dim; i < row.cache.key_dim; ++i) out[i] = x[i];
 }
 
-// Returns the start of K of one kv head in the block of this token, or the start of V if `value` is
-// true.
+// Returns the start of one kv head in this token's block of `part`, the keys or the values of the
+// cache, whose heads have `head_dim` elements a token.
 template <class T>
-inline T* CacheHead(const QkvPostRow& row, int64_t kv_head, bool value) {
+inline T* CacheHead(const QkvPostRow& row, uint8_t* part, int64_t kv_head, int64_t head_dim) {
   const CacheLayout& cache = row.cache;
-  const int64_t block = row.slot / cache.block_size;
-  const int64_t head = value ? cache.num_kv_heads + kv_head : kv_head;
-  return reinterpret_cast<T*>(cache.data) + block * cache.block_stride +
-         head * cache.block_size * cache.head_dim;
+  return reinterpret_cast<T*>(part) + row.slot / cache.block_size * cache.block_stride +
+         kv_head * cache.block_size * head_dim;
 }
 
 template <class T>
 inline void WriteCache(const QkvPostRow& row) {
-  const int64_t head_dim = row.cache.head_dim, num_kv_heads = row.cache.num_kv_heads;
-  const int64_t offset = row.slot % row.cache.block_size;
-  const int64_t first_key = row.num_heads * head_dim;
-  ForEachHead(row, first_key, num_kv_heads, row.key_norm, [&](int64_t h, const float* x) {
-    float key[256];
-    RotateHead(x, row, head_dim, key);
-    T* k = CacheHead<T>(row, h, false) + offset / kLanes * kLanes * head_dim + offset % kLanes;
-    for (int64_t i = 0; i < head_dim; i += kLanes) {
-      const int n = static_cast<int>(SmallerOf(kLanes, head_dim - i));
-      T narrow[16];
-      StoreN(narrow, LoadN(key + i, n), n);
-      for (int j = 0; j < n; ++j) k[(i + j) * kLanes] = narrow[j];
-    }
-  });
-  const int64_t first_value = first_key + num_kv_heads * head_dim;
-  ForEachHead(row, first_value, num_kv_heads, nullptr, [&](int64_t h, const float* x) {
-    T* v = CacheHead<T>(row, h, true) + offset * head_dim;
-    for (int64_t i = 0; i < head_dim; i += kLanes) {
-      const int n = static_cast<int>(SmallerOf(kLanes, head_dim - i));
-      StoreN(v + i, LoadN(x + i, n), n);
-    }
-  });
+  const CacheLayout& cache = row.cache;
+  const int64_t key_dim = cache.key_dim, value_dim = cache.value_dim;
+  const int64_t offset = row.slot % cache.block_size;
+  const int64_t first_key = row.num_heads * key_dim;
+  ForEachHead(row, first_key, cache.num_kv_heads, key_dim, row.key_norm,
+              [&](int64_t h, const float* x) {
+                float key[256];
+                RotateHead(x, row, key);
+                T* k = CacheHead<T>(row, cache.keys, h, key_dim) +
+                       offset / kLanes * kLanes * key_dim + offset % kLanes;
+                for (int64_t i = 0; i < key_dim; i += kLanes) {
+                  const int n = static_cast<int>(SmallerOf(kLanes, key_dim - i));
+                  T narrow[16];
+                  StoreN(narrow, LoadN(key + i, n), n);
+                  for (int j = 0; j < n; ++j) k[(i + j) * kLanes] = narrow[j];
+                }
+              });
+  const int64_t first_value = first_key + cache.num_kv_heads * key_dim;
+  ForEachHead(row, first_value, cache.num_kv_heads, value_dim, nullptr,
+              [&](int64_t h, const float* x) {
+                T* v = CacheHead<T>(row, cache.values, h, value_dim) + offset * value_dim;
+                for (int64_t i = 0; i < value_dim; i += kLanes) {
+                  const int n = static_cast<int>(SmallerOf(kLanes, value_dim - i));
+                  StoreN(v + i, LoadN(x + i, n), n);
+                }
+              });
 }
 
 void QkvPost(const QkvPostRow& row) {
-  const int64_t head_dim = row.cache.head_dim;
-  ForEachHead(row, 0, row.num_heads, row.query_norm, [&](int64_t h, const float* x) {
-    float* const query = row.query + h * head_dim;
-    RotateHead(x, row, head_dim, query);
+  const int64_t key_dim = row.cache.key_dim;
+  ForEachHead(row, 0, row.num_heads, key_dim, row.query_norm, [&](int64_t h, const float* x) {
+    float* const query = row.query + h * key_dim;
+    RotateHead(x, row, query);
     if (row.query_scale == 1.0f) return;
-    for (int64_t i = 0; i < head_dim; i += kLanes) {
-      const int n = static_cast<int>(SmallerOf(kLanes, head_dim - i));
+    for (int64_t i = 0; i < key_dim; i += kLanes) {
+      const int n = static_cast<int>(SmallerOf(kLanes, key_dim - i));
       StoreN(query + i, Mul(LoadN(query + i, n), Set(row.query_scale)), n);
     }
   });

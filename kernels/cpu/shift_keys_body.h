@@ -19,9 +19,9 @@ inline void TurnTile(T* tile, const KeyShiftWork& work) {
 template <class T>
 inline void TurnBlock(const KeyShiftWork& work) {
   const CacheLayout& cache = work.cache;
-  T* head = reinterpret_cast<T*>(cache.data) + work.block * cache.block_stride;
+  T* head = reinterpret_cast<T*>(cache.keys) + work.block * cache.block_stride;
   const int64_t tiles = cache.num_kv_heads * (cache.block_size / kLanes);
-  for (int64_t i = 0; i < tiles; ++i) TurnTile(head + i * kLanes * cache.head_dim, work);
+  for (int64_t i = 0; i < tiles; ++i) TurnTile(head + i * kLanes * cache.key_dim, work);
 }
 
 void ShiftKeys(const KeyShiftWork& work) {

@@ -48,7 +48,7 @@ absl::Status CudaAttentionPlan::Check(const AttentionPlanArgs& args,
   RETURN_IF_ERROR(Validate(args));
   for (size_t seq = 0; seq < args.query_lens.size(); ++seq) {
     // Kernels store row indices and the index of the last key of a tile in int32.
-    const int64_t group = args.num_heads / args.num_kv_heads;
+    const int64_t group = args.heads.num_heads / args.heads.num_kv_heads;
     if (args.fixed_launches && args.query_lens[seq] != 1) {
       return WantGot("plan", "one query token of each sequence for fixed launches",
                      absl::StrCat(args.query_lens[seq]));
@@ -111,7 +111,7 @@ std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) const {
   std::vector<AttentionItem> units;
   for (int64_t seq = 0; seq < num_seqs(); ++seq) {
     const int32_t num_rows = query_len(seq) * group();
-    if (num_rows == 0 || RowTiles(num_rows, head_dim()) != row_tiles) continue;
+    if (num_rows == 0 || RowTiles(num_rows, value_dim()) != row_tiles) continue;
     const int32_t first_position = context_len(seq) - query_len(seq);
     for (int32_t kv_head = 0; kv_head < num_kv_heads(); ++kv_head) {
       for (int32_t first_row = 0; first_row < num_rows; first_row += 16 * row_tiles) {
@@ -134,7 +134,7 @@ std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) const {
 absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
                                           const std::vector<int32_t>& cuts,
                                           const AttentionPlanOptions& options, Part& part) {
-  const int32_t tile_keys = AttentionTileKeys(head_dim());
+  const int32_t tile_keys = AttentionTileKeys(value_dim());
   const auto num_items = static_cast<int32_t>(cuts.size()) - 1;
   const int32_t first_partial = num_partial_rows_;
   if (num_items > 1) {
@@ -164,7 +164,7 @@ absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
 
 absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& units,
                                            const AttentionPlanOptions& options, Part& part) {
-  const int32_t tile_keys = AttentionTileKeys(head_dim());
+  const int32_t tile_keys = AttentionTileKeys(value_dim());
   int64_t total = 0;
   int32_t longest = 0;
   for (const AttentionItem& unit : units) {
@@ -195,7 +195,7 @@ absl::Status CudaAttentionPlan::CutEqually(const std::vector<AttentionItem>& uni
 
 absl::Status CudaAttentionPlan::CutAtFixedKeys(const std::vector<AttentionItem>& units,
                                                const AttentionPlanOptions& options, Part& part) {
-  const int32_t tile_keys = AttentionTileKeys(head_dim());
+  const int32_t tile_keys = AttentionTileKeys(value_dim());
   int64_t total = 0;
   for (const AttentionItem& unit : units) {
     const int64_t units_of_request =

@@ -6,9 +6,10 @@
 namespace quire::kernels::cuda {
 
 struct AttentionReferenceParams {
-  void* out;          // [tokens, num_heads, head_dim]
-  const void* query;  // [tokens, num_heads, head_dim]
-  const void* kv_cache;
+  void* out;          // [tokens, num_heads, value_dim]
+  const void* query;  // [tokens, num_heads, key_dim]
+  const void* keys;   // [num_blocks, num_kv_heads, block_size, key_dim]
+  const void* values;
   const int32_t* block_table;   // [num_seqs, max_blocks]
   const int32_t* context_lens;  // [num_seqs]
   const int32_t* query_starts;  // [num_seqs + 1]
@@ -16,7 +17,7 @@ struct AttentionReferenceParams {
   const float* sinks;           // [num_heads]; null: no sinks
   int64_t num_tokens, max_blocks;
   int64_t block_stride;  // elements
-  int num_seqs, num_heads, num_kv_heads, head_dim, block_size;
+  int num_seqs, num_heads, num_kv_heads, key_dim, value_dim, block_size;
   float scale, soft_cap;
   AttentionPattern pattern;
   bool alibi_is_rounded;
@@ -61,19 +62,17 @@ __global__ void __launch_bounds__(kReferenceThreads)
   const int32_t* const table = p.block_table + seq * p.max_blocks;
 
   float* const query = DynamicShared<float>() + warp * kMaxHeadDim;
-  for (int d = lane; d < p.head_dim; d += kWarpLanes) {
-    query[d] = ToFloat(static_cast<const T*>(p.query)[item * p.head_dim + d]);
+  for (int d = lane; d < p.key_dim; d += kWarpLanes) {
+    query[d] = ToFloat(static_cast<const T*>(p.query)[item * p.key_dim + d]);
   }
   __syncwarp();
 
-  const int64_t head_elements = int64_t{p.block_size} * p.head_dim;
-  const int64_t kv_head = head / (p.num_heads / p.num_kv_heads);
-  // Returns the address of a key. The value of the key is num_kv_heads * head_elements elements
-  // after the key.
-  const auto row_of = [&](int64_t key) {
+  const int64_t first_row = head / (p.num_heads / p.num_kv_heads) * int64_t{p.block_size};
+  // Returns the address of the row of a key in `part`, the keys or the values of the cache.
+  const auto row_of = [&](const void* part, int64_t key, int dim) {
     const int64_t block = table[key / p.block_size];
-    return static_cast<const Cache*>(p.kv_cache) + block * p.block_stride +
-           kv_head * head_elements + key % p.block_size * p.head_dim;
+    return static_cast<const Cache*>(part) + block * p.block_stride +
+           (first_row + key % p.block_size) * dim;
   };
 
   // Online softmax (arXiv:1805.02867). `sum` adds up the weights e^(score - maximum). `out` adds up
@@ -85,9 +84,9 @@ __global__ void __launch_bounds__(kReferenceThreads)
     const int64_t key = tile + lane;
     float score = -INFINITY;
     if (key >= first_key && key <= position) {
-      const Cache* const row = row_of(key);
+      const Cache* const row = row_of(p.keys, key, p.key_dim);
       float dot = 0.0f;
-      for (int d = 0; d < p.head_dim; d += kVector) {
+      for (int d = 0; d < p.key_dim; d += kVector) {
         float k[kVector];
         LoadElements(row + d, k);
 #pragma unroll
@@ -122,19 +121,19 @@ __global__ void __launch_bounds__(kReferenceThreads)
     const int end = static_cast<int>(std::min<int64_t>(kWarpLanes, position + 1 - tile));
     for (int j = static_cast<int>(std::max<int64_t>(0, first_key - tile)); j < end; ++j) {
       const float key_weight = __shfl_sync(kAll, weight, j);
-      const Cache* const value = row_of(tile + j) + p.num_kv_heads * head_elements;
+      const Cache* const value = row_of(p.values, tile + j, p.value_dim);
 #pragma unroll
       for (int i = 0; i < kDimsPerLane; ++i) {
         const int d = lane + i * kWarpLanes;
-        if (d < p.head_dim) out[i] += key_weight * ToFloat(value[d]);
+        if (d < p.value_dim) out[i] += key_weight * ToFloat(value[d]);
       }
     }
   }
 #pragma unroll
   for (int i = 0; i < kDimsPerLane; ++i) {
     const int d = lane + i * kWarpLanes;
-    if (d < p.head_dim) {
-      static_cast<T*>(p.out)[item * p.head_dim + d] = FromFloat<T>(out[i] / sum);
+    if (d < p.value_dim) {
+      static_cast<T*>(p.out)[item * p.value_dim + d] = FromFloat<T>(out[i] / sum);
     }
   }
 }

@@ -42,8 +42,9 @@ class CudaBackend final : public Backend {
             .records = records_};
   }
   DType activation_dtype() const override { return activation_dtype_; }
-  bool HasFastAttention(DType cache_dtype, int64_t head_dim, int64_t block_size) const override {
-    return PagedAttentionOp::Supports(activation_dtype_, head_dim) &&
+  bool HasFastAttention(DType cache_dtype, const AttentionHeads& heads,
+                        int64_t block_size) const override {
+    return PagedAttentionOp::Supports(activation_dtype_, heads.key_dim, heads.value_dim) &&
            PagedAttentionOp::SupportsCache(activation_dtype_, cache_dtype, block_size);
   }
   int64_t available_bytes() const override { return device_->available_bytes(); }
@@ -114,9 +115,9 @@ class CudaBackend final : public Backend {
 
   // Only the step thread uses these members.
   PagedAttentionOp attention_;
-  // Plans for a dtype or head_dim without a tensor core kernel. The plain kernel does not use the
+  // Plans for a dtype or for heads without a tensor core kernel. The plain kernel does not use the
   // items of a plan, but its arguments are checked against the plan.
-  std::map<AttentionPattern, CudaAttentionPlan> plans_;
+  std::map<AttentionPlanKey, CudaAttentionPlan> plans_;
 };
 
 absl::StatusOr<DeviceBuffer> CudaBackend::Allocate(int64_t bytes) {
@@ -168,8 +169,10 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::PrepareWeight(
 }
 
 absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& args) {
-  if (PagedAttentionOp::Supports(activation_dtype_, args.head_dim)) return attention_.Plan(args);
-  CudaAttentionPlan& plan = plans_[args.pattern];
+  if (PagedAttentionOp::Supports(activation_dtype_, args.heads.key_dim, args.heads.value_dim)) {
+    return attention_.Plan(args);
+  }
+  CudaAttentionPlan& plan = plans_[args.key()];
   RETURN_IF_ERROR(plan.Build(args, {}));
   return &plan;
 }
@@ -178,8 +181,9 @@ absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   const DType dtype = args.query.dtype();
   // Only one model family has a rounded ALiBi bias, so only the plain kernel supports it.
-  if (PagedAttentionOp::Supports(dtype, args.query.dim(2)) && !args.alibi_is_rounded &&
-      PagedAttentionOp::SupportsCache(dtype, args.kv_cache.dtype(), args.kv_cache.dim(3))) {
+  if (PagedAttentionOp::Supports(dtype, args.query.dim(2), args.out.dim(2)) &&
+      !args.alibi_is_rounded &&
+      PagedAttentionOp::SupportsCache(dtype, args.kv_cache.dtype(), args.kv_cache.block_size())) {
     return attention_.Run(args);
   }
   RETURN_IF_ERROR(static_cast<const CudaAttentionPlan&>(*args.plan).CheckMatches(args));

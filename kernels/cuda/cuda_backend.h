@@ -3,8 +3,9 @@
 // The CUDA backend: the ops of ops.h on one Device, a GPU or the emulated one.
 //
 // Attention runs on tensor cores (paged_attention.h) if these three conditions hold: query and
-// cache are both f16 or both bf16; a kernel exists for their head_dim and block_size; the ALiBi
-// bias is not rounded. Otherwise the plain kernel (AttentionReference) runs.
+// cache are both f16 or both bf16; keys and values are equally long, and a kernel exists for their
+// head_dim and block_size; the ALiBi bias is not rounded. Otherwise the plain kernel
+// (AttentionReference) runs.
 //
 // PrepareWeight dequantises weights of every type to the dtype of activations. Ops are enqueued.
 // The host does not check the content of device memory before an op runs.

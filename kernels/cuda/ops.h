@@ -42,7 +42,7 @@ absl::Status Argmax(Device& device, const ArgmaxArgs& args);
 absl::Status Linear(Device& device, const LinearArgs& args, const DeviceBuffer& scratch);
 
 // Computes attention in plain CUDA, without tensor cores and without the plan's division into
-// items, for any head_dim and block_size that kernels/ops/paged_attention.h allows. It is the
+// items, for any heads and block_size that kernels/ops/paged_attention.h allows. It is the
 // reference for tests of the fast kernels on a GPU, and the fallback where these kernels do not
 // run.
 absl::Status AttentionReference(Device& device, const PagedAttentionArgs& args);

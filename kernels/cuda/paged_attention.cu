@@ -54,9 +54,10 @@ absl::Status CheckAligned(std::string_view what, const TensorView& tensor, uintp
 
 }  // namespace
 
-bool PagedAttentionOp::Supports(DType dtype, int64_t head_dim) {
+bool PagedAttentionOp::Supports(DType dtype, int64_t key_dim, int64_t value_dim) {
   // Every supported head_dim has an instance with 4 row tiles.
-  return (dtype == DType::kBF16 || dtype == DType::kF16) && Find<Bf16>(head_dim, 4) != nullptr;
+  return (dtype == DType::kBF16 || dtype == DType::kF16) && key_dim == value_dim &&
+         Find<Bf16>(key_dim, 4) != nullptr;
 }
 
 bool PagedAttentionOp::SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size) {
@@ -76,23 +77,24 @@ absl::Status PagedAttentionOp::Grow(absl::StatusOr<DeviceBuffer> (Device::*alloc
 }
 
 absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanArgs& args) {
-  const Instance<Bf16>* const instance = Find<Bf16>(args.head_dim, 4);
-  if (instance == nullptr) {
-    return WantGot("plan", "a head_dim with a tensor core kernel", absl::StrCat(args.head_dim));
+  const int32_t head_dim = args.heads.key_dim;
+  const Instance<Bf16>* const instance = Find<Bf16>(head_dim, 4);
+  if (instance == nullptr || head_dim != args.heads.value_dim) {
+    return WantGot("plan", "keys and values of one head_dim that has a tensor core kernel",
+                   absl::StrCat(head_dim, " and ", args.heads.value_dim));
   }
   // Two blocks share a multiprocessor if its shared memory has room for both. A block needs memory
   // for its tiles and 1024 bytes for the driver.
   const DeviceInfo& info = device_.info();
   const int64_t blocks_per_sm =
       std::clamp<int64_t>(info.shared_bytes_per_sm / (instance->shared_bytes + 1024), 1, 2);
-  UploadedPlan& uploaded = plans_[args.pattern];
+  UploadedPlan& uploaded = plans_[args.key()];
   AttentionPlanOptions options = options_;
   options.grid_size = static_cast<int32_t>(info.num_sms * blocks_per_sm);
   RETURN_IF_ERROR(uploaded.plan.Build(args, options));
   RETURN_IF_ERROR(Upload(uploaded));
   RETURN_IF_ERROR(Grow(&Device::Allocate,
-                       int64_t{uploaded.plan.num_partial_rows()} * (args.head_dim + 1) * 4,
-                       partials_));
+                       int64_t{uploaded.plan.num_partial_rows()} * (head_dim + 1) * 4, partials_));
   return &uploaded.plan;
 }
 
@@ -140,25 +142,27 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
     return WantGot("device", "compute capability 8.0 or above",
                    absl::StrCat(device_.info().compute_capability));
   }
-  if (!Supports(args.query.dtype(), args.query.dim(2))) {
+  if (!Supports(args.query.dtype(), args.query.dim(2), args.out.dim(2))) {
     return WantGot("query", "a dtype and head_dim with a tensor core kernel",
-                   args.query.ToString());
+                   absl::StrCat(args.query.ToString(), " and values of ", args.out.dim(2)));
   }
   if (args.alibi_is_rounded) {
     return WantGot("alibi_is_rounded", "false on tensor cores", "true");
   }
-  if (!SupportsCache(args.query.dtype(), args.kv_cache.dtype(), args.kv_cache.dim(3))) {
+  if (!SupportsCache(args.query.dtype(), args.kv_cache.dtype(), args.kv_cache.block_size())) {
     return WantGot("kv_cache", "the query's dtype and block_size 16|32|64|128",
                    args.kv_cache.ToString());
   }
-  RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache, 16));
+  RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache.keys, 16));
+  RETURN_IF_ERROR(CheckAligned("kv_cache", args.kv_cache.values, 16));
   RETURN_IF_ERROR(CheckAligned("query", args.query, 4));
   RETURN_IF_ERROR(CheckAligned("out", args.out, 8));
-  if (args.kv_cache.row_stride() % 8 != 0) {
+  if (args.kv_cache.block_stride() % 8 != 0) {
     return WantGot("kv_cache", "blocks a multiple of 16 bytes apart",
-                   absl::StrCat(args.kv_cache.row_stride(), " elements"));
+                   absl::StrCat(args.kv_cache.block_stride(), " elements"));
   }
-  if (uploaded == nullptr) return WantGot("plan", "the last of Plan for its pattern", "another");
+  if (uploaded == nullptr)
+    return WantGot("plan", "the last of Plan for its heads and pattern", "another");
   return uploaded->plan.CheckMatches(args);
 }
 
@@ -166,13 +170,13 @@ template <typename T>
 absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
                                          const UploadedPlan& uploaded) {
   const CudaAttentionPlan& plan = uploaded.plan;
-  const int64_t block_size = args.kv_cache.dim(3), head_dim = plan.head_dim();
+  const int64_t block_size = args.kv_cache.block_size(), head_dim = plan.value_dim();
   float* const partial_out = static_cast<float*>(partials_.data());
   float* const partial_lse = partial_out + plan.num_partial_rows() * head_dim;
   AttnParams<T> params = {
       .out = args.out.data<T>(),
       .query = args.query.data<T>(),
-      .kv = args.kv_cache.data<T>(),
+      .kv = args.kv_cache.keys.data<T>(),
       .block_table = args.block_table.data<int32_t>(),
       .query_starts = args.query_starts.data<int32_t>(),
       .slopes = args.alibi_slopes.data<float>(),
@@ -181,8 +185,8 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .block_starts = nullptr,
       .partial_out = partial_out,
       .partial_lse = partial_lse,
-      .block_stride = args.kv_cache.row_stride(),
-      .value_offset = plan.num_kv_heads() * block_size * head_dim,
+      .block_stride = args.kv_cache.block_stride(),
+      .value_offset = args.kv_cache.values.data<T>() - args.kv_cache.keys.data<T>(),
       .head_stride = block_size * head_dim,
       .num_heads = plan.num_heads(),
       .group = plan.group(),
@@ -218,18 +222,18 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
                  .sinks = params.sinks,
                  .num_heads = params.num_heads,
                  .group = plan.group(),
-                 .head_dim = plan.head_dim()});
+                 .head_dim = plan.value_dim()});
 }
 
 const PagedAttentionOp::UploadedPlan* PagedAttentionOp::FindPlan(const AttentionPlan* plan) const {
-  for (const auto& [pattern, uploaded] : plans_) {
+  for (const auto& [key, uploaded] : plans_) {
     if (&uploaded.plan == plan) return &uploaded;
   }
   return nullptr;
 }
 
 // The launches also depend on numbers that are not appended here. The caller puts the number of
-// sequences and the width of the block table into the key. The heads of the model never change.
+// sequences and the width of the block table into the key. The heads of a plan never change.
 void PagedAttentionOp::AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const {
   const UploadedPlan* const uploaded = FindPlan(&plan);
   if (uploaded == nullptr) return;

@@ -27,8 +27,9 @@ class PagedAttentionOp {
   explicit PagedAttentionOp(Device& device, const AttentionPlanOptions& options = {})
       : device_(device), options_(options) {}
 
-  // Returns whether there is a kernel for this head_dim and for a query and cache of this dtype.
-  static bool Supports(DType dtype, int64_t head_dim);
+  // Returns whether there is a kernel for heads of this size and for a query and cache of this
+  // dtype. Keys and values must be equally long.
+  static bool Supports(DType dtype, int64_t key_dim, int64_t value_dim);
   // Returns whether the kernels can read the cache: it must have the dtype of the query, and
   // block_size must be 16, 32, 64 or 128.
   static bool SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size);
@@ -38,11 +39,11 @@ class PagedAttentionOp {
   // Implements Backend::AppendLaunchKey. Appends nothing if another object made the plan.
   void AppendLaunchKey(const AttentionPlan& plan, std::vector<int64_t>& key) const;
 
-  // Enqueues the attention of `args`. `args.plan` must be the last plan for its pattern.
+  // Enqueues the attention of `args`. `args.plan` must be the last plan for its heads and pattern.
   absl::Status Run(const PagedAttentionArgs& args);
 
  private:
-  // The last plan of a pattern and its copy on the device.
+  // The last plan of a key and its copy on the device.
   struct UploadedPlan {
     CudaAttentionPlan plan;
     // Two host buffers from which plans are copied to the device, in turns. During a Plan call only
@@ -70,7 +71,7 @@ class PagedAttentionOp {
 
   Device& device_;
   const AttentionPlanOptions options_;
-  std::map<AttentionPattern, UploadedPlan> plans_;
+  std::map<AttentionPlanKey, UploadedPlan> plans_;
   int64_t num_allocations_ = 0;  // an allocation changes the addresses of launches
   // The partial results of one Run call. Calls can share this memory, because the stream runs them
   // one after another.

@@ -9,9 +9,10 @@
 namespace quire::kernels::cuda {
 
 struct QkvPostParams {
-  void* query;                  // [tokens, num_heads, head_dim]
-  void* kv_cache;               // [num_blocks, 2, num_kv_heads, block_size, head_dim]
-  const void* qkv;              // [tokens, (num_heads + 2 * num_kv_heads) * head_dim]
+  void* query;                  // [tokens, num_heads, key_dim]
+  void* keys;                   // [num_blocks, num_kv_heads, block_size, key_dim]
+  void* values;                 // [num_blocks, num_kv_heads, block_size, value_dim]
+  const void* qkv;              // [tokens, row_elements]: Q, K, V
   const int32_t* positions;     // [tokens]
   const int64_t* slot_mapping;  // [tokens]
   const float* rope_table;      // [num_positions, rope_half, 2]
@@ -21,7 +22,7 @@ struct QkvPostParams {
   const float* key_norm;
   int64_t num_slots, num_positions;
   int64_t block_stride;  // elements
-  int num_heads, num_kv_heads, head_dim, block_size;
+  int num_heads, num_kv_heads, key_dim, value_dim, block_size;
   int rope_half;          // rope_dim / 2; 0: no rotation
   int heads_per_section;  // 0: a section is all heads of Q, of K, or of V
   float clip;             // 0: no clipping
@@ -32,7 +33,8 @@ struct QkvPostParams {
 // Grid: [tokens, sections]. A section is a range of heads. With QK-norm over single heads, a
 // section is one head. With QK-norm over all heads together, the sections are Q, K and V. A thread
 // processes one pair of elements at a time. In the first rope_dim elements of a head, a pair is two
-// elements that rotate together. In the rest of the head, a pair is two neighbours.
+// elements that rotate together. In the rest of the head, a pair is two neighbours. If keys and
+// values differ in length, the pairs beyond the end of the shorter heads are skipped.
 template <typename T, typename Cache>
 __global__ void __launch_bounds__(kMaxRowThreads)
     QkvPostKernel(const __grid_constant__ QkvPostParams p) {
@@ -47,7 +49,9 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     end_head = blockIdx.y == 0 ? p.num_heads : blockIdx.y == 1 ? num_rotated : total_heads;
   }
 
-  const T* const in = static_cast<const T*>(p.qkv) + token * total_heads * p.head_dim;
+  const int64_t first_value = int64_t{num_rotated} * p.key_dim;
+  const int64_t row_elements = first_value + int64_t{p.num_kv_heads} * p.value_dim;
+  const T* const in = static_cast<const T*>(p.qkv) + token * row_elements;
   const auto biased = [&](int64_t at) {
     float x = ToFloat(in[at]);
     if (p.bias != nullptr) x += p.bias[at];
@@ -58,17 +62,19 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   const float* const weight = first_head < p.num_heads   ? p.query_norm
                               : first_head < num_rotated ? p.key_norm
                                                          : nullptr;
-  const int64_t first_element = int64_t{first_head} * p.head_dim;
+  const int64_t first_element = int64_t{first_head} * p.key_dim;  // of a section with a norm
   NormScale scale = {};
   if (weight != nullptr) {
-    scale = ScaleOf<1>(int64_t{end_head - first_head} * p.head_dim, p.layer_norm, p.norm_eps,
+    scale = ScaleOf<1>(int64_t{end_head - first_head} * p.key_dim, p.layer_norm, p.norm_eps,
                        DynamicShared<float>(),
                        [&](int64_t i, float(&x)[1]) { x[0] = biased(first_element + i); });
   }
   const auto value = [&](int head, int i) {
-    const float x = biased(int64_t{head} * p.head_dim + i);
+    const float x =
+        biased(head < num_rotated ? int64_t{head} * p.key_dim + i
+                                  : first_value + int64_t{head - num_rotated} * p.value_dim + i);
     if (weight == nullptr) return x;
-    const int at = p.norm_by_head ? i : (head - first_head) * p.head_dim + i;
+    const int at = p.norm_by_head ? i : (head - first_head) * p.key_dim + i;
     return (x - scale.mean) * scale.inverse * weight[at];
   };
 
@@ -80,13 +86,16 @@ __global__ void __launch_bounds__(kMaxRowThreads)
                       : std::numeric_limits<float>::quiet_NaN();
   }
   const int64_t slot = p.slot_mapping[token];
-  const int pairs_per_head = p.head_dim / 2;
+  const int pairs_per_head = std::max(p.key_dim, p.value_dim) / 2;
   const int num_pairs = (end_head - first_head) * pairs_per_head;
   for (int pair = static_cast<int>(threadIdx.x); pair < num_pairs;
        pair += static_cast<int>(blockDim.x)) {
     const int head = first_head + pair / pairs_per_head, i = pair % pairs_per_head;
-    const bool rotates = i < p.rope_half && head < num_rotated;
-    const bool halves = i < p.rope_half && !p.interleaved;
+    const bool is_value = head >= num_rotated;
+    const int dim = is_value ? p.value_dim : p.key_dim;
+    if (2 * i >= dim) continue;
+    const bool rotates = i < p.rope_half && !is_value;
+    const bool halves = i < p.rope_half && !p.interleaved && 2 * p.rope_half <= dim;
     const int first = halves ? i : 2 * i;
     const int second = halves ? i + p.rope_half : 2 * i + 1;
     const float a = value(head, first), b = value(head, second);
@@ -103,16 +112,16 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     }
 
     if (head < p.num_heads) {
-      T* const out = static_cast<T*>(p.query) + (token * p.num_heads + head) * p.head_dim;
+      T* const out = static_cast<T*>(p.query) + (token * p.num_heads + head) * p.key_dim;
       out[first] = FromFloat<T>(query_scale * x);
       out[second] = FromFloat<T>(query_scale * y);
       continue;
     }
     if (slot < 0 || slot >= p.num_slots) continue;
-    // In a cache block, as in a row of qkv, the heads of K come before the heads of V.
-    const int64_t row = (head - p.num_heads) * int64_t{p.block_size} + slot % p.block_size;
-    Cache* const out =
-        static_cast<Cache*>(p.kv_cache) + slot / p.block_size * p.block_stride + row * p.head_dim;
+    const int64_t kv_head = head - (is_value ? num_rotated : p.num_heads);
+    const int64_t row = kv_head * p.block_size + slot % p.block_size;
+    Cache* const out = static_cast<Cache*>(is_value ? p.values : p.keys) +
+                       slot / p.block_size * p.block_stride + row * dim;
     out[first] = FromFloat<Cache>(x);
     out[second] = FromFloat<Cache>(y);
   }

@@ -11,14 +11,14 @@ namespace quire::kernels::cuda {
 absl::Status ShiftKeys(Device& device, const ShiftKeysArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   const int64_t rope_half = args.rope_table.dim(1);
-  const int64_t num_pairs = args.kv_cache.dim(2) * args.kv_cache.dim(3) * rope_half;
+  const int64_t num_pairs = args.kv_cache.num_kv_heads() * args.kv_cache.block_size() * rope_half;
   if (num_pairs == 0) return absl::OkStatus();
   constexpr int64_t kPairsPerBlock = int64_t{kShiftThreads} * kPairsPerShiftThread;
-  ShiftKeysParams params = {.kv_cache = args.kv_cache.raw(),
+  ShiftKeysParams params = {.keys = args.kv_cache.keys.raw(),
                             .rope_table = args.rope_table.data<float>(),
-                            .block_stride = args.kv_cache.row_stride(),
+                            .block_stride = args.kv_cache.block_stride(),
                             .num_pairs = num_pairs,
-                            .head_dim = static_cast<int>(args.kv_cache.dim(4)),
+                            .key_dim = static_cast<int>(args.kv_cache.key_dim()),
                             .rope_half = static_cast<int>(rope_half),
                             .inverse_scale = 1.0f / args.table_scale,
                             .interleaved = args.rope_layout == RopeLayout::kInterleaved,

@@ -10,11 +10,11 @@ namespace quire::kernels::cuda {
 inline constexpr int kMaxShiftsPerLaunch = 256;
 
 struct ShiftKeysParams {
-  void* kv_cache;           // [num_blocks, 2, num_kv_heads, block_size, head_dim]
+  void* keys;               // [num_blocks, num_kv_heads, block_size, key_dim]
   const float* rope_table;  // [max_positions, rope_half, 2]
   int64_t block_stride;     // elements
   int64_t num_pairs;        // in a cache block's keys: num_kv_heads * block_size * rope_half
-  int head_dim, rope_half;
+  int key_dim, rope_half;
   float inverse_scale;  // 1 / (the factor in the table's cosines and sines)
   bool interleaved;
   KeyShift shifts[kMaxShiftsPerLaunch];
@@ -29,14 +29,14 @@ template <typename Cache>
 __global__ void __launch_bounds__(kShiftThreads)
     ShiftKeysKernel(const __grid_constant__ ShiftKeysParams p) {
   const KeyShift shift = p.shifts[blockIdx.y];
-  Cache* const keys = static_cast<Cache*>(p.kv_cache) + shift.block * p.block_stride;
+  Cache* const keys = static_cast<Cache*>(p.keys) + shift.block * p.block_stride;
   const float* const angles = p.rope_table + int64_t{shift.distance} * p.rope_half * 2;
   int64_t pair = int64_t{blockIdx.x} * kShiftThreads * kPairsPerShiftThread + threadIdx.x;
 #pragma unroll
   for (int n = 0; n < kPairsPerShiftThread; ++n, pair += kShiftThreads) {
     if (pair >= p.num_pairs) break;
     const int i = static_cast<int>(pair % p.rope_half);
-    Cache* const key = keys + pair / p.rope_half * p.head_dim;
+    Cache* const key = keys + pair / p.rope_half * p.key_dim;
     Cache* const first = key + (p.interleaved ? 2 * i : i);
     Cache* const second = key + (p.interleaved ? 2 * i + 1 : i + p.rope_half);
     const float cos = angles[2 * i] * p.inverse_scale, sin = angles[2 * i + 1] * p.inverse_scale;

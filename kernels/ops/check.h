@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "kernels/activation.h"
+#include "kernels/cache_view.h"
 #include "kernels/tensor_view.h"
 
 namespace quire::kernels {
@@ -60,9 +61,15 @@ inline absl::Status CheckActivations(std::string_view what, const TensorView& te
   return CheckTensor(what, tensor, {DType::kF32, DType::kF16, DType::kBF16}, shape);
 }
 
-inline absl::Status CheckKvCache(const TensorView& kv_cache, int64_t head_dim) {
-  return CheckShape("kv_cache", kv_cache, {DType::kF32, DType::kF16, DType::kBF16},
-                    {kAnyDim, 2, kAnyDim, kAnyDim, head_dim});
+inline absl::Status CheckKvCache(const CacheView& kv_cache, int64_t key_dim, int64_t value_dim) {
+  const TensorView &keys = kv_cache.keys, &values = kv_cache.values;
+  RETURN_IF_ERROR(CheckShape("keys of kv_cache", keys, {DType::kF32, DType::kF16, DType::kBF16},
+                             {kAnyDim, kAnyDim, kAnyDim, key_dim}));
+  RETURN_IF_ERROR(CheckShape("values of kv_cache", values, {keys.dtype()},
+                             {keys.dim(0), keys.dim(1), keys.dim(2), value_dim}));
+  if (values.row_stride() == keys.row_stride()) return absl::OkStatus();
+  return WantGot("values of kv_cache", absl::StrCat("rows ", keys.row_stride(), " elements apart"),
+                 absl::StrCat(values.row_stride()));
 }
 
 inline absl::Status CheckSameDType(std::string_view what, const TensorView& tensor,

@@ -14,6 +14,12 @@ absl::Status Validate(const AttentionPattern& pattern) {
                  absl::StrCat(pattern.tokens));
 }
 
+absl::Status CheckDim(std::string_view what, std::string_view name, int64_t dim) {
+  if (dim > 0 && dim % 8 == 0 && dim <= 256) return absl::OkStatus();
+  return WantGot(what, absl::StrCat(base::ToAbsl(name), " a multiple of 8, at most 256"),
+                 absl::StrCat(dim));
+}
+
 }  // namespace
 
 std::string ToString(const AttentionPattern& pattern) {
@@ -29,11 +35,14 @@ std::string ToString(const AttentionPattern& pattern) {
 }
 
 absl::Status Validate(const AttentionPlanArgs& args) {
-  if (args.num_kv_heads <= 0 || args.num_heads <= 0 || args.num_heads % args.num_kv_heads != 0) {
+  const AttentionHeads& heads = args.heads;
+  if (heads.num_kv_heads <= 0 || heads.num_heads <= 0 ||
+      heads.num_heads % heads.num_kv_heads != 0) {
     return WantGot("plan", "num_heads a positive multiple of num_kv_heads",
-                   absl::StrCat(args.num_heads, " and ", args.num_kv_heads));
+                   absl::StrCat(heads.num_heads, " and ", heads.num_kv_heads));
   }
-  if (args.head_dim <= 0) return WantGot("plan", "head_dim > 0", absl::StrCat(args.head_dim));
+  if (heads.key_dim <= 0) return WantGot("plan", "key_dim > 0", absl::StrCat(heads.key_dim));
+  if (heads.value_dim <= 0) return WantGot("plan", "value_dim > 0", absl::StrCat(heads.value_dim));
   RETURN_IF_ERROR(Validate(args.pattern));
   if (args.context_lens.size() != args.query_lens.size()) {
     return WantGot("plan", absl::StrCat(args.context_lens.size(), " query_lens"),
@@ -51,14 +60,14 @@ absl::Status Validate(const AttentionPlanArgs& args) {
 absl::Status Validate(const PagedAttentionArgs& args) {
   RETURN_IF_ERROR(CheckActivations("query", args.query, {kAnyDim, kAnyDim, kAnyDim}));
   const int64_t num_heads = args.query.dim(1);
-  const int64_t head_dim = args.query.dim(2);
-  if (head_dim <= 0 || head_dim % 8 != 0 || head_dim > 256) {
-    return WantGot("query", "head_dim a multiple of 8, at most 256", absl::StrCat(head_dim));
-  }
-  RETURN_IF_ERROR(CheckActivations("out", args.out, {args.query.dim(0), num_heads, head_dim}));
+  const int64_t key_dim = args.query.dim(2);
+  RETURN_IF_ERROR(CheckDim("query", "key_dim", key_dim));
+  RETURN_IF_ERROR(CheckKvCache(args.kv_cache, key_dim, kAnyDim));
+  const int64_t value_dim = args.kv_cache.value_dim();
+  RETURN_IF_ERROR(CheckDim("kv_cache", "value_dim", value_dim));
+  RETURN_IF_ERROR(CheckActivations("out", args.out, {args.query.dim(0), num_heads, value_dim}));
   RETURN_IF_ERROR(CheckSameDType("out", args.out, args.query));
-  RETURN_IF_ERROR(CheckKvCache(args.kv_cache, head_dim));
-  const int64_t num_kv_heads = args.kv_cache.dim(2);
+  const int64_t num_kv_heads = args.kv_cache.num_kv_heads();
   if (num_kv_heads <= 0 || num_heads % num_kv_heads != 0) {
     return WantGot("query", absl::StrCat("num_heads a multiple of num_kv_heads = ", num_kv_heads),
                    absl::StrCat(num_heads));
@@ -89,25 +98,24 @@ void AttentionPlan::SetStep(const AttentionPlanArgs& args) {
   context_lens_.assign(args.context_lens.begin(), args.context_lens.end());
   num_tokens_ = 0;
   for (const int32_t query_len : query_lens_) num_tokens_ += query_len;
-  num_heads_ = args.num_heads;
-  num_kv_heads_ = args.num_kv_heads;
-  head_dim_ = args.head_dim;
+  heads_ = args.heads;
   pattern_ = args.pattern;
 }
 
 absl::Status AttentionPlan::CheckMatches(const PagedAttentionArgs& args) const {
-  if (num_heads_ != args.query.dim(1) || num_kv_heads_ != args.kv_cache.dim(2) ||
-      head_dim_ != args.query.dim(2) || pattern_ != args.pattern ||
-      num_seqs() != args.block_table.dim(0) || num_tokens_ != args.query.dim(0)) {
-    return WantGot(
-        "plan",
-        absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
-                     args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(), ", ",
-                     ToString(args.pattern)),
-        absl::StrCat(num_seqs(), " sequences of ", num_tokens_, " tokens, heads ", num_heads_, "/",
-                     num_kv_heads_, " of ", head_dim_, ", ", ToString(pattern_)));
+  if (num_heads() != args.query.dim(1) || num_kv_heads() != args.kv_cache.num_kv_heads() ||
+      heads_.key_dim != args.query.dim(2) || value_dim() != args.kv_cache.value_dim() ||
+      pattern_ != args.pattern || num_seqs() != args.block_table.dim(0) ||
+      num_tokens_ != args.query.dim(0)) {
+    return WantGot("plan",
+                   absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",
+                                args.query.ToString(), ", kv_cache ", args.kv_cache.ToString(),
+                                ", ", ToString(args.pattern)),
+                   absl::StrCat(num_seqs(), " sequences of ", num_tokens_, " tokens, heads ",
+                                num_heads(), "/", num_kv_heads(), " of ", heads_.key_dim, "/",
+                                value_dim(), ", ", ToString(pattern_)));
   }
-  const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.dim(3);
+  const int64_t table_keys = args.block_table.dim(1) * args.kv_cache.block_size();
   for (int64_t seq = 0; seq < num_seqs(); ++seq) {
     if (query_len(seq) > 0 && context_len(seq) > table_keys) {
       return WantGot("block_table",

@@ -11,8 +11,8 @@
 //   With `key` instead of `key - query`, all scores of a query shift by one constant. Softmax
 //   ignores the constant. The roundings do change the scores.
 //
-// Layout:  row-major, last dimension contiguous; a block id indexes the first dimension of
-//          kv_cache.
+// Layout:  row-major, last dimension contiguous; a block id indexes the first dimension of the
+//          cache's keys and of its values. A value may be longer or shorter than a key.
 // Numeric: scores and sums are in float32, with one rounding on store. The test of the op derives
 //          the tolerance. The CPU folds keys in spans of 64, these in segments of 256, and these in
 //          super-segments of 4096. The plain CUDA kernel folds keys in tiles of 32, with other
@@ -20,7 +20,8 @@
 //          the bits of a query do not depend on chunking, batch or threads. On tensor cores the
 //          bits depend on the chunk and on the batch, because both decide how the step is divided.
 //          With CudaBackendOptions::deterministic the bits depend only on the chunk.
-// Cost:    a decode is bound by reading 2 * sum(context_len) * num_kv_heads * head_dim elements.
+// Cost:    a decode is bound by reading sum(context_len) * num_kv_heads * (key_dim + value_dim)
+//          elements.
 // Async:   enqueued; the memory of every view must stay alive until Backend::Synchronize().
 // Errors:  InvalidArgument, before enqueuing, for arguments that are not as listed below. Internal
 //          if the kernel launch is refused. A fault inside the kernel appears at the next
@@ -35,6 +36,7 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/cache_view.h"
 #include "kernels/ops/attention_pattern.h"
 #include "kernels/tensor_view.h"
 
@@ -43,17 +45,33 @@ namespace quire::kernels {
 // Returns the pattern in words: "all keys", "a window of 128".
 std::string ToString(const AttentionPattern& pattern);
 
+// The heads of one layer's attention.
+struct AttentionHeads {
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t key_dim = 0;  // elements of a key, and of a query
+  int32_t value_dim = 0;
+  auto operator<=>(const AttentionHeads&) const = default;
+};
+
+// What a plan depends on beside the lengths of a step. Layers with equal keys share plans.
+struct AttentionPlanKey {
+  AttentionHeads heads;
+  AttentionPattern pattern;  // as in PagedAttentionArgs
+  auto operator<=>(const AttentionPlanKey&) const = default;
+};
+
 // The input of Backend::Plan for one step. All of it is on the host.
 struct AttentionPlanArgs {
   std::span<const int32_t> context_lens;  // [num_seqs], in tokens, including those of this step
   std::span<const int32_t> query_lens;    // [num_seqs]
-  int32_t num_heads = 0;
-  int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;
+  AttentionHeads heads;
   AttentionPattern pattern;  // as in PagedAttentionArgs
   // If true, plans with equal launch keys (Backend::AppendLaunchKey) have equal kernel launches,
   // and every query_len must be 1.
   bool fixed_launches = false;
+
+  AttentionPlanKey key() const { return {.heads = heads, .pattern = pattern}; }
 };
 
 // Returns InvalidArgument if num_heads is not a multiple of num_kv_heads, if a query_len exceeds
@@ -63,22 +81,19 @@ absl::Status Validate(const AttentionPlanArgs& args);
 class AttentionPlan;
 
 struct PagedAttentionArgs {
-  TensorView out;    // [num_tokens, num_heads, head_dim]  f32|f16|bf16, written
-  TensorView query;  // shape and dtype of out; head_dim a multiple of 8, at most 256
-  // [num_blocks, 2, num_kv_heads, block_size, head_dim]  f32|f16|bf16. The second dimension holds
-  // K, then V. The backend chooses the order of elements in the last two dimensions. Blocks may be
-  // strided.
-  TensorView kv_cache;
+  TensorView out;           // [num_tokens, num_heads, value_dim]  f32|f16|bf16, written
+  TensorView query;         // [num_tokens, num_heads, key_dim]  dtype of out
+  CacheView kv_cache;       // key_dim and value_dim are multiples of 8, at most 256
   TensorView block_table;   // [num_seqs, max_blocks_per_seq]  int32; the unused tail is never read
   TensorView context_lens;  // [num_seqs]  int32, in tokens, including the tokens of this step
   TensorView query_starts;  // [num_seqs + 1]  int32, the first row of each sequence in query
   TensorView alibi_slopes;  // [num_heads]  f32; empty: no ALiBi
   bool alibi_is_rounded = false;
   TensorView sinks;                     // [num_heads]  f32 logits; empty: no sinks
-  float scale = 0.0f;                   // usually 1 / sqrt(head_dim)
+  float scale = 0.0f;                   // usually 1 / sqrt(key_dim)
   float soft_cap = 0.0f;                // score = cap * tanh(score / cap), before ALiBi; 0: no cap
   AttentionPattern pattern;             // the keys that a query sees
-  const AttentionPlan* plan = nullptr;  // from Backend::Plan, for this step and pattern
+  const AttentionPlan* plan = nullptr;  // from Backend::Plan, for this step, heads and pattern
 };
 absl::Status Validate(const PagedAttentionArgs& args);
 
@@ -96,10 +111,10 @@ class AttentionPlan {
   int64_t num_tokens() const { return num_tokens_; }
   int32_t query_len(int64_t seq) const { return query_lens_[static_cast<size_t>(seq)]; }
   int32_t context_len(int64_t seq) const { return context_lens_[static_cast<size_t>(seq)]; }
-  int32_t num_heads() const { return num_heads_; }
-  int32_t num_kv_heads() const { return num_kv_heads_; }
-  int32_t group() const { return num_heads_ / num_kv_heads_; }  // query heads of a KV head
-  int32_t head_dim() const { return head_dim_; }
+  int32_t num_heads() const { return heads_.num_heads; }
+  int32_t num_kv_heads() const { return heads_.num_kv_heads; }
+  int32_t group() const { return num_heads() / num_kv_heads(); }  // query heads of a KV head
+  int32_t value_dim() const { return heads_.value_dim; }
   const AttentionPattern& pattern() const { return pattern_; }
 
  protected:
@@ -109,7 +124,7 @@ class AttentionPlan {
  private:
   std::vector<int32_t> query_lens_, context_lens_;
   int64_t num_tokens_ = 0;
-  int32_t num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0;
+  AttentionHeads heads_;
   AttentionPattern pattern_;
 };
 

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/cache_view.h"
 #include "kernels/ops/norm.h"
 #include "kernels/tensor_view.h"
 
@@ -26,16 +27,17 @@ enum class RopeLayout { kNone, kInterleaved, kHalfSplit };
 // If they are as long as all heads together, all query heads of a token are normalised as one
 // vector, and all key heads of the token as another (MPT's qk_ln, OLMo 2).
 struct QkNorm {
-  TensorView query_weight;  // [head_dim] or [num_heads * head_dim]  f32; empty: no QK-norm
-  TensorView key_weight;    // [head_dim] or [num_kv_heads * head_dim]  f32; empty: no QK-norm
+  TensorView query_weight;  // [key_dim] or [num_heads * key_dim]  f32; empty: no QK-norm
+  TensorView key_weight;    // [key_dim] or [num_kv_heads * key_dim]  f32; empty: no QK-norm
   NormKind kind = NormKind::kRmsNorm;
   float eps = 1e-5f;
 };
 
 struct QkvPostArgs {
-  TensorView query;         // [num_tokens, num_heads, head_dim]  activation dtype, written
-  TensorView kv_cache;      // [num_blocks, 2, num_kv_heads, block_size, head_dim]  slots written
-  TensorView qkv;           // [num_tokens, (num_heads + 2 * num_kv_heads) * head_dim]: Q, K, V
+  TensorView query;    // [num_tokens, num_heads, key_dim]  activation dtype, written
+  CacheView kv_cache;  // slots written
+  // [num_tokens, (num_heads + num_kv_heads) * key_dim + num_kv_heads * value_dim]: Q, K, V
+  TensorView qkv;
   TensorView positions;     // [num_tokens]  int32
   TensorView slot_mapping;  // [num_tokens]  int64, block_id * block_size + offset
   TensorView rope_table;    // [num_positions, rope_dim / 2, 2]  f32: (cos, sin) * attention_factor

@@ -8,14 +8,14 @@
 namespace quire::kernels {
 
 absl::Status Validate(const ShiftKeysArgs& args) {
-  RETURN_IF_ERROR(CheckKvCache(args.kv_cache, kAnyDim));
-  const int64_t num_blocks = args.kv_cache.dim(0), head_dim = args.kv_cache.dim(4);
+  RETURN_IF_ERROR(CheckKvCache(args.kv_cache, kAnyDim, kAnyDim));
+  const int64_t num_blocks = args.kv_cache.num_blocks(), key_dim = args.kv_cache.key_dim();
   if (args.rope_layout == RopeLayout::kNone) {
     return WantGot("rope_layout", "keys that a rotary embedding turned", "none");
   }
   RETURN_IF_ERROR(CheckTensor("rope_table", args.rope_table, {DType::kF32}, {kAnyDim, kAnyDim, 2}));
-  if (2 * args.rope_table.dim(1) > head_dim) {
-    return WantGot("rope_table", absl::StrCat("rope_dim / 2 at most ", head_dim / 2),
+  if (2 * args.rope_table.dim(1) > key_dim) {
+    return WantGot("rope_table", absl::StrCat("rope_dim / 2 at most ", key_dim / 2),
                    args.rope_table.ToString());
   }
   if (!(args.table_scale > 0.0f) || !std::isfinite(args.table_scale)) {

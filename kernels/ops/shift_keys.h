@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/cache_view.h"
 #include "kernels/ops/qkv_post.h"
 #include "kernels/tensor_view.h"
 
@@ -31,7 +32,7 @@ struct KeyShift {
 };
 
 struct ShiftKeysArgs {
-  TensorView kv_cache;    // [num_blocks, 2, num_kv_heads, block_size, head_dim]  keys written
+  CacheView kv_cache;     // keys written
   TensorView rope_table;  // as in QkvPostArgs; needs a row for every distance
   RopeLayout rope_layout = RopeLayout::kHalfSplit;
   float table_scale = 1.0f;          // the attention_factor in rope_table

@@ -82,13 +82,12 @@ size_t NumMerges(const Chunk& chunk, const AttentionPattern& pattern, int num_th
   const std::vector<int32_t> context = {static_cast<int32_t>(chunk.end)};
   const std::vector<int32_t> query = {static_cast<int32_t>(chunk.end - chunk.begin)};
   cpu::CpuAttentionPlan plan;
-  const absl::Status status = plan.Build({.context_lens = context,
-                                          .query_lens = query,
-                                          .num_heads = kShape.num_heads,
-                                          .num_kv_heads = kShape.num_kv_heads,
-                                          .head_dim = kShape.head_dim,
-                                          .pattern = pattern},
-                                         num_threads);
+  const absl::Status status = plan.Build(
+      {.context_lens = context,
+       .query_lens = query,
+       .heads = {kShape.num_heads, kShape.num_kv_heads, kShape.head_dim, kShape.head_dim},
+       .pattern = pattern},
+      num_threads);
   EXPECT_TRUE(status.ok()) << status;
   return plan.merges().size();
 }

@@ -22,6 +22,9 @@ struct HeadShape {
   int64_t head_dim = 16;
   int64_t block_size = 16;
   kernels::DType dtype = kernels::DType::kF32;
+  int64_t other_value_dim = 0;  // elements of a value; 0: head_dim, as of a key
+
+  int64_t value_dim() const { return other_value_dim != 0 ? other_value_dim : head_dim; }
 };
 
 // Returns `x` rounded to `dtype`, as a cache of that dtype stores it.
@@ -36,7 +39,8 @@ inline float Stored(kernels::DType dtype, float x) {
   }
 }
 
-// A sequence: its rows of Q, K and V, each [tokens, heads, head_dim], and its blocks in the cache.
+// A sequence: its rows of Q, K and V, each [tokens, heads, elements of a head], and its blocks in
+// the cache.
 struct SequenceData {
   std::vector<float> query, key, value;
   std::vector<int32_t> blocks;
@@ -47,7 +51,7 @@ inline SequenceData RandomSequence(const HeadShape& shape, int64_t length, uint6
                                    std::vector<int32_t> blocks) {
   return {.query = Normal(seed, length * shape.num_heads * shape.head_dim),
           .key = Normal(seed + 1, length * shape.num_kv_heads * shape.head_dim),
-          .value = Normal(seed + 2, length * shape.num_kv_heads * shape.head_dim),
+          .value = Normal(seed + 2, length * shape.num_kv_heads * shape.value_dim()),
           .blocks = std::move(blocks),
           .length = length};
 }
@@ -58,13 +62,12 @@ class PoisonedCache {
  public:
   PoisonedCache(kernels::Backend& backend, const HeadShape& shape, int64_t num_blocks)
       : backend_(backend), shape_(shape) {
-    const int64_t stride = 3 * 2 * shape.num_kv_heads * shape.block_size * shape.head_dim;
+    const int64_t stride =
+        3 * shape.num_kv_heads * shape.block_size * (shape.head_dim + shape.value_dim());
     buffer_ = *backend.Allocate(num_blocks * stride * SizeOf(shape.dtype));
     std::memset(buffer_.data(), 0xff, static_cast<size_t>(buffer_.bytes()));  // NaN in each dtype
-    view_ =
-        kernels::TensorView(buffer_.data(), shape.dtype,
-                            {num_blocks, 2, shape.num_kv_heads, shape.block_size, shape.head_dim})
-            .WithRowStride(stride);
+    view_ = kernels::CacheView(buffer_.data(), shape.dtype, num_blocks, shape.num_kv_heads,
+                               shape.block_size, shape.head_dim, shape.value_dim(), stride);
   }
 
   // Writes tokens [begin, end) of `sequence` with QkvPost. Returns the query rows that QkvPost
@@ -73,7 +76,8 @@ class PoisonedCache {
                            kernels::QkvPostArgs args = {}) {
     const int64_t count = end - begin;
     const int64_t q_size = shape_.num_heads * shape_.head_dim;
-    const int64_t kv_size = shape_.num_kv_heads * shape_.head_dim;
+    const int64_t k_size = shape_.num_kv_heads * shape_.head_dim;
+    const int64_t v_size = shape_.num_kv_heads * shape_.value_dim();
     std::vector<float> rows;
     std::vector<int32_t> positions;
     std::vector<int64_t> slots;
@@ -82,13 +86,13 @@ class PoisonedCache {
     };
     for (int64_t t = begin; t < end; ++t) {
       append(sequence.query, t, q_size);
-      append(sequence.key, t, kv_size);
-      append(sequence.value, t, kv_size);
+      append(sequence.key, t, k_size);
+      append(sequence.value, t, v_size);
       positions.push_back(static_cast<int32_t>(t));
       slots.push_back(sequence.blocks[t / shape_.block_size] * shape_.block_size +
                       t % shape_.block_size);
     }
-    Owned<float> qkv = F32({count, q_size + 2 * kv_size}, std::move(rows));
+    Owned<float> qkv = F32({count, q_size + k_size + v_size}, std::move(rows));
     Owned<float> query = F32({count, shape_.num_heads, shape_.head_dim}, std::nanf(""));
     Owned<int32_t> position = I32({count}, positions);
     args.query = query.view;
@@ -130,15 +134,16 @@ class PoisonedCache {
     const auto num_seqs = static_cast<int64_t>(chunks.size());
     const int64_t tokens = starts.back();
     Owned<float> in = F32({tokens, shape_.num_heads, shape_.head_dim}, std::move(rows));
-    Owned<float> out = F32({tokens, shape_.num_heads, shape_.head_dim}, std::nanf(""));
+    Owned<float> out = F32({tokens, shape_.num_heads, shape_.value_dim()}, std::nanf(""));
     Owned<int32_t> block_table =
         I32({num_seqs, static_cast<int64_t>(max_blocks)}, std::move(table));
-    const auto plan = backend_.Plan({.context_lens = contexts,
-                                     .query_lens = queries,
-                                     .num_heads = static_cast<int32_t>(shape_.num_heads),
-                                     .num_kv_heads = static_cast<int32_t>(shape_.num_kv_heads),
-                                     .head_dim = static_cast<int32_t>(shape_.head_dim),
-                                     .pattern = args.pattern});
+    const auto plan = backend_.Plan(
+        {.context_lens = contexts,
+         .query_lens = queries,
+         .heads = {static_cast<int32_t>(shape_.num_heads),
+                   static_cast<int32_t>(shape_.num_kv_heads), static_cast<int32_t>(shape_.head_dim),
+                   static_cast<int32_t>(shape_.value_dim())},
+         .pattern = args.pattern});
     EXPECT_TRUE(plan.ok()) << plan.status();
     Owned<int32_t> context_lens = I32({num_seqs}, contexts),
                    query_starts = I32({num_seqs + 1}, starts);
@@ -154,7 +159,7 @@ class PoisonedCache {
     return out.values;
   }
 
-  kernels::TensorView view() const { return view_; }
+  const kernels::CacheView& view() const { return view_; }
   int64_t bytes() const { return buffer_.bytes(); }
   const HeadShape& shape() const { return shape_; }
 
@@ -162,7 +167,7 @@ class PoisonedCache {
   kernels::Backend& backend_;
   const HeadShape shape_;
   kernels::DeviceBuffer buffer_;
-  kernels::TensorView view_;
+  kernels::CacheView view_;
 };
 
 }  // namespace quire::testing

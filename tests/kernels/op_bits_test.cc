@@ -144,7 +144,7 @@ std::string NormLines(Backend& backend) {
 // Adds the memory of the cache to `hash` in 16-bit words: elements of f16 or bf16, or halves of
 // float32 elements.
 void AddCache(const PoisonedCache& cache, BitHash& hash) {
-  const auto* words = static_cast<const uint16_t*>(cache.view().raw());
+  const auto* words = static_cast<const uint16_t*>(cache.view().keys.raw());
   for (int64_t i = 0; i < cache.bytes() / 2; ++i) hash.AddBits(words[i]);
 }
 
@@ -237,6 +237,36 @@ std::string AttentionLines(Backend& backend) {
   return lines;
 }
 
+// QkvPost and attention with values that are longer and shorter than the keys.
+std::string UnequalDimLines(Backend& backend) {
+  constexpr int64_t kTokens = 331;
+  std::string lines;
+  for (const DType dtype : kCacheTypes) {
+    BitHash hash;
+    for (const auto& [head_dim, value_dim] : {std::pair(8, 72), {40, 24}, {72, 8}}) {
+      const HeadShape shape{.num_heads = 6,
+                            .num_kv_heads = 2,
+                            .head_dim = head_dim,
+                            .dtype = dtype,
+                            .other_value_dim = value_dim};
+      std::vector<int32_t> blocks(kTokens / shape.block_size + 1);
+      for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
+      const SequenceData sequence = testing::RandomSequence(shape, kTokens, 20, blocks);
+      const Owned<float> table = F32({kTokens, 4, 2}, Normal(21, kTokens * 8));
+      PoisonedCache cache(backend, shape, std::ssize(blocks));
+      hash.AddAll(cache.Write(sequence, 0, kTokens,
+                              {.rope_table = table.view, .rope_layout = RopeLayout::kHalfSplit}));
+      AddCache(cache, hash);
+      hash.AddAll(cache.Attend({{&sequence, 0, 19}, {&sequence, 256, 257}}, {.scale = 0.3f}));
+      hash.AddAll(cache.Attend({{&sequence, 317, 328}},
+                               {.scale = 0.3f, .pattern = AttentionPattern::Window(37)}));
+      hash.AddAll(cache.Attend({{&sequence, 330, 331}}, {.scale = 0.3f}));
+    }
+    lines += hash.Line(absl::StrCat("unequal dims ", std::string(Name(dtype))));
+  }
+  return lines;
+}
+
 // Draws and log-probabilities of rows whose length is no multiple of a block.
 std::string SampleLines(Backend& backend) {
   BitHash hash;
@@ -251,7 +281,8 @@ TEST(OpBitsTest, EveryIsaPathHasTheBitsOfTheFamily) {
     SCOPED_TRACE(isa);
     const auto backend = testing::MakeBackend(isa, 2);
     const std::string got = LinearLines(*backend) + MoeLines(*backend) + NormLines(*backend) +
-                            QkvLines(*backend) + AttentionLines(*backend) + SampleLines(*backend);
+                            QkvLines(*backend) + AttentionLines(*backend) +
+                            UnequalDimLines(*backend) + SampleLines(*backend);
     const std::string file = "op_bits_" + backend->info().numerics + ".txt";
     const std::string want = testing::ReadFile(testing::TestSourcePath("kernels/testdata/" + file));
     if (got != want) std::ofstream(::testing::TempDir() + file) << got;

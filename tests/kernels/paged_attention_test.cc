@@ -81,13 +81,13 @@ void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t toke
   if (features.sinks) maximum = std::max(maximum, double{sinks[head]});
   double sum = features.sinks ? std::exp(sinks[head] - maximum) : 0.0;
   for (double& score : scores) sum += score = std::exp(score - maximum);
-  for (int64_t d = 0; d < shape.head_dim; ++d) {
+  for (int64_t d = 0; d < shape.value_dim(); ++d) {
     double want = 0.0, magnitude = 0.0;
     for (size_t j = 0; j < scores.size(); ++j) {
       const double v =
           Stored(shape.dtype,
                  sequence.value[((first + static_cast<int64_t>(j)) * shape.num_kv_heads + kv_head) *
-                                    shape.head_dim +
+                                    shape.value_dim() +
                                 d]);
       want += scores[j] / sum * v;
       magnitude += scores[j] / sum * std::abs(v);
@@ -143,7 +143,8 @@ TEST_P(AttentionCaseTest, AgreesWithDoublesToTheSameBitsOnEveryPath) {
       const int64_t half = length / 3;
       std::vector<float> out;
       const auto append = [&](const std::vector<float>& rows, int64_t skip) {
-        out.insert(out.end(), rows.begin() + skip * shape.num_heads * shape.head_dim, rows.end());
+        out.insert(out.end(), rows.begin() + skip * shape.num_heads * shape.value_dim(),
+                   rows.end());
       };
       cache.Write(sequence, 0, half);
       append(cache.Attend({{&sequence, 0, half}}, args), 0);
@@ -157,7 +158,7 @@ TEST_P(AttentionCaseTest, AgreesWithDoublesToTheSameBitsOnEveryPath) {
         for (int64_t t = 0; t < length; t += t < 40 || t + 40 > length ? 1 : 17) {
           for (int64_t h = 0; h < shape.num_heads; ++h) {
             CheckRow(shape, sequence, t, h, features, scale, slopes.values, sinks.values,
-                     out.data() + (t * shape.num_heads + h) * shape.head_dim);
+                     out.data() + (t * shape.num_heads + h) * shape.value_dim());
           }
         }
       }
@@ -176,6 +177,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{2, 1, 256, 16, DType::kF16}, {}, 40},   // the widest head
         Case{{7, 1, 40, 16, DType::kF32}, {}, 70},    // an odd group
         Case{{40, 1, 16, 16, DType::kF32}, {}, 20},   // more heads than a work item has rows
+        // Values that are shorter and longer than the keys: by a part of a vector, from one vector
+        // to many, and as in MiMo-V2-Flash.
+        Case{{3, 1, 24, 16, DType::kF16, 8}, {}, 600},
+        Case{{6, 2, 8, 16, DType::kF32, 72}, {}, 300},
+        Case{{2, 1, 8, 16, DType::kF32, 256}, {}, 40},
+        Case{{4, 2, 192, 32, DType::kBF16, 128}, {.sinks = true}, 70},
+        Case{{4, 2, 40, 16, DType::kBF16, 56},
+             {.soft_cap = 30.0f,
+              .pattern = AttentionPattern::Window(37),
+              .alibi = true,
+              .sinks = true},
+             330},
         Case{{4, 2, 16, 16, DType::kF32}, {.pattern = AttentionPattern::Window(1)}, 40},
         // Some segments are before the window.
         Case{{4, 2, 16, 16, DType::kF16}, {.pattern = AttentionPattern::Window(100)}, 600},
@@ -298,21 +311,23 @@ TEST(PagedAttentionTest, AlibiIsAsPreciseAtPosition65535AsNearTheStart) {
   EXPECT_EQ(attend(whole), attend(tail));
 }
 
-// Layers with different window sizes need different plans. In a model with two window sizes, the
-// layers of a step alternate between two plans.
-TEST(PagedAttentionTest, APlanLeavesThoseOfOtherWindowsAlone) {
+// Layers with different windows or heads need different plans. The layers of a step alternate
+// between them.
+TEST(PagedAttentionTest, APlanLeavesThoseOfOtherWindowsAndHeadsAlone) {
   const auto backend = MakeBackend("auto");
   const std::vector<int32_t> lens = {2};
-  const auto plan = [&](int32_t window) {
+  const auto plan = [&](int32_t window, const AttentionHeads& heads = {1, 1, 8, 8}) {
     return *backend->Plan({.context_lens = lens,
                            .query_lens = lens,
-                           .num_heads = 1,
-                           .num_kv_heads = 1,
-                           .head_dim = 8,
+                           .heads = heads,
                            .pattern = AttentionPattern::Window(window)});
   };
   const AttentionPlan* const whole = plan(0);
   EXPECT_NE(plan(5), whole);
+  for (const AttentionHeads& other : std::initializer_list<AttentionHeads>{
+           {2, 1, 8, 8}, {2, 2, 8, 8}, {1, 1, 16, 8}, {1, 1, 8, 16}}) {
+    EXPECT_NE(plan(0, other), whole);
+  }
   EXPECT_EQ(plan(0), whole);
 }
 
@@ -323,11 +338,7 @@ TEST(PagedAttentionTest, ErrorsSayWhatWantedGot) {
   Owned<int32_t> table = testing::I32({1, 1}, {0}), lens = testing::I32({1}, {17}),
                  starts = testing::I32({2}, {0, 1});
   const std::vector<int32_t> context = {17}, one = {1};
-  AttentionPlanArgs plan_args{.context_lens = context,
-                              .query_lens = one,
-                              .num_heads = 4,
-                              .num_kv_heads = 2,
-                              .head_dim = 16};
+  AttentionPlanArgs plan_args{.context_lens = context, .query_lens = one, .heads = {4, 2, 16, 16}};
   PagedAttentionArgs args{.out = query.view,
                           .query = query.view,
                           .kv_cache = cache.view,
@@ -357,8 +368,21 @@ TEST(PagedAttentionTest, ErrorsSayWhatWantedGot) {
   args.pattern = {};
   args.kv_cache = TensorView(cache.values.data(), DType::kF32, {2, 2, 2, 8, 16});
   EXPECT_THAT(message(), HasSubstr("block_size that is a multiple of 16"));
+  args.kv_cache = CacheView(cache.values.data(), DType::kF32, 2, 2, 16, 16, 8, 768);
+  EXPECT_THAT(message(), HasSubstr("out: want f32|f16|bf16 [1, 4, 8], got f32 [1, 4, 16]"));
+  args.out = TensorView(query.values.data(), DType::kF32, {1, 4, 8});
+  EXPECT_THAT(
+      message(),
+      HasSubstr(
+          "plan: want one for 1 sequences, query f32 [1, 4, 16], kv_cache f32 [2, 2, 16, 16/8]"));
+  args.kv_cache = CacheView(cache.values.data(), DType::kF32, 2, 2, 16, 16, 12, 896);
+  EXPECT_THAT(message(), HasSubstr("value_dim a multiple of 8, at most 256, got 12"));
+  args.kv_cache.values = TensorView(cache.values.data(), DType::kF32, {2, 2, 16, 8});
+  EXPECT_THAT(message(), HasSubstr("values of kv_cache: want rows 896 elements apart, got 256"));
+  args.kv_cache.values = TensorView(cache.values.data(), DType::kF16, {2, 2, 16, 8});
+  EXPECT_THAT(message(), HasSubstr("values of kv_cache: want f32 [2, 2, 16, *], got f16"));
   args.query = TensorView(query.values.data(), DType::kF32, {1, 4, 12});
-  EXPECT_THAT(message(), HasSubstr("head_dim a multiple of 8, at most 256, got 12"));
+  EXPECT_THAT(message(), HasSubstr("key_dim a multiple of 8, at most 256, got 12"));
   plan_args.query_lens = context;
   const std::vector<int32_t> short_context = {3};
   plan_args.context_lens = short_context;

@@ -61,12 +61,14 @@ class QkvPostTest : public ::testing::TestWithParam<RopeLayout> {};
 
 TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const int64_t head_dim : {8, 24, 64}) {
+    for (const auto& [head_dim, value_dim] :
+         {std::pair(8, 8), {24, 24}, {64, 64}, {24, 40}, {64, 8}}) {
       const HeadShape shape{.num_heads = 6,
                             .num_kv_heads = 2,
                             .head_dim = head_dim,
                             .block_size = 16,
-                            .dtype = dtype};
+                            .dtype = dtype,
+                            .other_value_dim = value_dim};
       const int64_t rope_dim = head_dim == 24 ? 16 : head_dim;  // later dimensions are not rotated
       const SequenceData sequence = RandomSequence(shape, kTokens, 1, {4, 0, 2});
       Owned<float> table = F32({kTokens, rope_dim / 2, 2}, RopeTable(kTokens, rope_dim));
@@ -86,17 +88,17 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
             ASSERT_NEAR(query[at + d], want[d], 2 * epsilon * 8) << t << " " << h << " " << d;
           }
         }
-        // The CPU backend documents this layout of the cache: keys in tiles of [head_dim][16], and
-        // values as [token][head_dim].
+        // The CPU backend documents this layout of the cache: keys in tiles of [key_dim][16], and
+        // values as [token][value_dim].
         for (int64_t h = 0; h < 2; ++h) {
           const int64_t at = (t * 2 + h) * head_dim;
           const auto want =
               Rotate(sequence.key.data() + at, head_dim, rope_dim, angles, GetParam());
-          const int64_t head =
-              sequence.blocks[t / 16] * reference.view().row_stride() + h * 16 * head_dim;
+          const int64_t block = sequence.blocks[t / 16] * reference.view().block_stride();
+          const int64_t head = block + h * 16 * head_dim;
           const auto stored = [&](int64_t element) -> float {
-            if (dtype == DType::kF32) return reference.view().data<float>()[element];
-            const uint16_t bits = reference.view().data<uint16_t>()[element];
+            if (dtype == DType::kF32) return reference.view().keys.data<float>()[element];
+            const uint16_t bits = reference.view().keys.data<uint16_t>()[element];
             return dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
           };
           const double ulp = dtype == DType::kF32   ? epsilon
@@ -104,8 +106,11 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
                                                     : 0x1p-7;
           for (int64_t d = 0; d < head_dim; ++d) {
             ASSERT_NEAR(stored(head + d * 16 + t % 16), want[d], ulp * 8);
-            ASSERT_EQ(stored(head + 2 * 16 * head_dim + t % 16 * head_dim + d),
-                      Stored(dtype, sequence.value[at + d]));
+          }
+          const int64_t values = block + 2 * 16 * head_dim + (h * 16 + t % 16) * value_dim;
+          for (int64_t d = 0; d < value_dim; ++d) {
+            ASSERT_EQ(stored(values + d),
+                      Stored(dtype, sequence.value[(t * 2 + h) * value_dim + d]));
           }
         }
       }
@@ -121,7 +126,7 @@ TEST_P(QkvPostTest, RotatesAndStoresByTheDefinitionOnEveryPath) {
           }
           ASSERT_EQ(std::memcmp(got.data(), query.data(), query.size() * sizeof(float)), 0) << isa;
           // The NaNs between the blocks are compared, too.
-          ASSERT_EQ(std::memcmp(cache.view().raw(), reference.view().raw(),
+          ASSERT_EQ(std::memcmp(cache.view().keys.raw(), reference.view().keys.raw(),
                                 static_cast<size_t>(cache.bytes())),
                     0)
               << isa << " chunks of " << chunk;
@@ -201,7 +206,7 @@ TEST(QkvPostPreparationTest, EqualsTheOpsOneAfterAnother) {
           const auto backend = MakeBackend(isa, 3);
           PoisonedCache cache(*backend, shape, 5);
           EXPECT_EQ(cache.Write(sequence, 0, kTokens, args), want);
-          EXPECT_EQ(std::memcmp(cache.view().raw(), reference.view().raw(),
+          EXPECT_EQ(std::memcmp(cache.view().keys.raw(), reference.view().keys.raw(),
                                 static_cast<size_t>(cache.bytes())),
                     0);
         }
@@ -230,7 +235,7 @@ TEST(QkvPostPreparationTest, QueriesAreScaledByPositionAndKeysAreNot) {
       std::vector<float> want = reference.Write(sequence, 0, kTokens, plain);
       for (size_t i = 0; i < want.size(); ++i) want[i] *= scales.values[i / (6 * 24)];
       EXPECT_EQ(cache.Write(sequence, 0, kTokens, args), want);
-      EXPECT_EQ(std::memcmp(cache.view().raw(), reference.view().raw(),
+      EXPECT_EQ(std::memcmp(cache.view().keys.raw(), reference.view().keys.raw(),
                             static_cast<size_t>(cache.bytes())),
                 0);
     }

@@ -47,13 +47,13 @@ std::vector<double> StoredKey(const PoisonedCache& cache, int32_t block, int64_t
   const HeadShape& shape = cache.shape();
   std::vector<double> key(shape.head_dim);
   for (int64_t d = 0; d < shape.head_dim; ++d) {
-    const int64_t at = block * cache.view().row_stride() +
+    const int64_t at = block * cache.view().block_stride() +
                        (head * kShiftBlockSize + offset / 16 * 16) * shape.head_dim + d * 16 +
                        offset % 16;
     if (shape.dtype == DType::kF32) {
-      key[d] = cache.view().data<float>()[at];
+      key[d] = cache.view().keys.data<float>()[at];
     } else {
-      const uint16_t bits = cache.view().data<uint16_t>()[at];
+      const uint16_t bits = cache.view().keys.data<uint16_t>()[at];
       key[d] = shape.dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
     }
   }
@@ -64,6 +64,7 @@ struct ShiftCase {
   DType dtype;
   RopeLayout layout;
   int64_t head_dim, rope_dim;
+  int64_t value_dim = 0;  // 0: head_dim
 };
 
 class ShiftKeysTest : public ::testing::TestWithParam<ShiftCase> {};
@@ -74,7 +75,8 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
                         .num_kv_heads = 2,
                         .head_dim = c.head_dim,
                         .block_size = kShiftBlockSize,
-                        .dtype = c.dtype};
+                        .dtype = c.dtype,
+                        .other_value_dim = c.value_dim};
   const SequenceData sequence = RandomSequence(shape, kShiftTokens, 1, {4, 0, 2});
   Owned<float> table = F32({kShiftPositions, c.rope_dim / 2, 2}, ScaledRopeTable(c.rope_dim));
   const std::vector<KeyShift> shifts = {{.block = 0, .distance = 17}, {.block = 2, .distance = 64}};
@@ -123,12 +125,12 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
 
   // All bytes that are not keys of blocks 0 and 2 must be unchanged: values, other blocks, and the
   // NaNs around the blocks.
-  const int64_t stride = before.view().row_stride() * SizeOf(c.dtype);
+  const int64_t stride = before.view().block_stride() * SizeOf(c.dtype);
   const int64_t key_bytes = 2 * kShiftBlockSize * c.head_dim * SizeOf(c.dtype);
   for (int64_t block = 0; block < 5; ++block) {
     const int64_t skip = block == 0 || block == 2 ? key_bytes : 0;
-    const auto* const old = before.view().data<uint8_t>() + block * stride;
-    const auto* const now = after.view().data<uint8_t>() + block * stride;
+    const auto* const old = before.view().keys.data<uint8_t>() + block * stride;
+    const auto* const now = after.view().keys.data<uint8_t>() + block * stride;
     EXPECT_EQ(std::memcmp(old + skip, now + skip, static_cast<size_t>(stride - skip)), 0) << block;
     if (skip > 0) {
       EXPECT_NE(std::memcmp(old, now, static_cast<size_t>(skip)), 0) << block;
@@ -140,8 +142,9 @@ TEST_P(ShiftKeysTest, TurnsTheKeysOfItsBlocksBackAndNothingElseOnEveryPath) {
     PoisonedCache cache(*backend, shape, 5);
     cache.Write(sequence, 0, kShiftTokens, {.rope_table = table.view, .rope_layout = c.layout});
     ASSERT_TRUE(shift(*backend, cache).ok());
-    EXPECT_EQ(
-        std::memcmp(cache.view().raw(), after.view().raw(), static_cast<size_t>(cache.bytes())), 0)
+    EXPECT_EQ(std::memcmp(cache.view().keys.raw(), after.view().keys.raw(),
+                          static_cast<size_t>(cache.bytes())),
+              0)
         << isa;
   }
 }
@@ -153,7 +156,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, ShiftKeysTest,
                                            ShiftCase{DType::kF32, RopeLayout::kInterleaved, 24, 16},
                                            ShiftCase{DType::kF16, RopeLayout::kInterleaved, 24, 16},
                                            ShiftCase{DType::kBF16, RopeLayout::kInterleaved, 8, 8},
-                                           ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 24, 16}));
+                                           ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 24, 16},
+                                           ShiftCase{DType::kF16, RopeLayout::kHalfSplit, 24, 16,
+                                                     40}));
 
 // A key that is rotated back by a distance equals the same key written that many positions earlier,
 // apart from rounding errors. A stream that continues past its cache window relies on this
@@ -178,11 +183,12 @@ TEST(ShiftKeysPositionTest, EqualsAKeyWrittenAtTheEarlierPosition) {
                                .shifts = shifts})
                   .ok());
   for (int64_t i = 0; i < 16 * kHeadDim; ++i) {
-    const float got = moved.view().data<float>()[3 * moved.view().row_stride() + i];
+    const float got = moved.view().keys.data<float>()[3 * moved.view().block_stride() + i];
     // The bound assumes that the elements of keys are at most 5 in magnitude. It covers the
     // roundings of the rotations and of the rows of the table for three positions: the original
     // one, the distance, and the earlier one.
-    ASSERT_NEAR(got, written.view().data<float>()[i], 10 * 0x1p-24 * 10 * kShiftTableScale) << i;
+    ASSERT_NEAR(got, written.view().keys.data<float>()[i], 10 * 0x1p-24 * 10 * kShiftTableScale)
+        << i;
   }
 }
 

@@ -433,6 +433,7 @@ bug("k01", "eps stands outside the root", "1.0f / __builtin_sqrtf(Sum(squares) /
 bug("k01b", "eps counts twice", "row.layer_norm, row.eps)", "row.layer_norm, BUG ? 2 * row.eps : row.eps)")
 
 bug, drop = source("kernels/cpu/attention_body.h", "kernels_test:*AttentionCaseTest*")
+bug("k19", "values are as far apart as keys", "row * value_dim;", "row * (BUG ? key_dim : value_dim);")
 bug("k02", "ALiBi counts from the work item", ("call.slopes != nullptr", "Position(row)"), "Position(BUG ? 0 : row)")
 bug("k02b", "ALiBi counts from the first key", "distance, s);\n",
     "distance, s);\n      if (BUG) s = Add(s, Set(call.slopes[Head(row)] * static_cast<float>(Position(row))));\n",

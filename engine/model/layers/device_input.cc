@@ -97,9 +97,10 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
   for (auto& [pattern, plan] : plans_) {
     ASSIGN_OR_RETURN(plan, backend.Plan({.context_lens = input.context_lens,
                                          .query_lens = input.query_lens,
-                                         .num_heads = static_cast<int32_t>(heads.num_heads),
-                                         .num_kv_heads = static_cast<int32_t>(heads.num_kv_heads),
-                                         .head_dim = static_cast<int32_t>(heads.head_dim),
+                                         .heads = {static_cast<int32_t>(heads.num_heads),
+                                                   static_cast<int32_t>(heads.num_kv_heads),
+                                                   static_cast<int32_t>(heads.head_dim),
+                                                   static_cast<int32_t>(heads.head_dim)},
                                          .pattern = pattern,
                                          .fixed_launches = fixed}));
   }

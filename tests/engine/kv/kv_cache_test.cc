@@ -50,12 +50,11 @@ TEST(KvCacheTest, LayersLieSideBySideInTheirGroupsBlocks) {
   EXPECT_EQ(cache.group_of(1), 0);
   EXPECT_EQ(cache.bytes_per_token(), 3 * 2 * 2 * 8 * 4);
   EXPECT_EQ(cache.bytes(), (5 + 3 * 2) * shape.bytes_per_block());
-  const kernels::TensorView first = cache.layer(0), third = cache.layer(2);
-  EXPECT_EQ(first.dim(0), 3);
-  EXPECT_EQ(cache.layer(1).dim(0), 5);
-  EXPECT_EQ(static_cast<const char*>(third.raw()) - static_cast<const char*>(first.raw()),
-            shape.bytes_per_block());
-  EXPECT_EQ(first.raw(), cache.blocks(1).raw());
+  const kernels::CacheView first = cache.layer(0), third = cache.layer(2);
+  EXPECT_EQ(first.num_blocks(), 3);
+  EXPECT_EQ(cache.layer(1).num_blocks(), 5);
+  EXPECT_EQ(third.keys.data<char>() - first.keys.data<char>(), shape.bytes_per_block());
+  EXPECT_EQ(first.keys.raw(), cache.blocks(1).raw());
   EXPECT_EQ(cache.blocks(1).num_bytes(), 3 * 2 * shape.bytes_per_block());
 }
 

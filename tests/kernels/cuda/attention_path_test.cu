@@ -23,12 +23,14 @@ struct AttentionPath {
   DType query, cache;
   int32_t head_dim, block_size;
   bool tensor_cores;
+  int32_t value_dim = head_dim;
 };
 
 TEST(AttentionPathTest, IsTensorCoresWhereThereIsAKernel) {
   for (const AttentionPath& path : {AttentionPath{DType::kBF16, DType::kBF16, 64, 16, true},
                                     AttentionPath{DType::kF16, DType::kF16, 80, 32, true},
                                     AttentionPath{DType::kBF16, DType::kBF16, 72, 16, false},
+                                    AttentionPath{DType::kBF16, DType::kBF16, 64, 16, false, 128},
                                     AttentionPath{DType::kBF16, DType::kBF16, 64, 8, false},
                                     AttentionPath{DType::kBF16, DType::kF16, 64, 16, false},
                                     AttentionPath{DType::kF32, DType::kF32, 64, 16, false}}) {
@@ -42,6 +44,7 @@ TEST(AttentionPathTest, IsTensorCoresWhereThereIsAKernel) {
     const testing::AttentionBatch batch({.sequences = {{45, 40}},
                                          .num_kv_heads = 2,
                                          .head_dim = path.head_dim,
+                                         .other_value_dim = path.value_dim,
                                          .block_size = path.block_size,
                                          .dtype = path.query,
                                          .cache_dtype = path.cache});
@@ -127,9 +130,7 @@ TEST(AttentionPathTest, EqualKeysMeanEqualLaunches) {
                                     .scale = 1.0f,
                                     .plan = *backend->Plan({.context_lens = contexts,
                                                             .query_lens = queries,
-                                                            .num_heads = 4,
-                                                            .num_kv_heads = 2,
-                                                            .head_dim = 64,
+                                                            .heads = {4, 2, 64, 64},
                                                             .fixed_launches = true})};
       log.launches.clear();
       RC_ASSERT(backend->PagedAttention(args).ok());

@@ -39,9 +39,10 @@ Lengths AnyLengths() {
         lengths.query.back() +
         *rc::gen::oneOf(rc::gen::inRange(0, 200), rc::gen::resize(100, rc::gen::inRange(0, 5000))));
   }
-  lengths.shape.num_kv_heads = *rc::gen::inRange(1, 4);
-  lengths.shape.num_heads = lengths.shape.num_kv_heads * *rc::gen::element(1, 3, 4, 8, 32, 71);
-  lengths.shape.head_dim = *rc::gen::element(64, 128, 256);
+  lengths.shape.heads.num_kv_heads = *rc::gen::inRange(1, 4);
+  lengths.shape.heads.num_heads =
+      lengths.shape.heads.num_kv_heads * *rc::gen::element(1, 3, 4, 8, 32, 71);
+  lengths.shape.heads.key_dim = lengths.shape.heads.value_dim = *rc::gen::element(64, 128, 256);
   const int64_t tokens = *rc::gen::element(0, 0, 1, 100, 2000);
   lengths.shape.pattern = *rc::gen::arbitrary<bool>() ? AttentionPattern::Window(tokens)
                                                       : AttentionPattern::Chunk(tokens);
@@ -69,7 +70,7 @@ TEST(CudaAttentionPlanTest, FixedLaunchesOnlyAddEmptyWork) {
     args.fixed_launches = true;
     RC_ASSERT(fixed.Build(args, options).ok());
 
-    const int32_t group = args.num_heads / args.num_kv_heads;
+    const int32_t group = args.heads.num_heads / args.heads.num_kv_heads;
     RC_ASSERT(plain.parts().size() == 1u && fixed.parts().size() == 1u);
     const CudaAttentionPlan::Part &from = plain.parts()[0], &to = fixed.parts()[0];
     RC_ASSERT(from.items.size() == to.items.size());
@@ -84,7 +85,7 @@ TEST(CudaAttentionPlanTest, FixedLaunchesOnlyAddEmptyWork) {
 
     const int32_t units_of_head = (group + 16 * to.row_tiles - 1) / (16 * to.row_tiles);
     RC_ASSERT(std::ssize(fixed.merges()) ==
-              args.num_kv_heads * units_of_head * std::ssize(lengths.query));
+              args.heads.num_kv_heads * units_of_head * std::ssize(lengths.query));
     for (size_t i = 0; i < fixed.merges().size(); ++i) {
       const AttentionMerge& merge = fixed.merges()[i];
       if (i >= plain.merges().size()) {
@@ -104,9 +105,7 @@ TEST(CudaAttentionPlanTest, FixedLaunchesAreOfDecodes) {
   CudaAttentionPlan plan;
   EXPECT_EQ(plan.Build({.context_lens = context,
                         .query_lens = query,
-                        .num_heads = 1,
-                        .num_kv_heads = 1,
-                        .head_dim = 64,
+                        .heads = {1, 1, 64, 64},
                         .fixed_launches = true},
                        {})
                 .message(),
@@ -141,20 +140,20 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
       }
     }
     RC_ASSERT(std::all_of(writers.begin(), writers.end(), [](int n) { return n == 1; }));
-    const int32_t group = lengths.shape.num_heads / lengths.shape.num_kv_heads;
+    const int32_t group = lengths.shape.heads.num_heads / lengths.shape.heads.num_kv_heads;
     // The row tile of a request does not depend on the other requests. It is the smallest row tile
     // that holds all rows of the request, or the largest row tile if none holds all of them.
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
       for (const AttentionItem& item : part.items) {
         const int32_t rows = lengths.query[static_cast<size_t>(item.seq)] * group;
-        const int32_t smallest = lengths.shape.head_dim > 128 ? 2 : 1;
+        const int32_t smallest = lengths.shape.heads.value_dim > 128 ? 2 : 1;
         RC_ASSERT(part.row_tiles == (rows <= 16 ? smallest : rows <= 32 ? 2 : 4));
       }
     }
     size_t seen = 0, split = 0;
     for (size_t seq = 0; seq < lengths.query.size(); ++seq) {
       const int32_t start = lengths.context[seq] - lengths.query[seq];
-      for (int32_t kv_head = 0; kv_head < lengths.shape.num_kv_heads; ++kv_head) {
+      for (int32_t kv_head = 0; kv_head < lengths.shape.heads.num_kv_heads; ++kv_head) {
         for (int32_t row = 0; row < lengths.query[seq] * group; ++seen) {
           const auto found = units.find({static_cast<int32_t>(seq), kv_head, row});
           RC_ASSERT(found != units.end());
@@ -199,7 +198,7 @@ TEST(CudaAttentionPlanTest, NoBlockHasMoreThanItsEqualShare) {
       for (size_t b = 1; b < part.block_starts.size(); ++b) {
         int64_t tiles = 0;
         for (int32_t i = part.block_starts[b - 1]; i < part.block_starts[b]; ++i) {
-          tiles += Tiles(part.items[static_cast<size_t>(i)], lengths.shape.head_dim);
+          tiles += Tiles(part.items[static_cast<size_t>(i)], lengths.shape.heads.value_dim);
         }
         total += tiles;
         most = std::max(most, tiles);
@@ -221,13 +220,14 @@ TEST(CudaAttentionPlanTest, ABlockTakesPiecesOfAFixedSplitUntilSharesAreFull) {
                   .ok());
     for (const CudaAttentionPlan::Part& part : plan.parts()) {
       int64_t total = 0;
-      for (const AttentionItem& item : part.items) total += Tiles(item, lengths.shape.head_dim);
+      for (const AttentionItem& item : part.items)
+        total += Tiles(item, lengths.shape.heads.value_dim);
       const int64_t share = (total + grid_size - 1) / grid_size;
       int64_t done = 0;
       for (size_t b = 1; b < part.block_starts.size(); ++b) {
         for (int32_t i = part.block_starts[b - 1]; i < part.block_starts[b]; ++i) {
           RC_ASSERT(i == part.block_starts[b - 1] || done < static_cast<int64_t>(b) * share);
-          done += Tiles(part.items[static_cast<size_t>(i)], lengths.shape.head_dim);
+          done += Tiles(part.items[static_cast<size_t>(i)], lengths.shape.heads.value_dim);
         }
       }
     }
@@ -268,7 +268,7 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
 TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
   EXPECT_TRUE(rc::check([] {
     Lengths request = AnyLengths();
-    const int32_t group = request.shape.num_heads / request.shape.num_kv_heads;
+    const int32_t group = request.shape.heads.num_heads / request.shape.heads.num_kv_heads;
     request.query = {*rc::gen::element(1, 5, 64, 700, 8192, 40000)};
     request.context = {request.query[0] + *rc::gen::element(0, 1000, 131072, 2000000, 1 << 30)};
     const int32_t keys = *rc::gen::element(64, 1024);
@@ -279,19 +279,19 @@ TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
     RC_ASSERT(plan.parts().size() == 1);
     const CudaAttentionPlan::Part& part = plan.parts()[0];
     const int32_t tile_rows = 16 * part.row_tiles;
-    const int64_t units = int64_t{request.shape.num_kv_heads} *
+    const int64_t units = int64_t{request.shape.heads.num_kv_heads} *
                           ((request.query[0] * group + tile_rows - 1) / tile_rows);
     RC_ASSERT(part.items.size() <=
               static_cast<size_t>(std::max<int64_t>(units, kFixedSplitPieces)));
     RC_ASSERT(plan.num_partial_rows() <= 64 * kFixedSplitPieces);
     // A piece has `keys` keys, except the last piece of a unit, which may be shorter. Pieces are
     // longer only if there would be too many pieces of `keys` keys.
-    const int32_t tile_keys = AttentionTileKeys(request.shape.head_dim);
+    const int32_t tile_keys = AttentionTileKeys(request.shape.heads.value_dim);
     int64_t unit_tiles = 0, most_tiles = 0;
     bool longer = false, shorter = false;
     for (size_t i = 0; i < part.items.size(); ++i) {
       const AttentionItem& item = part.items[i];
-      const int64_t tiles = Tiles(item, request.shape.head_dim);
+      const int64_t tiles = Tiles(item, request.shape.heads.value_dim);
       const bool last = i + 1 == part.items.size() ||
                         part.items[i + 1].first_row != item.first_row ||
                         part.items[i + 1].kv_head != item.kv_head;
@@ -311,13 +311,10 @@ TEST(CudaAttentionPlanTest, AFixedSplitCutsDecodesAndNoLongChunks) {
   const auto plan_of = [](int32_t context_len, int32_t query_len) {
     const std::vector<int32_t> context = {context_len}, query = {query_len};
     CudaAttentionPlan plan;
-    EXPECT_TRUE(plan.Build({.context_lens = context,
-                            .query_lens = query,
-                            .num_heads = 32,
-                            .num_kv_heads = 8,
-                            .head_dim = 128},
-                           {.grid_size = 264, .fixed_split = true})
-                    .ok());
+    EXPECT_TRUE(
+        plan.Build({.context_lens = context, .query_lens = query, .heads = {32, 8, 128, 128}},
+                   {.grid_size = 264, .fixed_split = true})
+            .ok());
     return plan;
   };
   const CudaAttentionPlan decode = plan_of(131072, 1);
@@ -331,11 +328,8 @@ TEST(CudaAttentionPlanTest, AFixedSplitCutsDecodesAndNoLongChunks) {
 
 TEST(CudaAttentionPlanTest, TooManyPartialRowsAreRefusedByNumber) {
   const std::vector<int32_t> context = {300, 300, 300}, query = {1, 1, 1};
-  const AttentionPlanArgs args{.context_lens = context,
-                               .query_lens = query,
-                               .num_heads = 4,
-                               .num_kv_heads = 2,
-                               .head_dim = 64};
+  const AttentionPlanArgs args{
+      .context_lens = context, .query_lens = query, .heads = {4, 2, 64, 64}};
   AttentionPlanOptions options{
       .fixed_split = true, .fixed_split_keys = 128, .max_partial_rows = 36};
   CudaAttentionPlan plan;
@@ -351,11 +345,7 @@ TEST(CudaAttentionPlanTest, RangesAreAtLeastTheShortestAndNoLongerThanASequence)
   const auto plan_of = [](const std::vector<int32_t>& context) {
     const std::vector<int32_t> query(context.size(), 1);
     CudaAttentionPlan plan;
-    EXPECT_TRUE(plan.Build({.context_lens = context,
-                            .query_lens = query,
-                            .num_heads = 1,
-                            .num_kv_heads = 1,
-                            .head_dim = 64},
+    EXPECT_TRUE(plan.Build({.context_lens = context, .query_lens = query, .heads = {1, 1, 64, 64}},
                            {.grid_size = 264})
                     .ok());
     return plan;
@@ -369,8 +359,7 @@ TEST(CudaAttentionPlanTest, RangesAreAtLeastTheShortestAndNoLongerThanASequence)
 
 TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
   const std::vector<int32_t> lens = {4}, longer = {5}, two = {1, 1};
-  AttentionPlanArgs args{
-      .context_lens = lens, .query_lens = lens, .num_heads = 4, .num_kv_heads = 2, .head_dim = 64};
+  AttentionPlanArgs args{.context_lens = lens, .query_lens = lens, .heads = {4, 2, 64, 64}};
   CudaAttentionPlan plan;
   EXPECT_TRUE(plan.Build(args, {}).ok());
   EXPECT_EQ(plan.Build(args, {.grid_size = 0}).code(), absl::StatusCode::kInvalidArgument);
@@ -384,16 +373,19 @@ TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
     return std::string(status.message());
   };
   AttentionPlanArgs bad = args;
-  bad.num_kv_heads = 3;
+  bad.heads.num_kv_heads = 3;
   EXPECT_EQ(message(bad), "plan: want num_heads a positive multiple of num_kv_heads, got 4 and 3");
-  bad.num_kv_heads = 0;
+  bad.heads.num_kv_heads = 0;
   EXPECT_EQ(message(bad), "plan: want num_heads a positive multiple of num_kv_heads, got 4 and 0");
   bad = args;
-  bad.num_heads = 0;
+  bad.heads.num_heads = 0;
   EXPECT_EQ(message(bad), "plan: want num_heads a positive multiple of num_kv_heads, got 0 and 2");
   bad = args;
-  bad.head_dim = 0;
-  EXPECT_EQ(message(bad), "plan: want head_dim > 0, got 0");
+  bad.heads.key_dim = 0;
+  EXPECT_EQ(message(bad), "plan: want key_dim > 0, got 0");
+  bad = args;
+  bad.heads.value_dim = 0;
+  EXPECT_EQ(message(bad), "plan: want value_dim > 0, got 0");
   bad = args;
   bad.pattern = AttentionPattern::Window(-1);
   EXPECT_EQ(message(bad), "pattern: want tokens > 0, got -1");
@@ -407,11 +399,8 @@ TEST(CudaAttentionPlanTest, ErrorsSayWhatWantedGot) {
 TEST(CudaAttentionPlanTest, KeysAndRowsFitInInt32) {
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max() - 64;
   std::vector<int32_t> context = {kMost}, query = {1};
-  const AttentionPlanArgs args{.context_lens = context,
-                               .query_lens = query,
-                               .num_heads = 2,
-                               .num_kv_heads = 1,
-                               .head_dim = 64};
+  const AttentionPlanArgs args{
+      .context_lens = context, .query_lens = query, .heads = {2, 1, 64, 64}};
   CudaAttentionPlan plan;
   ASSERT_TRUE(plan.Build(args, {}).ok());
   EXPECT_EQ(plan.parts()[0].items[0].key_end, kMost);
@@ -426,13 +415,8 @@ TEST(CudaAttentionPlanTest, KeysAndRowsFitInInt32) {
 TEST(CudaAttentionPlanTest, TheBlockTableHoldsTheKeysOfSequencesThatAsk) {
   const std::vector<int32_t> context = {32, 100}, query = {1, 0};
   CudaAttentionPlan plan;
-  ASSERT_TRUE(plan.Build({.context_lens = context,
-                          .query_lens = query,
-                          .num_heads = 4,
-                          .num_kv_heads = 2,
-                          .head_dim = 64},
-                         {})
-                  .ok());
+  ASSERT_TRUE(
+      plan.Build({.context_lens = context, .query_lens = query, .heads = {4, 2, 64, 64}}, {}).ok());
   std::byte memory[1] = {};  // nothing is read
   PagedAttentionArgs args;
   args.query = args.out = TensorView(memory, DType::kBF16, {1, 4, 64});

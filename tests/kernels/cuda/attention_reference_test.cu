@@ -26,7 +26,7 @@ using testing::Normal;
 
 TEST(AttentionReferenceTest, AgreesWithDoublesInEveryThreadOrder) {
   constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
-  // The tensor core kernels do not take most of these cases, because of the head dim, the block
+  // The tensor core kernels do not take most of these cases, because of the head dims, the block
   // size, float32, or a mix of dtypes.
   AttentionCase cases[] = {
       {.num_kv_heads = 2, .dtype = kF32},
@@ -49,6 +49,15 @@ TEST(AttentionReferenceTest, AgreesWithDoublesInEveryThreadOrder) {
        .cache_dtype = kF16,
        .pattern = AttentionPattern::Window(7),
        .alibi = true,
+       .sinks = true},
+      {.num_kv_heads = 2, .head_dim = 72, .other_value_dim = 24, .block_size = 5, .dtype = kF32},
+      {.num_heads = 6,
+       .num_kv_heads = 2,
+       .head_dim = 24,
+       .other_value_dim = 200,
+       .dtype = kF16,
+       .cache_dtype = kBF16,
+       .pattern = AttentionPattern::Window(33),
        .sinks = true},
       {.num_kv_heads = 2,
        .dtype = kF32,
@@ -110,7 +119,7 @@ TEST(AttentionReferenceRefusalTest, NamesWhatItCannotDo) {
   EXPECT_THAT(message(), HasSubstr("soft_cap: want finite and >= 0, got inf"));
   args.soft_cap = 0.0f;
   args.out = args.query = x.View({1, 2, 12});
-  EXPECT_THAT(message(), HasSubstr("head_dim a multiple of 8, at most 256, got 12"));
+  EXPECT_THAT(message(), HasSubstr("key_dim a multiple of 8, at most 256, got 12"));
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   for (const AttentionSequence& sequence : c.sequences) {
     out << " " << sequence.context_len << "/" << sequence.query_len;
   }
-  return out << ", heads " << c.num_heads << "/" << c.num_kv_heads << " of " << c.head_dim
-             << ", block_size " << c.block_size << ", " << Name(c.dtype) << ", cache "
-             << Name(c.cache_dtype.value_or(c.dtype)) << ", " << ToString(c.pattern)
+  return out << ", heads " << c.num_heads << "/" << c.num_kv_heads << " of " << c.head_dim << "/"
+             << c.value_dim() << ", block_size " << c.block_size << ", " << Name(c.dtype)
+             << ", cache " << Name(c.cache_dtype.value_or(c.dtype)) << ", " << ToString(c.pattern)
              << ", soft_cap " << c.soft_cap << ", scale " << c.scale << ", alibi " << c.alibi
              << (c.alibi_is_rounded ? " rounded" : "") << ", sinks " << c.sinks << ", second_half "
              << c.second_half << ", fixed_split_keys " << c.fixed_split_keys;
@@ -53,12 +53,13 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
         std::max<int64_t>(max_blocks_, (sequence.context_len + c.block_size - 1) / c.block_size);
   }
   const auto num_seqs = std::ssize(c.sequences);
-  block_stride_ = int64_t{3} * c.num_kv_heads * c.block_size * c.head_dim;
+  const int64_t key_elements = int64_t{c.num_kv_heads} * c.block_size * c.head_dim;
+  const int64_t value_elements = int64_t{c.num_kv_heads} * c.block_size * c.value_dim();
+  block_stride_ = 2 * key_elements + value_elements;
   block_table_.assign(static_cast<size_t>(num_seqs * max_blocks_), kNoBlock);
   // The memory ends where the last block ends, so that AddressSanitizer sees reads beyond the last
   // block.
-  const int64_t gap = int64_t{c.num_kv_heads} * c.block_size * c.head_dim;
-  const int64_t cache_size = num_seqs * max_blocks_ * block_stride_ - gap;
+  const int64_t cache_size = num_seqs * max_blocks_ * block_stride_ - key_elements;
   cache_ = c.poisoned ? std::vector<float>(static_cast<size_t>(cache_size), std::nanf(""))
                       : Normal(0, cache_size);
   for (int64_t seq = 0; seq < num_seqs; ++seq) {
@@ -67,7 +68,7 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
     const std::vector<float> query =
         Normal(2 * seed, int64_t{sequence.query_len} * c.num_heads * c.head_dim);
     query_.insert(query_.end(), query.begin(), query.end());
-    const int64_t row = int64_t{2} * c.num_kv_heads * c.head_dim;
+    const int64_t row = int64_t{c.num_kv_heads} * (c.head_dim + c.value_dim());
     const std::vector<float> rows = Normal(2 * seed + 1, sequence.context_len * row);
     const int32_t first_position = sequence.context_len - sequence.query_len;
     const int64_t first_seen = sequence.query_len == 0
@@ -78,9 +79,11 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
       block_table_[static_cast<size_t>(seq * max_blocks_ + block)] =
           static_cast<int32_t>((max_blocks_ - 1 - block) * num_seqs + seq);
       if (c.poisoned && key < first_seen) continue;
+      auto from = rows.begin() + key * row;
       for (int64_t part = 0; part < 2 * c.num_kv_heads; ++part) {
-        std::copy_n(rows.begin() + key * row + part * c.head_dim, c.head_dim,
-                    cache_.begin() + At(static_cast<size_t>(seq), key, part));
+        const int64_t dim = part < c.num_kv_heads ? c.head_dim : c.value_dim();
+        std::copy_n(from, dim, cache_.begin() + At(static_cast<size_t>(seq), key, part));
+        from += dim;
       }
     }
   }
@@ -94,34 +97,36 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
 kernels::AttentionPlanArgs AttentionBatch::PlanArgs() const {
   return {.context_lens = context_lens_,
           .query_lens = query_lens_,
-          .num_heads = case_.num_heads,
-          .num_kv_heads = case_.num_kv_heads,
-          .head_dim = case_.head_dim,
+          .heads = {case_.num_heads, case_.num_kv_heads, case_.head_dim, case_.value_dim()},
           .pattern = case_.pattern};
 }
 
 std::vector<float> AttentionBatch::RowsOf(size_t seq, const std::vector<float>& out) const {
-  const int64_t row = int64_t{case_.num_heads} * case_.head_dim;
+  const int64_t row = int64_t{case_.num_heads} * case_.value_dim();
   return {out.begin() + query_starts_[seq] * row, out.begin() + query_starts_[seq + 1] * row};
 }
 
 int64_t AttentionBatch::At(size_t seq, int64_t key, int64_t part) const {
   const int64_t block = block_table_[seq * static_cast<size_t>(max_blocks_) +
                                      static_cast<size_t>(key / case_.block_size)];
-  return block * block_stride_ +
-         (part * case_.block_size + key % case_.block_size) * case_.head_dim;
+  const int64_t values = part - case_.num_kv_heads;  // parts before the one, if it is of values
+  const int64_t row = key % case_.block_size;
+  if (values < 0) return block * block_stride_ + (part * case_.block_size + row) * case_.head_dim;
+  const int64_t keys = int64_t{case_.num_kv_heads} * case_.block_size * case_.head_dim;
+  return block * block_stride_ + keys + (values * case_.block_size + row) * case_.value_dim();
 }
 
 double AttentionBatch::Check(const std::vector<float>& out, AttentionWeights weights) const {
-  EXPECT_EQ(out.size(), query_.size());
-  if (out.size() != query_.size()) return std::numeric_limits<double>::infinity();
+  const size_t size = query_.size() / case_.head_dim * case_.value_dim();
+  EXPECT_EQ(out.size(), size);
+  if (out.size() != size) return std::numeric_limits<double>::infinity();
   double worst = 0.0;
   for (size_t seq = 0; seq < query_lens_.size(); ++seq) {
     for (int64_t i = 0; i < query_lens_[seq]; ++i) {
       for (int64_t head = 0; head < case_.num_heads; ++head) {
         const int64_t row = (query_starts_[seq] + i) * case_.num_heads + head;
         const double error =
-            WorstErrorOfRow(seq, i, head, out.data() + row * case_.head_dim, weights);
+            WorstErrorOfRow(seq, i, head, out.data() + row * case_.value_dim(), weights);
         worst = std::max(worst, error);
         EXPECT_LE(error, 1.0) << "sequence " << seq << " query " << i << " head " << head;
         if (error > 1.0) return worst;
@@ -178,7 +183,7 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
     sum += scores[j] = std::exp(scores[j] - maximum);
   }
 
-  std::vector<double> want(static_cast<size_t>(head_dim)), magnitude = want, values = want;
+  std::vector<double> want(static_cast<size_t>(case_.value_dim())), magnitude = want, values = want;
   for (size_t j = 0; j < scores.size(); ++j) {
     const float* const v =
         cache_.data() + At(seq, first + static_cast<int64_t>(j), case_.num_kv_heads + kv_head);
@@ -219,7 +224,8 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
 AttentionOnDevice::AttentionOnDevice(kernels::cuda::Device& device, const AttentionBatch& batch)
     : query(device, batch.case_.dtype, batch.query_),
       cache(device, batch.cache_dtype_, batch.cache_),
-      out(device, batch.case_.dtype, std::ssize(batch.query_)),
+      out(device, batch.case_.dtype,
+          std::ssize(batch.query_) / batch.case_.head_dim * batch.case_.value_dim()),
       slopes(device, DType::kF32, batch.slopes_),
       sinks(device, DType::kF32, batch.sinks_),
       block_table(device, batch.block_table_),
@@ -227,11 +233,12 @@ AttentionOnDevice::AttentionOnDevice(kernels::cuda::Device& device, const Attent
       query_starts(device, batch.query_starts_) {
   const AttentionCase& c = batch.case_;
   const int64_t num_tokens = batch.query_starts_.back(), num_seqs = std::ssize(c.sequences);
-  args.out = out.View({num_tokens, c.num_heads, c.head_dim});
+  args.out = out.View({num_tokens, c.num_heads, c.value_dim()});
   args.query = query.View({num_tokens, c.num_heads, c.head_dim});
+  const int64_t num_blocks = num_seqs * batch.max_blocks_;
   args.kv_cache =
-      cache.View({num_seqs * batch.max_blocks_, 2, c.num_kv_heads, c.block_size, c.head_dim})
-          .WithRowStride(batch.block_stride_);
+      kernels::CacheView(cache.View({1}).raw(), batch.cache_dtype_, num_blocks, c.num_kv_heads,
+                         c.block_size, c.head_dim, c.value_dim(), batch.block_stride_);
   args.block_table = TensorView(block_table.data(), DType::kI32, {num_seqs, batch.max_blocks_});
   args.context_lens = TensorView(context_lens.data(), DType::kI32, {num_seqs});
   args.query_starts = TensorView(query_starts.data(), DType::kI32, {num_seqs + 1});

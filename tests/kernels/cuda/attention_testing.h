@@ -26,7 +26,9 @@ struct AttentionSequence {
 
 struct AttentionCase {
   std::vector<AttentionSequence> sequences;
-  int32_t num_heads = 4, num_kv_heads = 1, head_dim = 64, block_size = 16;
+  int32_t num_heads = 4, num_kv_heads = 1, head_dim = 64;
+  std::optional<int32_t> other_value_dim;  // elements of a value; absent: head_dim, as of a key
+  int32_t block_size = 16;
   kernels::DType dtype = kernels::DType::kBF16;
   std::optional<kernels::DType> cache_dtype;  // absent: the same as dtype
   kernels::AttentionPattern pattern;
@@ -42,6 +44,8 @@ struct AttentionCase {
   // window, all slots of a sequence without a query, and the gaps between blocks. Must be false for
   // a kernel that reads such slots and gives them the weight 0.
   bool poisoned = true;
+
+  int32_t value_dim() const { return other_value_dim.value_or(head_dim); }
 };
 std::ostream& operator<<(std::ostream& out, const AttentionCase& c);
 

@@ -171,7 +171,7 @@ TEST_F(BadArgumentsTest, OfShiftKeys) {
        .rope_table = View(kF32, {5, 4, 2}),
        .shifts = good},
       [&](const Args& args) { return ShiftKeys(*device_, args); },
-      {{"kv_cache: want f32|f16|bf16 [*, 2, *, *, *]",
+      {{"keys of kv_cache: want f32|f16|bf16 [*, *, *, *]",
         Set(&Args::kv_cache, View(kI32, {3, 2, 2, 4, 8}))},
        {"rope_layout: want keys that a rotary embedding turned",
         Set(&Args::rope_layout, RopeLayout::kNone)},
@@ -313,7 +313,7 @@ TEST_F(BadArgumentsTest, OfQkvPost) {
         }},
        {"query: want num_heads a multiple of num_kv_heads = 0, got 4",
         Set(&Args::kv_cache, View(kF32, {3, 2, 0, 4, 8}))},
-       {"query: want an even head_dim on CUDA, got 7",
+       {"kv_cache: want keys and values of an even size on CUDA, got 7",
         [&](Args& a) {
           a.query = View(kF32, {2, 4, 7});
           a.kv_cache = View(kF32, {3, 2, 2, 4, 7});
@@ -322,11 +322,11 @@ TEST_F(BadArgumentsTest, OfQkvPost) {
           a.bias = {};
           a.qk_norm = {};
         }},
-       {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 8]",
+       {"keys of kv_cache: want f32|f16|bf16 [*, *, *, 8]",
         Set(&Args::kv_cache, View(kF32, {3, 2, 2, 4, 16}))},
-       {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 8]",
+       {"keys of kv_cache: want f32|f16|bf16 [*, *, *, 8]",
         Set(&Args::kv_cache, View(kF32, {3, 1, 2, 4, 8}))},
-       {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 8]",
+       {"keys of kv_cache: want f32|f16|bf16 [*, *, *, 8]",
         Set(&Args::kv_cache, View(kI32, {3, 2, 2, 4, 8}))},
        {"kv_cache: want block_size > 0", Set(&Args::kv_cache, View(kF32, {3, 2, 2, 0, 8}))},
        {"qkv: want f32|f16|bf16 [2, 64]", Set(&Args::qkv, View(kF32, {2, 56}))},
@@ -350,11 +350,8 @@ TEST_F(BadArgumentsTest, OfQkvPost) {
 // Tests attention in bf16, which runs on tensor cores, and in f32, which does not.
 TEST_F(BadArgumentsTest, OfPagedAttention) {
   const std::vector<int32_t> contexts = {20}, queries = {1};
-  const AttentionPlanArgs step = {.context_lens = contexts,
-                                  .query_lens = queries,
-                                  .num_heads = 4,
-                                  .num_kv_heads = 2,
-                                  .head_dim = 64};
+  const AttentionPlanArgs step = {
+      .context_lens = contexts, .query_lens = queries, .heads = {4, 2, 64, 64}};
   const CudaAttentionPlan empty;
   for (const DType dtype : {kBF16, kF32}) {
     SCOPED_TRACE(Name(dtype));
@@ -375,15 +372,15 @@ TEST_F(BadArgumentsTest, OfPagedAttention) {
          .scale = 0.125f,
          .plan = *backend->Plan(step)},
         [&](const Args& args) { return backend->PagedAttention(args); },
-        {{"query: want head_dim a multiple of 8, at most 256, got 12",
+        {{"query: want key_dim a multiple of 8, at most 256, got 12",
           Set(&Args::query, View(dtype, {1, 4, 12}))},
-         {"query: want head_dim a multiple of 8, at most 256, got 264",
+         {"query: want key_dim a multiple of 8, at most 256, got 264",
           Set(&Args::query, View(dtype, {1, 4, 264}))},
          {"query: want num_heads a multiple of num_kv_heads = 3, got 4",
           Set(&Args::kv_cache, View(dtype, {2, 2, 3, 16, 64}))},
          {"out: want f32|f16|bf16 [1, 4, 64]", Set(&Args::out, View(dtype, {1, 2, 64}))},
          {"out: want", Set(&Args::out, View(kF16, {1, 4, 64}))},
-         {"kv_cache: want f32|f16|bf16 [*, 2, *, *, 64]",
+         {"keys of kv_cache: want f32|f16|bf16 [*, *, *, 64]",
           Set(&Args::kv_cache, View(dtype, {3, 2, 2, 16, 32}))},
          {"block_table: want int32", Set(&Args::block_table, View(kI64, {1, 2}))},
          {"block_table: want blocks for 20 tokens of sequence 0, got 16",

@@ -76,11 +76,7 @@ TEST(CudaBackendTest, AllocatesZeroesAndRefusesPartsOfOtherWidths) {
 TEST(CudaBackendTest, HoldsAStepToItsPlan) {
   const auto backend = MakeBackend();
   const std::vector<int32_t> contexts = {20}, queries = {1};
-  AttentionPlanArgs step{.context_lens = contexts,
-                         .query_lens = queries,
-                         .num_heads = 2,
-                         .num_kv_heads = 1,
-                         .head_dim = 8};
+  AttentionPlanArgs step{.context_lens = contexts, .query_lens = queries, .heads = {2, 1, 8, 8}};
   const DeviceBuffer memory = *backend->Allocate(4096);
   PagedAttentionArgs args{.out = TensorView(memory.data(), DType::kF32, {1, 2, 8}),
                           .query = TensorView(memory.data(), DType::kF32, {1, 2, 8}),
@@ -95,7 +91,7 @@ TEST(CudaBackendTest, HoldsAStepToItsPlan) {
   args.pattern = AttentionPattern::Window(4);
   EXPECT_THAT(std::string(backend->PagedAttention(args).message()),
               HasSubstr("plan: want one for 1 sequences"));
-  step.num_kv_heads = 3;
+  step.heads.num_kv_heads = 3;
   EXPECT_THAT(std::string(backend->Plan(step).status().message()),
               HasSubstr("num_heads a positive multiple of num_kv_heads, got 2 and 3"));
 }

@@ -45,11 +45,11 @@ class HopperPrefillTest : public ::testing::TestWithParam<ThreadOrder> {
     const kernels::PagedAttentionArgs& args = on_device.args;
     const int64_t row = kPrefillHeadDim * 2, head = row * kBlockSize, half = head * c.num_kv_heads;
     const auto map = device_->MakeTensorMap(
-        {.data = args.kv_cache.raw(),
+        {.data = args.kv_cache.keys.raw(),
          .element_bytes = 2,
          .rank = 5,
-         .dims = {kPrefillHeadDim, kBlockSize, c.num_kv_heads, 2, args.kv_cache.dim(0)},
-         .strides = {2, row, head, half, 2 * args.kv_cache.row_stride()},
+         .dims = {kPrefillHeadDim, kBlockSize, c.num_kv_heads, 2, args.kv_cache.num_blocks()},
+         .strides = {2, row, head, half, 2 * args.kv_cache.block_stride()},
          .box = {64, kBlockSize, 1, 1, 1}});
     ASSERT_TRUE(map.ok()) << map.status().ToString();
     const PrefillParams params = {.kv_cache = *map,

@@ -51,11 +51,8 @@ TEST(CudaPagedAttentionLimitsTest, ReadsBlocksBeyondTwoToThe31Elements) {
   DeviceArray<int32_t> table(*device, blocks), context_lens(*device, context),
       starts(*device, std::vector<int32_t>{0, 1});
   PagedAttentionOp op(*device);
-  const auto plan = op.Plan({.context_lens = context,
-                             .query_lens = query_len,
-                             .num_heads = 1,
-                             .num_kv_heads = 1,
-                             .head_dim = 64});
+  const auto plan =
+      op.Plan({.context_lens = context, .query_lens = query_len, .heads = {1, 1, 64, 64}});
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   PagedAttentionArgs args;
   args.out = out.View({1, 1, 64});
@@ -77,11 +74,8 @@ class PagedAttentionErrorTest : public ::testing::Test {
   // No kernel is launched, so the tensors need no memory of their own.
   PagedAttentionErrorTest() {
     const std::vector<int32_t> context = {40}, query = {1};
-    const auto plan = op_.Plan({.context_lens = context,
-                                .query_lens = query,
-                                .num_heads = 4,
-                                .num_kv_heads = 2,
-                                .head_dim = 64});
+    const auto plan =
+        op_.Plan({.context_lens = context, .query_lens = query, .heads = {4, 2, 64, 64}});
     EXPECT_TRUE(plan.ok()) << plan.status().ToString();
     args_.out = View(DType::kBF16, {1, 4, 64});
     args_.query = View(DType::kBF16, {1, 4, 64});
@@ -113,24 +107,26 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   PagedAttentionArgs bad = args_;
   bad.query = bad.out = View(DType::kF32, {1, 4, 64});
   ExpectError(bad,
-              "query: want a dtype and head_dim with a tensor core kernel, got f32 [1, 4, 64]");
+              "query: want a dtype and head_dim with a tensor core kernel, got f32 [1, 4, 64] and "
+              "values of "
+              "64");
   bad = args_;
   bad.kv_cache = View(DType::kF16, {8, 2, 2, 16, 64});
   ExpectError(bad, "kv_cache: want the query's dtype and block_size 16|32|64|128, got f16");
   bad = args_;
   bad.kv_cache = View(DType::kBF16, {8, 2, 2, 24, 64});
-  ExpectError(bad, "block_size 16|32|64|128, got bf16 [8, 2, 2, 24, 64]");
+  ExpectError(bad, "block_size 16|32|64|128, got bf16 [8, 2, 24, 64/64]");
   bad = args_;
   bad.kv_cache = View(DType::kBF16, {8, 2, 3, 16, 64});
   ExpectError(bad, "num_heads a multiple of num_kv_heads = 3, got 4");
   bad = args_;
   bad.kv_cache = View(DType::kBF16, {8, 2, 1, 16, 64});
-  ExpectError(bad, "got 1 sequences of 1 tokens, heads 4/2 of 64, all keys");
+  ExpectError(bad, "got 1 sequences of 1 tokens, heads 4/2 of 64/64, all keys");
   bad = args_;
   bad.pattern = AttentionPattern::Window(5);
   ExpectError(bad, "a window of 5");
   bad = args_;
-  bad.kv_cache = args_.kv_cache.WithRowStride(4100);
+  bad.kv_cache = View(DType::kBF16, {8, 2, 2, 16, 64}).WithRowStride(4100);
   ExpectError(bad, "kv_cache: want blocks a multiple of 16 bytes apart, got 4100 elements");
   bad = args_;
   bad.kv_cache = TensorView(memory_ + 8, DType::kBF16, {8, 2, 2, 16, 64});
@@ -154,16 +150,14 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   const kernels::cuda::CudaAttentionPlan other;
   bad.plan = &other;
   ExpectError(bad, "plan: want the last of Plan");
-  EXPECT_FALSE(PagedAttentionOp::Supports(DType::kBF16, 72));
+  EXPECT_FALSE(PagedAttentionOp::Supports(DType::kBF16, 72, 72));
+  EXPECT_FALSE(PagedAttentionOp::Supports(DType::kBF16, 64, 128));
   const std::vector<int32_t> one = {1};
-  EXPECT_EQ(op_.Plan({.context_lens = one,
-                      .query_lens = one,
-                      .num_heads = 1,
-                      .num_kv_heads = 1,
-                      .head_dim = 72})
-                .status()
-                .code(),
-            absl::StatusCode::kInvalidArgument);
+  for (const int32_t key_dim : {64, 72}) {
+    const auto plan =
+        op_.Plan({.context_lens = one, .query_lens = one, .heads = {1, 1, key_dim, 72}});
+    EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
+  }
 }
 
 }  // namespace

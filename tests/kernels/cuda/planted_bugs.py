@@ -90,6 +90,8 @@ PLANTED = [
     ("merged rows of another head", MERGE, "(merge.first_row + row) % p.group", "row % p.group"),
 
     ("another kv head's keys", REFERENCE, "head / (p.num_heads / p.num_kv_heads)", "head % p.num_kv_heads"),
+    ("values as far apart as keys", REFERENCE, "row_of(p.values, tile + j, p.value_dim)",
+     "row_of(p.values, tile + j, p.key_dim)"),
     ("a sink without its weight", REFERENCE, "p.sinks == nullptr ? 0.0f : 1.0f", "0.0f"),
     ("sums not corrected for a new maximum", REFERENCE, "sum * kept + tile_sum", "sum + tile_sum"),
 

@@ -109,13 +109,16 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
       for (const DType dtype : kFloats) {
         // With a head_dim of 128 and without norms, a thread block takes four of the ten heads, so
         // the last thread block has two.
-        for (const int64_t head_dim : {8, 24, 128}) {
+        for (const auto& [head_dim, value_dim] :
+             {std::pair(8, 8), {24, 24}, {128, 128}, {24, 40}, {64, 8}}) {
           if (head_dim == 128 && (dtype != DType::kF32 || layout != RopeLayout::kHalfSplit))
             continue;
           const int64_t rope_dim = head_dim == 24 ? 16 : head_dim, half = rope_dim / 2;
           const DType cache_dtype = dtype == DType::kF32 ? DType::kF16 : dtype;
-          const int64_t block = 2 * kKvHeads * kBlockSize * head_dim, stride = 2 * block;
-          const int64_t row = (kHeads + 2 * kKvHeads) * head_dim;
+          const int64_t first_value = (kHeads + kKvHeads) * head_dim;  // in a row of qkv
+          const int64_t row = first_value + kKvHeads * value_dim;
+          const int64_t keys = kKvHeads * kBlockSize * head_dim;
+          const int64_t stride = 2 * (keys + kKvHeads * kBlockSize * value_dim);
           const int64_t query_weights = preparation.by_head ? head_dim : kHeads * head_dim;
           const int64_t key_weights = preparation.by_head ? head_dim : kKvHeads * head_dim;
           DeviceFloats qkv(*device_, dtype, Normal(1, kTokens * row));
@@ -130,8 +133,8 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
           DeviceArray<int64_t> slot(*device_, slots);
           QkvPostArgs args = {
               .query = query.View({kTokens, kHeads, head_dim}),
-              .kv_cache =
-                  cache.View({kBlocks, 2, kKvHeads, kBlockSize, head_dim}).WithRowStride(stride),
+              .kv_cache = CacheView(cache.View({1}).raw(), cache_dtype, kBlocks, kKvHeads,
+                                    kBlockSize, head_dim, value_dim, stride),
               .qkv = qkv.View({kTokens, row}),
               .positions = TensorView(position.data(), DType::kI32, {kTokens}),
               .slot_mapping = TensorView(slot.data(), DType::kI64, {kTokens}),
@@ -182,13 +185,16 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
                 x.error = x.error * std::abs(scale) + kOneOperation * std::abs(x.value);
               }
               if (h >= kHeads && slots[t] < 0) continue;
-              const int64_t kv_head = h - kHeads;  // the KV heads of K, then those of V
+              const int64_t value_head = h - kHeads - kKvHeads;  // negative: the head is not of V
+              const int64_t dim = value_head < 0 ? head_dim : value_dim;
+              const int64_t first = value_head < 0 ? h * head_dim : first_value + value_head * dim;
+              const int64_t kv_head = value_head < 0 ? h - kHeads : value_head;
               const int64_t at =
                   h < kHeads ? (t * kHeads + h) * head_dim
-                             : slots[t] / kBlockSize * stride +
-                                   (kv_head * kBlockSize + slots[t] % kBlockSize) * head_dim;
-              for (int64_t d = 0; d < head_dim; ++d) {
-                const Bounded& w = want[h * head_dim + d];
+                             : slots[t] / kBlockSize * stride + (value_head < 0 ? 0 : keys) +
+                                   (kv_head * kBlockSize + slots[t] % kBlockSize) * dim;
+              for (int64_t d = 0; d < dim; ++d) {
+                const Bounded& w = want[first + d];
                 const float got = h < kHeads ? got_query[at + d] : got_cache[at + d];
                 const double rounding = Rounding(h < kHeads ? dtype : cache_dtype);
                 // Neighbouring f16 numbers near 0 differ by 2^-24.
@@ -262,7 +268,7 @@ TEST(QkvPostRefusalTest, NamesWhatItCannotDo) {
                                     .qkv = x.View({1, 9}),
                                     .slot_mapping = TensorView(slots.data(), DType::kI64, {1})})
                       .message()),
-      HasSubstr("query: want an even head_dim on CUDA, got 3"));
+      HasSubstr("kv_cache: want keys and values of an even size on CUDA, got 3"));
 }
 
 }  // namespace
