@@ -66,7 +66,8 @@ std::string_view LayerDifference(const engine::LayerSpec& a, const engine::Layer
       {f.inner_size == g.inner_size, "intermediate_size"},
       {x.num_heads == y.num_heads, "num_attention_heads"},
       {x.num_kv_heads == y.num_kv_heads, "num_key_value_heads"},
-      {x.head_dim == y.head_dim, "head_dim"},
+      {x.key_dim == y.key_dim, "head_dim"},
+      {x.value_dim == y.value_dim, "v_head_dim"},
       {x.bias == y.bias, "attention_bias"},
       {Same(engine::AttentionScale(x), engine::AttentionScale(y)), "attention_scale"},
       {Same(x.soft_cap, y.soft_cap), "attn_logit_softcapping"},
@@ -129,15 +130,23 @@ absl::Status ConfigToGguf(const engine::ModelConfig& config, files::GgufValues& 
   keys.Int("vocab_size", config.vocab_size);
   keys.Int("context_length", config.max_position_embeddings);
   keys.Int("embedding_length", config.hidden_size);
+  keys.Int("block_count", config.num_layers());
+  const auto of_layers = [&](std::string_view name, auto of_layer) {
+    std::vector<int32_t> numbers;
+    for (const engine::LayerSpec& layer : config.layers) {
+      numbers.push_back(static_cast<int32_t>(of_layer(layer)));
+    }
+    keys.IntsOfLayers(name, numbers);
+  };
+  using engine::LayerSpec;
+  of_layers("feed_forward_length", [](const LayerSpec& l) { return l.feed_forward.inner_size; });
+  of_layers("attention.head_count", [](const LayerSpec& l) { return l.attention.num_heads; });
+  of_layers("attention.head_count_kv", [](const LayerSpec& l) { return l.attention.num_kv_heads; });
   // These keys describe the first layer. If another layer differs, CheckSameModel refuses the model
   // after the keys are read back.
-  const engine::LayerSpec& layer = config.layers[0];
-  keys.Int("block_count", config.num_layers());
-  keys.Int("feed_forward_length", layer.feed_forward.inner_size);
-  keys.Int("attention.head_count", layer.attention.num_heads);
-  keys.Int("attention.head_count_kv", layer.attention.num_kv_heads);
-  keys.Int("attention.key_length", layer.attention.head_dim);
-  keys.Int("attention.value_length", layer.attention.head_dim);
+  const LayerSpec& layer = config.layers[0];
+  keys.Int("attention.key_length", layer.attention.key_dim);
+  keys.Int("attention.value_length", layer.attention.value_dim);
   const bool rms = config.norm == kernels::NormKind::kRmsNorm;
   keys.Float(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
              config.norm_eps);

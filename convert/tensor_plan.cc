@@ -28,10 +28,11 @@ std::vector<SourceRows> RowsOf(const engine::StoredParameter& parameter) {
 
 // Reorders the rotary rows of each head of queries and keys: with n rotary rows in a head, rows i
 // and i + n / 2 become rows 2i and 2i + 1. The rows of the values, which follow, keep their order.
+// Every layer must have the heads and the rotary rows of the first, as CheckSameModel wants.
 std::vector<SourceRows> Interleaved(const std::vector<SourceRows>& rows,
                                     const engine::ModelConfig& config) {
-  const engine::AttentionSpec& attention = config.layers[0].attention;  // alike in all layers
-  const int64_t dim = attention.head_dim, half = config.ropes[0].rope_dim / 2;
+  const engine::AttentionSpec& attention = config.layers[0].attention;
+  const int64_t dim = attention.key_dim, half = config.ropes[0].rope_dim / 2;
   const int64_t heads = attention.num_heads + attention.num_kv_heads;
   std::vector<SourceRows> turned;
   const auto add = [&](int64_t begin, int64_t count) {
@@ -44,7 +45,7 @@ std::vector<SourceRows> Interleaved(const std::vector<SourceRows>& rows,
     }
     add(head * dim + 2 * half, dim - 2 * half);
   }
-  add(heads * dim, attention.kv_size());
+  add(heads * dim, attention.v_size());
   return turned;
 }
 

@@ -50,9 +50,10 @@ struct ModelInfo {
   int64_t vocab_size = 0;  // ids that the model has, padding included
   int64_t hidden_size = 0;
   int64_t num_layers = 0;
+  // The heads of the first layer. Other layers may have others.
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
+  int64_t head_dim = 0;                 // elements of a key
   int64_t max_model_len = 0;            // served context, in tokens
   int64_t max_position_embeddings = 0;  // trained context
   int64_t kv_bytes_per_token = 0;

@@ -154,17 +154,20 @@ void WarnOfAShortCache(const StepLimits& limits, const KvGroup& group) {
             {{"cache_tokens", tokens}, {"max_model_len", limits.max_model_len}});
 }
 
-void WarnOfSlowAttention(const kernels::Backend& backend, kernels::DType kv_dtype, int64_t head_dim,
-                         int32_t block_size) {
-  const auto dim = static_cast<int32_t>(head_dim);
-  const kernels::AttentionHeads heads{.key_dim = dim, .value_dim = dim};
-  if (backend.HasFastAttention(kv_dtype, heads, block_size)) return;
+void WarnOfSlowAttention(const kernels::Backend& backend, kernels::DType kv_dtype,
+                         const ModelConfig& model, int32_t block_size) {
+  const auto slow = std::ranges::find_if(model.layers, [&](const LayerSpec& layer) {
+    return !backend.HasFastAttention(kv_dtype, layer.attention.plan_key().heads, block_size);
+  });
+  if (slow == model.layers.end()) return;
   base::Log(base::LogLevel::kWarning, "engine",
             "attention runs on a plain kernel, many times slower: the fast ones want activations "
-            "and KV cache of one dtype, f16 or bf16, and a usual head_dim",
+            "and KV cache of one dtype, f16 or bf16, and keys and values of a usual head_dim",
             {{"activations", kernels::Name(backend.activation_dtype())},
              {"kv_dtype", kernels::Name(kv_dtype)},
-             {"head_dim", head_dim},
+             {"layer", slow - model.layers.begin()},
+             {"key_dim", slow->attention.key_dim},
+             {"value_dim", slow->attention.value_dim},
              {"block_size", block_size}});
 }
 
@@ -174,12 +177,9 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
                                     const ModelConfig& model, kernels::Backend& backend,
                                     int64_t available) {
   ASSIGN_OR_RETURN(const kernels::DType dtype, ChooseKvDtype(config.kv_dtype, model, backend));
-  const AttentionSpec& attention = model.layers[0].attention;  // heads are alike in all layers
-  WarnOfSlowAttention(backend, dtype, attention.head_dim, config.block_size);
-  const KvCacheShape shape{.num_kv_heads = attention.num_kv_heads,
-                           .head_dim = attention.head_dim,
-                           .block_size = config.block_size,
-                           .dtype = dtype};
+  WarnOfSlowAttention(backend, dtype, model, config.block_size);
+  KvCacheShape shape{
+      .layers = KvLayerShapes(model), .block_size = config.block_size, .dtype = dtype};
   std::vector<KvGroup> groups = GroupLayers(LayerPatterns(model), limits.max_model_len);
 
   KvBudget budget{.bytes = config.kv_cache_mib << 20,
@@ -199,7 +199,7 @@ absl::StatusOr<KvCache> CreateCache(const EngineConfig& config, const StepLimits
   }
   RETURN_IF_ERROR(DivideKvMemory(shape, budget, groups));
   WarnOfAShortCache(limits, groups[0]);
-  return KvCache::Create(backend, shape, std::move(groups));
+  return KvCache::Create(backend, std::move(shape), std::move(groups));
 }
 
 std::string ServedName(const EngineConfig& config, const files::OpenedModel& files) {
@@ -255,7 +255,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                    CreateCache(config, parts.limits, model, *parts.backend, available));
 
   const kernels::BackendInfo backend = parts.backend->info();
-  const AttentionSpec& heads = model.layers[0].attention;  // heads are alike in all layers
+  const AttentionSpec& heads = model.layers[0].attention;
   parts.model_info = {.name = ServedName(config, *files),
                       .architecture = model.architecture,
                       .weight_type = model.weight_type,
@@ -267,7 +267,7 @@ absl::StatusOr<EngineParts> LoadEngineParts(const EngineConfig& config) {
                       .num_layers = model.num_layers(),
                       .num_heads = heads.num_heads,
                       .num_kv_heads = heads.num_kv_heads,
-                      .head_dim = heads.head_dim,
+                      .head_dim = heads.key_dim,
                       .max_model_len = parts.limits.max_model_len,
                       .max_position_embeddings = model.max_position_embeddings,
                       .kv_bytes_per_token = parts.cache.bytes_per_token(),

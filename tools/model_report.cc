@@ -144,14 +144,38 @@ std::string PositionsText(const engine::ModelConfig& config) {
   return absl::StrFormat("RoPE, theta %g, %d dimensions, %s", rope.theta, rope.rope_dim, scaling);
 }
 
+// Returns the least and the largest of_layer(layer) of all layers, such as "64" or "12 to 20".
+template <typename F>
+std::string RangeText(const engine::ModelConfig& config, F&& of_layer) {
+  const int64_t most = engine::LargestOf(config, of_layer);
+  int64_t least = most;
+  for (const engine::LayerSpec& layer : config.layers) {
+    least = std::min<int64_t>(least, of_layer(layer));
+  }
+  return least == most ? absl::StrCat(most) : absl::StrCat(least, " to ", most);
+}
+
+std::string HeadsText(const engine::ModelConfig& config) {
+  using engine::LayerSpec;
+  const std::string keys =
+      RangeText(config, [](const LayerSpec& layer) { return layer.attention.key_dim; });
+  const std::string values =
+      RangeText(config, [](const LayerSpec& layer) { return layer.attention.value_dim; });
+  return absl::StrCat(
+      RangeText(config, [](const LayerSpec& layer) { return layer.attention.num_heads; }),
+      " heads of ", keys, values == keys ? "" : absl::StrCat(", values of ", values), ", ",
+      RangeText(config, [](const LayerSpec& layer) { return layer.attention.num_kv_heads; }),
+      " KV heads");
+}
+
 void AddModel(const ModelReport& report, Lines& lines) {
   const engine::ModelConfig& config = report.config;
   lines.Add("layers", absl::StrCat(config.num_layers()));
-  lines.Add("hidden size", absl::StrFormat("%d, feed-forward %d", config.hidden_size,
-                                           config.layers[0].feed_forward.inner_size));
-  const engine::AttentionSpec& attention = config.layers[0].attention;
-  lines.Add("attention", absl::StrFormat("%d heads of %d, %d KV heads", attention.num_heads,
-                                         attention.head_dim, attention.num_kv_heads));
+  lines.Add("hidden size", absl::StrCat(config.hidden_size, ", feed-forward ",
+                                        RangeText(config, [](const engine::LayerSpec& layer) {
+                                          return layer.feed_forward.inner_size;
+                                        })));
+  lines.Add("attention", HeadsText(config));
   lines.Add("positions", PositionsText(config));
   const std::vector<kernels::AttentionPattern> patterns = engine::LayerPatterns(config);
   for (const kernels::AttentionPattern& pattern : engine::DifferentPatterns(config)) {
@@ -190,11 +214,14 @@ int64_t ModelReport::kv_bytes_per_token() const {
 }
 
 int64_t ModelReport::kv_bytes_per_context() const {
-  int64_t layer_tokens = 0;
-  for (const kernels::AttentionPattern& pattern : engine::LayerPatterns(config)) {
-    layer_tokens += pattern.MostKeys(config.max_position_embeddings);
+  int64_t elements = 0;
+  if (!supported.ok()) return 0;
+  for (const engine::LayerSpec& layer : config.layers) {
+    const engine::AttentionSpec& attention = layer.attention;
+    elements += attention.pattern.MostKeys(config.max_position_embeddings) *
+                (attention.k_size() + attention.v_size());
   }
-  return layer_tokens == 0 ? 0 : kv_bytes_per_token() * layer_tokens / config.num_layers();
+  return elements * kKvElementBytes;
 }
 
 int64_t ModelReport::memory_bytes() const { return Total().num_bytes + kv_bytes_per_context(); }
@@ -259,6 +286,22 @@ std::string ToText(const ModelReport& report, bool with_tensors) {
   return absl::StrCat(report.path, "\n", lines.text());
 }
 
+namespace {
+
+nlohmann::ordered_json LayersJson(const engine::ModelConfig& config) {
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (const engine::LayerSpec& layer : config.layers) {
+    layers.push_back({{"num_heads", layer.attention.num_heads},
+                      {"num_kv_heads", layer.attention.num_kv_heads},
+                      {"head_dim", layer.attention.key_dim},
+                      {"v_head_dim", layer.attention.value_dim},
+                      {"intermediate_size", layer.feed_forward.inner_size}});
+  }
+  return layers;
+}
+
+}  // namespace
+
 nlohmann::ordered_json ToJson(const ModelReport& report, bool with_tensors) {
   const TypeUse total = report.Total();
   nlohmann::ordered_json out = {{"path", report.path},
@@ -286,7 +329,10 @@ nlohmann::ordered_json ToJson(const ModelReport& report, bool with_tensors) {
     out["intermediate_size"] = config.layers[0].feed_forward.inner_size;
     out["num_heads"] = attention.num_heads;
     out["num_kv_heads"] = attention.num_kv_heads;
-    out["head_dim"] = attention.head_dim;
+    out["head_dim"] = attention.key_dim;
+    out["v_head_dim"] = attention.value_dim;
+    // The numbers above are those of the first layer.
+    if (!engine::HeadsAreAlike(config)) out["layers"] = LayersJson(config);
     out["max_position_embeddings"] = config.max_position_embeddings;
     out["vocab_size"] = config.vocab_size;
     out["tie_word_embeddings"] = config.tie_word_embeddings;

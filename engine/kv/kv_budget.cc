@@ -34,9 +34,7 @@ absl::Status DivideKvMemory(const KvCacheShape& shape, const KvBudget& budget,
                             std::vector<KvGroup>& groups) {
   const BlockManagerConfig config =
       BlockConfigFor(groups, shape.block_size, budget.max_step_tokens, budget.pipeline_depth);
-  const auto block_bytes = [&](const KvGroup& group) {
-    return static_cast<int64_t>(group.layers.size()) * shape.bytes_per_block();
-  };
+  const auto block_bytes = [&](const KvGroup& group) { return shape.bytes_per_block(group); };
   // Returns the most blocks of a group that one sequence needs.
   const auto most = [&](const KvGroup& group) {
     return WindowBlocksPerSequence(group.pattern, config);

@@ -23,49 +23,58 @@ std::vector<KvGroup> GroupLayers(std::span<const kernels::AttentionPattern> laye
   return groups;
 }
 
-absl::StatusOr<KvCache> KvCache::Create(kernels::Backend& backend, const KvCacheShape& shape,
+int64_t KvCacheShape::bytes_per_block(const KvGroup& group) const {
+  int64_t bytes = 0;
+  for (const int64_t layer : group.layers) bytes += bytes_per_block(layer);
+  return bytes;
+}
+
+absl::StatusOr<KvCache> KvCache::Create(kernels::Backend& backend, KvCacheShape shape,
                                         std::vector<KvGroup> groups) {
   KvCache cache;
-  cache.shape_ = shape;
+  cache.shape_ = std::move(shape);
+  cache.places_.resize(cache.shape_.layers.size());
   cache.groups_ = std::move(groups);
   for (size_t g = 0; g < cache.groups_.size(); ++g) {
     const KvGroup& group = cache.groups_[g];
     kernels::DeviceBuffer& buffer = cache.buffers_.emplace_back();
     if (group.layers.empty()) continue;
-    ASSIGN_OR_RETURN(buffer, backend.Allocate(group.num_blocks * cache.block_bytes(g)));
-    for (size_t i = 0; i < group.layers.size(); ++i) {
-      const auto layer = static_cast<size_t>(group.layers[i]);
-      cache.places_.resize(std::max(cache.places_.size(), layer + 1));
-      cache.places_[layer] = {.group = g, .index = static_cast<int64_t>(i)};
+    int64_t offset = 0;
+    for (const int64_t layer : group.layers) {
+      cache.places_[layer] = {.group = g, .offset = offset};
+      offset += cache.shape_.bytes_per_block(layer);
     }
+    ASSIGN_OR_RETURN(buffer, backend.Allocate(group.num_blocks * offset));
   }
   return cache;
 }
 
 int64_t KvCache::bytes() const {
   int64_t bytes = 0;
-  for (size_t g = 0; g < groups_.size(); ++g) bytes += groups_[g].num_blocks * block_bytes(g);
+  for (const KvGroup& group : groups_) bytes += group.num_blocks * shape_.bytes_per_block(group);
   return bytes;
 }
 
 int64_t KvCache::bytes_per_token() const {
-  return static_cast<int64_t>(places_.size()) * shape_.bytes_per_token();
+  int64_t elements = 0;
+  for (const KvLayerShape& layer : shape_.layers) elements += layer.elements();
+  return elements * kernels::SizeOf(shape_.dtype);
 }
 
 kernels::CacheView KvCache::layer(int64_t i) const {
   const Place place = places_[i];
-  return kernels::TensorView(static_cast<char*>(buffers_[place.group].data()) +
-                                 place.index * shape_.bytes_per_block(),
-                             shape_.dtype,
-                             {groups_[place.group].num_blocks, 2, shape_.num_kv_heads,
-                              shape_.block_size, shape_.head_dim})
-      .WithRowStride(block_bytes(place.group) / kernels::SizeOf(shape_.dtype));
+  const KvGroup& group = groups_[place.group];
+  const KvLayerShape& shape = shape_.layers[i];
+  return kernels::CacheView(static_cast<char*>(buffers_[place.group].data()) + place.offset,
+                            shape_.dtype, group.num_blocks, shape.num_kv_heads, shape_.block_size,
+                            shape.key_dim, shape.value_dim,
+                            shape_.bytes_per_block(group) / kernels::SizeOf(shape_.dtype));
 }
 
 kernels::TensorView KvCache::blocks(size_t group) const {
-  return kernels::TensorView(
-      buffers_[group].data(), shape_.dtype,
-      {groups_[group].num_blocks, block_bytes(group) / kernels::SizeOf(shape_.dtype)});
+  return kernels::TensorView(buffers_[group].data(), shape_.dtype,
+                             {groups_[group].num_blocks, shape_.bytes_per_block(groups_[group]) /
+                                                             kernels::SizeOf(shape_.dtype)});
 }
 
 }  // namespace quire::engine

@@ -16,15 +16,13 @@
 
 namespace quire::engine {
 
-// The shape of one layer's cache.
-struct KvCacheShape {
+// The K and V of one token in one layer. Layers may differ in all of it.
+struct KvLayerShape {
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
-  int32_t block_size = 16;  // tokens
-  kernels::DType dtype = kernels::DType::kF16;
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
 
-  int64_t bytes_per_token() const { return 2 * num_kv_heads * head_dim * kernels::SizeOf(dtype); }
-  int64_t bytes_per_block() const { return bytes_per_token() * block_size; }
+  int64_t elements() const { return num_kv_heads * (key_dim + value_dim); }
 };
 
 // A KV group: layers that keep the K and V of the same tokens.
@@ -34,6 +32,18 @@ struct KvGroup {
   int64_t num_blocks = 0;
 };
 
+struct KvCacheShape {
+  std::vector<KvLayerShape> layers;
+  int32_t block_size = 16;  // tokens
+  kernels::DType dtype = kernels::DType::kF16;
+
+  int64_t bytes_per_block(int64_t layer) const {
+    return layers[layer].elements() * block_size * kernels::SizeOf(dtype);
+  }
+  // Returns the bytes of a block of all the group's layers.
+  int64_t bytes_per_block(const KvGroup& group) const;
+};
+
 // Returns the KV groups of the layers, with num_blocks = 0. Group 0 holds the layers whose queries
 // see all keys, and may be empty. The layers of each other pattern form one further group. These
 // groups are in ascending order of their patterns. A pattern that hides no key from any sequence of
@@ -41,15 +51,18 @@ struct KvGroup {
 std::vector<KvGroup> GroupLayers(std::span<const kernels::AttentionPattern> layer_patterns,
                                  int64_t max_model_len);
 
-// The layout of a group is [num_blocks, layers of the group, 2, num_kv_heads, block_size,
-// head_dim], with K before V (PagedAttention, arXiv:2309.06180). One block of all layers is
-// contiguous, so that one copy moves the block. The operating system clears a page of memory when
-// the page is first touched. With one array for each layer, a growing sequence would touch a new
-// page of every array in the same step. This layout spreads the clearing over several steps.
+// A block of a group holds one run of each of the group's layers, in ascending order. The run of a
+// layer is K, [num_kv_heads, block_size, key_dim], and then V, [num_kv_heads, block_size,
+// value_dim] (PagedAttention, arXiv:2309.06180). Runs of layers that differ have different lengths.
+// One block of all layers is contiguous, so that one copy moves the block. The operating system
+// clears a page of memory when the page is first touched. With one array for each layer, a growing
+// sequence would touch a new page of every array in the same step. This layout spreads the clearing
+// over several steps.
 class KvCache {
  public:
   // Returns ResourceExhausted, with the number of bytes, when the backend has too little memory.
-  static absl::StatusOr<KvCache> Create(kernels::Backend& backend, const KvCacheShape& shape,
+  // Every layer of `shape` is in one of the groups.
+  static absl::StatusOr<KvCache> Create(kernels::Backend& backend, KvCacheShape shape,
                                         std::vector<KvGroup> groups);
 
   const KvCacheShape& shape() const { return shape_; }
@@ -66,11 +79,8 @@ class KvCache {
  private:
   struct Place {
     size_t group = 0;
-    int64_t index = 0;  // among the group's layers
+    int64_t offset = 0;  // of the layer's run in a block, in bytes
   };
-  int64_t block_bytes(size_t group) const {
-    return static_cast<int64_t>(groups_[group].layers.size()) * shape_.bytes_per_block();
-  }
 
   KvCacheShape shape_;
   std::vector<KvGroup> groups_;

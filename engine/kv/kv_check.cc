@@ -41,23 +41,17 @@ std::string Describe(bool keys, int64_t layer, DType dtype) {
 
 absl::StatusOr<std::string> DescribeNonFiniteKv(kernels::Backend& backend, const KvCache& cache,
                                                 std::span<const std::span<const int32_t>> blocks) {
-  int64_t num_layers = 0;
-  for (const KvGroup& group : cache.groups()) num_layers += std::ssize(group.layers);
   const DType dtype = cache.shape().dtype;
-  std::vector<std::byte> bytes(static_cast<size_t>(cache.shape().bytes_per_block()));
-  for (int64_t layer = 0; layer < num_layers; ++layer) {
+  std::vector<std::byte> bytes;
+  for (int64_t layer = 0; layer < std::ssize(cache.shape().layers); ++layer) {
     const kernels::CacheView view = cache.layer(layer);
-    const auto* data = static_cast<const std::byte*>(view.keys.raw());
-    const int64_t stride = view.block_stride() * kernels::SizeOf(dtype);
     for (const int32_t block : blocks[cache.group_of(layer)]) {
-      RETURN_IF_ERROR(backend.CopyToHost(bytes.data(), data + block * stride, std::ssize(bytes)));
-      RETURN_IF_ERROR(backend.Synchronize());
-      const std::span<const std::byte> both = bytes;
       for (const bool keys : {true, false}) {
-        const size_t half = both.size() / 2;
-        if (HasNonFinite(keys ? both.first(half) : both.last(half), dtype)) {
-          return Describe(keys, layer, dtype);
-        }
+        const kernels::TensorView rows = (keys ? view.keys : view.values).Rows(block, 1);
+        bytes.resize(static_cast<size_t>(rows.num_bytes()));
+        RETURN_IF_ERROR(backend.CopyToHost(bytes.data(), rows.raw(), rows.num_bytes()));
+        RETURN_IF_ERROR(backend.Synchronize());
+        if (HasNonFinite(bytes, dtype)) return Describe(keys, layer, dtype);
       }
     }
   }

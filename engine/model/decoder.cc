@@ -97,9 +97,10 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
   RETURN_IF_ERROR(allocate(act_.normed, tokens * hidden));
   const int64_t q_size =
       LargestOf(config_, [](const LayerSpec& layer) { return layer.attention.q_size(); });
-  const int64_t qkv_size = LargestOf(config_, [](const LayerSpec& layer) {
-    return layer.attention.q_size() + 2 * layer.attention.kv_size();
-  });
+  const int64_t qkv_size =
+      LargestOf(config_, [](const LayerSpec& layer) { return layer.attention.qkv_size(); });
+  const int64_t o_size =
+      LargestOf(config_, [](const LayerSpec& layer) { return layer.attention.o_size(); });
   const int64_t inner_size = LargestOf(
       config_, [](const LayerSpec& layer) { return layer.feed_forward.dense_inner_size(); });
   const bool post_norms = LargestOf(config_, [](const LayerSpec& layer) {
@@ -107,7 +108,7 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
   });
   RETURN_IF_ERROR(allocate(act_.qkv, tokens * qkv_size));
   RETURN_IF_ERROR(allocate(act_.query, tokens * q_size));
-  RETURN_IF_ERROR(allocate(act_.attention, tokens * q_size));
+  RETURN_IF_ERROR(allocate(act_.attention, tokens * o_size));
   if (inner_size != 0) RETURN_IF_ERROR(allocate(act_.mlp, tokens * inner_size));
   RETURN_IF_ERROR(allocate(act_.last, rows * hidden));
   if (post_norms || config_.learned_positions) {
@@ -126,7 +127,7 @@ absl::Status Decoder::Reserve(const StepLimits& limits) {
 }
 
 absl::StatusOr<TensorView> Decoder::Forward(const ModelInput& input, KvCache& cache) {
-  RETURN_IF_ERROR(device_.Upload(backend_, input, config_, cache.groups()));
+  RETURN_IF_ERROR(device_.Upload(backend_, input, cache.groups()));
   for (size_t group = 0; group < input.groups.size(); ++group) {
     const std::vector<kernels::BlockCopy>& copies = input.groups[group].copies;
     if (copies.empty() || cache.groups()[group].layers.empty()) continue;
@@ -259,10 +260,11 @@ absl::Status Decoder::AddToHidden(TensorView input, const Weight& weight, const 
 absl::Status Decoder::Attention(const Layer& layer, const kernels::CacheView& kv_cache,
                                 size_t kv_group, int64_t num_tokens) {
   const AttentionSpec& spec = layer.spec.attention;
-  const TensorView qkv = View(act_.qkv, num_tokens, spec.q_size() + 2 * spec.kv_size());
-  const std::initializer_list<int64_t> heads = {num_tokens, spec.num_heads, spec.head_dim};
-  const TensorView query(act_.query.data(), backend_.activation_dtype(), heads);
-  const TensorView attention(act_.attention.data(), backend_.activation_dtype(), heads);
+  const TensorView qkv = View(act_.qkv, num_tokens, spec.qkv_size());
+  const TensorView query(act_.query.data(), backend_.activation_dtype(),
+                         {num_tokens, spec.num_heads, spec.key_dim});
+  const TensorView attention(act_.attention.data(), backend_.activation_dtype(),
+                             {num_tokens, spec.num_heads, spec.value_dim});
 
   ASSIGN_OR_RETURN(const TensorView normed, NormedHidden(num_tokens, layer.attention_norm));
   RETURN_IF_ERROR(backend_.Linear({.out = qkv, .input = normed, .weight = layer.qkv.get()}));
@@ -293,8 +295,8 @@ absl::Status Decoder::Attention(const Layer& layer, const kernels::CacheView& kv
                                            .scale = static_cast<float>(AttentionScale(spec)),
                                            .soft_cap = static_cast<float>(spec.soft_cap),
                                            .pattern = spec.pattern,
-                                           .plan = device_.plan(spec.pattern)}));
-  return AddToHidden(View(act_.attention, num_tokens, spec.q_size()), layer.o, layer.o_bias,
+                                           .plan = device_.plan(spec.plan_key())}));
+  return AddToHidden(View(act_.attention, num_tokens, spec.o_size()), layer.o, layer.o_bias,
                      layer.attention_post_norm);
 }
 

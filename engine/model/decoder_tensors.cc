@@ -88,28 +88,28 @@ StoredParameter Finder::Matrix(std::vector<NamedRows> parts, int64_t cols) const
 
 std::vector<NamedRows> Finder::QkvRows(const std::string& prefix, const char* suffix,
                                        const AttentionSpec& spec) const {
-  const int64_t q_size = spec.q_size(), kv_size = spec.kv_size();
+  const int64_t q_size = spec.q_size(), k_size = spec.k_size(), v_size = spec.v_size();
   if (names_.kv != nullptr) {
     return {{absl::StrCat(prefix, names_.q, suffix), q_size},
-            {absl::StrCat(prefix, names_.kv, suffix), 2 * kv_size}};
+            {absl::StrCat(prefix, names_.kv, suffix), k_size + v_size}};
   }
   if (names_.qkv == nullptr) {
     return {{absl::StrCat(prefix, names_.q, suffix), q_size},
-            {absl::StrCat(prefix, names_.k, suffix), kv_size},
-            {absl::StrCat(prefix, names_.v, suffix), kv_size}};
+            {absl::StrCat(prefix, names_.k, suffix), k_size},
+            {absl::StrCat(prefix, names_.v, suffix), v_size}};
   }
-  NamedRows fused = {absl::StrCat(prefix, names_.qkv, suffix), q_size + 2 * kv_size};
+  NamedRows fused = {absl::StrCat(prefix, names_.qkv, suffix), spec.qkv_size()};
   if (names_.qkv_layout == QkvLayout::kGrouped) {
-    const int64_t dim = spec.head_dim, queries = q_size / spec.num_kv_heads;
+    const int64_t queries = q_size / spec.num_kv_heads;
     const auto take = [&](int64_t from, int64_t size) {
       for (int64_t group = 0; group < spec.num_kv_heads; ++group) {
-        const int64_t begin = group * (queries + 2 * dim) + from;
+        const int64_t begin = group * (queries + spec.key_dim + spec.value_dim) + from;
         fused.ranges.push_back({begin, begin + size});
       }
     };
     take(0, queries);
-    take(queries, dim);
-    take(queries + dim, dim);
+    take(queries, spec.key_dim);
+    take(queries + spec.key_dim, spec.value_dim);
   }
   return {fused};
 }
@@ -184,7 +184,7 @@ LayerTensors Finder::Layer(const std::string& prefix, const LayerSpec& spec) con
   }
   layer.qkv = Matrix(QkvRows(prefix, ".weight", attention), hidden);
   layer.qkv.role = layer.qkv_bias.role = ParameterRole::kQkv;
-  layer.o = Matrix({{absl::StrCat(prefix, names_.o, ".weight"), hidden}}, attention.q_size());
+  layer.o = Matrix({{absl::StrCat(prefix, names_.o, ".weight"), hidden}}, attention.o_size());
   if (attention.bias) {
     layer.qkv_bias.parts = QkvRows(prefix, ".bias", attention);
     const std::string o_bias = absl::StrCat(prefix, names_.o, ".bias");
@@ -193,9 +193,9 @@ LayerTensors Finder::Layer(const std::string& prefix, const LayerSpec& spec) con
   if (attention.sinks) layer.sinks.parts = {{prefix + names_.sinks, attention.num_heads}};
   const bool of_head = attention.qk_norm == QkNormScope::kHead;
   if (of_head || attention.qk_norm == QkNormScope::kToken) {
-    const int64_t dim = attention.head_dim;
+    const int64_t dim = attention.key_dim;
     layer.q_norm = NormWeight(prefix + names_.q_norm, of_head ? dim : attention.q_size());
-    layer.k_norm = NormWeight(prefix + names_.k_norm, of_head ? dim : attention.kv_size());
+    layer.k_norm = NormWeight(prefix + names_.k_norm, of_head ? dim : attention.k_size());
   }
   if (spec.has_experts()) {
     Mixture(prefix, spec.feed_forward, layer);

@@ -55,7 +55,7 @@ absl::Status LoadPositions(ParameterLoader& loader, const ModelConfig& config,
                      " positions that the model has, got ", positions));
   }
   if (config.alibi_bias_max) {
-    const auto heads = static_cast<int32_t>(config.layers[0].attention.num_heads);
+    const auto heads = static_cast<int32_t>(config.layers[0].attention.num_heads);  // in all layers
     std::vector<float> slopes = kernels::AlibiSlopes(heads, *config.alibi_bias_max);
     if (config.alibi_is_rounded) {
       for (float& slope : slopes) slope = kernels::Bf16ToF32(kernels::F32ToBf16(slope));
@@ -87,7 +87,7 @@ absl::Status LoadQueryScales(ParameterLoader& loader, const ModelConfig& config,
 absl::Status LoadQkNorms(ParameterLoader& loader, const LayerTensors& stored,
                          const AttentionSpec& spec, Layer& layer) {
   if (spec.qk_norm == QkNormScope::kHeadUnweighted) {
-    const std::vector<float> ones(static_cast<size_t>(spec.head_dim), 1.0f);
+    const std::vector<float> ones(static_cast<size_t>(spec.key_dim), 1.0f);
     ASSIGN_OR_RETURN(layer.q_norm, loader.Upload(ones));
     ASSIGN_OR_RETURN(layer.k_norm, loader.Upload(ones));
     return absl::OkStatus();

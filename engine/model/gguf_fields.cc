@@ -79,17 +79,19 @@ absl::Status GgufFields::Int(std::string_view name, std::optional<int64_t> fallb
   return absl::OkStatus();
 }
 
-absl::Status GgufFields::IntOfEveryLayer(std::string_view name, std::optional<int64_t> fallback,
-                                         int64_t& out) {
+absl::Status GgufFields::IntsOfLayers(std::string_view name, std::optional<int64_t> fallback,
+                                      int64_t num_layers, std::vector<int64_t>& out) {
+  out = {0};
   const files::GgufValue* value = metadata_.Find(Key(name));
-  if (value == nullptr || value->type != files::GgufType::kArray) return Int(name, fallback, out);
-  ASSIGN_OR_RETURN(const std::vector<int64_t> per_layer, metadata_.Ints(Read(name)));
-  if (per_layer.empty()) return Error(name, "want a number, got an empty array");
-  if (std::ranges::count(per_layer, per_layer.front()) != std::ssize(per_layer)) {
-    return Error(name,
-                 "want the same number for every layer, got numbers that differ: not supported");
+  if (value == nullptr || value->type != files::GgufType::kArray) {
+    return Int(name, fallback, out.front());
   }
-  out = per_layer.front();
+  ASSIGN_OR_RETURN(out, metadata_.Ints(Read(name)));
+  if (out.empty() || std::ssize(out) != num_layers) {
+    return Error(name, absl::StrFormat("want a number for each of %d layers, got %d", num_layers,
+                                       out.size()));
+  }
+  if (std::ranges::count(out, out.front()) == num_layers) out.resize(1);
   return absl::OkStatus();
 }
 

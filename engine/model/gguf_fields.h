@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -32,9 +33,10 @@ class GgufFields {
 
   // CheckTheRest accepts every key that one of the following functions has read.
   absl::Status Int(std::string_view name, std::optional<int64_t> fallback, int64_t& out);
-  // Reads a number, or an array with the same number for every layer.
-  absl::Status IntOfEveryLayer(std::string_view name, std::optional<int64_t> fallback,
-                               int64_t& out);
+  // Reads a number for all layers, or an array with one number for each of `num_layers` layers. The
+  // result has one element if all layers have the same number.
+  absl::Status IntsOfLayers(std::string_view name, std::optional<int64_t> fallback,
+                            int64_t num_layers, std::vector<int64_t>& out);
   absl::Status Float(std::string_view name, std::optional<double> fallback, double& out);
   absl::Status Bool(std::string_view name, bool fallback, bool& out);
   absl::Status String(std::string_view name, std::string_view fallback, std::string& out);

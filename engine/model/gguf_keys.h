@@ -3,7 +3,9 @@
 // Writes an architecture's keys into the metadata of a GGUF file: "block_count" becomes
 // "gemma3.block_count", as GgufFields reads it.
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +20,14 @@ class GgufKeys {
       : values_(values), prefix_(std::string(architecture) + ".") {}
 
   void Int(std::string_view name, int64_t value) { values_.Int(Key(name), value); }
+  // Writes one number if all are equal, else the array.
+  void IntsOfLayers(std::string_view name, std::span<const int32_t> values) {
+    if (std::ranges::count(values, values.front()) == std::ssize(values)) {
+      Int(name, values.front());
+    } else {
+      values_.Ints(Key(name), values);
+    }
+  }
   void Float(std::string_view name, double value) { values_.Float(Key(name), value); }
   void Bool(std::string_view name, bool value) { values_.Bool(Key(name), value); }
   void String(std::string_view name, std::string_view value) { values_.String(Key(name), value); }

@@ -38,8 +38,7 @@ absl::Status ReadYarn(GgufFields& fields, RopeConfig& rope) {
 absl::Status ReadGgufRope(GgufFields& fields, ModelDraft& draft) {
   RopeConfig& rope = draft.ropes[0];
   RETURN_IF_ERROR(fields.Float("rope.freq_base", 10000.0, rope.theta));
-  RETURN_IF_ERROR(
-      fields.Int("rope.dimension_count", draft.every.attention.head_dim, rope.rope_dim));
+  RETURN_IF_ERROR(fields.Int("rope.dimension_count", draft.every.attention.key_dim, rope.rope_dim));
 
   // As in llama.cpp, a factor without a type is linear, and a factor of 0 is no scaling.
   std::string type;
@@ -67,7 +66,7 @@ absl::Status ReadGgufRope(GgufFields& fields, ModelDraft& draft) {
     RETURN_IF_ERROR(ReadYarn(fields, rope));
   }
   if (!fields.HasTensor("rope_freqs.weight")) return absl::OkStatus();
-  if (rope.rope_dim < 2 || rope.rope_dim > draft.every.attention.head_dim) {
+  if (rope.rope_dim < 2 || rope.rope_dim > draft.every.attention.key_dim) {
     return absl::OkStatus();  // Validate reports the error
   }
   auto divisors = fields.weights().Vector("rope_freqs.weight", rope.rope_dim / 2);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -13,6 +14,9 @@
 #include "kernels/tensor_view.h"
 
 namespace quire::engine {
+
+// Returns the shape of the K and V of each layer.
+std::vector<KvLayerShape> KvLayerShapes(const ModelConfig& config);
 
 // The sizes of the largest step for which a model must be prepared. A model allocates its buffers
 // once, when it is loaded.

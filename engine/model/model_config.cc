@@ -18,7 +18,20 @@ double YarnAttentionFactor(double factor, double mscale) {
 
 double AttentionScale(const AttentionSpec& attention) {
   return attention.scale != 0.0 ? attention.scale
-                                : 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
+                                : 1.0 / std::sqrt(static_cast<double>(attention.key_dim));
+}
+
+kernels::AttentionPlanKey AttentionSpec::plan_key() const {
+  return {.heads = {static_cast<int32_t>(num_heads), static_cast<int32_t>(num_kv_heads),
+                    static_cast<int32_t>(key_dim), static_cast<int32_t>(value_dim)},
+          .pattern = pattern};
+}
+
+bool HeadsAreAlike(const ModelConfig& config) {
+  const kernels::AttentionHeads first = config.layers[0].attention.plan_key().heads;
+  return std::ranges::all_of(config.layers, [&](const LayerSpec& layer) {
+    return layer.attention.plan_key().heads == first;
+  });
 }
 
 std::vector<kernels::AttentionPattern> LayerPatterns(const ModelConfig& config) {

@@ -11,6 +11,7 @@
 #include "kernels/activation.h"
 #include "kernels/expert_weights.h"
 #include "kernels/ops/attention_pattern.h"
+#include "kernels/ops/paged_attention.h"
 #include "kernels/ops/qkv_post.h"
 
 namespace quire::engine {
@@ -65,14 +66,15 @@ struct QueryGrowth {
   auto operator<=>(const QueryGrowth&) const = default;
 };
 
-// The attention of one layer.
+// The attention of one layer. Every member may differ between layers.
 struct AttentionSpec {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
+  int64_t key_dim = 0;                // elements of a key, and of a query
+  int64_t value_dim = 0;              // elements of a value, and of a head's output
   kernels::AttentionPattern pattern;  // the keys that a query sees
   int rope = 0;           // index in ModelConfig::ropes; -1: queries and keys do not rotate
-  double scale = 0.0;     // factor of q . k; 0: 1 / sqrt(head_dim)
+  double scale = 0.0;     // factor of q . k; 0: 1 / sqrt(key_dim)
   double soft_cap = 0.0;  // a scaled score s becomes cap * tanh(s / cap); 0: no cap
   double clip = 0.0;      // q, k and v are clamped to [-clip, clip]; 0: no clamp
   bool bias = false;      // biases on q, k, v (and o where the file has one)
@@ -80,8 +82,14 @@ struct AttentionSpec {
   QueryGrowth query_growth;
   bool sinks = false;  // each head has a learned logit, without key or value, in its softmax
 
-  int64_t q_size() const { return num_heads * head_dim; }
-  int64_t kv_size() const { return num_kv_heads * head_dim; }  // of keys, and of values
+  void set_head_dim(int64_t dim) { key_dim = value_dim = dim; }
+  // The elements of a token's queries, keys, values and outputs in all heads.
+  int64_t q_size() const { return num_heads * key_dim; }
+  int64_t k_size() const { return num_kv_heads * key_dim; }
+  int64_t v_size() const { return num_kv_heads * value_dim; }
+  int64_t qkv_size() const { return q_size() + k_size() + v_size(); }
+  int64_t o_size() const { return num_heads * value_dim; }
+  kernels::AttentionPlanKey plan_key() const;
   bool operator==(const AttentionSpec&) const = default;
 };
 
@@ -156,8 +164,8 @@ struct ModelConfig {
   // True if ALiBi is computed as in Falcon's published code. The bias of ALiBi is then added before
   // the scores are scaled, and slopes and products are rounded to bfloat16. See PagedAttentionArgs.
   bool alibi_is_rounded = false;
-  // The rotations of queries and keys, indexed by AttentionSpec::rope. All have the same layout and
-  // the same rope_dim. Empty: the model has ALiBi or learned positions.
+  // The rotations of queries and keys, indexed by AttentionSpec::rope. All have the same layout.
+  // Empty: the model has ALiBi or learned positions.
   std::vector<RopeConfig> ropes;
   bool has_images = false;  // the file has tensors that read images, which are not served
   std::string weight_type;  // the type of most weights, such as "Q4_1" or "BF16"
@@ -172,6 +180,8 @@ bool ServesBeyondItsContext(const ModelConfig& config);
 double YarnAttentionFactor(double factor, double mscale = 1.0);
 // Returns the factor of q . k.
 double AttentionScale(const AttentionSpec& attention);
+// Returns true if the heads of all layers have the same numbers and sizes.
+bool HeadsAreAlike(const ModelConfig& config);
 // Returns the pattern of each layer.
 std::vector<kernels::AttentionPattern> LayerPatterns(const ModelConfig& config);
 // Returns the distinct patterns of all layers, in ascending order. A pattern that sees all keys

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -41,16 +42,35 @@ absl::StatusOr<const Architecture*> FindGgufArchitecture(const files::GgufMetada
                                                     files::Printable(*name)));
 }
 
+// Reads the sizes that may differ between layers.
+absl::Status ReadSizesOfLayers(GgufFields& fields, ModelDraft& draft) {
+  const int64_t num_layers = draft.num_hidden_layers;
+  std::vector<int64_t> inner_sizes, heads, kv_heads;
+  RETURN_IF_ERROR(
+      fields.IntsOfLayers("feed_forward_length", std::nullopt, num_layers, inner_sizes));
+  RETURN_IF_ERROR(fields.IntsOfLayers("attention.head_count", std::nullopt, num_layers, heads));
+  RETURN_IF_ERROR(
+      fields.IntsOfLayers("attention.head_count_kv", heads.front(), num_layers, kv_heads));
+  if (!fields.Has("attention.head_count_kv")) kv_heads = heads;
+  draft.every.feed_forward.inner_size = inner_sizes.front();
+  draft.every.attention.num_heads = heads.front();
+  draft.every.attention.num_kv_heads = kv_heads.front();
+  draft.Vary([=](int64_t i, LayerSpec& layer) {
+    const auto set = [&](int64_t& size, const std::vector<int64_t>& sizes) {
+      if (sizes.size() > 1) size = sizes[static_cast<size_t>(i)];
+    };
+    set(layer.feed_forward.inner_size, inner_sizes);
+    set(layer.attention.num_heads, heads);
+    set(layer.attention.num_kv_heads, kv_heads);
+  });
+  return absl::OkStatus();
+}
+
 absl::Status ReadGgufSizes(GgufFields& fields, ModelDraft& draft) {
   RETURN_IF_ERROR(fields.Int("block_count", std::nullopt, draft.num_hidden_layers));
   RETURN_IF_ERROR(fields.Int("embedding_length", std::nullopt, draft.hidden_size));
   RETURN_IF_ERROR(fields.Int("context_length", std::nullopt, draft.max_position_embeddings));
-  RETURN_IF_ERROR(fields.IntOfEveryLayer("feed_forward_length", std::nullopt,
-                                         draft.every.feed_forward.inner_size));
-  RETURN_IF_ERROR(fields.IntOfEveryLayer("attention.head_count", std::nullopt,
-                                         draft.every.attention.num_heads));
-  RETURN_IF_ERROR(fields.IntOfEveryLayer("attention.head_count_kv", draft.every.attention.num_heads,
-                                         draft.every.attention.num_kv_heads));
+  RETURN_IF_ERROR(ReadSizesOfLayers(fields, draft));
   const int64_t heads = draft.every.attention.num_heads;
   if (!fields.Has("attention.key_length") && (heads <= 0 || draft.hidden_size % heads != 0)) {
     return fields.Error(
@@ -58,14 +78,9 @@ absl::Status ReadGgufSizes(GgufFields& fields, ModelDraft& draft) {
         absl::StrFormat("want a divisor of embedding_length %d, got %d", draft.hidden_size, heads));
   }
   RETURN_IF_ERROR(fields.Int("attention.key_length", heads > 0 ? draft.hidden_size / heads : 0,
-                             draft.every.attention.head_dim));
-  int64_t value_length = 0;
-  RETURN_IF_ERROR(
-      fields.Int("attention.value_length", draft.every.attention.head_dim, value_length));
-  if (value_length == draft.every.attention.head_dim) return absl::OkStatus();
-  return fields.Error("attention.value_length",
-                      absl::StrFormat("want the head size of the keys, %d, got %d",
-                                      draft.every.attention.head_dim, value_length));
+                             draft.every.attention.key_dim));
+  return fields.Int("attention.value_length", draft.every.attention.key_dim,
+                    draft.every.attention.value_dim);
 }
 
 // Sets vocab_size to the number of tokens in the file, or to the key vocab_size if the file has no
@@ -101,7 +116,7 @@ void ReadTensors(const GgufFields& fields, const TensorNames& names, ModelDraft&
   draft.every.feed_forward.bias = has(names.gate, ".bias") || has(names.up, ".bias");
   if (has(names.q_norm, ".weight")) {
     const files::TensorInfo* norm = fields.weights().Find(OfLayer(names, names.q_norm) + ".weight");
-    const bool of_a_head = norm->shape == std::vector<int64_t>{draft.every.attention.head_dim};
+    const bool of_a_head = norm->shape == std::vector<int64_t>{draft.every.attention.key_dim};
     draft.every.attention.qk_norm = of_a_head ? QkNormScope::kHead : QkNormScope::kToken;
   }
 }

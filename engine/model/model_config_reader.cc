@@ -1,5 +1,6 @@
 #include "engine/model/model_config_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -54,9 +55,9 @@ class Checker {
   absl::Status status_;
 };
 
-void CheckRope(const RopeConfig& rope, int64_t head_dim, Checker& check) {
+void CheckRope(const RopeConfig& rope, int64_t key_dim, Checker& check) {
   check.Range("rope theta", rope.theta, 1.0, 1e12);
-  check.Range("rope dimensions", rope.rope_dim, 2, head_dim);
+  check.Range("rope dimensions", rope.rope_dim, 2, key_dim);
   if (rope.rope_dim % 2 != 0) {
     check.Fail("rope dimensions", absl::StrFormat("want an even number, got %d", rope.rope_dim));
   }
@@ -102,12 +103,26 @@ void CheckRope(const RopeConfig& rope, int64_t head_dim, Checker& check) {
 }
 
 void CheckPositions(const ModelConfig& config, Checker& check) {
-  if (config.alibi_bias_max) return check.Range("alibi_bias_max", *config.alibi_bias_max, 0.0, 1e3);
-  for (const RopeConfig& rope : config.ropes) {
-    CheckRope(rope, config.layers[0].attention.head_dim, check);
+  if (config.alibi_bias_max) {
+    // All layers share the slopes, one for each head.
+    for (const LayerSpec& layer : config.layers) {
+      const int64_t heads = config.layers[0].attention.num_heads;
+      if (layer.attention.num_heads == heads) continue;
+      check.Fail("num_attention_heads", absl::StrFormat("want %d in every layer with ALiBi, got %d",
+                                                        heads, layer.attention.num_heads));
+    }
+    return check.Range("alibi_bias_max", *config.alibi_bias_max, 0.0, 1e3);
   }
   for (const LayerSpec& layer : config.layers) {
     check.Range("rope of a layer", layer.attention.rope, -1, std::ssize(config.ropes) - 1);
+  }
+  if (!check.status().ok()) return;
+  for (int i = 0; i < std::ssize(config.ropes); ++i) {
+    int64_t key_dim = kMaxHeadDim;  // the shortest key that the rope turns
+    for (const LayerSpec& layer : config.layers) {
+      if (layer.attention.rope == i) key_dim = std::min(key_dim, layer.attention.key_dim);
+    }
+    CheckRope(config.ropes[i], key_dim, check);
   }
 }
 
@@ -117,7 +132,8 @@ void CheckLayer(const LayerSpec& layer, Checker& check) {
   check.Range("intermediate_size", feed_forward.inner_size, 1, kMaxSize);
   check.Range("num_attention_heads", attention.num_heads, 1, kMaxHeads);
   check.Range("num_key_value_heads", attention.num_kv_heads, 1, attention.num_heads);
-  check.Range("head_dim", attention.head_dim, kMinHeadDim, kMaxHeadDim);
+  check.Range("head_dim", attention.key_dim, kMinHeadDim, kMaxHeadDim);
+  check.Range("v_head_dim", attention.value_dim, kMinHeadDim, kMaxHeadDim);
   check.Range(attention.pattern.rule == kernels::AttentionPattern::Rule::kChunk
                   ? "attention_chunk_size"
                   : "sliding_window",
@@ -142,29 +158,15 @@ void CheckLayer(const LayerSpec& layer, Checker& check) {
       check.Fail("num_experts", "want 0 with norms after each layer");
     }
   }
-  if (attention.head_dim % kHeadDimStep != 0) {
-    check.Fail("head_dim",
-               absl::StrFormat("want a multiple of %d, got %d", kHeadDimStep, attention.head_dim));
+  for (const auto& [name, dim] :
+       {std::pair("head_dim", attention.key_dim), std::pair("v_head_dim", attention.value_dim)}) {
+    if (dim % kHeadDimStep == 0) continue;
+    check.Fail(name, absl::StrFormat("want a multiple of %d, got %d", kHeadDimStep, dim));
   }
   if (attention.num_heads % attention.num_kv_heads != 0) {
     check.Fail("num_key_value_heads",
                absl::StrFormat("want a divisor of num_attention_heads %d, got %d",
                                attention.num_heads, attention.num_kv_heads));
-  }
-}
-
-// The KV cache, the rotary tables and the attention plans serve all layers, so the heads of all
-// layers must be alike.
-void CheckHeadsAlike(const ModelConfig& config, Checker& check) {
-  const AttentionSpec& first = config.layers[0].attention;
-  for (const LayerSpec& layer : config.layers) {
-    const AttentionSpec& attention = layer.attention;
-    if (attention.num_heads == first.num_heads && attention.num_kv_heads == first.num_kv_heads &&
-        attention.head_dim == first.head_dim) {
-      continue;
-    }
-    return check.Fail("num_attention_heads",
-                      "want heads of one number and size in all layers, got others");
   }
 }
 
@@ -202,7 +204,6 @@ absl::Status Validate(const ModelConfig& config, std::string_view file) {
   }
   check.Range("num_experts of all layers", num_experts, 0, kMaxExpertsOfAll);
   if (!check.status().ok()) return check.status();
-  CheckHeadsAlike(config, check);
   CheckPositions(config, check);
   return check.status();
 }
@@ -224,7 +225,9 @@ std::string DominantWeightType(const files::WeightMap& weights) {
 
 int64_t KvElementsPerToken(const ModelConfig& config) {
   int64_t elements = 0;
-  for (const LayerSpec& layer : config.layers) elements += 2 * layer.attention.kv_size();
+  for (const LayerSpec& layer : config.layers) {
+    elements += layer.attention.k_size() + layer.attention.v_size();
+  }
   return elements;
 }
 

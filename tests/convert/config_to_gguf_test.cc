@@ -16,8 +16,9 @@ namespace {
 using ::testing::HasSubstr;
 
 engine::ModelConfig SomeConfig() {
-  const engine::LayerSpec layer = {.attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 16},
-                                   .feed_forward = {.inner_size = 96}};
+  const engine::LayerSpec layer = {
+      .attention = {.num_heads = 4, .num_kv_heads = 2, .key_dim = 16, .value_dim = 16},
+      .feed_forward = {.inner_size = 96}};
   return {.architecture = "llama",
           .vocab_size = 32,
           .hidden_size = 64,
@@ -36,7 +37,8 @@ TEST(CheckSameModelTest, NamesTheFieldInWhichTheModelsDiffer) {
       {"num_attention_heads", [](engine::ModelConfig& c) { c.layers[0].attention.num_heads = 2; }},
       {"num_key_value_heads",
        [](engine::ModelConfig& c) { c.layers[0].attention.num_kv_heads = 1; }},
-      {"head_dim", [](engine::ModelConfig& c) { c.layers[0].attention.head_dim = 8; }},
+      {"head_dim", [](engine::ModelConfig& c) { c.layers[0].attention.key_dim = 8; }},
+      {"v_head_dim", [](engine::ModelConfig& c) { c.layers[0].attention.value_dim = 8; }},
       {"max_position_embeddings", [](engine::ModelConfig& c) { c.max_position_embeddings = 64; }},
       {"kind of norm", [](engine::ModelConfig& c) { c.norm = kernels::NormKind::kLayerNorm; }},
       {"norm_eps", [](engine::ModelConfig& c) { c.norm_eps = 1e-6; }},

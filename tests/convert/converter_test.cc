@@ -79,7 +79,7 @@ const std::map<std::string, std::string>& Refused() {
       {"phi3_longrope_within", "rope_scaling"},
       {"phi4_longrope", "rope_scaling"},
       {"qwen3_moe_dense", "norm_topk_prob"},
-      {"qwen3_moe_step", "intermediate_size"},
+      {"qwen3_moe_step", "num_experts"},
       {"gemma2_low_caps", "attention_scale"},
       {"gemma2_cap_of_scores", "final_logit_softcapping"},
       {"gemma2_cap_of_logits", "attn_logit_softcapping"},

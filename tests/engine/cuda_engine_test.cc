@@ -193,6 +193,30 @@ TEST_P(CudaEngineTest, AloneAsAmongOthers) {
   harness->ExpectIdleIsEmpty();
 }
 
+// In bfloat16 the first layer runs on tensor cores and the second, whose values are longer than its
+// keys, on the plain kernel. Each step needs a plan of each.
+TEST_P(CudaEngineTest, LayersWithOtherHeadsAloneAsAmongOthersAndAfterAHit) {
+  const GenerateParams params = SampledParams(RandomIds(37, 1), 12, 42);
+  const auto make = [&] { return EngineHarness::TinyUneven(Options()); };
+  const CollectingSink::Sample alone = make()->Generate(params);
+  EXPECT_EQ(NumTensorCoreLaunches() > 0, GetParam() != DType::kF32);
+  const auto harness = make();
+  std::vector<GenerateParams> all;
+  for (uint32_t i = 0; i < 6; ++i)
+    all.push_back(SampledParams(RandomIds(9 + 7 * i, 100 + i), 20, i));
+  all.push_back(params);
+  const auto sinks = harness->SubmitTogether(all);
+  for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
+  ExpectSame(sinks.back()->sample(), alone);
+  if (GetParam() == DType::kF32) {
+    ExpectSame(harness->Generate(params), alone);
+    EXPECT_GT(harness->engine().stats().prompt_tokens_cached, 0);
+    EXPECT_GT(harness->engine().stats().block_copies, 0);
+  }
+  harness->Stop();
+  EXPECT_GT(log_.replays, 10);
+}
+
 TEST_P(CudaEngineTest, SamplesShareThePromptAndCopyItsTailOnWrite) {
   GenerateParams params = SampledParams(RandomIds(41, 4), 8, 1000);
   params.sampling.n = 3;

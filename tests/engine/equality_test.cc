@@ -252,15 +252,21 @@ std::unique_ptr<EngineHarness> ChunkedTinyLlama(const HarnessOptions& options) {
   return EngineHarness::TinyLlama(WithChunks(options));
 }
 
+std::unique_ptr<EngineHarness> WindowedTinyUneven(const HarnessOptions& options) {
+  return EngineHarness::TinyUneven(WithWindow(options));
+}
+
 std::string ModelName(const ::testing::TestParamInfo<MakeHarness>& param) {
-  constexpr const char* kNames[] = {"Fake", "TinyLlama", "WindowedFake", "WindowedTinyLlama",
-                                    "ChunkedTinyLlama"};
+  constexpr const char* kNames[] = {
+      "Fake",       "TinyLlama",         "WindowedFake", "WindowedTinyLlama", "ChunkedTinyLlama",
+      "TinyUneven", "WindowedTinyUneven"};
   return kNames[param.index];
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EqualityTest,
                          ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama,
-                                           &WindowedFake, &WindowedTinyLlama, &ChunkedTinyLlama),
+                                           &WindowedFake, &WindowedTinyLlama, &ChunkedTinyLlama,
+                                           &EngineHarness::TinyUneven, &WindowedTinyUneven),
                          ModelName);
 
 class WindowTest : public ::testing::TestWithParam<kernels::AttentionPattern> {};

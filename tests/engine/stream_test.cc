@@ -177,11 +177,12 @@ TEST_P(StreamTest, CancelFreesItsBlocks) {
 }
 
 std::string ModelName(const ::testing::TestParamInfo<MakeHarness>& param) {
-  return param.index == 0 ? "Fake" : param.index == 1 ? "TinyLlama" : "TinyAlibi";
+  constexpr const char* kNames[] = {"Fake", "TinyLlama", "TinyAlibi", "TinyUneven"};
+  return kNames[param.index];
 }
 INSTANTIATE_TEST_SUITE_P(Models, StreamTest,
                          ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama,
-                                           &EngineHarness::TinyAlibi),
+                                           &EngineHarness::TinyAlibi, &EngineHarness::TinyUneven),
                          ModelName);
 
 TEST(StreamMemoryTest, HoldsNoMoreThanItsWindowHoweverLongItGoesOn) {

@@ -98,6 +98,14 @@ bug, drop = source("engine/kv/block_pool.cc", "kv_test")
 bug("m24", "blocks held by handles alone are counted wrong", "== 0) --num_handles_only_;\n  return Dropped",
     "== 0 && !BUG) --num_handles_only_;\n  return Dropped")
 
+bug, drop = source("engine/kv/kv_cache.cc", "kv_test")
+bug("b60", "every layer's run is as long as the first one's", "offset += cache.shape_.bytes_per_block(layer);",
+    "offset += cache.shape_.bytes_per_block(BUG ? group.layers.front() : layer);")
+
+bug, drop = source("engine/model/layers/device_input.cc", "equality_test:*Uneven*")
+bug("b61", "layers with other heads use the plan of the first", ".heads = key.heads,",
+    ".heads = BUG ? plans_.begin()->first.heads : key.heads,")
+
 bug, drop = source("engine/kv/prefix_cache.cc", "kv_test")
 drop("m12", "eviction forgets how old a block is", "node.unheld_since = step;")
 bug("m13", "eviction forgets what a block cost", "kEvictionBonusSteps * work", "(BUG ? 0 : kEvictionBonusSteps) * work")

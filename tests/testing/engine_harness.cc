@@ -58,8 +58,10 @@ engine::EngineParts PartsFor(const HarnessOptions& options, const engine::KvCach
 }
 
 engine::EngineParts FakeParts(const HarnessOptions& options, FakeModel** fake) {
-  engine::EngineParts parts =
-      PartsFor(options, {.num_kv_heads = 1, .head_dim = 8, .block_size = options.block_size});
+  engine::EngineParts parts = PartsFor(
+      options,
+      {.layers = {options.layer_patterns.size(), {.num_kv_heads = 1, .key_dim = 8, .value_dim = 8}},
+       .block_size = options.block_size});
   auto model = std::make_unique<FakeModel>(kVocabSize, options.block_size, options.num_padding);
   model->on_forward = options.on_forward;
   *fake = model.get();
@@ -103,13 +105,8 @@ std::unique_ptr<EngineHarness> EngineHarness::TinyAlibi(const HarnessOptions& op
 
 std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options,
                                                    std::optional<double> alibi_bias_max) {
-  auto harness = std::make_unique<EngineHarness>();
   TinyLlamaShape shape = kTinyShape;
   shape.head_dim = options.head_dim;
-  engine::EngineParts parts = PartsFor(options, {.num_kv_heads = shape.num_key_value_heads,
-                                                 .head_dim = shape.head_dim,
-                                                 .block_size = options.block_size,
-                                                 .dtype = options.kv_dtype});
   InMemoryWeights weights = MakeTinyLlama(shape);
   weights.Scale("model.layers.1.self_attn.v_proj.weight", options.value_gain);
   weights.Scale("model.layers.1.self_attn.o_proj.weight", 1.0f / options.value_gain);
@@ -124,6 +121,32 @@ std::unique_ptr<EngineHarness> EngineHarness::Tiny(const HarnessOptions& options
   } else {
     config.ropes = {{.rope_dim = shape.head_dim}};
   }
+  return On(options, config, weights);
+}
+
+std::unique_ptr<EngineHarness> EngineHarness::TinyUneven(const HarnessOptions& options) {
+  engine::ModelConfig config = {.architecture = "llama",
+                                .vocab_size = kVocabSize,
+                                .hidden_size = kTinyShape.hidden_size,
+                                .max_position_embeddings = options.max_model_len,
+                                .layers = LayersOf(kTinyShape, options.layer_patterns),
+                                .ropes = {{.rope_dim = 24}}};
+  engine::AttentionSpec &first = config.layers[0].attention, &second = config.layers[1].attention;
+  first.set_head_dim(32);
+  second.num_heads = 6;
+  second.num_kv_heads = 3;
+  second.key_dim = 24;
+  second.value_dim = 40;
+  return On(options, config, MakeRandomWeights(config, engine::kLlama.hf_names({})));
+}
+
+std::unique_ptr<EngineHarness> EngineHarness::On(const HarnessOptions& options,
+                                                 const engine::ModelConfig& config,
+                                                 const InMemoryWeights& weights) {
+  auto harness = std::make_unique<EngineHarness>();
+  engine::EngineParts parts = PartsFor(options, {.layers = engine::KvLayerShapes(config),
+                                                 .block_size = options.block_size,
+                                                 .dtype = options.kv_dtype});
   auto model = std::make_unique<HookedModel>(*engine::CreateDecoder(
       config, weights, engine::kLlama.hf_names({}), *parts.backend, parts.limits));
   harness->before_forward_ = &model->before_forward;

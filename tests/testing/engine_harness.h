@@ -58,6 +58,9 @@ class EngineHarness {
   static std::unique_ptr<EngineHarness> TinyLlama(const HarnessOptions& options = {});
   // Returns a harness like TinyLlama()'s, but the model uses ALiBi instead of RoPE.
   static std::unique_ptr<EngineHarness> TinyAlibi(const HarnessOptions& options = {});
+  // Returns a harness like TinyLlama()'s, but the layers differ. The second layer has other numbers
+  // of heads, and values that are longer than its keys.
+  static std::unique_ptr<EngineHarness> TinyUneven(const HarnessOptions& options = {});
   static const TinyLlamaShape kTinyShape;
 
   engine::Engine& engine() { return *engine_; }
@@ -89,6 +92,9 @@ class EngineHarness {
  private:
   static std::unique_ptr<EngineHarness> Tiny(const HarnessOptions& options,
                                              std::optional<double> alibi_bias_max);
+  static std::unique_ptr<EngineHarness> On(const HarnessOptions& options,
+                                           const engine::ModelConfig& config,
+                                           const InMemoryWeights& weights);
 
   FakeModel* fake_ = nullptr;                        // not owned
   std::function<void()>* before_forward_ = nullptr;  // a member of the model

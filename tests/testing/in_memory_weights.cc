@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/model/decoder_tensors.h"
+
 namespace quire::testing {
 namespace {
 
@@ -96,7 +98,8 @@ std::vector<engine::LayerSpec> LayersOf(const TinyLlamaShape& shape,
   const engine::LayerSpec layer = {
       .attention = {.num_heads = shape.num_attention_heads,
                     .num_kv_heads = shape.num_key_value_heads,
-                    .head_dim = shape.head_dim,
+                    .key_dim = shape.head_dim,
+                    .value_dim = shape.head_dim,
                     .bias = shape.attention_bias},
       .feed_forward = {.inner_size = shape.intermediate_size, .bias = shape.mlp_bias}};
   std::vector<engine::LayerSpec> layers(static_cast<size_t>(shape.num_hidden_layers), layer);
@@ -149,6 +152,19 @@ InMemoryWeights MakeTinyLlama(const TinyLlamaShape& shape, bool gguf_naming) {
   vector("model.norm.weight", "output_norm.weight", hidden);
   if (!shape.tie_word_embeddings)
     matrix("lm_head.weight", "output.weight", shape.vocab_size, hidden);
+  return weights;
+}
+
+InMemoryWeights MakeRandomWeights(const engine::ModelConfig& config,
+                                  const engine::TensorNames& names) {
+  const engine::DecoderTensors tensors =
+      engine::FindTensors(config, names, [](std::string_view) { return true; });
+  InMemoryWeights weights;
+  for (const engine::StoredParameter* parameter : engine::AllParameters(tensors)) {
+    for (const engine::NamedRows& part : parameter->parts) {
+      weights.AddRandom(part.name, engine::ShapeOf(part, parameter->cols));
+    }
+  }
   return weights;
 }
 

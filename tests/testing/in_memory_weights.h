@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/model/model_config.h"
+#include "engine/model/tensor_names.h"
 #include "files/weight_map.h"
 #include "kernels/ops/attention_pattern.h"
 
@@ -49,5 +50,8 @@ std::vector<engine::LayerSpec> LayersOf(const TinyLlamaShape& shape,
 // tensors have the names of Hugging Face, or of GGUF if `gguf_naming`. With GGUF names, the rows of
 // Q and K are in interleaved rotary order.
 InMemoryWeights MakeTinyLlama(const TinyLlamaShape& shape, bool gguf_naming = false);
+// Returns the tensors of a model, with values by the rule of InMemoryWeights::AddRandom.
+InMemoryWeights MakeRandomWeights(const engine::ModelConfig& config,
+                                  const engine::TensorNames& names);
 
 }  // namespace quire::testing

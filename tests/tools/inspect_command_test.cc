@@ -60,10 +60,34 @@ TEST(ModelReportTest, ALayerWithAWindowKeepsThatMuchOfAContext) {
   for (const int64_t window : {10, 0, 100}) {
     report.config.layers.push_back(
         {.attention = {.num_kv_heads = 1,
-                       .head_dim = 8,
+                       .key_dim = 8,
+                       .value_dim = 8,
                        .pattern = kernels::AttentionPattern::Window(window)}});
   }
   EXPECT_EQ(report.kv_bytes_per_context(), (10 + 64 + 64) * 2 * 8 * 2);
+}
+
+TEST(ModelReportTest, LayersThatDifferAreShownAsRangesAndOneByOne) {
+  ModelReport report{.config = {.max_position_embeddings = 64}};
+  for (const int64_t heads : {2, 6, 4}) {
+    report.config.layers.push_back(
+        {.attention = {.num_heads = heads,
+                       .num_kv_heads = heads / 2,
+                       .key_dim = 24,
+                       .value_dim = 16,
+                       .pattern = kernels::AttentionPattern::Window(heads == 6 ? 10 : 0)},
+         .feed_forward = {.inner_size = 100 * heads}});
+  }
+  const std::string text = ToText(report, false);
+  EXPECT_THAT(text, HasSubstr("2 to 6 heads of 24, values of 16, 1 to 3 KV heads"));
+  EXPECT_THAT(text, HasSubstr("feed-forward 200 to 600"));
+  EXPECT_EQ(report.kv_bytes_per_token(), 2 * (24 + 16) * (1 + 3 + 2));
+  EXPECT_EQ(report.kv_bytes_per_context(), 2 * (24 + 16) * (1 * 64 + 3 * 10 + 2 * 64));
+  const auto layers = ToJson(report, false)["layers"];
+  ASSERT_EQ(layers.size(), 3);
+  EXPECT_EQ(
+      layers[1].dump(),
+      R"({"num_heads":6,"num_kv_heads":3,"head_dim":24,"v_head_dim":16,"intermediate_size":600})");
 }
 
 TEST(ModelReportTest, PatternsAreNamedWithTheirLayers) {

@@ -37,7 +37,7 @@ absl::Status ReadFalconPositions(const HfFields& fields, ModelDraft& draft) {
     return absl::OkStatus();
   }
   draft.ropes[0] = {.layout = kernels::RopeLayout::kHalfSplit,
-                    .rope_dim = draft.every.attention.head_dim};
+                    .rope_dim = draft.every.attention.key_dim};
   return ReadUnscaledTheta(fields, "rope_theta", draft);
 }
 

@@ -145,7 +145,7 @@ void RotateLocally(ModelDraft& draft) {
 
 absl::Status ReadGemma3Ropes(const HfFields& fields, ModelDraft& draft) {
   RopeConfig& global = draft.ropes[0];
-  global.rope_dim = draft.every.attention.head_dim;
+  global.rope_dim = draft.every.attention.key_dim;
   RopeConfig local = global;
   RETURN_IF_ERROR(fields.Float("rope_theta", 1e6, global.theta));
   RETURN_IF_ERROR(fields.Float("rope_local_base_freq", 1e4, local.theta));

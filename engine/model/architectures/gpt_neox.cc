@@ -23,7 +23,7 @@ absl::Status ReadRotary(const HfFields& fields, ModelDraft& draft) {
   if (rope) RETURN_IF_ERROR(rope->Float("partial_rotary_factor", share, share));
   if (!(share > 0.0 && share <= 1.0)) return fields.Wrong("rotary_pct", "more than 0, at most 1");
   draft.ropes[0].rope_dim =
-      static_cast<int64_t>(static_cast<double>(draft.every.attention.head_dim) * share);
+      static_cast<int64_t>(static_cast<double>(draft.every.attention.key_dim) * share);
   return absl::OkStatus();
 }
 

@@ -45,7 +45,7 @@ absl::Status ReadWindow(const HfFields& fields, const LlamaDefaults& defaults, M
 absl::Status ReadLlamaRope(const HfFields& fields, const LlamaDefaults& defaults,
                            ModelDraft& draft) {
   draft.ropes[0].layout = kernels::RopeLayout::kHalfSplit;
-  draft.ropes[0].rope_dim = draft.every.attention.head_dim;
+  draft.ropes[0].rope_dim = draft.every.attention.key_dim;
   RETURN_IF_ERROR(fields.Float("rope_theta", defaults.rope_theta, draft.ropes[0].theta));
   const char* key = fields.Find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
   ASSIGN_OR_RETURN(const std::optional<HfFields> scaling, fields.Object(key));
@@ -57,7 +57,7 @@ absl::Status ReadLlamaRope(const HfFields& fields, const LlamaDefaults& defaults
     if (scaling) RETURN_IF_ERROR(scaling->Float("partial_rotary_factor", part, part));
     if (!(part > 0.0 && part <= 1.0)) return fields.Wrong("partial_rotary_factor", "0 to 1");
     draft.ropes[0].rope_dim =
-        static_cast<int64_t>(static_cast<double>(draft.every.attention.head_dim) * part);
+        static_cast<int64_t>(static_cast<double>(draft.every.attention.key_dim) * part);
   }
   if (defaults.longrope_context != 0) {
     RETURN_IF_ERROR(fields.Int("original_max_position_embeddings", defaults.longrope_context,
@@ -113,8 +113,10 @@ absl::Status ReadLlamaSizes(const HfFields& fields, const LlamaDefaults& default
                         absl::StrFormat("a divisor of hidden_size %d", draft.hidden_size));
   }
   const int64_t even = heads > 0 ? draft.hidden_size / heads : 0;
-  RETURN_IF_ERROR(fields.Int("head_dim", defaults.head_dim != 0 ? defaults.head_dim : even,
-                             draft.every.attention.head_dim));
+  int64_t head_dim = 0;
+  RETURN_IF_ERROR(
+      fields.Int("head_dim", defaults.head_dim != 0 ? defaults.head_dim : even, head_dim));
+  draft.every.attention.set_head_dim(head_dim);
   RETURN_IF_ERROR(fields.Int("max_position_embeddings", defaults.max_position_embeddings,
                              draft.max_position_embeddings));
   return fields.Float("rms_norm_eps", defaults.rms_norm_eps, draft.norm_eps);

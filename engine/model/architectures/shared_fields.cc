@@ -19,7 +19,7 @@ absl::Status ReadEvenHeadDim(const HfFields& fields, const char* heads_key, cons
   if (heads <= 0 || draft.hidden_size % heads != 0) {
     return fields.Wrong(heads_key, std::string("a divisor of ") + width_key);
   }
-  draft.every.attention.head_dim = draft.hidden_size / heads;
+  draft.every.attention.set_head_dim(draft.hidden_size / heads);
   return absl::OkStatus();
 }
 

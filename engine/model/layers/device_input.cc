@@ -26,14 +26,12 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
   input.max_blocks_ = max_blocks;
   const kernels::BackendInfo info = backend.info();
   input.records_ = info.records;
-  for (const kernels::AttentionPattern& pattern : DifferentPatterns(config)) {
-    input.plans_[pattern] = nullptr;
-  }
+  for (const LayerSpec& layer : config.layers) input.plans_[layer.attention.plan_key()] = nullptr;
   const int64_t bytes_per_group =
       Align(limits.max_tokens * 8) + Align(limits.max_seqs * max_blocks * 4);
   input.capacity_bytes_ = 3 * Align(limits.max_tokens * 4) + Align((limits.max_seqs + 1) * 4) +
                           Align(limits.max_seqs * 4) + Align(limits.max_logit_rows * 4) +
-                          static_cast<int64_t>(input.plans_.size()) * bytes_per_group;
+                          std::ssize(DifferentPatterns(config)) * bytes_per_group;
   ASSIGN_OR_RETURN(input.buffer_, backend.Allocate(input.capacity_bytes_));
   if (!info.host_memory) {
     for (kernels::DeviceBuffer& staging : input.staging_) {
@@ -44,7 +42,7 @@ absl::StatusOr<DeviceInput> DeviceInput::Create(kernels::Backend& backend,
 }
 
 absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& input,
-                                 const ModelConfig& config, std::span<const KvGroup> groups) {
+                                 std::span<const KvGroup> groups) {
   const int64_t num_tokens = input.num_tokens();
   const int64_t num_seqs = input.num_seqs();
   const bool fixed = records_ && num_tokens == num_seqs;
@@ -93,15 +91,11 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
   if (staging.bytes() > 0) {
     RETURN_IF_ERROR(backend.CopyToDevice(buffer_.data(), host, offset));
   }
-  const AttentionSpec& heads = config.layers[0].attention;  // alike in all layers
-  for (auto& [pattern, plan] : plans_) {
+  for (auto& [key, plan] : plans_) {
     ASSIGN_OR_RETURN(plan, backend.Plan({.context_lens = input.context_lens,
                                          .query_lens = input.query_lens,
-                                         .heads = {static_cast<int32_t>(heads.num_heads),
-                                                   static_cast<int32_t>(heads.num_kv_heads),
-                                                   static_cast<int32_t>(heads.head_dim),
-                                                   static_cast<int32_t>(heads.head_dim)},
-                                         .pattern = pattern,
+                                         .heads = key.heads,
+                                         .pattern = key.pattern,
                                          .fixed_launches = fixed}));
   }
   launch_key_.clear();
@@ -110,7 +104,7 @@ absl::Status DeviceInput::Upload(kernels::Backend& backend, const ModelInput& in
   for (size_t g = 0; g < groups.size(); ++g) {
     if (!groups[g].layers.empty()) launch_key_.push_back(groups_[g].block_table.dim(1));
   }
-  for (const auto& [pattern, plan] : plans_) backend.AppendLaunchKey(*plan, launch_key_);
+  for (const auto& [key, plan] : plans_) backend.AppendLaunchKey(*plan, launch_key_);
   return absl::OkStatus();
 }
 

@@ -24,9 +24,9 @@ class DeviceInput {
                                             const StepLimits& limits);
 
   // Enqueues one copy of the index vectors of a step to the device. Has the backend plan the
-  // attention of the step, once for each pattern that layers have. When a step is uploaded, only
+  // attention of the step, once for each plan key that layers have. When a step is uploaded, only
   // the step before it may still be running.
-  absl::Status Upload(kernels::Backend& backend, const ModelInput& input, const ModelConfig& config,
+  absl::Status Upload(kernels::Backend& backend, const ModelInput& input,
                       std::span<const KvGroup> groups);
   // True if the last upload is a decode step on a backend that can record and replay launches. A
   // model's ops have equal launches in all steps with equal launch_key().
@@ -43,8 +43,8 @@ class DeviceInput {
   // The next two functions need a KV group that has layers.
   kernels::TensorView slot_mapping(size_t group) const { return groups_[group].slot_mapping; }
   kernels::TensorView block_table(size_t group) const { return groups_[group].block_table; }
-  const kernels::AttentionPlan* plan(const kernels::AttentionPattern& pattern) const {
-    return plans_.at(pattern);
+  const kernels::AttentionPlan* plan(const kernels::AttentionPlanKey& key) const {
+    return plans_.at(key);
   }
 
  private:
@@ -63,7 +63,7 @@ class DeviceInput {
   std::vector<Group> groups_;
   std::vector<int32_t> table_;  // kept for its capacity
   // Create makes the keys.
-  std::map<kernels::AttentionPattern, const kernels::AttentionPlan*> plans_;
+  std::map<kernels::AttentionPlanKey, const kernels::AttentionPlan*> plans_;
   std::vector<int64_t> launch_key_;  // empty: the step cannot be replayed
 };
 

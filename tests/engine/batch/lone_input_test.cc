@@ -12,8 +12,9 @@ using ::testing::ElementsAre;
 
 KvCache CacheOf(std::vector<KvGroup> groups) {
   const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 1});
-  return *KvCache::Create(*backend, {.num_kv_heads = 1, .head_dim = 8, .block_size = 16},
-                          std::move(groups));
+  return *KvCache::Create(
+      *backend, {.layers = {{.num_kv_heads = 1, .key_dim = 8, .value_dim = 8}}, .block_size = 16},
+      std::move(groups));
 }
 
 TEST(LoneInputTest, ALaterChunkReadsTheBlocksBeforeIt) {

@@ -8,7 +8,11 @@
 namespace quire::engine {
 namespace {
 
-constexpr KvCacheShape kShape = {.num_kv_heads = 1, .head_dim = 8, .block_size = 16};
+const KvCacheShape kShape = {.layers = {{.num_kv_heads = 1, .key_dim = 8, .value_dim = 8},
+                                        {.num_kv_heads = 1, .key_dim = 8, .value_dim = 8},
+                                        {.num_kv_heads = 1, .key_dim = 8, .value_dim = 8},
+                                        {.num_kv_heads = 1, .key_dim = 8, .value_dim = 8}},
+                             .block_size = 16};
 constexpr int64_t kBlock = 16 * 2 * 8 * 2;  // the bytes of a block in one layer
 
 int64_t Bytes(const std::vector<KvGroup>& groups) {

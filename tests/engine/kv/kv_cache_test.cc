@@ -38,24 +38,66 @@ TEST(GroupLayersTest, AWindowThatNoContextOutgrowsIsNone) {
   EXPECT_THAT(groups[0].layers, IsEmpty());
 }
 
-TEST(KvCacheTest, LayersLieSideBySideInTheirGroupsBlocks) {
+TEST(KvCacheTest, LayersOfOneShapeLieSideBySideInTheirGroupsBlocks) {
   const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 1});
   std::vector<KvGroup> groups = GroupLayers(Windows({8, 0, 8}), 100);
   groups[0].num_blocks = 5;
   groups[1].num_blocks = 3;
+  const KvLayerShape layer = {.num_kv_heads = 2, .key_dim = 8, .value_dim = 8};
   const KvCacheShape shape = {
-      .num_kv_heads = 2, .head_dim = 8, .block_size = 16, .dtype = kernels::DType::kF32};
+      .layers = {layer, layer, layer}, .block_size = 16, .dtype = kernels::DType::kF32};
   const KvCache cache = *KvCache::Create(*backend, shape, groups);
   EXPECT_EQ(cache.group_of(0), 1);
   EXPECT_EQ(cache.group_of(1), 0);
   EXPECT_EQ(cache.bytes_per_token(), 3 * 2 * 2 * 8 * 4);
-  EXPECT_EQ(cache.bytes(), (5 + 3 * 2) * shape.bytes_per_block());
+  EXPECT_EQ(cache.bytes(), (5 + 3 * 2) * shape.bytes_per_block(0));
   const kernels::CacheView first = cache.layer(0), third = cache.layer(2);
   EXPECT_EQ(first.num_blocks(), 3);
   EXPECT_EQ(cache.layer(1).num_blocks(), 5);
-  EXPECT_EQ(third.keys.data<char>() - first.keys.data<char>(), shape.bytes_per_block());
+  EXPECT_EQ(third.keys.data<char>() - first.keys.data<char>(), shape.bytes_per_block(0));
   EXPECT_EQ(first.keys.raw(), cache.blocks(1).raw());
-  EXPECT_EQ(cache.blocks(1).num_bytes(), 3 * 2 * shape.bytes_per_block());
+  EXPECT_EQ(cache.blocks(1).num_bytes(), 3 * 2 * shape.bytes_per_block(0));
+}
+
+// Keys, then values, then the next layer, each as long as its layer has it. Writes a number of its
+// own into every element of every layer's view, and reads the blocks of the group.
+TEST(KvCacheTest, LayersOfOtherShapesLieSideBySideToo) {
+  const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 1});
+  std::vector<KvGroup> groups = GroupLayers(Windows({8, 0, 8}), 100);
+  groups[0].num_blocks = 2;
+  groups[1].num_blocks = 3;
+  const KvCacheShape shape = {.layers = {{.num_kv_heads = 2, .key_dim = 24, .value_dim = 8},
+                                         {.num_kv_heads = 1, .key_dim = 8, .value_dim = 40},
+                                         {.num_kv_heads = 3, .key_dim = 8, .value_dim = 16}},
+                              .block_size = 16,
+                              .dtype = kernels::DType::kF32};
+  const KvCache cache = *KvCache::Create(*backend, shape, groups);
+  EXPECT_EQ(cache.bytes_per_token(), 4 * (2 * 32 + 48 + 3 * 24));
+  EXPECT_EQ(cache.bytes(), 4 * 16 * (2 * 48 + 3 * (2 * 32 + 3 * 24)));
+  float next = 0.0f;
+  std::vector<std::vector<float>> want(2);  // by group
+  for (const size_t group : {0, 1}) {
+    const kernels::TensorView blocks = cache.blocks(group);
+    for (int64_t block = 0; block < blocks.dim(0); ++block) {
+      for (const int64_t i : groups[group].layers) {
+        const kernels::CacheView layer = cache.layer(i);
+        ASSERT_EQ(layer.num_blocks(), groups[group].num_blocks);
+        EXPECT_EQ(layer.num_kv_heads(), shape.layers[i].num_kv_heads);
+        EXPECT_EQ(layer.key_dim(), shape.layers[i].key_dim);
+        EXPECT_EQ(layer.value_dim(), shape.layers[i].value_dim);
+        for (const kernels::TensorView& part : {layer.keys, layer.values}) {
+          const kernels::TensorView rows = part.Rows(block, 1);
+          for (int64_t e = 0; e < rows.num_elements(); ++e) {
+            rows.data<float>()[e] = ++next;
+            want[group].push_back(next);
+          }
+        }
+      }
+    }
+    ASSERT_EQ(blocks.num_elements(), std::ssize(want[group]));
+    EXPECT_THAT(std::span(blocks.data<float>(), want[group].size()),
+                ::testing::ElementsAreArray(want[group]));
+  }
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ TEST(ArchitecturesTest, ReadsAnMpt) {
   EXPECT_EQ(config->architecture, "mpt");
   EXPECT_EQ(config->layers[0].feed_forward.inner_size, 192);
   EXPECT_EQ(config->layers[0].attention.num_kv_heads, 2);
-  EXPECT_EQ(config->layers[0].attention.head_dim, 8);
+  EXPECT_EQ(config->layers[0].attention.key_dim, 8);
   EXPECT_EQ(config->alibi_bias_max, 16.0);
   EXPECT_EQ(config->layers[0].attention.clip, 6.0);
   EXPECT_EQ(config->layers[0].attention.scale, 0.25);
@@ -202,6 +202,41 @@ TEST(ArchitecturesTest, ExpertsAreAddedAsTheyAreAfterAttention) {
     EXPECT_THAT(Validate(other, "config.json").message(),
                 HasSubstr("config.json: num_experts: want 0"));
   }
+}
+
+TEST(ArchitecturesTest, LayersMayHaveHeadsOfTheirOwn) {
+  auto config = Read(Mixtral());
+  ASSERT_TRUE(config.ok()) << config.status();
+  AttentionSpec& last = config->layers.back().attention;
+  EXPECT_TRUE(HeadsAreAlike(*config));
+  last.num_kv_heads = last.num_heads;
+  last.value_dim = 2 * last.key_dim;
+  EXPECT_FALSE(HeadsAreAlike(*config));
+  EXPECT_TRUE(Validate(*config, "config.json").ok()) << Validate(*config, "config.json");
+  const ModelConfig good = *config;
+  const auto message = [&] { return std::string(Validate(*config, "config.json").message()); };
+  last.value_dim = 12;
+  EXPECT_EQ(message(), "config.json: v_head_dim: want a multiple of 8, got 12");
+  last = good.layers.back().attention;
+  last.num_kv_heads = last.num_heads - 1;
+  EXPECT_THAT(message(), HasSubstr("num_key_value_heads: want a divisor of num_attention_heads"));
+  last = good.layers.back().attention;
+  // The rope turns all of a key, and no layer that it turns may have shorter keys.
+  last.key_dim -= 8;
+  EXPECT_THAT(message(), HasSubstr("rope dimensions: want 2 to "));
+  last.rope = -1;
+  EXPECT_EQ(message(), "");
+}
+
+TEST(ArchitecturesTest, WithAlibiEveryLayerHasAsManyHeads) {
+  auto config = Read(Bloom());
+  ASSERT_TRUE(config.ok()) << config.status();
+  AttentionSpec& last = config->layers.back().attention;
+  last.num_kv_heads = 4;
+  EXPECT_TRUE(Validate(*config, "config.json").ok());
+  last.num_heads = 4;
+  EXPECT_EQ(Validate(*config, "config.json").message(),
+            "config.json: num_attention_heads: want 8 in every layer with ALiBi, got 4");
 }
 
 TEST(ArchitecturesTest, ALayerHasARopeOfTheModelOrNone) {
@@ -446,7 +481,7 @@ TEST(ArchitecturesTest, OfAGemma3WithImagesTheTextIsRead) {
   EXPECT_EQ(published->vocab_size, 262208);
   EXPECT_EQ(published->layers[0].attention.num_heads, 8);
   EXPECT_EQ(published->layers[0].attention.num_kv_heads, 4);
-  EXPECT_EQ(published->layers[0].attention.head_dim, 256);
+  EXPECT_EQ(published->layers[0].attention.key_dim, 256);
   EXPECT_FALSE(published->tie_word_embeddings);
 }
 

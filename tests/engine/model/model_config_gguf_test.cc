@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -67,7 +68,7 @@ TEST(GgufModelConfigTest, ReadsALlama) {
   EXPECT_EQ(config->num_layers(), 2);
   EXPECT_EQ(config->layers[0].attention.num_heads, 2);
   EXPECT_EQ(config->layers[0].attention.num_kv_heads, 1);
-  EXPECT_EQ(config->layers[0].attention.head_dim, 8);
+  EXPECT_EQ(config->layers[0].attention.key_dim, 8);
   EXPECT_EQ(config->max_position_embeddings, 64);
   EXPECT_FLOAT_EQ(static_cast<float>(config->norm_eps), 1e-5F);
   EXPECT_TRUE(config->tie_word_embeddings);
@@ -99,13 +100,14 @@ TEST(GgufModelConfigTest, TensorsTellWhatMetadataDoesNot) {
 
 TEST(GgufModelConfigTest, ReadsOptionalKeys) {
   const auto config = ReadGguf(Metadata([](GgufWriter& writer) {
-    writer.U32("llama.attention.key_length", 32).U32("llama.attention.value_length", 32);
+    writer.U32("llama.attention.key_length", 32).U32("llama.attention.value_length", 40);
     writer.U32("llama.rope.dimension_count", 16).F32("llama.rope.freq_base", 500000.0F);
     writer.String("llama.rope.scaling.type", "linear").F32("llama.rope.scaling.factor", 4.0F);
     writer.U32("llama.expert_count", 0).U32("llama.attention.sliding_window", 128);
   }));
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->layers[0].attention.head_dim, 32);
+  EXPECT_EQ(config->layers[0].attention.key_dim, 32);
+  EXPECT_EQ(config->layers[0].attention.value_dim, 40);
   EXPECT_EQ(config->ropes[0].rope_dim, 16);
   EXPECT_EQ(config->ropes[0].theta, 500000.0);
   EXPECT_EQ(config->ropes[0].scaling, RopeScaling::kLinear);
@@ -132,7 +134,7 @@ TEST(GgufModelConfigTest, ReadsAMixtureOfExperts) {
   EXPECT_THAT(std::string(bad.status().message()), HasSubstr("ffn_gate.x.weight"));
 }
 
-TEST(GgufModelConfigTest, HeadCountsMayBeArraysOfOneNumber) {
+TEST(GgufModelConfigTest, HeadCountsMayBeArraysOfOneNumberForEachLayer) {
   const auto with_heads = [](const std::vector<int32_t>& heads) {
     return ReadGguf(Metadata(
         [&](GgufWriter& writer) {
@@ -141,9 +143,27 @@ TEST(GgufModelConfigTest, HeadCountsMayBeArraysOfOneNumber) {
         "llama.attention.head_count_kv"));
   };
   EXPECT_EQ(with_heads({1, 1}).value().layers[0].attention.num_kv_heads, 1);
-  EXPECT_THAT(std::string(with_heads({1, 2}).status().message()),
-              HasSubstr("the same number for every layer"));
-  EXPECT_THAT(std::string(with_heads({}).status().message()), HasSubstr("empty array"));
+  const auto differ = with_heads({1, 2});
+  ASSERT_TRUE(differ.ok()) << differ.status();
+  EXPECT_EQ(differ->layers[0].attention.num_kv_heads, 1);
+  EXPECT_EQ(differ->layers[1].attention.num_kv_heads, 2);
+  EXPECT_EQ(KvElementsPerToken(*differ), 2 * 16 * (1 + 2));
+  for (const std::vector<int32_t>& other : {std::vector<int32_t>(), {2}, {1, 2, 2}}) {
+    EXPECT_THAT(std::string(with_heads(other).status().message()),
+                HasSubstr(absl::StrCat("llama.attention.head_count_kv: want a number for each of 2 "
+                                       "layers, got ",
+                                       other.size())));
+  }
+  EXPECT_THAT(std::string(with_heads({2, 3}).status().message()),
+              HasSubstr("num_key_value_heads: want a divisor of num_attention_heads 4, got 3"));
+  // The file invents layers. Nothing is allocated for them.
+  const auto invented = ReadGguf(Metadata(
+      [](GgufWriter& writer) {
+        writer.U32("llama.block_count", 4000000000);
+        writer.Array<int32_t>("llama.attention.head_count_kv", files::GgufType::kInt32, {1, 2});
+      },
+      "llama.attention.head_count_kv"));
+  EXPECT_FALSE(invented.ok());
   EXPECT_EQ(ReadGguf(Metadata({}, "llama.attention.head_count_kv"))
                 .value()
                 .layers[0]
@@ -295,8 +315,10 @@ const Refusal kGgufRefusals[] = {
     Number("HeadDimTooLarge", "llama.attention.key_length", 264, "head_dim",
            "want 8 to 256, got 264"),
     Number("HeadDimOdd", "llama.attention.key_length", 20, "head_dim", "multiple of 8, got 20"),
-    Number("ValuesOfOtherLength", "llama.attention.value_length", 8, "value_length",
-           "want the head size"),
+    Number("ValuesTooLong", "llama.attention.value_length", 264, "v_head_dim",
+           "want 8 to 256, got 264"),
+    Number("ValuesOfAnOddLength", "llama.attention.value_length", 12, "v_head_dim",
+           "multiple of 8, got 12"),
     Number("RopeDimOdd", "llama.rope.dimension_count", 5, "rope dimensions", "even number, got 5"),
     Number("RopeDimTooLarge", "llama.rope.dimension_count", 18, "rope dimensions",
            "want 2 to 16, got 18"),

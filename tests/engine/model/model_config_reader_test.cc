@@ -43,7 +43,7 @@ TEST(HfModelConfigTest, ReadsALlama) {
   EXPECT_EQ(config->architecture, "llama");
   EXPECT_EQ(config->vocab_size, 100);
   EXPECT_EQ(config->layers[0].attention.num_kv_heads, 2);
-  EXPECT_EQ(config->layers[0].attention.head_dim, 16);
+  EXPECT_EQ(config->layers[0].attention.key_dim, 16);
   EXPECT_EQ(config->norm_eps, 1e-5);
   EXPECT_FALSE(config->tie_word_embeddings);
   EXPECT_EQ(config->ropes[0].layout, kernels::RopeLayout::kHalfSplit);
@@ -58,7 +58,7 @@ TEST(HfModelConfigTest, ReadsOptionalKeys) {
       "attention_bias": true, "mlp_bias": true, "tie_word_embeddings": true, "num_key_value_heads": null,
       "pretraining_tp": 2, "partial_rotary_factor": 1.0, "_name_or_path": "me/mine"})")));
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->layers[0].attention.head_dim, 32);
+  EXPECT_EQ(config->layers[0].attention.key_dim, 32);
   EXPECT_EQ(config->ropes[0].theta, 500000.0);
   EXPECT_TRUE(config->layers[0].attention.bias);
   EXPECT_TRUE(config->layers[0].feed_forward.bias);
@@ -239,7 +239,7 @@ TEST(ModelConfigReaderTest, TheSameModelReadsAlikeFromEveryFormat) {
     EXPECT_EQ(config->num_layers(), 5);
     EXPECT_EQ(config->layers[0].attention.num_heads, 8);
     EXPECT_EQ(config->layers[0].attention.num_kv_heads, 4);
-    EXPECT_EQ(config->layers[0].attention.head_dim, 8);
+    EXPECT_EQ(config->layers[0].attention.key_dim, 8);
     EXPECT_EQ(config->max_position_embeddings, 512);
     EXPECT_TRUE(config->tie_word_embeddings);
     EXPECT_EQ(config->ropes[0].rope_dim, 8);

@@ -31,13 +31,11 @@ class ModelRunner {
   ModelRunner(std::unique_ptr<engine::Model> model, kernels::Backend& backend)
       : backend_(backend),
         model_(std::move(model)),
-        cache_(*engine::KvCache::Create(
-            backend,
-            {.num_kv_heads = model_->config().layers[0].attention.num_kv_heads,
-             .head_dim = model_->config().layers[0].attention.head_dim,
-             .block_size = kLimits.block_size,
-             .dtype = backend.activation_dtype()},
-            Groups(model_->config()))) {
+        cache_(*engine::KvCache::Create(backend,
+                                        {.layers = KvLayerShapes(model_->config()),
+                                         .block_size = kLimits.block_size,
+                                         .dtype = backend.activation_dtype()},
+                                        Groups(model_->config()))) {
     // In any dtype, bytes of 0xff are NaN.
     const std::vector<uint8_t> poison(static_cast<size_t>(cache_.bytes()), 0xff);
     for (size_t group = 0; group < cache_.groups().size(); ++group) {
