@@ -534,6 +534,46 @@ TEST(ArchitecturesTest, ReadsARefact) {
   EXPECT_EQ(config->alibi_bias_max, 8.0);
 }
 
+json OpenElm() {
+  return json::parse(R"({"architectures": ["OpenELMForCausalLM"], "vocab_size": 100,
+    "model_dim": 1280, "num_transformer_layers": 3, "head_dim": 64, "num_query_heads": [12, 16, 20],
+    "num_kv_heads": [3, 4, 5], "ffn_multipliers": [0.5, 0.73, 4.0], "ffn_dim_divisor": 256,
+    "ffn_with_glu": true, "activation_fn_name": "swish", "normalization_layer_name": "rms_norm",
+    "normalize_qk_projections": true, "share_input_output_layers": true, "num_gqa_groups": 4,
+    "qkv_multipliers": [0.5, 1.0], "max_context_length": 2048, "rope_freq_constant": 10000,
+    "rope_max_length": 4096})");
+}
+
+TEST(ArchitecturesTest, ReadsAnOpenElmLayerByLayer) {
+  const auto config = Read(OpenElm());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->architecture, "openelm");
+  EXPECT_EQ(config->max_position_embeddings, 2048);
+  EXPECT_EQ(config->ropes[0].rope_dim, 64);
+  EXPECT_EQ(config->norm_eps, 1e-6);
+  EXPECT_TRUE(config->tie_word_embeddings);
+  std::vector<int64_t> sizes;
+  for (const LayerSpec& layer : config->layers) {
+    EXPECT_EQ(layer.attention.qk_norm, QkNormScope::kHead);
+    EXPECT_EQ(layer.attention.value_dim, 64);
+    for (const int64_t size :
+         {layer.attention.num_heads, layer.attention.num_kv_heads, layer.feed_forward.inner_size}) {
+      sizes.push_back(size);
+    }
+  }
+  // 0.73 * 1280 = 934.4 is nearer to 1024 than to 768.
+  EXPECT_THAT(sizes, ElementsAre(12, 3, 768, 16, 4, 1024, 20, 5, 5120));
+  EXPECT_EQ(KvElementsPerToken(*config), 2 * 64 * (3 + 4 + 5));
+
+  json one = OpenElm();
+  one["ffn_multipliers"] = 1.5;
+  one["normalize_qk_projections"] = false;
+  const auto alike = Read(one);
+  ASSERT_TRUE(alike.ok()) << alike.status();
+  EXPECT_EQ(alike->layers[2].feed_forward.inner_size, 2048);
+  EXPECT_EQ(alike->layers[2].attention.qk_norm, QkNormScope::kNone);
+}
+
 struct ArchitectureRefusal {
   std::string name;
   json file;
@@ -564,6 +604,26 @@ const ArchitectureRefusal kArchitectureRefusals[] = {
     {"NarrowHeads", Mpt(), R"({"n_heads": 16})", "head_dim", "got 4"},
     {"BloomPostNorm", Bloom(), R"({"apply_residual_connection_post_layernorm": true})",
      "apply_residual_connection_post_layernorm", "false"},
+    {"OpenElmHeadsUnsaid", OpenElm(), R"({"num_query_heads": null})", "num_query_heads",
+     "a number for each"},
+    {"OpenElmKvHeadsOfFewerLayers", OpenElm(), R"({"num_kv_heads": [3, 4]})", "num_kv_heads",
+     "a number for each"},
+    {"OpenElmHeadsThatAreNone", OpenElm(), R"({"num_kv_heads": [3, 0, 5]})", "num_key_value_heads",
+     "want 1 to 16, got 0"},
+    {"OpenElmUnevenGroups", OpenElm(), R"({"num_kv_heads": [3, 5, 5]})", "num_key_value_heads",
+     "divisor of num_attention_heads 16, got 5"},
+    {"OpenElmSizesFromTwo", OpenElm(), R"({"ffn_multipliers": [0.5, 4.0]})", "ffn_multipliers",
+     "a number for each"},
+    {"OpenElmNegativeSize", OpenElm(), R"({"ffn_multipliers": [0.5, -1, 4.0]})", "ffn_multipliers",
+     "a number for each"},
+    {"OpenElmNoDivisor", OpenElm(), R"({"ffn_dim_divisor": 0})", "ffn_dim_divisor", "at least 1"},
+    {"OpenElmNoGate", OpenElm(), R"({"ffn_with_glu": false})", "ffn_with_glu", "true"},
+    {"OpenElmHeadOfItsOwn", OpenElm(), R"({"share_input_output_layers": false})",
+     "share_input_output_layers", "true"},
+    {"OpenElmActivation", OpenElm(), R"({"activation_fn_name": "gelu"})", "activation_fn_name",
+     "swish"},
+    {"OpenElmNorm", OpenElm(), R"({"normalization_layer_name": "layer_norm"})",
+     "normalization_layer_name", "rms_norm"},
     {"FalconScaling", Falcon(), R"({"rope_scaling": {"type": "linear", "factor": 2}})",
      "rope_scaling", "null"},
     {"FalconActivation", Falcon(), R"({"activation": "relu"})", "activation", "gelu"},

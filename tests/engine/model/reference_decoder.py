@@ -21,7 +21,8 @@ RUNS = 24
 class Description:
     heads: int
     kv_heads: int
-    head_dim: int
+    head_dim: int  # of queries and keys
+    value_dim: int | None = None  # None: head_dim
     eps: float = 1e-5
     alibi_bias_max: float | None = None
     rope_frequencies: torch.Tensor | None = None  # [pairs], half-split, of a head's leading dimensions
@@ -64,6 +65,8 @@ class Layer:
     k_norm: torch.Tensor | None = None
     attention_post_norm: tuple | None = None  # of what is added to the residual
     mlp_post_norm: tuple | None = None
+    heads: int | None = None     # where they are others than the description's
+    kv_heads: int | None = None
     window: int | None = None  # tokens seen back from a query, itself included
     chunk: int | None = None   # only the keys of the query's chunk of so many positions are seen
     query_growth: tuple | None = None  # (interval, rate): of queries, by the logarithm of their position
@@ -158,27 +161,28 @@ def rotate(d, x, frequencies):
 
 def attention(d, layer, x, rounded):
     length = len(x)
+    heads, kv_heads, value_dim = layer.heads or d.heads, layer.kv_heads or d.kv_heads, d.value_dim or d.head_dim
     qkv = linear(x, layer.qkv, layer.qkv_bias, rounded)
     if d.clip is not None:
         qkv = qkv.clamp(-d.clip, d.clip)
-    q, k, v = qkv.split([d.heads * d.head_dim, d.kv_heads * d.head_dim, d.kv_heads * d.head_dim], dim=-1)
+    q, k, v = qkv.split([heads * d.head_dim, kv_heads * d.head_dim, kv_heads * value_dim], dim=-1)
     if layer.q_norm is not None:  # as wide as a head, or as all of them
         q, k = (norm(d, t.view(length, -1, len(weight)), (weight, None), rounded).reshape(length, -1)
                 for t, weight in ((q, layer.q_norm), (k, layer.k_norm)))
-    q, k, v = (t.view(length, -1, d.head_dim).transpose(0, 1) for t in (q, k, v))
+    q, k, v = (t.view(length, count, -1).transpose(0, 1) for t, count in ((q, heads), (k, kv_heads), (v, kv_heads)))
     frequencies = d.rope_frequencies if layer.rope_frequencies is None else layer.rope_frequencies
     if frequencies is not None:
         q, k = rounded(rotate(d, q, frequencies), 4), rounded(rotate(d, k, frequencies), 4)
     if layer.query_growth is not None:
         interval, rate = layer.query_growth
         q = q * (1 + rate * torch.log1p((torch.arange(length) + 1) // interval))[:, None]
-    k, v = (t.repeat_interleave(d.heads // d.kv_heads, dim=0) for t in (k, v))
+    k, v = (t.repeat_interleave(heads // kv_heads, dim=0) for t in (k, v))
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
     scale = d.scale or 1 / math.sqrt(d.head_dim)
     scores = rounded(q @ k.transpose(1, 2) * scale, d.head_dim + 16)
     scores = soft_capped(scores, d.soft_cap, rounded)
     if d.alibi_bias_max is not None:  # the bias and its sum with the score round by their own size
-        steps = slopes(d.heads, d.alibi_bias_max)[:, None, None]
+        steps = slopes(heads, d.alibi_bias_max)[:, None, None]
         bias = -steps * distance
         if d.alibi_is_rounded:  # by the key's own position
             bias = (steps.bfloat16() * torch.arange(length).bfloat16()).double() * scale
