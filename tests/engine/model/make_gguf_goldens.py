@@ -25,7 +25,7 @@ import numpy
 import torch
 
 import reference_decoder as reference
-from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, llama4, llama_like, mpt, refact
+from families import baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, llama4, llama_like, mpt, openelm, refact
 from make_goldens import NUM_TOKENS, fill, tensor_values
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "bench" / "peers"))
@@ -33,7 +33,7 @@ import llama_library
 
 TESTDATA = pathlib.Path(__file__).parent / "testdata"
 CONTEXT = 256
-FUSED = ("bloom", "falcon", "gptneox", "gpt2", "mpt", "phi3")  # queries, keys and values in one tensor
+FUSED = ("bloom", "falcon", "gptneox", "gpt2", "mpt", "openelm", "phi3")  # queries, keys and values in one tensor
 # CASES maps the name of a file to its architecture, its family and its config.
 SMALL = dict(vocab_size=32, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
 CASES = {
@@ -61,6 +61,7 @@ CASES = {
     "gptneox": ("gptneox", gpt_neox, dict(gpt_neox.CASES["neox"], vocab_size=32)),
     "gpt2": ("gpt2", gpt2, dict(gpt2.BASE, vocab_size=32, n_embd=32)),
     "refact": ("refact", refact, dict(refact.BASE, vocab_size=32, n_embd=32, n_head=4)),
+    "openelm": ("openelm", openelm, dict(openelm.BASE, vocab_size=32, model_dim=32)),
     "baichuan": ("baichuan", baichuan, dict(baichuan.BASE, vocab_size=32, hidden_size=16, num_attention_heads=2,
                                             intermediate_size=16, num_hidden_layers=40, model_max_length=256)),
 }
@@ -141,9 +142,15 @@ def write(path, architecture, config, d, weights):
     writer.add_block_count(len(weights.layers))
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(width)
-    writer.add_feed_forward_length(weights.layers[0].up.shape[-2] // (2 if gated else 1))
-    writer.add_head_count(d.heads)
-    writer.add_head_count_kv(d.kv_heads)
+    inner_sizes = [layer.up.shape[-2] // (2 if gated else 1) for layer in weights.layers]
+    if architecture == "openelm":
+        writer.add_feed_forward_length(inner_sizes)
+        writer.add_head_count([layer.heads for layer in weights.layers])
+        writer.add_head_count_kv([layer.kv_heads for layer in weights.layers])
+    else:
+        writer.add_feed_forward_length(inner_sizes[0])
+        writer.add_head_count(d.heads)
+        writer.add_head_count_kv(d.kv_heads)
     if d.head_dim * d.heads != width:
         writer.add_key_length(d.head_dim)
         writer.add_value_length(d.head_dim)
@@ -222,7 +229,7 @@ def named_tensors(architecture, d, weights):
                 for part, weight in (("gate", gate), ("up", up), ("down", down)):
                     add(f"{block}ffn_{part}{suffix}", weight)
             continue
-        if d.activation.endswith("_mul") and architecture not in FUSED:
+        if d.activation.endswith("_mul") and architecture != "phi3":
             gate, up = layer.up.chunk(2)
             add(block + "ffn_gate", gate)
             add(block + "ffn_up", up)

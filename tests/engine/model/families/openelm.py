@@ -1,6 +1,7 @@
-"""OpenELM. Its class comes with the model and not with transformers, so the only oracle is reference_decoder.py, written
+"""OpenELM. Its class comes with the model and not with transformers, so the oracle is reference_decoder.py, written
 from modeling_openelm.py: heads and feed-forward sizes by layer, projections of all heads in one matrix (Q, K, V), norms of
 each head of queries and keys before the rotation, the gate above the rest of proj_1, a tied head, and 1e-6 in each norm.
+llama.cpp, which has the architecture, agrees (make_gguf_goldens.py).
 """
 
 import torch
