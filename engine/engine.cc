@@ -22,8 +22,11 @@ namespace {
 
 std::string WhyNoCacheWindow(const ModelConfig& model, const KvCache& cache) {
   if (model.learned_positions) return "the model's tokens hold the positions they came with";
-  return cache.groups().size() == 1 ? ""
-                                    : "some layers of the model see only a part of the context";
+  const bool has_holes = std::ranges::any_of(
+      LayerPatterns(model), [](const auto& pattern) { return pattern.has_holes(); });
+  return cache.groups().size() == 1 && !has_holes
+             ? ""
+             : "some layers of the model see only a part of the context";
 }
 
 // A text of more bytes than this is long work for the WorkerPool, which runs one piece of long work

@@ -19,6 +19,7 @@
 #include "engine/model/model_registry.h"
 #include "files/ggml_types.h"
 #include "files/printable.h"
+#include "kernels/ops/paged_attention.h"
 
 namespace quire::tools {
 namespace {
@@ -180,10 +181,15 @@ void AddModel(const ModelReport& report, Lines& lines) {
   const std::vector<kernels::AttentionPattern> patterns = engine::LayerPatterns(config);
   for (const kernels::AttentionPattern& pattern : engine::DifferentPatterns(config)) {
     if (pattern.sees_all()) continue;
+    const auto num_layers = std::ranges::count(patterns, pattern);
+    if (pattern.has_holes()) {
+      lines.Add("sparse attention", absl::StrFormat("%s, on %d layers; saves reading, not memory",
+                                                    ToString(pattern), num_layers));
+      continue;
+    }
     const bool chunks = pattern.rule == kernels::AttentionPattern::Rule::kChunk;
     lines.Add(chunks ? "chunks" : "window",
-              absl::StrFormat("%d tokens, on %d layers", pattern.tokens,
-                              std::ranges::count(patterns, pattern)));
+              absl::StrFormat("%d tokens, on %d layers", pattern.tokens, num_layers));
   }
   lines.Add("vocabulary", absl::StrFormat("%d, %s", config.vocab_size,
                                           config.tie_word_embeddings ? "head tied to the embedding"
@@ -218,7 +224,7 @@ int64_t ModelReport::kv_bytes_per_context() const {
   if (!supported.ok()) return 0;
   for (const engine::LayerSpec& layer : config.layers) {
     const engine::AttentionSpec& attention = layer.attention;
-    elements += attention.pattern.MostKeys(config.max_position_embeddings) *
+    elements += attention.pattern.MostKept(config.max_position_embeddings) *
                 (attention.k_size() + attention.v_size());
   }
   return elements * kKvElementBytes;

@@ -16,7 +16,7 @@ int64_t WindowBlocksPerSequence(const kernels::AttentionPattern& pattern,
   // The first query of a step sees at most `earlier` tokens before its own. The step writes at most
   // max_step_tokens. The tokens of a step in flight count twice: Commit may replace their parts by
   // equal parts of another sequence, while the next step still reads the replaced parts.
-  const int64_t earlier = pattern.MostKeys(std::numeric_limits<int64_t>::max()) - 1;
+  const int64_t earlier = pattern.MostKept(std::numeric_limits<int64_t>::max()) - 1;
   const int64_t tokens = earlier + config.max_step_tokens * (1 + 2 * config.pipeline_depth);
   // Wherever the first token is in its block, the tokens are in at most
   // (tokens + block_size - 2) / block_size + 1 blocks. The source of a copy is one more block.

@@ -13,8 +13,8 @@ std::vector<KvGroup> GroupLayers(std::span<const kernels::AttentionPattern> laye
   constexpr kernels::AttentionPattern kAll;
   std::map<kernels::AttentionPattern, std::vector<int64_t>> by_pattern = {{kAll, {}}};
   for (size_t i = 0; i < layer_patterns.size(); ++i) {
-    const bool sees_all = layer_patterns[i].MostKeys(max_model_len) == max_model_len;
-    by_pattern[sees_all ? kAll : layer_patterns[i]].push_back(static_cast<int64_t>(i));
+    const bool keeps_all = layer_patterns[i].MostKept(max_model_len) == max_model_len;
+    by_pattern[keeps_all ? kAll : layer_patterns[i]].push_back(static_cast<int64_t>(i));
   }
   std::vector<KvGroup> groups;
   for (auto& [pattern, layers] : by_pattern) {

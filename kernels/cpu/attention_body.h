@@ -10,7 +10,7 @@
 // read V of that key.
 
 constexpr int kSpanTiles = 4;
-constexpr int kSpanKeys = kSpanTiles * kLanes;
+static_assert(kSpanKeys == kSpanTiles * kLanes);
 static_assert(kSegmentKeys % kSpanKeys == 0);
 
 // The online-softmax state of one row. Floats 0 and 1 hold the maximum and the sum of the weights.
@@ -306,32 +306,33 @@ struct AttentionKernel {
     return Load(rounded);
   }
 
+  // Folds a span into rows row[0] to row[kRows - 1].
   template <int kRows>
-  void SpanRows(int64_t row, int64_t first_key, const Span<T>& span) const {
+  void SpanRows(const int64_t* row, int64_t first_key, const Span<T>& span) const {
     int begin[kRows], end[kRows];
     int last_begin = 0, first_end = kSpanKeys, last_end = 0;
     const float* query[kRows];
     float* values[kRows];
     for (int r = 0; r < kRows; ++r) {
-      const int64_t low = LargerOf(0, FirstKey(row + r) - first_key);
-      const int64_t high = LargerOf(0, SmallerOf(kSpanKeys, Position(row + r) - first_key + 1));
+      const int64_t low = LargerOf(0, FirstKey(row[r]) - first_key);
+      const int64_t high = LargerOf(0, SmallerOf(kSpanKeys, Position(row[r]) - first_key + 1));
       begin[r] = static_cast<int>(SmallerOf(low, high));
       end[r] = static_cast<int>(high);
       last_begin = begin[r] > last_begin ? begin[r] : last_begin;
       first_end = end[r] < first_end ? end[r] : first_end;
       last_end = end[r] > last_end ? end[r] : last_end;
-      query[r] = call.query + Place(row + r) * key_dim;
-      values[r] = State{segment_states + (row + r) * state_floats}.values();
+      query[r] = call.query + Place(row[r]) * key_dim;
+      values[r] = State{segment_states + row[r] * state_floats}.values();
     }
     if (last_end == 0) return;
     alignas(64) float scores[kRows * kSpanKeys];
     Score<T, kRows>(query, span, (last_end + kLanes - 1) / kLanes, key_dim, scores);
     for (int r = 0; r < kRows; ++r) {
-      const State state{segment_states + (row + r) * state_floats};
+      const State state{segment_states + row[r] * state_floats};
       if (begin[r] == 0 && end[r] == kSpanKeys) {
-        Weigh<true>(row + r, first_key, 0, kSpanKeys, state, scores + r * kSpanKeys);
+        Weigh<true>(row[r], first_key, 0, kSpanKeys, state, scores + r * kSpanKeys);
       } else if (begin[r] < end[r]) {
-        Weigh<false>(row + r, first_key, begin[r], end[r], state, scores + r * kSpanKeys);
+        Weigh<false>(row[r], first_key, begin[r], end[r], state, scores + r * kSpanKeys);
       }
     }
     // Adds the values of each row in the order of the keys. The keys that all rows see are added
@@ -348,22 +349,38 @@ struct AttentionKernel {
     }
   }
 
+  // Returns true if the row sees none of the keys of the span that begins at `first_key`, though
+  // they are not before FirstKey.
+  bool IsHole(int64_t row, int64_t first_key) const {
+    return work.tiles != nullptr && !call.pattern.SeesBlock(Position(row), first_key, Head(row));
+  }
+
+  // Folds a span into all rows that see it, four at a time.
   void AllRows(int64_t first_key, const Span<T>& span) const {
-    int64_t row = 0;
-    for (; row + 4 <= rows; row += 4) SpanRows<4>(row, first_key, span);
-    switch (rows - row) {
+    int64_t taken[4];
+    int num_taken = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      if (IsHole(row, first_key)) continue;
+      taken[num_taken++] = row;
+      if (num_taken < 4) continue;
+      SpanRows<4>(taken, first_key, span);
+      num_taken = 0;
+    }
+    switch (num_taken) {
       case 3:
-        return SpanRows<3>(row, first_key, span);
+        return SpanRows<3>(taken, first_key, span);
       case 2:
-        return SpanRows<2>(row, first_key, span);
+        return SpanRows<2>(taken, first_key, span);
       case 1:
-        return SpanRows<1>(row, first_key, span);
+        return SpanRows<1>(taken, first_key, span);
       default:
         return;
     }
   }
 
-  void Segment(int64_t segment) const {
+  // Folds the spans of a segment into states that begin empty. Listed spans are read from
+  // work.tiles[next_tile] on. Returns the first one after the segment.
+  int64_t Segment(int64_t segment, int64_t next_tile) const {
     for (int64_t r = 0; r < rows; ++r) {
       ClearState(State{segment_states + r * state_floats}, value_dim);
     }
@@ -372,7 +389,14 @@ struct AttentionKernel {
     const int64_t end = SmallerOf((segment + 1) * kSegmentKeys, context_end);
     const CacheLayout& cache = call.cache;
     const int64_t first_row = work.kv_head * cache.block_size;
-    for (int64_t first_key = begin; first_key < end; first_key += kSpanKeys) {
+    int64_t first_key = begin;
+    for (;; first_key += kSpanKeys) {
+      if (work.tiles != nullptr) {
+        if (next_tile == work.num_tiles) break;
+        first_key = work.tiles[next_tile] * int64_t{kSpanKeys};
+      }
+      if (first_key >= end) break;
+      ++next_tile;
       // Tiles past the end of the context repeat the last tile. The scores of these repeats are
       // masked.
       Span<T> span;
@@ -387,11 +411,13 @@ struct AttentionKernel {
       }
       AllRows(first_key, span);
     }
+    return next_tile;
   }
 
   void Run() const {
+    int64_t next_tile = 0;
     for (int64_t segment = work.segment_begin; segment < work.segment_end; ++segment) {
-      Segment(segment);
+      next_tile = Segment(segment, next_tile);
       for (int64_t r = 0; r < rows; ++r) {
         const State from{segment_states + r * state_floats};
         if (work.partials != nullptr) {

@@ -6,6 +6,7 @@
 #include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/ops/attention_tiles.h"
 #include "kernels/ops/check.h"
 
 namespace quire::kernels::cpu {
@@ -24,6 +25,8 @@ absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_thre
   RETURN_IF_ERROR(Validate(args));
   items_.clear();
   merges_.clear();
+  tiles_.clear();
+  lists_.clear();
   partial_floats_ = 0;
   max_rows_ = 0;
   SetStep(args);
@@ -44,6 +47,36 @@ absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_thre
   return absl::OkStatus();
 }
 
+CpuAttentionPlan::TileRange CpuAttentionPlan::ListTiles(int64_t first_query, int64_t last_query,
+                                                        int32_t kv_head) {
+  const int64_t first_head = int64_t{kv_head} * group();
+  // Within a span, the position of a query does not change which spans it sees.
+  const auto [at, is_new] = lists_.try_emplace(
+      {first_query / kSpanKeys, last_query / kSpanKeys, first_head % HeadPeriod(pattern())});
+  if (is_new) {
+    at->second.begin = static_cast<int32_t>(tiles_.size());
+    for (const SeenTile& seen : SeenTiles(pattern(),
+                                          {.first_query = first_query,
+                                          .last_query = last_query,
+                                          .first_head = first_head,
+                                          .num_heads = group()},
+                                          kSpanKeys)) {
+      tiles_.push_back(seen.tile);
+    }
+    at->second.end = static_cast<int32_t>(tiles_.size());
+  }
+  return at->second;
+}
+
+void CpuAttentionPlan::TakeTiles(const TileRange& list, Item& item) const {
+  constexpr int64_t kSegmentSpans = kSegmentKeys / kSpanKeys;
+  const auto first = tiles_.begin() + list.begin, last = tiles_.begin() + list.end;
+  const auto begin = std::lower_bound(first, last, item.segment_begin * kSegmentSpans);
+  const auto end = std::lower_bound(begin, last, item.segment_end * kSegmentSpans);
+  item.first_tile = static_cast<int32_t>(begin - tiles_.begin());
+  item.num_tiles = static_cast<int32_t>(end - begin);
+}
+
 void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
   const auto queries_per_item = static_cast<int32_t>(std::max<int64_t>(1, kMaxRows / group()));
   const int32_t start = context_len(seq) - query_len(seq);
@@ -55,11 +88,17 @@ void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
     const auto segment_begin = static_cast<int32_t>(first_key / kSegmentKeys);
     const auto segment_end = static_cast<int32_t>(base::CeilDiv(end_key, kSegmentKeys));
     const int32_t num_segments = segment_end - segment_begin;
-    const int64_t cost = rows * (end_key - first_key);
-    const auto pieces = static_cast<int32_t>(
-        std::clamp<int64_t>(base::CeilDiv(cost, target_cost), 1, num_segments));
     max_rows_ = std::max(max_rows_, rows);
     for (int32_t kv_head = 0; kv_head < num_kv_heads(); ++kv_head) {
+      TileRange list;
+      int64_t num_keys = end_key - first_key;
+      if (pattern().has_holes()) {
+        list = ListTiles(start + first, end_key - 1, kv_head);
+        num_keys = (list.end - list.begin) * kSpanKeys;
+      }
+      const int64_t cost = rows * num_keys;
+      const auto pieces = static_cast<int32_t>(
+          std::clamp<int64_t>(base::CeilDiv(cost, target_cost), 1, num_segments));
       Item item{.seq = seq,
                 .first_query = first,
                 .num_queries = count,
@@ -67,6 +106,7 @@ void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
                 .segment_begin = segment_begin,
                 .segment_end = segment_end,
                 .cost = cost};
+      if (pattern().has_holes()) TakeTiles(list, item);
       if (pieces == 1) {
         items_.push_back(item);
         continue;
@@ -78,6 +118,10 @@ void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
         item.segment_end = segment_begin + num_segments * (piece + 1) / pieces;
         item.partials = partial_floats_ + (item.segment_begin - segment_begin) * segment_floats;
         item.cost = cost * (item.segment_end - item.segment_begin) / num_segments;
+        if (pattern().has_holes()) {
+          TakeTiles(list, item);
+          item.cost = rows * item.num_tiles * kSpanKeys;
+        }
         items_.push_back(item);
       }
       partial_floats_ += num_segments * segment_floats;

@@ -2,8 +2,11 @@
 
 // CpuAttentionPlan divides the attention of one step into items of a few query tokens and one kv
 // head. An item normally covers all keys of its queries. If that would leave threads without work,
-// the keys are divided too, and an item covers a range of whole segments.
+// the keys are divided too, and an item covers a range of whole segments. If the pattern has holes,
+// an item lists the spans of its segments that its rows see (attention_tiles.h).
 
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +24,10 @@ class CpuAttentionPlan final : public AttentionPlan {
     int32_t kv_head = 0;
     int32_t segment_begin = 0;
     int32_t segment_end = 0;
+    // The item reads the spans tiles()[first_tile] to tiles()[first_tile + num_tiles - 1]. If
+    // first_tile is -1, the item reads all spans that its queries see.
+    int32_t first_tile = -1;
+    int32_t num_tiles = 0;
     int64_t partials = -1;  // offset in floats; -1 if the item covers all segments
     int64_t cost = 0;
   };
@@ -42,14 +49,31 @@ class CpuAttentionPlan final : public AttentionPlan {
 
   const std::vector<Item>& items() const { return items_; }
   const std::vector<Merge>& merges() const { return merges_; }
+  const std::vector<int32_t>& tiles() const { return tiles_; }  // in each item ascending
   int64_t partial_floats() const { return partial_floats_; }
   int64_t max_rows() const { return max_rows_; }  // the most rows of any item
 
  private:
+  // A range of tiles_.
+  struct TileRange {
+    int32_t begin = 0;
+    int32_t end = 0;
+  };
+
   void AddItems(int32_t seq, int64_t target_cost);
+  // Lists the spans that queries [first_query, last_query] see in the heads of `kv_head`. Work that
+  // sees the same spans shares one list.
+  TileRange ListTiles(int64_t first_query, int64_t last_query, int32_t kv_head);
+  // Narrows the list of `item`, which is `list` as long as the item covers all segments, to the
+  // segments of the item.
+  void TakeTiles(const TileRange& list, Item& item) const;
 
   std::vector<Item> items_;
   std::vector<Merge> merges_;
+  std::vector<int32_t> tiles_;
+  // The lists of this step, by the first span of queries, the last one, and the first head modulo
+  // HeadPeriod.
+  std::map<std::tuple<int64_t, int64_t, int64_t>, TileRange> lists_;
   int64_t partial_floats_ = 0;
   int64_t max_rows_ = 0;
 };

@@ -334,6 +334,8 @@ absl::Status CpuBackend::PagedAttention(const PagedAttentionArgs& args) {
          .kv_head = item.kv_head,
          .segment_begin = item.segment_begin,
          .segment_end = item.segment_end,
+         .tiles = item.first_tile < 0 ? nullptr : plan.tiles().data() + item.first_tile,
+         .num_tiles = item.num_tiles,
          .partials = item.partials < 0 ? nullptr : partials_.data() + item.partials,
          .scratch = attention_scratch_[thread].data()});
   });

@@ -17,6 +17,7 @@ namespace quire::kernels::cpu {
 constexpr int kNumWeightTypes = 11;
 constexpr int kLanes = 16;       // outputs of a packed group, keys of a tile
 constexpr int kQuantBlock = 32;  // activations that share a scale
+constexpr int kSpanKeys = 64;
 constexpr int64_t kSegmentKeys = 256;
 constexpr int64_t kSuperSegmentKeys = 16 * kSegmentKeys;
 
@@ -186,6 +187,10 @@ struct AttentionWork {
   int64_t kv_head = 0;
   int64_t segment_begin = 0;
   int64_t segment_end = 0;
+  // The spans of these segments that a row sees: span i has the keys from i * kSpanKeys on. If
+  // null, the work reads all spans from the first key that a row sees.
+  const int32_t* tiles = nullptr;
+  int64_t num_tiles = 0;
   // If null, the work covers every segment and writes `out`. Otherwise the state of row r in
   // segment s is written to partials + ((s - segment_begin) * rows + r) * StateFloats(value_dim).
   float* partials = nullptr;

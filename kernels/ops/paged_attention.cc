@@ -8,7 +8,34 @@
 namespace quire::kernels {
 namespace {
 
+// The largest block length, count of local blocks and stride of a pattern. With them, the products
+// and sums of AttentionPattern::SeesBlock fit in 32 bits.
+constexpr int64_t kMostOfBlocks = 1 << 16;
+
+absl::Status ValidateBlocks(const AttentionPattern& pattern) {
+  if (pattern.tokens <= 0 || pattern.tokens % AttentionPattern::kTileKeys != 0 ||
+      pattern.tokens > kMostOfBlocks) {
+    return WantGot("pattern",
+                   absl::StrCat("blocks of a multiple of ", AttentionPattern::kTileKeys,
+                                " tokens, at most ", kMostOfBlocks),
+                   absl::StrCat(pattern.tokens));
+  }
+  if (pattern.local_blocks < 1 || pattern.local_blocks > kMostOfBlocks) {
+    return WantGot("pattern", absl::StrCat("local_blocks in [1, ", kMostOfBlocks, "]"),
+                   absl::StrCat(pattern.local_blocks));
+  }
+  if (pattern.stride < 1 || pattern.stride > kMostOfBlocks || pattern.head_step < 0 ||
+      pattern.head_step > pattern.stride) {
+    return WantGot(
+        "pattern",
+        absl::StrCat("a stride in [1, ", kMostOfBlocks, "] and a head_step in [0, stride]"),
+        absl::StrCat(pattern.stride, " and ", pattern.head_step));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const AttentionPattern& pattern) {
+  if (pattern.has_holes()) return ValidateBlocks(pattern);
   if (pattern.sees_all() ? pattern.tokens == 0 : pattern.tokens > 0) return absl::OkStatus();
   return WantGot("pattern", pattern.sees_all() ? "no tokens where all keys are seen" : "tokens > 0",
                  absl::StrCat(pattern.tokens));
@@ -30,6 +57,10 @@ std::string ToString(const AttentionPattern& pattern) {
       return absl::StrCat("a window of ", pattern.tokens);
     case AttentionPattern::Rule::kChunk:
       return absl::StrCat("chunks of ", pattern.tokens);
+    case AttentionPattern::Rule::kBlocks:
+      return absl::StrCat("blocks of ", pattern.tokens, ": the last ", pattern.local_blocks,
+                          ", and one of every ", pattern.stride,
+                          pattern.head_step == 0 ? "" : ", by head");
   }
   return "an unknown rule";
 }

@@ -3,8 +3,8 @@
 // Computes the attention of the query tokens of one step over the paged KV cache. The op covers
 // prefill, chunked prefill and decode.
 //   out[t, h] = softmax(scale * query[t, h] . K^T) . V, from kv head h / (num_heads / num_kv_heads)
-//   Query token i of a sequence has position p = context_len - query_len + i. It sees the keys at
-//   pattern.FirstKey(p) .. p, inclusive.
+//   Query token i of a sequence has position p = context_len - query_len + i. Head h of the token
+//   sees the keys for which pattern.Sees(p, key, h) is true.
 //
 //   ALiBi adds slope * (key - query) to a score, where key and query are positions in the sequence.
 //   With alibi_is_rounded it adds scale * bf16(slope * bf16(key)), as Falcon's published code does.

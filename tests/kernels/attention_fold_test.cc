@@ -42,6 +42,11 @@ constexpr AttentionPattern kPatterns[] = {
     // The last chunks begin at 8400, inside a segment, and at 6000, inside a super-segment.
     AttentionPattern::Chunk(700),
     AttentionPattern::Chunk(3000),
+    // Rules with holes. The heads see different blocks. Under the last two, whole segments are
+    // hidden, among them first segments of super-segments.
+    AttentionPattern::Blocks(64, 3, 8, 1),
+    AttentionPattern::Blocks(64, 1, 17, 3),
+    AttentionPattern::Blocks(256, 2, 15, 0),
 };
 
 SequenceData LongSequence() {
@@ -54,12 +59,15 @@ SequenceData LongSequence() {
 // of each key is then exactly 1. Only the sums of the values and the final division are rounded.
 std::vector<float> FoldOfEqualWeights(const SequenceData& sequence, int64_t position,
                                       const AttentionPattern& pattern) {
-  const int64_t first = testing::FirstSeenKey(pattern, position);
   std::vector<float> row;
-  for (int64_t d = 0; d < kShape.head_dim; ++d) {
-    float total = 0.0f, super_segment = 0.0f, segment = 0.0f;
-    for (int64_t key = first; key <= position; ++key) {
-      segment += sequence.value[key * kShape.head_dim + d];
+  for (int64_t i = 0; i < kRow; ++i) {
+    const int64_t head = i / kShape.head_dim, d = i % kShape.head_dim;
+    float total = 0.0f, super_segment = 0.0f, segment = 0.0f, num_seen = 0.0f;
+    for (int64_t key = 0; key <= position; ++key) {
+      if (testing::Sees(pattern, position, key, head)) {
+        segment += sequence.value[key * kShape.head_dim + d];
+        ++num_seen;
+      }
       const int64_t next = key + 1;
       if (next % kSegment == 0 || next > position) {
         super_segment += segment;
@@ -70,9 +78,8 @@ std::vector<float> FoldOfEqualWeights(const SequenceData& sequence, int64_t posi
         super_segment = 0.0f;
       }
     }
-    row.push_back(total / static_cast<float>(position + 1 - first));
+    row.push_back(total / num_seen);
   }
-  for (int64_t d = 0; d < kShape.head_dim; ++d) row.push_back(row[d]);  // the second head
   return row;
 }
 

@@ -193,13 +193,20 @@ std::string QkvLines(Backend& backend) {
   return lines;
 }
 
-// Attention for some tokens of a sequence of 331: first chunks of the prompt, then decodes of the
-// last three tokens.
+// Adds the attention of some tokens of a sequence of 331: first chunks of the prompt, then decodes
+// of the last three tokens.
+void AddAttention(PoisonedCache& cache, const SequenceData& sequence,
+                  const PagedAttentionArgs& args, BitHash& hash) {
+  hash.AddAll(cache.Attend({{&sequence, 0, 19}, {&sequence, 256, 257}}, args));
+  hash.AddAll(cache.Attend({{&sequence, 317, 328}}, args));
+  for (int64_t t = 328; t < 331; ++t) hash.AddAll(cache.Attend({{&sequence, t, t + 1}}, args));
+}
+
 std::string AttentionLines(Backend& backend) {
   constexpr int64_t kTokens = 331;
   std::string lines;
   for (const DType dtype : kCacheTypes) {
-    BitHash hash;
+    BitHash hash, blocks_hash;
     for (const int64_t head_dim : {8, 40, 72}) {
       const HeadShape shape{
           .num_heads = 6, .num_kv_heads = 2, .head_dim = head_dim, .dtype = dtype};
@@ -224,15 +231,13 @@ std::string AttentionLines(Backend& backend) {
                   .scale = 0.3f,
                   .soft_cap = 2.5f,
                   .pattern = AttentionPattern::Window(100)};
-      for (const PagedAttentionArgs& args : cases) {
-        hash.AddAll(cache.Attend({{&sequence, 0, 19}, {&sequence, 256, 257}}, args));
-        hash.AddAll(cache.Attend({{&sequence, 317, 328}}, args));
-        for (int64_t t = 328; t < kTokens; ++t) {
-          hash.AddAll(cache.Attend({{&sequence, t, t + 1}}, args));
-        }
-      }
+      for (const PagedAttentionArgs& args : cases) AddAttention(cache, sequence, args, hash);
+      PagedAttentionArgs in_blocks = plain;
+      in_blocks.pattern = AttentionPattern::Blocks(64, 2, 3, 1);
+      AddAttention(cache, sequence, in_blocks, blocks_hash);
     }
     lines += hash.Line(absl::StrCat("attention ", std::string(Name(dtype))));
+    lines += blocks_hash.Line(absl::StrCat("attention in blocks ", std::string(Name(dtype))));
   }
   return lines;
 }

@@ -50,10 +50,12 @@ void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t toke
               const std::vector<float>& sinks, const float* got) {
   const int64_t kv_head = head / (shape.num_heads / shape.num_kv_heads);
   const float* q = sequence.query.data() + (token * shape.num_heads + head) * shape.head_dim;
-  const int64_t first = testing::FirstSeenKey(features.pattern, token);
+  std::vector<int64_t> keys;
   std::vector<double> scores;
   double score_bound = 0.0;
-  for (int64_t j = first; j <= token; ++j) {
+  for (int64_t j = 0; j <= token; ++j) {
+    if (!testing::Sees(features.pattern, token, j, head)) continue;
+    keys.push_back(j);
     const float* k = sequence.key.data() + (j * shape.num_kv_heads + kv_head) * shape.head_dim;
     double dot = 0.0, magnitude = 0.0;
     for (int64_t d = 0; d < shape.head_dim; ++d) {
@@ -86,9 +88,7 @@ void CheckRow(const HeadShape& shape, const SequenceData& sequence, int64_t toke
     for (size_t j = 0; j < scores.size(); ++j) {
       const double v =
           Stored(shape.dtype,
-                 sequence.value[((first + static_cast<int64_t>(j)) * shape.num_kv_heads + kv_head) *
-                                    shape.value_dim() +
-                                d]);
+                 sequence.value[(keys[j] * shape.num_kv_heads + kv_head) * shape.value_dim() + d]);
       want += scores[j] / sum * v;
       magnitude += scores[j] / sum * std::abs(v);
     }
@@ -223,13 +223,27 @@ INSTANTIATE_TEST_SUITE_P(
               .alibi = true,
               .sinks = true},
              330},
+        // Heads of groups of 1, 2 and 4 that see different blocks. The last tokens are the last of
+        // a block, the first of a block, and inside one.
+        Case{{3, 3, 16, 16, DType::kF32}, {.pattern = AttentionPattern::Blocks(64, 2, 3, 1)}, 640},
+        Case{{4, 2, 16, 16, DType::kF16}, {.pattern = AttentionPattern::Blocks(64, 1, 4, 1)}, 641},
+        Case{{8, 2, 8, 32, DType::kBF16}, {.pattern = AttentionPattern::Blocks(64, 2, 8, 1)}, 1111},
+        Case{{4, 1, 8, 16, DType::kF32}, {.pattern = AttentionPattern::Blocks(128, 1, 3, 0)}, 900},
+        Case{{4, 1, 8, 16, DType::kF32}, {.pattern = AttentionPattern::Blocks(64, 1, 7, 2)}, 639},
+        Case{{5, 1, 24, 16, DType::kF16},
+             {.soft_cap = 30.0f,
+              .pattern = AttentionPattern::Blocks(64, 2, 5, 1),
+              .alibi = true,
+              .sinks = true},
+             705},
         // Super-segments have 4096 keys. The last tokens see keys of two super-segments.
         Case{{2, 1, 8, 16, DType::kF32}, {}, 4400},
         Case{{2, 1, 8, 16, DType::kF16},
              {.pattern = AttentionPattern::Window(900), .sinks = true},
              4400}));
 
-TEST(PagedAttentionTest, AnyChunksOfAnyBatchGiveTheBitsOfOneByOne) {
+void CheckThatAnyChunksGiveTheBitsOfOneByOne(const AttentionPattern& pattern) {
+  const PagedAttentionArgs args{.scale = 0.25f, .pattern = pattern};
   const HeadShape shape{.num_heads = 3, .num_kv_heads = 1, .head_dim = 16};
   constexpr int64_t kLength = 540;
   const SequenceData a = RandomSequence(shape, kLength, 1, Blocks(kLength, 16, 1, 2));
@@ -239,7 +253,7 @@ TEST(PagedAttentionTest, AnyChunksOfAnyBatchGiveTheBitsOfOneByOne) {
   std::vector<float> want;
   for (int64_t t = 0; t < kLength; ++t) {
     reference.Write(a, t, t + 1);
-    const std::vector<float> row = reference.Attend({{&a, t, t + 1}}, {.scale = 0.25f});
+    const std::vector<float> row = reference.Attend({{&a, t, t + 1}}, args);
     want.insert(want.end(), row.begin(), row.end());
   }
   const auto backend = MakeBackend("auto", 3);
@@ -259,7 +273,7 @@ TEST(PagedAttentionTest, AnyChunksOfAnyBatchGiveTheBitsOfOneByOne) {
       }
       cache.Write(a, done, done + count);
       chunks.push_back({&a, done, done + count});
-      const std::vector<float> rows = cache.Attend(chunks, {.scale = 0.25f});
+      const std::vector<float> rows = cache.Attend(chunks, args);
       got.insert(got.end(), rows.begin() + more * 3 * 16, rows.end());
       done += count;
       other += more;
@@ -267,6 +281,37 @@ TEST(PagedAttentionTest, AnyChunksOfAnyBatchGiveTheBitsOfOneByOne) {
     RC_ASSERT(got.size() == want.size());
     RC_ASSERT(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)) == 0);
   }));
+}
+
+TEST(PagedAttentionTest, AnyChunksOfAnyBatchGiveTheBitsOfOneByOne) {
+  CheckThatAnyChunksGiveTheBitsOfOneByOne({});
+  CheckThatAnyChunksGiveTheBitsOfOneByOne(AttentionPattern::Blocks(64, 2, 4, 1));
+}
+
+// A head reads neither K nor V of a block that it does not see, though another head of its group
+// sees the block.
+TEST(PagedAttentionTest, ABlockThatOverflowsReachesOnlyTheHeadsThatSeeIt) {
+  const HeadShape shape{.num_heads = 4, .num_kv_heads = 1, .head_dim = 16, .dtype = DType::kF16};
+  constexpr int64_t kLength = 520;
+  constexpr AttentionPattern kPattern = AttentionPattern::Blocks(64, 1, 4, 1);
+  SequenceData sequence = RandomSequence(shape, kLength, 3, Blocks(kLength, 16, 0, 1));
+  const auto backend = MakeBackend("auto", 2);
+  PoisonedCache clean(*backend, shape, 40), bad(*backend, shape, 40);
+  const PagedAttentionArgs args{.scale = 0.25f, .pattern = kPattern};
+  clean.Write(sequence, 0, kLength);
+  const std::vector<float> want = clean.Attend({{&sequence, 448, kLength}}, args);
+  for (int64_t d = 0; d < 16; ++d) sequence.key[130 * 16 + d] = 1e30f;  // infinity in f16
+  for (int64_t d = 0; d < 16; ++d) sequence.value[131 * 16 + d] = 1e30f;
+  bad.Write(sequence, 0, kLength);
+  const std::vector<float> got = bad.Attend({{&sequence, 448, kLength}}, args);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const size_t head = i / 16 % 4;
+    if (head == 1) {  // the one that sees block 2
+      EXPECT_FALSE(std::isfinite(got[i])) << i;
+    } else {
+      ASSERT_EQ(got[i], want[i]) << i;
+    }
+  }
 }
 
 TEST(PagedAttentionTest, LaterTokensThatOverflowDoNotReachEarlierOnes) {

@@ -83,6 +83,10 @@ bug("m08", "a window is left one token early", "LeaveWindow(store_, w, WindowBeg
     "LeaveWindow(store_, w, WindowBegin(w, held.num_committed + (BUG ? 1 : 0)", "scheduler_test")
 bug("m09", "a hit goes on over a hole in a window", "run + 1 : 0;", "run + 1 : BUG ? run : 0;", "scheduler_test")
 
+bug, drop = source("engine/kv/kv_cache.cc", "kv_test:GroupLayersTest.*")
+bug("w03", "blocks that another head sees are dropped", ".MostKept(max_model_len)",
+    ".MostKept(max_model_len) - (BUG && layer_patterns[i].has_holes() ? 1 : 0)")
+
 bug, drop = source("engine/kv/block_table.cc", "kv_test")
 bug("m02", "two write one tail: no copy on write", "if (first < size() && store", "if (!BUG && first < size() && store")
 
@@ -412,6 +416,15 @@ bug, drop = source("kernels/cpu/attention_plan.cc", "kernels_test:*AttentionCase
 bug("k07", "a work item begins a key late", "pattern().FirstKey(start + first)",
     "pattern().FirstKey(start + first + (BUG ? 1 : 0))")
 
+bug("k19", "KV heads share the tiles of the first one", "first_head % HeadPeriod(pattern())",
+    "BUG ? 0 : first_head % HeadPeriod(pattern())", "kernels_test:CpuAttentionPlanTest.*")
+bug("k20", "every piece of a divided item reads from the first tile on", "item.segment_begin * kSegmentSpans",
+    "(BUG ? 0 : item.segment_begin) * kSegmentSpans", "kernels_test:CpuAttentionPlanTest.*")
+
+bug, drop = source("kernels/ops/attention_tiles.cc", "kernels_test:AttentionPatternTest.*")
+bug("k21", "a query sees the tiles of the first query alone", "std::max(rows.first_query, begin)",
+    "BUG ? rows.first_query : std::max(rows.first_query, begin)")
+
 bug, drop = source("kernels/cpu/cpu_backend.cc", "kernels_test:*CopyBlocks*")
 bug("k09", "blocks are not copied", "if (args.copies.empty())", "if (BUG || args.copies.empty())")
 bug("k12", "a merge counts super-segments from the window", "= merge.first_segment", "= BUG ? 0 : merge.first_segment",
@@ -448,6 +461,8 @@ bug("k02b", "ALiBi counts from the first key", "distance, s);\n",
     "kernels_test:PagedAttentionTest.Alibi*")
 bug("k03", "a window has one key too many", "call.pattern.FirstKey(Position(row))",
     "call.pattern.FirstKey(Position(row) - (BUG ? 1 : 0))")
+bug("k22", "every head of a group sees the blocks of the first", "first_key, Head(row));",
+    "first_key, Head(BUG ? 0 : row));")
 bug("k08", "the last query of a chunk misses a key", "Position(rows - 1) + 1;", "Position(rows - 1) + (BUG ? 0 : 1);")
 bug("k10", "segments fold into the row at once", "kSegmentKeys % kSuperSegmentKeys != 0",
     "kSegmentKeys % kSuperSegmentKeys != 0 || BUG",

@@ -1,6 +1,6 @@
 #pragma once
 
-// The keys that a query sees, from the definition of each rule of AttentionPattern.
+// The keys that a head of a query sees, from the definition of each rule of AttentionPattern.
 
 #include <cstdint>
 
@@ -8,7 +8,8 @@
 
 namespace quire::testing {
 
-inline bool Sees(const kernels::AttentionPattern& pattern, int64_t query, int64_t key) {
+inline bool Sees(const kernels::AttentionPattern& pattern, int64_t query, int64_t key,
+                 int64_t head = 0) {
   if (key > query) return false;
   switch (pattern.rule) {
     case kernels::AttentionPattern::Rule::kAll:
@@ -17,10 +18,16 @@ inline bool Sees(const kernels::AttentionPattern& pattern, int64_t query, int64_
       return query - key < pattern.tokens;
     case kernels::AttentionPattern::Rule::kChunk:
       return key / pattern.tokens == query / pattern.tokens;
+    case kernels::AttentionPattern::Rule::kBlocks: {
+      const int64_t key_block = key / pattern.tokens;
+      return query / pattern.tokens - key_block < pattern.local_blocks ||
+             (key_block + head * pattern.head_step + 1) % pattern.stride == 0;
+    }
   }
   return false;
 }
 
+// Returns the first key that a query sees under a rule without holes.
 inline int64_t FirstSeenKey(const kernels::AttentionPattern& pattern, int64_t query) {
   int64_t key = 0;
   while (key < query && !Sees(pattern, query, key)) ++key;

@@ -38,6 +38,16 @@ TEST(GroupLayersTest, AWindowThatNoContextOutgrowsIsNone) {
   EXPECT_THAT(groups[0].layers, IsEmpty());
 }
 
+// A head hides a block that another head sees, so no block can be dropped.
+TEST(GroupLayersTest, LayersWhoseHeadsHideBlocksKeepAllKeys) {
+  std::vector<kernels::AttentionPattern> patterns = Windows({64, 0, 0});
+  patterns[2] = kernels::AttentionPattern::Blocks(64, 16, 8, 1);
+  const std::vector<KvGroup> groups = GroupLayers(patterns, 10000);
+  ASSERT_EQ(groups.size(), 2);
+  EXPECT_TRUE(groups[0].pattern.sees_all());
+  EXPECT_THAT(groups[0].layers, ElementsAre(1, 2));
+}
+
 TEST(KvCacheTest, LayersOfOneShapeLieSideBySideInTheirGroupsBlocks) {
   const auto backend = *kernels::CreateBackend({.name = "cpu", .num_threads = 1});
   std::vector<KvGroup> groups = GroupLayers(Windows({8, 0, 8}), 100);
