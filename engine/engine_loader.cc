@@ -157,12 +157,13 @@ void WarnOfAShortCache(const StepLimits& limits, const KvGroup& group) {
 void WarnOfSlowAttention(const kernels::Backend& backend, kernels::DType kv_dtype,
                          const ModelConfig& model, int32_t block_size) {
   const auto slow = std::ranges::find_if(model.layers, [&](const LayerSpec& layer) {
-    return !backend.HasFastAttention(kv_dtype, layer.attention.plan_key().heads, block_size);
+    return !backend.HasFastAttention(kv_dtype, layer.attention.plan_key(), block_size);
   });
   if (slow == model.layers.end()) return;
   base::Log(base::LogLevel::kWarning, "engine",
             "attention runs on a plain kernel, many times slower: the fast ones want activations "
-            "and KV cache of one dtype, f16 or bf16, and keys and values of a usual head_dim",
+            "and KV cache of one dtype, f16 or bf16, and keys and values of a usual head_dim; with "
+            "block-sparse layers, of 128",
             {{"activations", kernels::Name(backend.activation_dtype())},
              {"kv_dtype", kernels::Name(kv_dtype)},
              {"layer", slow - model.layers.begin()},

@@ -57,9 +57,9 @@ class Backend {
   virtual BackendInfo info() const = 0;
   // The dtype of activations between ops.
   virtual DType activation_dtype() const = 0;
-  // Returns true if attention has a fast kernel for a KV cache with these properties. Otherwise
-  // attention uses a kernel that is many times slower.
-  virtual bool HasFastAttention(DType cache_dtype, const AttentionHeads& heads,
+  // Returns true if attention has a fast kernel for layers of this key, and a KV cache with these
+  // properties. Otherwise attention uses a kernel that is many times slower.
+  virtual bool HasFastAttention(DType cache_dtype, const AttentionPlanKey& layer,
                                 int64_t block_size) const = 0;
   // Returns how many bytes can still be allocated for the KV cache and weights, or 0 when unknown.
   virtual int64_t available_bytes() const = 0;

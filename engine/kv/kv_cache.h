@@ -44,11 +44,11 @@ struct KvCacheShape {
   int64_t bytes_per_block(const KvGroup& group) const;
 };
 
-// Returns the KV groups of the layers, with num_blocks = 0. Group 0 holds the layers of which no key
-// may be dropped, and may be empty: layers whose queries see all keys, and layers whose pattern has
-// holes. The layers of each other pattern form one further group. These groups are in ascending
-// order of their patterns. A pattern that drops no key of any sequence of at most max_model_len
-// tokens counts as the pattern of group 0, which is to see all keys.
+// Returns the KV groups of the layers, with num_blocks = 0. Group 0 holds the layers that may drop
+// no key, and may be empty: layers whose queries see all keys, and layers whose pattern has holes.
+// The layers of each other pattern form one further group. These groups are in ascending order of
+// their patterns. A pattern that drops no key of any sequence of at most max_model_len tokens
+// counts as the pattern of group 0, which is to see all keys.
 std::vector<KvGroup> GroupLayers(std::span<const kernels::AttentionPattern> layer_patterns,
                                  int64_t max_model_len);
 

@@ -393,7 +393,7 @@ struct AttentionKernel {
     for (;; first_key += kSpanKeys) {
       if (work.tiles != nullptr) {
         if (next_tile == work.num_tiles) break;
-        first_key = work.tiles[next_tile] * int64_t{kSpanKeys};
+        first_key = work.tiles[next_tile].tile * int64_t{kSpanKeys};
       }
       if (first_key >= end) break;
       ++next_tile;

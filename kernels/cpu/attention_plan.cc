@@ -6,7 +6,6 @@
 #include "base/math.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/ops/attention_tiles.h"
 #include "kernels/ops/check.h"
 
 namespace quire::kernels::cpu {
@@ -25,8 +24,7 @@ absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_thre
   RETURN_IF_ERROR(Validate(args));
   items_.clear();
   merges_.clear();
-  tiles_.clear();
-  lists_.clear();
+  lists_.Clear();
   partial_floats_ = 0;
   max_rows_ = 0;
   SetStep(args);
@@ -47,33 +45,15 @@ absl::Status CpuAttentionPlan::Build(const AttentionPlanArgs& args, int num_thre
   return absl::OkStatus();
 }
 
-CpuAttentionPlan::TileRange CpuAttentionPlan::ListTiles(int64_t first_query, int64_t last_query,
-                                                        int32_t kv_head) {
-  const int64_t first_head = int64_t{kv_head} * group();
-  // Within a span, the position of a query does not change which spans it sees.
-  const auto [at, is_new] = lists_.try_emplace(
-      {first_query / kSpanKeys, last_query / kSpanKeys, first_head % HeadPeriod(pattern())});
-  if (is_new) {
-    at->second.begin = static_cast<int32_t>(tiles_.size());
-    for (const SeenTile& seen : SeenTiles(pattern(),
-                                          {.first_query = first_query,
-                                          .last_query = last_query,
-                                          .first_head = first_head,
-                                          .num_heads = group()},
-                                          kSpanKeys)) {
-      tiles_.push_back(seen.tile);
-    }
-    at->second.end = static_cast<int32_t>(tiles_.size());
-  }
-  return at->second;
-}
-
-void CpuAttentionPlan::TakeTiles(const TileRange& list, Item& item) const {
-  constexpr int64_t kSegmentSpans = kSegmentKeys / kSpanKeys;
-  const auto first = tiles_.begin() + list.begin, last = tiles_.begin() + list.end;
-  const auto begin = std::lower_bound(first, last, item.segment_begin * kSegmentSpans);
-  const auto end = std::lower_bound(begin, last, item.segment_end * kSegmentSpans);
-  item.first_tile = static_cast<int32_t>(begin - tiles_.begin());
+void CpuAttentionPlan::TakeTiles(const TileLists::Range& list, Item& item) const {
+  const auto begins_before = [](const SeenTile& seen, int64_t key) {
+    return seen.tile * int64_t{kSpanKeys} < key;
+  };
+  const auto first = tiles().begin() + list.begin, last = tiles().begin() + list.end;
+  const auto begin =
+      std::lower_bound(first, last, item.segment_begin * kSegmentKeys, begins_before);
+  const auto end = std::lower_bound(begin, last, item.segment_end * kSegmentKeys, begins_before);
+  item.first_tile = static_cast<int32_t>(begin - tiles().begin());
   item.num_tiles = static_cast<int32_t>(end - begin);
 }
 
@@ -90,11 +70,16 @@ void CpuAttentionPlan::AddItems(int32_t seq, int64_t target_cost) {
     const int32_t num_segments = segment_end - segment_begin;
     max_rows_ = std::max(max_rows_, rows);
     for (int32_t kv_head = 0; kv_head < num_kv_heads(); ++kv_head) {
-      TileRange list;
+      TileLists::Range list;
       int64_t num_keys = end_key - first_key;
       if (pattern().has_holes()) {
-        list = ListTiles(start + first, end_key - 1, kv_head);
-        num_keys = (list.end - list.begin) * kSpanKeys;
+        list = lists_.Add(pattern(),
+                          {.first_query = start + first,
+                           .last_query = end_key - 1,
+                           .first_head = int64_t{kv_head} * group(),
+                           .num_heads = group()},
+                          kSpanKeys);
+        num_keys = int64_t{list.end - list.begin} * kSpanKeys;
       }
       const int64_t cost = rows * num_keys;
       const auto pieces = static_cast<int32_t>(

@@ -5,12 +5,11 @@
 // the keys are divided too, and an item covers a range of whole segments. If the pattern has holes,
 // an item lists the spans of its segments that its rows see (attention_tiles.h).
 
-#include <map>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "kernels/ops/attention_tiles.h"
 #include "kernels/ops/paged_attention.h"
 
 namespace quire::kernels::cpu {
@@ -49,31 +48,19 @@ class CpuAttentionPlan final : public AttentionPlan {
 
   const std::vector<Item>& items() const { return items_; }
   const std::vector<Merge>& merges() const { return merges_; }
-  const std::vector<int32_t>& tiles() const { return tiles_; }  // in each item ascending
+  const std::vector<SeenTile>& tiles() const { return lists_.tiles(); }
   int64_t partial_floats() const { return partial_floats_; }
   int64_t max_rows() const { return max_rows_; }  // the most rows of any item
 
  private:
-  // A range of tiles_.
-  struct TileRange {
-    int32_t begin = 0;
-    int32_t end = 0;
-  };
-
   void AddItems(int32_t seq, int64_t target_cost);
-  // Lists the spans that queries [first_query, last_query] see in the heads of `kv_head`. Work that
-  // sees the same spans shares one list.
-  TileRange ListTiles(int64_t first_query, int64_t last_query, int32_t kv_head);
   // Narrows the list of `item`, which is `list` as long as the item covers all segments, to the
   // segments of the item.
-  void TakeTiles(const TileRange& list, Item& item) const;
+  void TakeTiles(const TileLists::Range& list, Item& item) const;
 
   std::vector<Item> items_;
   std::vector<Merge> merges_;
-  std::vector<int32_t> tiles_;
-  // The lists of this step, by the first span of queries, the last one, and the first head modulo
-  // HeadPeriod.
-  std::map<std::tuple<int64_t, int64_t, int64_t>, TileRange> lists_;
+  TileLists lists_;
   int64_t partial_floats_ = 0;
   int64_t max_rows_ = 0;
 };

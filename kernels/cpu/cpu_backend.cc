@@ -70,7 +70,7 @@ class CpuBackend final : public Backend {
             .num_threads = pool_.num_threads()};
   }
   DType activation_dtype() const override { return DType::kF32; }
-  bool HasFastAttention(DType, const AttentionHeads&, int64_t) const override { return true; }
+  bool HasFastAttention(DType, const AttentionPlanKey&, int64_t) const override { return true; }
   int64_t available_bytes() const override { return AvailableMemory(); }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override { return AllocateHuge(bytes); }

@@ -10,6 +10,7 @@
 #include "kernels/dtype.h"
 #include "kernels/expert_weights.h"
 #include "kernels/ops/attention_pattern.h"
+#include "kernels/ops/attention_tiles.h"
 #include "kernels/quant/weight_view.h"
 
 namespace quire::kernels::cpu {
@@ -189,7 +190,7 @@ struct AttentionWork {
   int64_t segment_end = 0;
   // The spans of these segments that a row sees: span i has the keys from i * kSpanKeys on. If
   // null, the work reads all spans from the first key that a row sees.
-  const int32_t* tiles = nullptr;
+  const SeenTile* tiles = nullptr;
   int64_t num_tiles = 0;
   // If null, the work covers every segment and writes `out`. Otherwise the state of row r in
   // segment s is written to partials + ((s - segment_begin) * rows + r) * StateFloats(value_dim).

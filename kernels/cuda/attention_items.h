@@ -20,6 +20,10 @@ struct AttentionItem {
   // The first row of this item's partial results, or -1 if the item is a whole unit
   // (attention_plan.h).
   int32_t partial = -1;
+  // If num_tiles is not 0, the item reads only the listed tiles [first_tile, first_tile +
+  // num_tiles) of the plan. Otherwise it reads all keys [key_begin, key_end).
+  int32_t first_tile = 0;
+  int32_t num_tiles = 0;
 };
 struct AttentionMerge {
   int32_t seq = 0;

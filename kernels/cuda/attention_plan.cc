@@ -24,11 +24,12 @@ int32_t RowTiles(int64_t rows, int32_t head_dim) {
 
 using base::CeilDiv;
 
+// The tiles of an item that lists its tiles are counted by their index in the list.
 int32_t FirstTile(const AttentionItem& item, int32_t tile_keys) {
-  return item.key_begin / tile_keys;
+  return item.num_tiles > 0 ? item.first_tile : item.key_begin / tile_keys;
 }
 int32_t EndTile(const AttentionItem& item, int32_t tile_keys) {
-  return CeilDiv(item.key_end, tile_keys);
+  return item.num_tiles > 0 ? item.first_tile + item.num_tiles : CeilDiv(item.key_end, tile_keys);
 }
 int32_t NumTiles(const AttentionItem& item, int32_t tile_keys) {
   return EndTile(item, tile_keys) - FirstTile(item, tile_keys);
@@ -67,6 +68,7 @@ absl::Status CudaAttentionPlan::Build(const AttentionPlanArgs& args,
   RETURN_IF_ERROR(Check(args, options));
   parts_.clear();
   merges_.clear();
+  lists_.Clear();
   num_partial_rows_ = 0;
   SetStep(args);
   size_t num_units = 0;
@@ -107,7 +109,23 @@ int32_t CudaAttentionPlan::most_merge_rows() const {
   return rows;
 }
 
-std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) const {
+void CudaAttentionPlan::ListTiles(AttentionItem& unit) {
+  const int32_t first = unit.first_row / group();
+  const int32_t last = (unit.first_row + unit.num_rows - 1) / group();
+  // A unit that has parts of two queries lists the tiles of all heads of the group.
+  const bool one_query = first == last;
+  const TileLists::Range list = lists_.Add(
+      pattern(),
+      {.first_query = unit.first_position + first,
+       .last_query = unit.first_position + last,
+       .first_head = unit.kv_head * int64_t{group()} + (one_query ? unit.first_row % group() : 0),
+       .num_heads = one_query ? unit.num_rows : group()},
+      AttentionTileKeys(value_dim()));
+  unit.first_tile = list.begin;
+  unit.num_tiles = list.end - list.begin;
+}
+
+std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) {
   std::vector<AttentionItem> units;
   for (int64_t seq = 0; seq < num_seqs(); ++seq) {
     const int32_t num_rows = query_len(seq) * group();
@@ -124,6 +142,7 @@ std::vector<AttentionItem> CudaAttentionPlan::Units(int32_t row_tiles) const {
         unit.key_begin =
             static_cast<int32_t>(pattern().FirstKey(first_position + first_row / group()));
         unit.key_end = first_position + last_row / group() + 1;
+        if (pattern().has_holes()) ListTiles(unit);
         units.push_back(unit);
       }
     }
@@ -154,8 +173,14 @@ absl::Status CudaAttentionPlan::AddPieces(const AttentionItem& unit,
   }
   for (int32_t i = 0; i < num_items; ++i) {
     AttentionItem item = unit;
-    item.key_begin = std::max(unit.key_begin, cuts[static_cast<size_t>(i)] * tile_keys);
-    item.key_end = std::min(unit.key_end, cuts[static_cast<size_t>(i) + 1] * tile_keys);
+    const int32_t begin = cuts[static_cast<size_t>(i)], end = cuts[static_cast<size_t>(i) + 1];
+    if (unit.num_tiles > 0) {
+      item.first_tile = begin;
+      item.num_tiles = end - begin;
+    } else {
+      item.key_begin = std::max(unit.key_begin, begin * tile_keys);
+      item.key_end = std::min(unit.key_end, end * tile_keys);
+    }
     if (num_items > 1) item.partial = first_partial + i * unit.num_rows;
     part.items.push_back(item);
   }

@@ -7,6 +7,9 @@
 // query: row = query * group + head within the group. So the heads of a decode share the keys that
 // they read. A unit is a tile of rows, together with the keys that these rows see.
 //
+// If the pattern has holes, a unit lists the tiles of keys that one of its rows sees
+// (kernels/ops/attention_tiles.h), and its items are parts of that list.
+//
 // In each kernel launch, the key tiles of all units are put one after another. This list is cut
 // into equal contiguous ranges, one for each block of the grid (stream-K, arXiv:2301.03598). The
 // cuts divide a unit into items. If a unit has several items, each item writes partial results: the
@@ -29,6 +32,7 @@
 #include "absl/status/status.h"
 
 #include "kernels/cuda/attention_items.h"
+#include "kernels/ops/attention_tiles.h"
 #include "kernels/ops/paged_attention.h"
 
 namespace quire::kernels::cuda {
@@ -67,6 +71,7 @@ class CudaAttentionPlan final : public AttentionPlan {
 
   const std::vector<Part>& parts() const { return parts_; }  // only parts with items
   const std::vector<AttentionMerge>& merges() const { return merges_; }
+  const std::vector<SeenTile>& tiles() const { return lists_.tiles(); }
   int32_t num_partial_rows() const { return num_partial_rows_; }
   int32_t most_merge_rows() const;  // the grid of the merge has room for this many rows
   bool fixed_launches() const { return fixed_launches_; }
@@ -76,18 +81,22 @@ class CudaAttentionPlan final : public AttentionPlan {
   void FixLaunches(const AttentionPlanOptions& options, size_t num_units);
   // Returns the units of all sequences whose items have `row_tiles` row tiles. Each unit is
   // returned as one item with all its keys.
-  std::vector<AttentionItem> Units(int32_t row_tiles) const;
+  std::vector<AttentionItem> Units(int32_t row_tiles);
+  // Lists the tiles of `unit`.
+  void ListTiles(AttentionItem& unit);
   absl::Status CutEqually(const std::vector<AttentionItem>& units,
                           const AttentionPlanOptions& options, Part& part);
   absl::Status CutAtFixedKeys(const std::vector<AttentionItem>& units,
                               const AttentionPlanOptions& options, Part& part);
   // Cuts `unit` at the tiles `cuts` and adds the items to `part`. `cuts` starts with the first tile
-  // of the unit and ends with the tile after its last one.
+  // of the unit and ends with the tile after its last one. In a unit that lists its tiles, these
+  // are indices of tiles().
   absl::Status AddPieces(const AttentionItem& unit, const std::vector<int32_t>& cuts,
                          const AttentionPlanOptions& options, Part& part);
 
   std::vector<Part> parts_;
   std::vector<AttentionMerge> merges_;
+  TileLists lists_;
   int32_t num_partial_rows_ = 0;
   bool fixed_launches_ = false;
 };

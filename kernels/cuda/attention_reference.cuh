@@ -81,6 +81,8 @@ __global__ void __launch_bounds__(kReferenceThreads)
   float sum = p.sinks == nullptr ? 0.0f : 1.0f;
   float out[kDimsPerLane] = {};
   for (int64_t tile = first_key / kWarpLanes * kWarpLanes; tile <= position; tile += kWarpLanes) {
+    // A block of keys has a multiple of 32 keys, so the tile is in one block.
+    if (p.pattern.has_holes() && !p.pattern.SeesBlock(position, tile, head)) continue;
     const int64_t key = tile + lane;
     float score = -INFINITY;
     if (key >= first_key && key <= position) {

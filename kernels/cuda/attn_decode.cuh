@@ -13,15 +13,19 @@
 //   4: each warp has different rows and takes all keys of every tile.
 // Warps that have the same rows add up their results in shared memory at the end of an item.
 //
+// Each instance exists with and without lists of tiles. With lists, an item reads the tiles that
+// the plan lists for it, and a row sees all keys of a tile up to its own position, or none of them.
+//
 // Keys are processed from the newest to the oldest, so that the key with the largest ALiBi bias
-// comes first. Masks are needed only at the two ends of an item. Scores are multiplied by log2(e),
+// comes first. Masks are needed only at the two ends of an item, and in the listed tiles that are
+// not whole. Scores are multiplied by log2(e),
 // so that the weights are powers of 2. The ALiBi bias is slope * (key - query) in float32. Since it
 // is relative to the position of the query, it loses no digits in a long context.
 
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/attn_merge.cuh"
 #include "kernels/cuda/primitives.cuh"
-#include "kernels/ops/attention_pattern.h"
+#include "kernels/ops/attention_tiles.h"
 
 namespace quire::kernels::cuda {
 
@@ -36,6 +40,7 @@ struct AttnParams {
   const float* sinks;           // [num_heads]; null: no sinks
   const AttentionItem* items;
   const int32_t* block_starts;
+  const SeenTile* tiles;
   float* partial_out;
   float* partial_lse;
   int64_t block_stride, value_offset, head_stride;  // elements
@@ -79,7 +84,7 @@ __device__ __forceinline__ int SwizzledChunk(int row, int chunk) {
   return chunk ^ (row / (8 / kPlaces) % kPlaces);
 }
 
-template <typename T, int kHeadDim, int kRowTiles>
+template <typename T, int kHeadDim, int kRowTiles, bool kListed>
 __global__ void __launch_bounds__(kAttnThreads, 2)
     AttnKernel(const __grid_constant__ AttnParams<T> p) {
   using Shape = AttnShape<kHeadDim, kRowTiles>;
@@ -102,18 +107,27 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
     const T* const head_kv = p.kv + item.kv_head * p.head_stride;
     const int oldest_tile = item.key_begin / kKeys;
     const int newest_tile = (item.key_end - 1) / kKeys;
-    const int num_tiles = newest_tile - oldest_tile + 1;
+    const int num_tiles = kListed ? item.num_tiles : newest_tile - oldest_tile + 1;
+    // Returns the first key of the tile that is read in a step.
+    const auto tile_key = [&](int step) {
+      if constexpr (kListed) {
+        return p.tiles[item.first_tile + num_tiles - 1 - step].tile * kKeys;
+      } else {
+        return (newest_tile - step) * kKeys;
+      }
+    };
 
     const auto load = [&](int step) {
       T* const k_tile = k_stages + step % kStages * Shape::kTileElements;
       T* const v_tile = v_stages + step % kStages * Shape::kTileElements;
+      const int tile_begin = tile_key(step);
 // Unrolled only twice: fully unrolled, the addresses would need so many registers that the output
 // would spill.
 #pragma unroll 2
       for (int i = 0; i < kKeys * kChunks / kAttnThreads; ++i) {
         const int row = (i * kAttnThreads + thread) / kChunks;
         const int chunk = (i * kAttnThreads + thread) % kChunks;
-        const int key = (newest_tile - step) * kKeys + row;
+        const int key = tile_begin + row;
         const bool valid = key >= item.key_begin && key < item.key_end;
         int64_t from = 0;
         if (valid) {
@@ -139,6 +153,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
     int position[2];
     int first_key[2];  // the first key that the row sees
     float slope[2];
+    int row_head[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       // Rows past the end of the item repeat the last row. Their results are not stored.
@@ -148,6 +163,7 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
       row_query[h] = p.query + ((first_token + query) * p.num_heads + head) * kHeadDim;
       position[h] = item.first_position + query;
       first_key[h] = static_cast<int>(p.pattern.FirstKey(position[h]));
+      row_head[h] = static_cast<int>(head);
       slope[h] = p.slopes != nullptr ? p.slopes[head] * kLog2E : 0.0f;
     }
     uint32_t q[kDepthSteps][4];
@@ -190,8 +206,16 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
         }
       }
 
-      const int tile_begin = (newest_tile - step) * kKeys;
-      const bool masked = tile_begin < common_begin || tile_begin + kKeys > common_end;
+      const int tile_begin = tile_key(step);
+      bool masked = tile_begin < common_begin || tile_begin + kKeys > common_end;
+      bool sees_block[2] = {true, true};
+      if constexpr (kListed) {
+        masked = !p.tiles[item.first_tile + num_tiles - 1 - step].whole;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          sees_block[h] = p.pattern.SeesBlock(position[h], tile_begin, row_head[h]);
+        }
+      }
       const int lane_key = tile_begin + first_warp_key + lane_col;
       float tile_maximum[2] = {-INFINITY, -INFINITY};
 #pragma unroll
@@ -208,7 +232,8 @@ __global__ void __launch_bounds__(kAttnThreads, 2)
           x += slope[i / 2] * static_cast<float>(distance);
           if (masked) {
             const int key = lane_key + n * 8 + i % 2;
-            const bool seen = distance <= 0 && key >= first_key[i / 2];
+            const bool seen =
+                distance <= 0 && (kListed ? sees_block[i / 2] : key >= first_key[i / 2]);
             x = seen ? x : -INFINITY;
           }
           s[n][i] = x;

@@ -42,9 +42,9 @@ class CudaBackend final : public Backend {
             .records = records_};
   }
   DType activation_dtype() const override { return activation_dtype_; }
-  bool HasFastAttention(DType cache_dtype, const AttentionHeads& heads,
+  bool HasFastAttention(DType cache_dtype, const AttentionPlanKey& layer,
                         int64_t block_size) const override {
-    return PagedAttentionOp::Supports(activation_dtype_, heads.key_dim, heads.value_dim) &&
+    return PagedAttentionOp::Supports(activation_dtype_, layer) &&
            PagedAttentionOp::SupportsCache(activation_dtype_, cache_dtype, block_size);
   }
   int64_t available_bytes() const override { return device_->available_bytes(); }
@@ -169,9 +169,7 @@ absl::StatusOr<std::unique_ptr<PreparedWeight>> CudaBackend::PrepareWeight(
 }
 
 absl::StatusOr<const AttentionPlan*> CudaBackend::Plan(const AttentionPlanArgs& args) {
-  if (PagedAttentionOp::Supports(activation_dtype_, args.heads.key_dim, args.heads.value_dim)) {
-    return attention_.Plan(args);
-  }
+  if (PagedAttentionOp::Supports(activation_dtype_, args.key())) return attention_.Plan(args);
   CudaAttentionPlan& plan = plans_[args.key()];
   RETURN_IF_ERROR(plan.Build(args, {}));
   return &plan;
@@ -181,8 +179,7 @@ absl::Status CudaBackend::PagedAttention(const PagedAttentionArgs& args) {
   RETURN_IF_ERROR(Validate(args));
   const DType dtype = args.query.dtype();
   // Only one model family has a rounded ALiBi bias, so only the plain kernel supports it.
-  if (PagedAttentionOp::Supports(dtype, args.query.dim(2), args.out.dim(2)) &&
-      !args.alibi_is_rounded &&
+  if (PagedAttentionOp::Supports(dtype, args.key()) && !args.alibi_is_rounded &&
       PagedAttentionOp::SupportsCache(dtype, args.kv_cache.dtype(), args.kv_cache.block_size())) {
     return attention_.Run(args);
   }

@@ -17,30 +17,38 @@ namespace {
 template <typename T>
 struct Instance {
   int32_t head_dim, row_tiles;
+  bool listed;
   int64_t shared_bytes;
   void (*kernel)(AttnParams<T>);
 };
 
-template <typename T, int kHeadDim, int kRowTiles>
-constexpr Instance<T> kInstance = {kHeadDim, kRowTiles,
+template <typename T, int kHeadDim, int kRowTiles, bool kListed = false>
+constexpr Instance<T> kInstance = {kHeadDim, kRowTiles, kListed,
                                    AttnShape<kHeadDim, kRowTiles>::kSharedBytes,
-                                   &AttnKernel<T, kHeadDim, kRowTiles>};
+                                   &AttnKernel<T, kHeadDim, kRowTiles, kListed>};
 
-// All instances for one element type. The two types have 40 kernels in total; resources_test.py
-// allows at most 64. AttentionReference computes all other shapes.
+// All instances for one element type. The two types have 46 kernels in total; resources_test.py
+// allows at most 64. AttentionReference computes all other shapes. Lists of tiles have instances
+// for the only head_dim of the models that need them.
 template <typename T>
 constexpr Instance<T> kInstances[] = {
-    kInstance<T, 32, 1>,  kInstance<T, 32, 2>,  kInstance<T, 32, 4>,  kInstance<T, 64, 1>,
-    kInstance<T, 64, 2>,  kInstance<T, 64, 4>,  kInstance<T, 80, 1>,  kInstance<T, 80, 2>,
-    kInstance<T, 80, 4>,  kInstance<T, 96, 1>,  kInstance<T, 96, 2>,  kInstance<T, 96, 4>,
-    kInstance<T, 112, 1>, kInstance<T, 112, 2>, kInstance<T, 112, 4>, kInstance<T, 128, 1>,
-    kInstance<T, 128, 2>, kInstance<T, 128, 4>, kInstance<T, 256, 2>, kInstance<T, 256, 4>,
+    kInstance<T, 32, 1>,        kInstance<T, 32, 2>,        kInstance<T, 32, 4>,
+    kInstance<T, 64, 1>,        kInstance<T, 64, 2>,        kInstance<T, 64, 4>,
+    kInstance<T, 80, 1>,        kInstance<T, 80, 2>,        kInstance<T, 80, 4>,
+    kInstance<T, 96, 1>,        kInstance<T, 96, 2>,        kInstance<T, 96, 4>,
+    kInstance<T, 112, 1>,       kInstance<T, 112, 2>,       kInstance<T, 112, 4>,
+    kInstance<T, 128, 1>,       kInstance<T, 128, 2>,       kInstance<T, 128, 4>,
+    kInstance<T, 256, 2>,       kInstance<T, 256, 4>,       kInstance<T, 128, 1, true>,
+    kInstance<T, 128, 2, true>, kInstance<T, 128, 4, true>,
 };
 
 template <typename T>
-const Instance<T>* Find(int64_t head_dim, int32_t row_tiles) {
+const Instance<T>* Find(int64_t head_dim, int32_t row_tiles, const AttentionPattern& pattern) {
   for (const Instance<T>& instance : kInstances<T>) {
-    if (instance.head_dim == head_dim && instance.row_tiles == row_tiles) return &instance;
+    if (instance.head_dim == head_dim && instance.row_tiles == row_tiles &&
+        instance.listed == pattern.has_holes()) {
+      return &instance;
+    }
   }
   return nullptr;
 }
@@ -54,10 +62,11 @@ absl::Status CheckAligned(std::string_view what, const TensorView& tensor, uintp
 
 }  // namespace
 
-bool PagedAttentionOp::Supports(DType dtype, int64_t key_dim, int64_t value_dim) {
+bool PagedAttentionOp::Supports(DType dtype, const AttentionPlanKey& layer) {
   // Every supported head_dim has an instance with 4 row tiles.
-  return (dtype == DType::kBF16 || dtype == DType::kF16) && key_dim == value_dim &&
-         Find<Bf16>(key_dim, 4) != nullptr;
+  return (dtype == DType::kBF16 || dtype == DType::kF16) &&
+         layer.heads.key_dim == layer.heads.value_dim &&
+         Find<Bf16>(layer.heads.key_dim, 4, layer.pattern) != nullptr;
 }
 
 bool PagedAttentionOp::SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size) {
@@ -78,10 +87,11 @@ absl::Status PagedAttentionOp::Grow(absl::StatusOr<DeviceBuffer> (Device::*alloc
 
 absl::StatusOr<const AttentionPlan*> PagedAttentionOp::Plan(const AttentionPlanArgs& args) {
   const int32_t head_dim = args.heads.key_dim;
-  const Instance<Bf16>* const instance = Find<Bf16>(head_dim, 4);
+  const Instance<Bf16>* const instance = Find<Bf16>(head_dim, 4, args.pattern);
   if (instance == nullptr || head_dim != args.heads.value_dim) {
-    return WantGot("plan", "keys and values of one head_dim that has a tensor core kernel",
-                   absl::StrCat(head_dim, " and ", args.heads.value_dim));
+    return WantGot(
+        "plan", "a pattern, and keys and values of one head_dim, with a tensor core kernel",
+        absl::StrCat(ToString(args.pattern), ", ", head_dim, " and ", args.heads.value_dim));
   }
   // Two blocks share a multiprocessor if its shared memory has room for both. A block needs memory
   // for its tiles and 1024 bytes for the driver.
@@ -106,7 +116,9 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
     const size_t size = plan.fixed_launches() ? std::bit_ceil(values.size()) : values.size();
     return base::RoundUp(static_cast<int64_t>(size * sizeof(values[0])), int64_t{32});
   };
-  int64_t bytes = padded(plan.merges());
+  // The listed tiles come last. Their number changes from step to step, and no other address
+  // depends on it.
+  int64_t bytes = padded(plan.merges()) + padded(plan.tiles());
   for (const CudaAttentionPlan::Part& part : plan.parts()) {
     bytes += padded(part.items) + padded(part.block_starts);
   }
@@ -131,6 +143,7 @@ absl::Status PagedAttentionOp::Upload(UploadedPlan& uploaded) {
     uploaded.parts.push_back({items, place(part.block_starts)});
   }
   uploaded.merges = place(plan.merges());
+  uploaded.tiles = place(plan.tiles());
   if (bytes == 0) return absl::OkStatus();
   return device_.CopyToDevice(uploaded.memory.data(), staging.data(), bytes);
 }
@@ -142,9 +155,10 @@ absl::Status PagedAttentionOp::Check(const PagedAttentionArgs& args,
     return WantGot("device", "compute capability 8.0 or above",
                    absl::StrCat(device_.info().compute_capability));
   }
-  if (!Supports(args.query.dtype(), args.query.dim(2), args.out.dim(2))) {
-    return WantGot("query", "a dtype and head_dim with a tensor core kernel",
-                   absl::StrCat(args.query.ToString(), " and values of ", args.out.dim(2)));
+  if (!Supports(args.query.dtype(), args.key())) {
+    return WantGot("query", "a dtype, head_dim and pattern with a tensor core kernel",
+                   absl::StrCat(args.query.ToString(), ", values of ", args.out.dim(2), ", ",
+                                ToString(args.pattern)));
   }
   if (args.alibi_is_rounded) {
     return WantGot("alibi_is_rounded", "false on tensor cores", "true");
@@ -183,6 +197,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .sinks = args.sinks.data<float>(),
       .items = nullptr,
       .block_starts = nullptr,
+      .tiles = uploaded.tiles,
       .partial_out = partial_out,
       .partial_lse = partial_lse,
       .block_stride = args.kv_cache.block_stride(),
@@ -197,7 +212,7 @@ absl::Status PagedAttentionOp::LaunchAll(const PagedAttentionArgs& args,
       .soft_cap = args.soft_cap};
   for (size_t i = 0; i < plan.parts().size(); ++i) {
     const CudaAttentionPlan::Part& part = plan.parts()[i];
-    const Instance<T>* const instance = Find<T>(head_dim, part.row_tiles);
+    const Instance<T>* const instance = Find<T>(head_dim, part.row_tiles, args.pattern);
     params.items = uploaded.parts[i].items;
     params.block_starts = uploaded.parts[i].block_starts;
     RETURN_IF_ERROR(Launch(device_,

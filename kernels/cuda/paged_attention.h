@@ -27,9 +27,9 @@ class PagedAttentionOp {
   explicit PagedAttentionOp(Device& device, const AttentionPlanOptions& options = {})
       : device_(device), options_(options) {}
 
-  // Returns whether there is a kernel for heads of this size and for a query and cache of this
+  // Returns whether there is a kernel for layers of this key, and for a query and cache of this
   // dtype. Keys and values must be equally long.
-  static bool Supports(DType dtype, int64_t key_dim, int64_t value_dim);
+  static bool Supports(DType dtype, const AttentionPlanKey& layer);
   // Returns whether the kernels can read the cache: it must have the dtype of the query, and
   // block_size must be 16, 32, 64 or 128.
   static bool SupportsCache(DType query_dtype, DType cache_dtype, int64_t block_size);
@@ -58,6 +58,7 @@ class PagedAttentionOp {
     };
     std::vector<Part> parts;  // in the order of plan.parts()
     const AttentionMerge* merges = nullptr;
+    const SeenTile* tiles = nullptr;
   };
 
   // Makes `buffer` hold at least `bytes`.

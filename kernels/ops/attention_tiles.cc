@@ -5,9 +5,13 @@
 namespace quire::kernels {
 namespace {
 
+// Returns the number of heads after which the tiles that a head sees repeat.
+int64_t HeadPeriod(const AttentionPattern& pattern) {
+  return pattern.has_holes() && pattern.head_step != 0 ? pattern.stride : 1;
+}
+
 // Returns the number of heads among `num_heads` heads from `first_head` on whose query at `query`
-// sees the keys of the tile that begins at `key`, up to its own. The tiles of a head repeat, so
-// further heads than one period would count nothing new.
+// sees the tile that begins at `key`, or would see it at a later position.
 int64_t NumSeeing(const AttentionPattern& pattern, int64_t query, int64_t key, int64_t first_head,
                   int64_t num_heads) {
   int64_t count = 0;
@@ -19,10 +23,6 @@ int64_t NumSeeing(const AttentionPattern& pattern, int64_t query, int64_t key, i
 
 }  // namespace
 
-int64_t HeadPeriod(const AttentionPattern& pattern) {
-  return pattern.has_holes() && pattern.head_step != 0 ? pattern.stride : 1;
-}
-
 std::vector<SeenTile> SeenTiles(const AttentionPattern& pattern, const AttentionRows& rows,
                                 int64_t tile_keys) {
   const int64_t num_heads = std::min(rows.num_heads, HeadPeriod(pattern));
@@ -30,19 +30,39 @@ std::vector<SeenTile> SeenTiles(const AttentionPattern& pattern, const Attention
   const int64_t first = pattern.FirstKey(rows.first_query) / tile_keys;
   for (int64_t tile = first; tile * tile_keys <= rows.last_query; ++tile) {
     const int64_t begin = tile * tile_keys, end = begin + tile_keys;
-    // Of the queries that are not before the tile, the first one sees the most of it, and the last
-    // one the least.
-    const int64_t nearest = std::max(rows.first_query, begin);
-    if (pattern.FirstKey(nearest) >= end) continue;
     bool whole = end <= rows.first_query + 1 && pattern.FirstKey(rows.last_query) <= begin;
     if (pattern.has_holes()) {
-      if (NumSeeing(pattern, nearest, begin, rows.first_head, num_heads) == 0) continue;
+      // Of the queries that are not before the tile, the first one is the nearest to it.
+      if (NumSeeing(pattern, rows.first_query, begin, rows.first_head, num_heads) == 0) continue;
       whole = whole &&
               NumSeeing(pattern, rows.last_query, begin, rows.first_head, num_heads) == num_heads;
     }
     tiles.push_back({.tile = static_cast<int32_t>(tile), .whole = whole});
   }
   return tiles;
+}
+
+void TileLists::Clear() {
+  tiles_.clear();
+  ranges_.clear();
+}
+
+TileLists::Range TileLists::Add(const AttentionPattern& pattern, const AttentionRows& rows,
+                                int64_t tile_keys) {
+  const int64_t first = rows.first_query / tile_keys, last = rows.last_query / tile_keys;
+  const auto [at, is_new] =
+      ranges_.try_emplace(Key(first, last, rows.first_head % HeadPeriod(pattern), rows.num_heads));
+  if (!is_new) return at->second;
+  const std::vector<SeenTile> tiles = SeenTiles(pattern,
+                                                {.first_query = first * tile_keys,
+                                                 .last_query = (last + 1) * tile_keys - 1,
+                                                 .first_head = rows.first_head,
+                                                 .num_heads = rows.num_heads},
+                                                tile_keys);
+  at->second.begin = static_cast<int32_t>(tiles_.size());
+  tiles_.insert(tiles_.end(), tiles.begin(), tiles.end());
+  at->second.end = static_cast<int32_t>(tiles_.size());
+  return at->second;
 }
 
 }  // namespace quire::kernels

@@ -4,6 +4,8 @@
 // of tile_keys keys that begins at a multiple of tile_keys.
 
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "kernels/ops/attention_pattern.h"
@@ -29,8 +31,30 @@ struct SeenTile {
 std::vector<SeenTile> SeenTiles(const AttentionPattern& pattern, const AttentionRows& rows,
                                 int64_t tile_keys);
 
-// Returns the heads modulo which the tiles of a head repeat. If two ranges of as many heads begin
-// at heads that are equal modulo this number, their rows see the same tiles.
-int64_t HeadPeriod(const AttentionPattern& pattern);
+// The lists of seen tiles of one step. Work whose rows see the same tiles shares a list.
+class TileLists {
+ public:
+  // Entries [begin, end) of tiles().
+  struct Range {
+    int32_t begin = 0;
+    int32_t end = 0;
+  };
+
+  void Clear();
+  // Returns the list of `rows`, for a pattern with holes. The pattern and tile_keys must be the
+  // same in all calls after Clear. Lists do not tell queries of one tile apart: the tiles in which
+  // the queries themselves are do not count as whole.
+  Range Add(const AttentionPattern& pattern, const AttentionRows& rows, int64_t tile_keys);
+
+  const std::vector<SeenTile>& tiles() const { return tiles_; }
+
+ private:
+  // The tile of the first query, the tile of the last query, the first head modulo the number of
+  // heads after which tiles repeat, and the number of heads.
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t>;
+
+  std::vector<SeenTile> tiles_;
+  std::map<Key, Range> ranges_;
+};
 
 }  // namespace quire::kernels

@@ -134,9 +134,7 @@ void AttentionPlan::SetStep(const AttentionPlanArgs& args) {
 }
 
 absl::Status AttentionPlan::CheckMatches(const PagedAttentionArgs& args) const {
-  if (num_heads() != args.query.dim(1) || num_kv_heads() != args.kv_cache.num_kv_heads() ||
-      heads_.key_dim != args.query.dim(2) || value_dim() != args.kv_cache.value_dim() ||
-      pattern_ != args.pattern || num_seqs() != args.block_table.dim(0) ||
+  if (AttentionPlanKey{heads_, pattern_} != args.key() || num_seqs() != args.block_table.dim(0) ||
       num_tokens_ != args.query.dim(0)) {
     return WantGot("plan",
                    absl::StrCat("one for ", args.block_table.dim(0), " sequences, query ",

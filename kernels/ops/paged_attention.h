@@ -93,7 +93,15 @@ struct PagedAttentionArgs {
   float scale = 0.0f;                   // usually 1 / sqrt(key_dim)
   float soft_cap = 0.0f;                // score = cap * tanh(score / cap), before ALiBi; 0: no cap
   AttentionPattern pattern;             // the keys that a query sees
-  const AttentionPlan* plan = nullptr;  // from Backend::Plan, for this step, heads and pattern
+  const AttentionPlan* plan = nullptr;  // from Backend::Plan, for this step and key()
+
+  AttentionPlanKey key() const {
+    return {.heads = {.num_heads = static_cast<int32_t>(query.dim(1)),
+                      .num_kv_heads = static_cast<int32_t>(kv_cache.num_kv_heads()),
+                      .key_dim = static_cast<int32_t>(query.dim(2)),
+                      .value_dim = static_cast<int32_t>(kv_cache.value_dim())},
+            .pattern = pattern};
+  }
 };
 absl::Status Validate(const PagedAttentionArgs& args);
 

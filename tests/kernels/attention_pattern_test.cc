@@ -132,14 +132,41 @@ TEST(AttentionPatternTest, SeenTilesFollowFromTheDefinitionOfTheRule) {
       ++next;
     }
     RC_ASSERT(next == tiles.size());
-    AttentionRows later = rows;
-    later.first_head += HeadPeriod(pattern);
-    const std::vector<SeenTile> repeated = SeenTiles(pattern, later, tile_keys);
-    RC_ASSERT(repeated.size() == tiles.size());
-    for (size_t i = 0; i < tiles.size(); ++i) RC_ASSERT(repeated[i].tile == tiles[i].tile);
   }));
   EXPECT_GT(num_holes, 100);
   EXPECT_GT(num_whole, 100);
+}
+
+// Lists of random work, of which some have one list in common.
+TEST(AttentionPatternTest, SharedListsHoldTheSeenTiles) {
+  int num_shared = 0;
+  EXPECT_TRUE(rc::check([&] {
+    const auto small = [](int64_t low, int64_t high) { return *rc::gen::inRange(low, high); };
+    const auto stride = static_cast<int32_t>(small(1, 5));
+    const AttentionPattern pattern =
+        AttentionPattern::Blocks(64 * small(1, 3), static_cast<int32_t>(small(1, 4)), stride,
+                                 static_cast<int32_t>(small(0, stride + 1)));
+    const int64_t tile_keys = *rc::gen::element<int64_t>(32, 64);
+    TileLists lists;
+    for (int i = 0; i < 20; ++i) {
+      const int64_t first = small(0, 900);
+      const AttentionRows rows{.first_query = first,
+                               .last_query = first + small(0, 20),
+                               .first_head = small(0, 6) * 2,
+                               .num_heads = *rc::gen::element<int64_t>(1, 2)};
+      const size_t num_before = lists.tiles().size();
+      const TileLists::Range range = lists.Add(pattern, rows, tile_keys);
+      num_shared += lists.tiles().size() == num_before ? 1 : 0;
+      const std::vector<SeenTile> want = SeenTiles(pattern, rows, tile_keys);
+      RC_ASSERT(range.end - range.begin == static_cast<int32_t>(want.size()));
+      for (size_t k = 0; k < want.size(); ++k) {
+        const SeenTile& got = lists.tiles().at(static_cast<size_t>(range.begin) + k);
+        RC_ASSERT(got.tile == want[k].tile);
+        RC_ASSERT(got.whole == (want[k].whole && got.tile < rows.first_query / tile_keys));
+      }
+    }
+  }));
+  EXPECT_GT(num_shared, 100);
 }
 
 TEST(AttentionPatternTest, ErrorsOfBlocksNameTheField) {

@@ -20,13 +20,15 @@ struct Lengths {
 };
 
 Lengths RandomLengths() {
-  const auto number = [](int32_t low, int32_t high) { return *rc::gen::inRange(low, high); };
+  const auto number = [](int32_t low, int32_t high) {
+    return *rc::gen::resize(100, rc::gen::inRange(low, high));
+  };
   Lengths lengths;
   lengths.num_kv_heads = number(1, 5);
   lengths.group = *rc::gen::element(1, 2, 3, 4, 40);
   const int32_t num_seqs = number(1, 4);
   for (int32_t seq = 0; seq < num_seqs; ++seq) {
-    const int32_t context = *rc::gen::oneOf(rc::gen::inRange(1, 200), rc::gen::inRange(1, 2500));
+    const int32_t context = number(1, *rc::gen::element(200, 2500));
     lengths.context.push_back(context);
     lengths.query.push_back(std::min(context, *rc::gen::element(0, 1, 2, 70, 150)));
   }
@@ -60,7 +62,7 @@ std::map<SpanOfWork, int> SpansRead(const CpuAttentionPlan& plan) {
       continue;
     }
     for (int32_t i = item.first_tile; i < item.first_tile + item.num_tiles; ++i) {
-      const int32_t span = plan.tiles().at(static_cast<size_t>(i));
+      const int32_t span = plan.tiles().at(static_cast<size_t>(i)).tile;
       RC_ASSERT(begin <= span && span < end);
       ++spans[{item.seq, item.first_query, item.kv_head, span}];
       begin = span + 1;

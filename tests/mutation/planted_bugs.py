@@ -416,14 +416,14 @@ bug, drop = source("kernels/cpu/attention_plan.cc", "kernels_test:*AttentionCase
 bug("k07", "a work item begins a key late", "pattern().FirstKey(start + first)",
     "pattern().FirstKey(start + first + (BUG ? 1 : 0))")
 
-bug("k19", "KV heads share the tiles of the first one", "first_head % HeadPeriod(pattern())",
-    "BUG ? 0 : first_head % HeadPeriod(pattern())", "kernels_test:CpuAttentionPlanTest.*")
-bug("k20", "every piece of a divided item reads from the first tile on", "item.segment_begin * kSegmentSpans",
-    "(BUG ? 0 : item.segment_begin) * kSegmentSpans", "kernels_test:CpuAttentionPlanTest.*")
+bug("k20", "every piece of a divided item reads from the first tile on", "item.segment_begin * kSegmentKeys",
+    "(BUG ? 0 : item.segment_begin) * kSegmentKeys", "kernels_test:CpuAttentionPlanTest.*")
 
 bug, drop = source("kernels/ops/attention_tiles.cc", "kernels_test:AttentionPatternTest.*")
-bug("k21", "a query sees the tiles of the first query alone", "std::max(rows.first_query, begin)",
-    "BUG ? rows.first_query : std::max(rows.first_query, begin)")
+bug("k19", "KV heads share the tiles of the first one", "rows.first_head % HeadPeriod(pattern)",
+    "BUG ? 0 : rows.first_head % HeadPeriod(pattern)")
+bug("k21", "a tile is whole, though it is too far from the last query", "NumSeeing(pattern, rows.last_query,",
+    "NumSeeing(pattern, BUG ? rows.first_query : rows.last_query,")
 
 bug, drop = source("kernels/cpu/cpu_backend.cc", "kernels_test:*CopyBlocks*")
 bug("k09", "blocks are not copied", "if (args.copies.empty())", "if (BUG || args.copies.empty())")

@@ -44,13 +44,16 @@ Lengths AnyLengths() {
       lengths.shape.heads.num_kv_heads * *rc::gen::element(1, 3, 4, 8, 32, 71);
   lengths.shape.heads.key_dim = lengths.shape.heads.value_dim = *rc::gen::element(64, 128, 256);
   const int64_t tokens = *rc::gen::element(0, 0, 1, 100, 2000);
-  lengths.shape.pattern = *rc::gen::arbitrary<bool>() ? AttentionPattern::Window(tokens)
-                                                      : AttentionPattern::Chunk(tokens);
+  lengths.shape.pattern = *rc::gen::element(
+      AttentionPattern::Window(tokens), AttentionPattern::Chunk(tokens),
+      AttentionPattern::Blocks(64 * *rc::gen::inRange(1, 4), *rc::gen::inRange(1, 4),
+                               *rc::gen::element(3, 8, 40), *rc::gen::inRange(0, 3)));
   return lengths;
 }
 
 int64_t Tiles(const AttentionItem& item, int32_t head_dim) {
   const int32_t keys = AttentionTileKeys(head_dim);
+  if (item.num_tiles > 0) return item.num_tiles;
   return (item.key_end + keys - 1) / keys - item.key_begin / keys;
 }
 
@@ -112,6 +115,62 @@ TEST(CudaAttentionPlanTest, FixedLaunchesAreOfDecodes) {
             "plan: want one query token of each sequence for fixed launches, got 2");
 }
 
+// Checks that the items of a unit cover exactly the keys from the first key that the query at
+// `first` sees to the query at `last`.
+void CheckKeys(const AttentionPattern& pattern, const std::vector<AttentionItem>& items,
+               int32_t first, int32_t last) {
+  int32_t key = items.front().key_begin;
+  RC_ASSERT(key == testing::FirstSeenKey(pattern, first));
+  for (const AttentionItem& item : items) {
+    RC_ASSERT(item.num_tiles == 0);
+    RC_ASSERT(item.key_begin == key && item.key_end > key);
+    key = item.key_end;
+  }
+  RC_ASSERT(key == last + 1);
+}
+
+// Checks that the items of a unit list every tile that a row sees once, in ascending order, and no
+// other tile, except that the rows of two queries count as all heads of both. Checks that a tile
+// that is said to be whole is seen whole by every row.
+void CheckListedTiles(const CudaAttentionPlan& plan, const std::vector<AttentionItem>& items,
+                      int32_t start) {
+  const int32_t group = plan.group(), tile_keys = AttentionTileKeys(plan.value_dim());
+  const AttentionItem& unit = items.front();
+  const int32_t first = unit.first_row / group, last = (unit.first_row + unit.num_rows - 1) / group;
+  std::vector<SeenTile> listed;
+  for (const AttentionItem& item : items) {
+    RC_ASSERT(item.num_tiles > 0);
+    RC_ASSERT(item.key_begin == unit.key_begin && item.key_end == unit.key_end);
+    for (int32_t i = item.first_tile; i < item.first_tile + item.num_tiles; ++i) {
+      listed.push_back(plan.tiles().at(static_cast<size_t>(i)));
+    }
+  }
+  size_t next = 0;
+  for (int32_t tile = 0; tile * tile_keys <= start + last; ++tile) {
+    int num_rows = 0, num_whole = 0, num_seeing = 0;
+    for (int32_t query = first; query <= last; ++query) {
+      for (int32_t head = 0; head < group; ++head) {
+        const int32_t row = query * group + head;
+        if (first == last && (row < unit.first_row || row >= unit.first_row + unit.num_rows)) {
+          continue;
+        }
+        const auto sees = [&](int32_t key) {
+          return testing::Sees(plan.pattern(), start + query, key, unit.kv_head * group + head);
+        };
+        ++num_rows;
+        num_seeing += sees(tile * tile_keys) ? 1 : 0;  // the rule hides whole tiles
+        num_whole += sees(tile * tile_keys) && sees((tile + 1) * tile_keys - 1) ? 1 : 0;
+      }
+    }
+    if (num_seeing == 0) continue;
+    RC_ASSERT(next < listed.size() && listed[next].tile == tile);
+    RC_ASSERT(!listed[next].whole || num_whole == num_rows);
+    RC_ASSERT(listed[next].whole || num_whole < num_rows || tile >= (start + first) / tile_keys);
+    ++next;
+  }
+  RC_ASSERT(next == listed.size());
+}
+
 TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
   EXPECT_TRUE(rc::check([] {
     const Lengths lengths = AnyLengths();
@@ -159,16 +218,12 @@ TEST(CudaAttentionPlanTest, EveryKeyOfEveryRowIsTakenOnce) {
           RC_ASSERT(found != units.end());
           const std::vector<AttentionItem>& items = found->second;
           const int32_t last_row = row + items.front().num_rows - 1;
-          int32_t key = items.front().key_begin;
-          // The items cover exactly the keys from the first key that the first row sees to the
-          // position of the last row.
-          RC_ASSERT(key == testing::FirstSeenKey(lengths.shape.pattern, start + row / group));
-          for (const AttentionItem& item : items) {
-            RC_ASSERT(item.key_begin == key && item.key_end > key);
-            RC_ASSERT(item.first_position == start);
-            key = item.key_end;
+          if (lengths.shape.pattern.has_holes()) {
+            CheckListedTiles(plan, items, start);
+          } else {
+            CheckKeys(lengths.shape.pattern, items, start + row / group, start + last_row / group);
           }
-          RC_ASSERT(key == start + last_row / group + 1);
+          for (const AttentionItem& item : items) RC_ASSERT(item.first_position == start);
           RC_ASSERT((items.size() > 1) == (items.front().partial >= 0));
           split += items.size() > 1;
           row = last_row + 1;
@@ -247,13 +302,16 @@ TEST(CudaAttentionPlanTest, AFixedSplitDependsOnNothingButTheRequest) {
       RC_ASSERT(plan.Build(lengths.Args(),
                            {.grid_size = grid_size, .fixed_split = true, .fixed_split_keys = keys})
                     .ok());
-      std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, bool>> result;
+      std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, bool, int32_t, int32_t>>
+          result;
       for (const CudaAttentionPlan::Part& part : plan.parts()) {
         RC_ASSERT(part.block_starts.size() - 1 <= static_cast<size_t>(grid_size));
         for (const AttentionItem& item : part.items) {
           if (item.seq != of) continue;
-          result.emplace_back(part.row_tiles, item.kv_head, item.first_row, item.key_begin,
-                              item.key_end, item.partial >= 0);
+          result.emplace_back(
+              part.row_tiles, item.kv_head, item.first_row, item.key_begin, item.key_end,
+              item.partial >= 0, item.num_tiles,
+              item.num_tiles == 0 ? 0 : plan.tiles().at(static_cast<size_t>(item.first_tile)).tile);
         }
       }
       return result;
@@ -270,7 +328,11 @@ TEST(CudaAttentionPlanTest, AFixedSplitOfARequestHasLimits) {
     Lengths request = AnyLengths();
     const int32_t group = request.shape.heads.num_heads / request.shape.heads.num_kv_heads;
     request.query = {*rc::gen::element(1, 5, 64, 700, 8192, 40000)};
-    request.context = {request.query[0] + *rc::gen::element(0, 1000, 131072, 2000000, 1 << 30)};
+    // A list of the tiles of a context of 2^30 tokens would take seconds.
+    request.context = {request.query[0] +
+                       (request.shape.pattern.has_holes()
+                            ? *rc::gen::element(0, 1000, 20000)
+                            : *rc::gen::element(0, 1000, 131072, 2000000, 1 << 30))};
     const int32_t keys = *rc::gen::element(64, 1024);
     CudaAttentionPlan plan;
     RC_ASSERT(plan.Build(request.Args(),

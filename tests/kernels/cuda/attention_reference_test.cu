@@ -65,12 +65,25 @@ TEST(AttentionReferenceTest, AgreesWithDoublesInEveryThreadOrder) {
        .soft_cap = 2.0f,
        .scale = 0.3f,
        .alibi = true},
+      {.num_kv_heads = 2, .dtype = kF16, .pattern = AttentionPattern::Blocks(64, 1, 3, 1)},
+      {.num_heads = 6,
+       .num_kv_heads = 6,
+       .head_dim = 40,
+       .block_size = 5,
+       .dtype = kF32,
+       .pattern = AttentionPattern::Blocks(128, 1, 4, 1),
+       .sinks = true},
+      {.num_heads = 3, .dtype = kF32, .pattern = AttentionPattern::Blocks(64, 2, 5, 0)},
   };
   double worst = 0.0;
   for (AttentionCase& c : cases) {
     // The batch has a whole prompt, a chunk of a longer prompt, an empty query, and decodes at the
     // edges of a tile.
     c.sequences = {{37, 37}, {70, 9}, {5, 0}, {1, 1}, {32, 1}, {33, 1}, {100, 2}};
+    // Longer chunks and decodes, of which heads see different blocks.
+    if (c.pattern.has_holes()) {
+      c.sequences.insert(c.sequences.end(), {{330, 12}, {448, 1}, {449, 1}, {700, 1}});
+    }
     SCOPED_TRACE(::testing::Message() << c);
     const AttentionBatch batch(c);
     std::vector<float> first;

@@ -71,18 +71,26 @@ AttentionBatch::AttentionBatch(const AttentionCase& c)
     const int64_t row = int64_t{c.num_kv_heads} * (c.head_dim + c.value_dim());
     const std::vector<float> rows = Normal(2 * seed + 1, sequence.context_len * row);
     const int32_t first_position = sequence.context_len - sequence.query_len;
-    const int64_t first_seen = sequence.query_len == 0
-                                   ? sequence.context_len
-                                   : testing::FirstSeenKey(c.pattern, first_position);
+    // Returns true if a query of this step sees the key in a head of `kv_head`.
+    const auto is_seen = [&](int64_t key, int64_t kv_head) {
+      const int64_t group = c.num_heads / c.num_kv_heads;
+      for (int64_t q = std::max<int64_t>(first_position, key); q < sequence.context_len; ++q) {
+        for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+          if (testing::Sees(c.pattern, q, key, head)) return true;
+        }
+      }
+      return false;
+    };
     for (int64_t key = 0; key < sequence.context_len; ++key) {
       const int64_t block = key / c.block_size;
       block_table_[static_cast<size_t>(seq * max_blocks_ + block)] =
           static_cast<int32_t>((max_blocks_ - 1 - block) * num_seqs + seq);
-      if (c.poisoned && key < first_seen) continue;
       auto from = rows.begin() + key * row;
       for (int64_t part = 0; part < 2 * c.num_kv_heads; ++part) {
         const int64_t dim = part < c.num_kv_heads ? c.head_dim : c.value_dim();
-        std::copy_n(from, dim, cache_.begin() + At(static_cast<size_t>(seq), key, part));
+        if (!c.poisoned || is_seen(key, part % c.num_kv_heads)) {
+          std::copy_n(from, dim, cache_.begin() + At(static_cast<size_t>(seq), key, part));
+        }
         from += dim;
       }
     }
@@ -142,14 +150,16 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
   constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
   const int64_t head_dim = case_.head_dim;
   const int64_t position = context_lens_[seq] - query_lens_[seq] + i;
-  const int64_t first = testing::FirstSeenKey(case_.pattern, position);
   const int64_t kv_head = head / (case_.num_heads / case_.num_kv_heads);
   const float* const query =
       query_.data() + ((query_starts_[seq] + i) * case_.num_heads + head) * head_dim;
   const double sink = sinks_[static_cast<size_t>(head)];
 
+  std::vector<int64_t> seen_keys;
   std::vector<double> scores, errors;
-  for (int64_t key = first; key <= position; ++key) {
+  for (int64_t key = 0; key <= position; ++key) {
+    if (!testing::Sees(case_.pattern, position, key, head)) continue;
+    seen_keys.push_back(key);
     const float* const k = cache_.data() + At(seq, key, kv_head);
     double dot = 0.0, magnitude = 0.0;
     for (int64_t d = 0; d < head_dim; ++d) {
@@ -185,8 +195,7 @@ double AttentionBatch::WorstErrorOfRow(size_t seq, int64_t i, int64_t head, cons
 
   std::vector<double> want(static_cast<size_t>(case_.value_dim())), magnitude = want, values = want;
   for (size_t j = 0; j < scores.size(); ++j) {
-    const float* const v =
-        cache_.data() + At(seq, first + static_cast<int64_t>(j), case_.num_kv_heads + kv_head);
+    const float* const v = cache_.data() + At(seq, seen_keys[j], case_.num_kv_heads + kv_head);
     for (size_t d = 0; d < want.size(); ++d) {
       want[d] += scores[j] / sum * v[d];
       magnitude[d] += scores[j] / sum * std::abs(v[d]);

@@ -107,9 +107,8 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   PagedAttentionArgs bad = args_;
   bad.query = bad.out = View(DType::kF32, {1, 4, 64});
   ExpectError(bad,
-              "query: want a dtype and head_dim with a tensor core kernel, got f32 [1, 4, 64] and "
-              "values of "
-              "64");
+              "query: want a dtype, head_dim and pattern with a tensor core kernel, got f32 [1, 4, "
+              "64], values of 64, all keys");
   bad = args_;
   bad.kv_cache = View(DType::kF16, {8, 2, 2, 16, 64});
   ExpectError(bad, "kv_cache: want the query's dtype and block_size 16|32|64|128, got f16");
@@ -150,8 +149,8 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   const kernels::cuda::CudaAttentionPlan other;
   bad.plan = &other;
   ExpectError(bad, "plan: want the last of Plan");
-  EXPECT_FALSE(PagedAttentionOp::Supports(DType::kBF16, 72, 72));
-  EXPECT_FALSE(PagedAttentionOp::Supports(DType::kBF16, 64, 128));
+  EXPECT_FALSE(PagedAttentionOp::Supports(DType::kBF16, {.heads = {1, 1, 72, 72}}));
+  EXPECT_FALSE(PagedAttentionOp::Supports(DType::kBF16, {.heads = {1, 1, 64, 128}}));
   const std::vector<int32_t> one = {1};
   for (const int32_t key_dim : {64, 72}) {
     const auto plan =

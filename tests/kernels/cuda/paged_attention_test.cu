@@ -246,8 +246,56 @@ TEST(CudaPagedAttentionBatchTest, AnyMixOfFeaturesAgreesWithDoublesOnEveryKernel
               static_cast<int>(kCases), num_fixed, static_cast<int>(kernels_seen.size()), worst);
   EXPECT_GT(num_fixed, 0);
   if (kCases < 84) return;
-  EXPECT_EQ(kernels_seen.size(), 40u);  // resources.tsv lists as many attention kernels
+  EXPECT_EQ(kernels_seen.size(), 40u);  // resources.tsv lists as many, and those of listed tiles
   EXPECT_EQ(shapes_seen.size(), 56u);
+}
+
+// Runs every kernel that reads listed tiles: decodes and chunks of prompts, of 1, 2 and 4 row
+// tiles, with equal cuts and with a fixed split, and in heads that see different blocks.
+TEST(CudaPagedAttentionBatchTest, EveryKernelOfListedTilesAgreesWithDoubles) {
+  std::set<std::tuple<DType, int32_t>> kernels_seen;
+  int num_cut = 0;
+  double worst = 0.0;
+  for (const DType dtype : {DType::kBF16, kF16}) {
+    for (const int32_t fixed_split_keys : {0, 64}) {
+      for (const AttentionCase& c : {
+               AttentionCase{.sequences = {{700, 1}, {449, 1}, {448, 2}, {63, 3}, {64, 1}, {65, 1}},
+              .num_kv_heads = 2,
+              .pattern = AttentionPattern::Blocks(64, 1, 4, 1),
+              .sinks = true},
+               AttentionCase{.sequences = {{600, 5}, {330, 70}, {500, 1}, {20, 0}},
+               .pattern = AttentionPattern::Blocks(64, 2, 8, 1)},
+               AttentionCase{.sequences = {{400, 40}, {900, 1}},
+               .num_heads = 3,
+               .num_kv_heads = 3,
+               .block_size = 32,
+               .pattern = AttentionPattern::Blocks(128, 1, 5, 2),
+               .soft_cap = 30.0f,
+               .alibi = true},
+               // More heads than a unit has rows, and heads that see the same blocks.
+               AttentionCase{.sequences = {{300, 2}, {450, 1}},
+               .num_heads = 71,
+               .pattern = AttentionPattern::Blocks(64, 1, 80, 1)},
+               AttentionCase{.sequences = {{520, 1}, {270, 8}},
+               .num_heads = 8,
+               .num_kv_heads = 2,
+               .pattern = AttentionPattern::Blocks(64, 1, 3, 0)},
+           }) {
+        AttentionCase listed = c;
+        listed.dtype = dtype;
+        listed.head_dim = 128;
+        listed.fixed_split_keys = fixed_split_keys;
+        SCOPED_TRACE(::testing::Message() << listed);
+        const Answer answer = CheckInEveryOrder(listed, 1, &worst);
+        for (const int32_t row_tiles : answer.row_tiles) kernels_seen.insert({dtype, row_tiles});
+        num_cut += answer.num_partial_rows > 0 ? 1 : 0;
+        if (HasFailure()) return;
+      }
+    }
+  }
+  std::printf("the worst error %.2f of its bound\n", worst);
+  EXPECT_EQ(kernels_seen.size(), 6u);
+  EXPECT_GE(num_cut, 10);
 }
 
 TEST(CudaPagedAttentionBatchTest, PiecesOfEqualCutsAreMerged) {
