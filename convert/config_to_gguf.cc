@@ -104,6 +104,7 @@ std::string_view Difference(const engine::ModelConfig& a, const engine::ModelCon
       {a.norm_bias == b.norm_bias, "norm_bias"},
       {Same(a.embedding_scale, b.embedding_scale), "embedding_scale"},
       {a.tie_word_embeddings == b.tie_word_embeddings, "tie_word_embeddings"},
+      {Same(a.logit_scale, b.logit_scale), "logit_scale"},
       {Same(a.logit_soft_cap, b.logit_soft_cap), "final_logit_softcapping"},
   };
   for (const auto& [same, name] : fields) {

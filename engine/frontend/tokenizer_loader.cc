@@ -97,7 +97,9 @@ absl::StatusOr<std::unique_ptr<text::Tokenizer>> LoadTokenizer(const files::Open
   if (model.gguf) return CreateTokenizer(*model.gguf);
   if (!model.hf || model.hf->tokenizer_json.empty()) {
     return absl::NotFoundError(absl::StrCat(
-        model.path, ": no tokenizer; want a GGUF file, or a directory with tokenizer.json"));
+        model.path,
+        ": no tokenizer; want a GGUF file, or a directory with tokenizer.json (of a "
+        ".tiktoken file, transformers.integrations.tiktoken.convert_tiktoken_to_fast writes one)"));
   }
   auto tokenizer =
       CreateTokenizer(text::HfTokenizerFiles{.tokenizer_json = model.hf->tokenizer_json,

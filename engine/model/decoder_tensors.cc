@@ -166,6 +166,7 @@ void Finder::FeedForward(const std::string& prefix, const FeedForwardSpec& spec,
     biases.push_back({absl::StrCat(prefix, part, ".bias"), fused ? 2 * inner : inner});
   }
   layer.up = Matrix(std::move(weights), hidden);
+  if (names_.up_in_turns) layer.up.parts[0].form = biases[0].form = NamedRows::Form::kInTurns;
   layer.down = Matrix({{absl::StrCat(prefix, names.down, ".weight"), hidden}}, inner);
   if (!spec.bias) return;
   layer.up_bias.parts = std::move(biases);
@@ -230,6 +231,8 @@ DecoderTensors Finder::Find() const {
     if (config_.unit_head_rows) found.head.parts[0].form = NamedRows::Form::kUnitRows;
   }
   found.final_norm = Norm(prefix + names_.final_norm);
+  found.final_norm.weight.factor = found.final_norm.bias.factor =
+      static_cast<float>(config_.logit_scale);
   for (int64_t i = 0; i < config_.num_layers(); ++i) {
     found.layers.push_back(
         Layer(absl::StrCat(prefix, names_.layer_prefix, i, "."), config_.layers[i]));

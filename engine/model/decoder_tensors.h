@@ -31,11 +31,12 @@ struct NamedRows {
   int64_t num_matrices = 0;
   // The form of a matrix in the file. All but kAsIs are rewritten when they are loaded.
   //   kTransposed         stored as [cols, rows]
-  //   kTransposedInTurns  stored as [cols, rows]: the transpose of a matrix in which the rows of
-  //                       two halves alternate. Rows 0, 2, ... are the first half, and rows 1, 3,
-  //                       ... the second. The elements of a vector alternate in the same way.
+  //   kTransposedInTurns  stored as [cols, rows]: the transpose of a matrix that is kInTurns
+  //   kInTurns            the rows of two halves alternate. Rows 0, 2, ... are the first half, and
+  //                       rows 1, 3, ... the second. The elements of a vector alternate in the same
+  //                       way.
   //   kUnitRows           each row is divided by its length
-  enum class Form { kAsIs, kTransposed, kTransposedInTurns, kUnitRows };
+  enum class Form { kAsIs, kTransposed, kTransposedInTurns, kInTurns, kUnitRows };
   Form form = Form::kAsIs;
 };
 // Returns the shape of the tensor in the file. `cols` is StoredParameter::cols.
@@ -57,6 +58,7 @@ struct StoredParameter {
   std::vector<NamedRows> parts = {};  // empty: the model has no such parameter
   int64_t cols = 0;                   // 0: the parameter is a vector
   float offset = 0.0f;                // added to each element of a vector
+  float factor = 1.0f;                // of each element of a vector, after the offset is added
   ParameterRole role = ParameterRole::kOther;
 
   bool empty() const { return parts.empty(); }

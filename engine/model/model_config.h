@@ -157,6 +157,7 @@ struct ModelConfig {
   bool unit_head_rows = false;   // each row of the head is divided by its length
   double embedding_scale = 1.0;  // factor of token rows; a tied head uses unscaled rows
   bool tie_word_embeddings = false;
+  double logit_scale = 1.0;     // factor of the logits, which is put into the final norm's weights
   double logit_soft_cap = 0.0;  // a logit x becomes cap * tanh(x / cap); 0: no cap
   // The smallest slope of ALiBi is 2^-alibi_bias_max (see kernels/alibi_slopes.h). Absent: the
   // model has no ALiBi, and positions are rotary or learned.

@@ -136,7 +136,8 @@ void CheckLayer(const LayerSpec& layer, Checker& check) {
   check.Range("v_head_dim", attention.value_dim, kMinHeadDim, kMaxHeadDim);
   check.Range(attention.pattern.rule == kernels::AttentionPattern::Rule::kChunk
                   ? "attention_chunk_size"
-                  : "sliding_window",
+              : attention.pattern.has_holes() ? "blocksparse_block_size"
+                                              : "sliding_window",
               attention.pattern.tokens, 0, kMaxContext);
   check.Range("interval of query growth", attention.query_growth.interval, 0, kMaxContext);
   check.Range("rate of query growth", attention.query_growth.rate, 0.0, 1e3);

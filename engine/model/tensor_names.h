@@ -52,8 +52,10 @@ struct TensorNames {
   const char* mlp_norm = nullptr;  // null if feed-forward shares attention_norm
   // Norms after attention and feed-forward, before the residual addition.
   const char *attention_post_norm = nullptr, *mlp_post_norm = nullptr;
-  // If a gated network has no name for the gate, the gate is the first rows of `up`.
+  // If a gated network has no name for the gate, the gate is the first rows of `up`, or every other
+  // row of it.
   const char *gate = nullptr, *up = nullptr, *down = nullptr;
+  bool up_in_turns = false;  // rows 0, 2, ... of `up` are the gate
   // The network of a mixture that computes every token.
   const char *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;
   // The names for a mixture, which replace gate, up and down. A file uses one of the entries.

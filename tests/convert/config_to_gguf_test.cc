@@ -44,6 +44,7 @@ TEST(CheckSameModelTest, NamesTheFieldInWhichTheModelsDiffer) {
       {"norm_eps", [](engine::ModelConfig& c) { c.norm_eps = 1e-6; }},
       {"norm_bias", [](engine::ModelConfig& c) { c.norm_bias = true; }},
       {"embedding_scale", [](engine::ModelConfig& c) { c.embedding_scale = 8.0; }},
+      {"logit_scale", [](engine::ModelConfig& c) { c.logit_scale = 0.125; }},
       {"tie_word_embeddings", [](engine::ModelConfig& c) { c.tie_word_embeddings = true; }},
       {"attention_bias", [](engine::ModelConfig& c) { c.layers[0].attention.bias = true; }},
       {"attention_scale", [](engine::ModelConfig& c) { c.layers[0].attention.scale = 0.5; }},

@@ -256,17 +256,25 @@ std::unique_ptr<EngineHarness> WindowedTinyUneven(const HarnessOptions& options)
   return EngineHarness::TinyUneven(WithWindow(options));
 }
 
+// The heads of one layer see different blocks, and the contexts of these tests have up to four.
+std::unique_ptr<EngineHarness> SparseTinyLlama(const HarnessOptions& options) {
+  HarnessOptions sparse = options;
+  sparse.layer_patterns = {kernels::AttentionPattern::Blocks(64, 1, 3, 1), {}};
+  return EngineHarness::TinyLlama(sparse);
+}
+
 std::string ModelName(const ::testing::TestParamInfo<MakeHarness>& param) {
   constexpr const char* kNames[] = {
-      "Fake",       "TinyLlama",         "WindowedFake", "WindowedTinyLlama", "ChunkedTinyLlama",
-      "TinyUneven", "WindowedTinyUneven"};
+      "Fake",       "TinyLlama",          "WindowedFake",   "WindowedTinyLlama", "ChunkedTinyLlama",
+      "TinyUneven", "WindowedTinyUneven", "SparseTinyLlama"};
   return kNames[param.index];
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EqualityTest,
                          ::testing::Values(&EngineHarness::Fake, &EngineHarness::TinyLlama,
                                            &WindowedFake, &WindowedTinyLlama, &ChunkedTinyLlama,
-                                           &EngineHarness::TinyUneven, &WindowedTinyUneven),
+                                           &EngineHarness::TinyUneven, &WindowedTinyUneven,
+                                           &SparseTinyLlama),
                          ModelName);
 
 class WindowTest : public ::testing::TestWithParam<kernels::AttentionPattern> {};

@@ -55,6 +55,14 @@ bug, drop = source("engine/step_loop.cc", "cuda_engine_test")
 bug("g07", "what a request drew after its end is shown", "if (sequence.finish_reason != FinishReason::kNone) {",
     "if (!BUG && sequence.finish_reason != FinishReason::kNone) {")
 
+# --- Models.
+
+bug, drop = source("engine/model/architectures/phi3_small.cc", "decoder_test:*AgreeWithTheReference*")
+bug("a01", "the other layers of a Phi-3-small are dense", "(index + 1) % dense", "(index + (BUG ? 0 : 1)) % dense")
+bug, drop = source("engine/model/layers/rewritten_matrix.cc", "decoder_test:*AgreeWithTheReference*")
+bug("a02", "a gate that alternates with the rest stays where it is",
+    "PlaceInTurns(row, matrix.rows)) *", "BUG ? row : PlaceInTurns(row, matrix.rows)) *")
+
 # --- The KV cache's blocks.
 
 bug, drop = source("engine/kv/block_manager.cc", "kv_test")

@@ -47,12 +47,15 @@ absl::Status ReadFactors(const HfFields& fields, const char* key, std::vector<do
 
 // Reads longrope. One attention_factor applies to both lists of factors. The default of
 // attention_factor is computed from `factor` and the trained context.
-absl::Status ReadLongRope(const HfFields& fields, const ModelConfig& config, int64_t trained,
-                          RopeConfig& rope) {
+absl::Status ReadLongRope(const HfFields& fields, const ModelConfig& config,
+                          const RopeOutside& outside, RopeConfig& rope) {
+  const int64_t trained = outside.longrope_context;
   rope.scaling = RopeScaling::kLongRope;
   RETURN_IF_ERROR(ReadFactors(fields, "short_factor", rope.short_factors));
   RETURN_IF_ERROR(ReadFactors(fields, "long_factor", rope.long_factors));
-  RETURN_IF_ERROR(fields.WantNull({"short_mscale", "long_mscale"}));
+  if (!outside.longrope_mscale) {
+    RETURN_IF_ERROR(fields.WantNull({"short_mscale", "long_mscale"}));
+  }
   RETURN_IF_ERROR(fields.Int("original_max_position_embeddings", trained,
                              rope.original_max_position_embeddings));
   if (rope.original_max_position_embeddings != trained || trained < 2) {
@@ -64,9 +67,15 @@ absl::Status ReadLongRope(const HfFields& fields, const ModelConfig& config, int
   RETURN_IF_ERROR(fields.Float(
       "factor", static_cast<double>(config.max_position_embeddings) / context, rope.factor));
   rope.factor = std::max(rope.factor, 1.0);
-  return fields.Float("attention_factor",
-                      std::sqrt(1.0 + base::Log(rope.factor) / base::Log(context)),
-                      rope.attention_factor);
+  RETURN_IF_ERROR(fields.Float("attention_factor",
+                               std::sqrt(1.0 + base::Log(rope.factor) / base::Log(context)),
+                               rope.attention_factor));
+  double long_mscale = rope.attention_factor;
+  RETURN_IF_ERROR(fields.Float("long_mscale", long_mscale, long_mscale));
+  RETURN_IF_ERROR(fields.Float("short_mscale", rope.attention_factor, rope.attention_factor));
+  if (long_mscale == rope.attention_factor) return absl::OkStatus();
+  return fields.Error("long_mscale", absl::StrCat("short_mscale ", rope.attention_factor),
+                      absl::StrCat(long_mscale));
 }
 
 }  // namespace
@@ -86,7 +95,7 @@ absl::Status ReadRopeParameters(const HfFields& fields, const ModelConfig& confi
   if (outside.longrope_context != 0) {
     // "su" and "yarn" are older names of longrope. The classes with longrope have no other scaling.
     if (type == "longrope" || type == "su" || type == "yarn") {
-      return ReadLongRope(fields, config, outside.longrope_context, rope);
+      return ReadLongRope(fields, config, outside, rope);
     }
     return fields.Error("rope_type", "default or longrope", files::Printable(type));
   }

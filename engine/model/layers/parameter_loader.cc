@@ -51,12 +51,18 @@ absl::StatusOr<kernels::WeightView> ParameterLoader::Whole(
 }
 
 absl::StatusOr<std::vector<float>> ParameterLoader::Piece(const NamedRows& part) const {
-  if (part.num_matrices == 0) return weights_.Vector(part.name, part.rows);
-  ASSIGN_OR_RETURN(const kernels::WeightView view,
-                   weights_.Matrix(part.name, part.num_matrices, part.rows));
-  std::vector<float> values(static_cast<size_t>(view.rows * view.cols));
-  RETURN_IF_ERROR(kernels::Dequantize(view, 0, view.rows, values));
-  if (part.form != NamedRows::Form::kTransposedInTurns) return values;
+  std::vector<float> values;
+  if (part.num_matrices == 0) {
+    ASSIGN_OR_RETURN(values, weights_.Vector(part.name, part.rows));
+  } else {
+    ASSIGN_OR_RETURN(const kernels::WeightView view,
+                     weights_.Matrix(part.name, part.num_matrices, part.rows));
+    values.resize(static_cast<size_t>(view.rows * view.cols));
+    RETURN_IF_ERROR(kernels::Dequantize(view, 0, view.rows, values));
+  }
+  if (part.form != NamedRows::Form::kTransposedInTurns && part.form != NamedRows::Form::kInTurns) {
+    return values;
+  }
   std::vector<float> ordered(values.size());
   for (int64_t i = 0; i < std::ssize(values); ++i) {
     const int64_t vector = i / part.rows * part.rows;
@@ -76,7 +82,7 @@ absl::StatusOr<Parameter> ParameterLoader::Vector(const StoredParameter& stored)
     }
   }
   num_parameters_ += static_cast<int64_t>(values.size());
-  for (float& value : values) value += stored.offset;
+  for (float& value : values) value = (value + stored.offset) * stored.factor;
   return Upload(values);
 }
 

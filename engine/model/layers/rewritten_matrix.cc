@@ -43,6 +43,17 @@ absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& mat
   return out;
 }
 
+std::vector<std::byte> EvenRowsFirst(const kernels::WeightView& matrix) {
+  std::vector<std::byte> out(matrix.bytes.size());
+  const size_t row_bytes = matrix.bytes.size() / static_cast<size_t>(matrix.rows);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    const auto from = static_cast<size_t>(row) * row_bytes;
+    const auto to = static_cast<size_t>(PlaceInTurns(row, matrix.rows)) * row_bytes;
+    std::memcpy(out.data() + to, matrix.bytes.data() + from, row_bytes);
+  }
+  return out;
+}
+
 absl::StatusOr<std::vector<std::byte>> WithUnitRows(const kernels::WeightView& matrix) {
   RETURN_IF_ERROR(CheckPlain(matrix));
   std::vector<std::byte> out(matrix.bytes.size());
@@ -82,6 +93,7 @@ absl::StatusOr<kernels::WeightView> MatrixInFile(const NamedRows& part, int64_t 
 absl::StatusOr<std::vector<std::byte>> Rewritten(const NamedRows& part,
                                                  const kernels::WeightView& in_file) {
   if (part.form == NamedRows::Form::kUnitRows) return WithUnitRows(in_file);
+  if (part.form == NamedRows::Form::kInTurns) return EvenRowsFirst(in_file);
   return Transposed(in_file, std::max<int64_t>(1, part.num_matrices),
                     part.form == NamedRows::Form::kTransposedInTurns);
 }

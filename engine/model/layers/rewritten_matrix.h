@@ -20,6 +20,9 @@ namespace quire::engine {
 absl::StatusOr<std::vector<std::byte>> Transposed(const kernels::WeightView& matrices,
                                                   int64_t num_matrices = 1, bool in_turns = false);
 
+// Returns the matrix with its odd rows, counted from 0, after the even ones.
+std::vector<std::byte> EvenRowsFirst(const kernels::WeightView& matrix);
+
 // Returns the place of row `row` among `rows` rows when the odd rows come after the even ones.
 constexpr int64_t PlaceInTurns(int64_t row, int64_t rows) {
   return row % 2 == 0 ? row / 2 : (rows + 1) / 2 + row / 2;

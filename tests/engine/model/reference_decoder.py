@@ -45,6 +45,7 @@ class Description:
     soft_cap: float | None = None      # of scores, scaled and not yet masked: cap * tanh(score / cap)
     logit_soft_cap: float | None = None
     embedding_scale: float = 1.0
+    logit_scale: float = 1.0
 
 
 @dataclasses.dataclass
@@ -69,6 +70,7 @@ class Layer:
     kv_heads: int | None = None
     window: int | None = None  # tokens seen back from a query, itself included
     chunk: int | None = None   # only the keys of the query's chunk of so many positions are seen
+    blocks: tuple | None = None  # (tokens, local, stride, step): the blocks that each head sees, see `sees_block`
     query_growth: tuple | None = None  # (interval, rate): of queries, by the logarithm of their position
     router: torch.Tensor | None = None  # of a mixture of experts, whose up and down are [experts, rows, cols]
     router_bias: torch.Tensor | None = None
@@ -159,6 +161,16 @@ def rotate(d, x, frequencies):
     return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
 
 
+def sees_block(blocks, heads, length):
+    """Returns [heads, length, length], true if the key's block is one of the last `local` blocks of the query, or if
+    block + head * step + 1 is a multiple of `stride`."""
+    tokens, local, stride, step = blocks
+    block = torch.arange(length) // tokens
+    near = block[:, None] - block[None, :] < local
+    far = (block[None, None, :] + torch.arange(heads)[:, None, None] * step + 1) % stride == 0
+    return near | far
+
+
 def attention(d, layer, x, rounded):
     length = len(x)
     heads, kv_heads, value_dim = layer.heads or d.heads, layer.kv_heads or d.kv_heads, d.value_dim or d.head_dim
@@ -191,6 +203,8 @@ def attention(d, layer, x, rounded):
     if layer.chunk is not None:
         chunks = torch.arange(length) // layer.chunk
         unseen |= chunks[:, None] != chunks[None, :]
+    if layer.blocks is not None:
+        unseen = unseen | ~sees_block(layer.blocks, d.heads, length)
     scores = scores.masked_fill(unseen, -math.inf)
     if layer.sinks is not None:
         scores = torch.cat([scores, layer.sinks.view(-1, 1, 1).expand(-1, length, 1)], dim=-1)
@@ -253,8 +267,8 @@ def logits(d: Description, weights: Weights, ids, rounded=Exact(), router_logits
         if layer.mlp_post_norm is not None:
             mlp = norm(d, mlp, layer.mlp_post_norm, rounded)
         x = rounded(after + mlp, 1)
-    return soft_capped(linear(norm(d, x, weights.final_norm, rounded), weights.head, None, rounded), d.logit_soft_cap,
-                       rounded)
+    heads_logits = linear(norm(d, x, weights.final_norm, rounded), weights.head, None, rounded)
+    return soft_capped(rounded(heads_logits * d.logit_scale, 1), d.logit_soft_cap, rounded)
 
 
 def bound(d: Description, weights: Weights, ids) -> float:

@@ -47,6 +47,12 @@ TEST(RewrittenMatrixTest, TransposesEachOfSeveralAndPartsRowsThatTakeTurns) {
               ElementsAre(1, 4, 3, 6, 2, 5, 11, 14, 13, 16, 12, 15));
 }
 
+TEST(RewrittenMatrixTest, PartsRowsThatTakeTurns) {
+  const std::vector<uint16_t> values = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  EXPECT_THAT(As<uint16_t>(EvenRowsFirst(View(WeightType::kBF16, 5, 2, values))),
+              ElementsAre(1, 2, 5, 6, 9, 10, 3, 4, 7, 8));
+}
+
 TEST(RewrittenMatrixTest, DividesRowsByTheirLength) {
   const std::vector<float> wide = {3, -4, 0, 0};
   EXPECT_THAT(As<float>(*WithUnitRows(View(WeightType::kF32, 2, 2, wide))),
