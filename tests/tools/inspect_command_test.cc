@@ -65,6 +65,10 @@ TEST(ModelReportTest, ALayerWithAWindowKeepsThatMuchOfAContext) {
                        .pattern = kernels::AttentionPattern::Window(window)}});
   }
   EXPECT_EQ(report.kv_bytes_per_context(), (10 + 64 + 64) * 2 * 8 * 2);
+  // Block-sparse layers keep the whole context.
+  report.config.layers[0].attention.pattern = kernels::AttentionPattern::Blocks(64, 1, 8, 1);
+  report.config.max_position_embeddings = 1024;
+  EXPECT_EQ(report.kv_bytes_per_context(), (1024 + 1024 + 100) * 2 * 8 * 2);
 }
 
 TEST(ModelReportTest, LayersThatDifferAreShownAsRangesAndOneByOne) {
@@ -94,12 +98,16 @@ TEST(ModelReportTest, PatternsAreNamedWithTheirLayers) {
   ModelReport report{.config = {.max_position_embeddings = 64}};
   for (const auto& pattern :
        {kernels::AttentionPattern::Window(10), kernels::AttentionPattern::Chunk(20),
-        kernels::AttentionPattern::Chunk(20), kernels::AttentionPattern()}) {
+        kernels::AttentionPattern::Chunk(20), kernels::AttentionPattern(),
+        kernels::AttentionPattern::Blocks(64, 16, 8, 1)}) {
     report.config.layers.push_back({.attention = {.pattern = pattern}});
   }
   const std::string text = ToText(report, false);
   EXPECT_THAT(text, ContainsRegex("window +10 tokens, on 1 layers"));
   EXPECT_THAT(text, ContainsRegex("chunks +20 tokens, on 2 layers"));
+  EXPECT_THAT(text,
+              ContainsRegex("sparse attention +blocks of 64: the last 16, and one of every 8, "
+                            "by head, on 1 layers; saves reading, not memory"));
 }
 
 TEST(InspectCommandTest, JsonHoldsTheSameNumbers) {
