@@ -21,7 +21,7 @@ absl::StatusOr<std::unique_ptr<MergeCase>> MergeCase::Create(
   c->num_partial_rows_ = plan.num_partial_rows();
   c->num_heads_ = plan.num_heads();
   c->num_kv_heads_ = plan.num_kv_heads();
-  c->head_dim_ = plan.head_dim();
+  c->head_dim_ = plan.value_dim();
   double merged_rows = 0.0;
   for (const AttentionMerge& merge : plan.merges()) {
     c->most_rows_ = std::max(c->most_rows_, merge.num_rows);
