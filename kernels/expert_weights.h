@@ -8,6 +8,8 @@ namespace quire::kernels {
 //   kSoftmaxOfChosen  softmax over the logits of the chosen experts (Mixtral, arXiv:2401.04088)
 //   kSoftmaxOfAll     softmax over the logits of all experts (Qwen 3, arXiv:2505.09388)
 //   kLogistic         1 / (1 + e^-logit) (Llama 4)
-enum class ExpertWeights : uint8_t { kSoftmaxOfChosen, kSoftmaxOfAll, kLogistic };
+//   kNormedLogistic   the same, divided by the sum over the chosen experts (DeepSeek-V3,
+//                     arXiv:2412.19437)
+enum class ExpertWeights : uint8_t { kSoftmaxOfChosen, kSoftmaxOfAll, kLogistic, kNormedLogistic };
 
 }  // namespace quire::kernels

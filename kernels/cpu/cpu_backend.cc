@@ -268,6 +268,7 @@ absl::Status CpuBackend::QkvPost(const QkvPostArgs& args) {
          .query_scale = args.query_scales.empty()
                             ? 1.0f
                             : args.query_scales.data<float>()[args.positions.data<int32_t>()[i]],
+         .value_scale = args.value_scale,
          .slot = args.slot_mapping.data<int64_t>()[i],
          .num_heads = num_heads,
          .rope_dim = 2 * half,

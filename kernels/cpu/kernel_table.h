@@ -87,10 +87,12 @@ struct EpilogueRow {
 };
 
 // The arguments of KernelTable::route. The kernel chooses the `num_chosen` experts with the largest
-// logits for one token, in descending order of the logits. Among equal logits the lower id comes
-// first. NaN counts as the largest.
+// logits for one token, in descending order of the logits; with kNormedLogistic the logistic values
+// plus choice_bias decide instead. Among equals the lower id comes first. NaN counts as the
+// largest.
 struct RouteRow {
   const float* logits = nullptr;
+  const float* choice_bias = nullptr;  // null: none
   int64_t num_experts = 0;
   int64_t num_chosen = 0;
   ExpertWeights kind = ExpertWeights::kSoftmaxOfChosen;
@@ -140,6 +142,7 @@ struct QkvPostRow {
   float* query = nullptr;
   const float* cos_sin = nullptr;  // [rope_dim / 2, 2] of this position; null: no rope
   float query_scale = 1.0f;        // factor of the queries
+  float value_scale = 1.0f;        // factor of the values
   int64_t slot = 0;
   int64_t num_heads = 0;
   int64_t rope_dim = 0;

@@ -43,6 +43,7 @@ void Moe::Route(const MoeArgs& args) {
                .bias = args.router_bias});
   ForEachToken(pool_, num_tokens, [&](int64_t t) {
     kernels_.route({.logits = logits + t * num_experts,
+                    .choice_bias = args.choice_bias.data<float>(),
                     .num_experts = num_experts,
                     .num_chosen = chosen,
                     .kind = args.weights,

@@ -90,7 +90,7 @@ inline void WriteCache(const QkvPostRow& row) {
                 T* v = CacheHead<T>(row, cache.values, h, value_dim) + offset * value_dim;
                 for (int64_t i = 0; i < value_dim; i += kLanes) {
                   const int n = static_cast<int>(SmallerOf(kLanes, value_dim - i));
-                  StoreN(v + i, LoadN(x + i, n), n);
+                  StoreN(v + i, Mul(LoadN(x + i, n), Set(row.value_scale)), n);
                 }
               });
 }

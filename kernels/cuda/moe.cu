@@ -200,6 +200,7 @@ absl::Status Moe(Device& device, const MoeArgs& args, const DeviceBuffer& memory
                            &MoeRouteKernel,
                            {.logits = scratch.logits,
                             .bias = args.router_bias.data<float>(),
+                            .choice_bias = args.choice_bias.data<float>(),
                             .experts = scratch.experts,
                             .weights = scratch.weights,
                             .num_experts = num_experts,

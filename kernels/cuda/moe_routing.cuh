@@ -13,24 +13,27 @@
 namespace quire::kernels::cuda {
 
 struct MoeRouteParams {
-  const float* logits;  // [tokens, num_experts]
-  const float* bias;    // [num_experts], added to the logits; null: none
-  int32_t* experts;     // [choices]
-  float* weights;       // [choices]
+  const float* logits;       // [tokens, num_experts]
+  const float* bias;         // [num_experts], added to the logits; null: none
+  const float* choice_bias;  // [num_experts], as in MoeArgs; null: none
+  int32_t* experts;          // [choices]
+  float* weights;            // [choices]
   int32_t num_experts, num_chosen;
   ExpertWeights kind;
 };
 
 // Returns a key by which experts are ranked; the largest key is chosen first. The expert with the
-// larger logit has the larger key. Among equal logits, the lower id has the larger key. NaN counts
+// larger value has the larger key. Among equal values, the lower id has the larger key. NaN counts
 // as larger than any number.
-__device__ __forceinline__ uint64_t RouteKey(float logit, int32_t expert) {
-  const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);  // -0 becomes 0
-  const uint32_t order = logit != logit       ? 0xffffffffu
+__device__ __forceinline__ uint64_t RouteKey(float value, int32_t expert) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);  // -0 becomes 0
+  const uint32_t order = value != value       ? 0xffffffffu
                          : (bits >> 31) != 0u ? ~bits
                                               : bits | 0x80000000u;
   return uint64_t{order} << 32 | (0xffffffffu - static_cast<uint32_t>(expert));
 }
+
+__device__ __forceinline__ float Logistic(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 __device__ __forceinline__ uint64_t LargestOfWarp(uint64_t value) {
 #pragma unroll
@@ -48,6 +51,14 @@ __global__ void __launch_bounds__(kWarpLanes)
   const auto logit_of = [&](int32_t expert) {
     return p.bias == nullptr ? logits[expert] : logits[expert] + p.bias[expert];
   };
+  const bool normed = p.kind == ExpertWeights::kNormedLogistic;
+  const bool logistic = normed || p.kind == ExpertWeights::kLogistic;
+  // Returns the value by which an expert is ranked.
+  const auto value_of = [&](int32_t expert) {
+    if (!normed) return logit_of(expert);
+    const float value = Logistic(logit_of(expert));
+    return p.choice_bias == nullptr ? value : value + p.choice_bias[expert];
+  };
   int32_t* const experts = p.experts + int64_t{blockIdx.x} * p.num_chosen;
   float* const weights = p.weights + int64_t{blockIdx.x} * p.num_chosen;
 
@@ -57,18 +68,18 @@ __global__ void __launch_bounds__(kWarpLanes)
   for (int32_t i = 0; i < p.num_chosen; ++i) {
     uint64_t best = 0;
     for (int32_t e = lane; e < p.num_experts; e += kWarpLanes) {
-      const uint64_t key = RouteKey(logit_of(e), e);
+      const uint64_t key = RouteKey(value_of(e), e);
       if (key < last) best = std::max(best, key);
     }
     last = LargestOfWarp(best);
     const int32_t expert = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(last));
     const float logit = logit_of(expert);
     if (i == 0) largest = logit;
-    const float power = expf(logit - largest);
-    sum += power;
+    const float weight = logistic ? Logistic(logit) : expf(logit - largest);
+    sum += weight;
     if (lane == 0) {
       experts[i] = expert;
-      weights[i] = p.kind == ExpertWeights::kLogistic ? 1.0f / (1.0f + expf(-logit)) : power;
+      weights[i] = weight;
     }
   }
   if (p.kind == ExpertWeights::kLogistic) return;

@@ -59,6 +59,7 @@ absl::Status QkvPost(Device& device, const QkvPostArgs& args) {
                                 .heads_per_section = static_cast<int>(heads_per_section),
                                 .clip = args.clip,
                                 .norm_eps = norm.eps,
+                                .value_scale = args.value_scale,
                                 .interleaved = args.rope_layout == RopeLayout::kInterleaved,
                                 .layer_norm = norm.kind == NormKind::kLayerNorm,
                                 .norm_by_head = norm_by_head};

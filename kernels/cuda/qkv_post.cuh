@@ -27,6 +27,7 @@ struct QkvPostParams {
   int heads_per_section;  // 0: a section is all heads of Q, of K, or of V
   float clip;             // 0: no clipping
   float norm_eps;
+  float value_scale;
   bool interleaved, layer_norm, norm_by_head;
 };
 
@@ -122,8 +123,9 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     const int64_t row = kv_head * p.block_size + slot % p.block_size;
     Cache* const out = static_cast<Cache*>(is_value ? p.values : p.keys) +
                        slot / p.block_size * p.block_stride + row * dim;
-    out[first] = FromFloat<Cache>(x);
-    out[second] = FromFloat<Cache>(y);
+    const float scale = is_value ? p.value_scale : 1.0f;
+    out[first] = FromFloat<Cache>(scale * x);
+    out[second] = FromFloat<Cache>(scale * y);
   }
 }
 

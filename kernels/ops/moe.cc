@@ -35,10 +35,14 @@ absl::Status Validate(const MoeArgs& args) {
   RETURN_IF_ERROR(CheckWeight("up", args.up, experts * 2 * IntermediateSize(args), hidden));
   for (const auto& [what, bias, weight] :
        {std::tuple("router_bias", &args.router_bias, args.router),
+        std::tuple("choice_bias", &args.choice_bias, args.router),
         std::tuple("up_bias", &args.up_bias, args.up),
         std::tuple("down_bias", &args.down_bias, args.down)}) {
     if (bias->empty()) continue;
     RETURN_IF_ERROR(CheckTensor(what, *bias, {DType::kF32}, {weight->rows()}));
+  }
+  if (!args.choice_bias.empty() && args.weights != ExpertWeights::kNormedLogistic) {
+    return WantGot("choice_bias", "none but with kNormedLogistic", args.choice_bias.ToString());
   }
   if (!args.residual.empty()) {
     RETURN_IF_ERROR(CheckActivations("residual", args.residual, {num_tokens, hidden}));

@@ -3,7 +3,8 @@
 // Computes a mixture of experts. The experts are feed-forward networks. A router chooses a few of
 // them for each token.
 //   logits = input . router^T (+ router_bias)
-//   chosen = the num_experts_per_token largest logits, largest first, ties by lower id
+//   chosen = the num_experts_per_token largest logits, largest first, ties by lower id; with
+//            kNormedLogistic the largest values of 1 / (1 + e^-logit) (+ choice_bias)
 //   weight_e = the weight of each chosen e, from the logits (see ExpertWeights)
 //   y_e = down_e . activation(up_e . input (+ up_bias_e)) (+ down_bias_e)
 //   out = sum of weight_e * y_e, largest first (+ residual)
@@ -43,10 +44,11 @@ struct MoeArgs {
   const PreparedWeight* up = nullptr;    // [num_experts * 2 * intermediate_size, hidden_size]
   const PreparedWeight* down = nullptr;  // [num_experts * hidden_size, intermediate_size]
   TensorView router_bias;                // [num_experts]  f32; empty: none
-  TensorView up_bias;                    // [num_experts * 2 * intermediate_size]  f32; empty: none
-  TensorView down_bias;                  // [num_experts * hidden_size]  f32; empty: none
-  TensorView residual;                   // shape and dtype of out; may be `out`; empty: none
-  int64_t num_experts_per_token = 0;     // 1 to num_experts
+  TensorView choice_bias;             // [num_experts]  f32; only with kNormedLogistic; empty: none
+  TensorView up_bias;                 // [num_experts * 2 * intermediate_size]  f32; empty: none
+  TensorView down_bias;               // [num_experts * hidden_size]  f32; empty: none
+  TensorView residual;                // shape and dtype of out; may be `out`; empty: none
+  int64_t num_experts_per_token = 0;  // 1 to num_experts
   ExpertWeights weights = ExpertWeights::kSoftmaxOfChosen;
   bool weights_scale_input = false;              // true: a weight scales the input of its expert
   Activation activation = Activation::kSiluMul;  // must be gated

@@ -1,5 +1,7 @@
 #include "kernels/ops/qkv_post.h"
 
+#include <cmath>
+
 #include "base/status_macros.h"
 #include "kernels/ops/check.h"
 
@@ -38,6 +40,9 @@ absl::Status Validate(const QkvPostArgs& args) {
   RETURN_IF_ERROR(CheckTensor("slot_mapping", args.slot_mapping, {DType::kI64}, {num_tokens}));
   if (!args.bias.empty()) {
     RETURN_IF_ERROR(CheckTensor("bias", args.bias, {DType::kF32}, {args.qkv.dim(1)}));
+  }
+  if (!std::isfinite(args.value_scale)) {
+    return WantGot("value_scale", "finite", absl::StrCat(args.value_scale));
   }
   if (!(args.clip >= 0.0f)) return WantGot("clip", ">= 0", absl::StrCat(args.clip));
   RETURN_IF_ERROR(ValidateQkNorm(args.qk_norm, num_heads, num_kv_heads, key_dim));

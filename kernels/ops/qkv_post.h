@@ -3,7 +3,7 @@
 // Does all work between the fused QKV projection and attention, in one pass over each row. The
 // steps are, in this order: split, bias, clipping, normalisation of queries and keys
 // (arXiv:2010.04245), rotary embedding (RoFormer, arXiv:2104.09864), scaling of queries by their
-// position (arXiv:2501.19399), and the write of K and V into the paged cache.
+// position (arXiv:2501.19399), scaling of values, and the write of K and V into the paged cache.
 //
 //   kInterleaved rotates dimensions 2i and 2i + 1 of a head together (GGUF llama). kHalfSplit
 //   rotates dimensions i and i + rope_dim / 2 together (Hugging Face). Dimensions past rope_dim
@@ -42,9 +42,10 @@ struct QkvPostArgs {
   TensorView slot_mapping;  // [num_tokens]  int64, block_id * block_size + offset
   TensorView rope_table;    // [num_positions, rope_dim / 2, 2]  f32: (cos, sin) * attention_factor
   RopeLayout rope_layout = RopeLayout::kNone;
-  TensorView query_scales;  // [num_positions]  f32: factors of queries; empty: all are 1
-  TensorView bias;          // as long as a row of qkv, f32; empty: none
-  float clip = 0.0f;        // elements are clamped to [-clip, clip] (MPT's clip_qkv); 0: no clamp
+  TensorView query_scales;   // [num_positions]  f32: factors of queries; empty: all are 1
+  TensorView bias;           // as long as a row of qkv, f32; empty: none
+  float value_scale = 1.0f;  // factor of values, after bias and clipping
+  float clip = 0.0f;         // elements are clamped to [-clip, clip] (MPT's clip_qkv); 0: no clamp
   QkNorm qk_norm;
 };
 absl::Status Validate(const QkvPostArgs& args);

@@ -121,6 +121,28 @@ TEST_P(MoeTypeTest, ScaledInputsAgreeWithDoublesOnEveryPath) {
   }
 }
 
+TEST_P(MoeTypeTest, BiasedChoicesAgreeWithDoublesOnEveryPath) {
+  const bool blocks = !testing::IsFloat(GetParam());
+  for (const bool choice_bias : {false, true}) {
+    // More experts than a vector has lanes, and not a multiple of them.
+    const MixtureShape shape{.num_experts = 21,
+                             .hidden = blocks ? 256 : 44,
+                             .intermediate = blocks ? 256 : 37,
+                             .num_chosen = 3,
+                             .weights = ExpertWeights::kNormedLogistic,
+                             .choice_bias = choice_bias};
+    const TestMixture mixture(GetParam(), shape, 61);
+    const std::vector<float> input = Normal(62, 9 * shape.hidden);
+    const std::vector<float> residual = Normal(63, 9 * shape.hidden);
+    for (const std::string& isa : IsaPaths()) {
+      SCOPED_TRACE(isa);
+      const auto backend = MakeBackend(isa, 2);
+      const auto weights = mixture.Prepare(*backend);
+      ExpectNear(mixture, input, residual, RunMixture(*backend, weights, shape, input, residual));
+    }
+  }
+}
+
 TEST_P(MoeTypeTest, BitsDependOnTheTokenAlone) {
   const MixtureShape shape{.num_experts = 6, .hidden = 256, .intermediate = 256, .num_chosen = 3};
   // The first 80 tokens choose expert 2, which in the largest batch gets more tokens than one work
@@ -206,6 +228,22 @@ TEST(MoeRoutingTest, LogisticWeightsDoNotDependOnOtherExperts) {
     // The gain makes the first logit infinite. Its expert has the weight 1.
     EXPECT_EQ(weights({3e38f, 0.5f, 0.0f}, 1), (std::vector<float>{1, 0, 0}));
     EXPECT_LT(weights({3e38f, 0.5f, 0.0f}, 2)[1], infinity);
+  }
+}
+
+TEST(MoeRoutingTest, NormedLogisticWeightsSumToOne) {
+  const double s3 = 1 / (1 + std::exp(-3.0)), s1 = 1 / (1 + std::exp(-1.0));
+  for (const std::string& isa : IsaPaths()) {
+    SCOPED_TRACE(isa);
+    const auto backend = MakeBackend(isa);
+    const std::vector<float> two =
+        RoutingWeights(*backend, {1, 3, -2}, 3, 2, ExpertWeights::kNormedLogistic);
+    EXPECT_NEAR(two[0], s1 / (s1 + s3), 1e-6);
+    EXPECT_NEAR(two[1], s3 / (s1 + s3), 1e-6);
+    EXPECT_EQ(two[2], 0.0f);
+    // Logits beyond 17 have the logistic value 1, so the lower id is chosen.
+    EXPECT_EQ(RoutingWeights(*backend, {20, 30, 40}, 3, 1, ExpertWeights::kNormedLogistic),
+              (std::vector<float>{1, 0, 0}));
   }
 }
 
@@ -369,6 +407,11 @@ TEST(MoeTest, ErrorsSayWhatWantedGot) {
   args = good;
   args.router_bias = narrow.view;
   expect(args, "router_bias: want f32 [5], got f32 [2, 63]");
+  args = good;
+  args.choice_bias = narrow.view;
+  expect(args, "choice_bias: want f32 [5], got f32 [2, 63]");
+  args.choice_bias = TensorView(narrow.view.raw(), DType::kF32, {5});
+  expect(args, "choice_bias: want none but with kNormedLogistic, got f32 [5]");
   args = good;
   args.up_bias = narrow.view;
   expect(args, "up_bias: want f32 [960], got f32 [2, 63]");

@@ -26,6 +26,7 @@ TestMixture::TestMixture(WeightType type, const MixtureShape& shape, uint64_t se
     ups_.push_back(RandomWeight(type, shape.intermediate, shape.hidden, of_expert + 2));
     downs_.push_back(RandomWeight(type, shape.hidden, shape.intermediate, of_expert + 3));
   }
+  if (shape.choice_bias) choice_bias_ = Normal(seed + 103, shape.num_experts, 0.2f);
   if (!shape.biases) return;
   router_bias_ = Normal(seed + 100, shape.num_experts);
   up_bias_ = Normal(seed + 101, shape.num_experts * 2 * shape.intermediate);
@@ -85,7 +86,8 @@ TestMixture::Prepared TestMixture::Prepare(kernels::Backend& backend) const {
           .down = *backend.PrepareWeight(down),
           .router_bias = InMemory(backend, router_bias_),
           .up_bias = InMemory(backend, up_bias_),
-          .down_bias = InMemory(backend, down_bias_)};
+          .down_bias = InMemory(backend, down_bias_),
+          .choice_bias = InMemory(backend, choice_bias_)};
 }
 
 std::vector<Exact> TestMixture::Expert(int64_t expert, std::span<const Exact> input,
@@ -118,30 +120,41 @@ TestMixture::Answer TestMixture::Naive(std::span<const float> input,
     logits.push_back(PlusBias(ExactProduct(router_, e, exact_input, false), router_bias_, e));
     logit_bound = std::max(logit_bound, logits.back().bound);
   }
+  const bool normed = shape_.weights == kernels::ExpertWeights::kNormedLogistic;
+  const auto logistic_of = [](double x) { return 1 / (1 + std::exp(-x)); };
+  // The values that rank the experts. The slope of the logistic function is at most 1 / 4.
+  std::vector<double> values;
+  double value_bound = normed ? logit_bound / 4 + 8 * kFloatEpsilon : logit_bound;
+  for (size_t e = 0; e < logits.size(); ++e) {
+    values.push_back(normed ? logistic_of(logits[e].value) : logits[e].value);
+    if (shape_.choice_bias) values.back() += double{choice_bias_[e]};
+  }
   std::vector<int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
-    return logits[static_cast<size_t>(a)].value > logits[static_cast<size_t>(b)].value;
+    return values[static_cast<size_t>(a)] > values[static_cast<size_t>(b)];
   });
   const auto logit = [&](size_t rank) { return logits[static_cast<size_t>(order[rank])].value; };
   const auto chosen = static_cast<size_t>(shape_.num_chosen);
 
   Answer answer{.margin = std::numeric_limits<double>::infinity()};
   if (chosen < order.size()) {
-    answer.margin = logit(chosen - 1) - logit(chosen) - 2 * logit_bound;
+    const auto value = [&](size_t rank) { return values[static_cast<size_t>(order[rank])]; };
+    answer.margin = value(chosen - 1) - value(chosen) - 2 * value_bound;
   }
   const bool logistic = shape_.weights == kernels::ExpertWeights::kLogistic;
   const bool over_chosen = shape_.weights == kernels::ExpertWeights::kSoftmaxOfChosen;
   double sum = 0.0;
-  for (size_t i = 0; i < (over_chosen ? chosen : order.size()); ++i) {
-    sum += std::exp(logit(i) - logit(0));
+  for (size_t i = 0; i < (over_chosen || normed ? chosen : order.size()); ++i) {
+    sum += normed ? logistic_of(logit(i)) : std::exp(logit(i) - logit(0));
   }
   answer.out = residual.empty() ? std::vector<Exact>(input.size()) : ExactValues(residual);
   double magnitude = 0.0;
   for (size_t i = 0; i < chosen; ++i) {
     answer.chosen.push_back(order[i]);
-    const double expert_weight =
-        logistic ? 1 / (1 + std::exp(-logit(i))) : std::exp(logit(i) - logit(0)) / sum;
+    const double expert_weight = logistic ? logistic_of(logit(i))
+                                 : normed ? logistic_of(logit(i)) / sum
+                                          : std::exp(logit(i) - logit(0)) / sum;
     // A weight of a softmax is e^(logit - largest logit) / sum. The exponents in the numerator and
     // in the sum each have the errors of two logits. e^x, the sum and the quotient are rounded,
     // too. The relative error of a logistic weight is at most that of e^-logit.
@@ -231,6 +244,7 @@ std::vector<float> RunMixture(kernels::Backend& backend, const TestMixture::Prep
                    .up = weights.up.get(),
                    .down = weights.down.get(),
                    .router_bias = VectorIn(weights.router_bias),
+                   .choice_bias = VectorIn(weights.choice_bias),
                    .up_bias = VectorIn(weights.up_bias),
                    .down_bias = VectorIn(weights.down_bias),
                    .residual = residual.empty() ? kernels::TensorView() : view(out),

@@ -21,6 +21,7 @@ struct MixtureShape {
   kernels::ExpertWeights weights = kernels::ExpertWeights::kSoftmaxOfChosen;
   bool weights_scale_input = false;
   bool biases = false;  // true: the router and every expert have biases
+  bool choice_bias = false;
   // The limit of kClampedSiluMul. 0 means that the activation is kSiluMul.
   float limit = 0.0f;
 };
@@ -39,14 +40,15 @@ class TestMixture {
   struct Prepared {
     std::unique_ptr<kernels::PreparedWeight> router, up, down;
     kernels::DeviceBuffer router_bias = {}, up_bias = {}, down_bias = {};  // empty: none
+    kernels::DeviceBuffer choice_bias = {};
   };
   Prepared Prepare(kernels::Backend& backend) const;
 
   // The output for one token, computed by plain loops with ExactProduct. The bounds allow a
   // relative rounding error of `rounding` in each hidden unit and in each output. `margin` is the
-  // distance from the smallest chosen logit to the next logit, minus the largest error that float
-  // arithmetic can cause in this distance. The choice of experts is certain only where `margin` is
-  // more than 0.
+  // distance from the smallest chosen value to the next one, minus the largest error that float
+  // arithmetic can cause in this distance; the values rank the experts. The choice of experts is
+  // certain only where `margin` is more than 0.
   struct Answer {
     std::vector<Exact> out;
     std::vector<int64_t> chosen;
@@ -62,7 +64,8 @@ class TestMixture {
   bool quantized_;
   TestWeight router_;
   std::vector<TestWeight> gates_, ups_, downs_;
-  std::vector<float> router_bias_, up_bias_, down_bias_;  // as in MoeArgs; empty: none
+  std::vector<float> router_bias_, up_bias_, down_bias_,
+      choice_bias_;  // as in MoeArgs; empty: none
 };
 
 // Calls the op Moe once and returns its output. Converts `input` and `residual` to the activation

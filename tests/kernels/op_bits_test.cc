@@ -117,6 +117,21 @@ std::string MoeLines(Backend& backend) {
   return lines;
 }
 
+std::string BiasedChoiceLine(Backend& backend) {
+  const MixtureShape shape{.num_experts = 21,
+                           .hidden = 45,
+                           .intermediate = 37,
+                           .num_chosen = 5,
+                           .weights = ExpertWeights::kNormedLogistic,
+                           .choice_bias = true};
+  const testing::TestMixture mixture(WeightType::kF32, shape, 8);
+  const auto weights = mixture.Prepare(backend);
+  BitHash hash;
+  hash.AddAll(RunMixture(backend, weights, shape, Normal(9, 7 * shape.hidden),
+                         Normal(10, 7 * shape.hidden)));
+  return hash.Line("moe biased choice");
+}
+
 std::string NormLines(Backend& backend) {
   std::string lines;
   for (const NormKind kind : {NormKind::kRmsNorm, NormKind::kLayerNorm}) {
@@ -285,9 +300,10 @@ TEST(OpBitsTest, EveryIsaPathHasTheBitsOfTheFamily) {
   for (const std::string& isa : testing::IsaPaths()) {
     SCOPED_TRACE(isa);
     const auto backend = testing::MakeBackend(isa, 2);
-    const std::string got = LinearLines(*backend) + MoeLines(*backend) + NormLines(*backend) +
-                            QkvLines(*backend) + AttentionLines(*backend) +
-                            UnequalDimLines(*backend) + SampleLines(*backend);
+    const std::string got = LinearLines(*backend) + MoeLines(*backend) +
+                            BiasedChoiceLine(*backend) + NormLines(*backend) + QkvLines(*backend) +
+                            AttentionLines(*backend) + UnequalDimLines(*backend) +
+                            SampleLines(*backend);
     const std::string file = "op_bits_" + backend->info().numerics + ".txt";
     const std::string want = testing::ReadFile(testing::TestSourcePath("kernels/testdata/" + file));
     if (got != want) std::ofstream(::testing::TempDir() + file) << got;

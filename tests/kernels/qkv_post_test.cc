@@ -255,6 +255,25 @@ TEST(QkvPostPreparationTest, ClippingKeepsNan) {
   }
 }
 
+TEST(QkvPostPreparationTest, ValuesAreScaledAndKeysAreNot) {
+  const HeadShape shape{.num_heads = 2, .num_kv_heads = 2, .head_dim = 24, .other_value_dim = 40};
+  const SequenceData sequence = RandomSequence(shape, kTokens, 1, {1, 0, 2});
+  SequenceData scaled = sequence;
+  for (float& x : scaled.value) x *= 0.707f;
+  const auto portable = MakeBackend("portable", 1);
+  PoisonedCache want(*portable, shape, 3);
+  want.Write(scaled, 0, kTokens);
+  for (const std::string& isa : IsaPaths()) {
+    const auto backend = MakeBackend(isa, 1);
+    PoisonedCache cache(*backend, shape, 3);
+    cache.Write(sequence, 0, kTokens, {.value_scale = 0.707f});
+    EXPECT_EQ(std::memcmp(cache.view().keys.raw(), want.view().keys.raw(),
+                          static_cast<size_t>(cache.bytes())),
+              0)
+        << isa;
+  }
+}
+
 TEST(QkvPostErrorTest, ErrorsSayWhatWantedGot) {
   const auto backend = MakeBackend("auto");
   Owned<float> query = F32({2, 4, 16}), cache = F32({2, 2, 2, 16, 16}), qkv = F32({2, 8 * 16}),
@@ -295,6 +314,9 @@ TEST(QkvPostErrorTest, ErrorsSayWhatWantedGot) {
   args.clip = -1.0f;
   EXPECT_THAT(message(), HasSubstr("clip: want >= 0, got -1"));
   args.clip = 0.0f;
+  args.value_scale = INFINITY;
+  EXPECT_THAT(message(), HasSubstr("value_scale: want finite, got inf"));
+  args.value_scale = 1.0f;
   args.qk_norm.query_weight = vector(16);
   EXPECT_THAT(message(), HasSubstr("qk_norm.key_weight: want f32 [16]"));
   args.qk_norm.key_weight = vector(32);

@@ -450,6 +450,8 @@ bug, drop = source("kernels/cpu/moe.cc", "kernels_moe_test:*ScaledInputs*")
 bug("k16", "an expert's input and output are both weighted", "std::exchange(weights_[i], 1.0f)",
     "std::exchange(weights_[i], BUG ? weights_[i] : 1.0f)")
 bug, drop = source("kernels/cpu/moe_body.h", "kernels_moe_test:*Logistic*")
+bug("k20", "experts are chosen without the bias of the choice", "if (row.choice_bias != nullptr)",
+    "if (!BUG && row.choice_bias != nullptr)", "kernels_moe_test:*BiasedChoices*")
 bug("k17", "a logistic weight falls with its logit", "TimesLogistic(Set(1.0f), logit)",
     "TimesLogistic(Set(1.0f), BUG ? Sub(Zero(), logit) : logit)")
 bug, drop = source("kernels/cpu/qkv_post_body.h", "kernels_test:*QueriesAreScaled*")

@@ -103,6 +103,20 @@ TEST_P(CudaMoeTest, AgreesWithDoublesAndGivesATokenTheBitsOfItAlone) {
         .weights = ExpertWeights::kLogistic,
         .weights_scale_input = true},
        5},
+      // Logistic weights that sum to 1, and a bias of the choice.
+      {{.num_experts = 70,
+        .hidden = 64,
+        .intermediate = 32,
+        .num_chosen = 3,
+        .weights = ExpertWeights::kNormedLogistic,
+        .choice_bias = true},
+       9},
+      {{.num_experts = 5,
+        .hidden = 44,
+        .intermediate = 37,
+        .num_chosen = 2,
+        .weights = ExpertWeights::kNormedLogistic},
+       5},
   };
   double worst = 0.0;
   for (const Case& c : cases) {

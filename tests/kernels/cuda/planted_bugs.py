@@ -127,7 +127,9 @@ PLANTED = [
     ("one is not added to up", f"{CUDA}/linear_epilogue.cuh", "AtLeast(-limit, up)) + 1.0f", "AtLeast(-limit, up))"),
     ("the first expert's biases", f"{CUDA}/grouped_gemm.cuh", "value += p.bias[bias_at]", "value += p.bias[col]"),
     ("up's bias is the gate's", f"{CUDA}/grouped_gemm.cuh", "up += p.bias[bias_at + p.cols]", "up += p.bias[bias_at]"),
-    ("experts ranked without their biases", f"{CUDA}/moe_routing.cuh", "RouteKey(logit_of(e), e)", "RouteKey(logits[e], e)"),
+    ("experts ranked without their biases", f"{CUDA}/moe_routing.cuh", "if (!normed) return logit_of(expert);",
+     "if (!normed) return logits[expert];"),
+    ("experts chosen without the bias of the choice", f"{CUDA}/moe_routing.cuh", "value + p.choice_bias[expert];", "value;"),
     ("the scale left out", f"{CUDA}/embed.cuh", "values[j] *= scale;", ";"),
     ("the last of equals", f"{CUDA}/argmax.cuh", "b.index < a.index", "b.index > a.index"),
 ]

@@ -142,7 +142,10 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
               .rope_layout = layout,
               .clip = preparation.clip};
           if (preparation.bias) args.bias = bias.View({row});
-          if (preparation.scaled) args.query_scales = scales.View({6});
+          if (preparation.scaled) {
+            args.query_scales = scales.View({6});
+            args.value_scale = 0.7f;
+          }
           if (preparation.norms) {
             args.qk_norm = {.query_weight = query_weight.View({query_weights}),
                             .key_weight = key_weight.View({key_weights}),
@@ -183,6 +186,13 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
                 const double scale = scales.values[static_cast<size_t>(positions[t])];
                 x.value *= scale;
                 x.error = x.error * std::abs(scale) + kOneOperation * std::abs(x.value);
+              }
+              if (preparation.scaled && h >= kHeads + kKvHeads) {
+                for (Bounded& x : std::span(want).subspan(
+                         first_value + (h - kHeads - kKvHeads) * value_dim, value_dim)) {
+                  x.value *= 0.7f;
+                  x.error = x.error * 0.7 + kOneOperation * std::abs(x.value);
+                }
               }
               if (h >= kHeads && slots[t] < 0) continue;
               const int64_t value_head = h - kHeads - kKvHeads;  // negative: the head is not of V
