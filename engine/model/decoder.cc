@@ -278,6 +278,7 @@ absl::Status Decoder::Attention(const Layer& layer, const kernels::CacheView& kv
        .rope_layout = spec.rope < 0 ? kernels::RopeLayout::kNone : config_.ropes[spec.rope].layout,
        .query_scales = weights_.query_scales.at(spec.query_growth).view,
        .bias = layer.qkv_bias.view,
+       .value_scale = static_cast<float>(spec.value_scale),
        .clip = static_cast<float>(spec.clip),
        .qk_norm = {.query_weight = layer.q_norm.view,
                    .key_weight = layer.k_norm.view,

@@ -133,6 +133,7 @@ void Finder::Mixture(const std::string& prefix, const FeedForwardSpec& spec,
                        : way.transposed ? NamedRows::Form::kTransposed
                                         : NamedRows::Form::kAsIs;
   if (spec.experts.router_bias) layer.router_bias.parts = {{prefix + way.router_bias, num}};
+  if (spec.experts.choice_bias) layer.choice_bias.parts = {{prefix + way.choice_bias, num}};
   if (spec.bias) {
     layer.experts_up_bias.parts = all(way.up_bias, 2 * inner, up_form);
     layer.experts_down_bias.parts = all(way.down_bias, hidden, NamedRows::Form::kAsIs);
@@ -293,7 +294,7 @@ std::vector<const StoredParameter*> AllParameters(const DecoderTensors& tensors)
     add_norm(layer.mlp_norm);
     all.insert(all.end(), {&layer.up, &layer.up_bias, &layer.down, &layer.down_bias, &layer.router,
                            &layer.experts_up, &layer.experts_down, &layer.router_bias,
-                           &layer.experts_up_bias, &layer.experts_down_bias});
+                           &layer.choice_bias, &layer.experts_up_bias, &layer.experts_down_bias});
     add_norm(layer.mlp_post_norm);
   }
   add_norm(tensors.final_norm);
@@ -318,7 +319,7 @@ absl::Status CheckTensors(const DecoderTensors& tensors, const files::WeightMap&
     };
     const bool tied_head = tensor.name == absl::StrCat(head, ".weight");
     if (known.contains(tensor.name) || tied_head || std::ranges::any_of(kNotParameters, is_end) ||
-        std::ranges::any_of(names.for_images, is_begin)) {
+        std::ranges::any_of(names.left_out, is_begin)) {
       continue;
     }
     return absl::InvalidArgumentError(absl::StrCat(

@@ -77,7 +77,7 @@ struct LayerTensors {
   // The parameters of a mixture. In experts_up, the gate of each
   // expert precedes its `up`.
   StoredParameter router, experts_up, experts_down;
-  StoredParameter router_bias, experts_up_bias, experts_down_bias;
+  StoredParameter router_bias, choice_bias, experts_up_bias, experts_down_bias;
 };
 
 struct DecoderTensors {

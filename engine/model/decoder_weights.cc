@@ -40,6 +40,7 @@ absl::StatusOr<Layer> LoadLayer(ParameterLoader& loader, const LayerTensors& sto
   ASSIGN_OR_RETURN(layer.mixture.up, loader.Matrix(stored.experts_up));
   ASSIGN_OR_RETURN(layer.mixture.down, loader.Matrix(stored.experts_down));
   ASSIGN_OR_RETURN(layer.mixture.router_bias, loader.Vector(stored.router_bias));
+  ASSIGN_OR_RETURN(layer.mixture.choice_bias, loader.Vector(stored.choice_bias));
   ASSIGN_OR_RETURN(layer.mixture.up_bias, loader.Vector(stored.experts_up_bias));
   ASSIGN_OR_RETURN(layer.mixture.down_bias, loader.Vector(stored.experts_down_bias));
   return layer;

@@ -80,7 +80,8 @@ struct AttentionSpec {
   bool bias = false;      // biases on q, k, v (and o where the file has one)
   QkNormScope qk_norm = QkNormScope::kNone;
   QueryGrowth query_growth;
-  bool sinks = false;  // each head has a learned logit, without key or value, in its softmax
+  double value_scale = 1.0;  // factor of values
+  bool sinks = false;        // each head has a learned logit, without key or value, in its softmax
 
   void set_head_dim(int64_t dim) { key_dim = value_dim = dim; }
   // The elements of a token's queries, keys, values and outputs in all heads.
@@ -98,6 +99,7 @@ struct ExpertsSpec {
   int64_t count = 0;      // 0: the layer has one network, and no mixture
   int64_t per_token = 0;  // experts that compute one token
   bool router_bias = false;
+  bool choice_bias = false;  // as in kernels::MoeArgs
   kernels::ExpertWeights weights = kernels::ExpertWeights::kSoftmaxOfChosen;
   bool weights_scale_input = false;  // as in kernels::MoeArgs
   // The inner size of a network that computes every token, and whose output is added to that of the

@@ -20,6 +20,7 @@ struct MixtureNames {
   const char* gate = nullptr;  // null: the first rows of `up`
   const char *up = nullptr, *down = nullptr;
   const char *router_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  // null: none
+  const char* choice_bias = nullptr;
   bool transposed = false;  // the matrices of experts are stored as [cols, rows]
   bool in_turns = false;    // the rows of gate and up alternate in `up`; only if transposed
 };
@@ -32,8 +33,8 @@ struct TensorNames {
   const char* prefix = "";
   // The prefix and the name of the head in files of another spelling. Null: there is one spelling.
   const char *other_prefix = nullptr, *other_head = nullptr;
-  // The prefixes of the names of tensors that process images. These tensors are not needed.
-  std::array<const char*, 4> for_images = {};
+  // The prefixes of the names of tensors that are not needed: they process images, or draft tokens.
+  std::array<const char*, 4> left_out = {};
   const char* embedding = nullptr;
   const char* embedding_norm = nullptr;
   const char* position_embedding = nullptr;

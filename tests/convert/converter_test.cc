@@ -83,6 +83,8 @@ const std::map<std::string, std::string>& Refused() {
       {"gemma2_low_caps", "attention_scale"},
       {"gemma2_cap_of_scores", "final_logit_softcapping"},
       {"gemma2_cap_of_logits", "attn_logit_softcapping"},
+      {"mimo_v2_flash", "mimo_v2_flash"},
+      {"mimo_v2_flash_long_values", "mimo_v2_flash"},
       {"gpt_oss", "gpt_oss"},
       {"gpt_oss_wide_heads", "gpt_oss"},
       {"gpt_oss_clamped", "gpt_oss"},

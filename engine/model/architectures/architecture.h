@@ -39,8 +39,8 @@ struct Architecture {
 };
 
 extern const Architecture kBaichuan, kBloom, kFalcon, kGemma2, kGemma3, kGemma3Images, kGpt2,
-    kGptNeoX, kGptOss, kLlama, kLlama4, kLlama4Images, kMixtral, kMpt, kOpenElm, kPhi3, kPhi3Small,
-    kQwen2, kQwen3, kQwen3Moe, kRefact, kSmolLm3;
+    kGptNeoX, kGptOss, kLlama, kLlama4, kLlama4Images, kMimoV2Flash, kMixtral, kMpt, kOpenElm,
+    kPhi3, kPhi3Small, kQwen2, kQwen3, kQwen3Moe, kRefact, kSmolLm3;
 
 std::span<const Architecture* const> Architectures();
 

@@ -228,8 +228,8 @@ TensorNames Gemma3ImageNames(const LayerSpec& layer) {
   names.prefix = "model.language_model.";
   names.other_prefix = "language_model.model.";
   names.other_head = "language_model.lm_head";
-  names.for_images = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
-                      "model.multi_modal_projector."};
+  names.left_out = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+                    "model.multi_modal_projector."};
   return names;
 }
 

@@ -231,7 +231,7 @@ TensorNames Llama4ImageNames(const LayerSpec&) {
   TensorNames names = Llama4Names();
   names.prefix = "language_model.model.";
   names.head = "language_model.lm_head";
-  names.for_images = {"vision_model.", "multi_modal_projector."};
+  names.left_out = {"vision_model.", "multi_modal_projector."};
   return names;
 }
 

@@ -16,7 +16,7 @@ namespace quire::engine {
 
 struct Mixture {
   std::unique_ptr<kernels::PreparedWeight> router, up, down;  // in the layout of MoeArgs
-  Parameter router_bias, up_bias, down_bias;                  // empty views without biases
+  Parameter router_bias, choice_bias, up_bias, down_bias;     // empty views without biases
 };
 
 // Adds the experts' output for `normed` to `hidden`, [num_tokens, hidden_size].

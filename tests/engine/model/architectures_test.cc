@@ -207,6 +207,8 @@ TEST(ArchitecturesTest, ExpertsAreAddedAsTheyAreAfterAttention) {
 TEST(ArchitecturesTest, LayersMayHaveHeadsOfTheirOwn) {
   auto config = Read(Mixtral());
   ASSERT_TRUE(config.ok()) << config.status();
+  for (LayerSpec& layer : config->layers) layer.attention.set_head_dim(16);
+  config->ropes[0].rope_dim = 16;
   AttentionSpec& last = config->layers.back().attention;
   EXPECT_TRUE(HeadsAreAlike(*config));
   last.num_kv_heads = last.num_heads;
@@ -222,8 +224,8 @@ TEST(ArchitecturesTest, LayersMayHaveHeadsOfTheirOwn) {
   EXPECT_THAT(message(), HasSubstr("num_key_value_heads: want a divisor of num_attention_heads"));
   last = good.layers.back().attention;
   // The rope turns all of a key, and no layer that it turns may have shorter keys.
-  last.key_dim -= 8;
-  EXPECT_THAT(message(), HasSubstr("rope dimensions: want 2 to "));
+  last.key_dim = 8;
+  EXPECT_EQ(message(), "config.json: rope dimensions: want 2 to 8, got 16");
   last.rope = -1;
   EXPECT_EQ(message(), "");
 }
@@ -544,6 +546,58 @@ json OpenElm() {
     "rope_max_length": 4096})");
 }
 
+json Mimo() {
+  return json::parse(R"({"architectures": ["MiMoV2FlashForCausalLM"], "vocab_size": 100,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 7, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "head_dim": 192, "v_head_dim": 128, "n_routed_experts": 6,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 32, "sliding_window": 128})");
+}
+
+TEST(ArchitecturesTest, ReadsAMimoV2Flash) {
+  const auto config = Read(Mimo());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->norm_eps, 1e-5);
+  EXPECT_EQ(config->max_position_embeddings, 131072);
+  EXPECT_FALSE(config->tie_word_embeddings);
+  ASSERT_EQ(config->ropes.size(), 2);
+  EXPECT_EQ(config->ropes[0].theta, 5e6);
+  EXPECT_EQ(config->ropes[1].theta, 1e4);
+  for (size_t i = 0; i < 7; ++i) {
+    SCOPED_TRACE(i);
+    const bool full = i == 0 || i == 5;
+    const AttentionSpec& attention = config->layers[i].attention;
+    EXPECT_EQ(attention.pattern, kernels::AttentionPattern::Window(full ? 0 : 128));
+    EXPECT_EQ(attention.num_heads, 8);
+    EXPECT_EQ(attention.num_kv_heads, full ? 2 : 4);
+    EXPECT_EQ(attention.key_dim, 192);
+    EXPECT_EQ(attention.value_dim, 128);
+    EXPECT_EQ(attention.value_scale, 0.707);
+    EXPECT_EQ(attention.sinks, !full);
+    EXPECT_EQ(attention.rope, full ? 0 : 1);
+    EXPECT_EQ(config->ropes[attention.rope].rope_dim, 64);
+    const FeedForwardSpec& feed_forward = config->layers[i].feed_forward;
+    EXPECT_EQ(feed_forward.inner_size, i == 0 ? 96 : 32);
+    EXPECT_EQ(feed_forward.experts.count, i == 0 ? 0 : 6);
+    EXPECT_EQ(feed_forward.experts.choice_bias, i != 0);
+  }
+}
+
+// The keys of the published config.json that transformers derives, and its other spelling of the
+// window, which counts the tokens before the query.
+TEST(ArchitecturesTest, ReadsThePublishedKeysOfAMimoV2Flash) {
+  json file = Mimo();
+  file.update(json::parse(R"({"swa_num_attention_heads": 8, "swa_num_key_value_heads": 4,
+    "swa_head_dim": 192, "swa_v_head_dim": 128, "layernorm_epsilon": 1e-05, "rope_theta": 5000000,
+    "swa_rope_theta": 10000, "partial_rotary_factor": 0.334, "add_swa_attention_sink_bias": true,
+    "add_full_attention_sink_bias": false, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
+    "n_shared_experts": null, "routed_scaling_factor": null, "n_group": 1, "topk_group": 1,
+    "norm_topk_prob": true, "attention_value_scale": null, "sliding_window_size": 128})"));
+  const auto config = Read(file);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->layers[1].attention.pattern.tokens, 129);
+  EXPECT_EQ(config->layers[1].attention.value_scale, 1.0);
+}
+
 TEST(ArchitecturesTest, ReadsAnOpenElmLayerByLayer) {
   const auto config = Read(OpenElm());
   ASSERT_TRUE(config.ok()) << config.status();
@@ -604,6 +658,32 @@ const ArchitectureRefusal kArchitectureRefusals[] = {
     {"NarrowHeads", Mpt(), R"({"n_heads": 16})", "head_dim", "got 4"},
     {"BloomPostNorm", Bloom(), R"({"apply_residual_connection_post_layernorm": true})",
      "apply_residual_connection_post_layernorm", "false"},
+    {"MimoOtherHeadsInWindows", Mimo(), R"({"swa_num_attention_heads": 4})",
+     "swa_num_attention_heads", "want 8"},
+    {"MimoOtherKvHeadsInWindows", Mimo(), R"({"swa_num_key_value_heads": 2})",
+     "swa_num_key_value_heads", "want 4"},
+    {"MimoOtherValuesInWindows", Mimo(), R"({"swa_v_head_dim": 64})", "swa_v_head_dim", "want 128"},
+    {"MimoOtherTheta", Mimo(), R"({"rope_theta": 640000})", "rope_theta", "got 640000"},
+    {"MimoSinksEverywhere", Mimo(), R"({"add_full_attention_sink_bias": true})",
+     "add_full_attention_sink_bias", "want false"},
+    {"MimoGroups", Mimo(), R"({"n_group": 2})", "n_group", "want 1"},
+    {"MimoScaledExperts", Mimo(), R"({"routed_scaling_factor": 2.5})", "routed_scaling_factor",
+     "want 1"},
+    {"MimoUnnormedExperts", Mimo(), R"({"norm_topk_prob": false})", "norm_topk_prob", "want true"},
+    {"MimoSharedExpert", Mimo(), R"({"n_shared_experts": 1})", "n_shared_experts", "want 0"},
+    {"MimoSoftmax", Mimo(), R"({"scoring_func": "softmax"})", "scoring_func", "sigmoid"},
+    {"MimoNetworks", Mimo(), R"({"mlp_layer_types": ["dense"]})", "mlp_layer_types",
+     "one for each"},
+    {"MimoUnknownNetwork", Mimo(),
+     R"({"mlp_layer_types": ["dense", "sparse", "dense", "linear", "dense", "dense", "dense"]})",
+     "mlp_layer_types", "dense and sparse"},
+    {"MimoYarn", Mimo(),
+     R"({"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 4,
+         "original_max_position_embeddings": 32}, "sliding_attention": {}}})",
+     "rope_type", "default"},
+    {"MimoRopeOfOneKind", Mimo(), R"({"rope_parameters": {"full_attention": {}}})",
+     "sliding_attention", "an object"},
+    {"MimoValuesTooLong", Mimo(), R"({"v_head_dim": 264})", "v_head_dim", "want 8 to 256, got 264"},
     {"OpenElmHeadsUnsaid", OpenElm(), R"({"num_query_heads": null})", "num_query_heads",
      "a number for each"},
     {"OpenElmKvHeadsOfFewerLayers", OpenElm(), R"({"num_kv_heads": [3, 4]})", "num_kv_heads",

@@ -18,8 +18,8 @@ import sys
 import transformers
 
 import reference_decoder as reference
-from families import (baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, gpt_oss, llama4, llama_like, mpt,
-                      openelm, phi3_small, refact)
+from families import (baichuan, bloom, falcon, gemma2, gemma3, gpt2, gpt_neox, gpt_oss, llama4, llama_like,
+                      mimo_v2_flash, mpt, openelm, phi3_small, refact)
 from make_goldens import NUM_TOKENS, fill, tensor_values
 
 SERVED_CONTEXT = 256  # ModelRunner::kLimits
@@ -30,7 +30,7 @@ def main(chosen):
     kept = {case["name"]: case for case in json.loads(path.read_text())["cases"]} if chosen else {}
     cases = []
     for family in (mpt, bloom, falcon, gpt_neox, llama_like, gemma3, gpt2, baichuan, refact, gemma2, gpt_oss, llama4,
-                   openelm, phi3_small):
+                   openelm, mimo_v2_flash, phi3_small):
         again = not chosen or family.__name__.removeprefix("families.") in chosen
         cases += [make_case(family, name, config) if again or name in chosen else kept[name]
                   for name, config in family.CASES.items()]

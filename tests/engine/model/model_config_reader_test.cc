@@ -158,7 +158,7 @@ const HfRefusal kHfRefusals[] = {
      R"({"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [2]}})",
      "rope_scaling: rope_type", "longrope: not supported"},
     {"NoArchitecture", R"({"architectures": null})", "architectures",
-     "Llama4ForConditionalGeneration, MixtralForCausalLM, MPTForCausalLM"},
+     "Llama4ForConditionalGeneration, MiMoV2FlashForCausalLM, MixtralForCausalLM"},
     {"OtherArchitecture", R"({"architectures": ["OPTForCausalLM"]})", "architectures",
      "OPTForCausalLM"},
     {"ArchitectureIsANumber", R"({"architectures": [3]})", "architectures", "got [3]"},

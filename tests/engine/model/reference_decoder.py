@@ -37,6 +37,8 @@ class Description:
     norm_topk_prob: bool = True    # the weights of the chosen experts add up to 1
     # Llama 4's: the weight of an expert is the logistic function of its logit, and scales the expert's input.
     logistic_inputs: bool = False
+    normed_logistic: bool = False  # DeepSeek-V3's: logistic weights that sum to 1; Layer.choice_bias chooses
+    value_scale: float = 1.0
     # One of "gelu", "gelu_tanh", "silu_mul", "gelu_tanh_mul" and "clamped_silu_mul". For the last three, the
     # rows of the gate come before the rows of up in Layer.up.
     activation: str = "gelu"
@@ -74,6 +76,7 @@ class Layer:
     query_growth: tuple | None = None  # (interval, rate): of queries, by the logarithm of their position
     router: torch.Tensor | None = None  # of a mixture of experts, whose up and down are [experts, rows, cols]
     router_bias: torch.Tensor | None = None
+    choice_bias: torch.Tensor | None = None
     shared: tuple | None = None  # up and down of a network that is added to a mixture
     rope_frequencies: torch.Tensor | None = None  # where they are others than the description's; none turn if empty
     sinks: torch.Tensor | None = None  # a logit of each head that takes its part of the softmax and has no value
@@ -188,6 +191,7 @@ def attention(d, layer, x, rounded):
     if layer.query_growth is not None:
         interval, rate = layer.query_growth
         q = q * (1 + rate * torch.log1p((torch.arange(length) + 1) // interval))[:, None]
+    v = v if d.value_scale == 1 else rounded(v * d.value_scale, 1)
     k, v = (t.repeat_interleave(heads // kv_heads, dim=0) for t in (k, v))
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
     scale = d.scale or 1 / math.sqrt(d.head_dim)
@@ -219,10 +223,16 @@ def feed_forward(d, layer, x, rounded):
 
 def mixture(d, layer, x, rounded, router_logits):
     scores = linear(x, layer.router, layer.router_bias, rounded)
-    router_logits.append(scores)
-    top, chosen = scores.topk(d.experts_per_token, dim=-1)
+    ranked = scores
+    if d.normed_logistic:
+        ranked = rounded(scores.sigmoid(), 4) + layer.choice_bias
+    router_logits.append(ranked)
+    chosen = ranked.topk(d.experts_per_token, dim=-1).indices
+    top = scores.gather(1, chosen)
     over = top if d.norm_topk_prob else scores
-    if d.logistic_inputs:
+    if d.normed_logistic:
+        parts = top.sigmoid() / top.sigmoid().sum(dim=-1, keepdim=True)
+    elif d.logistic_inputs:
         parts = top.sigmoid()
     else:
         parts = (top - top[:, :1]).exp() / (over - top[:, :1]).exp().sum(dim=-1, keepdim=True)
@@ -246,8 +256,8 @@ def mixture(d, layer, x, rounded, router_logits):
 
 
 def logits(d: Description, weights: Weights, ids, rounded=Exact(), router_logits=None):
-    """Returns logits, [len(ids), vocab_size], in float64. Appends each router's logits, [len(ids), experts], to a
-    given list."""
+    """Returns logits, [len(ids), vocab_size], in float64. Appends what ranks the experts of each router, [len(ids),
+    experts], to a given list."""
     router_logits = [] if router_logits is None else router_logits
     x = weights.embedding[torch.tensor(ids)] * d.embedding_scale
     if weights.position_embedding is not None:
