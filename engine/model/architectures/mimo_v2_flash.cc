@@ -4,6 +4,7 @@
 // choice has a bias. The published weights are in FP8, which is refused.
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -127,6 +128,10 @@ absl::Status ReadMimo(const HfFields& fields, std::string_view, ModelDraft& draf
   RETURN_IF_ERROR(CheckLlamaFeatures(fields, kMimoDefaults));
   RETURN_IF_ERROR(ReadLlamaSizes(fields, kMimoDefaults, draft));
   AttentionSpec& attention = draft.every.attention;
+  // Layers with a window have twice as many.
+  if (attention.num_kv_heads < 1 || attention.num_kv_heads > INT32_MAX) {
+    return fields.Wrong("num_key_value_heads", "at least 1");
+  }
   RETURN_IF_ERROR(fields.Int("v_head_dim", 128, attention.value_dim));
   RETURN_IF_ERROR(fields.Bool("attention_bias", false, attention.bias));
   const bool unscaled = fields.Has("attention_value_scale") &&
@@ -140,11 +145,15 @@ absl::Status ReadMimo(const HfFields& fields, std::string_view, ModelDraft& draf
 
   int64_t window = 0;
   RETURN_IF_ERROR(fields.Int("sliding_window", 129, window));
-  // The published key counts the tokens before the query.
-  int64_t before = window - 1;
-  RETURN_IF_ERROR(fields.Int("sliding_window_size", before, before));
-  window = before + 1;
   if (window < 1) return fields.Wrong("sliding_window", "at least 1");
+  if (fields.Find("sliding_window_size") != nullptr) {
+    // This key counts the tokens before the query.
+    RETURN_IF_ERROR(fields.Int("sliding_window_size", std::nullopt, window));
+    if (window < 0 || window >= INT32_MAX) {
+      return fields.Wrong("sliding_window_size", "at least 0, below 2^31 - 1");
+    }
+    ++window;
+  }
   RETURN_IF_ERROR(ReadLayerPatterns(
       fields, kernels::AttentionPattern::Window(window),
       [](int64_t layer) { return layer != 0 && (layer + 1) % 6 != 0; }, draft));

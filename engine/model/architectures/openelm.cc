@@ -2,8 +2,9 @@
 // from layer to layer. Queries and keys are normalised by head. The class is not in transformers:
 // it comes with the model (modeling_openelm.py), and this file follows its code.
 
+#include <algorithm>
 #include <array>
-#include <cmath>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,13 +21,15 @@ namespace quire::engine {
 namespace {
 
 constexpr std::array<std::string_view, 1> kOpenElmClasses = {"OpenELMForCausalLM"};
+// Far beyond any model. Products of widths and multipliers stay within 64 bits.
+constexpr int64_t kMostWidth = int64_t{1} << 30;
 
-// Reads a list with a number from 1 to `most` for each layer.
+// Reads a list with a number for each layer.
 absl::Status ReadOfLayers(const HfFields& fields, const char* key, int64_t num_layers,
                           std::vector<int64_t>& out) {
   const nlohmann::json* list = fields.Find(key);
   const auto is_size = [](const nlohmann::json& value) {
-    return value.is_number_unsigned() && value <= kMaxLayers * kMaxLayers;
+    return value.is_number_unsigned() && value <= INT32_MAX;
   };
   if (list == nullptr || !list->is_array() || std::ssize(*list) != num_layers ||
       !std::ranges::all_of(*list, is_size)) {
@@ -49,9 +52,7 @@ absl::Status ReadInnerSizes(const HfFields& fields, const ModelDraft& draft,
                             std::vector<int64_t>& out) {
   int64_t divisor = 0;
   RETURN_IF_ERROR(fields.Int("ffn_dim_divisor", 256, divisor));
-  if (divisor < 1 || divisor > draft.hidden_size * 64) {
-    return fields.Wrong("ffn_dim_divisor", "at least 1");
-  }
+  if (divisor < 1 || divisor > kMostWidth) return fields.Wrong("ffn_dim_divisor", "at least 1");
   const nlohmann::json* found = fields.Find("ffn_multipliers");
   const nlohmann::json one = found == nullptr ? nlohmann::json(4.0) : *found;
   const nlohmann::json list = one.is_array() ? one : nlohmann::json::array({one});
@@ -101,8 +102,11 @@ absl::Status ReadOpenElm(const HfFields& fields, std::string_view, ModelDraft& d
   bool norms = true;
   RETURN_IF_ERROR(fields.Bool("normalize_qk_projections", true, norms));
   draft.every.attention.qk_norm = norms ? QkNormScope::kHead : QkNormScope::kNone;
-  // Complete() reports a number of layers or a width that is out of range.
+  // Complete() reports a number of layers that is out of range.
   if (draft.num_hidden_layers < 1 || draft.num_hidden_layers > kMaxLayers) return absl::OkStatus();
+  if (draft.hidden_size < 1 || draft.hidden_size > kMostWidth) {
+    return fields.Wrong("model_dim", "at least 1");
+  }
   std::vector<int64_t> heads, kv_heads, inner_sizes;
   RETURN_IF_ERROR(ReadOfLayers(fields, "num_query_heads", draft.num_hidden_layers, heads));
   RETURN_IF_ERROR(ReadOfLayers(fields, "num_kv_heads", draft.num_hidden_layers, kv_heads));
