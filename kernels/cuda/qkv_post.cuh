@@ -123,9 +123,9 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     const int64_t row = kv_head * p.block_size + slot % p.block_size;
     Cache* const out = static_cast<Cache*>(is_value ? p.values : p.keys) +
                        slot / p.block_size * p.block_stride + row * dim;
-    const float scale = is_value ? p.value_scale : 1.0f;
-    out[first] = FromFloat<Cache>(scale * x);
-    out[second] = FromFloat<Cache>(scale * y);
+    const float factor = is_value ? p.value_scale : 1.0f;
+    out[first] = FromFloat<Cache>(factor * x);
+    out[second] = FromFloat<Cache>(factor * y);
   }
 }
 
