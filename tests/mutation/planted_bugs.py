@@ -58,9 +58,9 @@ bug("g07", "what a request drew after its end is shown", "if (sequence.finish_re
 # --- Models.
 
 bug, drop = source("engine/model/architectures/phi3_small.cc", "decoder_test:*AgreeWithTheReference*")
-bug("a01", "the other layers of a Phi-3-small are dense", "(index + 1) % dense", "(index + (BUG ? 0 : 1)) % dense")
+bug("h01", "the other layers of a Phi-3-small are dense", "(index + 1) % dense", "(index + (BUG ? 0 : 1)) % dense")
 bug, drop = source("engine/model/layers/rewritten_matrix.cc", "decoder_test:*AgreeWithTheReference*")
-bug("a02", "a gate that alternates with the rest stays where it is",
+bug("h02", "a gate that alternates with the rest stays where it is",
     "PlaceInTurns(row, matrix.rows)) *", "BUG ? row : PlaceInTurns(row, matrix.rows)) *")
 
 # --- The KV cache's blocks.
@@ -92,7 +92,7 @@ bug("m08", "a window is left one token early", "LeaveWindow(store_, w, WindowBeg
 bug("m09", "a hit goes on over a hole in a window", "run + 1 : 0;", "run + 1 : BUG ? run : 0;", "scheduler_test")
 
 bug, drop = source("engine/kv/kv_cache.cc", "kv_test:GroupLayersTest.*")
-bug("w03", "blocks that another head sees are dropped", ".MostKept(max_model_len)",
+bug("w04", "blocks that another head sees are dropped", ".MostKept(max_model_len)",
     ".MostKept(max_model_len) - (BUG && layer_patterns[i].has_holes() ? 1 : 0)")
 
 bug, drop = source("engine/kv/block_table.cc", "kv_test")

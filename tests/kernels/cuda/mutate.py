@@ -167,8 +167,8 @@ def with_few_instances(text: str) -> str:
     others = [(dim, tiles) for dim, tiles in shapes if dim not in MUTATED_HEAD_DIMS]
     if not others or len(others) == len(shapes):
         sys.exit(f"{ATTENTION_UNIT}: its instances are not those expected")
-    declared = "".join(f"extern template __global__ void AttnKernel<{element}, {dim}, {tiles}>(AttnParams<{element}>);\n"
-                       for dim, tiles in others for element in ("Bf16", "F16"))
+    declared = "".join(f"extern template __global__ void AttnKernel<{element}, {dim}, {tiles}, false>"
+                       f"(AttnParams<{element}>);\n" for dim, tiles in others for element in ("Bf16", "F16"))
     return text.replace("namespace {\n", declared + "namespace {\n", 1)
 
 
