@@ -208,6 +208,12 @@ inline void AddValues(float* const* values, const float* weights, const Span<T>&
   }
 }
 
+// Rows first, first + 1, and so on. With this type, rows cost no memory access.
+struct AdjacentRows {
+  int64_t first;
+  int64_t operator[](int r) const { return first + r; }
+};
+
 template <class T>
 struct AttentionKernel {
   const AttentionCall& call;
@@ -306,9 +312,9 @@ struct AttentionKernel {
     return Load(rounded);
   }
 
-  // Folds a span into rows row[0] to row[kRows - 1].
-  template <int kRows>
-  void SpanRows(const int64_t* row, int64_t first_key, const Span<T>& span) const {
+  // Folds a span into rows row[0] to row[kRows - 1]. Rows is AdjacentRows or a pointer.
+  template <int kRows, class Rows>
+  void SpanRows(Rows row, int64_t first_key, const Span<T>& span) const {
     int begin[kRows], end[kRows];
     int last_begin = 0, first_end = kSpanKeys, last_end = 0;
     const float* query[kRows];
@@ -349,33 +355,43 @@ struct AttentionKernel {
     }
   }
 
-  // Returns true if the row sees none of the keys of the span that begins at `first_key`, though
-  // they are not before FirstKey.
+  // Returns true if the row sees no key of the listed span that begins at `first_key`.
   bool IsHole(int64_t row, int64_t first_key) const {
-    return work.tiles != nullptr && !call.pattern.SeesBlock(Position(row), first_key, Head(row));
+    return !call.pattern.SeesBlock(Position(row), first_key, Head(row));
+  }
+
+  // Folds a span into up to three rows.
+  template <class Rows>
+  void LastRows(int64_t count, Rows row, int64_t first_key, const Span<T>& span) const {
+    switch (count) {
+      case 3:
+        return SpanRows<3>(row, first_key, span);
+      case 2:
+        return SpanRows<2>(row, first_key, span);
+      case 1:
+        return SpanRows<1>(row, first_key, span);
+      default:
+        return;
+    }
   }
 
   // Folds a span into all rows that see it, four at a time.
   void AllRows(int64_t first_key, const Span<T>& span) const {
+    if (work.tiles == nullptr) {
+      int64_t row = 0;
+      for (; row + 4 <= rows; row += 4) SpanRows<4>(AdjacentRows{row}, first_key, span);
+      return LastRows(rows - row, AdjacentRows{row}, first_key, span);
+    }
     int64_t taken[4];
     int num_taken = 0;
     for (int64_t row = 0; row < rows; ++row) {
       if (IsHole(row, first_key)) continue;
       taken[num_taken++] = row;
       if (num_taken < 4) continue;
-      SpanRows<4>(taken, first_key, span);
+      SpanRows<4, const int64_t*>(taken, first_key, span);
       num_taken = 0;
     }
-    switch (num_taken) {
-      case 3:
-        return SpanRows<3>(taken, first_key, span);
-      case 2:
-        return SpanRows<2>(taken, first_key, span);
-      case 1:
-        return SpanRows<1>(taken, first_key, span);
-      default:
-        return;
-    }
+    LastRows<const int64_t*>(num_taken, taken, first_key, span);
   }
 
   // Folds the spans of a segment into states that begin empty. Listed spans are read from
