@@ -20,6 +20,7 @@
 #include "bench/kernels/measure.h"
 #include "kernels/backend.h"
 #include "kernels/backend_registry.h"
+#include "kernels/ops/attention_tiles.h"
 #include "kernels/quant/float16.h"
 
 namespace quire::kernels {
@@ -240,6 +241,8 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
   constexpr int32_t kHeads = 9, kKvHeads = 3, kHeadDim = 64, kBlockSize = 16;
   struct Case {
     int32_t seqs, query_len, context_len;
+    AttentionPattern pattern = {};
+    const char* pattern_name = "";
   };
   constexpr int32_t kMaxBlocks = 32 * 1024 / kBlockSize;
   const int64_t cache_bytes = int64_t{kMaxBlocks} * 2 * kKvHeads * kBlockSize * kHeadDim * 2;
@@ -253,14 +256,21 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
   };
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<Variant> variants;
-  for (const Case& c : {Case{1, 1, 1024},
-                        {1, 1, 8192},
-                        {16, 1, 128},
-                        {16, 1, 1024},
-                        {1, 64, 64},
-                        {1, 256, 1024},
-                        {1, 512, 2048},
-                        {1, 512, 8192}}) {
+  for (const Case& c :
+       {Case{1, 1, 1024},
+        {1, 1, 8192},
+        {16, 1, 128},
+        {16, 1, 1024},
+        {1, 64, 64},
+        {1, 256, 1024},
+        {1, 512, 2048},
+        {1, 512, 8192},
+        {1, 1, 8192, AttentionPattern::Window(1024), " window 1024"},
+        {16, 1, 1024, AttentionPattern::Window(256), " window 256"},
+        {1, 512, 8192, AttentionPattern::Window(1024), " window 1024"},
+        {1, 1, 8192, AttentionPattern::Blocks(64, 16, 8, 1), " blocks by head"},
+        {1, 512, 8192, AttentionPattern::Blocks(64, 16, 8, 1), " blocks by head"},
+        {1, 512, 8192, AttentionPattern::Blocks(64, 16, 8, 0), " blocks, heads alike"}}) {
     steps.push_back(std::make_unique<Step>());
     Step& step = *steps.back();
     const int32_t blocks = (c.context_len + kBlockSize - 1) / kBlockSize;
@@ -271,17 +281,33 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
       step.starts.push_back(s * c.query_len);
     }
     step.starts.push_back(c.seqs * c.query_len);
-    const double keys =
-        static_cast<double>(c.seqs) * c.query_len * (c.context_len - (c.query_len - 1) / 2.0);
+    int64_t pairs = 0;  // of a query of one sequence and a head, and a key that they see
+    for (int32_t query = c.context_len - c.query_len; query < c.context_len; ++query) {
+      for (int32_t head = 0; head < kHeads; ++head) {
+        for (int32_t key = 0; key <= query; ++key)
+          pairs += c.pattern.Sees(query, key, head) ? 1 : 0;
+      }
+    }
+    int64_t tiles = 0;  // of 64 keys, which the query heads of one KV head see
+    for (int32_t kv_head = 0; kv_head < kKvHeads; ++kv_head) {
+      const AttentionRows rows{.first_query = c.context_len - c.query_len,
+                               .last_query = c.context_len - 1,
+                               .first_head = kv_head * (kHeads / kKvHeads),
+                               .num_heads = kHeads / kKvHeads};
+      tiles += std::ssize(SeenTiles(c.pattern, rows, AttentionPattern::kTileKeys));
+    }
     variants.push_back(
-        {.name = absl::StrCat("attention ", c.seqs, " x ", c.query_len, " of ", c.context_len),
-         .bytes = static_cast<double>(c.seqs) * c.context_len * 2 * kKvHeads * kHeadDim * 2,
-         .flops = 4.0 * keys * kHeads * kHeadDim,
+        {.name = absl::StrCat("attention ", c.seqs, " x ", c.query_len, " of ", c.context_len,
+                              c.pattern_name),
+         .bytes =
+             static_cast<double>(c.seqs * tiles) * AttentionPattern::kTileKeys * 2 * kHeadDim * 2,
+         .flops = 4.0 * static_cast<double>(c.seqs * pairs) * kHeadDim,
          .run = [&backend, &cache, &act, &step, c, blocks] {
            const int64_t tokens = int64_t{c.seqs} * c.query_len;
            const auto plan = backend.Plan({.context_lens = step.contexts,
                                            .query_lens = step.queries,
-                                           .heads = {kHeads, kKvHeads, kHeadDim, kHeadDim}});
+                                            .heads = {kHeads, kKvHeads, kHeadDim, kHeadDim},
+                                            .pattern = c.pattern});
            QUIRE_CHECK(plan.ok()) << plan.status();
            const absl::Status status = backend.PagedAttention(
                {.out = TensorView(act.out.data(), DType::kF32, {tokens, kHeads, kHeadDim}),
@@ -292,6 +318,7 @@ void BenchAttention(Backend& backend, const Options& options, double bandwidth) 
                 .context_lens = TensorView(step.contexts.data(), DType::kI32, {c.seqs}),
                 .query_starts = TensorView(step.starts.data(), DType::kI32, {c.seqs + 1}),
                 .scale = 0.125f,
+                .pattern = c.pattern,
                 .plan = *plan});
            QUIRE_CHECK(status.ok()) << status;
          }});

@@ -43,12 +43,12 @@ void Measure(std::vector<Variant>& variants, int repeats) {
 }
 
 void Print(const std::vector<Variant>& variants, double bandwidth) {
-  std::printf("%-34s %10s %10s %9s %9s %8s\n", "case", "median us", "best us", "GB/s", "GFLOP/s",
+  std::printf("%-44s %10s %10s %9s %9s %8s\n", "case", "median us", "best us", "GB/s", "GFLOP/s",
               "of read");
   for (const Variant& variant : variants) {
     const double median = Median(variant.seconds);
     const double best = *std::min_element(variant.seconds.begin(), variant.seconds.end());
-    std::printf("%-34s %10.1f %10.1f %9.1f %9.0f %7.0f%%\n", variant.name.c_str(), median * 1e6,
+    std::printf("%-44s %10.1f %10.1f %9.1f %9.0f %7.0f%%\n", variant.name.c_str(), median * 1e6,
                 best * 1e6, variant.bytes / median / 1e9, variant.flops / median / 1e9,
                 variant.bytes / median / bandwidth * 100);
   }
