@@ -37,7 +37,7 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
   HarnessOptions Options(HarnessOptions options = {}) {
     const DType dtype = GetParam();
     options.max_num_batched_tokens = std::max(options.max_num_batched_tokens, 256);
-    options.head_dim = 64;
+    options.head_dim = head_dim_;
     options.kv_dtype = dtype;
     options.make_backend = [this, dtype] {
       return *kernels::cuda::CreateCudaBackend(std::make_unique<RecordingDevice>(log_),
@@ -60,6 +60,7 @@ class CudaEngineTest : public ::testing::TestWithParam<DType> {
                                  [](int64_t bytes) { return bytes > kMoreThanOthers; });
   }
 
+  int32_t head_dim_ = 64;
   int32_t pipeline_depth_ = 1;
   bool records_ = true;
   bool deterministic_ = true;
@@ -276,6 +277,33 @@ TEST_P(CudaEngineTest, LayersWithAWindowAndWithChunksGiveTheSameAmongOthers) {
   const auto sinks = harness->SubmitTogether({SampledParams(RandomIds(30, 2), 16, 3), params});
   for (const auto& sink : sinks) ASSERT_TRUE(sink->WaitFinished());
   ExpectSame(sinks[1]->sample(), alone);
+}
+
+// The heads of one layer see different blocks, so its plans list tiles. The lists grow while the
+// requests generate, and replays read them.
+TEST_P(CudaEngineTest, ReplaysReadTheListsOfTilesOfTheirStep) {
+  head_dim_ = 128;  // that of the kernels that read lists
+  const std::vector<GenerateParams> all = {SampledParams(RandomIds(110, 2), 30, 3),
+                                           SampledParams(RandomIds(170, 1), 30, 42)};
+  std::vector<CollectingSink::Sample> want;
+  for (const bool records : {false, true}) {
+    records_ = records;
+    log_ = {};
+    const auto harness =
+        Make({.layer_patterns = {kernels::AttentionPattern::Blocks(64, 1, 3, 1), {}}});
+    const auto sinks = harness->SubmitTogether(all);
+    for (size_t i = 0; i < all.size(); ++i) {
+      SCOPED_TRACE(i);
+      ASSERT_TRUE(sinks[i]->WaitFinished());
+      if (records) {
+        ExpectSame(sinks[i]->sample(), want[i]);
+      } else {
+        want.push_back(sinks[i]->sample());
+      }
+    }
+    EXPECT_EQ(log_.replays > 10, records);
+  }
+  EXPECT_NE(Alone(all[1]).token_ids, want[1].token_ids);  // without blocks
 }
 
 // The cache of this stream keeps the first tokens and the newest tokens. A shift drops the oldest

@@ -151,6 +151,11 @@ TEST_F(PagedAttentionErrorTest, SaysWhatWantedGotBeforeAnythingIsLaunched) {
   ExpectError(bad, "plan: want the last of Plan");
   EXPECT_FALSE(PagedAttentionOp::Supports(DType::kBF16, {.heads = {1, 1, 72, 72}}));
   EXPECT_FALSE(PagedAttentionOp::Supports(DType::kBF16, {.heads = {1, 1, 64, 128}}));
+  constexpr AttentionPattern kBlocks = AttentionPattern::Blocks(64, 16, 8, 1);
+  EXPECT_TRUE(
+      PagedAttentionOp::Supports(DType::kBF16, {.heads = {1, 1, 128, 128}, .pattern = kBlocks}));
+  EXPECT_FALSE(
+      PagedAttentionOp::Supports(DType::kBF16, {.heads = {1, 1, 64, 64}, .pattern = kBlocks}));
   const std::vector<int32_t> one = {1};
   for (const int32_t key_dim : {64, 72}) {
     const auto plan =
