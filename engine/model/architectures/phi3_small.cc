@@ -1,8 +1,8 @@
 // Phi-3-small (arXiv:2404.14219): block-sparse attention in all layers but every second one,
 // a clamped and gated feed-forward network, LayerNorm, and the scales of muP (arXiv:2203.03466).
 //
-// Published beside the weights (microsoft/Phi-3-small-8k-instruct, modeling_phi3_small.py) and in
-// vLLM; transformers has no class for it. What is written here was not read from a key:
+// Follows the class published beside the weights (microsoft/Phi-3-small-8k-instruct,
+// modeling_phi3_small.py); transformers has none. Its rules that are not read from a key:
 //   layer i is dense if (i + 1) % dense_attention_every_n_layers == 0
 //   head h of block q sees block k if q - k < local blocks, or if (k + h * step + 1) % stride == 0,
 //     where step = max(1, stride / heads), and 0 with blocksparse_homo_head_pattern
@@ -52,13 +52,8 @@ absl::Status ReadFeedForward(const HfFields& fields, FeedForwardSpec& spec) {
   RETURN_IF_ERROR(fields.Float("gegelu_limit", std::nullopt, spec.activation_limit));
   spec.bias = true;
   RETURN_IF_ERROR(fields.WantNull({"ff_dim_multiplier"}));
-  RETURN_IF_ERROR(fields.Int("ff_intermediate_size", std::nullopt, spec.inner_size));
-  bool padded = false;
-  RETURN_IF_ERROR(fields.Bool("gegelu_pad_to_256", false, padded));
-  if (padded && spec.inner_size % 256 != 0) {
-    return fields.Wrong("gegelu_pad_to_256", "false, or an ff_intermediate_size that 256 divides");
-  }
-  return absl::OkStatus();
+  // gegelu_pad_to_256 rounds up a size that follows from ff_dim_multiplier alone.
+  return fields.Int("ff_intermediate_size", std::nullopt, spec.inner_size);
 }
 
 // Reads the factors of muP. An absent factor, or 0, means 1, as in the published class.
