@@ -109,8 +109,8 @@ TEST_P(QkvPostTest, PreparesRotatesAndWritesSlotsAndNothingElse) {
       for (const DType dtype : kFloats) {
         // With a head_dim of 128 and without norms, a thread block takes four of the ten heads, so
         // the last thread block has two.
-        for (const auto& [head_dim, value_dim] :
-             {std::pair(8, 8), {24, 24}, {128, 128}, {24, 40}, {64, 8}}) {
+        for (const auto& dims : {std::pair(8, 8), {24, 24}, {128, 128}, {24, 40}, {64, 8}}) {
+          const int64_t head_dim = dims.first, value_dim = dims.second;
           if (head_dim == 128 && (dtype != DType::kF32 || layout != RopeLayout::kHalfSplit))
             continue;
           const int64_t rope_dim = head_dim == 24 ? 16 : head_dim, half = rope_dim / 2;
